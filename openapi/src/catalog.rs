@@ -1,7 +1,5 @@
-//! All kinds known at compile time.
-//!
-//! Enters: the schema files, embedded in the binary. Leaves: one static
-//! [`Catalog`], parsed when it is first asked for (some milliseconds).
+//! The static [`Catalog`] of all kinds known at compile time, parsed from the embedded
+//! schema files on first use (some milliseconds).
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -13,7 +11,7 @@ use crate::model::{Definition, Definitions, Kind};
 use crate::resource_names::ResourceNames;
 use crate::schema::Schema;
 
-/// Every file under `schemas/`; a test compares this list with the folder.
+/// All files of `schemas/`; a test compares this list with the folder.
 const SOURCES: &[(&str, &str)] = &[
     (
         "builtin_access.api",
@@ -55,7 +53,7 @@ pub struct Catalog {
     by_resource: HashMap<Gvr, usize>,
 }
 
-/// The one catalog of this process.
+/// The catalog of this process.
 pub fn catalog() -> &'static Catalog {
     static CATALOG: OnceLock<Catalog> = OnceLock::new();
     CATALOG.get_or_init(|| {
@@ -87,7 +85,7 @@ impl Catalog {
         })
     }
 
-    /// In the order of the files.
+    /// All kinds, in the order of the files.
     pub fn kinds(&self) -> &[Arc<Kind>] {
         &self.kinds
     }
@@ -100,7 +98,7 @@ impl Catalog {
         self.kinds.get(*self.by_resource.get(gvr)?)
     }
 
-    /// The names that the kinds of a group have.
+    /// The names of all kinds of a group.
     pub fn names_in(&self, group: &str) -> Vec<ResourceNames> {
         let kinds = self.kinds.iter().filter(|kind| kind.gvr.group == group);
         kinds.map(|kind| ResourceNames::from(&**kind)).collect()
@@ -114,13 +112,14 @@ impl Catalog {
         &self.definitions
     }
 
-    /// The schema of a kind of this catalog; of any other kind, one that keeps all.
+    /// The schema of a kind of this catalog; for any other kind, one that preserves all
+    /// fields.
     pub fn schema(&self, kind: &Kind) -> Schema {
         self.schema_of(&kind.definition)
             .unwrap_or_else(Schema::keep_all)
     }
 
-    /// The schema of a definition by its name.
+    /// The schema of the definition with this name.
     pub fn schema_of(&self, definition: &str) -> Option<Schema> {
         let id = self.definitions.id(definition)?;
         Some(Schema::new(Arc::clone(&self.definitions), id))
@@ -167,7 +166,7 @@ mod tests {
                 check(&field.node, &at);
                 if let Some(default) = &field.node.default {
                     let schema = Schema::of_node(catalog.definitions(), &field.node);
-                    // Go's zero values stand for absence, complete or not.
+                    // A Go zero value stands for absence, valid or not.
                     let zero = [json!({}), json!("")].contains(default);
                     assert!(
                         zero || schema.validate(default).is_empty(),

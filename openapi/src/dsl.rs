@@ -1,7 +1,5 @@
-//! Reads the schema files: `type` and `kind` statements, one per line.
-//!
-//! Enters: text of `schemas/*.api`. Leaves: definitions in an arena and kinds.
-//! An error names the file and the line. Pure; run once per process.
+//! Parses the schema files `schemas/*.api`, which declare types and kinds in one
+//! statement per line, into definitions and kinds. Errors name the file and the line.
 //!
 //! ```text
 //! type io.example.v1.Thing "what it is"
@@ -25,7 +23,7 @@ use crate::model::{
 /// The type of `metadata`, which every kind has.
 pub(crate) const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// Parses all files into one arena. Names may refer to any file.
+/// Parses all files into one arena. A type may refer to types of any file.
 pub(crate) fn parse(sources: &[(&str, &str)]) -> Result<(Definitions, Vec<Arc<Kind>>), String> {
     let mut types: Vec<TypeLines<'_>> = Vec::new();
     let mut kinds: Vec<Kind> = Vec::new();
@@ -50,7 +48,7 @@ pub(crate) fn parse(sources: &[(&str, &str)]) -> Result<(Definitions, Vec<Arc<Ki
     Ok((definitions, kinds.into_iter().map(Arc::new).collect()))
 }
 
-/// A type whose field lines wait until all names are known.
+/// A type whose field lines are resolved once all type names are known.
 struct TypeLines<'t> {
     head: Definition,
     lines: Vec<Vec<Token<'t>>>,
@@ -73,7 +71,7 @@ fn statement<'t>(
         return Ok(());
     }
     let tokens = tokens(trimmed)?;
-    // Fields may be named `type` or `kind`, so only unindented lines start something.
+    // Fields may be named `type` or `kind`, so only unindented lines start a statement.
     let indented = line.starts_with([' ', '\t']);
     match (indented, tokens[0].text.as_ref(), &within) {
         (false, "type", _) => {
@@ -102,8 +100,7 @@ fn statement<'t>(
     Ok(())
 }
 
-/// A word, or a text that stood in quotes; `pattern="x"` is one token whose
-/// value was quoted.
+/// A word, or a quoted text. `pattern="x"` is one token with an unquoted value.
 #[derive(Clone, Debug)]
 struct Token<'t> {
     text: std::borrow::Cow<'t, str>,
@@ -148,7 +145,7 @@ fn tokens(line: &str) -> Result<Vec<Token<'_>>, String> {
     Ok(tokens)
 }
 
-/// Whether a quote after this begins a text: nothing, or `key=`.
+/// Whether a quote after this word begins a quoted value: the word is empty or `key=`.
 fn opens_value(word: &str) -> bool {
     word.strip_suffix('=')
         .unwrap_or(word)
@@ -177,7 +174,7 @@ fn type_head(tokens: &[Token<'_>]) -> Result<Definition, String> {
     Ok(definition)
 }
 
-/// Turns the lines of one type into fields.
+/// Adds the fields that the lines of one type declare.
 fn fill(types: &[TypeLines<'_>], at: usize, definitions: &mut Definitions) -> Result<(), String> {
     let mut fields = Vec::new();
     collect(types, at, definitions, &mut fields, 0)?;
@@ -198,7 +195,7 @@ fn collect(
     depth: usize,
 ) -> Result<(), String> {
     if depth > 8 {
-        return Err("inlined types go round in a circle".into());
+        return Err("inlined types form a cycle".into());
     }
     for line in &types[at].lines {
         match line[0].text.strip_prefix("...") {
@@ -297,7 +294,7 @@ fn attribute(field: &mut Field, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// `5`, or `2.5`: field 5 of the message in field 2.
+/// Parses `5`, or `2.5`: field 5 of the message in field 2.
 fn wire_number(text: &str) -> Option<u32> {
     let (outer, inner) = text.split_once('.').unwrap_or(("0", text));
     let outer: u16 = outer.parse().ok()?;
@@ -330,24 +327,24 @@ fn patch(node: &mut Node, part: &str) -> Result<(), String> {
 }
 
 fn rule(rules: &mut Rules, key: &str, value: &str) -> Result<(), String> {
-    let whole = || {
+    let integer = || {
         value
             .parse::<u64>()
             .map_err(|_| format!("not a number: {value}"))
     };
-    let real = || {
+    let decimal = || {
         value
             .parse::<f64>()
             .map_err(|_| format!("not a number: {value}"))
     };
     match key {
         "enum" => rules.allowed = value.split('|').map(Value::from).collect(),
-        "min" => rules.minimum = Some(real()?),
-        "max" => rules.maximum = Some(real()?),
-        "minItems" => rules.min_items = Some(whole()?),
-        "maxItems" => rules.max_items = Some(whole()?),
-        "minLength" => rules.min_length = Some(whole()?),
-        "maxLength" => rules.max_length = Some(whole()?),
+        "min" => rules.minimum = Some(decimal()?),
+        "max" => rules.maximum = Some(decimal()?),
+        "minItems" => rules.min_items = Some(integer()?),
+        "maxItems" => rules.max_items = Some(integer()?),
+        "minLength" => rules.min_length = Some(integer()?),
+        "maxLength" => rules.max_length = Some(integer()?),
         "pattern" => rules.pattern = Some(Pattern::new(value)),
         _ => return Err(format!("unknown attribute {key:?}")),
     }
@@ -434,7 +431,7 @@ fn column(tokens: &[Token<'_>]) -> Result<Column, String> {
     Ok(column)
 }
 
-/// Gives the type of a kind the fields that every object has.
+/// Adds the fields that every object has to the type of a kind.
 fn add_object_fields(definitions: &mut Definitions, name: &str) -> Result<(), String> {
     let id = definitions
         .id(name)
@@ -449,7 +446,7 @@ fn add_object_fields(definitions: &mut Definitions, name: &str) -> Result<(), St
     Ok(())
 }
 
-/// `apiVersion`, `kind` and `metadata` of the given type.
+/// The fields `apiVersion`, `kind` and `metadata`, the latter of type `meta`.
 pub(crate) fn object_fields(meta: Type) -> [Field; 3] {
     let field = |name: &str, number, ty, description: &str| Field {
         name: name.into(),
@@ -557,10 +554,7 @@ kind v1 Base bases cluster type=a.Base verbs=get,list key=/registry/other
                 "kind v1 A as here type=a.A\n",
                 "test:1: unknown scope \"here\"",
             ),
-            (
-                "type a.A\n  ...a.A\n",
-                "a.A: inlined types go round in a circle",
-            ),
+            ("type a.A\n  ...a.A\n", "a.A: inlined types form a cycle"),
             ("column x\n", "test:1: unexpected \"column\""),
             (
                 "type a.A \"open\n",

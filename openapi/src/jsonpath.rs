@@ -1,9 +1,9 @@
-//! The part of Kubernetes' JSONPath that columns and scale paths use.
+//! The subset of Kubernetes' JSONPath that printer columns and scale paths use
+//! (`client-go/util/jsonpath`).
 //!
-//! Enters: text like `.status.conditions[?(@.type=="Ready")].status`, once, and
-//! then values. Leaves: the values found. Steps: `.name`, `['name']`, `[n]`,
-//! `[-n]`, `[a:b]`, `[*]`, `.*`, `..name`, `[?(@.path op literal)]`; a dot in a
-//! name is escaped as `\.`. See `client-go/util/jsonpath`.
+//! A path is compiled once, as in `.status.conditions[?(@.type=="Ready")].status`. Its
+//! steps: `.name`, `['name']`, `[n]`, `[-n]`, `[a:b]`, `[*]`, `.*`, `..name`,
+//! `[?(@.path op literal)]`; a dot in a name is escaped as `\.`.
 
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ enum Step {
 #[derive(Clone, Debug, PartialEq)]
 struct Filter {
     left: Operand,
-    /// `None`: the left side exists.
+    /// `None`: tests whether the left side exists.
     test: Option<(Comparison, Operand)>,
 }
 
@@ -49,8 +49,8 @@ enum Comparison {
 }
 
 impl JsonPath {
-    /// Reads a path; braces around it and a leading `$` are allowed. The error
-    /// says at which byte it cannot be read.
+    /// Compiles a path; braces around it and a leading `$` are allowed. The error
+    /// gives the byte at which it cannot be parsed.
     pub fn compile(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let inner = text
@@ -92,7 +92,7 @@ impl JsonPath {
         self.find(root).into_iter().next()
     }
 
-    /// The field names of a path that consists of nothing else.
+    /// The field names of a path that consists of fields only.
     pub fn plain(&self) -> Option<Vec<&str>> {
         self.0
             .iter()
@@ -235,7 +235,7 @@ impl<'t> Parser<'t> {
 
     fn steps(&mut self) -> Result<Vec<Step>, String> {
         let mut steps = Vec::new();
-        // A path may leave its first dot out.
+        // The first dot is optional.
         if self.rest().starts_with(|c: char| c.is_alphanumeric()) {
             steps.push(Step::Field(self.name()?));
         }
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_path_is_refused() {
+    fn malformed_paths_are_rejected() {
         for path in [
             ".a[",
             ".a[?(@.b==)]",

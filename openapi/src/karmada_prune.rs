@@ -1,9 +1,8 @@
-//! What of a template does not belong into a member cluster, and the record of
-//! what does.
+//! Prunes fields from a template that must not be propagated to member clusters, and
+//! records the labels and annotations that the template manages.
 //!
-//! Enters: a manifest. Leaves: the same manifest without the fields a cluster
-//! fills in itself. Pure and idempotent. Rules of Karmada's
-//! `resourceinterpreter/default/native/prune` and `util/annotation.go`.
+//! Idempotent. Rules of Karmada's `resourceinterpreter/default/native/prune` and
+//! `util/annotation.go`.
 
 use serde_json::{Map, Value};
 
@@ -22,8 +21,9 @@ const METADATA: [&str; 10] = [
     "finalizers",
 ];
 
-/// Removes what the member cluster decides. `job_ttl` also drops a Job's
-/// `ttlSecondsAfterFinished`, so that a finished Job is not made again and again.
+/// Removes the fields that the member cluster sets itself. `job_ttl` also removes
+/// `ttlSecondsAfterFinished` of a Job, so that a finished Job is not deleted and
+/// recreated again and again.
 pub fn prune(manifest: &mut Value, job_ttl: bool) {
     for field in METADATA {
         remove(manifest, "/metadata", field);
@@ -42,7 +42,7 @@ pub fn prune(manifest: &mut Value, job_ttl: bool) {
         "ServiceAccount" => token_secrets(manifest),
         "Service" => {
             let address = manifest.pointer("/spec/clusterIP");
-            // A headless service is the template's wish.
+            // A template may ask for a headless service.
             if address
                 .and_then(Value::as_str)
                 .is_some_and(|ip| ip != "None")
@@ -109,8 +109,8 @@ fn remove(manifest: &mut Value, parent: &str, field: &str) {
     }
 }
 
-/// Writes down which labels and annotations the manifest brings, so that others
-/// found in the member can be told apart. The two records list themselves.
+/// Records the label and annotation keys of the manifest in two annotations, which list
+/// themselves too, to distinguish them from keys that were added in the member cluster.
 pub fn record_managed(manifest: &mut Value) {
     let Some(metadata) = child(manifest, "metadata") else {
         return;
@@ -130,7 +130,7 @@ pub fn record_managed(manifest: &mut Value) {
     }
 }
 
-/// Keys in order (the map is sorted).
+/// The keys of a map, sorted.
 fn keys(map: Option<&Value>) -> Vec<String> {
     let map = map.and_then(Value::as_object);
     let mut keys: Vec<String> = map.into_iter().flat_map(Map::keys).cloned().collect();
@@ -160,7 +160,7 @@ mod tests {
 
     // proves: PRU-metadata, PRU-status
     #[test]
-    fn what_a_server_writes_is_removed() {
+    fn server_side_fields_are_removed() {
         let mut manifest = json!({"kind": "X", "metadata": {"name": "a", "namespace": "n", "generateName": "a-",
             "labels": {"a": "b"}, "annotations": {"c": "d"}}, "spec": {"status": 1}});
         let bare = manifest.clone();
@@ -194,10 +194,10 @@ mod tests {
         let with = |kind: &str, annotations: Value| json!({"kind": kind, "apiVersion": "any/v1", "metadata": {"annotations": annotations}});
         let revisions = json!({"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/revision-history": "1,2",
             "deployment.kubernetes.io/desired-replicas": "1", "x": "y"});
-        let kept = json!({"deployment.kubernetes.io/desired-replicas": "1", "x": "y"});
+        let pruned = json!({"deployment.kubernetes.io/desired-replicas": "1", "x": "y"});
         check(
             with("Deployment", revisions.clone()),
-            with("Deployment", kept),
+            with("Deployment", pruned),
         );
         let other = with("ReplicaSet", revisions);
         check(other.clone(), other);
@@ -205,7 +205,7 @@ mod tests {
 
     // proves: PRU-job, PRU-job-ttl
     #[test]
-    fn what_is_generated_for_a_job_is_removed() {
+    fn generated_fields_of_a_job_are_removed() {
         let prefixed = "batch.kubernetes.io/";
         let all = |more: &str| json!({"controller-uid": "u", format!("{prefixed}controller-uid"): "u", "job-name": "j", format!("{prefixed}job-name"): "j", more: "x"});
         let job = |manual: Value, ttl: Value| {
@@ -217,26 +217,26 @@ mod tests {
             job
         };
         for manual in [json!(false), Value::Null] {
-            let mut kept = without_ttl(job(manual.clone(), Value::Null));
-            // Selectors keep what was never generated into them.
-            kept["spec"]["selector"]["matchLabels"] =
+            let mut pruned = without_ttl(job(manual.clone(), Value::Null));
+            // The selector keeps keys that the Job controller never generates.
+            pruned["spec"]["selector"]["matchLabels"] =
                 json!({"job-name": "j", format!("{prefixed}job-name"): "j", "s": "x"});
-            kept["spec"]["template"]["metadata"]["labels"] = json!({"t": "x"});
-            check(job(manual, json!(5)), kept);
+            pruned["spec"]["template"]["metadata"]["labels"] = json!({"t": "x"});
+            check(job(manual, json!(5)), pruned);
         }
         let own = job(json!(true), json!(5));
         check(own.clone(), without_ttl(own.clone()));
-        // In a member it is compared, and not removed.
-        let mut seen = own.clone();
-        prune(&mut seen, false);
-        assert_eq!(seen, own);
+        // The object observed in a member is compared without this removal.
+        let mut observed = own.clone();
+        prune(&mut observed, false);
+        assert_eq!(observed, own);
     }
 
     // proves: PRU-service, PRU-headless
     #[test]
     fn addresses_of_a_service_are_removed_unless_it_is_headless() {
         let service = |spec: Value| json!({"kind": "Service", "metadata": {}, "spec": spec});
-        for (spec, kept) in [
+        for (spec, pruned) in [
             (
                 json!({"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ports": []}),
                 json!({"ports": []}),
@@ -251,13 +251,13 @@ mod tests {
                 json!({"clusterIPs": ["10.0.0.1"]}),
             ),
         ] {
-            check(service(spec), service(kept));
+            check(service(spec), service(pruned));
         }
     }
 
     // proves: PRU-token, PRU-account, PRU-claim
     #[test]
-    fn what_the_member_decides_is_removed() {
+    fn fields_set_by_the_member_are_removed() {
         check(
             json!({"kind": "Secret", "type": "kubernetes.io/service-account-token", "data": {"token": "x"},
                 "metadata": {"annotations": {"kubernetes.io/service-account.uid": "u", "kubernetes.io/service-account.name": "n"}}}),

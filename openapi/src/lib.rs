@@ -1,13 +1,13 @@
-//! The API as data: which kinds there are, what their fields are, how they are
-//! defaulted, checked, published and printed, and the vocabulary of federation.
+//! The API as data: its kinds, their fields, and how objects are defaulted, validated,
+//! published and printed; also the typed views and names of Karmada's API.
 //!
 //! `schemas/*.api` ──► [`Catalog`] (kinds + definitions) ──► [`Schema`] ──► default, prune, validate;
 //! ──► [`publish`] (OpenAPI); ──► [`printer`] (tables)
 //!
-//! Invariants: no I/O, no clock, no async runtime. Nothing parsed is kept except the
-//! one static catalog. Depth, number of errors and size of documents are bounded.
+//! Invariants: no I/O, no clock, no async runtime. The only parsed state is the static
+//! catalog. Depth, number of errors and size of documents are bounded.
 //!
-//! Entry points: [`catalog()`], [`Schema`], [`Cursor`], [`publish`], [`printer`],
+//! Entry points: [`catalog()`], [`Schema`], [`SchemaCursor`], [`publish`], [`printer`],
 //! [`karmada`], [`pod_requests()`].
 
 mod catalog;

@@ -1,7 +1,7 @@
-//! What a kind looks like: its names, its columns, and the types of its fields.
+//! The data model of kinds: names, printer columns, and the types of fields.
 //!
-//! Enters: what the DSL or a CRD says. Leaves: an arena of [`Definition`]s that
-//! refer to each other by [`DefId`], and [`Kind`]s that name one. Pure data.
+//! Schema files and CRDs fill an arena of [`SchemaDefinition`]s, which refer to each
+//! other by [`DefinitionId`]; a [`KindInfo`] names one of them.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use crate::jsonpath::JsonPath;
 
-/// The place of a definition in its arena.
+/// The index of a definition in its arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DefId(u32);
 
-/// An arena of definitions: the catalog's, or one CRD version's own.
+/// An arena of definitions: those of the catalog, or those of one CRD version.
 #[derive(Debug, Default)]
 pub struct Definitions {
     list: Vec<Definition>,
@@ -24,7 +24,7 @@ pub struct Definitions {
 }
 
 impl Definitions {
-    /// The definition an id of this arena stands for.
+    /// The definition with an id of this arena.
     pub fn get(&self, id: DefId) -> &Definition {
         &self.list[id.0 as usize]
     }
@@ -45,7 +45,7 @@ impl Definitions {
         (0u32..).map(DefId).zip(&self.list)
     }
 
-    /// Puts a definition in. The error names a definition that is there already.
+    /// Adds a definition. The error names a definition that exists already.
     pub(crate) fn add(&mut self, definition: Definition) -> Result<DefId, String> {
         let id = u32::try_from(self.list.len())
             .map(DefId)
@@ -66,18 +66,18 @@ impl Definitions {
 /// An object type with named fields.
 #[derive(Clone, Debug, Default)]
 pub struct Definition {
-    /// As published, `io.k8s.api.apps.v1.DeploymentSpec`; empty when anonymous.
+    /// The published name, as in `io.k8s.api.apps.v1.DeploymentSpec`; empty when anonymous.
     pub name: Box<str>,
     pub description: Box<str>,
-    /// In the order of declaration, inlined ones in place.
+    /// In the order of declaration; fields of inlined types stand where they are inlined.
     pub fields: Vec<Field>,
     /// `x-kubernetes-preserve-unknown-fields`
     pub preserve_unknown: bool,
     /// `x-kubernetes-map-type: atomic`
     pub atomic: bool,
-    /// Whether `null` means absent, as it does for a Go struct.
+    /// Whether `null` means absent, as for a Go struct.
     pub native: bool,
-    /// `x-kubernetes-embedded-resource`: has `apiVersion` and `kind`.
+    /// `x-kubernetes-embedded-resource`: the object has `apiVersion` and `kind`.
     pub embedded: bool,
     pub(crate) by_name: HashMap<Box<str>, u32>,
 }
@@ -95,14 +95,14 @@ impl Definition {
             .find(|f| f.number == number && number != 0)
     }
 
-    /// Puts a field in the place of the one with its name, if there is one.
+    /// Replaces the field with the same name, if there is one.
     pub(crate) fn replace(&mut self, field: Field) {
         if let Some(at) = self.by_name.get(&field.name) {
             self.fields[*at as usize] = field;
         }
     }
 
-    /// Appends a field. The error names a field that is there already.
+    /// Appends a field. The error names a field that exists already.
     pub(crate) fn push(&mut self, field: Field) -> Result<(), String> {
         let at = u32::try_from(self.fields.len()).map_err(|_| "too many fields".to_owned())?;
         if self.by_name.insert(field.name.clone(), at).is_some() {
@@ -117,32 +117,32 @@ impl Definition {
 #[derive(Clone, Debug)]
 pub struct Field {
     pub name: Box<str>,
-    /// The protobuf field number, or 0. A field that JSON has inline while
-    /// protobuf nests it carries the number of the nested message in its upper
-    /// 16 bits: `hostPath` of a volume is field 1 of field 2, 0x2_0001.
+    /// The protobuf field number, or 0. A field that is inline in JSON but nested in
+    /// protobuf carries the number of the nested message in its upper 16 bits:
+    /// `hostPath` of a volume is field 1 of field 2, 0x2_0001.
     pub number: u32,
     pub required: bool,
     pub description: Box<str>,
     pub node: Node,
 }
 
-/// The type of a value and the rules for it.
+/// The type of a value with its defaults and validations.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
     pub ty: Type,
     pub default: Option<Value>,
-    /// Of arrays.
+    /// For arrays.
     pub list: ListType,
-    /// Of maps and objects: replaced as a whole.
+    /// For maps and objects: replaced as a whole.
     pub atomic_map: bool,
     pub patch: Patch,
     pub nullable: bool,
-    /// A scalar whose zero is a value: a pointer in Go. Matters to protobuf, where
-    /// other optional scalars are written even when they are zero.
+    /// A scalar that is a pointer in Go, so that its zero differs from absence. Protobuf
+    /// writes other optional scalars even when they are zero.
     pub pointer: bool,
     pub format: Box<str>,
     pub rules: Option<Box<Rules>>,
-    /// Only of nodes that are not fields; a field has its own.
+    /// Only for nodes that are not fields; a field has its own.
     pub description: Box<str>,
 }
 
@@ -154,8 +154,8 @@ impl Node {
         }
     }
 
-    /// Whether Go's JSON shows the value of a field: what is empty only of pointers
-    /// and of fields that are always there.
+    /// Whether Go's JSON encoder writes this value of a field: empty values are written
+    /// only for pointers and for required fields.
     pub(crate) fn keeps(&self, required: bool, value: &Value) -> bool {
         if required || self.pointer {
             return true;
@@ -175,7 +175,7 @@ impl Node {
     }
 }
 
-/// What kind of JSON value it is.
+/// The type of a JSON value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Type {
     String,
@@ -187,15 +187,15 @@ pub enum Type {
     Bytes,
     Quantity,
     IntOrString,
-    /// RFC 3339.
+    /// RFC 3339 with whole seconds.
     Time,
     MicroTime,
     /// Go's `1h30m`.
     Duration,
-    /// Whatever JSON there is.
+    /// Any JSON value.
     #[default]
     Any,
-    /// Any JSON object, whose fields are all kept.
+    /// Any JSON object; all its fields are preserved.
     Object,
     Array(Box<Node>),
     Map(Box<Node>),
@@ -211,7 +211,7 @@ impl PartialEq for Node {
 /// `x-kubernetes-list-type`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListType {
-    /// Not said: treated as atomic, but not published as such.
+    /// Not declared: treated as atomic, but not published as such.
     #[default]
     Unset,
     Atomic,
@@ -227,11 +227,11 @@ pub struct Patch {
     pub merge_key: Box<str>,
     pub merge: bool,
     pub retain_keys: bool,
-    /// `replace` was said.
+    /// Whether the strategy `replace` is declared.
     pub replace: bool,
 }
 
-/// Value rules of OpenAPI.
+/// The value validations of OpenAPI.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     pub allowed: Vec<Value>,
@@ -258,7 +258,7 @@ pub struct Logic {
     pub any_of: Vec<Node>,
     pub one_of: Vec<Node>,
     pub not: Option<Node>,
-    /// The type is not said; fields are checked only if the value is an object.
+    /// The fields that are checked, without a declared type, if the value is an object.
     pub loose: Option<DefId>,
 }
 
@@ -277,7 +277,7 @@ impl Pattern {
         }
     }
 
-    /// Whether the text matches. `None`: the expression is not one we can read.
+    /// Whether the text matches. `None`: the regular expression cannot be compiled.
     pub fn matches(&self, text: &str) -> Option<bool> {
         self.compiled
             .get_or_init(|| Regex::new(&self.source).ok())
@@ -296,24 +296,24 @@ pub struct Kind {
     pub short_names: Vec<String>,
     pub categories: Vec<String>,
     pub namespaced: bool,
-    /// The name of its definition.
+    /// The name of its definition in the catalog.
     pub definition: String,
-    /// Whether it has the subresource `status`.
+    /// Whether it has the `status` subresource.
     pub status: bool,
     pub scale: Option<Scale>,
     pub columns: Vec<Column>,
-    /// Whether bodies in protobuf are read.
+    /// Whether request bodies in protobuf are accepted.
     pub proto: bool,
-    /// Whether strategic merge patches are taken.
+    /// Whether strategic merge patches are accepted.
     pub strategic: bool,
     pub verbs: Vec<String>,
-    /// With a slash at its end.
+    /// The storage key prefix, with a trailing slash.
     pub storage_prefix: String,
-    /// Whether an update may leave `resourceVersion` out.
+    /// Whether an update may omit `resourceVersion` (`AllowUnconditionalUpdate`).
     pub unconditional_update: bool,
-    /// Whether an update of what is absent creates it.
+    /// Whether an update of an absent object creates it (`AllowCreateOnUpdate`).
     pub create_on_update: bool,
-    /// Whether a deletion answers the object instead of a `Status`.
+    /// Whether a deletion returns the object instead of a `Status`.
     pub returns_deleted: bool,
 }
 
@@ -343,7 +343,7 @@ impl Default for Kind {
 }
 
 impl Kind {
-    /// All verbs of a stored resource.
+    /// The verbs of a stored resource.
     pub fn default_verbs() -> Vec<String> {
         [
             "create",
@@ -359,7 +359,7 @@ impl Kind {
         .to_vec()
     }
 
-    /// Where objects of a resource are stored, as etcd holds them upstream.
+    /// The storage key prefix of a resource, as kube-apiserver has it in etcd.
     pub fn default_prefix(group: &str, plural: &str) -> String {
         if group.is_empty() {
             format!("/registry/{plural}/")
@@ -373,16 +373,16 @@ impl Kind {
     }
 }
 
-/// The fields that `scale` shows, as JSON paths like `.spec.replicas`.
+/// The fields of the `scale` subresource, as JSON paths like `.spec.replicas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scale {
     pub spec: String,
     pub status: String,
-    /// Empty when there is none.
+    /// Empty when the kind has none.
     pub selector: String,
 }
 
-/// A column of `kubectl get`.
+/// A printer column, shown by `kubectl get`.
 #[derive(Clone, Debug)]
 pub struct Column {
     pub name: String,
@@ -390,14 +390,14 @@ pub struct Column {
     pub ty: String,
     pub format: String,
     pub description: String,
-    /// Above 0: only in wide output.
+    /// Above 0: shown in wide output only.
     pub priority: i32,
     pub path: JsonPath,
 }
 
 impl Column {
-    /// A column over a JSON path like `.spec.x`. The error says what is wrong with
-    /// the path.
+    /// A column with a JSON path like `.spec.x`. The error says what is wrong with the
+    /// path.
     pub fn new(name: &str, ty: &str, path: &str) -> Result<Self, String> {
         Ok(Self {
             name: name.to_owned(),

@@ -1,5 +1,5 @@
-//! What Kubernetes reserves for a pod. The requirements of a binding's replica, the sums of a
-//! member's pods and the nodes of a simulated member count by this one rule.
+//! The effective resource requests of a pod: for the replica requirements of bindings, the
+//! resource summaries of members and the nodes of simulated members.
 //!
 //! Source: `PodRequests` in `k8s.io/component-helpers/resource`, applied after the defaults that
 //! a kube-apiserver sets on a pod (`SetDefaults_Pod`), since pod templates do not have them.
@@ -11,10 +11,10 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Amounts by the name of the resource.
+/// Amounts by resource name.
 pub type ResourceList = BTreeMap<String, Quantity>;
 
-/// Requests and limits of a container, or of a pod as a whole.
+/// Requests and limits of a container or of a pod (pod-level resources).
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ResourceRequirements {
@@ -24,7 +24,7 @@ pub struct ResourceRequirements {
     limits: Option<ResourceList>,
 }
 
-/// Reads a `ResourceList`; the error names the quantity that cannot be read.
+/// Deserializes a `ResourceList`; the error names the malformed quantity.
 fn read_amounts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ResourceList>, D::Error> {
     let Some(amounts) = Option::<BTreeMap<String, Value>>::deserialize(from)? else {
         return Ok(None);
@@ -50,7 +50,7 @@ impl ResourceRequirements {
     }
 }
 
-/// The fields of a container that its requests depend on.
+/// The fields of a container that determine its requests.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerResources {
@@ -59,20 +59,20 @@ pub struct ContainerResources {
 }
 
 impl ContainerResources {
-    /// The requests; a limit is the request of a resource that has none.
+    /// The requests; a resource with a limit only requests its limit.
     fn requests(&self) -> ResourceList {
         let resources = self.resources.iter();
         let all = resources.flat_map(|r| r.limits().chain(r.requests()));
         all.map(|(name, amount)| (name.clone(), amount)).collect()
     }
 
-    /// Whether this init container keeps running beside the others.
+    /// Whether this init container is a sidecar (restartable init container).
     fn is_sidecar(&self) -> bool {
         self.restart_policy.as_deref() == Some("Always")
     }
 }
 
-/// The requests of a pod, overhead included. `of_pod` are the resources of the pod as a whole.
+/// The requests of a pod, overhead included. `of_pod` are the pod-level resources.
 pub fn pod_requests<'a>(
     containers: impl IntoIterator<Item = &'a ContainerResources>,
     init_containers: impl IntoIterator<Item = &'a ContainerResources>,
@@ -97,8 +97,9 @@ pub fn pod_requests<'a>(
     requests
 }
 
-/// `AggregateContainerRequests`: all containers and sidecars together, or the largest step of
-/// the initialization. A step is an init container with the sidecars that started before it.
+/// `AggregateContainerRequests`: the sum of all containers and sidecars, or the largest
+/// initialization step if it is larger. A step is an init container with the sidecars that
+/// started before it.
 fn container_requests<'a>(
     containers: impl IntoIterator<Item = &'a ContainerResources>,
     init_containers: impl IntoIterator<Item = &'a ContainerResources>,
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_add_up_and_their_limits_stand_in() {
+    fn container_requests_add_up_and_limits_stand_in() {
         check(json!({"containers": [{}]}), json!({}));
         check(
             json!({"containers": [asks("1"), {"resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": "4", "memory": "1Gi"}}}]}),
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn init_containers_run_one_after_the_other_and_sidecars_beside_all_that_follow() {
+    fn init_containers_run_in_sequence_and_sidecars_beside_all_later_containers() {
         for (init, expected) in [
             (json!([asks("5"), asks("2")]), "5"),
             (json!([asks("500m"), sidecar("2")]), "3"),
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pod_asks_for_as_a_whole_replaces_what_its_containers_ask_for() {
+    fn pod_level_resources_replace_container_requests() {
         let containers = json!([asks("1")]);
         for (resources, expected) in [
             (json!({"requests": {"cpu": "3"}}), json!({"cpu": "3"})),

@@ -1,8 +1,6 @@
-//! What `kubectl get` shows of a kind.
+//! Renders objects as rows of a `meta.k8s.io/v1` Table, as `kubectl get` shows them.
 //!
-//! Enters: a kind, and an object as a tree. Leaves: headers and cells of a
-//! `meta.k8s.io/v1` Table. Cells are strings, numbers, booleans or null. Time is
-//! an argument; pure. Rules of
+//! Cells are strings, numbers, booleans or null. Rules of
 //! `apiextensions-apiserver/pkg/registry/customresource/tableconvertor`.
 
 mod builtin;
@@ -14,10 +12,10 @@ use serde_json::Value;
 
 use crate::model::{Column, Kind};
 
-/// Length of a cell whose value is a tree.
+/// Longest text of a cell, in bytes.
 const MAX_CELL: usize = 4096;
 
-/// A column as `TableColumnDefinition` writes it.
+/// A column header (`TableColumnDefinition`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Header {
     pub name: String,
@@ -25,7 +23,7 @@ pub struct Header {
     pub ty: String,
     pub format: String,
     pub description: String,
-    /// Above 0: only in wide output.
+    /// Above 0: shown in wide output only.
     pub priority: i32,
 }
 
@@ -47,15 +45,15 @@ impl Header {
         self
     }
 
-    /// With an explanation.
+    /// Sets the description.
     pub fn about(mut self, description: &str) -> Self {
         description.clone_into(&mut self.description);
         self
     }
 }
 
-/// The columns of a kind: its own printer's, those it declares after `Name`, or
-/// `Name` and `Age`.
+/// The columns of a kind: those of its built-in printer, those it declares after `Name`,
+/// or `Name` and `Age`.
 pub fn columns(kind: &Kind) -> Vec<Header> {
     if let Some(headers) = builtin::columns(kind).or_else(|| federation::columns(kind)) {
         return headers;
@@ -95,7 +93,7 @@ fn name(object: &Value) -> Value {
     Value::from(name.unwrap_or_default())
 }
 
-/// The age of the object.
+/// Time since `metadata.creationTimestamp`.
 fn created(object: &Value, now: Timestamp) -> Value {
     let at = object
         .pointer("/metadata/creationTimestamp")
@@ -105,7 +103,7 @@ fn created(object: &Value, now: Timestamp) -> Value {
 
 /// The cell of a declared column.
 fn cell(column: &Column, object: &Value, now: Timestamp) -> Value {
-    // Where a path names many values, Kubernetes shows the first.
+    // Of several values, Kubernetes shows the first.
     let Some(value) = column.path.first(object) else {
         return Value::Null;
     };
@@ -119,7 +117,7 @@ fn cell(column: &Column, object: &Value, now: Timestamp) -> Value {
     }
 }
 
-/// A number with a fraction, as an integer column shows it.
+/// A number with a fraction in an integer column, truncated.
 fn whole(value: &Value) -> Value {
     #[expect(
         clippy::cast_possible_truncation,
@@ -130,7 +128,7 @@ fn whole(value: &Value) -> Value {
         .map_or(Value::Null, |n| Value::from(n.trunc() as i64))
 }
 
-/// A value as text: strings as they are, the rest as JSON.
+/// A value as text: strings unquoted, other values as JSON.
 fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -147,8 +145,8 @@ fn bounded(mut text: String) -> String {
     text
 }
 
-/// Time since an RFC 3339 instant as people read it; `<unknown>` when empty,
-/// `<invalid>` when not a time or ahead of the clock.
+/// Time since an RFC 3339 time in human-readable form; `<unknown>` when empty, `<invalid>`
+/// when it is not a time or lies in the future.
 pub fn age(since: &str, now: Timestamp) -> String {
     if since.is_empty() {
         return "<unknown>".to_owned();
@@ -159,14 +157,14 @@ pub fn age(since: &str, now: Timestamp) -> String {
     }
 }
 
-/// A length of time in at most two units, coarser the longer it is
+/// A duration in at most two units, coarser the longer it is
 /// (`apimachinery/pkg/util/duration.HumanDuration`): `5s`, `2m30s`, `3h`, `4d`.
 pub fn duration(length: SignedDuration) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;
     const DAY: i64 = 24 * HOUR;
     const YEAR: i64 = 365 * DAY;
-    // Clocks may differ a little.
+    // Clocks may differ by a second.
     let seconds = length.as_secs();
     if seconds < -1 {
         return "<invalid>".to_owned();
@@ -198,7 +196,7 @@ mod tests {
     use crate::catalog;
 
     #[test]
-    fn lengths_of_time_read_as_kubectl_prints_them() {
+    fn durations_are_those_of_kubectl() {
         let table = [
             (-5, "<invalid>"),
             (-1, "0s"),
@@ -284,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_have_a_printer_of_their_own() {
+    fn clusters_have_their_own_printer() {
         let gvk = Gvk::constant("cluster.karmada.io", "v1alpha1", "Cluster");
         check(
             &gvk,

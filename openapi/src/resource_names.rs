@@ -1,5 +1,5 @@
-//! The names that a CustomResourceDefinition asks for in its group, and which of them
-//! another resource of the group has already
+//! Detects names that a CustomResourceDefinition requests in its group and that another
+//! resource of the group already has
 //! (`apiextensions-apiserver/pkg/controller/status/naming_controller.go`).
 
 use serde_json::Value;
@@ -20,7 +20,7 @@ pub struct ResourceNames {
 /// A name that is already in use in the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameConflict {
-    /// The field of `spec.names` that asks for it.
+    /// The field of `spec.names` that requests it.
     pub field: &'static str,
     /// The reason of the condition `NamesAccepted`.
     pub reason: &'static str,
@@ -56,9 +56,9 @@ impl From<&Kind> for ResourceNames {
 }
 
 impl ResourceNames {
-    /// The names, of those asked for here, that one of `others` has, in the order in
-    /// which kube-apiserver looks at the fields. Plural, singular and short names are
-    /// one space of names, kind and list kind another.
+    /// The requested names that one of `others` already has, in the order in which
+    /// kube-apiserver checks the fields. Plural, singular and short names share one
+    /// namespace, kind and list kind another.
     pub fn conflicts(&self, others: &[Self]) -> Vec<NameConflict> {
         let resource = |name: &str| {
             !name.is_empty()
@@ -75,8 +75,8 @@ impl ResourceNames {
                     .any(|other| name == other.kind || name == other.list_kind)
         };
         let mut conflicts = Vec::new();
-        let mut check = |field, reason, name: &str, taken: bool| {
-            if taken {
+        let mut check = |field, reason, name: &str, in_use: bool| {
+            if in_use {
                 let name = name.to_owned();
                 conflicts.push(NameConflict {
                     field,
@@ -98,9 +98,9 @@ impl ResourceNames {
     }
 }
 
-/// Whether a CustomResourceDefinition may not be served, because its plural or a name
-/// that it was granted before is one of the `built_in` names of its group. Its
-/// instances would be stored where those of the built-in kind are.
+/// Whether a CustomResourceDefinition must not be served, because its plural or one of its
+/// accepted names is one of the `built_in` names of its group: its custom resources would
+/// have the same storage keys as those of the built-in kind.
 pub fn shadows_built_in(definition: &Value, built_in: &[ResourceNames]) -> bool {
     let plural = ResourceNames {
         plural: ResourceNames::from(&definition["spec"]["names"]).plural,
@@ -119,11 +119,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_resources_and_names_of_kinds_are_two_spaces() {
-        let taken = ResourceNames::from(&json!({"plural": "things", "singular": "thing",
+    fn resource_names_and_kind_names_are_separate_namespaces() {
+        let existing = ResourceNames::from(&json!({"plural": "things", "singular": "thing",
             "shortNames": ["th"], "kind": "Thing", "listKind": "ThingList"}));
         let check = |names: Value, want: &[&str]| {
-            let found = ResourceNames::from(&names).conflicts(std::slice::from_ref(&taken));
+            let found = ResourceNames::from(&names).conflicts(std::slice::from_ref(&existing));
             let fields: Vec<&str> = found.iter().map(|c| c.field).collect();
             assert_eq!(fields, want, "{names}");
         };
@@ -140,14 +140,18 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_shadows_by_its_plural_or_by_what_it_was_granted() {
-        let taken = [ResourceNames::from(
+    fn a_definition_shadows_by_its_plural_or_by_an_accepted_name() {
+        let built_in = [ResourceNames::from(
             &json!({"plural": "things", "singular": "thing", "kind": "Thing"}),
         )];
         let check = |plural: &str, accepted: Value, want: bool| {
             let definition = json!({"spec": {"names": {"plural": plural, "kind": "Thing"}},
                 "status": {"acceptedNames": accepted}});
-            assert_eq!(shadows_built_in(&definition, &taken), want, "{definition}");
+            assert_eq!(
+                shadows_built_in(&definition, &built_in),
+                want,
+                "{definition}"
+            );
         };
         check("things", Value::Null, true);
         check("others", Value::Null, false);

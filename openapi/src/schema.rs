@@ -1,9 +1,8 @@
-//! What may be asked of a type: fill defaults, drop unknown fields, check rules,
-//! and walk along it beside a value.
+//! Operations on a typed schema: apply defaults, prune unknown fields, validate, and walk
+//! the schema beside a value.
 //!
-//! Enters: trees of JSON from clients. Leaves: the same trees in order, or errors
-//! as `apiextensions-apiserver/pkg/apiserver/validation` words them. Depth is
-//! bounded by [`MAX_DEPTH`]; nothing here panics on bad input.
+//! Errors have the texts of `apiextensions-apiserver/pkg/apiserver/validation`. Depth is
+//! bounded by [`MAX_DEPTH`]; nothing here panics on malformed values.
 
 mod crd;
 mod decoding;
@@ -22,10 +21,10 @@ use serde_json::Value;
 
 use crate::model::{DefId, Definition, Definitions, ListType, Node, Patch, Type};
 
-/// How deep a value may be nested. Parsed JSON is never deeper than 128.
+/// How deep a value may be nested. Parsed JSON is at most 128 levels deep.
 pub const MAX_DEPTH: usize = 200;
 
-/// A type with all that it refers to. Cloning shares it.
+/// A type with all definitions it refers to. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Schema {
     definitions: Arc<Definitions>,
@@ -48,7 +47,8 @@ impl Schema {
         }
     }
 
-    /// Of a kind without schema: any object, nothing defaulted, all kept.
+    /// The schema of a kind without schema: any object, nothing defaulted, all fields
+    /// preserved.
     pub fn keep_all() -> Self {
         Self {
             definitions: Arc::default(),
@@ -56,8 +56,8 @@ impl Schema {
         }
     }
 
-    /// From `openAPIV3Schema` of a CRD version; `apiVersion`, `kind` and
-    /// `metadata` are added. The error says what cannot be read.
+    /// Builds a schema from `openAPIV3Schema` of a CRD version and adds `apiVersion`,
+    /// `kind` and `metadata`. The error names what cannot be converted.
     pub fn from_crd(schema: &Value) -> Result<Self, String> {
         let (definitions, root) = crd::build(schema)?;
         Ok(Self {
@@ -66,35 +66,34 @@ impl Schema {
         })
     }
 
-    /// Fills in defaults where the parent is present. Before that, `null` is taken
-    /// away from fields of Go types, and from those that have a default and are not
-    /// nullable.
+    /// Sets defaults of fields whose parent is present. Before that, removes `null` from
+    /// fields of Go types, and from fields that have a default and are not nullable.
     pub fn default(&self, value: &mut Value) {
         defaulting::fill(&self.definitions, &self.root, value, 0);
     }
 
-    /// Removes fields that the type does not know. Gives their paths in strict
-    /// decoding's spelling: `spec.x`, `spec.a[0].b`.
+    /// Removes unknown fields. Returns their paths as strict decoding spells them:
+    /// `spec.x`, `spec.a[0].b`.
     pub fn prune(&self, value: &mut Value) -> Vec<String> {
         let mut removed = Vec::new();
         pruning::prune(&self.definitions, &self.root, value, "", &mut removed, 0);
         removed
     }
 
-    /// Checks types and rules.
+    /// Validates types and values.
     pub fn validate(&self, value: &Value) -> Vec<FieldError> {
         let mut validation = validation::Validation::new(&self.definitions);
         validation.check(&self.root, value);
         validation.errors
     }
 
-    /// What Go's decoder would refuse first, in its words. For kinds that
-    /// Kubernetes has as Go types; others answer with [`Self::validate`].
+    /// The first error that Go's decoder would report, with its text. Meant for kinds that
+    /// Kubernetes has as Go types; for other kinds use [`Self::validate`].
     pub fn undecodable(&self, value: &Value) -> Option<String> {
         decoding::Decoding::new(&self.definitions).complaint(&self.root, value, 0)
     }
 
-    /// A walk that starts at the whole value.
+    /// A cursor at the root of the schema.
     pub fn root(&self) -> Cursor<'_> {
         Cursor {
             definitions: &self.definitions,
@@ -103,7 +102,7 @@ impl Schema {
     }
 }
 
-/// A place in a schema, moved beside a value.
+/// A position in a schema, moved beside a value.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<'a> {
     definitions: &'a Definitions,
@@ -115,7 +114,7 @@ impl<'a> Cursor<'a> {
         Self { node, ..self }
     }
 
-    /// The field of an object, or the value type of a map. `None`: unknown.
+    /// The field of an object, or the value type of a map. `None`: unknown field.
     pub fn field(self, name: &str) -> Option<Self> {
         match &self.node.ty {
             Type::Map(value) => Some(self.at(value)),
@@ -132,7 +131,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The arena that ids of this place belong to.
+    /// The arena that the ids at this position belong to.
     pub(crate) fn definitions(self) -> &'a Definitions {
         self.definitions
     }
@@ -145,7 +144,7 @@ impl<'a> Cursor<'a> {
         &self.node.ty
     }
 
-    /// The definition, when the place is an object with named fields.
+    /// The definition, if this is an object with named fields.
     pub fn definition(self) -> Option<&'a Definition> {
         match &self.node.ty {
             Type::Ref(id) => Some(self.definitions.get(*id)),
@@ -153,17 +152,17 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Of an array.
+    /// The list type of an array.
     pub fn list(self) -> &'a ListType {
         &self.node.list
     }
 
-    /// A map or object that server-side apply owns as a whole.
+    /// Whether server-side apply owns this map or object as a whole.
     pub fn atomic(self) -> bool {
         self.node.atomic_map || self.definition().is_some_and(|d| d.atomic)
     }
 
-    /// How strategic merge patch treats the place.
+    /// How strategic merge patch treats this field.
     pub fn patch(self) -> &'a Patch {
         &self.node.patch
     }
@@ -172,7 +171,7 @@ impl<'a> Cursor<'a> {
         self.node.default.as_ref()
     }
 
-    /// Whether unknown fields are kept here.
+    /// Whether unknown fields are preserved here.
     pub fn keeps_unknown(self) -> bool {
         match &self.node.ty {
             Type::Any | Type::Object => true,
@@ -181,7 +180,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Where a walk is; rendered only when there is something to report.
+/// The path of a walk, rendered only for an error (`field.Path`).
 #[derive(Debug, Default)]
 struct Path<'v> {
     segments: Vec<Segment<'v>>,

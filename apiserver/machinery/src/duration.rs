@@ -1,6 +1,5 @@
-//! Durations as Kubernetes' flags and annotations write them (Go's `time.ParseDuration`).
-//!
-//! Enters: text. Leaves: a duration, or why it is none. Pure.
+//! Parses durations as Kubernetes' flags and annotations write them (Go's
+//! `time.ParseDuration`).
 
 use std::time::Duration;
 
@@ -13,10 +12,10 @@ const UNITS: [(&str, f64); 7] = [
     ("m", 60.0),
     ("h", 3600.0),
 ];
-/// A year: nothing here waits longer.
+/// Longest duration that is accepted: one year.
 const LONGEST: f64 = 365.0 * 24.0 * 3600.0;
 
-/// Reads `15s`, `1m30s`, `1.5h`, `0`.
+/// Parses `15s`, `1m30s`, `1.5h`, `0`. Negative durations are an error.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is not a duration, such as 15s, 500ms or 1m30s");
     if text == "0" {
@@ -51,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_go_writes_is_read() {
+    fn go_durations_are_parsed() {
         for (text, millis) in [
             ("0", Some(0)),
             ("0s", Some(0)),

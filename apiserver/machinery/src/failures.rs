@@ -1,17 +1,17 @@
-//! Keeps logs short: decides which failures of something that is tried again and
-//! again are worth a line.
+//! Decides which failures of a retried operation are logged, so that retries do not
+//! flood the log.
 //!
 //! A key gets a line when it starts to fail, when it fails for a reason that was not
-//! logged since, and when it succeeds again; its retries get none.
+//! logged since then, and when it succeeds again. Its other retries get none.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use parking_lot::Mutex;
 
-/// Reasons that are logged for one key until it succeeds.
+/// How many reasons are logged for one key until it succeeds.
 const MAX_REASONS: usize = 4;
-/// Failing keys that are remembered; beyond that all are forgotten.
+/// How many failing keys are remembered. One more, and all are forgotten.
 const MAX_KEYS: usize = 65_536;
 
 /// The keys that fail at present, with the reasons that were logged.
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn retries_are_silent_and_state_changes_are_not() {
+    fn retries_are_not_logged_and_state_changes_are() {
         let log = FailureLog::new();
         assert!(!log.record_success("web"), "it never failed");
         assert!(log.record_failure("web", "refused (attempt 1)"));

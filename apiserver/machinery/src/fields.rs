@@ -1,4 +1,4 @@
-//! Field errors: what is wrong, and at which path. They become the causes of a
+//! Field errors: what is wrong at which path of an object. They become the causes of a
 //! 422 `Status`, or the text of an admission denial.
 //!
 //! Texts follow `apimachinery/pkg/util/validation/field/errors.go`.
@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-/// `metav1.CauseType` of a field error.
+/// The type of a field error (`field.ErrorType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     Required,
@@ -22,7 +22,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The value of `causes[].reason`.
+    /// The value of `causes[].reason` (`metav1.CauseType`).
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Required => "FieldValueRequired",
@@ -38,13 +38,13 @@ impl Reason {
     }
 }
 
-/// One violated rule.
+/// One validation error (`field.Error`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     pub reason: Reason,
-    /// As in `spec.containers[0].image`.
+    /// The path of the field, as in `spec.containers[0].image`.
     pub field: String,
-    /// Without the path, as in `Invalid value: "x": must be …`.
+    /// The text without the path, as in `Invalid value: "x": must be …`.
     pub message: String,
 }
 
@@ -67,13 +67,17 @@ impl FieldError {
         )
     }
 
-    /// As [`Self::invalid`], of a value that is shown as it is given: JSON of a Go
+    /// As [`Self::invalid`], for a value that the caller has rendered: the JSON of a Go
     /// struct keeps the order of its fields.
-    pub fn invalid_shown(field: impl Into<String>, shown: &str, detail: impl AsRef<str>) -> Self {
+    pub fn invalid_shown(
+        field: impl Into<String>,
+        rendered: &str,
+        detail: impl AsRef<str>,
+    ) -> Self {
         Self::new(
             Reason::Invalid,
             field,
-            with_detail(&format!("Invalid value: {shown}"), detail.as_ref()),
+            with_detail(&format!("Invalid value: {rendered}"), detail.as_ref()),
         )
     }
 
@@ -86,10 +90,10 @@ impl FieldError {
         )
     }
 
-    /// As [`Self::duplicate`], of a value that is shown as it is given, and why it may
-    /// stand only once.
-    pub fn duplicate_shown(field: impl Into<String>, shown: &str, detail: &str) -> Self {
-        let text = with_detail(&format!("Duplicate value: {shown}"), detail);
+    /// As [`Self::duplicate`], for a value that the caller has rendered, with the reason
+    /// why it must be unique.
+    pub fn duplicate_shown(field: impl Into<String>, rendered: &str, detail: &str) -> Self {
+        let text = with_detail(&format!("Duplicate value: {rendered}"), detail);
         Self::new(Reason::Duplicate, field, text)
     }
 
@@ -160,7 +164,8 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Several errors as one text: alone as it is, together in brackets, each once.
+/// Joins errors into one text without duplicates; several texts stand in brackets
+/// (`utilerrors.NewAggregate`).
 pub fn aggregate(errors: &[FieldError]) -> String {
     let mut texts: Vec<String> = Vec::new();
     for text in errors.iter().map(FieldError::to_string) {
@@ -182,7 +187,7 @@ fn with_detail(head: &str, detail: &str) -> String {
     }
 }
 
-/// A value as field errors print it: strings quoted, the rest as compact JSON.
+/// Renders a value as field errors show it: strings quoted, the rest as compact JSON.
 fn show(value: &Value) -> String {
     value.to_string()
 }

@@ -1,11 +1,9 @@
-//! The vocabulary of the Kubernetes API that every other crate speaks: names of
-//! resources, the head of an object, selectors, quantities, time and `Status`
-//! errors.
+//! The basic types of the Kubernetes API for every other crate: names of resources,
+//! objects and their metadata, selectors, quantities, time and `Status` errors.
 //!
-//! bytes of an object ──► [`Object`] (head + shared bytes) ──► everyone
-//!
-//! Invariants: no I/O, no clock (time is an argument), no async runtime. Nothing
-//! here knows a kind by name, and no parsed JSON tree is kept beside an object.
+//! Invariants: no I/O, no async runtime, and time is an argument (only
+//! [`time::SystemClock`] reads the clock). Nothing here knows a kind by name, and an
+//! object keeps no parsed JSON tree.
 //!
 //! Entry points: [`Object`], [`Gvr`], [`Gvk`], [`Status`].
 

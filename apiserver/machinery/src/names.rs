@@ -1,7 +1,5 @@
-//! Names of kinds and resources, and the rules for names of objects.
-//!
-//! Enters: text from URLs, manifests and policies. Leaves: comparable values and
-//! verdicts. Pure.
+//! Names of kinds and resources ([`Gvk`], [`Gvr`]), and validation of the names, labels
+//! and annotation keys of objects.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -59,7 +57,7 @@ impl Gvr {
         qualify(&self.resource, &self.group)
     }
 
-    /// The same kind of name in `kind`'s group and version.
+    /// The kind `kind` in the group and version of this resource.
     pub fn with_kind(&self, kind: impl Into<String>) -> Gvk {
         Gvk {
             group: self.group.clone(),
@@ -158,7 +156,7 @@ fn label_shaped(s: &str) -> bool {
     }
 }
 
-/// Checks a DNS-1123 label (RFC 1123, at most 63 characters). The error is the
+/// Validates a DNS-1123 label (RFC 1123, at most 63 characters). The error is the
 /// text of `apimachinery/pkg/util/validation`.
 pub fn dns1123_label(s: &str) -> Result<(), String> {
     if s.len() > LABEL_MAX {
@@ -173,7 +171,7 @@ pub fn dns1123_label(s: &str) -> Result<(), String> {
     Err("a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')".into())
 }
 
-/// Checks a DNS-1123 subdomain (at most 253 characters).
+/// Validates a DNS-1123 subdomain (at most 253 characters).
 pub fn dns1123_subdomain(s: &str) -> Result<(), String> {
     if s.len() > SUBDOMAIN_MAX {
         return Err(format!("must be no more than {SUBDOMAIN_MAX} characters"));
@@ -184,7 +182,7 @@ pub fn dns1123_subdomain(s: &str) -> Result<(), String> {
     Err("a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')".into())
 }
 
-/// Checks a DNS-1035 label: a DNS-1123 label that starts with a letter.
+/// Validates a DNS-1035 label: a DNS-1123 label that starts with a letter.
 pub fn dns1035_label(s: &str) -> Result<(), String> {
     if s.len() > LABEL_MAX {
         return Err(format!("must be no more than {LABEL_MAX} characters"));
@@ -195,7 +193,8 @@ pub fn dns1035_label(s: &str) -> Result<(), String> {
     Err("a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')".into())
 }
 
-/// Checks a name that only has to fit into one path segment (RBAC names).
+/// Validates a name that only has to fit into one URL path segment, such as the names of
+/// RBAC objects (`path.IsValidPathSegmentName`).
 pub fn path_segment(s: &str) -> Result<(), String> {
     match s {
         "." | ".." => Err(format!("may not be '{s}'")),
@@ -215,7 +214,7 @@ fn qualified_part(s: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
 }
 
-/// Checks a label or annotation key: an optional DNS prefix, a slash, and a name
+/// Validates a label or annotation key: an optional DNS prefix, a slash, and a name
 /// of at most 63 characters.
 pub fn qualified_name(s: &str) -> Result<(), String> {
     let name = match s.split_once('/') {
@@ -242,7 +241,7 @@ pub fn qualified_name(s: &str) -> Result<(), String> {
     Err("name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')".into())
 }
 
-/// Checks the value of a label: empty, or at most 63 characters of a qualified
+/// Validates the value of a label: empty, or at most 63 characters of a qualified
 /// name without prefix.
 pub fn label_value(s: &str) -> Result<(), String> {
     if s.len() > LABEL_MAX {
@@ -259,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_judged_as_kubernetes_does() {
+    fn names_are_validated_as_in_kubernetes() {
         type Check = fn(&str) -> Result<(), String>;
         let table: &[(Check, &str, bool)] = &[
             (dns1123_label, "a", true),
@@ -279,8 +278,8 @@ mod tests {
             (label_value, "", true),
             (label_value, "a b", false),
         ];
-        for (check, text, fine) in table {
-            assert_eq!(check(text).is_ok(), *fine, "{text:?}");
+        for (validate, text, valid) in table {
+            assert_eq!(validate(text).is_ok(), *valid, "{text:?}");
         }
     }
 

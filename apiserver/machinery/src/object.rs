@@ -1,9 +1,8 @@
-//! An object at one revision: its encoded JSON and the few fields everybody asks
-//! for.
+//! An object at one revision: its encoded JSON, its parsed [`ObjectMeta`], and typed views
+//! that are decoded on demand and cached.
 //!
-//! Enters: encoded JSON from the store or from a server. Leaves: shared bytes, a
-//! [`Head`], and typed views, parsed once for as long as they are asked for. The bytes
-//! are canonical; no tree of values is kept (it would weigh ten times as much).
+//! The JSON comes from the store or from a server and is canonical. An object keeps no
+//! parsed JSON tree, which would take ten times the memory.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -19,18 +18,18 @@ use serde_json::value::RawValue;
 use crate::shared;
 use crate::views::{self, Slot};
 
-/// Why bytes are not an object.
+/// The error for bytes that are not an object.
 #[derive(Debug, thiserror::Error)]
 pub enum Malformed {
-    /// Not JSON, or the head has fields of the wrong type.
+    /// Not JSON, or a field of `metadata` has the wrong type.
     #[error("not a Kubernetes object: {0}")]
     Json(#[from] serde_json::Error),
-    /// JSON, but without the `metadata` every stored object has.
+    /// JSON without the `metadata` that every stored object has.
     #[error("not a Kubernetes object: no metadata")]
     NoMetadata,
 }
 
-/// One entry of `metadata.ownerReferences`, as far as routing needs it.
+/// One entry of `metadata.ownerReferences`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Owner {
@@ -48,10 +47,10 @@ pub struct Owner {
     pub block_owner_deletion: bool,
 }
 
-/// Key and value; equal keys of objects are one in memory.
+/// Key and value of a label; equal keys share memory across objects.
 pub type Label = (Arc<str>, Box<str>);
 
-/// The parsed part of an object.
+/// The fields of `metadata` that are parsed for every object.
 #[derive(Clone, Debug, Default)]
 pub struct Head {
     /// Empty for cluster-scoped objects.
@@ -63,7 +62,7 @@ pub struct Head {
     /// `metadata.resourceVersion`; 0 when absent or not decimal.
     pub revision: u64,
     pub generation: i64,
-    /// `metadata.deletionTimestamp` is set.
+    /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
     pub owners: Box<[Owner]>,
 }
@@ -75,7 +74,7 @@ impl Head {
         Some(&self.labels[at].1)
     }
 
-    /// `namespace/name`, or `name` of a cluster-scoped object.
+    /// `namespace/name`, or `name` for a cluster-scoped object (`MetaNamespaceKeyFunc`).
     pub fn key(&self) -> String {
         if self.namespace.is_empty() {
             self.name.to_string()
@@ -84,7 +83,7 @@ impl Head {
         }
     }
 
-    /// The owner that manages this object, if any.
+    /// The owner that is the controller of this object, if any (`GetControllerOf`).
     pub fn controller(&self) -> Option<&Owner> {
         self.owners.iter().find(|o| o.controller)
     }
@@ -102,12 +101,12 @@ impl views::Holder for Inner {
     }
 }
 
-/// An immutable object at one revision. Cloning shares it.
+/// An immutable object at one revision. Clones share its memory.
 #[derive(Clone)]
 pub struct Object(Arc<Inner>);
 
 impl Object {
-    /// From JSON that carries its `resourceVersion`, as a server replies it.
+    /// Creates an object from JSON with `resourceVersion`, as a server returns it.
     pub fn from_json(bytes: Bytes) -> Result<Self, Malformed> {
         let outer: Outer<'_> = serde_json::from_slice(&bytes)?;
         let head = match outer.metadata {
@@ -117,21 +116,21 @@ impl Object {
         Ok(Self::assemble(head, bytes))
     }
 
-    /// As [`Self::from_json`], without `metadata.managedFields`: in a copy of many
-    /// objects they often weigh more than all the rest, and nobody reads them.
+    /// As [`Self::from_json`], without `metadata.managedFields`: in a cache of many objects
+    /// they often take more memory than all other fields, and nothing reads them.
     pub fn from_json_trimmed(bytes: Bytes) -> Result<Self, Malformed> {
         let outer: Outer<'_> = serde_json::from_slice(&bytes)?;
         let Some(raw) = outer.metadata else {
             return Ok(Self::assemble(Head::default(), bytes));
         };
         let metadata: Metadata<'_> = serde_json::from_str(raw.get())?;
-        let Some(ballast) = metadata.managed_fields.map(RawValue::get) else {
+        let Some(managed_fields) = metadata.managed_fields.map(RawValue::get) else {
             let head = metadata.head();
             return Ok(Self::assemble(head, bytes));
         };
-        // The value borrows from `bytes`, so its address tells where to cut.
-        let from = ballast.as_ptr() as usize - bytes.as_ptr() as usize;
-        let (before, after) = cut(&bytes[..from], &bytes[from + ballast.len()..]);
+        // The value borrows from `bytes`, so its address gives its offset.
+        let from = managed_fields.as_ptr() as usize - bytes.as_ptr() as usize;
+        let (before, after) = cut(&bytes[..from], &bytes[from + managed_fields.len()..]);
         let mut rest = BytesMut::with_capacity(before.len() + after.len());
         rest.extend_from_slice(before);
         rest.extend_from_slice(after);
@@ -139,14 +138,14 @@ impl Object {
         Ok(Self::assemble(head, rest.freeze()))
     }
 
-    /// From JSON as it is stored, without `resourceVersion`: the revision at which
-    /// the key was last written is put in.
+    /// Creates an object from stored JSON, which has no `resourceVersion`. The revision
+    /// at which the key was last written is inserted as its `resourceVersion`.
     pub fn from_stored(stored: &[u8], revision: u64) -> Result<Self, Malformed> {
         let outer: Outer<'_> = serde_json::from_slice(stored)?;
         let metadata = outer.metadata.ok_or(Malformed::NoMetadata)?.get();
         let mut head = parse_head(metadata)?;
         head.revision = revision;
-        // `metadata` borrows from `stored`, so its address tells where to splice.
+        // `metadata` borrows from `stored`, so its address gives its offset.
         let open = metadata.as_ptr() as usize - stored.as_ptr() as usize + 1;
         let empty = metadata[1..].trim_start().starts_with('}');
         let field = format!(
@@ -160,13 +159,13 @@ impl Object {
         Ok(Self::assemble(head, bytes.freeze()))
     }
 
-    /// From a tree of values.
+    /// Creates an object from a JSON tree.
     pub fn from_value(value: &Value) -> Result<Self, Malformed> {
         Self::from_json(Bytes::from(serde_json::to_vec(value)?))
     }
 
-    /// The same content as of another revision: what a deletion shows is the last
-    /// state with the deletion's revision.
+    /// Returns the same content with another revision: a deletion event carries the last
+    /// content with the revision of the deletion.
     pub fn at_revision(&self, revision: u64) -> Result<Self, Malformed> {
         let bytes = self.bytes();
         let outer: Outer<'_> = serde_json::from_slice(bytes)?;
@@ -174,7 +173,7 @@ impl Object {
         let open = metadata.as_ptr() as usize - bytes.as_ptr() as usize + 1;
         let old = format!("\"resourceVersion\":\"{}\"", self.revision());
         if !bytes[open..].starts_with(old.as_bytes()) {
-            // Not spliced by `from_stored`: the field may be anywhere.
+            // Not inserted by `from_stored`: the field may be anywhere.
             let mut value = self.value()?;
             value["metadata"]["resourceVersion"] = revision.to_string().into();
             return Self::from_value(&value);
@@ -222,16 +221,17 @@ impl Object {
         self.0.head.revision
     }
 
-    /// A fresh tree of values: transient, for one write or one interpretation.
+    /// Parses a new JSON tree, to be kept only for one write or one interpretation.
     pub fn value(&self) -> Result<Value, Malformed> {
         Ok(serde_json::from_slice(&self.0.bytes)?)
     }
 
-    /// A typed view. The first type asked for is shared by all holders of this object
-    /// while it is among those that were asked for lately; further types are parsed on
-    /// each call.
+    /// Decodes the object into a typed view. The view of the first requested type is
+    /// cached and shared by all clones of this object until the cache evicts it; views of
+    /// other types are decoded on each call.
     pub fn view<T: DeserializeOwned + Send + Sync + 'static>(&self) -> Result<Arc<T>, Malformed> {
-        if let Some(view) = self.0.view.get().and_then(|kept| kept.downcast::<T>().ok()) {
+        let cached = self.0.view.get();
+        if let Some(view) = cached.and_then(|value| value.downcast::<T>().ok()) {
             return Ok(view);
         }
         let parsed: Arc<T> = Arc::new(serde_json::from_slice(&self.0.bytes)?);
@@ -243,7 +243,7 @@ impl Object {
         Ok(parsed)
     }
 
-    /// Whether both are the same version in memory (not merely equal).
+    /// Whether both share one allocation; equal objects may not.
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -299,8 +299,8 @@ fn parse_head(metadata: &str) -> Result<Head, Malformed> {
     Ok(serde_json::from_str::<Metadata<'_>>(metadata)?.head())
 }
 
-/// What is left on both sides of a field's value once its key and one comma are
-/// gone too.
+/// Returns the text before and after a field, given the text on both sides of its value:
+/// removes its key and one comma.
 fn cut<'a>(before: &'a [u8], after: &'a [u8]) -> (&'a [u8], &'a [u8]) {
     let quote = |text: &[u8]| text.iter().rposition(|b| *b == b'"');
     let key = quote(before).and_then(|end| quote(&before[..end]));
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_moved_to_another_revision() {
+    fn the_revision_is_replaced() {
         let objects = [
             stored(r#"{"kind":"X","metadata":{"name":"a"},"spec":{}}"#, 7),
             Object::from_json(Bytes::from_static(
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn managed_fields_are_cut_out() {
-        for (whole, rest) in [
+        for (full, trimmed_json) in [
             (
                 r#"{"kind":"X","metadata":{"name":"a","managedFields":[{"f":"}"}]},"spec":{"managedFields":1}}"#,
                 r#"{"kind":"X","metadata":{"name":"a"},"spec":{"managedFields":1}}"#,
@@ -379,23 +379,23 @@ mod tests {
             ),
             (r#"{"spec":{}}"#, r#"{"spec":{}}"#),
         ] {
-            let bytes = Bytes::copy_from_slice(whole.as_bytes());
+            let bytes = Bytes::copy_from_slice(full.as_bytes());
             let trimmed = Object::from_json_trimmed(bytes.clone()).unwrap();
-            let expected: Value = serde_json::from_str(rest).unwrap();
+            let expected: Value = serde_json::from_str(trimmed_json).unwrap();
             assert_eq!(trimmed.value().unwrap(), expected);
             assert_eq!(trimmed.name(), Object::from_json(bytes).unwrap().name());
         }
     }
 
     #[test]
-    fn what_is_not_an_object_is_refused() {
+    fn malformed_objects_are_rejected() {
         assert!(Object::from_stored(b"[]", 1).is_err());
         assert!(Object::from_stored(b"{}", 1).is_err());
         assert!(Object::from_stored(br#"{"metadata":{"name":3}}"#, 1).is_err());
     }
 
     #[test]
-    fn a_view_is_parsed_once() {
+    fn a_view_is_decoded_once() {
         #[derive(Deserialize)]
         struct Spec {
             spec: BTreeMap<String, i64>,

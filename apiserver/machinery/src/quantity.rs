@@ -1,9 +1,8 @@
-//! Kubernetes quantities (`100m`, `1.5Gi`, `2e3`): exact decimal arithmetic, no
+//! Kubernetes quantities (`100m`, `1.5Gi`, `2e3`) with exact decimal arithmetic, without
 //! floating point.
 //!
-//! Enters: text of a manifest. Leaves: comparable numbers and the canonical text.
-//! Rules and texts of `apimachinery/pkg/api/resource/quantity.go`: nothing is
-//! finer than a nano, what is finer is rounded away from zero. Pure.
+//! Rules and texts are those of `apimachinery/pkg/api/resource/quantity.go`: the precision
+//! is one nano, and finer fractions are rounded away from zero.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -14,18 +13,18 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
 
-/// Units per one, in nanos.
+/// Nanos in one unit.
 const ONE: i128 = 1_000_000_000;
-/// Units per one thousandth, in nanos.
+/// Nanos in one thousandth.
 const MILLI: i128 = 1_000_000;
-/// What is larger is capped, as Kubernetes caps; sums cannot overflow.
+/// Larger amounts are capped, as Kubernetes does; so sums cannot overflow.
 const CAP: i128 = i128::MAX / 4;
-/// Decimal digits before the point beyond which a number is certainly capped.
+/// A number with more digits before the decimal point is certainly capped.
 const CAP_DIGITS: i64 = 29;
-/// Longest text that is looked at.
+/// Longest text that is parsed, in bytes.
 const MAX_TEXT: usize = 256;
 
-/// Which family of suffixes a quantity is written with.
+/// The family of suffixes with which a quantity is written (`resource.Format`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// `m`, `k`, `M`, `G` …
@@ -37,15 +36,14 @@ pub enum Format {
     Exponent,
 }
 
-/// An amount of a resource. Equality and order look at the amount only, not at
-/// how it is written.
+/// An amount of a resource. Equality and order compare the amount only, not the format.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quantity {
     nanos: i128,
     format: Format,
 }
 
-/// Why a text is not a quantity.
+/// The error for text that is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     #[error(
@@ -59,13 +57,13 @@ pub enum ParseError {
 }
 
 impl Quantity {
-    /// Nothing at all.
+    /// The amount zero.
     pub const ZERO: Self = Self {
         nanos: 0,
         format: Format::Decimal,
     };
 
-    /// A whole number.
+    /// An integer amount in decimal format.
     pub fn from_units(units: i64) -> Self {
         Self {
             nanos: i128::from(units) * ONE,
@@ -73,7 +71,7 @@ impl Quantity {
         }
     }
 
-    /// A whole number of bytes, written with binary suffixes.
+    /// An integer amount, such as bytes, in binary format.
     pub fn from_bytes(units: i64) -> Self {
         Self {
             format: Format::Binary,
@@ -81,7 +79,7 @@ impl Quantity {
         }
     }
 
-    /// Thousandths.
+    /// An amount in thousandths.
     pub fn from_milli(milli: i64) -> Self {
         Self {
             nanos: i128::from(milli) * MILLI,
@@ -89,7 +87,7 @@ impl Quantity {
         }
     }
 
-    /// Reads the text form.
+    /// Parses the text form.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let parts = split(text)?;
         let (scale, format) = suffix(parts.suffix)?;
@@ -104,7 +102,7 @@ impl Quantity {
         })
     }
 
-    /// Reads a JSON string or number.
+    /// Parses a JSON string or number.
     pub fn from_value(value: &Value) -> Result<Self, ParseError> {
         match value {
             Value::String(s) => Self::parse(s),
@@ -113,12 +111,12 @@ impl Quantity {
         }
     }
 
-    /// Thousandths, rounded away from zero.
+    /// The amount in thousandths, rounded away from zero (`MilliValue`).
     pub fn milli(self) -> i128 {
         div_away(self.nanos, MILLI)
     }
 
-    /// Whole units, rounded away from zero.
+    /// The amount in units, rounded away from zero (`Value`).
     pub fn value(self) -> i128 {
         div_away(self.nanos, ONE)
     }
@@ -136,7 +134,7 @@ impl Quantity {
         self.nanos < 0
     }
 
-    /// The amount `n` times.
+    /// The amount multiplied by `n`, capped.
     pub fn times(self, n: i64) -> Self {
         self.with(self.nanos.saturating_mul(i128::from(n)))
     }
@@ -148,7 +146,7 @@ impl Quantity {
         }
     }
 
-    // A sum is written like its first summand that is not zero.
+    // A sum has the format of its first summand that is not zero.
     fn combine(self, other: Self, nanos: i128) -> Self {
         let format = if self.is_zero() {
             other.format
@@ -238,8 +236,7 @@ impl<'de> Deserialize<'de> for Quantity {
     }
 }
 
-/// The canonical text: no fraction, the largest suffix that keeps the number
-/// whole.
+/// The canonical text: an integer with the largest suffix that needs no fraction.
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_zero() {
@@ -345,7 +342,7 @@ fn suffix(text: &str) -> Result<(Scale, Format), ParseError> {
     Ok((Scale::Ten(exponent), Format::Exponent))
 }
 
-/// What has no fraction and is not very large, as most amounts.
+/// Fast path for amounts without a fraction that are not very large, as most are.
 fn whole_nanos(parts: &Parts<'_>, scale: &Scale) -> Option<i128> {
     if !parts.frac.is_empty() {
         return None;
@@ -381,25 +378,26 @@ fn decimal_nanos(int: &str, frac: &str, exponent: i64) -> i128 {
     let Ok(keep) = usize::try_from(magnitude + 9) else {
         return 1;
     };
-    let (kept, rest) = digits.split_at(keep.min(digits.len()));
-    let zeros = u32::try_from(keep - kept.len()).unwrap_or(u32::MAX);
+    let (digits_kept, rest) = digits.split_at(keep.min(digits.len()));
+    let zeros = u32::try_from(keep - digits_kept.len()).unwrap_or(u32::MAX);
     let up = i128::from(rest.bytes().any(|b| b != b'0'));
-    let kept: Option<i128> = if kept.is_empty() {
+    let digits_kept: Option<i128> = if digits_kept.is_empty() {
         Some(0)
     } else {
-        kept.parse().ok()
+        digits_kept.parse().ok()
     };
-    kept.and_then(|n| n.checked_mul(10_i128.checked_pow(zeros)?))
+    digits_kept
+        .and_then(|n| n.checked_mul(10_i128.checked_pow(zeros)?))
         .map_or(CAP, |n| (n + up).min(CAP))
 }
 
-/// `int.frac × 1024^power` in nanos, rounded up. As many digits of the fraction
-/// are multiplied exactly as the number leaves room for.
+/// `int.frac × 1024^power` in nanos, rounded up. Multiplies exactly as many digits of the
+/// fraction as fit into an `i128`.
 fn binary_nanos(int: &str, frac: &str, power: u32) -> i128 {
     let factor = 1024_i128.pow(power);
     for places in (9..=frac.len().clamp(9, 27)).rev() {
-        let (kept, rest) = frac.split_at(places.min(frac.len()));
-        let text = format!("{int}{kept}{}", "0".repeat(places - kept.len()));
+        let (fraction, rest) = frac.split_at(places.min(frac.len()));
+        let text = format!("{int}{fraction}{}", "0".repeat(places - fraction.len()));
         let Ok(mantissa) = text.parse::<i128>() else {
             continue;
         };
@@ -465,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_refused() {
+    fn invalid_quantities_are_rejected() {
         for text in [
             "", "-", ".", "Mi", "1K", "1ki", "1 ", " 1", "1e", "1e3.5", "1.2.3", "1Mib", "٣", "0x1",
         ] {
@@ -484,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_is_written_like_its_first_summand() {
+    fn a_sum_has_the_format_of_its_first_summand() {
         let q = |s: &str| Quantity::parse(s).unwrap();
         assert_eq!((q("1Gi") + q("1Gi")).to_string(), "2Gi");
         assert_eq!((q("0") + q("1Gi")).to_string(), "1Gi");
@@ -508,7 +506,7 @@ mod tests {
         }
 
         #[test]
-        fn whole_amounts_are_what_their_digits_say(
+        fn the_fast_path_agrees_with_the_exact_one(
             int in "[1-9][0-9]{0,20}", exponent in -12_i32..30, power in 0_u32..7,
         ) {
             let parts = Parts { negative: false, int: &int, frac: "", suffix: "" };
@@ -530,7 +528,7 @@ mod tests {
         }
 
         #[test]
-        fn sums_obey_the_laws(a in any::<i64>(), b in any::<i64>(), c in any::<i64>()) {
+        fn addition_is_commutative_and_associative(a in any::<i64>(), b in any::<i64>(), c in any::<i64>()) {
             let [a, b, c] = [a, b, c].map(Quantity::from_milli);
             prop_assert_eq!(a + b, b + a);
             prop_assert_eq!((a + b) + c, a + (b + c));

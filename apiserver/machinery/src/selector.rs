@@ -1,8 +1,8 @@
-//! Label and field selectors.
+//! Label and field selectors: parses the query syntax of `labelSelector` and
+//! `fieldSelector`, or a `metav1.LabelSelector`, and matches objects against them.
 //!
-//! Enters: the query syntax of `labelSelector` and `fieldSelector`, or a
-//! `metav1.LabelSelector`. Leaves: predicates over labels and fields. Syntax and
-//! error texts of `apimachinery/pkg/labels/selector.go` and `pkg/fields`. Pure.
+//! Syntax and error texts are those of `apimachinery/pkg/labels/selector.go` and
+//! `apimachinery/pkg/fields`.
 
 mod field;
 
@@ -14,10 +14,10 @@ use crate::names::{label_value, qualified_name};
 
 pub use field::{FieldRequirement, FieldSelector};
 
-/// Longest selector that is looked at, in bytes.
+/// Longest selector that is parsed, in bytes.
 const MAX_TEXT: usize = 64 << 10;
 
-/// What a requirement asks of a label.
+/// How a requirement compares a label with its values (`selection.Operator`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operator {
     Equals,
@@ -30,7 +30,7 @@ pub enum Operator {
     LessThan,
 }
 
-/// One condition on one label.
+/// One condition on one label (`labels.Requirement`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
     pub key: String,
@@ -47,7 +47,7 @@ pub struct LabelSelector {
 }
 
 impl Requirement {
-    /// Checks key and values as Kubernetes does.
+    /// Validates key and values as Kubernetes does; the error is Kubernetes' text.
     pub fn new(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Self, String> {
         qualified_name(key).map_err(|e| format!("key: Invalid value: {key:?}: {e}"))?;
         let bad = |why: &str| {
@@ -92,7 +92,7 @@ impl Requirement {
         })
     }
 
-    /// Whether a label that has this value, or is not there, is as it should be.
+    /// Whether a label with this value, or an absent label, meets the requirement.
     pub fn holds(&self, actual: Option<&str>) -> bool {
         let listed = |v: &str| self.values.iter().any(|x| x == v);
         let bound = || self.values.first().and_then(|v| v.parse::<i64>().ok());
@@ -122,7 +122,7 @@ impl LabelSelector {
         }
     }
 
-    /// Reads the query syntax: `a=b,c!=d,e in (f,g),h,!i,j>1`. Empty text matches
+    /// Parses the query syntax: `a=b,c!=d,e in (f,g),h,!i,j>1`. Empty text matches
     /// everything.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > MAX_TEXT {
@@ -136,7 +136,7 @@ impl LabelSelector {
         })
     }
 
-    /// Reads a `metav1.LabelSelector`. `null` matches nothing, `{}` everything.
+    /// Converts a `metav1.LabelSelector`. `null` matches nothing, `{}` everything.
     pub fn from_value(value: &Value) -> Result<Self, String> {
         let selector = match value {
             Value::Null => return Ok(Self::nothing()),
@@ -166,7 +166,7 @@ impl LabelSelector {
         })
     }
 
-    /// Every label of the map with exactly its value.
+    /// Matches objects that have all these labels (`labels.SelectorFromValidatedSet`).
     pub fn from_labels<'a>(
         labels: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, String> {
@@ -292,10 +292,10 @@ impl<'a> Parser<'a> {
     }
 
     fn requirements(&mut self) -> Result<Vec<Requirement>, String> {
-        let mut found = Vec::new();
+        let mut requirements = Vec::new();
         loop {
             match self.peek() {
-                Token::End => return Ok(found),
+                Token::End => return Ok(requirements),
                 Token::Word(_) | Token::Symbol("!") => {}
                 other => {
                     return Err(format!(
@@ -307,9 +307,9 @@ impl<'a> Parser<'a> {
             let requirement = self
                 .requirement()
                 .map_err(|e| format!("unable to parse requirement: {e}"))?;
-            found.push(requirement);
+            requirements.push(requirement);
             match self.next() {
-                Token::End => return Ok(found),
+                Token::End => return Ok(requirements),
                 Token::Symbol(",") => match self.peek() {
                     Token::Word(_) | Token::Symbol("!") => {}
                     other => {
@@ -368,7 +368,7 @@ impl<'a> Parser<'a> {
 
     fn exact(&mut self) -> Result<String, String> {
         match self.peek() {
-            // `a=` asks for the empty value.
+            // `a=` requires the empty value.
             Token::End | Token::Symbol(",") => Ok(String::new()),
             Token::Word(value) => {
                 self.next();

@@ -1,18 +1,18 @@
-//! Keys of labels, one copy of each for all objects.
+//! Interns label keys, so that all objects share one copy of each.
 //!
-//! Enters: keys as they are read. Leaves: shared ones. Many objects have the same few
-//! keys, and most of these are longer than what they stand before. Keys that only one
-//! object has (those that tell who depends on it) make room when there are too many.
+//! Many objects have the same few keys, and most keys are longer than their values. Keys
+//! that only one object has (such as `depended-by` labels) are dropped when the table is
+//! full.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-/// Those of the whole process.
+/// The label keys of this process.
 static KNOWN: Keys = Keys::new(4096);
 
-/// The shared copy of a key.
+/// Returns the shared copy of a label key.
 pub(crate) fn key(text: Box<str>) -> Arc<str> {
     KNOWN.share(text)
 }
@@ -36,14 +36,14 @@ impl Keys {
         }
         let mut all = self.known.write();
         if all.len() >= self.most {
-            // What nobody shares saves nothing.
+            // A key that no second object uses saves no memory.
             all.retain(|key| Arc::strong_count(key) > 2);
             if all.len() > self.most / 2 {
                 all.clear();
             }
         }
         let key: Arc<str> = text.into();
-        // Somebody else may have been faster: then there are two copies for a while.
+        // If another thread inserted the key meanwhile, two copies exist for a while.
         all.insert(Arc::clone(&key));
         key
     }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_keys_are_one_and_single_ones_make_room() {
+    fn equal_keys_are_shared_and_unshared_keys_are_dropped() {
         let keys = Keys::new(4);
         let common = [keys.share("app".into()), keys.share("app".into())];
         assert!(Arc::ptr_eq(&common[0], &common[1]));

@@ -1,4 +1,4 @@
-//! `Status`: the one form in which the API reports failure.
+//! `metav1.Status`, the form in which the API reports every failure.
 //!
 //! Texts and codes follow `apimachinery/pkg/api/errors/errors.go`, because
 //! clients match on reason and text.
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::fields::{FieldError, aggregate};
 use crate::names::{Gvk, Gvr, qualify};
 
-/// A failure (or the outcome of a deletion) as the API tells it.
+/// A failure, or the result of a deletion, as the API reports it (`metav1.Status`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
@@ -22,14 +22,15 @@ pub struct Status {
     pub reason: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Box<Details>>,
-    /// The HTTP code.
+    /// The HTTP status code.
     pub code: u16,
-    /// `metadata.continue`: where a client whose token expired may go on.
+    /// `metadata.continue`: the token with which a client may resume a list whose own
+    /// token expired.
     #[serde(skip)]
     pub continue_token: Option<String>,
 }
 
-/// What the failure is about.
+/// The object that the failure is about (`metav1.StatusDetails`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Details {
@@ -37,7 +38,7 @@ pub struct Details {
     pub name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// The resource for most reasons, the kind for `Invalid`.
+    /// The plural resource name; for the reason `Invalid`, the kind.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -48,7 +49,7 @@ pub struct Details {
     pub retry_after_seconds: u32,
 }
 
-/// One reason among several.
+/// One of the causes of a failure (`metav1.StatusCause`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cause {
@@ -88,12 +89,12 @@ impl Status {
         self.about(&resource.group, &resource.resource, name)
     }
 
-    /// The details, made when absent.
+    /// The details, created when absent.
     pub fn details_mut(&mut self) -> &mut Details {
         self.details.get_or_insert_default()
     }
 
-    /// Asks the client to come back after some seconds.
+    /// Asks the client to retry after `seconds` seconds.
     pub fn retry_after(mut self, seconds: u32) -> Self {
         self.details_mut().retry_after_seconds = seconds;
         self
@@ -110,7 +111,7 @@ impl Status {
         self
     }
 
-    /// 404 of an object.
+    /// 404 for an object.
     pub fn not_found(resource: &Gvr, name: &str) -> Self {
         Self::failure(
             404,
@@ -120,7 +121,7 @@ impl Status {
         .about_resource(resource, name)
     }
 
-    /// 404 of a path.
+    /// 404 for a URL path.
     pub fn no_such_path() -> Self {
         Self::failure(
             404,
@@ -130,13 +131,13 @@ impl Status {
         .about("", "", "")
     }
 
-    /// 409 of a create.
+    /// 409 for a create of an existing object.
     pub fn already_exists(resource: &Gvr, name: &str) -> Self {
         let text = format!("{} {name:?} already exists", resource.qualified());
         Self::failure(409, "AlreadyExists", text).about_resource(resource, name)
     }
 
-    /// 409 of a write against an older state.
+    /// 409 for an update that conflicts with the current object.
     pub fn conflict(resource: &Gvr, name: &str, why: impl fmt::Display) -> Self {
         let text = format!(
             "Operation cannot be fulfilled on {} {name:?}: {why}",
@@ -145,7 +146,7 @@ impl Status {
         Self::failure(409, "Conflict", text).about_resource(resource, name)
     }
 
-    /// 409 with the text of a stale resourceVersion.
+    /// 409 for an update with an outdated `resourceVersion` (`OptimisticLockErrorMsg`).
     pub fn stale(resource: &Gvr, name: &str) -> Self {
         Self::conflict(
             resource,
@@ -154,7 +155,7 @@ impl Status {
         )
     }
 
-    /// 422 with a cause per field error.
+    /// 422 with one cause per field error.
     pub fn invalid(kind: &Gvk, name: &str, errors: &[FieldError]) -> Self {
         let text = format!(
             "{} {name:?} is invalid: {}",
@@ -168,7 +169,7 @@ impl Status {
         status
     }
 
-    /// 422 of a request that is well formed but cannot be done.
+    /// 422 for a well-formed request that cannot be processed (`NewGenericServerResponse`).
     pub fn unprocessable() -> Self {
         Self::failure(
             422,
@@ -188,7 +189,7 @@ impl Status {
         Self::failure(401, "Unauthorized", "Unauthorized")
     }
 
-    /// 403 of an object.
+    /// 403 for an object, or for the whole resource when `name` is empty.
     pub fn forbidden(resource: &Gvr, name: &str, why: impl fmt::Display) -> Self {
         let text = if name.is_empty() {
             format!("{} is forbidden: {why}", resource.qualified())
@@ -198,7 +199,7 @@ impl Status {
         Self::failure(403, "Forbidden", text).about_resource(resource, name)
     }
 
-    /// 403 as an admission webhook gives it.
+    /// 403 with the text of a denial by an admission webhook.
     pub fn denied(webhook: &str, why: impl fmt::Display) -> Self {
         Self::failure(
             403,
@@ -207,7 +208,7 @@ impl Status {
         )
     }
 
-    /// 405 of a path that is there.
+    /// 405 for an existing path.
     pub fn method_not_allowed() -> Self {
         Self::failure(
             405,
@@ -217,7 +218,7 @@ impl Status {
         .about("", "", "")
     }
 
-    /// 406 naming what can be had.
+    /// 406 that names the media types the server can produce.
     pub fn not_acceptable(types: &[&str]) -> Self {
         let text = format!(
             "only the following media types are accepted: {}",
@@ -232,7 +233,7 @@ impl Status {
         Self::failure(413, "RequestEntityTooLarge", text)
     }
 
-    /// 415 naming what is taken.
+    /// 415 that names the media types the server can read.
     pub fn unsupported_media_type(types: &[&str]) -> Self {
         let text = format!(
             "the body of the request was in an unknown format - accepted media types include: {}",
@@ -241,7 +242,7 @@ impl Status {
         Self::failure(415, "UnsupportedMediaType", text)
     }
 
-    /// 410 of a list or watch whose revision is gone.
+    /// 410 for a list or watch whose revision was compacted.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::failure(410, "Expired", message)
     }
@@ -251,20 +252,20 @@ impl Status {
         Self::failure(429, "TooManyRequests", message).retry_after(seconds)
     }
 
-    /// 504 of a read that asks for a revision which is not there yet.
-    pub fn revision_too_large(asked: u64, current: u64) -> Self {
-        let text = format!("Too large resource version: {asked}, current: {current}");
+    /// 504 for a read at a revision that the server has not reached yet.
+    pub fn revision_too_large(requested: u64, current: u64) -> Self {
+        let text = format!("Too large resource version: {requested}, current: {current}");
         Self::failure(504, "Timeout", format!("Timeout: {text}"))
             .retry_after(1)
             .cause("ResourceVersionTooLarge", "Too large resource version", "")
     }
 
-    /// 504 of a request past its deadline.
+    /// 504 for a request that passed its deadline.
     pub fn timeout(message: impl Into<String>) -> Self {
         Self::failure(504, "Timeout", format!("Timeout: {}", message.into()))
     }
 
-    /// 500 of a store that did not answer in time; worth a retry.
+    /// 500 for a store that did not answer in time; the client may retry.
     pub fn server_timeout(resource: &Gvr, operation: &str) -> Self {
         let text = format!(
             "The {operation} operation against {} could not be completed at this time, please try again.",
@@ -275,7 +276,7 @@ impl Status {
             .retry_after(1)
     }
 
-    /// 503 while not ready.
+    /// 503 while the server is not ready.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::failure(503, "ServiceUnavailable", message).retry_after(1)
     }
@@ -314,7 +315,7 @@ impl Status {
         {
             doc.extend(own);
         }
-        // Kubernetes leaves the code out of a Success that is not an error.
+        // Kubernetes omits the code of a Success.
         if self.status == "Success"
             && let Some(doc) = doc.as_object_mut()
         {
@@ -323,7 +324,7 @@ impl Status {
         doc
     }
 
-    /// The first cause's reason equals `reason`.
+    /// Whether any cause has this reason.
     pub fn has_cause(&self, reason: &str) -> bool {
         self.details
             .as_ref()

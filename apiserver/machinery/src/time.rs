@@ -1,7 +1,7 @@
-//! Time as the API writes it, and the clock that everybody is handed.
+//! RFC 3339 text of the API with whole seconds (`metav1.Time`) or microseconds
+//! (`metav1.MicroTime`), and the clock that components take as an argument.
 //!
-//! Enters: instants. Leaves: RFC 3339 text with whole seconds (`metav1.Time`) or
-//! six digits (`metav1.MicroTime`). Only [`SystemClock`] reads the system's time.
+//! Only [`SystemClock`] reads the system's time.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -17,18 +17,18 @@ pub fn rfc3339_micros(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// Reads RFC 3339 with any offset and up to nine digits.
+/// Parses RFC 3339 with any offset and up to nine fractional digits.
 pub fn parse(text: &str) -> Result<Timestamp, String> {
     text.parse::<Timestamp>()
         .map_err(|e| format!("{text:?} is not an RFC 3339 time: {e}"))
 }
 
-/// Tells the time.
+/// A source of the current time.
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
 }
 
-/// The system's time.
+/// The system clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -38,7 +38,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is told otherwise; microsecond resolution.
+/// A clock for tests that moves only when it is set or advanced; microsecond resolution.
 #[derive(Debug)]
 pub struct FakeClock(AtomicI64);
 
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fake_clock_moves_when_told() {
+    fn a_fake_clock_moves_when_advanced_or_set() {
         let clock = FakeClock::new(Timestamp::UNIX_EPOCH);
         clock.advance(SignedDuration::from_secs(90));
         assert_eq!(clock.now().as_second(), 90);

@@ -1,16 +1,16 @@
-//! Who asks.
+//! The identity of the user of a request.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Group of the built-in superusers; authorisation is skipped for them.
+/// Group of the built-in superusers; authorization is skipped for them.
 pub const MASTERS: &str = "system:masters";
-/// Group of everybody whose credentials were accepted.
+/// Group of all users whose credentials were accepted.
 pub const AUTHENTICATED: &str = "system:authenticated";
-/// Group of requests without credentials.
+/// Group of users of requests without credentials.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// Name of requests without credentials.
+/// User name of requests without credentials.
 pub const ANONYMOUS: &str = "system:anonymous";
 
 /// An authenticated identity (`authentication.k8s.io` UserInfo).
@@ -27,7 +27,7 @@ pub struct UserInfo {
 }
 
 impl UserInfo {
-    /// The identity of the process's own controllers.
+    /// The identity of the controllers of this process.
     pub fn internal() -> Self {
         Self {
             name: "system:apiserver".into(),

@@ -1,9 +1,9 @@
-//! Which typed views are kept beside their objects.
+//! A process-wide cache of decoded objects ([`Object::decode`](crate::Object::decode)),
+//! which evicts those that were not used recently.
 //!
-//! Enters: views as they are parsed. Leaves: the same ones again, for as long as they
-//! are among those that were asked for lately. A view weighs as much as its object's
-//! bytes or more, and most objects are looked at only when they change: kept with every
-//! object, views were a fifth of the memory.
+//! A decoded object takes as much memory as its bytes or more, and most objects are
+//! decoded only when they change. When every object kept its decoded form, these forms
+//! took a fifth of the memory.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -14,23 +14,23 @@ use parking_lot::Mutex;
 
 type View = Arc<dyn Any + Send + Sync>;
 
-/// Those of the whole process.
+/// The cache of this process.
 pub(crate) static KEPT: Kept = Kept::new(2048);
 
-/// Holders that are looked at for each one that enters: enough that room is found, few
-/// enough that nobody waits for it.
+/// How many slots one insertion examines before it evicts: enough to find an unused
+/// one, few enough to keep the lock short.
 const LOOKS: usize = 4;
 
-/// What has a place for a view.
+/// An object that owns a [`DecodeSlot`].
 pub(crate) trait Holder: Send + Sync {
     fn slot(&self) -> &Slot;
 }
 
-/// A place for one view.
+/// The slot of one object for its decoded form.
 #[derive(Default)]
 pub(crate) struct Slot {
     view: Mutex<Option<View>>,
-    /// Asked for since it was looked at last.
+    /// Read since the last eviction scan; the reference bit of the clock algorithm.
     used: AtomicBool,
 }
 
@@ -41,7 +41,7 @@ impl Slot {
         Some(view)
     }
 
-    /// Puts a view where there is none; tells whether there was none.
+    /// Fills an empty slot. Returns whether it was empty.
     pub(crate) fn fill(&self, view: View) -> bool {
         let mut slot = self.view.lock();
         let is_empty = slot.is_none();
@@ -57,8 +57,8 @@ impl Slot {
     }
 }
 
-/// The holders that have a view, in the order in which they are looked at when there are
-/// too many: one that was asked for meanwhile stays (the clock algorithm).
+/// The owners of filled slots, in the order in which eviction examines them. A slot that
+/// was read since the last scan gets a second chance (clock algorithm).
 pub(crate) struct Kept {
     holders: Mutex<VecDeque<Weak<dyn Holder>>>,
     most: usize,
@@ -72,7 +72,7 @@ impl Kept {
         }
     }
 
-    /// Notes a holder whose slot was filled.
+    /// Registers an owner whose slot was filled, and evicts others beyond the capacity.
     pub(crate) fn enter(&self, holder: &Arc<dyn Holder>) {
         let mut holders = self.holders.lock();
         holders.push_back(Arc::downgrade(holder));
@@ -110,26 +110,26 @@ mod tests {
         }
     }
 
-    fn enter(kept: &Kept) -> Arc<dyn Holder> {
+    fn enter(cache: &Kept) -> Arc<dyn Holder> {
         let one: Arc<dyn Holder> = Arc::new(One(Slot::default()));
         assert!(one.slot().fill(Arc::new(1)));
-        kept.enter(&one);
+        cache.enter(&one);
         one
     }
 
     #[test]
-    fn what_nobody_asks_for_goes_first() {
-        let kept = Kept::new(2);
-        let first = enter(&kept);
-        let second = enter(&kept);
+    fn unused_values_are_evicted_first() {
+        let cache = Kept::new(2);
+        let first = enter(&cache);
+        let second = enter(&cache);
         assert!(!second.slot().fill(Arc::new(2)), "one view each");
         assert!(first.slot().get().is_some());
-        let third = enter(&kept);
-        assert!(second.slot().get().is_none(), "asked for never");
+        let third = enter(&cache);
+        assert!(second.slot().get().is_none(), "never read");
         assert!(first.slot().get().is_some() && third.slot().get().is_some());
-        let all: Vec<_> = (0..2 * LOOKS).map(|_| enter(&kept)).collect();
-        let there = all.iter().filter(|one| one.slot().get().is_some());
-        assert_eq!(there.count(), 2, "never more than the bound");
+        let all: Vec<_> = (0..2 * LOOKS).map(|_| enter(&cache)).collect();
+        let filled = all.iter().filter(|one| one.slot().get().is_some());
+        assert_eq!(filled.count(), 2, "never more than the bound");
         assert!(first.slot().get().is_none() && third.slot().get().is_none());
     }
 }

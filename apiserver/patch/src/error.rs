@@ -1,15 +1,15 @@
-//! Why a patch was not applied, by what the server answers.
+//! The error of a patch, by the status code of the response.
 
-/// A refused patch.
+/// The error of a patch that was not applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The patch is not well formed (400).
+    /// The patch is malformed (400).
     #[error("{0}")]
     BadRequest(String),
-    /// The patch is well formed but does not fit the object (422).
+    /// The patch is well-formed but cannot be applied to the object (422).
     #[error("{0}")]
     Unprocessable(String),
-    /// Applying the patch would take too much (413).
+    /// The patch exceeds a limit (413).
     #[error("{0}")]
     TooLarge(String),
 }

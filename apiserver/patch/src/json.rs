@@ -1,24 +1,23 @@
-//! JSON patch (RFC 6902) in the dialect that Kubernetes clients know.
+//! JSON patch (RFC 6902) as kube-apiserver applies it.
 //!
-//! Enters: a document and a list of operations. Leaves: the changed document, or
-//! which operation failed. Pure. Differences from the RFC follow the library that
-//! kube-apiserver uses: negative indices count from the end, testing for `null`
-//! succeeds where there is nothing, and replacing a field that is not there adds it.
+//! Differences from the RFC follow the library of kube-apiserver: negative indices count
+//! from the end of a list, a test for `null` succeeds if the field is absent, and replacing
+//! an absent field adds it.
 
 use json_patch::{PatchErrorKind, PatchOperation};
 use serde_json::Value;
 
 use crate::Error;
 
-/// Most operations in one patch (`handlers/patch.go`).
+/// Most operations of one patch (`handlers/patch.go`).
 const MAX_OPERATIONS: usize = 10_000;
-/// Most bytes that `copy` operations of one patch may add.
+/// Most bytes that the `copy` operations of one patch may add.
 const MAX_COPIED: usize = 3 << 20;
-/// Deepest nesting that may come out.
+/// Deepest nesting of the patched document.
 const MAX_DEPTH: usize = 256;
-/// Longest path of one operation, in segments.
+/// Most segments in the path of an operation.
 const MAX_SEGMENTS: usize = 64;
-/// Possible depth from which the real one is measured.
+/// The upper bound of the depth from which the actual depth is measured.
 const SUSPICIOUS_DEPTH: usize = 1_000;
 
 /// Applies the operations in order, all or none.
@@ -51,7 +50,7 @@ pub fn json(doc: &Value, patch: &Value) -> Result<Value, Error> {
 struct Run {
     doc: Value,
     copied: usize,
-    /// No less than the depth of `doc`.
+    /// An upper bound of the depth of `doc`.
     depth: usize,
 }
 
@@ -110,7 +109,7 @@ impl Run {
         Ok(())
     }
 
-    /// Rewrites what the library below does not know.
+    /// Rewrites an operation that the `json_patch` crate would treat differently.
     fn shim(&self, item: &mut Value) {
         let Some(fields) = item.as_object_mut() else {
             return;
@@ -140,16 +139,16 @@ impl Run {
         parent.is_some_and(Value::is_object) && self.doc.pointer(path).is_none()
     }
 
-    /// Turns negative indices of a path into positive ones. The last one of an
+    /// Replaces the negative indices of a path by positive ones. The last one of an
     /// insertion counts from behind the last item.
     fn positive(&self, path: &mut String, inserts: bool) {
         if !path.contains("/-") {
             return;
         }
-        let mut done = String::with_capacity(path.len());
+        let mut resolved_path = String::with_capacity(path.len());
         let segments: Vec<&str> = path.split('/').skip(1).collect();
         for (i, segment) in segments.iter().enumerate() {
-            let list = self.doc.pointer(&done).and_then(Value::as_array);
+            let list = self.doc.pointer(&resolved_path).and_then(Value::as_array);
             let back = segment
                 .strip_prefix('-')
                 .and_then(|n| n.parse::<usize>().ok());
@@ -157,13 +156,13 @@ impl Run {
                 let last = i + 1 == segments.len();
                 (list.len() + usize::from(inserts && last)).checked_sub(back)
             });
-            done.push('/');
+            resolved_path.push('/');
             match resolved {
-                Some(index) => done.push_str(&index.to_string()),
-                None => done.push_str(segment),
+                Some(index) => resolved_path.push_str(&index.to_string()),
+                None => resolved_path.push_str(segment),
             }
         }
-        *path = done;
+        *path = resolved_path;
     }
 }
 
@@ -184,7 +183,7 @@ fn too_deep() -> Error {
     ))
 }
 
-/// Levels of nesting; measured without recursion.
+/// The depth of nesting, measured without recursion.
 fn depth(value: &Value) -> usize {
     let (mut deepest, mut open) = (0, vec![(value, 1)]);
     while let Some((value, level)) = open.pop() {
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_change_or_refuse() {
+    fn operations_are_applied_or_rejected() {
         let doc = || json!({"a": [1, 2, 3], "b": {"c": "x"}});
         let one = |op: Value| json!([op]);
         check(

@@ -1,10 +1,8 @@
-//! Patches: how a client's description of a change becomes a new object.
+//! Applies the patches of clients to objects: JSON patch, JSON merge patch and strategic
+//! merge patch.
 //!
-//! document + patch (+ schema) ──► new document, or why not
-//!
-//! Invariants: pure; no I/O, no clock. A patch that fails leaves nothing behind.
-//! Work and size are bounded before anything is applied: operations and copied
-//! bytes of a JSON patch, and the depth of what may come out.
+//! Invariants: no I/O, no clock. A failed patch changes nothing. Bounded before anything is
+//! applied: the operations and copied bytes of a JSON patch, and the depth of the result.
 //!
 //! Entry points: [`json`], [`merge`], [`strategic`].
 

@@ -1,11 +1,9 @@
 //! JSON merge patch (RFC 7386).
-//!
-//! Enters: a document and a patch. Leaves: the changed document. Pure.
 
 use serde_json::Value;
 
-/// Merges `patch` into `doc`: objects are merged field by field, `null` removes,
-/// everything else replaces.
+/// Merges `patch` into `doc`: objects are merged field by field, `null` removes a field,
+/// any other value replaces it.
 pub fn merge(doc: &mut Value, patch: &Value) {
     json_patch::merge(doc, patch);
 }
@@ -17,7 +15,7 @@ pub(crate) mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_cases_of_the_rfc() {
+    fn examples_of_the_rfc() {
         let table = [
             (json!({"a":"b"}), json!({"a":"c"}), json!({"a":"c"})),
             (json!({"a":"b"}), json!({"b":"c"}), json!({"a":"b","b":"c"})),

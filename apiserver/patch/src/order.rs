@@ -1,15 +1,13 @@
-//! The order of a merged list: what the patch names follows the patch, the rest
-//! keeps its place relative to what it stood before.
+//! The order of a merged list: items in the patch follow the order of the patch, the others
+//! keep their position relative to those that they preceded.
 //!
-//! Enters: the merged items, the order asked for and the order before. Leaves:
-//! the same items, arranged. Rule of `strategicpatch/patch.go`
-//! (`normalizeElementOrder`). Pure.
+//! Rule of `strategicpatch/patch.go` (`normalizeElementOrder`).
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// What identifies an item of a list: the value of its merge key, or itself.
+/// The identity of a list item: the value of its merge key, or the item itself.
 pub(crate) fn identity(item: &Value, key: Option<&str>) -> String {
     match key {
         Some(key) => item.get(key).unwrap_or(&Value::Null).to_string(),
@@ -17,7 +15,7 @@ pub(crate) fn identity(item: &Value, key: Option<&str>) -> String {
     }
 }
 
-/// Identity → position of the first item that has it.
+/// Maps each identity to the position of the first item with it.
 pub(crate) fn positions<'a>(
     items: impl IntoIterator<Item = &'a Value>,
     key: Option<&str>,
@@ -29,22 +27,22 @@ pub(crate) fn positions<'a>(
     found
 }
 
-/// Arranges `merged`: items in `wanted` in that order; the others in the order of
-/// `before`. Where both kinds stand in `before`, that decides who comes first; an
-/// item new to the list comes before.
+/// Orders `merged`: items in `patch_order` in that order, the others in the order of `before`.
+/// If both an item of `patch_order` and another one occur in `before`, their positions there
+/// decide which comes first; otherwise the item of `patch_order` does.
 pub(crate) fn arrange(
     merged: Vec<Value>,
-    wanted: &HashMap<String, usize>,
+    patch_order: &HashMap<String, usize>,
     before: &HashMap<String, usize>,
     key: Option<&str>,
 ) -> Vec<Value> {
-    let place =
+    let position =
         |item: &Value, order: &HashMap<String, usize>| order.get(&identity(item, key)).copied();
     let mut named = Vec::new();
     let mut others = Vec::new();
     for item in merged {
-        let was = place(&item, before);
-        match place(&item, wanted) {
+        let was = position(&item, before);
+        match position(&item, patch_order) {
             Some(at) => named.push((at, was, item)),
             None => others.push((was.unwrap_or(usize::MAX), was, item)),
         }
@@ -75,21 +73,21 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn check(merged: &str, wanted: &str, before: &str, expect: &str) {
+    fn check(merged: &str, patch_order: &str, before: &str, expect: &str) {
         let list =
             |s: &str| -> Vec<Value> { s.chars().map(|c| json!({"n": c.to_string()})).collect() };
         let key = Some("n");
         let got = arrange(
             list(merged),
-            &positions(&list(wanted), key),
+            &positions(&list(patch_order), key),
             &positions(&list(before), key),
             key,
         );
-        assert_eq!(got, list(expect), "{merged} {wanted} {before}");
+        assert_eq!(got, list(expect), "{merged} {patch_order} {before}");
     }
 
     #[test]
-    fn the_patch_leads_and_the_rest_keeps_its_place() {
+    fn the_patch_determines_the_order_and_other_items_keep_theirs() {
         check("abc", "", "abc", "abc");
         check("abcd", "d", "abc", "dabc");
         check("abc", "cb", "abc", "acb");

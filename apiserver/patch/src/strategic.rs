@@ -1,12 +1,9 @@
-//! Kubernetes' strategic merge patch: a merge patch that knows which lists are
-//! sets of keyed items.
-//!
-//! Enters: a document, a patch and the schema with merge keys. Leaves: the changed
-//! document. Pure. Rules and texts of `apimachinery/pkg/util/strategicpatch`.
+//! Kubernetes' strategic merge patch: a merge patch that merges lists by the merge keys of
+//! their schema. Rules and texts of `apimachinery/pkg/util/strategicpatch`.
 //!
 //! Directives: `$patch: delete|replace|merge` in an object or an item,
-//! `$retainKeys`, `$setElementOrder/x`, `$deleteFromPrimitiveList/x`. Recursion
-//! goes as deep as the patch, which its parser bounds.
+//! `$retainKeys`, `$setElementOrder/x`, `$deleteFromPrimitiveList/x`. Recursion is as deep
+//! as the patch, whose depth its parser bounds.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -22,17 +19,17 @@ const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 
 type Fields = Map<String, Value>;
 
-/// What a schema says to the merge about one place in a document.
+/// The patch metadata of one field in a schema (`LookupPatchMeta`).
 pub(crate) trait Shape: Sized {
-    /// The place of a field below, if the schema knows it.
+    /// The metadata of a child field, if the schema has it.
     fn field(&self, name: &str) -> Option<Self>;
-    /// The place of the items of this list.
+    /// The metadata of the items of this list.
     fn item(&self) -> Option<Self>;
-    /// A list is merged (else replaced).
+    /// Whether a list is merged rather than replaced.
     fn merges(&self) -> bool;
-    /// A merged list's key; none where items are scalars.
+    /// The merge key of a merged list; `None` if its items are scalars.
     fn merge_key(&self) -> Option<&str>;
-    /// An object is replaced rather than merged.
+    /// Whether an object is replaced rather than merged.
     fn replaces(&self) -> bool;
 }
 
@@ -55,7 +52,7 @@ impl Shape for openapi::Cursor<'_> {
     }
 }
 
-/// Merges `patch` into `doc`, led by the schema of the document's kind.
+/// Merges `patch` into `doc` by the schema of the document's kind.
 pub fn strategic(doc: &Value, patch: &Value, schema: &openapi::Schema) -> Result<Value, Error> {
     apply(doc, patch, Some(schema.root()))
 }
@@ -97,7 +94,7 @@ fn merge_fields<S: Shape>(
     Ok(doc)
 }
 
-/// The lists that a patch orders, as they stand before it.
+/// The fields of `doc` that the patch orders, with their lists before the patch.
 fn orders_before<'a>(doc: &Fields, patch: &'a Fields) -> Vec<(&'a str, Vec<Value>)> {
     let ordered = patch.keys().filter_map(|k| k.strip_prefix(SET_ORDER));
     ordered
@@ -114,26 +111,26 @@ fn merge_field<S: Shape>(
     value: &Value,
     shape: Option<&S>,
 ) -> Result<(), Error> {
-    let below = shape.and_then(|s| s.field(key));
+    let field_meta = shape.and_then(|s| s.field(key));
     let merged = match value {
         Value::Null => {
             doc.remove(key);
             return Ok(());
         }
         Value::Object(fields) => {
-            let replaces = below.as_ref().is_some_and(Shape::replaces);
+            let replaces = field_meta.as_ref().is_some_and(Shape::replaces);
             let old = match doc.remove(key) {
                 Some(Value::Object(old)) if !replaces => old,
                 _ => Fields::new(),
             };
-            Value::Object(merge_fields(old, fields, below.as_ref())?)
+            Value::Object(merge_fields(old, fields, field_meta.as_ref())?)
         }
         Value::Array(items) => {
             let old = match doc.remove(key) {
                 Some(Value::Array(old)) => old,
                 _ => Vec::new(),
             };
-            Value::Array(merge_list(old, items, below.as_ref())?)
+            Value::Array(merge_list(old, items, field_meta.as_ref())?)
         }
         scalar => scalar.clone(),
     };
@@ -181,10 +178,10 @@ fn merge_items<S: Shape>(
     shape: Option<&S>,
 ) -> Result<Vec<Value>, Error> {
     let mut slots: Vec<Option<Value>> = old.into_iter().map(Some).collect();
-    let mut place: HashMap<String, VecDeque<usize>> = HashMap::new();
+    let mut slots_by_id: HashMap<String, VecDeque<usize>> = HashMap::new();
     for (i, slot) in slots.iter().enumerate() {
         let id = slot.as_ref().map(|v| identity(v, Some(key)));
-        place
+        slots_by_id
             .entry(id.unwrap_or_default())
             .or_default()
             .push_back(i);
@@ -202,8 +199,8 @@ fn merge_items<S: Shape>(
             Some(Some("replace")) => replace = true,
             Some(Some("delete")) => {
                 let id = item_id(item, key)?;
-                for gone in place.remove(&id).into_iter().flatten() {
-                    slots[gone] = None;
+                for deleted in slots_by_id.remove(&id).into_iter().flatten() {
+                    slots[deleted] = None;
                 }
             }
             Some(_) => return Err(unknown_directive(&fields[PATCH])),
@@ -214,24 +211,24 @@ fn merge_items<S: Shape>(
     }
     for (item, fields) in &plain {
         let id = item_id(item, key)?;
-        // The key of a Service's port is not unique: each item is met once.
-        let met = place.get_mut(&id).and_then(VecDeque::pop_front);
-        let old = match met.and_then(|at| slots[at].take()) {
+        // The merge key of Service ports is not unique: each item is merged once.
+        let slot = slots_by_id.get_mut(&id).and_then(VecDeque::pop_front);
+        let old = match slot.and_then(|at| slots[at].take()) {
             Some(Value::Object(old)) => old,
             _ => Fields::new(),
         };
         let merged = Some(Value::Object(merge_fields(old, fields, shape)?));
-        match met {
+        match slot {
             Some(at) => slots[at] = merged,
             None => slots.push(merged),
         }
     }
     let merged = slots.into_iter().flatten().collect();
-    let wanted = positions(plain.iter().map(|(item, _)| *item), Some(key));
-    Ok(arrange(merged, &wanted, before, Some(key)))
+    let patch_order = positions(plain.iter().map(|(item, _)| *item), Some(key));
+    Ok(arrange(merged, &patch_order, before, Some(key)))
 }
 
-/// A value of the patch that has no counterpart: without directives and nulls.
+/// A value of the patch without counterpart in the document, without directives and nulls.
 fn fresh<S: Shape>(value: &Value, shape: Option<&S>) -> Result<Value, Error> {
     match value {
         Value::Object(fields) => merge_fields(Fields::new(), fields, shape).map(Value::Object),
@@ -272,14 +269,14 @@ fn retain_keys(doc: &mut Fields, patch: &Fields) -> Result<(), Error> {
 }
 
 fn delete_from_primitives(doc: &mut Fields, field: &str, value: &Value) -> Result<(), Error> {
-    let Some(gone) = value.as_array() else {
+    let Some(deleted) = value.as_array() else {
         return Err(Error::BadRequest(format!(
             "invalid patch format of primitive list: {DELETE_FROM}{field} must be a list"
         )));
     };
-    let gone: HashSet<String> = gone.iter().map(|v| identity(v, None)).collect();
+    let deleted: HashSet<String> = deleted.iter().map(|v| identity(v, None)).collect();
     if let Some(list) = doc.get_mut(field).and_then(Value::as_array_mut) {
-        list.retain(|item| !gone.contains(&identity(item, None)));
+        list.retain(|item| !deleted.contains(&identity(item, None)));
     }
     Ok(())
 }
@@ -297,16 +294,16 @@ fn set_order<S: Shape>(
             "invalid patch format of setElementOrder list: {SET_ORDER}{field} must be a list"
         )));
     };
-    let below = shape.and_then(|s| s.field(field));
-    let key = below.as_ref().and_then(Shape::merge_key);
-    let wanted = positions(order, key);
+    let field_meta = shape.and_then(|s| s.field(field));
+    let key = field_meta.as_ref().and_then(Shape::merge_key);
+    let patch_order = positions(order, key);
     if let Some(items) = patch.get(field).and_then(Value::as_array) {
-        let places = items
+        let patch_positions = items
             .iter()
             .filter(|item| item.get(PATCH).is_none())
-            .map(|item| wanted.get(&identity(item, key)));
-        let places: Option<Vec<&usize>> = places.collect();
-        if !places.is_some_and(|p| p.is_sorted()) {
+            .map(|item| patch_order.get(&identity(item, key)));
+        let patch_positions: Option<Vec<&usize>> = patch_positions.collect();
+        if !patch_positions.is_some_and(|p| p.is_sorted()) {
             return Err(Error::BadRequest(format!(
                 "The order in patch list:\n{}\n doesn't match {SET_ORDER}{field} list:\n{}\n",
                 Value::from(items.as_slice()),
@@ -316,7 +313,7 @@ fn set_order<S: Shape>(
     }
     if let Some(list) = doc.get_mut(field).and_then(Value::as_array_mut) {
         let merged = std::mem::take(list);
-        *list = arrange(merged, &wanted, &positions(before, key), key);
+        *list = arrange(merged, &patch_order, &positions(before, key), key);
     }
     Ok(())
 }

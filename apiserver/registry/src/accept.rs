@@ -1,8 +1,5 @@
-//! What every written body goes through before the rules of its kind: kind and
-//! version, unknown and repeated fields, defaults, admission's answers.
-//!
-//! Enters: trees as clients sent them. Leaves: complete trees in stored form, and
-//! warnings.
+//! The steps that all writes share: checks kind and namespace, decodes unknown and duplicate
+//! fields, applies defaults, validates, and calls admission.
 
 use admission::{Attributes, Operation, metadata as rules};
 use client::At;
@@ -14,9 +11,9 @@ use crate::registry::Registry;
 use crate::request::{Ctx, FieldValidation};
 use crate::table::Row;
 
-/// 400 when the body names another kind; fills in what it leaves out.
-pub(crate) fn check_kind(row: &Row, value: &mut Value) -> Result<(), Status> {
-    let gvk = &row.kind.gvk;
+/// Sets kind and version if the body omits them; 400 if they are others.
+pub(crate) fn check_kind(resource: &Row, value: &mut Value) -> Result<(), Status> {
+    let gvk = &resource.kind.gvk;
     let api_version = gvk.api_version();
     let Some(map) = value.as_object_mut() else {
         return Err(Status::bad_request(format!(
@@ -47,10 +44,14 @@ pub(crate) fn check_kind(row: &Row, value: &mut Value) -> Result<(), Status> {
     Ok(())
 }
 
-/// Namespaces of body and path must agree; the path's is filled in.
-pub(crate) fn check_namespace(row: &Row, at: &At<'_>, value: &mut Value) -> Result<(), Status> {
+/// Sets the namespace of the path if the body omits it; 400 if it is another one.
+pub(crate) fn check_namespace(
+    resource: &Row,
+    at: &At<'_>,
+    value: &mut Value,
+) -> Result<(), Status> {
     let meta = meta::metadata(value)?;
-    if !row.kind.namespaced {
+    if !resource.kind.namespaced {
         meta.remove("namespace");
         return Ok(());
     }
@@ -71,23 +72,23 @@ pub(crate) fn check_namespace(row: &Row, at: &At<'_>, value: &mut Value) -> Resu
     }
 }
 
-/// What a typed decoder does: a value of a wrong type is an error, unknown fields go.
-/// Strict: they are an error as well. Warn: the warnings. Errors are 400, or 422 for
-/// what a patch led to.
+/// Decodes as a typed decoder does: rejects values of a wrong type, and removes unknown
+/// fields. Unknown and duplicate fields are an error with `Strict`, and are returned as
+/// warnings with `Warn`. Errors are 400, or 422 for the result of a patch.
 pub(crate) fn decode(
-    row: &Row,
+    resource: &Row,
     value: &mut Value,
     duplicates: &[String],
-    how: FieldValidation,
+    field_validation: FieldValidation,
     patched: bool,
 ) -> Result<Vec<String>, Status> {
-    if row.kind.proto
-        && let Some(why) = row.schema.undecodable(value)
+    if resource.kind.proto
+        && let Some(why) = resource.schema.undecodable(value)
     {
-        return Err(refused(row, value, patched, &why));
+        return Err(refused(resource, value, patched, &why));
     }
-    let unknown = row.schema.prune(value);
-    if how == FieldValidation::Ignore || unknown.is_empty() && duplicates.is_empty() {
+    let unknown = resource.schema.prune(value);
+    if field_validation == FieldValidation::Ignore || unknown.is_empty() && duplicates.is_empty() {
         return Ok(Vec::new());
     }
     let unknown = unknown.iter().map(|path| format!("unknown field {path:?}"));
@@ -95,16 +96,17 @@ pub(crate) fn decode(
         .iter()
         .map(|path| format!("duplicate field {path:?}"));
     let found: Vec<String> = repeated.chain(unknown).collect();
-    if how == FieldValidation::Warn {
+    if field_validation == FieldValidation::Warn {
         return Ok(found);
     }
     let why = format!("strict decoding error: {}", found.join(", "));
-    Err(refused(row, value, patched, &why))
+    Err(refused(resource, value, patched, &why))
 }
 
-/// Names no object when a patch led to it, as `endpoints/handlers/patch.go` does.
-fn refused(row: &Row, value: &Value, patched: bool, why: &str) -> Status {
-    let gvk = &row.kind.gvk;
+/// The error of [`decode`]; for a patch without the object, as in
+/// `endpoints/handlers/patch.go`.
+fn refused(resource: &Row, value: &Value, patched: bool, why: &str) -> Status {
+    let gvk = &resource.kind.gvk;
     if patched {
         let error = FieldError::invalid("patch", &Value::String(value.to_string()), why);
         return Status::invalid(&Gvk::new("", "", ""), "", &[error]);
@@ -115,35 +117,35 @@ fn refused(row: &Row, value: &Value, patched: bool, why: &str) -> Status {
     ))
 }
 
-/// Fills defaults into a tree in stored form.
-pub(crate) fn complete(row: &Row, value: &mut Value) {
-    row.stored.schema.default(value);
-    if !row.custom {
-        openapi::defaults::apply(&row.stored.kind.gvk, value);
+/// Applies defaults to an object in the storage version.
+pub(crate) fn complete(resource: &Row, value: &mut Value) {
+    resource.stored.schema.default(value);
+    if !resource.custom {
+        openapi::defaults::apply(&resource.stored.kind.gvk, value);
     }
 }
 
-/// The verdict of the metadata's rules, the kind's own (where `whole`) and the
-/// schema: 422 with all causes that `concerns` does not leave out. Where a rule of the
-/// kind speaks, in Kubernetes' words, the schema is silent.
+/// Validates metadata, the rules of the kind (if `validate_kind`) and the schema: 422 with all
+/// errors that `concerns` accepts. Schema errors of fields for which a rule of the kind has
+/// an error, with Kubernetes' text, are omitted.
 pub(crate) fn judge(
-    row: &Row,
+    resource: &Row,
     new: &Value,
     old: Option<&Value>,
-    whole: bool,
+    validate_kind: bool,
     concerns: impl Fn(&FieldError) -> bool,
 ) -> Result<(), Status> {
-    let kind = &row.stored.kind;
+    let kind = &resource.stored.kind;
     let mut errors = rules::validate(&kind.gvk, kind.namespaced, new);
     if let Some(old) = old {
         errors.extend(rules::validate_update(new, old));
     }
-    if whole && !row.custom {
+    if validate_kind && !resource.custom {
         errors.extend(admission::rules(&kind.gvk, new, old));
     }
-    let told = errors.len();
-    for error in row.stored.schema.validate(new) {
-        if !errors[..told].iter().any(|e| e.field == error.field) {
+    let rule_errors = errors.len();
+    for error in resource.stored.schema.validate(new) {
+        if !errors[..rule_errors].iter().any(|e| e.field == error.field) {
             errors.push(error);
         }
     }
@@ -152,17 +154,17 @@ pub(crate) fn judge(
         return Ok(());
     }
     Err(Status::invalid(
-        &row.kind.gvk,
+        &resource.kind.gvk,
         meta::text(new, "name"),
         &errors,
     ))
 }
 
-/// One admission request.
+/// The context of one admission request.
 pub(crate) struct Admit<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) ctx: &'a Ctx,
-    pub(crate) row: &'a Row,
+    pub(crate) resource: &'a Row,
     pub(crate) at: At<'a>,
     pub(crate) operation: Operation,
     pub(crate) dry_run: bool,
@@ -171,8 +173,8 @@ pub(crate) struct Admit<'a> {
 impl Admit<'_> {
     pub(crate) fn attributes(&self) -> Attributes<'_> {
         Attributes {
-            gvk: &self.row.stored.kind.gvk,
-            gvr: &self.row.stored.kind.gvr,
+            gvk: &self.resource.stored.kind.gvk,
+            gvr: &self.resource.stored.kind.gvr,
             namespace: self.at.namespace,
             name: self.at.name,
             subresource: self.at.subresource,
@@ -182,7 +184,7 @@ impl Admit<'_> {
         }
     }
 
-    /// The strings are warnings for the client.
+    /// Runs mutating admission; returns warnings for the client.
     pub(crate) async fn mutate(
         &self,
         new: &mut Value,
@@ -191,20 +193,20 @@ impl Admit<'_> {
         let chain = &self.registry.options.chain;
         chain.mutate(&self.attributes(), new, old).await?;
         let mut warnings = Vec::new();
-        if let Some(hooks) = self.registry.hooks(self.row, self.at.subresource) {
+        if let Some(hooks) = self.registry.hooks(self.resource, self.at.subresource) {
             let before = new.clone();
             let changed = Box::pin(self.hooked(hooks, new, old, &mut warnings)).await?;
             if changed {
                 self.keep_apart(before, new);
-                self.row.stored.schema.prune(new);
-                complete(self.row, new);
+                self.resource.stored.schema.prune(new);
+                complete(self.resource, new);
                 chain.mutate(&self.attributes(), new, old).await?;
             }
         }
         Ok(warnings)
     }
 
-    /// Judges the new object (null: a deletion).
+    /// Runs validating admission on the new object (null for a deletion).
     pub(crate) async fn validate(
         &self,
         new: &Value,
@@ -212,7 +214,7 @@ impl Admit<'_> {
     ) -> Result<Vec<String>, Status> {
         let chain = &self.registry.options.chain;
         let mut warnings = chain.validate(&self.attributes(), new, old).await?;
-        if let Some(hooks) = self.registry.hooks(self.row, self.at.subresource) {
+        if let Some(hooks) = self.registry.hooks(self.resource, self.at.subresource) {
             Box::pin(self.judged(hooks, new, old, &mut warnings)).await?;
         }
         Ok(warnings)

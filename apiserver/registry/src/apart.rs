@@ -1,9 +1,8 @@
-//! The part of an object that a write of its status deals with.
+//! Partial decoding of an object for a write of its status.
 //!
-//! Enters: a stored object. Leaves: a tree of its metadata and status, and later
-//! the encoded object with both replaced. What such a write cannot change (spec,
-//! mostly, and most of the bytes) is never made a tree: it stays encoded, and was
-//! judged when it was written. Pure.
+//! Only metadata and status become JSON trees. The rest, mostly the spec and most of the
+//! bytes, cannot change in such a write; it stays encoded and was validated when it was
+//! written.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ use serde_json::{Map, Value};
 
 const PARTS: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
 
-/// An object's fields, encoded.
+/// The encoded fields of an object.
 pub(crate) struct Apart<'a>(BTreeMap<String, &'a RawValue>);
 
 impl<'a> Apart<'a> {
@@ -23,7 +22,7 @@ impl<'a> Apart<'a> {
         Ok(Self(fields))
     }
 
-    /// Whether a patch stays within what is taken apart here.
+    /// Whether a patch changes only fields that are decoded here.
     pub(crate) fn covers(patch: &Value) -> bool {
         let fields = patch.as_object();
         fields.is_some_and(|f| f.keys().all(|k| PARTS.contains(&k.as_str())))
@@ -40,20 +39,20 @@ impl<'a> Apart<'a> {
         Ok(Value::Object(tree))
     }
 
-    /// Takes out what defaulting put in for fields that are only not shown.
+    /// Removes fields that defaulting added because they were not decoded.
     pub(crate) fn trim(tree: &mut Value) {
         if let Some(fields) = tree.as_object_mut() {
             fields.retain(|k, _| PARTS.contains(&k.as_str()));
         }
     }
 
-    /// Whether an error is about what was written.
+    /// Whether an error is about a decoded field.
     pub(crate) fn concerns(error: &FieldError) -> bool {
         let end = error.field.find(['.', '[']).unwrap_or(error.field.len());
         PARTS.contains(&&error.field[..end])
     }
 
-    /// The whole object with the parts of `tree`, fields in order.
+    /// Encodes the object with the fields of `tree`, in order.
     pub(crate) fn encode(mut self, tree: &Value) -> Result<Bytes, Status> {
         for part in PARTS {
             self.0.remove(part);
@@ -62,21 +61,21 @@ impl<'a> Apart<'a> {
         let mut parts = parts
             .filter(|(k, _)| PARTS.contains(&k.as_str()))
             .peekable();
-        let mut kept = self.0.into_iter().peekable();
+        let mut rest = self.0.into_iter().peekable();
         let mut out = vec![b'{'];
         loop {
-            let part_first = match (parts.peek(), kept.peek()) {
+            let part_first = match (parts.peek(), rest.peek()) {
                 (None, None) => break,
                 (Some(_), None) => true,
                 (None, Some(_)) => false,
-                (Some((part, _)), Some((kept, _))) => *part < kept,
+                (Some((part, _)), Some((other, _))) => *part < other,
             };
             if out.len() > 1 {
                 out.push(b',');
             }
             if part_first && let Some((key, value)) = parts.next() {
                 write(&mut out, key, value)?;
-            } else if let Some((key, raw)) = kept.next() {
+            } else if let Some((key, raw)) = rest.next() {
                 write(&mut out, &key, raw)?;
             }
         }
@@ -116,7 +115,7 @@ mod tests {
                 }
             }
         }
-        tree["spec"] = json!("put in by defaults");
+        tree["spec"] = json!("added by defaults");
         Apart::trim(&mut tree);
         assert_eq!(
             apart.encode(&tree).unwrap(),
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_of_other_fields_are_told() {
+    fn patches_of_other_fields_are_not_covered() {
         for (patch, covered) in [
             (json!({"metadata": {"uid": "1"}, "status": {}}), true),
             (json!({"spec": {}, "status": {}}), false),
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_what_was_not_written_are_told_apart() {
+    fn errors_of_other_fields_are_ignored() {
         for (field, concerns) in [
             ("status.replicas", true),
             ("metadata.name", true),

@@ -1,7 +1,5 @@
-//! POSTs below an object.
-//!
-//! Enters: Bindings, Evictions, TokenRequests. Leaves: a Status, or what a
-//! `Creator` answers.
+//! Create of subresources: Binding and Eviction of pods, and those with a create handler,
+//! such as TokenRequests.
 
 use client::{At, DeleteOptions};
 use machinery::{Object, Status};
@@ -14,7 +12,7 @@ use crate::registry::Registry;
 use crate::request::{Body, Ctx, WriteOptions, Written};
 use crate::table::Row;
 
-/// The body of a successful POST that leaves no object of its own.
+/// The response to a successful create that stores no object.
 fn success() -> Result<Written, Status> {
     let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
                       "status": "Success", "code": 201});
@@ -29,18 +27,19 @@ impl Registry {
     pub(crate) async fn create_below(
         &self,
         ctx: &Ctx,
-        row: &Row,
+        resource: &Row,
         at: At<'_>,
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
         match at.subresource {
-            "binding" => self.bind(ctx, row, at, &body.value, options).await,
+            "binding" => self.bind(ctx, resource, at, &body.value, options).await,
             "eviction" => self.evict(ctx, at, &body.value, options).await,
             _ => {
-                let key = self.key(row, at.namespace, at.name);
-                let parent = self.newest(row, &key).await?;
-                let parent = parent.ok_or_else(|| Status::not_found(&row.kind.gvr, at.name))?;
+                let key = self.key(resource, at.namespace, at.name);
+                let parent = self.newest(resource, &key).await?;
+                let parent =
+                    parent.ok_or_else(|| Status::not_found(&resource.kind.gvr, at.name))?;
                 self.answer(ctx, at, body, Some(&parent)).await
             }
         }
@@ -50,7 +49,7 @@ impl Registry {
     async fn bind(
         &self,
         ctx: &Ctx,
-        row: &Row,
+        resource: &Row,
         at: At<'_>,
         binding: &Value,
         options: &WriteOptions,
@@ -59,17 +58,17 @@ impl Registry {
         if node.is_empty() {
             return Err(Status::bad_request("target.name is required"));
         }
-        let gvr = &row.kind.gvr;
+        let gvr = &resource.kind.gvr;
         let until = deadline(ctx);
-        let key = self.key(row, at.namespace, at.name);
-        let mut current = self.newest(row, &key).await?;
+        let key = self.key(resource, at.namespace, at.name);
+        let mut current = self.newest(resource, &key).await?;
         loop {
             check_deadline(until)?;
             let pod = current.ok_or_else(|| Status::not_found(gvr, at.name))?;
             let mut new = pod.value().map_err(Status::internal)?;
-            let taken = new["spec"]["nodeName"].as_str().unwrap_or("").to_owned();
-            if !taken.is_empty() {
-                let why = format!("pod {} is already assigned to node {taken:?}", at.name);
+            let assigned = new["spec"]["nodeName"].as_str().unwrap_or("").to_owned();
+            if !assigned.is_empty() {
+                let why = format!("pod {} is already assigned to node {assigned:?}", at.name);
                 return Err(Status::conflict(gvr, at.name, why));
             }
             if pod.head().deleting {
@@ -85,14 +84,14 @@ impl Registry {
             meta::metadata(&mut new)?.remove("resourceVersion");
             new["spec"]["nodeName"] = node.into();
             schedule(&mut new, &self.now());
-            match self.put(row, &key, &new, pod.revision()).await? {
+            match self.put(resource, &key, &new, pod.revision()).await? {
                 Committed::Done(_) => return success(),
                 Committed::Lost(winner) => current = winner,
             }
         }
     }
 
-    /// Deletes a pod; disruption budgets are not asked.
+    /// Deletes a pod, without regard to PodDisruptionBudgets.
     async fn evict(
         &self,
         ctx: &Ctx,
@@ -100,16 +99,16 @@ impl Registry {
         eviction: &Value,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
-        let asked = eviction.get("deleteOptions").filter(|v| !v.is_null());
-        let mut how: DeleteOptions = options::delete(&|_| None, asked)?;
-        how.dry_run |= options.dry_run;
+        let body = eviction.get("deleteOptions").filter(|v| !v.is_null());
+        let mut delete_options: DeleteOptions = options::delete(&|_| None, body)?;
+        delete_options.dry_run |= options.dry_run;
         self.delete(
             ctx,
             At {
                 subresource: "",
                 ..at
             },
-            &how,
+            &delete_options,
         )
         .await?;
         success()

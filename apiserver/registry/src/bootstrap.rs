@@ -1,7 +1,5 @@
-//! What a control plane has from its first minute: namespaces, and the RBAC
-//! objects that everything else leans on (contract F2.5, F3.8).
-//!
-//! Enters: nothing. Leaves: writes for what is missing, none when all is there.
+//! Creates the objects that every control plane needs: namespaces and default RBAC roles and
+//! bindings (contract F2.5, F3.8).
 
 use client::At;
 use machinery::{Gvr, Status};
@@ -22,7 +20,7 @@ const NAMES: [&str; 6] = [
     "karmada-cluster",
 ];
 
-/// Karmada's administrator, and ours.
+/// The administrators of Karmada and of this control plane.
 const PROXY_ADMINS: [&str; 2] = ["system:admin", "kubernetes-admin"];
 
 const DISCOVERY_PATHS: [&str; 9] = [
@@ -64,8 +62,8 @@ fn binding(name: &str, groups: &[&str]) -> (Gvr, Value) {
     (BINDINGS, body)
 }
 
-/// The administrator's name, so that clusters know whom to expect: impersonation
-/// is granted there to the subjects of roles that have `clusters/proxy`.
+/// The role and binding that name the administrators: clusters grant impersonation of the
+/// subjects of roles with `clusters/proxy`.
 fn proxy_admin() -> [(Gvr, Value); 2] {
     let name = "cluster-proxy-admin";
     let rules = json!([{"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["*"]}]);
@@ -84,7 +82,7 @@ fn defaults() -> Vec<(Gvr, Value)> {
         .map(|name| {
             let mut body =
                 json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-            // As joining a cluster would make it.
+            // The label that joining a cluster sets.
             if *name == "karmada-cluster" {
                 body["metadata"]["labels"] = json!({"karmada.io/system": "true"});
             }
@@ -124,7 +122,7 @@ fn defaults() -> Vec<(Gvr, Value)> {
 }
 
 impl Registry {
-    /// Creates what is missing. Safe to repeat, and from several processes.
+    /// Creates the objects that do not exist. Idempotent, and safe in several processes.
     pub async fn bootstrap(&self) -> Result<(), Status> {
         let ctx = Ctx::internal();
         let mut all = defaults();
@@ -133,10 +131,10 @@ impl Registry {
         }
         for (gvr, body) in all {
             let name = body["metadata"]["name"].as_str().unwrap_or("").to_owned();
-            let there = self
+            let existing = self
                 .get(&ctx, At::one(&gvr, "", &name), &GetOptions::default())
                 .await;
-            match there {
+            match existing {
                 Ok(_) => continue,
                 Err(status) if status.code == 404 => {}
                 Err(status) => return Err(status),

@@ -1,12 +1,12 @@
-//! Addresses of services, where several processes give them out.
+//! Allocates the cluster IPs and node ports of Services without duplicates, even if several
+//! processes allocate them.
 //!
-//! Enters: service trees. Leaves: the same trees with addresses that nobody else
-//! has. Alone on its store a process knows what it gave. Otherwise each address is
-//! also claimed by a key of its own in the store, of which there can be one: claimed
-//! before the service is written, given up when the address is free again. A claim
-//! that a process left behind when it died is void for a process that has met it
-//! unchanged for a while, as long as no service holds the address. Each process measures
-//! that while itself, as client-go's leader election does: no two clocks are compared.
+//! A process that has the store alone knows its own allocations. If processes share a store,
+//! each address is also claimed with its own key in the store: the claim is created before
+//! the Service is written, and deleted when the address is free again. If a process dies
+//! and leaves a claim behind, the claim expires for another process that observed it
+//! unchanged for a while and found no Service with the address. Each process measures this
+//! time with its own clock, as client-go's leader election does.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -29,11 +29,11 @@ use crate::strategy::services::Drawn;
 use crate::table::Row;
 
 const PREFIX: &str = "/registry/flotilla/services/";
-/// A write that has not happened by now will not: twice the longest request.
+/// A claim without a Service expires after this time, twice the longest request.
 const VOID_AFTER: Duration = Duration::from_secs(120);
-/// Claims that nobody met for so long are forgotten.
+/// Observed claims are forgotten after this time.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
-/// Addresses tried that others claimed in the same moment.
+/// How often an allocation is repeated because another process claimed an address first.
 const ATTEMPTS: usize = 16;
 
 #[derive(Serialize, Deserialize)]
@@ -42,37 +42,37 @@ struct Claim {
     service: String,
 }
 
-/// Claims of others on addresses that no service held when this process met them: the
-/// revision of each and when it was met first.
+/// Claims of other processes on addresses that no Service had when this process observed
+/// them: the revision of each, and when it was first observed.
 #[derive(Default)]
 pub(crate) struct UnheldClaims(Mutex<HashMap<Arc<str>, (u64, Instant)>>);
 
 impl UnheldClaims {
-    /// Whether a claim has been there unchanged for so long that no service will follow.
+    /// Whether a claim was unchanged for so long that no Service will follow.
     fn is_void(&self, claim: &Entry) -> bool {
         let now = Instant::now();
-        let mut met = self.0.lock();
-        match met.get(&claim.key) {
+        let mut observed = self.0.lock();
+        match observed.get(&claim.key) {
             Some((revision, first)) if *revision == claim.revision => *first + VOID_AFTER <= now,
             _ => {
-                met.retain(|_, (_, first)| *first + FORGOTTEN_AFTER > now);
-                met.insert(Arc::clone(&claim.key), (claim.revision, now));
+                observed.retain(|_, (_, first)| *first + FORGOTTEN_AFTER > now);
+                observed.insert(Arc::clone(&claim.key), (claim.revision, now));
                 false
             }
         }
     }
 }
 
-pub(crate) fn is_service(row: &Row) -> bool {
-    row.kind.gvr.group.is_empty() && row.kind.gvr.resource == "services"
+pub(crate) fn is_service(resource: &Row) -> bool {
+    resource.kind.gvr.group.is_empty() && resource.kind.gvr.resource == "services"
 }
 
-fn keys(drawn: &Drawn) -> impl Iterator<Item = String> {
-    let ips = drawn.ips.iter().map(|ip| {
+fn keys(allocation: &Drawn) -> impl Iterator<Item = String> {
+    let ips = allocation.ips.iter().map(|ip| {
         let ip = Ipv4Addr::from(*ip);
         format!("{PREFIX}ips/{ip}")
     });
-    let ports = drawn
+    let ports = allocation
         .ports
         .iter()
         .map(|port| format!("{PREFIX}ports/{port}"));
@@ -88,15 +88,15 @@ fn owner(service: &Value) -> String {
 }
 
 impl Registry {
-    /// Addresses for a service; nothing for other kinds.
+    /// Allocates the addresses of a Service; does nothing for other kinds.
     pub(crate) async fn draw(
         &self,
-        row: &Row,
+        resource: &Row,
         new: &mut Value,
         old: Option<&Value>,
         dry_run: bool,
     ) -> Result<Drawn, Status> {
-        if !is_service(row) {
+        if !is_service(resource) {
             return Ok(Drawn::default());
         }
         let shared = self.options.shared_store;
@@ -106,32 +106,32 @@ impl Registry {
                 at: Position::Newest,
                 limit: 0,
             };
-            let reply = row.stored.cache.list(everything).await;
+            let reply = resource.stored.cache.list(everything).await;
             self.services
                 .refresh(&reply.map_err(|e| e.status())?.items, shared);
         }
         let before = shared.then(|| new.clone());
         let mut attempts = 0..ATTEMPTS;
         loop {
-            let drawn = self.services.draw(new, old, dry_run);
-            let mut drawn = drawn.map_err(|errors| {
-                Status::invalid(&row.kind.gvk, meta::text(new, "name"), &errors)
+            let allocation = self.services.draw(new, old, dry_run);
+            let mut allocation = allocation.map_err(|errors| {
+                Status::invalid(&resource.kind.gvk, meta::text(new, "name"), &errors)
             })?;
             let Some(before) = before.as_ref().filter(|_| !dry_run) else {
-                return Ok(drawn);
+                return Ok(allocation);
             };
-            let taken = self.claim(row, new, &mut drawn).await;
-            if matches!(taken, Ok(None)) {
-                return Ok(drawn);
+            let conflict = self.claim(resource, new, &mut allocation).await;
+            if matches!(conflict, Ok(None)) {
+                return Ok(allocation);
             }
-            self.undo(&drawn).await;
-            // The next draw knows that it is not free.
-            if let Some(taken) = taken? {
-                self.services.take(&taken);
+            self.undo(&allocation).await;
+            // The next attempt must not allocate this address.
+            if let Some(conflict) = conflict? {
+                self.services.take(&conflict);
             }
             if attempts.next().is_none() {
                 return Err(Status::server_timeout(
-                    &row.kind.gvr,
+                    &resource.kind.gvr,
                     "allocate addresses of",
                 ));
             }
@@ -139,28 +139,28 @@ impl Registry {
         }
     }
 
-    /// Claims everything that was drawn; gives what another has.
+    /// Claims all allocated addresses. Returns an address that another process has claimed.
     async fn claim(
         &self,
-        row: &Row,
+        resource: &Row,
         service: &Value,
-        drawn: &mut Drawn,
+        allocation: &mut Drawn,
     ) -> Result<Option<Drawn>, Status> {
         let claim = Claim {
             service: owner(service),
         };
         let value: Bytes = serde_json::to_vec(&claim).map_err(Status::internal)?.into();
-        for (n, key) in keys(drawn).enumerate().collect::<Vec<_>>() {
+        for (n, key) in keys(allocation).enumerate().collect::<Vec<_>>() {
             let key: Arc<str> = key.into();
-            match self.claim_one(row, &key, &value).await? {
-                Some(revision) => drawn.claims.push((key, revision)),
+            match self.claim_one(resource, &key, &value).await? {
+                Some(revision) => allocation.claims.push((key, revision)),
                 None => {
-                    let mut taken = Drawn::default();
-                    match n.checked_sub(drawn.ips.len()) {
-                        None => taken.ips.push(drawn.ips[n]),
-                        Some(port) => taken.ports.push(drawn.ports[port]),
+                    let mut conflict = Drawn::default();
+                    match n.checked_sub(allocation.ips.len()) {
+                        None => conflict.ips.push(allocation.ips[n]),
+                        Some(port) => conflict.ports.push(allocation.ports[port]),
                     }
-                    return Ok(Some(taken));
+                    return Ok(Some(conflict));
                 }
             }
         }
@@ -169,11 +169,11 @@ impl Registry {
 
     async fn claim_one(
         &self,
-        row: &Row,
+        resource: &Row,
         key: &Arc<str>,
         value: &Bytes,
     ) -> Result<Option<u64>, Status> {
-        let failed = |e: storage::Error| store_failed(&e, &row.kind.gvr, "create");
+        let failed = |e: storage::Error| store_failed(&e, &resource.kind.gvr, "create");
         let put = |expected| Txn {
             key: Arc::clone(key),
             expected,
@@ -182,16 +182,16 @@ impl Registry {
                 ttl: None,
             },
         };
-        let there = match self.store.commit(put(0)).await.map_err(failed)? {
+        let existing = match self.store.commit(put(0)).await.map_err(failed)? {
             Outcome::Committed { revision } => return Ok(Some(revision)),
             Outcome::Conflict { current } => current,
         };
-        let Some(there) = there.filter(|claim| self.unheld_claims.is_void(claim)) else {
+        let Some(existing) = existing.filter(|claim| self.unheld_claims.is_void(claim)) else {
             return Ok(None);
         };
         match self
             .store
-            .commit(put(there.revision))
+            .commit(put(existing.revision))
             .await
             .map_err(failed)?
         {
@@ -200,36 +200,36 @@ impl Registry {
         }
     }
 
-    /// Takes back what a failed write had drawn.
-    pub(crate) async fn undo(&self, drawn: &Drawn) {
-        self.services.undo(drawn);
-        for (key, revision) in &drawn.claims {
+    /// Frees the addresses that were allocated for a failed write.
+    pub(crate) async fn undo(&self, allocation: &Drawn) {
+        self.services.undo(allocation);
+        for (key, revision) in &allocation.claims {
             self.give_up(key, *revision).await;
         }
     }
 
-    /// Frees the addresses a service holds no more.
-    pub(crate) async fn release(&self, row: &Row, old: &Value, new: Option<&Value>) {
-        if !is_service(row) {
+    /// Frees the addresses that a Service no longer has.
+    pub(crate) async fn release(&self, resource: &Row, old: &Value, new: Option<&Value>) {
+        if !is_service(resource) {
             return;
         }
-        let gone = self.services.release(old, new);
+        let released = self.services.release(old, new);
         if !self.options.shared_store {
             return;
         }
-        let ours = owner(old);
-        for key in keys(&gone) {
+        let service = owner(old);
+        for key in keys(&released) {
             let Ok(Some(entry)) = self.store.get(&key).await else {
                 continue;
             };
             let claim: Option<Claim> = serde_json::from_slice(&entry.value).ok();
-            if claim.is_some_and(|claim| claim.service == ours) {
+            if claim.is_some_and(|claim| claim.service == service) {
                 self.give_up(&entry.key, entry.revision).await;
             }
         }
     }
 
-    /// What cannot be given up now becomes void.
+    /// Deletes a claim; one that cannot be deleted expires later.
     async fn give_up(&self, key: &Arc<str>, revision: u64) {
         let txn = Txn {
             key: Arc::clone(key),
@@ -237,7 +237,7 @@ impl Registry {
             op: Op::Delete,
         };
         if let Err(error) = self.store.commit(txn).await {
-            tracing::debug!(%error, %key, "a claim on an address stays for a while");
+            tracing::debug!(%error, %key, "failed to delete the claim on a service address; it expires later");
         }
     }
 }

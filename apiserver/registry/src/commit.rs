@@ -1,7 +1,5 @@
-//! Single transactions on single keys, and what their failures mean to a client.
-//!
-//! Enters: stored trees. Leaves: objects at their revisions, or a `Status`. The
-//! only module that writes objects to the store.
+//! Commits single-key transactions, and converts errors of the store to a `Status`. Only
+//! this module and `service_address_claims` write to the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,22 +17,22 @@ use crate::registry::Registry;
 use crate::request::Ctx;
 use crate::table::Row;
 
-/// Longest loop of a write whose caller set no deadline.
+/// The timeout of a write whose request has no deadline.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a transaction did.
+/// The result of a transaction.
 pub(crate) enum Committed {
     Done(Object),
-    /// Something else is there, or nothing.
+    /// The key has another object, or none.
     Lost(Option<Object>),
 }
 
-/// When a write loop gives up.
+/// When a write gives up.
 pub(crate) fn deadline(ctx: &Ctx) -> Instant {
     ctx.deadline.unwrap_or_else(|| Instant::now() + PATIENCE)
 }
 
-/// 504 past the deadline.
+/// 504 after the deadline.
 pub(crate) fn check_deadline(until: Instant) -> Result<(), Status> {
     if Instant::now() < until {
         return Ok(());
@@ -44,7 +42,7 @@ pub(crate) fn check_deadline(until: Instant) -> Result<(), Status> {
     ))
 }
 
-/// What a failure of the store means to a client.
+/// The response to an error of the store.
 pub(crate) fn store_failed(error: &storage::Error, gvr: &Gvr, operation: &str) -> Status {
     match error {
         storage::Error::Unavailable(_) => Status::server_timeout(gvr, operation),
@@ -69,114 +67,124 @@ fn decode(entry: &Entry) -> Result<Object, Status> {
 }
 
 impl Registry {
-    pub(crate) fn key(&self, row: &Row, namespace: &str, name: &str) -> Arc<str> {
-        let prefix = row.stored.cache.prefix();
-        format!("{prefix}{}", suffix(row, namespace, name)).into()
+    pub(crate) fn key(&self, resource: &Row, namespace: &str, name: &str) -> Arc<str> {
+        let prefix = resource.stored.cache.prefix();
+        format!("{prefix}{}", suffix(resource, namespace, name)).into()
     }
 
-    /// The object as the cache has it: perhaps old, but at no cost.
+    /// The object in the cache, which may be outdated.
     pub(crate) async fn cached(
         &self,
-        row: &Row,
+        resource: &Row,
         namespace: &str,
         name: &str,
     ) -> Result<Option<Object>, Status> {
-        let suffix = suffix(row, namespace, name);
-        let found = row.stored.cache.get(&suffix, Freshness::Any).await;
+        let suffix = suffix(resource, namespace, name);
+        let found = resource.stored.cache.get(&suffix, Freshness::Any).await;
         found.map_err(|e| e.status())
     }
 
-    /// The object as the store has it now.
-    pub(crate) async fn newest(&self, row: &Row, key: &str) -> Result<Option<Object>, Status> {
+    /// The newest object in the store.
+    pub(crate) async fn newest(&self, resource: &Row, key: &str) -> Result<Option<Object>, Status> {
         let began = Instant::now();
         let entry = self.store.get(key).await;
-        self.timed(row, Operation::Get, began, entry.is_ok());
-        let entry = entry.map_err(|e| store_failed(&e, &row.kind.gvr, "get"))?;
+        self.timed(resource, Operation::Get, began, entry.is_ok());
+        let entry = entry.map_err(|e| store_failed(&e, &resource.kind.gvr, "get"))?;
         entry.as_ref().map(decode).transpose()
     }
 
-    fn timed(&self, row: &Row, operation: Operation, began: Instant, success: bool) {
-        let (of, timings) = (&row.stored.kind.gvr, &row.stored.timings);
+    fn timed(&self, resource: &Row, operation: Operation, began: Instant, success: bool) {
+        let (of, timings) = (&resource.stored.kind.gvr, &resource.stored.timings);
         timings.observe(&self.figures, of, operation, began.elapsed(), success);
     }
 
-    /// Writes a tree (without `resourceVersion`) if the key is still at `expected`.
+    /// Writes a tree (without `resourceVersion`) if the key is still at revision `expected`.
     pub(crate) async fn put(
         &self,
-        row: &Row,
+        resource: &Row,
         key: &Arc<str>,
         value: &Value,
         expected: u64,
     ) -> Result<Committed, Status> {
         let bytes = Bytes::from(serde_json::to_vec(value).map_err(Status::internal)?);
-        self.put_encoded(row, key, bytes, expected).await
+        self.put_encoded(resource, key, bytes, expected).await
     }
 
-    /// The same of what is encoded already.
+    /// As [`Self::put`], for an encoded object.
     pub(crate) async fn put_encoded(
         &self,
-        row: &Row,
+        resource: &Row,
         key: &Arc<str>,
         bytes: Bytes,
         expected: u64,
     ) -> Result<Committed, Status> {
         let op = Op::Put {
             value: bytes.clone(),
-            ttl: row.stored.strategy.ttl,
+            ttl: resource.stored.strategy.ttl,
         };
         let operation = if expected == 0 {
             Operation::Create
         } else {
             Operation::Update
         };
-        self.commit(row, key, op, expected, &bytes, operation).await
+        self.commit(resource, key, op, expected, &bytes, operation)
+            .await
     }
 
-    /// Writes the same object again if it is stored in a form that is no longer written,
-    /// such as under an old encryption key, and is still at `expected`; `None`: there is
-    /// no need.
+    /// Writes the same object again if its stored form is outdated, such as encrypted with an
+    /// old key, and it is still at revision `expected`. `None`: the stored form is current.
     pub(crate) async fn rewrite(
         &self,
-        row: &Row,
+        resource: &Row,
         key: &Arc<str>,
         expected: u64,
     ) -> Result<Option<Committed>, Status> {
         let stale = self.store.stale(key).await;
-        let stale = stale.map_err(|e| store_failed(&e, &row.kind.gvr, "update"))?;
+        let stale = stale.map_err(|e| store_failed(&e, &resource.kind.gvr, "update"))?;
         let Some(entry) = stale else {
             return Ok(None);
         };
         if entry.revision != expected {
             return Ok(Some(Committed::Lost(Some(decode(&entry)?))));
         }
-        let put = self.put_encoded(row, key, entry.value, expected);
+        let put = self.put_encoded(resource, key, entry.value, expected);
         Ok(Some(put.await?))
     }
 
-    /// Removes the key if it is still at `expected`. `last` is what the answer
-    /// shows: the final state, at the revision of the removal.
+    /// Deletes the key if it is still at revision `expected`. `last` is the final state of
+    /// the object, returned with the revision of the deletion.
     pub(crate) async fn remove(
         &self,
-        row: &Row,
+        resource: &Row,
         key: &Arc<str>,
         last: &Value,
         expected: u64,
     ) -> Result<Committed, Status> {
         let bytes = Bytes::from(serde_json::to_vec(last).map_err(Status::internal)?);
-        self.commit(row, key, Op::Delete, expected, &bytes, Operation::Delete)
-            .await
+        self.commit(
+            resource,
+            key,
+            Op::Delete,
+            expected,
+            &bytes,
+            Operation::Delete,
+        )
+        .await
     }
 
-    /// Writes a new object of which nobody wants to see more than that it is there.
+    /// Writes a new object without decoding it; returns its revision, or `None` if the key
+    /// exists.
     pub(crate) async fn put_unseen(
         &self,
-        row: &Row,
+        resource: &Row,
         key: Arc<str>,
         value: Bytes,
     ) -> Result<Option<u64>, Status> {
-        let ttl = row.stored.strategy.ttl;
+        let ttl = resource.stored.strategy.ttl;
         let op = Op::Put { value, ttl };
-        let outcome = self.transact(row, key, op, 0, Operation::Create).await?;
+        let outcome = self
+            .transact(resource, key, op, 0, Operation::Create)
+            .await?;
         Ok(match outcome {
             Outcome::Committed { revision } => Some(revision),
             Outcome::Conflict { .. } => None,
@@ -185,17 +193,17 @@ impl Registry {
 
     async fn commit(
         &self,
-        row: &Row,
+        resource: &Row,
         key: &Arc<str>,
         op: Op,
         expected: u64,
         bytes: &Bytes,
         operation: Operation,
     ) -> Result<Committed, Status> {
-        let outcome = self.transact(row, Arc::clone(key), op, expected, operation);
+        let outcome = self.transact(resource, Arc::clone(key), op, expected, operation);
         match outcome.await? {
             Outcome::Committed { revision } => {
-                let decoded = row.stored.cache.written(key, bytes, revision);
+                let decoded = resource.stored.cache.written(key, bytes, revision);
                 Ok(Committed::Done(decoded.map_err(|e| e.status())?))
             }
             Outcome::Conflict { current } => {
@@ -204,10 +212,10 @@ impl Registry {
         }
     }
 
-    /// One transaction, counted.
+    /// Commits one transaction and records its metrics.
     async fn transact(
         &self,
-        row: &Row,
+        resource: &Row,
         key: Arc<str>,
         op: Op,
         expected: u64,
@@ -216,7 +224,7 @@ impl Registry {
         let txn = Txn { key, expected, op };
         let began = Instant::now();
         let outcome = self.store.commit(txn).await;
-        self.timed(row, operation, began, outcome.is_ok());
-        outcome.map_err(|e| store_failed(&e, &row.kind.gvr, operation.as_str()))
+        self.timed(resource, operation, began, outcome.is_ok());
+        outcome.map_err(|e| store_failed(&e, &resource.kind.gvr, operation.as_str()))
     }
 }

@@ -1,8 +1,7 @@
-//! Create: one tree from body to bytes.
+//! Create: turns a body into a stored object.
 //!
-//! Enters: a decoded body. Leaves: the stored object. Order as in Kubernetes:
-//! defaults, admission's changes, identity, validation, strategy, admission's
-//! verdict, one transaction.
+//! Order as in Kubernetes: defaults, mutating admission, generated metadata, strategy,
+//! validation, validating admission, one transaction.
 
 use admission::Operation;
 use client::At;
@@ -28,41 +27,41 @@ impl Registry {
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
-        let row = self.row(at.resource)?;
-        check_verb(&row, &at, "create")?;
+        let resource = self.row(at.resource)?;
+        check_verb(&resource, &at, "create")?;
         if !at.subresource.is_empty() {
-            return self.create_below(ctx, &row, at, body, options).await;
+            return self.create_below(ctx, &resource, at, body, options).await;
         }
         if !at.name.is_empty() {
             return Err(Status::method_not_allowed());
         }
-        if row.is_virtual() {
+        if resource.is_virtual() {
             return self.answer(ctx, at, body, None).await;
         }
         let Body {
             mut value,
             duplicates,
         } = body;
-        check_kind(&row, &mut value)?;
-        check_namespace(&row, &at, &mut value)?;
+        check_kind(&resource, &mut value)?;
+        check_namespace(&resource, &at, &mut value)?;
         if !meta::text(&value, "resourceVersion").is_empty() {
             let why = "resourceVersion should not be set on objects to be created";
             return Err(Status::failure(500, "InternalError", why));
         }
-        let how = options.field_validation;
-        let mut warnings = decode(&row, &mut value, &duplicates, how, false)?;
-        if row.custom {
+        let field_validation = options.field_validation;
+        let mut warnings = decode(&resource, &mut value, &duplicates, field_validation, false)?;
+        if resource.custom {
             warnings.extend(meta::finalizer_warnings(&value));
         }
-        row.view.write(&row.stored.kind.gvk, &mut value);
-        complete(&row, &mut value);
-        self.check_lifecycle(&row, at.namespace, meta::text(&value, "name"))
+        resource.view.write(&resource.stored.kind.gvk, &mut value);
+        complete(&resource, &mut value);
+        self.check_lifecycle(&resource, at.namespace, meta::text(&value, "name"))
             .await?;
-        self.insert_named(ctx, &row, at, value, options, warnings)
+        self.insert_named(ctx, &resource, at, value, options, warnings)
             .await
     }
 
-    /// The answer of a `Creator`.
+    /// Calls the create handler of a resource or subresource.
     pub(crate) async fn answer(
         &self,
         ctx: &Ctx,
@@ -84,37 +83,37 @@ impl Registry {
         })
     }
 
-    /// 404 without the namespace, 403 while it is being emptied (B2.8).
+    /// 404 if the namespace does not exist, 403 if it is being terminated (B2.8).
     pub(crate) async fn check_lifecycle(
         &self,
-        row: &Row,
+        resource: &Row,
         namespace: &str,
         name: &str,
     ) -> Result<(), Status> {
-        if !row.kind.namespaced {
+        if !resource.kind.namespaced {
             return Ok(());
         }
-        let Some(found) = self.namespace(namespace).await? else {
+        let Some(namespace_object) = self.namespace(namespace).await? else {
             return Err(Status::not_found(&NAMESPACES, namespace));
         };
-        if !found.head().deleting {
+        if !namespace_object.head().deleting {
             return Ok(());
         }
         let why = format!(
             "unable to create new content in namespace {namespace} because it is being terminated"
         );
-        Err(Status::forbidden(&row.kind.gvr, name, why).cause(
+        Err(Status::forbidden(&resource.kind.gvr, name, why).cause(
             "NamespaceTerminating",
             format!("namespace {namespace} is being terminated"),
             "metadata.namespace",
         ))
     }
 
-    /// Gives a name where only `generateName` is there, again when it is taken.
+    /// Generates a name if only `generateName` is set, and another one if it exists already.
     async fn insert_named(
         &self,
         ctx: &Ctx,
-        row: &Row,
+        resource: &Row,
         at: At<'_>,
         mut value: Value,
         options: &WriteOptions,
@@ -122,26 +121,29 @@ impl Registry {
     ) -> Result<Written, Status> {
         let base = meta::text(&value, "generateName").to_owned();
         if !meta::text(&value, "name").is_empty() || base.is_empty() {
-            return self.insert(ctx, row, at, value, options, warnings).await;
+            return self
+                .insert(ctx, resource, at, value, options, warnings)
+                .await;
         }
-        let mut refused = None;
+        let mut conflict = None;
         for _ in 0..NAME_TRIES {
             let name = meta::generate_name(&base);
             meta::metadata(&mut value)?.insert("name".into(), name.into());
-            let turn = self.insert(ctx, row, at, value.clone(), options, warnings.clone());
-            match turn.await {
-                Err(status) if status.reason == "AlreadyExists" => refused = Some(status),
+            let attempt = self.insert(ctx, resource, at, value.clone(), options, warnings.clone());
+            match attempt.await {
+                Err(status) if status.reason == "AlreadyExists" => conflict = Some(status),
                 other => return other,
             }
         }
-        let refused = refused.unwrap_or_else(|| Status::already_exists(&row.kind.gvr, &base));
-        Err(refused.retry_after(1))
+        let conflict =
+            conflict.unwrap_or_else(|| Status::already_exists(&resource.kind.gvr, &base));
+        Err(conflict.retry_after(1))
     }
 
     pub(crate) async fn insert(
         &self,
         ctx: &Ctx,
-        row: &Row,
+        resource: &Row,
         at: At<'_>,
         mut new: Value,
         options: &WriteOptions,
@@ -151,14 +153,14 @@ impl Registry {
         let admit = Admit {
             registry: self,
             ctx,
-            row,
+            resource,
             at: At { name: &name, ..at },
             operation: Operation::Create,
             dry_run: options.dry_run,
         };
         warnings.extend(admit.mutate(&mut new, None).await?);
-        let strategy = row.stored.strategy;
-        if row.stored.kind.status
+        let strategy = resource.stored.strategy;
+        if resource.stored.kind.status
             && let Some(map) = new.as_object_mut()
         {
             map.remove("status");
@@ -167,17 +169,17 @@ impl Registry {
         meta::drop_server_owned(meta);
         meta::stamp(meta, &self.now(), strategy.generation.tracked());
         (strategy.create)(&mut new);
-        judge(row, &new, None, true, |_| true)?;
+        judge(resource, &new, None, true, |_| true)?;
         warnings.extend(admit.validate(&new, None).await?);
-        let taken = Box::pin(admit.take(&mut new, None)).await?;
+        let allocation = Box::pin(admit.take(&mut new, None)).await?;
         let stored = self
-            .store_new(row, at.namespace, &name, &new, options.dry_run)
+            .store_new(resource, at.namespace, &name, &new, options.dry_run)
             .await;
         if stored.is_err() {
-            self.give_back(&taken).await;
+            self.give_back(&allocation).await;
         }
         Ok(Written {
-            object: shown(row, stored?)?,
+            object: shown(resource, stored?)?,
             created: true,
             warnings,
         })
@@ -185,26 +187,26 @@ impl Registry {
 
     async fn store_new(
         &self,
-        row: &Row,
+        resource: &Row,
         namespace: &str,
         name: &str,
         new: &Value,
         dry_run: bool,
     ) -> Result<Object, Status> {
-        let key = self.key(row, namespace, name);
+        let key = self.key(resource, namespace, name);
         let committed = if dry_run {
-            match self.newest(row, &key).await? {
+            match self.newest(resource, &key).await? {
                 None => return Object::from_value(new).map_err(Status::internal),
-                there => Committed::Lost(there),
+                existing => Committed::Lost(existing),
             }
         } else {
-            self.put(row, &key, new, 0).await?
+            self.put(resource, &key, new, 0).await?
         };
         match committed {
             Committed::Done(object) => Ok(object),
-            Committed::Lost(there) => {
-                let mut status = Status::already_exists(&row.kind.gvr, name);
-                if there.is_some_and(|o| o.head().deleting) {
+            Committed::Lost(existing) => {
+                let mut status = Status::already_exists(&resource.kind.gvr, name);
+                if existing.is_some_and(|o| o.head().deleting) {
                     status.message = format!("object is being deleted: {}", status.message);
                 }
                 Err(status)

@@ -1,8 +1,7 @@
-//! CustomResourceDefinitions become rows, and rows go with them.
+//! Serves the custom resources of established CustomResourceDefinitions, one entry of the
+//! resource table for each served version.
 //!
-//! Enters: CRD trees. Leaves: rows for each served version of each established
-//! CRD. The conditions that establish a CRD are written by a controller, not
-//! here.
+//! A controller, not this module, writes the conditions that establish a CRD.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,30 +19,30 @@ use crate::strategy;
 use crate::table::{Row, Stored, subresources};
 use crate::view::View;
 
-/// The rows of one CRD at one revision.
+/// The served resources of one CRD at one revision.
 pub(crate) struct Custom {
     pub(crate) revision: u64,
-    /// Where its instances are stored; nothing while they are not served.
+    /// The storage prefix of its custom resources; `None` while they are not served.
     pub(crate) prefix: Option<String>,
     pub(crate) rows: Vec<Arc<Row>>,
-    /// The hash of what is served, and the sender whose end ends the watches of `rows`.
+    /// The hash of the served definition, and a sender whose drop ends the watches of `resources`.
     served: (u64, watch::Sender<()>),
 }
 
-/// The rows of all CRDs, by CRD name.
+/// The served resources of all CRDs, by the name of the CRD.
 pub(crate) type Customs = HashMap<String, Custom>;
 
-/// What became of the rows when the CRDs were looked at anew.
+/// The result of a synchronization.
 #[derive(Default)]
 pub(crate) struct Outcome {
     pub(crate) changed: bool,
-    /// Storage prefixes nobody serves any more.
+    /// Storage prefixes that are no longer served.
     pub(crate) closed: Vec<String>,
 }
 
-/// Brings `customs` in step with the CRDs that exist. Unchanged ones keep their
-/// rows; a CRD whose schema cannot be read is served without one; a CRD that asks for
-/// a name of one of the `builtin` rows is not served, whatever its status says.
+/// Synchronizes `customs` with the CRDs that exist. Unchanged CRDs keep their resources; a
+/// CRD with a schema that cannot be converted is served without one; a CRD that requests a
+/// name of a built-in resource is not served, whatever its status says.
 pub(crate) fn sync(
     customs: &mut Customs,
     crds: &[Object],
@@ -65,7 +64,10 @@ pub(crate) fn sync(
             continue;
         }
         let Ok(value) = crd.value() else {
-            tracing::error!(crd = crd.name(), "definition cannot be decoded, not served");
+            tracing::error!(
+                crd = crd.name(),
+                "failed to decode the CustomResourceDefinition; it is not served"
+            );
             continue;
         };
         let served = fingerprint(&value);
@@ -101,24 +103,26 @@ fn established(crd: &Value) -> bool {
         .any(|c| c["type"] == "Established" && c["status"] == "True")
 }
 
-/// Whether a CRD was granted its plural name and a kind.
+/// Whether the plural name and a kind of the CRD are accepted.
 fn accepted(crd: &Value) -> bool {
     let (names, accepted) = (&crd["spec"]["names"], &crd["status"]["acceptedNames"]);
     names["plural"] == accepted["plural"] && !text(accepted, "kind").is_empty()
 }
 
-/// Whether a name of a CRD is that of a built-in kind of its group.
+/// Whether a name of the CRD is that of a built-in kind in its group.
 fn shadows(crd: &Value, builtin: &[Arc<Row>]) -> bool {
     let group = text(&crd["spec"], "group");
-    let same_group = builtin.iter().filter(|row| *row.kind.gvr.group == *group);
-    let taken: Vec<ResourceNames> = same_group
-        .map(|row| ResourceNames::from(&*row.kind))
+    let same_group = builtin
+        .iter()
+        .filter(|resource| *resource.kind.gvr.group == *group);
+    let built_in_names: Vec<ResourceNames> = same_group
+        .map(|resource| ResourceNames::from(&*resource.kind))
         .collect();
-    shadows_built_in(crd, &taken)
+    shadows_built_in(crd, &built_in_names)
 }
 
-/// A hash of what instances are served by. The watches of a definition end when it
-/// changes, as those of kube-apiserver do (`updateCustomResourceDefinition` in
+/// A hash of the parts of a CRD that determine how custom resources are served. Their
+/// watches end when it changes, as in kube-apiserver (`updateCustomResourceDefinition` in
 /// `customresource_handler.go`).
 fn fingerprint(crd: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -172,7 +176,8 @@ fn rows(crd: &Value, deleting: bool, hub: &Arc<Hub>, watches: &watch::Sender<()>
         .map(|version| {
             let kind = kind(crd, version);
             let mut verbs = kind.verbs.clone();
-            // Instances with finalizers still have to be let go.
+            // No creates while the CRD is deleted; custom resources with finalizers can
+            // still be updated.
             if deleting {
                 verbs.retain(|v| v != "create");
             }
@@ -209,7 +214,7 @@ fn schema(crd: &Value, version: &Value) -> Schema {
         return Schema::keep_all();
     }
     Schema::from_crd(raw).unwrap_or_else(|why| {
-        tracing::warn!(crd = text(&crd["metadata"], "name"), %why, "schema cannot be used");
+        tracing::warn!(crd = text(&crd["metadata"], "name"), %why, "failed to convert the schema; unknown fields are preserved");
         Schema::keep_all()
     })
 }
@@ -218,18 +223,18 @@ fn kind(crd: &Value, version: &Value) -> Kind {
     let (spec, names) = (&crd["spec"], &crd["status"]["acceptedNames"]);
     let (group, plural) = (text(spec, "group"), text(names, "plural"));
     let kind = text(names, "kind");
-    let or = |given: &str, otherwise: String| {
-        if given.is_empty() {
+    let or = |name: &str, otherwise: String| {
+        if name.is_empty() {
             otherwise
         } else {
-            given.to_owned()
+            name.to_owned()
         }
     };
-    let part = &version["subresources"];
-    let scale = part["scale"].as_object().map(|_| Scale {
-        spec: text(&part["scale"], "specReplicasPath").to_owned(),
-        status: text(&part["scale"], "statusReplicasPath").to_owned(),
-        selector: text(&part["scale"], "labelSelectorPath").to_owned(),
+    let subresources = &version["subresources"];
+    let scale = subresources["scale"].as_object().map(|_| Scale {
+        spec: text(&subresources["scale"], "specReplicasPath").to_owned(),
+        status: text(&subresources["scale"], "statusReplicasPath").to_owned(),
+        selector: text(&subresources["scale"], "labelSelectorPath").to_owned(),
     });
     Kind {
         gvk: Gvk::new(group, text(version, "name"), kind),
@@ -239,7 +244,7 @@ fn kind(crd: &Value, version: &Value) -> Kind {
         short_names: texts(&names["shortNames"]),
         categories: texts(&names["categories"]),
         namespaced: text(spec, "scope") == "Namespaced",
-        status: part["status"].is_object(),
+        status: subresources["status"].is_object(),
         scale,
         columns: columns(version),
         verbs: Kind::default_verbs(),

@@ -1,8 +1,8 @@
-//! Delete: at once, or first a mark and then the wait for finalizers
-//! (contract B8, `registry/generic/registry/store.go`).
+//! Delete: removes an object at once, or sets its deletion timestamp and waits for its
+//! finalizers (contract B8, `registry/generic/registry/store.go`).
 //!
-//! Enters: a place and options. Leaves: the outcome. Pods go at once whatever
-//! their grace period: nothing here waits for a kubelet.
+//! Pods are removed at once, whatever their grace period: no kubelet confirms their
+//! termination.
 
 use admission::Operation;
 use client::{At, DeleteOptions, ListOptions, Propagation};
@@ -16,18 +16,18 @@ use crate::meta::{self, FOREGROUND, ORPHAN};
 use crate::read::{check_verb, shown};
 use crate::registry::{NAMESPACES, Registry};
 use crate::request::{Ctx, Deleted, ListReply};
-use crate::strategy::{IMMORTAL_NAMESPACES, Strategy};
+use crate::strategy::{Strategy, UNDELETABLE_NAMESPACES};
 use crate::table::Row;
 
-/// Deletions of one collection that are under way together.
+/// How many objects of a collection are deleted concurrently.
 const TOGETHER: usize = 16;
 
-/// What a deletion does to an object.
+/// The effect of a deletion on an object.
 #[derive(Debug, PartialEq)]
 enum Plan {
     Remove,
     Mark(Value),
-    /// Marked already, and nothing to add.
+    /// The deletion timestamp is set already, and nothing changes.
     Wait,
 }
 
@@ -39,45 +39,45 @@ impl Registry {
         at: At<'_>,
         options: &DeleteOptions,
     ) -> Result<Deleted, Status> {
-        let row = self.row(at.resource)?;
-        check_verb(&row, &at, "delete")?;
+        let resource = self.row(at.resource)?;
+        check_verb(&resource, &at, "delete")?;
         if !at.subresource.is_empty() {
             return Err(Status::method_not_allowed());
         }
-        self.delete_row(ctx, &row, at, options).await
+        self.delete_row(ctx, &resource, at, options).await
     }
 
     async fn delete_row(
         &self,
         ctx: &Ctx,
-        row: &Row,
+        resource: &Row,
         at: At<'_>,
         options: &DeleteOptions,
     ) -> Result<Deleted, Status> {
-        if *at.resource == NAMESPACES && IMMORTAL_NAMESPACES.contains(&at.name) {
+        if *at.resource == NAMESPACES && UNDELETABLE_NAMESPACES.contains(&at.name) {
             let why = "this namespace may not be deleted";
-            return Err(Status::forbidden(&row.kind.gvr, at.name, why));
+            return Err(Status::forbidden(&resource.kind.gvr, at.name, why));
         }
         let until = deadline(ctx);
-        let key = self.key(row, at.namespace, at.name);
+        let key = self.key(resource, at.namespace, at.name);
         let mut fresh = false;
-        // A dry run commits nothing, so nothing would tell that the cached object is stale.
+        // A dry run commits nothing, so no conflict would reveal a stale cached object.
         let mut current = match options.dry_run {
             true => None,
-            false => self.cached(row, at.namespace, at.name).await?,
+            false => self.cached(resource, at.namespace, at.name).await?,
         };
         loop {
             check_deadline(until)?;
             if current.is_none() && !fresh {
-                current = self.newest(row, &key).await?;
+                current = self.newest(resource, &key).await?;
                 fresh = true;
             }
             let Some(object) = current.take() else {
-                return Err(Status::not_found(&row.kind.gvr, at.name));
+                return Err(Status::not_found(&resource.kind.gvr, at.name));
             };
-            let planned = self.plan(ctx, row, at, options, &object).await;
+            let planned = self.plan(ctx, resource, at, options, &object).await;
             if !fresh && !matches!(planned, Ok((_, Plan::Remove | Plan::Mark(_)))) {
-                let newest = self.newest(row, &key).await?;
+                let newest = self.newest(resource, &key).await?;
                 fresh = true;
                 if newest.as_ref().map(Object::revision) != Some(object.revision()) {
                     current = newest;
@@ -86,12 +86,12 @@ impl Registry {
             }
             let (old, plan) = planned?;
             if options.dry_run {
-                return rehearsed(row, object, plan);
+                return rehearsed(resource, object, plan);
             }
             let committed = match &plan {
-                Plan::Wait => return kept(row, object),
-                Plan::Remove => self.remove(row, &key, &old, object.revision()).await?,
-                Plan::Mark(new) => self.put(row, &key, new, object.revision()).await?,
+                Plan::Wait => return kept(resource, object),
+                Plan::Remove => self.remove(resource, &key, &old, object.revision()).await?,
+                Plan::Mark(new) => self.put(resource, &key, new, object.revision()).await?,
             };
             match committed {
                 Committed::Lost(winner) => {
@@ -99,41 +99,46 @@ impl Registry {
                     fresh = true;
                 }
                 Committed::Done(object) if plan == Plan::Remove => {
-                    self.release(row, &old, None).await;
-                    return gone(row, object);
+                    self.release(resource, &old, None).await;
+                    return gone(resource, object);
                 }
-                Committed::Done(object) => return kept(row, object),
+                Committed::Done(object) => return kept(resource, object),
             }
         }
     }
 
-    /// Preconditions, admission and the plan; with the object's tree.
+    /// Checks preconditions and admission; returns the object's tree and the plan.
     async fn plan(
         &self,
         ctx: &Ctx,
-        row: &Row,
+        resource: &Row,
         at: At<'_>,
         options: &DeleteOptions,
         object: &Object,
     ) -> Result<(Value, Plan), Status> {
-        preconditions(row, options, object)?;
+        preconditions(resource, options, object)?;
         let mut old = object.value().map_err(Status::internal)?;
         let admit = Admit {
             registry: self,
             ctx,
-            row,
+            resource,
             at,
             operation: Operation::Delete,
             dry_run: options.dry_run,
         };
         admit.validate(&Value::Null, Some(&old)).await?;
         meta::metadata(&mut old)?.remove("resourceVersion");
-        let plan = plan(row.stored.strategy, &old, options.propagation, &self.now());
+        let plan = plan(
+            resource.stored.strategy,
+            &old,
+            options.propagation,
+            &self.now(),
+        );
         Ok((old, plan))
     }
 
-    /// DELETE of a collection: each selected object with the same options. What
-    /// was deleted meanwhile is passed over.
+    /// DELETE of a collection: deletes each selected object with the same options. Objects
+    /// that were deleted meanwhile are skipped.
     pub async fn delete_collection(
         &self,
         ctx: &Ctx,
@@ -141,14 +146,14 @@ impl Registry {
         options: &DeleteOptions,
         select: &ListOptions,
     ) -> Result<ListReply, Status> {
-        let row = self.row(at.resource)?;
-        check_verb(&row, &at, "deletecollection")?;
+        let resource = self.row(at.resource)?;
+        check_verb(&resource, &at, "deletecollection")?;
         let reply = self.list(ctx, at, select).await?;
-        let row = &row;
+        let resource = &resource;
         let mut deletions = futures_util::stream::iter(reply.items.clone())
             .map(|object| async move {
                 let at = At::one(at.resource, object.namespace(), object.name());
-                self.delete_row(ctx, row, at, options).await
+                self.delete_row(ctx, resource, at, options).await
             })
             .buffer_unordered(TOGETHER);
         while let Some(outcome) = deletions.next().await {
@@ -162,11 +167,11 @@ impl Registry {
     }
 }
 
-fn preconditions(row: &Row, options: &DeleteOptions, object: &Object) -> Result<(), Status> {
-    // Kubernetes names the kind here, where a resource belongs (`rest/delete.go`).
-    let gvk = &row.kind.gvk;
-    let about = Gvr::new(gvk.group.clone(), gvk.version.clone(), gvk.kind.clone());
-    let refuse = |why: String| Err(Status::conflict(&about, object.name(), why));
+fn preconditions(resource: &Row, options: &DeleteOptions, object: &Object) -> Result<(), Status> {
+    // Kubernetes has the kind in place of the resource here (`rest/delete.go`).
+    let gvk = &resource.kind.gvk;
+    let kind_as_resource = Gvr::new(gvk.group.clone(), gvk.version.clone(), gvk.kind.clone());
+    let refuse = |why: String| Err(Status::conflict(&kind_as_resource, object.name(), why));
     if let Some(uid) = &options.uid
         && uid != object.uid()
     {
@@ -186,31 +191,31 @@ fn preconditions(row: &Row, options: &DeleteOptions, object: &Object) -> Result<
     Ok(())
 }
 
-/// `finalizers` as the policy wants them.
+/// The finalizers after the propagation policy is applied.
 fn adjusted(strategy: &Strategy, old: &Value, policy: Option<Propagation>) -> Vec<String> {
-    let had = |name: &str| meta::finalizers(old).any(|f| f == name);
+    let has = |name: &str| meta::finalizers(old).any(|f| f == name);
     let policy = policy.unwrap_or_else(|| {
-        if had(ORPHAN) {
+        if has(ORPHAN) {
             Propagation::Orphan
-        } else if had(FOREGROUND) {
+        } else if has(FOREGROUND) {
             Propagation::Foreground
         } else {
             strategy.propagation
         }
     });
-    let wanted = match policy {
+    let policy_finalizer = match policy {
         Propagation::Orphan => Some(ORPHAN),
         Propagation::Foreground => Some(FOREGROUND),
         Propagation::Background => None,
     };
     let mut list: Vec<String> = meta::finalizers(old)
-        .filter(|f| wanted == Some(*f) || (*f != ORPHAN && *f != FOREGROUND))
+        .filter(|f| policy_finalizer == Some(*f) || (*f != ORPHAN && *f != FOREGROUND))
         .map(str::to_owned)
         .collect();
-    if let Some(wanted) = wanted
-        && !list.iter().any(|f| f == wanted)
+    if let Some(finalizer) = policy_finalizer
+        && !list.iter().any(|f| f == finalizer)
     {
-        list.push(wanted.to_owned());
+        list.push(finalizer.to_owned());
     }
     list
 }
@@ -218,7 +223,7 @@ fn adjusted(strategy: &Strategy, old: &Value, policy: Option<Propagation>) -> Ve
 fn plan(strategy: &Strategy, old: &Value, policy: Option<Propagation>, now: &str) -> Plan {
     let mut new = old.clone();
     let finalizers = adjusted(strategy, old, policy);
-    let begun = meta::deleting(old);
+    let is_deleting = meta::deleting(old);
     let Ok(meta) = meta::metadata(&mut new) else {
         return Plan::Remove;
     };
@@ -227,7 +232,7 @@ fn plan(strategy: &Strategy, old: &Value, policy: Option<Propagation>, now: &str
     } else {
         meta.insert("finalizers".into(), json!(finalizers));
     }
-    if !begun {
+    if !is_deleting {
         meta.insert("deletionTimestamp".into(), now.into());
         meta.insert("deletionGracePeriodSeconds".into(), 0.into());
         meta::bump_generation(&mut new);
@@ -242,34 +247,37 @@ fn plan(strategy: &Strategy, old: &Value, policy: Option<Propagation>, now: &str
     }
 }
 
-fn kept(row: &Row, object: Object) -> Result<Deleted, Status> {
-    let object = shown(row, object)?;
+fn kept(resource: &Row, object: Object) -> Result<Deleted, Status> {
+    let object = shown(resource, object)?;
     Ok(Deleted::Object {
         object,
         gone: false,
     })
 }
 
-fn gone(row: &Row, object: Object) -> Result<Deleted, Status> {
-    if row.kind.returns_deleted {
-        let object = shown(row, object)?;
+fn gone(resource: &Row, object: Object) -> Result<Deleted, Status> {
+    if resource.kind.returns_deleted {
+        let object = shown(resource, object)?;
         return Ok(Deleted::Object { object, gone: true });
     }
     Ok(Deleted::Gone(Status::deleted(
-        &row.kind.gvr,
+        &resource.kind.gvr,
         object.name(),
         object.uid(),
     )))
 }
 
-fn rehearsed(row: &Row, object: Object, plan: Plan) -> Result<Deleted, Status> {
+fn rehearsed(resource: &Row, object: Object, plan: Plan) -> Result<Deleted, Status> {
     match plan {
-        Plan::Remove => gone(row, object),
-        Plan::Wait => kept(row, object),
+        Plan::Remove => gone(resource, object),
+        Plan::Wait => kept(resource, object),
         Plan::Mark(mut new) => {
             let revision = object.revision().to_string();
             meta::metadata(&mut new)?.insert("resourceVersion".into(), revision.into());
-            kept(row, Object::from_value(&new).map_err(Status::internal)?)
+            kept(
+                resource,
+                Object::from_value(&new).map_err(Status::internal)?,
+            )
         }
     }
 }
@@ -290,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_and_finalizers_decide() {
+    fn policy_and_finalizers_determine_the_plan() {
         use Propagation::{Background, Foreground, Orphan};
         check(json!({"metadata": {}}), None, None);
         check(
@@ -314,16 +322,16 @@ mod tests {
             None,
             Some(json!([ORPHAN])),
         );
-        let dying = json!({"metadata": {"deletionTimestamp": "t", "finalizers": ["a/b"]}});
-        check(dying.clone(), None, Some(json!("wait")));
-        check(dying, Some(Foreground), Some(json!(["a/b", FOREGROUND])));
+        let deleting = json!({"metadata": {"deletionTimestamp": "t", "finalizers": ["a/b"]}});
+        check(deleting.clone(), None, Some(json!("wait")));
+        check(deleting, Some(Foreground), Some(json!(["a/b", FOREGROUND])));
     }
 
     #[test]
-    fn a_mark_raises_the_generation() {
+    fn setting_the_deletion_timestamp_raises_the_generation() {
         let object = json!({"metadata": {"generation": 2, "finalizers": ["a/b"]}});
         let Plan::Mark(new) = plan(strategy::custom(true), &object, None, "now") else {
-            panic!("not marked");
+            panic!("the deletion timestamp is not set");
         };
         assert_eq!(
             new["metadata"],

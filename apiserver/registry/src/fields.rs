@@ -1,8 +1,6 @@
-//! Field selectors: which fields of a kind may be selected by, and how their
-//! values are found without parsing the rest (`pkg/apis/core/v1/conversion.go`
-//! and its siblings).
-//!
-//! Enters: encoded objects. Leaves: texts. Pure.
+//! The fields by which objects of a kind can be selected, and how their values are read from
+//! the encoded object without decoding the rest (`pkg/apis/core/v1/conversion.go` and its
+//! siblings).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,14 +9,14 @@ use machinery::Object;
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// One selectable field.
+/// A field that field selectors support.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
-    /// As clients write it.
+    /// The field label in selectors.
     pub(crate) label: Cow<'static, str>,
-    /// Where the stored object has it.
+    /// The path in the stored object.
     path: Vec<Cow<'static, str>>,
-    /// The text of an absent field.
+    /// The value of an absent field.
     absent: &'static str,
 }
 
@@ -41,7 +39,7 @@ impl Field {
         }
     }
 
-    /// The field's text in an object.
+    /// The value of the field in an object.
     pub(crate) fn of(&self, object: &Object) -> String {
         let mut de = serde_json::Deserializer::from_slice(object.bytes());
         match (Seek { path: &self.path }).deserialize(&mut de) {
@@ -95,7 +93,7 @@ const EVENT_NEW: &[(&str, &str)] = &[
     ("type", "type"),
 ];
 
-/// The fields of a built-in resource beyond `metadata.name` and
+/// The selectable fields of a built-in resource, in addition to `metadata.name` and
 /// `metadata.namespace`.
 pub(crate) fn builtin(group: &str, resource: &str) -> Vec<Field> {
     let same = |table: &'static [(&'static str, &'static str)]| {
@@ -129,7 +127,7 @@ pub(crate) fn builtin(group: &str, resource: &str) -> Vec<Field> {
     }
 }
 
-/// Walks one path and skips the rest without allocating.
+/// Reads the value at a path and skips other values without allocating.
 struct Seek<'a> {
     path: &'a [Cow<'static, str>],
 }
@@ -200,7 +198,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn fields_are_found_in_place() {
+    fn fields_are_read_from_encoded_objects() {
         let pod = json!({"metadata": {"name": "a"}, "x": [{"spec": 1}],
             "spec": {"nodeName": "n1", "hostNetwork": true, "containers": [{"nodeName": "no"}]}});
         let pod = Object::from_value(&pod).unwrap();

@@ -1,8 +1,8 @@
-//! What is told of the store and of the watch caches, under the names of
-//! kube-apiserver where it has one (`storage/etcd3/metrics`, `storage/cacher/metrics`).
+//! Metrics of the store and of the watch caches, named as in kube-apiserver where it has them
+//! (`storage/etcd3/metrics`, `storage/cacher/metrics`).
 //!
-//! Enters: the time of each transaction; the counters of the caches, read when
-//! somebody asks. The handles of a resource are resolved at its first transaction.
+//! Calls to the store are observed as they happen; the counters of the caches are read when
+//! metrics are scraped. The series of a resource are created at its first call.
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock, Weak};
@@ -13,7 +13,7 @@ use flotilla_metrics::{Counter, Family, Figure, Histogram, Readings, Shape};
 
 use crate::registry::Registry;
 
-/// Those of kube-apiserver.
+/// The buckets of kube-apiserver.
 const BUCKETS: [f64; 20] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0,
@@ -21,7 +21,7 @@ const BUCKETS: [f64; 20] = [
 const OPERATION: [&str; 3] = ["operation", "group", "resource"];
 const RESOURCE: &[&str] = &["group", "resource"];
 
-/// What is asked of the store.
+/// An operation on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Get,
@@ -41,7 +41,7 @@ impl Operation {
     }
 }
 
-/// Calls to the store, of all resources.
+/// Metrics of calls to the store, of all resources.
 pub(crate) struct Figures {
     durations: Family<Histogram, 3>,
     requests: Family<Counter, 3>,
@@ -53,7 +53,7 @@ impl Figures {
         Self {
             durations: registry.histograms(
                 "etcd_request_duration_seconds",
-                "Time of calls to the store, whichever engine it is.",
+                "Latency of calls to the store in seconds.",
                 &BUCKETS,
                 OPERATION,
             ),
@@ -73,12 +73,12 @@ struct Timing {
     errors: Counter,
 }
 
-/// Calls to the store for one resource.
+/// Metrics of calls to the store for one resource, by operation.
 #[derive(Default)]
 pub(crate) struct Timings([OnceLock<Timing>; 4]);
 
 impl Timings {
-    /// Counts a call; a condition that did not hold is a success.
+    /// Records a call. A transaction whose precondition failed counts as a success.
     pub(crate) fn observe(
         &self,
         figures: &Figures,
@@ -111,78 +111,81 @@ const fn gauge(name: &'static str, help: &'static str) -> Figure {
     Figure::new(name, help, Shape::Gauge, RESOURCE)
 }
 
-/// What [`tell`] gives values.
+/// The metrics that [`collect_cache_metrics`] sets.
 const CACHES: [Figure; 17] = [
-    gauge("apiserver_resource_objects", "Objects stored."),
+    gauge("apiserver_resource_objects", "Number of stored objects."),
     Figure::new(
         "apiserver_storage_objects",
-        "Objects stored.",
+        "Number of stored objects.",
         Shape::Gauge,
         &["resource"],
     ),
     gauge(
         "apiserver_watch_cache_resource_version",
-        "Revision that the cache has reached.",
+        "Revision up to which the watch cache is current.",
     ),
     counter(
         "apiserver_watch_cache_events_received_total",
-        "Events taken in from the store.",
+        "Events received from the store.",
     ),
     counter(
         "apiserver_watch_cache_events_dispatched_total",
-        "Events encoded for watchers, each once for all of them.",
+        "Events encoded for watchers, once for all of them.",
     ),
     counter(
         "apiserver_watch_cache_initializations_total",
-        "How often the cache was filled.",
+        "Initializations of the watch cache.",
     ),
-    gauge("watch_cache_capacity", "Events held for watchers."),
+    gauge(
+        "watch_cache_capacity",
+        "Events in the ring of the watch cache.",
+    ),
     gauge(
         "flotilla_watch_cache_ring_bytes",
-        "Bytes of the events held for watchers.",
+        "Bytes of the events in the ring of the watch cache.",
     ),
     Figure::new(
         "flotilla_watch_cache_ring_limit_bytes",
-        "What the events held for watchers may weigh together.",
+        "Maximum bytes of the events in the rings of all watch caches.",
         Shape::Gauge,
         &[],
     ),
     gauge(
         "flotilla_watchers",
-        "Watches open, in-process ones included.",
+        "Open watches, including those of this process.",
     ),
     counter(
         "apiserver_terminated_watchers_total",
-        "Watches that ended before their time.",
+        "Watches that the server terminated early.",
     ),
     counter(
         "flotilla_watch_history_reads_total",
-        "How often a watcher was behind the cache and read the store's history.",
+        "Reads of the store's history by watchers that were behind the ring.",
     ),
-    counter("apiserver_cache_list_total", "Lists answered by the cache."),
     counter(
-        "apiserver_storage_list_total",
-        "Lists answered by the store.",
+        "apiserver_cache_list_total",
+        "Lists served by the watch cache.",
     ),
+    counter("apiserver_storage_list_total", "Lists served by the store."),
     counter(
         "apiserver_cache_list_returned_objects_total",
-        "Objects in the answers to lists.",
+        "Objects returned by lists.",
     ),
     Figure::new(
         "apiserver_watch_cache_consistent_read_total",
-        "Reads of the newest state, by whether the cache could prove itself fresh.",
+        "Consistent reads, by whether the watch cache could serve them.",
         Shape::Counter,
         &["group", "resource", "success", "fallback"],
     ),
     Figure::new(
         "flotilla_store_revision",
-        "The newest revision that a cache has reached.",
+        "The highest revision of a watch cache.",
         Shape::Counter,
         &[],
     ),
 ];
 
-/// Has the caches read whenever somebody asks.
+/// Registers the metrics of the caches, which are collected at each scrape.
 pub(crate) fn read(metrics: &flotilla_metrics::Registry, registry: &Arc<Registry>) {
     let registry = Arc::downgrade(registry);
     metrics.read(&CACHES, move |readings| {
@@ -194,12 +197,12 @@ pub(crate) fn read(metrics: &flotilla_metrics::Registry, registry: &Arc<Registry
 
 fn tell(registry: &Registry, readings: &mut Readings<'_>) {
     let table = registry.table();
-    // The versions of a kind share what is stored.
-    let mut told: HashSet<&str> = HashSet::new();
+    // The versions of a kind share their storage.
+    let mut counted: HashSet<&str> = HashSet::new();
     let mut newest = 0;
-    for row in table.rows() {
-        let stored = &row.stored;
-        if !told.insert(stored.cache.prefix()) {
+    for info in table.rows() {
+        let stored = &info.stored;
+        if !counted.insert(stored.cache.prefix()) {
             continue;
         }
         let gvr = &stored.kind.gvr;

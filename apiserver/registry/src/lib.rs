@@ -1,15 +1,15 @@
-//! The registry: the table of resources, and the verbs of the API on it.
+//! The registry: the table of served resources, and the verbs of the API on them.
 //!
-//! http | [`Loopback`] ──► [`Registry`] ──► admission ──► one transaction in the store
-//!                             └──────────► watchcache ──► lists, watches
+//! http | [`LoopbackApi`] ──► [`Registry`] ──► admission ──► one transaction in the store
+//!                                └──────────► watchcache ──► lists, watches
 //!
-//! Invariants: every write goes through the same steps, whoever asks. A write is
-//! one transaction on one key, made of one tree and encoded once. Reads never
-//! touch the store but through the watch cache. What equals the stored object is
-//! not written. Authorisation is not here. A kind is known by name only in
-//! `strategy`, `view`, `fields` and where a subresource belongs to it alone.
+//! Invariants: all writes take the same steps, whoever the caller is. A write is one
+//! transaction on one key, built from one JSON tree and encoded once. Reads go through the
+//! watch cache. An object that equals the stored one is not written. Authorization happens
+//! in the callers. Only `strategy`, `conversion`, `selectable_fields` and the modules of
+//! subresources know kinds by name.
 //!
-//! Entry points: [`Registry::new`], [`Registry::table`], [`Loopback::new`].
+//! Entry points: [`Registry::new`], [`Registry::table`], [`LoopbackApi::new`].
 
 mod accept;
 mod apart;

@@ -1,8 +1,5 @@
-//! `client::Api` over the registry: no HTTP, no encoding; objects are shared with
-//! the watch cache.
-//!
-//! Enters: the calls of controllers in this process. Leaves: what the registry
-//! answers, as one user without limits.
+//! `client::Api` over the registry for the controllers of this process: no HTTP and no
+//! encoding; objects are shared with the watch cache. All calls are made as one user.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,14 +18,14 @@ use crate::read::Item;
 use crate::registry::Registry;
 use crate::request::{Body, Ctx, Deleted, FieldValidation, GetOptions, WatchOptions, WriteOptions};
 
-/// The registry as an [`Api`]. Authorisation does not happen here.
+/// The registry as an [`Api`], without authorization.
 pub struct Loopback {
     registry: Arc<Registry>,
     ctx: Ctx,
 }
 
 impl Loopback {
-    /// Calls are made as `user`.
+    /// Creates an API whose calls are made as `user`.
     pub fn new(registry: Arc<Registry>, user: UserInfo) -> Arc<Self> {
         let ctx = Ctx {
             user: Arc::new(user),
@@ -195,14 +192,18 @@ impl Api for Loopback {
             .flat_map(|g| &g.versions)
             .flat_map(|v| &v.rows);
         let resources = rows
-            .map(|row| ApiResource {
-                resource: row.kind.gvr.clone(),
-                kind: row.kind.gvk.kind.to_string(),
-                namespaced: row.kind.namespaced,
-                verbs: row.verbs.clone(),
-                subresources: row.subresources.iter().map(|s| s.name.to_owned()).collect(),
-                categories: row.kind.categories.clone(),
-                short_names: row.kind.short_names.clone(),
+            .map(|resource| ApiResource {
+                resource: resource.kind.gvr.clone(),
+                kind: resource.kind.gvk.kind.to_string(),
+                namespaced: resource.kind.namespaced,
+                verbs: resource.verbs.clone(),
+                subresources: resource
+                    .subresources
+                    .iter()
+                    .map(|s| s.name.to_owned())
+                    .collect(),
+                categories: resource.kind.categories.clone(),
+                short_names: resource.kind.short_names.clone(),
             })
             .collect();
         Ok(Discovered {

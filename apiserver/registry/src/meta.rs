@@ -1,8 +1,7 @@
-//! What the server itself does to `metadata`: identity, times, generation, and
-//! what clients cannot set (`apiserver/pkg/registry/rest/{create,update,meta}.go`).
-//! What metadata must look like is judged by `admission::metadata`.
+//! Maintains the fields of `metadata` that the server owns: identity, timestamps and
+//! generation (`apiserver/pkg/registry/rest/{create,update,meta}.go`).
 //!
-//! Enters and leaves: trees of values. Pure; time is an argument.
+//! `admission::metadata` validates metadata.
 
 use machinery::Status;
 use rand::Rng;
@@ -13,10 +12,10 @@ pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
 const GENERATED_BASE_MAX: usize = 58;
 const GENERATED_LENGTH: usize = 5;
-/// Without vowels and look-alikes, so that no words come out.
+/// Without vowels and ambiguous characters, so that no words are formed.
 const GENERATED_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// Fields that only the server writes.
+/// Fields that only the server sets.
 const SERVER_OWNED: [&str; 7] = [
     "uid",
     "creationTimestamp",
@@ -27,7 +26,7 @@ const SERVER_OWNED: [&str; 7] = [
     "managedFields",
 ];
 
-/// The metadata of an object; made when absent. Fails on another JSON type.
+/// The metadata of an object, created when absent. Fails if it is not an object.
 pub(crate) fn metadata(value: &mut Value) -> Result<&mut Map<String, Value>, Status> {
     let Some(object) = value.as_object_mut() else {
         return Err(Status::bad_request(
@@ -44,7 +43,7 @@ pub(crate) fn metadata(value: &mut Value) -> Result<&mut Map<String, Value>, Sta
         .ok_or_else(|| Status::bad_request("metadata must be an object"))
 }
 
-/// A string field of the metadata; empty when absent or of another type.
+/// A string field of the metadata; empty if absent or of another type.
 pub(crate) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value["metadata"][field].as_str().unwrap_or("")
 }
@@ -58,13 +57,12 @@ pub(crate) fn finalizers(value: &Value) -> impl Iterator<Item = &str> {
         .filter_map(Value::as_str)
 }
 
-/// Whether deletion has begun.
+/// Whether the object is being deleted.
 pub(crate) fn deleting(value: &Value) -> bool {
     !value["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// Drops what only the server writes, and nulls and empty maps that would be
-/// stored for nothing.
+/// Removes fields that only the server sets, and empty fields.
 pub(crate) fn drop_server_owned(meta: &mut Map<String, Value>) {
     for field in SERVER_OWNED {
         meta.remove(field);
@@ -72,7 +70,7 @@ pub(crate) fn drop_server_owned(meta: &mut Map<String, Value>) {
     tidy(meta);
 }
 
-/// Removes empty optional fields, as a typed encoder leaves them out.
+/// Removes empty optional fields, which a typed encoder omits.
 pub(crate) fn tidy(meta: &mut Map<String, Value>) {
     meta.retain(|key, v| match v {
         Value::Null => false,
@@ -83,7 +81,7 @@ pub(crate) fn tidy(meta: &mut Map<String, Value>) {
     });
 }
 
-/// Sets what a new object gets.
+/// Sets uid, creation timestamp and generation of a new object.
 pub(crate) fn stamp(meta: &mut Map<String, Value>, now: &str, with_generation: bool) {
     meta.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
     meta.insert("creationTimestamp".into(), now.into());
@@ -92,7 +90,7 @@ pub(crate) fn stamp(meta: &mut Map<String, Value>, now: &str, with_generation: b
     }
 }
 
-/// A name from `generateName`: the base cut to 58 characters plus five.
+/// Generates a name from `generateName`: the base cut to 58 bytes, and five characters.
 pub(crate) fn generate_name(base: &str) -> String {
     let mut end = base.len().min(GENERATED_BASE_MAX);
     while !base.is_char_boundary(end) {
@@ -108,8 +106,8 @@ pub(crate) fn generate_name(base: &str) -> String {
     name
 }
 
-/// Carries what an update may leave out or may not change over from the stored
-/// object (B3.5). Differences that are errors are left for validation.
+/// Copies fields that an update may omit or must not change from the stored object (B3.5).
+/// Differences that are errors are left for validation.
 pub(crate) fn carry_over(new: &mut Map<String, Value>, old: &Map<String, Value>) {
     for field in ["managedFields", "selfLink", "resourceVersion"] {
         new.remove(field);
@@ -137,7 +135,7 @@ pub(crate) fn carry_over(new: &mut Map<String, Value>, old: &Map<String, Value>)
     tidy(new);
 }
 
-/// Raises `generation` by one when it is there.
+/// Increments `generation` if it is set.
 pub(crate) fn bump_generation(value: &mut Value) {
     if let Some(g) = value["metadata"]["generation"].as_i64()
         && g > 0
@@ -146,7 +144,7 @@ pub(crate) fn bump_generation(value: &mut Value) {
     }
 }
 
-/// Finalizers without a domain, which are likely to clash (a warning only).
+/// Warnings for finalizers without a domain, which are likely to clash.
 pub(crate) fn finalizer_warnings(value: &Value) -> Vec<String> {
     finalizers(value)
         .filter(|f| !f.contains('/') && *f != ORPHAN && *f != FOREGROUND)
@@ -160,14 +158,14 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn generated_names_keep_58_characters_of_their_base() {
+    fn generated_names_keep_58_bytes_of_their_base() {
         let name = generate_name(&"é".repeat(40));
         assert_eq!(name.chars().filter(|c| *c == 'é').count(), 29);
         assert_eq!(generate_name("web-").len(), 9);
     }
 
     #[test]
-    fn an_update_inherits_what_it_leaves_out() {
+    fn an_update_inherits_fields_that_it_omits() {
         let old = json!({"name": "a", "uid": "1", "generation": 3, "creationTimestamp": "t", "deletionTimestamp": "d"});
         let mut new = json!({"name": "a", "generation": 9, "labels": {}, "resourceVersion": "4", "managedFields": []});
         carry_over(new.as_object_mut().unwrap(), old.as_object().unwrap());

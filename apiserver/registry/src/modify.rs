@@ -1,8 +1,8 @@
-//! Update and patch: the optimistic loop.
+//! Update and patch: reads an object, changes it, and commits it optimistically.
 //!
-//! Enters: a body or a patch. Leaves: the stored object. A turn starts from the
-//! cached object; a refusal, or a result equal to what is there, is believed only
-//! when the object was fresh (contract E5). A lost race starts over with what won.
+//! The first attempt starts from the cached object. A rejection, or a result equal to the
+//! cached object, is confirmed with the newest object (contract E5). After a conflict, the
+//! next attempt starts from the object that won.
 
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ use crate::table::Row;
 use crate::taken::Taken;
 use crate::view::View;
 
-/// Where the new state comes from.
+/// The new object, or a patch that produces it.
 pub(crate) enum Source {
     Put(Body),
     Patch(Patch),
 }
 
-/// Which part of the object a write may change.
+/// The part of an object that a write may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Main,
@@ -41,25 +41,25 @@ enum Part {
     Finalize,
 }
 
-/// One write, through all its turns.
+/// One update or patch, with all its attempts.
 struct Write<'a> {
     registry: &'a Registry,
     ctx: &'a Ctx,
-    row: &'a Row,
+    resource: &'a Row,
     at: At<'a>,
     part: Part,
     options: &'a WriteOptions,
 }
 
-/// A turn whose result differs from what is there.
+/// The result of an attempt that changes the object.
 struct Changed {
     old: Value,
     new: Value,
-    /// The new object, where the trees hold only a part of it.
+    /// The encoded new object, if the trees contain only a part of it.
     encoded: Option<Bytes>,
-    /// Nothing holds the object any more: the write deletes it.
-    gone: bool,
-    taken: Taken,
+    /// No finalizer is left: the write deletes the object.
+    deletes: bool,
+    allocation: Taken,
 }
 
 impl Registry {
@@ -71,9 +71,10 @@ impl Registry {
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
-        let row = self.row(at.resource)?;
-        check_verb(&row, &at, "update")?;
-        self.modify(ctx, &row, at, Source::Put(body), options).await
+        let resource = self.row(at.resource)?;
+        check_verb(&resource, &at, "update")?;
+        self.modify(ctx, &resource, at, Source::Put(body), options)
+            .await
     }
 
     /// PATCH of an object, its `status` or `scale`.
@@ -84,19 +85,19 @@ impl Registry {
         patch: Patch,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
-        let row = self.row(at.resource)?;
-        check_verb(&row, &at, "patch")?;
-        if matches!(patch, Patch::Strategic(_)) && !row.kind.strategic {
-            return Err(Status::unsupported_media_type(row.patch_types()));
+        let resource = self.row(at.resource)?;
+        check_verb(&resource, &at, "patch")?;
+        if matches!(patch, Patch::Strategic(_)) && !resource.kind.strategic {
+            return Err(Status::unsupported_media_type(resource.patch_types()));
         }
-        self.modify(ctx, &row, at, Source::Patch(patch), options)
+        self.modify(ctx, &resource, at, Source::Patch(patch), options)
             .await
     }
 
     async fn modify(
         &self,
         ctx: &Ctx,
-        row: &Row,
+        resource: &Row,
         at: At<'_>,
         mut source: Source,
         options: &WriteOptions,
@@ -111,53 +112,53 @@ impl Registry {
         let write = Write {
             registry: self,
             ctx,
-            row,
+            resource,
             at,
             part,
             options,
         };
         let until = deadline(ctx);
-        let key = self.key(row, at.namespace, at.name);
+        let key = self.key(resource, at.namespace, at.name);
         let mut fresh = false;
-        // A dry run commits nothing, so nothing would tell that the cached object is stale.
+        // A dry run commits nothing, so no conflict would reveal a stale cached object.
         let mut current = match options.dry_run {
             true => None,
-            false => self.cached(row, at.namespace, at.name).await?,
+            false => self.cached(resource, at.namespace, at.name).await?,
         };
         loop {
             check_deadline(until)?;
             if current.is_none() && !fresh {
-                current = self.newest(row, &key).await?;
+                current = self.newest(resource, &key).await?;
                 fresh = true;
             }
             let Some(object) = current.take() else {
                 return write.missing(source).await;
             };
-            let mut spent = false;
-            let turn = write.turn(&mut source, &object, &mut spent).await;
-            let (changed, warnings) = match turn {
+            let mut consumed = false;
+            let attempt = write.turn(&mut source, &object, &mut consumed).await;
+            let (changed, warnings) = match attempt {
                 Ok((Some(changed), warnings)) => (changed, warnings),
-                settled => {
+                unconfirmed => {
                     if !fresh {
-                        let newest = self.newest(row, &key).await?;
+                        let newest = self.newest(resource, &key).await?;
                         fresh = true;
                         if newest.as_ref().map(Object::revision) != Some(object.revision()) {
-                            if spent {
+                            if consumed {
                                 return Err(write.lost(newest.is_some()));
                             }
                             current = newest;
                             continue;
                         }
                     }
-                    let (_, warnings) = settled?;
+                    let (_, warnings) = unconfirmed?;
                     let rewritten = match options.dry_run {
                         true => None,
-                        false => self.rewrite(row, &key, object.revision()).await?,
+                        false => self.rewrite(resource, &key, object.revision()).await?,
                     };
                     match rewritten {
                         None => return write.reply(object, warnings),
                         Some(Committed::Done(object)) => return write.reply(object, warnings),
-                        Some(Committed::Lost(winner)) if spent => {
+                        Some(Committed::Lost(winner)) if consumed => {
                             return Err(write.lost(winner.is_some()));
                         }
                         Some(Committed::Lost(winner)) => {
@@ -172,11 +173,11 @@ impl Registry {
             }
             match write.commit(&key, &changed, object.revision()).await? {
                 Committed::Done(object) => {
-                    let kept = (!changed.gone).then_some(&changed.new);
-                    self.release(row, &changed.old, kept).await;
+                    let remaining = (!changed.deletes).then_some(&changed.new);
+                    self.release(resource, &changed.old, remaining).await;
                     return write.reply(object, warnings);
                 }
-                Committed::Lost(winner) if spent => return Err(write.lost(winner.is_some())),
+                Committed::Lost(winner) if consumed => return Err(write.lost(winner.is_some())),
                 Committed::Lost(winner) => {
                     current = winner;
                     fresh = true;
@@ -187,11 +188,11 @@ impl Registry {
 }
 
 impl Write<'_> {
-    /// Nothing there: 404, or a creation where the kind allows it.
+    /// Handles an absent object: 404, or a creation if the kind allows create on update.
     async fn missing(self, source: Source) -> Result<Written, Status> {
-        let gvr = &self.row.kind.gvr;
+        let gvr = &self.resource.kind.gvr;
         match source {
-            Source::Put(body) if self.part == Part::Main && self.row.kind.create_on_update => {
+            Source::Put(body) if self.part == Part::Main && self.resource.kind.create_on_update => {
                 let mut body = body;
                 check_name(&mut body.value, &self.at)?;
                 if !meta::text(&body.value, "resourceVersion").is_empty() {
@@ -207,12 +208,12 @@ impl Write<'_> {
         }
     }
 
-    /// Somebody else was faster, and the body is bound to a revision.
-    fn lost(&self, there: bool) -> Status {
-        if there {
-            Status::stale(&self.row.kind.gvr, self.at.name)
+    /// The error if another write won and the body cannot be applied again.
+    fn lost(&self, exists: bool) -> Status {
+        if exists {
+            Status::stale(&self.resource.kind.gvr, self.at.name)
         } else {
-            Status::not_found(&self.row.kind.gvr, self.at.name)
+            Status::not_found(&self.resource.kind.gvr, self.at.name)
         }
     }
 
@@ -223,29 +224,31 @@ impl Write<'_> {
         expected: u64,
     ) -> Result<Committed, Status> {
         let new = &changed.new;
-        let committed = if changed.gone {
-            self.registry.remove(self.row, key, new, expected).await
+        let committed = if changed.deletes {
+            self.registry
+                .remove(self.resource, key, new, expected)
+                .await
         } else if let Some(bytes) = &changed.encoded {
             let bytes = bytes.clone();
             self.registry
-                .put_encoded(self.row, key, bytes, expected)
+                .put_encoded(self.resource, key, bytes, expected)
                 .await
         } else {
-            self.registry.put(self.row, key, new, expected).await
+            self.registry.put(self.resource, key, new, expected).await
         };
         if !matches!(committed, Ok(Committed::Done(_))) {
-            self.registry.give_back(&changed.taken).await;
+            self.registry.give_back(&changed.allocation).await;
         }
         committed
     }
 
     fn reply(&self, object: Object, warnings: Vec<String>) -> Result<Written, Status> {
-        let object = match (self.part, &self.row.kind.scale) {
+        let object = match (self.part, &self.resource.kind.scale) {
             (Part::Scale, Some(paths)) => {
                 let parent = object.value().map_err(Status::internal)?;
                 Object::from_value(&scale::of(paths, &parent)?).map_err(Status::internal)?
             }
-            _ => shown(self.row, object)?,
+            _ => shown(self.resource, object)?,
         };
         Ok(Written {
             object,
@@ -254,7 +257,7 @@ impl Write<'_> {
         })
     }
 
-    /// The answer of a dry run carries the old revision.
+    /// The result of a dry run, with the old revision.
     fn rehearsed(
         &self,
         changed: Changed,
@@ -268,33 +271,34 @@ impl Write<'_> {
         self.reply(object, warnings)
     }
 
-    /// From the present object to the new one; `None` when they are equal. `spent`
-    /// is set when the body was used up: its revision leaves no second turn.
+    /// Computes the new object from the current one; `None` if they are equal. Sets
+    /// `consumed` if the body was used up: with its `resourceVersion` it allows no second
+    /// attempt.
     async fn turn(
         &self,
         source: &mut Source,
         current: &Object,
-        spent: &mut bool,
+        consumed: &mut bool,
     ) -> Result<(Option<Changed>, Vec<String>), Status> {
-        let row = self.row;
+        let resource = self.resource;
         let apart = self.apart(source, current)?;
         let mut old = match &apart {
             Some(apart) => apart.tree()?,
             None => current.value().map_err(Status::internal)?,
         };
-        let (sent, mut warnings) = self.sent(source, &old, current, spent)?;
+        let (sent, mut warnings) = self.sent(source, &old, current, consumed)?;
         let mut new = self.merged(sent, &old)?;
         if let Some(before) = old["metadata"].as_object() {
             meta::carry_over(meta::metadata(&mut new)?, before);
         }
-        complete(row, &mut new);
+        complete(resource, &mut new);
         if apart.is_some() {
             Apart::trim(&mut new);
         }
         let admit = Admit {
             registry: self.registry,
             ctx: self.ctx,
-            row,
+            resource,
             at: self.at,
             operation: Operation::Update,
             dry_run: self.options.dry_run,
@@ -304,22 +308,22 @@ impl Write<'_> {
             Some(_) => Apart::concerns,
             None => |_: &FieldError| true,
         };
-        let strategy = row.stored.strategy;
+        let strategy = resource.stored.strategy;
         if self.part == Part::Main {
             (strategy.update)(&mut new, &old);
         }
-        let whole = matches!(self.part, Part::Main | Part::Scale);
-        judge(row, &new, Some(&old), whole, concerns)?;
+        let validate_kind = matches!(self.part, Part::Main | Part::Scale);
+        judge(resource, &new, Some(&old), validate_kind, concerns)?;
         if matches!(self.part, Part::Main | Part::Scale) && strategy.generation.raised(&new, &old) {
             meta::bump_generation(&mut new);
         }
         warnings.extend(admit.validate(&new, Some(&old)).await?);
         meta::metadata(&mut old)?.remove("resourceVersion");
-        let taken = Box::pin(admit.take(&mut new, Some(&old))).await?;
+        let allocation = Box::pin(admit.take(&mut new, Some(&old))).await?;
         if new == old {
             return Ok((None, warnings));
         }
-        let gone = meta::deleting(&new)
+        let deletes = meta::deleting(&new)
             && meta::finalizers(&new).next().is_none()
             && !(strategy.held)(&new);
         let encoded = apart.map(|apart| apart.encode(&new)).transpose()?;
@@ -328,41 +332,41 @@ impl Write<'_> {
                 old,
                 new,
                 encoded,
-                gone,
-                taken,
+                deletes,
+                allocation,
             }),
             warnings,
         ))
     }
 
-    /// A status written in the stored form needs no tree of the rest. Not so where
-    /// the rest decides: whether a deleted object is still held, a service's
-    /// allocations, what a JSON patch tests.
+    /// The partial decoding that suffices for a write of the status in the storage version.
+    /// `None` if the rest of the object matters: for the finalizers of a deleted object, the
+    /// allocations of a service, webhooks, or the tests of a JSON patch.
     fn apart<'o>(&self, source: &Source, current: &'o Object) -> Result<Option<Apart<'o>>, Status> {
-        let row = self.row;
-        let within = match source {
+        let resource = self.resource;
+        let covered = match source {
             Source::Put(_) => true,
             Source::Patch(Patch::Merge(patch) | Patch::Strategic(patch)) => Apart::covers(patch),
             Source::Patch(Patch::Json(_)) => false,
         };
-        let whole = self.part != Part::Status
+        let needs_object = self.part != Part::Status
             || self.options.dry_run
-            || row.custom
-            || row.view != View::Stored
+            || resource.custom
+            || resource.view != View::Stored
             || current.head().deleting
-            || is_service(row)
-            || self.registry.hooks(row, self.at.subresource).is_some()
-            || !within;
-        (!whole).then(|| Apart::of(current)).transpose()
+            || is_service(resource)
+            || self.registry.hooks(resource, self.at.subresource).is_some()
+            || !covered;
+        (!needs_object).then(|| Apart::of(current)).transpose()
     }
 
-    /// The whole object (or Scale) as the client wants it, in stored form.
+    /// The object (or Scale) that the client requests, in the storage version.
     fn sent(
         &self,
         source: &mut Source,
         old: &Value,
         current: &Object,
-        spent: &mut bool,
+        consumed: &mut bool,
     ) -> Result<(Value, Vec<String>), Status> {
         let patched = matches!(source, Source::Patch(_));
         let mut duplicates = Vec::new();
@@ -373,7 +377,7 @@ impl Write<'_> {
                 if meta::text(&body.value, "resourceVersion").is_empty() {
                     body.value.clone()
                 } else {
-                    *spent = true;
+                    *consumed = true;
                     std::mem::take(&mut body.value)
                 }
             }
@@ -387,29 +391,37 @@ impl Write<'_> {
         if self.part == Part::Scale {
             return Ok((value, Vec::new()));
         }
-        check_kind(self.row, &mut value)?;
-        check_namespace(self.row, &self.at, &mut value)?;
-        let how = self.options.field_validation;
-        let warnings = decode(self.row, &mut value, &duplicates, how, patched)?;
-        self.row.view.write(&self.row.stored.kind.gvk, &mut value);
+        check_kind(self.resource, &mut value)?;
+        check_namespace(self.resource, &self.at, &mut value)?;
+        let field_validation = self.options.field_validation;
+        let warnings = decode(
+            self.resource,
+            &mut value,
+            &duplicates,
+            field_validation,
+            patched,
+        )?;
+        self.resource
+            .view
+            .write(&self.resource.stored.kind.gvk, &mut value);
         Ok((value, warnings))
     }
 
     fn patched(&self, patch: &Patch, old: &Value) -> Result<Value, Status> {
-        let mut doc = match (self.part, &self.row.kind.scale) {
+        let mut doc = match (self.part, &self.resource.kind.scale) {
             (Part::Scale, Some(paths)) => scale::of(paths, old)?,
             _ => {
                 let mut doc = old.clone();
-                self.row.view.read(&self.row.kind.gvk, &mut doc);
+                self.resource.view.read(&self.resource.kind.gvk, &mut doc);
                 doc
             }
         };
         let outcome = match patch {
             Patch::Json(patch) => patch::json(&doc, patch),
             Patch::Strategic(patch) if self.part != Part::Scale => {
-                patch::strategic(&doc, patch, &self.row.schema)
+                patch::strategic(&doc, patch, &self.resource.schema)
             }
-            // A Scale has no lists: both dialects mean the same.
+            // A Scale has no lists: both patch types have the same effect.
             Patch::Merge(patch) | Patch::Strategic(patch) => {
                 if !patch.is_object() {
                     return Err(Status::bad_request("a merge patch must be an object"));
@@ -421,17 +433,17 @@ impl Write<'_> {
         outcome.map_err(|error| match error {
             patch::Error::BadRequest(why) => Status::bad_request(why),
             patch::Error::TooLarge(why) => Status::too_large(why),
-            // What did not fit is not told, as `endpoints/handlers/patch.go` has it.
+            // As in `endpoints/handlers/patch.go`, the response omits the reason.
             patch::Error::Unprocessable(_) => Status::unprocessable(),
         })
     }
 
-    /// Revision and uid in a body are conditions (B4.2, B5.4).
+    /// Checks the preconditions in a body: its `resourceVersion` and uid (B4.2, B5.4).
     fn preconditions(&self, sent: &Value, current: &Object, patched: bool) -> Result<(), Status> {
-        let gvr = &self.row.kind.gvr;
+        let gvr = &self.resource.kind.gvr;
         let revision = meta::text(sent, "resourceVersion");
         if revision.is_empty() || revision == "0" {
-            let needed = !self.row.kind.unconditional_update
+            let needed = !self.resource.kind.unconditional_update
                 && !patched
                 && matches!(self.part, Part::Main | Part::Status);
             if needed {
@@ -440,18 +452,22 @@ impl Write<'_> {
                     &json!(0),
                     "must be specified for an update",
                 );
-                return Err(Status::invalid(&self.row.kind.gvk, self.at.name, &[error]));
+                return Err(Status::invalid(
+                    &self.resource.kind.gvk,
+                    self.at.name,
+                    &[error],
+                ));
             }
         } else {
-            let asked: u64 = revision.parse().map_err(|_| {
+            let requested: u64 = revision.parse().map_err(|_| {
                 let error = FieldError::invalid(
                     "metadata.resourceVersion",
                     &json!(revision),
                     "must be a decimal number",
                 );
-                Status::invalid(&self.row.kind.gvk, self.at.name, &[error])
+                Status::invalid(&self.resource.kind.gvk, self.at.name, &[error])
             })?;
-            if asked != current.revision() {
+            if requested != current.revision() {
                 return Err(Status::stale(gvr, self.at.name));
             }
         }
@@ -462,7 +478,8 @@ impl Write<'_> {
                 self.at.name,
                 format!(
                     "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                    self.registry.key(self.row, self.at.namespace, self.at.name),
+                    self.registry
+                        .key(self.resource, self.at.namespace, self.at.name),
                     current.uid()
                 ),
             ));
@@ -470,11 +487,11 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Takes from the sent object only what this path may change (B4.4).
+    /// Takes from the requested object only what this path may change (B4.4).
     fn merged(&self, mut sent: Value, old: &Value) -> Result<Value, Status> {
         match self.part {
             Part::Main => {
-                if self.row.stored.kind.status
+                if self.resource.stored.kind.status
                     && let Some(map) = sent.as_object_mut()
                 {
                     match old.get("status") {
@@ -492,7 +509,7 @@ impl Write<'_> {
                         None => new.remove("status"),
                     };
                 }
-                if self.row.stored.strategy.status_takes_metadata {
+                if self.resource.stored.strategy.status_takes_metadata {
                     let (meta, sent) = (meta::metadata(&mut new)?, &sent["metadata"]);
                     for field in ["labels", "annotations"] {
                         match sent.get(field) {
@@ -505,7 +522,7 @@ impl Write<'_> {
             }
             Part::Scale => {
                 let mut new = old.clone();
-                if let Some(paths) = &self.row.kind.scale {
+                if let Some(paths) = &self.resource.kind.scale {
                     scale::apply(paths, &sent, &mut new)?;
                 }
                 Ok(new)
@@ -525,7 +542,7 @@ impl Write<'_> {
     }
 }
 
-/// The body's name must be the path's.
+/// Checks that the name of the object matches the name in the path.
 fn check_name(value: &mut Value, at: &At<'_>) -> Result<(), Status> {
     let meta = meta::metadata(value)?;
     let name = meta.get("name").and_then(Value::as_str).unwrap_or("");

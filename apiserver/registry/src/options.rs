@@ -1,8 +1,7 @@
-//! Query parameters and `DeleteOptions` bodies → options that obey the rules of
-//! `apimachinery/pkg/apis/meta/{v1,internalversion}/validation`.
+//! Parses query parameters and `DeleteOptions` bodies into validated options.
 //!
-//! Enters: a getter for decoded query parameters. Leaves: options, or the 400 or
-//! 422 that Kubernetes gives. Pure.
+//! Rules of `apimachinery/pkg/apis/meta/{v1,internalversion}/validation`; errors are the
+//! 400 or 422 of Kubernetes.
 
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use watchcache::Params;
 
 use crate::request::{FieldValidation, GetOptions, WatchOptions, WriteOptions};
 
-/// Gives the decoded value of the first parameter with a name.
+/// Looks up the decoded value of the first query parameter with a name.
 pub type Query<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
 
 const MANAGER_MAX: usize = 128;
@@ -24,7 +23,7 @@ fn invalid(kind: &'static str, errors: &[FieldError]) -> Status {
     Status::invalid(&Gvk::constant(META, "v1", kind), "", errors)
 }
 
-/// A flag as Kubernetes converts it: present and neither `0` nor `false`.
+/// A boolean as Kubernetes converts it: true if present and neither `0` nor `false`.
 fn flag(query: Query<'_>, name: &str) -> Option<bool> {
     query(name).map(|v| !(v == "0" || v.eq_ignore_ascii_case("false")))
 }
@@ -54,7 +53,7 @@ pub fn get(query: Query<'_>) -> GetOptions {
     }
 }
 
-/// `resourceVersionMatch`; the error is the value that is neither.
+/// Parses `resourceVersionMatch`; the error is an unsupported value.
 fn matching(query: Query<'_>) -> Result<Match, String> {
     match text(query, "resourceVersionMatch").as_str() {
         "" => Ok(Match::Unset),
@@ -81,7 +80,7 @@ fn match_text(m: Match) -> &'static str {
     }
 }
 
-/// A list's position, as the watch cache judges it.
+/// The parameters of a list that the watch cache validates.
 pub(crate) fn params(options: &ListOptions) -> Params<'_> {
     Params {
         resource_version: &options.resource_version,
@@ -92,7 +91,7 @@ pub(crate) fn params(options: &ListOptions) -> Params<'_> {
     }
 }
 
-/// A watch's position, as the watch cache judges it.
+/// The parameters of a watch that the watch cache validates.
 pub(crate) fn watch_params(options: &WatchOptions) -> Params<'_> {
     Params {
         resource_version: &options.resource_version,
@@ -197,7 +196,7 @@ pub fn write(query: Query<'_>, kind: &'static str) -> Result<WriteOptions, Statu
     })
 }
 
-/// Options of a deletion: from the body when there is one, else from the query
+/// Options of a deletion: from the body if there is one, otherwise from the query
 /// (B8.1).
 pub fn delete(query: Query<'_>, body: Option<&Value>) -> Result<DeleteOptions, Status> {
     match body {
@@ -218,8 +217,8 @@ pub fn delete(query: Query<'_>, body: Option<&Value>) -> Result<DeleteOptions, S
     }
 }
 
-/// `DeleteOptions` of `meta.k8s.io/v1`. A field of another type is an error: whoever
-/// sends a condition that cannot be read does not mean to delete without it.
+/// `DeleteOptions` of `meta.k8s.io/v1`. A field of a wrong type is an error: the client
+/// does not want a deletion without a precondition that cannot be parsed.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct DeleteBody {
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn list_options_follow_the_table_of_resource_versions() {
+    fn list_options_follow_the_resource_version_table() {
         let table = [
             ("", 200),
             ("resourceVersion=0", 200),
@@ -363,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn watch_options_refuse_what_they_cannot_keep() {
+    fn unsupported_watch_options_are_rejected() {
         let table = [
             ("", 200),
             ("resourceVersionMatch=NotOlderThan", 422),
@@ -385,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn write_and_delete_options_are_checked() {
+    fn write_and_delete_options_are_validated() {
         let long = format!("fieldManager={}", "a".repeat(129));
         let table = [
             ("dryRun=All", 200),

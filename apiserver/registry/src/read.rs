@@ -1,8 +1,6 @@
-//! Get, list and watch.
+//! Get, list and watch, served by the watch cache.
 //!
-//! Enters: places and options. Leaves: shared objects and watch items, straight
-//! from the watch cache. Selection happens on stored objects; kinds with several
-//! versions are converted on the way out.
+//! Selectors match stored objects; objects of other versions are converted afterwards.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -24,34 +22,36 @@ use crate::scale;
 use crate::table::Row;
 use crate::view::View;
 
-/// Watches without a timeout of their own end within this time and twice it.
+/// The timeout of watches without one is random, between this and twice this.
 const WATCH_MIN: Duration = Duration::from_secs(30 * 60);
 
-/// Where an object is kept below its prefix.
-pub(crate) fn suffix(row: &Row, namespace: &str, name: &str) -> String {
-    if row.kind.namespaced {
+/// The storage key of an object without the prefix of its resource.
+pub(crate) fn suffix(resource: &Row, namespace: &str, name: &str) -> String {
+    if resource.kind.namespaced {
         format!("{namespace}/{name}")
     } else {
         name.to_owned()
     }
 }
 
-/// An object in the version a row shows.
-pub(crate) fn shown(row: &Row, object: Object) -> Result<Object, Status> {
-    if row.view == View::Stored {
+/// Converts a stored object to the version of a served resource.
+pub(crate) fn shown(resource: &Row, object: Object) -> Result<Object, Status> {
+    if resource.view == View::Stored {
         return Ok(object);
     }
-    let mut value = object.value().map_err(|e| row.unreadable(&object, e))?;
-    row.view.read(&row.kind.gvk, &mut value);
+    let mut value = object
+        .value()
+        .map_err(|e| resource.unreadable(&object, e))?;
+    resource.view.read(&resource.kind.gvk, &mut value);
     Object::from_value(&value).map_err(Status::internal)
 }
 
-/// 405 unless the row, or its subresource, allows the verb.
-pub(crate) fn check_verb(row: &Row, at: &At<'_>, verb: &str) -> Result<(), Status> {
+/// 405 unless the resource, or its subresource, supports the verb.
+pub(crate) fn check_verb(resource: &Row, at: &At<'_>, verb: &str) -> Result<(), Status> {
     let allowed = if at.subresource.is_empty() {
-        row.allows(verb)
+        resource.allows(verb)
     } else {
-        let sub = row
+        let sub = resource
             .subresource(at.subresource)
             .ok_or_else(Status::no_such_path)?;
         sub.verbs.contains(&verb)
@@ -64,10 +64,10 @@ pub(crate) fn check_verb(row: &Row, at: &At<'_>, verb: &str) -> Result<(), Statu
 }
 
 impl Registry {
-    /// One object, or its `status` or `scale`. 404 when it is not there.
+    /// Gets an object, or its `status` or `scale`. 404 if it does not exist.
     pub async fn get(&self, _: &Ctx, at: At<'_>, options: &GetOptions) -> Result<Object, Status> {
-        let row = self.row(at.resource)?;
-        check_verb(&row, &at, "get")?;
+        let resource = self.row(at.resource)?;
+        check_verb(&resource, &at, "get")?;
         let position = Params {
             resource_version: &options.resource_version,
             resource_version_match: "",
@@ -76,49 +76,54 @@ impl Registry {
             send_initial_events: None,
         };
         let fresh = position.get()?;
-        let object = row
+        let object = resource
             .stored
             .cache
-            .get(&suffix(&row, at.namespace, at.name), fresh)
+            .get(&suffix(&resource, at.namespace, at.name), fresh)
             .await
             .map_err(|e| e.status())?
-            .ok_or_else(|| Status::not_found(&row.kind.gvr, at.name))?;
-        match (at.subresource, &row.kind.scale) {
+            .ok_or_else(|| Status::not_found(&resource.kind.gvr, at.name))?;
+        match (at.subresource, &resource.kind.scale) {
             ("scale", Some(paths)) => {
                 let parent = object.value().map_err(Status::internal)?;
                 Object::from_value(&scale::of(paths, &parent)?).map_err(Status::internal)
             }
-            ("" | "status", _) => shown(&row, object),
-            // What is not stored is told by others.
+            ("" | "status", _) => shown(&resource, object),
+            // Other subresources are served elsewhere.
             _ => Err(Status::no_such_path()),
         }
     }
 
-    /// A page of a collection.
+    /// Lists a page of a collection.
     pub async fn list(
         &self,
         _: &Ctx,
         at: At<'_>,
         options: &client::ListOptions,
     ) -> Result<ListReply, Status> {
-        let row = self.row(at.resource)?;
-        check_verb(&row, &at, "list")?;
+        let resource = self.row(at.resource)?;
+        check_verb(&resource, &at, "list")?;
         let position = params(options);
         let request = ListRequest {
-            filter: filter(&row, &at, &options.label_selector, &options.field_selector)?,
+            filter: filter(
+                &resource,
+                &at,
+                &options.label_selector,
+                &options.field_selector,
+            )?,
             at: position.list()?,
             limit: position.limit,
         };
-        let reply = row
+        let reply = resource
             .stored
             .cache
             .list(request)
             .await
             .map_err(|e| e.status())?;
-        let items = if row.view == View::Stored {
+        let items = if resource.view == View::Stored {
             reply.items
         } else {
-            let converted = reply.items.into_iter().map(|o| shown(&row, o));
+            let converted = reply.items.into_iter().map(|o| shown(&resource, o));
             converted.collect::<Result<_, _>>()?
         };
         Ok(ListReply {
@@ -126,44 +131,49 @@ impl Registry {
             revision: reply.revision,
             next: reply.next,
             remaining: reply.remaining,
-            row,
+            row: resource,
         })
     }
 
-    /// Changes of a collection.
+    /// Watches a collection.
     pub async fn watch(
         &self,
         _: &Ctx,
         at: At<'_>,
         options: &WatchOptions,
     ) -> Result<Watch, Status> {
-        let row = self.row(at.resource)?;
-        check_verb(&row, &at, "watch")?;
+        let resource = self.row(at.resource)?;
+        check_verb(&resource, &at, "watch")?;
         let request = WatchRequest {
-            filter: filter(&row, &at, &options.label_selector, &options.field_selector)?,
+            filter: filter(
+                &resource,
+                &at,
+                &options.label_selector,
+                &options.field_selector,
+            )?,
             start: watch_params(options).watch()?,
             bookmarks: options.bookmarks,
             deadline: Some(Instant::now() + options.timeout.unwrap_or_else(draw_timeout)),
         };
-        let watcher = row
+        let watcher = resource
             .stored
             .cache
             .watch(request)
             .await
             .map_err(|e| e.status())?;
-        let definition = row.definition.clone();
+        let definition = resource.definition.clone();
         Ok(Watch {
             watcher,
-            row,
+            resource,
             definition,
         })
     }
 }
 
-/// Resolves when the definition of a custom resource has changed or gone.
+/// Resolves when the definition of a custom resource changes or is deleted.
 async fn redefined(definition: &mut Option<watch::Receiver<()>>) {
     match definition {
-        // Nothing is ever sent: the end of the sender is the signal.
+        // Nothing is ever sent; the drop of the sender is the signal.
         Some(definition) => while definition.changed().await.is_ok() {},
         None => std::future::pending().await,
     }
@@ -173,26 +183,26 @@ fn draw_timeout() -> Duration {
     WATCH_MIN.mul_f64(1.0 + rand::rng().random::<f64>())
 }
 
-/// Selectors as the watch cache wants them: the cheap parts apart.
-fn filter(row: &Row, at: &At<'_>, labels: &str, fields: &str) -> Result<Filter, Status> {
+/// Builds the filter of the watch cache, which takes namespace and name separately.
+fn filter(resource: &Row, at: &At<'_>, labels: &str, fields: &str) -> Result<Filter, Status> {
     let labels = LabelSelector::parse(labels).map_err(Status::bad_request)?;
     let fields = FieldSelector::parse(fields).map_err(Status::bad_request)?;
     let mut filter = Filter {
-        namespace: (row.kind.namespaced && !at.namespace.is_empty())
+        namespace: (resource.kind.namespaced && !at.namespace.is_empty())
             .then(|| at.namespace.to_owned()),
         name: (!at.name.is_empty()).then(|| at.name.to_owned()),
         matches: None,
     };
     let mut used: Vec<Field> = Vec::new();
-    let mut rest = false;
+    let mut match_fields = false;
     for requirement in fields.requirements() {
         match (requirement.field.as_str(), requirement.equal) {
             ("metadata.name", true) if filter.name.is_none() => {
                 filter.name = Some(requirement.value.clone());
             }
-            ("metadata.name" | "metadata.namespace", _) => rest = true,
+            ("metadata.name" | "metadata.namespace", _) => match_fields = true,
             (label, _) => {
-                let field = row
+                let field = resource
                     .fields
                     .iter()
                     .find(|f| f.label == label)
@@ -200,15 +210,15 @@ fn filter(row: &Row, at: &At<'_>, labels: &str, fields: &str) -> Result<Filter, 
                         Status::bad_request(format!("field label not supported: {label}"))
                     })?;
                 used.push(field.clone());
-                rest = true;
+                match_fields = true;
             }
         }
     }
-    let labelled = !labels.is_everything();
-    if labelled || rest {
+    let match_labels = !labels.is_everything();
+    if match_labels || match_fields {
         let predicate: Predicate = Arc::new(move |object: &Object| {
             labels.matches(|key| object.head().label(key))
-                && (!rest || fields.matches(|label| field_of(&used, object, label)))
+                && (!match_fields || fields.matches(|label| field_of(&used, object, label)))
         });
         filter.matches = Some(predicate);
     }
@@ -226,25 +236,25 @@ fn field_of<'a>(used: &[Field], object: &'a Object, label: &str) -> Option<Cow<'
     }
 }
 
-/// A running watch. Dropping it ends it.
+/// A running watch; dropping it stops it.
 pub struct Watch {
     watcher: Watcher,
-    row: Arc<Row>,
+    resource: Arc<Row>,
     definition: Option<watch::Receiver<()>>,
 }
 
-/// What a watch delivers.
+/// An item of a watch.
 pub enum Item {
     Event(Event),
-    /// Everything up to `revision` was sent; `initial_end` marks the end of the
-    /// present state.
+    /// All events up to `revision` were delivered; `initial_end` marks the end of the
+    /// initial events.
     Bookmark {
         revision: u64,
         initial_end: bool,
     },
 }
 
-/// One change, in the version that was asked for.
+/// One event, with the object in the requested version.
 pub struct Event(Inner);
 
 enum Inner {
@@ -275,8 +285,8 @@ impl Event {
         self.object().revision()
     }
 
-    /// `{"type":…,"object":…}` and a line feed; shared by all watchers of the
-    /// stored version.
+    /// `{"type":…,"object":…}` and a line feed; encoded once for all watchers of the
+    /// storage version.
     pub fn frame(&self) -> Bytes {
         match &self.0 {
             Inner::Shared(d) => d.frame(),
@@ -300,8 +310,8 @@ fn encode(change: Change, object: &Object) -> Bytes {
 }
 
 impl Watch {
-    /// The next change; `None` at the end, which a change of the definition brings
-    /// early. After an error it is over. Cancel-safe.
+    /// The next item; `None` at the end of the watch, or when the definition of a custom
+    /// resource changes. An error ends the watch. Cancel-safe.
     pub async fn next(&mut self) -> Option<Result<Item, Status>> {
         let item = tokio::select! {
             biased;
@@ -311,7 +321,7 @@ impl Watch {
         Some(self.convert(item))
     }
 
-    /// What is there without waiting.
+    /// The next item, if one is available without waiting.
     pub fn try_next(&mut self) -> Option<Result<Item, Status>> {
         let definition = self.definition.as_ref();
         if definition.is_some_and(|d| d.has_changed().is_err()) {
@@ -321,14 +331,14 @@ impl Watch {
         Some(self.convert(item))
     }
 
-    /// What is watched.
+    /// The watched resource.
     pub fn row(&self) -> &Arc<Row> {
-        &self.row
+        &self.resource
     }
 
     /// The kind of the objects, for bookmarks.
     pub fn kind(&self) -> &Gvk {
-        &self.row.kind.gvk
+        &self.resource.kind.gvk
     }
 
     fn convert(&self, item: Result<watchcache::Item, watchcache::Error>) -> Result<Item, Status> {
@@ -340,12 +350,12 @@ impl Watch {
                 revision,
                 initial_end,
             }),
-            watchcache::Item::Event(delivery) if self.row.view == View::Stored => {
+            watchcache::Item::Event(delivery) if self.resource.view == View::Stored => {
                 Ok(Item::Event(Event(Inner::Shared(delivery))))
             }
             watchcache::Item::Event(delivery) => Ok(Item::Event(Event(Inner::Converted {
                 change: delivery.change(),
-                object: shown(&self.row, delivery.object().clone())?,
+                object: shown(&self.resource, delivery.object().clone())?,
                 frame: OnceLock::new(),
             }))),
         }

@@ -1,8 +1,8 @@
-//! Events of the controllers in this process, by a way of their own: there are more of
-//! them than of anything else, and they are right by construction.
+//! Creates the events of this process's controllers on a fast path, since they are more
+//! numerous than all other objects and valid by construction.
 //!
-//! Enters: events without identity. Leaves: stored objects, byte for byte what a POST
-//! would have made of them. No tree, no schema, no reply.
+//! The stored bytes are those that a POST of the event would store, without a JSON tree,
+//! schema validation or response.
 
 use bytes::Bytes;
 use client::Event;
@@ -17,40 +17,43 @@ use crate::request::{Body, Ctx, WriteOptions};
 use crate::table::Row;
 
 impl Registry {
-    /// Creates events; the outcomes are in their order.
+    /// Creates events; results are in the same order.
     pub(crate) async fn record(&self, ctx: &Ctx, events: Vec<Event>) -> Vec<Result<(), Status>> {
-        let row = match self.row(&EVENTS) {
-            Ok(row) => row,
+        let resource = match self.row(&EVENTS) {
+            Ok(resource) => resource,
             Err(status) => return events.iter().map(|_| Err(status.clone())).collect(),
         };
         let now = self.now();
         let writes = events
             .into_iter()
-            .map(|event| self.record_one(ctx, &row, event, &now));
-        // One commit of the store takes all of them.
+            .map(|event| self.record_one(ctx, &resource, event, &now));
+        // The store commits them together.
         join_all(writes).await
     }
 
     async fn record_one(
         &self,
         ctx: &Ctx,
-        row: &Row,
+        resource: &Row,
         mut event: Event,
         now: &str,
     ) -> Result<(), Status> {
         if dns1123_subdomain(&event.metadata.name).is_err() {
-            // What is special about it is judged where everything is.
+            // An invalid name needs the error of a regular create.
             return self.record_by_post(ctx, &event).await;
         }
         let (namespace, name) = (&event.metadata.namespace, &event.metadata.name);
-        self.check_lifecycle(row, namespace, name).await?;
-        let key = self.key(row, namespace, name);
+        self.check_lifecycle(resource, namespace, name).await?;
+        let key = self.key(resource, namespace, name);
         event.metadata.creation_timestamp = now.to_owned();
         event.metadata.uid = uuid::Uuid::new_v4().to_string();
         let bytes = Bytes::from(serde_json::to_vec(&event).map_err(Status::internal)?);
-        match self.put_unseen(row, key, bytes).await? {
+        match self.put_unseen(resource, key, bytes).await? {
             Some(_) => Ok(()),
-            None => Err(Status::already_exists(&row.kind.gvr, &event.metadata.name)),
+            None => Err(Status::already_exists(
+                &resource.kind.gvr,
+                &event.metadata.name,
+            )),
         }
     }
 

@@ -1,7 +1,5 @@
-//! The registry itself: what it holds, and the tasks that keep its table true.
-//!
-//! Enters: a store, caches over it and an admission chain. Leaves: the verbs of
-//! the API (in `read`, `write`, `delete`), for HTTP and loopback alike.
+//! The registry: its state, and the task that keeps the resource table in sync with the
+//! CRDs. The verbs of the API are in `create`, `read`, `update` and `delete`.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -23,16 +21,16 @@ use watchcache::{Cache, Filter, Freshness, Hub, ListRequest, Start, WatchRequest
 
 use crate::claims::UnheldClaims;
 use crate::custom::{self, Customs};
-use crate::figures::{self, Figures};
+use crate::figures::{Figures, read};
 use crate::request::Ctx;
 use crate::strategy::services::Allocator;
 use crate::table::{Row, Table, catalog_rows};
 
-/// Answers a POST that stores nothing: `serviceaccounts/token`, reviews.
+/// Handles a create that stores nothing, such as `serviceaccounts/token` and reviews.
 #[async_trait]
 pub trait Creator: Send + Sync {
-    /// Gives the complete reply object. `parent` is the named object when the
-    /// POST goes to a subresource.
+    /// Returns the complete response object. `parent` is the named object, for a create
+    /// of a subresource.
     async fn create(
         &self,
         ctx: &Ctx,
@@ -42,32 +40,32 @@ pub trait Creator: Send + Sync {
     ) -> Result<Value, Status>;
 }
 
-/// [`Creator`]s by resource and subresource (empty: the resource itself).
+/// [`CreateHandler`]s by resource and subresource (empty: the resource itself).
 pub type Creators = HashMap<(Gvr, &'static str), Arc<dyn Creator>>;
 
-/// Answers GETs outside the resources, such as `/version`.
+/// Answers GETs of paths outside of the resources, such as `/version`.
 pub type Raw = Arc<dyn Fn(&str) -> Option<Bytes> + Send + Sync>;
 
-/// What the registry does not make itself.
+/// The dependencies of a registry.
 pub struct Options {
     pub clock: Arc<dyn Clock>,
     pub chain: Arc<Chain>,
     pub creators: Creators,
     pub raw: Raw,
-    /// Which API groups are served; a simulated member leaves the federation out.
+    /// Whether an API group is served; a simulated member does not serve Karmada's.
     pub serves: fn(&str) -> bool,
     /// Whether other processes may write to the same store.
     pub shared_store: bool,
-    /// Where the store and the caches are told of.
+    /// Where the metrics of store and caches are registered.
     pub metrics: flotilla_metrics::Registry,
-    /// Where namespaces are, when not here.
+    /// Looks up namespaces elsewhere, if they are not in this store.
     pub namespaces: Option<Arc<dyn Namespaces>>,
-    /// The hooks of a host, called beside the chain.
+    /// The webhooks of the host cluster, called in addition to the chain.
     pub webhooks: Option<Arc<Webhooks>>,
 }
 
 impl Options {
-    /// The system's clock, no creators, nothing outside the resources.
+    /// The system clock, no create handlers, no raw paths.
     pub fn new(chain: Arc<Chain>) -> Self {
         Self {
             clock: Arc::new(SystemClock),
@@ -95,7 +93,7 @@ pub struct Registry {
     changed: watch::Sender<u64>,
     builtin: Vec<Arc<Row>>,
     customs: Mutex<Customs>,
-    /// One synchronisation of CRDs at a time.
+    /// Serializes the synchronizations of CRDs.
     syncing: tokio::sync::Mutex<()>,
     crds: Arc<Cache>,
     pub(crate) figures: Figures,
@@ -106,7 +104,7 @@ const NAMESPACES_PREFIX: &str = "/registry/namespaces/";
 const CRDS_PREFIX: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
 
 impl Registry {
-    /// A registry over a store and its caches. Does no I/O.
+    /// Creates a registry over a store and its caches. Does no I/O.
     pub fn new(store: Arc<dyn Store>, hub: Arc<Hub>, options: Options) -> Arc<Self> {
         let builtin = catalog_rows(&hub, options.serves);
         let registry = Arc::new(Self {
@@ -124,21 +122,21 @@ impl Registry {
             customs: Mutex::default(),
             syncing: tokio::sync::Mutex::default(),
         });
-        figures::read(&registry.options.metrics, &registry);
+        read(&registry.options.metrics, &registry);
         registry
     }
 
-    /// What is served now.
+    /// The current resource table.
     pub fn table(&self) -> Arc<Table> {
         self.table.load_full()
     }
 
-    /// The table's generation; changes when rows change.
+    /// The generation of the table, which changes with its resources.
     pub fn tables(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// A namespace, here or where namespaces are.
+    /// A namespace, from this store or from where namespaces are.
     pub(crate) async fn namespace(&self, name: &str) -> Result<Option<Object>, Status> {
         if let Some(elsewhere) = &self.options.namespaces {
             return elsewhere.find(name).await;
@@ -151,7 +149,7 @@ impl Registry {
         newest.map_err(|e| e.status())
     }
 
-    /// The answer to a GET outside the resources.
+    /// Answers a GET of a path outside of the resources.
     pub(crate) fn raw(&self, path: &str) -> Option<Bytes> {
         (self.options.raw)(path)
     }
@@ -160,14 +158,14 @@ impl Registry {
         rfc3339_seconds(self.options.clock.now())
     }
 
-    /// The row of a resource, or the 404 of a path that is not served.
+    /// A served resource, or the 404 of an unknown path.
     pub(crate) fn row(&self, gvr: &Gvr) -> Result<Arc<Row>, Status> {
         self.table.load().find(gvr).ok_or_else(Status::no_such_path)
     }
 
-    /// The row of a resource, or the 404 of a path that is not served. Where others
-    /// write to the store too, one of them may have told a client of a definition
-    /// that is not followed here yet: it is looked for before it is denied.
+    /// A served resource, or the 404 of an unknown path. If other processes write to the
+    /// same store, a client may know a CRD from one of them before this process does; so
+    /// CRDs are synchronized before the 404.
     pub async fn served(&self, gvr: &Gvr) -> Result<Arc<Row>, Status> {
         match self.row(gvr) {
             Err(_) if self.options.shared_store && gvr.group.contains('.') => {
@@ -178,7 +176,7 @@ impl Registry {
         }
     }
 
-    /// Keeps the rows of CRDs in step until `shutdown` resolves.
+    /// Keeps the resources of CRDs in sync until `shutdown` resolves.
     pub async fn run(self: Arc<Self>, shutdown: impl Future<Output = ()> + Send) {
         tokio::select! {
             () = shutdown => {}
@@ -191,7 +189,7 @@ impl Registry {
         loop {
             if let Err(why) = self.follow_crds_once(&failures).await {
                 if failures.record_failure("follow", &why.to_string()) {
-                    tracing::warn!(%why, "definitions of custom resources cannot be followed");
+                    tracing::warn!(%why, "failed to watch CustomResourceDefinitions");
                 }
                 tokio::time::sleep(std::time::Duration::from_secs(1)).await;
             }
@@ -208,18 +206,18 @@ impl Registry {
         let mut watcher = self.crds.watch(request).await.map_err(|e| e.status())?;
         self.sync_crds().await?;
         if failures.record_success("follow") {
-            tracing::info!("definitions of custom resources are followed again");
+            tracing::info!("watching CustomResourceDefinitions again");
         }
         while let Some(item) = watcher.next().await {
             item.map_err(|e| e.status())?;
-            // Several changes at once need one look.
+            // One synchronization covers all events that are pending.
             while watcher.try_next().is_some() {}
             self.sync_crds().await?;
         }
         Ok(())
     }
 
-    /// Brings the rows of custom resources in step with the CRDs stored now.
+    /// Synchronizes the resources of CRDs with the CRDs stored now.
     pub async fn sync_crds(&self) -> Result<(), Status> {
         let _one = self.syncing.lock().await;
         let request = ListRequest {

@@ -1,4 +1,4 @@
-//! What the registry is asked and what it answers: plain data, no behaviour.
+//! The requests and results of the registry, as plain data.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use tokio::time::Instant;
 
 use crate::table::Row;
 
-/// Who asks, and until when an answer is of use.
+/// The user and the deadline of a request.
 #[derive(Clone, Debug)]
 pub struct Ctx {
     pub user: Arc<UserInfo>,
-    /// Past it a write loop gives up with 504.
+    /// When a write gives up with 504.
     pub deadline: Option<Instant>,
 }
 
 impl Ctx {
-    /// The process's own controllers, without a deadline.
+    /// The context of this process's own controllers, without a deadline.
     pub fn internal() -> Self {
         Self {
             user: Arc::new(UserInfo::internal()),
@@ -31,7 +31,7 @@ impl Ctx {
 #[derive(Clone, Debug, Default)]
 pub struct Body {
     pub value: Value,
-    /// Paths of fields that occurred twice, as `spec.replicas`.
+    /// Paths of duplicate fields, such as `spec.replicas`.
     pub duplicates: Vec<String>,
 }
 
@@ -44,14 +44,14 @@ impl From<Value> for Body {
     }
 }
 
-/// How to read one object.
+/// Options of a get.
 #[derive(Clone, Debug, Default)]
 pub struct GetOptions {
-    /// Empty: newest; `0`: any; N: not older than N.
+    /// Empty: the newest object; `0`: any version; N: not older than N.
     pub resource_version: String,
 }
 
-/// How to watch.
+/// Options of a watch.
 #[derive(Clone, Debug, Default)]
 pub struct WatchOptions {
     pub label_selector: String,
@@ -64,7 +64,7 @@ pub struct WatchOptions {
     pub timeout: Option<Duration>,
 }
 
-/// What becomes of fields the schema does not know, or that occur twice.
+/// How unknown and duplicate fields are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
     Ignore,
@@ -73,7 +73,7 @@ pub enum FieldValidation {
     Strict,
 }
 
-/// How to write.
+/// Options of a write.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
     pub dry_run: bool,
@@ -85,7 +85,7 @@ pub struct WriteOptions {
 #[derive(Clone, Debug)]
 pub struct Written {
     pub object: Object,
-    /// A new object: HTTP 201.
+    /// Whether the object is new (HTTP 201).
     pub created: bool,
     pub warnings: Vec<String>,
 }
@@ -93,26 +93,26 @@ pub struct Written {
 /// The result of a deletion.
 #[derive(Clone, Debug)]
 pub enum Deleted {
-    /// Gone; the body of the answer.
+    /// The object is deleted; the response is this status.
     Gone(Status),
-    /// The object: still there with finalizers pending, or gone and of a kind
-    /// that answers with its last state.
+    /// The response is the object: it still exists with pending finalizers, or it is
+    /// deleted and its kind returns deleted objects.
     Object {
         object: Object,
-        /// Nothing is stored under its name any more.
+        /// Whether the object is deleted from the store.
         gone: bool,
     },
 }
 
-/// A page of a list, true at `revision`.
+/// A page of a list at `revision`.
 #[derive(Clone, Debug)]
 pub struct ListReply {
     pub items: Vec<Object>,
     pub revision: u64,
-    /// `metadata.continue`, when more follows.
+    /// `metadata.continue`, if there are further pages.
     pub next: Option<String>,
-    /// `metadata.remainingItemCount`; unknown with selectors.
+    /// `metadata.remainingItemCount`; unknown for lists with selectors.
     pub remaining: Option<u64>,
-    /// What was listed; the list's kind is `row.kind.list_kind`.
+    /// The listed resource; the kind of the list is `resource.kind.list_kind`.
     pub row: Arc<Row>,
 }

@@ -1,7 +1,5 @@
-//! The subresource `scale`: a view of an object's replicas (contract B4.5,
+//! The `scale` subresource: reads and sets the replicas of an object (contract B4.5,
 //! `apiextensions-apiserver/pkg/registry/customresource/etcd.go`).
-//!
-//! Enters and leaves: trees of values. Pure.
 
 use machinery::{FieldError, Gvk, LabelSelector, Status};
 use openapi::Scale;
@@ -53,7 +51,7 @@ pub(crate) fn of(paths: &Scale, parent: &Value) -> Result<Value, Status> {
               "metadata": meta, "spec": spec, "status": status}))
 }
 
-/// A `metav1.LabelSelector`, or a plain map of labels, in query syntax.
+/// Formats a `metav1.LabelSelector`, or a map of labels, in query syntax.
 fn selector_text(selector: &Value) -> Result<String, Status> {
     let map = selector.as_object();
     let plain = map.is_some_and(|m| m.values().all(Value::is_string));
@@ -66,7 +64,7 @@ fn selector_text(selector: &Value) -> Result<String, Status> {
     Ok(parsed.map_err(Status::internal)?.to_string())
 }
 
-/// Puts the replicas of a Scale into the object.
+/// Sets the replicas of a Scale in the object.
 pub(crate) fn apply(paths: &Scale, scale: &Value, parent: &mut Value) -> Result<(), Status> {
     let replicas = &scale["spec"]["replicas"];
     let name = parent["metadata"]["name"].as_str().unwrap_or("").to_owned();
@@ -109,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scale_shows_and_sets_replicas() {
+    fn a_scale_reads_and_sets_replicas() {
         let paths = Scale {
             spec: ".spec.replicas".into(),
             status: ".status.replicas".into(),

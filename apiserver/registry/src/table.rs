@@ -1,8 +1,8 @@
-//! The resource table: one row for each version of each kind that is served.
-//! Discovery, routing, storage keys, validation and printing follow from it.
+//! The resource table: one entry for each version of each served kind, from which
+//! discovery, routing, storage keys, validation and printing derive.
 //!
-//! Enters: the catalog's kinds and rows made from CRDs. Leaves: an immutable
-//! [`Table`], replaced as a whole when rows change.
+//! Entries come from the catalog and from CRDs. A [`ResourceTable`] is immutable and
+//! replaced when its entries change.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -19,16 +19,16 @@ use crate::figures::Timings;
 use crate::strategy::{self, Strategy};
 use crate::view::View;
 
-/// A part of an object with a path of its own.
+/// A subresource of a kind.
 #[derive(Clone, Debug)]
 pub struct Subresource {
     pub name: &'static str,
-    /// What a GET answers with, or a POST takes.
+    /// The kind of the response to a GET, or of the body of a POST.
     pub kind: Gvk,
     pub verbs: &'static [&'static str],
 }
 
-/// How a kind is stored; shared by the rows of all its versions.
+/// How a kind is stored; shared by all its versions.
 pub(crate) struct Stored {
     pub(crate) kind: Arc<Kind>,
     pub(crate) schema: Schema,
@@ -37,19 +37,19 @@ pub(crate) struct Stored {
     pub(crate) timings: Timings,
 }
 
-/// One resource in one version.
+/// One served resource in one version.
 pub struct Row {
     pub kind: Arc<Kind>,
     pub schema: Schema,
-    /// Comes from a CustomResourceDefinition.
+    /// Whether it comes from a CustomResourceDefinition.
     pub custom: bool,
     pub verbs: Vec<String>,
     pub subresources: Vec<Subresource>,
     pub(crate) stored: Arc<Stored>,
     pub(crate) view: View,
     pub(crate) fields: Vec<Field>,
-    /// Closed when the definition of a custom resource changes or goes: the watches of
-    /// this row end then.
+    /// Closed when the definition of a custom resource changes or is deleted, which ends
+    /// the watches of this resource.
     pub(crate) definition: Option<watch::Receiver<()>>,
 }
 
@@ -60,7 +60,7 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 
 impl Row {
-    /// Whether the resource itself allows a verb.
+    /// Whether the resource itself supports a verb.
     pub fn allows(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| v == verb)
     }
@@ -70,7 +70,7 @@ impl Row {
         self.subresources.iter().find(|s| s.name == name)
     }
 
-    /// The content types a PATCH may have.
+    /// The content types that a PATCH may have.
     pub fn patch_types(&self) -> &'static [&'static str] {
         if self.kind.strategic {
             &[JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH]
@@ -79,12 +79,12 @@ impl Row {
         }
     }
 
-    /// Only answers to POST, by a `Creator`; nothing is stored.
+    /// Whether only a create handler serves it; nothing is stored.
     pub fn is_virtual(&self) -> bool {
         self.verbs.len() == 1 && self.allows("create")
     }
 
-    /// 500 for a stored object that cannot be read; names it.
+    /// 500 for a stored object that cannot be decoded, with its name.
     pub fn unreadable(&self, object: &Object, why: impl Display) -> Status {
         let (resource, key) = (self.kind.gvr.qualified(), object.head().key());
         Status::internal(format_args!("unable to read {resource} {key:?}: {why}"))
@@ -108,7 +108,7 @@ impl Row {
 
 impl std::fmt::Debug for Row {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Row({})", self.kind.gvr)
+        write!(f, "ResourceInfo({})", self.kind.gvr)
     }
 }
 
@@ -166,11 +166,11 @@ pub(crate) fn subresources(kind: &Kind) -> Vec<Subresource> {
     all
 }
 
-/// One group in discovery.
+/// One group of the discovery documents.
 pub struct Group {
     /// Empty: the core group.
     pub name: String,
-    /// Preferred first.
+    /// The preferred version first.
     pub versions: Vec<Version>,
 }
 
@@ -180,7 +180,7 @@ pub struct Version {
     pub rows: Vec<Arc<Row>>,
 }
 
-/// Everything that is served at one time.
+/// All resources that are served at one time.
 pub struct Table {
     rows: Vec<Arc<Row>>,
     groups: Vec<Group>,
@@ -201,8 +201,8 @@ impl Table {
         });
         let mut groups: Vec<Group> = Vec::new();
         let mut index = HashMap::with_capacity(rows.len());
-        for (i, row) in rows.iter().enumerate() {
-            let gvr = &row.kind.gvr;
+        for (i, resource) in rows.iter().enumerate() {
+            let gvr = &resource.kind.gvr;
             index.insert(gvr.clone(), i);
             if groups.last().is_none_or(|g| *g.name != *gvr.group) {
                 groups.push(Group {
@@ -222,7 +222,7 @@ impl Table {
                     });
                 }
                 if let Some(version) = group.versions.last_mut() {
-                    version.rows.push(Arc::clone(row));
+                    version.rows.push(Arc::clone(resource));
                 }
             }
         }
@@ -234,34 +234,34 @@ impl Table {
         }
     }
 
-    /// A row by its names.
+    /// A resource by group, version and plural name.
     pub fn lookup(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Row>> {
         self.find(&Gvr::new(group, version, plural))
     }
 
-    /// A row by its resource.
+    /// A resource by GVR.
     pub fn find(&self, gvr: &Gvr) -> Option<Arc<Row>> {
         self.index.get(gvr).map(|i| Arc::clone(&self.rows[*i]))
     }
 
-    /// All rows, in the order of discovery.
+    /// All resources, in the order of discovery.
     pub fn rows(&self) -> &[Arc<Row>] {
         &self.rows
     }
 
-    /// The rows by group and version, in the order of discovery.
+    /// The resources by group and version, in the order of discovery.
     pub fn groups(&self) -> &[Group] {
         &self.groups
     }
 
-    /// Raised each time the rows change.
+    /// Increases each time the resources change.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 }
 
-/// The rows of the catalog. Kinds that share a storage prefix share what is
-/// stored: the one kind among them that no view converts from.
+/// The resources of the catalog. Kinds with the same storage prefix share their storage,
+/// in the storage version among them.
 pub(crate) fn catalog_rows(hub: &Arc<Hub>, serves: fn(&str) -> bool) -> Vec<Arc<Row>> {
     let kinds = openapi::catalog().kinds();
     let kinds = || kinds.iter().filter(|k| serves(&k.gvr.group));
@@ -304,8 +304,8 @@ fn is_stored_version(kind: &Gvk) -> bool {
     )
 }
 
-/// Higher comes first in discovery (`pkg/controlplane/apiserver/aggregator.go`);
-/// groups of CRDs have 1000.
+/// Groups with a higher priority come first in discovery
+/// (`pkg/controlplane/apiserver/aggregator.go`); groups of CRDs have 1000.
 fn group_priority(group: &str) -> u32 {
     match group {
         "" => 18000,
@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_ordered_as_kubernetes_does() {
+    fn versions_are_ordered_as_in_kubernetes() {
         let mut versions = vec![
             "foo10",
             "v1alpha1",

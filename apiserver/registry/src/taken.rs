@@ -1,7 +1,5 @@
-//! What a write takes before it is stored, and gives back when it is not: addresses
-//! of services, shares of quotas.
-//!
-//! Enters: a tree that was found valid. Leaves: the tree with its addresses.
+//! Allocates what a write needs before it is stored, and releases it if the write fails:
+//! the addresses of Services, and usage charged to quotas.
 
 use admission::Charge;
 use machinery::Status;
@@ -11,35 +9,36 @@ use crate::accept::Admit;
 use crate::registry::Registry;
 use crate::strategy::services::Drawn;
 
+/// What was allocated for a write.
 #[derive(Default)]
 pub(crate) struct Taken {
-    drawn: Drawn,
+    addresses: Drawn,
     charge: Charge,
 }
 
 impl Admit<'_> {
     pub(crate) async fn take(&self, new: &mut Value, old: Option<&Value>) -> Result<Taken, Status> {
         let registry = self.registry;
-        let drawn = registry.draw(self.row, new, old, self.dry_run).await?;
-        let mut taken = Taken {
-            drawn,
+        let addresses = registry.draw(self.resource, new, old, self.dry_run).await?;
+        let mut allocation = Taken {
+            addresses,
             ..Taken::default()
         };
         let chain = &registry.options.chain;
         match chain.charge(&self.attributes(), new, old).await {
-            Ok(charge) => taken.charge = charge,
-            Err(refused) => {
-                registry.give_back(&taken).await;
-                return Err(refused);
+            Ok(charge) => allocation.charge = charge,
+            Err(error) => {
+                registry.give_back(&allocation).await;
+                return Err(error);
             }
         }
-        Ok(taken)
+        Ok(allocation)
     }
 }
 
 impl Registry {
-    pub(crate) async fn give_back(&self, taken: &Taken) {
-        self.undo(&taken.drawn).await;
-        self.options.chain.refund(&taken.charge).await;
+    pub(crate) async fn give_back(&self, allocation: &Taken) {
+        self.undo(&allocation.addresses).await;
+        self.options.chain.refund(&allocation.charge).await;
     }
 }

@@ -1,30 +1,29 @@
-//! One stored object, several versions of its kind (contract F1.4): how the
-//! stored form becomes the form a client asked for, and back.
+//! Converts objects between the storage version of a kind and its other served versions
+//! (contract F1.4).
 //!
-//! Enters and leaves: trees of values. Pure. Sources:
-//! `pkg/apis/autoscaling/v1/conversion.go`, `pkg/apis/core/v1/conversion.go`,
+//! Sources: `pkg/apis/autoscaling/v1/conversion.go`, `pkg/apis/core/v1/conversion.go`,
 //! Karmada's `pkg/apis/work/v1alpha1/binding_types_conversion.go`.
 
 use machinery::Gvk;
 use serde_json::{Map, Value, json};
 
-/// How a version differs from the stored one.
+/// How a version differs from the storage version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
-    /// It is the stored version.
+    /// It is the storage version.
     Stored,
     /// Only `apiVersion` and `kind` differ (custom resources without conversion).
     Renamed,
-    /// autoscaling/v1 of the stored autoscaling/v2.
+    /// autoscaling/v1; stored as autoscaling/v2.
     Autoscaler,
-    /// events.k8s.io/v1 of the stored core event.
+    /// events.k8s.io/v1; stored as a core event.
     Event,
-    /// work.karmada.io/v1alpha1 of the stored v1alpha2.
+    /// work.karmada.io/v1alpha1; stored as v1alpha2.
     Binding,
 }
 
 impl View {
-    /// The view of a built-in kind; `stored` is the kind that is stored under the
+    /// The conversion of a built-in kind; `stored` is the kind in the storage version of the
     /// same prefix.
     pub(crate) fn builtin(kind: &Gvk, stored: &Gvk) -> Self {
         if kind == stored {
@@ -38,7 +37,7 @@ impl View {
         }
     }
 
-    /// Stored → asked for.
+    /// Converts from the storage version to this one.
     pub(crate) fn read(self, kind: &Gvk, value: &mut Value) {
         match self {
             Self::Stored => return,
@@ -50,7 +49,7 @@ impl View {
         name(kind, value);
     }
 
-    /// Written → stored.
+    /// Converts from this version to the storage version.
     pub(crate) fn write(self, stored: &Gvk, value: &mut Value) {
         match self {
             Self::Stored => return,
@@ -74,7 +73,7 @@ fn object<'a>(value: &'a mut Value, field: &str) -> Option<&'a mut Map<String, V
     value.get_mut(field)?.as_object_mut()
 }
 
-/// Renames fields that are there.
+/// Renames fields that are present.
 fn rename(map: &mut Map<String, Value>, pairs: &[(&str, &str)]) {
     for (from, to) in pairs {
         if let Some(v) = map.remove(*from) {
@@ -126,7 +125,7 @@ fn annotate(value: &mut Value, key: &str, content: &Value) {
     value["metadata"]["annotations"][key] = content.to_string().into();
 }
 
-/// Takes an annotation out; an annotation map left empty goes too.
+/// Removes and parses an annotation; an empty annotation map is removed too.
 fn take_annotation(value: &mut Value, key: &str) -> Option<Value> {
     let metadata = object(value, "metadata")?;
     let annotations = metadata.get_mut("annotations")?.as_object_mut()?;
@@ -138,7 +137,7 @@ fn take_annotation(value: &mut Value, key: &str) -> Option<Value> {
 }
 
 fn autoscaler_to_v1(value: &mut Value) {
-    let mut kept = Vec::new();
+    let mut annotations = Vec::new();
     if let Some(spec) = object(value, "spec") {
         let mut others = Vec::new();
         if let Some(Value::Array(metrics)) = spec.remove("metrics") {
@@ -154,15 +153,15 @@ fn autoscaler_to_v1(value: &mut Value) {
             }
         }
         if !others.is_empty() {
-            kept.push((METRICS, Value::Array(others)));
+            annotations.push((METRICS, Value::Array(others)));
         }
         if let Some(behavior) = spec.remove("behavior") {
-            kept.push((BEHAVIOR, behavior));
+            annotations.push((BEHAVIOR, behavior));
         }
     }
     if let Some(status) = object(value, "status") {
         if let Some(conditions) = status.remove("conditions") {
-            kept.push((CONDITIONS, conditions));
+            annotations.push((CONDITIONS, conditions));
         }
         let mut others = Vec::new();
         if let Some(Value::Array(current)) = status.remove("currentMetrics") {
@@ -176,10 +175,10 @@ fn autoscaler_to_v1(value: &mut Value) {
             }
         }
         if !others.is_empty() {
-            kept.push((CURRENT_METRICS, Value::Array(others)));
+            annotations.push((CURRENT_METRICS, Value::Array(others)));
         }
     }
-    for (key, content) in kept {
+    for (key, content) in annotations {
         annotate(value, key, &content);
     }
 }
@@ -295,14 +294,14 @@ fn binding_to_v1alpha2(value: &mut Value) {
 mod tests {
     use super::*;
 
-    /// Stored → asked for is `want`; and back again, when nothing is lost.
-    fn check(view: View, stored: Value, asked: &Gvk, want: Value, lossless: bool) {
+    /// Checks the conversion of `stored` to `version`, and back if it is lossless.
+    fn check(view: View, stored: Value, version: &Gvk, want: Value, lossless: bool) {
         let back_to = Gvk::from_api_version(
             stored["apiVersion"].as_str().unwrap(),
             stored["kind"].as_str().unwrap(),
         );
         let mut value = stored.clone();
-        view.read(asked, &mut value);
+        view.read(version, &mut value);
         assert_eq!(value, want);
         view.write(&back_to, &mut value);
         if lossless {
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_show_the_same_object() {
+    fn objects_convert_between_versions() {
         check(
             View::Event,
             json!({"apiVersion": "v1", "kind": "Event", "metadata": {}, "involvedObject": {"name": "a"},

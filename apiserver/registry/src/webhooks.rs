@@ -1,5 +1,5 @@
-//! A host's webhooks in the path of a write: shown in the version they take, and
-//! what they return taken back into stored form.
+//! Calls the admission webhooks of a host cluster, with objects in the versions that they
+//! support, and converts their results to the storage version.
 
 use std::sync::Arc;
 
@@ -12,23 +12,23 @@ use crate::accept::Admit;
 use crate::registry::Registry;
 use crate::table::Row;
 
-/// Applies a JSON patch, for [`Webhooks::new`]. The error is for people.
+/// Applies a JSON patch for [`WebhookDispatcher::new`].
 pub fn apply_patch(doc: &Value, patch: &Value) -> Result<Value, String> {
     patch::json(doc, patch).map_err(|e| format!("its patch cannot be applied: {e}"))
 }
 
 impl Registry {
-    /// The hooks, when any looks at a resource. A scale is none of theirs: they
-    /// would be shown its parent.
-    pub(crate) fn hooks(&self, row: &Row, subresource: &str) -> Option<&Arc<Webhooks>> {
+    /// The webhooks, if any matches the resource. They are not called for a scale: they
+    /// would get its parent.
+    pub(crate) fn hooks(&self, resource: &Row, subresource: &str) -> Option<&Arc<Webhooks>> {
         let hooks = self.options.webhooks.as_ref()?;
-        let gvr = &row.stored.kind.gvr;
+        let gvr = &resource.stored.kind.gvr;
         (subresource != "scale" && hooks.concern(gvr, subresource)).then_some(hooks)
     }
 
-    /// The rows of a resource in all its versions, the requested one first.
-    fn versions(&self, row: &Row) -> Vec<Arc<Row>> {
-        let gvr = &row.kind.gvr;
+    /// A resource in all its versions, the requested one first.
+    fn versions(&self, resource: &Row) -> Vec<Arc<Row>> {
+        let gvr = &resource.kind.gvr;
         let table = self.table();
         let same = table.rows().iter().filter(|other| {
             let other = &other.kind.gvr;
@@ -41,7 +41,7 @@ impl Registry {
 }
 
 impl Admit<'_> {
-    /// Lets mutating hooks change the new object. Whether one did.
+    /// Runs mutating webhooks. Returns whether one changed the object.
     pub(crate) async fn hooked(
         &self,
         hooks: &Webhooks,
@@ -49,22 +49,22 @@ impl Admit<'_> {
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
-        let rows = self.registry.versions(self.row);
-        let (show, take) = (show(&rows), take(&rows));
-        let versions = versions(&rows, &show, &take);
+        let resources = self.registry.versions(self.resource);
+        let (show, take) = (show(&resources), take(&resources));
+        let versions = versions(&resources, &show, &take);
         let at = self.attributes();
         hooks.mutate(&at, &versions, new, old, warnings).await
     }
 
-    /// Hooks change what the request may change: a status through `status` alone, and
-    /// nothing else there; what the server counts never.
+    /// Reverts changes by webhooks that the request itself may not make: of the status,
+    /// except through `status`, of anything else there, and of server-owned fields.
     pub(crate) fn keep_apart(&self, mut before: Value, new: &mut Value) {
         if self.at.subresource == "status" {
             before["status"] = new["status"].take();
             *new = before;
             return;
         }
-        if self.row.stored.kind.status {
+        if self.resource.stored.kind.status {
             put(new, "status", before.get("status"));
         }
         for field in ["generation", "resourceVersion"] {
@@ -72,7 +72,7 @@ impl Admit<'_> {
         }
     }
 
-    /// Asks validating hooks; of a deletion the mutating ones are told as well.
+    /// Runs validating webhooks; for a deletion, mutating ones too.
     pub(crate) async fn judged(
         &self,
         hooks: &Webhooks,
@@ -80,14 +80,14 @@ impl Admit<'_> {
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
-        let rows = self.registry.versions(self.row);
-        let (show, take) = (show(&rows), take(&rows));
-        let versions = versions(&rows, &show, &take);
+        let resources = self.registry.versions(self.resource);
+        let (show, take) = (show(&resources), take(&resources));
+        let versions = versions(&resources, &show, &take);
         let at = self.attributes();
         if self.operation == Operation::Delete {
-            let mut nothing = Value::Null;
+            let mut deleted = Value::Null;
             hooks
-                .mutate(&at, &versions, &mut nothing, old, warnings)
+                .mutate(&at, &versions, &mut deleted, old, warnings)
                 .await?;
         }
         hooks.validate(&at, &versions, new, old, warnings).await
@@ -107,32 +107,32 @@ fn put(object: &mut Value, field: &str, value: Option<&Value>) {
 type Show = Box<dyn Fn(usize, &Value) -> Value + Send + Sync>;
 type Take = Box<dyn Fn(usize, Value) -> Value + Send + Sync>;
 
-fn show(rows: &[Arc<Row>]) -> Show {
-    let rows = rows.to_vec();
+fn show(resources: &[Arc<Row>]) -> Show {
+    let resources = resources.to_vec();
     Box::new(move |version, object| {
-        let mut shown = object.clone();
-        if let Some(row) = rows.get(version) {
-            row.view.read(&row.kind.gvk, &mut shown);
+        let mut converted = object.clone();
+        if let Some(resource) = resources.get(version) {
+            resource.view.read(&resource.kind.gvk, &mut converted);
         }
-        shown
+        converted
     })
 }
 
-fn take(rows: &[Arc<Row>]) -> Take {
-    let rows = rows.to_vec();
+fn take(resources: &[Arc<Row>]) -> Take {
+    let resources = resources.to_vec();
     Box::new(move |version, mut object| {
-        if let Some(row) = rows.get(version) {
-            row.view.write(&row.stored.kind.gvk, &mut object);
+        if let Some(resource) = resources.get(version) {
+            resource.view.write(&resource.stored.kind.gvk, &mut object);
         }
         object
     })
 }
 
-fn versions<'a>(rows: &[Arc<Row>], show: &'a Show, take: &'a Take) -> Versions<'a> {
+fn versions<'a>(resources: &[Arc<Row>], show: &'a Show, take: &'a Take) -> Versions<'a> {
     Versions {
-        kinds: rows
+        kinds: resources
             .iter()
-            .map(|row| (row.kind.gvk.clone(), row.kind.gvr.clone()))
+            .map(|resource| (resource.kind.gvk.clone(), resource.kind.gvr.clone()))
             .collect(),
         show: &**show,
         take: &**take,

@@ -1,5 +1,4 @@
-//! Horizontal pod autoscalers (Kubernetes pkg/apis/autoscaling/{v1,v2}/defaults.go).
-//! Pure.
+//! Defaults of HorizontalPodAutoscalers (Kubernetes `pkg/apis/autoscaling/{v1,v2}/defaults.go`).
 
 use serde_json::json;
 

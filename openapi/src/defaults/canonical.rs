@@ -1,10 +1,8 @@
-//! Quantities, times and bytes in the one form that Kubernetes stores: `0.5` is
-//! `500m`, a number is a string, an offset is UTC, base64 has no line ends. What Go
-//! leaves out when it is empty goes: `hostNetwork: false`, `env: []`.
+//! Brings objects of Go types into the form that Kubernetes stores: quantities are canonical
+//! strings (`0.5` is `500m`), times are UTC, base64 has no line breaks, and fields that Go
+//! omits when they are empty are removed (`hostNetwork: false`, `env: []`).
 //!
-//! Enters: an object of a kind with Go types. Leaves: the same values, written
-//! canonically; what cannot be read is left for validation to name. Depth-bounded;
-//! pure.
+//! Values that cannot be parsed are left for validation. Depth is bounded.
 
 use machinery::quantity::Quantity;
 use machinery::time;
@@ -51,10 +49,10 @@ pub(super) fn write(definitions: &Definitions, ty: &Type, value: &mut Value, dep
     }
 }
 
-/// Fields that are optional, and written by Go all the same.
+/// Whether Go always encodes this optional field.
 fn always(definition: &Definition, field: &str) -> bool {
     let of = &*definition.name;
-    // Bounds of a schema are pointers throughout.
+    // The bounds in a JSON schema are pointers.
     of.contains(".apiextensions.")
         || matches!(
             (of, field),

@@ -1,6 +1,6 @@
-//! Kinds about the cluster itself: namespaces, nodes, limits, access and CRDs
-//! (Kubernetes pkg/apis/{core,rbac}/v1/defaults.go, pkg/registry/core/namespace,
-//! apiextensions v1/defaults.go). Pure.
+//! Defaults of namespaces, nodes, LimitRanges, RBAC bindings and CRDs (Kubernetes
+//! `pkg/apis/{core,rbac}/v1/defaults.go`, `pkg/registry/core/namespace`, apiextensions
+//! `v1/defaults.go`).
 
 use serde_json::{Value, json};
 
@@ -9,9 +9,9 @@ use super::{Fields, each, fill, is_empty, network, text, unset, within, within_n
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 pub(super) fn namespace(namespace: &mut Fields) {
-    let mut leaving = false;
+    let mut deleting = false;
     within_new(namespace, "metadata", |metadata| {
-        leaving = !unset(metadata, "deletionTimestamp");
+        deleting = !unset(metadata, "deletionTimestamp");
         let name = text(metadata, "name").to_owned();
         if name.is_empty() {
             return;
@@ -21,8 +21,8 @@ pub(super) fn namespace(namespace: &mut Fields) {
         });
     });
     within_new(namespace, "spec", |spec| {
-        // One that is being finalized must be able to lose its last finalizer.
-        if !leaving && unset(spec, "finalizers") {
+        // While a namespace is being deleted, its last finalizer must stay removable.
+        if !deleting && unset(spec, "finalizers") {
             spec.insert("finalizers".into(), json!(["kubernetes"]));
         }
     });
@@ -40,8 +40,8 @@ pub(super) fn node(node: &mut Fields) {
     });
 }
 
-/// Of container limits: `max` → `default` → `defaultRequest`, then `min` →
-/// `defaultRequest`, each where the latter says nothing.
+/// Sets the defaults of container limits: `max` → `default` → `defaultRequest`, then `min` →
+/// `defaultRequest`, each for resources that the latter does not have.
 pub(super) fn limit_range(range: &mut Fields) {
     within(range, "spec", |spec| {
         each(spec, "limits", |item| {

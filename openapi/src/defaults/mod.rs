@@ -1,11 +1,10 @@
-//! The defaults of built-in kinds that depend on other fields, or that
-//! Kubernetes' published schemas do not carry (contract F1.5; Kubernetes
-//! pkg/apis/*/v1/defaults.go and the conversions beside them).
+//! Sets the defaults of built-in kinds that depend on other fields, or that Kubernetes'
+//! published schemas do not contain (contract F1.5; Kubernetes `pkg/apis/*/v1/defaults.go`
+//! and the conversions beside them).
 //!
-//! Enters: an object after `Schema::default`, so that value structs are present.
-//! Leaves: the object as Kubernetes would store it, apart from what the registry
-//! allocates (addresses, ports, names, uids). Pure; applying twice changes
-//! nothing.
+//! Runs after [`Schema::apply_defaults`](crate::Schema::apply_defaults), which sets value
+//! structs. The result is what Kubernetes would store, except for fields that the registry
+//! allocates (addresses, ports, names, uids). Idempotent.
 
 mod autoscaling;
 mod canonical;
@@ -28,15 +27,14 @@ pub use workload::job_selector;
 
 type Fields = Map<String, Value>;
 
-/// Kinds that real servers hold as Go structs: the built-in ones, and those of
-/// Karmada's aggregated servers.
+/// Whether API servers hold the kind as a Go struct: the built-in kinds, and those of
+/// Karmada's aggregated API servers.
 fn has_go_type(gvk: &Gvk, proto: bool) -> bool {
     proto || matches!(&*gvk.group, "cluster.karmada.io" | "search.karmada.io")
 }
 
-/// Fills the defaults of `gvk` into `object`, and writes the quantities and times
-/// of built-in kinds canonically. Kinds without such defaults, and values that
-/// are no objects, are left alone: judging shapes is validation's.
+/// Sets the defaults of `gvk` in `object`, and brings objects of Go types into canonical
+/// form. Leaves values that are not objects to validation.
 pub fn apply(gvk: &Gvk, object: &mut Value) {
     let catalog = catalog();
     if let Some(kind) = catalog
@@ -95,7 +93,7 @@ fn core(kind: &str, object: &mut Fields) {
     }
 }
 
-/// Absent in the sense of Go: no value, or the zero of a field that is no pointer.
+/// Absent as for Go: no value, or the empty string.
 fn unset(fields: &Fields, name: &str) -> bool {
     match fields.get(name) {
         None | Some(Value::Null) => true,
@@ -104,14 +102,14 @@ fn unset(fields: &Fields, name: &str) -> bool {
     }
 }
 
-/// Sets a field that is absent; an empty string counts as absent.
+/// Sets a field that is unset.
 fn fill(fields: &mut Fields, name: &str, value: impl Into<Value>) {
     if unset(fields, name) {
         fields.insert(name.to_owned(), value.into());
     }
 }
 
-/// As [`fill`], for numbers whose zero means "not set".
+/// As [`set_default`], for numbers whose zero means unset.
 fn fill_number(fields: &mut Fields, name: &str, value: i64) {
     if fields.get(name).and_then(Value::as_i64) == Some(0) {
         fields.remove(name);
@@ -135,20 +133,20 @@ fn is_empty(fields: &Fields, name: &str) -> bool {
     }
 }
 
-/// Works on an object-valued field where it is present.
+/// Calls `work` with an object-valued field, if it is present.
 fn within(fields: &mut Fields, name: &str, work: impl FnOnce(&mut Fields)) {
     if let Some(Value::Object(inner)) = fields.get_mut(name) {
         work(inner);
     }
 }
 
-/// As [`within`], making the field first where it is absent.
+/// As [`with_object`], and creates the field first if it is unset.
 fn within_new(fields: &mut Fields, name: &str, work: impl FnOnce(&mut Fields)) {
     fill(fields, name, Fields::new());
     within(fields, name, work);
 }
 
-/// Works on every object of a list-valued field.
+/// Calls `work` with every object of a list-valued field.
 fn each(fields: &mut Fields, name: &str, mut work: impl FnMut(&mut Fields)) {
     if let Some(Value::Array(items)) = fields.get_mut(name) {
         items

@@ -1,6 +1,6 @@
-//! Services, endpoints and policies (Kubernetes
-//! pkg/apis/{core,networking,discovery}/v1/defaults.go and, for the IP families,
-//! pkg/registry/core/service/storage/alloc.go of a single-stack cluster). Pure.
+//! Defaults of Services, Endpoints, EndpointSlices, IngressClasses and NetworkPolicies
+//! (Kubernetes `pkg/apis/{core,networking,discovery}/v1/defaults.go`; for IP families,
+//! `pkg/registry/core/service/storage/alloc.go` of a single-stack cluster).
 
 use serde_json::{Value, json};
 
@@ -53,15 +53,15 @@ fn service_port(port: &mut Fields) {
     }
 }
 
-/// Families and policy as a single-stack IPv4 cluster settles them, following
-/// an address that is already given.
+/// Sets IP families and their policy as in a single-stack IPv4 cluster, consistent with an
+/// address that is set already.
 fn families(spec: &mut Fields) {
     let address = text(spec, "clusterIP").to_owned();
     if !address.is_empty() && is_empty(spec, "clusterIPs") {
         spec.insert("clusterIPs".into(), json!([address]));
     }
-    // A headless service without selector says nothing about the cluster's own
-    // addresses, so that it may carry both families anywhere.
+    // A headless service without selector has endpoints outside of this cluster's address
+    // ranges, so it may have both families.
     if address == "None" && is_empty(spec, "selector") {
         fill(spec, "ipFamilyPolicy", "RequireDualStack");
     } else {
@@ -129,7 +129,7 @@ pub(super) fn network_policy(policy: &mut Fields) {
     });
 }
 
-/// Shared with webhooks' service references.
+/// Defaults of a service reference of a webhook, which CRDs and webhook configurations share.
 pub(super) fn webhook_service(service: &mut Fields) {
     fill_number(service, "port", 443);
 }

@@ -1,13 +1,13 @@
-//! Pods and pod templates (Kubernetes pkg/apis/core/v1/defaults.go). Pure.
+//! Defaults of Pods and pod templates (Kubernetes `pkg/apis/core/v1/defaults.go`).
 
 use serde_json::Value;
 
 use super::{Fields, each, fill, fill_number, is_true, storage, text, within, within_new};
 
-/// Octal 0644, as files of projected volumes have it.
+/// Octal 0644, the mode of files in projected volumes.
 const FILE_MODE: i64 = 420;
 
-/// A pod: its spec, and what templates leave open until a pod is made.
+/// Defaults of a Pod, including those that are not set in pod templates.
 pub(super) fn pod(object: &mut Fields) {
     within_new(object, "spec", |fields| {
         spec(fields);
@@ -25,7 +25,7 @@ pub(super) fn pod(object: &mut Fields) {
     within_new(object, "status", |status| fill(status, "phase", "Pending"));
 }
 
-/// A pod template, wherever one is embedded.
+/// Defaults of a pod template, in any kind.
 pub(super) fn template(template: &mut Fields) {
     within(template, "spec", spec);
 }
@@ -43,7 +43,7 @@ fn spec(spec: &mut Fields) {
     }
 }
 
-/// The deprecated field and its successor always agree in stored pods.
+/// Sets the deprecated field `serviceAccount` and its successor to the same name.
 fn both_account_names(spec: &mut Fields) {
     let name = match text(spec, "serviceAccountName") {
         "" => text(spec, "serviceAccount"),
@@ -117,7 +117,7 @@ fn requests_from_limits(container: &mut Fields) {
     });
 }
 
-/// `Always` for the tag "latest", written or implied; a digest implies none.
+/// `Always` for the tag "latest", explicit or implied; a digest implies no tag.
 fn pull_policy(image: &str) -> &'static str {
     let (name, digest) = match image.split_once('@') {
         Some((name, digest)) => (name, Some(digest)),
@@ -180,7 +180,7 @@ mod tests {
     use super::pull_policy;
 
     #[test]
-    fn the_tag_decides_when_images_are_pulled() {
+    fn the_tag_determines_the_pull_policy() {
         for (image, expected) in [
             ("nginx", "Always"),
             ("nginx:latest", "Always"),

@@ -1,5 +1,5 @@
-//! Claims, volumes, storage classes and secrets (Kubernetes
-//! pkg/apis/{core,storage}/v1/defaults.go, conversion.go). Pure.
+//! Defaults of PersistentVolumes, their claims, StorageClasses and Secrets (Kubernetes
+//! `pkg/apis/{core,storage}/v1/defaults.go`, `conversion.go`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -30,8 +30,8 @@ pub(super) fn storage_class(class: &mut Fields) {
     fill(class, "volumeBindingMode", "Immediate");
 }
 
-/// Besides the type: `stringData` is write-only and becomes part of `data`,
-/// where it wins.
+/// Sets the type, and moves the write-only `stringData` into `data`, where it takes
+/// precedence.
 pub(super) fn secret(secret: &mut Fields) {
     fill(secret, "type", "Opaque");
     let Some(Value::Object(plain)) = secret.remove("stringData") else {

@@ -1,4 +1,4 @@
-//! Table tests against what Kubernetes stores for the same manifest.
+//! Table tests against the objects that Kubernetes stores for the same manifests.
 
 use machinery::Gvk;
 use serde_json::{Value, json};
@@ -6,33 +6,33 @@ use serde_json::{Value, json};
 use super::{apply, job_selector};
 use crate::catalog::catalog;
 
-/// What is stored of `given`; the second application must change nothing.
-fn stored(api_version: &str, kind: &str, mut given: Value) -> Value {
+/// The stored form of a manifest; a second application must not change it.
+fn stored(api_version: &str, kind: &str, mut manifest: Value) -> Value {
     let gvk = Gvk::from_api_version(api_version, kind);
     let catalog = catalog();
     if let Some(kind) = catalog.kind(&gvk) {
-        catalog.schema(kind).default(&mut given);
+        catalog.schema(kind).default(&mut manifest);
     }
-    apply(&gvk, &mut given);
-    let mut again = given.clone();
-    apply(&gvk, &mut again);
-    assert_eq!(given, again, "defaulting {kind} is not idempotent");
-    given
+    apply(&gvk, &mut manifest);
+    let mut twice = manifest.clone();
+    apply(&gvk, &mut twice);
+    assert_eq!(manifest, twice, "defaulting {kind} is not idempotent");
+    manifest
 }
 
-fn check(kind: (&str, &str), given: Value, expected: Value) {
-    assert_eq!(stored(kind.0, kind.1, given), expected, "{kind:?}");
+fn check(kind: (&str, &str), manifest: Value, expected: Value) {
+    assert_eq!(stored(kind.0, kind.1, manifest), expected, "{kind:?}");
 }
 
-/// Checks one field only, by JSON pointer.
-fn check_at(kind: (&str, &str), pointer: &str, given: Value, expected: Value) {
-    let stored = stored(kind.0, kind.1, given);
+/// Checks a single field, by JSON pointer.
+fn check_at(kind: (&str, &str), pointer: &str, manifest: Value, expected: Value) {
+    let stored = stored(kind.0, kind.1, manifest);
     let found = stored.pointer(pointer).cloned().unwrap_or_default();
     assert_eq!(found, expected, "{kind:?} {pointer}");
 }
 
 #[test]
-fn what_go_leaves_out_is_not_stored() {
+fn fields_that_go_omits_are_not_stored() {
     let pod = json!({"metadata": {"labels": {}}, "spec": {
         "hostNetwork": false, "nodeSelector": {}, "hostUsers": false, "securityContext": {},
         "containers": [{"name": "c", "image": "x:1", "env": [{"name": "A", "value": ""}], "args": [],
@@ -42,8 +42,8 @@ fn what_go_leaves_out_is_not_stored() {
     let pod = stored("v1", "Pod", pod);
     assert_eq!(pod["metadata"], json!({}));
     let spec = &pod["spec"];
-    for gone in ["hostNetwork", "nodeSelector"] {
-        assert_eq!(spec.get(gone), None);
+    for omitted in ["hostNetwork", "nodeSelector"] {
+        assert_eq!(spec.get(omitted), None);
     }
     assert_eq!(spec["hostUsers"], false);
     assert_eq!(spec["volumes"], json!([{"name": "v", "emptyDir": {}}]));
@@ -292,7 +292,7 @@ fn pods() {
             }],
         }}),
     );
-    for (given, expected) in [
+    for (volume, expected) in [
         (json!({}), json!({"emptyDir": {}})),
         (
             json!({"secret": {"secretName": "s"}}),
@@ -322,10 +322,10 @@ fn pods() {
                 {"metadata": {}, "spec": {"volumeMode": "Filesystem", "resources": {}}}}}),
         ),
     ] {
-        let (mut given, mut expected) = (given, expected);
-        given["name"] = "v".into();
+        let (mut volume, mut expected) = (volume, expected);
+        volume["name"] = "v".into();
         expected["name"] = "v".into();
-        let spec = json!({"spec": {"containers": [], "volumes": [given]}});
+        let spec = json!({"spec": {"containers": [], "volumes": [volume]}});
         check_at(pod, "/spec/volumes/0", spec, expected);
     }
 }
@@ -511,9 +511,9 @@ fn autoscalers() {
 }
 
 #[test]
-fn quantities_and_times_have_one_form() {
-    let resources = |given: Value| json!({"spec": {"hard": given}});
-    for (given, expected) in [
+fn quantities_and_times_are_canonical() {
+    let resources = |hard: Value| json!({"spec": {"hard": hard}});
+    for (quantity, expected) in [
         (json!("0.5"), json!("500m")),
         (json!("1000m"), json!("1")),
         (json!("1024Mi"), json!("1Gi")),
@@ -527,7 +527,7 @@ fn quantities_and_times_have_one_form() {
         check_at(
             quota,
             "/spec/hard/cpu",
-            resources(json!({"cpu": given})),
+            resources(json!({"cpu": quantity})),
             expected,
         );
     }

@@ -1,5 +1,5 @@
-//! Workload controllers (Kubernetes pkg/apis/{apps,batch,core}/v1/defaults.go
-//! and pkg/registry/batch/job/strategy.go). Pure.
+//! Defaults of workloads (Kubernetes `pkg/apis/{apps,batch,core}/v1/defaults.go` and
+//! `pkg/registry/batch/job/strategy.go`).
 
 use serde_json::{Value, json};
 
@@ -125,8 +125,8 @@ pub(super) fn cron_job(object: &mut Fields) {
     });
 }
 
-/// What a job and a cron job's template have in common: a template that becomes
-/// a job is defaulted as one only then.
+/// The defaults that a Job and the job template of a CronJob share. Other defaults of a Job
+/// are set when the template becomes a Job.
 fn job_template_parts(spec: &mut Fields) {
     within(spec, "template", pod::template);
     within(spec, "podFailurePolicy", |policy| {
@@ -138,10 +138,9 @@ fn job_template_parts(spec: &mut Fields) {
     });
 }
 
-/// Gives a new job the selector and the pod labels that tell its pods from those
-/// of every other job, unless `manualSelector` is true. `uid` and `name` are the
-/// job's final ones. Labels that the user set are kept: Kubernetes' validation,
-/// not this, refuses contradictions.
+/// Sets the selector and the pod labels of a new Job, which distinguish its pods from those
+/// of other Jobs, unless `manualSelector` is true. `uid` and `name` must be final. Keeps
+/// labels that the user set: validation rejects contradictions.
 pub fn job_selector(object: &mut Value, name: &str, uid: &str) {
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else {
         return;

@@ -1,4 +1,4 @@
-//! Which clusters an affinity means (`ClusterMatches` of Karmada's
+//! Matches clusters against a ClusterAffinity (`ClusterMatches` of Karmada's
 //! `pkg/util/selector.go`).
 
 use machinery::LabelSelector;
@@ -6,8 +6,8 @@ use machinery::object::Label;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// `ClusterAffinity` of `policy.karmada.io/v1alpha1`. Serialises as Go does: the
-/// fields in this order, empty ones left out.
+/// `ClusterAffinity` of `policy.karmada.io/v1alpha1`. Serializes as in Go: fields in this
+/// order, empty ones omitted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterAffinity {
@@ -21,7 +21,7 @@ pub struct ClusterAffinity {
     pub exclude: Vec<String>,
 }
 
-/// `metav1.LabelSelector` as it was written.
+/// `metav1.LabelSelector` in its JSON form.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Selector {
@@ -32,7 +32,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// The selector made ready for matching.
+    /// Compiles the selector for matching.
     pub fn compile(&self) -> Result<LabelSelector, String> {
         let value: Value = serde_json::to_value(self).map_err(|e| e.to_string())?;
         LabelSelector::from_value(&value)
@@ -55,18 +55,18 @@ pub struct Requirement {
     pub values: Vec<String>,
 }
 
-/// What an affinity looks at.
+/// The fields of a cluster that an affinity matches.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterFacts<'a> {
     pub name: &'a str,
-    /// Sorted by key, as in an object's head.
+    /// Sorted by key, as in [`machinery::ObjectMeta`].
     pub labels: &'a [Label],
     pub provider: &'a str,
     pub region: &'a str,
     pub zones: &'a [String],
 }
 
-/// An affinity made ready for many clusters.
+/// An affinity with compiled selectors.
 #[derive(Debug)]
 pub struct Matcher<'a> {
     affinity: &'a ClusterAffinity,
@@ -93,7 +93,7 @@ impl ClusterAffinity {
 }
 
 impl Matcher<'_> {
-    /// Whether a cluster is meant.
+    /// Whether the affinity selects a cluster.
     pub fn matches(&self, cluster: &ClusterFacts<'_>) -> bool {
         let affinity = self.affinity;
         let named = |names: &[&str]| names.binary_search(&cluster.name).is_ok();
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(
             serde_json::to_value(&parsed).unwrap(),
             affinity,
-            "what was written is what is kept"
+            "parsing and serializing preserves the JSON"
         );
     }
 
@@ -182,7 +182,7 @@ mod tests {
 
     // proves: SCH-affinity-fields, SCH-affinity-labels, SCH-affinity-exclude
     #[test]
-    fn every_part_has_to_agree() {
+    fn all_conditions_must_match() {
         check(json!({}), true);
         check(json!({"clusterNames": ["m1", "m2"]}), true);
         check(json!({"clusterNames": ["m2"]}), false);

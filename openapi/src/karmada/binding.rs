@@ -1,4 +1,4 @@
-//! View of ResourceBinding and ClusterResourceBinding (`work.karmada.io/v1alpha2`).
+//! Typed views of ResourceBinding and ClusterResourceBinding (`work.karmada.io/v1alpha2`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ use super::failover::DIRECTLY;
 use super::placement::Placement;
 use super::policy::Suspension;
 
-/// Reason of the condition `Scheduled` where the host runs the template itself. Not
-/// Karmada's, which has no such case.
+/// Reason of the condition `Scheduled` if the host cluster itself runs the workload of the
+/// template, which is therefore not propagated. Karmada has no such case.
 pub const HOST_RUNS_WORKLOADS: &str = "HostRunsWorkloads";
 
-/// Both kinds of binding.
+/// A ResourceBinding or ClusterResourceBinding.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Binding {
@@ -23,7 +23,7 @@ pub struct Binding {
     pub status: BindingStatus,
 }
 
-/// The part of a head that the shared one does not keep.
+/// The fields of `metadata` that [`machinery::ObjectMeta`] does not have.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Metadata {
@@ -55,7 +55,7 @@ pub struct BindingSpec {
 }
 
 impl Binding {
-    /// Whether it was last said that the host keeps the template for itself.
+    /// Whether the condition `Scheduled` says that the host cluster runs the workload.
     pub fn is_refused(&self) -> bool {
         let mut conditions = self.status.conditions.iter();
         conditions.any(|c| c.kind == "Scheduled" && c.reason == HOST_RUNS_WORKLOADS)
@@ -63,13 +63,13 @@ impl Binding {
 }
 
 impl BindingSpec {
-    /// Whether replicas are to be placed, and not merely an object.
+    /// Whether the resource has replicas or components to schedule.
     pub fn is_workload(&self) -> bool {
         self.replicas > 0 || self.replica_requirements.is_some() || !self.components.is_empty()
     }
 
-    /// Everywhere the resource shall be: the schedule's result and the clusters of
-    /// those who need it; the first mention of a cluster counts.
+    /// All clusters that the resource is propagated to: those scheduled, and those of the
+    /// bindings that require it. Of several entries for one cluster the first counts.
     pub fn targets(&self) -> Vec<&TargetCluster> {
         let mut targets: Vec<&TargetCluster> = Vec::new();
         for cluster in self
@@ -84,16 +84,17 @@ impl BindingSpec {
         targets
     }
 
-    /// Everywhere a copy is meant to be: targets, and what is evicted but not purged
-    /// at once.
+    /// All clusters that have the resource: the targets, and those of eviction tasks that do
+    /// not purge directly (`ObtainBindingSpecExistingClusters`).
     pub fn existing_clusters(&self) -> BTreeSet<&str> {
         let targets = self.targets().into_iter().map(|t| &*t.name);
         let evicted = self.graceful_eviction_tasks.iter();
-        let kept = evicted.filter(|t| !t.purges_directly());
-        targets.chain(kept.map(|t| &*t.from_cluster)).collect()
+        let remaining = evicted.filter(|t| !t.purges_directly());
+        targets.chain(remaining.map(|t| &*t.from_cluster)).collect()
     }
 
-    /// Where a copy has to be gone before others are made or changed.
+    /// The clusters from which the resource must be deleted before it is created or changed in
+    /// other clusters.
     pub fn purged_clusters(&self) -> BTreeSet<&str> {
         let evicted = self.graceful_eviction_tasks.iter();
         let purged = evicted.filter(|t| t.purges_directly());
@@ -138,7 +139,7 @@ pub struct TargetComponent {
     pub replicas: i64,
 }
 
-/// A part of a workload with a pod template of its own.
+/// A component of a workload, with its own pod template.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Component {
@@ -148,7 +149,7 @@ pub struct Component {
     pub replica_requirements: Option<Value>,
 }
 
-/// `key=value` of the groups that a workload is kept together with, or apart from.
+/// The `key=value` groups with which a workload is scheduled together or apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AffinityGroups {
@@ -156,7 +157,7 @@ pub struct AffinityGroups {
     pub anti_affinity_group: String,
 }
 
-/// `GracefulEvictionTask`; the fields in Go's order.
+/// `GracefulEvictionTask`, with the fields in Go's order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EvictionTask {
@@ -172,13 +173,13 @@ pub struct EvictionTask {
     pub producer: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_period_seconds: Option<i64>,
-    /// Whether the copy stays until somebody says otherwise.
+    /// Whether the resource is kept in the cluster until this is reset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suppress_deletion: Option<bool>,
-    /// Labels for the copy that takes its place.
+    /// Labels for the resource in the cluster that replaces this one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub preserved_label_state: BTreeMap<String, String>,
-    /// Absent until the graceful eviction controller has seen it.
+    /// Absent until the graceful eviction controller sets it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

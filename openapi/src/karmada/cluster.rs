@@ -1,4 +1,4 @@
-//! View of Cluster (`cluster.karmada.io/v1alpha1`).
+//! Typed view of Cluster (`cluster.karmada.io/v1alpha1`).
 
 use std::collections::BTreeMap;
 
@@ -117,17 +117,17 @@ pub struct GradeCount {
     pub count: i64,
 }
 
-/// Whether a cluster serves a kind.
+/// Whether a cluster serves a kind (`APIEnablementStatus`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enablement {
     Enabled,
     Disabled,
-    /// Not listed, but the list is not known to be complete.
+    /// Not listed, and the list may be incomplete.
     Unknown,
 }
 
 impl Cluster {
-    /// What affinities look at.
+    /// The fields that affinities match.
     pub fn facts<'a>(&'a self, object: &'a Object) -> ClusterFacts<'a> {
         ClusterFacts {
             name: object.name(),

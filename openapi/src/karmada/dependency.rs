@@ -1,7 +1,5 @@
-//! What a template refers to (`DependentObjectReference` of `config.karmada.io/v1alpha1`).
-//!
-//! Enters: references as the interpreter finds them, or the annotation of a binding.
-//! Leaves: the annotation, and which objects are meant. Pure.
+//! References from a template to its dependencies (`DependentObjectReference` of
+//! `config.karmada.io/v1alpha1`), and the annotation of a binding that lists them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::affinity::{Requirement, Selector};
 
-/// One object by its name, or several by their labels. Serialises as Go does.
+/// A reference to one object by name, or to several by labels. Serializes as in Go.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Dependency {
@@ -21,19 +19,19 @@ pub struct Dependency {
     pub namespace: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Ignored where there is a name.
+    /// Ignored if there is a name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<Selector>,
 }
 
 impl Dependency {
-    /// Whether it is about objects of a kind in a namespace.
+    /// Whether it refers to objects of this kind in this namespace.
     pub fn concerns(&self, api_version: &str, kind: &str, namespace: &str) -> bool {
         self.api_version == api_version && self.kind == kind && self.namespace == namespace
     }
 
-    /// The labels of what is meant; `None` where a name says it. The error is a
-    /// selector that cannot be read.
+    /// The compiled label selector; `None` if the reference has a name. The error says why
+    /// the selector is invalid.
     pub fn labels(&self) -> Result<Option<LabelSelector>, String> {
         match &self.label_selector {
             Some(selector) if self.name.is_empty() => selector.compile().map(Some),
@@ -41,7 +39,7 @@ impl Dependency {
         }
     }
 
-    /// Whether an object of its kind and namespace is meant.
+    /// Whether it refers to an object of its kind and namespace.
     pub fn means(&self, head: &Head) -> Result<bool, String> {
         Ok(match self.labels()? {
             Some(labels) => labels.matches(|key| head.label(key)),
@@ -50,8 +48,8 @@ impl Dependency {
     }
 }
 
-/// The annotation of a binding that tells what its template refers to. As Go writes
-/// it, nothing at all is `null`.
+/// Encodes the annotation of a binding that lists the dependencies of its template. As in
+/// Go, an empty list is `null`.
 pub fn annotation(dependencies: &[Dependency]) -> Result<String, serde_json::Error> {
     if dependencies.is_empty() {
         return Ok("null".into());
@@ -59,12 +57,12 @@ pub fn annotation(dependencies: &[Dependency]) -> Result<String, serde_json::Err
     serde_json::to_string(dependencies)
 }
 
-/// What an annotation tells.
+/// Parses such an annotation.
 pub fn from_annotation(text: &str) -> Result<Vec<Dependency>, serde_json::Error> {
     Ok(serde_json::from_str::<Option<_>>(text)?.unwrap_or_default())
 }
 
-/// As Go prints such references in the messages of events.
+/// Prints dependencies as Go does in the messages of events.
 pub struct Listed<'a>(pub &'a [Dependency]);
 
 impl fmt::Display for Listed<'_> {
@@ -125,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_are_gos_and_can_be_read_again() {
+    fn annotations_are_those_of_go_and_parse_back() {
         let all = [
             dependency(
                 json!({"apiVersion": "v1", "kind": "Secret", "namespace": "n", "name": "s"}),
@@ -148,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_counts_more_than_labels() {
+    fn a_name_takes_precedence_over_labels() {
         let head = |name: &str| {
             let value = json!({"metadata": {"name": name, "labels": {"a": "b"}}});
             machinery::Object::from_value(&value).unwrap()

@@ -1,9 +1,8 @@
-//! What happens when copies or clusters fail: what a policy says of it
-//! (`FailoverBehavior`), evictions in a binding's spec, and the annotations of the
-//! automatic failover, which is not Karmada's.
+//! Failover: the `FailoverBehavior` of a policy, eviction tasks in the spec of a binding,
+//! and the annotations of automatic failover, which Karmada does not have.
 //!
 //! Sources: `pkg/apis/policy/v1alpha1/propagation_types.go`,
-//! `pkg/apis/work/v1alpha2/binding_types_helper.go`. Pure.
+//! `pkg/apis/work/v1alpha2/binding_types_helper.go`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +16,7 @@ pub const DIRECTLY: &str = "Directly";
 pub const GRACEFULLY: &str = "Gracefully";
 pub const NEVER: &str = "Never";
 
-/// How long a cluster may be not Ready where a policy does not say.
+/// How long a cluster may be not Ready, if the policy does not say.
 const AFTER: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -69,15 +68,16 @@ pub struct StatePreservation {
 #[serde(rename_all = "camelCase", default)]
 pub struct StateRule {
     pub alias_label_name: String,
-    /// Rooted at the status.
+    /// The path, relative to the status.
     pub json_path: String,
 }
 
 impl BindingSpec {
-    /// What its policy says of failures; nothing where that cannot be read.
+    /// The failover behavior that its policy declares; the default if it is malformed.
     pub fn failover(&self) -> FailoverBehavior {
-        let told = self.failover.as_ref();
-        told.and_then(|told| FailoverBehavior::deserialize(told).ok())
+        let declared = self.failover.as_ref();
+        declared
+            .and_then(|value| FailoverBehavior::deserialize(value).ok())
             .unwrap_or_default()
     }
 
@@ -86,23 +86,23 @@ impl BindingSpec {
         tasks.iter().any(|t| t.from_cluster == cluster)
     }
 
-    /// Takes a cluster out of the targets and leaves a task for its copy; of two tasks
-    /// for one cluster the first stays. Whether anything changed.
+    /// Removes a cluster from the targets and adds the eviction task, unless the cluster has
+    /// one already (`GracefulEvictCluster`). Returns whether the cluster was a target.
     pub fn evict(&mut self, mut task: EvictionTask) -> bool {
         let named = |t: &TargetCluster| t.name == task.from_cluster;
         let Some(at) = self.clusters.iter().position(named) else {
             return false;
         };
-        let left = self.clusters.remove(at);
-        if !self.is_evicting(&left.name) {
-            task.replicas = (left.replicas > 0).then_some(left.replicas);
+        let evicted = self.clusters.remove(at);
+        if !self.is_evicting(&evicted.name) {
+            task.replicas = (evicted.replicas > 0).then_some(evicted.replicas);
             self.graceful_eviction_tasks.push(task);
         }
         true
     }
 }
 
-/// What a policy's annotations cannot mean: the key, its value, and why.
+/// An invalid annotation of a policy: its key, its value, and why it is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadAnnotation {
     pub key: &'static str,
@@ -110,7 +110,8 @@ pub struct BadAnnotation {
     pub why: String,
 }
 
-/// After how long not Ready a policy wants its copies elsewhere; `None`: never.
+/// How long a cluster must be not Ready before a policy evicts its resources automatically;
+/// `None`: never.
 pub fn automatic(
     annotations: &BTreeMap<String, String>,
 ) -> Result<Option<Duration>, BadAnnotation> {
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_are_read_or_refused() {
+    fn annotations_are_parsed_or_rejected() {
         let check = |all: &[(&str, &str)], expected: Result<Option<u64>, &str>| {
             let pairs = all.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
             let found = automatic(&pairs.collect());

@@ -1,14 +1,12 @@
-//! Karmada's feature gates: which optional behaviour is on.
+//! Karmada's feature gates, as `--feature-gates` sets them.
 //!
-//! Enters: the text of `--feature-gates`. Leaves: a small value that is handed to
-//! whoever asks. Names and defaults are those of Karmada's
-//! `pkg/features/features.go`; the syntax and the words of refusal are those of
-//! `k8s.io/component-base/featuregate`. Pure.
+//! Names and defaults are those of Karmada's `pkg/features/features.go`; syntax and error
+//! texts are those of `k8s.io/component-base/featuregate`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How settled the behaviour behind a gate is.
+/// The maturity of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     Alpha,
@@ -17,14 +15,14 @@ pub enum Stage {
 
 macro_rules! gates {
     ($($(#[$doc:meta])* $name:ident: $default:literal, $stage:ident;)*) => {
-        /// A gate. Its name on the command line is that of the variant.
+        /// A feature. Its name on the command line is that of the variant.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Gate {
             $($(#[$doc])* $name,)*
         }
 
         impl Gate {
-            /// Every gate there is.
+            /// All features.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
             pub fn name(self) -> &'static str {
@@ -49,47 +47,47 @@ macro_rules! gates {
 }
 
 gates! {
-    /// Taints that nobody tolerates evict; taints by policy.
+    /// Evicts resources from clusters with taints that their binding does not tolerate.
     Failover: false, Beta;
-    /// Copies are taken away only after their replacements are healthy.
+    /// Deletes an evicted resource only after its replacement is healthy.
     GracefulEviction: true, Beta;
-    /// What a template refers to is propagated with it.
+    /// Propagates the dependencies of a template with it.
     PropagateDeps: true, Beta;
-    /// Clusters have grades of nodes, and room is estimated by them.
+    /// Groups the nodes of clusters by grade, and estimates available replicas by grade.
     CustomizedClusterResourceModeling: true, Beta;
-    /// A policy may take templates from one of lower priority.
+    /// Lets a policy preempt resources of a policy with lower priority.
     PropagationPolicyPreemption: false, Alpha;
-    /// Services over many clusters.
+    /// Exposes services over several clusters.
     MultiClusterService: false, Alpha;
-    /// Room is bounded by the quotas of a member.
+    /// Bounds available replicas by the resource quotas of a member.
     ResourceQuotaEstimate: false, Alpha;
-    /// State of a failed copy is handed to its replacement.
+    /// Passes the state of a failed application to its replacement.
     StatefulFailoverInjection: false, Alpha;
-    /// Bindings are scheduled in the order of their priority.
+    /// Schedules bindings in the order of their priority.
     PriorityBasedScheduling: true, Beta;
-    /// Federated quotas are enforced at admission.
+    /// Enforces FederatedResourceQuotas at admission.
     FederatedQuotaEnforcement: false, Alpha;
-    /// Workloads of several components are scheduled as a whole.
+    /// Schedules workloads of several components as a unit.
     MultiplePodTemplatesScheduling: false, Alpha;
-    /// Controllers take changes of users first.
+    /// Lets controllers process changes by users before resyncs.
     ControllerPriorityQueue: true, Beta;
-    /// Workloads of a group are kept together, or apart.
+    /// Schedules workloads of a group together or apart.
     WorkloadAffinity: false, Alpha;
-    /// Room that was just given is not given again.
+    /// Subtracts assumed replicas from available replicas until clusters report them.
     SchedulingOvercommitProtection: false, Alpha;
-    /// Options of logs that are not settled.
+    /// Alpha options of logging.
     LoggingAlphaOptions: false, Alpha;
-    /// Options of logs that are nearly settled.
+    /// Beta options of logging.
     LoggingBetaOptions: true, Beta;
-    /// Logs name what they are about.
+    /// Contextual logging.
     ContextualLogging: true, Beta;
 }
 
-/// Which gates are open.
+/// The set of enabled features.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FeatureGates(u32);
 
-/// Why a list of gates cannot be used; each names the gate.
+/// The error for a malformed list of feature gates.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
     #[error("missing bool value for {0}")]
@@ -112,7 +110,7 @@ impl FeatureGates {
         self.0 & 1 << gate as u32 != 0
     }
 
-    /// These gates with one of them set.
+    /// These gates, with one feature enabled or disabled.
     #[must_use]
     pub fn with(self, gate: Gate, on: bool) -> Self {
         let bit = 1 << gate as u32;
@@ -120,12 +118,13 @@ impl FeatureGates {
     }
 }
 
-/// `Name=true,Other=false`; `AllAlpha` and `AllBeta` stand for what is not named.
+/// Parses `Name=true,Other=false`; `AllAlpha` and `AllBeta` set all features of a stage that
+/// are not named.
 impl FromStr for FeatureGates {
     type Err = GateError;
 
     fn from_str(text: &str) -> Result<Self, GateError> {
-        let mut whole_stages = Vec::new();
+        let mut stages = Vec::new();
         let mut single = Vec::new();
         for setting in text.split(',').map(str::trim).filter(|s| !s.is_empty()) {
             let Some((name, value)) = setting.split_once('=') else {
@@ -137,8 +136,8 @@ impl FromStr for FeatureGates {
                 return Err(GateError::Value { gate, value });
             };
             match name {
-                "AllAlpha" => whole_stages.push((Stage::Alpha, on)),
-                "AllBeta" => whole_stages.push((Stage::Beta, on)),
+                "AllAlpha" => stages.push((Stage::Alpha, on)),
+                "AllBeta" => stages.push((Stage::Beta, on)),
                 _ => {
                     let gate = Gate::ALL.iter().find(|gate| gate.name() == name);
                     let gate = gate.ok_or_else(|| GateError::Unknown(name.to_owned()))?;
@@ -147,7 +146,7 @@ impl FromStr for FeatureGates {
             }
         }
         let mut gates = Self::default();
-        for (stage, on) in whole_stages {
+        for (stage, on) in stages {
             let of_stage = Gate::ALL.iter().filter(|gate| gate.stage() == stage);
             gates = of_stage.fold(gates, |gates, gate| gates.with(*gate, on));
         }
@@ -157,7 +156,7 @@ impl FromStr for FeatureGates {
     }
 }
 
-/// The spellings that Go's `strconv.ParseBool` takes.
+/// Parses the spellings that Go's `strconv.ParseBool` accepts.
 fn truth(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -180,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_named_keeps_its_default() {
+    fn unnamed_features_keep_their_default() {
         let gates: FeatureGates = "".parse().unwrap();
         assert_eq!(gates, FeatureGates::default());
         assert!(!gates.is_on(Gate::Failover) && gates.is_on(Gate::PriorityBasedScheduling));
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_stages_give_way_to_what_is_named() {
+    fn named_features_take_precedence_over_their_stage() {
         let gates: FeatureGates = "WorkloadAffinity=false,AllAlpha=true,AllBeta=false"
             .parse()
             .unwrap();
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_the_gate() {
+    fn errors_name_the_gate() {
         for (text, refusal) in [
             ("Failover", "missing bool value for Failover"),
             (
@@ -211,8 +210,8 @@ mod tests {
                 "unrecognized feature gate: Fallover",
             ),
         ] {
-            let refused = text.parse::<FeatureGates>().unwrap_err();
-            assert_eq!(refused.to_string(), refusal);
+            let error = text.parse::<FeatureGates>().unwrap_err();
+            assert_eq!(error.to_string(), refusal);
         }
     }
 }

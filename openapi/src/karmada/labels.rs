@@ -1,13 +1,13 @@
-//! Keys and values of labels, annotations, finalizers, taints and conditions.
+//! Keys and values of labels and annotations, names of finalizers, and keys of taints.
 
 pub const POLICY_ID: &str = "propagationpolicy.karmada.io/permanent-id";
 pub const CLUSTER_POLICY_ID: &str = "clusterpropagationpolicy.karmada.io/permanent-id";
 pub const BINDING_ID: &str = "resourcebinding.karmada.io/permanent-id";
 pub const CLUSTER_BINDING_ID: &str = "clusterresourcebinding.karmada.io/permanent-id";
 pub const WORK_ID: &str = "work.karmada.io/permanent-id";
-/// A binding that the detector did not make, but that is scheduled all the same.
+/// On bindings that something else than the detector created, to be scheduled nevertheless.
 pub const BINDING_MANAGED_BY: &str = "binding.karmada.io/managed-by";
-/// On objects in members: they may be changed and removed.
+/// On objects in members that the control plane may change and delete.
 pub const MANAGED: &str = "karmada.io/managed";
 pub const MANAGED_VALUE: &str = "true";
 pub const SYSTEM: &str = "karmada.io/system";
@@ -17,8 +17,8 @@ pub const RETAIN_REPLICAS: &str = "resourcetemplate.karmada.io/retain-replicas";
 /// On any object: `Always` denies its deletion.
 pub const DELETION_PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
 pub const DELETION_PROTECTED_VALUE: &str = "Always";
-/// On attached bindings, followed by the reference key of the binding that needs
-/// them; the value is that binding's permanent id.
+/// On attached bindings, followed by the reference key of the independent binding that
+/// requires them; the value is that binding's permanent id.
 pub const DEPENDED_BY_PREFIX: &str = "resourcebinding.karmada.io/depended-by-";
 pub const QUOTA_NAMESPACE: &str = "federatedresourcequota.karmada.io/namespace";
 pub const QUOTA_NAME: &str = "federatedresourcequota.karmada.io/name";
@@ -33,7 +33,7 @@ pub const APPLIED_CLUSTER_OVERRIDES: &str = "policy.karmada.io/applied-cluster-o
 pub const BINDING_NAMESPACE: &str = "resourcebinding.karmada.io/namespace";
 pub const BINDING_NAME: &str = "resourcebinding.karmada.io/name";
 pub const CLUSTER_BINDING_NAME: &str = "clusterresourcebinding.karmada.io/name";
-/// On bindings: JSON list of what the template refers to.
+/// On bindings: JSON list of the dependencies of the template.
 pub const DEPENDENCIES: &str = "resourcebinding.karmada.io/dependencies";
 pub const WORK_NAMESPACE: &str = "work.karmada.io/namespace";
 pub const WORK_NAME: &str = "work.karmada.io/name";
@@ -43,13 +43,13 @@ pub const TEMPLATE_GENERATION: &str = "resourcetemplate.karmada.io/generation";
 pub const MANAGED_LABELS: &str = "resourcetemplate.karmada.io/managed-labels";
 pub const MANAGED_ANNOTATIONS: &str = "resourcetemplate.karmada.io/managed-annotations";
 
-/// On policies: `auto` moves what a cluster that stays not Ready has to others. Not
-/// Karmada's.
+/// On policies: `auto` evicts resources from a cluster that stays not Ready. Karmada has no
+/// such annotation.
 pub const FAILOVER: &str = "flotilla.io/failover";
 pub const FAILOVER_AUTO: &str = "auto";
-/// On policies: how long a cluster may be not Ready until then.
+/// On policies: how long a cluster may be not Ready before resources are evicted.
 pub const FAILOVER_AFTER: &str = "flotilla.io/failover-after";
-/// On bindings: JSON of the targets before each failover, by the cluster that was left.
+/// On bindings: JSON of the targets before each failover, by the name of the failed cluster.
 pub const BEFORE_FAILOVER: &str = "flotilla.io/clusters-before-failover";
 
 pub const CLUSTER_FINALIZER: &str = "karmada.io/cluster-controller";
@@ -64,7 +64,7 @@ pub const TAINT_UNSCHEDULABLE: &str = "cluster.karmada.io/unschedulable";
 pub const TAINT_NOT_READY: &str = "cluster.karmada.io/not-ready";
 pub const TAINT_UNREACHABLE: &str = "cluster.karmada.io/unreachable";
 
-/// Namespaces that templates are never taken from.
+/// Whether objects of this namespace are never propagated.
 pub fn is_reserved_namespace(namespace: &str) -> bool {
     namespace == "karmada-system"
         || namespace == "karmada-cluster"
@@ -90,7 +90,7 @@ mod tests {
         }
     }
 
-    /// Clients look for them: a change of one breaks what was written before.
+    /// Clients rely on these keys; a change breaks existing objects.
     // proves: LAB-keys
     #[test]
     fn keys_are_those_of_karmada() {

@@ -1,9 +1,8 @@
-//! Karmada's vocabulary: keys of labels and annotations, generated names, and
-//! typed views of its kinds. A view holds only the fields somebody reads.
+//! Karmada's API: keys of labels and annotations, generated names, and typed views of its
+//! kinds. A view has only the fields that are read.
 //!
-//! Enters: names, JSON of objects. Leaves: names, views, verdicts of affinities.
-//! Pure. Sources: Karmada's `pkg/apis/*/…/well_known_constants.go`,
-//! `pkg/util/names`, `pkg/util/selector.go`.
+//! Sources: Karmada's `pkg/apis/*/…/well_known_constants.go`, `pkg/util/names`,
+//! `pkg/util/selector.go`.
 
 pub mod affinity;
 pub mod binding;
@@ -34,8 +33,8 @@ pub use rebalancer::WorkloadRebalancer;
 pub use taint_policy::ClusterTaintPolicy;
 pub use work::Work;
 
-/// Whether a group is one of Karmada's that are served here. Groups of the same
-/// domain that others define are not.
+/// Whether this is a group of Karmada's API that the catalog has. Other groups of the same
+/// domain are not.
 pub fn is_own_group(group: &str) -> bool {
     let mut kinds = crate::catalog().kinds().iter();
     group.ends_with(".karmada.io") && kinds.any(|kind| kind.gvk.group == group)
@@ -44,7 +43,7 @@ pub fn is_own_group(group: &str) -> bool {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn groups_of_others_are_not_ours() {
+    fn only_karmada_groups_of_the_catalog_count() {
         for (group, own) in [
             ("work.karmada.io", true),
             ("cluster.karmada.io", true),

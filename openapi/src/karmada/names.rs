@@ -1,19 +1,19 @@
-//! Generated names (Karmada's `pkg/util/names/names.go`): they must be equal to
-//! the letter, since clients compute them too.
+//! Generated names (Karmada's `pkg/util/names/names.go`). They must be identical to
+//! Karmada's, since clients compute them too.
 
-/// What every execution space begins with.
+/// The prefix of every execution namespace.
 pub const EXECUTION_SPACE_PREFIX: &str = "karmada-es-";
 
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// FNV-1a in 32 bits over the bytes of a text.
+/// FNV-1a with 32 bits.
 pub fn fnv1a(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |h: u32, b| {
         (h ^ u32::from(b)).wrapping_mul(0x0100_0193)
     })
 }
 
-/// [`fnv1a`], its decimal digits spelled in the alphabet of names.
+/// [`fnv1a`] with its decimal digits encoded in a safe alphabet (`rand.SafeEncodeString`).
 pub fn hash(text: &str) -> String {
     fnv1a(text)
         .to_string()
@@ -26,22 +26,22 @@ fn dotted(name: &str) -> String {
     name.replace(':', ".")
 }
 
-/// The namespace of a cluster's works.
+/// The execution namespace of a cluster, which contains its Works.
 pub fn execution_space(cluster: &str) -> String {
     format!("{EXECUTION_SPACE_PREFIX}{cluster}")
 }
 
-/// The cluster of an execution space.
+/// The cluster of an execution namespace; `None` for other namespaces.
 pub fn cluster_of_space(namespace: &str) -> Option<&str> {
     namespace.strip_prefix(EXECUTION_SPACE_PREFIX)
 }
 
-/// The binding of a template.
+/// The name of the binding of a template.
 pub fn binding(kind: &str, name: &str) -> String {
     format!("{}-{kind}", dotted(name)).to_lowercase()
 }
 
-/// The work of a manifest; `namespace` is empty for cluster-scoped kinds.
+/// The name of the Work of a manifest; `namespace` is empty for cluster-scoped kinds.
 pub fn work(kind: &str, name: &str, namespace: &str) -> String {
     let name = dotted(name).to_lowercase();
     let full = if namespace.is_empty() {
@@ -52,23 +52,23 @@ pub fn work(kind: &str, name: &str, namespace: &str) -> String {
     format!("{name}-{}", hash(&full.to_lowercase()))
 }
 
-/// A policy that a command makes for one resource; `gvk` is the kind as text.
+/// The name of a policy that a command creates for one resource; `gvk` is the kind as text.
 pub fn policy(namespace: &str, name: &str, gvk: &str) -> String {
     let hash = hash(&format!("{namespace}{gvk}"));
     format!("{}-{hash}", dotted(name)).to_lowercase()
 }
 
-/// The secret with which the control plane acts for others in a cluster.
+/// The name of the Secret with the token for impersonating users in a cluster.
 pub fn impersonation_secret(cluster: &str) -> String {
     format!("{cluster}-impersonator")
 }
 
-/// The Service that stands for a ServiceImport in a cluster.
+/// The name of the Service that is derived from a ServiceImport in a cluster.
 pub fn derived_service(import: &str) -> String {
     format!("derived-{import}")
 }
 
-/// The key by which a binding is referred to in labels.
+/// The reference key of a binding, used in labels.
 pub fn reference_key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() {
         hash(name)
@@ -83,7 +83,7 @@ mod tests {
 
     // proves: NAM-work, NAM-work-wide
     #[test]
-    fn works_are_called_by_a_hash_of_what_they_hold() {
+    fn work_names_contain_a_hash() {
         for (kind, name, namespace, expected) in [
             ("Deployment", "nginx", "default", "nginx-687f7fb96f"),
             ("Namespace", "test", "", "test-69fd499b4c"),
@@ -103,36 +103,36 @@ mod tests {
 
     // proves: NAM-hash
     #[test]
-    fn hashes_are_decimals_in_letters_that_form_no_words() {
-        // FNV-1a of nothing is 2166136261, and of "a" 3826002220.
+    fn hashes_are_safe_encoded() {
+        // FNV-1a of the empty text is 2166136261, and of "a" 3826002220.
         assert_eq!(hash(""), "65bb57b6b5");
         assert_eq!(hash("a"), "7d6b446664");
     }
 
     // proves: NAM-binding
     #[test]
-    fn bindings_are_called_after_their_template_and_its_kind() {
+    fn binding_names_contain_the_kind() {
         assert_eq!(binding("Deployment", "nginx"), "nginx-deployment");
         assert_eq!(binding("ClusterRole", "System:X"), "system.x-clusterrole");
     }
 
     // proves: NAM-reference
     #[test]
-    fn bindings_are_referred_to_by_a_hash() {
+    fn reference_keys_are_hashes() {
         assert_eq!(reference_key("default", "nginx-deployment"), "5bdc5c4dcf");
         assert_eq!(reference_key("", "x"), hash("x"));
     }
 
     // proves: NAM-policy
     #[test]
-    fn policies_of_commands_are_called_by_a_hash_of_what_they_are_for() {
+    fn policy_names_of_commands_contain_a_hash() {
         assert_eq!(policy("ns-foo", "foo", "rand"), "foo-b4978784");
         assert_eq!(policy("n", "A:b", "x"), format!("a.b-{}", hash("nx")));
     }
 
     // proves: NAM-space, NAM-impersonation
     #[test]
-    fn what_is_a_clusters_is_called_after_it() {
+    fn names_that_derive_from_a_cluster_or_service() {
         assert_eq!(execution_space("m1"), "karmada-es-m1");
         assert_eq!(cluster_of_space("karmada-es-m1"), Some("m1"));
         assert_eq!(cluster_of_space("default"), None);

@@ -1,5 +1,5 @@
-//! `Placement`: where a policy wants its resources, and how replicas are divided.
-//! It is written back as an annotation, so it serialises exactly as Go does.
+//! `Placement`: to which clusters a policy propagates resources, and how replicas are
+//! divided. It is stored as an annotation too, so it serializes exactly as in Go.
 
 use serde::{Deserialize, Serialize};
 
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_encoded_as_go_encodes_it() {
+    fn the_encoding_is_that_of_go() {
         let text = r#"{"clusterAffinity":{"clusterNames":["member1","member2"]},"clusterTolerations":[{"key":"cluster.karmada.io/not-ready","operator":"Exists","effect":"NoExecute","tolerationSeconds":300}],"replicaScheduling":{"replicaSchedulingType":"Divided","replicaDivisionPreference":"Weighted","weightPreference":{"staticWeightList":[{"targetCluster":{"clusterNames":["member1"]},"weight":1}]}}}"#;
         let placement: Placement = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&placement).unwrap(), text);

@@ -1,5 +1,5 @@
-//! Views of PropagationPolicy and OverridePolicy, and of their cluster-scoped
-//! forms, which have the same spec.
+//! Typed views of PropagationPolicy and OverridePolicy, and of their cluster-scoped kinds,
+//! which have the same spec.
 
 use machinery::LabelSelector;
 use serde::{Deserialize, Serialize};
@@ -8,11 +8,11 @@ use serde_json::Value;
 use super::affinity::{ClusterAffinity, Selector};
 use super::placement::Placement;
 
-/// How closely a selector names what it matches (Karmada's implicit priority).
+/// Karmada's implicit priority of a selector: how specifically it selects a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Closeness {
     Mismatch,
-    /// Everything of the kind.
+    /// Selects all resources of the kind.
     All,
     Labels,
     Name,
@@ -31,7 +31,7 @@ pub struct ResourceSelector {
     pub label_selector: Option<Selector>,
 }
 
-/// A selector made ready for many objects.
+/// A selector with compiled labels, for many objects.
 #[derive(Debug)]
 pub struct ReadySelector<'a> {
     selector: &'a ResourceSelector,
@@ -40,7 +40,7 @@ pub struct ReadySelector<'a> {
 }
 
 impl ReadySelector<'_> {
-    /// How closely it names an object.
+    /// The implicit priority for an object.
     pub fn closeness(&self, api_version: &str, kind: &str, head: &machinery::Head) -> Closeness {
         self.selector
             .closeness_by(api_version, kind, head, || match &self.labels {
@@ -52,7 +52,7 @@ impl ReadySelector<'_> {
 }
 
 impl ResourceSelector {
-    /// Compiles the labels once.
+    /// Compiles the label selector.
     pub fn ready(&self) -> ReadySelector<'_> {
         let labels = self.label_selector.as_ref();
         ReadySelector {
@@ -61,7 +61,7 @@ impl ResourceSelector {
         }
     }
 
-    /// How closely it names an object.
+    /// The implicit priority for an object.
     pub fn closeness(&self, api_version: &str, kind: &str, head: &machinery::Head) -> Closeness {
         self.closeness_by(api_version, kind, head, || {
             let Some(labels) = &self.label_selector else {
@@ -74,7 +74,7 @@ impl ResourceSelector {
         })
     }
 
-    /// `by_labels` is asked where the selector names no object.
+    /// Calls `by_labels` if the selector has no name.
     fn closeness_by(
         &self,
         api_version: &str,
@@ -96,7 +96,7 @@ impl ResourceSelector {
     }
 }
 
-/// The closest of several selectors.
+/// The highest implicit priority of several selectors.
 pub fn closest(
     selectors: &[ResourceSelector],
     api_version: &str,
@@ -128,7 +128,7 @@ pub struct PropagationSpec {
     pub preemption: String,
     pub dependent_overrides: Vec<String>,
     pub scheduler_name: String,
-    /// As written: it is copied to the binding.
+    /// As in the policy: it is copied to the binding.
     pub failover: Option<Value>,
     pub conflict_resolution: String,
     /// `Lazy` or nothing.
@@ -145,13 +145,13 @@ pub struct Suspension {
     pub dispatching: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dispatching_on_clusters: Option<SuspendClusters>,
-    /// On bindings only.
+    /// For bindings only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduling: Option<bool>,
 }
 
 impl Suspension {
-    /// Whether nothing may be sent to a cluster.
+    /// Whether dispatching to a cluster is suspended.
     pub fn suspends(&self, cluster: &str) -> bool {
         let listed = |s: &SuspendClusters| s.cluster_names.iter().any(|n| n == cluster);
         self.dispatching == Some(true) || self.dispatching_on_clusters.as_ref().is_some_and(listed)
@@ -182,10 +182,10 @@ pub struct OverridePolicy {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OverrideSpec {
-    /// Empty: everything.
+    /// Empty: selects all resources.
     pub resource_selectors: Vec<ResourceSelector>,
     pub override_rules: Vec<OverrideRule>,
-    /// Deprecated form of a single rule.
+    /// The deprecated form of a single rule, with `overriders`.
     pub target_cluster: Option<ClusterAffinity>,
     pub overriders: Overriders,
 }
@@ -197,7 +197,7 @@ pub struct OverrideRule {
     pub overriders: Overriders,
 }
 
-/// Serialises as Go does: it is recorded in an annotation of the work.
+/// Serializes as in Go: an annotation of the Work records it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Overriders {
@@ -223,7 +223,7 @@ pub struct Plaintext {
     pub path: String,
     /// `add`, `remove` or `replace`.
     pub operator: String,
-    /// Told as null where there is none, as Karmada's clients do.
+    /// Serialized as null if absent, as Karmada's clients do.
     pub value: Value,
 }
 
@@ -277,7 +277,7 @@ pub struct FieldOverrider {
 pub struct FieldPatch {
     pub sub_path: String,
     pub operator: String,
-    /// Told as null where there is none, as Karmada's clients do.
+    /// Serialized as null if absent, as Karmada's clients do.
     pub value: Value,
 }
 
@@ -288,7 +288,7 @@ mod tests {
 
     // proves: DET-match, DET-match-name
     #[test]
-    fn a_name_is_closer_than_labels_than_the_kind() {
+    fn a_name_precedes_labels_and_labels_precede_the_kind() {
         let object = machinery::Object::from_value(
             &json!({"metadata": {"name": "a", "namespace": "n", "labels": {"x": "1"}}}),
         )
@@ -331,7 +331,7 @@ mod tests {
 
     // proves: DET-match-closest
     #[test]
-    fn the_closest_selector_counts() {
+    fn the_highest_implicit_priority_counts() {
         let object = machinery::Object::from_value(&json!({"metadata": {"name": "a"}})).unwrap();
         let selectors = |all: Value| -> Vec<ResourceSelector> {
             let mut all = all;

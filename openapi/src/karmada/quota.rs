@@ -1,8 +1,7 @@
-//! View of FederatedResourceQuota (`policy.karmada.io/v1alpha1`), and how much of one
-//! a binding uses.
+//! Typed view of FederatedResourceQuota (`policy.karmada.io/v1alpha1`), and the resource usage
+//! of bindings.
 //!
-//! Enters: specs of bindings. Leaves: amounts. Pure. Rules of Karmada's
-//! `pkg/util/helper/binding.go` and `pkg/webhook/resourcebinding`.
+//! Rules of Karmada's `pkg/util/helper/binding.go` and `pkg/webhook/resourcebinding`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +11,7 @@ use serde_json::Value;
 
 use super::binding::{BindingSpec, Component};
 
-/// By the name of the resource.
+/// Amounts by resource name.
 pub type Amounts = BTreeMap<String, Quantity>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -30,7 +29,7 @@ pub struct QuotaSpec {
 }
 
 impl QuotaSpec {
-    /// The limits assigned to a cluster, where there are any.
+    /// The limits that are statically assigned to a cluster, if any.
     pub fn assigned(&self, cluster: &str) -> Option<&Amounts> {
         let mut assigned = self.static_assignments.iter();
         assigned
@@ -67,8 +66,8 @@ pub struct ClusterUse {
     pub used: Amounts,
 }
 
-/// What the replicas that a binding has in clusters request. Components are placed as
-/// whole sets, one in each cluster.
+/// The requests of all scheduled replicas of a binding. Of a workload with components, each
+/// cluster gets one set of all components.
 pub fn usage(binding: &BindingSpec) -> Amounts {
     let (each, times) = if binding.components.is_empty() {
         let replicas = binding.clusters.iter().map(|c| c.replicas).sum();
@@ -91,7 +90,7 @@ fn set(components: &[Component]) -> Amounts {
     sum
 }
 
-/// What one replica requests. What is no quantity was refused by the schema.
+/// The requests of one replica. The schema has rejected malformed quantities.
 fn request(requirements: Option<&Value>) -> Amounts {
     let requested = requirements.and_then(|r| r.get("resourceRequest"));
     let entries = requested.and_then(Value::as_object).into_iter().flatten();
@@ -100,12 +99,12 @@ fn request(requirements: Option<&Value>) -> Amounts {
         .collect()
 }
 
-/// Adds to one of several amounts.
+/// Adds an amount of one resource.
 pub fn add(to: &mut Amounts, name: String, amount: Quantity) {
     *to.entry(name).or_default() += amount;
 }
 
-/// Whether a change of a binding may change what it uses.
+/// Whether an update of a binding may change its usage.
 pub fn concerns_usage(old: &BindingSpec, new: &BindingSpec) -> bool {
     let requested = |b: &BindingSpec| request(b.replica_requirements.as_ref());
     let replicas = |b: &BindingSpec| b.clusters.iter().map(|c| c.replicas).sum::<i64>();
@@ -117,13 +116,13 @@ pub fn concerns_usage(old: &BindingSpec, new: &BindingSpec) -> bool {
         all.map(|c| (c.replicas, request(c.replica_requirements.as_ref())))
             .collect()
     };
-    let of_sets = !(old.components.is_empty() && new.components.is_empty());
+    let has_components = !(old.components.is_empty() && new.components.is_empty());
     requested(old) != requested(new)
         || replicas(old) != replicas(new)
-        || of_sets && (clusters(old) != clusters(new) || sets(old) != sets(new))
+        || has_components && (clusters(old) != clusters(new) || sets(old) != sets(new))
 }
 
-/// How much more `new` is; what stays the same is left out.
+/// `new` minus `old`, without resources that do not change.
 pub fn difference(new: &Amounts, old: &Amounts) -> Amounts {
     let names: BTreeSet<&String> = new.keys().chain(old.keys()).collect();
     let of = |amounts: &Amounts, name| amounts.get(name).copied().unwrap_or_default();
@@ -133,11 +132,11 @@ pub fn difference(new: &Amounts, old: &Amounts) -> Amounts {
         .collect()
 }
 
-/// The part of amounts that a quota limits.
+/// The amounts of the resources that a quota limits.
 pub fn limited(amounts: &Amounts, overall: &Amounts) -> Amounts {
-    let mut kept = amounts.clone();
-    kept.retain(|name, _| overall.contains_key(name));
-    kept
+    let mut limited_amounts = amounts.clone();
+    limited_amounts.retain(|name, _| overall.contains_key(name));
+    limited_amounts
 }
 
 #[cfg(test)]
@@ -190,7 +189,7 @@ mod tests {
 
     // proves: ADM-quota-when
     #[test]
-    fn only_some_changes_concern_usage() {
+    fn only_some_updates_change_usage() {
         let old = json!({"replicas": 3, "replicaRequirements": {"resourceRequest": {"cpu": "1"}},
             "clusters": [{"name": "a", "replicas": 3}]});
         let with = |key: &str, value: Value| {
@@ -228,13 +227,13 @@ mod tests {
         let set = |clusters: Value, replicas: i64| {
             spec(json!({"components": [{"name": "c", "replicas": replicas}], "clusters": clusters}))
         };
-        let here = set(json!([{"name": "a"}]), 1);
+        let old = set(json!([{"name": "a"}]), 1);
         for (new, concerned) in [
             (set(json!([{"name": "a"}]), 1), false),
             (set(json!([{"name": "b"}]), 1), true),
             (set(json!([{"name": "a"}]), 2), true),
         ] {
-            assert_eq!(concerns_usage(&here, &new), concerned);
+            assert_eq!(concerns_usage(&old, &new), concerned);
         }
     }
 

@@ -1,4 +1,4 @@
-//! View of WorkloadRebalancer (`apps.karmada.io/v1alpha1`).
+//! Typed view of WorkloadRebalancer (`apps.karmada.io/v1alpha1`).
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ pub struct WorkloadRebalancer {
     pub status: RebalancerStatus,
 }
 
-/// The part of a head that the shared one does not keep.
+/// The fields of `metadata` that [`machinery::ObjectMeta`] does not have.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
@@ -51,7 +51,7 @@ pub struct RebalancerStatus {
 #[serde(default)]
 pub struct ObservedWorkload {
     pub workload: Workload,
-    /// Empty: not done yet.
+    /// Empty while pending.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub result: String,
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -1,19 +1,19 @@
-//! Groups bindings by the kind and the namespace of the resource that they propagate, so
-//! that an index finds those that a policy or a rule about a kind concerns.
+//! Groups bindings by kind and namespace of the resource that they propagate, so that an
+//! index finds the bindings that a policy or an interpreter rule for a kind affects.
 
 use machinery::{Gvk, Object};
 
 use super::Binding;
 use super::binding::ObjectReference;
 
-/// The name of the index of bindings whose keys are [`index_keys`].
+/// The name of the informer index whose keys are [`index_keys`].
 pub const BY_RESOURCE_GROUP: &str = "resource group";
 
-/// No part of a key contains it.
+/// Separates the fields of a key; no field contains it.
 const SEPARATOR: char = '|';
 
-/// The resources of one kind in one namespace; the namespace of cluster-scoped ones is
-/// empty.
+/// The resources of one kind in one namespace; the namespace is empty for cluster-scoped
+/// kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResourceGroup<'a> {
     pub api_version: &'a str,
@@ -22,7 +22,7 @@ pub struct ResourceGroup<'a> {
 }
 
 impl<'a> ResourceGroup<'a> {
-    /// `None`: it is no key of the index.
+    /// Parses a key of the index. `None`: it is not one.
     pub fn parse(key: &'a str) -> Option<Self> {
         let mut parts = key.splitn(3, SEPARATOR);
         Some(Self {
@@ -47,7 +47,7 @@ fn key(of: &ObjectReference) -> String {
     format!("{api_version}{SEPARATOR}{kind}{SEPARATOR}{namespace}")
 }
 
-/// Under which key the index finds a binding.
+/// The keys of a binding in the index.
 pub fn index_keys(binding: &Object) -> Vec<String> {
     let view = binding.view::<Binding>();
     view.iter().map(|b| key(&b.spec.resource)).collect()
@@ -59,7 +59,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_key_names_the_group_it_was_made_of() {
+    fn keys_parse_back() {
         for namespace in ["n", ""] {
             let resource = json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": namespace, "name": "web"});
             let binding = json!({"metadata": {"name": "b"}, "spec": {"resource": resource}});

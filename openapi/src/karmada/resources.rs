@@ -1,5 +1,5 @@
-//! The resources of Karmada's API that are named in code, in the version that is stored.
-//! Source: pkg/apis/*/v1alpha*/well_known_constants.go and zz_generated.register.go.
+//! The resources of Karmada's API that the code refers to, in their storage version.
+//! Source: `pkg/apis/*/v1alpha*/well_known_constants.go` and `zz_generated.register.go`.
 
 use machinery::Gvr;
 
@@ -31,7 +31,7 @@ resources! {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn all_are_served_in_the_version_that_is_stored() {
+    fn all_are_in_the_catalog() {
         for gvr in super::ALL {
             let mut kinds = crate::catalog().kinds().iter();
             assert!(kinds.any(|kind| kind.gvr == **gvr), "{gvr:?}");

@@ -1,4 +1,4 @@
-//! View of ClusterTaintPolicy (`policy.karmada.io/v1alpha1`).
+//! Typed view of ClusterTaintPolicy (`policy.karmada.io/v1alpha1`).
 
 use serde::Deserialize;
 
@@ -11,7 +11,7 @@ pub struct ClusterTaintPolicy {
     pub spec: ClusterTaintPolicySpec,
 }
 
-/// The part of its head that orders policies.
+/// The field of `metadata` by which policies are ordered.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Created {

@@ -1,4 +1,4 @@
-//! View of Work (`work.karmada.io/v1alpha1`).
+//! Typed view of Work (`work.karmada.io/v1alpha1`).
 
 use machinery::Gvk;
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ pub struct Workload {
     pub manifests: Vec<Value>,
 }
 
-/// `spec` for those who ask which objects a work holds, and need no whole manifests.
+/// A view of `spec` that identifies the manifests without parsing them completely.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct Held {
@@ -41,7 +41,7 @@ struct HeldWorkload {
     manifests: Vec<ManifestHead>,
 }
 
-/// Which object a manifest is.
+/// The identity of the object of a manifest.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManifestHead {
@@ -94,7 +94,7 @@ pub struct Identifier {
     pub group: String,
     pub version: String,
     pub kind: String,
-    /// Always empty; the schema requires it all the same.
+    /// Always empty, although the schema requires it.
     pub resource: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,

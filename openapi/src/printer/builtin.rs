@@ -1,8 +1,6 @@
-//! The columns of built-in kinds, as Kubernetes' API server prints them
-//! (pkg/printers/internalversion/printers.go): names, types, priorities, cells.
-//!
-//! Enters: a kind and an object of it. Leaves: headers and cells of its row; none
-//! for kinds that are not built in. Pure.
+//! Prints the built-in kinds as Kubernetes' API server does
+//! (`pkg/printers/internalversion/printers.go`): names, types and priorities of columns,
+//! and cells.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -23,13 +21,13 @@ mod tests;
 
 use cells::Row;
 
-/// Name and type (as JSON Schema has it) of a column.
+/// Name and type (a type of JSON Schema) of a column.
 type Column = (&'static str, &'static str);
 
-/// How a kind is printed.
+/// The columns of a kind, and how its objects are printed.
 struct Table {
     columns: &'static [Column],
-    /// Columns that only `-o wide` shows, at the places where they stand.
+    /// The names of the columns that only `-o wide` shows.
     wide: &'static [&'static str],
     cells: fn(&Row<'_>) -> Vec<Value>,
 }

@@ -1,7 +1,5 @@
-//! The table of clusters, whose kind upstream has a printer instead of declared
-//! columns (Karmada `pkg/printers/internalversion/printers.go`).
-//!
-//! Enters: a cluster. Leaves: headers and cells. Pure.
+//! Prints Clusters, for which Karmada has a printer instead of declared columns (Karmada
+//! `pkg/printers/internalversion/printers.go`).
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -18,7 +16,7 @@ pub(super) fn columns(kind: &Kind) -> Option<Vec<Header>> {
         vec![
             Header::new("Name", "string").about("Name of the cluster."),
             Header::new("Version", "string").about("Kubernetes version of the cluster."),
-            Header::new("Mode", "string").about("How the cluster is synchronised: Push or Pull."),
+            Header::new("Mode", "string").about("How the cluster is synchronized: Push or Pull."),
             Header::new("Ready", "string").about("Whether the cluster is ready."),
             Header::new("Age", "string").about("Time since the cluster was registered."),
             Header::new("Zones", "string").wide(),

@@ -1,7 +1,5 @@
-//! Walks a message beside its definition.
-//!
-//! Enters: bytes and a definition with protobuf numbers. Leaves: the fields as
-//! JSON, unknown numbers skipped. Pure.
+//! Decodes a protobuf message into JSON with the field numbers of its definition. Unknown
+//! numbers are skipped.
 
 use std::cell::Cell;
 
@@ -11,12 +9,13 @@ use super::value;
 use super::wire::{Field as Wire, Fields};
 use crate::model::{Definition, Definitions, Field, Node, Type};
 
-/// As deep as a JSON schema may nest its properties.
+/// Deepest nesting of messages; a JSON schema may nest its properties as deep.
 const MAX_DEPTH: usize = 64;
-/// Empty elements take two bytes on the wire and much more as values.
+/// Most values of one message: an empty element takes two bytes on the wire, and much more
+/// as a JSON value.
 const MAX_VALUES: usize = 400_000;
 
-/// One decoding, with what is left of its bounds.
+/// Decodes one request body and counts its values.
 pub(super) struct Decoder<'a> {
     definitions: &'a Definitions,
     values: Cell<usize>,
@@ -40,8 +39,8 @@ impl<'a> Decoder<'a> {
         self.fields(definition, 0, bytes, out, 0)
     }
 
-    /// `outer` is the number of the nested message whose fields JSON has inline,
-    /// or 0 at the top.
+    /// `outer` is the number of the nested message whose fields are inline in JSON, or 0 at
+    /// the top.
     fn fields(
         &self,
         definition: &Definition,
@@ -106,7 +105,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// A map's entry: a message of key 1 and value 2, each left out when zero.
+    /// Decodes a map entry: a message of key 1 and value 2; each is omitted when zero.
     fn entry(
         &self,
         definition: &Definition,
@@ -127,7 +126,7 @@ impl<'a> Decoder<'a> {
         Ok((key, value.unwrap_or_else(|| value::zero(&of.ty))))
     }
 
-    /// One value; none where an empty message means that there is none.
+    /// Decodes one value; `None` for an empty message that means absence.
     fn value(
         &self,
         definition: &Definition,
@@ -147,7 +146,7 @@ impl<'a> Decoder<'a> {
                 self.fields(inner, 0, wire.bytes()?, &mut object, depth + 1)?;
                 Ok(Some(Value::Object(object)))
             }
-            // The value of a map is a list only by way of a message around it.
+            // A list that is the value of a map is wrapped in a message.
             Type::Array(item) => {
                 let mut list = Vec::new();
                 for element in Fields::of(wire.bytes()?) {
@@ -166,7 +165,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The three unions of a CRD's schema, which JSON writes as the member alone.
+    /// Decodes the unions of `JSONSchemaProps`, of which JSON has the chosen member only.
     fn union(
         &self,
         schema: &Definition,
@@ -202,11 +201,11 @@ impl<'a> Decoder<'a> {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Union {
-    /// a schema or a list of schemas
+    /// A schema or a list of schemas.
     List,
-    /// a boolean or a schema
+    /// A boolean or a schema.
     Bool,
-    /// a schema or a list of strings
+    /// A schema or a list of strings.
     Strings,
 }
 

@@ -1,12 +1,12 @@
-//! Bodies in Kubernetes' protobuf form, as typed Go clients post them.
+//! Decodes request bodies in Kubernetes' protobuf encoding, which typed Go clients send,
+//! into the JSON that the same client would have sent.
 //!
-//! Enters: the magic `k8s\0` and a `runtime.Unknown` whose `raw` is the object.
-//! Leaves: the JSON value that the same client would have posted as JSON. Which
-//! field has which number stands in the schema files; nothing is generated.
-//! Depth and the number of values are bounded. Pure.
+//! A body is the magic `k8s\0` and a `runtime.Unknown`, whose `raw` is the object. The
+//! schema files give the field numbers; nothing is generated. Depth and the number of
+//! values are bounded.
 //!
-//! Go writes every field that is no pointer, zero or not, while its JSON leaves
-//! zeros out; so optional zeros are dropped here unless the field is a pointer.
+//! Go's protobuf encoder writes every field that is not a pointer, zero or not, while its
+//! JSON encoder omits zeros; so optional zeros are dropped here unless the field is a pointer.
 
 mod message;
 mod value;
@@ -25,7 +25,7 @@ use wire::Fields;
 
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Types that are only ever request bodies, with the kinds that name them.
+/// Types that occur only in request bodies, with their apiVersion and kind.
 const BODIES: &[(&str, &str, &str)] = &[
     ("v1", "Binding", "io.k8s.api.core.v1.Binding"),
     (
@@ -42,10 +42,10 @@ const BODIES: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Decodes a protobuf body. The value carries `apiVersion` and `kind` of the
-/// envelope. The error says what is wrong with the body, for a 400.
+/// Decodes a protobuf body. The value gets `apiVersion` and `kind` from the envelope. The
+/// error says what is malformed, for a 400.
 ///
-/// Wire form: Kubernetes apimachinery/pkg/runtime/serializer/protobuf.
+/// Encoding: `apimachinery/pkg/runtime/serializer/protobuf`.
 pub fn decode(body: &[u8]) -> Result<(Gvk, Value), String> {
     let Some(envelope) = body.strip_prefix(MAGIC) else {
         return Err("the body does not start with the protobuf magic number".into());
@@ -84,7 +84,7 @@ pub fn decode(body: &[u8]) -> Result<(Gvk, Value), String> {
     Ok((gvk, Value::Object(object)))
 }
 
-/// Whether a body of this kind can be posted as protobuf.
+/// Whether protobuf bodies of this kind are accepted.
 pub fn knows(gvk: &Gvk) -> bool {
     definition(gvk).is_some()
 }
@@ -94,7 +94,7 @@ fn definition(gvk: &Gvk) -> Option<&'static Definition> {
     if let Some(kind) = catalog.kind(gvk).filter(|kind| kind.proto) {
         return catalog.definition(&kind.definition);
     }
-    // Every group has its own name for the options of a deletion.
+    // `DeleteOptions` exists in every group.
     if gvk.kind == "DeleteOptions" {
         return catalog.definition("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions");
     }

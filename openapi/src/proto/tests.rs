@@ -1,4 +1,4 @@
-//! Bodies recorded from kubectl, and arbitrary bytes.
+//! Tests with bodies recorded from kubectl, and with arbitrary bytes.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -25,7 +25,7 @@ fn check(name: &str, expected: Value) {
 }
 
 #[test]
-fn bodies_of_kubectl_become_the_json_they_stand_for() {
+fn bodies_of_kubectl_are_decoded() {
     check(
         "deployment",
         json!({
@@ -74,7 +74,7 @@ fn bodies_of_kubectl_become_the_json_they_stand_for() {
 }
 
 #[test]
-fn forms_that_differ_between_json_and_protobuf() {
+fn values_that_differ_between_json_and_protobuf() {
     // bytes are base64
     check(
         "secret",
@@ -112,7 +112,7 @@ fn forms_that_differ_between_json_and_protobuf() {
             "spec": {"resourceAttributes":
                 {"namespace": "default", "resource": "pods", "verb": "list"}}}),
     );
-    // a body that is no stored kind
+    // a body of a kind that is not stored
     check(
         "token",
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
@@ -173,14 +173,14 @@ fn body(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn zeros_are_kept_where_go_keeps_them() {
-    // DeleteOptions.gracePeriodSeconds is a pointer, whatever group names the kind.
+fn zeros_of_pointers_are_kept() {
+    // DeleteOptions.gracePeriodSeconds is a pointer, in any group.
     let zero = body("apps/v1", "DeleteOptions", &[1 << 3, 0]);
     assert_eq!(
         decode(&zero).unwrap().1,
         json!({"apiVersion": "apps/v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0})
     );
-    // Scale.spec.replicas is none.
+    // Scale.spec.replicas is not a pointer.
     let scale = body("autoscaling/v1", "Scale", &message(&[(2, &[1 << 3, 0])]));
     assert_eq!(
         decode(&scale).unwrap().1,
@@ -192,8 +192,8 @@ fn zeros_are_kept_where_go_keeps_them() {
 fn volumes_probes_and_times() {
     let volume = message(&[(1, b"v"), (2, &message(&[(1, &message(&[(1, b"/x")]))]))]);
     let spec = message(&[(1, &volume)]);
-    let made = [vec![1 << 3], varint(1_767_323_040)].concat();
-    let meta = message(&[(1, b"p"), (8, &made)]);
+    let timestamp = [vec![1 << 3], varint(1_767_323_040)].concat();
+    let meta = message(&[(1, b"p"), (8, &timestamp)]);
     let pod = body("v1", "Pod", &message(&[(1, &meta), (2, &spec)]));
     assert_eq!(
         decode(&pod).unwrap().1,
@@ -232,7 +232,7 @@ fn schemas_of_custom_resources() {
 }
 
 #[test]
-fn what_is_malformed_is_named() {
+fn malformed_bodies_are_rejected() {
     let nest = |depth: usize| (0..depth).fold(Vec::new(), |inner, _| message(&[(25, &inner)]));
     let deep = |depth| {
         let mut value = Map::new();
@@ -266,7 +266,7 @@ fn what_is_malformed_is_named() {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_are_refused_or_decoded(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_are_rejected_or_decoded(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode(&bytes);
         for name in ["deployment", "ingress", "rolebinding"] {
             let mut body = recorded(name);
@@ -277,7 +277,7 @@ proptest! {
     }
 
     #[test]
-    fn one_flipped_byte_is_refused_or_decoded(at in 0usize..200, to in any::<u8>()) {
+    fn one_flipped_byte_is_rejected_or_decoded(at in 0usize..200, to in any::<u8>()) {
         for name in ["deployment", "quota", "disruptionbudget", "token"] {
             let mut body = recorded(name);
             let at = at % body.len();

@@ -1,7 +1,5 @@
-//! Single values whose protobuf form differs from their JSON form.
-//!
-//! Enters: one field of the wire and its type. Leaves: JSON as Kubernetes'
-//! own encoders write it. Pure.
+//! Decodes scalars and small messages whose JSON form differs from their protobuf form, as
+//! Kubernetes' own encoders write them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +10,7 @@ use serde_json::{Map, Value};
 use super::wire::{Field, Fields};
 use crate::model::Type;
 
-/// A value that needs no definition.
+/// Decodes a value that needs no definition.
 pub(super) fn plain(ty: &Type, wire: &Field<'_>) -> Result<Option<Value>, String> {
     Ok(Some(match ty {
         Type::String => wire.text()?.into(),
@@ -37,7 +35,7 @@ pub(super) fn plain(ty: &Type, wire: &Field<'_>) -> Result<Option<Value>, String
     }))
 }
 
-/// What a map's entry without a value holds.
+/// The value of a map entry that omits it.
 pub(super) fn zero(ty: &Type) -> Value {
     match ty {
         Type::String | Type::Bytes => "".into(),
@@ -50,7 +48,7 @@ pub(super) fn zero(ty: &Type) -> Value {
     }
 }
 
-/// JSON inside a message (`RawExtension`, `FieldsV1`, `JSON`): its field 1.
+/// Parses the JSON in field 1 of a message (`RawExtension`, `FieldsV1`, `JSON`).
 pub(super) fn raw(bytes: &[u8]) -> Result<Option<Value>, String> {
     let mut text = &[][..];
     for field in Fields::of(bytes) {
@@ -68,7 +66,7 @@ pub(super) fn raw(bytes: &[u8]) -> Result<Option<Value>, String> {
 }
 
 fn number(value: f64) -> Result<Value, String> {
-    // JSON has no 1.0: Go writes whole numbers without a fraction.
+    // Go writes integers without a fraction: 1, not 1.0.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "checked to be whole and small"
@@ -110,7 +108,7 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
     })
 }
 
-/// An empty message is Go's zero time, which JSON leaves out.
+/// An empty message is Go's zero time, which JSON omits.
 fn timestamp(bytes: &[u8], write: fn(Timestamp) -> String) -> Result<Option<Value>, String> {
     if bytes.is_empty() {
         return Ok(None);

@@ -1,9 +1,7 @@
-//! The protobuf encoding itself: tags, varints and lengths.
-//!
-//! Enters: bytes. Leaves: numbered fields that borrow from them, or what is
-//! malformed. Pure; never reads past its slice.
+//! The protobuf wire format: splits a message into numbered fields that borrow from it.
+//! Never reads past its slice.
 
-/// One field as it stands on the wire.
+/// One field of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Field<'a> {
     pub(super) number: u32,
@@ -31,7 +29,7 @@ impl<'a> Field<'a> {
             .map_err(|_| format!("field {} is not valid UTF-8", self.number))
     }
 
-    /// Two's complement, as `int32`, `int64` and `bool` have it.
+    /// Two's complement, as `int32`, `int64` and `bool` are encoded.
     pub(super) fn integer(&self) -> Result<i64, String> {
         match self.payload {
             Payload::Varint(value) => Ok(value.cast_signed()),
@@ -51,7 +49,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// The fields of one message, in the order of the wire. Ends at the first error.
+/// Iterates over the fields of a message, in wire order. Ends after the first error.
 pub(super) struct Fields<'a> {
     rest: &'a [u8],
 }
@@ -77,14 +75,14 @@ impl<'a> Fields<'a> {
     }
 
     fn take(&mut self, length: u64) -> Result<&'a [u8], String> {
-        let taken = usize::try_from(length)
+        let split = usize::try_from(length)
             .ok()
             .and_then(|length| self.rest.split_at_checked(length));
-        let Some((taken, rest)) = taken else {
+        let Some((bytes, rest)) = split else {
             return Err("the message ends inside a field".into());
         };
         self.rest = rest;
-        Ok(taken)
+        Ok(bytes)
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {

@@ -1,8 +1,7 @@
-//! OpenAPI documents of the kinds that are served.
+//! Generates the OpenAPI documents of the served kinds: version 3 documents (one per group
+//! version, and their index), one version 2 document, and its protobuf encoding.
 //!
-//! Enters: rows of the resource table. Leaves: version 3 documents (one per group
-//! version, and their index), one version 2 document, and its protobuf form.
-//! The same input gives the same bytes. Pure.
+//! The output is deterministic.
 //!
 //! kind + schema ──► `schemas` (components) + `paths` (operations) ──► document
 
@@ -17,14 +16,14 @@ use crate::schema::Schema;
 
 pub use protobuf::v2_protobuf;
 
-/// A kind and its type, which for a custom kind is not in the catalog.
+/// A served kind and its schema; custom kinds are not in the catalog.
 #[derive(Clone, Copy, Debug)]
 pub struct Resource<'a> {
     pub kind: &'a Kind,
     pub schema: &'a Schema,
 }
 
-/// The two forms of document.
+/// The versions of OpenAPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     V2,
@@ -41,8 +40,8 @@ impl Form {
     }
 }
 
-/// The index at `/openapi/v3`. Each entry: `api/v1` or `apis/<group>/<version>`,
-/// and the hash of its document.
+/// The index at `/openapi/v3`. Each group version is `api/v1` or `apis/<group>/<version>`,
+/// with the hash of its document.
 pub fn v3_index(groups: &[(String, String)]) -> Value {
     let paths: Map<String, Value> = groups
         .iter()

@@ -1,8 +1,7 @@
-//! The operations of a kind.
+//! Generates the paths and operations of a kind.
 //!
-//! Enters: kinds. Leaves: paths with operations. Clients read from them what may
-//! be sent: the content types of PATCH and the parameter `fieldValidation`
-//! (`cli-runtime/pkg/resource/query_param_verifier_v3.go`,
+//! Clients read from them what they may send: the content types of PATCH and the parameter
+//! `fieldValidation` (`cli-runtime/pkg/resource/query_param_verifier_v3.go`,
 //! `kubectl/pkg/cmd/apply/patcher.go`).
 
 use machinery::Gvk;
@@ -29,19 +28,19 @@ pub(super) fn paths(resources: &[Resource<'_>], form: Form) -> Map<String, Value
     out
 }
 
-/// What is at a path.
+/// The resource or subresource at a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// All objects, or those of a namespace.
+    /// All objects of a cluster-scoped kind, or those of a namespace.
     Collection,
-    /// All objects of a namespaced kind.
+    /// The objects of a namespaced kind in all namespaces.
     EveryNamespace,
     Object,
     Status,
     Scale,
 }
 
-/// What is done.
+/// The action of an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Action {
     List,
@@ -77,7 +76,7 @@ impl Action {
         }
     }
 
-    /// The verb that a kind must have.
+    /// The verb that the kind must support.
     fn verb(self) -> &'static str {
         match self {
             Self::Post => "create",
@@ -111,7 +110,7 @@ impl Action {
     }
 }
 
-// Names and types; descriptions are in `describe`.
+// Names and types; `parameter_description` has the descriptions.
 const LIST: &[(&str, &str)] = &[
     ("allowWatchBookmarks", "boolean"),
     ("continue", "string"),
@@ -157,24 +156,26 @@ const DELETE_COLLECTION: &[(&str, &str)] = &[
 
 fn describe(parameter: &str) -> &'static str {
     match parameter {
-        "allowWatchBookmarks" => "Whether a watch may send bookmarks.",
-        "continue" => "Where a list in pages goes on.",
+        "allowWatchBookmarks" => "Whether a watch sends bookmarks.",
+        "continue" => "The continue token of the previous page of a list.",
         "fieldSelector" => "Selects objects by fields.",
         "labelSelector" => "Selects objects by labels.",
-        "limit" => "Most objects in one reply.",
-        "resourceVersion" => "How old the reply may be, or where a watch begins.",
-        "resourceVersionMatch" => "How resourceVersion is meant: Exact or NotOlderThan.",
+        "limit" => "Maximum number of objects in one response.",
+        "resourceVersion" => "The resource version of a list, or at which a watch starts.",
+        "resourceVersionMatch" => "How resourceVersion is applied: Exact or NotOlderThan.",
         "sendInitialEvents" => "Whether a watch begins with all objects.",
-        "timeoutSeconds" => "Longest duration of the call.",
-        "watch" => "Whether changes are sent as they happen.",
-        "dryRun" => "All: nothing is stored.",
-        "fieldManager" => "Name of the one who changes fields.",
-        "fieldValidation" => "What is done about unknown fields: Ignore, Warn or Strict.",
-        "force" => "Whether apply takes over fields of others.",
-        "gracePeriodSeconds" => "Seconds before the object is removed.",
+        "timeoutSeconds" => "Timeout of the call.",
+        "watch" => "Whether to watch for changes.",
+        "dryRun" => "All: changes are not persisted.",
+        "fieldManager" => "Name of the actor that makes the changes.",
+        "fieldValidation" => "How unknown fields are handled: Ignore, Warn or Strict.",
+        "force" => "Whether apply takes over fields of other managers.",
+        "gracePeriodSeconds" => "Seconds before the object is deleted.",
         "orphanDependents" => "Deprecated: use propagationPolicy.",
-        "propagationPolicy" => "What becomes of dependents: Orphan, Background or Foreground.",
-        "pretty" => "Whether the reply is indented.",
+        "propagationPolicy" => {
+            "How dependents are garbage collected: Orphan, Background or Foreground."
+        }
+        "pretty" => "Whether the response is indented.",
         "namespace" => "Namespace of the objects.",
         "name" => "Name of the object.",
         _ => "",
@@ -200,25 +201,25 @@ impl Writer<'_> {
             format!("{root}/{plural}")
         };
         let object = format!("{collection}/{{name}}");
-        let mut place = |path: String, place: Place| {
+        let mut add = |path: String, place: Place| {
             if let Some(item) = self.item(place) {
                 out.insert(path, item);
             }
         };
         if kind.namespaced {
-            place(format!("{root}/{plural}"), Place::EveryNamespace);
+            add(format!("{root}/{plural}"), Place::EveryNamespace);
         }
         if kind.status {
-            place(format!("{object}/status"), Place::Status);
+            add(format!("{object}/status"), Place::Status);
         }
         if kind.scale.is_some() {
-            place(format!("{object}/scale"), Place::Scale);
+            add(format!("{object}/scale"), Place::Scale);
         }
-        place(object, Place::Object);
-        place(collection, Place::Collection);
+        add(object, Place::Object);
+        add(collection, Place::Collection);
     }
 
-    /// `None` when nothing can be done there.
+    /// `None` if the kind supports no operation there.
     fn item(&self, place: Place) -> Option<Value> {
         let actions: &[Action] = match place {
             Place::Collection => &[Action::List, Action::Post, Action::DeleteCollection],
@@ -251,14 +252,14 @@ impl Writer<'_> {
         Value::Array(parameters)
     }
 
-    fn parameter(&self, name: &str, ty: &str, within: &str) -> Value {
+    fn parameter(&self, name: &str, ty: &str, location: &str) -> Value {
         let mut parameter = json!({
             "name": name,
-            "in": within,
+            "in": location,
             "description": describe(name),
             "uniqueItems": true,
         });
-        if within == "path" {
+        if location == "path" {
             parameter["required"] = Value::Bool(true);
         }
         match self.form {
@@ -318,7 +319,7 @@ impl Writer<'_> {
         let kind = &self.kind.gvk;
         let group = match &*kind.group {
             "" => "core".to_owned(),
-            // The whole name, so that groups with one first word stay apart.
+            // The whole name, so that groups with the same first word stay distinct.
             group => group.strip_suffix(".k8s.io").unwrap_or(group).to_owned(),
         };
         let group: String = group.split(['.', '-']).map(capital).collect();
@@ -356,7 +357,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Content types in which objects are read and written.
+    /// The content types of request bodies and responses.
     fn media(&self) -> Vec<&'static str> {
         let mut media = vec!["application/json", "application/yaml"];
         if self.kind.proto {
@@ -419,18 +420,18 @@ impl Writer<'_> {
             Action::Delete | Action::DeleteCollection => self.form.reference(STATUS),
             _ => self.type_at(place),
         };
-        let reply = |text: &str| match self.form {
+        let response = |text: &str| match self.form {
             Form::V2 => json!({ "description": text, "schema": schema }),
             Form::V3 => {
                 json!({ "description": text, "content": content(&self.media(), &schema) })
             }
         };
         let mut responses = json!({
-            "200": reply("OK"),
+            "200": response("OK"),
             "401": { "description": "Unauthorized" },
         });
         if matches!(action, Action::Post | Action::Put | Action::Patch) {
-            responses["201"] = reply("Created");
+            responses["201"] = response("Created");
         }
         responses
     }

@@ -1,13 +1,11 @@
-//! The version 2 document as protobuf.
+//! Encodes the version 2 document as protobuf (`openapi.v2.Document`).
 //!
-//! Enters: the document as JSON, as this module's neighbours write it. Leaves:
-//! bytes of `openapi.v2.Document`, whose field numbers are those of gnostic's
-//! `openapiv2/OpenAPIv2.proto`. Keys outside of the schema become vendor
-//! extensions, with their value as YAML (of which JSON is a part).
+//! Field numbers are those of gnostic's `openapiv2/OpenAPIv2.proto`. Keys that start with
+//! `x-` become vendor extensions, with their value as YAML (of which JSON is a subset).
 
 use serde_json::{Map, Value};
 
-/// How deep schemas may be nested.
+/// How deep schemas may be nested; deeper ones are cut off.
 const MAX_DEPTH: usize = 200;
 
 /// Encodes a version 2 document.
@@ -71,8 +69,8 @@ fn operation(out: &mut Message, value: &Value) {
         out.message(8, |m| m.message(1, |m| parameter(m, value)));
     }
     out.message(9, |responses| {
-        for (code, reply) in entries(value.get("responses")) {
-            responses.named(1, code, |m| m.message(1, |m| response(m, reply)));
+        for (code, value) in entries(value.get("responses")) {
+            responses.named(1, code, |m| m.message(1, |m| response(m, value)));
         }
     });
     extensions(out, 13, value);
@@ -113,7 +111,7 @@ fn parameter(out: &mut Message, value: &Value) {
     }
 }
 
-/// What parameters of a path and of a query have in common.
+/// The fields that path and query parameters share.
 fn plain_parameter(out: &mut Message, value: &Value) {
     out.flag(1, value.get("required"));
     out.text(2, value.get("in"));
@@ -168,7 +166,7 @@ fn schema(out: &mut Message, value: &Value, depth: usize) {
     extensions(out, 31, value);
 }
 
-/// `x-…` keys.
+/// Writes the `x-…` keys.
 fn extensions(out: &mut Message, number: u32, value: &Value) {
     let map: Option<&Map<String, Value>> = value.as_object();
     for (key, value) in map.into_iter().flatten() {
@@ -181,7 +179,7 @@ fn extensions(out: &mut Message, number: u32, value: &Value) {
     }
 }
 
-/// A protobuf message as it grows.
+/// A protobuf message under construction.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -210,7 +208,7 @@ impl Message {
         self.bytes(number, &inner.0);
     }
 
-    /// A pair of name (1) and value (2).
+    /// Writes a named value: a message of name (1) and value (2).
     fn named(&mut self, number: u32, name: &str, write: impl FnOnce(&mut Self)) {
         self.message(number, |pair| {
             pair.bytes(1, name.as_bytes());
@@ -251,7 +249,7 @@ impl Message {
         }
     }
 
-    /// `Any`, of which only the text is used.
+    /// Writes an `Any`, of which only the YAML text is set.
     fn any(&mut self, number: u32, value: Option<&Value>) {
         if let Some(value) = value {
             self.message(number, |m| m.bytes(2, value.to_string().as_bytes()));

@@ -1,7 +1,5 @@
-//! Types as JSON schemas.
-//!
-//! Enters: kinds. Leaves: named schemas of all that they reach, with the
-//! `x-kubernetes-*` marks that clients read (`kube-openapi`, and for custom kinds
+//! Generates the schemas of kinds and of all types they refer to, with the `x-kubernetes-*`
+//! extensions that clients read (`kube-openapi`, and for custom kinds
 //! `apiextensions-apiserver/pkg/controller/openapi/builder`).
 
 use std::collections::BTreeSet;
@@ -13,12 +11,12 @@ use crate::catalog::catalog;
 use crate::model::{Definition, Definitions, Kind, ListType, Logic, Node, Rules, Type};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
-/// Types of requests and replies that every operation names.
+/// The types of `metav1` that all documents contain.
 const ALWAYS: [&str; 3] = ["DeleteOptions", "ListMeta", "Status"];
 pub(super) const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 pub(super) const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
 
-/// The name under which the type of a kind is published.
+/// The name of the schema of a kind.
 pub(super) fn name_of(kind: &Kind) -> String {
     if !kind.definition.is_empty() {
         return kind.definition.clone();
@@ -28,14 +26,14 @@ pub(super) fn name_of(kind: &Kind) -> String {
     labels.join(".")
 }
 
-/// The name under which lists of a kind are published.
+/// The name of the schema of a kind's lists.
 pub(super) fn list_name_of(kind: &Kind) -> String {
     let name = name_of(kind);
     let package = name.rsplit_once('.').map_or("", |(package, _)| package);
     format!("{package}.{}", kind.list_kind)
 }
 
-/// All named schemas that the kinds reach.
+/// The schemas of the kinds and of all types they refer to.
 pub(super) fn schemas(resources: &[Resource<'_>], form: Form) -> Map<String, Value> {
     let mut writer = Writer {
         form,
@@ -69,15 +67,15 @@ pub(super) fn schemas(resources: &[Resource<'_>], form: Form) -> Map<String, Val
 fn patch() -> Value {
     json!({
         "type": "object",
-        "description": "A patch of an object, whose form the content type tells.",
+        "description": "Patch is provided to give a concrete type for Kubernetes PATCH requests.",
     })
 }
 
-/// Collects schemas, and the names of those that are referred to.
+/// Builds schemas and collects the names of the types they refer to.
 struct Writer {
     form: Form,
     out: Map<String, Value>,
-    /// Names of the catalog.
+    /// Names of types in the catalog whose schemas are still to be built.
     wanted: BTreeSet<String>,
 }
 
@@ -92,7 +90,7 @@ impl Writer {
         let gvk = json!({
             "group": kind.gvk.group, "version": kind.gvk.version, "kind": kind.gvk.kind,
         });
-        // One type may be that of several kinds.
+        // Several kinds may have the same type.
         match self.out.get_mut(&name) {
             Some(known) => {
                 if let Some(Value::Array(gvks)) = known.get_mut("x-kubernetes-group-version-kind") {
@@ -136,7 +134,7 @@ impl Writer {
         })
     }
 
-    /// Writes what is referred to and not yet there.
+    /// Builds the schemas of all pending types.
     fn drain(&mut self) {
         while let Some(name) = self.wanted.pop_first() {
             if self.out.contains_key(&name) {
@@ -144,8 +142,8 @@ impl Writer {
             }
             if let Some(definition) = catalog().definition(&name) {
                 let mut schema = self.object(catalog().definitions(), definition);
-                // `kubectl explain` prints it after the description of the field, which
-                // says what the type is for; Karmada's own schemas have that alone.
+                // `kubectl explain` would print it after the description of the field, which
+                // explains the type already; Karmada's own schemas have only that.
                 if let Some(schema) = schema.as_object_mut() {
                     schema.remove("description");
                 }
@@ -156,12 +154,12 @@ impl Writer {
         }
     }
 
-    /// Types that Kubernetes publishes under a name although they are scalars.
+    /// The schema of a scalar that Kubernetes publishes under a name.
     fn scalar(&self, name: &str) -> Option<Value> {
         Some(match name.rsplit('.').next()? {
             "Time" | "MicroTime" => json!({ "type": "string", "format": "date-time" }),
             "Duration" => {
-                json!({ "type": "string", "description": "A length of time as Go writes it, 1h30m." })
+                json!({ "type": "string", "description": "A duration in Go's format, such as 1h30m." })
             }
             "Quantity" if self.form == Form::V3 => json!({
                 "description": QUANTITY,
@@ -190,9 +188,9 @@ impl Writer {
             if let Some(reference) = property.get("$ref").cloned() {
                 let reference = json!({ "$ref": reference });
                 let default = field.node.default.as_ref();
-                let mut whole = self.referring(reference, &field.description, default);
-                marks(&mut whole, &field.node);
-                property = whole;
+                let mut described = self.referring(reference, &field.description, default);
+                marks(&mut described, &field.node);
+                property = described;
             } else {
                 describe(&mut property, &field.description);
             }
@@ -219,8 +217,8 @@ impl Writer {
         schema
     }
 
-    /// A reference with a description beside it, which version 3 allows only
-    /// through `allOf`.
+    /// A reference with a description and a default; in version 3 a reference has siblings
+    /// only within `allOf`.
     fn referring(&self, reference: Value, description: &str, default: Option<&Value>) -> Value {
         let default = default.filter(|_| self.form == Form::V3);
         let mut schema = match self.form {
@@ -241,7 +239,7 @@ impl Writer {
         self.form.reference(name)
     }
 
-    /// A node as a schema; one that is a reference is that alone.
+    /// The schema of a node; a reference has no further keys.
     fn node(&mut self, definitions: &Definitions, node: &Node, native: bool) -> Value {
         let mut schema = match &node.ty {
             Type::Ref(id) => {
@@ -336,7 +334,7 @@ impl Writer {
         }
     }
 
-    /// A schema that only judges: it keeps nothing.
+    /// A schema for validation only, which preserves no fields.
     fn condition(&mut self, definitions: &Definitions, node: &Node) -> Value {
         let mut schema = self.node(definitions, node, false);
         if let (Type::Any, Value::Object(map)) = (&node.ty, &mut schema) {
@@ -348,7 +346,7 @@ impl Writer {
 
 const QUANTITY: &str = "A decimal number with an optional suffix: n, u, m, k, M, G, T, P, E, \
     Ki, Mi, Gi, Ti, Pi, Ei, or an exponent.";
-const INT_OR_STRING: &str = "A number, or a text such as a name or a percentage.";
+const INT_OR_STRING: &str = "An integer or a string, such as a port name or a percentage.";
 
 fn describe(schema: &mut Value, description: &str) {
     if !description.is_empty() {
@@ -356,7 +354,7 @@ fn describe(schema: &mut Value, description: &str) {
     }
 }
 
-/// How lists and maps are merged.
+/// Adds the extensions for merging lists and maps.
 fn marks(schema: &mut Value, node: &Node) {
     match &node.list {
         ListType::Unset => {}
@@ -377,7 +375,7 @@ fn marks(schema: &mut Value, node: &Node) {
         (patch.retain_keys, "retainKeys"),
     ]
     .into_iter()
-    .filter_map(|(said, name)| said.then_some(name))
+    .filter_map(|(declared, name)| declared.then_some(name))
     .collect();
     if !strategies.is_empty() {
         schema["x-kubernetes-patch-strategy"] = strategies.join(",").into();
@@ -393,7 +391,7 @@ fn constrain(schema: &mut Value, rules: &Rules) {
             schema[key] = value;
         }
     };
-    let flag = |said: bool| said.then_some(Value::Bool(true));
+    let flag = |set: bool| set.then_some(Value::Bool(true));
     put(
         "enum",
         (!rules.allowed.is_empty()).then(|| rules.allowed.clone().into()),
@@ -416,7 +414,7 @@ fn constrain(schema: &mut Value, rules: &Rules) {
     );
 }
 
-/// Whole numbers without a fraction.
+/// A JSON number; whole numbers have no fraction.
 fn number(n: f64) -> Value {
     #[expect(
         clippy::cast_possible_truncation,

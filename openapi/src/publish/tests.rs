@@ -1,3 +1,5 @@
+//! Tests of the OpenAPI documents.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use machinery::{Gvk, Gvr};
@@ -13,16 +15,16 @@ fn kinds() -> Vec<(&'static Kind, Schema)> {
 
 fn resources<'a>(
     kinds: &'a [(&'static Kind, Schema)],
-    wanted: impl Fn(&Kind) -> bool,
+    filter: impl Fn(&Kind) -> bool,
 ) -> Vec<Resource<'a>> {
     kinds
         .iter()
-        .filter(|(k, _)| wanted(k))
+        .filter(|(k, _)| filter(k))
         .map(|(kind, schema)| Resource { kind, schema })
         .collect()
 }
 
-/// All `$ref`s in a document.
+/// Collects all `$ref`s of a document.
 fn references<'v>(value: &'v Value, into: &mut BTreeSet<&'v str>) {
     match value {
         Value::Object(map) => {
@@ -65,7 +67,7 @@ fn check_operations(document: &Value) {
     }
 }
 
-/// The name of the type that a property is, or holds many of.
+/// The name of the type of a property, or of the items it contains.
 fn type_of(property: &Value) -> Option<&str> {
     let reference = property.get("$ref").or(property.pointer("/allOf/0/$ref"));
     if let Some(reference) = reference {
@@ -77,12 +79,12 @@ fn type_of(property: &Value) -> Option<&str> {
     inner.and_then(type_of)
 }
 
-/// `kubectl explain` prints the description of a field and after it that of its type.
+/// `kubectl explain` prints the description of a field followed by that of its type.
 #[test]
 fn a_field_is_described_once() {
     let kinds = kinds();
     let all = resources(&kinds, |_| true);
-    // Scalars say how they are written, and kinds are explained by themselves.
+    // Scalars describe their format, and kinds are explained on their own.
     let scalar = |name: &str| {
         ["Quantity", "IntOrString", "Duration"]
             .iter()
@@ -122,10 +124,10 @@ fn every_group_document_is_closed_and_deterministic() {
         check_operations(&document);
         assert_eq!(document.to_string(), v3_group(&rows).to_string());
     }
-    let whole = v2(&resources(&kinds, |_| true));
-    check_closed(&whole);
-    check_operations(&whole);
-    let text = whole.to_string();
+    let version_2 = v2(&resources(&kinds, |_| true));
+    check_closed(&version_2);
+    check_operations(&version_2);
+    let text = version_2.to_string();
     assert!(!text.contains("\"oneOf\":[") && !text.contains("\"nullable\":true"));
 }
 
@@ -178,7 +180,7 @@ fn policies_are_published_as_clients_expect() {
 }
 
 #[test]
-fn built_in_kinds_carry_their_marks() {
+fn built_in_kinds_have_their_extensions() {
     let kinds = kinds();
     let rows = resources(&kinds, |k| k.gvr.api_version() == "v1");
     let document = v3_group(&rows);
@@ -287,7 +289,7 @@ fn text_of<'b>(fields: &[(u64, &'b [u8])], number: u64) -> &'b str {
 }
 
 #[test]
-fn the_protobuf_form_holds_what_the_json_form_holds() {
+fn the_protobuf_encoding_has_the_content_of_the_json_form() {
     let kinds = kinds();
     let document = v2(&resources(&kinds, |k| k.gvk.group == "policy.karmada.io"));
     let bytes = v2_protobuf(&document);

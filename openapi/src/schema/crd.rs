@@ -1,7 +1,5 @@
-//! Reads the structural schema of a CRD version into definitions.
-//!
-//! Enters: `openAPIV3Schema` as JSON. Leaves: an arena with anonymous
-//! definitions and the node of the whole. Depth and size are bounded; pure.
+//! Converts `openAPIV3Schema` of a CRD version, a structural schema, into an arena of
+//! anonymous definitions and a root node. Depth and size are bounded.
 
 use serde_json::{Map, Value};
 
@@ -21,7 +19,7 @@ pub(super) fn build(schema: &Value) -> Result<(Definitions, Node), String> {
     builder.meta = Some(meta);
     let mut root = builder.node(schema, 0)?;
     if !matches!(root.ty, Type::Ref(_)) {
-        // No fields are said: a schema of `type: object` alone, or one that keeps all.
+        // No fields are declared: `type: object` alone, or a schema that preserves all.
         let definition = Definition {
             preserve_unknown: matches!(root.ty, Type::Any | Type::Object),
             ..Definition::default()
@@ -48,7 +46,7 @@ impl Builder {
         self.definitions.add(definition)
     }
 
-    /// Copies a definition of the catalog, with all it refers to, under its name.
+    /// Copies a definition of the catalog under its name, with all definitions it refers to.
     fn import(&mut self, from: &Definitions, name: &str) -> Result<DefId, String> {
         if let Some(id) = self.definitions.id(name) {
             return Ok(id);
@@ -58,7 +56,7 @@ impl Builder {
             .map(|id| from.get(id))
             .ok_or_else(|| format!("no type {name}"))?;
         let mut copy = source.clone();
-        // In place before its fields are visited, so that a circle ends.
+        // Added before its fields are visited, so that a cycle of references ends.
         let id = self.definitions.add(source.clone())?;
         for field in &mut copy.fields {
             self.redirect(from, &mut field.node)?;
@@ -79,7 +77,7 @@ impl Builder {
         }
     }
 
-    /// Gives a definition `apiVersion`, `kind` and `metadata`.
+    /// Adds `apiVersion`, `kind` and `metadata` to a definition.
     fn make_object(&mut self, id: DefId, root: bool) -> Result<(), String> {
         let Some(meta) = self.meta else {
             return Ok(());
@@ -89,7 +87,7 @@ impl Builder {
         for mut field in object_fields(Type::Ref(meta)) {
             field.required = !root && &*field.name != "metadata";
             match definition.field(&field.name) {
-                // What a schema says about metadata only adds to it; the type stays.
+                // The type of `metadata` is fixed, whatever the schema declares.
                 Some(_) if &*field.name == "metadata" => definition.replace(field),
                 Some(_) => {}
                 None => definition.push(field)?,
@@ -164,7 +162,7 @@ impl Builder {
         Ok(Type::Ref(id))
     }
 
-    /// A definition of `properties` and `required`.
+    /// Builds a definition from `properties` and `required`.
     fn fields(&mut self, map: &Map<String, Value>, depth: usize) -> Result<Definition, String> {
         let required: Vec<&str> = map
             .get("required")
@@ -229,7 +227,7 @@ impl Builder {
             Some(source) => {
                 let pattern = Pattern::new(source);
                 if pattern.matches("").is_none() {
-                    return Err(format!("pattern {source:?} cannot be read"));
+                    return Err(format!("pattern {source:?} cannot be compiled"));
                 }
                 Some(pattern)
             }
@@ -265,7 +263,7 @@ impl Builder {
         depth: usize,
     ) -> Result<Option<Logic>, String> {
         let mut logic = Logic::default();
-        // These two say again what the type says.
+        // `anyOf` and `allOf` of an int-or-string only repeat its two types.
         if !matches!(ty, Type::IntOrString) {
             logic.any_of = self.all(map, "anyOf", depth)?;
             logic.all_of = self.all(map, "allOf", depth)?;
@@ -274,8 +272,8 @@ impl Builder {
         if let Some(not) = map.get("not") {
             logic.not = Some(self.node(not, depth + 1)?);
         }
-        let said = map.contains_key("properties") || map.contains_key("required");
-        if matches!(ty, Type::Any) && said {
+        let has_fields = map.contains_key("properties") || map.contains_key("required");
+        if matches!(ty, Type::Any) && has_fields {
             let definition = self.fields(map, depth)?;
             logic.loose = Some(self.add(definition)?);
         }
@@ -338,7 +336,7 @@ mod tests {
     use crate::schema::Schema;
 
     #[test]
-    fn places_keep_their_markers() {
+    fn extensions_are_converted() {
         let schema = Schema::from_crd(&json!({"type": "object", "properties": {
             "list": {"type": "array", "x-kubernetes-list-type": "map",
                      "x-kubernetes-list-map-keys": ["k"],
@@ -370,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn malformed_schemas_are_rejected() {
         for schema in [
             json!(1),
             json!({"type": "object", "properties": {"a": {"type": "strange"}}}),

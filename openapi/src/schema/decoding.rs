@@ -1,8 +1,8 @@
-//! What Go's decoder would say of a value before any rule is looked at: typed
-//! kinds refuse values of a wrong JSON type with 400 and this text.
+//! Finds the value that Go's decoder would reject: typed kinds answer 400 with this error
+//! when a value has the wrong JSON type, before any validation.
 //!
-//! Enters: a tree as a client sent it. Leaves: the first complaint, worded as
-//! `sigs.k8s.io/json` and `apimachinery/pkg/api/resource` do. Depth-bounded; pure.
+//! Texts are those of `sigs.k8s.io/json` and `apimachinery/pkg/api/resource`. Depth is
+//! bounded.
 
 use machinery::Quantity;
 use serde_json::Value;
@@ -13,9 +13,9 @@ use crate::model::{DefId, Definitions, Node, Type};
 
 pub(super) struct Decoding<'a> {
     definitions: &'a Definitions,
-    /// Struct that holds the place looked at.
+    /// The Go struct that contains the current field.
     holder: &'a str,
-    /// Field names from the root; items and keys leave no trace, as in Go.
+    /// Field names from the root; like Go, without list indexes and map keys.
     fields: Vec<&'a str>,
 }
 
@@ -28,7 +28,7 @@ impl<'a> Decoding<'a> {
         }
     }
 
-    /// The first complaint in document order.
+    /// The first error in document order.
     pub(super) fn complaint(
         &mut self,
         node: &'a Node,
@@ -39,17 +39,17 @@ impl<'a> Decoding<'a> {
             return Some("exceeded max depth".to_owned());
         }
         match (&node.ty, value) {
-            // Absent, as far as Go is concerned.
+            // Go treats null as absent.
             (_, Value::Null) | (Type::Any, _) | (Type::Object, Value::Object(_)) => None,
             (Type::Ref(id), Value::Object(map)) => map.iter().find_map(|(name, child)| {
                 let definitions = self.definitions;
                 let definition = definitions.get(*id);
                 let field = definition.field(name)?;
-                let holder = std::mem::replace(&mut self.holder, struct_name(&definition.name));
+                let parent = std::mem::replace(&mut self.holder, struct_name(&definition.name));
                 self.fields.push(&field.name);
                 let found = self.complaint(&field.node, child, depth + 1);
                 self.fields.pop();
-                self.holder = holder;
+                self.holder = parent;
                 found
             }),
             (Type::Map(of), Value::Object(map)) => map
@@ -105,7 +105,7 @@ impl<'a> Decoding<'a> {
         }
     }
 
-    /// `v1.Container` of `io.k8s.api.core.v1.Container`.
+    /// `v1.Container` for `io.k8s.api.core.v1.Container`.
     fn go_struct(&self, id: DefId) -> String {
         let name = &*self.definitions.get(id).name;
         let start = name.rmatch_indices('.').nth(1).map_or(0, |(at, _)| at + 1);
@@ -142,7 +142,7 @@ fn fits(ty: &Type, value: &Value) -> bool {
     }
 }
 
-/// What Go calls the value. A number that fails is told with its digits.
+/// The JSON type as Go's error names it; a number that does not fit is given with its digits.
 fn told(value: &Value) -> String {
     match value {
         Value::Number(n) if n.is_f64() || n.as_i64().is_none_or(|n| i32::try_from(n).is_err()) => {

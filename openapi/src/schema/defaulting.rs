@@ -1,4 +1,4 @@
-//! Fills defaults into a value, in place. Depth-bounded; pure.
+//! Sets the defaults of a schema in a value, in place. Depth is bounded.
 
 use serde_json::{Map, Value};
 
@@ -35,7 +35,7 @@ pub(super) fn fill(definitions: &Definitions, node: &Node, value: &mut Value, de
     }
 }
 
-/// Removes meaningless nulls from an object and puts in what is missing.
+/// Removes nulls that mean absence, and sets the defaults of absent fields.
 fn settle(definition: &Definition, map: &mut Map<String, Value>) {
     for field in &definition.fields {
         let default = field.node.default.as_ref();

@@ -1,5 +1,5 @@
-//! String formats of OpenAPI that `kube-openapi/pkg/validation/strfmt` checks.
-//! Unknown formats hold for everything. Pure.
+//! The string formats of OpenAPI that `kube-openapi/pkg/validation/strfmt` validates.
+//! Unknown formats accept every text.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -34,7 +34,7 @@ pub(super) fn holds(format: &str, text: &str) -> bool {
     }
 }
 
-/// Where Go's decoder stops in base64 text. Line ends do not count.
+/// The offset at which Go's decoder fails in base64 text. Line breaks are not counted.
 pub(super) fn base64_fault(text: &str) -> Option<usize> {
     let lines: String = text.split(['\r', '\n']).collect();
     match BASE64_STANDARD.decode(lines) {
@@ -44,7 +44,7 @@ pub(super) fn base64_fault(text: &str) -> Option<usize> {
     }
 }
 
-/// Go's duration: signed decimals, each with a unit, or `0`.
+/// Go's duration: a signed sequence of decimals, each with a unit, or `0`.
 pub(super) fn is_duration(text: &str) -> bool {
     let text = text.strip_prefix(['-', '+']).unwrap_or(text);
     if text == "0" {
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_hold_or_not() {
+    fn formats_are_validated() {
         let table = [
             ("date-time", "2026-01-02T03:04:05Z", true),
             ("date-time", "2026-01-02", false),

@@ -1,11 +1,11 @@
-//! Removes what a type does not know, and tells the paths. Depth-bounded; pure.
+//! Removes the fields that a schema does not know, and reports their paths. Depth is bounded.
 
 use serde_json::Value;
 
 use super::MAX_DEPTH;
 use crate::model::{Definitions, Node, Type};
 
-/// How many removed paths are told; beyond that they are only removed.
+/// How many removed paths are reported; fields beyond are removed without a report.
 const MAX_TOLD: usize = 256;
 
 pub(super) fn prune(
@@ -16,7 +16,7 @@ pub(super) fn prune(
     removed: &mut Vec<String>,
     depth: usize,
 ) {
-    // What cannot be looked at is not kept either.
+    // A value that is too deep to check is removed.
     if depth > MAX_DEPTH {
         *value = Value::Null;
         return;
@@ -68,8 +68,7 @@ pub(super) fn prune(
     }
 }
 
-/// Whether a walk into the value can find anything, so that no path is built for
-/// scalars.
+/// Whether the value can contain fields; if not, no path needs to be built.
 fn has_inside(node: &Node, value: &Value) -> bool {
     matches!(node.ty, Type::Ref(_) | Type::Map(_) | Type::Array(_))
         && matches!(value, Value::Object(_) | Value::Array(_))
@@ -90,7 +89,7 @@ mod tests {
     use crate::schema::Schema;
 
     #[test]
-    fn unknown_fields_go_and_are_named() {
+    fn unknown_fields_are_removed_and_reported() {
         let schema = Schema::from_crd(&json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {
             "a": {"type": "array", "items": {"type": "object", "properties": {
@@ -136,8 +135,8 @@ mod tests {
                 "open": {},
             }})
         );
-        let mut kept = json!({"spec": {"zzz": 1}});
-        assert!(Schema::keep_all().prune(&mut kept).is_empty());
-        assert_eq!(kept, json!({"spec": {"zzz": 1}}));
+        let mut untyped = json!({"spec": {"zzz": 1}});
+        assert!(Schema::keep_all().prune(&mut untyped).is_empty());
+        assert_eq!(untyped, json!({"spec": {"zzz": 1}}));
     }
 }

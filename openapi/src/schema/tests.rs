@@ -1,4 +1,4 @@
-//! What the embedded schemas do to objects, and that no JSON makes them panic.
+//! Tests of the embedded schemas on objects, and that no JSON makes them panic.
 
 use machinery::Gvk;
 use proptest::prelude::*;
@@ -74,7 +74,7 @@ fn check(schema: &Schema, value: &Value, expect: &[&str]) {
 }
 
 #[test]
-fn rules_of_karmadas_crds_hold() {
+fn validations_of_karmadas_crds_apply() {
     let policies = schema("policy.karmada.io", "v1alpha1", "PropagationPolicy");
     check(
         &policies,
@@ -109,7 +109,7 @@ fn rules_of_karmadas_crds_hold() {
 }
 
 #[test]
-fn manifests_and_override_values_are_kept_whole() {
+fn manifests_and_override_values_are_preserved() {
     let mut work = json!({"spec": {"typo": 1, "workload": {"manifests": [
         {"apiVersion": "v1", "kind": "A", "data": {"x": 1}}]}}});
     let removed = schema("work.karmada.io", "v1alpha1", "Work").prune(&mut work);
@@ -124,7 +124,7 @@ fn manifests_and_override_values_are_kept_whole() {
     assert!(overrides.validate(&policy).is_empty());
 }
 
-/// JSON whose keys are often ones that schemas know.
+/// JSON whose keys are often field names of the schemas.
 fn json_values() -> impl Strategy<Value = Value> {
     let key = prop_oneof![
         "metadata|spec|status|labels|name|placement|clusterAffinity|replicas|conditions|type|x",
@@ -151,20 +151,20 @@ proptest! {
     fn no_json_panics_and_repetition_changes_nothing(value in json_values(), at in any::<prop::sample::Index>()) {
         let kind = at.get(catalog().kinds());
         let schema = catalog().schema(kind);
-        let mut settled = value;
-        schema.prune(&mut settled);
-        schema.default(&mut settled);
-        let mut again = settled.clone();
-        prop_assert!(schema.prune(&mut again).is_empty());
-        schema.default(&mut again);
-        prop_assert_eq!(&again, &settled);
-        schema.validate(&settled);
+        let mut once = value;
+        schema.prune(&mut once);
+        schema.default(&mut once);
+        let mut twice = once.clone();
+        prop_assert!(schema.prune(&mut twice).is_empty());
+        schema.default(&mut twice);
+        prop_assert_eq!(&twice, &once);
+        schema.validate(&once);
     }
 
     #[test]
     fn no_schema_of_a_custom_kind_panics(value in json_values(), schema in json_values()) {
-        let whole = json!({"type": "object", "properties": {"spec": schema}});
-        if let Ok(schema) = Schema::from_crd(&whole) {
+        let crd_schema = json!({"type": "object", "properties": {"spec": schema}});
+        if let Ok(schema) = Schema::from_crd(&crd_schema) {
             let mut value = value;
             schema.default(&mut value);
             schema.prune(&mut value);
@@ -174,7 +174,7 @@ proptest! {
 }
 
 #[test]
-fn go_refuses_values_of_a_wrong_type() {
+fn values_of_a_wrong_type_get_gos_decode_error() {
     fn check(schema: &Schema, value: Value, text: &str) {
         let found = schema.undecodable(&value).unwrap_or_default();
         assert_eq!(found, text, "{value}");

@@ -1,5 +1,5 @@
-//! Checks a value against a type, and words what is wrong as the API server does.
-//! Depth-bounded; the number of errors is bounded; pure.
+//! Validates a value against a schema with the error texts of the API server. Depth and
+//! number of errors are bounded.
 
 use std::collections::HashSet;
 
@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 use super::{Path, Segment, formats};
 use crate::model::{DefId, Definitions, ListType, Logic, Node, Rules, Type};
 
-/// How many errors are told.
+/// How many errors are reported.
 const MAX_ERRORS: usize = 100;
-/// How deep `anyOf` and its kin may be nested in each other.
+/// How deep `allOf`, `anyOf`, `oneOf` and `not` may be nested in each other.
 const MAX_LOGIC: usize = 8;
 
 pub(super) const QUANTITY: &str = "quantities must match the regular expression \
@@ -96,7 +96,7 @@ impl<'a> Validation<'a> {
                     self.errors.push(FieldError::required(path, ""));
                 }
                 None => {}
-                // Absent, as far as Go is concerned.
+                // Go treats null as absent.
                 Some((_, Value::Null)) if definition.native && !field.required => {}
                 Some((_, Value::String(text))) if text.is_empty() && is_core(&definition.name) => {}
                 Some((key, value)) => self.below(Segment::Key(key), &field.node, value, path),
@@ -104,7 +104,7 @@ impl<'a> Validation<'a> {
         }
     }
 
-    /// Sets and keyed lists hold nothing twice.
+    /// Sets and keyed lists must not contain duplicates.
     fn unique(&mut self, node: &Node, items: &[Value], path: &Path<'_>) {
         let keys: Option<&[Box<str>]> = match &node.list {
             ListType::Set => None,
@@ -119,8 +119,8 @@ impl<'a> Validation<'a> {
                 Some(keys) => self.key_of(node, item, keys),
             };
             if !seen.insert(identity.to_string()) {
-                let place = format!("{}[{at}]", path.render());
-                self.errors.push(FieldError::duplicate(place, &identity));
+                let field = format!("{}[{at}]", path.render());
+                self.errors.push(FieldError::duplicate(field, &identity));
             }
         }
     }
@@ -155,21 +155,21 @@ impl<'a> Validation<'a> {
             let found = self.aside(node, value, path);
             self.errors.extend(found);
         }
-        let fitting = |this: &mut Self, nodes: &[Node], path: &mut Path<'v>| {
+        let matching = |this: &mut Self, nodes: &[Node], path: &mut Path<'v>| {
             nodes
                 .iter()
                 .filter(|n| this.aside(n, value, path).is_empty())
                 .count()
         };
         let name = format!("{:?}", path.render());
-        if !logic.any_of.is_empty() && fitting(self, &logic.any_of, path) == 0 {
+        if !logic.any_of.is_empty() && matching(self, &logic.any_of, path) == 0 {
             self.refuse(
                 path,
                 value,
                 format!("{name} must validate at least one schema (anyOf)"),
             );
         }
-        if !logic.one_of.is_empty() && fitting(self, &logic.one_of, path) != 1 {
+        if !logic.one_of.is_empty() && matching(self, &logic.one_of, path) != 1 {
             let text = format!("{name} must validate one and only one schema (oneOf)");
             self.refuse(path, value, text);
         }
@@ -189,7 +189,7 @@ impl<'a> Validation<'a> {
             .push(FieldError::invalid(path.render(), &brief(value), text));
     }
 
-    /// Fields of a schema that does not say its type.
+    /// Validates the fields of a schema without a declared type.
     fn loose<'v>(&mut self, id: DefId, map: &'v Map<String, Value>, path: &mut Path<'v>) {
         let mut nested = Validation::new(self.definitions);
         nested.logic_depth = self.logic_depth + 1;
@@ -197,7 +197,7 @@ impl<'a> Validation<'a> {
         self.errors.append(&mut nested.errors);
     }
 
-    /// What is wrong with the value by another schema.
+    /// Validates the value against another schema and returns its errors.
     fn aside<'v>(&self, node: &Node, value: &'v Value, path: &mut Path<'v>) -> Vec<FieldError> {
         let mut nested = Validation::new(self.definitions);
         nested.logic_depth = self.logic_depth + 1;
@@ -206,13 +206,13 @@ impl<'a> Validation<'a> {
     }
 }
 
-/// Kubernetes' own Go types: an empty string is an unset one, which the rules of
-/// the kind judge. (Karmada's are CRDs upstream, whose schema is strict.)
+/// Whether this is one of Kubernetes' own Go types. Their empty strings count as unset and
+/// are left to the validation of the kind; Karmada's types are CRDs with a strict schema.
 fn is_core(definition: &str) -> bool {
     definition.starts_with("io.k8s.")
 }
 
-/// Composite values are told by their kind only.
+/// Objects and arrays are reported as an empty string.
 fn brief(value: &Value) -> Value {
     match value {
         Value::Object(_) | Value::Array(_) => Value::from(""),
@@ -241,7 +241,7 @@ fn is_integer(value: &Value) -> bool {
     }
 }
 
-/// Whether the value is of the type at all, and of its format.
+/// Checks that the value has the declared type and format.
 fn type_fits(node: &Node, value: &Value, path: &Path<'_>) -> Result<(), FieldError> {
     let (fits, name) = match &node.ty {
         Type::String | Type::Bytes | Type::Time | Type::MicroTime | Type::Duration => {
@@ -257,10 +257,10 @@ fn type_fits(node: &Node, value: &Value, path: &Path<'_>) -> Result<(), FieldErr
         Type::Array(_) => (value.is_array(), "array"),
     };
     if !fits {
-        let place = path.render();
+        let field = path.render();
         let actual = json_type(value);
-        let text = format!("{place} in body must be of type {name}: {actual:?}");
-        return Err(FieldError::type_invalid(place, &Value::from(actual), text));
+        let text = format!("{field} in body must be of type {name}: {actual:?}");
+        return Err(FieldError::type_invalid(field, &Value::from(actual), text));
     }
     format_fits(node, value, path)
 }
@@ -289,29 +289,31 @@ fn format_fits(node: &Node, value: &Value, path: &Path<'_>) -> Result<(), FieldE
     if fits {
         return Ok(());
     }
-    let place = path.render();
-    let shown = match value {
+    let field = path.render();
+    let rendered = match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let text = format!("{place} in body must be of type {format}: {shown:?}");
-    Err(FieldError::type_invalid(place, value, text))
+    let text = format!("{field} in body must be of type {format}: {rendered:?}");
+    Err(FieldError::type_invalid(field, value, text))
 }
 
 fn rules_hold(rules: &Rules, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    let mut judge = Judge {
+    let mut validator = Judge {
         value,
         path,
         errors,
     };
     if !rules.allowed.is_empty() && !rules.allowed.contains(value) {
-        judge.not_supported(&rules.allowed);
+        validator.not_supported(&rules.allowed);
     }
     match value {
-        Value::String(text) => judge.text(rules, text),
-        Value::Number(n) => judge.number(rules, n.as_f64().unwrap_or(f64::NAN)),
-        Value::Array(items) => judge.count(items.len(), rules.min_items, rules.max_items, "items"),
-        Value::Object(map) => judge.count(
+        Value::String(text) => validator.text(rules, text),
+        Value::Number(n) => validator.number(rules, n.as_f64().unwrap_or(f64::NAN)),
+        Value::Array(items) => {
+            validator.count(items.len(), rules.min_items, rules.max_items, "items");
+        }
+        Value::Object(map) => validator.count(
             map.len(),
             rules.min_properties,
             rules.max_properties,
@@ -329,10 +331,10 @@ struct Judge<'j> {
 
 impl Judge<'_> {
     fn invalid(&mut self, what: &str) {
-        let place = self.path.render();
-        let text = format!("{place} in body {what}");
+        let field = self.path.render();
+        let text = format!("{field} in body {what}");
         self.errors
-            .push(FieldError::invalid(place, &brief(self.value), text));
+            .push(FieldError::invalid(field, &brief(self.value), text));
     }
 
     fn not_supported(&mut self, allowed: &[Value]) {
@@ -418,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_read_as_those_of_the_api_server() {
+    fn errors_have_the_texts_of_the_api_server() {
         let schema = Schema::from_crd(&json!({"type": "object", "properties": {
         "spec": {"type": "object", "required": ["must"], "properties": {
             "must": {"type": "string"},

@@ -1,7 +1,7 @@
-//! Field selectors.
+//! Field selectors: parses the query syntax of `fieldSelector` and matches fields
+//! against it.
 //!
-//! Enters: the query syntax of `fieldSelector`. Leaves: a predicate over fields.
-//! Syntax and error texts of `apimachinery/pkg/fields/selector.go`. Pure.
+//! Syntax and error texts are those of `apimachinery/pkg/fields/selector.go`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,7 +23,7 @@ pub struct FieldRequirement {
 pub struct FieldSelector(Vec<FieldRequirement>);
 
 impl FieldSelector {
-    /// Reads `a.b=c,d!=e`; `,`, `=` and `\` in values are escaped by `\`.
+    /// Parses `a.b=c,d!=e`; `,`, `=` and `\` in values are escaped by `\`.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > MAX_TEXT {
             return Err(format!("the selector is longer than {MAX_TEXT} bytes"));
@@ -61,7 +61,7 @@ impl FieldSelector {
             .all(|r| (get(&r.field).unwrap_or_default() == r.value) == r.equal)
     }
 
-    /// The value that the selector demands of a field.
+    /// The value that the selector requires of a field (`RequiresExactMatch`).
     pub fn exact(&self, field: &str) -> Option<&str> {
         let found = self.0.iter().find(|r| r.equal && r.field == field)?;
         Some(&found.value)

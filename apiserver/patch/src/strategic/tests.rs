@@ -1,11 +1,11 @@
-//! What kubectl sends, on the shape of a Deployment reduced to what matters.
+//! Tests of patches that kubectl sends, with the patch metadata of a reduced Deployment.
 
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 
-/// A schema for tests: fields with their own shape, and how a list merges.
+/// Patch metadata for tests.
 #[derive(Clone, Default)]
 struct Mini {
     fields: Vec<(&'static str, Mini)>,
@@ -84,7 +84,7 @@ fn in_pod(patch: Value) -> Value {
     json!({"spec": {"template": {"spec": patch}}})
 }
 
-/// `Ok(pod spec)` after the patch, or the kind of refusal.
+/// Checks the pod spec after the patch, or the kind of error.
 fn check_pod(patch: Value, expect: Result<Value, &str>) {
     let got = apply(
         &two_containers(),
@@ -137,7 +137,7 @@ fn apply_removes_one_port() {
 }
 
 #[test]
-fn items_come_go_and_move() {
+fn items_are_added_deleted_and_reordered() {
     check_pod(
         json!({"containers": [{"name": "new", "image": "x"}]}),
         Ok(json!({"containers": [{"name": "new", "image": "x"}, web(both_ports()), side()]})),
@@ -234,7 +234,7 @@ fn scalars_objects_and_unknown_fields() {
 }
 
 #[test]
-fn ports_of_one_number_and_two_protocols_stay_two() {
+fn ports_with_one_number_and_two_protocols_stay_distinct() {
     let shape = || object(vec![("ports", keyed("port", Mini::default()))]);
     let doc = json!({"ports": [{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]});
     let same = apply(&doc, &doc, Some(shape())).unwrap();
@@ -243,7 +243,7 @@ fn ports_of_one_number_and_two_protocols_stay_two() {
 }
 
 #[test]
-fn malformed_patches_are_refused() {
+fn malformed_patches_are_rejected() {
     check_pod(
         json!({"containers": [{"image": "x"}]}),
         Err("unprocessable"),
@@ -311,7 +311,7 @@ proptest! {
 }
 
 #[test]
-fn an_object_may_be_replaced_as_a_whole() {
+fn a_whole_object_may_be_replaced() {
     let selector = Mini {
         replaces: true,
         ..Mini::default()
@@ -323,7 +323,7 @@ fn an_object_may_be_replaced_as_a_whole() {
 }
 
 #[test]
-fn the_catalog_knows_the_merge_keys() {
+fn the_catalog_has_the_merge_keys() {
     let kind = machinery::Gvk::constant("apps", "v1", "Deployment");
     let catalog = openapi::catalog();
     let schema = catalog.schema(catalog.kind(&kind).unwrap());

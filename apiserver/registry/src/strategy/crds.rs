@@ -1,5 +1,5 @@
-//! CustomResourceDefinitions: versions once stored are remembered, and deletion
-//! waits until the instances are gone (`apiextensions-apiserver/pkg/registry`).
+//! The strategy of CustomResourceDefinitions: records stored versions, and lets deletion wait
+//! for the custom resources to be deleted (`apiextensions-apiserver/pkg/registry`).
 
 use serde_json::{Value, json};
 

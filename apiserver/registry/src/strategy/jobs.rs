@@ -1,4 +1,4 @@
-//! Jobs: the selector and the labels of their pods carry the job's uid
+//! The strategy of Jobs: generates the selector and the pod labels, which contain the uid
 //! (`pkg/registry/batch/job/strategy.go`).
 
 use client::Propagation;

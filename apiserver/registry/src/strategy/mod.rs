@@ -1,8 +1,8 @@
-//! Where a kind behaves specially: what it gets at creation, keeps on update,
-//! and waits for at deletion. A kind without an entry is ordinary.
+//! The strategies of kinds, for what differs between them in create, update and delete. Kinds
+//! without an entry have the default one.
 //!
-//! Enters and leaves: trees of values in stored form. Pure, except that services
-//! draw from the [`services::Allocator`]. Sources: `pkg/registry/*/*/strategy.go`.
+//! Strategies work on JSON trees in the storage version. Sources:
+//! `pkg/registry/*/*/strategy.go`.
 
 mod crds;
 mod jobs;
@@ -17,12 +17,12 @@ use std::time::Duration;
 use client::Propagation;
 use serde_json::Value;
 
-pub(crate) use namespaces::IMMORTAL as IMMORTAL_NAMESPACES;
+pub(crate) use namespaces::IMMORTAL as UNDELETABLE_NAMESPACES;
 
-/// What raises `metadata.generation`.
+/// Which changes raise `metadata.generation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Generation {
-    /// The kind has none.
+    /// The kind has no generation.
     Absent,
     /// A change of `spec`.
     Spec,
@@ -40,9 +40,9 @@ impl Generation {
         self != Self::Absent
     }
 
-    /// Whether going from `old` to `new` raises it.
+    /// Whether an update from `old` to `new` raises the generation.
     pub(crate) fn raised(self, new: &Value, old: &Value) -> bool {
-        let beyond = |ignored: &[&str]| {
+        let differ_except = |ignored: &[&str]| {
             let differs = |a: &Value, b: &Value| {
                 a.as_object()
                     .into_iter()
@@ -58,28 +58,28 @@ impl Generation {
                 new["spec"] != old["spec"]
                     || new["metadata"]["annotations"] != old["metadata"]["annotations"]
             }
-            Self::AllButMetadata => beyond(&["metadata"]),
-            Self::AllButStatus => beyond(&["metadata", "status"]),
+            Self::AllButMetadata => differ_except(&["metadata"]),
+            Self::AllButStatus => differ_except(&["metadata", "status"]),
         }
     }
 }
 
-/// The hooks of a kind.
+/// The strategy of a kind.
 #[derive(Debug)]
 pub(crate) struct Strategy {
     pub(crate) generation: Generation,
-    /// After identity and times are set, before validation.
+    /// Called after uid and timestamps are set, before validation.
     pub(crate) create: fn(new: &mut Value),
-    /// After metadata is carried over, before validation.
+    /// Called after metadata is copied from the old object, before validation.
     pub(crate) update: fn(new: &mut Value, old: &Value),
-    /// When deletion begins: the object is about to wait for finalizers.
+    /// Called when the deletion timestamp is set.
     pub(crate) begin_delete: fn(new: &mut Value, now: &str),
-    /// Something besides `metadata.finalizers` keeps the object.
+    /// Whether anything besides `metadata.finalizers` delays the removal.
     pub(crate) held: fn(&Value) -> bool,
-    /// Without a policy in the request.
+    /// The propagation policy of deletions that request none.
     pub(crate) propagation: Propagation,
     pub(crate) ttl: Option<Duration>,
-    /// A status write may change labels and annotations too.
+    /// Whether a write of the status may change labels and annotations.
     pub(crate) status_takes_metadata: bool,
 }
 
@@ -90,7 +90,7 @@ fn not_held(_: &Value) -> bool {
     false
 }
 
-/// An ordinary kind.
+/// The default strategy.
 const PLAIN: Strategy = Strategy {
     generation: Generation::Absent,
     create: nothing,
@@ -124,7 +124,7 @@ static SPEC_GENERATION: Strategy = Strategy {
     ..PLAIN
 };
 
-/// The strategy of a custom resource, or of a kind that imitates one.
+/// The strategy of custom resources, and of built-in kinds with the same generation policy.
 pub(crate) fn custom(status: bool) -> &'static Strategy {
     if status { &CUSTOM_WITH_STATUS } else { &CUSTOM }
 }

@@ -1,13 +1,12 @@
-//! Namespaces: life cycle through `spec.finalizers` and `status.phase`
-//! (contract F2).
+//! The strategy of Namespaces, which live until `spec.finalizers` is empty (contract F2).
 
 use serde_json::{Value, json};
 
 use super::{PLAIN, Strategy};
 
-/// May not be deleted.
+/// Namespaces that cannot be deleted.
 pub(crate) const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
-/// `status.phase` of a namespace that is being emptied.
+/// `status.phase` of a namespace that is being deleted.
 const TERMINATING: &str = "Terminating";
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 

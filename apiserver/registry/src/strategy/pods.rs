@@ -1,4 +1,4 @@
-//! Pods: they begin Pending, with the quality of service their resources earn
+//! The strategy of Pods: a new Pod is Pending and gets its quality-of-service class
 //! (`pkg/apis/core/helper/qos`).
 
 use machinery::Quantity;

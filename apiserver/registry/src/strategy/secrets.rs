@@ -1,4 +1,4 @@
-//! Secrets: `stringData` is folded into `data` and never stored (contract F1.6).
+//! The strategy of Secrets: moves the write-only `stringData` into `data` (contract F1.6).
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -42,7 +42,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn plain_texts_become_data() {
+    fn string_data_becomes_data() {
         let mut secret = json!({"data": {"a": "eA==", "b": "eA=="}, "stringData": {"a": "hi"}});
         fold(&mut secret);
         assert_eq!(secret, json!({"data": {"a": "aGk=", "b": "eA=="}}));

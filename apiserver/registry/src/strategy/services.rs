@@ -1,10 +1,9 @@
-//! Services: cluster addresses and node ports
+//! The strategy of Services, and the allocator of cluster IPs and node ports
 //! (`pkg/registry/core/service/{storage,ipallocator,portallocator}`).
 //!
-//! Enters: service trees and the services that exist. Leaves: the same trees with
-//! addresses. The allocator is in memory and rebuilt from the stored services;
-//! an address is given once, and free again when its service is gone. What other
-//! processes give out meanwhile is `claims`' business.
+//! The allocator is in memory and rebuilt from the stored Services. It allocates an address
+//! once, and frees it when its Service is deleted. `service_address_claims` coordinates
+//! several processes.
 
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
@@ -17,10 +16,10 @@ use serde_json::{Value, json};
 
 use super::{PLAIN, Strategy};
 
-/// 10.96.0.0/12 without its first address, which belongs to `default/kubernetes`.
+/// The range 10.96.0.0/12 without its first address, which belongs to `default/kubernetes`.
 const FIRST_IP: u32 = u32::from_be_bytes([10, 96, 0, 2]);
 const LAST_IP: u32 = u32::from_be_bytes([10, 111, 255, 254]);
-/// The one service that gets 10.96.0.1 asks for it by name.
+/// 10.96.0.1, which only the Service `default/kubernetes` requests.
 const LOWEST_IP: u32 = FIRST_IP - 1;
 const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 const DRAWS: usize = 64;
@@ -36,20 +35,20 @@ pub(super) static STRATEGY: Strategy = Strategy {
 struct Used {
     ips: HashSet<u32>,
     ports: HashSet<u16>,
-    /// What each stored service holds, at which revision.
+    /// The addresses of each stored Service, with its revision.
     held: HashMap<String, (u64, Drawn)>,
 }
 
-/// What is given out; `None` until the stored services were read.
+/// Allocates addresses; `None` until the stored Services were listed.
 #[derive(Default)]
 pub(crate) struct Allocator(Mutex<Option<Used>>);
 
-/// What one write drew; given back when the write fails.
+/// The addresses allocated for one write, which are freed if the write fails.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Drawn {
     pub(crate) ips: Vec<u32>,
     pub(crate) ports: Vec<u16>,
-    /// Keys and revisions of the claims on them, where there are any.
+    /// Keys and revisions of the claims on them, if the store is shared.
     pub(crate) claims: Vec<(Arc<str>, u64)>,
 }
 
@@ -93,8 +92,8 @@ fn node_ports(service: &Value) -> impl Iterator<Item = u16> {
     })
 }
 
-/// Keeps what was allocated when an update leaves it out
-/// (`patchAllocatedValues`), and drops what a change of type makes void.
+/// Copies allocated addresses that an update omits (`patchAllocatedValues`), and removes
+/// those that a change of the type makes invalid.
 fn retain(new: &mut Value, old: &Value) {
     if wants_ip(new) && wants_ip(old) {
         for field in ["clusterIP", "clusterIPs"] {
@@ -125,20 +124,20 @@ fn retain(new: &mut Value, old: &Value) {
             p["port"].as_u64(),
         )
     };
-    let had: HashMap<_, _> = old["spec"]["ports"]
+    let old_ports: HashMap<_, _> = old["spec"]["ports"]
         .as_array()
         .into_iter()
         .flatten()
         .map(|p| (by_port(p), p["nodePort"].clone()))
         .collect();
-    let keep = wants_ports(new) && wants_ports(old);
-    let drop = !wants_ports(new) && kind(new) != "LoadBalancer";
+    let keep_ports = wants_ports(new) && wants_ports(old);
+    let drop_ports = !wants_ports(new) && kind(new) != "LoadBalancer";
     for port in new["spec"]["ports"].as_array_mut().into_iter().flatten() {
         let unset = port["nodePort"].as_u64().is_none_or(|p| p == 0);
-        let before = had
+        let before = old_ports
             .get(&by_port(port))
             .filter(|v| v.as_u64().is_some_and(|p| p > 0));
-        if keep
+        if keep_ports
             && unset
             && let Some(before) = before
         {
@@ -146,7 +145,7 @@ fn retain(new: &mut Value, old: &Value) {
         }
         if let Some(map) = port.as_object_mut()
             && (map.get("nodePort").is_some_and(Value::is_null)
-                || drop && map.get("nodePort") == before)
+                || drop_ports && map.get("nodePort") == before)
         {
             map.remove("nodePort");
         }
@@ -154,13 +153,13 @@ fn retain(new: &mut Value, old: &Value) {
 }
 
 impl Allocator {
-    /// Whether the stored services were read already.
+    /// Whether the stored Services were listed.
     pub(crate) fn ready(&self) -> bool {
         self.0.lock().is_some()
     }
 
-    /// Takes up what the stored services hold. What is known already stays, or where
-    /// others give out addresses too (`shared`), is forgotten.
+    /// Rebuilds the allocated addresses from the stored Services. Without other processes on
+    /// the store (not `shared`) this happens only once.
     pub(crate) fn refresh(&self, services: &[Object], shared: bool) {
         let mut slot = self.0.lock();
         if slot.is_some() && !shared {
@@ -170,30 +169,30 @@ impl Allocator {
         let mut used = Used::default();
         for service in services {
             let (key, revision) = (service.head().key(), service.revision());
-            let held = match known.remove(&key) {
-                Some((at, held)) if at == revision => held,
+            let allocation = match known.remove(&key) {
+                Some((at, allocation)) if at == revision => allocation,
                 _ => service
                     .value()
                     .map(|s| Drawn::held_by(&s))
                     .unwrap_or_default(),
             };
-            used.ips.extend(&held.ips);
-            used.ports.extend(&held.ports);
-            used.held.insert(key, (revision, held));
+            used.ips.extend(&allocation.ips);
+            used.ports.extend(&allocation.ports);
+            used.held.insert(key, (revision, allocation));
         }
         *slot = Some(used);
     }
 
-    /// Another process has given these out.
-    pub(crate) fn take(&self, taken: &Drawn) {
+    /// Marks addresses as allocated by another process.
+    pub(crate) fn take(&self, allocation: &Drawn) {
         let mut slot = self.0.lock();
         let used = slot.get_or_insert_default();
-        used.ips.extend(&taken.ips);
-        used.ports.extend(&taken.ports);
+        used.ips.extend(&allocation.ips);
+        used.ports.extend(&allocation.ports);
     }
 
-    /// Gives a service what it wants and does not have. `old` holds its own
-    /// addresses already. With `dry_run` nothing stays taken.
+    /// Allocates the addresses that a Service needs and does not have; those of `old` are its
+    /// own. With `dry_run` nothing stays allocated.
     pub(crate) fn draw(
         &self,
         new: &mut Value,
@@ -202,46 +201,46 @@ impl Allocator {
     ) -> Result<Drawn, Vec<FieldError>> {
         let mut slot = self.0.lock();
         let used = slot.get_or_insert_default();
-        let mut drawn = Drawn::default();
-        let outcome = draw_ip(used, new, old, &mut drawn)
-            .and_then(|()| draw_ports(used, new, old, &mut drawn));
-        if dry_run || outcome.is_err() {
-            give_back(used, &drawn);
-            drawn = Drawn::default();
+        let mut allocation = Drawn::default();
+        let result = draw_ip(used, new, old, &mut allocation)
+            .and_then(|()| draw_ports(used, new, old, &mut allocation));
+        if dry_run || result.is_err() {
+            give_back(used, &allocation);
+            allocation = Drawn::default();
         }
-        outcome.map(|()| drawn).map_err(|e| vec![e])
+        result.map(|()| allocation).map_err(|e| vec![e])
     }
 
-    /// Takes back what a failed write had drawn.
-    pub(crate) fn undo(&self, drawn: &Drawn) {
+    /// Frees the addresses that were allocated for a failed write.
+    pub(crate) fn undo(&self, allocation: &Drawn) {
         if let Some(used) = self.0.lock().as_mut() {
-            give_back(used, drawn);
+            give_back(used, allocation);
         }
     }
 
-    /// Frees what `old` held and `new` (none: it is gone) holds no more; gives it.
+    /// Frees and returns the addresses of `old` that `new` (`None`: deleted) does not have.
     pub(crate) fn release(&self, old: &Value, new: Option<&Value>) -> Drawn {
-        let kept: HashSet<u16> = new.map(|n| node_ports(n).collect()).unwrap_or_default();
-        let gone = Drawn {
+        let remaining: HashSet<u16> = new.map(|n| node_ports(n).collect()).unwrap_or_default();
+        let released = Drawn {
             ips: ip(old)
                 .filter(|i| new.and_then(ip) != Some(*i))
                 .into_iter()
                 .collect(),
-            ports: node_ports(old).filter(|p| !kept.contains(p)).collect(),
+            ports: node_ports(old).filter(|p| !remaining.contains(p)).collect(),
             claims: Vec::new(),
         };
         if let Some(used) = self.0.lock().as_mut() {
-            give_back(used, &gone);
+            give_back(used, &released);
         }
-        gone
+        released
     }
 }
 
-fn give_back(used: &mut Used, drawn: &Drawn) {
-    for ip in &drawn.ips {
+fn give_back(used: &mut Used, allocation: &Drawn) {
+    for ip in &allocation.ips {
         used.ips.remove(ip);
     }
-    for port in &drawn.ports {
+    for port in &allocation.ports {
         used.ports.remove(port);
     }
 }
@@ -250,42 +249,46 @@ fn draw_ip(
     used: &mut Used,
     new: &mut Value,
     old: Option<&Value>,
-    drawn: &mut Drawn,
+    allocation: &mut Drawn,
 ) -> Result<(), FieldError> {
     if !wants_ip(new) {
         return Ok(());
     }
-    let asked = new["spec"]["clusterIP"].as_str().unwrap_or("").to_owned();
-    if asked == "None" {
+    let requested = new["spec"]["clusterIP"].as_str().unwrap_or("").to_owned();
+    if requested == "None" {
         new["spec"]["clusterIPs"] = json!(["None"]);
-    } else if asked.is_empty() {
-        let taken = free_ip(used).ok_or_else(|| {
+    } else if requested.is_empty() {
+        let allocated = free_ip(used).ok_or_else(|| {
             FieldError::invalid(
                 "spec.clusterIPs",
                 &json!([""]),
                 "failed to allocate a serviceIP: range is full",
             )
         })?;
-        used.ips.insert(taken);
-        drawn.ips.push(taken);
-        let text = Ipv4Addr::from(taken).to_string();
+        used.ips.insert(allocated);
+        allocation.ips.push(allocated);
+        let text = Ipv4Addr::from(allocated).to_string();
         new["spec"]["clusterIPs"] = json!([text]);
         new["spec"]["clusterIP"] = text.into();
     } else {
-        let wanted = ip(new).filter(|i| (LOWEST_IP..=LAST_IP).contains(i)).ok_or_else(|| {
+        let address = ip(new).filter(|i| (LOWEST_IP..=LAST_IP).contains(i)).ok_or_else(|| {
             let why = "failed to allocate IP: the provided IP is not in the valid range. The range of valid IPs is 10.96.0.0/12";
-            FieldError::invalid("spec.clusterIPs", &json!([asked]), why)
+            FieldError::invalid("spec.clusterIPs", &json!([requested]), why)
         })?;
-        let own = old.and_then(ip) == Some(wanted);
+        let own = old.and_then(ip) == Some(address);
         if !own {
-            if !used.ips.insert(wanted) {
+            if !used.ips.insert(address) {
                 let why =
-                    format!("failed to allocate IP {asked}: provided IP is already allocated");
-                return Err(FieldError::invalid("spec.clusterIPs", &json!([asked]), why));
+                    format!("failed to allocate IP {requested}: provided IP is already allocated");
+                return Err(FieldError::invalid(
+                    "spec.clusterIPs",
+                    &json!([requested]),
+                    why,
+                ));
             }
-            drawn.ips.push(wanted);
+            allocation.ips.push(address);
         }
-        new["spec"]["clusterIPs"] = json!([asked]);
+        new["spec"]["clusterIPs"] = json!([requested]);
     }
     if new["spec"]["ipFamilies"].is_null() {
         new["spec"]["ipFamilies"] = json!(["IPv4"]);
@@ -298,8 +301,8 @@ fn draw_ip(
 
 fn free_ip(used: &Used) -> Option<u32> {
     let mut rng = rand::rng();
-    let drawn = (0..DRAWS).map(|_| rng.random_range(FIRST_IP..=LAST_IP));
-    drawn
+    let random = (0..DRAWS).map(|_| rng.random_range(FIRST_IP..=LAST_IP));
+    random
         .chain(FIRST_IP..=LAST_IP)
         .find(|i| !used.ips.contains(i))
 }
@@ -308,16 +311,16 @@ fn draw_ports(
     used: &mut Used,
     new: &mut Value,
     old: Option<&Value>,
-    drawn: &mut Drawn,
+    allocation: &mut Drawn,
 ) -> Result<(), FieldError> {
     if !wants_ports(new) {
         return Ok(());
     }
     let own: HashSet<u16> = old.map(|o| node_ports(o).collect()).unwrap_or_default();
-    // Ports asked for by number go first, so that a free draw cannot take them.
-    // TCP and UDP of one port may share a number.
-    let asked: HashSet<u16> = node_ports(new).collect();
-    for port in asked {
+    // Requested ports are allocated first, so that random ones do not conflict with them.
+    // TCP and UDP of one port may have the same node port.
+    let requested: HashSet<u16> = node_ports(new).collect();
+    for port in requested {
         if own.contains(&port) {
             continue;
         }
@@ -340,7 +343,7 @@ fn draw_ports(
                 "provided port is already allocated",
             ));
         }
-        drawn.ports.push(port);
+        allocation.ports.push(port);
     }
     for (i, port) in new["spec"]["ports"]
         .as_array_mut()
@@ -365,7 +368,7 @@ fn draw_ports(
             ));
         };
         used.ports.insert(found);
-        drawn.ports.push(found);
+        allocation.ports.push(found);
         port["nodePort"] = found.into();
     }
     Ok(())
@@ -380,37 +383,37 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_given_once_and_come_back() {
+    fn addresses_are_allocated_once_and_freed() {
         let allocator = Allocator::default();
-        let held = service(json!({"clusterIP": "10.96.0.9"}));
-        let stored = Object::from_value(&held).unwrap();
+        let existing = service(json!({"clusterIP": "10.96.0.9"}));
+        let stored = Object::from_value(&existing).unwrap();
         allocator.refresh(std::slice::from_ref(&stored), false);
-        let mut clash = held.clone();
+        let mut clash = existing.clone();
         assert!(allocator.draw(&mut clash, None, false).is_err());
         assert_eq!(
-            allocator.draw(&mut clash, Some(&held), false).unwrap(),
+            allocator.draw(&mut clash, Some(&existing), false).unwrap(),
             Drawn::default()
         );
-        allocator.release(&held, None);
+        allocator.release(&existing, None);
         assert!(allocator.draw(&mut clash, None, true).is_ok());
         assert!(allocator.draw(&mut clash, None, false).is_ok());
 
         let mut free = service(
             json!({"type": "NodePort", "ports": [{"port": 80}, {"port": 81, "nodePort": 30001}]}),
         );
-        let drawn = allocator.draw(&mut free, None, false).unwrap();
+        let allocation = allocator.draw(&mut free, None, false).unwrap();
         assert_eq!(free["spec"]["clusterIPs"][0], free["spec"]["clusterIP"]);
         let port = free["spec"]["ports"][0]["nodePort"].as_u64().unwrap();
         assert!((30000..=32767).contains(&port) && port != 30001);
         let mut again =
             service(json!({"type": "NodePort", "ports": [{"port": 1, "nodePort": 30001}]}));
         assert!(allocator.draw(&mut again, None, false).is_err());
-        allocator.undo(&drawn);
+        allocator.undo(&allocation);
         assert!(allocator.draw(&mut again, None, false).is_ok());
     }
 
     #[test]
-    fn headless_and_external_services_take_nothing() {
+    fn headless_and_external_services_allocate_nothing() {
         let allocator = Allocator::default();
         for spec in [
             json!({"clusterIP": "None"}),
@@ -427,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_keeps_what_it_leaves_out() {
+    fn an_update_keeps_addresses_that_it_omits() {
         let old = service(
             json!({"type": "NodePort", "clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"],
             "ports": [{"port": 80, "nodePort": 30001}]}),

@@ -1,5 +1,5 @@
-//! Workloads and their kin: the status they begin with, as typed encoders print
-//! it, and what raises their generation.
+//! The strategies of workloads and related kinds: their initial status, as typed encoders
+//! write it, and which changes raise their generation.
 
 use serde_json::{Value, json};
 
@@ -38,8 +38,8 @@ pub(super) static DAEMON_SET: Strategy = Strategy {
     ..PLAIN
 };
 
-/// The number of templates a DaemonSet has had: a field of older versions, which
-/// lives on as an annotation (`apis/apps/v1/conversion.go`).
+/// The annotation with the template generation of a DaemonSet, formerly a field
+/// (`apis/apps/v1/conversion.go`).
 const TEMPLATES: &str = "deprecated.daemonset.template.generation";
 
 fn count_templates(new: &mut Value, count: i64) {

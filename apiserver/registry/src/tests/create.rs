@@ -1,4 +1,4 @@
-//! POST: what the server sets, and what it refuses.
+//! Tests of creates: fields that the server sets, and rejected bodies.
 
 use client::event::EVENTS;
 use client::{Event, ObjectRef};
@@ -6,33 +6,36 @@ use client::{Event, ObjectRef};
 use super::*;
 
 #[tokio::test]
-async fn a_new_object_gets_its_identity_from_the_server() {
-    let lab = lab().await;
+async fn the_server_sets_the_identity_of_a_new_object() {
+    let fixture = fixture().await;
     let mut body = deployment("web");
     body["metadata"]["uid"] = "mine".into();
     body["metadata"]["creationTimestamp"] = "2001-01-01T00:00:00Z".into();
     body["metadata"]["generation"] = 9.into();
     body["metadata"]["managedFields"] = json!([{"manager": "x"}]);
     body["status"] = json!({"replicas": 7});
-    let made = lab.create(&DEPLOYMENTS, body).await.unwrap();
-    let meta = &made["metadata"];
+    let created = fixture.create(&DEPLOYMENTS, body).await.unwrap();
+    let meta = &created["metadata"];
     assert_eq!(meta["uid"].as_str().unwrap().len(), 36);
     assert_eq!(meta["creationTimestamp"], "2026-01-02T03:04:05Z");
     assert_eq!(meta["generation"], 1);
     assert!(meta.get("managedFields").is_none());
-    assert!(made["status"].get("replicas").is_none());
-    let read = lab
+    assert!(created["status"].get("replicas").is_none());
+    let read = fixture
         .get(At::one(&DEPLOYMENTS, "default", "web"))
         .await
         .unwrap();
-    assert_eq!(read, made);
+    assert_eq!(read, created);
     assert_ne!(meta["resourceVersion"], Value::Null);
 }
 
 #[tokio::test]
-async fn bad_bodies_are_refused() {
-    let lab = lab().await;
-    lab.create(&CONFIGMAPS, configmap("there")).await.unwrap();
+async fn invalid_bodies_are_rejected() {
+    let fixture = fixture().await;
+    fixture
+        .create(&CONFIGMAPS, configmap("there"))
+        .await
+        .unwrap();
     let with = |change: Value| {
         let mut body = configmap("a");
         patch::merge(&mut body, &change);
@@ -63,38 +66,38 @@ async fn bad_bodies_are_refused() {
     for (body, want) in table {
         let at = At::all(&CONFIGMAPS, "default");
         let options = WriteOptions::default();
-        let reply = lab
+        let reply = fixture
             .registry
-            .create(&lab.ctx, at, Body::from(body.clone()), &options)
+            .create(&fixture.ctx, at, Body::from(body.clone()), &options)
             .await;
-        assert_eq!(verdict(&reply), want, "{body}");
+        assert_eq!(result_code(&reply), want, "{body}");
     }
     let at = At::all(&CONFIGMAPS, "kube-system");
     let options = WriteOptions::default();
-    let reply = lab
+    let reply = fixture
         .registry
-        .create(&lab.ctx, at, configmap("x").into(), &options)
+        .create(&fixture.ctx, at, configmap("x").into(), &options)
         .await;
-    assert_eq!(verdict(&reply), "400 BadRequest");
+    assert_eq!(result_code(&reply), "400 BadRequest");
     let at = At::one(&CONFIGMAPS, "default", "x");
-    let reply = lab
+    let reply = fixture
         .registry
-        .create(&lab.ctx, at, configmap("x").into(), &options)
+        .create(&fixture.ctx, at, configmap("x").into(), &options)
         .await;
-    assert_eq!(verdict(&reply), "405 MethodNotAllowed");
+    assert_eq!(result_code(&reply), "405 MethodNotAllowed");
     let nowhere = Gvr::constant("", "v1", "nothings");
     assert_eq!(
-        verdict(&lab.create(&nowhere, configmap("x")).await),
+        result_code(&fixture.create(&nowhere, configmap("x")).await),
         "404 NotFound"
     );
 }
 
 #[tokio::test]
 async fn names_are_generated() {
-    let lab = lab().await;
+    let fixture = fixture().await;
     let body = json!({"metadata": {"generateName": "web-", "namespace": "default"}});
-    let one = lab.create(&CONFIGMAPS, body.clone()).await.unwrap();
-    let two = lab.create(&CONFIGMAPS, body).await.unwrap();
+    let one = fixture.create(&CONFIGMAPS, body.clone()).await.unwrap();
+    let two = fixture.create(&CONFIGMAPS, body).await.unwrap();
     let name = one["metadata"]["name"].as_str().unwrap();
     assert!(name.starts_with("web-") && name.len() == 9);
     assert_ne!(one["metadata"]["name"], two["metadata"]["name"]);
@@ -102,43 +105,46 @@ async fn names_are_generated() {
 }
 
 #[tokio::test]
-async fn namespaces_must_exist_and_be_alive() {
-    let lab = lab().await;
+async fn namespaces_must_exist_and_not_be_terminating() {
+    let fixture = fixture().await;
     let mut body = configmap("a");
     body["metadata"]["namespace"] = "gone".into();
-    let missing = lab.create(&CONFIGMAPS, body.clone()).await.unwrap_err();
+    let missing = fixture.create(&CONFIGMAPS, body.clone()).await.unwrap_err();
     assert_eq!(
         (missing.code, missing.message.as_str()),
         (404, "namespaces \"gone\" not found")
     );
     let namespace = json!({"metadata": {"name": "gone"}});
-    lab.create(&NAMESPACES, namespace).await.unwrap();
-    lab.create(&CONFIGMAPS, body.clone()).await.unwrap();
-    lab.delete(At::one(&NAMESPACES, "", "gone")).await.unwrap();
+    fixture.create(&NAMESPACES, namespace).await.unwrap();
+    fixture.create(&CONFIGMAPS, body.clone()).await.unwrap();
+    fixture
+        .delete(At::one(&NAMESPACES, "", "gone"))
+        .await
+        .unwrap();
     body["metadata"]["name"] = "b".into();
-    // The cache may not have seen the deletion yet; a fresh read makes sure.
-    lab.get(At::one(&NAMESPACES, "", "gone")).await.unwrap();
-    let refused = lab.create(&CONFIGMAPS, body).await.unwrap_err();
-    assert_eq!(refused.code, 403);
-    assert!(refused.has_cause("NamespaceTerminating"));
+    // The cache may be behind the deletion; a consistent read waits for it.
+    fixture.get(At::one(&NAMESPACES, "", "gone")).await.unwrap();
+    let rejected = fixture.create(&CONFIGMAPS, body).await.unwrap_err();
+    assert_eq!(rejected.code, 403);
+    assert!(rejected.has_cause("NamespaceTerminating"));
 }
 
 #[tokio::test]
-async fn unknown_and_repeated_fields_follow_field_validation() {
-    let lab = lab().await;
+async fn unknown_and_duplicate_fields_follow_field_validation() {
+    let fixture = fixture().await;
     let mut body = deployment("web");
     body["spec"]["replicsa"] = 3.into();
-    let refused = lab
+    let rejected = fixture
         .create_with(&DEPLOYMENTS, body.clone(), &strict())
         .await
         .unwrap_err();
-    assert_eq!(refused.code, 400);
+    assert_eq!(rejected.code, 400);
     assert!(
-        refused
+        rejected
             .message
             .contains("strict decoding error: unknown field \"spec.replicsa\"")
     );
-    let warned = lab
+    let warned = fixture
         .create_with(&DEPLOYMENTS, body, &WriteOptions::default())
         .await
         .unwrap();
@@ -153,44 +159,44 @@ async fn unknown_and_repeated_fields_follow_field_validation() {
         duplicates: vec!["data.a".into()],
     };
     let at = At::all(&CONFIGMAPS, "default");
-    let refused = lab
+    let rejected = fixture
         .registry
-        .create(&lab.ctx, at, twice, &strict())
+        .create(&fixture.ctx, at, twice, &strict())
         .await
         .unwrap_err();
-    assert!(refused.message.contains("duplicate field \"data.a\""));
+    assert!(rejected.message.contains("duplicate field \"data.a\""));
 }
 
 #[tokio::test]
-async fn a_dry_run_leaves_no_trace() {
-    let lab = lab().await;
-    let before = lab.revision().await;
-    let made = lab
+async fn a_dry_run_stores_nothing() {
+    let fixture = fixture().await;
+    let before = fixture.revision().await;
+    let created = fixture
         .create_with(&CONFIGMAPS, configmap("a"), &dry_run())
         .await
         .unwrap();
-    let value = made.object.value().unwrap();
+    let value = created.object.value().unwrap();
     assert!(value["metadata"]["uid"].is_string());
     assert!(value["metadata"].get("resourceVersion").is_none());
-    assert_eq!(lab.revision().await, before);
-    lab.create(&CONFIGMAPS, configmap("a")).await.unwrap();
-    let again = lab
+    assert_eq!(fixture.revision().await, before);
+    fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let again = fixture
         .create_with(&CONFIGMAPS, configmap("a"), &dry_run())
         .await;
-    assert_eq!(verdict(&again), "409 AlreadyExists");
+    assert_eq!(result_code(&again), "409 AlreadyExists");
 }
 
 #[tokio::test]
 async fn bootstrap_is_idempotent() {
-    let lab = lab().await;
-    let before = lab.revision().await;
-    lab.registry.bootstrap().await.unwrap();
-    assert_eq!(lab.revision().await, before);
+    let fixture = fixture().await;
+    let before = fixture.revision().await;
+    fixture.registry.bootstrap().await.unwrap();
+    assert_eq!(fixture.revision().await, before);
 }
 
 #[tokio::test]
-async fn events_of_this_process_are_stored_as_if_posted() {
-    let lab = lab().await;
+async fn recorded_events_are_stored_as_if_posted() {
+    let fixture = fixture().await;
     let about = ObjectRef {
         api_version: "apps/v1".into(),
         kind: "Deployment".into(),
@@ -206,7 +212,7 @@ async fn events_of_this_process_are_stored_as_if_posted() {
         (event.count, event.reason, event.message) = (3, "R".into(), "\"m\" \n".into());
         event
     };
-    let gone = ObjectRef {
+    let in_missing_namespace = ObjectRef {
         namespace: "gone".into(),
         ..about.clone()
     };
@@ -214,9 +220,9 @@ async fn events_of_this_process_are_stored_as_if_posted() {
         event("web.1", &about),
         event("web.1", &about),
         event("Odd:2", &about),
-        event("web.3", &gone),
+        event("web.3", &in_missing_namespace),
     ];
-    let outcomes = lab.registry.record(&lab.ctx, events).await;
+    let outcomes = fixture.registry.record(&fixture.ctx, events).await;
     let codes: Vec<_> = outcomes
         .iter()
         .map(|o| o.as_ref().map_or_else(|status| status.code, |()| 0))
@@ -226,12 +232,12 @@ async fn events_of_this_process_are_stored_as_if_posted() {
 
     let mut posted = serde_json::to_value(event("web.4", &about)).unwrap();
     posted["eventTime"] = json!(null);
-    lab.create(&EVENTS, posted).await.unwrap();
+    fixture.create(&EVENTS, posted).await.unwrap();
     let bytes = |name: &'static str| {
-        let registry = &lab.registry;
+        let registry = &fixture.registry;
         async move {
-            let row = registry.row(&EVENTS).unwrap();
-            let key = registry.key(&row, "default", name);
+            let resource = registry.row(&EVENTS).unwrap();
+            let key = registry.key(&resource, "default", name);
             let stored = registry.store.get(&key).await.unwrap().unwrap();
             let value: Value = serde_json::from_slice(&stored.value).unwrap();
             let uid = value["metadata"]["uid"].as_str().unwrap();
@@ -241,25 +247,25 @@ async fn events_of_this_process_are_stored_as_if_posted() {
     };
     assert_eq!(bytes("web.1").await, bytes("web.4").await);
     let odd = At::one(&EVENTS, "default", "Odd:2");
-    let there = lab
+    let result = fixture
         .registry
-        .get(&lab.ctx, odd, &GetOptions::default())
+        .get(&fixture.ctx, odd, &GetOptions::default())
         .await;
-    assert_eq!(there.is_ok(), codes[2] == 0, "judged as any other");
+    assert_eq!(result.is_ok(), codes[2] == 0, "as any other create");
 }
 
 #[tokio::test]
-async fn events_that_are_recorded_are_counted_as_calls_to_the_store() {
-    let lab = lab().await;
+async fn recorded_events_count_as_calls_to_the_store() {
+    let fixture = fixture().await;
     let about = ObjectRef {
         namespace: "default".into(),
         ..Default::default()
     };
     let mut event = Event::new(&"test".into(), about, false, "2026-01-02T03:04:05Z");
     event.metadata.name = "e.1".into();
-    let outcomes = lab.registry.record(&lab.ctx, vec![event]).await;
+    let outcomes = fixture.registry.record(&fixture.ctx, vec![event]).await;
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
-    let text = flotilla_metrics::text(&[&lab.registry.options.metrics]);
+    let text = flotilla_metrics::text(&[&fixture.registry.options.metrics]);
     let text = String::from_utf8(text).unwrap();
     let line = "etcd_requests_total{group=\"\",operation=\"create\",resource=\"events\"} 1";
     assert!(text.lines().any(|l| l == line), "{text}");

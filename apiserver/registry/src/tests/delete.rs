@@ -1,35 +1,35 @@
-//! DELETE: at once, in steps, under conditions, in bulk.
+//! Tests of deletes: at once, with finalizers, with preconditions, and of collections.
 
 use client::Propagation;
 
 use super::*;
 
 #[tokio::test]
-async fn plain_objects_go_at_once() {
-    let lab = lab().await;
-    let made = lab.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+async fn objects_without_finalizers_are_removed_at_once() {
+    let fixture = fixture().await;
+    let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
     let at = At::one(&CONFIGMAPS, "default", "a");
-    let Deleted::Gone(status) = lab.delete(at).await.unwrap() else {
-        panic!("still there");
+    let Deleted::Gone(status) = fixture.delete(at).await.unwrap() else {
+        panic!("the object still exists");
     };
     let details = status.details.unwrap();
     assert_eq!(
         (status.status.as_str(), details.kind.as_str()),
         ("Success", "configmaps")
     );
-    assert_eq!(made["metadata"]["uid"], details.uid);
-    assert_eq!(verdict(&lab.get(at).await), "404 NotFound");
-    assert_eq!(verdict(&lab.delete(at).await), "404 NotFound");
+    assert_eq!(created["metadata"]["uid"], details.uid);
+    assert_eq!(result_code(&fixture.get(at).await), "404 NotFound");
+    assert_eq!(result_code(&fixture.delete(at).await), "404 NotFound");
 }
 
 #[tokio::test]
-async fn finalizers_hold_an_object_until_they_are_gone() {
-    let lab = lab().await;
+async fn finalizers_delay_the_removal() {
+    let fixture = fixture().await;
     let mut body = deployment("web");
     body["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    lab.create(&DEPLOYMENTS, body).await.unwrap();
+    fixture.create(&DEPLOYMENTS, body).await.unwrap();
     let at = At::one(&DEPLOYMENTS, "default", "web");
-    let marked = object(lab.delete(at).await.unwrap()).value().unwrap();
+    let marked = object(fixture.delete(at).await.unwrap()).value().unwrap();
     assert_eq!(
         marked["metadata"]["deletionTimestamp"],
         "2026-01-02T03:04:05Z"
@@ -41,12 +41,12 @@ async fn finalizers_hold_an_object_until_they_are_gone() {
         ),
         (&json!(2), &json!(0))
     );
-    let again = object(lab.delete(at).await.unwrap());
+    let again = object(fixture.delete(at).await.unwrap());
     assert_eq!(
         again.revision().to_string(),
         marked["metadata"]["resourceVersion"]
     );
-    let exists = lab
+    let exists = fixture
         .create(&DEPLOYMENTS, deployment("web"))
         .await
         .unwrap_err();
@@ -54,22 +54,22 @@ async fn finalizers_hold_an_object_until_they_are_gone() {
         exists.reason == "AlreadyExists" && exists.message.starts_with("object is being deleted:")
     );
     let more = json!({"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}});
-    assert_eq!(verdict(&lab.merge(at, more).await), "422 Invalid");
-    let last = lab
+    assert_eq!(result_code(&fixture.merge(at, more).await), "422 Invalid");
+    let last = fixture
         .merge(at, json!({"metadata": {"finalizers": null}}))
         .await
         .unwrap();
     assert_eq!(last["metadata"]["name"], "web");
-    assert_eq!(verdict(&lab.get(at).await), "404 NotFound");
+    assert_eq!(result_code(&fixture.get(at).await), "404 NotFound");
 }
 
 #[tokio::test]
-async fn preconditions_are_kept() {
-    let lab = lab().await;
-    let made = lab.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+async fn preconditions_are_checked() {
+    let fixture = fixture().await;
+    let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
     let at = At::one(&CONFIGMAPS, "default", "a");
-    let uid = made["metadata"]["uid"].as_str().map(str::to_owned);
-    let revision = made["metadata"]["resourceVersion"]
+    let uid = created["metadata"]["uid"].as_str().map(str::to_owned);
+    let revision = created["metadata"]["resourceVersion"]
         .as_str()
         .map(str::to_owned);
     let table = [
@@ -83,14 +83,14 @@ async fn preconditions_are_kept() {
             resource_version,
             ..DeleteOptions::default()
         };
-        let reply = lab.registry.delete(&lab.ctx, at, &options).await;
-        assert_eq!(verdict(&reply), want, "{options:?}");
+        let reply = fixture.registry.delete(&fixture.ctx, at, &options).await;
+        assert_eq!(result_code(&reply), want, "{options:?}");
     }
 }
 
 #[tokio::test]
-async fn policies_leave_their_finalizer() {
-    let lab = lab().await;
+async fn propagation_policies_add_their_finalizer() {
+    let fixture = fixture().await;
     let table = [
         (Some(Propagation::Foreground), Some("foregroundDeletion")),
         (Some(Propagation::Orphan), Some("orphan")),
@@ -98,13 +98,17 @@ async fn policies_leave_their_finalizer() {
         (None, None),
     ];
     for (propagation, want) in table {
-        lab.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+        fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
         let at = At::one(&CONFIGMAPS, "default", "a");
         let options = DeleteOptions {
             propagation,
             ..DeleteOptions::default()
         };
-        let reply = lab.registry.delete(&lab.ctx, at, &options).await.unwrap();
+        let reply = fixture
+            .registry
+            .delete(&fixture.ctx, at, &options)
+            .await
+            .unwrap();
         let got = match reply {
             Deleted::Object { object, .. } => {
                 Some(object.value().unwrap()["metadata"]["finalizers"][0].clone())
@@ -113,7 +117,8 @@ async fn policies_leave_their_finalizer() {
         };
         assert_eq!(got, want.map(Value::from), "{propagation:?}");
         if want.is_some() {
-            lab.merge(at, json!({"metadata": {"finalizers": []}}))
+            fixture
+                .merge(at, json!({"metadata": {"finalizers": []}}))
                 .await
                 .unwrap();
         }
@@ -122,24 +127,28 @@ async fn policies_leave_their_finalizer() {
 
 #[tokio::test]
 async fn a_dry_run_deletes_nothing() {
-    let lab = lab().await;
-    lab.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let fixture = fixture().await;
+    fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
     let at = At::one(&CONFIGMAPS, "default", "a");
     let options = DeleteOptions {
         dry_run: true,
         ..DeleteOptions::default()
     };
-    lab.registry.delete(&lab.ctx, at, &options).await.unwrap();
-    lab.get(at).await.unwrap();
+    fixture
+        .registry
+        .delete(&fixture.ctx, at, &options)
+        .await
+        .unwrap();
+    fixture.get(at).await.unwrap();
 }
 
 #[tokio::test]
 async fn collections_are_deleted_by_selector() {
-    let lab = lab().await;
+    let fixture = fixture().await;
     for (name, tier) in [("a", "x"), ("b", "y"), ("c", "x")] {
         let mut body = configmap(name);
         body["metadata"]["labels"] = json!({"tier": tier});
-        lab.create(&CONFIGMAPS, body).await.unwrap();
+        fixture.create(&CONFIGMAPS, body).await.unwrap();
     }
     let at = At::all(&CONFIGMAPS, "default");
     let select = ListOptions {
@@ -147,45 +156,45 @@ async fn collections_are_deleted_by_selector() {
         ..ListOptions::default()
     };
     let options = DeleteOptions::default();
-    let gone = lab
+    let deleted = fixture
         .registry
-        .delete_collection(&lab.ctx, at, &options, &select)
+        .delete_collection(&fixture.ctx, at, &options, &select)
         .await
         .unwrap();
-    assert_eq!(names(&gone), ["a", "c"]);
+    assert_eq!(names(&deleted), ["a", "c"]);
     assert_eq!(
-        names(&lab.list(at, &ListOptions::default()).await.unwrap()),
+        names(&fixture.list(at, &ListOptions::default()).await.unwrap()),
         ["b"]
     );
 }
 
 #[tokio::test]
-async fn namespaces_die_in_two_steps() {
-    let lab = lab().await;
+async fn namespaces_are_deleted_in_two_steps() {
+    let fixture = fixture().await;
     for name in ["default", "kube-system", "kube-public"] {
-        let reply = lab.delete(At::one(&NAMESPACES, "", name)).await;
-        assert_eq!(verdict(&reply), "403 Forbidden", "{name}");
+        let reply = fixture.delete(At::one(&NAMESPACES, "", name)).await;
+        assert_eq!(result_code(&reply), "403 Forbidden", "{name}");
     }
-    let made = lab
+    let created = fixture
         .create(&NAMESPACES, json!({"metadata": {"name": "n"}}))
         .await
         .unwrap();
-    assert_eq!(made["spec"]["finalizers"], json!(["kubernetes"]));
-    assert_eq!(made["status"]["phase"], "Active");
+    assert_eq!(created["spec"]["finalizers"], json!(["kubernetes"]));
+    assert_eq!(created["status"]["phase"], "Active");
     assert_eq!(
-        made["metadata"]["labels"]["kubernetes.io/metadata.name"],
+        created["metadata"]["labels"]["kubernetes.io/metadata.name"],
         "n"
     );
     let at = At::one(&NAMESPACES, "", "n");
-    let cleared = lab
+    let cleared = fixture
         .merge(at, json!({"spec": {"finalizers": []}}))
         .await
         .unwrap();
     assert_eq!(cleared["spec"]["finalizers"], json!(["kubernetes"]));
-    let dying = object(lab.delete(at).await.unwrap()).value().unwrap();
+    let dying = object(fixture.delete(at).await.unwrap()).value().unwrap();
     assert_eq!(dying["status"]["phase"], "Terminating");
     let mut last = dying;
     last["spec"]["finalizers"] = json!([]);
-    lab.update(at.sub("finalize"), last).await.unwrap();
-    assert_eq!(verdict(&lab.get(at).await), "404 NotFound");
+    fixture.update(at.sub("finalize"), last).await.unwrap();
+    assert_eq!(result_code(&fixture.get(at).await), "404 NotFound");
 }

@@ -1,11 +1,11 @@
-//! `client::fake::FakeApi` against the registry: the same random calls get the same
-//! answers, objects and watch events. Tests of controllers stand on the fake, so it must
-//! do what the server does.
+//! A differential test of `client::fake::FakeApi` against the registry: the same random calls
+//! must have the same results, objects and watch events, since tests of controllers rely on
+//! the fake.
 //!
-//! Left out, because the fake says in its module that it has none: schemas, defaults,
-//! admission, garbage collection. Updates carry a resourceVersion, without which the
-//! server refuses custom resources, and the fake does not know which those are. Codes and
-//! reasons of refusals are compared, not their texts.
+//! Not compared, since the fake does not have them: schemas, defaults, admission, garbage
+//! collection. Updates carry a resourceVersion, because the server requires it for custom
+//! resources, which the fake does not distinguish. Of errors, code and reason are compared,
+//! not the text.
 
 use std::collections::HashMap;
 
@@ -17,19 +17,19 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config as Settings, TestRunner};
 
 use super::custom::{THINGS, establish};
-use super::{CONFIGMAPS, lab};
+use super::{CONFIGMAPS, fixture};
 use crate::Loopback;
 use client::{At, DeleteOptions, ListOptions, Patch};
 use machinery::{Gvr, Object};
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "default";
-/// In a patch: the field that has the content of an object.
+/// A placeholder in patches for the field with the content of an object.
 const CONTENT: &str = "CONTENT";
-/// The object that ends every watch.
+/// The name of the object whose event ends every watch.
 const LAST: &str = "last";
 
-/// Which resourceVersion or uid a write demands.
+/// The resourceVersion or uid that a write requires.
 #[derive(Clone, Copy, Debug)]
 enum Precondition {
     None,
@@ -96,7 +96,7 @@ fn selector() -> impl Strategy<Value = &'static str> {
     prop_oneof![Just(""), Just("tier=x"), Just("tier!=x"), Just("tier")]
 }
 
-/// Parts of metadata.
+/// Metadata for a body.
 fn more() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(json!({})),
@@ -150,7 +150,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// One of the two servers, and what its numbers and ids are called in comparisons.
+/// One of the two APIs, with the normalized names of its uids and resourceVersions.
 struct Side {
     api: std::sync::Arc<dyn Api>,
     resource: &'static Gvr,
@@ -174,7 +174,7 @@ impl Side {
         At::one(self.resource, NAMESPACE, NAMES[name])
     }
 
-    /// The object with its uid and resourceVersion by the order in which they were seen.
+    /// The object with its uid and resourceVersion numbered in order of appearance.
     fn plain(&mut self, object: &Object) -> Value {
         let mut value = object.value().unwrap();
         for field in ["uid", "resourceVersion"] {
@@ -215,7 +215,7 @@ impl Side {
         self.resource != &CONFIGMAPS
     }
 
-    /// A patch for this resource: numbers in a spec, texts in data.
+    /// A patch for this resource: integers in a spec, strings in data.
     fn content(&self, patch: &Value) -> Value {
         let mut text = patch.to_string();
         if self.has_spec() {
@@ -233,7 +233,7 @@ impl Side {
         self.api.get(self.at(name)).await.ok()
     }
 
-    /// Puts what a precondition demands into a body.
+    /// Sets the resourceVersion and uid of a precondition in a body.
     async fn demand(&self, body: &mut Value, name: usize, precondition: Precondition) {
         let present = self.present(name).await;
         let revision = present.as_ref().map_or(7, |o| o.revision());
@@ -259,8 +259,8 @@ impl Side {
         match call {
             Call::Create { name, value, more } => {
                 let body = self.body(*name, *value, more);
-                let made = api.create(all, body, &options).await;
-                self.written(made, *dry_run)
+                let created = api.create(all, body, &options).await;
+                self.written(created, *dry_run)
             }
             Call::Get { name } => {
                 let found = api.get(self.at(*name)).await;
@@ -278,7 +278,7 @@ impl Side {
                 let done = api.update(self.at(*name), body, &options).await;
                 self.written(done, *dry_run)
             }
-            // The fake has a status for everything.
+            // The fake has a status subresource for every resource.
             Call::Status { .. } if !self.has_spec() => Value::Null,
             Call::Status {
                 name,
@@ -299,8 +299,8 @@ impl Side {
             }
             Call::Json { name, steps } => {
                 let patch = Patch::Json(self.content(steps));
-                let done = api.patch(self.at(*name), patch, &options).await;
-                self.written(done, *dry_run)
+                let result = api.patch(self.at(*name), patch, &options).await;
+                self.written(result, *dry_run)
             }
             Call::Delete {
                 name,
@@ -332,9 +332,9 @@ impl Side {
         }
     }
 
-    /// A dry run tells a resourceVersion and a uid that nobody sees again.
-    fn written(&mut self, done: Result<Object, Error>, dry_run: bool) -> Value {
-        match done {
+    /// The resourceVersion and uid in the result of a dry run are never seen again.
+    fn written(&mut self, result: Result<Object, Error>, dry_run: bool) -> Value {
+        match result {
             Ok(object) if dry_run => {
                 let mut value = object.value().unwrap();
                 let fields = value["metadata"].as_object_mut().unwrap();
@@ -342,7 +342,7 @@ impl Side {
                 fields.remove("resourceVersion");
                 value
             }
-            done => self.answer(done),
+            result => self.answer(result),
         }
     }
 
@@ -356,10 +356,10 @@ impl Side {
         loop {
             let all = At::all(self.resource, NAMESPACE);
             let page = self.api.list(all, &options).await.unwrap();
-            // The server keeps its own objects there, too.
-            let ours = page.items.iter().filter(|o| NAMES.contains(&o.name()));
-            let ours: Vec<Value> = ours.map(|o| self.plain(o)).collect();
-            pages.extend(ours);
+            // The server has its own objects in this namespace, too.
+            let objects = page.items.iter().filter(|o| NAMES.contains(&o.name()));
+            let objects: Vec<Value> = objects.map(|o| self.plain(o)).collect();
+            pages.extend(objects);
             if page.continue_token.is_empty() {
                 return pages.into();
             }
@@ -393,14 +393,14 @@ impl Side {
         }
     }
 
-    /// The events of every watch that was begun, up to the last object.
+    /// The events of all watches, up to the last object.
     async fn events(&mut self) -> Value {
         let mut body = self.body(0, 1, &json!({"labels": {"tier": "x"}}));
         body["metadata"]["name"] = LAST.into();
         let mut all = Vec::new();
         let at = At::all(self.resource, NAMESPACE);
-        let made = self.api.create(at, body, &WriteOptions::default()).await;
-        made.unwrap();
+        let created = self.api.create(at, body, &WriteOptions::default()).await;
+        created.unwrap();
         for (selector, revision) in self.watches.clone() {
             let options = WatchOptions {
                 label_selector: selector.into(),
@@ -435,24 +435,27 @@ fn refusal(error: &Error) -> Value {
 }
 
 async fn compare(resource: &'static Gvr, steps: &[Step]) -> Result<(), String> {
-    let lab = lab().await;
-    establish(&lab).await;
+    let fixture = fixture().await;
+    establish(&fixture).await;
     let fake = FakeApi::new();
     fake.set_now("2026-01-02T03:04:05Z".parse().unwrap());
-    let mut real = Side::new(Loopback::new(lab.registry, UserInfo::internal()), resource);
+    let mut real = Side::new(
+        Loopback::new(fixture.registry, UserInfo::internal()),
+        resource,
+    );
     let mut fake = Side::new(fake, resource);
     for (n, step) in steps.iter().enumerate() {
-        let (wanted, found) = (real.take(step).await, fake.take(step).await);
-        if wanted != found {
+        let (expected, actual) = (real.take(step).await, fake.take(step).await);
+        if expected != actual {
             return Err(format!(
-                "step {n} {step:?}\n server: {wanted}\n fake:   {found}"
+                "step {n} {step:?}\n server: {expected}\n fake:   {actual}"
             ));
         }
     }
-    let (wanted, found) = (real.events().await, fake.events().await);
-    match wanted == found {
+    let (expected, actual) = (real.events().await, fake.events().await);
+    match expected == actual {
         true => Ok(()),
-        false => Err(format!("watches\n server: {wanted}\n fake:   {found}")),
+        false => Err(format!("watches\n server: {expected}\n fake:   {actual}")),
     }
 }
 
@@ -476,11 +479,11 @@ fn differential(resource: &'static Gvr) {
 }
 
 #[test]
-fn the_fake_does_what_the_server_does_with_objects_that_have_a_status() {
+fn the_fake_equals_the_server_for_objects_with_a_status() {
     differential(&THINGS);
 }
 
 #[test]
-fn the_fake_does_what_the_server_does_with_objects_without_a_spec() {
+fn the_fake_equals_the_server_for_objects_without_a_spec() {
     differential(&CONFIGMAPS);
 }

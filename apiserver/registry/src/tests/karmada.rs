@@ -1,4 +1,4 @@
-//! Karmada's kinds on the whole way of a write: schema, admission, versions.
+//! Tests of writes of Karmada's kinds: schema, admission and versions.
 
 use super::*;
 
@@ -15,28 +15,28 @@ fn policy(placement: Value) -> Value {
 
 // proves: ADM-schema-first
 #[tokio::test]
-async fn the_schema_speaks_before_the_rules() {
-    let lab = lab().await;
+async fn the_schema_is_applied_before_admission() {
+    let fixture = fixture().await;
     let placement = json!({"replicaScheduling": {}, "spreadConstraints": [{}]});
-    let made = lab.create(&POLICIES, policy(placement)).await.unwrap();
+    let created = fixture.create(&POLICIES, policy(placement)).await.unwrap();
     assert_eq!(
-        made["spec"],
+        created["spec"],
         json!({"conflictResolution": "Abort", "preemption": "Never", "priority": 0, "schedulerName": "default-scheduler",
             "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "default"}],
             "placement": {
-                // The preference depends on a type that is the schema's default.
+                // This default depends on a type that is a default of the schema.
                 "replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted"},
                 "spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1}]}})
     );
     let both = json!({"spreadConstraints": [{"spreadByField": "rack"}], "clusterTolerations": [{"operator": "Gt"}]});
-    let refused = lab.create(&POLICIES, policy(both)).await;
-    assert_eq!(verdict(&refused), "422 Invalid");
+    let rejected = fixture.create(&POLICIES, policy(both)).await;
+    assert_eq!(result_code(&rejected), "422 Invalid");
 }
 
 // proves: ADM-undecodable
 #[tokio::test]
-async fn what_is_no_object_is_a_bad_request() {
-    let lab = lab().await;
+async fn undecodable_objects_are_bad_requests() {
+    let fixture = fixture().await;
     let options = WriteOptions::default();
     for body in [
         json!([]),
@@ -46,22 +46,25 @@ async fn what_is_no_object_is_a_bad_request() {
     ] {
         let at = At::all(&POLICIES, "default");
         let body = Body::from(body);
-        let reply = lab.registry.create(&lab.ctx, at, body, &options).await;
-        assert_eq!(verdict(&reply), "400 BadRequest");
+        let reply = fixture
+            .registry
+            .create(&fixture.ctx, at, body, &options)
+            .await;
+        assert_eq!(result_code(&reply), "400 BadRequest");
     }
 }
 
 /// Writes and reads a binding in both versions.
 async fn check_versions(old: &Gvr, new: &Gvr, namespace: &str) {
-    let lab = lab().await;
+    let fixture = fixture().await;
     let mut of = json!({"apiVersion": "v1", "kind": "X", "name": "a", "resourceVersion": "7",
         "resourcePerReplicas": {"cpu": "1"}, "replicas": 2});
     let clusters = json!([{"name": "m", "replicas": 2}]);
     let written = json!({"metadata": {"name": "b", "namespace": namespace}, "spec": {"resource": of, "clusters": clusters}});
-    let made = lab.create(old, written).await.unwrap();
-    assert_eq!(made["apiVersion"], "work.karmada.io/v1alpha1");
+    let created = fixture.create(old, written).await.unwrap();
+    assert_eq!(created["apiVersion"], "work.karmada.io/v1alpha1");
     let at = At::one(new, namespace, "b");
-    let stored = lab.get(at).await.unwrap();
+    let stored = fixture.get(at).await.unwrap();
     assert_eq!(stored["apiVersion"], "work.karmada.io/v1alpha2");
     assert_eq!(
         stored["spec"],
@@ -70,12 +73,15 @@ async fn check_versions(old: &Gvr, new: &Gvr, namespace: &str) {
     );
     let placed = json!({"spec": {"placement": {"clusterAffinity": {}}, "propagateDeps": true, "replicas": 3,
         "resource": {"uid": "u"}}});
-    lab.merge(at, placed).await.unwrap();
+    fixture.merge(at, placed).await.unwrap();
     let report = json!({"status": {"schedulerObservedGeneration": 1,
         "conditions": [{"type": "Scheduled", "status": "True", "reason": "Success", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
         "aggregatedStatus": [{"clusterName": "m", "applied": true, "health": "Healthy"}]}});
-    lab.merge(at.sub("status"), report.clone()).await.unwrap();
-    let read = lab.get(At::one(old, namespace, "b")).await.unwrap();
+    fixture
+        .merge(at.sub("status"), report.clone())
+        .await
+        .unwrap();
+    let read = fixture.get(At::one(old, namespace, "b")).await.unwrap();
     of["replicas"] = 3.into();
     assert_eq!(read["spec"], json!({"resource": of, "clusters": clusters}));
     assert_eq!(

@@ -1,5 +1,4 @@
-//! Black-box tests: a registry over the memory store, driven through its public
-//! functions.
+//! Tests of the registry over an in-memory store, through its public functions.
 
 mod create;
 mod custom;
@@ -36,17 +35,17 @@ pub(super) static LEASES: Gvr = Gvr::constant("coordination.k8s.io", "v1", "leas
 pub(super) static CRDS: Gvr =
     Gvr::constant("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 
-/// A registry with its bootstrap objects, and short forms of the verbs.
+/// A registry with its bootstrap objects, and shorthands for the verbs.
 pub(super) struct Lab {
     pub(super) registry: Arc<Registry>,
     pub(super) ctx: Ctx,
 }
 
-pub(super) async fn lab() -> Lab {
-    lab_under(admission::Options::default()).await
+pub(super) async fn fixture() -> Lab {
+    fixture_with_admission(admission::Options::default()).await
 }
 
-pub(super) async fn lab_under(admission: admission::Options) -> Lab {
+pub(super) async fn fixture_with_admission(admission: admission::Options) -> Lab {
     let store = Arc::new(Embedded::memory(storage::Options::default()).unwrap());
     let hub = Hub::new(store.clone(), Config::default());
     let chain = Arc::new(admission::Chain::new(admission));
@@ -134,8 +133,8 @@ impl Lab {
     }
 }
 
-/// `code reason` of a failure, or `ok`.
-pub(super) fn verdict<T>(reply: &Reply<T>) -> String {
+/// `code reason` of an error, or `ok`.
+pub(super) fn result_code<T>(reply: &Reply<T>) -> String {
     match reply {
         Ok(_) => "ok".into(),
         Err(status) => format!("{} {}", status.code, status.reason),

@@ -1,4 +1,4 @@
-//! PUT and PATCH: conditions, no-ops, generation, subresources.
+//! Tests of updates and patches: preconditions, no-ops, generation, subresources.
 
 use super::*;
 
@@ -8,39 +8,46 @@ fn at(name: &str) -> At<'_> {
 
 #[tokio::test]
 async fn an_equal_update_is_not_written() {
-    let lab = lab().await;
-    let made = lab.create(&CONFIGMAPS, configmap("a")).await.unwrap();
-    let before = lab.revision().await;
-    assert_eq!(lab.update(at("a"), made.clone()).await.unwrap(), made);
-    assert_eq!(lab.update(at("a"), configmap("a")).await.unwrap(), made);
+    let fixture = fixture().await;
+    let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let before = fixture.revision().await;
     assert_eq!(
-        lab.merge(at("a"), json!({"data": {"a": "1"}}))
+        fixture.update(at("a"), created.clone()).await.unwrap(),
+        created
+    );
+    assert_eq!(
+        fixture.update(at("a"), configmap("a")).await.unwrap(),
+        created
+    );
+    assert_eq!(
+        fixture
+            .merge(at("a"), json!({"data": {"a": "1"}}))
             .await
             .unwrap(),
-        made
+        created
     );
-    assert_eq!(lab.revision().await, before);
+    assert_eq!(fixture.revision().await, before);
 }
 
 #[tokio::test]
-async fn revisions_and_uids_are_conditions() {
-    let lab = lab().await;
-    let made = lab.create(&CONFIGMAPS, configmap("a")).await.unwrap();
-    let mut newer = made.clone();
+async fn revisions_and_uids_are_preconditions() {
+    let fixture = fixture().await;
+    let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let mut newer = created.clone();
     newer["data"]["a"] = "2".into();
-    let newer = lab.update(at("a"), newer).await.unwrap();
+    let newer = fixture.update(at("a"), newer).await.unwrap();
     assert_ne!(
         newer["metadata"]["resourceVersion"],
-        made["metadata"]["resourceVersion"]
+        created["metadata"]["resourceVersion"]
     );
-    let stale = lab.update(at("a"), made.clone()).await.unwrap_err();
+    let stale = fixture.update(at("a"), created.clone()).await.unwrap_err();
     assert_eq!((stale.code, stale.reason.as_str()), (409, "Conflict"));
     assert!(
         stale
             .message
             .starts_with("Operation cannot be fulfilled on configmaps \"a\"")
     );
-    let revision = &made["metadata"]["resourceVersion"];
+    let revision = &created["metadata"]["resourceVersion"];
     let table = [
         (json!({"data": {"b": "3"}}), "ok"),
         (
@@ -59,15 +66,18 @@ async fn revisions_and_uids_are_conditions() {
     ];
     for (patch, want) in table {
         assert_eq!(
-            verdict(&lab.merge(at("a"), patch.clone()).await),
+            result_code(&fixture.merge(at("a"), patch.clone()).await),
             want,
             "{patch}"
         );
     }
     let other = json!({"metadata": {"uid": "other"}});
-    let space = lab.get(At::one(&NAMESPACES, "", "default")).await.unwrap();
+    let space = fixture
+        .get(At::one(&NAMESPACES, "", "default"))
+        .await
+        .unwrap();
     for (at, key, uid) in [
-        (at("a"), "/registry/configmaps/default/a", &made),
+        (at("a"), "/registry/configmaps/default/a", &created),
         (
             At::one(&NAMESPACES, "", "default"),
             "/registry/namespaces/default",
@@ -75,56 +85,59 @@ async fn revisions_and_uids_are_conditions() {
         ),
     ] {
         let uid = uid["metadata"]["uid"].as_str().unwrap();
-        let text = lab.merge(at, other.clone()).await.unwrap_err().message;
+        let text = fixture.merge(at, other.clone()).await.unwrap_err().message;
         let expected = format!(
             "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: other, UID in object meta: {uid}"
         );
         assert!(text.ends_with(&expected), "{text}");
     }
     assert_eq!(
-        verdict(&lab.merge(at("none"), json!({})).await),
+        result_code(&fixture.merge(at("none"), json!({})).await),
         "404 NotFound"
     );
     assert_eq!(
-        verdict(&lab.update(at("none"), configmap("none")).await),
+        result_code(&fixture.update(at("none"), configmap("none")).await),
         "404 NotFound"
     );
     assert_eq!(
-        verdict(&lab.update(at("a"), configmap("b")).await),
+        result_code(&fixture.update(at("a"), configmap("b")).await),
         "400 BadRequest"
     );
 }
 
 #[tokio::test]
-async fn kinds_differ_in_what_an_update_needs() {
-    let lab = lab().await;
+async fn kinds_differ_in_the_requirements_of_an_update() {
+    let fixture = fixture().await;
     let lease =
         json!({"metadata": {"name": "l", "namespace": "default"}, "spec": {"holderIdentity": "a"}});
-    let place = At::one(&LEASES, "default", "l");
-    // Created by PUT; afterwards a revision is needed.
-    lab.update(place, lease.clone()).await.unwrap();
-    let refused = lab.update(place, lease).await.unwrap_err();
-    assert_eq!(refused.code, 422);
+    let at = At::one(&LEASES, "default", "l");
+    // Created by PUT; afterwards a resourceVersion is required.
+    fixture.update(at, lease.clone()).await.unwrap();
+    let rejected = fixture.update(at, lease).await.unwrap_err();
+    assert_eq!(rejected.code, 422);
     assert!(
-        refused.message.contains(
+        rejected.message.contains(
             "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
         )
     );
 }
 
 #[tokio::test]
-async fn patches_in_three_dialects() {
-    let lab = lab().await;
-    lab.create(&DEPLOYMENTS, deployment("web")).await.unwrap();
+async fn the_three_patch_types_apply() {
+    let fixture = fixture().await;
+    fixture
+        .create(&DEPLOYMENTS, deployment("web"))
+        .await
+        .unwrap();
     let at = At::one(&DEPLOYMENTS, "default", "web");
     let json_patch = Patch::Json(json!([{"op": "replace", "path": "/spec/replicas", "value": 5}]));
     assert_eq!(
-        lab.patch(at, json_patch).await.unwrap()["spec"]["replicas"],
+        fixture.patch(at, json_patch).await.unwrap()["spec"]["replicas"],
         5
     );
     let strategic =
         json!({"spec": {"template": {"spec": {"containers": [{"name": "d", "image": "y"}]}}}});
-    let both = lab
+    let both = fixture
         .patch(at, Patch::Strategic(strategic.clone()))
         .await
         .unwrap();
@@ -133,7 +146,7 @@ async fn patches_in_three_dialects() {
         .unwrap()
         .len();
     assert_eq!(containers, 2);
-    let one = lab.merge(at, strategic).await.unwrap();
+    let one = fixture.merge(at, strategic).await.unwrap();
     assert_eq!(
         one["spec"]["template"]["spec"]["containers"]
             .as_array()
@@ -142,26 +155,30 @@ async fn patches_in_three_dialects() {
         1
     );
     let failing = Patch::Json(json!([{"op": "test", "path": "/spec/replicas", "value": 1}]));
-    let told = lab.patch(at, failing).await.unwrap_err();
+    let status = fixture.patch(at, failing).await.unwrap_err();
     let text = "the server rejected our request due to an error in our request";
     assert_eq!(
-        (told.code, &*told.reason, &*told.message),
+        (status.code, &*status.reason, &*status.message),
         (422, "Invalid", text)
     );
     let mistyped = Patch::Merge(json!({"spec": {"replicas": "x"}}));
-    let told = lab.patch(at, mistyped).await.unwrap_err();
+    let status = fixture.patch(at, mistyped).await.unwrap_err();
     let text = "of type int32";
     assert!(
-        told.message
+        status
+            .message
             .starts_with(" \"\" is invalid: patch: Invalid value: ")
     );
-    assert!(told.message.ends_with(text), "{}", told.message);
+    assert!(status.message.ends_with(text), "{}", status.message);
 }
 
 #[tokio::test]
 async fn generation_counts_changes_of_the_spec_only() {
-    let lab = lab().await;
-    lab.create(&DEPLOYMENTS, deployment("web")).await.unwrap();
+    let fixture = fixture().await;
+    fixture
+        .create(&DEPLOYMENTS, deployment("web"))
+        .await
+        .unwrap();
     let at = At::one(&DEPLOYMENTS, "default", "web");
     let table = [
         (at, json!({"metadata": {"labels": {"x": "y"}}}), 1),
@@ -171,25 +188,31 @@ async fn generation_counts_changes_of_the_spec_only() {
         (at, json!({"metadata": {"generation": 77}}), 3),
     ];
     for (at, patch, want) in table {
-        let got = lab.merge(at, patch.clone()).await.unwrap();
+        let got = fixture.merge(at, patch.clone()).await.unwrap();
         assert_eq!(got["metadata"]["generation"], want, "{patch}");
     }
 }
 
 #[tokio::test]
-async fn status_and_spec_are_written_apart() {
-    let lab = lab().await;
-    lab.create(&DEPLOYMENTS, deployment("web")).await.unwrap();
+async fn status_and_spec_are_written_separately() {
+    let fixture = fixture().await;
+    fixture
+        .create(&DEPLOYMENTS, deployment("web"))
+        .await
+        .unwrap();
     let at = At::one(&DEPLOYMENTS, "default", "web");
     let patch = json!({"metadata": {"labels": {"x": "y"}}, "spec": {"replicas": 9}, "status": {"replicas": 4}});
-    let got = lab.merge(at.sub("status"), patch.clone()).await.unwrap();
+    let got = fixture
+        .merge(at.sub("status"), patch.clone())
+        .await
+        .unwrap();
     assert_eq!(
         (&got["spec"]["replicas"], &got["status"]["replicas"]),
         (&json!(2), &json!(4))
     );
     assert!(got["metadata"].get("labels").is_none());
     let patch = json!({"spec": {"replicas": 9}, "status": {"replicas": 5}});
-    let got = lab.merge(at, patch).await.unwrap();
+    let got = fixture.merge(at, patch).await.unwrap();
     assert_eq!(
         (&got["spec"]["replicas"], &got["status"]["replicas"]),
         (&json!(9), &json!(4))
@@ -197,22 +220,29 @@ async fn status_and_spec_are_written_apart() {
 }
 
 #[tokio::test]
-async fn scale_is_a_view_of_replicas() {
-    let lab = lab().await;
-    let made = lab.create(&DEPLOYMENTS, deployment("web")).await.unwrap();
-    let at = At::one(&DEPLOYMENTS, "default", "web").sub("scale");
-    let mut scale = lab.get(at).await.unwrap();
-    assert_eq!(scale["kind"], "Scale");
-    assert_eq!(scale["status"]["selector"], "app=web");
-    assert_eq!(scale["metadata"]["uid"], made["metadata"]["uid"]);
-    scale["spec"]["replicas"] = 6.into();
-    let scaled = lab.update(at, scale.clone()).await.unwrap();
-    assert_eq!(scaled["spec"]["replicas"], 6);
-    assert_eq!(verdict(&lab.update(at, scale).await), "409 Conflict");
-    lab.merge(at, json!({"spec": {"replicas": 7}}))
+async fn scale_reads_and_sets_replicas() {
+    let fixture = fixture().await;
+    let created = fixture
+        .create(&DEPLOYMENTS, deployment("web"))
         .await
         .unwrap();
-    let parent = lab
+    let at = At::one(&DEPLOYMENTS, "default", "web").sub("scale");
+    let mut scale = fixture.get(at).await.unwrap();
+    assert_eq!(scale["kind"], "Scale");
+    assert_eq!(scale["status"]["selector"], "app=web");
+    assert_eq!(scale["metadata"]["uid"], created["metadata"]["uid"]);
+    scale["spec"]["replicas"] = 6.into();
+    let scaled = fixture.update(at, scale.clone()).await.unwrap();
+    assert_eq!(scaled["spec"]["replicas"], 6);
+    assert_eq!(
+        result_code(&fixture.update(at, scale).await),
+        "409 Conflict"
+    );
+    fixture
+        .merge(at, json!({"spec": {"replicas": 7}}))
+        .await
+        .unwrap();
+    let parent = fixture
         .get(At {
             subresource: "",
             ..at
@@ -227,8 +257,9 @@ async fn scale_is_a_view_of_replicas() {
         (&json!(7), &json!(3))
     );
     assert_eq!(
-        verdict(
-            &lab.get(At::one(&CONFIGMAPS, "default", "x").sub("scale"))
+        result_code(
+            &fixture
+                .get(At::one(&CONFIGMAPS, "default", "x").sub("scale"))
                 .await
         ),
         "404 NotFound"
@@ -236,50 +267,51 @@ async fn scale_is_a_view_of_replicas() {
 }
 
 #[tokio::test]
-async fn concurrent_patches_all_arrive() {
-    let lab = lab().await;
-    lab.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+async fn concurrent_patches_all_apply() {
+    let fixture = fixture().await;
+    fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
     let writes = (0..20).map(|i| {
-        let lab = &lab;
+        let fixture = &fixture;
         async move {
-            lab.merge(at("a"), json!({"data": {format!("k{i}"): "v"}}))
+            fixture
+                .merge(at("a"), json!({"data": {format!("k{i}"): "v"}}))
                 .await
         }
     });
     for reply in futures_util::future::join_all(writes).await {
         reply.unwrap();
     }
-    let end = lab.get(at("a")).await.unwrap();
+    let end = fixture.get(at("a")).await.unwrap();
     assert_eq!(end["data"].as_object().unwrap().len(), 21);
 }
 
 #[tokio::test]
-async fn a_dry_run_of_an_update_shows_the_old_revision() {
-    let lab = lab().await;
-    let made = lab.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+async fn a_dry_run_of_an_update_returns_the_old_revision() {
+    let fixture = fixture().await;
+    let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
     let patch = Patch::Merge(json!({"data": {"a": "2"}}));
-    let shown = lab
+    let result = fixture
         .registry
-        .patch(&lab.ctx, at("a"), patch, &dry_run())
+        .patch(&fixture.ctx, at("a"), patch, &dry_run())
         .await
         .unwrap();
-    let shown = shown.object.value().unwrap();
-    assert_eq!(shown["data"]["a"], "2");
+    let result = result.object.value().unwrap();
+    assert_eq!(result["data"]["a"], "2");
     assert_eq!(
-        shown["metadata"]["resourceVersion"],
-        made["metadata"]["resourceVersion"]
+        result["metadata"]["resourceVersion"],
+        created["metadata"]["resourceVersion"]
     );
-    assert_eq!(lab.get(at("a")).await.unwrap(), made);
+    assert_eq!(fixture.get(at("a")).await.unwrap(), created);
 }
 
 #[tokio::test]
 async fn strict_patches_are_invalid_when_they_add_unknown_fields() {
-    let lab = lab().await;
-    lab.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let fixture = fixture().await;
+    fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
     let patch = Patch::Merge(json!({"dta": {}}));
-    let reply = lab
+    let reply = fixture
         .registry
-        .patch(&lab.ctx, at("a"), patch, &strict())
+        .patch(&fixture.ctx, at("a"), patch, &strict())
         .await;
-    assert_eq!(verdict(&reply), "422 Invalid");
+    assert_eq!(result_code(&reply), "422 Invalid");
 }

@@ -1,4 +1,4 @@
-//! What quotas are charged for bindings, written at once and in vain.
+//! Tests of the quota usage of bindings, also for failed and concurrent writes.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use crate::Loopback;
 
 async fn enforcing() -> Lab {
     let gates = FeatureGates::default().with(Gate::FederatedQuotaEnforcement, true);
-    let lab = lab_under(admission::Options {
+    let fixture = fixture_with_admission(admission::Options {
         gates,
         ..admission::Options::default()
     })
     .await;
-    let api = Loopback::new(Arc::clone(&lab.registry), UserInfo::internal());
-    lab.registry.options.chain.connect(api);
+    let api = Loopback::new(Arc::clone(&fixture.registry), UserInfo::internal());
+    fixture.registry.options.chain.connect(api);
     let quota = json!({"metadata": {"name": "q", "namespace": "default"}, "spec": {"overall": {"cpu": "2"}}});
-    lab.create(&QUOTAS, quota).await.unwrap();
-    lab
+    fixture.create(&QUOTAS, quota).await.unwrap();
+    fixture
 }
 
 fn binding(name: &str, replicas: i64) -> Value {
@@ -38,70 +38,72 @@ impl Lab {
 }
 
 #[tokio::test]
-async fn what_is_not_written_is_not_charged() {
-    let lab = enforcing().await;
-    lab.create(&BINDINGS, binding("b", 2)).await.unwrap();
-    assert_eq!(lab.used().await, "1");
-    // The name is taken, which is found last.
-    let again = lab.create(&BINDINGS, binding("b", 1)).await;
-    assert_eq!(verdict(&again), "409 AlreadyExists");
-    assert_eq!(lab.used().await, "1");
-    let rehearsed = lab
+async fn failed_writes_are_not_charged() {
+    let fixture = enforcing().await;
+    fixture.create(&BINDINGS, binding("b", 2)).await.unwrap();
+    assert_eq!(fixture.used().await, "1");
+    // The name exists already, which is detected last.
+    let again = fixture.create(&BINDINGS, binding("b", 1)).await;
+    assert_eq!(result_code(&again), "409 AlreadyExists");
+    assert_eq!(fixture.used().await, "1");
+    let dry_run_result = fixture
         .create_with(&BINDINGS, binding("c", 2), &dry_run())
         .await;
-    assert_eq!(verdict(&rehearsed), "ok");
-    assert_eq!(lab.used().await, "1");
-    let refused = lab.create(&BINDINGS, binding("c", 3)).await;
-    assert_eq!(verdict(&refused), "403 QuotaExceeded");
+    assert_eq!(result_code(&dry_run_result), "ok");
+    assert_eq!(fixture.used().await, "1");
+    let rejected = fixture.create(&BINDINGS, binding("c", 3)).await;
+    assert_eq!(result_code(&rejected), "403 QuotaExceeded");
 
     let at = At::one(&BINDINGS, "default", "b");
     let clusters =
         |replicas: i64| json!({"spec": {"clusters": [{"name": "m", "replicas": replicas}]}});
-    lab.merge(at, clusters(4)).await.unwrap();
-    assert_eq!(lab.used().await, "2");
+    fixture.merge(at, clusters(4)).await.unwrap();
+    assert_eq!(fixture.used().await, "2");
     assert_eq!(
-        verdict(&lab.merge(at, clusters(5)).await),
+        result_code(&fixture.merge(at, clusters(5)).await),
         "403 QuotaExceeded"
     );
-    lab.merge(at, clusters(1)).await.unwrap();
-    assert_eq!(lab.used().await, "500m");
+    fixture.merge(at, clusters(1)).await.unwrap();
+    assert_eq!(fixture.used().await, "500m");
     let status = json!({"status": {"schedulerObservedGeneration": 1}});
-    lab.merge(at.sub("status"), status).await.unwrap();
-    assert_eq!(lab.used().await, "500m");
+    fixture.merge(at.sub("status"), status).await.unwrap();
+    assert_eq!(fixture.used().await, "500m");
 }
 
 #[tokio::test]
-async fn writes_at_once_share_a_quota() {
-    let lab = Arc::new(enforcing().await);
+async fn concurrent_writes_share_a_quota() {
+    let fixture = Arc::new(enforcing().await);
     let writes = (0..8).map(|n| {
-        let lab = Arc::clone(&lab);
+        let fixture = Arc::clone(&fixture);
         tokio::spawn(async move {
-            let made = lab.create(&BINDINGS, binding(&format!("b{n}"), 1)).await;
-            verdict(&made)
+            let created = fixture
+                .create(&BINDINGS, binding(&format!("b{n}"), 1))
+                .await;
+            result_code(&created)
         })
     });
-    let mut said = Vec::new();
+    let mut results = Vec::new();
     for write in writes.collect::<Vec<_>>() {
-        said.push(write.await.unwrap());
+        results.push(write.await.unwrap());
     }
-    said.sort();
-    assert_eq!(said[..4], ["403 QuotaExceeded"; 4]);
-    assert_eq!(said[4..], ["ok"; 4]);
-    assert_eq!(lab.used().await, "2");
+    results.sort();
+    assert_eq!(results[..4], ["403 QuotaExceeded"; 4]);
+    assert_eq!(results[4..], ["ok"; 4]);
+    assert_eq!(fixture.used().await, "2");
 }
 
 // proves: ADM-frq-status
 #[tokio::test]
-async fn a_status_that_breaks_the_rules_is_refused_with_the_next_change_of_the_quota() {
-    let lab = lab().await;
+async fn an_invalid_status_is_rejected_with_the_next_change_of_the_quota() {
+    let fixture = fixture().await;
     let quota = json!({"metadata": {"name": "q", "namespace": "default"}, "spec": {"overall": {"cpu": "2"}}});
-    lab.create(&QUOTAS, quota).await.unwrap();
+    fixture.create(&QUOTAS, quota).await.unwrap();
     let at = At::one(&QUOTAS, "default", "q");
     let status = json!({"status": {"overall": {"cpu": "-1"}, "overallUsed": {"cpu": "-2"}, "aggregatedStatus": [
         {"clusterName": "m", "hard": {"cpu": "-3"}, "used": {"cpu": "-4"}}, {"clusterName": "M"}]}});
-    lab.merge(at.sub("status"), status).await.unwrap();
-    let refused = lab.merge(at, json!({"spec": {"overall": {"cpu": "3"}}}));
-    let status = refused.await.unwrap_err();
+    fixture.merge(at.sub("status"), status).await.unwrap();
+    let rejected = fixture.merge(at, json!({"spec": {"overall": {"cpu": "3"}}}));
+    let status = rejected.await.unwrap_err();
     let negative = |field: &str, value: i64| {
         format!(
             "status.{field}[cpu]: Invalid value: \"{value}\": must be greater than or equal to 0"

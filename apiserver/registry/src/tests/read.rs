@@ -1,4 +1,4 @@
-//! Lists, selectors, pages and watches; loopback.
+//! Tests of gets, lists, selectors, pages and watches, and of the loopback API.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use machinery::UserInfo;
 use super::*;
 use crate::{Item, Loopback, WatchOptions};
 
-async fn pods(lab: &Lab) {
+async fn pods(fixture: &Lab) {
     for (name, node, app) in [("a", "n1", "x"), ("b", "n2", "x"), ("c", "n1", "y")] {
         let body = json!({"metadata": {"name": name, "namespace": "default", "labels": {"app": app}},
             "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}});
-        lab.create(&PODS, body).await.unwrap();
+        fixture.create(&PODS, body).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn selectors_choose() {
-    let lab = lab().await;
-    pods(&lab).await;
+async fn selectors_filter_lists() {
+    let fixture = fixture().await;
+    pods(&fixture).await;
     let table = [
         ("", "", "a b c"),
         ("app=x", "", "a b"),
@@ -41,30 +41,33 @@ async fn selectors_choose() {
             field_selector: fields.into(),
             ..ListOptions::default()
         };
-        let reply = lab.list(At::all(&PODS, "default"), &options).await;
+        let reply = fixture.list(At::all(&PODS, "default"), &options).await;
         let got = reply
             .as_ref()
-            .map_or_else(|_| verdict(&reply), |r| names(r).join(" "));
+            .map_or_else(|_| result_code(&reply), |r| names(r).join(" "));
         assert_eq!(got, want, "{labels} {fields}");
     }
 }
 
 #[tokio::test]
-async fn pages_are_of_one_revision() {
-    let lab = lab().await;
-    pods(&lab).await;
+async fn all_pages_have_one_revision() {
+    let fixture = fixture().await;
+    pods(&fixture).await;
     let mut options = ListOptions {
         limit: 2,
         ..ListOptions::default()
     };
-    let first = lab.list(At::all(&PODS, ""), &options).await.unwrap();
+    let first = fixture.list(At::all(&PODS, ""), &options).await.unwrap();
     assert_eq!(
         (names(&first).join(" ").as_str(), first.remaining),
         ("a b", Some(1))
     );
-    lab.delete(At::one(&PODS, "default", "c")).await.unwrap();
+    fixture
+        .delete(At::one(&PODS, "default", "c"))
+        .await
+        .unwrap();
     options.continue_token = first.next.unwrap();
-    let second = lab.list(At::all(&PODS, ""), &options).await.unwrap();
+    let second = fixture.list(At::all(&PODS, ""), &options).await.unwrap();
     assert_eq!(
         (names(&second).join(" ").as_str(), second.next),
         ("c", None)
@@ -74,8 +77,8 @@ async fn pages_are_of_one_revision() {
 
 #[tokio::test]
 async fn a_watch_resumes_after_a_list() {
-    let lab = lab().await;
-    let list = lab
+    let fixture = fixture().await;
+    let list = fixture
         .list(At::all(&CONFIGMAPS, ""), &ListOptions::default())
         .await
         .unwrap();
@@ -84,55 +87,57 @@ async fn a_watch_resumes_after_a_list() {
         timeout: Some(Duration::from_secs(30)),
         ..WatchOptions::default()
     };
-    let mut watch = lab
+    let mut watch = fixture
         .registry
-        .watch(&lab.ctx, At::all(&CONFIGMAPS, ""), &options)
+        .watch(&fixture.ctx, At::all(&CONFIGMAPS, ""), &options)
         .await
         .unwrap();
-    lab.create(&CONFIGMAPS, configmap("a")).await.unwrap();
-    lab.merge(
-        At::one(&CONFIGMAPS, "default", "a"),
-        json!({"data": {"a": "2"}}),
-    )
-    .await
-    .unwrap();
-    lab.delete(At::one(&CONFIGMAPS, "default", "a"))
+    fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    fixture
+        .merge(
+            At::one(&CONFIGMAPS, "default", "a"),
+            json!({"data": {"a": "2"}}),
+        )
         .await
         .unwrap();
-    let mut seen = Vec::new();
-    while seen.len() < 3 {
+    fixture
+        .delete(At::one(&CONFIGMAPS, "default", "a"))
+        .await
+        .unwrap();
+    let mut types = Vec::new();
+    while types.len() < 3 {
         match watch.next().await.unwrap().unwrap() {
             Item::Event(event) => {
                 let line: Value = serde_json::from_slice(&event.frame()).unwrap();
                 assert_eq!(line["object"]["kind"], "ConfigMap");
-                seen.push(line["type"].as_str().unwrap().to_owned());
+                types.push(line["type"].as_str().unwrap().to_owned());
             }
             Item::Bookmark { .. } => {}
         }
     }
-    assert_eq!(seen, ["ADDED", "MODIFIED", "DELETED"]);
+    assert_eq!(types, ["ADDED", "MODIFIED", "DELETED"]);
 }
 
 #[tokio::test]
 async fn loopback_is_the_same_api() {
-    let lab = lab().await;
-    let api = Loopback::new(lab.registry.clone(), UserInfo::internal());
+    let fixture = fixture().await;
+    let api = Loopback::new(fixture.registry.clone(), UserInfo::internal());
     let options = client::WatchOptions {
         resource_version: String::new(),
         ..client::WatchOptions::default()
     };
     let mut stream = api.watch(At::all(&CONFIGMAPS, ""), &options).await.unwrap();
     let at = At::all(&CONFIGMAPS, "default");
-    let made = api
+    let created = api
         .create(at, configmap("a"), &client::WriteOptions::default())
         .await
         .unwrap();
     match stream.next().await.unwrap().unwrap() {
-        WatchEvent::Added(object) => assert_eq!(object.revision(), made.revision()),
+        WatchEvent::Added(object) => assert_eq!(object.revision(), created.revision()),
         other => panic!("{other:?}"),
     }
     let at = At::one(&CONFIGMAPS, "default", "a");
-    assert_eq!(api.get(at).await.unwrap().bytes(), made.bytes());
+    assert_eq!(api.get(at).await.unwrap().bytes(), created.bytes());
     assert!(
         api.delete(at, &DeleteOptions::default())
             .await
@@ -149,8 +154,8 @@ async fn loopback_is_the_same_api() {
 
 #[tokio::test]
 async fn discovery_has_the_core_group_first_and_newest_versions_first() {
-    let lab = lab().await;
-    let table = lab.registry.table();
+    let fixture = fixture().await;
+    let table = fixture.registry.table();
     assert_eq!(table.groups()[0].name, "");
     let autoscaling = table
         .groups()

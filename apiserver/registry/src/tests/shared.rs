@@ -1,4 +1,4 @@
-//! Several registries on one store.
+//! Tests of several registries that share a store.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use storage::{Embedded, Op, Store, Txn};
 use watchcache::{Config, Hub};
 
 use super::custom::{THINGS, establish};
-use super::{Lab, SERVICES, dry_run, verdict};
+use super::{Lab, SERVICES, dry_run, result_code};
 use crate::{Ctx, Options, Registry};
 
 const START: &str = "2026-01-02T03:04:05Z";
 
 struct Pair {
-    labs: [Lab; 2],
+    fixtures: [Lab; 2],
     store: Arc<Embedded>,
-    /// On the wall of each.
+    /// The wall clock of each.
     clocks: [Arc<FakeClock>; 2],
 }
 
 async fn pair() -> Pair {
     let store = Arc::new(Embedded::memory(storage::Options::default()).unwrap());
     let clocks = [(); 2].map(|()| Arc::new(FakeClock::new(START.parse().unwrap())));
-    let labs = clocks.clone().map(|clock| {
+    let fixtures = clocks.clone().map(|clock| {
         let chain = Arc::new(admission::Chain::new(admission::Options::default()));
         let options = Options {
             clock,
@@ -40,11 +40,11 @@ async fn pair() -> Pair {
             ctx: Ctx::internal(),
         }
     });
-    let [a, b] = &labs;
+    let [a, b] = &fixtures;
     let (a, b) = tokio::join!(a.registry.bootstrap(), b.registry.bootstrap());
     a.and(b).unwrap();
     Pair {
-        labs,
+        fixtures,
         store,
         clocks,
     }
@@ -63,14 +63,16 @@ fn with_ip(name: &str, ip: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_address_is_given_once_by_all_together() {
-    let Pair { labs, store, .. } = pair().await;
-    let [a, b] = &labs;
+async fn processes_do_not_allocate_an_address_twice() {
+    let Pair {
+        fixtures, store, ..
+    } = pair().await;
+    let [a, b] = &fixtures;
     let ip = "10.96.0.77";
     a.create(&SERVICES, with_ip("one", ip)).await.unwrap();
     let clash = b.create(&SERVICES, with_ip("two", ip)).await;
-    assert_eq!(verdict(&clash), "422 Invalid");
-    // At once: one of them.
+    assert_eq!(result_code(&clash), "422 Invalid");
+    // Of two concurrent requests, one succeeds.
     let port = |name: &str| {
         let ports = json!([{"port": 80, "nodePort": 30123}]);
         service(name, json!({"type": "NodePort", "ports": ports}))
@@ -80,30 +82,30 @@ async fn an_address_is_given_once_by_all_together() {
         b.create(&SERVICES, port("y"))
     );
     assert!(x.is_ok() != y.is_ok(), "{x:?} {y:?}");
-    // A clash of names gives back what was drawn for it.
+    // A name conflict frees the addresses that were allocated.
     let again = b.create(&SERVICES, with_ip("one", "10.96.0.78")).await;
-    assert_eq!(verdict(&again), "409 AlreadyExists");
+    assert_eq!(result_code(&again), "409 AlreadyExists");
     let free = a.create(&SERVICES, with_ip("three", "10.96.0.78")).await;
-    assert_eq!(verdict(&free), "ok");
-    // Free again at once, wherever it was freed.
+    assert_eq!(result_code(&free), "ok");
+    // A freed address is available in all processes at once.
     let at = At::one(&SERVICES, "default", "one");
     let options = DeleteOptions::default();
     a.registry.delete(&a.ctx, at, &options).await.unwrap();
     let reused = b.create(&SERVICES, with_ip("two", ip)).await;
-    assert_eq!(verdict(&reused), "ok");
+    assert_eq!(result_code(&reused), "ok");
     let at = At::one(&SERVICES, "default", "two");
     let external = json!({"spec": {"type": "ExternalName", "externalName": "x.example",
         "clusterIP": null, "clusterIPs": null}});
     b.merge(at, external).await.unwrap();
-    let rehearsed = a
+    let dry_run_result = a
         .create_with(&SERVICES, with_ip("four", ip), &dry_run())
         .await;
-    assert_eq!(verdict(&rehearsed), "ok");
+    assert_eq!(result_code(&dry_run_result), "ok");
     let reused = a.create(&SERVICES, with_ip("four", ip)).await;
-    assert_eq!(verdict(&reused), "ok");
+    assert_eq!(result_code(&reused), "ok");
     let claims = storage::Range::prefix("/registry/flotilla/services/ips/");
     let claims = store.range(&claims).await.unwrap().entries.len();
-    let held = |s: &&Value| s["spec"]["clusterIP"].is_string();
+    let has_ip = |s: &&Value| s["spec"]["clusterIP"].is_string();
     let all = a.list(At::all(&SERVICES, ""), &Default::default()).await;
     let all: Vec<Value> = all
         .unwrap()
@@ -111,30 +113,30 @@ async fn an_address_is_given_once_by_all_together() {
         .iter()
         .map(|o| o.value().unwrap())
         .collect();
-    assert_eq!(claims, all.iter().filter(held).count());
+    assert_eq!(claims, all.iter().filter(has_ip).count());
 }
 
 #[tokio::test]
-async fn many_services_made_at_once_share_nothing() {
-    let Pair { labs, .. } = pair().await;
+async fn concurrent_services_get_distinct_addresses() {
+    let Pair { fixtures, .. } = pair().await;
     let all = (0..60).map(|n| {
-        let lab = &labs[n % 2];
-        lab.create(
+        let fixture = &fixtures[n % 2];
+        fixture.create(
             &SERVICES,
             service(&format!("s{n}"), json!({"type": "NodePort"})),
         )
     });
-    let made = futures_util::future::join_all(all).await;
-    let made: Vec<Value> = made.into_iter().map(Result::unwrap).collect();
+    let created = futures_util::future::join_all(all).await;
+    let created: Vec<Value> = created.into_iter().map(Result::unwrap).collect();
     let distinct = |path: &str| {
-        let values = made.iter().map(|s| s.pointer(path).unwrap().to_string());
+        let values = created.iter().map(|s| s.pointer(path).unwrap().to_string());
         values.collect::<BTreeSet<_>>().len()
     };
     assert_eq!(distinct("/spec/clusterIP"), 60);
     assert_eq!(distinct("/spec/ports/0/nodePort"), 60);
 }
 
-/// A claim that its process has not followed by a service yet, or never will.
+/// Creates a claim without a Service, as a process that died leaves it.
 async fn claimed_alone(store: &Embedded, ip: &str) {
     let value = json!({"service": "default/never", "at": 1_767_323_045});
     let claim = Txn {
@@ -148,7 +150,7 @@ async fn claimed_alone(store: &Embedded, ip: &str) {
     store.commit(claim).await.unwrap();
 }
 
-/// Time that passes for everybody, whatever the clocks on the walls show.
+/// Advances the monotonic time of all processes, independently of their wall clocks.
 async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
@@ -156,30 +158,32 @@ async fn pass(time: Duration) {
 }
 
 #[tokio::test]
-async fn what_a_dead_process_claimed_is_free_after_a_while() {
-    let Pair { labs, store, .. } = pair().await;
+async fn a_claim_of_a_dead_process_expires() {
+    let Pair {
+        fixtures, store, ..
+    } = pair().await;
     let ip = "10.96.0.99";
     claimed_alone(&store, ip).await;
-    let early = labs[0].create(&SERVICES, with_ip("a", ip)).await;
-    assert_eq!(verdict(&early), "422 Invalid");
+    let early = fixtures[0].create(&SERVICES, with_ip("a", ip)).await;
+    assert_eq!(result_code(&early), "422 Invalid");
     pass(Duration::from_secs(60)).await;
-    let early = labs[0].create(&SERVICES, with_ip("a", ip)).await;
-    assert_eq!(verdict(&early), "422 Invalid");
+    let early = fixtures[0].create(&SERVICES, with_ip("a", ip)).await;
+    assert_eq!(result_code(&early), "422 Invalid");
     pass(Duration::from_secs(61)).await;
-    // Another replica has not seen it for long enough.
-    let other = labs[1].create(&SERVICES, with_ip("b", ip)).await;
-    assert_eq!(verdict(&other), "422 Invalid");
-    let late = labs[0].create(&SERVICES, with_ip("a", ip)).await;
-    assert_eq!(verdict(&late), "ok");
+    // The other process has not observed the claim for long enough.
+    let other = fixtures[1].create(&SERVICES, with_ip("b", ip)).await;
+    assert_eq!(result_code(&other), "422 Invalid");
+    let late = fixtures[0].create(&SERVICES, with_ip("a", ip)).await;
+    assert_eq!(result_code(&late), "ok");
     pass(Duration::from_secs(121)).await;
-    let taken = labs[1].create(&SERVICES, with_ip("b", ip)).await;
-    assert_eq!(verdict(&taken), "422 Invalid");
+    let conflict = fixtures[1].create(&SERVICES, with_ip("b", ip)).await;
+    assert_eq!(result_code(&conflict), "422 Invalid");
 }
 
 #[tokio::test]
-async fn clocks_of_replicas_do_not_decide_who_has_an_address() {
+async fn wall_clocks_do_not_affect_claims() {
     let Pair {
-        labs,
+        fixtures,
         store,
         clocks,
     } = pair().await;
@@ -187,21 +191,21 @@ async fn clocks_of_replicas_do_not_decide_who_has_an_address() {
     claimed_alone(&store, ip).await;
     for clock in ["2026-01-02T04:04:05Z", "2026-01-02T02:04:05Z"] {
         clocks[1].set(clock.parse().unwrap());
-        let clash = labs[1].create(&SERVICES, with_ip("a", ip)).await;
-        assert_eq!(verdict(&clash), "422 Invalid", "at {clock}");
+        let clash = fixtures[1].create(&SERVICES, with_ip("a", ip)).await;
+        assert_eq!(result_code(&clash), "422 Invalid", "at {clock}");
     }
     pass(Duration::from_secs(121)).await;
-    let late = labs[1].create(&SERVICES, with_ip("a", ip)).await;
-    assert_eq!(verdict(&late), "ok");
+    let late = fixtures[1].create(&SERVICES, with_ip("a", ip)).await;
+    assert_eq!(result_code(&late), "ok");
 }
 
 #[tokio::test]
-async fn a_definition_that_another_established_is_served_when_asked_for() {
-    let Pair { labs, .. } = pair().await;
-    establish(&labs[0]).await;
-    let other = &labs[1].registry;
+async fn a_definition_established_by_another_process_is_served_on_request() {
+    let Pair { fixtures, .. } = pair().await;
+    establish(&fixtures[0]).await;
+    let other = &fixtures[1].registry;
     assert!(other.table().find(&THINGS).is_none());
     assert!(other.served(&THINGS).await.is_ok());
     let unknown = Gvr::new("example.com", "v1", "others");
-    assert_eq!(verdict(&other.served(&unknown).await), "404 NotFound");
+    assert_eq!(result_code(&other.served(&unknown).await), "404 NotFound");
 }

@@ -1,4 +1,4 @@
-//! Kinds with a strategy, kinds with several versions, and POSTs below objects.
+//! Tests of kinds with a strategy, kinds with several versions, and subresources.
 
 use super::*;
 
@@ -14,45 +14,45 @@ fn service(name: &str, spec: Value) -> Value {
 
 #[tokio::test]
 async fn services_get_addresses_and_keep_them() {
-    let lab = lab().await;
+    let fixture = fixture().await;
     let spec = json!({"type": "NodePort", "ports": [{"port": 80}], "selector": {"a": "b"}});
-    let made = lab
+    let created = fixture
         .create(&SERVICES, service("a", spec.clone()))
         .await
         .unwrap();
-    let ip = made["spec"]["clusterIP"].as_str().unwrap().to_owned();
+    let ip = created["spec"]["clusterIP"].as_str().unwrap().to_owned();
     assert!(ip.starts_with("10."), "{ip}");
-    let port = made["spec"]["ports"][0]["nodePort"].clone();
+    let port = created["spec"]["ports"][0]["nodePort"].clone();
     assert!(port.as_u64().unwrap() >= 30000);
     let at = At::one(&SERVICES, "default", "a");
-    let put = lab.update(at, service("a", spec)).await.unwrap();
+    let put = fixture.update(at, service("a", spec)).await.unwrap();
     assert_eq!(
         put["metadata"]["resourceVersion"],
-        made["metadata"]["resourceVersion"]
+        created["metadata"]["resourceVersion"]
     );
     let same_ip = service("b", json!({"clusterIP": ip, "ports": [{"port": 80}]}));
     assert_eq!(
-        verdict(&lab.create(&SERVICES, same_ip.clone()).await),
+        result_code(&fixture.create(&SERVICES, same_ip.clone()).await),
         "422 Invalid"
     );
-    let deleted = object(lab.delete(at).await.unwrap());
+    let deleted = object(fixture.delete(at).await.unwrap());
     assert_eq!(deleted.name(), "a");
-    assert_eq!(verdict(&lab.create(&SERVICES, same_ip).await), "ok");
+    assert_eq!(result_code(&fixture.create(&SERVICES, same_ip).await), "ok");
 }
 
 #[tokio::test]
-async fn secrets_never_show_plain_texts() {
-    let lab = lab().await;
+async fn secrets_never_return_string_data() {
+    let fixture = fixture().await;
     let body =
         json!({"metadata": {"name": "s", "namespace": "default"}, "stringData": {"a": "hi"}});
-    let made = lab.create(&SECRETS, body).await.unwrap();
+    let created = fixture.create(&SECRETS, body).await.unwrap();
     assert_eq!(
-        (&made["data"]["a"], &made["type"]),
+        (&created["data"]["a"], &created["type"]),
         (&json!("aGk="), &json!("Opaque"))
     );
-    assert!(made.get("stringData").is_none());
+    assert!(created.get("stringData").is_none());
     let at = At::one(&SECRETS, "default", "s");
-    let patched = lab
+    let patched = fixture
         .merge(at, json!({"stringData": {"b": "ho"}}))
         .await
         .unwrap();
@@ -61,64 +61,72 @@ async fn secrets_never_show_plain_texts() {
 
 #[tokio::test]
 async fn jobs_select_by_uid() {
-    let lab = lab().await;
+    let fixture = fixture().await;
     let body = json!({"metadata": {"name": "j", "namespace": "default"}, "spec": {"template": {"spec":
         {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
-    let made = lab.create(&JOBS, body).await.unwrap();
-    let uid = &made["metadata"]["uid"];
+    let created = fixture.create(&JOBS, body).await.unwrap();
+    let uid = &created["metadata"]["uid"];
     assert_eq!(
-        &made["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"],
+        &created["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"],
         uid
     );
     assert_eq!(
-        &made["spec"]["template"]["metadata"]["labels"]["controller-uid"],
+        &created["spec"]["template"]["metadata"]["labels"]["controller-uid"],
         uid
     );
 }
 
 #[tokio::test]
-async fn events_have_two_faces_and_one_store() {
-    let lab = lab().await;
+async fn events_of_both_groups_share_their_storage() {
+    let fixture = fixture().await;
     let body = json!({"metadata": {"name": "e", "namespace": "default"},
         "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}, "message": "hello", "reason": "R",
         "type": "Normal", "reportingComponent": "me"});
-    let made = lab.create(&EVENTS, body).await.unwrap();
-    let new = lab.get(At::one(&NEW_EVENTS, "default", "e")).await.unwrap();
+    let created = fixture.create(&EVENTS, body).await.unwrap();
+    let new = fixture
+        .get(At::one(&NEW_EVENTS, "default", "e"))
+        .await
+        .unwrap();
     assert_eq!(
         (&new["apiVersion"], &new["note"]),
         (&json!("events.k8s.io/v1"), &json!("hello"))
     );
-    assert_eq!(new["metadata"], made["metadata"]);
+    assert_eq!(new["metadata"], created["metadata"]);
     let options = ListOptions {
         field_selector: "regarding.name=p".into(),
         ..ListOptions::default()
     };
     assert_eq!(
-        names(&lab.list(At::all(&NEW_EVENTS, ""), &options).await.unwrap()),
+        names(
+            &fixture
+                .list(At::all(&NEW_EVENTS, ""), &options)
+                .await
+                .unwrap()
+        ),
         ["e"]
     );
     let options = ListOptions {
         field_selector: "involvedObject.name=q".into(),
         ..ListOptions::default()
     };
-    assert!(names(&lab.list(At::all(&EVENTS, ""), &options).await.unwrap()).is_empty());
-    let patched = lab
+    assert!(names(&fixture.list(At::all(&EVENTS, ""), &options).await.unwrap()).is_empty());
+    let patched = fixture
         .merge(At::one(&NEW_EVENTS, "default", "e"), json!({"note": "bye"}))
         .await
         .unwrap();
     assert_eq!(patched["note"], "bye");
     assert_eq!(
-        lab.get(At::one(&EVENTS, "default", "e")).await.unwrap()["message"],
+        fixture.get(At::one(&EVENTS, "default", "e")).await.unwrap()["message"],
         "bye"
     );
 }
 
 #[tokio::test]
-async fn autoscalers_show_both_versions() {
-    let lab = lab().await;
+async fn autoscalers_are_served_in_both_versions() {
+    let fixture = fixture().await;
     let body = json!({"metadata": {"name": "h", "namespace": "default"}, "spec": {"maxReplicas": 3,
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}, "targetCPUUtilizationPercentage": 70}});
-    let v1 = lab.create(&HPA_V1, body).await.unwrap();
+    let v1 = fixture.create(&HPA_V1, body).await.unwrap();
     assert_eq!(
         (
             &v1["apiVersion"],
@@ -126,7 +134,7 @@ async fn autoscalers_show_both_versions() {
         ),
         (&json!("autoscaling/v1"), &json!(70))
     );
-    let v2 = lab.get(At::one(&HPA_V2, "default", "h")).await.unwrap();
+    let v2 = fixture.get(At::one(&HPA_V2, "default", "h")).await.unwrap();
     assert_eq!(
         v2["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"],
         70
@@ -139,22 +147,23 @@ async fn autoscalers_show_both_versions() {
 
 #[tokio::test]
 async fn pods_are_bound_once_and_evicted() {
-    let lab = lab().await;
+    let fixture = fixture().await;
     let body = json!({"metadata": {"name": "p", "namespace": "default"},
         "spec": {"containers": [{"name": "c", "image": "i"}]}});
-    let made = lab.create(&PODS, body).await.unwrap();
+    let created = fixture.create(&PODS, body).await.unwrap();
     assert_eq!(
-        (&made["status"]["phase"], &made["status"]["qosClass"]),
+        (&created["status"]["phase"], &created["status"]["qosClass"]),
         (&json!("Pending"), &json!("BestEffort"))
     );
     let at = At::one(&PODS, "default", "p");
     let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}});
     let post = |at, body: Value| {
-        let lab = &lab;
+        let fixture = &fixture;
         async move {
             let options = WriteOptions::default();
-            lab.registry
-                .create(&lab.ctx, at, Body::from(body), &options)
+            fixture
+                .registry
+                .create(&fixture.ctx, at, Body::from(body), &options)
                 .await
         }
     };
@@ -164,20 +173,20 @@ async fn pods_are_bound_once_and_evicted() {
             .unwrap()
             .created
     );
-    assert_eq!(lab.get(at).await.unwrap()["spec"]["nodeName"], "n1");
+    assert_eq!(fixture.get(at).await.unwrap()["spec"]["nodeName"], "n1");
     assert_eq!(
-        verdict(&post(at.sub("binding"), binding).await),
+        result_code(&post(at.sub("binding"), binding).await),
         "409 Conflict"
     );
     post(at.sub("eviction"), json!({"metadata": {"name": "p"}}))
         .await
         .unwrap();
-    assert_eq!(verdict(&lab.get(at).await), "404 NotFound");
+    assert_eq!(result_code(&fixture.get(at).await), "404 NotFound");
     let accounts = Gvr::constant("", "v1", "serviceaccounts");
     let token = post(
         At::one(&accounts, "default", "none").sub("token"),
         json!({}),
     )
     .await;
-    assert_eq!(verdict(&token), "404 NotFound");
+    assert_eq!(result_code(&token), "404 NotFound");
 }

@@ -1,4 +1,4 @@
-//! Jobs and cron jobs.
+//! Prints Jobs and CronJobs.
 
 use serde_json::Value;
 
@@ -55,8 +55,8 @@ fn status(row: &Row<'_>) -> &'static str {
 
 fn completions(row: &Row<'_>) -> String {
     let succeeded = row.number("/status/succeeded");
-    if let Some(wanted) = row.at("/spec/completions").as_i64() {
-        return format!("{succeeded}/{wanted}");
+    if let Some(completions) = row.at("/spec/completions").as_i64() {
+        return format!("{succeeded}/{completions}");
     }
     match row.number("/spec/parallelism") {
         parallelism @ 2.. => format!("{succeeded}/1 of {parallelism}"),

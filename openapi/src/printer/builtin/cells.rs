@@ -1,4 +1,4 @@
-//! How single values are written in cells.
+//! Reads fields of an object for printing, and formats them as cells.
 
 use jiff::Timestamp;
 use machinery::selector::LabelSelector;
@@ -17,7 +17,7 @@ pub(super) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// The value at a JSON pointer; `null` where there is none.
+    /// The value at a JSON pointer; `null` if absent.
     pub(super) fn at(&self, pointer: &str) -> &'a Value {
         self.object.pointer(pointer).unwrap_or(&Value::Null)
     }
@@ -57,7 +57,7 @@ impl<'a> Row<'a> {
         self.since(self.text("/metadata/creationTimestamp")).into()
     }
 
-    /// How long ago; `<unknown>` for no time.
+    /// Time since a timestamp; `<unknown>` if it is empty.
     pub(super) fn since(&self, timestamp: &str) -> String {
         age(timestamp, self.now)
     }
@@ -73,7 +73,7 @@ impl<'a> Row<'a> {
         (joined("name").into(), joined("image").into())
     }
 
-    /// A label selector in query syntax; empty where it selects everything.
+    /// A label selector in query syntax; empty if it selects everything.
     pub(super) fn selector(&self, pointer: &str) -> String {
         LabelSelector::from_value(self.at(pointer))
             .map(|selector| selector.to_string())
@@ -86,7 +86,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The status of the condition of a type.
+/// The status of the condition of this type.
 pub(super) fn condition<'a>(conditions: &'a Value, kind: &str) -> Option<&'a str> {
     let found = list(conditions).iter().find(|c| c["type"] == kind)?;
     found["status"].as_str()
@@ -100,7 +100,7 @@ pub(super) fn string(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Text of an int-or-string, a number or a string; empty for anything else.
+/// A string or a number as text; empty for other values.
 pub(super) fn scalar(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -113,7 +113,7 @@ pub(super) fn join<'a>(parts: impl Iterator<Item = &'a str>, separator: &str) ->
     parts.collect::<Vec<_>>().join(separator)
 }
 
-/// `text`, or `otherwise` where there is none.
+/// `text`, or `otherwise` if it is empty.
 pub(super) fn or(text: String, otherwise: &str) -> String {
     if text.is_empty() {
         otherwise.to_owned()
@@ -134,7 +134,7 @@ pub(super) fn labels(value: &Value) -> String {
     or(value.as_object().map(pairs).unwrap_or_default(), NONE)
 }
 
-/// The first three, and how many more there are.
+/// The first three parts, and the number of further ones.
 pub(super) fn some_of(parts: &[String], otherwise: &str) -> String {
     const SHOWN: usize = 3;
     if parts.is_empty() {
@@ -156,7 +156,7 @@ pub(super) fn truth(value: &Value) -> &'static str {
     }
 }
 
-/// The time between two instants; none where the second is missing.
+/// The time between two timestamps; `None` if the second is missing.
 pub(super) fn between(from: &str, to: &str) -> Option<String> {
     Some(age(from, time::parse(to).ok()?))
 }

@@ -1,4 +1,4 @@
-//! The cluster's own affairs: nodes, namespaces, events, access and limits.
+//! Prints nodes, namespaces, events, and the kinds for access, limits and leases.
 
 use serde_json::Value;
 
@@ -104,7 +104,7 @@ pub(super) const EVENT: Table = Table {
     cells: event,
 };
 
-/// Reads both forms of an event: where the groups differ, either name is there.
+/// Prints an event of either group; where their fields differ, only one of them is set.
 fn event(row: &Row<'_>) -> Vec<Value> {
     let either = |core: &str, new: &str| match row.text(core) {
         "" => row.text(new),
@@ -242,7 +242,7 @@ pub(super) const ROLE_BINDING: Table = Table {
     },
 };
 
-/// Of kinds for which Kubernetes has no printer: the time itself, not the age.
+/// For kinds without a printer in Kubernetes: the creation time instead of the age.
 pub(super) const CREATED: Table = Table {
     columns: &[("Name", "string"), ("Created At", "date")],
     wide: &[],

@@ -1,4 +1,4 @@
-//! Services and what stands before or behind them.
+//! Prints Services, Endpoints, EndpointSlices, Ingresses and NetworkPolicies.
 
 use serde_json::Value;
 
@@ -34,12 +34,12 @@ fn external(row: &Row<'_>) -> String {
     match row.text("/spec/type") {
         "ClusterIP" | "NodePort" => or(own, NONE),
         "LoadBalancer" => {
-            let given = ingress_points(row);
-            match (given.as_str(), own.as_str()) {
+            let assigned = ingress_points(row);
+            match (assigned.as_str(), own.as_str()) {
                 ("", "") => "<pending>".into(),
                 ("", _) => own,
-                (_, "") => given,
-                _ => format!("{given},{own}"),
+                (_, "") => assigned,
+                _ => format!("{assigned},{own}"),
             }
         }
         "ExternalName" => row.text("/spec/externalName").to_owned(),
@@ -47,7 +47,7 @@ fn external(row: &Row<'_>) -> String {
     }
 }
 
-/// Addresses or host names of a load balancer.
+/// The IP addresses or host names of a load balancer.
 fn ingress_points(row: &Row<'_>) -> String {
     let points = row.list("/status/loadBalancer/ingress").iter();
     let names = points.map(|point| match string(&point["ip"]) {

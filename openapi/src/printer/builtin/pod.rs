@@ -1,4 +1,4 @@
-//! Pods: the one status word that stands for phase, conditions and containers.
+//! Prints Pods; their status summarizes phase, conditions and container states.
 
 use serde_json::Value;
 
@@ -74,7 +74,7 @@ fn gates(row: &Row<'_>) -> String {
     format!("{open}/{}", gates.len())
 }
 
-/// What the containers say together.
+/// The summary of all container statuses.
 #[derive(Default)]
 struct Summary<'a> {
     total: usize,
@@ -108,8 +108,8 @@ impl<'a> Summary<'a> {
         add_restarts(&mut self.restarts, &mut self.restarted_at, status);
     }
 
-    /// Init containers, up to the first that is not done. Answers whether there
-    /// is one, and the restarts of sidecars alone.
+    /// Adds init containers up to the first that is not finished. Returns whether there
+    /// is one, and the count and the last time of the restarts of sidecars.
     fn init(&mut self, row: &Row<'a>) -> (bool, (i64, &'a str)) {
         let containers = row.list("/spec/initContainers");
         let (mut count, mut last) = (0, "");
@@ -196,7 +196,7 @@ fn exit_reason(terminated: &Value) -> String {
 fn add_restarts<'a>(count: &mut i64, last: &mut &'a str, status: &'a Value) {
     *count += status["restartCount"].as_i64().unwrap_or_default();
     let ended = string(&status["lastState"]["terminated"]["finishedAt"]);
-    // Both are written by the same encoder, so that text compares as time does.
+    // Timestamps come from one encoder, so they compare as text.
     if ended > *last {
         *last = ended;
     }

@@ -1,4 +1,4 @@
-//! Volumes, claims and data.
+//! Prints PersistentVolumes, their claims and classes, ConfigMaps and Secrets.
 
 use serde_json::Value;
 
@@ -93,7 +93,7 @@ fn class<'a>(row: &Row<'a>) -> &'a str {
     }
 }
 
-/// Each mode once, in a fixed order.
+/// Abbreviated access modes without duplicates, in a fixed order.
 fn modes(modes: &[Value]) -> String {
     let known = [
         ("ReadWriteOnce", "RWO"),

@@ -1,4 +1,4 @@
-//! Rows as `kubectl get -o wide` shows them.
+//! Tests of the rows that `kubectl get -o wide` shows.
 
 use machinery::{Gvk, time};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::catalog::catalog;
 
 const NOW: &str = "2026-01-02T04:00:00Z";
 
-/// Prints an object made at 03:59:00; `-o wide` columns come after a bar.
+/// Prints an object created at 03:59:00; the columns of `-o wide` follow a bar.
 fn check(api_version: &str, kind: &str, mut object: Value, expected: &str) {
     let gvk = Gvk::from_api_version(api_version, kind);
     let kind = catalog().kind(&gvk).unwrap();
@@ -36,7 +36,7 @@ fn check(api_version: &str, kind: &str, mut object: Value, expected: &str) {
 }
 
 #[test]
-fn every_table_belongs_to_a_kind_and_prints_an_empty_object() {
+fn every_handler_belongs_to_a_kind_and_prints_an_empty_object() {
     let tables: Vec<_> = catalog()
         .kinds()
         .iter()
@@ -70,7 +70,7 @@ fn pod(status: Value) -> Value {
 }
 
 #[test]
-fn the_status_of_pods() {
+fn pods_have_a_status_summary() {
     let running = json!({"name": "a", "ready": true, "restartCount": 0, "state": {"running": {}}});
     let done = json!({"name": "i", "restartCount": 0, "state": {"terminated": {"exitCode": 0}}});
     let side = json!({"name": "side", "restartCount": 1, "started": true, "ready": true,
@@ -118,8 +118,8 @@ fn the_status_of_pods() {
 }
 
 #[test]
-fn a_pod_that_is_being_deleted() {
-    let leaving = |phase: &str, reason: &str| {
+fn deleted_pods_are_terminating() {
+    let deleted = |phase: &str, reason: &str| {
         json!({
             "metadata": {"deletionTimestamp": "2026-01-02T03:59:50Z"},
             "spec": {"containers": [{}], "readinessGates": [{"conditionType": "g"}]},
@@ -129,15 +129,15 @@ fn a_pod_that_is_being_deleted() {
     };
     let check = |object, expected| check("v1", "Pod", object, expected);
     check(
-        leaving("Running", ""),
+        deleted("Running", ""),
         "x  0/1  Terminating  0  60s | <none>  <none>  <none>  1/1",
     );
     check(
-        leaving("Running", "NodeLost"),
+        deleted("Running", "NodeLost"),
         "x  0/1  Unknown  0  60s | <none>  <none>  <none>  1/1",
     );
     check(
-        leaving("Succeeded", ""),
+        deleted("Succeeded", ""),
         "x  0/1  Succeeded  0  60s | <none>  <none>  <none>  1/1",
     );
 }
@@ -347,7 +347,7 @@ fn the_cluster() {
 }
 
 #[test]
-fn events_of_both_groups_look_alike() {
+fn events_of_both_groups_print_alike() {
     check(
         "v1",
         "Event",

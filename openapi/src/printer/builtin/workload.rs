@@ -1,4 +1,4 @@
-//! Controllers of pods, and what limits or scales them.
+//! Prints workloads, disruption budgets and autoscalers.
 
 use serde_json::Value;
 
@@ -104,8 +104,8 @@ pub(super) const STATEFUL_SET: Table = Table {
 };
 
 fn ready(row: &Row<'_>) -> String {
-    let (ready, wanted) = ("/status/readyReplicas", "/spec/replicas");
-    format!("{}/{}", row.number(ready), row.number(wanted))
+    let (ready, desired) = ("/status/readyReplicas", "/spec/replicas");
+    format!("{}/{}", row.number(ready), row.number(desired))
 }
 
 pub(super) const DAEMON_SET: Table = Table {
@@ -214,10 +214,10 @@ pub(super) const AUTOSCALER: Table = Table {
 
 fn targets(row: &Row<'_>) -> String {
     const SHOWN: usize = 2;
-    // autoscaling/v1 knows one metric only, in fields of its own.
-    if let Some(wanted) = row.at("/spec/targetCPUUtilizationPercentage").as_i64() {
+    // autoscaling/v1 has a single metric, in separate fields.
+    if let Some(target) = row.at("/spec/targetCPUUtilizationPercentage").as_i64() {
         let current = percent(row.at("/status/currentCPUUtilizationPercentage"));
-        return format!("cpu: {current}/{wanted}%");
+        return format!("cpu: {current}/{target}%");
     }
     let metrics = row.list("/spec/metrics");
     let current = row.list("/status/currentMetrics");
@@ -234,7 +234,7 @@ fn targets(row: &Row<'_>) -> String {
     }
 }
 
-/// One metric: what there is, and what should be.
+/// One metric: its current value and its target.
 fn target(metric: &Value, status: &Value) -> String {
     let field = match string(&metric["type"]) {
         "Resource" => "resource",
@@ -244,32 +244,32 @@ fn target(metric: &Value, status: &Value) -> String {
         "External" => "external",
         _ => return "<unknown type>".into(),
     };
-    let (wanted, current) = (&metric[field]["target"], &status[field]["current"]);
-    let named = match field {
+    let (target, current) = (&metric[field]["target"], &status[field]["current"]);
+    let prefix = match field {
         "resource" | "containerResource" => format!("{}: ", string(&metric[field]["name"])),
         _ => String::new(),
     };
     let known = |value: &Value| or(scalar(value), "<unknown>");
-    if named.is_empty() {
-        let average = wanted["averageValue"].is_string();
+    if prefix.is_empty() {
+        let average = target["averageValue"].is_string();
         let kind = if average { "averageValue" } else { "value" };
         let note = if average && field != "pods" {
             " (avg)"
         } else {
             ""
         };
-        return format!("{}/{}{note}", known(&current[kind]), scalar(&wanted[kind]));
+        return format!("{}/{}{note}", known(&current[kind]), scalar(&target[kind]));
     }
-    if wanted["averageValue"].is_string() {
+    if target["averageValue"].is_string() {
         let current = known(&current["averageValue"]);
-        return format!("{named}{current}/{}", scalar(&wanted["averageValue"]));
+        return format!("{prefix}{current}/{}", scalar(&target["averageValue"]));
     }
-    let wanted = match wanted["averageUtilization"].as_i64() {
-        Some(wanted) => format!("{wanted}%"),
+    let utilization = match target["averageUtilization"].as_i64() {
+        Some(percentage) => format!("{percentage}%"),
         None => "<auto>".into(),
     };
     format!(
-        "{named}{}/{wanted}",
+        "{prefix}{}/{utilization}",
         percent(&current["averageUtilization"])
     )
 }

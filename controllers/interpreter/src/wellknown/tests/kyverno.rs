@@ -8,9 +8,9 @@ const POLICIES: [&str; 2] = ["kyverno.io/v1 ClusterPolicy", "kyverno.io/v1 Polic
 #[test]
 fn ready_field_precedes_the_conditions() {
     let ready = |status: &str, reason: &str| json!({"conditions": [condition("Ready", status, reason, "")]});
-    let both = |ready: bool| {
+    let both = |is_ready: bool| {
         let mut status = ready("True", "Succeeded");
-        status["ready"] = ready.into();
+        status["ready"] = is_ready.into();
         status
     };
     for kind in POLICIES {
