@@ -1,21 +1,21 @@
-//! Series of one name that differ in their labels.
+//! A metric with labels: series that share a name and differ in their label values.
 
 use prometheus::core::Collector;
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts};
 
 use crate::{Amount, Counter, Gauge, Histogram};
 
-/// A kind of metric that a family can have.
+/// A metric type that can have labels.
 pub trait Series: Clone + Send + Sync + Sized + 'static {
     /// Name and help, and for histograms the buckets.
     type Options;
-    /// The library's form of a family.
+    /// The type of the labeled metric in the prometheus crate.
     type Family: Collector + Clone + 'static;
-    /// Fails on a name or label that Prometheus does not allow.
+    /// Creates the labeled metric. Fails on a name or label that Prometheus does not allow.
     fn family(options: Self::Options, labels: &[&str]) -> prometheus::Result<Self::Family>;
-    /// The series with these values, made when it is new.
+    /// The series with these label values, created at its first use.
     fn one(family: &Self::Family, values: &[&str]) -> Self;
-    /// Ends a series.
+    /// Removes a series.
     fn end(family: &Self::Family, values: &[&str]);
 }
 
@@ -31,7 +31,7 @@ macro_rules! series {
                 family.with_label_values(values)
             }
             fn end(family: &$family, values: &[&str]) {
-                // One that never was has ended.
+                // An absent series needs no removal.
                 let _ = family.remove_label_values(values);
             }
         }
@@ -43,7 +43,7 @@ series!(Gauge, IntGaugeVec, Opts);
 series!(Amount, GaugeVec, Opts);
 series!(Histogram, HistogramVec, HistogramOpts);
 
-/// Series of one name, by `N` labels.
+/// A metric with `N` labels.
 #[derive(Clone)]
 pub struct Family<M: Series, const N: usize>(M::Family);
 
@@ -60,13 +60,13 @@ impl<M: Series, const N: usize> Family<M, N> {
         self.0.clone()
     }
 
-    /// The series with these label values, in the order of the labels. Takes a lock
-    /// for reading: keep what it gives where it is used often.
+    /// The series with these label values, in the order of the labels. Takes a read lock:
+    /// callers that use a series often keep it.
     pub fn with(&self, values: [&str; N]) -> M {
         M::one(&self.0, &values)
     }
 
-    /// Ends a series; whoever still holds it counts in vain.
+    /// Removes a series. Updates through handles to it are no longer exported.
     pub fn forget(&self, values: [&str; N]) {
         M::end(&self.0, &values);
     }

@@ -1,5 +1,5 @@
-//! A writer that panics: nothing that was acknowledged is lost or told twice, and the
-//! engine writes again by itself.
+//! Tests of a writer thread that panics: no acknowledged write is lost or delivered
+//! twice, and the engine resumes writing by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use super::tests::{commit, manual, put, until};
 use super::{Embedded, FaultKind, Options};
 use crate::{Error, Feed, Store};
 
-/// A clock that panics when it is read once, whoever reads it.
+/// A clock whose next reading panics once after the flag is set.
 #[derive(Default)]
 struct PanickingClock(AtomicBool);
 
@@ -72,8 +72,8 @@ async fn panicked_writer_in_memory_writes_again() {
     panicked_writer(|options| Embedded::memory(options).unwrap()).await;
 }
 
-/// The batch is committed and in the state when the writer panics, but no feed has heard
-/// of it.
+/// The writer panics after it committed the batch and updated the index, before it woke
+/// any watch.
 #[tokio::test]
 async fn panic_within_a_publication_loses_and_repeats_nothing() {
     let directory = tempfile::tempdir().unwrap();
@@ -88,7 +88,7 @@ async fn panic_within_a_publication_loses_and_repeats_nothing() {
     let health = store.health();
     until(|| health.borrow().fault.is_none() && health.borrow().all_faults() > 0).await;
 
-    // It had been committed, so it is there, once, for reads and for watches.
+    // The write had been committed: reads and watches see it, once.
     let one = store.get("/a/1").await.unwrap().unwrap();
     assert_eq!((one.revision, &*one.value), (1, &b"one"[..]));
     assert!(store.revision_of("/a/").await.unwrap() >= 1);

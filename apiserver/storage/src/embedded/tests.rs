@@ -1,5 +1,5 @@
-//! What only this engine promises: who may open a directory, what survives a
-//! restart, what happens without space or without a disk.
+//! Tests of what only the embedded engine promises: the lock of the data directory,
+//! restarts, behavior without space or with a failing disk.
 
 use std::fs;
 use std::path::Path;
@@ -35,9 +35,9 @@ pub(super) async fn commit(store: &Embedded, key: &str, expected: u64, op: Op) -
     }
 }
 
-pub(super) async fn until(what: impl Fn() -> bool) {
+pub(super) async fn until(condition: impl Fn() -> bool) {
     let poll = async {
-        while !what() {
+        while !condition() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
@@ -218,14 +218,17 @@ async fn the_format_version_is_raised_and_never_lowered() {
 
 #[test]
 fn foreign_and_damaged_files_are_refused() {
-    let check = |content: &dyn Fn(&Path), wanted: &str| {
+    let check = |content: &dyn Fn(&Path), expected: &str| {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("store.db");
         content(&file);
         let before = fs::read(&file).unwrap();
         let text = refusal(directory.path());
-        assert!(text.contains(wanted) && text.contains("store.db"), "{text}");
-        assert_eq!(fs::read(&file).unwrap(), before, "must not be touched");
+        assert!(
+            text.contains(expected) && text.contains("store.db"),
+            "{text}"
+        );
+        assert_eq!(fs::read(&file).unwrap(), before, "must not be changed");
     };
     let sql = |file: &Path, sql: &str| {
         rusqlite::Connection::open(file)
@@ -265,10 +268,7 @@ async fn truncated_file_is_refused() {
     store.close().await;
     let file = directory.path().join("store.db");
     let content = fs::read(&file).unwrap();
-    assert!(
-        content.len() > 400_000,
-        "closing moves the log into the database"
-    );
+    assert!(content.len() > 400_000, "closing runs a checkpoint");
     fs::write(&file, &content[..content.len() / 2]).unwrap();
     let text = refusal(directory.path());
     assert!(
@@ -332,7 +332,7 @@ async fn failure_is_final() {
 }
 
 #[tokio::test]
-async fn log_does_not_grow_for_ever() {
+async fn wal_does_not_grow_without_bound() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options {
         sync: false,
@@ -347,13 +347,13 @@ async fn log_does_not_grow_for_ever() {
             .unwrap();
     }
     // 200 MB were written.
-    let log = fs::metadata(directory.path().join("store.db-wal"))
+    let wal = fs::metadata(directory.path().join("store.db-wal"))
         .unwrap()
         .len();
     let stats = store.stats();
     assert!(
-        log < 72 << 20 && stats.disk_bytes < 110 << 20,
-        "{log} {stats:?}"
+        wal < 72 << 20 && stats.disk_bytes < 110 << 20,
+        "{wal} {stats:?}"
     );
     store.close().await;
 }

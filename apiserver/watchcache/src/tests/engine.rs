@@ -1,4 +1,4 @@
-//! The same promises on the engine of this process, with its own timing.
+//! Tests of the cache on the embedded engine, with its real timing.
 
 use storage::{Embedded, Op, Options};
 

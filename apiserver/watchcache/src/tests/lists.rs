@@ -1,4 +1,4 @@
-//! The rules of gets and lists: which state, and in which pages.
+//! Tests of gets and lists: the revision that is read, and the pages.
 
 use super::*;
 use crate::{At, Error, Freshness, ListReply, ListRequest};
@@ -16,7 +16,7 @@ fn names(reply: &ListReply) -> Vec<String> {
         .collect()
 }
 
-/// Three objects, one changed and one gone since.
+/// Three objects, of which one was updated and one deleted.
 async fn bed(ring_bytes: usize, uncached: bool) -> Bed {
     let bed = Bed::with(ring_bytes, uncached);
     bed.store.put("a/x", "red"); // 1
@@ -114,14 +114,14 @@ async fn an_own_write_is_decoded_once() {
         let value = json(suffix, "red");
         bed.cache.written(&key, value.as_bytes(), revision).unwrap()
     };
-    // The writer is first.
+    // The writer decodes first.
     bed.store.withhold(Some(5));
     let revision = bed.store.put("c/x", "red");
     let own = written("c/x", revision);
     bed.store.withhold(None);
     let cached = bed.cache.get("c/x", Freshness::AtLeast(revision)).await;
     assert!(cached.unwrap().unwrap().same(&own));
-    // The feed is first.
+    // The watch decodes first.
     let revision = bed.store.put("c/x", "red");
     let cached = bed.cache.get("c/x", Freshness::AtLeast(revision)).await;
     assert!(cached.unwrap().unwrap().same(&written("c/x", revision)));
@@ -137,12 +137,12 @@ async fn an_unset_revision_is_never_answered_stale() {
     bed.store.put("c/x", "red");
     let stale = list(&bed, Filter::default(), At::Any, 0).await.unwrap();
     assert_eq!(stale.revision, 5);
-    // The feed stands still: after the wait the store itself answers.
+    // The watch is stalled: after the timeout the store answers.
     let fresh = list(&bed, Filter::default(), At::Newest, 0).await.unwrap();
     assert_eq!((fresh.revision, names(&fresh).len()), (6, 3));
     let got = bed.cache.get("c/x", Freshness::Newest).await.unwrap();
     assert!(got.is_some());
-    // The feed goes on while a reader waits.
+    // The watch continues while a reader waits.
     bed.store.put("c/y", "red");
     let (reply, ()) = tokio::join!(list(&bed, Filter::default(), At::Newest, 0), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -154,12 +154,12 @@ async fn an_unset_revision_is_never_answered_stale() {
     assert_eq!(
         bed.store.ranges(),
         ranges,
-        "proven fresh, so from the cache"
+        "fresh, so read from the cache"
     );
     bed.hub.shutdown().await;
 }
 
-/// All pages of a list, while writes go on between them.
+/// All pages of a list, with writes between them.
 async fn pages(bed: &Bed, filter: Filter, limit: usize) -> (Vec<String>, Vec<Option<u64>>) {
     let mut at = At::Newest;
     let (mut all, mut remaining, mut revision) = (Vec::new(), Vec::new(), None);

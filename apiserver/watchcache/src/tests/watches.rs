@@ -1,11 +1,11 @@
-//! The rules of watches: where they start, what they show, how they end.
+//! Tests of watches: their start, their events and their end.
 
 use super::*;
 use crate::{Error, Freshness};
 
-/// A watch that starts at `start` after some writes, then sees some more.
+/// Checks the events of a watch that starts at `start` after some writes and before others.
 async fn check(filter: Filter, start: Start, expected: &[&str]) {
-    // Ample room, a ring that keeps nothing, and no cache at all: no difference.
+    // With a large ring, an empty ring and without a cache the events are the same.
     for (ring_bytes, uncached) in [(32 << 20, false), (0, false), (0, true)] {
         let bed = Bed::with(ring_bytes, uncached);
         bed.store.put("a/x", "red"); // 1
@@ -27,7 +27,7 @@ async fn check(filter: Filter, start: Start, expected: &[&str]) {
     }
 }
 
-/// A watch of what is to come, without bookmarks.
+/// A watch of live events, without bookmarks.
 async fn live(bed: &Bed, filter: Filter) -> Watcher {
     let start = Start::Now(Freshness::Newest);
     bed.try_watch(filter, start, false).await.unwrap()
@@ -215,7 +215,7 @@ async fn a_slow_watcher_hurts_nobody_and_ends_alone() {
     bed.store.put("a/x", "0");
     let mut slow = live(&bed, Filter::default()).await;
     let mut fast = live(&bed, Filter::default()).await;
-    // Never concerned, so never behind, however much passes.
+    // No event concerns it, so it never falls behind.
     let mut quiet = live(&bed, namespace("q")).await;
     for n in 1..=100 {
         bed.store.put("a/x", &n.to_string());
@@ -255,7 +255,7 @@ async fn many_keys_of_one_revision_are_given_once_each() {
     bed.store.write(&changes);
     assert_eq!(drain(&mut watcher).await.len(), 5);
 
-    // Two of five taken from the ring, then the ring is gone.
+    // The watcher reads two of five events from the ring, which then drops the others.
     let bed = Bed::with(16_000, false);
     let mut watcher = bed
         .watch(Filter::default(), Start::Now(Freshness::Newest))
