@@ -128,7 +128,10 @@ mod tests {
             ],
         );
         assert!(ring.evict() > 0);
-        assert!(ring.evict() > 0, "both events of revision 15 are dropped together");
+        assert!(
+            ring.evict() > 0,
+            "both events of revision 15 are dropped together"
+        );
         check(
             &ring,
             &[(12, None), (14, None), (15, Some(3)), (19, Some(4))],

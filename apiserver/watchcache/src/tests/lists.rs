@@ -151,11 +151,7 @@ async fn an_unset_revision_is_never_answered_stale() {
     assert_eq!(reply.unwrap().revision, 7);
     let ranges = bed.store.ranges();
     list(&bed, Filter::default(), At::Newest, 0).await.unwrap();
-    assert_eq!(
-        bed.store.ranges(),
-        ranges,
-        "fresh, so read from the cache"
-    );
+    assert_eq!(bed.store.ranges(), ranges, "fresh, so read from the cache");
     bed.hub.shutdown().await;
 }
 
