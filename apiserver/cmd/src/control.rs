@@ -1,7 +1,7 @@
-//! The controllers of a plane: what they run on, and which there are.
+//! Starts the controllers of a server, as Karmada's controller manager and scheduler do.
 //!
-//! They are started anew with each time of leading, so nothing here outlives the
-//! tasks of its [`Base`].
+//! They are started again in each term of leadership, so nothing here outlives the tasks
+//! of its [`ControllerContext`].
 
 use std::sync::Arc;
 
@@ -26,20 +26,21 @@ use crate::webhooks::{Absent, Calls};
 
 const CONTROLLER_MANAGER: &str = "karmada-controller-manager";
 
-/// What controllers run on.
+/// The clients and tasks of the controllers.
 pub(crate) struct Base {
     pub(crate) api: Arc<dyn Api>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) informers: Informers,
     pub(crate) tasks: Tasks,
-    /// Where the scheduler leaves why it decided as it did.
+    /// The scheduler's last decisions, for the subresource `decision`.
     pub(crate) decisions: Decisions,
-    /// How members are reached.
+    /// Connects to members.
     pub(crate) connector: Arc<dyn Connector>,
 }
 
 impl Base {
-    /// That of a process that is alone: its controllers live as long as it does.
+    /// The context of a process without leader election, whose controllers run as long as
+    /// the process.
     pub(crate) fn alone(plane: &Plane) -> Self {
         Self {
             api: Arc::clone(&plane.api),
@@ -52,7 +53,7 @@ impl Base {
     }
 }
 
-/// Whose tokens and whose certificates the accounts get, and which groups are served.
+/// The token signer and root CA of service accounts, and which groups are served.
 #[derive(Clone)]
 pub(crate) struct Identity {
     pub(crate) signer: Arc<Signer>,
@@ -60,7 +61,8 @@ pub(crate) struct Identity {
     pub(crate) root_ca: watch::Receiver<String>,
 }
 
-/// What every plane needs: garbage collection, namespaces, accounts and tokens.
+/// Starts the controllers of kube-controller-manager that every server needs: garbage
+/// collection, namespaces, service accounts and tokens.
 pub(crate) async fn housekeeping(on: &Base, identity: &Identity) -> anyhow::Result<()> {
     let signer = Arc::clone(&identity.signer);
     let options = kube::Options {
@@ -77,7 +79,7 @@ pub(crate) async fn housekeeping(on: &Base, identity: &Identity) -> anyhow::Resu
     Ok(())
 }
 
-/// What a control plane of many clusters is told to do; the default is one alone.
+/// The options of the multi-cluster controllers. The default is for a standalone server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) clusters: ClusterOptions,
@@ -85,14 +87,14 @@ pub(crate) struct Settings {
     pub(crate) scheduling: Scheduling,
     pub(crate) controllers: Controllers,
     pub(crate) scripts: Limits,
-    /// Which optional behaviour is on.
+    /// The feature gates.
     pub(crate) gates: FeatureGates,
-    /// Whether taint policies may evict.
+    /// Whether ClusterTaintPolicies may use the effect NoExecute.
     pub(crate) allow_no_execute: bool,
 }
 
 impl Settings {
-    /// Those of a plane alone, but for some gates.
+    /// The default options with other feature gates.
     pub(crate) fn with(gates: FeatureGates) -> Self {
         Self {
             scheduling: Scheduling::with(gates),
@@ -102,7 +104,7 @@ impl Settings {
     }
 }
 
-/// What makes a plane a control plane of many clusters.
+/// Starts the multi-cluster controllers and the scheduler.
 pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result<()> {
     let tasks = &on.tasks;
     let host = settings.templates.workloads(on);
@@ -120,8 +122,8 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
     };
     let host_api = Arc::clone(&on.api);
     let members = Members::telling(detail, host_api, &on.informers, connector, tasks);
-    // Works must not be told that a member cannot be reached, only because its
-    // secret has not been looked at yet.
+    // Without this, Works would report a member as unreachable whose Secret the informer
+    // does not have yet.
     members.wait_synced().await;
     let informer = on.informers.get(&on.api, &Select::all(&CLUSTERS));
     let all = Clusters::under(informer, *rules);

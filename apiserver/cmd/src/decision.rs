@@ -1,8 +1,8 @@
-//! The subresource `decision` of bindings: why a binding is where it is.
+//! The subresource `decision` of bindings: the scheduler's explanation of a placement.
 //!
-//! Enters: the last decisions, where this process leads; else the binding, the
-//! clusters and the other bindings of its groups, from which the same function
-//! decides again. Leaves: a document, which nothing stores.
+//! On the leader it is the scheduler's last decision. Elsewhere the same function decides
+//! again from the binding, the clusters and the other bindings of its affinity groups. The
+//! document is not stored.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 pub(crate) const DECISION: &str = "decision";
 
-/// The decisions of one kind of binding.
+/// Serves the decisions of one kind of binding.
 struct Told {
     api: Arc<dyn Api>,
     resource: &'static Gvr,
@@ -33,7 +33,8 @@ struct Document<'a> {
     kind: &'static str,
     api_version: String,
     metadata: Head<'a>,
-    /// It is not what was decided, but what would be decided now.
+    /// Whether the decision was computed for this request, and is not the one that was
+    /// applied.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     recomputed: bool,
     #[serde(flatten)]
@@ -48,7 +49,7 @@ struct Head<'a> {
     uid: &'a str,
 }
 
-/// What answers for both kinds of binding; `rules` are those of the scheduler.
+/// The subresource getters for both kinds of binding; `rules` are the scheduler's.
 pub(crate) fn tellers(api: &Arc<dyn Api>, decisions: &Decisions, rules: Rules) -> Tellers {
     let of = |resource: &'static Gvr| {
         let key = (
@@ -116,7 +117,7 @@ impl Told {
         explained.ok_or_else(|| {
             let mut status = Status::not_found(self.resource, object.name());
             status.message = format!(
-                "nothing is decided about {} {:?}: it has no placement of its own and goes where the bindings of its spec.requiredBy go",
+                "there is no scheduling decision for {} {:?}: it has no placement of its own and follows the bindings of its spec.requiredBy",
                 self.resource.resource,
                 object.name()
             );
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_held_is_decided_again_and_marked_so() {
+    async fn a_decision_that_is_not_in_memory_is_recomputed() {
         let fake = FakeApi::new();
         let kinds =
             json!([{"groupVersion": "v1", "resources": [{"name": "secrets", "kind": "Secret"}]}]);
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_nothing_is_decided_there_is_nothing_to_tell() {
+    async fn a_dependent_binding_has_no_decision() {
         let fake = FakeApi::new();
         fake.seed(
             &BINDINGS,

@@ -1,5 +1,5 @@
-//! Logs of containers that run nothing: a line for each second of their life, made
-//! when somebody reads it.
+//! Logs of hollow containers: one line for each second that a container has run, generated
+//! when it is read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,17 +17,17 @@ use machinery::Status;
 
 use super::{Container, Containers, PODS};
 
-/// Lines kept of a container; older ones were rotated away.
+/// Lines of a container's log; older ones count as rotated.
 const KEPT: u64 = 1000;
 
-/// What is asked for (PodLogOptions).
+/// The query parameters of a log request (PodLogOptions).
 #[derive(Clone, Copy, Debug, Default)]
 struct Wanted {
     follow: bool,
     timestamps: bool,
     since: Option<Timestamp>,
     tail: Option<u64>,
-    /// Bytes that may still be said.
+    /// The number of bytes that may still be sent.
     limit: Option<usize>,
 }
 
@@ -45,7 +45,7 @@ impl Wanted {
         let time = connection.param("sinceTime");
         let time = time.map(|t| {
             t.parse()
-                .map_err(|_| Status::bad_request("sinceTime is no time"))
+                .map_err(|_| Status::bad_request("sinceTime is not a time"))
         });
         Ok(Self {
             follow: connection.flag("follow"),
@@ -58,7 +58,7 @@ impl Wanted {
 }
 
 impl Container {
-    /// The number of lines said until a moment.
+    /// The number of lines logged until `now`.
     fn said(&self, now: Timestamp) -> u64 {
         let until = self.finished.unwrap_or(now).min(now);
         let seconds = until.as_second() - self.started.as_second();
@@ -125,7 +125,7 @@ struct State {
 }
 
 impl State {
-    /// What is said next; `None` when nothing will be.
+    /// The next lines; `None` at the end of the log.
     async fn chunk(&mut self) -> Option<Bytes> {
         loop {
             let said = self.container.said(self.containers.clock.now());
@@ -155,7 +155,7 @@ impl State {
         }
     }
 
-    /// Whether the pod is still there; its container may have ended.
+    /// Reads the container's state again; `None` when the pod is gone.
     async fn look(&mut self) -> Option<()> {
         let c = &self.container;
         let pod = self
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_container_says_a_line_each_second_and_old_ones_are_gone() {
+    fn a_container_logs_a_line_each_second_and_old_ones_are_rotated() {
         let at = |seconds: i64| Timestamp::from_second(1_767_225_600 + seconds).unwrap();
         let container = Container {
             namespace: "n".into(),
