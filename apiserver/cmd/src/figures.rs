@@ -1,10 +1,10 @@
-//! What the process tells of itself beside what each room counts.
+//! The metrics of the process: build information and the number of tasks.
 
 use flotilla_http::Version;
 use metrics::{Figure, Shape};
 use tokio::runtime::Handle;
 
-/// Registers them; called once.
+/// Registers the metrics of the process; called once.
 pub(crate) fn register(version: &Version, runtime: &Handle) {
     let labels = [
         "git_version",
