@@ -211,10 +211,7 @@ mod tests {
         let classified: BTreeSet<&str> = FLAGS.iter().map(|(id, _)| *id).collect();
         assert_eq!(classified.len(), FLAGS.len(), "a flag is listed twice");
         let new: Vec<_> = flags.difference(&classified).collect();
-        assert!(
-            new.is_empty(),
-            "add the scope of these flags: {new:?}"
-        );
+        assert!(new.is_empty(), "add the scope of these flags: {new:?}");
         let gone: Vec<_> = classified.difference(&flags).collect();
         assert!(gone.is_empty(), "these flags do not exist: {gone:?}");
         for flag in command.get_arguments() {

@@ -1,4 +1,4 @@
-//! A standalone server over many years of a fake clock.
+//! Tests of certificate renewal: a standalone server over many years of a fake clock.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ fn days(days: i64) -> SignedDuration {
     SignedDuration::from_hours(24 * days)
 }
 
-/// Clients live in the time of the server.
+/// The time of TLS clients, which is the server's fake clock.
 #[derive(Clone)]
 struct Time(Arc<FakeClock>);
 
@@ -46,7 +46,7 @@ impl TimeProvider for Time {
     }
 }
 
-/// What a kubeconfig says.
+/// The credentials of a kubeconfig.
 struct Kubeconfig {
     ca: String,
     identity: Identity,
@@ -140,7 +140,7 @@ async fn start(dir: &Path, clock: &Arc<FakeClock>) -> Standalone {
     Box::pin(Standalone::start_at(setup, clock)).await.unwrap()
 }
 
-/// Two years, and on to the end of the first authority.
+/// Renews certificates over twelve years, past the end of the first authority.
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_are_renewed_while_the_server_runs() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -155,8 +155,7 @@ async fn certificates_are_renewed_while_the_server_runs() {
     let (mut serving, mut administrators) = (Vec::new(), Vec::new());
     while clock.now() < begin + days(12 * 365) {
         clock.advance(days(10));
-        // A client goes on with what it has read before the renewal, and with what the
-        // file holds after it.
+        // A client can use the kubeconfig of before the renewal and that of after it.
         let before = Kubeconfig::read(&plane.kubeconfig);
         plane.renewal.renew().await.unwrap();
         let now = Kubeconfig::read(&plane.kubeconfig);
@@ -167,7 +166,7 @@ async fn certificates_are_renewed_while_the_server_runs() {
             assert_eq!(connected.get(NAMESPACES).await, 200, "{at}");
         }
         assert_eq!(open.get("/livez").await, 200, "the open connection");
-        assert_eq!(*root_ca.borrow(), now.ca, "what accounts get");
+        assert_eq!(*root_ca.borrow(), now.ca, "the root CA of service accounts");
         let certificate = std::fs::read_to_string(dir.path().join("pki/server.crt")).unwrap();
         serving.push(certificate);
         administrators.push(now.identity.certificate_pem);
@@ -184,17 +183,17 @@ async fn certificates_are_renewed_while_the_server_runs() {
         all.dedup();
         assert!((12..15).contains(&all.len()), "renewed once a year");
     }
-    // What expired is refused.
+    // An expired certificate is refused.
     let config = Kubeconfig::read(&plane.kubeconfig);
     let expired = Connection::open(&plane, &time, &config.ca, Some(&first.identity)).await;
     assert_eq!(expired.unwrap().get(NAMESPACES).await, 401);
     plane.stop().await;
 }
 
-/// A certificate of the first authority is good until it expires, though the
-/// authority was renewed meanwhile.
+/// A certificate of the first authority is valid until it expires, although the authority
+/// was renewed meanwhile.
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_of_an_earlier_authority_stay_good() {
+async fn certificates_of_an_earlier_authority_stay_valid() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(FakeClock::new(Timestamp::now()));
@@ -223,7 +222,7 @@ async fn certificates_of_an_earlier_authority_stay_good() {
     plane.stop().await;
 }
 
-/// The task renews without being asked.
+/// The task renews certificates periodically.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_check_runs_by_itself_and_survives_a_broken_file() {
     let dir = tempfile::tempdir().unwrap();
