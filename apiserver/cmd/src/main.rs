@@ -1,6 +1,6 @@
 //! The binary `flotilla`: parses the command line and runs the command.
 //!
-//! flags ──► command ──► [`api_server::ApiServer`] (store, registry, HTTPS; standalone or aggregated) + controllers, until a signal
+//! flags ──► command ──► [`running_server::RunningServer`] (store, registry, HTTPS; standalone or aggregated) + controllers, until a signal
 //!
 //! Invariants: every task started here is joined here. Results go to standard output, logs
 //! and errors to standard error. The exit code is 0 only if the command succeeded.

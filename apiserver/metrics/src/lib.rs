@@ -19,8 +19,8 @@ mod outcomes;
 mod read;
 mod registry;
 
-pub use family::{Family, Series};
+pub use family::{Family, LabeledMetric};
 pub use outcomes::Outcomes;
-pub use prometheus::{Gauge as Amount, Histogram, IntCounter as Counter, IntGauge as Gauge};
+pub use prometheus::{Gauge as FloatGauge, Histogram, IntCounter as Counter, IntGauge as Gauge};
 pub use read::{Figure, Readings, Shape};
 pub use registry::{Registry, exponential, process, text};

@@ -6,9 +6,9 @@ use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Encoder, HistogramOpts, Opts, TextEncoder};
 
-use crate::family::{Family, Series};
+use crate::family::{Family, LabeledMetric};
 use crate::read::{Figure, Reader, Readings};
-use crate::{Amount, Counter, Gauge, Histogram};
+use crate::{Counter, FloatGauge, Gauge, Histogram};
 
 /// The metrics of one server, or of the process. Clones share one registry.
 #[derive(Clone, Default)]
@@ -89,7 +89,7 @@ impl Registry {
         name: &str,
         help: &str,
         labels: [&str; N],
-    ) -> Family<Amount, N> {
+    ) -> Family<FloatGauge, N> {
         self.family(Opts::new(name, help), labels)
     }
 
@@ -117,7 +117,7 @@ impl Registry {
         self.keep(Reader::new(figures, Box::new(read)));
     }
 
-    fn family<M: Series, const N: usize>(
+    fn family<M: LabeledMetric, const N: usize>(
         &self,
         options: M::Options,
         labels: [&str; N],

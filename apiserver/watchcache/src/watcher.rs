@@ -1,5 +1,5 @@
 //! A watcher of the cache (`cacheWatcher`): a position in the ring, woken when its scope
-//! has a new event. It sends [`WatchEvent`]s in ascending revisions.
+//! has a new event. It sends [`CacherEvent`]s in ascending revisions.
 //!
 //! initial events ──► ring ⇄ store's history ──► end
 //!

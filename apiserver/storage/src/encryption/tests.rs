@@ -1,3 +1,5 @@
+//! Tests of the encrypted store: formats, key rotation and values that cannot be decrypted.
+
 use std::sync::Arc;
 
 use bytes::Bytes;

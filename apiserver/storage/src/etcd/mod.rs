@@ -1,10 +1,10 @@
 //! The etcd engine, for etcd 3.4 and newer and servers with the same API.
 //!
-//! commit ──one transaction──► etcd ──one etcd watch per watch──► [`watch`] ──► responses
+//! commit ──one transaction──► etcd ──one etcd watch per watch──► [`watcher`] ──► responses
 //!
 //! etcd provides durability, order, revisions and history. This engine sends requests to
 //! a server that responds ([`endpoints`]), reopens broken watches at their revision
-//! ([`watch`]), lets keys with a time to live share leases ([`lease`]), and compacts in
+//! ([`watcher`]), lets keys with a time to live share leases ([`lease`]), and compacts in
 //! one of all replicas ([`compaction`]).
 
 mod compaction;
