@@ -24,11 +24,11 @@ pub(crate) fn structured(
 /// Formats a table, without a line feed at its end. Each column is as wide as its widest
 /// cell; an empty cell is a dash.
 pub(crate) fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
-    let shown = |cell: &str| if cell.is_empty() { "-" } else { cell }.to_owned();
+    let display = |cell: &str| if cell.is_empty() { "-" } else { cell }.to_owned();
     let mut lines = vec![titles.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>()];
     lines.extend(
         rows.iter()
-            .map(|row| row.iter().map(|c| shown(c)).collect()),
+            .map(|row| row.iter().map(|c| display(c)).collect()),
     );
     let width = |column: usize| {
         let cells = lines.iter().filter_map(|line| line.get(column));

@@ -89,7 +89,7 @@ mod tests {
 
     // proves: AUT-off
     #[test]
-    fn names_add_and_take_away() {
+    fn names_enable_and_disable_controllers() {
         let on = |scale_target_marker, replicas_syncer| autoscale::Options {
             scale_target_marker,
             replicas_syncer,

@@ -57,13 +57,13 @@ pub(crate) fn tellers(api: &Arc<dyn Api>, decisions: &Decisions, rules: Rules) -
             resource.resource.to_string(),
             DECISION.to_owned(),
         );
-        let told = Told {
+        let getter = Told {
             api: Arc::clone(api),
             resource,
             decisions: decisions.clone(),
             rules,
         };
-        (key, Arc::new(told) as _)
+        (key, Arc::new(getter) as _)
     };
     Tellers::from([of(&BINDINGS), of(&CLUSTER_BINDINGS)])
 }
@@ -102,8 +102,8 @@ impl Told {
         let snapshot = Snapshot::new(clusters.map_err(status)?.items).under(self.rules);
         let grouped = binding.spec.workload_affinity_groups.is_some();
         let others = if self.rules.looks_at_peers() && grouped {
-            let near = At::all(self.resource, object.namespace());
-            let list = self.api.list(near, &ListOptions::default()).await;
+            let collection = At::all(self.resource, object.namespace());
+            let list = self.api.list(collection, &ListOptions::default()).await;
             list.map_err(status)?.items
         } else {
             Vec::new()
@@ -173,20 +173,21 @@ mod tests {
             spec
         };
         let grouped = spec(json!({"workloadAffinityGroups": together}));
-        let near = spec(json!({"workloadAffinityGroups": together, "clusters": [{"name": "m2"}]}));
+        let neighbor =
+            spec(json!({"workloadAffinityGroups": together, "clusters": [{"name": "m2"}]}));
         fake.seed(&BINDINGS, binding("s", grouped));
-        fake.seed(&BINDINGS, binding("near", near));
+        fake.seed(&BINDINGS, binding("near", neighbor));
         let gates = FeatureGates::default().with(Gate::WorkloadAffinity, true);
         let grouping = Rules::new(gates, Plugins::default(), false);
         for (rules, chosen) in [(Rules::default(), 2), (grouping, 1)] {
-            let told = told(&fake, rules).tell("n", "s").await.unwrap();
-            assert_eq!(told["recomputed"], true);
+            let document = told(&fake, rules).tell("n", "s").await.unwrap();
+            assert_eq!(document["recomputed"], true);
             assert_eq!(
-                told["metadata"],
+                document["metadata"],
                 json!({"name": "s", "namespace": "n", "uid": "u"})
             );
             assert_eq!(
-                (&told["generation"], &told["chosenClusters"]),
+                (&document["generation"], &document["chosenClusters"]),
                 (&json!(2), &json!(chosen))
             );
         }
@@ -200,12 +201,12 @@ mod tests {
             &BINDINGS,
             binding("dependent", json!({"requiredBy": [{"name": "x"}]})),
         );
-        let told = told(&fake, Rules::default());
+        let getter = told(&fake, Rules::default());
         for (name, part) in [
             ("dependent", "has no placement of its own"),
             ("none", "not found"),
         ] {
-            let refused = told.tell("n", name).await.unwrap_err();
+            let refused = getter.tell("n", name).await.unwrap_err();
             assert_eq!((refused.code, &*refused.reason), (404, "NotFound"));
             assert!(refused.message.contains(part), "{}", refused.message);
         }

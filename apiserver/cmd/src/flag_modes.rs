@@ -106,8 +106,8 @@ pub(crate) struct CommandLineFlags(BTreeSet<String>);
 impl FromArgMatches for CommandLineFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let ids = matches.ids().map(clap::Id::as_str);
-        let given = ids.filter(|id| matches.value_source(id) == Some(ValueSource::CommandLine));
-        Ok(Self(given.map(str::to_owned).collect()))
+        let set = ids.filter(|id| matches.value_source(id) == Some(ValueSource::CommandLine));
+        Ok(Self(set.map(str::to_owned).collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -212,8 +212,8 @@ mod tests {
         assert_eq!(classified.len(), FLAGS.len(), "a flag is listed twice");
         let new: Vec<_> = flags.difference(&classified).collect();
         assert!(new.is_empty(), "add the scope of these flags: {new:?}");
-        let gone: Vec<_> = classified.difference(&flags).collect();
-        assert!(gone.is_empty(), "these flags do not exist: {gone:?}");
+        let removed: Vec<_> = classified.difference(&flags).collect();
+        assert!(removed.is_empty(), "these flags do not exist: {removed:?}");
         for flag in command.get_arguments() {
             let id = flag.get_id().as_str().replace('_', "-");
             if flags.contains(flag.get_id().as_str()) {

@@ -48,36 +48,36 @@ async fn open(
     now: Timestamp,
 ) -> anyhow::Result<Pki> {
     for _ in 0..ATTEMPTS {
-        let there = store
+        let stored = store
             .get(KEY)
             .await
             .context("cannot read the shared keys")?;
-        if let Some(why) = there
+        if let Some(why) = stored
             .as_ref()
             .and_then(|e| storage::encryption::unreadable(&e.value))
         {
             bail!("{KEY} in the store cannot be decrypted: {why}");
         }
-        let known = match &there {
+        let shared = match &stored {
             Some(entry) => Some(
                 Shared::parse(&entry.value)
                     .map_err(|why| anyhow!("{KEY} in the store {why}; restore it from a backup"))?,
             ),
             None => None,
         };
-        if let Some(known) = &known {
-            known.keep_in(dir)?;
+        if let Some(shared) = &shared {
+            shared.keep_in(dir)?;
         }
         let pki = Pki::open(dir, names, now)?;
         let ours = Shared::of(&pki);
         // They differ if the store had none or the authority was renewed.
-        let same = known.as_ref() == Some(&ours);
+        let same = shared.as_ref() == Some(&ours);
         if same && !is_stale(store).await? {
             return Ok(pki);
         }
         let txn = Txn {
             key: KEY.into(),
-            expected: there.map_or(0, |entry| entry.revision),
+            expected: stored.map_or(0, |entry| entry.revision),
             op: Op::Put {
                 value: ours.document().into(),
                 ttl: None,

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_reachable_from_here() {
+    fn urls_are_reachable_from_this_machine() {
         for (address, expected) in [
             ("127.0.0.1:1", "https://127.0.0.1:1"),
             ("0.0.0.0:2", "https://127.0.0.1:2"),

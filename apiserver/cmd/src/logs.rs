@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_terminal_gets_colors_and_never_with_no_color() {
+    fn colors_are_for_terminals_without_no_color() {
         assert!(has_colors(true, false));
         assert!(!has_colors(true, true));
         assert!(!has_colors(false, false));

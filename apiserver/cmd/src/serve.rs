@@ -183,8 +183,8 @@ impl Host {
         }
     }
 
-    fn service(&self, here: Option<String>) -> Service {
-        let namespace = self.service_namespace.clone().or(here);
+    fn service(&self, pod_namespace: Option<String>) -> Service {
+        let namespace = self.service_namespace.clone().or(pod_namespace);
         Service {
             namespace: namespace.unwrap_or_else(|| NAMESPACE.into()),
             name: self.service_name.clone(),
@@ -197,7 +197,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     arguments.given.check(arguments.mode())?;
     match arguments.host.config()? {
         None => Box::pin(alone(&arguments)).await,
-        Some((host, here)) => {
+        Some((host, pod_namespace)) => {
             let settings = arguments.settings(arguments.templates.behind())?;
             let setup = aggregated::Setup {
                 dir: &arguments.data_dir,
@@ -205,7 +205,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
                 engine: arguments.store.choice()?,
                 encryption: arguments.store.encryption(Scope::OwnGroups)?,
                 host,
-                service: arguments.host.service(here),
+                service: arguments.host.service(pod_namespace),
                 etcd_secret: arguments.store.certificates_secret().map(str::to_owned),
                 delegated: arguments.host.delegated(),
                 rules: settings.scheduling.rules,

@@ -55,12 +55,12 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         wait: Duration::from_secs(arguments.wait),
     };
     let cluster = cluster.as_ref().map(|c| c as &dyn Api);
-    let gone = Box::pin(clusters::unjoin(&*control, cluster, &spec, &|text| {
+    let unjoined = Box::pin(clusters::unjoin(&*control, cluster, &spec, &|text| {
         output::progress(text)
     }))
     .await;
     tasks.stop().await;
-    gone?;
+    unjoined?;
     output::line(format!("cluster({}) is unjoined successfully", spec.name));
     Ok(())
 }

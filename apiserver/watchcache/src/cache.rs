@@ -146,8 +146,8 @@ impl Cache {
     /// Decodes an object that the caller has written and the store has acknowledged. The
     /// cache and the caller share the decoded object; the first of the two decodes it.
     pub fn written(&self, key: &Arc<str>, value: &[u8], revision: u64) -> Result<Object, Error> {
-        if let Some(known) = self.shared.present(key, revision) {
-            return Ok(known);
+        if let Some(present) = self.shared.present(key, revision) {
+            return Ok(present);
         }
         let object = decode(key, value, revision).map_err(|corrupt| Error::from(&*corrupt))?;
         if !self.shared.uncached {
@@ -261,8 +261,8 @@ impl Cache {
     }
 
     pub(crate) async fn newest(&self) -> Result<(), Error> {
-        let asked = self.shared.store.revision_of(self.prefix()).await;
-        self.shared.reached(asked.map_err(Error::Storage)?).await
+        let revision = self.shared.store.revision_of(self.prefix()).await;
+        self.shared.reached(revision.map_err(Error::Storage)?).await
     }
 
     /// Whether the cache can wait for the progress of its watch.

@@ -183,10 +183,10 @@ impl Walk {
         let mut reply = ListReply::default();
         let mut start = self.start.clone();
         loop {
-            let mut seen = 0;
+            let mut scanned = 0;
             let mut last = None;
             for (key, slot) in entries(&at.map, &start, &self.end).take(SLICE) {
-                seen += 1;
+                scanned += 1;
                 if self.full(&reply) {
                     // There is a further key to continue with.
                     break;
@@ -203,7 +203,7 @@ impl Walk {
                 break;
             }
             match last {
-                Some(key) if seen == SLICE => start = format!("{key}\0"),
+                Some(key) if scanned == SLICE => start = format!("{key}\0"),
                 _ => break,
             }
             tokio::task::yield_now().await;

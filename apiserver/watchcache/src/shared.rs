@@ -353,10 +353,10 @@ impl Shared {
             return Ok(());
         }
         let mut progress = self.progress.subscribe();
-        let seen = progress.wait_for(|p| p.phase == Phase::Broken || p.is_at(revision));
-        let outcome = tokio::time::timeout(self.config.wait, seen)
+        let reached = progress.wait_for(|p| p.phase == Phase::Broken || p.is_at(revision));
+        let outcome = tokio::time::timeout(self.config.wait, reached)
             .await
-            .map(|seen| seen.map(|p| p.phase));
+            .map(|reached| reached.map(|p| p.phase));
         match outcome {
             Ok(Ok(Phase::Ready)) => Ok(()),
             Ok(_) => Err(Error::NotReady),

@@ -97,20 +97,20 @@ mod tests {
         let until = start + Duration::from_secs(seconds);
         let deadline = deadline.map(|s| start + Duration::from_secs(s));
         let mut timer = Timer::new(bookmarks, Duration::from_secs(60), deadline);
-        let mut seen = Vec::new();
+        let mut items = Vec::new();
         while tokio::time::timeout_at(until, Timer::tick(&mut timer))
             .await
             .is_ok()
         {
             let due = timer.as_ref().unwrap().due();
-            seen.push((start.elapsed().as_secs(), due));
+            items.push((start.elapsed().as_secs(), due));
             match due {
                 Due::Bookmark => timer.as_mut().unwrap().bookmarked(),
                 Due::Deadline => break,
                 Due::Nothing => panic!("nothing is due"),
             }
         }
-        seen
+        items
     }
 
     #[tokio::test(start_paused = true)]

@@ -478,11 +478,11 @@ impl Watcher {
     }
 
     fn deliver(&self, event: &Arc<Event>) -> Result<Step, Error> {
-        let seen = match &self.matches {
+        let delivery = match &self.matches {
             None => event.seen_by(|_| true)?,
             Some(matches) => event.seen_by(|object| matches(object))?,
         };
-        Ok(match seen {
+        Ok(match delivery {
             Some(delivery) => Step::Item(Item::Event(delivery)),
             None => Step::Pause,
         })

@@ -195,14 +195,14 @@ impl Shared {
     }
 
     async fn renew(&self) {
-        let settled = settle(
+        let ensured = settle(
             &*self.host,
             &self.namespace,
             &self.name,
             &self.names,
             &*self.clock,
         );
-        match settled.await {
+        match ensured.await {
             Ok(_) => {
                 if self.failures.record_success("renew") {
                     tracing::info!("the serving certificate can be renewed again");
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_secret_that_is_deleted_or_broken_is_made_again() {
+    async fn a_deleted_or_broken_secret_is_created_again() {
         let fake = FakeApi::new();
         let host: Arc<dyn Api> = fake.clone();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);

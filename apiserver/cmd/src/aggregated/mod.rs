@@ -157,7 +157,7 @@ impl Aggregated {
 
         engine.record_faults(&api, &clock, &server);
         let controllers = Tasks::new(Shutdown::new());
-        let whole = whole(&engine, &authenticator, &informers);
+        let ready = whole(&engine, &authenticator, &informers);
         let controlled = Informers::new(&controllers);
         let mut options = plane::options(&engine, &controlled, setup.shutdown_delay);
         let trusted = Arc::clone(&authenticator);
@@ -173,7 +173,7 @@ impl Aggregated {
         options.tellers = decision::tellers(&api, &decisions, setup.rules);
         options.metrics = metrics;
         options.webhooks = Webhooks::from([(protection::PATH, protection::REVIEW)]);
-        options.whole = Some(Arc::clone(&whole));
+        options.whole = Some(Arc::clone(&ready));
         let served = registration::own_versions(&registry.table());
         let http = Server::new(registry, authenticator, authorizer, options);
         let listening = Tasks::new(Shutdown::new());
@@ -182,7 +182,7 @@ impl Aggregated {
         if let Some(secret) = etcd_secret {
             secret.keep(&server);
         }
-        while let Err(why) = whole() {
+        while let Err(why) = ready() {
             tracing::debug!(%why, "waiting");
             tokio::time::sleep(LOOK).await;
         }

@@ -54,19 +54,19 @@ pub(super) async fn ensure(
 async fn put(
     host: &Arc<dyn Api>,
     resource: &Gvr,
-    mut wanted: Value,
+    mut desired: Value,
     owners: &Value,
 ) -> Result<(), Error> {
-    wanted["apiVersion"] = "admissionregistration.k8s.io/v1".into();
-    wanted["metadata"] = json!({"name": NAME, "labels": labels()});
+    desired["apiVersion"] = "admissionregistration.k8s.io/v1".into();
+    desired["metadata"] = json!({"name": NAME, "labels": labels()});
     let options = WriteOptions::default();
     let at = At::one(resource, "", NAME);
     let found = match host.get(at).await {
         Ok(found) => found.value()?,
         Err(error) if error.is_not_found() => {
-            wanted["metadata"]["ownerReferences"] = owners.clone();
-            let made = host.create(At::all(resource, ""), wanted, &options).await;
-            return match made {
+            desired["metadata"]["ownerReferences"] = owners.clone();
+            let created = host.create(At::all(resource, ""), desired, &options).await;
+            return match created {
                 // Another replica has created it; the next check compares.
                 Err(error) if !error.is_already_exists() => Err(error),
                 _ => Ok(()),
@@ -74,10 +74,10 @@ async fn put(
         }
         Err(error) => return Err(error),
     };
-    if contains(&found, &wanted) {
+    if contains(&found, &desired) {
         return Ok(());
     }
-    let patched = host.patch(at, Patch::Merge(wanted), &options).await;
+    let patched = host.patch(at, Patch::Merge(desired), &options).await;
     patched.map(drop)
 }
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_form_follows_what_the_host_serves() {
+    async fn the_protection_is_a_policy_or_a_webhook() {
         let fake = FakeApi::new();
         let host: Arc<dyn Api> = fake.clone();
         let service = Service {

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_registered_stays_as_it_is() {
+    async fn registered_api_services_are_kept() {
         let fake = FakeApi::new();
         fake.seed(
             &ROLES,
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_host_is_asked_to_look_again_at_what_is_unavailable() {
+    async fn unavailable_api_services_are_checked_again() {
         let fake = FakeApi::new();
         let registration = registration(&fake).await;
         registration.once().await.unwrap();
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_others_serve_is_left_to_them() {
+    async fn groups_of_other_servers_are_not_taken_over() {
         let name = "v1alpha2.work.karmada.io";
         let theirs = |spec: Value| {
             json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn definitions_with_objects_are_named_before_anything_is_written() {
+    async fn definitions_with_objects_are_errors_before_any_write() {
         let fake = FakeApi::new();
         fake.seed(&SERVICES, automanaged("v1alpha1.work.karmada.io"));
         fake.seed(&SERVICES, automanaged("v1alpha2.work.karmada.io"));

@@ -78,12 +78,12 @@ impl Container {
         format!("{time}hollow container {name} of {namespace}/{pod}: second {line}\n")
     }
 
-    fn first(&self, wanted: &Wanted, said: u64) -> u64 {
-        let since = wanted.since.map_or(0, |since| {
+    fn first(&self, options: &Wanted, lines: u64) -> u64 {
+        let since = options.since.map_or(0, |since| {
             u64::try_from(since.as_second() - self.started.as_second()).unwrap_or(0)
         });
-        let tail = said.saturating_sub(wanted.tail.unwrap_or(u64::MAX));
-        since.max(tail).max(said.saturating_sub(KEPT))
+        let tail = lines.saturating_sub(options.tail.unwrap_or(u64::MAX));
+        since.max(tail).max(lines.saturating_sub(KEPT))
     }
 }
 
@@ -97,13 +97,13 @@ pub(super) fn reply(
         let text = format!("previous terminated container {name:?} in pod {pod:?} not found");
         return Err(Status::bad_request(text));
     }
-    let wanted = Wanted::parse(connection, containers.clock.now())?;
+    let options = Wanted::parse(connection, containers.clock.now())?;
     let state = State {
-        next: container.first(&wanted, container.said(containers.clock.now())),
+        next: container.first(&options, container.said(containers.clock.now())),
         containers: Arc::clone(containers),
         closing: connection.closing.clone(),
         container,
-        wanted,
+        wanted: options,
     };
     let lines = stream::unfold(state, |mut state| async move {
         let chunk = state.chunk().await?;
@@ -128,15 +128,15 @@ impl State {
     /// The next lines; `None` at the end of the log.
     async fn chunk(&mut self) -> Option<Bytes> {
         loop {
-            let said = self.container.said(self.containers.clock.now());
+            let line_count = self.container.said(self.containers.clock.now());
             if self.wanted.limit == Some(0) {
                 return None;
             }
-            if self.next < said {
+            if self.next < line_count {
                 let lines =
-                    (self.next..said).map(|n| self.container.line(n, self.wanted.timestamps));
+                    (self.next..line_count).map(|n| self.container.line(n, self.wanted.timestamps));
                 let mut text: String = lines.collect();
-                self.next = said;
+                self.next = line_count;
                 if let Some(limit) = &mut self.wanted.limit {
                     // The names of pods and containers are ASCII.
                     text.truncate(*limit);
@@ -201,22 +201,22 @@ mod tests {
             container.line(3, true),
             "2026-01-01T00:00:03Z hollow container c of n/p: second 3\n"
         );
-        let wanted = Wanted::default();
+        let options = Wanted::default();
         let tail = Wanted {
             tail: Some(2),
-            ..wanted
+            ..options
         };
         let since = Wanted {
             since: Some(at(7)),
-            ..wanted
+            ..options
         };
-        for (wanted, said, first) in [
-            (wanted, 10, 0),
+        for (options, lines, first) in [
+            (options, 10, 0),
             (tail, 10, 8),
             (since, 10, 7),
-            (wanted, 5000, 4000),
+            (options, 5000, 4000),
         ] {
-            assert_eq!(container.first(&wanted, said), first);
+            assert_eq!(container.first(&options, lines), first);
         }
     }
 }

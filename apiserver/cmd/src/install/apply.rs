@@ -26,17 +26,17 @@ pub(super) async fn all(host: &dyn Api, objects: Vec<Value>, dry_run: bool) -> a
         }
         let resource = resource(&object)?;
         let (namespace, name) = (text(&object, "namespace"), text(&object, "name"));
-        let shown = format!("{} {name}", object["kind"].as_str().unwrap_or_default());
+        let description = format!("{} {name}", object["kind"].as_str().unwrap_or_default());
         let at = At::one(&resource, namespace, name);
         let outcome = one(host, at, &object, dry_run).await;
         match outcome {
             // In a dry run the namespace of the object is not created.
             Err(Error::Status(status)) if dry_run && status.code == 404 => {
-                output::progress(format!("{shown} not checked: {status}"));
+                output::progress(format!("{description} not checked: {status}"));
             }
             outcome => {
-                let done = outcome.with_context(|| shown.clone())?;
-                output::progress(format!("{shown} {done}"));
+                let done = outcome.with_context(|| description.clone())?;
+                output::progress(format!("{description} {done}"));
             }
         }
     }

@@ -160,9 +160,9 @@ pub(crate) async fn uninstall(arguments: UninstallArguments) -> anyhow::Result<(
     let tasks = Tasks::new(Shutdown::new());
     let host = arguments.host.connect(&tasks)?;
     let wait = Duration::from_secs(arguments.wait);
-    let gone = Box::pin(remove::all(&*host, &arguments.namespace, wait)).await;
+    let uninstalled = Box::pin(remove::all(&*host, &arguments.namespace, wait)).await;
     tasks.stop().await;
-    gone?;
+    uninstalled?;
     output::line(format!(
         "Flotilla is uninstalled from namespace {}; members keep their objects",
         arguments.namespace

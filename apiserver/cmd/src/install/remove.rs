@@ -174,11 +174,11 @@ impl Removal<'_> {
             propagation: Some(Propagation::Background),
             ..DeleteOptions::default()
         };
-        let shown = format!("{} {}", at.resource.resource, at.name);
+        let description = format!("{} {}", at.resource.resource, at.name);
         match self.host.delete(at, &options).await {
-            Ok(_) => output::progress(format!("{shown} deleted")),
+            Ok(_) => output::progress(format!("{description} deleted")),
             Err(Error::Status(status)) if status.code == 404 => {}
-            Err(e) => return Err(e).context(shown),
+            Err(e) => return Err(e).context(description),
         }
         Ok(())
     }

@@ -46,12 +46,12 @@ impl Given {
 pub(super) async fn execute(
     customizations: &[Object],
     operation: Operation,
-    given: &Given,
+    inputs: &Given,
 ) -> Result<Vec<(&'static str, Value)>, String> {
     let interpreter = Interpreter::under(customizations, Limits::default());
     let tree = match operation {
-        Operation::Retain => given.desired()?,
-        _ => given.object()?,
+        Operation::Retain => inputs.desired()?,
+        _ => inputs.object()?,
     };
     let text = |field: &str| tree[field].as_str().unwrap_or_default();
     let kind = Gvk::from_api_version(text("apiVersion"), text("kind"));
@@ -63,7 +63,7 @@ pub(super) async fn execute(
     let text_of = |e: interpreter::Error| e.to_string();
     let found: Vec<(&str, Option<Value>)> = match operation {
         Operation::Retain => {
-            let observed = given.observed()?;
+            let observed = inputs.observed()?;
             let retained = interpreter.retain(&kind, tree.clone(), observed).await;
             vec![("retained", Some(retained.map_err(text_of)?))]
         }
@@ -82,7 +82,7 @@ pub(super) async fn execute(
         }
         Operation::ReviseReplica => {
             let revised = interpreter
-                .revise(&kind, tree.clone(), given.replicas)
+                .revise(&kind, tree.clone(), inputs.replicas)
                 .await;
             vec![("revised", Some(revised.map_err(text_of)?))]
         }
@@ -92,7 +92,7 @@ pub(super) async fn execute(
         }
         Operation::AggregateStatus => {
             let now = SystemClock.now();
-            let summed = interpreter.aggregated(&kind, &object, given.items.as_deref(), now);
+            let summed = interpreter.aggregated(&kind, &object, inputs.items.as_deref(), now);
             vec![("aggregatedStatus", summed.await.map_err(text_of)?)]
         }
         Operation::InterpretHealth => {
@@ -144,14 +144,14 @@ mod tests {
         operation: Operation,
         change: impl Fn(&mut Given),
     ) -> Result<String, String> {
-        let mut given = Given {
+        let mut inputs = Given {
             desired: Some(deployment()),
             observed: None,
             items: None,
             replicas: 5,
         };
-        change(&mut given);
-        let results = execute(customizations, operation, &given).await?;
+        change(&mut inputs);
+        let results = execute(customizations, operation, &inputs).await?;
         Ok(documents(&results).unwrap())
     }
 
@@ -179,8 +179,8 @@ mod tests {
             revised.starts_with("---\n# [1/1] revised:\n") && revised.contains("replicas: 5"),
             "{revised}"
         );
-        let items = |given: &mut Given| {
-            given.items = serde_json::from_value(json!([
+        let items = |inputs: &mut Given| {
+            inputs.items = serde_json::from_value(json!([
                 {"clusterName": "m1", "status": {"replicas": 1}},
                 {"clusterName": "m2", "status": {"replicas": 2}}]))
             .unwrap();
@@ -201,12 +201,12 @@ mod tests {
 
     #[tokio::test]
     async fn missing_and_conflicting_inputs_are_errors() {
-        let nothing = |given: &mut Given| given.desired = None;
-        let both = |given: &mut Given| given.observed = Some(deployment());
-        let kept = |given: &mut Given| {
+        let nothing = |inputs: &mut Given| inputs.desired = None;
+        let both = |inputs: &mut Given| inputs.observed = Some(deployment());
+        let kept = |inputs: &mut Given| {
             let mut observed = deployment();
             observed["metadata"]["labels"] = json!({});
-            given.observed = Some(observed);
+            inputs.observed = Some(observed);
         };
         let status = Operation::InterpretStatus;
         assert!(

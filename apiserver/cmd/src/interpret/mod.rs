@@ -110,13 +110,13 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         let checked = customizes(&document.value()?);
         checked.map_err(|why| anyhow!("fail to get customization object: {why}"))?;
     }
-    let given = execute::Given {
+    let inputs = execute::Given {
         desired: object(arguments.desired_file.as_deref(), "desired")?,
         observed: object(arguments.observed_file.as_deref(), "observed")?,
         items: arguments.status_file.as_deref().map(items).transpose()?,
         replicas: arguments.desired_replica.into(),
     };
-    match execute::execute(&documents, operation, &given).await {
+    match execute::execute(&documents, operation, &inputs).await {
         Ok(results) => {
             output::line(execute::documents(&results)?);
             Ok(ExitCode::SUCCESS)
@@ -174,14 +174,14 @@ fn within(directory: &Path, deep: bool, found: &mut Vec<PathBuf>) -> anyhow::Res
     let mut paths = paths?;
     paths.sort();
     for path in paths {
-        let known = ["json", "yaml", "yml"];
+        let extensions = ["json", "yaml", "yml"];
         if path.is_dir() {
             if deep {
                 within(&path, deep, found)?;
             }
         } else if path
             .extension()
-            .is_some_and(|e| known.iter().any(|k| e == *k))
+            .is_some_and(|e| extensions.iter().any(|k| e == *k))
         {
             found.push(path);
         }

@@ -57,16 +57,16 @@ pub(crate) async fn facts(
         changes.push(rehearse(api, document).await?);
     }
     let namespaces: BTreeSet<&str> = changes.iter().map(|c| c.after.namespace()).collect();
-    let near = match namespaces.iter().next() {
+    let scope = match namespaces.iter().next() {
         Some(one) if namespaces.len() == 1 && !one.is_empty() => Near::Namespace(one),
         _ => Near::Everywhere,
     };
     let (cases, unknown) = cases(api, &changes).await?;
-    let bindings = bindings(api, near, &cases).await?;
+    let bindings = bindings(api, scope, &cases).await?;
     let by_key: BTreeMap<String, &Object> = bindings.iter().map(|b| (b.head().key(), b)).collect();
     let customizations = all(api, &CUSTOMIZATIONS, "").await?;
     let interpreter = Interpreter::under(&customizations, Limits::default());
-    let mut known = Vec::with_capacity(cases.len());
+    let mut affected = Vec::with_capacity(cases.len());
     for (kind, template) in cases {
         let wants = plan::wants(&interpreter, gates, &kind, &template).await;
         let name = names::binding(&kind.kind, template.name());
@@ -74,7 +74,7 @@ pub(crate) async fn facts(
             "" => name,
             namespace => format!("{namespace}/{name}"),
         };
-        known.push(Case {
+        affected.push(Case {
             binding: by_key.get(&key).map(|b| Object::clone(b)),
             kind,
             template,
@@ -82,12 +82,12 @@ pub(crate) async fn facts(
         });
     }
     Ok(Facts {
-        policies: with(policies(api, near).await?, &changes),
-        overrides: overrides(api, near).await?,
+        policies: with(policies(api, scope).await?, &changes),
+        overrides: overrides(api, scope).await?,
         clusters: all(api, &CLUSTERS, "").await?,
         bindings,
         changes,
-        cases: known,
+        cases: affected,
         unknown,
     })
 }
@@ -216,10 +216,10 @@ fn concerns(changes: &[Change], kind: &ApiResource, template: &Object) -> bool {
 
 async fn bindings(
     api: &dyn Api,
-    near: Near<'_>,
+    scope: Near<'_>,
     cases: &[(ApiResource, Object)],
 ) -> anyhow::Result<Vec<Object>> {
-    let namespace = match near {
+    let namespace = match scope {
         Near::Namespace(namespace) => namespace,
         Near::Nowhere | Near::Everywhere => "",
     };

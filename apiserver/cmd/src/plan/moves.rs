@@ -68,7 +68,7 @@ pub(crate) fn plan(facts: &Facts, scheduling: &Scheduling, gates: FeatureGates) 
         .collect();
     let mut before = Rehearsal::new(Instant::now());
     let templates = facts.cases.iter().map(|case| {
-        let seen = plan::foresee(
+        let outcome = plan::foresee(
             &world,
             &changes,
             &plan::Case {
@@ -79,7 +79,7 @@ pub(crate) fn plan(facts: &Facts, scheduling: &Scheduling, gates: FeatureGates) 
             },
             &mut before,
         );
-        Prospect::new(case, seen)
+        Prospect::new(case, outcome)
     });
     let templates: Vec<Prospect> = templates.collect();
     Plan {
@@ -90,20 +90,20 @@ pub(crate) fn plan(facts: &Facts, scheduling: &Scheduling, gates: FeatureGates) 
 }
 
 impl Prospect {
-    fn new(case: &Case, seen: Outlook) -> Self {
+    fn new(case: &Case, outcome: Outlook) -> Self {
         let binding = case.binding.as_ref().and_then(|b| b.view::<Binding>().ok());
         let now = binding.map(|b| b.spec.clusters.clone()).unwrap_or_default();
         Self {
             kind: case.kind.kind.clone(),
             namespace: case.template.namespace().to_owned(),
             name: case.template.name().to_owned(),
-            moves: sorted(&now) != sorted(&seen.clusters),
-            claim: seen.claiming,
+            moves: sorted(&now) != sorted(&outcome.clusters),
+            claim: outcome.claiming,
             now,
-            then: seen.clusters,
-            held: seen.held,
-            failure: seen.failure,
-            decision: seen.explanation,
+            then: outcome.clusters,
+            held: outcome.held,
+            failure: outcome.failure,
+            decision: outcome.explanation,
         }
     }
 

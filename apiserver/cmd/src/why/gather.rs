@@ -142,10 +142,10 @@ impl<'a> Near<'a> {
 async fn both(
     api: &dyn Api,
     [local, of_cluster]: [&Gvr; 2],
-    near: Near<'_>,
+    scope: Near<'_>,
 ) -> anyhow::Result<Vec<Object>> {
     let mut found = all(api, of_cluster, "").await?;
-    found.extend(match near {
+    found.extend(match scope {
         Near::Nowhere => Vec::new(),
         Near::Namespace(namespace) => all(api, local, namespace).await?,
         Near::Everywhere => all(api, local, "").await?,
@@ -153,13 +153,13 @@ async fn both(
     Ok(found)
 }
 
-pub(crate) async fn policies(api: &dyn Api, near: Near<'_>) -> anyhow::Result<Vec<Object>> {
-    both(api, [&POLICIES, &CLUSTER_POLICIES], near).await
+pub(crate) async fn policies(api: &dyn Api, scope: Near<'_>) -> anyhow::Result<Vec<Object>> {
+    both(api, [&POLICIES, &CLUSTER_POLICIES], scope).await
 }
 
 /// The override policies, which a policy may depend on.
-pub(crate) async fn overrides(api: &dyn Api, near: Near<'_>) -> anyhow::Result<Vec<Object>> {
-    both(api, [&OVERRIDES, &CLUSTER_OVERRIDES], near).await
+pub(crate) async fn overrides(api: &dyn Api, scope: Near<'_>) -> anyhow::Result<Vec<Object>> {
+    both(api, [&OVERRIDES, &CLUSTER_OVERRIDES], scope).await
 }
 
 /// All clusters, by name; one that cannot be parsed is left out, as in the scheduler.

@@ -94,10 +94,10 @@ impl Writer {
             connection.execute_batch("ROLLBACK").map_err(file::failed)?;
         }
         let loaded = file::load(&connection, &self.options)?;
-        let known = self.shared.state.read().revision();
-        if loaded.state.revision() < known {
+        let acknowledged = self.shared.state.read().revision();
+        if loaded.state.revision() < acknowledged {
             return Err(Error::Fatal(format!(
-                "the store lost committed data: it ends at revision {}, but {known} was \
+                "the store lost committed data: it ends at revision {}, but {acknowledged} was \
                  acknowledged; restore it from a backup",
                 loaded.state.revision()
             )));

@@ -110,9 +110,9 @@ mod tests {
         assert_eq!(revisions(12, ""), Some(vec![13, 14, 15]));
         assert_eq!(revisions(12, "b/"), Some(vec![13, 15]));
         assert_eq!(revisions(15, ""), Some(vec![]));
-        let known = (10..=16).map(|revision| ring.value(revision).is_some());
+        let present = (10..=16).map(|revision| ring.value(revision).is_some());
         let expected = [false, false, false, true, true, true, false];
-        assert!(known.eq(expected));
+        assert!(present.eq(expected));
         assert_eq!(ring.value(14).unwrap(), "14");
     }
 }

@@ -52,7 +52,7 @@ async fn restart_keeps_everything() {
     let store = Embedded::open(directory.path(), manual()).unwrap();
     let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
     let two = commit(&store, "/a/1", one, put("two")).await.unwrap();
-    let gone = commit(&store, "/a/1", two, Op::Delete).await.unwrap();
+    let deleted = commit(&store, "/a/1", two, Op::Delete).await.unwrap();
     let other = commit(&store, "/a/2", 0, put("other")).await.unwrap();
     store.compact(one).await.unwrap();
     store.close().await;
@@ -69,7 +69,7 @@ async fn restart_keeps_everything() {
     let mut feed = store.watch("/a/", one).await.unwrap();
     let batch = feed.next().await.unwrap();
     let revisions: Vec<_> = batch.events.iter().map(|e| e.revision).collect();
-    assert_eq!(revisions, [two, gone, other]);
+    assert_eq!(revisions, [two, deleted, other]);
     assert_eq!(batch.events[1].previous.as_ref().unwrap().value, "two");
     assert!(matches!(
         store.watch("/a/", 0).await,
@@ -83,17 +83,17 @@ async fn revision_is_never_used_twice() {
     let directory = tempfile::tempdir().unwrap();
     let store = Embedded::open(directory.path(), manual()).unwrap();
     let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
-    let gone = commit(&store, "/a/1", one, Op::Delete).await.unwrap();
+    let deleted = commit(&store, "/a/1", one, Op::Delete).await.unwrap();
     // Now no row is left.
-    store.compact(gone).await.unwrap();
+    store.compact(deleted).await.unwrap();
     until(|| store.stats().keys == 0).await;
     store.close().await;
 
     let store = Embedded::open(directory.path(), manual()).unwrap();
-    assert_eq!(store.revision().await.unwrap(), gone);
+    assert_eq!(store.revision().await.unwrap(), deleted);
     assert_eq!(
         commit(&store, "/a/1", 0, put("again")).await.unwrap(),
-        gone + 1
+        deleted + 1
     );
     store.close().await;
 
@@ -102,21 +102,21 @@ async fn revision_is_never_used_twice() {
         ..manual()
     };
     let store = Embedded::open(directory.path(), skip).unwrap();
-    assert_eq!(store.revision().await.unwrap(), gone + 1001);
+    assert_eq!(store.revision().await.unwrap(), deleted + 1001);
     assert!(matches!(
-        store.watch("/a/", gone + 1).await,
+        store.watch("/a/", deleted + 1).await,
         Err(Error::Compacted { .. })
     ));
     assert_eq!(store.get("/a/1").await.unwrap().unwrap().value, "again");
     let next = commit(&store, "/a/2", 0, put("x")).await.unwrap();
-    assert_eq!(next, gone + 1002);
+    assert_eq!(next, deleted + 1002);
     let mut feed = store.watch("/a/", next - 1).await.unwrap();
     assert_eq!(feed.next().await.unwrap().events[0].revision, next);
     store.close().await;
 }
 
 #[tokio::test]
-async fn history_ages_by_itself() {
+async fn history_is_compacted_by_age() {
     let options = Options {
         history: Some(Duration::from_millis(20)),
         ..manual()
@@ -278,7 +278,7 @@ async fn truncated_file_is_refused() {
 }
 
 #[tokio::test]
-async fn without_space_reads_go_on() {
+async fn reads_succeed_without_space() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options {
         quota: Some(1 << 20),

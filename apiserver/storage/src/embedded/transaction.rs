@@ -69,8 +69,8 @@ impl<'a> Batch<'a> {
         }
         self.begin()?;
         // All versions of a key share one string, here and in the caches.
-        let known = current.as_ref().map(|entry| Arc::clone(&entry.key));
-        let key = known.unwrap_or(txn.key);
+        let existing_key = current.as_ref().map(|entry| Arc::clone(&entry.key));
+        let key = existing_key.unwrap_or(txn.key);
         let revision = self.revision + 1;
         let (value, expires) = match txn.op {
             Op::Put { value, ttl } => (Some(value), ttl.map(|ttl| deadline(self.now, ttl))),

@@ -102,7 +102,7 @@ async fn stored_values_have_kubernetes_prefix_and_no_plaintext() {
 }
 
 #[tokio::test]
-async fn every_way_to_read_decrypts() {
+async fn every_read_decrypts() {
     let engine = engine();
     let store = over(&engine, vec![aes("one", 1)]);
     let mut feed = store.watch("/registry/secrets/", 0).await.unwrap();
@@ -154,7 +154,7 @@ async fn the_first_key_writes_and_all_read() {
 }
 
 #[tokio::test]
-async fn a_value_that_cannot_be_decrypted_is_lost_alone() {
+async fn a_value_that_cannot_be_decrypted_affects_only_its_key() {
     let engine = engine();
     let store = over(&engine, vec![aes("one", 1)]);
     put(&store, SECRET, 0, PLAIN).await;

@@ -402,11 +402,11 @@ impl Inner {
     /// Fails for a revision from which no watch can start.
     async fn readable(&self, revision: u64) -> Result<()> {
         let key = self.keys.outer(NOWHERE);
-        let asked = signed(revision.max(1));
+        let requested = signed(revision.max(1));
         let answer = self
             .endpoints
             .call(Repeat::Freely, revision, |endpoint| {
-                let options = GetOptions::new().with_count_only().with_revision(asked);
+                let options = GetOptions::new().with_count_only().with_revision(requested);
                 let (mut kv, key) = (endpoint.kv.clone(), key.clone());
                 async move { kv.get(key, Some(options)).await }
             })

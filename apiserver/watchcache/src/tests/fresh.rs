@@ -34,7 +34,7 @@ async fn behind(proof: Proof) -> Bed {
 }
 
 #[tokio::test(start_paused = true)]
-async fn progress_that_says_nothing_is_not_waited_for() {
+async fn unreliable_progress_is_not_awaited() {
     let bed = behind(Proof::None).await;
     let start = Instant::now();
     let newest = list(&bed, At::Newest).await.unwrap();
@@ -70,7 +70,7 @@ async fn progress_that_says_nothing_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_begin_in_the_store_and_go_on_in_the_cache() {
+async fn watches_start_from_the_store_and_continue_on_the_cache() {
     let bed = behind(Proof::None).await;
     let initial = Start::Initial(Freshness::Newest);
     let mut watcher = bed.watch(Filter::default(), initial).await;
@@ -89,14 +89,14 @@ async fn watches_begin_in_the_store_and_go_on_in_the_cache() {
     bed.store.put("a/y", "2");
     bed.store.delete("a/x");
     for watcher in [&mut watcher, &mut least, &mut live] {
-        let seen = drain(watcher).await;
-        assert_eq!(seen, ["MODIFIED a/y@4 2", "DELETED a/x@5 1"]);
+        let items = drain(watcher).await;
+        assert_eq!(items, ["MODIFIED a/y@4 2", "DELETED a/x@5 1"]);
     }
     assert_eq!(bed.cache.stats().terminated, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn progress_is_asked_for() {
+async fn progress_is_requested() {
     let bed = behind(Proof::Asked).await;
     bed.store.withhold(None);
     let start = Instant::now();

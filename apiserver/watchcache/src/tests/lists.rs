@@ -31,7 +31,7 @@ async fn bed(ring_bytes: usize, uncached: bool) -> Bed {
 const BEDS: [(usize, bool); 3] = [(32 << 20, false), (0, false), (0, true)];
 
 #[tokio::test(start_paused = true)]
-async fn each_kind_of_read_sees_its_state() {
+async fn each_read_returns_its_revision() {
     let newest: &[&str] = &["a/x@4", "b/x@2"];
     let table = [
         (At::Newest, 5, newest),
@@ -70,7 +70,7 @@ async fn each_kind_of_read_sees_its_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_had_is_refused() {
+async fn unavailable_revisions_are_errors() {
     for (ring_bytes, uncached) in BEDS {
         let bed = bed(ring_bytes, uncached).await;
         for at in [At::AtLeast(6), At::Exact(6)] {
@@ -130,7 +130,7 @@ async fn an_own_write_is_decoded_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unset_revision_is_never_answered_stale() {
+async fn an_unset_revision_is_a_consistent_read() {
     let bed = bed(32 << 20, false).await;
     bed.cache.get("a/x", Freshness::AtLeast(5)).await.unwrap();
     bed.store.withhold(Some(5));
@@ -204,7 +204,7 @@ async fn pages_are_of_one_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_page_comes_with_a_way_on() {
+async fn an_expired_page_has_a_new_continue_token() {
     let bed = bed(0, false).await;
     let first = list(&bed, Filter::default(), At::Newest, 1).await.unwrap();
     assert_eq!(
@@ -228,7 +228,7 @@ async fn an_expired_page_comes_with_a_way_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn past_states_within_the_ring_never_touch_the_store() {
+async fn past_revisions_within_the_ring_are_read_from_the_cache() {
     let bed = Bed::new();
     for n in 0..50 {
         bed.store.put(&format!("a/{n:02}"), "red");

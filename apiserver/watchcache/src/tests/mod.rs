@@ -373,17 +373,17 @@ pub(crate) fn named(ns: Option<&str>, name: &str) -> Filter {
 
 /// The items that a watcher sends within two (paused) seconds, as `ADDED a/x@3`.
 pub(crate) async fn drain(watcher: &mut Watcher) -> Vec<String> {
-    let mut seen = Vec::new();
+    let mut items = Vec::new();
     let end = tokio::time::Instant::now() + Duration::from_secs(2);
     loop {
         match tokio::time::timeout_at(end, watcher.next()).await {
-            Err(_) => return seen,
+            Err(_) => return items,
             Ok(None) => {
-                seen.push("END".into());
-                return seen;
+                items.push("END".into());
+                return items;
             }
-            Ok(Some(Err(e))) => seen.push(format!("ERROR {e}")),
-            Ok(Some(Ok(item))) => seen.push(show(&item)),
+            Ok(Some(Err(e))) => items.push(format!("ERROR {e}")),
+            Ok(Some(Ok(item))) => items.push(show(&item)),
         }
     }
 }

@@ -176,11 +176,18 @@ impl Reader {
         let (object, revision) = (delivery.object(), delivery.revision());
         let key = object.head().key();
         let (_, app) = record(object);
-        let known = self.believed.get(&key).map(|(_, app)| app.clone());
+        let previous = self.believed.get(&key).map(|(_, app)| app.clone());
         match delivery.change() {
-            Change::Added => assert_eq!(known, None, "added twice: {key}@{revision}"),
-            Change::Modified => assert!(known.is_some(), "modified unseen: {key}@{revision}"),
-            Change::Deleted => assert_eq!(known, Some(app.clone()), "the last seen state goes"),
+            Change::Added => assert_eq!(previous, None, "added twice: {key}@{revision}"),
+            Change::Modified => assert!(
+                previous.is_some(),
+                "modified before it was added: {key}@{revision}"
+            ),
+            Change::Deleted => assert_eq!(
+                previous,
+                Some(app.clone()),
+                "the last received state is deleted"
+            ),
         }
         if delivery.change() == Change::Deleted {
             self.believed.remove(&key);
@@ -191,10 +198,10 @@ impl Reader {
         if self.seen > 0 {
             // Several keys may share a revision, and a client resumes after the last
             // revision that it has received completely.
-            assert!(revision >= self.seen);
+            assert!(revision >= self.listed);
             let truth = bed.store.truth(revision, self.selects);
             if self.believed == truth {
-                self.seen = revision;
+                self.listed = revision;
             }
         }
     }
@@ -202,7 +209,7 @@ impl Reader {
 
 async fn check_past(bed: &Bed, revision: u64, limit: usize) {
     let mut at = At::Exact(revision);
-    let mut seen = Truth::new();
+    let mut listed = Truth::new();
     loop {
         let request = ListRequest {
             filter: Filter::default(),
@@ -212,7 +219,7 @@ async fn check_past(bed: &Bed, revision: u64, limit: usize) {
         match bed.cache.list(request).await {
             Ok(reply) => {
                 assert_eq!(reply.revision, revision);
-                seen.extend(reply.items.iter().map(|o| (o.head().key(), record(o))));
+                listed.extend(reply.items.iter().map(|o| (o.head().key(), record(o))));
                 match reply.next {
                     Some(next) => at = At::Continue(next),
                     None => break,
@@ -226,7 +233,7 @@ async fn check_past(bed: &Bed, revision: u64, limit: usize) {
         }
     }
     assert_eq!(
-        seen,
+        listed,
         bed.store.truth(revision, |_, _| true),
         "exactly {revision}"
     );
@@ -293,7 +300,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_list_and_its_watch_compose_to_the_truth(
+    fn a_list_and_its_watch_yield_the_state_of_the_store(
         ring_bytes in prop_oneof![Just(0), Just(3_000), Just(10_000), Just(32 << 20)],
         uncached in prop::bool::weighted(0.2),
         ops in prop::collection::vec(op(), 1..80),
