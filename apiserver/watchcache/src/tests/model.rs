@@ -198,10 +198,10 @@ impl Reader {
         if self.seen > 0 {
             // Several keys may share a revision, and a client resumes after the last
             // revision that it has received completely.
-            assert!(revision >= self.listed);
+            assert!(revision >= self.seen);
             let truth = bed.store.truth(revision, self.selects);
             if self.believed == truth {
-                self.listed = revision;
+                self.seen = revision;
             }
         }
     }
