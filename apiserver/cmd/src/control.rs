@@ -63,10 +63,10 @@ pub(crate) struct Identity {
 
 /// Starts the controllers of kube-controller-manager that every server needs: garbage
 /// collection, namespaces, service accounts and tokens.
-pub(crate) async fn housekeeping(on: &Base, identity: &Identity) -> anyhow::Result<()> {
+pub(crate) async fn housekeeping(context: &Base, identity: &Identity) -> anyhow::Result<()> {
     let signer = Arc::clone(&identity.signer);
     let options = kube::Options {
-        clock: Arc::clone(&on.clock),
+        clock: Arc::clone(&context.clock),
         serves: identity.serves,
         root_ca: identity.root_ca.clone(),
         issue: Arc::new(move |namespace, account, uid, secret| {
@@ -75,7 +75,13 @@ pub(crate) async fn housekeeping(on: &Base, identity: &Identity) -> anyhow::Resu
                 .map_err(|e| e.to_string())
         }),
     };
-    kube::start(Arc::clone(&on.api), options, &on.informers, &on.tasks).await?;
+    kube::start(
+        Arc::clone(&context.api),
+        options,
+        &context.informers,
+        &context.tasks,
+    )
+    .await?;
     Ok(())
 }
 
@@ -105,12 +111,18 @@ impl Settings {
 }
 
 /// Starts the multi-cluster controllers and the scheduler.
-pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result<()> {
-    let tasks = &on.tasks;
-    let host = settings.templates.workloads(on);
-    let recorder =
-        |component| Recorder::new(Arc::clone(&on.api), component, Arc::clone(&on.clock), tasks);
-    let connector = Arc::clone(&on.connector);
+pub(crate) async fn federation(context: &Base, settings: &Settings) -> anyhow::Result<()> {
+    let tasks = &context.tasks;
+    let host = settings.templates.workloads(context);
+    let recorder = |component| {
+        Recorder::new(
+            Arc::clone(&context.api),
+            component,
+            Arc::clone(&context.clock),
+            tasks,
+        )
+    };
+    let connector = Arc::clone(&context.connector);
     let Scheduling {
         name,
         rules,
@@ -120,26 +132,27 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
         nodes: estimators.is_some(),
         quotas: estimators.as_ref().is_some_and(|e| e.quotas),
     };
-    let host_api = Arc::clone(&on.api);
-    let members = Members::telling(detail, host_api, &on.informers, connector, tasks);
+    let host_api = Arc::clone(&context.api);
+    let members = Members::telling(detail, host_api, &context.informers, connector, tasks);
     // Without this, Works would report a member as unreachable whose Secret the informer
     // does not have yet.
     members.wait_synced().await;
-    let informer = on.informers.get(&on.api, &Select::all(&CLUSTERS));
+    let informer = context.informers.get(&context.api, &Select::all(&CLUSTERS));
     let all = Clusters::under(informer, *rules);
     let manager = recorder(CONTROLLER_MANAGER);
     let outside = Outside {
-        caller: Calls::new(&on.api, Absent::ByName, tasks),
+        caller: Calls::new(&context.api, Absent::ByName, tasks),
         apply: registry::apply_patch,
     };
-    let interpreter = Interpreter::follow(&on.informers, &on.api, settings.scripts, outside);
+    let interpreter =
+        Interpreter::follow(&context.informers, &context.api, settings.scripts, outside);
     clusters::start(clusters::Deps {
-        control: Arc::clone(&on.api),
+        control: Arc::clone(&context.api),
         members: members.clone(),
         recorder: manager.clone(),
         interpreter: interpreter.clone(),
-        clock: Arc::clone(&on.clock),
-        informers: on.informers.clone(),
+        clock: Arc::clone(&context.clock),
+        informers: context.informers.clone(),
         tasks: tasks.clone(),
         options: ClusterOptions {
             gates: settings.gates,
@@ -147,46 +160,46 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
         },
     });
     Scheduler::start(
-        Arc::clone(&on.api),
-        Arc::clone(&on.clock),
+        Arc::clone(&context.api),
+        Arc::clone(&context.clock),
         recorder(name),
         all.clone(),
         scheduler::Options {
             name: name.clone(),
             gates: settings.gates,
-            decisions: on.decisions.clone(),
-            estimators: estimators
-                .clone()
-                .map(|options| Estimator::start(&on.api, &on.informers, &members, options, tasks)),
+            decisions: context.decisions.clone(),
+            estimators: estimators.clone().map(|options| {
+                Estimator::start(&context.api, &context.informers, &members, options, tasks)
+            }),
         },
-        &on.informers,
+        &context.informers,
         tasks,
     );
     status::start(status::Deps {
-        control: Arc::clone(&on.api),
+        control: Arc::clone(&context.api),
         members: Arc::new(members.clone()),
         clusters: all.clone(),
         recorder: manager.clone(),
         interpreter: interpreter.clone(),
-        clock: Arc::clone(&on.clock),
-        informers: on.informers.clone(),
+        clock: Arc::clone(&context.clock),
+        informers: context.informers.clone(),
         host: host.clone(),
         tasks: tasks.clone(),
     });
     let deps = propagation::Deps {
-        control: Arc::clone(&on.api),
+        control: Arc::clone(&context.api),
         members: Arc::new(members),
         clusters: all,
         recorder: manager,
         interpreter,
-        clock: Arc::clone(&on.clock),
-        informers: on.informers.clone(),
+        clock: Arc::clone(&context.clock),
+        informers: context.informers.clone(),
         host,
         options: propagation::Options {
             scheduler_name: name.clone(),
             gates: settings.gates,
             quota_resync: settings.controllers.quota_resync,
-            decisions: on.decisions.clone(),
+            decisions: context.decisions.clone(),
             ..settings.templates.options.clone()
         },
     };
@@ -194,8 +207,8 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
         .await
         .map_err(anyhow::Error::msg)?;
     let deps = autoscale::Deps {
-        control: Arc::clone(&on.api),
-        informers: on.informers.clone(),
+        control: Arc::clone(&context.api),
+        informers: context.informers.clone(),
         options: settings.controllers.autoscale,
     };
     autoscale::start(&deps, tasks).await;

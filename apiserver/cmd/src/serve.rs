@@ -263,11 +263,11 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
     }
     .log();
     let identity = plane.identity();
-    let controllers = move |on: Base| {
+    let controllers = move |context: Base| {
         let (identity, settings) = (identity.clone(), settings.clone());
         async move {
-            control::housekeeping(&on, &identity).await?;
-            Box::pin(control::federation(&on, &settings)).await
+            control::housekeeping(&context, &identity).await?;
+            Box::pin(control::federation(&context, &settings)).await
         }
     };
     run_controllers(&plane, election, controllers).await?;
@@ -319,9 +319,9 @@ async fn behind(
         }
         .log();
         aggregated.register().await?;
-        let controllers = move |on: Base| {
+        let controllers = move |context: Base| {
             let settings = settings.clone();
-            async move { Box::pin(control::federation(&on, &settings)).await }
+            async move { Box::pin(control::federation(&context, &settings)).await }
         };
         run_controllers(&aggregated.plane, election, controllers).await?;
         Ok(aggregated)

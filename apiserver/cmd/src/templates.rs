@@ -69,11 +69,11 @@ pub(crate) struct Templates {
 
 impl Templates {
     /// Watches whether the host runs workloads itself.
-    pub(crate) fn workloads(&self, on: &Base) -> HostWorkloads {
+    pub(crate) fn workloads(&self, context: &Base) -> HostWorkloads {
         let Some(choice) = self.host else {
             return HostWorkloads::default();
         };
         let propagate = choice == OnHost::Propagate;
-        HostWorkloads::follow(&on.api, &on.informers, propagate)
+        HostWorkloads::follow(&context.api, &context.informers, propagate)
     }
 }

@@ -146,9 +146,9 @@ impl Fleet {
         };
         let control = async {
             let plane = Standalone::start(setup).await?;
-            let on = Base::alone(&plane);
-            control::housekeeping(&on, &plane.identity()).await?;
-            Box::pin(control::federation(&on, settings)).await?;
+            let context = Base::alone(&plane);
+            control::housekeeping(&context, &plane.identity()).await?;
+            Box::pin(control::federation(&context, settings)).await?;
             Ok::<_, anyhow::Error>(plane)
         };
         let starts = (1..=members).map(|n| async move {

@@ -66,7 +66,7 @@ struct Service {
 
 #[async_trait]
 impl Caller for Calls {
-    async fn call(&self, hook: &Place, body: Bytes, patience: Duration) -> Result<Bytes, String> {
+    async fn call(&self, hook: &Place, body: Bytes, timeout: Duration) -> Result<Bytes, String> {
         let server = match &hook.host {
             Host::Url(address) => (address.clone(), None, hook.ca.clone()),
             Host::Service(service) => {
@@ -80,7 +80,7 @@ impl Caller for Calls {
             "{}{}timeout={}s",
             hook.path,
             if hook.path.contains('?') { '&' } else { '?' },
-            patience.as_secs()
+            timeout.as_secs()
         );
         let answer = remote.post(&path, body, LARGEST).await;
         answer.map_err(|e| e.to_string())

@@ -230,7 +230,7 @@ impl Inner {
         *self.health.lock() = health;
     }
 
-    async fn answered(&self, patience: Duration) -> Result<()> {
+    async fn answered(&self, open_timeout: Duration) -> Result<()> {
         let start = Instant::now();
         let urls = self.endpoints.urls();
         let failures = FailureLog::new();
@@ -243,10 +243,10 @@ impl Inner {
             if failure.hopeless || failure.again == Again::Never {
                 return Err(failure.error);
             }
-            if waited >= patience {
+            if waited >= open_timeout {
                 return Err(Error::Unavailable(format!(
                     "{urls} did not answer within {} s; the last error: {}",
-                    patience.as_secs(),
+                    open_timeout.as_secs(),
                     failure.error
                 )));
             }
