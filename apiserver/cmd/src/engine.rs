@@ -274,7 +274,7 @@ impl Engine {
     pub(crate) fn tell(&self, metrics: &metrics::Registry) {
         let size = Figure::new(
             "apiserver_storage_size_bytes",
-            "Bytes that the store takes on its disk.",
+            "Size of the storage database file physically allocated in bytes.",
             Shape::Gauge,
             &["storage_cluster_id"],
         );
