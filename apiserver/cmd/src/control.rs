@@ -41,13 +41,13 @@ pub(crate) struct Base {
 impl Base {
     /// The context of a process without leader election, whose controllers run as long as
     /// the process.
-    pub(crate) fn alone(plane: &Plane) -> Self {
+    pub(crate) fn alone(server: &Plane) -> Self {
         Self {
-            api: Arc::clone(&plane.api),
-            clock: Arc::clone(&plane.clock),
-            informers: plane.informers.clone(),
-            tasks: plane.controllers.clone(),
-            decisions: plane.decisions.clone(),
+            api: Arc::clone(&server.api),
+            clock: Arc::clone(&server.clock),
+            informers: server.informers.clone(),
+            tasks: server.controllers.clone(),
+            decisions: server.decisions.clone(),
             connector: Arc::new(RemoteConnector::default()),
         }
     }

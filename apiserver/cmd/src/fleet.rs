@@ -45,9 +45,8 @@ pub(crate) struct Flags {
     /// The number of bindings that are evicted per second; with 0, one in half an hour.
     #[arg(long, value_name = "RATE", default_value = "0.5", value_parser = rate)]
     resource_eviction_rate: f64,
-    /// The timeout period waiting for the graceful-eviction-controller to perform the
-    /// final removal of the workload(resource) once it has been moved to the graceful
-    /// eviction tasks.
+    /// The timeout after which the graceful-eviction-controller removes a workload from a
+    /// cluster, even if its replacement is not healthy.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
     graceful_eviction_timeout: Duration,
     /// Allow the effect NoExecute in ClusterTaintPolicies.

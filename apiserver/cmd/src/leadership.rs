@@ -115,15 +115,15 @@ fn identity() -> String {
 /// Competes for the lease until the server's controllers are stopped, and calls `start` in
 /// each term. The controllers that it starts end with the tasks of its context. If the
 /// start fails, the lease is released.
-pub(crate) fn compete<F, Fut>(election: Election, plane: &Plane, start: F)
+pub(crate) fn compete<F, Fut>(election: Election, server: &Plane, start: F)
 where
     F: Fn(Base) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = anyhow::Result<()>> + Send,
 {
-    let (api, clock) = (Arc::clone(&plane.api), Arc::clone(&plane.clock));
-    let decisions = plane.decisions.clone();
-    let shutdown = plane.controllers.shutdown().clone();
-    plane.controllers.spawn(async move {
+    let (api, clock) = (Arc::clone(&server.api), Arc::clone(&server.clock));
+    let decisions = server.decisions.clone();
+    let shutdown = server.controllers.shutdown().clone();
+    server.controllers.spawn(async move {
         let lead = |term| {
             Box::pin(async {
                 serve_term(&api, &clock, &decisions, term, &start).await;

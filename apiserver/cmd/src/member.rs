@@ -86,7 +86,7 @@ pub(crate) async fn start(
     listen: SocketAddr,
     size: &Size,
 ) -> anyhow::Result<Standalone> {
-    let plane = Standalone::start(Setup {
+    let server = Standalone::start(Setup {
         dir,
         listen,
         engine: STORE,
@@ -103,7 +103,7 @@ pub(crate) async fn start(
     })
     .await
     .with_context(|| format!("member in {}", dir.display()))?;
-    control::housekeeping(&Base::alone(&plane), &plane.identity()).await?;
+    control::housekeeping(&Base::alone(&server), &server.identity()).await?;
     if size.workloads {
         let options = hollow::Options {
             nodes: size.nodes,
@@ -113,42 +113,42 @@ pub(crate) async fn start(
             ready_after: Duration::from_millis(size.ready_after),
             ..hollow::Options::default()
         };
-        let api = Arc::clone(&plane.api);
-        let clock = Arc::clone(&plane.clock);
-        Hollow::start(api, clock, options, &plane.informers, &plane.controllers).await?;
+        let api = Arc::clone(&server.api);
+        let clock = Arc::clone(&server.clock);
+        Hollow::start(api, clock, options, &server.informers, &server.controllers).await?;
     }
-    Ok(plane)
+    Ok(server)
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
     let starting = start(&arguments.dir, arguments.listen, &arguments.size);
-    let Some(plane) = signals.unless(starting).await? else {
+    let Some(server) = signals.unless(starting).await? else {
         return Ok(());
     };
     Startup {
         mode: "member",
         store: &STORE,
-        address: plane.address,
+        address: server.address,
         data: &arguments.dir,
         host: None,
         members: 0,
     }
     .log();
-    output::line(ready(&plane));
+    output::line(ready(&server));
     let ended = tokio::select! {
         () = signals.wait() => Ok(()),
-        error = plane.failed() => Err(error),
+        error = server.failed() => Err(error),
     };
-    plane.stop().await;
+    server.stop().await;
     ended
 }
 
 /// The line that tells scripts that a server is ready.
-pub(crate) fn ready(plane: &Standalone) -> String {
+pub(crate) fn ready(server: &Standalone) -> String {
     format!(
         "ready {} kubeconfig={}",
-        plane.url,
-        plane.kubeconfig.display()
+        server.url,
+        server.kubeconfig.display()
     )
 }

@@ -8,7 +8,7 @@ use scheduler::core::{Plugins, Rules, UnknownPlugin};
 #[derive(Args, Clone)]
 #[group(id = "scheduling")]
 pub(crate) struct Flags {
-    /// A list of plugins to enable. '*' enables all build-in and customized plugins, 'foo'
+    /// A list of plugins to enable. '*' enables all built-in plugins, 'foo'
     /// enables the plugin named 'foo', '*,-foo' disables the plugin named 'foo'.
     #[arg(
         long,
@@ -18,10 +18,10 @@ pub(crate) struct Flags {
         allow_hyphen_values = true
     )]
     plugins: Vec<String>,
-    /// SchedulerName represents the name of the scheduler, by which policies select it.
+    /// The name of the scheduler, by which policies select it.
     #[arg(long, value_name = "NAME", default_value = "default-scheduler")]
     scheduler_name: String,
-    /// Enable workload with replicas 0 to be propagated to member clusters.
+    /// Propagate workloads also to selected clusters that get no replicas.
     #[arg(long)]
     enable_empty_workload_propagation: bool,
 }

@@ -221,15 +221,15 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
 
 async fn alone(arguments: &Arguments) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
-    let Some(plane) = signals.unless(start(arguments)).await? else {
+    let Some(server) = signals.unless(start(arguments)).await? else {
         return Ok(());
     };
-    output::line(member::ready(&plane));
+    output::line(member::ready(&server));
     let ended = tokio::select! {
         () = signals.wait() => Ok(()),
-        error = plane.failed() => Err(error),
+        error = server.failed() => Err(error),
     };
-    plane.stop().await;
+    server.stop().await;
     ended
 }
 
@@ -252,17 +252,17 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
     };
     let store = setup.engine.clone();
     let election = arguments.leadership.election(store.is_shared(), LEASES)?;
-    let plane = Standalone::start(setup).await?;
+    let server = Standalone::start(setup).await?;
     Startup {
         mode: "standalone",
         store: &store,
-        address: plane.address,
+        address: server.address,
         data: &arguments.data_dir,
         host: None,
         members: 0,
     }
     .log();
-    let identity = plane.identity();
+    let identity = server.identity();
     let controllers = move |context: Base| {
         let (identity, settings) = (identity.clone(), settings.clone());
         async move {
@@ -270,13 +270,13 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
             Box::pin(control::federation(&context, &settings)).await
         }
     };
-    run_controllers(&plane, election, controllers).await?;
-    Ok(plane)
+    run_controllers(&server, election, controllers).await?;
+    Ok(server)
 }
 
 /// Starts the controllers now, or with leader election in each term.
 async fn run_controllers<F, Fut>(
-    plane: &Plane,
+    server: &Plane,
     election: Option<Election>,
     controllers: F,
 ) -> anyhow::Result<()>
@@ -286,15 +286,15 @@ where
 {
     match election {
         None => {
-            controllers(Base::alone(plane)).await?;
-            let synced = plane.informers.wait_synced();
+            controllers(Base::alone(server)).await?;
+            let synced = server.informers.wait_synced();
             if tokio::time::timeout(SYNC_TIMEOUT, synced).await.is_err() {
                 // Such as when one stored object cannot be decrypted: the others are served.
-                let missing = plane.informers.unsynced();
+                let missing = server.informers.unsynced();
                 tracing::warn!(?missing, "serving before every informer has synced");
             }
         }
-        Some(election) => leadership::compete(election, plane, controllers),
+        Some(election) => leadership::compete(election, server, controllers),
     }
     Ok(())
 }
@@ -329,11 +329,11 @@ async fn behind(
     let Some(aggregated) = signals.unless(Box::pin(starting)).await? else {
         return Ok(());
     };
-    let plane = &aggregated.plane;
-    output::line(format!("ready {} behind {}", plane.url, aggregated.host));
+    let server = &aggregated.plane;
+    output::line(format!("ready {} behind {}", server.url, aggregated.host));
     let ended = tokio::select! {
         () = signals.wait() => Ok(()),
-        error = plane.failed() => Err(error),
+        error = server.failed() => Err(error),
     };
     aggregated.stop().await;
     ended

@@ -145,11 +145,11 @@ impl Fleet {
             gates: settings.gates,
         };
         let control = async {
-            let plane = Standalone::start(setup).await?;
-            let context = Base::alone(&plane);
-            control::housekeeping(&context, &plane.identity()).await?;
+            let server = Standalone::start(setup).await?;
+            let context = Base::alone(&server);
+            control::housekeeping(&context, &server.identity()).await?;
             Box::pin(control::federation(&context, settings)).await?;
-            Ok::<_, anyhow::Error>(plane)
+            Ok::<_, anyhow::Error>(server)
         };
         let starts = (1..=members).map(|n| async move {
             let dir = dir.join(format!("member{n}"));

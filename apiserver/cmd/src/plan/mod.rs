@@ -74,10 +74,10 @@ async fn plan(arguments: &Arguments) -> anyhow::Result<usize> {
         default: &namespace,
     };
     let gates = arguments.gates.feature_gates;
-    let facts = gather::facts(&*api, documents, namespace, gates);
-    let facts = Box::pin(facts).await;
+    let inputs = gather::facts(&*api, documents, namespace, gates);
+    let inputs = Box::pin(inputs).await;
     tasks.stop().await;
-    let plan = moves::plan(&facts?, &scheduling, gates);
+    let plan = moves::plan(&inputs?, &scheduling, gates);
     let wide = arguments.output == Some(Output::Wide);
     let structured = columns::structured(arguments.output, &plan)?;
     output::line(structured.unwrap_or_else(|| plan.lines(wide)));

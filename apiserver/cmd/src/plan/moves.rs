@@ -47,18 +47,18 @@ pub(crate) struct Prospect {
     decision: Option<Explanation>,
 }
 
-pub(crate) fn plan(facts: &Facts, scheduling: &Scheduling, gates: FeatureGates) -> Plan {
-    let snapshot = Snapshot::new(facts.clusters.iter().cloned()).under(scheduling.rules);
+pub(crate) fn plan(inputs: &Facts, scheduling: &Scheduling, gates: FeatureGates) -> Plan {
+    let snapshot = Snapshot::new(inputs.clusters.iter().cloned()).under(scheduling.rules);
     let world = plan::World {
-        policies: &facts.policies,
-        overrides: &facts.overrides,
-        bindings: &facts.bindings,
+        policies: &inputs.policies,
+        overrides: &inputs.overrides,
+        bindings: &inputs.bindings,
         snapshot: &snapshot,
         scheduler: &scheduling.name,
         gates,
     };
     let change = |change: &'_ super::gather::Change| (change.before.clone(), change.after.clone());
-    let owned: Vec<_> = facts.changes.iter().map(change).collect();
+    let owned: Vec<_> = inputs.changes.iter().map(change).collect();
     let changes: Vec<plan::Change<'_>> = owned
         .iter()
         .map(|(before, after)| plan::Change {
@@ -67,36 +67,39 @@ pub(crate) fn plan(facts: &Facts, scheduling: &Scheduling, gates: FeatureGates) 
         })
         .collect();
     let mut before = Rehearsal::new(Instant::now());
-    let templates = facts.cases.iter().map(|case| {
+    let templates = inputs.cases.iter().map(|affected| {
         let outcome = plan::foresee(
             &world,
             &changes,
             &plan::Case {
-                kind: &case.kind,
-                template: &case.template,
-                wants: &case.wants,
-                binding: case.binding.as_ref(),
+                kind: &affected.kind,
+                template: &affected.template,
+                wants: &affected.wants,
+                binding: affected.binding.as_ref(),
             },
             &mut before,
         );
-        Prospect::new(case, outcome)
+        Prospect::new(affected, outcome)
     });
     let templates: Vec<Prospect> = templates.collect();
     Plan {
         moving: templates.iter().filter(|t| t.moves).count(),
         templates,
-        unknown: facts.unknown.iter().cloned().collect(),
+        unknown: inputs.unknown.iter().cloned().collect(),
     }
 }
 
 impl Prospect {
-    fn new(case: &Case, outcome: Outlook) -> Self {
-        let binding = case.binding.as_ref().and_then(|b| b.view::<Binding>().ok());
+    fn new(affected: &Case, outcome: Outlook) -> Self {
+        let binding = affected
+            .binding
+            .as_ref()
+            .and_then(|b| b.view::<Binding>().ok());
         let now = binding.map(|b| b.spec.clusters.clone()).unwrap_or_default();
         Self {
-            kind: case.kind.kind.clone(),
-            namespace: case.template.namespace().to_owned(),
-            name: case.template.name().to_owned(),
+            kind: affected.kind.kind.clone(),
+            namespace: affected.template.namespace().to_owned(),
+            name: affected.template.name().to_owned(),
             moves: sorted(&now) != sorted(&outcome.clusters),
             claim: outcome.claiming,
             now,

@@ -40,11 +40,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let tasks = Tasks::new(Shutdown::new());
     let (api, namespace) = arguments.control.open(&tasks)?;
     let namespace = arguments.namespace.unwrap_or(namespace);
-    let facts = Box::pin(gather::facts(&*api, kind, &namespace, name)).await;
+    let inputs = Box::pin(gather::facts(&*api, kind, &namespace, name)).await;
     tasks.stop().await;
-    let story = story::tell(&facts?);
+    let report = story::tell(&inputs?);
     let wide = arguments.output == Some(Output::Wide);
-    let structured = columns::structured(arguments.output, &story)?;
-    output::line(structured.unwrap_or_else(|| text::lines(&story, wide)));
+    let structured = columns::structured(arguments.output, &report)?;
+    output::line(structured.unwrap_or_else(|| text::lines(&report, wide)));
     Ok(())
 }

@@ -144,19 +144,19 @@ pub(crate) struct Sent {
     pub(crate) deleting: bool,
 }
 
-pub(crate) fn tell(facts: &Facts) -> Story {
+pub(crate) fn tell(inputs: &Facts) -> Story {
     let snapshot = Snapshot::default();
     let world = plan::World {
-        policies: &facts.policies,
-        overrides: &facts.overrides,
+        policies: &inputs.policies,
+        overrides: &inputs.overrides,
         bindings: &[],
         snapshot: &snapshot,
         scheduler: "",
         gates: FeatureGates::default(),
     };
-    let template = &facts.template;
-    let claim = plan::claiming(&world, &facts.kind, template);
-    let (decision, undecided) = match &facts.decision {
+    let template = &inputs.template;
+    let claim = plan::claiming(&world, &inputs.kind, template);
+    let (decision, undecided) = match &inputs.decision {
         None => (None, None),
         Some(Ok(document)) => match Decision::deserialize(document) {
             Ok(decision) => (Some(decision), None),
@@ -164,9 +164,9 @@ pub(crate) fn tell(facts: &Facts) -> Story {
         },
         Some(Err(why)) => (None, Some(format!("the decision cannot be read: {why}"))),
     };
-    let clusters = rows(facts, decision.as_ref());
+    let clusters = rows(inputs, decision.as_ref());
     let mut pending = Vec::new();
-    match &facts.binding {
+    match &inputs.binding {
         None if claim.policy.is_some() => {
             pending.push("its binding has not been created yet".into());
         }
@@ -179,13 +179,13 @@ pub(crate) fn tell(facts: &Facts) -> Story {
     pending.extend(undecided);
     Story {
         template: Named {
-            api_version: facts.kind.resource.api_version(),
-            kind: facts.kind.kind.clone(),
+            api_version: inputs.kind.resource.api_version(),
+            kind: inputs.kind.kind.clone(),
             namespace: template.namespace().to_owned(),
             name: template.name().to_owned(),
         },
         claim,
-        binding: facts.binding.as_ref().map(|(o, b)| bound(o, b)),
+        binding: inputs.binding.as_ref().map(|(o, b)| bound(o, b)),
         decision,
         clusters,
         pending,
@@ -214,9 +214,9 @@ fn bound(object: &Object, binding: &Binding) -> Bound {
 }
 
 /// The clusters in the order of the decision; then further targets and clusters with Works.
-fn rows(facts: &Facts, decision: Option<&Decision>) -> Vec<Row> {
+fn rows(inputs: &Facts, decision: Option<&Decision>) -> Vec<Row> {
     let decided = decision.map(|d| d.clusters.as_slice()).unwrap_or_default();
-    let targets: BTreeMap<&str, i64> = match &facts.binding {
+    let targets: BTreeMap<&str, i64> = match &inputs.binding {
         Some((_, binding)) => {
             let targets = binding.spec.targets().into_iter();
             targets.map(|t| (t.name.as_str(), t.replicas)).collect()
@@ -226,20 +226,20 @@ fn rows(facts: &Facts, decision: Option<&Decision>) -> Vec<Row> {
     let mut names: Vec<&str> = decided.iter().map(|row| row.name.as_str()).collect();
     let known: BTreeSet<&str> = names.iter().copied().collect();
     let others = targets.keys().copied();
-    let others = others.chain(facts.works.keys().map(String::as_str));
+    let others = others.chain(inputs.works.keys().map(String::as_str));
     let others: BTreeSet<&str> = others.filter(|name| !known.contains(name)).collect();
     names.extend(others);
-    let counted = facts
+    let counted = inputs
         .binding
         .as_ref()
         .is_some_and(|(_, b)| b.spec.is_workload());
     let row = |name: &str| Row {
         name: name.to_owned(),
-        member: member(facts, name),
+        member: member(inputs, name),
         target: targets.contains_key(name),
         replicas: targets.get(name).copied().filter(|_| counted),
         decided: decided.iter().find(|row| row.name == name).cloned(),
-        work: facts
+        work: inputs
             .works
             .get(name)
             .map(|(object, work)| sent(object, work)),
@@ -247,8 +247,8 @@ fn rows(facts: &Facts, decision: Option<&Decision>) -> Vec<Row> {
     names.into_iter().map(row).collect()
 }
 
-fn member(facts: &Facts, name: &str) -> String {
-    let Some(cluster) = facts.clusters.get(name) else {
+fn member(inputs: &Facts, name: &str) -> String {
+    let Some(cluster) = inputs.clusters.get(name) else {
         return "no such cluster".into();
     };
     match cluster.condition("Ready") {

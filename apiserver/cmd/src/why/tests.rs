@@ -84,17 +84,17 @@ fn a_template_with_clusters() {
     let spec = json!({"replicas": 5, "placement": {}, "clusters": [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]});
     let status =
         json!({"schedulerObservedGeneration": 3, "conditions": condition("Scheduled", "True", "")});
-    let mut facts = bound(spec, status, decision);
+    let mut inputs = bound(spec, status, decision);
     let clusters = [("a", "True"), ("b", "False"), ("c", "True"), ("d", "True")];
-    facts.clusters = clusters
+    inputs.clusters = clusters
         .map(|(name, ready)| (name.to_owned(), cluster(ready)))
         .into();
-    facts.works = BTreeMap::from([
+    inputs.works = BTreeMap::from([
         work("a", condition("Applied", "True", ""), "Healthy"),
         work("b", condition("Applied", "False", "denied by quota"), ""),
         work("e", condition("Applied", "True", ""), "Healthy"),
     ]);
-    let story = story::tell(&facts);
+    let report = story::tell(&inputs);
     let expected = "\
 Deployment n/web
 Policy:     PropagationPolicy n/p: it alone selects the template (by its name)
@@ -113,8 +113,8 @@ e         no such cluster       -      -       -           -          Applied   
 Pending:
   b: not applied: denied by quota; the cluster is not Ready: ClusterNotReachable: no answer
   e: it is being removed from the cluster; the cluster is not Ready: no such cluster";
-    assert_eq!(text::lines(&story, false), expected);
-    let wide = text::lines(&story, true);
+    assert_eq!(text::lines(&report, false), expected);
+    let wide = text::lines(&report, true);
     assert!(
         wide.contains("PropagationPolicy n/p: priority 0, selects by Name"),
         "{wide}"
@@ -124,7 +124,7 @@ Pending:
 
 #[test]
 fn a_template_without_clusters() {
-    let pending = |facts: Facts| story::tell(&facts).pending;
+    let pending = |inputs: Facts| story::tell(&inputs).pending;
     assert_eq!(pending(claimed()), ["its binding has not been created yet"]);
     let mut alone = claimed();
     alone.template = object(&json!({"metadata": {"name": "web", "namespace": "n"}}));

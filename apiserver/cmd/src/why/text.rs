@@ -4,18 +4,18 @@ use super::story::{Decision, Row, Story, Told};
 use crate::columns::table;
 
 /// The report as text, without a line feed at its end.
-pub(crate) fn lines(story: &Story, wide: bool) -> String {
-    let of = &story.template;
+pub(crate) fn lines(report: &Story, wide: bool) -> String {
+    let of = &report.template;
     let mut lines = vec![match of.namespace.as_str() {
         "" => format!("{} {}", of.kind, of.name),
         namespace => format!("{} {namespace}/{}", of.kind, of.name),
     }];
-    lines.push(match &story.claim.policy {
-        Some(policy) => format!("Policy:     {policy}: {}", story.claim.why),
-        None => format!("Policy:     none: {}", story.claim.why),
+    lines.push(match &report.claim.policy {
+        Some(policy) => format!("Policy:     {policy}: {}", report.claim.why),
+        None => format!("Policy:     none: {}", report.claim.why),
     });
     if wide {
-        let others = story.claim.candidates.iter();
+        let others = report.claim.candidates.iter();
         lines.extend(others.map(|c| {
             format!(
                 "            {}: priority {}, selects by {}",
@@ -23,7 +23,7 @@ pub(crate) fn lines(story: &Story, wide: bool) -> String {
             )
         }));
     }
-    if let Some(binding) = &story.binding {
+    if let Some(binding) = &report.binding {
         lines.push(format!(
             "Binding:    {}, generation {}, scheduled: {}",
             binding.name, binding.generation, binding.scheduled
@@ -33,14 +33,14 @@ pub(crate) fn lines(story: &Story, wide: bool) -> String {
             lines.push(format!("            a dependency of {by}"));
         }
     }
-    if let Some(decision) = &story.decision {
+    if let Some(decision) = &report.decision {
         lines.extend(decided(decision));
     }
-    if !story.clusters.is_empty() {
+    if !report.clusters.is_empty() {
         lines.push(String::new());
-        lines.push(clusters(story, wide));
+        lines.push(clusters(report, wide));
     }
-    if let Some(n) = story
+    if let Some(n) = report
         .decision
         .as_ref()
         .map(|d| d.omitted_clusters)
@@ -49,11 +49,11 @@ pub(crate) fn lines(story: &Story, wide: bool) -> String {
         lines.push(format!("and {n} more clusters"));
     }
     lines.push(String::new());
-    if story.pending.is_empty() {
+    if report.pending.is_empty() {
         lines.push("Nothing is pending.".into());
     } else {
         lines.push("Pending:".into());
-        lines.extend(story.pending.iter().map(|what| format!("  {what}")));
+        lines.extend(report.pending.iter().map(|what| format!("  {what}")));
     }
     lines.join("\n")
 }
@@ -124,7 +124,7 @@ fn rule(name: &str) -> String {
     format!("{name} ({meaning})")
 }
 
-fn clusters(story: &Story, wide: bool) -> String {
+fn clusters(report: &Story, wide: bool) -> String {
     let mut titles = vec![
         "CLUSTER",
         "MEMBER",
@@ -139,7 +139,7 @@ fn clusters(story: &Story, wide: bool) -> String {
         titles.extend(["CURRENT", "WEIGHT", "ESTIMATE", "WORK-NAME"]);
     }
     titles.push("WHY");
-    let rows: Vec<Vec<String>> = story.clusters.iter().map(|row| cells(row, wide)).collect();
+    let rows: Vec<Vec<String>> = report.clusters.iter().map(|row| cells(row, wide)).collect();
     table(&titles, &rows)
 }
 
