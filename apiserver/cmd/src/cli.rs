@@ -1,4 +1,4 @@
-//! The command line: what can be typed. What it means is each command's own file.
+//! The command line of the binary; each command has a module of its own.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use crate::{
 #[derive(Parser)]
 #[command(name = "flotilla", version, about, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// How much is logged to standard error: 0 warnings, 1 information, 2 to 4 details.
+    /// Number for the log level verbosity: 0 logs warnings, 1 information, 2 to 4 details.
     #[arg(
         short = 'v',
         long = "v",
@@ -30,25 +30,25 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Start a control plane, with simulated members if asked, in the foreground.
     Up(Box<up::Arguments>),
-    /// Show what Flotilla does: a Deployment in three simulated clusters.
+    /// Run a demonstration: a Deployment in three simulated clusters.
     Demo(demo::Arguments),
     /// Run the API server and its controllers with production flags.
     Serve(Box<serve::Arguments>),
     /// Run a simulated member cluster: an API server with hollow nodes.
     Member(member::Arguments),
-    /// Install Flotilla into a cluster, or print what would do so.
+    /// Install Flotilla into a cluster, or print the manifests.
     Install(install::InstallArguments),
-    /// Take Flotilla out of a cluster.
+    /// Uninstall Flotilla from a cluster.
     Uninstall(install::UninstallArguments),
     /// Register a cluster with the control plane.
     Join(join::Arguments),
     /// Remove a cluster from the control plane.
     Unjoin(unjoin::Arguments),
-    /// Tell why a resource is where it is, or why it is nowhere.
+    /// Explain why a resource is propagated to its clusters, or to none.
     Why(why::Arguments),
-    /// Tell what would move if policies were applied.
+    /// Show which templates would move if policies were applied.
     Plan(Box<plan::Arguments>),
-    /// Check interpreter customizations, or try what they make of objects.
+    /// Validate and test interpreter customizations.
     Interpret(interpret::Arguments),
     /// Print the version.
     Version(version::Arguments),
@@ -57,7 +57,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Commands that serve have a flag for it.
+    /// The log format; commands that serve have a flag for it.
     pub(crate) fn logging_format(&self) -> Format {
         match self {
             Self::Up(arguments) => arguments.logs.logging_format,
@@ -67,7 +67,8 @@ impl Command {
         }
     }
 
-    /// The exit code of a command that failed is the caller's, unless it has its own.
+    /// Runs the command. Commands with exit codes of their own return them; for an error
+    /// the caller chooses the exit code.
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Interpret(arguments) => return interpret::run(arguments).await,
@@ -93,7 +94,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_line_is_valid() {
         super::Cli::command().debug_assert();
     }
 }

@@ -1,6 +1,6 @@
-//! Tables as people read them: columns as wide as their widest cell.
+//! Printers for the output of commands: tables for people, JSON and YAML.
 
-/// How a command prints.
+/// The output format (`-o`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Output {
     Json,
@@ -9,7 +9,7 @@ pub(crate) enum Output {
     Wide,
 }
 
-/// Structured output; `None`: text is wanted.
+/// Encodes a value as JSON or YAML; `None` when the format is text.
 pub(crate) fn structured(
     output: Option<Output>,
     value: &impl serde::Serialize,
@@ -21,13 +21,14 @@ pub(crate) fn structured(
     })
 }
 
-/// Rows under a title each; an empty cell is a dash. Without a line end.
+/// Formats a table, without a line feed at its end. Each column is as wide as its widest
+/// cell; an empty cell is a dash.
 pub(crate) fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
-    let shown = |cell: &str| if cell.is_empty() { "-" } else { cell }.to_owned();
+    let display = |cell: &str| if cell.is_empty() { "-" } else { cell }.to_owned();
     let mut lines = vec![titles.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>()];
     lines.extend(
         rows.iter()
-            .map(|row| row.iter().map(|c| shown(c)).collect()),
+            .map(|row| row.iter().map(|c| display(c)).collect()),
     );
     let width = |column: usize| {
         let cells = lines.iter().filter_map(|line| line.get(column));

@@ -1,4 +1,4 @@
-//! `flotilla completion`
+//! The command `flotilla completion`, which prints a completion script.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;

@@ -1,7 +1,7 @@
-//! The controllers of a plane: what they run on, and which there are.
+//! Starts the controllers of a server, as Karmada's controller manager and scheduler do.
 //!
-//! They are started anew with each time of leading, so nothing here outlives the
-//! tasks of its [`Base`].
+//! They are started again in each term of leadership, so nothing here outlives the tasks
+//! of its [`ControllerContext`].
 
 use std::sync::Arc;
 
@@ -26,33 +26,34 @@ use crate::webhooks::{Absent, Calls};
 
 const CONTROLLER_MANAGER: &str = "karmada-controller-manager";
 
-/// What controllers run on.
+/// The clients and tasks of the controllers.
 pub(crate) struct Base {
     pub(crate) api: Arc<dyn Api>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) informers: Informers,
     pub(crate) tasks: Tasks,
-    /// Where the scheduler leaves why it decided as it did.
+    /// The scheduler's last decisions, for the subresource `decision`.
     pub(crate) decisions: Decisions,
-    /// How members are reached.
+    /// Connects to members.
     pub(crate) connector: Arc<dyn Connector>,
 }
 
 impl Base {
-    /// That of a process that is alone: its controllers live as long as it does.
-    pub(crate) fn alone(plane: &Plane) -> Self {
+    /// The context of a process without leader election, whose controllers run as long as
+    /// the process.
+    pub(crate) fn alone(server: &Plane) -> Self {
         Self {
-            api: Arc::clone(&plane.api),
-            clock: Arc::clone(&plane.clock),
-            informers: plane.informers.clone(),
-            tasks: plane.controllers.clone(),
-            decisions: plane.decisions.clone(),
+            api: Arc::clone(&server.api),
+            clock: Arc::clone(&server.clock),
+            informers: server.informers.clone(),
+            tasks: server.controllers.clone(),
+            decisions: server.decisions.clone(),
             connector: Arc::new(RemoteConnector::default()),
         }
     }
 }
 
-/// Whose tokens and whose certificates the accounts get, and which groups are served.
+/// The token signer and root CA of service accounts, and which groups are served.
 #[derive(Clone)]
 pub(crate) struct Identity {
     pub(crate) signer: Arc<Signer>,
@@ -60,11 +61,12 @@ pub(crate) struct Identity {
     pub(crate) root_ca: watch::Receiver<String>,
 }
 
-/// What every plane needs: garbage collection, namespaces, accounts and tokens.
-pub(crate) async fn housekeeping(on: &Base, identity: &Identity) -> anyhow::Result<()> {
+/// Starts the controllers of kube-controller-manager that every server needs: garbage
+/// collection, namespaces, service accounts and tokens.
+pub(crate) async fn housekeeping(context: &Base, identity: &Identity) -> anyhow::Result<()> {
     let signer = Arc::clone(&identity.signer);
     let options = flotilla_kube::Options {
-        clock: Arc::clone(&on.clock),
+        clock: Arc::clone(&context.clock),
         serves: identity.serves,
         root_ca: identity.root_ca.clone(),
         issue: Arc::new(move |namespace, account, uid, secret| {
@@ -73,11 +75,17 @@ pub(crate) async fn housekeeping(on: &Base, identity: &Identity) -> anyhow::Resu
                 .map_err(|e| e.to_string())
         }),
     };
-    flotilla_kube::start(Arc::clone(&on.api), options, &on.informers, &on.tasks).await?;
+    flotilla_kube::start(
+        Arc::clone(&context.api),
+        options,
+        &context.informers,
+        &context.tasks,
+    )
+    .await?;
     Ok(())
 }
 
-/// What a control plane of many clusters is told to do; the default is one alone.
+/// The options of the multi-cluster controllers. The default is for a standalone server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) clusters: ClusterOptions,
@@ -85,14 +93,14 @@ pub(crate) struct Settings {
     pub(crate) scheduling: Scheduling,
     pub(crate) controllers: Controllers,
     pub(crate) scripts: Limits,
-    /// Which optional behaviour is on.
+    /// The feature gates.
     pub(crate) gates: FeatureGates,
-    /// Whether taint policies may evict.
+    /// Whether ClusterTaintPolicies may use the effect NoExecute.
     pub(crate) allow_no_execute: bool,
 }
 
 impl Settings {
-    /// Those of a plane alone, but for some gates.
+    /// The default options with other feature gates.
     pub(crate) fn with(gates: FeatureGates) -> Self {
         Self {
             scheduling: Scheduling::with(gates),
@@ -102,13 +110,19 @@ impl Settings {
     }
 }
 
-/// What makes a plane a control plane of many clusters.
-pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result<()> {
-    let tasks = &on.tasks;
-    let host = settings.templates.workloads(on);
-    let recorder =
-        |component| Recorder::new(Arc::clone(&on.api), component, Arc::clone(&on.clock), tasks);
-    let connector = Arc::clone(&on.connector);
+/// Starts the multi-cluster controllers and the scheduler.
+pub(crate) async fn federation(context: &Base, settings: &Settings) -> anyhow::Result<()> {
+    let tasks = &context.tasks;
+    let host = settings.templates.workloads(context);
+    let recorder = |component| {
+        Recorder::new(
+            Arc::clone(&context.api),
+            component,
+            Arc::clone(&context.clock),
+            tasks,
+        )
+    };
+    let connector = Arc::clone(&context.connector);
     let Scheduling {
         name,
         rules,
@@ -118,26 +132,27 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
         nodes: estimators.is_some(),
         quotas: estimators.as_ref().is_some_and(|e| e.quotas),
     };
-    let host_api = Arc::clone(&on.api);
-    let members = Members::telling(detail, host_api, &on.informers, connector, tasks);
-    // Works must not be told that a member cannot be reached, only because its
-    // secret has not been looked at yet.
+    let host_api = Arc::clone(&context.api);
+    let members = Members::telling(detail, host_api, &context.informers, connector, tasks);
+    // Without this, Works would report a member as unreachable whose Secret the informer
+    // does not have yet.
     members.wait_synced().await;
-    let informer = on.informers.get(&on.api, &Select::all(&CLUSTERS));
+    let informer = context.informers.get(&context.api, &Select::all(&CLUSTERS));
     let all = Clusters::under(informer, *rules);
     let manager = recorder(CONTROLLER_MANAGER);
     let outside = Outside {
-        caller: Calls::new(&on.api, Absent::ByName, tasks),
+        caller: Calls::new(&context.api, Absent::ByName, tasks),
         apply: registry::apply_patch,
     };
-    let interpreter = Interpreter::follow(&on.informers, &on.api, settings.scripts, outside);
+    let interpreter =
+        Interpreter::follow(&context.informers, &context.api, settings.scripts, outside);
     clusters::start(clusters::Deps {
-        control: Arc::clone(&on.api),
+        control: Arc::clone(&context.api),
         members: members.clone(),
         recorder: manager.clone(),
         interpreter: interpreter.clone(),
-        clock: Arc::clone(&on.clock),
-        informers: on.informers.clone(),
+        clock: Arc::clone(&context.clock),
+        informers: context.informers.clone(),
         tasks: tasks.clone(),
         options: ClusterOptions {
             gates: settings.gates,
@@ -145,46 +160,46 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
         },
     });
     Scheduler::start(
-        Arc::clone(&on.api),
-        Arc::clone(&on.clock),
+        Arc::clone(&context.api),
+        Arc::clone(&context.clock),
         recorder(name),
         all.clone(),
         scheduler::Options {
             name: name.clone(),
             gates: settings.gates,
-            decisions: on.decisions.clone(),
-            estimators: estimators
-                .clone()
-                .map(|options| Estimator::start(&on.api, &on.informers, &members, options, tasks)),
+            decisions: context.decisions.clone(),
+            estimators: estimators.clone().map(|options| {
+                Estimator::start(&context.api, &context.informers, &members, options, tasks)
+            }),
         },
-        &on.informers,
+        &context.informers,
         tasks,
     );
     flotilla_status::start(flotilla_status::Deps {
-        control: Arc::clone(&on.api),
+        control: Arc::clone(&context.api),
         members: Arc::new(members.clone()),
         clusters: all.clone(),
         recorder: manager.clone(),
         interpreter: interpreter.clone(),
-        clock: Arc::clone(&on.clock),
-        informers: on.informers.clone(),
+        clock: Arc::clone(&context.clock),
+        informers: context.informers.clone(),
         host: host.clone(),
         tasks: tasks.clone(),
     });
     let deps = propagation::Deps {
-        control: Arc::clone(&on.api),
+        control: Arc::clone(&context.api),
         members: Arc::new(members),
         clusters: all,
         recorder: manager,
         interpreter,
-        clock: Arc::clone(&on.clock),
-        informers: on.informers.clone(),
+        clock: Arc::clone(&context.clock),
+        informers: context.informers.clone(),
         host,
         options: propagation::Options {
             scheduler_name: name.clone(),
             gates: settings.gates,
             quota_resync: settings.controllers.quota_resync,
-            decisions: on.decisions.clone(),
+            decisions: context.decisions.clone(),
             ..settings.templates.options.clone()
         },
     };
@@ -192,8 +207,8 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
         .await
         .map_err(anyhow::Error::msg)?;
     let deps = autoscale::Deps {
-        control: Arc::clone(&on.api),
-        informers: on.informers.clone(),
+        control: Arc::clone(&context.api),
+        informers: context.informers.clone(),
         options: settings.controllers.autoscale,
     };
     autoscale::start(&deps, tasks).await;

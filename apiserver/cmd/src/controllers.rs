@@ -1,5 +1,4 @@
-//! Which controllers run, and how often: flags of Karmada's controller manager, by its
-//! names.
+//! Flags of karmada-controller-manager that choose controllers and their intervals.
 
 use std::time::Duration;
 
@@ -13,9 +12,10 @@ const SYNCER: &str = "deploymentReplicasSyncer";
 #[derive(Args, Clone)]
 #[group(id = "manager")]
 pub(crate) struct Flags {
-    /// Controllers that run: * stands for all that do by default, a name adds one,
-    /// -name takes one away. Those that can be chosen, both off by default, are
-    /// hpaScaleTargetMarker and deploymentReplicasSyncer.
+    /// A list of controllers to enable. '*' enables all on-by-default controllers, 'foo'
+    /// enables the controller named 'foo', '-foo' disables it. Disabled-by-default
+    /// controllers: hpaScaleTargetMarker, deploymentReplicasSyncer. Others cannot be
+    /// chosen.
     #[arg(
         long,
         value_name = "NAMES",
@@ -24,8 +24,8 @@ pub(crate) struct Flags {
         allow_hyphen_values = true
     )]
     controllers: Vec<String>,
-    /// How often the use of FederatedResourceQuotas is counted anew, where they are
-    /// enforced; 0 counts only when something says so.
+    /// The interval for a full recalculation of the usage of enforced
+    /// FederatedResourceQuotas; 0 recalculates only on changes.
     #[arg(
         long,
         value_name = "DURATION",
@@ -35,7 +35,7 @@ pub(crate) struct Flags {
     federated_resource_quota_sync_period: Duration,
 }
 
-/// What the flags mean; the default is Karmada's.
+/// The values of the flags; the defaults are Karmada's.
 #[derive(Clone, Debug)]
 pub(crate) struct Controllers {
     pub(crate) autoscale: autoscale::Options,
@@ -62,7 +62,7 @@ impl Flags {
 
 fn chosen(names: &[String]) -> Result<autoscale::Options, String> {
     if !names.iter().any(|name| name == "*") {
-        return Err("--controllers: without * nothing would run".into());
+        return Err("--controllers: without * no controller would run".into());
     }
     let mut options = autoscale::Options::default();
     for name in names.iter().filter(|name| *name != "*") {
@@ -75,7 +75,7 @@ fn chosen(names: &[String]) -> Result<autoscale::Options, String> {
             SYNCER => options.replicas_syncer = on,
             _ => {
                 return Err(format!(
-                    "--controllers: {name:?} is none of those that can be chosen: {MARKER}, {SYNCER}"
+                    "--controllers: {name:?} is not in the list of known controllers: {MARKER}, {SYNCER}"
                 ));
             }
         }
@@ -89,7 +89,7 @@ mod tests {
 
     // proves: AUT-off
     #[test]
-    fn names_add_and_take_away() {
+    fn names_enable_and_disable_controllers() {
         let on = |scale_target_marker, replicas_syncer| autoscale::Options {
             scale_target_marker,
             replicas_syncer,

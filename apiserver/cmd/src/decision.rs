@@ -1,8 +1,8 @@
-//! The subresource `decision` of bindings: why a binding is where it is.
+//! The subresource `decision` of bindings: the scheduler's explanation of a placement.
 //!
-//! Enters: the last decisions, where this process leads; else the binding, the
-//! clusters and the other bindings of its groups, from which the same function
-//! decides again. Leaves: a document, which nothing stores.
+//! On the leader it is the scheduler's last decision. Elsewhere the same function decides
+//! again from the binding, the clusters and the other bindings of its affinity groups. The
+//! document is not stored.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 pub(crate) const DECISION: &str = "decision";
 
-/// The decisions of one kind of binding.
+/// Serves the decisions of one kind of binding.
 struct Told {
     api: Arc<dyn Api>,
     resource: &'static Gvr,
@@ -33,7 +33,8 @@ struct Document<'a> {
     kind: &'static str,
     api_version: String,
     metadata: Head<'a>,
-    /// It is not what was decided, but what would be decided now.
+    /// Whether the decision was computed for this request, and is not the one that was
+    /// applied.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     recomputed: bool,
     #[serde(flatten)]
@@ -48,7 +49,7 @@ struct Head<'a> {
     uid: &'a str,
 }
 
-/// What answers for both kinds of binding; `rules` are those of the scheduler.
+/// The subresource getters for both kinds of binding; `rules` are the scheduler's.
 pub(crate) fn tellers(api: &Arc<dyn Api>, decisions: &Decisions, rules: Rules) -> Tellers {
     let of = |resource: &'static Gvr| {
         let key = (
@@ -56,13 +57,13 @@ pub(crate) fn tellers(api: &Arc<dyn Api>, decisions: &Decisions, rules: Rules) -
             resource.resource.to_string(),
             DECISION.to_owned(),
         );
-        let told = Told {
+        let getter = Told {
             api: Arc::clone(api),
             resource,
             decisions: decisions.clone(),
             rules,
         };
-        (key, Arc::new(told) as _)
+        (key, Arc::new(getter) as _)
     };
     Tellers::from([of(&BINDINGS), of(&CLUSTER_BINDINGS)])
 }
@@ -101,8 +102,8 @@ impl Told {
         let snapshot = Snapshot::new(clusters.map_err(status)?.items).under(self.rules);
         let grouped = binding.spec.workload_affinity_groups.is_some();
         let others = if self.rules.looks_at_peers() && grouped {
-            let near = At::all(self.resource, object.namespace());
-            let list = self.api.list(near, &ListOptions::default()).await;
+            let collection = At::all(self.resource, object.namespace());
+            let list = self.api.list(collection, &ListOptions::default()).await;
             list.map_err(status)?.items
         } else {
             Vec::new()
@@ -116,7 +117,7 @@ impl Told {
         explained.ok_or_else(|| {
             let mut status = Status::not_found(self.resource, object.name());
             status.message = format!(
-                "nothing is decided about {} {:?}: it has no placement of its own and goes where the bindings of its spec.requiredBy go",
+                "there is no scheduling decision for {} {:?}: it has no placement of its own and follows the bindings of its spec.requiredBy",
                 self.resource.resource,
                 object.name()
             );
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_held_is_decided_again_and_marked_so() {
+    async fn a_decision_that_is_not_in_memory_is_recomputed() {
         let fake = FakeApi::new();
         let kinds =
             json!([{"groupVersion": "v1", "resources": [{"name": "secrets", "kind": "Secret"}]}]);
@@ -172,20 +173,21 @@ mod tests {
             spec
         };
         let grouped = spec(json!({"workloadAffinityGroups": together}));
-        let near = spec(json!({"workloadAffinityGroups": together, "clusters": [{"name": "m2"}]}));
+        let neighbor =
+            spec(json!({"workloadAffinityGroups": together, "clusters": [{"name": "m2"}]}));
         fake.seed(&BINDINGS, binding("s", grouped));
-        fake.seed(&BINDINGS, binding("near", near));
+        fake.seed(&BINDINGS, binding("near", neighbor));
         let gates = FeatureGates::default().with(Gate::WorkloadAffinity, true);
         let grouping = Rules::new(gates, Plugins::default(), false);
         for (rules, chosen) in [(Rules::default(), 2), (grouping, 1)] {
-            let told = told(&fake, rules).tell("n", "s").await.unwrap();
-            assert_eq!(told["recomputed"], true);
+            let document = told(&fake, rules).tell("n", "s").await.unwrap();
+            assert_eq!(document["recomputed"], true);
             assert_eq!(
-                told["metadata"],
+                document["metadata"],
                 json!({"name": "s", "namespace": "n", "uid": "u"})
             );
             assert_eq!(
-                (&told["generation"], &told["chosenClusters"]),
+                (&document["generation"], &document["chosenClusters"]),
                 (&json!(2), &json!(chosen))
             );
         }
@@ -193,18 +195,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_nothing_is_decided_there_is_nothing_to_tell() {
+    async fn a_dependent_binding_has_no_decision() {
         let fake = FakeApi::new();
         fake.seed(
             &BINDINGS,
             binding("dependent", json!({"requiredBy": [{"name": "x"}]})),
         );
-        let told = told(&fake, Rules::default());
+        let getter = told(&fake, Rules::default());
         for (name, part) in [
             ("dependent", "has no placement of its own"),
             ("none", "not found"),
         ] {
-            let refused = told.tell("n", name).await.unwrap_err();
+            let refused = getter.tell("n", name).await.unwrap_err();
             assert_eq!((refused.code, &*refused.reason), (404, "NotFound"));
             assert!(refused.message.contains(part), "{}", refused.message);
         }

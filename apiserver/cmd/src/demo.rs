@@ -1,4 +1,4 @@
-//! `flotilla demo`: a Deployment and a policy become objects in three clusters.
+//! The command `flotilla demo`, which propagates a Deployment to three simulated clusters.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -28,12 +28,12 @@ const MEMBERS: usize = 3;
 const REPLICAS: i64 = 8;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Show what Flotilla does, in a temporary directory: three simulated clusters, a
-/// Deployment, a Service, a policy that divides replicas 1:1:2, and an override.
+/// Run a demonstration in a temporary directory: three simulated clusters, a Deployment, a
+/// Service, a policy that divides replicas 1:1:2, and an override.
 #[derive(Args)]
 #[command(after_help = "Example:\n  flotilla demo\n  flotilla demo --keep")]
 pub(crate) struct Arguments {
-    /// Leave it running, and print what to try with kubectl.
+    /// Keep it running, and print kubectl commands to try.
     #[arg(long)]
     keep: bool,
 }
@@ -101,7 +101,7 @@ async fn show(fleet: &Fleet) -> anyhow::Result<()> {
         );
     }
     output::line(format!(
-        "All {REPLICAS} replicas are ready, as the template's own status says."
+        "All {REPLICAS} replicas are ready, as the status of the template shows."
     ));
     Ok(())
 }
@@ -118,7 +118,7 @@ struct Counters {
     ready_replicas: i64,
 }
 
-/// Clusters, replicas and readiness as they are now; and whether that is all.
+/// A table of clusters with their replicas, and whether all replicas are ready.
 fn table(deployments: &Informer, bindings: &Informer) -> (String, bool) {
     let template = deployments
         .get(NAMESPACE, "web")
@@ -136,13 +136,13 @@ fn table(deployments: &Informer, bindings: &Informer) -> (String, bool) {
             .iter()
             .flat_map(|b| &b.status.aggregated_status)
             .find(|i| i.cluster_name == target.name);
-        let here = item
+        let ready_replicas = item
             .and_then(|i| i.status.as_ref()?["readyReplicas"].as_i64())
             .unwrap_or(0);
         let health = item.map_or("", |i| i.health.as_str());
         lines.push(format!(
             "{:<10} {:>8} {:>6}  {health}",
-            target.name, target.replicas, here
+            target.name, target.replicas, ready_replicas
         ));
     }
     lines.push(format!("{:<10} {:>8} {:>6}", "template", REPLICAS, ready));

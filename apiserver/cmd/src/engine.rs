@@ -1,5 +1,5 @@
-//! Where objects are kept: opens the engine that was chosen, and hands the rest of
-//! the binary a [`Store`] that does not say which one it is.
+//! The storage flags, and the storage engine that they choose. The rest of the binary
+//! uses it as a [`Store`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,42 +19,44 @@ use tokio::sync::watch;
 use crate::encryption::{self, Scope};
 use crate::store_events::StoreEventRecorder;
 
-/// Which engine, and how.
+/// The chosen engine with its options.
 #[derive(Clone, Debug)]
 pub(crate) enum Choice {
-    /// In the data directory.
+    /// The embedded store in the data directory.
     Embedded {
-        /// Whether writes wait for the disk.
+        /// Whether writes wait for fsync.
         sync: bool,
     },
     Etcd(etcd::Options),
 }
 
-/// The flags that choose etcd, named as kube-apiserver's.
+/// The storage flags, named as kube-apiserver's.
 #[derive(Args)]
 #[group(id = "etcd")]
 pub(crate) struct Flags {
-    /// Keep everything in this etcd (3.4 or newer) instead of the data directory;
-    /// several replicas may share one.
+    /// List of etcd servers to connect with (https://ip:port), comma separated, of version
+    /// 3.4 or newer; several replicas can share them. Without it, objects are stored in
+    /// the data directory.
     #[arg(long, value_name = "URL,...", value_delimiter = ',')]
     etcd_servers: Vec<String>,
-    /// Who signs the certificates of the etcd servers; by default whom the system
-    /// trusts.
+    /// SSL Certificate Authority file used to secure etcd communication; by default the
+    /// CAs of the system.
     #[arg(long, value_name = "FILE", requires = "etcd_servers")]
     etcd_cafile: Option<PathBuf>,
-    /// The certificate to show to etcd.
+    /// SSL certification file used to secure etcd communication.
     #[arg(long, value_name = "FILE", requires_all = ["etcd_servers", "etcd_keyfile"])]
     etcd_certfile: Option<PathBuf>,
-    /// The key of that certificate.
+    /// SSL key file used to secure etcd communication.
     #[arg(long, value_name = "FILE", requires_all = ["etcd_servers", "etcd_certfile"])]
     etcd_keyfile: Option<PathBuf>,
-    /// Make and renew certificates for mutual TLS with etcd in this Secret of the host,
+    /// Create and renew certificates for mutual TLS with etcd in this Secret of the host,
     /// in Flotilla's own namespace; etcd is started with its ca.crt, server.crt and
-    /// server.key. Behind another API server only.
+    /// server.key. Only behind another API server.
     #[arg(long, value_name = "NAME", requires = "etcd_servers",
           conflicts_with_all = ["etcd_cafile", "etcd_certfile"])]
     etcd_certificates_secret: Option<String>,
-    /// Below which all keys lie in etcd; never the prefix of a kube-apiserver.
+    /// The prefix to prepend to all resource paths in etcd; it must not be the prefix of a
+    /// kube-apiserver.
     #[arg(
         long,
         value_name = "PREFIX",
@@ -62,9 +64,9 @@ pub(crate) struct Flags {
         requires = "etcd_servers"
     )]
     etcd_prefix: String,
-    /// An EncryptionConfiguration: which resources are encrypted where they are stored,
-    /// and the keys for it (providers aesgcm, secretbox and identity). Read once, at the
-    /// start.
+    /// The file containing configuration for encryption providers to be used for storing
+    /// resources (EncryptionConfiguration, with the providers aesgcm, secretbox and
+    /// identity). It is read once, at the start.
     #[arg(long, value_name = "FILE")]
     encryption_provider_config: Option<PathBuf>,
 }
@@ -75,18 +77,18 @@ impl Flags {
         !self.etcd_servers.is_empty()
     }
 
-    /// What is encrypted, where that was asked for.
+    /// The transformers of the encryption configuration, if there is one.
     pub(crate) fn encryption(&self, scope: Scope) -> anyhow::Result<Option<Encryption>> {
         let file = self.encryption_provider_config.as_ref();
         file.map(|file| encryption::load(file, scope)).transpose()
     }
 
-    /// The Secret in which certificates for etcd are made.
+    /// The Secret in which certificates for etcd are created.
     pub(crate) fn certificates_secret(&self) -> Option<&str> {
         self.etcd_certificates_secret.as_deref()
     }
 
-    /// What was chosen.
+    /// The chosen engine.
     pub(crate) fn choice(&self) -> anyhow::Result<Choice> {
         if !self.is_shared() {
             return Ok(Choice::Embedded { sync: true });
@@ -108,8 +110,8 @@ impl Flags {
     }
 }
 
-/// The files that `--etcd-cafile`, `--etcd-certfile` and `--etcd-keyfile` name; whoever
-/// renews them replaces their content.
+/// The files of `--etcd-cafile`, `--etcd-certfile` and `--etcd-keyfile`. They are read
+/// again, since a renewal replaces their content.
 struct TlsFiles {
     ca: Option<PathBuf>,
     certificate: Option<PathBuf>,
@@ -158,7 +160,7 @@ impl Choice {
 
 /// An open engine.
 pub(crate) struct Engine {
-    /// The engine, with values encrypted on their way to it.
+    /// The engine behind the encryption.
     store: Arc<dyn Store>,
     kind: Kind,
 }
@@ -169,7 +171,7 @@ enum Kind {
 }
 
 impl Engine {
-    /// Opens the engine; one that lives on this machine takes `dir`.
+    /// Opens the engine; the embedded store uses `dir`.
     pub(crate) async fn open(
         choice: &Choice,
         encryption: Option<Encryption>,
@@ -179,7 +181,7 @@ impl Engine {
             Some(_) => format::ENCRYPTED,
             None => format::BASE,
         };
-        // Without a configuration too: what is encrypted is to be told as such.
+        // Also without a configuration, so that encrypted values are reported as such.
         let encryption = encryption.unwrap_or_default();
         match choice {
             Choice::Embedded { sync } => {
@@ -202,7 +204,8 @@ impl Engine {
                 let opened = Box::pin(Etcd::open(options.clone())).await;
                 let etcd = Arc::new(opened.map_err(unusable)?);
                 Box::pin(refuse_foreign(&etcd, options)).await?;
-                // Only now: nothing is written to an etcd that is not ours.
+                // After the check, so that nothing is written to the data of another
+                // program.
                 etcd.raise_format(format).await.map_err(unusable)?;
                 let engine = Arc::clone(&etcd) as Arc<dyn Store>;
                 Ok(Self {
@@ -232,8 +235,8 @@ impl Engine {
         }
     }
 
-    /// The health check `etcd`, the name that probes know, whatever the engine; and one
-    /// for each fault that keeps the embedded store from writing.
+    /// The health check `etcd`, which has this name for every engine since probes use it,
+    /// and one check for each fault that keeps the embedded store from writing.
     pub(crate) fn checks(&self) -> Vec<Check> {
         let probe = self.probe();
         let Kind::Embedded(embedded) = &self.kind else {
@@ -267,11 +270,11 @@ impl Engine {
         });
     }
 
-    /// Tells how large the store is, whenever somebody asks.
+    /// Registers the metrics of the store's size and faults.
     pub(crate) fn tell(&self, metrics: &flotilla_metrics::Registry) {
         let size = Figure::new(
             "apiserver_storage_size_bytes",
-            "Bytes that the store takes on its disk.",
+            "Size of the storage database file physically allocated in bytes.",
             Shape::Gauge,
             &["storage_cluster_id"],
         );
@@ -299,7 +302,7 @@ impl Engine {
         }
     }
 
-    /// Resolves, with the reason, when the engine has failed for good.
+    /// Resolves with the error when the engine has failed permanently.
     pub(crate) async fn failed(&self) -> anyhow::Error {
         match &self.kind {
             Kind::Embedded(embedded) => anyhow!("{}", embedded.failed().await),
@@ -307,7 +310,7 @@ impl Engine {
         }
     }
 
-    /// Finishes what is under way; calls after this are refused.
+    /// Finishes the requests in flight; later calls fail.
     pub(crate) async fn close(&self) {
         match &self.kind {
             Kind::Embedded(embedded) => embedded.close().await,
@@ -316,7 +319,7 @@ impl Engine {
     }
 }
 
-/// Which fault keeps the embedded store from writing, and how many there were.
+/// Registers the metrics of the embedded store's faults.
 fn count_faults(health: watch::Receiver<Health>, metrics: &flotilla_metrics::Registry) {
     const FAULT: &str = "flotilla_store_fault";
     const FAULTS: &str = "flotilla_store_faults_total";
@@ -351,13 +354,13 @@ fn unusable(error: Error) -> anyhow::Error {
     }
 }
 
-/// Values that are no JSON were written by something else, most likely by a
-/// kube-apiserver, and its prefix must not be shared. Encrypted values are ours only
-/// where the stored format version says so.
+/// Fails when a value below the prefix is not JSON: another program wrote it, probably a
+/// kube-apiserver, whose prefix must not be shared. Encrypted values are accepted where
+/// the stored format version allows them.
 async fn refuse_foreign(store: &Etcd, options: &etcd::Options) -> anyhow::Result<()> {
     const LOOKED_AT: usize = 100;
     let encrypts = store.format().await.map_err(unusable)? >= format::ENCRYPTED;
-    // The first exists in every cluster; the others are whatever comes first.
+    // Every cluster has the namespace; the others are the first keys.
     let mut found = Vec::from_iter(store.get("/registry/namespaces/default").await?);
     let range = Range {
         limit: LOOKED_AT,

@@ -1,4 +1,4 @@
-//! How accurate estimators are asked: flags of Karmada's scheduler, by its names.
+//! Flags of karmada-scheduler for accurate scheduler estimators.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,50 +13,52 @@ use crate::duration;
 #[derive(Args, Clone)]
 #[group(id = "estimators")]
 pub(crate) struct Flags {
-    /// Whether room is estimated by nodes, and not by what clusters tell in sum alone: a
-    /// cluster that has an estimator of Karmada's is asked by gRPC, the nodes of every
-    /// other one in push mode are counted here.
+    /// Enable calling cluster scheduler estimator for adjusting replicas. Clusters with a
+    /// karmada-scheduler-estimator are called by gRPC; for other clusters in push mode
+    /// Flotilla estimates the available replicas from their nodes.
     #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     enable_scheduler_estimator: bool,
-    /// Whether estimators of clusters in pull mode are left alone.
+    /// Disable the scheduler estimator for clusters in pull mode.
     #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     disable_scheduler_estimator_in_pull_mode: bool,
-    /// How long an estimator may take to answer.
+    /// Specifies the timeout period of calling the scheduler estimator service.
     #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = duration::parse)]
     scheduler_estimator_timeout: Duration,
-    /// The namespace of the Services of estimators.
+    /// The namespace to be used for discovering scheduler estimator services.
     #[arg(long, value_name = "NAMESPACE", default_value = "karmada-system")]
     scheduler_estimator_service_namespace: String,
-    /// What the names of these Services begin with; a dash and the cluster follow.
+    /// The prefix of scheduler estimator service name; a dash and the cluster's name
+    /// follow.
     #[arg(
         long,
         value_name = "PREFIX",
         default_value = "karmada-scheduler-estimator"
     )]
     scheduler_estimator_service_prefix: String,
-    /// The port of these Services.
+    /// The port on which to connect to the scheduler estimator.
     #[arg(long, value_name = "PORT", default_value_t = 10352, value_parser = clap::value_parser!(u16).range(1..))]
     scheduler_estimator_port: u16,
-    /// The certificate that is shown to estimators.
+    /// SSL certification file used to secure scheduler estimator communication.
     #[arg(long, value_name = "FILE", requires = "scheduler_estimator_key_file")]
     scheduler_estimator_cert_file: Option<PathBuf>,
-    /// The key of that certificate.
+    /// SSL key file used to secure scheduler estimator communication.
     #[arg(long, value_name = "FILE", requires = "scheduler_estimator_cert_file")]
     scheduler_estimator_key_file: Option<PathBuf>,
-    /// The authority of the certificates of estimators; without it, and with verification,
-    /// connections to them are not encrypted.
+    /// SSL Certificate Authority file used to secure scheduler estimator communication.
+    /// Without it, connections are not encrypted unless verification is skipped.
     #[arg(long, value_name = "FILE")]
     scheduler_estimator_ca_file: Option<PathBuf>,
-    /// Encrypt, but do not verify the certificates of estimators.
+    /// Encrypt connections, but do not verify the estimator's certificate chain and host
+    /// name.
     #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     insecure_skip_estimator_verify: bool,
 }
 
 impl Flags {
-    /// What they mean; `None` asks nobody.
+    /// The options of the estimators; `None` when they are disabled.
     pub(crate) fn under(&self, gates: FeatureGates) -> anyhow::Result<Option<Options>> {
         if !self.enable_scheduler_estimator {
             return Ok(None);
@@ -111,24 +113,24 @@ mod tests {
 
     // proves: EST-flags
     #[test]
-    fn nobody_is_asked_by_default_and_flags_are_karmadas() {
+    fn estimators_are_disabled_by_default_and_flags_are_karmadas() {
         assert!(read("").unwrap().is_none());
         assert!(read("--insecure-skip-estimator-verify").unwrap().is_none());
         let plain = read("--enable-scheduler-estimator").unwrap().unwrap();
         assert_eq!(format!("{plain:?}"), format!("{:?}", Options::default()));
-        let told = read(
+        let options = read(
             "--enable-scheduler-estimator=true --disable-scheduler-estimator-in-pull-mode \
              --scheduler-estimator-timeout=500ms --scheduler-estimator-service-namespace=n \
              --scheduler-estimator-service-prefix=p --scheduler-estimator-port=7 \
              --insecure-skip-estimator-verify",
         );
-        let told = told.unwrap().unwrap();
+        let options = options.unwrap().unwrap();
         assert_eq!(
             (
-                told.timeout,
-                told.namespace.as_str(),
-                told.prefix.as_str(),
-                told.port
+                options.timeout,
+                options.namespace.as_str(),
+                options.prefix.as_str(),
+                options.port
             ),
             (Duration::from_millis(500), "n", "p", 7)
         );
@@ -136,11 +138,11 @@ mod tests {
             insecure: true,
             ..Files::default()
         };
-        assert!(told.not_in_pull_mode && told.tls == Some(insecure));
+        assert!(options.not_in_pull_mode && options.tls == Some(insecure));
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_at_the_start() {
+    fn invalid_flags_are_refused_at_the_start() {
         for (arguments, part) in [
             ("--scheduler-estimator-port=0", "scheduler-estimator-port"),
             (

@@ -1,10 +1,10 @@
-//! What the process tells of itself beside what each room counts.
+//! The metrics of the process: build information and the number of tasks.
 
 use flotilla_http::Version;
 use flotilla_metrics::{Figure, Shape};
 use tokio::runtime::Handle;
 
-/// Registers them; called once.
+/// Registers the metrics of the process; called once.
 pub(crate) fn register(version: &Version, runtime: &Handle) {
     let labels = [
         "git_version",
@@ -18,7 +18,7 @@ pub(crate) fn register(version: &Version, runtime: &Handle) {
     ];
     let short = version.git_commit.get(..7).unwrap_or(&version.git_commit);
     flotilla_metrics::process()
-        .gauges("karmada_build_info", "What is running.", labels)
+        .gauges("karmada_build_info", "A metric with a constant '1' value labeled by version, commit, build date, compiler and platform.", labels)
         .with([
             &version.git_version,
             &version.git_commit,
@@ -33,7 +33,7 @@ pub(crate) fn register(version: &Version, runtime: &Handle) {
     let runtime = runtime.clone();
     let tasks = Figure::new(
         "go_goroutines",
-        "Tasks alive, under the name that dashboards draw.",
+        "Number of tasks that currently exist, under the name that dashboards use.",
         Shape::Gauge,
         &[],
     );

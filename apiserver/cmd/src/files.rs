@@ -1,4 +1,4 @@
-//! Documents in files, as commands take them.
+//! Reads manifests from files, for the flag `-f` of commands.
 
 use std::io::Read;
 use std::path::Path;
@@ -8,8 +8,8 @@ use serde_json::Value;
 
 const STANDARD_INPUT: &str = "-";
 
-/// The documents of a file in YAML or JSON, - being standard input; the items of lists
-/// stand for these, and what is empty is left out.
+/// Reads the YAML or JSON documents of a file; `-` is standard input. A list is replaced
+/// by its items, and empty documents are skipped.
 pub(crate) fn documents(file: &Path) -> anyhow::Result<Vec<Value>> {
     let text = text(file).with_context(|| format!("cannot read {}", file.display()))?;
     parse(&text).with_context(|| file.display().to_string())

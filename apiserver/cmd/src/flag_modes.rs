@@ -1,5 +1,5 @@
-//! In which modes of `flotilla serve` each flag acts. A flag that is given where it
-//! does not act is refused with the reason, so that nobody relies on it.
+//! The modes of `flotilla serve` in which each flag has an effect. A flag that is set in
+//! another mode is an error, so that no operator relies on it.
 
 use std::collections::BTreeSet;
 
@@ -7,26 +7,26 @@ use anyhow::bail;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
-/// Where a flag acts.
+/// The modes in which a flag has an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Acts {
     Always,
-    /// Only when Flotilla serves the whole API itself.
+    /// Only in a standalone server.
     Alone,
     /// Only behind another API server.
     BehindHost,
-    /// Only where a leader is elected.
+    /// Only with leader election.
     Elected,
 }
 
-/// How `serve` was called.
+/// The mode in which `serve` runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mode {
     pub(crate) behind_host: bool,
     pub(crate) elected: bool,
 }
 
-/// Every flag by its id, which is its name with underscores.
+/// The scope of every flag, by its id, which is its name with underscores.
 const FLAGS: &[(&str, Acts)] = &[
     ("allow_no_execute_taint_policy", Acts::Always),
     ("anonymous_auth", Acts::Always),
@@ -54,7 +54,7 @@ const FLAGS: &[(&str, Acts)] = &[
     ("enable_scheduler_estimator", Acts::Always),
     ("enable_taint_manager", Acts::Always),
     ("encryption_provider_config", Acts::Always),
-    // Those of etcd require --etcd-servers.
+    // The other flags of etcd require --etcd-servers.
     ("etcd_cafile", Acts::Always),
     ("etcd_certificates_secret", Acts::BehindHost),
     ("etcd_certfile", Acts::Always),
@@ -99,15 +99,15 @@ const FLAGS: &[(&str, Acts)] = &[
     ("tls_san", Acts::Alone),
 ];
 
-/// The ids of the flags that the command line names. Must be the first field of the
-/// arguments: clap takes the values of the other fields out of the matches.
+/// The ids of the flags that are set on the command line. It must be the first field of
+/// the arguments, since clap moves the values of later fields out of the matches.
 pub(crate) struct CommandLineFlags(BTreeSet<String>);
 
 impl FromArgMatches for CommandLineFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let ids = matches.ids().map(clap::Id::as_str);
-        let given = ids.filter(|id| matches.value_source(id) == Some(ValueSource::CommandLine));
-        Ok(Self(given.map(str::to_owned).collect()))
+        let set = ids.filter(|id| matches.value_source(id) == Some(ValueSource::CommandLine));
+        Ok(Self(set.map(str::to_owned).collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -127,13 +127,13 @@ impl Args for CommandLineFlags {
 }
 
 impl CommandLineFlags {
-    /// Refuses the first flag that does not act in a mode.
+    /// Fails for the first flag that has no effect in a mode.
     pub(crate) fn check(&self, mode: Mode) -> anyhow::Result<()> {
         for (id, acts) in FLAGS {
             if self.0.contains(*id)
-                && let Some(where_it_acts) = acts.unless_in(mode)
+                && let Some(condition) = acts.unless_in(mode)
             {
-                bail!("--{} acts only {where_it_acts}", id.replace('_', "-"));
+                bail!("--{} has an effect only {condition}", id.replace('_', "-"));
             }
         }
         Ok(())
@@ -141,9 +141,9 @@ impl CommandLineFlags {
 }
 
 impl Acts {
-    /// Where a flag acts that does not act in a mode.
+    /// The condition under which a flag has an effect, if it has none in this mode.
     fn unless_in(self, mode: Mode) -> Option<&'static str> {
-        let (acts, place) = match self {
+        let (acts, condition) = match self {
             Self::Always => (true, ""),
             Self::Alone => (
                 !mode.behind_host,
@@ -155,10 +155,10 @@ impl Acts {
             ),
             Self::Elected => (
                 mode.elected,
-                "where a leader is elected (--etcd-servers or --leader-elect)",
+                "with leader election (--etcd-servers or --leader-elect)",
             ),
         };
-        (!acts).then_some(place)
+        (!acts).then_some(condition)
     }
 }
 
@@ -203,20 +203,17 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_says_where_it_acts() {
+    fn every_flag_has_a_scope() {
         let command = serve();
         let everywhere = ["verbosity", "help", "version"];
         let ids = command.get_arguments().map(|a| a.get_id().as_str());
         let flags: BTreeSet<&str> = ids.filter(|id| !everywhere.contains(id)).collect();
         let classified: BTreeSet<&str> = FLAGS.iter().map(|(id, _)| *id).collect();
-        assert_eq!(classified.len(), FLAGS.len(), "a flag stands there twice");
+        assert_eq!(classified.len(), FLAGS.len(), "a flag is listed twice");
         let new: Vec<_> = flags.difference(&classified).collect();
-        assert!(
-            new.is_empty(),
-            "say in which modes these flags act: {new:?}"
-        );
-        let gone: Vec<_> = classified.difference(&flags).collect();
-        assert!(gone.is_empty(), "these flags are gone: {gone:?}");
+        assert!(new.is_empty(), "add the scope of these flags: {new:?}");
+        let removed: Vec<_> = classified.difference(&flags).collect();
+        assert!(removed.is_empty(), "these flags do not exist: {removed:?}");
         for flag in command.get_arguments() {
             let id = flag.get_id().as_str().replace('_', "-");
             if flags.contains(flag.get_id().as_str()) {
@@ -225,7 +222,7 @@ mod tests {
         }
     }
 
-    /// A value that a flag takes.
+    /// A valid value of a flag.
     fn value(flag: &clap::Arg) -> Option<String> {
         if !flag.get_action().takes_values() {
             return None;
@@ -246,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_is_refused_where_it_does_not_act() {
+    fn a_flag_is_refused_where_it_has_no_effect() {
         let command = serve();
         let mut refusals = 0;
         for (id, acts) in FLAGS.iter().filter(|(_, acts)| *acts != Acts::Always) {
@@ -266,16 +263,17 @@ mod tests {
                     Acts::BehindHost => mode.behind_host,
                     Acts::Elected => mode.elected,
                 };
-                let told = line.given.check(mode).map_err(|e| e.to_string());
-                assert_eq!(told.is_ok(), fits, "{long} {mode:?}: {told:?}");
-                if let Err(why) = told {
-                    assert!(why.starts_with(&format!("{long} acts only ")), "{why}");
+                let checked = line.given.check(mode).map_err(|e| e.to_string());
+                assert_eq!(checked.is_ok(), fits, "{long} {mode:?}: {checked:?}");
+                if let Err(why) = checked {
+                    let expected = format!("{long} has an effect only ");
+                    assert!(why.starts_with(&expected), "{why}");
                     refusals += 1;
                 }
             }
         }
         assert!(refusals > 0);
-        // A flag that the command line leaves out is never refused.
+        // A flag that is not set is never refused.
         let plain = Line::try_parse_from(["x", "--data-dir", "d"]).unwrap();
         for mode in MODES {
             plain.given.check(mode).unwrap();

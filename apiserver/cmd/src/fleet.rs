@@ -1,5 +1,5 @@
-//! How clusters are watched, and what happens when they fail: flags of Karmada's
-//! controller manager and webhook, by their names.
+//! Flags of karmada-controller-manager and karmada-webhook for the monitoring of clusters
+//! and for failover.
 
 use std::time::Duration;
 
@@ -10,42 +10,46 @@ use machinery::duration;
 #[derive(Args, Clone)]
 #[group(id = "fleet")]
 pub(crate) struct Flags {
-    /// How often a cluster tells, or is asked, how it is.
+    /// Specifies how often the status of a cluster is updated.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive)]
     cluster_status_update_frequency: Duration,
-    /// How long a cluster must be well until it is Ready again.
+    /// The duration of successes for the cluster to be considered healthy after recovery.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     cluster_success_threshold: Duration,
-    /// How long a cluster must be unwell until it is not Ready.
+    /// The duration of failure for the cluster to be considered unhealthy.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     cluster_failure_threshold: Duration,
-    /// How often agents are looked for that have gone silent.
+    /// The period for syncing cluster status in the cluster controller.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive)]
     cluster_monitor_period: Duration,
-    /// How long an agent may be silent.
+    /// The grace period for a running cluster to be unresponsive before marking it
+    /// unhealthy.
     #[arg(long, value_name = "DURATION", default_value = "40s", value_parser = positive)]
     cluster_monitor_grace_period: Duration,
-    /// How long an agent may be silent after its cluster has come.
+    /// The grace period for a starting cluster to be unresponsive before marking it
+    /// unhealthy.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = positive)]
     cluster_startup_grace_period: Duration,
-    /// Whether taints of clusters are acted on; needs the feature gate Failover.
+    /// Enable the taint manager; it needs the feature gate Failover.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     enable_taint_manager: bool,
-    /// Whether taints with the effect NoExecute evict what does not tolerate them.
+    /// Enable the eviction of workloads that do not tolerate a taint with the effect
+    /// NoExecute.
     #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     enable_no_execute_taint_eviction: bool,
-    /// What becomes of the copies that taints evict, where their policy does not say.
+    /// The purge mode of workloads that taints evict, where their policy sets none.
     #[arg(long, value_enum, value_name = "MODE", default_value_t = Purge::Gracefully)]
     no_execute_taint_eviction_purge_mode: Purge,
-    /// How many bindings are evicted in a second; with 0 one in half an hour.
+    /// The number of bindings that are evicted per second; with 0, one in half an hour.
     #[arg(long, value_name = "RATE", default_value = "0.5", value_parser = rate)]
     resource_eviction_rate: f64,
-    /// How long an evicted copy may wait for its replacement to be healthy.
+    /// The timeout after which the graceful-eviction-controller removes a workload from a
+    /// cluster, even if its replacement is not healthy.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
     graceful_eviction_timeout: Duration,
-    /// Whether ClusterTaintPolicies may use the effect NoExecute.
+    /// Allow the effect NoExecute in ClusterTaintPolicies.
     #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) allow_no_execute_taint_policy: bool,
@@ -121,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_written_as_go_writes_them_and_checked() {
+    fn flags_are_parsed_as_in_go_and_validated() {
         let options = read(&[
             "--enable-no-execute-taint-eviction",
             "--enable-taint-manager=false",
@@ -129,10 +133,10 @@ mod tests {
             "--resource-eviction-rate=100",
         ])
         .unwrap();
-        let told = options.failover;
-        assert!(told.no_execute_eviction && !told.taint_manager);
+        let failover = options.failover;
+        assert!(failover.no_execute_eviction && !failover.taint_manager);
         assert_eq!(
-            (told.purge_mode, told.eviction_rate),
+            (failover.purge_mode, failover.eviction_rate),
             (PurgeMode::Directly, 100.0)
         );
         for bad in [

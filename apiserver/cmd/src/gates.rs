@@ -1,4 +1,4 @@
-//! The flag by which optional behaviour is switched, the same wherever it stands.
+//! The flag `--feature-gates`, which several commands share.
 
 use clap::Args;
 use openapi::karmada::FeatureGates;
@@ -6,8 +6,8 @@ use openapi::karmada::FeatureGates;
 #[derive(Args, Clone, Copy)]
 #[group(id = "gates")]
 pub(crate) struct Flags {
-    /// Optional behaviour to switch on or off, by Karmada's names: Name=true,Other=false;
-    /// AllAlpha and AllBeta stand for what is not named.
+    /// A set of key=value pairs that describe feature gates for alpha/experimental
+    /// features, with Karmada's names; AllAlpha and AllBeta set those that are not named.
     #[arg(
         long,
         value_name = "GATES",

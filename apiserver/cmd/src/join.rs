@@ -1,4 +1,4 @@
-//! `flotilla join`
+//! The command `flotilla join`, which registers a cluster in push mode.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,37 +13,40 @@ use flotilla_runtime::{Shutdown, Tasks};
 
 use crate::output;
 
-/// Register a cluster with the control plane: Flotilla will push to it.
+/// Register a cluster to the control plane with Push mode.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  flotilla join m1 --cluster-kubeconfig m1.kubeconfig --cluster-region eu"
 )]
 pub(crate) struct Arguments {
-    /// The name the cluster gets.
+    /// The name of the cluster.
     name: String,
-    /// Kubeconfig of the cluster that joins.
+    /// Path of the cluster's kubeconfig.
     #[arg(long, value_name = "FILE")]
     cluster_kubeconfig: PathBuf,
-    /// Context in that kubeconfig; the current one by default.
+    /// Context name of the cluster's kubeconfig; the current context by default.
     #[arg(long, value_name = "CONTEXT")]
     cluster_context: Option<String>,
     #[command(flatten)]
     control: Control,
-    /// Namespace for accounts and secrets, in the control plane and in the cluster.
+    /// Namespace in the control plane and in the cluster where secrets are stored.
     #[arg(long, default_value = "karmada-cluster")]
     cluster_namespace: String,
+    /// Provider of the joining cluster.
     #[arg(long, value_name = "NAME")]
     cluster_provider: Option<String>,
+    /// The region of the joining cluster.
     #[arg(long, value_name = "NAME")]
     cluster_region: Option<String>,
+    /// The zones of the joining cluster.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     cluster_zones: Vec<String>,
-    /// Check everything and change nothing.
+    /// Run the command in dry-run mode, without making any server requests that write.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// Where the control plane is.
+/// The flags that select the control plane.
 #[derive(Args)]
 pub(crate) struct Control {
     /// Kubeconfig of the control plane; $KUBECONFIG or ~/.kube/config by default.
@@ -59,7 +62,7 @@ impl Control {
         Ok(self.open(tasks)?.0)
     }
 
-    /// With the namespace of commands that name none.
+    /// Connects; also returns the namespace of the context, `default` if it has none.
     pub(crate) fn open(&self, tasks: &Tasks) -> anyhow::Result<(Arc<dyn Api>, String)> {
         let source = match &self.kubeconfig {
             Some(path) => Source::file(path),
@@ -78,7 +81,7 @@ impl Control {
     }
 }
 
-/// The kubeconfig of a cluster, read.
+/// Loads the kubeconfig of a member cluster.
 pub(crate) fn cluster_config(file: &PathBuf, context: Option<String>) -> anyhow::Result<Config> {
     Source {
         context,

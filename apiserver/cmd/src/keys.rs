@@ -1,9 +1,7 @@
-//! Keys of a server that is not the only one on its store.
+//! The private keys and certificates of a server, which replicas share through the store.
 //!
-//! Enters: the store, this process's directory. Leaves: a [`Pki`] whose authority and
-//! token key are those of every other process on the store, whoever was first. They
-//! lie in the store under a key of their own, out of the API's reach; the directory
-//! is a copy.
+//! All replicas on a store use the certificate authority and token key of the first one.
+//! They are stored under a key that the API does not serve; the data directory has a copy.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,20 +13,20 @@ use jiff::Timestamp;
 use storage::{Op, Outcome, Store, Txn};
 
 pub(crate) const KEY: &str = "/registry/flotilla/identity";
-/// Each attempt but the last was lost to another process.
+/// Each attempt but the last conflicts with another process.
 const ATTEMPTS: usize = 10;
 
-/// Where a server keeps its keys and certificates.
+/// The location of a server's keys and certificates.
 pub(crate) struct Keys {
     pub(crate) dir: PathBuf,
-    /// By which clients reach the server.
+    /// The names in the serving certificate.
     pub(crate) names: Vec<String>,
-    /// The store, where other processes share it.
+    /// The store, if other processes share it.
     pub(crate) store: Option<Arc<dyn Store>>,
 }
 
 impl Keys {
-    /// Reads keys and certificates; makes what is missing and renews what is due.
+    /// Reads keys and certificates, creates missing ones and renews due ones.
     pub(crate) async fn open(&self, now: Timestamp) -> anyhow::Result<Pki> {
         match &self.store {
             Some(store) => open(&**store, &self.dir, &self.names, now).await,
@@ -41,8 +39,8 @@ impl Keys {
     }
 }
 
-/// Opens the directory with the keys in common. A directory that has others takes
-/// them up where the store has some, and gives its own where it has none.
+/// Opens the directory with the shared keys: the keys of the store replace those of the
+/// directory; if the store has none, those of the directory are stored.
 async fn open(
     store: &dyn Store,
     dir: &Path,
@@ -50,50 +48,52 @@ async fn open(
     now: Timestamp,
 ) -> anyhow::Result<Pki> {
     for _ in 0..ATTEMPTS {
-        let there = store
+        let stored = store
             .get(KEY)
             .await
             .context("cannot read the shared keys")?;
-        if let Some(why) = there
+        if let Some(why) = stored
             .as_ref()
             .and_then(|e| storage::encryption::unreadable(&e.value))
         {
             bail!("{KEY} in the store cannot be decrypted: {why}");
         }
-        let known = match &there {
+        let shared = match &stored {
             Some(entry) => Some(
                 Shared::parse(&entry.value)
                     .map_err(|why| anyhow!("{KEY} in the store {why}; restore it from a backup"))?,
             ),
             None => None,
         };
-        if let Some(known) = &known {
-            known.keep_in(dir)?;
+        if let Some(shared) = &shared {
+            shared.keep_in(dir)?;
         }
         let pki = Pki::open(dir, names, now)?;
         let ours = Shared::of(&pki);
-        // The same, unless there was none or the authority was about to expire.
-        let same = known.as_ref() == Some(&ours);
+        // They differ if the store had none or the authority was renewed.
+        let same = shared.as_ref() == Some(&ours);
         if same && !is_stale(store).await? {
             return Ok(pki);
         }
         let txn = Txn {
             key: KEY.into(),
-            expected: there.map_or(0, |entry| entry.revision),
+            expected: stored.map_or(0, |entry| entry.revision),
             op: Op::Put {
                 value: ours.document().into(),
                 ttl: None,
             },
         };
         let kept = store.commit(txn).await;
-        if let Outcome::Committed { .. } = kept.context("cannot keep the shared keys")? {
+        if let Outcome::Committed { .. } = kept.context("cannot store the shared keys")? {
             return Ok(pki);
         }
     }
-    bail!("the shared keys change all the time; is another program writing {KEY}?")
+    bail!(
+        "the shared keys were changed by others at every attempt; is another program writing {KEY}?"
+    )
 }
 
-/// Whether the keys are to be stored anew, under the first encryption key.
+/// Whether the keys must be stored again, under the first encryption key.
 async fn is_stale(store: &dyn Store) -> anyhow::Result<bool> {
     let stale = store.stale(KEY).await;
     Ok(stale.context("cannot read the shared keys")?.is_some())
@@ -105,7 +105,7 @@ mod tests {
     use storage::Embedded;
 
     #[tokio::test]
-    async fn whoever_comes_first_gives_the_keys() {
+    async fn the_first_replica_provides_the_keys() {
         let store = Embedded::memory(storage::Options::default()).unwrap();
         let now = Timestamp::now();
         let dirs = [(); 3].map(|()| tempfile::tempdir().unwrap());
@@ -117,7 +117,7 @@ mod tests {
         assert!(all.iter().all(|p| p.ca_pem == own.ca_pem));
         assert!(all.iter().all(|p| p.token_key_pem == own.token_key_pem));
         assert!(all[1].serving.key_pem != all[0].serving.key_pem);
-        // At the same time, on a store that has none.
+        // Two replicas start at the same time on an empty store.
         let store = Embedded::memory(storage::Options::default()).unwrap();
         let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let (a, b) = tokio::join!(
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_renewed_authority_is_told_to_the_others() {
+    async fn a_renewed_authority_reaches_the_other_replicas() {
         let store = Embedded::memory(storage::Options::default()).unwrap();
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let day = jiff::SignedDuration::from_hours(24);

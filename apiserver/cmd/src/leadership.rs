@@ -1,10 +1,10 @@
-//! Which of several processes runs the controllers.
+//! Leader election: of several processes on one store, the leader runs the controllers.
 //!
-//! flags ──► [`Election`] ──wins──► [`Base`] with a fence ──► controllers, until the term ends
+//! flags ──► [`LeaderElector`] ──wins──► [`ControllerContext`] with a fence ──► controllers, until the term ends
 //!
-//! Invariants: the controllers of a term are over, or cut off, before its lease ends;
-//! what they wrote late is kept back by the fence, on the control plane and in
-//! members alike. The process serves all the while, and competes again.
+//! Invariants: the controllers of a term have stopped, or are aborted, before its lease
+//! ends; the fence blocks late writes, to the control plane and to members alike. The
+//! process serves requests all the time, and competes for the lease again.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -24,45 +24,52 @@ use crate::duration;
 use crate::plane::Plane;
 
 const HOSTNAME: &str = "/proc/sys/kernel/hostname";
-/// What the controllers may take of the rest of a lease to end; then they are cut off.
+/// The fraction of the remaining lease in which the controllers must stop; then they are
+/// aborted.
 const PATIENCE: f64 = 0.8;
 
-/// The flags that every component of Kubernetes has for it, with their defaults.
+/// The leader election flags of Kubernetes components, with their defaults.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Flags {
-    /// Run the controllers only while holding a lease that one process at a time can
-    /// hold [default: false where the store is this process's own].
+    /// Start a leader election client and gain leadership before running the controllers
+    /// [default: true with --etcd-servers, else false].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     leader_elect: Option<bool>,
-    /// How long the others wait for a leader that is silent; whole seconds.
+    /// The duration that non-leader candidates will wait after observing a leadership
+    /// renewal until attempting to acquire leadership; whole seconds.
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration::parse)]
     leader_elect_lease_duration: Duration,
-    /// How long a leader tries to renew its lease before it gives up.
+    /// The interval between attempts by the acting leader to renew a leadership slot
+    /// before it stops leading.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     leader_elect_renew_deadline: Duration,
-    /// How long to wait between attempts to take or renew the lease.
+    /// The duration the clients should wait between attempting acquisition and renewal of
+    /// a leadership.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration::parse)]
     leader_elect_retry_period: Duration,
-    /// The namespace of the lease; by default kube-system, or Flotilla's own behind
-    /// another API server.
+    /// The namespace of resource object that is used for locking during leader election;
+    /// by default kube-system, or Flotilla's own behind another API server.
     #[arg(long, value_name = "NAMESPACE")]
     leader_elect_resource_namespace: Option<String>,
-    /// The name of the lease.
+    /// The name of resource object that is used for locking during leader election.
     #[arg(long, value_name = "NAME", default_value = "flotilla")]
     leader_elect_resource_name: String,
 }
 
 impl Flags {
-    /// Whether the controllers run on an elected leader alone. `shared` is whether
-    /// other processes may use the same store.
+    /// Whether only an elected leader runs the controllers. `shared` is whether other
+    /// processes may use the same store.
     pub(crate) fn is_elected(&self, shared: bool) -> bool {
         self.leader_elect.unwrap_or(shared)
     }
 
-    /// What to compete for; nothing where the controllers just run. `shared` is
-    /// whether other processes may use the same store, `here` where the lease is by
-    /// default.
-    pub(crate) fn election(&self, shared: bool, here: &str) -> anyhow::Result<Option<Election>> {
+    /// The leader election; `None` without it. `shared` is whether other processes may use
+    /// the same store, `default_namespace` the default namespace of the lease.
+    pub(crate) fn election(
+        &self,
+        shared: bool,
+        default_namespace: &str,
+    ) -> anyhow::Result<Option<Election>> {
         if !self.is_elected(shared) {
             return Ok(None);
         }
@@ -91,7 +98,7 @@ impl Flags {
             ..Election::new(
                 self.leader_elect_resource_namespace
                     .as_deref()
-                    .unwrap_or(here),
+                    .unwrap_or(default_namespace),
                 &self.leader_elect_resource_name,
                 identity(),
             )
@@ -99,24 +106,24 @@ impl Flags {
     }
 }
 
-/// The host, for people, and what makes the process unique.
+/// The holder identity: the host name and a unique id.
 fn identity() -> String {
     let host = std::fs::read_to_string(HOSTNAME).unwrap_or_default();
     format!("{}_{}", host.trim(), uuid::Uuid::new_v4())
 }
 
-/// Competes until the plane's controllers are stopped, and calls `start` each time the lease is won; what it
-/// starts ends with the tasks of the base it is given. A start that fails gives
-/// the lease up.
-pub(crate) fn compete<F, Fut>(election: Election, plane: &Plane, start: F)
+/// Competes for the lease until the server's controllers are stopped, and calls `start` in
+/// each term. The controllers that it starts end with the tasks of its context. If the
+/// start fails, the lease is released.
+pub(crate) fn compete<F, Fut>(election: Election, server: &Plane, start: F)
 where
     F: Fn(Base) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = anyhow::Result<()>> + Send,
 {
-    let (api, clock) = (Arc::clone(&plane.api), Arc::clone(&plane.clock));
-    let decisions = plane.decisions.clone();
-    let shutdown = plane.controllers.shutdown().clone();
-    plane.controllers.spawn(async move {
+    let (api, clock) = (Arc::clone(&server.api), Arc::clone(&server.clock));
+    let decisions = server.decisions.clone();
+    let shutdown = server.controllers.shutdown().clone();
+    server.controllers.spawn(async move {
         let lead = |term| {
             Box::pin(async {
                 serve_term(&api, &clock, &decisions, term, &start).await;
@@ -151,14 +158,14 @@ async fn serve_term<F, Fut>(
         Some(Err(error)) => tracing::error!(%error, "the controllers cannot be started"),
         None => {}
     }
-    let patience = term.fence.remaining().mul_f64(PATIENCE);
-    if !tasks.stop_within(patience).await {
-        tracing::warn!("controllers were cut off at the end of the lease");
+    let timeout = term.fence.remaining().mul_f64(PATIENCE);
+    if !tasks.stop_within(timeout).await {
+        tracing::warn!("controllers were aborted at the end of the lease");
     }
 }
 
-/// Reaches members behind the fence, which is looked at before a call begins, and
-/// again when its bytes leave: the process may be stopped in between.
+/// Connects to members behind the fence, which is checked before a call starts and again
+/// before its bytes are sent, since the process may be suspended in between.
 struct Fenced(Fence);
 
 impl Connector for Fenced {
@@ -192,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_a_store_competes_for_it() {
+    fn replicas_on_a_shared_store_elect_a_leader() {
         let is_elected = |arguments, shared| election(arguments, shared).unwrap().is_some();
         assert!(!is_elected(&[], false));
         assert!(is_elected(&[], true));
@@ -201,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_must_fit_each_other() {
+    fn durations_are_validated() {
         let usual = election(&[], true).unwrap().unwrap();
         assert_eq!(usual.namespace, "here");
         let seconds = [usual.lease, usual.renew, usual.retry].map(|d| d.as_secs());

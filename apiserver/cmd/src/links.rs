@@ -1,8 +1,6 @@
-//! What leads out of a server: from a control plane to its clusters, from a simulated
-//! cluster into its containers.
-//!
-//! Enters: the API that knows Clusters and their secrets, or pods. Leaves: connectors,
-//! whose connections and tunnels belong to the tasks given.
+//! The connectors for subresources that lead out of the server: `clusters/proxy` of a
+//! control plane, and the container subresources of a simulated cluster. Their
+//! connections belong to the given tasks.
 
 use std::sync::Arc;
 
@@ -13,7 +11,7 @@ use members::Gateways;
 
 use crate::containers;
 
-/// To member clusters.
+/// The connector for `clusters/proxy`, to member clusters.
 pub(crate) fn to_clusters(
     host: &Arc<dyn Api>,
     tasks: &Tasks,
@@ -26,7 +24,7 @@ pub(crate) fn to_clusters(
     Connectors::from([(key, proxy as _)])
 }
 
-/// Into the containers of a simulated cluster.
+/// The connectors to the containers of a simulated cluster.
 pub(crate) fn to_containers(
     api: &Arc<dyn Api>,
     clock: &Arc<dyn Clock>,

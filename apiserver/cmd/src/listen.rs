@@ -1,4 +1,4 @@
-//! Listening addresses: parsed, bound, and remembered where a port must stay.
+//! Binds listening addresses, and stores a chosen port where it must stay the same.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 
 const REMEMBERED: &str = "listen";
 
-/// Binds `address`; the error says what to do about a port in use.
+/// Binds `address`. The error for an address in use says what to do.
 pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     match TcpListener::bind(address).await {
         Ok(listener) => Ok(listener),
@@ -21,8 +21,8 @@ pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     }
 }
 
-/// Binds the port of an earlier run where the port is left open (0), so that
-/// whoever knows the address finds it again.
+/// Binds the port of the earlier run if the port is 0, so that clients with the address
+/// still reach the server.
 pub(crate) async fn bind_remembered(
     dir: &Path,
     address: SocketAddr,
@@ -36,7 +36,7 @@ pub(crate) async fn bind_remembered(
             .await
             .with_context(|| {
                 format!(
-                    "{} was its port before (remove {} to choose another)",
+                    "port {} was used before (remove {} to choose another)",
                     port,
                     file.display()
                 )
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_reachable_from_here() {
+    fn urls_are_reachable_from_this_machine() {
         for (address, expected) in [
             ("127.0.0.1:1", "https://127.0.0.1:1"),
             ("0.0.0.0:2", "https://127.0.0.1:2"),

@@ -5,14 +5,14 @@ use std::io::IsTerminal;
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
-/// Lines of this target are logged whatever the verbosity.
+/// The log target of the startup line, which is logged at every verbosity.
 pub(crate) const STARTUP: &str = "flotilla::startup";
 
-/// The flag of commands that serve, named as kube-apiserver's.
+/// The logging flag of commands that serve, named as kube-apiserver's.
 #[derive(Args, Clone, Copy, Debug)]
 #[group(id = "logs")]
 pub(crate) struct Flags {
-    /// The format of logs on standard error.
+    /// Sets the log format.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) logging_format: Format,
 }
@@ -24,7 +24,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// `-v=N` as kubectl users know it; `FLOTILLA_LOG` takes a filter and wins.
+/// Initializes logging: `-v=N` as in kubectl; a filter in `FLOTILLA_LOG` takes precedence.
 pub(crate) fn init(verbosity: u8, format: Format) {
     let level = match verbosity {
         0 => "warn",
@@ -47,13 +47,13 @@ pub(crate) fn init(verbosity: u8, format: Format) {
         }
         Format::Json => {
             logs.json().flatten_event(true).init();
-            // The default hook writes text of several lines.
+            // The default hook writes several lines of text.
             std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "panicked")));
         }
     }
 }
 
-/// Color codes are for people alone, and not for those who refuse them
+/// Whether logs have color codes: on a terminal without NO_COLOR
 /// (<https://no-color.org>).
 fn has_colors(is_terminal: bool, no_color: bool) -> bool {
     is_terminal && !no_color
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_terminal_gets_colors_and_never_with_no_color() {
+    fn colors_are_for_terminals_without_no_color() {
         assert!(has_colors(true, false));
         assert!(!has_colors(true, true));
         assert!(!has_colors(false, false));

@@ -1,10 +1,9 @@
-//! The binary: reads the command line, wires the rooms, and runs.
+//! The binary `flotilla`: parses the command line and runs the command.
 //!
-//! flags ──► command ──► [`plane::Plane`] (store, registry, HTTPS; standalone or aggregated) + controllers ──► signals end it
+//! flags ──► command ──► [`running_server::RunningServer`] (store, registry, HTTPS; standalone or aggregated) + controllers, until a signal
 //!
-//! Invariants: every task started here is joined here. What a person reads goes to
-//! standard output, logs and errors to standard error; the exit code is 0 only
-//! when the command did what it says.
+//! Invariants: every task started here is joined here. Results go to standard output, logs
+//! and errors to standard error. The exit code is 0 only if the command succeeded.
 
 mod aggregated;
 mod cli;
@@ -58,10 +57,9 @@ use clap::Parser;
 use machinery::duration;
 use mimalloc::MiMalloc;
 
-/// Objects become trees for the time of a write: many small allocations, which end on
-/// other threads than they began. The C library's allocator spends a quarter of the
-/// CPU on them. Without huge pages (a feature of the crate), which would keep what is
-/// freed resident.
+/// A write parses objects into trees: many small allocations, which are freed on other
+/// threads. The C library's allocator takes a quarter of the CPU for them. Huge pages (a
+/// feature of the crate) are off, since they would keep freed memory resident.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -78,14 +76,14 @@ fn main() -> ExitCode {
             return output::failed(&anyhow::anyhow!("cannot start the runtime: {e}"), format);
         }
     };
-    // Two crypto providers would make rustls refuse to choose; name ours once.
+    // With two crypto providers in the binary rustls has no default, so set it.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     figures::register(&version::current(), runtime.handle());
     let code = match runtime.block_on(cli.command.run()) {
         Ok(code) => code,
         Err(e) => output::failed(&e, format),
     };
-    // What a failed start leaves behind ends with the process, without a word.
+    // Tasks that a failed start leaves behind end with the process.
     runtime.shutdown_background();
     code
 }

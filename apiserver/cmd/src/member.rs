@@ -1,4 +1,4 @@
-//! `flotilla member`: a simulated member cluster.
+//! The command `flotilla member`, which runs a simulated member cluster.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::standalone::{Setup, Standalone};
 use crate::startup::Startup;
 use crate::{logs, output};
 
-/// Writes do not wait for the disk.
+/// The store of a simulated member, whose writes do not wait for fsync.
 const STORE: Choice = Choice::Embedded { sync: false };
 
 /// Run a simulated member cluster: an API server with hollow nodes, whose pods
@@ -29,10 +29,11 @@ const STORE: Choice = Choice::Embedded { sync: false };
     after_help = "Example:\n  flotilla member --dir /tmp/m1 --listen 127.0.0.1:0 --nodes 3\n  flotilla join m1 --cluster-kubeconfig /tmp/m1/kubeconfig --kubeconfig CONTROL_PLANE"
 )]
 pub(crate) struct Arguments {
-    /// Where everything is kept, the port included.
+    /// The data directory; it also stores the port.
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Where to serve; port 0 picks a free one and keeps it.
+    /// The address to serve on; port 0 selects a free port, and the same one at the next
+    /// start.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     #[command(flatten)]
@@ -41,25 +42,26 @@ pub(crate) struct Arguments {
     pub(crate) logs: logs::Flags,
 }
 
-/// How large a hollow cluster is, and how fast.
+/// The size and speed of a hollow cluster.
 #[derive(Args, Clone)]
 pub(crate) struct Size {
-    /// How many nodes.
+    /// The number of nodes.
     #[arg(long, default_value_t = 10)]
     nodes: usize,
-    /// Cores of a node, as a quantity.
+    /// CPU of a node, as a quantity.
     #[arg(long, default_value = "64")]
     node_cpu: String,
     /// Memory of a node, as a quantity.
     #[arg(long, default_value = "256Gi")]
     node_memory: String,
-    /// Pods a node takes.
+    /// Maximum number of pods of a node.
     #[arg(long, default_value_t = 500)]
     node_pods: u32,
-    /// Milliseconds until a placed pod is Ready.
+    /// Milliseconds until a scheduled pod is Ready.
     #[arg(long, default_value_t = 100, value_name = "MILLISECONDS")]
     ready_after: u64,
-    /// Whether workload controllers and a kubelet run; without, objects are kept as records.
+    /// Run nodes, a hollow kubelet and workload controllers; without them objects are only
+    /// stored.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     workloads: bool,
 }
@@ -78,13 +80,13 @@ impl Default for Size {
     }
 }
 
-/// Starts a member in a directory.
+/// Starts a simulated member in a directory.
 pub(crate) async fn start(
     dir: &Path,
     listen: SocketAddr,
     size: &Size,
 ) -> anyhow::Result<Standalone> {
-    let plane = Standalone::start(Setup {
+    let server = Standalone::start(Setup {
         dir,
         listen,
         engine: STORE,
@@ -101,7 +103,7 @@ pub(crate) async fn start(
     })
     .await
     .with_context(|| format!("member in {}", dir.display()))?;
-    control::housekeeping(&Base::alone(&plane), &plane.identity()).await?;
+    control::housekeeping(&Base::alone(&server), &server.identity()).await?;
     if size.workloads {
         let options = hollow::Options {
             nodes: size.nodes,
@@ -111,42 +113,42 @@ pub(crate) async fn start(
             ready_after: Duration::from_millis(size.ready_after),
             ..hollow::Options::default()
         };
-        let api = Arc::clone(&plane.api);
-        let clock = Arc::clone(&plane.clock);
-        Hollow::start(api, clock, options, &plane.informers, &plane.controllers).await?;
+        let api = Arc::clone(&server.api);
+        let clock = Arc::clone(&server.clock);
+        Hollow::start(api, clock, options, &server.informers, &server.controllers).await?;
     }
-    Ok(plane)
+    Ok(server)
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
     let starting = start(&arguments.dir, arguments.listen, &arguments.size);
-    let Some(plane) = signals.unless(starting).await? else {
+    let Some(server) = signals.unless(starting).await? else {
         return Ok(());
     };
     Startup {
         mode: "member",
         store: &STORE,
-        address: plane.address,
+        address: server.address,
         data: &arguments.dir,
         host: None,
         members: 0,
     }
     .log();
-    output::line(ready(&plane));
+    output::line(ready(&server));
     let ended = tokio::select! {
         () = signals.wait() => Ok(()),
-        error = plane.failed() => Err(error),
+        error = server.failed() => Err(error),
     };
-    plane.stop().await;
+    server.stop().await;
     ended
 }
 
-/// The line by which scripts know that a server answers.
-pub(crate) fn ready(plane: &Standalone) -> String {
+/// The line that tells scripts that a server is ready.
+pub(crate) fn ready(server: &Standalone) -> String {
     format!(
         "ready {} kubeconfig={}",
-        plane.url,
-        plane.kubeconfig.display()
+        server.url,
+        server.kubeconfig.display()
     )
 }

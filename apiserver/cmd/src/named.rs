@@ -1,11 +1,10 @@
-//! Resources as people type them: `deploy/web`, `deployments.apps web`.
-//!
-//! Enters: what was typed, what the server serves. Leaves: the kind and the name.
+//! Parses resource arguments as kubectl does (`deploy/web`, `deployments.apps web`) and
+//! finds their resource among those that the server serves.
 
 use anyhow::{anyhow, bail};
 use client::ApiResource;
 
-/// `TYPE/NAME` or `TYPE NAME`.
+/// Splits `TYPE/NAME` or `TYPE NAME` into type and name.
 pub(crate) fn split(typed: &[String]) -> anyhow::Result<(&str, &str)> {
     let pair = match typed {
         [one] => one.split_once('/'),
@@ -16,12 +15,12 @@ pub(crate) fn split(typed: &[String]) -> anyhow::Result<(&str, &str)> {
         Some((kind, name)) if !kind.is_empty() && !name.is_empty() && !name.contains('/') => {
             Ok((kind, name))
         }
-        _ => bail!("name one resource, as TYPE/NAME or TYPE NAME: deploy/web"),
+        _ => bail!("specify one resource as TYPE/NAME or TYPE NAME, such as deploy/web"),
     }
 }
 
-/// The first resource that a type means: by plural, singular (the kind in lower case),
-/// kind or short name, with `.group` or `.version.group` behind it if there are several.
+/// The first resource of a type, which can be a plural, singular (the kind in lower case),
+/// kind or short name, optionally followed by `.group` or `.version.group`.
 pub(crate) fn find<'a>(all: &'a [ApiResource], typed: &str) -> anyhow::Result<&'a ApiResource> {
     let typed = typed.to_lowercase();
     let (name, rest) = match typed.split_once('.') {
@@ -33,15 +32,18 @@ pub(crate) fn find<'a>(all: &'a [ApiResource], typed: &str) -> anyhow::Result<&'
             || r.kind.to_lowercase() == name
             || r.short_names.iter().any(|short| short == name)
     };
-    let is_there = |r: &&ApiResource| {
+    let is_in_group = |r: &&ApiResource| {
         let of = &r.resource;
         rest.is_none_or(|rest| *of.group == *rest || format!("{}.{}", of.version, of.group) == rest)
     };
-    all.iter().filter(is_there).find(is_named).ok_or_else(|| {
-        anyhow!(
-            "the server has no resource type {typed:?}; `kubectl api-resources` lists those it has"
-        )
-    })
+    all.iter()
+        .filter(is_in_group)
+        .find(is_named)
+        .ok_or_else(|| {
+            anyhow!(
+                "the server has no resource type {typed:?}; `kubectl api-resources` lists the types"
+            )
+        })
 }
 
 #[cfg(test)]
@@ -50,7 +52,7 @@ mod tests {
     use machinery::Gvr;
 
     #[test]
-    fn a_resource_is_named_as_for_kubectl() {
+    fn resource_arguments_are_those_of_kubectl() {
         let split = |typed: &[&str]| {
             let typed: Vec<String> = typed.iter().map(|t| (*t).to_owned()).collect();
             split(&typed).map(|(a, b)| format!("{a} {b}")).ok()

@@ -1,4 +1,4 @@
-//! Standard output and standard error.
+//! Prints to standard output and standard error.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -8,23 +8,24 @@ use serde_json::json;
 
 use crate::logs::Format;
 
-/// Prints a line; a closed pipe is no reason to stop serving.
+/// Prints a line of the result to standard output. A closed pipe is ignored, since the
+/// process may be serving.
 pub(crate) fn line(text: impl AsRef<str>) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{}", text.as_ref());
     let _ = out.flush();
 }
 
-/// Tells a person how it goes, beside the result.
+/// Prints a progress message to standard error.
 pub(crate) fn progress(text: impl AsRef<str>) {
     let _ = writeln!(io::stderr().lock(), "{}", text.as_ref());
 }
 
-/// One line that says why, and the exit code that goes with it.
+/// Prints an error as one line to standard error, and returns the exit code of failures.
 pub(crate) fn failed(error: &anyhow::Error, format: Format) -> ExitCode {
     let line = match format {
         Format::Text => format!("error: {error:#}"),
-        // With the fields of a line of the log.
+        // With the fields of a log line.
         Format::Json => json!({"timestamp": rfc3339_micros(SystemClock.now()), "level": "ERROR",
                                "message": format!("{error:#}"), "target": "flotilla"})
         .to_string(),

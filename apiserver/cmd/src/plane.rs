@@ -1,5 +1,5 @@
-//! What every form of the server is made of: store, watch caches, registry and the
-//! HTTPS listener.
+//! The parts that the standalone and the aggregated server share: store, watch caches,
+//! registry and HTTPS listener.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use crate::version;
 
 /// A running API server.
 pub(crate) struct Plane {
-    /// What controllers see, as the internal superuser.
+    /// The API for controllers, with the rights of the internal superuser.
     pub(crate) api: Arc<dyn Api>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) informers: Informers,
-    /// What the scheduler of this process has decided last.
+    /// The last decisions of this process's scheduler.
     pub(crate) decisions: Decisions,
-    /// Tasks of controllers; ended before the server.
+    /// Tasks of controllers; stopped before the server.
     pub(crate) controllers: Tasks,
     pub(crate) url: String,
-    /// Where it listens.
+    /// The address of the listener.
     pub(crate) address: SocketAddr,
-    /// The listener; what the requests lean on ends after it.
+    /// The tasks of the listener and its requests; stopped before `server`.
     pub(crate) listening: Tasks,
     pub(crate) server: Tasks,
     pub(crate) engine: Engine,
@@ -38,13 +38,13 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
-    /// Resolves, with the reason, when the store has failed for good.
+    /// Resolves with the error when the store has failed permanently.
     pub(crate) async fn failed(&self) -> anyhow::Error {
         self.engine.failed().await
     }
 
-    /// Ends the controllers, so that another process can take over, and the requests;
-    /// then what they lean on, and the store.
+    /// Stops the controllers, so that another process can take over, and the requests; then
+    /// the tasks that they need, and the store.
     pub(crate) async fn stop(&self) {
         tokio::join!(self.controllers.stop(), self.listening.stop());
         self.server.stop().await;
@@ -53,7 +53,7 @@ impl Plane {
     }
 }
 
-/// What a client in this process reads outside the resources.
+/// Answers the non-resource paths that clients in this process read.
 pub(crate) fn raw(path: &str) -> Option<bytes::Bytes> {
     match path {
         "/version" => Some(version::current().document().to_string().into()),
@@ -62,8 +62,8 @@ pub(crate) fn raw(path: &str) -> Option<bytes::Bytes> {
     }
 }
 
-/// Options of the HTTP server, with the checks that each form has. `delay` is how long
-/// requests are still taken when the process has been told to stop.
+/// The options of the HTTP server that standalone and aggregated servers share. `delay` is
+/// how long requests are still accepted after the signal to stop.
 pub(crate) fn options(
     engine: &Engine,
     informers: &Informers,
@@ -80,7 +80,7 @@ pub(crate) fn options(
     }
 }
 
-/// What is not listed yet.
+/// Fails with the informers that have not synced yet.
 pub(crate) fn synced(informers: &Informers) -> Result<(), String> {
     match informers.unsynced().as_slice() {
         [] => Ok(()),

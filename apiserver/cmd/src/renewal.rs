@@ -1,8 +1,8 @@
 //! Renews the certificates of a standalone server while it runs: its own, the
 //! administrator's, and the authority that signs both.
 //!
-//! Connections that are open stay as they are; those made later see the new serving
-//! certificate. Clients that trust an earlier certificate of the authority go on.
+//! Open connections are kept; new ones use the new serving certificate. Clients that trust
+//! an earlier certificate of the authority still trust the server.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use tokio::sync::watch;
 
 use crate::keys::Keys;
 
-/// How often the server checks whether a certificate is due.
+/// The interval at which certificates are checked for renewal.
 pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(60);
 
-/// Where certificates are in use.
+/// The users of the certificates, which a renewal updates.
 pub(crate) struct Credentials {
-    /// Of the listener.
+    /// The serving certificate of the listener.
     pub(crate) certificate: Arc<Certificate>,
     /// Verifies client certificates.
     pub(crate) authenticator: Arc<Authenticator>,
-    /// What clients are to trust.
+    /// The CA bundle for clients.
     pub(crate) root_ca: watch::Sender<String>,
     /// The administrator's kubeconfig file.
     pub(crate) kubeconfig: PathBuf,
-    /// The server that the kubeconfig names.
+    /// The server URL in the kubeconfig.
     pub(crate) url: String,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct CertificateRenewal {
 }
 
 impl CertificateRenewal {
-    /// Starts from the certificates that are in use; writes the kubeconfig file.
+    /// Starts with the certificates in use, and writes the kubeconfig file.
     pub(crate) fn new(
         keys: Keys,
         clock: Arc<dyn Clock>,
@@ -77,12 +77,12 @@ impl CertificateRenewal {
         Ok(Arc::new(renewal))
     }
 
-    /// The authorities that clients are to trust, and their changes.
+    /// The CA bundle for clients; the receiver is notified of changes.
     pub(crate) fn root_ca(&self) -> watch::Receiver<String> {
         self.credentials.root_ca.subscribe()
     }
 
-    /// Checks once in a period, for as long as the tasks run.
+    /// Checks once in each period until the tasks stop.
     pub(crate) fn keep(self: &Arc<Self>, period: Duration, tasks: &Tasks) {
         let (renewal, stop) = (Arc::clone(self), tasks.shutdown().clone());
         tasks.spawn(async move {
@@ -108,7 +108,7 @@ impl CertificateRenewal {
         }
     }
 
-    /// Renews what is due, and takes what another replica has renewed.
+    /// Renews due certificates, and uses those that another replica has renewed.
     async fn renew(&self) -> anyhow::Result<()> {
         let pki = self.keys.open(self.clock.now()).await?;
         self.apply(&pki)
@@ -116,7 +116,8 @@ impl CertificateRenewal {
 
     fn apply(&self, pki: &Pki) -> anyhow::Result<()> {
         let (to, mut in_use) = (&self.credentials, self.in_use.lock());
-        // Trust comes first: the others may be signed by a new authority.
+        // Trust is updated first, since the other certificates may be signed by a new
+        // authority.
         if in_use.authority != pki.ca_pem {
             to.authenticator.trust(pki.verifier()?);
             to.root_ca.send_replace(pki.ca_pem.clone());

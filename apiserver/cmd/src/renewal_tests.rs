@@ -1,4 +1,4 @@
-//! A standalone server over many years of a fake clock.
+//! Tests of certificate renewal: a standalone server over many years of a fake clock.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ fn days(days: i64) -> SignedDuration {
     SignedDuration::from_hours(24 * days)
 }
 
-/// Clients live in the time of the server.
+/// The time of TLS clients, which is the server's fake clock.
 #[derive(Clone)]
 struct Time(Arc<FakeClock>);
 
@@ -46,7 +46,7 @@ impl TimeProvider for Time {
     }
 }
 
-/// What a kubeconfig says.
+/// The credentials of a kubeconfig.
 struct Kubeconfig {
     ca: String,
     identity: Identity,
@@ -77,7 +77,7 @@ struct Connection(SendRequest<Empty<Bytes>>);
 impl Connection {
     /// Fails where the client does not trust the server.
     async fn open(
-        plane: &Standalone,
+        server: &Standalone,
         time: &Time,
         ca: &str,
         identity: Option<&Identity>,
@@ -100,7 +100,7 @@ impl Connection {
                 config.with_client_auth_cert(chain, key).unwrap()
             }
         };
-        let stream = TcpStream::connect(plane.address).await?;
+        let stream = TcpStream::connect(server.address).await?;
         let name = ServerName::try_from("localhost").unwrap();
         let stream = TlsConnector::from(Arc::new(config)).connect(name, stream);
         let (sender, connection) = handshake(TokioIo::new(stream.await?)).await.unwrap();
@@ -140,39 +140,38 @@ async fn start(dir: &Path, clock: &Arc<FakeClock>) -> Standalone {
     Box::pin(Standalone::start_at(setup, clock)).await.unwrap()
 }
 
-/// Two years, and on to the end of the first authority.
+/// Renews certificates over twelve years, past the end of the first authority.
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_are_renewed_while_the_server_runs() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(FakeClock::new(Timestamp::now()));
     let (time, begin) = (Time(Arc::clone(&clock)), clock.now());
-    let plane = start(dir.path(), &clock).await;
-    let first = Kubeconfig::read(&plane.kubeconfig);
-    let mut open = Connection::open(&plane, &time, &first.ca, None).await;
+    let server = start(dir.path(), &clock).await;
+    let first = Kubeconfig::read(&server.kubeconfig);
+    let mut open = Connection::open(&server, &time, &first.ca, None).await;
     let open = open.as_mut().unwrap();
-    let root_ca = plane.identity().root_ca;
+    let root_ca = server.identity().root_ca;
     let (mut serving, mut administrators) = (Vec::new(), Vec::new());
     while clock.now() < begin + days(12 * 365) {
         clock.advance(days(10));
-        // A client goes on with what it has read before the renewal, and with what the
-        // file holds after it.
-        let before = Kubeconfig::read(&plane.kubeconfig);
-        plane.renewal.renew().await.unwrap();
-        let now = Kubeconfig::read(&plane.kubeconfig);
+        // A client can use the kubeconfig of before the renewal and that of after it.
+        let before = Kubeconfig::read(&server.kubeconfig);
+        server.renewal.renew().await.unwrap();
+        let now = Kubeconfig::read(&server.kubeconfig);
         for config in [&before, &now] {
-            let connected = Connection::open(&plane, &time, &config.ca, Some(&config.identity));
+            let connected = Connection::open(&server, &time, &config.ca, Some(&config.identity));
             let at = clock.now();
             let mut connected = connected.await.unwrap_or_else(|why| panic!("{at}: {why}"));
             assert_eq!(connected.get(NAMESPACES).await, 200, "{at}");
         }
         assert_eq!(open.get("/livez").await, 200, "the open connection");
-        assert_eq!(*root_ca.borrow(), now.ca, "what accounts get");
+        assert_eq!(*root_ca.borrow(), now.ca, "the root CA of service accounts");
         let certificate = std::fs::read_to_string(dir.path().join("pki/server.crt")).unwrap();
         serving.push(certificate);
         administrators.push(now.identity.certificate_pem);
         if clock.now() < begin + days(3649) {
-            let old = Connection::open(&plane, &time, &first.ca, None).await;
+            let old = Connection::open(&server, &time, &first.ca, None).await;
             assert!(
                 old.is_ok(),
                 "the first authority is trusted: {}",
@@ -184,74 +183,74 @@ async fn certificates_are_renewed_while_the_server_runs() {
         all.dedup();
         assert!((12..15).contains(&all.len()), "renewed once a year");
     }
-    // What expired is refused.
-    let config = Kubeconfig::read(&plane.kubeconfig);
-    let expired = Connection::open(&plane, &time, &config.ca, Some(&first.identity)).await;
+    // An expired certificate is refused.
+    let config = Kubeconfig::read(&server.kubeconfig);
+    let expired = Connection::open(&server, &time, &config.ca, Some(&first.identity)).await;
     assert_eq!(expired.unwrap().get(NAMESPACES).await, 401);
-    plane.stop().await;
+    server.stop().await;
 }
 
-/// A certificate of the first authority is good until it expires, though the
-/// authority was renewed meanwhile.
+/// A certificate of the first authority is valid until it expires, although the authority
+/// was renewed meanwhile.
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_of_an_earlier_authority_stay_good() {
+async fn certificates_of_an_earlier_authority_stay_valid() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(FakeClock::new(Timestamp::now()));
     let time = Time(Arc::clone(&clock));
-    let plane = start(dir.path(), &clock).await;
+    let server = start(dir.path(), &clock).await;
     clock.advance(days(3650 - 365 - 5));
-    plane.renewal.renew().await.unwrap();
-    let before = Kubeconfig::read(&plane.kubeconfig);
+    server.renewal.renew().await.unwrap();
+    let before = Kubeconfig::read(&server.kubeconfig);
     let pki = Pki::open(&dir.path().join("pki"), &["127.0.0.1".into()], clock.now()).unwrap();
     let user = pki.client("jane", &["system:masters".into()], clock.now());
     let user = user.unwrap();
     clock.advance(days(10));
-    plane.renewal.renew().await.unwrap();
-    let after = Kubeconfig::read(&plane.kubeconfig);
+    server.renewal.renew().await.unwrap();
+    let after = Kubeconfig::read(&server.kubeconfig);
     assert_ne!(before.ca, after.ca, "the authority was renewed");
     assert!(
         after.ca.contains(&before.ca),
         "and the old one stays trusted"
     );
     clock.advance(days(300));
-    plane.renewal.renew().await.unwrap();
+    server.renewal.renew().await.unwrap();
     for ca in [&before.ca, &after.ca] {
-        let connection = Connection::open(&plane, &time, ca, Some(&user)).await;
+        let connection = Connection::open(&server, &time, ca, Some(&user)).await;
         assert_eq!(connection.unwrap().get(NAMESPACES).await, 200);
     }
-    plane.stop().await;
+    server.stop().await;
 }
 
-/// The task renews without being asked.
+/// The task renews certificates periodically.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_check_runs_by_itself_and_survives_a_broken_file() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(FakeClock::new(Timestamp::now()));
-    let plane = start(dir.path(), &clock).await;
+    let server = start(dir.path(), &clock).await;
     let file = dir.path().join("pki/server.crt");
     let good = std::fs::read_to_string(&file).unwrap();
-    let first = std::fs::read_to_string(&plane.kubeconfig).unwrap();
+    let first = std::fs::read_to_string(&server.kubeconfig).unwrap();
     std::fs::write(&file, "no certificate").unwrap();
     clock.advance(days(340));
-    plane.renewal.check().await;
+    server.renewal.check().await;
     assert_eq!(
-        plane.renewal.in_use.lock().serving,
+        server.renewal.in_use.lock().serving,
         good,
         "the old one stays"
     );
     std::fs::write(&file, &good).unwrap();
     let tasks = Tasks::new(flotilla_runtime::Shutdown::new());
-    plane.renewal.keep(Duration::from_millis(20), &tasks);
+    server.renewal.keep(Duration::from_millis(20), &tasks);
     let renewed = async {
-        while std::fs::read_to_string(&plane.kubeconfig).unwrap() == first {
+        while std::fs::read_to_string(&server.kubeconfig).unwrap() == first {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(30), renewed)
         .await
         .unwrap();
-    assert_ne!(plane.renewal.in_use.lock().serving, good);
+    assert_ne!(server.renewal.in_use.lock().serving, good);
     tasks.stop().await;
-    plane.stop().await;
+    server.stop().await;
 }

@@ -1,4 +1,4 @@
-//! How bindings are scheduled: flags of Karmada's scheduler, by its names.
+//! Flags of karmada-scheduler.
 
 use clap::Args;
 use estimator::Options as Estimators;
@@ -8,8 +8,8 @@ use scheduler::core::{Plugins, Rules, UnknownPlugin};
 #[derive(Args, Clone)]
 #[group(id = "scheduling")]
 pub(crate) struct Flags {
-    /// Plugins by which clusters are filtered and scored: * stands for all, a name
-    /// adds one, -name takes one away.
+    /// A list of plugins to enable. '*' enables all built-in plugins, 'foo'
+    /// enables the plugin named 'foo', '*,-foo' disables the plugin named 'foo'.
     #[arg(
         long,
         value_name = "PLUGINS",
@@ -18,20 +18,20 @@ pub(crate) struct Flags {
         allow_hyphen_values = true
     )]
     plugins: Vec<String>,
-    /// The name by which policies choose this scheduler.
+    /// The name of the scheduler, by which policies select it.
     #[arg(long, value_name = "NAME", default_value = "default-scheduler")]
     scheduler_name: String,
-    /// Send workloads to chosen clusters that get no replicas, too.
+    /// Propagate workloads also to selected clusters that get no replicas.
     #[arg(long)]
     enable_empty_workload_propagation: bool,
 }
 
-/// What the flags mean; the default is Karmada's.
+/// The values of the flags; the defaults are Karmada's.
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduling {
     pub(crate) name: String,
     pub(crate) rules: Rules,
-    /// How accurate estimators are asked, where they are.
+    /// The options of accurate scheduler estimators; `None` when they are disabled.
     pub(crate) estimators: Option<Estimators>,
 }
 
@@ -42,7 +42,7 @@ impl Default for Scheduling {
 }
 
 impl Scheduling {
-    /// Karmada's, but for some gates.
+    /// The default options with other feature gates.
     pub(crate) fn with(gates: FeatureGates) -> Self {
         Self {
             name: scheduler::Options::default().name,
@@ -64,7 +64,7 @@ impl Flags {
 }
 
 impl Scheduling {
-    /// The same, with accurate estimators.
+    /// Sets the accurate scheduler estimators.
     pub(crate) fn asking(self, estimators: Option<Estimators>) -> Self {
         Self {
             rules: self.rules.asking(estimators.is_some()),

@@ -1,4 +1,4 @@
-//! What the scripts of ResourceInterpreterCustomizations may do.
+//! The flags for the limits of Lua scripts in ResourceInterpreterCustomizations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use interpreter::{Limits, Operation};
 
 use crate::duration;
 
-/// How long and how large a script may be.
+/// The limits of one call of a script.
 #[derive(Args, Clone)]
 #[group(id = "scripts")]
 pub(crate) struct Flags {
-    /// How long a call of a customization's script may take.
+    /// The timeout of one call of a customization's script.
     #[arg(
         long,
         value_name = "DURATION",
@@ -20,10 +20,10 @@ pub(crate) struct Flags {
         value_parser = duration::parse
     )]
     lua_deadline: Duration,
-    /// How much memory a call may take, in MiB, beside what its arguments need.
+    /// The memory limit of one call in MiB, in addition to the memory for its arguments.
     #[arg(long, value_name = "MIB", default_value_t = 8)]
     lua_memory: u16,
-    /// How much memory a call may take for each byte of its arguments, in bytes.
+    /// The additional memory limit of one call, in bytes per byte of its arguments.
     #[arg(long, value_name = "BYTES", default_value_t = 16)]
     lua_memory_per_byte: u16,
 }
@@ -38,8 +38,8 @@ impl Flags {
     }
 }
 
-/// How admission judges a script. A field of which nothing is known has no function to
-/// look for; that it is not known is said elsewhere.
+/// The validation of scripts for admission. Scripts of unknown fields pass; the validation
+/// of fields rejects those.
 pub(crate) fn compile(limits: Limits) -> admission::Compile {
     Arc::new(move |field, script| match Operation::of_field(field) {
         Some(operation) => interpreter::check(operation, script, limits),

@@ -1,5 +1,5 @@
-//! Which Secrets a user may read, for admission: the verdict of this server's own
-//! authorization, or of the host's by SubjectAccessReview.
+//! Authorizes reads of Secrets for admission, with this server's own authorization, or
+//! with the host's by SubjectAccessReview.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use machinery::{Status, UserInfo};
 
 struct Authorizer(Authorization);
 
-/// Asks an authorization for the verb `get`.
+/// An authorizer for the verb `get` on Secrets.
 pub(crate) fn authorizer(authorization: impl Into<Authorization>) -> Arc<dyn SecretAuthorizer> {
     Arc::new(Authorizer(authorization.into()))
 }

@@ -1,4 +1,5 @@
-//! `flotilla serve`: the production form, alone or behind another API server.
+//! The command `flotilla serve`, which runs the API server and its controllers, standalone
+//! or behind another API server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,19 +28,20 @@ use crate::startup::Startup;
 use crate::templates::{self, Templates};
 use crate::{duration, estimators, fleet, member, output, scheduling, scripts};
 
-/// Where the lease is when Flotilla serves alone.
+/// The namespace of the lease of a standalone server.
 const LEASES: &str = "kube-system";
-/// Where Flotilla is installed by default, and the Service before it.
+/// The default namespace of the installation and name of its Service.
 const NAMESPACE: &str = "flotilla-system";
 const SERVICE: &str = "flotilla";
-/// How long the start waits for informers; /readyz says which are missing afterwards.
+/// How long the start waits for informers; later /readyz reports those that are missing.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Run the API server and its controllers.
 ///
 /// With --kubeconfig or --in-cluster Flotilla serves its own groups behind that API
-/// server, which passes requests on to it, authenticates and authorises, and holds
-/// the templates. Without, it serves the whole Kubernetes API itself.
+/// server, which authenticates and authorizes requests, proxies them to Flotilla, and
+/// stores the templates. Without these flags, Flotilla serves the whole Kubernetes API
+/// itself.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  flotilla serve --data-dir /var/lib/flotilla --listen 0.0.0.0:6443\n  flotilla serve --data-dir /var/lib/flotilla --listen 0.0.0.0:6443 --in-cluster\n  flotilla serve --data-dir /var/lib/flotilla --etcd-servers https://10.0.0.1:2379,https://10.0.0.2:2379 \\\n    --etcd-cafile ca.crt --etcd-certfile client.crt --etcd-keyfile client.key"
@@ -47,19 +49,19 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) struct Arguments {
     #[command(flatten)]
     given: CommandLineFlags,
-    /// Where the store, keys and certificates are kept; a kubeconfig is written there
-    /// when Flotilla serves alone.
+    /// The directory of the store, keys and certificates; a standalone server also writes
+    /// a kubeconfig there.
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
-    /// Where to serve.
+    /// The address to serve on.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6443")]
     listen: SocketAddr,
-    /// A further name or address by which the server is reached, for its certificate
-    /// when Flotilla serves alone; may be repeated.
+    /// An additional DNS name or address for the serving certificate of a standalone
+    /// server; may be repeated.
     #[arg(long, value_name = "NAME")]
     tls_san: Vec<String>,
-    /// How long requests are still taken after the signal to stop, while /readyz says
-    /// no: so long as load balancers need to notice.
+    /// Time to delay the termination. During that time the server keeps serving requests
+    /// normally, but /readyz fails, so that load balancers stop sending requests.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse)]
     shutdown_delay_duration: Duration,
     #[command(flatten)]
@@ -108,10 +110,10 @@ impl Arguments {
     }
 }
 
-/// The API server to serve behind.
+/// The flags of the aggregated mode.
 #[derive(Args)]
 struct Host {
-    /// Serve behind the API server of this kubeconfig, as its current user.
+    /// Serve behind the API server of this kubeconfig, with its current user.
     #[arg(long, value_name = "FILE", conflicts_with = "in_cluster")]
     kubeconfig: Option<PathBuf>,
     /// Serve behind the API server of the cluster that this process runs in.
@@ -120,34 +122,39 @@ struct Host {
     /// The Service by which that API server reaches Flotilla.
     #[arg(long, value_name = "NAME", default_value = SERVICE)]
     service_name: String,
-    /// The namespace of that Service, and of what Flotilla keeps there for itself; by
-    /// default the pod's, else flotilla-system.
+    /// The namespace of that Service and of Flotilla's own objects; by default the pod's
+    /// namespace, else flotilla-system.
     #[arg(long, value_name = "NAMESPACE")]
     service_namespace: Option<String>,
     /// The port of that Service.
     #[arg(long, value_name = "PORT", default_value_t = 443)]
     service_port: u16,
-    /// Whether requests without credentials have the anonymous user; without it they
-    /// are refused, probes too.
+    /// Enables anonymous requests to the secure port of the API server. Requests that are
+    /// not rejected by another authentication method are treated as anonymous requests.
+    /// Without it they are rejected, including probes.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     anonymous_auth: bool,
-    /// Audiences, one of which a token must be for; by default those of the API server
-    /// to serve behind, or the issuer of Flotilla's own tokens.
+    /// Identifiers of the API: tokens must be for at least one of these audiences; by
+    /// default those of the API server to serve behind, or the issuer of Flotilla's own
+    /// tokens.
     #[arg(long, value_name = "AUDIENCE", value_delimiter = ',')]
     api_audiences: Vec<String>,
-    /// How long the verdict on a token is believed.
+    /// The duration to cache responses from the TokenReview of the host.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     authentication_token_webhook_cache_ttl: Duration,
-    /// How long a right is believed to be given.
+    /// The duration to cache 'authorized' responses from the SubjectAccessReview of the
+    /// host.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     authorization_webhook_cache_authorized_ttl: Duration,
-    /// How long a right is believed to be missing.
+    /// The duration to cache 'unauthorized' responses from the SubjectAccessReview of the
+    /// host.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     authorization_webhook_cache_unauthorized_ttl: Duration,
 }
 
 impl Host {
-    /// How to reach it, and the namespace that we live in there.
+    /// The client configuration for the host, and the namespace of this pod; `None` in the
+    /// standalone mode.
     fn config(&self) -> anyhow::Result<Option<(Config, Option<String>)>> {
         if let Some(file) = &self.kubeconfig {
             return Ok(Some((Source::file(file).load()?, None)));
@@ -176,8 +183,8 @@ impl Host {
         }
     }
 
-    fn service(&self, here: Option<String>) -> Service {
-        let namespace = self.service_namespace.clone().or(here);
+    fn service(&self, pod_namespace: Option<String>) -> Service {
+        let namespace = self.service_namespace.clone().or(pod_namespace);
         Service {
             namespace: namespace.unwrap_or_else(|| NAMESPACE.into()),
             name: self.service_name.clone(),
@@ -190,7 +197,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     arguments.given.check(arguments.mode())?;
     match arguments.host.config()? {
         None => Box::pin(alone(&arguments)).await,
-        Some((host, here)) => {
+        Some((host, pod_namespace)) => {
             let settings = arguments.settings(arguments.templates.behind())?;
             let setup = aggregated::Setup {
                 dir: &arguments.data_dir,
@@ -198,7 +205,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
                 engine: arguments.store.choice()?,
                 encryption: arguments.store.encryption(Scope::OwnGroups)?,
                 host,
-                service: arguments.host.service(here),
+                service: arguments.host.service(pod_namespace),
                 etcd_secret: arguments.store.certificates_secret().map(str::to_owned),
                 delegated: arguments.host.delegated(),
                 rules: settings.scheduling.rules,
@@ -214,15 +221,15 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
 
 async fn alone(arguments: &Arguments) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
-    let Some(plane) = signals.unless(start(arguments)).await? else {
+    let Some(server) = signals.unless(start(arguments)).await? else {
         return Ok(());
     };
-    output::line(member::ready(&plane));
+    output::line(member::ready(&server));
     let ended = tokio::select! {
         () = signals.wait() => Ok(()),
-        error = plane.failed() => Err(error),
+        error = server.failed() => Err(error),
     };
-    plane.stop().await;
+    server.stop().await;
     ended
 }
 
@@ -245,31 +252,31 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
     };
     let store = setup.engine.clone();
     let election = arguments.leadership.election(store.is_shared(), LEASES)?;
-    let plane = Standalone::start(setup).await?;
+    let server = Standalone::start(setup).await?;
     Startup {
         mode: "standalone",
         store: &store,
-        address: plane.address,
+        address: server.address,
         data: &arguments.data_dir,
         host: None,
         members: 0,
     }
     .log();
-    let identity = plane.identity();
-    let controllers = move |on: Base| {
+    let identity = server.identity();
+    let controllers = move |context: Base| {
         let (identity, settings) = (identity.clone(), settings.clone());
         async move {
-            control::housekeeping(&on, &identity).await?;
-            Box::pin(control::federation(&on, &settings)).await
+            control::housekeeping(&context, &identity).await?;
+            Box::pin(control::federation(&context, &settings)).await
         }
     };
-    run_controllers(&plane, election, controllers).await?;
-    Ok(plane)
+    run_controllers(&server, election, controllers).await?;
+    Ok(server)
 }
 
-/// Starts controllers now, or whenever this process leads.
+/// Starts the controllers now, or with leader election in each term.
 async fn run_controllers<F, Fut>(
-    plane: &Plane,
+    server: &Plane,
     election: Option<Election>,
     controllers: F,
 ) -> anyhow::Result<()>
@@ -279,15 +286,15 @@ where
 {
     match election {
         None => {
-            controllers(Base::alone(plane)).await?;
-            let synced = plane.informers.wait_synced();
+            controllers(Base::alone(server)).await?;
+            let synced = server.informers.wait_synced();
             if tokio::time::timeout(SYNC_TIMEOUT, synced).await.is_err() {
-                // As when one stored object cannot be decrypted: the others are served.
-                let missing = plane.informers.unsynced();
+                // Such as when one stored object cannot be decrypted: the others are served.
+                let missing = server.informers.unsynced();
                 tracing::warn!(?missing, "serving before every informer has synced");
             }
         }
-        Some(election) => leadership::compete(election, plane, controllers),
+        Some(election) => leadership::compete(election, server, controllers),
     }
     Ok(())
 }
@@ -312,9 +319,9 @@ async fn behind(
         }
         .log();
         aggregated.register().await?;
-        let controllers = move |on: Base| {
+        let controllers = move |context: Base| {
             let settings = settings.clone();
-            async move { Box::pin(control::federation(&on, &settings)).await }
+            async move { Box::pin(control::federation(&context, &settings)).await }
         };
         run_controllers(&aggregated.plane, election, controllers).await?;
         Ok(aggregated)
@@ -322,11 +329,11 @@ async fn behind(
     let Some(aggregated) = signals.unless(Box::pin(starting)).await? else {
         return Ok(());
     };
-    let plane = &aggregated.plane;
-    output::line(format!("ready {} behind {}", plane.url, aggregated.host));
+    let server = &aggregated.plane;
+    output::line(format!("ready {} behind {}", server.url, aggregated.host));
     let ended = tokio::select! {
         () = signals.wait() => Ok(()),
-        error = plane.failed() => Err(error),
+        error = server.failed() => Err(error),
     };
     aggregated.stop().await;
     ended

@@ -1,9 +1,9 @@
-//! SIGTERM and SIGINT.
+//! Waits for SIGTERM and SIGINT.
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Both signals, listened to from now on.
+/// Handlers of both signals.
 pub(crate) struct Signals {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
@@ -18,7 +18,7 @@ impl Signals {
         })
     }
 
-    /// Resolves at the first of them.
+    /// Resolves at the first signal.
     pub(crate) async fn wait(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -26,7 +26,7 @@ impl Signals {
         }
     }
 
-    /// Runs a start to its end, or gives nothing when a signal comes first.
+    /// Runs `start`; returns `None` when a signal arrives first.
     pub(crate) async fn unless<T>(
         &mut self,
         start: impl Future<Output = anyhow::Result<T>>,

@@ -1,6 +1,6 @@
-//! A plane that is whole in itself: it knows who asks and what they may, and keeps
-//! its keys in its directory. The control plane is one by default, and so is a
-//! simulated member.
+//! The standalone server, which authenticates and authorizes requests itself and stores
+//! its keys in its directory. It is the default control plane, and also a simulated
+//! member.
 
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -39,33 +39,33 @@ const STORE: &str = "store";
 const KEYS: &str = "pki";
 const KUBECONFIG: &str = "kubeconfig";
 
-/// How a plane is opened.
+/// The options of a standalone server.
 pub(crate) struct Setup<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) listen: SocketAddr,
     pub(crate) engine: Choice,
-    /// What the engine stores encrypted.
+    /// The encryption of stored values.
     pub(crate) encryption: Option<Encryption>,
-    /// Whether a port left open is the same at the next start.
+    /// Whether a port selected for port 0 is used again at the next start.
     pub(crate) keep_port: bool,
-    /// Whether Karmada's groups are served beside the built-in kinds.
+    /// Whether Karmada's groups are served in addition to the built-in kinds.
     pub(crate) federation: bool,
-    /// By which bindings are scheduled.
+    /// The scheduler's settings.
     pub(crate) rules: Rules,
-    /// Further names by which the server is reached.
+    /// Additional names in the serving certificate.
     pub(crate) names: &'a [String],
-    /// Who is anonymous, and for whom tokens are.
+    /// Anonymous requests and the audiences of tokens.
     pub(crate) authentication: authenticate::Options,
-    /// How long requests are still taken when the process has been told to stop.
+    /// How long requests are still accepted after the signal to stop.
     pub(crate) shutdown_delay: Duration,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
     pub(crate) allow_no_execute: bool,
     pub(crate) scripts: Limits,
-    /// Which optional behaviour is on.
+    /// The feature gates.
     pub(crate) gates: FeatureGates,
 }
 
-/// A running plane with its identities.
+/// A running standalone server.
 pub(crate) struct Standalone {
     plane: Plane,
     pub(crate) kubeconfig: PathBuf,
@@ -88,7 +88,7 @@ impl Standalone {
         Box::pin(Self::start_at(setup, Arc::new(SystemClock))).await
     }
 
-    /// The same with a clock of the caller's.
+    /// Opens the directory and serves, with the given clock.
     pub(crate) async fn start_at(setup: Setup<'_>, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
         let dir = setup.dir;
         auth::private_dir(dir).with_context(|| format!("cannot use {}", dir.display()))?;
@@ -175,8 +175,8 @@ impl Standalone {
             connectors,
             tellers: decision::tellers(&api, &decisions, setup.rules),
             metrics,
-            // What a fleet of simulated members does in one process is told by its
-            // control plane, once.
+            // With simulated members in the same process, only the control plane serves
+            // the metrics of the process.
             process_metrics: setup.federation,
             ..plane::options(&engine, &informers, setup.shutdown_delay)
         };
@@ -223,7 +223,7 @@ impl Standalone {
         })
     }
 
-    /// What accounts get from this plane.
+    /// The token signer and root CA of this server's service accounts.
     pub(crate) fn identity(&self) -> Identity {
         Identity {
             signer: Arc::clone(&self.signer),
@@ -232,7 +232,7 @@ impl Standalone {
         }
     }
 
-    /// The authorities that clients of this plane are to trust.
+    /// The CA bundle for clients of this server.
     pub(crate) fn root_ca(&self) -> String {
         self.renewal.root_ca().borrow().clone()
     }

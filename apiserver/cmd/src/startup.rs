@@ -1,4 +1,4 @@
-//! The line that says what a server command runs, and where.
+//! The log line that a server command writes when it serves.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -7,22 +7,22 @@ use crate::engine::Choice;
 use crate::logs::STARTUP;
 use crate::version;
 
-/// What a server command has started.
+/// The fields of the startup log line.
 pub(crate) struct Startup<'a> {
     /// `standalone`, `aggregated` or `member`.
     pub(crate) mode: &'static str,
     pub(crate) store: &'a Choice,
-    /// Where it listens.
+    /// The address of the listener.
     pub(crate) address: SocketAddr,
     pub(crate) data: &'a Path,
-    /// The API server in front of it.
+    /// The host of an aggregated server.
     pub(crate) host: Option<&'a str>,
     /// Simulated members in the same process.
     pub(crate) members: usize,
 }
 
 impl Startup<'_> {
-    /// Logs one line, whatever the verbosity.
+    /// Logs the line, at every verbosity.
     pub(crate) fn log(&self) {
         tracing::info!(
             target: STARTUP,

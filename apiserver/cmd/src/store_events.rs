@@ -1,4 +1,4 @@
-//! Records an event when the embedded store cannot write, and when it can again.
+//! Records an event when the embedded store cannot write, and when it has recovered.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,12 +9,13 @@ use machinery::time::{Clock, rfc3339_seconds};
 use storage::{FaultKind, Health};
 use tokio::sync::watch;
 
-/// Between two attempts to write an event: a full store refuses it.
+/// The interval between attempts to write an event, which a full store rejects.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
-/// Events that wait to be written; the oldest go first.
+/// The most events that wait to be written; beyond it the oldest are dropped.
 const MAX_PENDING: usize = 16;
 
-/// What the events are about: the store has no object of its own.
+/// The involved object of the events. The store has no object of its own, so it is the
+/// namespace kube-system.
 fn involved_object() -> ObjectRef {
     ObjectRef {
         api_version: "v1".into(),
@@ -29,7 +30,7 @@ pub(crate) struct StoreEventRecorder {
     clock: Arc<dyn Clock>,
     health: watch::Receiver<Health>,
     pending: VecDeque<Event>,
-    /// The faults that events were made of.
+    /// The number of faults for which events were created.
     known: u64,
     faulty: bool,
 }
@@ -64,7 +65,7 @@ impl StoreEventRecorder {
         }
     }
 
-    /// Makes events of what changed. A short fault may be over already.
+    /// Creates events for changes of the health. A short fault may have ended already.
     fn observe(&mut self) {
         let health = self.health.borrow_and_update().clone();
         let count = health.all_faults();
@@ -103,7 +104,7 @@ impl StoreEventRecorder {
         self.pending.push_back(event);
     }
 
-    /// Whether all are written.
+    /// Writes the pending events; returns whether all were written.
     async fn write_pending(&mut self) -> bool {
         while let Some(event) = self.pending.front() {
             let written = self.api.record(vec![event.clone()]).await;

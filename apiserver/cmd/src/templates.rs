@@ -1,19 +1,22 @@
-//! Which templates there are, and what becomes of those that a host runs itself.
+//! The flags that exclude templates from propagation, and the flag for workloads that the
+//! host runs itself.
 
 use clap::{Args, ValueEnum};
 use flotilla_runtime::HostWorkloads;
 
 use crate::control::Base;
 
-/// What may be propagated.
+/// The flags for templates.
 #[derive(Args, Clone)]
 #[group(id = "templates")]
 pub(crate) struct Flags {
-    /// APIs that are not propagated, beside those that never are: group,
-    /// group/version, group/version/Kind,Kind or v1/Kind,Kind; several with semicolons.
+    /// Semicolon separated resources that should be skipped from propagating in addition
+    /// to the default skip list: group, group/version, group/version/Kind,Kind or
+    /// v1/Kind,Kind.
     #[arg(long, value_name = "APIS", value_delimiter = ';')]
     skipped_propagating_apis: Vec<String>,
-    /// Namespaces that are not propagated, as regular expressions of whole names.
+    /// Comma-separated namespaces that should be skipped from propagating, as regular
+    /// expressions that match whole names.
     #[arg(
         long,
         value_name = "REGEXES",
@@ -21,22 +24,22 @@ pub(crate) struct Flags {
         default_value = "kube-.*"
     )]
     skipped_propagating_namespaces: Vec<String>,
-    /// What becomes of workloads, such as Deployments, where the API server that
-    /// Flotilla serves behind has nodes, and so runs them itself.
+    /// Whether workloads such as Deployments are propagated if the cluster of the API
+    /// server to serve behind has nodes, and so runs them itself.
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnHost::Refuse)]
     host_workloads: OnHost,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum OnHost {
-    /// They stay there; their bindings say so.
+    /// They are not propagated; a condition of their bindings says so.
     Refuse,
-    /// They go to the members too, and their status is the host's.
+    /// They are propagated to members too; their status remains the host's.
     Propagate,
 }
 
 impl Flags {
-    /// Of a control plane that keeps its templates itself.
+    /// The options of a standalone server, which stores the templates itself.
     pub(crate) fn alone(&self) -> Templates {
         Templates {
             options: propagation::Options {
@@ -48,7 +51,7 @@ impl Flags {
         }
     }
 
-    /// Of a control plane whose templates a host keeps.
+    /// The options of an aggregated server, whose templates the host stores.
     pub(crate) fn behind(&self) -> Templates {
         Templates {
             host: Some(self.host_workloads),
@@ -57,7 +60,7 @@ impl Flags {
     }
 }
 
-/// What the flags mean; the default is that of a control plane alone.
+/// The values of the flags; the default is for a standalone server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Templates {
     pub(crate) options: propagation::Options,
@@ -65,12 +68,12 @@ pub(crate) struct Templates {
 }
 
 impl Templates {
-    /// Who runs workloads on the server of the templates.
-    pub(crate) fn workloads(&self, on: &Base) -> HostWorkloads {
+    /// Watches whether the host runs workloads itself.
+    pub(crate) fn workloads(&self, context: &Base) -> HostWorkloads {
         let Some(choice) = self.host else {
             return HostWorkloads::default();
         };
         let propagate = choice == OnHost::Propagate;
-        HostWorkloads::follow(&on.api, &on.informers, propagate)
+        HostWorkloads::follow(&context.api, &context.informers, propagate)
     }
 }

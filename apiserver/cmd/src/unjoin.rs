@@ -1,4 +1,4 @@
-//! `flotilla unjoin`
+//! The command `flotilla unjoin`, which removes a cluster from the control plane.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,26 +12,28 @@ use flotilla_runtime::{Shutdown, Tasks};
 use crate::join::{Control, cluster_config};
 use crate::output;
 
-/// Remove a cluster from the control plane, and what was propagated to it.
+/// Remove a cluster from the control plane, and the objects that were propagated to it.
 #[derive(Args)]
 #[command(after_help = "Example:\n  flotilla unjoin m1 --cluster-kubeconfig m1.kubeconfig")]
 pub(crate) struct Arguments {
+    /// The name of the cluster.
     name: String,
-    /// Kubeconfig of the cluster: with it the accounts made there are removed too.
+    /// Path of the cluster's kubeconfig; with it the service accounts created there are
+    /// removed too.
     #[arg(long, value_name = "FILE")]
     cluster_kubeconfig: Option<PathBuf>,
-    /// Context in that kubeconfig; the current one by default.
+    /// Context name of the cluster's kubeconfig; the current context by default.
     #[arg(long, value_name = "CONTEXT")]
     cluster_context: Option<String>,
     #[command(flatten)]
     control: Control,
-    /// Namespace of accounts and secrets.
+    /// Namespace in the control plane and in the cluster where secrets are stored.
     #[arg(long, default_value = "karmada-cluster")]
     cluster_namespace: String,
-    /// Strip finalizers when the time is over.
+    /// Remove the finalizers of the cluster's objects after the timeout.
     #[arg(long)]
     force: bool,
-    /// Seconds to wait until the cluster is gone.
+    /// Seconds to wait until the cluster is removed.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     wait: u64,
 }
@@ -53,12 +55,12 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         wait: Duration::from_secs(arguments.wait),
     };
     let cluster = cluster.as_ref().map(|c| c as &dyn Api);
-    let gone = Box::pin(clusters::unjoin(&*control, cluster, &spec, &|text| {
+    let unjoined = Box::pin(clusters::unjoin(&*control, cluster, &spec, &|text| {
         output::progress(text)
     }))
     .await;
     tasks.stop().await;
-    gone?;
+    unjoined?;
     output::line(format!("cluster({}) is unjoined successfully", spec.name));
     Ok(())
 }

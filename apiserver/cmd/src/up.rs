@@ -1,4 +1,5 @@
-//! `flotilla up`: a control plane, and simulated members beside it, in one process.
+//! The command `flotilla up`, which runs a control plane and simulated members in one
+//! process.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -37,13 +38,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
     after_help = "Example:\n  flotilla up --members 3\n  kubectl --kubeconfig ~/.local/share/flotilla/kubeconfig get clusters"
 )]
 pub(crate) struct Arguments {
-    /// Where the state is kept; the user's data directory by default.
+    /// The data directory; by default flotilla in the user's data directory.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Where to serve; port 0 picks a free one.
+    /// The address to serve on; port 0 selects a free port.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6443")]
     listen: SocketAddr,
-    /// How many simulated members join, as member1, member2, ...
+    /// The number of simulated members that join, as member1, member2, ...
     #[arg(long, default_value_t = 0, value_name = "N")]
     members: usize,
     #[command(flatten)]
@@ -109,13 +110,13 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     ended
 }
 
-/// `$XDG_DATA_HOME/flotilla`, or where that is by default.
+/// `$XDG_DATA_HOME/flotilla`, by default `~/.local/share/flotilla`.
 fn default_dir() -> anyhow::Result<PathBuf> {
     let home = std::env::var_os("XDG_DATA_HOME")
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/share")));
     Ok(home
-        .context("no home directory; say where to keep the state with --dir")?
+        .context("no home directory; choose the data directory with --dir")?
         .join("flotilla"))
 }
 
@@ -144,11 +145,11 @@ impl Fleet {
             gates: settings.gates,
         };
         let control = async {
-            let plane = Standalone::start(setup).await?;
-            let on = Base::alone(&plane);
-            control::housekeeping(&on, &plane.identity()).await?;
-            Box::pin(control::federation(&on, settings)).await?;
-            Ok::<_, anyhow::Error>(plane)
+            let server = Standalone::start(setup).await?;
+            let context = Base::alone(&server);
+            control::housekeeping(&context, &server.identity()).await?;
+            Box::pin(control::federation(&context, settings)).await?;
+            Ok::<_, anyhow::Error>(server)
         };
         let starts = (1..=members).map(|n| async move {
             let dir = dir.join(format!("member{n}"));
@@ -194,7 +195,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// A member keeps its port and its keys, so that one join is enough.
+    /// Whether the member has joined in an earlier run. It keeps its port and keys, so one
+    /// join is enough.
     async fn is_joined(&self, spec: &JoinSpec) -> anyhow::Result<bool> {
         match self
             .control
@@ -233,14 +235,14 @@ impl Fleet {
                     .map(String::as_str)
                     .collect();
                 anyhow!(
-                    "not ready after {} s: {}; look at kubectl describe clusters",
+                    "not ready after {} s: {}; see kubectl describe clusters",
                     PATIENCE.as_secs(),
                     missing.join(", ")
                 )
             })
     }
 
-    /// Resolves, with the reason, when a store has failed for good.
+    /// Resolves with the error when a store has failed permanently.
     pub(crate) async fn failed(&self) -> anyhow::Error {
         let members = self.members.iter().map(|m| Box::pin(m.failed()));
         let mut all: Vec<_> = members.collect();

@@ -1,4 +1,4 @@
-//! `flotilla version`
+//! The command `flotilla version`, and the version of the binary.
 
 use clap::Args;
 use flotilla_http::Version;
@@ -6,16 +6,16 @@ use serde_json::json;
 
 use crate::output;
 
-/// Print the version of this binary and of the Kubernetes API it speaks.
+/// Print the version of this binary and of the Kubernetes API that it serves.
 #[derive(Args)]
 #[command(after_help = "Example:\n  flotilla version -o json")]
 pub(crate) struct Arguments {
-    /// json or yaml; text when absent.
+    /// One of 'json' or 'yaml'; text by default.
     #[arg(short, long, value_parser = ["json", "yaml"])]
     output: Option<String>,
 }
 
-/// The Kubernetes API that is spoken, and our own version behind it.
+/// The version of the Kubernetes API, with Flotilla's own version appended.
 pub(crate) fn current() -> Version {
     Version::new("1", "36", env!("CARGO_PKG_VERSION"))
 }

@@ -1,7 +1,5 @@
-//! How webhooks are called: those of admission and those of the interpreter.
-//!
-//! Enters: a question and the place of a webhook. Leaves: an HTTPS call to there, a
-//! Service by its address in the API server that knows it.
+//! The HTTPS client for webhooks of admission and of the interpreter. It reaches a Service
+//! by the address that the API server has for it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,22 +16,23 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 static SERVICES: Gvr = Gvr::constant("", "v1", "services");
-/// How long the address of a Service is believed.
+/// How long the address of a Service is cached.
 const ADDRESS: Duration = Duration::from_secs(5);
-/// Clients kept at most; those of hooks that are gone go with the rest.
+/// The most clients and addresses in the caches, which are emptied when they are full.
 const CLIENTS: usize = 256;
-/// The largest answer: a patch of the largest object that is taken, in base64.
+/// The largest response in bytes: a patch of the largest accepted object, in base64.
 const LARGEST: usize = 8 << 20;
 
-/// What becomes of a Service that the API server does not know.
+/// How a Service is resolved that the API server does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
+    /// The call fails.
     Refused,
-    /// It is where the DNS of a cluster says.
+    /// Its DNS name in the cluster is used.
     ByName,
 }
 
-/// Where a server is: its address, the name in its certificate, its authority.
+/// A webhook server: its address, the name in its certificate and its CA.
 type Server = (String, Option<String>, Vec<u8>);
 
 pub(crate) struct Calls {
@@ -67,7 +66,7 @@ struct Service {
 
 #[async_trait]
 impl Caller for Calls {
-    async fn call(&self, hook: &Place, body: Bytes, patience: Duration) -> Result<Bytes, String> {
+    async fn call(&self, hook: &Place, body: Bytes, timeout: Duration) -> Result<Bytes, String> {
         let server = match &hook.host {
             Host::Url(address) => (address.clone(), None, hook.ca.clone()),
             Host::Service(service) => {
@@ -81,7 +80,7 @@ impl Caller for Calls {
             "{}{}timeout={}s",
             hook.path,
             if hook.path.contains('?') { '&' } else { '?' },
-            patience.as_secs()
+            timeout.as_secs()
         );
         let answer = remote.post(&path, body, LARGEST).await;
         answer.map_err(|e| e.to_string())
@@ -89,7 +88,7 @@ impl Caller for Calls {
 }
 
 impl Calls {
-    /// `services`: who knows the Services by which hooks are named.
+    /// `services` is the API that has the Services of the webhooks.
     pub(crate) fn new(services: &Arc<dyn Api>, absent: Absent, connections: &Tasks) -> Arc<Self> {
         Arc::new(Self {
             services: Arc::clone(services),
@@ -119,14 +118,14 @@ impl Calls {
     }
 
     async fn address(&self, service: &ServiceRef) -> Result<String, String> {
-        let known = self.addresses.lock().get(service).cloned();
-        if let Some((at, address)) = known
+        let cached = self.addresses.lock().get(service).cloned();
+        if let Some((at, address)) = cached
             && at.elapsed() < ADDRESS
         {
             return Ok(address);
         }
-        let place = At::one(&SERVICES, &service.namespace, &service.name);
-        let spec = match self.services.get(place).await {
+        let at = At::one(&SERVICES, &service.namespace, &service.name);
+        let spec = match self.services.get(at).await {
             Ok(found) => {
                 let found = serde_json::from_slice::<Service>(found.bytes());
                 Some(found.map_err(|e| e.to_string())?.spec)
@@ -144,9 +143,8 @@ impl Calls {
     }
 }
 
-/// Where a Service is reached, by its own address: there is no proxy of these here but
-/// the one of the machine we run on. Source: `serviceresolvers.go` of Karmada and
-/// `pkg/util/proxy` of kube-apiserver.
+/// The URL of a Service, with its cluster IP, which the network of this machine must
+/// route. Source: `serviceresolvers.go` of Karmada and `pkg/util/proxy` of kube-apiserver.
 fn address_of(service: &ServiceRef, spec: Option<Spec>) -> Result<String, String> {
     let ServiceRef {
         namespace,
@@ -181,7 +179,7 @@ mod tests {
 
     // proves: WEB-service
     #[test]
-    fn where_services_are() {
+    fn services_are_resolved() {
         let service = ServiceRef {
             namespace: "n".into(),
             name: "s".into(),

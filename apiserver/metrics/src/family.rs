@@ -1,73 +1,73 @@
-//! Series of one name that differ in their labels.
+//! A metric with labels: series that share a name and differ in their label values.
 
 use prometheus::core::Collector;
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts};
 
-use crate::{Amount, Counter, Gauge, Histogram};
+use crate::{Counter, FloatGauge, Gauge, Histogram};
 
-/// A kind of metric that a family can have.
-pub trait Series: Clone + Send + Sync + Sized + 'static {
+/// A metric type that can have labels.
+pub trait LabeledMetric: Clone + Send + Sync + Sized + 'static {
     /// Name and help, and for histograms the buckets.
     type Options;
-    /// The library's form of a family.
-    type Family: Collector + Clone + 'static;
-    /// Fails on a name or label that Prometheus does not allow.
-    fn family(options: Self::Options, labels: &[&str]) -> prometheus::Result<Self::Family>;
-    /// The series with these values, made when it is new.
-    fn one(family: &Self::Family, values: &[&str]) -> Self;
-    /// Ends a series.
-    fn end(family: &Self::Family, values: &[&str]);
+    /// The type of the labeled metric in the prometheus crate.
+    type Labeled: Collector + Clone + 'static;
+    /// Creates the labeled metric. Fails on a name or label that Prometheus does not allow.
+    fn create(options: Self::Options, labels: &[&str]) -> prometheus::Result<Self::Labeled>;
+    /// The series with these label values, created at its first use.
+    fn series(vec: &Self::Labeled, values: &[&str]) -> Self;
+    /// Removes a series.
+    fn remove_series(vec: &Self::Labeled, values: &[&str]);
 }
 
-macro_rules! series {
-    ($series:ty, $family:ty, $options:ty) => {
-        impl Series for $series {
+macro_rules! labeled_metric {
+    ($metric:ty, $vec:ty, $options:ty) => {
+        impl LabeledMetric for $metric {
             type Options = $options;
-            type Family = $family;
-            fn family(options: $options, labels: &[&str]) -> prometheus::Result<$family> {
-                <$family>::new(options, labels)
+            type Labeled = $vec;
+            fn create(options: $options, labels: &[&str]) -> prometheus::Result<$vec> {
+                <$vec>::new(options, labels)
             }
-            fn one(family: &$family, values: &[&str]) -> Self {
-                family.with_label_values(values)
+            fn series(vec: &$vec, values: &[&str]) -> Self {
+                vec.with_label_values(values)
             }
-            fn end(family: &$family, values: &[&str]) {
-                // One that never was has ended.
-                let _ = family.remove_label_values(values);
+            fn remove_series(vec: &$vec, values: &[&str]) {
+                // An absent series needs no removal.
+                let _ = vec.remove_label_values(values);
             }
         }
     };
 }
 
-series!(Counter, IntCounterVec, Opts);
-series!(Gauge, IntGaugeVec, Opts);
-series!(Amount, GaugeVec, Opts);
-series!(Histogram, HistogramVec, HistogramOpts);
+labeled_metric!(Counter, IntCounterVec, Opts);
+labeled_metric!(Gauge, IntGaugeVec, Opts);
+labeled_metric!(FloatGauge, GaugeVec, Opts);
+labeled_metric!(Histogram, HistogramVec, HistogramOpts);
 
-/// Series of one name, by `N` labels.
+/// A metric with `N` labels.
 #[derive(Clone)]
-pub struct Family<M: Series, const N: usize>(M::Family);
+pub struct Family<M: LabeledMetric, const N: usize>(M::Labeled);
 
-impl<M: Series, const N: usize> Family<M, N> {
+impl<M: LabeledMetric, const N: usize> Family<M, N> {
     #[expect(
         clippy::expect_used,
         reason = "names are constants: the first scrape of a test fails on a wrong one"
     )]
     pub(crate) fn new(options: M::Options, labels: [&str; N]) -> Self {
-        Self(M::family(options, &labels).expect("Prometheus allows the name"))
+        Self(M::create(options, &labels).expect("Prometheus allows the name"))
     }
 
-    pub(crate) fn collector(&self) -> M::Family {
+    pub(crate) fn collector(&self) -> M::Labeled {
         self.0.clone()
     }
 
-    /// The series with these label values, in the order of the labels. Takes a lock
-    /// for reading: keep what it gives where it is used often.
+    /// The series with these label values, in the order of the labels. Takes a read lock:
+    /// callers that use a series often keep it.
     pub fn with(&self, values: [&str; N]) -> M {
-        M::one(&self.0, &values)
+        M::series(&self.0, &values)
     }
 
-    /// Ends a series; whoever still holds it counts in vain.
+    /// Removes a series. Updates through handles to it are no longer exported.
     pub fn forget(&self, values: [&str; N]) {
-        M::end(&self.0, &values);
+        M::remove_series(&self.0, &values);
     }
 }

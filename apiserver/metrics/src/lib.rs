@@ -1,25 +1,26 @@
-//! Metrics: the one way in which every room counts.
+//! Prometheus metrics for all crates; no other crate uses the prometheus crate directly.
 //!
-//! room ──names, labels──► [`Registry`] ──handle──► room counts; `/metrics` ──► [`text`]
+//! crate ──name, labels──► [`MetricsRegistry`] ──handle──► crate; `/metrics` ──► [`encode_text`]
 //!
-//! What belongs to one server (its requests, its store) is registered with the
-//! registry of that server; what a process does once (controllers, clients of other
-//! servers) with [`process`]. No other crate knows the library behind this one.
+//! Metrics of one server (its requests, its store) are registered with the registry of
+//! that server; metrics that a process has once (controllers, clients of other servers)
+//! with [`process_registry`].
 //!
-//! Invariants: a handle is resolved once and kept; counting is a few atomic
-//! additions without a lock. What somebody else counts already is read when it is
-//! asked for ([`Registry::read`]) and costs nothing until then. Label values come
-//! from what is known (kinds, verbs, clusters), never from a request's text.
+//! Invariants: a handle is resolved once and kept; an update is a few atomic operations
+//! without a lock. Numbers that other code counts already are collected at each scrape
+//! ([`MetricsRegistry::register_callback`]) and cost nothing until then. Label values are
+//! from bounded sets (kinds, verbs, clusters), never from the text of a request.
 //!
-//! Entry points: [`Registry`], [`process`], [`Family`], [`Outcomes`], [`text`].
+//! Entry points: [`MetricsRegistry`], [`process_registry`], [`MetricVec`],
+//! [`ResultHistograms`], [`encode_text`].
 
 mod family;
 mod outcomes;
 mod read;
 mod registry;
 
-pub use family::{Family, Series};
+pub use family::{Family, LabeledMetric};
 pub use outcomes::Outcomes;
-pub use prometheus::{Gauge as Amount, Histogram, IntCounter as Counter, IntGauge as Gauge};
+pub use prometheus::{Gauge as FloatGauge, Histogram, IntCounter as Counter, IntGauge as Gauge};
 pub use read::{Figure, Readings, Shape};
 pub use registry::{Registry, exponential, process, text};

@@ -1,11 +1,11 @@
-//! How long something took, apart for what succeeded and what failed.
+//! Latency histograms by result, success or error.
 
 use std::time::Duration;
 
 use crate::{Histogram, Registry};
 
-/// A pair of histograms, `result="success"` and `result="error"`, as Karmada has
-/// them for each of its steps.
+/// A pair of histograms, `result="success"` and `result="error"`, as Karmada has for each
+/// of its stages.
 #[derive(Clone)]
 pub struct Outcomes {
     success: Histogram,

@@ -1,18 +1,18 @@
-//! Figures that are counted elsewhere and read when somebody asks.
+//! Metrics whose values other code counts: a callback collects them at each scrape.
 
 use std::collections::HashMap;
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto;
 
-/// Whether a figure only grows.
+/// The type of a collected metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     Counter,
     Gauge,
 }
 
-/// A name that is given values when it is read.
+/// The description of a metric that a callback collects.
 pub struct Figure {
     name: &'static str,
     help: &'static str,
@@ -46,20 +46,20 @@ impl Figure {
     }
 }
 
-/// The values of one reading.
+/// The values that a callback collects in one scrape.
 pub struct Readings<'a> {
     figures: &'a [Desc],
     families: &'a mut [proto::MetricFamily],
 }
 
 impl Readings<'_> {
-    /// Gives a figure, one of those registered together, a value for these label
-    /// values; each combination once. One of another name is not told.
+    /// Sets the value of a metric for these label values; each combination once. The
+    /// metric must be one of those registered with the callback; others are ignored.
     pub fn set(&mut self, name: &str, values: &[&str], value: f64) {
-        let place = self.figures.iter().position(|f| f.fq_name == name);
-        debug_assert!(place.is_some(), "{name} is no figure of these");
-        let Some(place) = place else { return };
-        let (description, family) = (&self.figures[place], &mut self.families[place]);
+        let index = self.figures.iter().position(|f| f.fq_name == name);
+        debug_assert!(index.is_some(), "{name} is not registered here");
+        let Some(index) = index else { return };
+        let (description, family) = (&self.figures[index], &mut self.families[index]);
         debug_assert_eq!(description.variable_labels.len(), values.len());
         let labels = description.variable_labels.iter().zip(values);
         let mut pairs: Vec<proto::LabelPair> = labels
@@ -87,7 +87,7 @@ impl Readings<'_> {
 
 type Read = Box<dyn Fn(&mut Readings<'_>) + Send + Sync>;
 
-/// Figures that are read together.
+/// Metrics that one callback collects.
 pub(crate) struct Reader {
     descriptions: Vec<Desc>,
     shapes: Vec<Shape>,

@@ -1,4 +1,4 @@
-//! Where metrics are registered, and how they leave.
+//! The registry of metrics and their text format.
 
 use std::sync::LazyLock;
 
@@ -6,16 +6,16 @@ use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Encoder, HistogramOpts, Opts, TextEncoder};
 
-use crate::family::{Family, Series};
+use crate::family::{Family, LabeledMetric};
 use crate::read::{Figure, Reader, Readings};
-use crate::{Amount, Counter, Gauge, Histogram};
+use crate::{Counter, FloatGauge, Gauge, Histogram};
 
-/// Metrics of one server, or of the process. Clones are the same registry.
+/// The metrics of one server, or of the process. Clones share one registry.
 #[derive(Clone, Default)]
 pub struct Registry(prometheus::Registry);
 
-/// What this process counts once, however many servers run in it. Its names differ
-/// from those in the registry of a server.
+/// The metrics that this process has once, however many servers run in it. Its names
+/// differ from those in the registry of a server.
 pub fn process() -> &'static Registry {
     static PROCESS: LazyLock<Registry> = LazyLock::new(|| {
         let registry = Registry::new();
@@ -25,19 +25,19 @@ pub fn process() -> &'static Registry {
     &PROCESS
 }
 
-/// Bounds of buckets: `n` of them from `start`, each `factor` times the last.
+/// The upper bounds of `n` buckets from `start`, each `factor` times the previous.
 pub fn exponential(start: f64, factor: f64, n: usize) -> Vec<f64> {
     std::iter::successors(Some(start), |last| Some(last * factor))
         .take(n)
         .collect()
 }
 
-/// Everything in some registries, in Prometheus' text format 0.0.4.
+/// Encodes the metrics of some registries in Prometheus' text format 0.0.4.
 pub fn text(registries: &[&Registry]) -> Vec<u8> {
     let mut out = Vec::with_capacity(128 * 1024);
     for registry in registries {
-        // Writing to a vector fails only on families without a name, of which none
-        // can be registered.
+        // Writing to a vector fails only for metrics without a name, which cannot be
+        // registered.
         let _ = TextEncoder::new().encode(&registry.0.gather(), &mut out);
     }
     out
@@ -73,7 +73,7 @@ impl Registry {
         self.family(Opts::new(name, help), labels)
     }
 
-    /// Gauges of whole numbers by labels.
+    /// Integer gauges by labels.
     pub fn gauges<const N: usize>(
         &self,
         name: &str,
@@ -83,13 +83,13 @@ impl Registry {
         self.family(Opts::new(name, help), labels)
     }
 
-    /// Gauges of any numbers by labels.
+    /// Floating-point gauges by labels.
     pub fn amounts<const N: usize>(
         &self,
         name: &str,
         help: &str,
         labels: [&str; N],
-    ) -> Family<Amount, N> {
+    ) -> Family<FloatGauge, N> {
         self.family(Opts::new(name, help), labels)
     }
 
@@ -107,8 +107,8 @@ impl Registry {
         )
     }
 
-    /// Figures that are counted elsewhere: `read` is asked whenever somebody wants
-    /// to see them, and gives each figure any number of values.
+    /// Metrics whose values other code counts: each scrape calls `read`, which sets any
+    /// number of values per metric.
     pub fn read(
         &self,
         figures: &[Figure],
@@ -117,7 +117,7 @@ impl Registry {
         self.keep(Reader::new(figures, Box::new(read)));
     }
 
-    fn family<M: Series, const N: usize>(
+    fn family<M: LabeledMetric, const N: usize>(
         &self,
         options: M::Options,
         labels: [&str; N],
@@ -144,7 +144,7 @@ mod tests {
     use crate::Shape;
 
     #[test]
-    fn what_was_counted_leaves_as_text() {
+    fn metrics_are_encoded_as_text() {
         let registry = Registry::new();
         let family = registry.counters("seen_total", "Things seen.", ["kind"]);
         let pods = family.with(["pods"]);
@@ -163,7 +163,7 @@ mod tests {
             readings.set("held", &["here"], 7.0);
         });
         let text = String::from_utf8(text(&[&registry, &Registry::new()])).unwrap();
-        let wanted = "\
+        let expected = "\
 # HELP held Things held.
 # TYPE held gauge
 held{where=\"here\"} 7
@@ -178,6 +178,6 @@ took_seconds_bucket{le=\"+Inf\"} 1
 took_seconds_sum 0.75
 took_seconds_count 1
 ";
-        assert_eq!(text, wanted);
+        assert_eq!(text, expected);
     }
 }

@@ -1,4 +1,4 @@
-//! The version of the format in which data is stored, the same for both engines.
+//! The version of the storage format, which both engines share.
 //!
 //! The embedded engine keeps the version in SQLite's `user_version`; the etcd engine
 //! keeps it below its prefix in the key `/registry/flotilla/format`, as
@@ -9,25 +9,25 @@
 //! writes anything. It raises the stored version to what its own data needs and never
 //! lowers it.
 //!
-//! The version is raised when a program that knows only the version before would
+//! The version is raised when a program that knows only the previous version would
 //! misread data, lose a part of it, or write what newer programs misread. A new kind,
-//! a new field, or a key that older programs do not touch raises nothing. Replicas of
-//! two successive releases share one etcd while they are rolled, so a release that
-//! introduces a version stores it only where the operator asks for what needs it (a
-//! flag); otherwise it only reads the version, and the release after stores it.
+//! a new field, or a key that older programs do not touch does not raise it. During a
+//! rolling update, replicas of two successive releases share one etcd; so a release that
+//! introduces a version stores it only where the operator enables (by a flag) the feature
+//! that needs it. Otherwise it only reads the version, and the next release stores it.
 
 use crate::store::Error;
 
 /// Every value is an object's JSON.
 pub const BASE: u32 = 1;
 /// Values may be encrypted as kube-apiserver encrypts them. A program that knows only
-/// [`BASE`] would take them for damaged.
+/// [`BASE`] would treat them as damaged.
 pub const ENCRYPTED: u32 = 2;
 /// The highest version that this program knows.
 pub const NEWEST: u32 = ENCRYPTED;
 
-/// Refuses data of a version that this program does not know. `place` names the file or
-/// the key that holds the version.
+/// Fails on a version that this program does not know. `place` names the file or the key
+/// that holds the version.
 pub(crate) fn check(place: &str, found: u32) -> Result<(), Error> {
     if (BASE..=NEWEST).contains(&found) {
         return Ok(());

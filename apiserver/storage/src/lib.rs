@@ -1,12 +1,12 @@
-//! Storage: one ordered, durable history of opaque values.
+//! Storage: a revisioned key-value store with one ordered, durable history, as etcd.
 //!
-//! registry ──[`Txn`]──► [`Store`] ──[`Batch`]──► watchcache
+//! registry ──[`Txn`]──► [`Store`] ──[`WatchResponse`]──► watchcache
 //!
-//! Invariants: no engine parses a value. Nothing is visible before it is durable.
+//! Invariants: no engine parses a value. No write is visible before it is durable.
 //! Revisions ascend and are never used twice.
 //!
-//! Entry points: [`Store`]; [`Embedded`], the engine in this process; [`etcd::Etcd`];
-//! and [`encryption::EncryptedStore`] over either.
+//! Entry points: [`Store`]; its engines [`EmbeddedStore`] (SQLite in this process) and
+//! [`etcd::EtcdStore`]; and [`encryption::EncryptedStore`] over either.
 
 mod embedded;
 pub mod encryption;

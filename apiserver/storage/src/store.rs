@@ -1,8 +1,6 @@
-//! The contract of an engine: a revisioned key-value store that looks like etcd
-//! and promises nothing that etcd 3.4 cannot do.
-//!
-//! Enters: keys and opaque values. Leaves: entries, and one ordered feed of
-//! events. An engine never parses a value.
+//! The contract of a storage engine: a revisioned key-value store that looks like etcd
+//! and promises nothing that etcd 3.4 cannot do. Values are opaque: an engine never
+//! parses one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,33 +8,33 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-/// The largest key and value together: etcd's `--max-request-bytes` of 1.5 MiB, less
-/// what the transaction around them takes.
+/// The largest key and value together, in bytes: etcd's `--max-request-bytes` of 1.5 MiB,
+/// less the overhead of the transaction.
 pub const MAX_REQUEST_BYTES: usize = (3 << 19) - (4 << 10);
 
-/// Why an engine refused, by what the caller does next.
+/// An error of a storage engine; the variants differ in what the caller does next.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The revision asked for is compacted away; start over at a newer one.
+    /// The requested revision is compacted; start over at a newer one.
     #[error("required revision has been compacted at {at}")]
     Compacted { at: u64 },
-    /// The revision asked for does not exist yet.
+    /// The requested revision does not exist yet.
     #[error("required revision {asked} is a future revision (current {current})")]
     Future { asked: u64, current: u64 },
-    /// The request is larger than the engine takes.
+    /// Key and value exceed [`MAX_REQUEST_BYTES`].
     #[error("etcdserver: request is too large")]
     TooLarge,
-    /// No space left; reads go on.
+    /// No space is left for writes; reads succeed.
     #[error("no space left in the store: {0}")]
     NoSpace(String),
-    /// The disk fails to read, write or sync. Whether a write happened is not known; the
-    /// engine goes on trying.
+    /// The disk fails to read, write or sync. Whether a write was applied is not known; the
+    /// engine retries.
     #[error("the disk of the store fails: {0}")]
     Disk(String),
-    /// Not now: no leader, time-out, closed. Worth a retry.
+    /// Temporarily unavailable (no leader, timeout, closed). The caller can retry.
     #[error("store unavailable: {0}")]
     Unavailable(String),
-    /// The data cannot be trusted or written any more; the process should end.
+    /// The store has failed permanently; the process should exit.
     #[error("store failed: {0}")]
     Fatal(String),
 }
@@ -44,29 +42,29 @@ pub enum Error {
 /// The result of a call to an engine.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A key with its value at one revision.
+/// A key with its value at one revision (etcd: KeyValue).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub key: Arc<str>,
     pub value: Bytes,
-    /// The revision of the last write to this key.
+    /// The revision of the last write to this key (etcd: mod_revision).
     pub revision: u64,
 }
 
-/// What to read: keys in `[start, end)`, ascending.
+/// A read of the keys in `[start, end)`, in ascending order.
 #[derive(Clone, Debug, Default)]
 pub struct Range {
     pub start: String,
     /// Exclusive.
     pub end: String,
-    /// 0: no limit.
+    /// The most keys to return; 0: no limit.
     pub limit: usize,
-    /// 0: the newest state.
+    /// The revision to read at; 0: the newest.
     pub at: u64,
 }
 
 impl Range {
-    /// One key.
+    /// The range of one key.
     pub fn key(key: &str) -> Self {
         Self {
             start: key.to_owned(),
@@ -76,7 +74,7 @@ impl Range {
         }
     }
 
-    /// Everything below a prefix.
+    /// The range of all keys with a prefix.
     pub fn prefix(prefix: &str) -> Self {
         Self {
             start: prefix.to_owned(),
@@ -87,8 +85,8 @@ impl Range {
     }
 }
 
-/// The smallest key greater than every key with this prefix. Prefixes end with a
-/// slash, so the last byte can always be raised.
+/// The smallest key greater than every key with this prefix. Prefixes end with a slash,
+/// so the last byte can always be incremented.
 pub fn prefix_end(prefix: &str) -> String {
     let mut bytes = prefix.as_bytes().to_vec();
     if let Some(last) = bytes.last_mut() {
@@ -97,25 +95,25 @@ pub fn prefix_end(prefix: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| "\u{10ffff}".into())
 }
 
-/// The answer to a [`Range`].
+/// The response to a [`RangeRequest`].
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     pub entries: Vec<Entry>,
-    /// Keys in the range beyond those returned (etcd: count).
+    /// The number of keys in the range beyond those returned (etcd: count).
     pub remaining: u64,
-    /// The revision at which the page is true.
+    /// The revision at which the range was read.
     pub revision: u64,
 }
 
-/// What a transaction writes when its condition holds.
+/// The write of a transaction, applied when its condition holds.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// Stores a value; with a time to live the key is deleted when it has passed
-    /// (at most a minute late), and the deletion is an event. A later put without
-    /// one lifts it.
+    /// Stores a value. With a time to live the engine deletes the key when it has passed
+    /// (at most a minute late), with an event. A later put without a time to live removes
+    /// it.
     Put { value: Bytes, ttl: Option<Duration> },
-    /// Removes the key. One that is absent cannot be deleted: with `expected` 0
-    /// the outcome is always a conflict.
+    /// Deletes the key. An absent key cannot be deleted: with `expected` 0 the response is
+    /// always a conflict.
     Delete,
 }
 
@@ -129,27 +127,27 @@ pub struct Txn {
     pub op: Op,
 }
 
-/// What became of a transaction.
+/// The result of a transaction.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// Durable, at this revision.
     Committed { revision: u64 },
-    /// The condition did not hold; this is there instead.
+    /// The condition did not hold; `current` is the key's present state.
     Conflict { current: Option<Entry> },
 }
 
-/// One change of one key.
+/// One change of one key (etcd: mvccpb.Event).
 #[derive(Clone, Debug)]
 pub struct Event {
     pub key: Arc<str>,
     pub revision: u64,
     /// `None`: deleted.
     pub value: Option<Bytes>,
-    /// What was there before (etcd: prev_kv).
+    /// The state before the change (etcd: prev_kv).
     pub previous: Option<Entry>,
 }
 
-/// Events of one or more whole revisions.
+/// Events of one or more complete revisions.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     pub events: Vec<Event>,
@@ -157,64 +155,67 @@ pub struct Batch {
     pub revision: u64,
 }
 
-/// A feed of events. After an error it is over; a caller resumes with a new one.
+/// A watch of the store. After an error it has ended; the caller resumes with a new one.
 #[async_trait]
 pub trait Feed: Send {
-    /// The next events, in ascending revisions, without gaps or repetitions. Also
-    /// wakes with an empty batch when only the progress advanced. Cancel-safe.
+    /// The next events, in ascending revisions, without gaps or repetitions. Also returns
+    /// an empty response when only the progress advanced. Cancel-safe.
     async fn next(&mut self) -> Result<Batch>;
 }
 
-/// How a state that was built from a feed is proven to be the newest.
+/// Whether and how a cache that is built from a watch supports consistent reads
+/// (Kubernetes: ConsistentListFromCache).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// [`Store::revision_of`] costs nothing, and feeds reach it by themselves.
+    /// [`Store::prefix_revision`] is local and free, and watches reach it by themselves.
     Free,
-    /// It is a round trip, and so is the progress of a feed that it asks for.
+    /// [`Store::prefix_revision`] is a round trip, and so is the progress request that it
+    /// causes.
     Asked,
-    /// Not at all: the progress of feeds says nothing. What must be new is read from
-    /// the store.
+    /// Unsupported: the progress of watches is not reliable. Consistent reads go to the
+    /// store.
     None,
 }
 
-/// An engine. A write is visible to reads and feeds only when it is durable;
+/// A storage engine. A write is visible to reads and watches only when it is durable;
 /// revisions ascend by one per committed transaction and are never used twice.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// What a cache may do to be sure that it is new. It can change while the engine
-    /// runs.
+    /// How a cache of this store supports consistent reads. The answer can change while
+    /// the engine runs.
     fn proof(&self) -> Proof {
         Proof::Free
     }
-    /// The newest revision, linearised (etcd: header of an empty range). Every feed
-    /// soon reports a progress of at least this, without any further write (etcd:
-    /// progress request), unless the proof is [`Proof::None`].
+    /// The newest revision, linearizable (etcd: header of an empty range). Every watch
+    /// soon reports a progress of at least this revision without any further write (etcd:
+    /// progress request), except under [`ConsistentReadSupport::Unsupported`].
     async fn revision(&self) -> Result<u64>;
-    /// The revision that a feed of exactly this prefix must have reached to know
-    /// every change acknowledged so far. It may be older than [`Store::revision`]
-    /// where other keys were written since, and then wakes nobody: the cheap
-    /// question before an answer from a cache.
+    /// The revision that a watch of exactly this prefix must have reached to include every
+    /// change acknowledged so far. It may be older than [`Store::revision`] where other
+    /// keys were written since; then no watch is woken, which makes consistent reads from
+    /// a cache cheap.
     async fn revision_of(&self, prefix: &str) -> Result<u64> {
         let _ = prefix;
         self.revision().await
     }
-    /// One key in the newest state.
+    /// One key at the newest revision.
     async fn get(&self, key: &str) -> Result<Option<Entry>>;
-    /// One key in the newest state, where a write of the same value would store it in
-    /// another form, such as under another encryption key; `None` where it would not.
+    /// One key at the newest revision if its stored form is stale: a write of the same
+    /// value would store it differently, such as under another encryption key. `None`
+    /// otherwise.
     async fn stale(&self, key: &str) -> Result<Option<Entry>> {
         let _ = key;
         Ok(None)
     }
-    /// Keys in order, at one revision.
+    /// The keys of a range, in order, at one revision.
     async fn range(&self, range: &Range) -> Result<Page>;
-    /// One transaction. When the call is dropped the transaction may or may not
-    /// happen. Key and value together take up to [`MAX_REQUEST_BYTES`].
+    /// Commits one transaction. When the call is dropped, the transaction may or may not be
+    /// applied. Key and value together take up to [`MAX_REQUEST_BYTES`].
     async fn commit(&self, txn: Txn) -> Result<Outcome>;
-    /// Events of keys with `prefix` whose revision is greater than `after`, which
-    /// may neither lie before the compaction nor in the future.
+    /// Watches the keys with `prefix` for events with a revision greater than `after`.
+    /// Fails when `after` is compacted or in the future.
     async fn watch(&self, prefix: &str, after: u64) -> Result<Box<dyn Feed>>;
-    /// Forgets history before `revision`, which must stay readable itself. Nothing
-    /// happens when that is forgotten already.
+    /// Compacts the history before `revision`, which itself stays readable. Does nothing
+    /// when that is compacted already.
     async fn compact(&self, revision: u64) -> Result<()>;
 }

@@ -1,4 +1,5 @@
-//! One cache: the answer to gets, and the door to lists and watches.
+//! The [`Cacher`] of one storage prefix, as in `apiserver/pkg/storage/cacher`: it serves
+//! gets, lists and watches, and decides whether the cache or the store answers.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,17 +18,18 @@ use crate::fill;
 use crate::shared::{Counters, Phase, Shared};
 use crate::snapshot::Snapshot;
 
-/// How often the store is looked at for a revision that is not there yet.
+/// The interval at which the store is polled for a revision that does not exist yet.
 const STEP: Duration = Duration::from_millis(100);
 
-/// How new a read must be.
+/// The lowest revision at which a read may be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// Linearised: everything acknowledged before the read (resourceVersion unset).
+    /// A consistent read, which includes every write acknowledged before it
+    /// (resourceVersion unset).
     Newest,
-    /// Whatever is at hand (resourceVersion `0`).
+    /// Any state that the cache has (resourceVersion `0`).
     Any,
-    /// Not older than a revision.
+    /// A state not older than a revision.
     AtLeast(u64),
 }
 
@@ -43,23 +45,24 @@ pub struct Cache {
 pub struct Stats {
     pub objects: usize,
     pub watchers: usize,
-    /// Watchers that ended before their time: history gone or store lost.
+    /// Watchers that ended early: their history was compacted, or the cache lost the
+    /// store.
     pub terminated: u64,
-    /// How often the cache was filled.
+    /// How often the cache was filled from the store.
     pub fills: u64,
-    /// Events taken in.
+    /// Events received from the store.
     pub events: u64,
     /// Watch frames encoded.
     pub encodings: u64,
-    /// How often a watcher was behind the ring and read the engine's history.
+    /// How often a watcher was behind the ring and read the store's history.
     pub from_history: u64,
-    /// Lists answered from here, and by the store.
+    /// Lists answered by the cache, and by the store.
     pub lists: u64,
     pub lists_from_store: u64,
-    /// Objects in the answers of both.
+    /// Objects in all lists.
     pub listed: u64,
-    /// Reads of the newest state that were proven fresh, and those that were not in
-    /// time, so that the store answered.
+    /// Consistent reads answered by the cache, and those answered by the store because
+    /// the cache was not fresh in time.
     pub proven: u64,
     pub unproven: u64,
     pub ring_events: usize,
@@ -94,7 +97,7 @@ impl Cache {
         }
     }
 
-    /// Starts filling, once.
+    /// Starts the reflector task, once.
     pub(crate) fn start(&self) {
         if self.shared.uncached {
             return;
@@ -120,31 +123,31 @@ impl Cache {
         {
             tracing::error!(prefix = self.prefix(), %why, "cache task failed");
         }
-        // The task may have installed a fill while it was told to stop.
+        // The task may have installed a snapshot after `close`.
         self.shared.invalidate();
     }
 
-    /// The storage prefix, with its slash at the end.
+    /// The storage prefix, which ends with a slash.
     pub fn prefix(&self) -> &str {
         &self.shared.prefix
     }
 
-    /// Whether reads are answered from here now.
+    /// Whether the cache can answer reads now.
     pub fn ready(&self) -> bool {
         self.start();
         self.shared.state.read().phase == Phase::Ready
     }
 
-    /// How far the cache is; 0 before it was filled.
+    /// The revision of the cache; 0 before it was filled.
     pub fn revision(&self) -> u64 {
         self.shared.state.read().now.revision
     }
 
-    /// The object of an own write that the store has acknowledged. Shared with the cache
-    /// in memory: whichever of the two is first decodes it.
+    /// Decodes an object that the caller has written and the store has acknowledged. The
+    /// cache and the caller share the decoded object; the first of the two decodes it.
     pub fn written(&self, key: &Arc<str>, value: &[u8], revision: u64) -> Result<Object, Error> {
-        if let Some(known) = self.shared.present(key, revision) {
-            return Ok(known);
+        if let Some(present) = self.shared.present(key, revision) {
+            return Ok(present);
         }
         let object = decode(key, value, revision).map_err(|corrupt| Error::from(&*corrupt))?;
         if !self.shared.uncached {
@@ -153,13 +156,13 @@ impl Cache {
         Ok(object)
     }
 
-    /// The number of objects; `None` when it is not known.
+    /// The number of objects; `None` when it is unknown.
     pub fn len(&self) -> Option<usize> {
         let state = self.shared.state.read();
         (!self.shared.uncached && state.phase == Phase::Ready).then(|| state.now.map.size())
     }
 
-    /// Whether there are no objects; `None` when it is not known.
+    /// Whether there are no objects; `None` when it is unknown.
     pub fn is_empty(&self) -> Option<bool> {
         self.len().map(|len| len == 0)
     }
@@ -188,10 +191,10 @@ impl Cache {
         }
     }
 
-    /// One object, by its key below the prefix (`ns/name`, or `name`).
+    /// Gets one object by its key below the prefix (`ns/name`, or `name`).
     pub async fn get(&self, suffix: &str, fresh: Freshness) -> Result<Option<Object>, Error> {
         let key = format!("{}{suffix}", self.prefix());
-        // One round trip instead of the two that a proof takes.
+        // One round trip, where a consistent read from the cache takes two.
         let direct = fresh == Freshness::Newest && self.shared.store.proof() == Proof::Asked;
         let state = if direct && !*self.stop.borrow() {
             None
@@ -211,7 +214,8 @@ impl Cache {
         slot.transpose().map_err(|corrupt| (&*corrupt).into())
     }
 
-    /// A state that is new enough; `None`: the newest state of the store is.
+    /// A snapshot that is fresh enough; `None` when the caller must read the newest state
+    /// from the store.
     pub(crate) async fn state(&self, fresh: Freshness) -> Result<Option<Snapshot>, Error> {
         self.start();
         if self.shared.uncached {
@@ -238,7 +242,7 @@ impl Cache {
                 return Ok(None);
             }
             Freshness::Newest => match self.newest().await {
-                // Not proven fresh in time: the store itself is.
+                // The cache is not fresh in time, so the store answers.
                 Err(Error::TooLarge { .. } | Error::NotReady) if !*self.stop.borrow() => {
                     self.count(|c| &c.unproven, 1);
                     return Ok(None);
@@ -257,17 +261,17 @@ impl Cache {
     }
 
     pub(crate) async fn newest(&self) -> Result<(), Error> {
-        let asked = self.shared.store.revision_of(self.prefix()).await;
-        self.shared.reached(asked.map_err(Error::Storage)?).await
+        let revision = self.shared.store.revision_of(self.prefix()).await;
+        self.shared.reached(revision.map_err(Error::Storage)?).await
     }
 
-    /// Whether waiting for the progress of the feed makes sense.
+    /// Whether the cache can wait for the progress of its watch.
     pub(crate) fn provable(&self) -> bool {
         self.shared.store.proof() != Proof::None
     }
 
-    /// Waits until a revision is known here, or, where that cannot be waited for, to
-    /// the store: then the answer is no.
+    /// Waits until the cache has reached a revision and returns true. Where watch progress
+    /// is not reliable it waits for the store instead and returns false.
     pub(crate) async fn known(&self, revision: u64) -> Result<bool, Error> {
         if self.shared.is_at(revision) {
             return Ok(true);
@@ -286,7 +290,7 @@ impl Cache {
         Ok(true)
     }
 
-    /// Keeps the feed telling how far it is.
+    /// Sends progress requests until it is dropped.
     async fn ask(&self) -> Infallible {
         loop {
             if let Err(why) = self.shared.store.revision_of(self.prefix()).await {
@@ -296,7 +300,7 @@ impl Cache {
         }
     }
 
-    /// Waits until the store itself has a revision.
+    /// Waits until the store has reached a revision.
     pub(crate) async fn store_reached(&self, revision: u64) -> Result<(), Error> {
         let deadline = tokio::time::Instant::now() + self.shared.config.wait;
         loop {

@@ -1,40 +1,40 @@
-//! Why a read or a watch was refused, by what the client does next.
+//! Errors of reads and watches. They differ in what the client does next.
 
 use machinery::Status;
 
 use crate::event::Corrupt;
 
-/// Each variant means one `Status`; see [`Error::status`].
+/// Each variant has one `Status`; see [`Error::status`].
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The history asked for is compacted away: list again. `next` is a token that
-    /// goes on at the newest state, for lists that were paging.
+    /// The requested revision is compacted: the client lists again. `next` is a continue
+    /// token at the newest state, for paged lists.
     #[error("too old resource version: {asked} ({oldest})")]
     Expired {
         asked: u64,
-        /// The oldest revision still readable; 0 when unknown.
+        /// The oldest readable revision; 0 when unknown.
         oldest: u64,
         next: Option<String>,
     },
-    /// The revision asked for did not come in time.
+    /// The requested revision was not reached in time.
     #[error("Too large resource version: {asked}, current: {current}")]
     TooLarge { asked: u64, current: u64 },
     /// The cache is being filled.
     #[error("storage is (re)initializing")]
     NotReady,
-    /// The continue token is not one of ours, or not for this collection.
+    /// The continue token is malformed or belongs to another collection.
     #[error("continue key is not valid: {0}")]
     BadContinue(String),
-    /// A stored value is not an object.
+    /// A stored value cannot be decoded.
     #[error("unable to read the object stored at {key:?}: {why}")]
     Corrupt { key: String, why: String },
-    /// The engine failed.
+    /// The store failed.
     #[error(transparent)]
     Storage(storage::Error),
 }
 
 impl Error {
-    /// An engine's error of a read at (or a watch after) a revision.
+    /// Converts the store's error of a read at (or a watch after) a revision.
     pub(crate) fn from_read(error: storage::Error, revision: u64) -> Self {
         match error {
             storage::Error::Compacted { at } => Self::Expired {
@@ -47,7 +47,7 @@ impl Error {
         }
     }
 
-    /// The `Status` a client gets (`storage/errors`, `storage/etcd3/errors.go`).
+    /// The `Status` of the response (`storage/errors`, `storage/etcd3/errors.go`).
     pub fn status(&self) -> Status {
         match self {
             Self::Expired { next: None, .. } => Status::expired(self.to_string()),

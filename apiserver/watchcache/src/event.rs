@@ -1,7 +1,7 @@
-//! One change of one key, decoded once and encoded once for all watchers.
+//! Events of the cache, which are decoded once and encoded once for all watchers.
 //!
-//! Enters: stored values. Leaves: [`Item`]s for watchers. A value that is no object
-//! stays visible as [`Corrupt`]; it never becomes an absence.
+//! A stored value that cannot be decoded is kept as a [`CorruptObject`], so that reads of
+//! it fail; it is never treated as absent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,14 +11,14 @@ use machinery::Object;
 
 use crate::error::Error;
 
-/// A stored value that is not an object.
+/// A stored value that cannot be decoded.
 #[derive(Debug)]
 pub(crate) struct Corrupt {
     pub(crate) key: Arc<str>,
     pub(crate) why: String,
 }
 
-/// What is stored at a key.
+/// The decoded value of a key.
 pub(crate) type Slot = Result<Object, Arc<Corrupt>>;
 
 /// Decodes a stored value.
@@ -43,7 +43,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// As on the wire.
+    /// The type as it is sent to clients.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Added => "ADDED",
@@ -53,14 +53,15 @@ impl Change {
     }
 }
 
-/// An entry of the ring.
+/// One change of one key, an element of the ring (`watchCacheEvent`).
 pub(crate) struct Event {
     pub(crate) revision: u64,
     pub(crate) key: Arc<str>,
     /// `None`: deleted.
     pub(crate) now: Option<Slot>,
     pub(crate) was: Option<Slot>,
-    /// The last state as of this revision, for those who see it leave.
+    /// The previous object with this event's revision, for watchers that receive it as
+    /// deleted.
     gone: OnceLock<Slot>,
     frames: [OnceLock<Bytes>; 3],
     encodings: Arc<AtomicU64>,
@@ -85,8 +86,8 @@ impl Event {
         }
     }
 
-    /// About how many bytes the ring holds because of this event, its frames
-    /// included.
+    /// An estimate of the bytes that the ring holds because of this event, including its
+    /// frames.
     pub(crate) fn weight(&self) -> usize {
         const FIXED: usize = 512;
         let size = |slot: &Option<Slot>| match slot {
@@ -103,7 +104,9 @@ impl Event {
             }
     }
 
-    /// What the event is to a watcher whose selector is `matches`; `None`: nothing.
+    /// The event for a watcher with this selector: an object that starts to match is
+    /// added, one that no longer matches is deleted. `None` when neither the old nor the
+    /// new object matches (`convertToWatchEvent`).
     pub(crate) fn seen_by(
         self: &Arc<Self>,
         matches: impl Fn(&Object) -> bool,
@@ -113,7 +116,8 @@ impl Event {
             Some(Ok(object)) => Some(object).filter(|o| matches(o)),
             None => None,
         };
-        // Who saw a corrupt state has ended there; for others it matched nothing.
+        // A watcher that received the corrupt object has ended; for others it did not
+        // match.
         let was = match &self.was {
             Some(Ok(object)) => matches(object),
             _ => false,
@@ -168,29 +172,29 @@ fn encode(change: Change, object: &Object) -> Bytes {
     frame.freeze()
 }
 
-/// What a watcher gives.
+/// An element of a watch stream.
 #[derive(Clone, Debug)]
 pub enum Item {
     Event(Delivery),
-    /// All events up to the revision that this watcher selects were given before.
+    /// The watcher has sent all its events up to the revision.
     Bookmark {
         revision: u64,
-        /// The initial state is complete (`k8s.io/initial-events-end`).
+        /// Marks the end of the initial events (`k8s.io/initial-events-end`).
         initial_end: bool,
     },
 }
 
-/// One event as one watcher sees it.
+/// An event of one object, as one watcher sends it.
 #[derive(Clone)]
 pub struct Delivery {
     change: Change,
     object: Object,
-    /// `None` for the initial state, which is no event.
+    /// `None` for an initial event.
     shared: Option<Arc<Event>>,
 }
 
 impl Delivery {
-    /// An object that is there when a watch starts.
+    /// The initial event of an object that exists when the watch starts.
     pub(crate) fn present(object: Object) -> Self {
         Self {
             change: Change::Added,
@@ -203,8 +207,8 @@ impl Delivery {
         self.change
     }
 
-    /// The new state; of a deletion the last state that matched, with the revision
-    /// of the event.
+    /// The new object; for a deletion the last object that matched, with the revision of
+    /// the event.
     pub fn object(&self) -> &Object {
         &self.object
     }
@@ -213,8 +217,8 @@ impl Delivery {
         self.object.revision()
     }
 
-    /// `{"type":"ADDED","object":{...}}` and a line feed. Encoded once per event and
-    /// type, whoever asks.
+    /// `{"type":"ADDED","object":{...}}` and a line feed. All watchers share one encoding
+    /// per event and type.
     pub fn frame(&self) -> Bytes {
         match &self.shared {
             Some(event) => event.frame(self.change, &self.object),

@@ -1,5 +1,5 @@
-//! The task that keeps one cache true: range, then the feed from that revision;
-//! when the feed breaks, all over again.
+//! The reflector of one cache: a task that lists the prefix, watches from that revision,
+//! and starts over when the watch breaks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use crate::event::decode;
 use crate::shared::Shared;
 use crate::snapshot::{Map, Snapshot};
 
-/// How many entries are asked for at once while filling.
+/// Keys per range request while listing.
 const PAGE: usize = 2000;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// After this time without a word from the feed its progress is asked for.
+/// After this time without events the reflector requests the progress of the watch.
 const QUIET: Duration = Duration::from_secs(15);
 
-/// Runs until `stop` turns true.
+/// Runs until `stop` becomes true.
 pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     tokio::select! {
-        // An error means that the sender is gone, and with it the cache.
+        // An error means that the cache was dropped.
         _ = stop.wait_for(|stop| *stop) => {}
         () = keep_filled(&shared) => {}
     }
@@ -38,14 +38,14 @@ async fn keep_filled(shared: &Shared) {
                     tracing::info!(prefix = %shared.prefix, "cache is filled again");
                 }
                 let why = follow(shared, &mut *feed).await;
-                tracing::warn!(prefix = %shared.prefix, %why, "feed broke, listing again");
+                tracing::warn!(prefix = %shared.prefix, %why, "watch broke, listing again");
                 shared.invalidate();
             }
             Err(why) => {
                 if failures.record_failure("fill", &why.to_string()) {
                     tracing::warn!(prefix = %shared.prefix, %why, "cache is not filled, trying again");
                 }
-                // Many caches of one store must not come back in step.
+                // Jitter, so that the caches of one store do not list at the same time.
                 tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
@@ -83,8 +83,8 @@ async fn follow(shared: &Shared, feed: &mut dyn Feed) -> Error {
         match tokio::time::timeout(QUIET, feed.next()).await {
             Ok(Ok(batch)) => shared.apply(batch),
             Ok(Err(why)) => return why,
-            // Asking for the revision makes every feed report its progress: else the
-            // bookmarks of quiet resources would fall behind compaction.
+            // A read of the revision makes every watch report its progress. Without it the
+            // bookmarks of unchanged resources would fall behind compaction.
             Err(_) => {
                 if let Err(why) = shared.store.revision().await {
                     tracing::debug!(prefix = %shared.prefix, %why, "no progress");

@@ -1,4 +1,5 @@
-//! Which objects a reader wants: by key, which is free, and by predicate.
+//! The selection of lists and watches: by key, which needs no decoding, and by a predicate
+//! on the object.
 
 use std::sync::Arc;
 
@@ -8,25 +9,27 @@ use storage::prefix_end;
 /// A selector on the content of an object.
 pub type Predicate = Arc<dyn Fn(&Object) -> bool + Send + Sync>;
 
-/// The selection of a list or a watch. The default selects everything.
+/// The selection of a list or a watch, as Kubernetes' `storage.SelectionPredicate`. The
+/// default selects everything.
 #[derive(Clone, Default)]
 pub struct Filter {
     /// `None` or empty: all namespaces, or a cluster-scoped resource.
     pub namespace: Option<String>,
     /// `metadata.name`, by path or by field selector.
     pub name: Option<String>,
-    /// Labels and further fields. Leave it out when there is no selector: a
-    /// predicate costs two calls per event and hides `remainingItemCount`.
+    /// The label selector and further fields. `None` without a selector: a predicate costs
+    /// two calls per event and suppresses `remainingItemCount`.
     pub matches: Option<Predicate>,
 }
 
-/// A filter in terms of the keys of one storage prefix.
+/// The keys of one storage prefix that a selection includes.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     /// The resource's prefix, with the namespace if there is one; ends with a slash.
     pub(crate) base: Box<str>,
     pub(crate) name: Option<Box<str>>,
-    /// Where waiting watchers are filed: empty, `ns/`, `/name` or `ns/name`.
+    /// The name of the [`WatchScope`](crate::watch_cache::WatchScope): empty, `ns/`,
+    /// `/name` or `ns/name`.
     pub(crate) scope: Box<str>,
     namespaced: bool,
 }
@@ -52,7 +55,7 @@ impl Keys {
         }
     }
 
-    /// Whether a full key is selected.
+    /// Whether a storage key is selected.
     pub(crate) fn contains(&self, key: &str) -> bool {
         let Some(rest) = key.strip_prefix(&*self.base) else {
             return false;
@@ -64,7 +67,7 @@ impl Keys {
         }
     }
 
-    /// The keys to read, `[start, end)`.
+    /// The range of keys to read, `[start, end)`.
     pub(crate) fn bounds(&self) -> (String, String) {
         match &self.name {
             Some(name) if self.namespaced => {

@@ -1,4 +1,5 @@
-//! A watcher that is behind the ring (or has none) reads the engine's own history.
+//! Reads events from the store's history, for watchers that are behind the ring or whose
+//! prefix is not cached.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,22 +10,22 @@ use crate::error::Error;
 use crate::event::{Event, decode};
 use crate::shared::Shared;
 
-/// How often a watch from a revision that is not there yet looks for it.
+/// The interval at which a watch retries a start revision that does not exist yet.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// A feed and what of its last batch was not given yet.
+/// A watch of the store with the undelivered events of its last response.
 pub(crate) struct History {
     feed: Option<Box<dyn Feed>>,
     after: u64,
     pending: std::vec::IntoIter<storage::Event>,
-    /// True when `pending` is used up.
+    /// The revision that is reached when `pending` is empty.
     pub(crate) revision: u64,
-    /// The events of this revision that were given before: its first ones.
+    /// A revision, and how many of its first events were delivered before.
     given: (u64, u32),
 }
 
 impl History {
-    /// Events after a revision, without the first `count` of revision `given`.
+    /// Events after a revision, without the first `given.1` events of revision `given.0`.
     pub(crate) fn new(after: u64, given: (u64, u32)) -> Self {
         Self {
             feed: None,
@@ -35,15 +36,15 @@ impl History {
         }
     }
 
-    /// The next event at hand that `wanted` names.
+    /// The next event of the last response whose key `selects` accepts.
     pub(crate) fn next(
         &mut self,
         shared: &Shared,
-        wanted: impl Fn(&str) -> bool,
+        selects: impl Fn(&str) -> bool,
     ) -> Option<Arc<Event>> {
         loop {
             let event = self.pending.next()?;
-            if !wanted(&event.key) {
+            if !selects(&event.key) {
                 continue;
             }
             let (revision, count) = &mut self.given;
@@ -67,7 +68,7 @@ impl History {
         }
     }
 
-    /// Whether the event to come next has another revision than the last given.
+    /// Whether no further event of `revision` is pending.
     pub(crate) fn is_whole(&self, revision: u64) -> bool {
         self.pending
             .as_slice()
@@ -75,13 +76,13 @@ impl History {
             .is_none_or(|e| e.revision != revision)
     }
 
-    /// Opens the feed, or waits for its next batch. Cancel-safe.
+    /// Opens the watch, or waits for its next response. Cancel-safe.
     pub(crate) async fn fetch(&mut self, shared: &Shared, prefix: &str) -> Result<(), Error> {
         if let Some(feed) = &mut self.feed {
             let batch = feed.next().await;
             let batch = batch.map_err(|e| Error::from_read(e, self.revision))?;
             let last = batch.events.last().map_or(0, |e| e.revision);
-            // A progress of 0, or back, is no news.
+            // The revision never goes back.
             self.revision = self.revision.max(batch.revision).max(last);
             self.pending = batch.events.into_iter();
             return Ok(());

@@ -1,4 +1,4 @@
-//! All caches of one process: their tasks and the bytes their rings share.
+//! All caches of one store: their tasks and the byte budget that their rings share.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,14 +11,14 @@ use storage::Store;
 use crate::cache::{Cache, Stats};
 use crate::shared::Shared;
 
-/// The limits of a hub.
+/// The limits of the caches.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What the event rings of all caches may weigh together, in bytes.
+    /// The most bytes that the event rings of all caches hold together.
     pub ring_bytes: usize,
     /// How long a read waits for a revision or for the first fill.
     pub wait: Duration,
-    /// The time between bookmarks; each is up to a quarter earlier.
+    /// The interval between bookmarks; with jitter, each is up to a quarter earlier.
     pub bookmark: Duration,
 }
 
@@ -32,8 +32,8 @@ impl Default for Config {
     }
 }
 
-/// The owner of caches. [`Hub::shutdown`] joins their tasks; without it they end by
-/// themselves when the hub and its caches are dropped.
+/// Owns the caches of a store. [`WatchCaches::shutdown`] joins their tasks; without it
+/// they end when this and the caches are dropped.
 pub struct Hub {
     store: Arc<dyn Store>,
     config: Config,
@@ -61,14 +61,14 @@ impl Hub {
         &self.config
     }
 
-    /// The cache of a storage prefix, which ends with a slash. Always the same one;
-    /// it is filled at its first use.
+    /// The cache of a storage prefix, which ends with a slash. Each call returns the same
+    /// one; it is filled at its first use.
     pub fn resource(&self, prefix: &str) -> Arc<Cache> {
         self.open(prefix, false)
     }
 
-    /// The same interface straight on the store, for what must not weigh on memory
-    /// (the kind Event). A prefix is either cached or not: the first call decides.
+    /// The same interface without a cache, for kinds that must not take memory (Event). A
+    /// prefix is either cached or not: the first call decides.
     pub fn uncached(&self, prefix: &str) -> Arc<Cache> {
         self.open(prefix, true)
     }
@@ -96,8 +96,7 @@ impl Hub {
         cache
     }
 
-    /// Gives a cache up, as when its CRD is deleted: its watchers end, its task is
-    /// joined.
+    /// Removes a cache, as when its CRD is deleted: ends its watchers and joins its task.
     pub async fn remove(&self, prefix: &str) {
         let cache = self.caches.lock().open.remove(prefix);
         if let Some(cache) = cache {
@@ -106,8 +105,7 @@ impl Hub {
         }
     }
 
-    /// Ends all watchers and joins all tasks. Readers are answered `NotReady` from
-    /// then on.
+    /// Ends all watchers and joins all tasks. Later reads fail with `NotReady`.
     pub async fn shutdown(&self) {
         let caches: Vec<Arc<Cache>> = {
             let mut caches = self.caches.lock();
@@ -132,8 +130,8 @@ impl Hub {
     }
 }
 
-/// The bytes shared by all rings. Over the limit, the heaviest ring gives its
-/// oldest events, so that a busy resource does not cost the quiet ones theirs.
+/// The byte budget of all rings. Over the limit the largest ring drops its oldest events,
+/// so that a busy resource does not evict the events of others.
 pub(crate) struct Budget {
     limit: usize,
     total: AtomicUsize,
@@ -160,7 +158,7 @@ impl Budget {
         self.total.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Gives bytes back; `None`: all of this ring.
+    /// Returns bytes to the budget; `None`: all of this ring.
     pub(crate) fn release(&self, ring: &AtomicUsize, bytes: Option<usize>) {
         let bytes = match bytes {
             Some(bytes) => {
@@ -177,7 +175,7 @@ impl Budget {
             return;
         }
         let rings: Vec<Arc<Shared>> = self.rings.lock().iter().filter_map(Weak::upgrade).collect();
-        // A little more than needed, so that not every event looks for the heaviest.
+        // Frees a little more than needed, so that not every event searches the rings.
         let target = self.limit - self.limit / 16;
         while self.total.load(Ordering::Relaxed) > target {
             let heaviest = rings

@@ -1,4 +1,4 @@
-//! The first part of a watch that asked for it: what is there already, in slices.
+//! The initial events of a watch: the existing objects, in slices.
 
 use std::sync::Arc;
 
@@ -9,31 +9,31 @@ use crate::event::{Slot, decode};
 use crate::shared::Shared;
 use crate::snapshot::{Map, entries};
 
-/// Pointers taken from the map at once.
+/// Entries copied from the map at once.
 const SLICE: usize = 128;
 /// Entries read from the store at once.
 const PAGE: usize = 500;
 
-/// A walk over the state at one revision.
+/// An iteration over the objects at one revision.
 pub(crate) struct Initial {
-    /// `None`: from the store.
+    /// `None`: the objects are read from the store.
     map: Option<Map>,
-    /// Whether the ring goes on where this ends; else the engine's history does.
+    /// Whether the ring has the following events; otherwise the store's history has them.
     pub(crate) live: bool,
     start: String,
     end: String,
-    /// 0 until the store told.
+    /// 0 until the first read from the store.
     pub(crate) revision: u64,
     slice: std::vec::IntoIter<(Arc<str>, Slot)>,
     exhausted: bool,
 }
 
-/// What [`Initial::next`] found.
+/// The result of [`InitialEvents::next`].
 pub(crate) enum Found {
     Entry(Arc<str>, Slot),
-    /// Nothing at hand: [`Initial::fetch`].
+    /// The next slice must be read with [`InitialEvents::fetch`].
     Fetch,
-    /// A slice is through; let others run.
+    /// A slice is loaded; the caller yields before it continues.
     Pause,
     End,
 }
@@ -58,8 +58,8 @@ impl Initial {
         if self.exhausted {
             return Found::End;
         }
-        // A reader so slow that the ring went past its state would keep old values
-        // alive by itself: it reads the rest from the engine's history.
+        // A client so slow that the ring has passed its snapshot would keep old values in
+        // memory, so it reads the rest from the store at that revision.
         if self.map.is_some() && shared.state.read().ring.floor() > self.revision {
             self.map = None;
         }

@@ -1,16 +1,17 @@
-//! The watch cache: for every storage prefix the present objects, the recent
-//! events, and any number of watchers on them.
+//! The watch cache: for every storage prefix the present objects, the recent events and
+//! any number of watchers (`apiserver/pkg/storage/cacher`).
 //!
-//! [`storage::Store`] ──range, feed──► [`Cache`] (map + event ring) ──► lists, gets, [`Watcher`]s
+//! [`storage::Store`] ──range, watch──► [`Cacher`] (map + event ring) ──► lists, gets, [`CacheWatcher`]s
 //!
-//! Invariants: no value is parsed beyond its head and none is copied for a reader.
-//! Lists never block the writer: they walk a persistent map. Watchers are pulled:
-//! a watcher is a position in the shared ring and owns no buffer of live events;
-//! one that fell out of the ring goes on from the engine's history, so that 410
-//! follows compaction only. A state kept for exact reads pins no value that the
-//! ring does not hold anyway.
+//! Invariants: no value is parsed beyond its head, and none is copied for a reader.
+//! Lists never block the writer: they read a persistent map. Watchers are pulled: a
+//! watcher is a position in the shared ring and owns no buffer of live events. One that
+//! falls behind the ring continues in the store's history, so that 410 follows compaction
+//! only. A snapshot kept for exact reads keeps no value in memory that the ring does not
+//! hold anyway.
 //!
-//! Entry points: [`Hub::new`], [`Hub::resource`], [`Cache::list`], [`Cache::watch`].
+//! Entry points: [`WatchCaches::new`], [`WatchCaches::cacher`], [`Cacher::list`],
+//! [`Cacher::watch`].
 
 mod cache;
 mod error;

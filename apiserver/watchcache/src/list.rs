@@ -1,5 +1,5 @@
-//! Lists: which state answers, and how it is cut into pages
-//! (`apiserver/pkg/storage/cacher/delegator`, `storage/continue.go`).
+//! Lists: selects the revision and the source of a list and divides it into pages.
+//! Source: `apiserver/pkg/storage/cacher/delegator`, `storage/continue.go`.
 
 use machinery::Object;
 use storage::Range;
@@ -11,20 +11,20 @@ use crate::filter::{Filter, Keys};
 use crate::snapshot::{Snapshot, entries};
 use crate::token::Token;
 
-/// How many keys are looked at before others get a turn, when a predicate runs.
+/// With a predicate, the number of keys after which a list yields to other tasks.
 const SLICE: usize = 512;
-/// The bounds of one read from the store.
+/// The smallest and largest limit of one read from the store, in keys.
 const SMALLEST_READ: usize = 500;
 const LARGEST_READ: usize = 10_000;
 
-/// Which state a list shows.
+/// The revision at which a list is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
     Newest,
     Any,
     AtLeast(u64),
     Exact(u64),
-    /// The next page of the list that gave this token.
+    /// The next page of the list that returned this continue token.
     Continue(String),
 }
 
@@ -32,7 +32,7 @@ pub enum At {
 pub struct ListRequest {
     pub filter: Filter,
     pub at: At,
-    /// The most items wanted; 0: all.
+    /// The most items to return; 0: no limit.
     pub limit: usize,
 }
 
@@ -40,15 +40,15 @@ pub struct ListRequest {
 pub struct ListReply {
     /// In the order of their keys.
     pub items: Vec<Object>,
-    /// The revision at which the list is true; the same on all its pages.
+    /// The revision at which the list was read, the same for all its pages.
     pub revision: u64,
     /// `metadata.continue`.
     pub next: Option<String>,
-    /// `metadata.remainingItemCount`; unknown with selectors.
+    /// `metadata.remainingItemCount`; `None` with selectors.
     pub remaining: Option<u64>,
 }
 
-/// What is being listed.
+/// One list in progress.
 struct Walk {
     keys: Keys,
     filter: Filter,
@@ -58,7 +58,7 @@ struct Walk {
 }
 
 impl Cache {
-    /// A list. A corrupt value among the keys listed fails it whole.
+    /// Lists objects. A corrupt value among the listed keys fails the whole list.
     pub async fn list(&self, request: ListRequest) -> Result<ListReply, Error> {
         let keys = Keys::new(self.prefix(), &request.filter);
         let (start, end) = keys.bounds();
@@ -94,7 +94,7 @@ impl Cache {
 
     async fn list_exactly(&self, revision: u64, walk: &Walk) -> Result<ListReply, Error> {
         match self.state(Freshness::AtLeast(revision)).await {
-            // Not known here, but the store may tell.
+            // The cache does not have the revision; the store may.
             Ok(_) | Err(Error::NotReady) => {}
             Err(e) => return Err(e),
         }
@@ -117,7 +117,7 @@ impl Cache {
         Ok(reply)
     }
 
-    /// From the store at a revision; 0: its newest.
+    /// Lists from the store at a revision; 0: the newest.
     async fn list_store(&self, revision: u64, walk: &Walk) -> Result<ListReply, Error> {
         let mut range = Range {
             start: walk.start.clone(),
@@ -151,7 +151,7 @@ impl Cache {
             }
         }
         reply.revision = range.at;
-        // Tokens are made before the revision is known; see `cut`.
+        // `end_page` leaves the plain key, since the revision was not known.
         reply.next = reply.next.map(|start| walk.token(range.at, start));
         self.count(|c| &c.lists_from_store, 1);
         self.count(|c| &c.listed, reply.items.len() as u64);
@@ -160,7 +160,7 @@ impl Cache {
 }
 
 impl Walk {
-    /// Without a predicate: one walk over pointers.
+    /// Lists without a predicate, in one iteration.
     fn whole(&self, at: &Snapshot) -> Result<ListReply, Error> {
         let mut reply = ListReply::default();
         let mut rest = entries(&at.map, &self.start, &self.end);
@@ -177,25 +177,25 @@ impl Walk {
         Ok(self.at(at.revision, reply))
     }
 
-    /// With a predicate, which may parse: in slices, so that a long list does not
-    /// hold up its thread.
+    /// Lists with a predicate, which may parse objects: in slices, so that a long list
+    /// does not block its thread.
     async fn sliced(&self, at: &Snapshot) -> Result<ListReply, Error> {
         let mut reply = ListReply::default();
         let mut start = self.start.clone();
         loop {
-            let mut seen = 0;
+            let mut scanned = 0;
             let mut last = None;
             for (key, slot) in entries(&at.map, &start, &self.end).take(SLICE) {
-                seen += 1;
+                scanned += 1;
                 if self.full(&reply) {
-                    // One key more than needed: there is something to continue with.
+                    // There is a further key to continue with.
                     break;
                 }
                 self.take(key, slot, &mut reply)?;
                 last = Some(key);
             }
             if self.full(&reply) {
-                // The limit was reached; is there another key behind the last taken?
+                // The limit is reached; look for a key after the last one.
                 let from = last.map_or_else(|| start.clone(), |key| format!("{key}\0"));
                 if entries(&at.map, &from, &self.end).next().is_some() {
                     reply.next = Some(from);
@@ -203,7 +203,7 @@ impl Walk {
                 break;
             }
             match last {
-                Some(key) if seen == SLICE => start = format!("{key}\0"),
+                Some(key) if scanned == SLICE => start = format!("{key}\0"),
                 _ => break,
             }
             tokio::task::yield_now().await;
@@ -226,8 +226,8 @@ impl Walk {
         self.limit > 0 && reply.items.len() >= self.limit
     }
 
-    /// Ends a page behind a key, with more keys to come. `next` holds the plain key
-    /// until the revision of the list is known.
+    /// Ends a page after a key when more keys follow. `next` is the plain start key until
+    /// the revision of the list is known.
     fn cut(&self, key: &str, rest: u64, reply: &mut ListReply) {
         reply.next = Some(format!("{key}\0"));
         let selective = self.filter.matches.is_some() || self.filter.name.is_some();
@@ -253,8 +253,7 @@ impl Walk {
     }
 }
 
-/// A page that cannot be had any more comes with a token that goes on at the newest
-/// state.
+/// Adds a continue token at the newest state to the error of an expired page.
 fn afresh(error: Error, start: String) -> Error {
     match error {
         Error::Expired { asked, oldest, .. } => Error::Expired {

@@ -1,5 +1,5 @@
-//! What a client's query parameters mean, or why they are refused
-//! (`apimachinery/pkg/apis/meta/internalversion/validation`).
+//! Validates the query parameters of gets, lists and watches and converts them to
+//! revisions. Source: `apimachinery/pkg/apis/meta/internalversion/validation`.
 
 use machinery::{FieldError, Gvk, Status};
 use serde_json::json;
@@ -8,8 +8,8 @@ use crate::cache::Freshness;
 use crate::list::At;
 use crate::watcher::Start;
 
-/// The parameters of a get, list or watch that say which state is wanted. Empty:
-/// not given.
+/// The query parameters of a get, list or watch that select a revision. An empty string
+/// is an absent parameter.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Params<'a> {
     pub resource_version: &'a str,
@@ -25,7 +25,7 @@ const NOT_OLDER: &str = "NotOlderThan";
 const MATCH: &str = "resourceVersionMatch";
 
 impl Params<'_> {
-    /// Of a get; only the revision counts.
+    /// For a get, which uses only `resource_version`.
     pub fn get(&self) -> Result<Freshness, Status> {
         Ok(match self.revision()? {
             None => Freshness::Newest,
@@ -34,7 +34,7 @@ impl Params<'_> {
         })
     }
 
-    /// Of a list.
+    /// For a list.
     pub fn list(&self) -> Result<At, Status> {
         let mut errors = Vec::new();
         let matching = self.resource_version_match;
@@ -74,7 +74,7 @@ impl Params<'_> {
         refuse(&errors)?;
         let revision = self.revision()?;
         if !self.continue_token.is_empty() {
-            // "0" is let pass, as Kubernetes does for old clients.
+            // "0" is allowed for old clients, as in Kubernetes.
             if revision.is_some_and(|n| n > 0) {
                 return Err(Status::bad_request(
                     "specifying resource version is not allowed when using continue",
@@ -91,7 +91,7 @@ impl Params<'_> {
         })
     }
 
-    /// Of a watch.
+    /// For a watch.
     pub fn watch(&self) -> Result<Start, Status> {
         let mut errors = Vec::new();
         let matching = self.resource_version_match;

@@ -1,5 +1,5 @@
-//! The recent events of one resource, oldest first. Pure; bounded by whoever
-//! calls [`Ring::evict`].
+//! The ring of the recent events of one resource, oldest first. Pure; the caller bounds it
+//! with [`WatchEventRing::evict`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ pub(crate) struct Ring {
     events: VecDeque<Arc<Event>>,
     /// The position of the oldest event. Positions count events and never repeat.
     first: u64,
-    /// All events of greater revisions are here.
+    /// The ring has all events of greater revisions.
     floor: u64,
 }
 
 impl Ring {
-    /// Forgets everything up to a revision, at which the resource was listed.
+    /// Empties the ring at a revision, at which the resource was listed.
     pub(crate) fn restart(&mut self, revision: u64) {
         self.first = self.head();
         self.events.clear();
         self.floor = revision;
     }
 
-    /// Empty, with positions going on from another ring's.
+    /// Empties the ring and continues with the positions of another ring.
     pub(crate) fn restart_at(&mut self, position: u64) {
         self.events.clear();
         self.first = position;
@@ -41,7 +41,7 @@ impl Ring {
         self.events.len()
     }
 
-    /// The position of the next event to come.
+    /// The position of the next event.
     pub(crate) fn head(&self) -> u64 {
         self.first + self.events.len() as u64
     }
@@ -50,7 +50,7 @@ impl Ring {
         self.events.push_back(event);
     }
 
-    /// Drops the oldest revision, whole. Answers the bytes set free.
+    /// Drops all events of the oldest revision. Returns the freed bytes.
     pub(crate) fn evict(&mut self) -> usize {
         let mut freed = 0;
         let Some(oldest) = self.events.front().map(|e| e.revision) else {
@@ -71,8 +71,8 @@ impl Ring {
         self.events.get(index)
     }
 
-    /// The position of the first event newer than a revision; `None` when such
-    /// events may be gone.
+    /// The position of the first event newer than a revision; `None` when the ring may
+    /// have dropped such events.
     pub(crate) fn after(&self, revision: u64) -> Option<u64> {
         (revision >= self.floor)
             .then(|| self.first + self.events.partition_point(|e| e.revision <= revision) as u64)
@@ -128,7 +128,10 @@ mod tests {
             ],
         );
         assert!(ring.evict() > 0);
-        assert!(ring.evict() > 0, "both events of revision 15 go together");
+        assert!(
+            ring.evict() > 0,
+            "both events of revision 15 are dropped together"
+        );
         check(
             &ring,
             &[(12, None), (14, None), (15, Some(3)), (19, Some(4))],

@@ -1,5 +1,5 @@
-//! What a cache, its filling task and its watchers share: one state behind a lock
-//! that is held for pointer work only.
+//! The state that a [`Cacher`](crate::cacher::Cacher), its reflector and its watchers
+//! share. Its lock is held for short pointer operations only.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use crate::hub::{Budget, Config};
 use crate::ring::Ring;
 use crate::snapshot::{Map, Snapshot, undo};
 
-/// How many past states are remembered for paged lists.
+/// Past snapshots that are kept for paged lists.
 const KEPT: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Never filled yet: worth waiting for.
+    /// Not filled yet: readers wait.
     Filling,
     Ready,
-    /// The feed broke, the state is not known; being filled again.
+    /// The watch broke and the cache is filled again; reads fail.
     Broken,
 }
 
-/// What waiting readers look at.
+/// The progress that waiting readers observe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
     pub(crate) phase: Phase,
@@ -42,13 +42,13 @@ impl Progress {
     }
 }
 
-/// Watchers with the same keys wait together, so that an event wakes only those
-/// whom its key concerns.
+/// The watchers of one selection of keys. An event wakes only the scopes that include its
+/// key.
 pub(crate) struct Scope {
     pub(crate) notify: Notify,
-    /// The position behind the newest event of this scope.
+    /// The position after the newest event of this scope.
     pub(crate) last: AtomicU64,
-    /// Counted under the state's lock.
+    /// Changed under the lock of the state.
     watchers: AtomicUsize,
 }
 
@@ -69,17 +69,17 @@ pub(crate) struct Counters {
 
 pub(crate) struct State {
     pub(crate) phase: Phase,
-    /// Counts fills; a watcher lives within one.
+    /// Counts invalidations; a watcher ends with its epoch.
     pub(crate) epoch: u64,
     pub(crate) now: Snapshot,
     pub(crate) ring: Ring,
-    /// Past states, ascending, none older than the ring.
+    /// Past snapshots, ascending, none older than the ring.
     kept: VecDeque<Snapshot>,
     pub(crate) scopes: HashMap<Box<str>, Arc<Scope>>,
 }
 
-/// Own writes that the feed has not brought yet, as their writers decoded them. Few:
-/// what the feed brings first is left over here until others push it out.
+/// Own writes, decoded by their writers, that the watch has not delivered yet. An object
+/// that the watch delivers before its writer adds it stays until newer ones displace it.
 #[derive(Default)]
 pub(crate) struct Ahead(Mutex<VecDeque<(Arc<str>, Object)>>);
 
@@ -102,7 +102,7 @@ impl Ahead {
         all.remove(at).map(|(_, object)| object)
     }
 
-    /// The feed is another one from now on.
+    /// Removes all writes, since a new watch starts.
     fn clear(&self) {
         self.0.lock().clear();
     }
@@ -112,7 +112,7 @@ pub(crate) struct Shared {
     pub(crate) prefix: Box<str>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) config: Config,
-    /// No map and no ring: everything is read from the store.
+    /// Without map and ring: everything is read from the store.
     pub(crate) uncached: bool,
     pub(crate) counters: Counters,
     pub(crate) state: RwLock<State>,
@@ -159,7 +159,7 @@ impl Shared {
         })
     }
 
-    /// A fresh fill: readers are let in.
+    /// Installs a new snapshot and admits readers.
     pub(crate) fn install(&self, now: Snapshot) {
         let revision = now.revision;
         let mut state = self.state.write();
@@ -175,7 +175,7 @@ impl Shared {
         });
     }
 
-    /// The state is not known any more: watchers end, readers are refused.
+    /// Discards the state: watchers end, and reads fail until the next `install`.
     pub(crate) fn invalidate(&self) {
         let mut state = self.state.write();
         state.epoch += 1;
@@ -184,7 +184,7 @@ impl Shared {
         let old = std::mem::replace(&mut state.now.map, Map::new_sync());
         let kept = std::mem::take(&mut state.kept);
         let ring = std::mem::take(&mut state.ring);
-        // Positions must not repeat, or a late watcher would find others' events.
+        // Positions must not repeat, or an old watcher would read wrong events.
         state.ring.restart_at(ring.head());
         let scopes: Vec<Arc<Scope>> = state.scopes.values().cloned().collect();
         self.budget.release(&self.ring_bytes, None);
@@ -200,20 +200,20 @@ impl Shared {
         }
     }
 
-    /// A value of the feed, decoded unless its writer has done that already.
+    /// Decodes a value of the watch, unless its writer has decoded it already.
     fn decoded(&self, key: &Arc<str>, value: &[u8], revision: u64) -> Slot {
         let ahead = self.ahead.take(key, revision);
         ahead.map_or_else(|| decode(key, value, revision), Ok)
     }
 
-    /// The object at a key if it is there in exactly this revision.
+    /// The object at a key if the cache has exactly this revision of it.
     pub(crate) fn present(&self, key: &str, revision: u64) -> Option<Object> {
         let state = self.state.read();
         let found = state.now.map.get(key)?.as_ref().ok()?;
         (found.revision() == revision).then(|| found.clone())
     }
 
-    /// Takes a batch of the feed in and wakes whom it concerns.
+    /// Applies a watch response and wakes the watchers concerned.
     pub(crate) fn apply(&self, batch: Batch) {
         let decoded: Vec<(storage::Event, Option<Slot>)> = batch
             .events
@@ -232,7 +232,7 @@ impl Shared {
         let before = state.now.revision;
         let mut reached = batch.revision.max(before);
         for (event, now) in decoded {
-            // A feed repeats nothing; should one do it, the first time counts.
+            // A watch does not repeat events; if one does, the first counts.
             if event.revision <= before {
                 continue;
             }
@@ -261,7 +261,7 @@ impl Shared {
             state.ring.push(event);
         }
         state.now.revision = reached;
-        // Under the lock, or an eviction could give back what was not yet charged.
+        // Under the lock, or an eviction could release bytes that are not yet charged.
         self.budget.charge(&self.ring_bytes, weight);
         drop(state);
         self.budget.trim();
@@ -273,8 +273,8 @@ impl Shared {
         }
     }
 
-    /// Drops the oldest revision of the ring, and the past states that only it
-    /// kept alive. Answers whether there was one.
+    /// Drops the oldest revision of the ring and the snapshots that are older than the
+    /// ring then. Returns whether anything was dropped.
     pub(crate) fn evict(&self) -> bool {
         let mut state = self.state.write();
         let freed = state.ring.evict();
@@ -287,7 +287,7 @@ impl Shared {
         freed > 0
     }
 
-    /// The newest state, when it is known.
+    /// The newest snapshot; fails while the cache is not ready.
     pub(crate) fn snapshot(&self) -> Result<Snapshot, Error> {
         let state = self.state.read();
         match state.phase {
@@ -296,7 +296,7 @@ impl Shared {
         }
     }
 
-    /// The state at a revision that the cache has reached; `None` when it is older
+    /// The snapshot at a revision that the cache has reached; `None` when it is older
     /// than the ring.
     pub(crate) fn snapshot_at(&self, revision: u64) -> Option<Snapshot> {
         let (mut past, events) = {
@@ -324,7 +324,7 @@ impl Shared {
         Some(past)
     }
 
-    /// Remembers a state to which a client will come back.
+    /// Keeps a snapshot for the next page of a client.
     pub(crate) fn keep(&self, snapshot: &Snapshot) {
         let mut state = self.state.write();
         if state.phase != Phase::Ready || snapshot.revision < state.ring.floor() {
@@ -342,21 +342,21 @@ impl Shared {
         }
     }
 
-    /// Whether the cache has seen a revision.
+    /// Whether the cache has reached a revision.
     pub(crate) fn is_at(&self, revision: u64) -> bool {
         self.progress.borrow().is_at(revision)
     }
 
-    /// Waits until the cache has seen a revision.
+    /// Waits until the cache has reached a revision.
     pub(crate) async fn reached(&self, revision: u64) -> Result<(), Error> {
         if self.is_at(revision) {
             return Ok(());
         }
         let mut progress = self.progress.subscribe();
-        let seen = progress.wait_for(|p| p.phase == Phase::Broken || p.is_at(revision));
-        let outcome = tokio::time::timeout(self.config.wait, seen)
+        let reached = progress.wait_for(|p| p.phase == Phase::Broken || p.is_at(revision));
+        let outcome = tokio::time::timeout(self.config.wait, reached)
             .await
-            .map(|seen| seen.map(|p| p.phase));
+            .map(|reached| reached.map(|p| p.phase));
         match outcome {
             Ok(Ok(Phase::Ready)) => Ok(()),
             Ok(_) => Err(Error::NotReady),
@@ -375,8 +375,8 @@ impl Shared {
 }
 
 impl State {
-    /// Notes an event in the scopes its key belongs to; it will get the position
-    /// at the ring's head.
+    /// Records an event in the scopes that include its key. The event then gets the
+    /// position at the ring's head.
     fn file(&self, prefix: &str, event: &Event, woken: &mut Vec<Arc<Scope>>) {
         if self.scopes.is_empty() {
             return;
@@ -392,7 +392,7 @@ impl State {
             }
         };
         hit(self.scopes.get(""));
-        // Most resources are watched as a whole only.
+        // Most resources have only watchers of all namespaces.
         if self.scopes.len() > 1 || !self.scopes.contains_key("") {
             hit(self.scopes.get(suffix));
             hit(self.scopes.get(&*format!("/{}", last_segment(suffix))));
@@ -406,7 +406,7 @@ impl State {
     pub(crate) fn enter(&mut self, id: &str) -> Arc<Scope> {
         let head = self.ring.head();
         let scope = self.scopes.entry(id.into()).or_insert_with(|| {
-            // What came before was not noted; take it that there was something.
+            // Earlier events were not recorded, so assume that one was in this scope.
             Arc::new(Scope {
                 notify: Notify::new(),
                 last: AtomicU64::new(head),

@@ -1,7 +1,5 @@
-//! States of a resource: a persistent ordered map, cheap to keep and to walk.
-//!
-//! Enters: events. Leaves: runs of keys. A past state is a newer one with the
-//! events in between taken back.
+//! Snapshots of a resource in a persistent ordered map, which is cheap to clone. A past
+//! snapshot is computed from a newer one by reverting the events in between.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -10,29 +8,29 @@ use rpds::RedBlackTreeMapSync;
 
 use crate::event::{Event, Slot};
 
-/// Key to what is stored there. Cloning is O(1); a clone makes the next write of
-/// each path copy it.
+/// The decoded objects by key. A clone is O(1); the next write to a path that is shared
+/// with a clone copies the path.
 pub(crate) type Map = RedBlackTreeMapSync<Arc<str>, Slot>;
 
-/// A state and the revision at which it is true.
+/// The objects at one revision.
 #[derive(Clone)]
 pub(crate) struct Snapshot {
     pub(crate) map: Map,
     pub(crate) revision: u64,
 }
 
-/// Entries of `[start, end)` in order.
+/// The entries of `[start, end)` in order.
 pub(crate) fn entries<'a>(
     map: &'a Map,
     start: &'a str,
     end: &'a str,
 ) -> impl Iterator<Item = (&'a Arc<str>, &'a Slot)> {
-    // The map refuses an inverted range by panicking.
+    // The map panics on an inverted range.
     let end = end.max(start);
     map.range::<str, _>((Bound::Included(start), Bound::Excluded(end)))
 }
 
-/// Takes events back, newest first.
+/// Reverts events, newest first.
 pub(crate) fn undo(map: &mut Map, newest_first: &[Arc<Event>]) {
     for event in newest_first {
         match &event.was {

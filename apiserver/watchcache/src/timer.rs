@@ -1,12 +1,12 @@
-//! When a watcher has to speak without an event: bookmarks and the deadline.
+//! The timer of a watcher, for bookmarks and the deadline.
 
 use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A bookmark comes this long before the deadline, so that the client resumes
-/// from a recent revision.
+/// The time between the last bookmark and the deadline, so that the client resumes from a
+/// recent revision.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// `None` when nothing will ever be due.
+    /// `None` without bookmarks and deadline.
     pub(crate) fn new(
         bookmarks: bool,
         interval: Duration,
@@ -56,14 +56,14 @@ impl Timer {
         }
     }
 
-    /// A bookmark was given: plans the next.
+    /// Schedules the next bookmark after one was sent.
     pub(crate) fn bookmarked(&mut self) {
         self.next_bookmark(Instant::now());
     }
 
     fn next_bookmark(&mut self, now: Instant) {
         if self.bookmark.is_some() {
-            // Jitter, or watchers that started together stay together.
+            // Jitter, so that watchers that started together do not stay in step.
             let regular = now + self.interval.mul_f64(rand::random_range(0.75..1.0));
             let farewell = self.deadline.and_then(|d| d.checked_sub(FAREWELL));
             self.bookmark = match farewell {
@@ -97,20 +97,20 @@ mod tests {
         let until = start + Duration::from_secs(seconds);
         let deadline = deadline.map(|s| start + Duration::from_secs(s));
         let mut timer = Timer::new(bookmarks, Duration::from_secs(60), deadline);
-        let mut seen = Vec::new();
+        let mut items = Vec::new();
         while tokio::time::timeout_at(until, Timer::tick(&mut timer))
             .await
             .is_ok()
         {
             let due = timer.as_ref().unwrap().due();
-            seen.push((start.elapsed().as_secs(), due));
+            items.push((start.elapsed().as_secs(), due));
             match due {
                 Due::Bookmark => timer.as_mut().unwrap().bookmarked(),
                 Due::Deadline => break,
-                Due::Nothing => panic!("woken for nothing"),
+                Due::Nothing => panic!("nothing is due"),
             }
         }
-        seen
+        items
     }
 
     #[tokio::test(start_paused = true)]

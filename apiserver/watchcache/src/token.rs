@@ -8,15 +8,16 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 
 const VERSION: &str = "meta.k8s.io/v1";
-/// Longer tokens are none of ours: names have at most 253 bytes.
+/// The longest token in bytes; names have at most 253 bytes.
 const LONGEST: usize = 4096;
 
-/// Where a paged list goes on.
+/// The position at which a paged list continues.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Token {
-    /// `None`: the first state is gone, go on at the newest one (-1 on the wire).
+    /// `None`: the list continues at the newest revision, since its first one is compacted
+    /// (-1 in the token).
     pub(crate) revision: Option<u64>,
-    /// The first key to give, relative to the keys being listed.
+    /// The first key of the page, relative to the prefix of the list.
     pub(crate) start: String,
 }
 

@@ -1,9 +1,9 @@
-//! A watcher: a position in the ring, woken when something of its scope came.
+//! A watcher of the cache (`cacheWatcher`): a position in the ring, woken when its scope
+//! has a new event. It sends [`CacherEvent`]s in ascending revisions.
 //!
-//! initial state ──► ring ⇄ engine's history ──► end
+//! initial events ──► ring ⇄ store's history ──► end
 //!
-//! Enters: the shared ring. Leaves: [`Item`]s in ascending revisions. It never
-//! holds live events, so a slow one costs nothing but its place.
+//! A watcher buffers no live events, so a slow one takes no additional memory.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,20 +16,20 @@ use crate::event::{Delivery, Event, Item};
 use crate::filter::{Filter, Keys, Predicate};
 use crate::history::History;
 use crate::initial::{Found, Initial};
-use crate::shared::{Phase as Filled, Scope, Shared};
+use crate::shared::{Phase as CacheFillPhase, Scope, Shared};
 use crate::timer::{Due, Timer};
 
-/// How many events of other keys are passed over before others get a turn.
+/// The number of skipped events of other keys after which a watcher yields.
 const PASSED_OVER: usize = 256;
 
-/// Where a watch starts.
+/// The start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// Every event of a greater revision, which may lie in the future.
+    /// Every event after a revision, which may be in the future.
     After(u64),
-    /// `ADDED` for what is there, then live.
+    /// `ADDED` for the existing objects, then live events.
     Initial(Freshness),
-    /// Live only.
+    /// Live events only.
     Now(Freshness),
 }
 
@@ -43,13 +43,14 @@ pub struct WatchRequest {
     pub deadline: Option<Instant>,
 }
 
-/// How far a watcher is.
+/// The progress of a watcher.
 struct Cursor {
     position: u64,
-    /// Events up to here are through; the last one only in part unless `whole`.
+    /// Events up to this revision were processed; those of the revision itself completely
+    /// only if `complete`.
     revision: u64,
     whole: bool,
-    /// How many events of `revision` concerned this watcher's keys.
+    /// The number of events of `revision` with keys of this watcher.
     count: u32,
 }
 
@@ -60,26 +61,26 @@ enum Phase {
     Ended,
 }
 
-/// What can be done without waiting.
+/// What the watcher can do without waiting.
 enum Step {
     Item(Item),
-    /// Nothing to give until woken.
+    /// Wait to be woken.
     Idle,
     /// Read from the store.
     Fetch,
-    /// Worth going on after others had a turn.
+    /// Yield, then continue.
     Pause,
     Over,
 }
 
-/// A stream of changes. See [`Cache::watch`].
+/// A stream of events. See [`Cacher::watch`].
 pub struct Watcher {
     shared: Arc<Shared>,
     scope: Arc<Scope>,
     keys: Keys,
     matches: Option<Predicate>,
     epoch: u64,
-    /// Nothing up to here is wanted.
+    /// Events up to this revision are skipped.
     start: u64,
     cursor: Cursor,
     phase: Phase,
@@ -88,7 +89,8 @@ pub struct Watcher {
 }
 
 impl Cache {
-    /// A watch. Errors here are for the status line; later ones come in the stream.
+    /// Starts a watch. Errors of this call become the response's status; later ones are
+    /// sent in the stream.
     pub async fn watch(&self, request: WatchRequest) -> Result<Watcher, Error> {
         self.start();
         let fresh = match request.start {
@@ -104,7 +106,8 @@ impl Cache {
             };
             Watcher::on_store(&self.shared, request, now)?
         };
-        // What the store refuses is better told before the stream opens.
+        // The first read from the store is made before the stream opens, so that its error
+        // becomes the response's status.
         match &mut watcher.phase {
             Phase::History(history) => {
                 history.fetch(&self.shared, &watcher.keys.base).await?;
@@ -117,8 +120,8 @@ impl Cache {
         Ok(watcher)
     }
 
-    /// Waits until a watch can begin with the state that is known here, or, where that
-    /// is not known to be new enough, with the store's: then the answer is no.
+    /// Waits until a watch can start from the cache and returns true, or returns false
+    /// when it must start from the store.
     async fn proven(&self, fresh: Freshness) -> Result<bool, Error> {
         if self.shared.uncached {
             self.state(fresh).await?;
@@ -138,7 +141,7 @@ impl Watcher {
     fn on_ring(shared: &Arc<Shared>, request: WatchRequest) -> Result<Self, Error> {
         let keys = Keys::new(&shared.prefix, &request.filter);
         let mut state = shared.state.write();
-        if state.phase != Filled::Ready {
+        if state.phase != CacheFillPhase::Ready {
             return Err(Error::NotReady);
         }
         let (head, revision) = (state.ring.head(), state.now.revision);
@@ -178,8 +181,8 @@ impl Watcher {
         };
         let (epoch, scope) = {
             let mut state = shared.state.write();
-            // It goes over to the ring, so there must be one.
-            if state.phase != Filled::Ready {
+            // The watcher continues on the ring later, so the cache must be ready.
+            if state.phase != CacheFillPhase::Ready {
                 return Err(Error::NotReady);
             }
             (state.epoch, state.enter(&keys.scope))
@@ -224,8 +227,8 @@ impl Watcher {
         }
     }
 
-    /// The next item. `None`: the watch is over, without an error; the client
-    /// resumes from the last revision it saw. After an error it is over too.
+    /// The next item. `None`: the watch has ended without an error, and the client resumes
+    /// from the last revision that it received. After an error it has ended too.
     /// Cancel-safe.
     pub async fn next(&mut self) -> Option<Result<Item, Error>> {
         loop {
@@ -242,7 +245,7 @@ impl Watcher {
                 Ok(Step::Over) => return self.end(),
                 Ok(Step::Pause) => tokio::task::yield_now().await,
                 Ok(Step::Idle) => {
-                    // Listen first, then look again: nothing falls in between.
+                    // Subscribe before the second poll, so that no event is missed.
                     let scope = Arc::clone(&self.scope);
                     let woken = scope.notify.notified();
                     match self.step() {
@@ -267,8 +270,8 @@ impl Watcher {
         }
     }
 
-    /// An item that is at hand, for those who write several at once. `None`: call
-    /// [`Self::next`].
+    /// The next item if it is available without waiting, for callers that write several at
+    /// once. `None`: call [`Self::next`].
     pub fn try_next(&mut self) -> Option<Result<Item, Error>> {
         if self.timer.as_ref().is_some_and(|t| t.due() != Due::Nothing) {
             return None;
@@ -296,7 +299,7 @@ impl Watcher {
         Some(Err(error))
     }
 
-    /// What the time asks for: a bookmark, or the end.
+    /// A due bookmark, or the end at the deadline.
     fn due(&mut self) -> Option<Step> {
         match self.timer.as_ref()?.due() {
             Due::Nothing => return None,
@@ -306,7 +309,7 @@ impl Watcher {
         match self.phase {
             Phase::Live => self.refresh(),
             Phase::History(_) => {}
-            // No bookmark before the initial state is complete.
+            // No bookmark before the initial events are complete.
             Phase::Initial(_) | Phase::Ended => return None,
         }
         if !self.cursor.whole {
@@ -319,7 +322,7 @@ impl Watcher {
         }))
     }
 
-    /// At the ring's head, the store's progress is this watcher's progress too.
+    /// Advances a watcher at the ring's head to the revision of the cache.
     fn refresh(&mut self) {
         let state = self.shared.state.read();
         if state.epoch == self.epoch && self.cursor.position == state.ring.head() {
@@ -336,7 +339,7 @@ impl Watcher {
         }
     }
 
-    /// The cache was given up or filled anew.
+    /// Whether the cache was invalidated since the watch started.
     fn is_over(&self) -> bool {
         self.shared.state.read().epoch != self.epoch
     }
@@ -393,11 +396,11 @@ impl Watcher {
                     self.fall_behind();
                     return Ok(Step::Fetch);
                 }
-                // Only others' events are gone.
+                // The dropped events concern other watchers.
                 self.cursor.position = ring.first();
                 self.cursor.reach(ring.floor());
             }
-            let mut wanted = None;
+            let mut selected = None;
             for _ in 0..PASSED_OVER {
                 let Some(event) = ring.get(self.cursor.position) else {
                     self.cursor.reach(state.now.revision);
@@ -410,14 +413,14 @@ impl Watcher {
                 if event.revision > self.start {
                     self.cursor.pass(event.revision, whole, ours);
                     if ours {
-                        wanted = Some(Arc::clone(event));
+                        selected = Some(Arc::clone(event));
                         break;
                     }
                 }
             }
-            wanted
+            selected
         };
-        // The predicate may parse: not under the lock.
+        // Not under the lock, since the predicate may parse the object.
         match event {
             Some(event) => self.deliver(&event),
             None => Ok(Step::Pause),
@@ -465,8 +468,8 @@ impl Watcher {
         let Some(position) = state.ring.after(self.cursor.revision) else {
             return Ok(Step::Fetch);
         };
-        // The history may be ahead of the ring: what was given from it must not come
-        // again.
+        // The history may be ahead of the ring: the events delivered from it must not be
+        // repeated.
         self.start = self.start.max(self.cursor.revision);
         self.cursor.position = position;
         drop(state);
@@ -475,17 +478,17 @@ impl Watcher {
     }
 
     fn deliver(&self, event: &Arc<Event>) -> Result<Step, Error> {
-        let seen = match &self.matches {
+        let delivery = match &self.matches {
             None => event.seen_by(|_| true)?,
             Some(matches) => event.seen_by(|object| matches(object))?,
         };
-        Ok(match seen {
+        Ok(match delivery {
             Some(delivery) => Step::Item(Item::Event(delivery)),
             None => Step::Pause,
         })
     }
 
-    /// Reads on from the store, unless the watch ends or something is due first.
+    /// Reads the next events from the store, unless the watch ends or a timer fires first.
     async fn fetch(&mut self) -> Result<(), Error> {
         let scope = Arc::clone(&self.scope);
         let woken = scope.notify.notified();
@@ -505,14 +508,14 @@ impl Watcher {
             biased;
             done = read => done,
             () = woken => Ok(()),
-            // A bookmark stays due during the initial state and must not cut it short.
+            // A bookmark stays due during the initial events and must not interrupt them.
             () = Timer::tick(&mut self.timer), if !initial => Ok(()),
         }
     }
 }
 
 impl Cursor {
-    /// An event is through.
+    /// Records a processed event.
     fn pass(&mut self, revision: u64, whole: bool, ours: bool) {
         if revision != self.revision {
             self.count = 0;
@@ -522,7 +525,7 @@ impl Cursor {
         self.count += u32::from(ours);
     }
 
-    /// Everything up to a revision is through.
+    /// Records that everything up to a revision was processed.
     fn reach(&mut self, revision: u64) {
         if revision >= self.revision {
             self.revision = revision;

@@ -1,9 +1,9 @@
-//! Our serving certificate, kept in a Secret of the host that all replicas share.
+//! The serving certificate of an aggregated server, stored in a Secret of the host that
+//! all replicas share.
 //!
-//! Enters: the Secret. Leaves: the certificate that the listener shows, the bundle
-//! that the host is to trust, and writes of the Secret when something has to be
-//! renewed. A write is bound to what was read, so that of several replicas one
-//! decides.
+//! The listener uses the certificate of the Secret, and the APIServices get its CA bundle.
+//! A replica renews the Secret when a certificate is due. Writes carry the
+//! resourceVersion that was read, so that only one of several replicas succeeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use super::registration::labels;
 use super::{Service, patiently};
 
 static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
-/// How often is looked whether something is due.
+/// The interval at which the certificate is checked for renewal.
 const LOOK: Duration = Duration::from_secs(60);
 const TRIES: usize = 10;
 
@@ -40,11 +40,11 @@ struct Shared {
     failures: FailureLog,
 }
 
-/// The certificate in use. Clones are the same.
+/// The certificate in use. Clones share it.
 #[derive(Clone)]
 pub(super) struct Serving(Arc<Shared>);
 
-/// The names by which the host, a pod and a person on this machine reach us.
+/// The DNS names and addresses by which the host, pods and local clients reach the server.
 fn names(service: &Service) -> BTreeSet<String> {
     let Service {
         namespace, name, ..
@@ -92,7 +92,7 @@ fn encode(kept: &Rolling) -> Value {
 }
 
 impl Serving {
-    /// Reads the Secret, made when it is not there. Waits for the host.
+    /// Reads the Secret, or creates it. Waits for the host.
     pub(super) async fn open(
         host: &Arc<dyn Api>,
         service: &Service,
@@ -125,12 +125,12 @@ impl Serving {
         &self.0.certificate
     }
 
-    /// What the host is to trust.
+    /// The CA bundle for the APIServices.
     pub(super) fn bundle(&self) -> watch::Receiver<String> {
         self.0.bundle.subscribe()
     }
 
-    /// Follows the Secret, and renews what is due.
+    /// Watches the Secret and renews it when a certificate is due, until the tasks stop.
     pub(super) fn keep(&self, informers: &Informers, tasks: &Tasks) {
         let select = Select::all(&SECRETS)
             .namespace(&self.0.namespace)
@@ -140,7 +140,7 @@ impl Serving {
         let (shared, wake) = (Arc::clone(&self.0), Arc::clone(&changed));
         informer.on_change(move |change| match change.new {
             Some(secret) => shared.take(secret),
-            // It is made again, and trust in the old one kept for a while.
+            // It is created again, and the old CA stays trusted for a while.
             None => wake.notify_one(),
         });
         let (shared, stop) = (Arc::clone(&self.0), tasks.shutdown().clone());
@@ -162,12 +162,12 @@ impl Serving {
 }
 
 impl Shared {
-    /// Shows what stands in the Secret from now on; what cannot be used is left for
+    /// Uses the certificate of the Secret. One that cannot be used is replaced by
     /// [`Self::renew`].
     fn take(&self, secret: &Object) {
         let usable = parse(secret).and_then(|kept| {
             let due = Rolling::next(Some(&kept), &self.names, self.clock.now());
-            // A certificate that is merely old serves until it is renewed.
+            // A certificate that is due for renewal is used until it is renewed.
             let (chain, key) = kept.der().ok()?;
             due.ok()?;
             Some((kept, chain, key))
@@ -195,14 +195,14 @@ impl Shared {
     }
 
     async fn renew(&self) {
-        let settled = settle(
+        let ensured = settle(
             &*self.host,
             &self.namespace,
             &self.name,
             &self.names,
             &*self.clock,
         );
-        match settled.await {
+        match ensured.await {
             Ok(_) => {
                 if self.failures.record_success("renew") {
                     tracing::info!("the serving certificate can be renewed again");
@@ -218,7 +218,7 @@ impl Shared {
     }
 }
 
-/// Brings the Secret to where nothing is due, and gives what stands in it then.
+/// Creates or renews the Secret until nothing is due, and returns its content.
 async fn settle(
     host: &dyn Api,
     namespace: &str,
@@ -235,7 +235,7 @@ async fn settle(
         };
         let kept = found.as_ref().and_then(parse);
         let Some(next) = Rolling::next(kept.as_ref(), names, clock.now())? else {
-            return kept.context("nothing is kept and nothing is due");
+            return kept.context("the Secret has no certificate and none is due");
         };
         let options = WriteOptions::default();
         let written = match &found {
@@ -254,7 +254,7 @@ async fn settle(
         };
         match written {
             Ok(_) => return Ok(next),
-            // Another replica was faster.
+            // Another replica has written it.
             Err(e)
                 if e.is_conflict()
                     || e.is_already_exists()
@@ -262,7 +262,7 @@ async fn settle(
             Err(error) => return Err(error.into()),
         }
     }
-    anyhow::bail!("others change it all the time")
+    anyhow::bail!("it was changed by others at every attempt")
 }
 
 #[cfg(test)]
@@ -292,11 +292,11 @@ mod tests {
         assert!(all.iter().all(|s| *s.bundle().borrow() == bundle));
         assert_eq!(fake.objects(&SECRETS).len(), 1);
         let again = Serving::open(&host, &service, &clock).await.unwrap();
-        assert_eq!(*again.bundle().borrow(), bundle, "a restart makes nothing");
+        assert_eq!(*again.bundle().borrow(), bundle, "a restart writes nothing");
     }
 
     #[tokio::test]
-    async fn a_secret_that_is_deleted_or_broken_is_made_again() {
+    async fn a_deleted_or_broken_secret_is_created_again() {
         let fake = FakeApi::new();
         let host: Arc<dyn Api> = fake.clone();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);

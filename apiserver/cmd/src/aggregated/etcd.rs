@@ -1,9 +1,9 @@
-//! Certificates for an etcd and for Flotilla, its client, kept in a Secret of the host
+//! Certificates for an etcd and for Flotilla, its client, stored in a Secret of the host
 //! that all replicas share.
 //!
 //! The pods of etcd mount the server's part of the Secret; Flotilla reads its own part
-//! through the host. A write is bound to what was read, so that of several replicas
-//! one decides.
+//! through the host. Writes carry the resourceVersion that was read, so that only one of
+//! several replicas succeeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,16 +26,16 @@ use super::registration::labels;
 use super::{Service, patiently};
 
 static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
-/// How often the Secret is read, and certificates are renewed that are due.
+/// The interval at which the Secret is read and due certificates are renewed.
 const CHECK_PERIOD: Duration = Duration::from_secs(60);
 const MAX_ATTEMPTS: usize = 10;
 
-/// The Secret, and what it held when it was read last.
+/// The Secret and the client certificate of its last reading.
 pub(super) struct EtcdSecret {
     host: Arc<dyn Api>,
     namespace: String,
     name: String,
-    /// By which clients reach etcd.
+    /// The names in the server certificate of etcd.
     names: BTreeSet<String>,
     clock: Arc<dyn Clock>,
     client: Arc<Mutex<Tls>>,
@@ -70,14 +70,14 @@ impl EtcdSecret {
         Ok(Arc::new(secret))
     }
 
-    /// What Flotilla shows to etcd and whom it trusts, now and later.
+    /// The client certificate and CA for etcd, and a source of their later versions.
     pub(super) fn client(&self) -> (Tls, TlsSource) {
         let client = Arc::clone(&self.client);
         let now = client.lock().clone();
         (now, TlsSource(Arc::new(move || Ok(client.lock().clone()))))
     }
 
-    /// Reads and renews for as long as the tasks run.
+    /// Reads and renews the Secret until the tasks stop.
     pub(super) fn keep(self: &Arc<Self>, tasks: &Tasks) {
         let (secret, stop) = (Arc::clone(self), tasks.shutdown().clone());
         tasks.spawn(async move {
@@ -105,7 +105,7 @@ impl EtcdSecret {
         }
     }
 
-    /// Brings the Secret to where nothing is due, and takes what it holds then.
+    /// Creates or renews the Secret until nothing is due, and uses its content.
     async fn renew(&self) -> anyhow::Result<()> {
         for _ in 0..MAX_ATTEMPTS {
             let at = At::one(&SECRETS, &self.namespace, &self.name);
@@ -117,7 +117,7 @@ impl EtcdSecret {
             let kept = found.as_ref().map(parse);
             let next = EtcdCertificates::next(kept.as_ref(), &self.names, self.clock.now())?;
             let Some(next) = next else {
-                let kept = kept.context("nothing is kept and nothing is due")?;
+                let kept = kept.context("the Secret has no certificates and none is due")?;
                 *self.client.lock() = tls(&kept);
                 return Ok(());
             };
@@ -126,10 +126,10 @@ impl EtcdSecret {
                 return Ok(());
             }
         }
-        anyhow::bail!("others change it all the time")
+        anyhow::bail!("it was changed by others at every attempt")
     }
 
-    /// False when another replica was faster.
+    /// Returns false when another replica has written the Secret.
     async fn write(&self, found: Option<&Object>, next: &EtcdCertificates) -> anyhow::Result<bool> {
         let options = WriteOptions::default();
         let written = match found {
@@ -161,15 +161,15 @@ impl EtcdSecret {
     }
 }
 
-/// The hosts of URLs, and those by which a process beside etcd reaches it.
+/// The hosts of the URLs, and the loopback names for processes in the pod of etcd.
 fn names(servers: &[String]) -> BTreeSet<String> {
     let hosts = servers.iter().filter_map(|url| {
         let url: http::Uri = url.trim().parse().ok()?;
         let host = url.host()?.trim_start_matches('[').trim_end_matches(']');
         Some(host.to_ascii_lowercase())
     });
-    let beside = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-    hosts.chain(beside).collect()
+    let loopback = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+    hosts.chain(loopback).collect()
 }
 
 fn tls(kept: &EtcdCertificates) -> Tls {
@@ -189,7 +189,7 @@ struct Data {
     data: Option<BTreeMap<String, String>>,
 }
 
-/// What cannot be read is empty, and made anew.
+/// Fields that cannot be decoded are empty, and are created again.
 fn parse(secret: &Object) -> EtcdCertificates {
     let Data { data } = serde_json::from_slice(secret.bytes()).unwrap_or_default();
     let data = data.unwrap_or_default();

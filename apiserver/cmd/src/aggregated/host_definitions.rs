@@ -1,11 +1,11 @@
-//! CustomResourceDefinitions of the host in groups that Flotilla serves, as those of a
-//! Karmada installation are: whether the host can hand a group version over.
+//! Checks whether a group version can be taken over from CustomResourceDefinitions of the
+//! host, such as those of a Karmada installation.
 //!
-//! A host registers an APIService by itself for each version that one of its
-//! definitions serves, marks it, and keeps what is marked
-//! (`kube-aggregator/pkg/controllers/autoregister`). One without the mark it leaves
-//! alone. Once it leads to Flotilla, the objects of such a definition can be reached
-//! no more, so there must be none.
+//! A host registers an APIService by itself for each version that one of its definitions
+//! serves, labels it as automanaged, and reconciles APIServices with that label
+//! (`kube-aggregator/pkg/controllers/autoregister`), but no others. Once the APIService
+//! leads to Flotilla, the objects of the definition can no longer be reached, so there
+//! must be none.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use machinery::{Gvr, Object};
 use serde_json::Value;
 
 static DEFINITIONS: Gvr = Gvr::constant("apiextensions.k8s.io", "v1", "customresourcedefinitions");
-/// The mark: "true" for definitions, "onstart" for kinds of the host itself.
+/// The label: "true" for definitions, "onstart" for kinds of the host itself.
 pub(super) const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 
-/// Whether the host registered an APIService by itself, for its definitions.
+/// Whether the host registered an APIService by itself for its definitions.
 pub(super) fn is_automanaged(service: &Value) -> bool {
     service["metadata"]["labels"][AUTOMANAGED] == "true" && !service["spec"]["service"].is_object()
 }
 
-/// The definitions of the host that serve a group version and have no objects. Fails
-/// when one has, and tells what to do.
+/// The definitions of the host that serve a group version and have no objects. Fails when
+/// one has objects; the error says what to do.
 pub(super) async fn without_objects(
     host: &Arc<dyn Api>,
     group: &str,
@@ -68,8 +68,8 @@ fn plural_served(
     version: &str,
 ) -> anyhow::Result<Option<String>> {
     let value = definition.value()?;
-    let has = |list: &Value, wanted: &dyn Fn(&Value) -> bool| {
-        list.as_array().is_some_and(|all| all.iter().any(wanted))
+    let has = |list: &Value, matches: &dyn Fn(&Value) -> bool| {
+        list.as_array().is_some_and(|all| all.iter().any(matches))
     };
     let spec = &value["spec"];
     let serves = spec["group"] == group

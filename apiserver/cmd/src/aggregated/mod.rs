@@ -1,12 +1,12 @@
-//! Behind another API server, the *host*: it authenticates and authorises, keeps
-//! namespaces, secrets and events, and passes requests for Flotilla's groups on to
-//! this process, because Flotilla registers them there by APIServices.
+//! The aggregated server: Flotilla behind another API server, the *host*. The host
+//! authenticates and authorizes, stores namespaces, secrets and events, and proxies
+//! requests for Flotilla's groups to this process, which registers APIServices there.
 //!
-//! host ──► certificate, trust, namespaces ──► listener ──► ready ──► [`registration`]
+//! host ──► certificate, trust, namespaces ──► listener ──► ready ──► [`api_services`]
 //!
-//! Until everything it needs was read, and whenever the store cannot be reached,
-//! nothing is said not to exist (503 instead of 404), so that the host's garbage
-//! collector deletes nothing for it.
+//! Until the server has read everything that it needs, and whenever the store cannot be
+//! reached, it answers 503 instead of 404, so that the host's garbage collector deletes
+//! nothing by mistake.
 
 mod certificate;
 mod etcd;
@@ -47,11 +47,12 @@ use namespaces::HostNamespaces;
 use registration::Registration;
 
 const STORE: &str = "store";
-/// Between looks at whether everything is there, and at a host that does not answer.
+/// The interval at which readiness is polled at the start, and the backoff of requests to
+/// a host that does not answer.
 const LOOK: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The Service by which the host reaches us.
+/// The Service by which the host reaches this server.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     pub(crate) namespace: String,
@@ -59,41 +60,41 @@ pub(crate) struct Service {
     pub(crate) port: u16,
 }
 
-/// How a plane behind a host is opened.
+/// The options of an aggregated server.
 pub(crate) struct Setup<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) listen: SocketAddr,
     pub(crate) engine: Choice,
-    /// What the engine stores encrypted.
+    /// The encryption of stored values.
     pub(crate) encryption: Option<Encryption>,
     pub(crate) host: Config,
     pub(crate) service: Service,
-    /// The Secret in which certificates for etcd are made and renewed.
+    /// The Secret in which certificates for etcd are created and renewed.
     pub(crate) etcd_secret: Option<String>,
     pub(crate) delegated: delegated::Options,
-    /// By which bindings are scheduled.
+    /// The scheduler's settings.
     pub(crate) rules: Rules,
-    /// How long requests are still taken when the process has been told to stop.
+    /// How long requests are still accepted after the signal to stop.
     pub(crate) shutdown_delay: Duration,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
     pub(crate) allow_no_execute: bool,
     pub(crate) scripts: Limits,
-    /// Which optional behaviour is on.
+    /// The feature gates.
     pub(crate) gates: FeatureGates,
 }
 
-/// A running plane behind a host.
+/// A running server behind a host.
 pub(crate) struct Aggregated {
     pub(crate) plane: Plane,
-    /// The host's name, for people.
+    /// The address of the host, for messages.
     pub(crate) host: String,
     registration: Registration,
-    /// Connections to the host; ended last.
+    /// Connections to the host; stopped last.
     connections: Tasks,
 }
 
 impl Aggregated {
-    /// Opens the store and serves. Waits for a host that does not answer yet.
+    /// Opens the store and serves. Waits until the host answers.
     pub(crate) async fn start(setup: Setup<'_>) -> anyhow::Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let connections = Tasks::new(Shutdown::new());
@@ -156,7 +157,7 @@ impl Aggregated {
 
         engine.record_faults(&api, &clock, &server);
         let controllers = Tasks::new(Shutdown::new());
-        let whole = whole(&engine, &authenticator, &informers);
+        let ready = whole(&engine, &authenticator, &informers);
         let controlled = Informers::new(&controllers);
         let mut options = plane::options(&engine, &controlled, setup.shutdown_delay);
         let trusted = Arc::clone(&authenticator);
@@ -172,7 +173,7 @@ impl Aggregated {
         options.tellers = decision::tellers(&api, &decisions, setup.rules);
         options.metrics = metrics;
         options.webhooks = Webhooks::from([(protection::PATH, protection::REVIEW)]);
-        options.whole = Some(Arc::clone(&whole));
+        options.whole = Some(Arc::clone(&ready));
         let served = registration::own_versions(&registry.table());
         let http = Server::new(registry, authenticator, authorizer, options);
         let listening = Tasks::new(Shutdown::new());
@@ -181,7 +182,7 @@ impl Aggregated {
         if let Some(secret) = etcd_secret {
             secret.keep(&server);
         }
-        while let Err(why) = whole() {
+        while let Err(why) = ready() {
             tracing::debug!(%why, "waiting");
             tokio::time::sleep(LOOK).await;
         }
@@ -213,22 +214,23 @@ impl Aggregated {
         })
     }
 
-    /// Makes the host pass our groups on to us, and keeps it so. Resolves when all
-    /// are registered; fails when somebody else serves one of them.
+    /// Registers the APIServices at the host and keeps them registered. Resolves when all
+    /// are registered; fails when another server or a definition with objects serves one
+    /// of the groups.
     pub(crate) async fn register(&self) -> anyhow::Result<()> {
         self.registration.once().await?;
         self.registration.keep(&self.plane.server);
         Ok(())
     }
 
-    /// Ends the controllers, then the requests, then the store and the connections.
+    /// Stops the controllers, the requests, the store and the connections.
     pub(crate) async fn stop(&self) {
         self.plane.stop().await;
         self.connections.stop().await;
     }
 }
 
-/// The store with the certificates of a Secret, where they are managed in one.
+/// Adds the certificates of the Secret to the options of etcd, if there is a Secret.
 async fn with_certificates(
     mut choice: Choice,
     secret: Option<String>,
@@ -246,7 +248,7 @@ async fn with_certificates(
     Ok((choice, Some(secret)))
 }
 
-/// Whether everything is there that an answer may depend on.
+/// A probe that fails until the store, the trust in the host and the informers are ready.
 fn whole(
     engine: &Engine,
     authenticator: &Arc<delegated::Authenticator>,
@@ -261,8 +263,8 @@ fn whole(
     })
 }
 
-/// Asks the host until it answers; errors that another try cannot mend are given
-/// back.
+/// Retries a request to the host until it answers. Errors that a retry cannot fix are
+/// returned.
 async fn patiently<T, F>(what: &str, mut ask: impl FnMut() -> F) -> client::Result<T>
 where
     F: Future<Output = client::Result<T>>,
@@ -282,7 +284,7 @@ where
             return Err(error);
         }
         if failures.record_failure(what, &error.to_string()) {
-            tracing::warn!(%error, "{what}: the host does not answer, trying again");
+            tracing::warn!(%error, "{what}: the host does not answer, retrying");
         }
         tokio::time::sleep(PAUSE).await;
     }

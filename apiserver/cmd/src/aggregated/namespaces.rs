@@ -1,7 +1,7 @@
-//! The host's namespaces: what the registry asks before it creates something.
+//! The namespaces of the host, which the registry checks before it creates objects.
 //!
-//! Enters: the host's Namespaces by list and watch, their heads only. A namespace
-//! that is not in the copy is asked for, so that one made a moment ago counts.
+//! They come from an informer. A namespace that the informer does not have is read from
+//! the host, so that one created a moment ago is found.
 
 use std::sync::Arc;
 
@@ -36,11 +36,11 @@ impl Namespaces for HostNamespaces {
             Ok(found) => Ok(Some(found)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(Error::Status(status)) if status.code == 403 => {
-                let why = format!("the host does not let us read namespaces: {status}");
+                let why = format!("the host does not allow reading namespaces: {status}");
                 Err(Status::internal(why))
             }
             Err(error) => {
-                let why = format!("the host could not be asked for namespace {name:?}: {error}");
+                let why = format!("cannot read namespace {name:?} of the host: {error}");
                 Err(Status::unavailable(why).retry_after(1))
             }
         }

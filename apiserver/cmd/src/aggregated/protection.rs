@@ -1,8 +1,8 @@
-//! Deletion protection of templates: the host keeps them, so the host has to refuse.
+//! Registers the deletion protection of templates at the host, which stores them.
 //!
-//! Enters: what the host serves, how it reaches us. Leaves: a
-//! ValidatingAdmissionPolicy with its binding where the host has such, which needs
-//! nobody to be up; else a webhook that asks us about labelled objects alone.
+//! Where the host serves ValidatingAdmissionPolicies, this is a policy with its binding,
+//! which works while Flotilla is down; otherwise it is a webhook, which the host calls for
+//! labeled objects only.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ static WEBHOOKS: Gvr = Gvr::constant(GROUP, "v1", "validatingwebhookconfiguratio
 static POLICIES: Gvr = Gvr::constant(GROUP, "v1", "validatingadmissionpolicies");
 static BINDINGS: Gvr = Gvr::constant(GROUP, "v1", "validatingadmissionpolicybindings");
 
-/// Answers the webhook.
+/// Answers the calls of the webhook.
 pub(super) const REVIEW: Webhook = admission::protection::review;
 
-/// Of all that is made here.
+/// The name of the objects that are created here.
 const NAME: &str = "flotilla-deletion-protection";
 
-/// Registers the protection, and takes away its other form.
+/// Registers the policy or the webhook, and removes a webhook that a policy replaces.
 pub(super) async fn ensure(
     host: &Arc<dyn Api>,
     service: &Service,
@@ -54,34 +54,34 @@ pub(super) async fn ensure(
 async fn put(
     host: &Arc<dyn Api>,
     resource: &Gvr,
-    mut wanted: Value,
+    mut desired: Value,
     owners: &Value,
 ) -> Result<(), Error> {
-    wanted["apiVersion"] = "admissionregistration.k8s.io/v1".into();
-    wanted["metadata"] = json!({"name": NAME, "labels": labels()});
+    desired["apiVersion"] = "admissionregistration.k8s.io/v1".into();
+    desired["metadata"] = json!({"name": NAME, "labels": labels()});
     let options = WriteOptions::default();
     let at = At::one(resource, "", NAME);
     let found = match host.get(at).await {
         Ok(found) => found.value()?,
         Err(error) if error.is_not_found() => {
-            wanted["metadata"]["ownerReferences"] = owners.clone();
-            let made = host.create(At::all(resource, ""), wanted, &options).await;
-            return match made {
-                // Another replica was faster; the next look compares.
+            desired["metadata"]["ownerReferences"] = owners.clone();
+            let created = host.create(At::all(resource, ""), desired, &options).await;
+            return match created {
+                // Another replica has created it; the next check compares.
                 Err(error) if !error.is_already_exists() => Err(error),
                 _ => Ok(()),
             };
         }
         Err(error) => return Err(error),
     };
-    if contains(&found, &wanted) {
+    if contains(&found, &desired) {
         return Ok(());
     }
-    let patched = host.patch(at, Patch::Merge(wanted), &options).await;
+    let patched = host.patch(at, Patch::Merge(desired), &options).await;
     patched.map(drop)
 }
 
-/// Every resource of every group, if it carries the label.
+/// Deletions of every resource in every group.
 fn rules() -> Value {
     json!([{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["DELETE"], "scope": "*"}])
 }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_form_follows_what_the_host_serves() {
+    async fn the_protection_is_a_policy_or_a_webhook() {
         let fake = FakeApi::new();
         let host: Arc<dyn Api> = fake.clone();
         let service = Service {
@@ -176,13 +176,13 @@ mod tests {
         let client = &hook["webhooks"][0]["clientConfig"];
         assert_eq!(client["caBundle"], STANDARD.encode("new"));
         assert_eq!(client["service"]["path"], PATH);
-        let said = &hook["webhooks"][0];
+        let webhook = &hook["webhooks"][0];
         let everything = json!({"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"],
             "operations": ["DELETE"], "scope": "*"});
-        assert_eq!(said["rules"], json!([everything]));
+        assert_eq!(webhook["rules"], json!([everything]));
         let carrying = json!({"matchExpressions": [{"key": LABEL, "operator": "Exists"}]});
-        assert_eq!(said["objectSelector"], carrying);
-        assert_eq!(said["failurePolicy"], "Fail");
+        assert_eq!(webhook["objectSelector"], carrying);
+        assert_eq!(webhook["failurePolicy"], "Fail");
         assert_eq!(hook["metadata"]["ownerReferences"], owners);
         fake.clear_writes();
         ensure(&host, &service, "new", &owners).await.unwrap();
@@ -200,8 +200,8 @@ mod tests {
         assert_eq!(made(&BINDINGS).unwrap()["spec"]["policyName"], NAME);
     }
 
-    /// What cel-go makes of an expression for each object that a host would judge; an
-    /// error is one that cel-go reports.
+    /// Evaluates an expression for each object with cel-go; an error is one that cel-go
+    /// reports.
     fn evaluate(program: &Path, expression: &str, objects: &[Value]) -> Vec<Result<bool, String>> {
         let mut child = Command::new(program)
             .stdin(Stdio::piped())
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_independent_cel_judges_as_the_webhook_does() {
+    fn cel_go_decides_as_the_webhook_does() {
         let Some([program]) = harness::tools(["cel-eval"]) else {
             return;
         };
@@ -232,18 +232,18 @@ mod tests {
         assert_eq!(validations.len(), 1);
         let expression = validations[0]["expression"].as_str().unwrap();
         let values = ["Always", "always", "ALWAYS", "Always ", "Never", "", "true"];
-        // The selector of the policy lets no object without the label come here.
+        // The object selector of the policy excludes objects without the label.
         let objects = values.map(|value| {
             let labels = json!({LABEL: value, "another": "Always"});
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "labels": labels}})
         });
-        let judged = evaluate(&program, expression, &objects);
-        assert_eq!(judged.len(), objects.len());
-        for (object, judged) in objects.iter().zip(judged) {
+        let results = evaluate(&program, expression, &objects);
+        assert_eq!(results.len(), objects.len());
+        for (object, result) in objects.iter().zip(results) {
             let review = json!({"operation": "DELETE", "oldObject": object});
-            assert_eq!(judged, Ok(REVIEW(&review).is_ok()), "{object}");
+            assert_eq!(result, Ok(REVIEW(&review).is_ok()), "{object}");
         }
-        // What cannot be evaluated is refused: the policy fails closed.
+        // An error of the evaluation denies the deletion: the policy fails closed.
         let bare = evaluate(&program, expression, &[json!({"metadata": {}})]);
         assert!(bare[0].is_err(), "{bare:?}");
         assert_eq!(policy["spec"]["failurePolicy"], "Fail");

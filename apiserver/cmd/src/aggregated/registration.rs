@@ -1,9 +1,8 @@
-//! APIServices: what makes the host pass a group of ours on to us.
+//! Registers an APIService at the host for each group version that Flotilla serves, and
+//! reconciles it.
 //!
-//! Enters: the groups and versions of the table, the Service that leads to us, the
-//! bundle to trust. Leaves: one APIService for each, kept as it should be. One that
-//! the host made for definitions without objects is taken over. One that belongs to
-//! somebody else is not touched: that is an error, found before anything is written.
+//! An APIService that the host created for definitions without objects is taken over. One
+//! that leads to another server is an error, which is found before anything is written.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,28 +27,29 @@ static SERVICES: Gvr = Gvr::constant("apiregistration.k8s.io", "v1", "apiservice
 static ROLES: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterroles");
 
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// When the host was asked to look again whether we answer.
+/// The time at which the host was made to check the availability again.
 const PROBED: &str = "flotilla.io/probed-at";
-/// What is registered beside APIServices, as logs name it.
+/// The name of the deletion protection in logs.
 const PROTECTION: &str = "deletion protection";
-/// As Karmada's own API server is registered.
+/// As for Karmada's aggregated API server.
 const GROUP_PRIORITY: u32 = 2000;
 const TOP_VERSION: u32 = 15;
-/// What was changed by others is put right, and what is not available is looked at
-/// again, this often.
+/// The interval at which the APIServices are compared, and at which unavailable ones are
+/// checked again.
 const LOOK: Duration = Duration::from_secs(30);
-/// How long after a change of the bundle a replica may still show a certificate of
-/// before.
+/// How long after a change of the CA bundle another replica may still use a certificate
+/// of the earlier CA.
 const SETTLED: Duration = Duration::from_secs(10);
-/// Between the first looks, while some are not available yet; doubled each time.
+/// The first interval between checks while some APIServices are unavailable; it doubles
+/// each time.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The labels of what Flotilla makes on the host for itself.
+/// The labels of the objects that Flotilla creates for itself at the host.
 pub(super) fn labels() -> Value {
     json!({MANAGED_BY: "flotilla", "app.kubernetes.io/name": "flotilla"})
 }
 
-/// A group and version, and how it ranks among its group's.
+/// A group version and its priority within the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GroupVersion {
     group: String,
@@ -63,8 +63,8 @@ impl GroupVersion {
     }
 }
 
-/// What of a table is registered: all of ours, the preferred version of a group
-/// first.
+/// The group versions of a resource table that are registered, the preferred version of
+/// each group first.
 pub(super) fn own_versions(table: &Table) -> Vec<GroupVersion> {
     let own = table.groups().iter().filter(|g| is_own_group(&g.name));
     own.flat_map(|group| {
@@ -86,7 +86,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
 }
 
-/// Keeps the APIServices. Clones are the same.
+/// Registers and reconciles the APIServices. Clones share their state.
 #[derive(Clone)]
 pub(super) struct Registration(Arc<Shared>);
 
@@ -120,7 +120,7 @@ fn desired(
     body
 }
 
-/// With whom something goes.
+/// The owner references to the installed ClusterRole.
 fn owners(role: Option<&Object>) -> Value {
     let reference = |role: &Object| {
         json!({
@@ -133,7 +133,7 @@ fn owners(role: Option<&Object>) -> Value {
     role.map(reference).into_iter().collect()
 }
 
-/// Whether somebody else serves the group; who.
+/// The other server that an APIService leads to, if it is not Flotilla.
 fn foreign(found: &Value, service: &Service) -> Option<String> {
     let theirs = &found["spec"]["service"];
     if !theirs.is_object() {
@@ -144,16 +144,16 @@ fn foreign(found: &Value, service: &Service) -> Option<String> {
     (!same && !ours).then(|| format!("Service {}/{}", theirs["namespace"], theirs["name"]))
 }
 
-/// Whether everything in `wanted` stands in `found` already.
-pub(super) fn contains(found: &Value, wanted: &Value) -> bool {
-    match (found, wanted) {
-        (Value::Object(found), Value::Object(wanted)) => wanted.iter().all(|(key, value)| {
+/// Whether `found` has every field of `desired` with the same value.
+pub(super) fn contains(found: &Value, desired: &Value) -> bool {
+    match (found, desired) {
+        (Value::Object(found), Value::Object(desired)) => desired.iter().all(|(key, value)| {
             // False and absent mean the same.
             found
                 .get(key)
                 .map_or(*value == json!(false), |f| contains(f, value))
         }),
-        _ => found == wanted,
+        _ => found == desired,
     }
 }
 
@@ -182,8 +182,7 @@ impl Registration {
         }))
     }
 
-    /// Registers everything once; what the host takes for unavailable is looked at
-    /// anew.
+    /// Registers everything once, and makes the host check unavailable APIServices again.
     pub(super) async fn once(&self) -> anyhow::Result<()> {
         let checks = self.0.served.iter().map(|v| self.0.check(v));
         futures_util::future::try_join_all(checks).await?;
@@ -198,7 +197,7 @@ impl Registration {
         patiently(PROTECTION, protect).await.context(PROTECTION)
     }
 
-    /// Goes on for as long as the tasks run.
+    /// Reconciles until the tasks stop.
     pub(super) fn keep(&self, tasks: &Tasks) {
         let (shared, stop) = (Arc::clone(&self.0), tasks.shutdown().clone());
         tasks.spawn(async move {
@@ -262,13 +261,14 @@ impl Shared {
         }
     }
 
-    /// Has the host refuse the deletion of protected templates.
+    /// Registers the deletion protection at the host.
     async fn protect(&self, bundle: &str) -> client::Result<()> {
         let owners = owners(self.owner().await.as_ref());
         protection::ensure(&self.host, &self.service, bundle, &owners).await
     }
 
-    /// What is registered under the name of one of ours, unless that refuses to be ours.
+    /// The registered APIService of a group version. Fails when another server or a
+    /// definition with objects serves it.
     async fn check(&self, version: &GroupVersion) -> anyhow::Result<Option<Value>> {
         let name = version.name();
         let context = || format!("APIService {name}");
@@ -290,8 +290,8 @@ impl Shared {
         Ok(Some(found))
     }
 
-    /// Has an APIService lead to us that the host made for its definitions. The host
-    /// leaves it alone without its mark.
+    /// Takes over an APIService that the host created for its definitions, by removing the
+    /// label of automanaged ones.
     async fn take_over(
         &self,
         version: &GroupVersion,
@@ -306,7 +306,7 @@ impl Shared {
         let at = At::one(&SERVICES, "", &name);
         let options = WriteOptions::default();
         match self.host.patch(at, Patch::Merge(change), &options).await {
-            // The next look compares.
+            // The next check compares.
             Err(error) if error.is_conflict() => Ok(()),
             Err(error) => Err(error).with_context(|| format!("APIService {name}")),
             Ok(_) => {
@@ -316,8 +316,8 @@ impl Shared {
         }
     }
 
-    /// Brings one APIService to what it should be; with `keep_earlier` what the host
-    /// trusted so far stays trusted. Whether the host takes us for available.
+    /// Creates or updates one APIService; with `keep_earlier` its present CA bundle stays
+    /// trusted. Returns whether the host reports it as available.
     async fn ensure(
         &self,
         version: &GroupVersion,
@@ -333,7 +333,7 @@ impl Shared {
             let options = WriteOptions::default();
             let all = At::all(&SERVICES, "");
             return match self.host.create(all, body, &options).await {
-                // Another replica was faster; the next look compares.
+                // Another replica has created it; the next check compares.
                 Err(e) if !e.is_already_exists() => Err(e).with_context(context),
                 _ => Ok(false),
             };
@@ -354,7 +354,7 @@ impl Shared {
             if available {
                 return Ok(true);
             }
-            // The host probes what changes at once, and all else twice a minute.
+            // The host checks a changed APIService at once, others twice a minute.
             let now = rfc3339_seconds(self.clock.now());
             change = json!({"metadata": {"annotations": {PROBED: now}}});
         }
@@ -364,8 +364,8 @@ impl Shared {
         Ok(available)
     }
 
-    /// The role that was installed for us: with it, by garbage collection, go the
-    /// APIServices, so that what is uninstalled does not stay registered.
+    /// The ClusterRole of the installation. It owns the APIServices, so that garbage
+    /// collection removes them when Flotilla is uninstalled.
     async fn owner(&self) -> Option<Object> {
         let at = At::one(&ROLES, "", &self.service.name);
         self.host.get(at).await.ok()
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_registered_stays_as_it_is() {
+    async fn registered_api_services_are_kept() {
         let fake = FakeApi::new();
         fake.seed(
             &ROLES,
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_host_is_asked_to_look_again_at_what_is_unavailable() {
+    async fn unavailable_api_services_are_checked_again() {
         let fake = FakeApi::new();
         let registration = registration(&fake).await;
         registration.once().await.unwrap();
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_others_serve_is_left_to_them() {
+    async fn groups_of_other_servers_are_not_taken_over() {
         let name = "v1alpha2.work.karmada.io";
         let theirs = |spec: Value| {
             json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
@@ -479,7 +479,7 @@ mod tests {
         }
     }
 
-    /// What a host registers for a definition of its own.
+    /// An APIService that a host registers for its definitions.
     fn automanaged(name: &str) -> Value {
         json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
             "metadata": {"name": name, "labels": {AUTOMANAGED: "true"}},
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn definitions_with_objects_are_named_before_anything_is_written() {
+    async fn definitions_with_objects_are_errors_before_any_write() {
         let fake = FakeApi::new();
         fake.seed(&SERVICES, automanaged("v1alpha1.work.karmada.io"));
         fake.seed(&SERVICES, automanaged("v1alpha2.work.karmada.io"));
@@ -549,8 +549,8 @@ mod tests {
 
     #[test]
     fn absence_is_false() {
-        let check = |found: Value, wanted: Value, expect: bool| {
-            assert_eq!(contains(&found, &wanted), expect, "{found} {wanted}");
+        let check = |found: Value, desired: Value, expect: bool| {
+            assert_eq!(contains(&found, &desired), expect, "{found} {desired}");
         };
         check(json!({"a": 1, "b": 2}), json!({"a": 1}), true);
         check(json!({"a": 1}), json!({"a": 1, "b": false}), true);

@@ -1,6 +1,5 @@
-//! The host's admission webhooks, followed.
-//!
-//! Enters: webhook configurations by list and watch. Leaves: the hooks, in step.
+//! The admission webhooks of the host: informers on its webhook configurations keep the
+//! webhooks of the admission chain up to date.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ const GROUP: &str = "admissionregistration.k8s.io";
 static MUTATING: Gvr = Gvr::constant(GROUP, "v1", "mutatingwebhookconfigurations");
 static VALIDATING: Gvr = Gvr::constant(GROUP, "v1", "validatingwebhookconfigurations");
 
-/// The hooks of a host, in step with its configurations.
+/// The webhooks of a host, updated when its configurations change.
 pub(super) fn follow(
     host: &Arc<dyn Api>,
     informers: &Informers,

@@ -1,8 +1,9 @@
-//! A session with a container that runs nothing: what is told to it comes back, a
-//! command that hears nothing says its own words, and `exit N` ends with N.
+//! `exec` and `attach` of hollow containers, in which no process runs: the session echoes
+//! its standard input; a command without standard input prints its own words, and `exit N`
+//! ends with exit code N.
 //!
-//! The protocol is that of remote commands over SPDY (`v4.channel.k8s.io`): a stream
-//! for each of standard input, output and errors, and one for the outcome.
+//! The protocol is that of remote commands over SPDY (`v4.channel.k8s.io`): a stream each
+//! for standard input, output and error, and one for the exit status.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,10 +24,10 @@ use super::spdy::{Frame, Reader, Writer};
 const SPDY: &str = "SPDY/3.1";
 const PROTOCOL: &str = "v4.channel.k8s.io";
 const PROTOCOLS: &str = "x-stream-protocol-version";
-/// Streams of a session at once.
+/// The most streams of a session.
 const MOST_STREAMS: usize = 8;
 
-/// What is to be run.
+/// The command and streams that the client requests.
 #[derive(Clone, Debug, Default)]
 struct Command {
     words: Vec<String>,
@@ -35,7 +36,7 @@ struct Command {
     stderr: bool,
 }
 
-/// Answers a request for a session.
+/// Upgrades the connection and starts the session.
 pub(super) fn reply(
     containers: &Arc<Containers>,
     connection: Connection,
@@ -72,7 +73,7 @@ pub(super) fn reply(
     let closing = connection.closing;
     containers.tasks.spawn(async move {
         if let Some(Err(error)) = closing.unless(talk(upgrade, command)).await {
-            tracing::debug!(%error, "a session broke off");
+            tracing::debug!(%error, "an exec session failed");
         }
     });
     let mut response = Response::new(Body::empty());
@@ -100,14 +101,14 @@ async fn talk(upgrade: OnUpgrade, command: Command) -> io::Result<()> {
 struct Session<R, W> {
     reader: Reader<R>,
     writer: Writer<W>,
-    /// By what they are for.
+    /// The stream ids by `streamtype`.
     streams: HashMap<String, u32>,
     command: Command,
     over: bool,
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
-    /// Until the client leaves.
+    /// Runs until the client closes the connection.
     async fn run(mut self) -> io::Result<()> {
         while let Some(frame) = self.reader.next().await? {
             match frame {
@@ -147,15 +148,16 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
         self.stream(purpose) == Some(stream)
     }
 
-    /// Whether the streams are there that an end is told to.
+    /// Whether the client has opened all output streams.
     fn is_complete(&self) -> bool {
-        let wanted = [
+        let required = [
             ("error", true),
             ("stdout", self.command.stdout),
             ("stderr", self.command.stderr),
         ];
-        let there = |(purpose, wanted): (&str, bool)| !wanted || self.stream(purpose).is_some();
-        !self.over && wanted.into_iter().all(there)
+        let is_open =
+            |(purpose, required): (&str, bool)| !required || self.stream(purpose).is_some();
+        !self.over && required.into_iter().all(is_open)
     }
 
     async fn say_words(&mut self) -> io::Result<()> {
@@ -187,7 +189,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
     }
 }
 
-/// The Status that tells how a command ended.
+/// The Status for the exit code of a command.
 fn outcome(code: u8) -> Value {
     if code == 0 {
         return json!({"metadata": {}, "status": "Success"});

@@ -1,5 +1,5 @@
-//! Logs of containers that run nothing: a line for each second of their life, made
-//! when somebody reads it.
+//! Logs of hollow containers: one line for each second that a container has run, generated
+//! when it is read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,17 +17,17 @@ use machinery::Status;
 
 use super::{Container, Containers, PODS};
 
-/// Lines kept of a container; older ones were rotated away.
+/// Lines of a container's log; older ones count as rotated.
 const KEPT: u64 = 1000;
 
-/// What is asked for (PodLogOptions).
+/// The query parameters of a log request (PodLogOptions).
 #[derive(Clone, Copy, Debug, Default)]
 struct Wanted {
     follow: bool,
     timestamps: bool,
     since: Option<Timestamp>,
     tail: Option<u64>,
-    /// Bytes that may still be said.
+    /// The number of bytes that may still be sent.
     limit: Option<usize>,
 }
 
@@ -45,7 +45,7 @@ impl Wanted {
         let time = connection.param("sinceTime");
         let time = time.map(|t| {
             t.parse()
-                .map_err(|_| Status::bad_request("sinceTime is no time"))
+                .map_err(|_| Status::bad_request("sinceTime is not a time"))
         });
         Ok(Self {
             follow: connection.flag("follow"),
@@ -58,7 +58,7 @@ impl Wanted {
 }
 
 impl Container {
-    /// The number of lines said until a moment.
+    /// The number of lines logged until `now`.
     fn said(&self, now: Timestamp) -> u64 {
         let until = self.finished.unwrap_or(now).min(now);
         let seconds = until.as_second() - self.started.as_second();
@@ -78,12 +78,12 @@ impl Container {
         format!("{time}hollow container {name} of {namespace}/{pod}: second {line}\n")
     }
 
-    fn first(&self, wanted: &Wanted, said: u64) -> u64 {
-        let since = wanted.since.map_or(0, |since| {
+    fn first(&self, options: &Wanted, lines: u64) -> u64 {
+        let since = options.since.map_or(0, |since| {
             u64::try_from(since.as_second() - self.started.as_second()).unwrap_or(0)
         });
-        let tail = said.saturating_sub(wanted.tail.unwrap_or(u64::MAX));
-        since.max(tail).max(said.saturating_sub(KEPT))
+        let tail = lines.saturating_sub(options.tail.unwrap_or(u64::MAX));
+        since.max(tail).max(lines.saturating_sub(KEPT))
     }
 }
 
@@ -97,13 +97,13 @@ pub(super) fn reply(
         let text = format!("previous terminated container {name:?} in pod {pod:?} not found");
         return Err(Status::bad_request(text));
     }
-    let wanted = Wanted::parse(connection, containers.clock.now())?;
+    let options = Wanted::parse(connection, containers.clock.now())?;
     let state = State {
-        next: container.first(&wanted, container.said(containers.clock.now())),
+        next: container.first(&options, container.said(containers.clock.now())),
         containers: Arc::clone(containers),
         closing: connection.closing.clone(),
         container,
-        wanted,
+        wanted: options,
     };
     let lines = stream::unfold(state, |mut state| async move {
         let chunk = state.chunk().await?;
@@ -125,18 +125,18 @@ struct State {
 }
 
 impl State {
-    /// What is said next; `None` when nothing will be.
+    /// The next lines; `None` at the end of the log.
     async fn chunk(&mut self) -> Option<Bytes> {
         loop {
-            let said = self.container.said(self.containers.clock.now());
+            let line_count = self.container.said(self.containers.clock.now());
             if self.wanted.limit == Some(0) {
                 return None;
             }
-            if self.next < said {
+            if self.next < line_count {
                 let lines =
-                    (self.next..said).map(|n| self.container.line(n, self.wanted.timestamps));
+                    (self.next..line_count).map(|n| self.container.line(n, self.wanted.timestamps));
                 let mut text: String = lines.collect();
-                self.next = said;
+                self.next = line_count;
                 if let Some(limit) = &mut self.wanted.limit {
                     // The names of pods and containers are ASCII.
                     text.truncate(*limit);
@@ -155,7 +155,7 @@ impl State {
         }
     }
 
-    /// Whether the pod is still there; its container may have ended.
+    /// Reads the container's state again; `None` when the pod is gone.
     async fn look(&mut self) -> Option<()> {
         let c = &self.container;
         let pod = self
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_container_says_a_line_each_second_and_old_ones_are_gone() {
+    fn a_container_logs_a_line_each_second_and_old_ones_are_rotated() {
         let at = |seconds: i64| Timestamp::from_second(1_767_225_600 + seconds).unwrap();
         let container = Container {
             namespace: "n".into(),
@@ -201,22 +201,22 @@ mod tests {
             container.line(3, true),
             "2026-01-01T00:00:03Z hollow container c of n/p: second 3\n"
         );
-        let wanted = Wanted::default();
+        let options = Wanted::default();
         let tail = Wanted {
             tail: Some(2),
-            ..wanted
+            ..options
         };
         let since = Wanted {
             since: Some(at(7)),
-            ..wanted
+            ..options
         };
-        for (wanted, said, first) in [
-            (wanted, 10, 0),
+        for (options, lines, first) in [
+            (options, 10, 0),
             (tail, 10, 8),
             (since, 10, 7),
-            (wanted, 5000, 4000),
+            (options, 5000, 4000),
         ] {
-            assert_eq!(container.first(&wanted, said), first);
+            assert_eq!(container.first(&options, lines), first);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Containers of a simulated cluster, for who listens or talks to them: `pods/log`,
-//! `pods/exec`, `pods/attach`.
+//! The container subresources of a simulated cluster: `pods/log`, `pods/exec` and
+//! `pods/attach`.
 //!
-//! request ──► pod and container ──► [`log`]: lines made of the time
+//! request ──► pod and container ──► [`log`]: lines generated from the time
 //!                              └──► [`exec`]: a session over [`spdy`] that echoes
 //!
-//! No process runs: a container says a line each second, and a command says again
-//! what it is told. What a kubelet refuses is refused in its words.
+//! No process runs: a container logs a line each second, and a session echoes its input.
+//! Errors have the texts of kubelet and kube-apiserver.
 
 mod exec;
 mod log;
@@ -24,11 +24,11 @@ use serde_json::Value;
 
 static PODS: Gvr = Gvr::constant("", "v1", "pods");
 
-/// What all of them need.
+/// The state that the connectors share.
 struct Containers {
     api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
-    /// The sessions.
+    /// The tasks of the sessions.
     tasks: Tasks,
 }
 
@@ -43,7 +43,7 @@ struct Container {
     finished: Option<Timestamp>,
 }
 
-/// The subresources of pods that lead into containers.
+/// The connectors for the container subresources of pods.
 pub(crate) fn connectors(api: &Arc<dyn Api>, clock: &Arc<dyn Clock>, tasks: &Tasks) -> Connectors {
     let containers = Arc::new(Containers {
         api: Arc::clone(api),
@@ -90,7 +90,7 @@ impl Connect for Talk {
 }
 
 impl Containers {
-    /// The container that a request means.
+    /// The container of a request.
     async fn find(&self, connection: &Connection) -> Result<Container, Status> {
         let (namespace, name) = (&connection.namespace, &connection.name);
         let pod = self.api.get(At::one(&PODS, namespace, name)).await;
@@ -108,13 +108,13 @@ impl Containers {
     }
 }
 
-/// Refuses as kube-apiserver and kubelet do (`registry/core/pod/strategy.go`,
-/// `kubelet_pods.go`).
+/// Selects the container of a request, with the errors of kube-apiserver and kubelet
+/// (`registry/core/pod/strategy.go`, `kubelet_pods.go`).
 fn choose(
     pod: &Value,
     namespace: &str,
     name: &str,
-    asked: Option<&str>,
+    requested: Option<&str>,
 ) -> Result<Container, Status> {
     let names = |of: &str| -> Vec<String> {
         let all = pod["spec"][of].as_array();
@@ -122,10 +122,12 @@ fn choose(
         names.map(str::to_owned).collect()
     };
     let (main, initial) = (names("containers"), names("initContainers"));
-    let container = match (asked.filter(|a| !a.is_empty()), main.as_slice()) {
-        (Some(asked), _) if main.iter().chain(&initial).any(|n| n == asked) => asked.to_owned(),
-        (Some(asked), _) => {
-            let text = format!("container {asked} is not valid for pod {name}");
+    let container = match (requested.filter(|r| !r.is_empty()), main.as_slice()) {
+        (Some(requested), _) if main.iter().chain(&initial).any(|n| n == requested) => {
+            requested.to_owned()
+        }
+        (Some(requested), _) => {
+            let text = format!("container {requested} is not valid for pod {name}");
             return Err(Status::bad_request(text));
         }
         (None, [one]) => one.clone(),
@@ -182,7 +184,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_container_meant_is_found_or_refused() {
+    fn containers_are_selected_or_rejected() {
         let state = |name: &str, state: Value| json!({"name": name, "state": state});
         let time = "2026-01-01T00:00:00Z";
         let pod = |containers: &[&str], states: Value| {
@@ -219,8 +221,8 @@ mod tests {
                 Err("container \"b\" in pod \"p\" is waiting to start: ErrImagePull"),
             ),
         ];
-        for (pod, asked, expected) in table {
-            let got = choose(pod, "n", "p", asked);
+        for (pod, requested, expected) in table {
+            let got = choose(pod, "n", "p", requested);
             let got = got
                 .as_ref()
                 .map(|c| (c.name.as_str(), c.finished.is_some()));

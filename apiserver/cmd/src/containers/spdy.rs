@@ -1,8 +1,8 @@
-//! SPDY/3.1 as far as clients of `exec` speak it: streams, their headers, data, pings.
+//! The part of SPDY/3.1 that clients of `exec` use: streams with headers, data and pings.
 //!
-//! Enters: bytes of a connection. Leaves: frames, both ways. Headers are compressed
-//! with a dictionary that both sides know; what we send needs none. Frames, headers
-//! and their number are bounded.
+//! Headers of the client are compressed with the dictionary of the protocol; the server
+//! sends headers that need no dictionary. The sizes of frames and headers and the number
+//! of headers are bounded.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,13 +18,14 @@ const PING: u16 = 6;
 const GOAWAY: u16 = 7;
 const FIN: u8 = 1;
 const VERSION: u16 = 0x8003;
-/// A frame's payload, a block of headers once unpacked, and headers in it.
+/// The largest payload of a frame and the largest decompressed header block in bytes, and
+/// the most headers of a block.
 const LARGEST_FRAME: usize = 1 << 20;
 const LARGEST_BLOCK: usize = 64 << 10;
 const MOST_HEADERS: u32 = 64;
 
-/// Names and values in the dictionary, each behind its length (SPDY protocol, draft
-/// 3, section 2.6.10.1).
+/// The words of the dictionary; in the dictionary each follows its length (SPDY protocol,
+/// draft 3, section 2.6.10.1).
 const NAMES: &str = "options head post put delete trace accept accept-charset accept-encoding \
     accept-language accept-ranges age allow authorization cache-control connection content-base \
     content-encoding content-language content-length content-location content-md5 content-range \
@@ -33,7 +34,7 @@ const NAMES: &str = "options head post put delete trace accept accept-charset ac
     proxy-authorization range referer retry-after server te trailer transfer-encoding upgrade \
     user-agent vary via warning www-authenticate method get status 200_OK version HTTP/1.1 url \
     public set-cookie keep-alive origin";
-/// What follows them.
+/// The rest of the dictionary.
 const REST: &str = "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505\
     203 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request401 Unauthorized\
     403 Forbidden404 Not Found500 Internal Server Error501 Not Implemented503 Service Unavailable\
@@ -52,7 +53,7 @@ static DICTIONARY: LazyLock<Vec<u8>> = LazyLock::new(|| {
     all
 });
 
-/// What a client says.
+/// A frame of the client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     Open {
@@ -64,11 +65,11 @@ pub(super) enum Frame {
         data: Vec<u8>,
         last: bool,
     },
-    /// Says it is alive; to be sent back.
+    /// A ping, which the server sends back.
     Ping(u32),
-    /// The client takes back a stream.
+    /// The client resets a stream.
     Reset(u32),
-    /// The client leaves.
+    /// The client closes the connection (GOAWAY).
     Leave,
 }
 
@@ -80,14 +81,14 @@ fn malformed(what: &str) -> io::Error {
 pub(super) struct Reader<R> {
     from: R,
     inflate: Decompress,
-    /// Whether the compressed stream of headers has begun.
+    /// Whether the zlib header of the compressed headers was read.
     begun: bool,
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
     pub(super) fn new(from: R) -> io::Result<Self> {
-        // The library knows no dictionaries: unpacked first, as if it had been sent,
-        // it is what later blocks refer back to.
+        // The library does not support dictionaries: the dictionary is decompressed first,
+        // as a stored block, so that later blocks can refer to it.
         let mut inflate = Decompress::new(false);
         let length = DICTIONARY.len() as u16;
         let mut stored = vec![0];
@@ -105,8 +106,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         })
     }
 
-    /// The next frame; `None` when the client has closed. Frames that ask for nothing
-    /// are passed over.
+    /// The next frame; `None` when the client has closed the connection. Frames of other
+    /// types are skipped.
     pub(super) async fn next(&mut self) -> io::Result<Option<Frame>> {
         loop {
             let mut head = [0; 8];
@@ -147,7 +148,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 
     fn headers(&mut self, packed: &[u8]) -> io::Result<HashMap<String, String>> {
-        // The header of the compressed stream: two bytes, and the dictionary's number.
+        // The zlib header: two bytes, and the checksum of the dictionary.
         let packed = match self.begun {
             true => packed,
             false => packed.get(6..).ok_or_else(|| malformed("no headers"))?,
@@ -213,15 +214,15 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         self.to.flush().await
     }
 
-    /// Accepts a stream, without headers of ours.
+    /// Accepts a stream, without headers.
     pub(super) async fn accept(&mut self, stream: u32) -> io::Result<()> {
         let mut payload = stream.to_be_bytes().to_vec();
         if !self.begun {
             payload.extend([0x78, 0x01]);
             self.begun = true;
         }
-        // A stored block of four bytes, the number of headers, and an empty one: only
-        // then do readers give out what they have.
+        // A stored block of four bytes (the number of headers) and an empty block, which
+        // makes clients flush their decompressor.
         payload.extend([0, 4, 0, 0xfb, 0xff, 0, 0, 0, 0]);
         payload.extend([0, 0, 0, 0xff, 0xff]);
         self.control(SYN_REPLY, &payload).await
@@ -257,7 +258,7 @@ mod tests {
         b << 16 | a
     }
 
-    /// Every client names the dictionary by this number.
+    /// The checksum by which clients refer to the dictionary.
     #[test]
     fn the_dictionary_is_the_one_of_the_protocol() {
         assert_eq!(
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn frames_are_read_until_they_make_no_sense() {
+    async fn frames_are_read_until_a_malformed_one() {
         // `streamtype: error`, stored.
         let block = [
             &1u32.to_be_bytes()[..],

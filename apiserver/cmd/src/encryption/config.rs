@@ -11,24 +11,24 @@ use storage::encryption::PrefixTransformer;
 const API_VERSION: &str = "apiserver.config.k8s.io/v1";
 const KIND: &str = "EncryptionConfiguration";
 const PROVIDERS: [&str; 3] = ["aesgcm", "secretbox", "identity"];
-/// kube-apiserver has them, Flotilla does not.
+/// Providers of kube-apiserver that Flotilla does not support.
 const OTHER_PROVIDERS: [&str; 2] = ["aescbc", "kms"];
-/// Stored by a kube-apiserver without being resources.
+/// Data that a kube-apiserver stores but does not serve as resources.
 const NO_RESOURCES: [&str; 3] = [
     "apiserveripinfo",
     "serviceipallocations",
     "servicenodeportallocations",
 ];
 
-/// `resources[]` of the configuration.
+/// An element of `resources` in the configuration (ResourceConfiguration).
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) resources: Vec<GroupResource>,
-    /// In order; never empty.
+    /// The keys of its providers in order; never empty.
     pub(super) keys: Vec<Key>,
 }
 
-/// A resource as it is written, `*` standing for all.
+/// A group resource of the configuration; `*` stands for all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GroupResource {
     pub(super) group: String,
@@ -81,7 +81,7 @@ pub(super) fn join(errors: &[FieldError]) -> String {
     all.join("; ")
 }
 
-/// The entries, or everything that is wrong.
+/// Parses the document. Returns all errors that it finds.
 pub(super) fn parse(document: &Value) -> Result<Vec<Entry>, Vec<FieldError>> {
     let mut reader = Reader::default();
     let entries = reader.document(document);
@@ -101,7 +101,7 @@ impl Reader {
         self.errors.push(error);
     }
 
-    /// An object without unknown fields.
+    /// The value as an object; an unknown field is an error.
     fn object<'v>(
         &mut self,
         path: &str,
@@ -147,12 +147,12 @@ impl Reader {
 
     fn document(&mut self, document: &Value) -> Vec<Entry> {
         let root = self.object("", document, &["apiVersion", "kind", "resources"]);
-        for (field, wanted) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+        for (field, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
             match root.get(field) {
-                Some(Value::String(found)) if found == wanted => {}
-                None => self.fail(FieldError::required(field, &format!("must be {wanted}"))),
+                Some(Value::String(found)) if found == expected => {}
+                None => self.fail(FieldError::required(field, &format!("must be {expected}"))),
                 Some(other) => {
-                    self.fail(FieldError::not_supported(field, other, &[wanted]));
+                    self.fail(FieldError::not_supported(field, other, &[expected]));
                 }
             }
         }
@@ -346,7 +346,7 @@ fn child(path: &str, field: &str) -> String {
     }
 }
 
-/// The type of a value whose content may be secret.
+/// The JSON type of a value, for errors that must not show the value.
 fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

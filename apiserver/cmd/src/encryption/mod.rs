@@ -1,7 +1,7 @@
-//! `--encryption-provider-config`: which stored resources are encrypted, and with which
-//! keys.
+//! Loads the EncryptionConfiguration of `--encryption-provider-config`: which resources are
+//! encrypted in the store, and with which keys.
 //!
-//! file ──► [`config`] (validated entries) ──► [`rules`] (prefixes of keys) ──► storage
+//! file ──► [`config`] (validation) ──► [`transformers`] (by storage prefix) ──► storage
 
 mod config;
 mod rules;
@@ -15,7 +15,7 @@ use anyhow::{Context, anyhow};
 use serde_json::Value;
 use storage::encryption::Encryption;
 
-/// What the configuration can act on.
+/// The resources that this server stores and can encrypt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Scope {
     /// Flotilla stores every resource.
@@ -24,7 +24,7 @@ pub(crate) enum Scope {
     OwnGroups,
 }
 
-/// Reads and checks the file. No error repeats a key.
+/// Reads and validates the file. No error repeats a key.
 pub(crate) fn load(file: &Path, scope: Scope) -> anyhow::Result<Encryption> {
     let flag = || format!("--encryption-provider-config {}", file.display());
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", flag()))?;
@@ -34,7 +34,7 @@ pub(crate) fn load(file: &Path, scope: Scope) -> anyhow::Result<Encryption> {
 
 fn parse(text: &str, scope: Scope) -> Result<Encryption, String> {
     let document: Value = serde_saphyr::from_str(text).map_err(|e| {
-        // The parser's own text may quote a line of the file, and with it a key.
+        // The parser's error may quote a line of the file, and with it a key.
         let place = e
             .location()
             .map(|l| format!(" at line {} column {}", l.line(), l.column()));
@@ -48,8 +48,7 @@ fn warn_when_readable_by_others(file: &Path) {
     let mode = std::fs::metadata(file).map_or(0, |m| m.permissions().mode() & 0o777);
     if mode & 0o077 != 0 {
         tracing::warn!(
-            "{} holds encryption keys, and its mode {mode:04o} lets others have it; 0600 is \
-             advised",
+            "{} has encryption keys, and its mode {mode:04o} gives access to other users; use 0600",
             file.display()
         );
     }

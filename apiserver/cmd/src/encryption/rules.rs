@@ -1,5 +1,5 @@
-//! From resources to prefixes of keys: a resource takes its own entry, else that of its
-//! group, else that of all groups.
+//! Converts the configured resources to transformers by storage prefix. A resource uses
+//! its own entry, otherwise that of its group, otherwise that of all groups.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use super::config::{Entry, GroupResource, Key};
 use crate::keys;
 
 const ALL: &str = "/registry/";
-/// What Flotilla stores for itself. It names objects and holds nothing of theirs, except
-/// the shared private keys, which are encrypted as secrets are.
+/// The prefix of Flotilla's own data, which is not encrypted: it has no data of objects.
+/// The exception is the shared private keys, which are encrypted as Secrets are.
 const OWN: &str = "/registry/flotilla/";
 const SECRETS: &str = "/registry/secrets/";
 
@@ -39,13 +39,13 @@ pub(super) fn rules(entries: Vec<Entry>, scope: Scope) -> Result<Encryption, Vec
             }
             let same = |r: &GroupResource| r.is(&resource.resource, &resource.group);
             match listed.iter_mut().find(|(r, _)| same(r)) {
-                // As in kube-apiserver, a later entry adds keys to read with.
+                // As in kube-apiserver, a later entry adds keys for decryption.
                 Some((_, keys)) => keys.extend(entry.keys.iter().cloned()),
                 None => listed.push((resource, entry.keys.clone())),
             }
         }
     }
-    // Wildcards first: what is more specific replaces them.
+    // Wildcards first; more specific entries replace them.
     listed.sort_by_key(|(r, _)| (r.group != "*", r.resource != "*"));
     let mut rules = BTreeMap::new();
     for (resource, keys) in listed {
@@ -72,8 +72,8 @@ pub(super) fn rules(entries: Vec<Entry>, scope: Scope) -> Result<Encryption, Vec
     Ok(Encryption::new(rules.into_iter().collect()))
 }
 
-/// `None`: there is no key, or one has a length that does not fit, which validation
-/// has refused already.
+/// The transformer with these keys. `None` without a key, or with a key of a wrong length,
+/// which validation rejects before.
 fn transformer(keys: &[Key]) -> Option<Arc<Transformer>> {
     let mut all = keys.iter().map(|key| match key {
         Key::AesGcm { name, secret } => PrefixTransformer::aes_gcm(name, secret),
@@ -85,7 +85,7 @@ fn transformer(keys: &[Key]) -> Option<Arc<Transformer>> {
     Some(Arc::new(Transformer::new(first, others?)))
 }
 
-/// The prefixes of a resource, or why nothing of it is stored here.
+/// The storage prefixes of a resource; an error when this server does not store it.
 fn prefixes(resource: &GroupResource, scope: Scope) -> Result<Vec<String>, FieldError> {
     let GroupResource {
         group,
@@ -98,7 +98,7 @@ fn prefixes(resource: &GroupResource, scope: Scope) -> Result<Vec<String>, Field
     let refuse = |why: String| Err(FieldError::invalid(field, &json!(resource.text()), why));
     if matches!(scope, Scope::OwnGroups) && !karmada::is_own_group(group) {
         return refuse(
-            "behind another API server Flotilla stores the resources of Karmada's groups only; \
+            "behind another API server Flotilla stores only the resources of Karmada's groups; \
              configure the encryption of others there"
                 .into(),
         );

@@ -1,6 +1,8 @@
+//! Tests of the validation of EncryptionConfigurations.
+
 use super::{Scope, parse};
 
-/// 32 and 16 bytes.
+/// Keys of 32 and 16 bytes.
 const KEY: &str = "c2VjcmV0IGlzIHNlY3VyZSwgb3IgaXMgaXQgc2VjdXI=";
 const SHORT: &str = "c2VjcmV0IGlzIHNlY3VyZQ==";
 
@@ -30,7 +32,7 @@ fn refused(text: &str, scope: Scope) -> String {
 }
 
 #[test]
-fn configurations_that_are_taken() {
+fn valid_configurations_are_accepted() {
     for text in [
         of("secrets"),
         of("secrets, configmaps, events, deployments.apps"),
@@ -52,8 +54,8 @@ fn configurations_that_are_taken() {
              - {resources: [secrets], providers: [{secretbox: {keys: [{name: a, secret: KEY}]}}]}",
         ),
     ] {
-        let taken = parse(&text, Scope::All);
-        assert!(taken.is_ok(), "{text}{taken:?}");
+        let parsed = parse(&text, Scope::All);
+        assert!(parsed.is_ok(), "{text}{parsed:?}");
     }
     for own in ["works.work.karmada.io", "'*.policy.karmada.io'", "'*.*'"] {
         assert!(parse(&of(own), Scope::OwnGroups).is_ok(), "{own}");
@@ -61,7 +63,7 @@ fn configurations_that_are_taken() {
 }
 
 #[test]
-fn what_is_wrong_has_its_path() {
+fn errors_have_the_path_of_their_field() {
     let table = [
         ("resources: [", "not YAML or JSON at line "),
         ("[]", "<root>: Invalid value: a list: must be an object"),
@@ -185,15 +187,15 @@ fn what_is_wrong_has_its_path() {
             "resources[1].resources[0]: Invalid value: \"secrets\": it is masked by the earlier rule \"*.*\"",
         ),
     ];
-    for (text, wanted) in table {
+    for (text, expected) in table {
         let why = refused(text, Scope::All);
-        assert!(why.contains(wanted), "{text}\nno {wanted:?} in {why}");
+        assert!(why.contains(expected), "{text}\nno {expected:?} in {why}");
     }
 }
 
-/// A file of the kube-apiserver in front would change nothing here.
+/// Flotilla does not store these resources behind a kube-apiserver.
 #[test]
-fn what_another_server_stores_is_refused() {
+fn resources_of_another_server_are_refused() {
     for resource in ["secrets", "'*.'", "deployments.apps", "widgets.example.org"] {
         let why = refused(&of(resource), Scope::OwnGroups);
         assert!(

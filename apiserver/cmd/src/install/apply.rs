@@ -1,4 +1,4 @@
-//! Brings the manifests into a cluster.
+//! Applies the manifests to a cluster and waits for the Deployment.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
 
-/// Applies objects in their order; says of each what became of it.
+/// Applies objects in order, and prints the result of each.
 pub(super) async fn all(host: &dyn Api, objects: Vec<Value>, dry_run: bool) -> anyhow::Result<()> {
     for mut object in objects {
         if object["kind"] == "PodDisruptionBudget" {
@@ -26,24 +26,25 @@ pub(super) async fn all(host: &dyn Api, objects: Vec<Value>, dry_run: bool) -> a
         }
         let resource = resource(&object)?;
         let (namespace, name) = (text(&object, "namespace"), text(&object, "name"));
-        let shown = format!("{} {name}", object["kind"].as_str().unwrap_or_default());
+        let description = format!("{} {name}", object["kind"].as_str().unwrap_or_default());
         let at = At::one(&resource, namespace, name);
         let outcome = one(host, at, &object, dry_run).await;
         match outcome {
-            // Where nothing is really made, its namespace is not there either.
+            // In a dry run the namespace of the object is not created.
             Err(Error::Status(status)) if dry_run && status.code == 404 => {
-                output::progress(format!("{shown} not checked: {status}"));
+                output::progress(format!("{description} not checked: {status}"));
             }
             outcome => {
-                let done = outcome.with_context(|| shown.clone())?;
-                output::progress(format!("{shown} {done}"));
+                let done = outcome.with_context(|| description.clone())?;
+                output::progress(format!("{description} {done}"));
             }
         }
     }
     Ok(())
 }
 
-/// Before Kubernetes 1.21 budgets were served in a version of their own.
+/// The version in which the cluster serves PodDisruptionBudgets; before Kubernetes 1.21
+/// it is v1beta1.
 async fn budgets(host: &dyn Api) -> anyhow::Result<&'static str> {
     match host.raw("/apis/policy/v1").await {
         Ok(_) => Ok("policy/v1"),
@@ -93,13 +94,13 @@ pub(super) async fn available(
     let until = Instant::now() + wait;
     loop {
         let found = host.get(At::one(&DEPLOYMENTS, namespace, NAME)).await?;
-        let [wanted, ready] = replicas(&found)?;
-        if ready >= wanted {
+        let [desired, ready] = replicas(&found)?;
+        if ready >= desired {
             return Ok(());
         }
         if Instant::now() >= until {
             bail!(
-                "{ready} of {wanted} replicas are available after {} s; look at kubectl -n {namespace} describe pods",
+                "{ready} of {desired} replicas are available after {} s; see kubectl -n {namespace} describe pods",
                 wait.as_secs()
             );
         }
@@ -107,13 +108,13 @@ pub(super) async fn available(
     }
 }
 
-/// Wanted, and available in the present form.
+/// The desired replicas, and those that are available and updated.
 fn replicas(deployment: &Object) -> anyhow::Result<[i64; 2]> {
     let value = deployment.value()?;
     let status = &value["status"];
-    let seen = status["observedGeneration"] == value["metadata"]["generation"];
+    let observed = status["observedGeneration"] == value["metadata"]["generation"];
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
     let ready = number("availableReplicas").min(number("updatedReplicas"));
-    let wanted = value["spec"]["replicas"].as_i64().unwrap_or(1);
-    Ok([wanted, if seen { ready } else { 0 }])
+    let desired = value["spec"]["replicas"].as_i64().unwrap_or(1);
+    Ok([desired, if observed { ready } else { 0 }])
 }

@@ -1,7 +1,5 @@
-//! What is installed: the manifests of the tree, fitted to what was asked for.
-//!
-//! Enters: the files below `manifests/install`, the choices of an operator. Leaves:
-//! objects, in the order in which they are applied. Pure.
+//! Renders the manifests of an installation: the files of `manifests/install` with the
+//! operator's options, in the order in which they are applied. Pure.
 
 use anyhow::{Context, anyhow};
 use machinery::Gvr;
@@ -13,16 +11,16 @@ const ETCD: &str = include_str!("../../../../manifests/install/etcd.yaml");
 /// The names in the manifests.
 pub(super) const NAMESPACE: &str = "flotilla-system";
 pub(super) const NAME: &str = "flotilla";
-/// Where the container finds the Secret with its credentials for etcd.
+/// The mount path of the Secret with the client certificate for etcd.
 const CREDENTIALS: &str = "/etc/flotilla/etcd";
 
-/// What differs from one installation to another.
+/// The options of an installation.
 #[derive(Clone, Debug)]
 pub(super) struct Choices {
     pub(super) namespace: String,
     pub(super) image: String,
     pub(super) replicas: u32,
-    /// Of an etcd that is there already; empty: one is installed.
+    /// The URLs of an existing etcd; empty: one is installed.
     pub(super) etcd_servers: Vec<String>,
     pub(super) etcd_prefix: Option<String>,
     /// A Secret with `ca.crt`, `tls.crt` and `tls.key`.
@@ -51,14 +49,14 @@ fn documents(file: &str) -> impl Iterator<Item = &str> {
     file.split("\n---\n")
 }
 
-/// Moves an object, and whom it speaks of, to a namespace.
+/// Replaces the default namespace in an object and in its references.
 fn place(object: &mut Value, namespace: &str) {
     match object {
         Value::String(text) => {
             if text == NAMESPACE {
                 namespace.clone_into(text);
             } else if text.contains(NAMESPACE) {
-                // The names of Services: NAME.NAMESPACE.svc.
+                // In DNS names of Services: NAME.NAMESPACE.svc.
                 let (old, new) = (format!(".{NAMESPACE}."), format!(".{namespace}."));
                 *text = text.replace(&old, &new);
             }
@@ -85,7 +83,7 @@ fn fit(deployment: &mut Value, choices: &Choices) -> anyhow::Result<()> {
     let arguments = &mut container["args"];
     if !choices.etcd_servers.is_empty() {
         set(arguments, "etcd-servers", &choices.etcd_servers.join(","))?;
-        // Whoever runs that etcd makes its certificates.
+        // The operator of that etcd provides its certificates.
         remove(arguments, "etcd-certificates-secret");
     }
     if let Some(prefix) = &choices.etcd_prefix {
@@ -113,7 +111,7 @@ fn push(list: &mut Value, item: Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives a flag its value.
+/// Sets a flag in a list of arguments.
 fn set(arguments: &mut Value, flag: &str, value: &str) -> anyhow::Result<()> {
     let (start, argument) = (format!("--{flag}="), format!("--{flag}={value}"));
     let list = arguments.as_array_mut().into_iter().flatten();
@@ -132,7 +130,7 @@ fn remove(arguments: &mut Value, flag: &str) {
     }
 }
 
-/// Where an object of ours is served.
+/// The resource of an object of the manifests.
 pub(super) fn resource(object: &Value) -> anyhow::Result<Gvr> {
     let kind = object["kind"].as_str().unwrap_or_default();
     let plural = match kind {
@@ -145,7 +143,7 @@ pub(super) fn resource(object: &Value) -> anyhow::Result<Gvr> {
     Ok(Gvr::new(group, version, plural))
 }
 
-/// Objects as documents of one file.
+/// Encodes objects as the documents of one file.
 pub(super) fn text(objects: &[Value], json: bool) -> anyhow::Result<String> {
     if json {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
@@ -186,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_it_moves_to_the_namespace() {
+    fn the_namespace_is_replaced_everywhere() {
         let all = objects(&choices()).unwrap();
         let text = text(&all, false).unwrap();
         assert!(!text.contains(NAMESPACE), "{text}");
@@ -194,13 +192,13 @@ mod tests {
         assert_eq!(reader["metadata"]["namespace"], "kube-system");
         assert_eq!(reader["subjects"][0]["namespace"], "fleet");
         assert!(arguments(&all).contains(&"--etcd-servers=https://flotilla-etcd.fleet.svc:2379"));
-        assert_eq!(all[0]["kind"], "Namespace", "what comes first");
+        assert_eq!(all[0]["kind"], "Namespace", "the first object");
         let deployment = find(&all, "Deployment", NAME);
         assert_eq!(deployment["spec"]["replicas"], 3);
     }
 
     #[test]
-    fn an_etcd_of_ones_own_replaces_ours() {
+    fn an_existing_etcd_replaces_the_installed_one() {
         let all = objects(&Choices {
             etcd_servers: vec!["https://a:2379".into(), "https://b:2379".into()],
             etcd_prefix: Some("/fleet".into()),
@@ -211,7 +209,7 @@ mod tests {
         .unwrap();
         assert!(all.iter().all(|o| o["kind"] != "StatefulSet"));
         let arguments = arguments(&all);
-        for wanted in [
+        for expected in [
             "--etcd-servers=https://a:2379,https://b:2379",
             "--etcd-prefix=/fleet",
             "--etcd-cafile=/etc/flotilla/etcd/ca.crt",
@@ -219,7 +217,7 @@ mod tests {
             "--etcd-keyfile=/etc/flotilla/etcd/tls.key",
             "--host-workloads=propagate",
         ] {
-            assert!(arguments.contains(&wanted), "{wanted} in {arguments:?}");
+            assert!(arguments.contains(&expected), "{expected} in {arguments:?}");
         }
         let pod = &find(&all, "Deployment", NAME)["spec"]["template"]["spec"];
         assert_eq!(pod["volumes"][1]["secret"]["secretName"], "etcd-client");
@@ -228,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn serve_takes_what_the_deployment_gives_it() {
+    fn serve_accepts_the_arguments_of_the_deployment() {
         let all = Choices {
             etcd_servers: vec!["https://a:2379".into()],
             etcd_prefix: Some("/fleet".into()),
@@ -239,13 +237,13 @@ mod tests {
         for choices in [choices(), all] {
             let all = objects(&choices).unwrap();
             let line = [&["flotilla"], &*arguments(&all)].concat();
-            let taken = Cli::try_parse_from(&line);
-            assert!(taken.is_ok(), "{line:?}: {}", taken.err().unwrap());
+            let parsed = Cli::try_parse_from(&line);
+            assert!(parsed.is_ok(), "{line:?}: {}", parsed.err().unwrap());
         }
     }
 
     #[test]
-    fn pods_ask_for_no_privilege() {
+    fn pods_are_unprivileged() {
         let all = objects(&choices()).unwrap();
         for kind in ["Deployment", "StatefulSet"] {
             for of in all.iter().filter(|o| o["kind"] == kind) {

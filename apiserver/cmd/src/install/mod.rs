@@ -1,7 +1,6 @@
-//! `flotilla install` and `flotilla uninstall`: Flotilla in a cluster that is there.
+//! The commands `flotilla install` and `flotilla uninstall`.
 //!
-//! choices ──► [`manifests`] (the files of the tree, fitted) ──► standard output | [`apply`] ──► cluster
-//! [`remove`] takes all of it away again.
+//! options ──► [`manifests`] ──► standard output | [`apply`] ──► cluster; [`uninstall`](mod@uninstall) removes everything.
 
 mod apply;
 mod manifests;
@@ -20,43 +19,43 @@ use flotilla_runtime::{Shutdown, Tasks};
 use crate::output;
 use manifests::{Choices, NAMESPACE};
 
-/// Print what installs Flotilla into a cluster, or install it.
+/// Install Flotilla into a cluster, or print the manifests.
 ///
-/// Without --apply the manifests are printed and nothing is touched.
+/// Without --apply the manifests are printed and nothing is changed.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  flotilla install --image registry.example.com/flotilla:0.1.0 | kubectl apply -f -\n  flotilla install --image registry.example.com/flotilla:0.1.0 --apply --kubeconfig host.kubeconfig"
 )]
 pub(crate) struct InstallArguments {
-    /// The image that holds this program.
+    /// The image of Flotilla.
     #[arg(long, default_value = "flotilla:latest", value_name = "IMAGE")]
     image: String,
-    /// The namespace that Flotilla gets for itself.
+    /// The namespace in which Flotilla is installed.
     #[arg(long, default_value = NAMESPACE, value_name = "NAMESPACE")]
     namespace: String,
-    /// How many serve; one of them leads the controllers.
+    /// The number of replicas; an elected leader runs the controllers.
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     replicas: u32,
-    /// URLs of an etcd that is there already; without, one is installed for Flotilla
-    /// alone.
+    /// URLs of an existing etcd; without it, an etcd is installed for Flotilla.
     #[arg(long, value_delimiter = ',', value_name = "URL,...")]
     etcd_servers: Vec<String>,
-    /// What the keys of Flotilla begin with in that etcd.
+    /// The prefix of Flotilla's keys in that etcd.
     #[arg(long, value_name = "PREFIX", requires = "etcd_servers")]
     etcd_prefix: Option<String>,
     /// A Secret in the namespace with ca.crt, tls.crt and tls.key for that etcd.
     #[arg(long, value_name = "NAME", requires = "etcd_servers")]
     etcd_secret: Option<String>,
-    /// What becomes of templates that the cluster itself would run.
+    /// Whether workload templates, which the cluster itself would run, are refused or
+    /// propagated.
     #[arg(long, value_name = "refuse|propagate", value_parser = ["refuse", "propagate"])]
     host_workloads: Option<String>,
     /// Apply the manifests instead of printing them.
     #[arg(long)]
     apply: bool,
-    /// With --apply, have the cluster check everything and change nothing.
+    /// With --apply, submit server-side requests without persisting anything.
     #[arg(long, requires = "apply")]
     dry_run: bool,
-    /// With --apply, seconds to wait until Flotilla is available; 0 does not wait.
+    /// With --apply, the seconds to wait until Flotilla is available; 0 does not wait.
     #[arg(
         long,
         default_value_t = 180,
@@ -66,24 +65,24 @@ pub(crate) struct InstallArguments {
     wait: u64,
     #[command(flatten)]
     host: Host,
-    /// How the manifests are printed.
+    /// The output format of the manifests.
     #[arg(short, long, default_value = "yaml", value_name = "FORMAT")]
     output: Format,
 }
 
-/// Take Flotilla out of a cluster; its members keep what they have.
+/// Uninstall Flotilla from a cluster; member clusters keep their objects.
 ///
-/// Removes the Deployment, waits until its pods are gone, and then removes what
-/// Flotilla made and what was installed: APIServices, webhooks and policies, the
-/// namespaces of members, roles, secrets and its own namespace. Members are not
-/// touched, and neither is an etcd that was not installed with it.
+/// Removes the Deployment, waits until its pods are gone, and then removes the objects
+/// that Flotilla or its installation created: APIServices, webhooks and policies, the
+/// namespaces of members, roles, secrets and its own namespace. Members are not changed,
+/// and neither is an etcd that was not installed with it.
 #[derive(Args)]
 #[command(after_help = "Example:\n  flotilla uninstall --kubeconfig host.kubeconfig")]
 pub(crate) struct UninstallArguments {
-    /// The namespace that Flotilla has for itself.
+    /// The namespace in which Flotilla is installed.
     #[arg(long, default_value = NAMESPACE, value_name = "NAMESPACE")]
     namespace: String,
-    /// Seconds to wait for pods and namespaces to be gone.
+    /// The seconds to wait until pods and namespaces are gone.
     #[arg(long, default_value_t = 180, value_name = "SECONDS")]
     wait: u64,
     #[command(flatten)]
@@ -96,7 +95,7 @@ enum Format {
     Json,
 }
 
-/// The cluster that Flotilla is in.
+/// The flags that select the host cluster.
 #[derive(Args)]
 struct Host {
     /// Kubeconfig of the cluster; $KUBECONFIG or ~/.kube/config by default.
@@ -161,11 +160,11 @@ pub(crate) async fn uninstall(arguments: UninstallArguments) -> anyhow::Result<(
     let tasks = Tasks::new(Shutdown::new());
     let host = arguments.host.connect(&tasks)?;
     let wait = Duration::from_secs(arguments.wait);
-    let gone = Box::pin(remove::all(&*host, &arguments.namespace, wait)).await;
+    let uninstalled = Box::pin(remove::all(&*host, &arguments.namespace, wait)).await;
     tasks.stop().await;
-    gone?;
+    uninstalled?;
     output::line(format!(
-        "Flotilla is gone from namespace {}; members keep what they have",
+        "Flotilla is uninstalled from namespace {}; members keep their objects",
         arguments.namespace
     ));
     Ok(())

@@ -1,8 +1,9 @@
-//! Takes Flotilla out of a cluster.
+//! Uninstalls Flotilla from a cluster.
 //!
-//! The order matters: as long as a process of ours runs it would take the end of a
-//! member's namespace for the end of what was propagated there, and an API that
-//! nobody answers for would keep every namespace from ending.
+//! The order matters. While a process of Flotilla runs, it would treat the deletion of a
+//! member's execution namespace as the deletion of its Works and remove their objects from
+//! the member. And an APIService without a server would keep every namespace from being
+//! deleted.
 
 use std::time::Duration;
 
@@ -26,9 +27,9 @@ static CLUSTER_ROLE_BINDINGS: Gvr =
     Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
 static CLUSTER_ROLES: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterroles");
 const ADMISSION: &str = "admissionregistration.k8s.io";
-/// The namespace where `flotilla join` keeps the credentials of members.
+/// The namespace in which `flotilla join` stores the credentials of members.
 const MEMBERS: &str = "karmada-cluster";
-/// Those who reach members through the proxy.
+/// The role that grants access to members through the proxy.
 const PROXY_ADMIN: &str = "cluster-proxy-admin";
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const LOOK: Duration = Duration::from_millis(250);
@@ -39,7 +40,7 @@ struct Removal<'a> {
     until: Instant,
 }
 
-/// Removes everything; what is gone already is no error.
+/// Removes everything. An object that is gone already is not an error.
 pub(super) async fn all(host: &dyn Api, namespace: &str, wait: Duration) -> anyhow::Result<()> {
     let removal = Removal {
         host,
@@ -60,7 +61,7 @@ pub(super) async fn all(host: &dyn Api, namespace: &str, wait: Duration) -> anyh
         let at = At::one(&CLUSTER_ROLE_BINDINGS, "", name);
         removal.delete(at).await?;
     }
-    // The name is Karmada's: one that was there before us stays.
+    // The name is Karmada's: a role of a Karmada installation stays.
     let ours = |role: &Object| {
         role.name() == PROXY_ADMIN && role.head().label("app.kubernetes.io/name") == Some(NAME)
     };
@@ -71,7 +72,7 @@ pub(super) async fn all(host: &dyn Api, namespace: &str, wait: Duration) -> anyh
 }
 
 impl Removal<'_> {
-    /// Ends the processes.
+    /// Deletes the Deployment and waits until its pods are gone.
     async fn stop(&self) -> anyhow::Result<()> {
         self.delete(At::one(&DEPLOYMENTS, self.namespace, NAME))
             .await?;
@@ -88,12 +89,12 @@ impl Removal<'_> {
             }
             let names: Vec<&str> = left.iter().map(Object::name).collect();
             let names = names.join(", ");
-            self.wait(|| format!("pods {names} still run; nothing else was removed"))
+            self.wait(|| format!("pods {names} are still running; nothing else was removed"))
                 .await?;
         }
     }
 
-    /// Removes what leads requests of the cluster to us.
+    /// Removes the APIServices and webhooks that lead to Flotilla, and its policies.
     async fn unregister(&self) -> anyhow::Result<()> {
         let ours = |object: &Object| {
             let value = object.value().unwrap_or_default();
@@ -119,7 +120,8 @@ impl Removal<'_> {
         Ok(())
     }
 
-    /// Removes the namespaces of members, and ours with everything in it.
+    /// Removes the namespaces of members and Flotilla's own namespace, and waits until they
+    /// are gone.
     async fn namespaces(&self) -> anyhow::Result<()> {
         let ours = |object: &Object| {
             let name = object.name();
@@ -136,7 +138,7 @@ impl Removal<'_> {
             let names = left.join(", ");
             self.wait(|| {
                 format!(
-                    "namespaces {names} are still there; look at their status, then run this again"
+                    "namespaces {names} still exist; check their status, then run this command again"
                 )
             })
             .await?;
@@ -150,7 +152,7 @@ impl Removal<'_> {
             .await;
         match listed {
             Ok(list) => Ok(list.items),
-            // A kind that this cluster does not have.
+            // The cluster does not serve this kind.
             Err(e) if e.is_not_found() => Ok(Vec::new()),
             Err(e) => Err(e).with_context(|| resource.resource.to_string()),
         }
@@ -172,16 +174,16 @@ impl Removal<'_> {
             propagation: Some(Propagation::Background),
             ..DeleteOptions::default()
         };
-        let shown = format!("{} {}", at.resource.resource, at.name);
+        let description = format!("{} {}", at.resource.resource, at.name);
         match self.host.delete(at, &options).await {
-            Ok(_) => output::progress(format!("{shown} deleted")),
+            Ok(_) => output::progress(format!("{description} deleted")),
             Err(Error::Status(status)) if status.code == 404 => {}
-            Err(e) => return Err(e).context(shown),
+            Err(e) => return Err(e).context(description),
         }
         Ok(())
     }
 
-    /// A moment; an error with these words when the time is over.
+    /// Waits a moment; fails with `why` after the timeout.
     async fn wait(&self, why: impl Fn() -> String) -> anyhow::Result<()> {
         if Instant::now() >= self.until {
             bail!(why());
@@ -191,7 +193,7 @@ impl Removal<'_> {
     }
 }
 
-/// Whether a reference to a Service means ours.
+/// Whether a reference to a Service means Flotilla's.
 fn leads_to(service: &Value, namespace: &str) -> bool {
     service["name"] == NAME && service["namespace"] == *namespace
 }

@@ -1,6 +1,5 @@
-//! Whether customizations are sound.
-//!
-//! Enters: documents. Leaves: what is told of each, and whether all are sound.
+//! Validates ResourceInterpreterCustomizations (`flotilla interpret --check`), with the
+//! output of karmadactl.
 
 use interpreter::{Limits, check};
 use machinery::Object;
@@ -9,10 +8,10 @@ use serde_json::Value;
 use super::OPERATIONS;
 
 const RULE: &str = "-----------------------------------";
-/// Between the columns.
+/// The space between columns.
 const GAP: usize = 3;
 
-/// How wide the columns are: never narrower than before, as in the tables of kubectl.
+/// The widths of the columns, which never shrink, as in the tables of kubectl.
 #[derive(Default)]
 struct Widths([usize; 2]);
 
@@ -24,7 +23,7 @@ impl Widths {
     }
 }
 
-/// Without a line end.
+/// The report, without a line feed at its end, and whether all customizations are valid.
 pub(super) fn told(documents: &[Object]) -> (String, bool) {
     let (mut lines, mut sound) = (Vec::new(), true);
     let mut widths = Widths::default();
@@ -45,8 +44,8 @@ pub(super) fn told(documents: &[Object]) -> (String, bool) {
     (lines.join("\n"), sound)
 }
 
-/// What is told of a customization, and whether its scripts are sound; the error says
-/// why there is nothing to tell.
+/// The lines for one customization, and whether its scripts are valid; an error when the
+/// document is not a complete customization.
 fn judged(document: &Object, widths: &mut Widths) -> Result<(Vec<String>, bool), String> {
     let tree = document.value().unwrap_or_default();
     super::customizes(&tree)?;
@@ -59,24 +58,24 @@ fn judged(document: &Object, widths: &mut Widths) -> Result<(Vec<String>, bool),
     let width = widths.of(0, std::iter::once(&*target));
     let mut lines = vec![format!("{target:width$}"), "RULERS:".to_owned()];
     let rows = OPERATIONS.map(|(operation, name)| {
-        let place = format!("/spec/customizations/{}/luaScript", operation.field());
-        let verdict = match text(&place) {
+        let path = format!("/spec/customizations/{}/luaScript", operation.field());
+        let result = match text(&path) {
             "" => Ok("UNSET"),
             script => check(operation, script, Limits::default()).map(|()| "PASS"),
         };
-        let verdict = verdict.map_err(|why| format!("ERROR: {}", why.trim()));
-        (format!("    {name}:"), verdict)
+        let result = result.map_err(|why| format!("ERROR: {}", why.trim()));
+        (format!("    {name}:"), result)
     });
     let first = widths.of(0, rows.iter().map(|(name, _)| &**name));
     for alike in rows.chunk_by(|(_, a), (_, b)| a.is_err() == b.is_err()) {
         let failed = alike.iter().filter_map(|(_, v)| v.as_ref().err());
         let second = widths.of(1, failed.map(|why| &**why));
-        lines.extend(alike.iter().map(|(name, verdict)| match verdict {
-            Ok(verdict) => format!("{name:first$}{verdict}"),
+        lines.extend(alike.iter().map(|(name, result)| match result {
+            Ok(result) => format!("{name:first$}{result}"),
             Err(why) => format!("{name:first$}{why:second$}"),
         }));
     }
-    let sound = rows.iter().all(|(_, verdict)| verdict.is_ok());
+    let sound = rows.iter().all(|(_, result)| result.is_ok());
     Ok((lines, sound))
 }
 
@@ -87,7 +86,7 @@ mod tests {
 
     // proves: CLI-interpret-check
     #[test]
-    fn each_rule_of_each_customization_is_judged() {
+    fn each_rule_of_each_customization_is_checked() {
         let one = |target: Value, script: &str| {
             let spec =
                 json!({"target": target, "customizations": {"retention": {"luaScript": script}}});
@@ -117,7 +116,7 @@ RULERS:
             )
         };
         assert_eq!(text, rows("PASS"));
-        // Columns do not become narrower again.
+        // Columns do not shrink.
         let narrow = one(json!({"apiVersion": "v1", "kind": "Pod"}), good);
         let (text, _) = told(&[one(target.clone(), good), narrow]);
         let (_, second) = text.rsplit_once("SOURCE").unwrap();
@@ -131,7 +130,7 @@ RULERS:
             "{text}"
         );
         assert!(text.lines().nth(4).unwrap().ends_with("   "), "{text}");
-        // What is no customization is told beside those that are.
+        // Other documents are reported among the customizations.
         let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}});
         let other = Object::from_value(&pod).unwrap();
         pod["apiVersion"] = "example.io/v1".into();

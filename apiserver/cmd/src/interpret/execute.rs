@@ -1,4 +1,5 @@
-//! What the interpreter makes of objects.
+//! Executes an interpreter operation on objects from files, as
+//! `karmadactl interpret` does.
 
 use interpreter::{Interpreter, Limits, Operation};
 use machinery::time::{Clock, SystemClock};
@@ -6,11 +7,11 @@ use machinery::{Gvk, Object};
 use openapi::karmada::binding::AggregatedItem;
 use serde_json::{Value, json};
 
-/// What an operation may be asked about.
+/// The inputs of an operation.
 pub(super) struct Given {
     pub(super) desired: Option<Value>,
     pub(super) observed: Option<Value>,
-    /// Nothing where no file says what clusters report.
+    /// The status items of `--status-file`; `None` without the flag.
     pub(super) items: Option<Vec<AggregatedItem>>,
     pub(super) replicas: i64,
 }
@@ -28,7 +29,7 @@ impl Given {
         observed.ok_or_else(|| "observed, observed-file options are not set".into())
     }
 
-    /// Of operations on one object, whichever it is called.
+    /// The object of an operation on one object, given as desired or observed.
     fn object(&self) -> Result<&Value, String> {
         match (&self.desired, &self.observed) {
             (Some(one), None) | (None, Some(one)) => Ok(one),
@@ -40,16 +41,17 @@ impl Given {
     }
 }
 
-/// The results by name. Where there are customizations, only these are asked.
+/// The results by name. With customizations, only these are executed, and not the
+/// built-in rules.
 pub(super) async fn execute(
     customizations: &[Object],
     operation: Operation,
-    given: &Given,
+    inputs: &Given,
 ) -> Result<Vec<(&'static str, Value)>, String> {
     let interpreter = Interpreter::under(customizations, Limits::default());
     let tree = match operation {
-        Operation::Retain => given.desired()?,
-        _ => given.object()?,
+        Operation::Retain => inputs.desired()?,
+        _ => inputs.object()?,
     };
     let text = |field: &str| tree[field].as_str().unwrap_or_default();
     let kind = Gvk::from_api_version(text("apiVersion"), text("kind"));
@@ -58,16 +60,16 @@ pub(super) async fn execute(
         return Err(DISABLED.into());
     }
     let object = Object::from_value(tree).map_err(|e| e.to_string())?;
-    let said = |e: interpreter::Error| e.to_string();
+    let text_of = |e: interpreter::Error| e.to_string();
     let found: Vec<(&str, Option<Value>)> = match operation {
         Operation::Retain => {
-            let observed = given.observed()?;
+            let observed = inputs.observed()?;
             let retained = interpreter.retain(&kind, tree.clone(), observed).await;
-            vec![("retained", Some(retained.map_err(said)?))]
+            vec![("retained", Some(retained.map_err(text_of)?))]
         }
         Operation::InterpretReplica => {
-            let found = interpreter.replicas(&kind, &object).await.map_err(said)?;
-            let found = found.ok_or(DISABLED)?;
+            let found = interpreter.replicas(&kind, &object).await;
+            let found = found.map_err(text_of)?.ok_or(DISABLED)?;
             let requires = json!(found.requirements);
             vec![
                 ("replica", Some(found.count.into())),
@@ -76,30 +78,31 @@ pub(super) async fn execute(
         }
         Operation::InterpretComponent => {
             let found = interpreter.components(&kind, &object).await;
-            vec![("components", found.map_err(said)?.map(|all| json!(all)))]
+            vec![("components", found.map_err(text_of)?.map(|all| json!(all)))]
         }
         Operation::ReviseReplica => {
             let revised = interpreter
-                .revise(&kind, tree.clone(), given.replicas)
+                .revise(&kind, tree.clone(), inputs.replicas)
                 .await;
-            vec![("revised", Some(revised.map_err(said)?))]
+            vec![("revised", Some(revised.map_err(text_of)?))]
         }
         Operation::InterpretStatus => {
             let status = interpreter.reflect(&kind, &object).await;
-            vec![("status", Some(json!(status.map_err(said)?)))]
+            vec![("status", Some(json!(status.map_err(text_of)?)))]
         }
         Operation::AggregateStatus => {
             let now = SystemClock.now();
-            let summed = interpreter.aggregated(&kind, &object, given.items.as_deref(), now);
-            vec![("aggregatedStatus", summed.await.map_err(said)?)]
+            let summed = interpreter.aggregated(&kind, &object, inputs.items.as_deref(), now);
+            vec![("aggregatedStatus", summed.await.map_err(text_of)?)]
         }
         Operation::InterpretHealth => {
             let healthy = interpreter.healthy(&kind, &object).await;
-            vec![("healthy", healthy.map_err(said)?.map(Value::Bool))]
+            vec![("healthy", healthy.map_err(text_of)?.map(Value::Bool))]
         }
         Operation::InterpretDependency => {
             let found = interpreter.dependencies(&kind, &object).await;
-            vec![("dependencies", found.map_err(said)?.map(|all| json!(all)))]
+            let found = found.map_err(text_of)?;
+            vec![("dependencies", found.map(|all| json!(all)))]
         }
     };
     let results = found.into_iter();
@@ -109,7 +112,7 @@ pub(super) async fn execute(
         .ok_or_else(|| DISABLED.into())
 }
 
-/// The results as documents. Without a line end.
+/// The results as YAML documents, without a line feed at the end.
 pub(super) fn documents(results: &[(&'static str, Value)]) -> anyhow::Result<String> {
     let mut lines = Vec::new();
     for (at, (name, value)) in (1..).zip(results) {
@@ -141,14 +144,14 @@ mod tests {
         operation: Operation,
         change: impl Fn(&mut Given),
     ) -> Result<String, String> {
-        let mut given = Given {
+        let mut inputs = Given {
             desired: Some(deployment()),
             observed: None,
             items: None,
             replicas: 5,
         };
-        change(&mut given);
-        let results = execute(customizations, operation, &given).await?;
+        change(&mut inputs);
+        let results = execute(customizations, operation, &inputs).await?;
         Ok(documents(&results).unwrap())
     }
 
@@ -176,8 +179,8 @@ mod tests {
             revised.starts_with("---\n# [1/1] revised:\n") && revised.contains("replicas: 5"),
             "{revised}"
         );
-        let items = |given: &mut Given| {
-            given.items = serde_json::from_value(json!([
+        let items = |inputs: &mut Given| {
+            inputs.items = serde_json::from_value(json!([
                 {"clusterName": "m1", "status": {"replicas": 1}},
                 {"clusterName": "m2", "status": {"replicas": 2}}]))
             .unwrap();
@@ -189,7 +192,7 @@ mod tests {
         );
         let dependencies = told(&[], Operation::InterpretDependency, |_| {}).await;
         assert!(dependencies.unwrap().contains("name: robot"));
-        // With a customization only this is asked.
+        // With a customization, the built-in rules are not executed.
         let other = told(&[custom], Operation::InterpretDependency, |_| {}).await;
         assert_eq!(other, Err(DISABLED.into()));
         let none = told(&[], Operation::InterpretComponent, |_| {}).await;
@@ -197,13 +200,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_missing_or_too_much_is_said() {
-        let nothing = |given: &mut Given| given.desired = None;
-        let both = |given: &mut Given| given.observed = Some(deployment());
-        let kept = |given: &mut Given| {
+    async fn missing_and_conflicting_inputs_are_errors() {
+        let nothing = |inputs: &mut Given| inputs.desired = None;
+        let both = |inputs: &mut Given| inputs.observed = Some(deployment());
+        let kept = |inputs: &mut Given| {
             let mut observed = deployment();
             observed["metadata"]["labels"] = json!({});
-            given.observed = Some(observed);
+            inputs.observed = Some(observed);
         };
         let status = Operation::InterpretStatus;
         assert!(

@@ -1,8 +1,7 @@
-//! `flotilla interpret`
+//! The command `flotilla interpret`, which validates and tests interpreter customizations
+//! from files, without a server.
 //!
-//! files ──► customizations, objects ──[`run`]──► what the interpreter makes of them
-//!
-//! Without a server. Source: Karmada's `pkg/karmadactl/interpret`.
+//! Source: Karmada's `pkg/karmadactl/interpret`.
 
 mod check;
 mod execute;
@@ -18,7 +17,7 @@ use serde_json::Value;
 
 use crate::{files, output};
 
-/// In which operations are told.
+/// The operations with their names, in the order of the output.
 const OPERATIONS: [(Operation, &str); 8] = [
     (Operation::Retain, "Retain"),
     (Operation::InterpretReplica, "InterpretReplica"),
@@ -30,42 +29,44 @@ const OPERATIONS: [(Operation, &str); 8] = [
     (Operation::InterpretDependency, "InterpretDependency"),
 ];
 
-/// Check interpreter customizations, or try what they make of objects, before they are
-/// applied; no server is asked.
+/// Validate and test interpreter customizations before applying them to the control plane.
+/// No server is contacted.
 ///
-/// Without a customization it is told what the rules make of an object that are built in.
+/// Without a customization, the built-in rules are executed.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  flotilla interpret -f customization.yaml --check\n  flotilla interpret -f customization.yaml --operation interpretReplica --desired-file desired.yaml\n  flotilla interpret --operation aggregateStatus --desired-file deployment.yaml --status-file status.yaml"
 )]
 pub(crate) struct Arguments {
-    /// Files or directories with customizations in YAML or JSON; - is standard input; may
-    /// be repeated.
+    /// Filename or directory containing the customizations in YAML or JSON; - is standard
+    /// input; may be repeated.
     #[arg(short, long, value_name = "FILE")]
     filename: Vec<PathBuf>,
-    /// Look into directories of directories too.
+    /// Process the directory used in -f, --filename recursively.
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// What to interpret: Retain, InterpretReplica, InterpretComponent, ReviseReplica,
+    /// The interpret operation to use: Retain, InterpretReplica, InterpretComponent,
+    /// ReviseReplica,
     /// InterpretStatus, AggregateStatus, InterpretHealth or InterpretDependency.
     #[arg(long, value_name = "OPERATION")]
     operation: Option<String>,
-    /// Check the customizations: their scripts have to compile and to have their functions.
+    /// Validates the given ResourceInterpreterCustomization configuration(s): scripts must
+    /// compile and define their functions.
     #[arg(long, requires = "filename", conflicts_with = "operation")]
     check: bool,
-    /// Tell which function a script has to define for each operation.
+    /// Show the function that a script defines for each operation.
     #[arg(long, conflicts_with_all = ["operation", "check"])]
     show_doc: bool,
-    /// The object as it is desired.
+    /// The file with the desired object.
     #[arg(long, value_name = "FILE")]
     desired_file: Option<PathBuf>,
-    /// The object as a member has it.
+    /// The file with the object as observed in a member cluster.
     #[arg(long, value_name = "FILE")]
     observed_file: Option<PathBuf>,
-    /// What the clusters report: a document for each, with clusterName and status.
+    /// The file with the status items: a document per cluster, with clusterName and status.
     #[arg(long, value_name = "FILE")]
     status_file: Option<PathBuf>,
-    /// The replicas of one cluster.
+    /// The desired replicas for the operation ReviseReplica.
     #[arg(long, value_name = "N", default_value_t = 0)]
     desired_replica: i32,
 }
@@ -106,16 +107,16 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         bail!("operation is not set for executing");
     };
     for document in &documents {
-        let judged = customizes(&document.value()?);
-        judged.map_err(|why| anyhow!("fail to get customization object: {why}"))?;
+        let checked = customizes(&document.value()?);
+        checked.map_err(|why| anyhow!("fail to get customization object: {why}"))?;
     }
-    let given = execute::Given {
+    let inputs = execute::Given {
         desired: object(arguments.desired_file.as_deref(), "desired")?,
         observed: object(arguments.observed_file.as_deref(), "observed")?,
         items: arguments.status_file.as_deref().map(items).transpose()?,
         replicas: arguments.desired_replica.into(),
     };
-    match execute::execute(&documents, operation, &given).await {
+    match execute::execute(&documents, operation, &inputs).await {
         Ok(results) => {
             output::line(execute::documents(&results)?);
             Ok(ExitCode::SUCCESS)
@@ -146,7 +147,7 @@ fn documents(arguments: &Arguments) -> anyhow::Result<Vec<Object>> {
     Ok(found)
 }
 
-/// Whether a document is a customization; the error says what it is instead.
+/// Checks that a document is a customization; the error names its kind otherwise.
 fn customizes(document: &Value) -> Result<(), String> {
     let text = |field: &str| document[field].as_str().unwrap_or_default();
     let kind = Gvk::from_api_version(text("apiVersion"), text("kind"));
@@ -163,7 +164,7 @@ fn customizes(document: &Value) -> Result<(), String> {
     ))
 }
 
-/// The files of a directory that hold documents, in order.
+/// Finds the YAML and JSON files of a directory, in order.
 fn within(directory: &Path, deep: bool, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     let entries = std::fs::read_dir(directory);
     let entries = entries.with_context(|| format!("cannot read {}", directory.display()))?;
@@ -173,14 +174,14 @@ fn within(directory: &Path, deep: bool, found: &mut Vec<PathBuf>) -> anyhow::Res
     let mut paths = paths?;
     paths.sort();
     for path in paths {
-        let known = ["json", "yaml", "yml"];
+        let extensions = ["json", "yaml", "yml"];
         if path.is_dir() {
             if deep {
                 within(&path, deep, found)?;
             }
         } else if path
             .extension()
-            .is_some_and(|e| known.iter().any(|k| e == *k))
+            .is_some_and(|e| extensions.iter().any(|k| e == *k))
         {
             found.push(path);
         }
@@ -199,7 +200,7 @@ fn object(file: Option<&Path>, what: &str) -> anyhow::Result<Option<Value>> {
     }
     match found.pop() {
         Some(object) => Ok(Some(object)),
-        None => bail!("{}: there is no object in it", file.display()),
+        None => bail!("{}: the file has no object", file.display()),
     }
 }
 
@@ -210,12 +211,12 @@ fn items(file: &Path) -> anyhow::Result<Vec<openapi::karmada::binding::Aggregate
 }
 
 fn documentation() -> String {
-    let told = |operation| match operation {
+    let description = |operation| match operation {
         Operation::Retain => {
-            "(desiredObj, observedObj): the desired object with what the member decides"
+            "(desiredObj, observedObj): the desired object with the fields that the member keeps"
         }
         Operation::InterpretReplica => {
-            "(desiredObj): how many replicas, and what one requires or nil"
+            "(desiredObj): the number of replicas, and the requirements of one replica or nil"
         }
         Operation::InterpretComponent => {
             "(desiredObj): a list of {name, replicas, replicaRequirements}, or nil"
@@ -234,7 +235,7 @@ fn documentation() -> String {
         let (field, function) = (operation.field(), operation.function());
         format!(
             "{name} (spec.customizations.{field})\n    function {function}{}",
-            told(operation)
+            description(operation)
         )
     });
     lines.join("\n")

@@ -1,7 +1,4 @@
-//! Policies in files.
-//!
-//! Enters: paths. Leaves: trees of values, each a policy, at home in a namespace or in
-//! none.
+//! Reads PropagationPolicies and ClusterPropagationPolicies from files.
 
 use std::path::PathBuf;
 
@@ -10,10 +7,10 @@ use serde_json::Value;
 
 use crate::files;
 
-/// Where policies are that do not say it.
+/// The namespace of policies without one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Namespace<'a> {
-    /// By a flag: no policy may say another one.
+    /// The namespace of the flag; no policy may have another one.
     pub(crate) asked: Option<&'a str>,
     pub(crate) default: &'a str,
 }
@@ -29,7 +26,7 @@ pub(crate) fn read(files: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
 
 fn judged(found: Vec<Value>) -> anyhow::Result<Vec<Value>> {
     if found.is_empty() {
-        bail!("there is no policy in it");
+        bail!("the file has no policy");
     }
     for policy in &found {
         check(policy)?;
@@ -43,7 +40,7 @@ fn check(policy: &Value) -> anyhow::Result<()> {
     let known = matches!(kind, "PropagationPolicy" | "ClusterPropagationPolicy");
     if !known || version != "policy.karmada.io/v1alpha1" {
         bail!(
-            "{kind:?} of {version:?} is no policy that moves templates; leave in PropagationPolicies and ClusterPropagationPolicies of policy.karmada.io/v1alpha1 alone"
+            "{kind:?} of {version:?} is no policy that moves templates; only PropagationPolicies and ClusterPropagationPolicies of policy.karmada.io/v1alpha1 are supported"
         );
     }
     if name.is_empty() {
@@ -52,28 +49,26 @@ fn check(policy: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether it is a policy of the cluster.
+/// Whether the policy is cluster-scoped.
 pub(crate) fn is_of_cluster(policy: &Value) -> bool {
     policy["kind"] == "ClusterPropagationPolicy"
 }
 
 impl Namespace<'_> {
-    /// Puts a policy where it belongs.
+    /// Sets the namespace of a policy that has none.
     pub(crate) fn settle(&self, policy: &mut Value) -> anyhow::Result<()> {
         if is_of_cluster(policy) {
             return Ok(());
         }
         let metadata = &mut policy["metadata"];
-        let told = metadata["namespace"]
-            .as_str()
-            .filter(|told| !told.is_empty());
-        match (told, self.asked) {
-            (Some(told), Some(asked)) if told != asked => bail!(
-                "the policy {} says namespace {told:?}, --namespace says {asked:?}; leave out one of them",
+        let own = metadata["namespace"].as_str().filter(|own| !own.is_empty());
+        match (own, self.asked) {
+            (Some(own), Some(flag)) if own != flag => bail!(
+                "the namespace from the policy {} ({own:?}) does not match the namespace {flag:?}; you must pass '--namespace={own}' to plan it",
                 metadata["name"]
             ),
             (Some(_), _) => {}
-            (None, asked) => metadata["namespace"] = asked.unwrap_or(self.default).into(),
+            (None, flag) => metadata["namespace"] = flag.unwrap_or(self.default).into(),
         }
         Ok(())
     }
@@ -91,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_alone_are_read_from_files() {
+    fn only_policies_are_read_from_files() {
         let (local, wide) = (
             policy("PropagationPolicy", "a"),
             policy("ClusterPropagationPolicy", "b"),
@@ -111,25 +106,25 @@ mod tests {
             ["\"a\"", "\"b\""]
         );
         assert_eq!(names(&list.to_string()).unwrap(), ["\"c\""]);
-        for (text, told) in [
+        for (text, expected) in [
             (
                 policy("OverridePolicy", "o"),
                 "no policy that moves templates",
             ),
             (policy("PropagationPolicy", ""), "no metadata.name"),
-            (String::new(), "there is no policy"),
+            (String::new(), "the file has no policy"),
         ] {
             let refused = names(&text).unwrap_err();
-            assert!(refused.contains(told), "{refused}");
+            assert!(refused.contains(expected), "{refused}");
         }
     }
 
     #[test]
-    fn a_policy_is_at_home_where_it_says_or_where_it_is_put() {
-        let settled = |told: &str, asked: Option<&str>| {
+    fn a_policy_without_a_namespace_gets_the_flags_or_the_default() {
+        let settled = |own: &str, asked: Option<&str>| {
             let mut policy = json!({"kind": "PropagationPolicy", "metadata": {"name": "a"}});
-            if !told.is_empty() {
-                policy["metadata"]["namespace"] = told.into();
+            if !own.is_empty() {
+                policy["metadata"]["namespace"] = own.into();
             }
             let default = Namespace {
                 asked,

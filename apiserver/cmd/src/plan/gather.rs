@@ -1,5 +1,5 @@
-//! What a plan rests on, read through the API as the user who asks; policies are
-//! written as a dry run alone.
+//! Collects the inputs of a plan through the API, with the user's own rights. Policies are
+//! sent as a server-side dry run only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,30 +18,30 @@ use serde_json::Value;
 use super::documents::{self, Namespace};
 use crate::why::gather::{Near, all, overrides, policies};
 
-/// A policy as it is, if it is, and as it would be.
+/// A policy before the change, if it exists, and after it.
 pub(crate) struct Change {
     pub(crate) before: Option<Object>,
     pub(crate) after: Object,
 }
 
-/// A template that a change may concern.
+/// A template that a changed policy may affect.
 pub(crate) struct Case {
     pub(crate) kind: ApiResource,
     pub(crate) template: Object,
-    /// What it asks for, or why that is not known.
+    /// Its replicas and requirements, or why the interpreter failed.
     pub(crate) wants: Result<plan::Wants, String>,
     pub(crate) binding: Option<Object>,
 }
 
 pub(crate) struct Facts {
     pub(crate) changes: Vec<Change>,
-    /// With the changes.
+    /// All policies, including the changed ones.
     pub(crate) policies: Vec<Object>,
     pub(crate) overrides: Vec<Object>,
     pub(crate) bindings: Vec<Object>,
     pub(crate) clusters: Vec<Object>,
     pub(crate) cases: Vec<Case>,
-    /// Kinds that policies select and that are not served.
+    /// Selected kinds that the server does not serve.
     pub(crate) unknown: BTreeSet<String>,
 }
 
@@ -57,16 +57,16 @@ pub(crate) async fn facts(
         changes.push(rehearse(api, document).await?);
     }
     let namespaces: BTreeSet<&str> = changes.iter().map(|c| c.after.namespace()).collect();
-    let near = match namespaces.iter().next() {
+    let scope = match namespaces.iter().next() {
         Some(one) if namespaces.len() == 1 && !one.is_empty() => Near::Namespace(one),
         _ => Near::Everywhere,
     };
     let (cases, unknown) = cases(api, &changes).await?;
-    let bindings = bindings(api, near, &cases).await?;
+    let bindings = bindings(api, scope, &cases).await?;
     let by_key: BTreeMap<String, &Object> = bindings.iter().map(|b| (b.head().key(), b)).collect();
     let customizations = all(api, &CUSTOMIZATIONS, "").await?;
     let interpreter = Interpreter::under(&customizations, Limits::default());
-    let mut known = Vec::with_capacity(cases.len());
+    let mut affected = Vec::with_capacity(cases.len());
     for (kind, template) in cases {
         let wants = plan::wants(&interpreter, gates, &kind, &template).await;
         let name = names::binding(&kind.kind, template.name());
@@ -74,7 +74,7 @@ pub(crate) async fn facts(
             "" => name,
             namespace => format!("{namespace}/{name}"),
         };
-        known.push(Case {
+        affected.push(Case {
             binding: by_key.get(&key).map(|b| Object::clone(b)),
             kind,
             template,
@@ -82,12 +82,12 @@ pub(crate) async fn facts(
         });
     }
     Ok(Facts {
-        policies: with(policies(api, near).await?, &changes),
-        overrides: overrides(api, near).await?,
+        policies: with(policies(api, scope).await?, &changes),
+        overrides: overrides(api, scope).await?,
         clusters: all(api, &CLUSTERS, "").await?,
         bindings,
         changes,
-        cases: known,
+        cases: affected,
         unknown,
     })
 }
@@ -100,7 +100,7 @@ fn resource(namespace: &str) -> &'static Gvr {
     }
 }
 
-/// What a policy would be once it is applied.
+/// Applies a policy as a server-side dry run.
 async fn rehearse(api: &dyn Api, mut policy: Value) -> anyhow::Result<Change> {
     let text = |field: &str| policy["metadata"][field].as_str().unwrap_or("").to_owned();
     let name = text("name");
@@ -130,7 +130,8 @@ async fn rehearse(api: &dyn Api, mut policy: Value) -> anyhow::Result<Change> {
     Ok(Change { before, after })
 }
 
-/// What applying leaves as it is: marks that the file does not speak of.
+/// Retains the metadata that an apply does not change: resourceVersion, finalizers, and
+/// labels and annotations that the file does not set.
 fn keep(policy: &mut Value, before: &Value) {
     let (new, old) = (&mut policy["metadata"], &before["metadata"]);
     new["resourceVersion"] = old["resourceVersion"].clone();
@@ -142,7 +143,7 @@ fn keep(policy: &mut Value, before: &Value) {
     }
 }
 
-/// The policies, with the changed ones in their places.
+/// The policies, with the changed ones replaced.
 fn with(mut policies: Vec<Object>, changes: &[Change]) -> Vec<Object> {
     for change in changes {
         let after = &change.after;
@@ -152,7 +153,8 @@ fn with(mut policies: Vec<Object>, changes: &[Change]) -> Vec<Object> {
     policies
 }
 
-/// The templates that the policies select, or have claimed.
+/// The templates that the policies select or have claimed, and the selected kinds that are
+/// not served.
 async fn cases(
     api: &dyn Api,
     changes: &[Change],
@@ -184,8 +186,8 @@ async fn cases(
                 continue;
             }
             for template in all(api, &kind.resource, namespace).await? {
-                let wanted = concerns(changes, kind, &template);
-                if wanted && scope.takes(kind, template.namespace()) {
+                let affected = concerns(changes, kind, &template);
+                if affected && scope.takes(kind, template.namespace()) {
                     let key = (kind.resource.to_string(), template.head().key());
                     found.insert(key, (kind.clone(), template));
                 }
@@ -214,10 +216,10 @@ fn concerns(changes: &[Change], kind: &ApiResource, template: &Object) -> bool {
 
 async fn bindings(
     api: &dyn Api,
-    near: Near<'_>,
+    scope: Near<'_>,
     cases: &[(ApiResource, Object)],
 ) -> anyhow::Result<Vec<Object>> {
-    let namespace = match near {
+    let namespace = match scope {
         Near::Namespace(namespace) => namespace,
         Near::Nowhere | Near::Everywhere => "",
     };

@@ -1,6 +1,6 @@
-//! `flotilla plan`
+//! The command `flotilla plan`, which shows the templates that policies would move.
 //!
-//! files ──[`documents`]──► policies ──[`gather`]──► [`gather::Facts`] ──[`moves`]──► [`moves::Plan`] ──► lines
+//! files ──[`policies`]──► policies ──[`inputs`]──► [`inputs::PlanInputs`] ──[`report`]──► [`report::PlanReport`] ──► lines
 
 mod documents;
 mod gather;
@@ -17,33 +17,32 @@ use crate::join::Control;
 use crate::logs::Format;
 use crate::{gates, output, scheduling};
 
-/// Something would move.
+/// The exit code when a template would move.
 const MOVES: u8 = 1;
-/// What would move cannot be told; usage errors end with it too.
+/// The exit code of failures and usage errors.
 const FAILED: u8 = 2;
 
-/// Tell what would move if policies were applied; nothing is written.
+/// Show which templates would move if policies were applied. Nothing is persisted.
 ///
-/// Policies are sent to the server as a dry run, so that they are checked and
-/// completed as they would be: the right to create and update them is needed. Where
-/// templates would go is decided here, by the functions of the controllers; the flags
-/// about scheduling and gates must be those that the server was started with. Two
-/// templates of one plan do not take the same room.
+/// Policies are sent to the server as a dry run, which validates and defaults them, so
+/// the permission to create and update them is needed. The placement of templates is
+/// computed by this command with the functions of the controllers; the flags for
+/// scheduling and feature gates must be those of the server. Replicas that one template
+/// of a plan takes are no longer available for the next.
 #[derive(Args)]
 #[command(
-    after_help = "Exit codes, as of kubectl diff:\n  0   nothing would move\n  1   something would move\n  >1  what would move cannot be told\n\nExamples:\n  flotilla plan -f policy.yaml\n  flotilla plan -f policies.yaml -n shop -o json"
+    after_help = "Exit codes, as of kubectl diff:\n  0   no template would move\n  1   some templates would move\n  >1  the command failed\n\nExamples:\n  flotilla plan -f policy.yaml\n  flotilla plan -f policies.yaml -n shop -o json"
 )]
 pub(crate) struct Arguments {
     /// Policies in YAML or JSON; - is standard input; may be repeated.
     #[arg(short, long, required = true, value_name = "FILE")]
     filename: Vec<PathBuf>,
-    /// The namespace of policies that name none; by default that of the kubeconfig's
-    /// context.
+    /// The namespace of policies without one; by default that of the kubeconfig's context.
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     #[command(flatten)]
     control: Control,
-    /// How to print; text when absent.
+    /// Output format; text by default.
     #[arg(short, long, value_enum)]
     output: Option<Output>,
     #[command(flatten)]
@@ -52,7 +51,7 @@ pub(crate) struct Arguments {
     gates: gates::Flags,
 }
 
-/// Never fails: a failure has an exit code of its own.
+/// Runs the command. Failures are printed here and have their own exit code.
 pub(crate) async fn run(arguments: Arguments) -> ExitCode {
     match Box::pin(plan(&arguments)).await {
         Ok(0) => ExitCode::SUCCESS,
@@ -64,7 +63,7 @@ pub(crate) async fn run(arguments: Arguments) -> ExitCode {
     }
 }
 
-/// How many templates would move.
+/// Prints the plan, and returns the number of templates that would move.
 async fn plan(arguments: &Arguments) -> anyhow::Result<usize> {
     let scheduling = arguments.scheduling.under(arguments.gates.feature_gates)?;
     let documents = documents::read(&arguments.filename)?;
@@ -75,10 +74,10 @@ async fn plan(arguments: &Arguments) -> anyhow::Result<usize> {
         default: &namespace,
     };
     let gates = arguments.gates.feature_gates;
-    let facts = gather::facts(&*api, documents, namespace, gates);
-    let facts = Box::pin(facts).await;
+    let inputs = gather::facts(&*api, documents, namespace, gates);
+    let inputs = Box::pin(inputs).await;
     tasks.stop().await;
-    let plan = moves::plan(&facts?, &scheduling, gates);
+    let plan = moves::plan(&inputs?, &scheduling, gates);
     let wide = arguments.output == Some(Output::Wide);
     let structured = columns::structured(arguments.output, &plan)?;
     output::line(structured.unwrap_or_else(|| plan.lines(wide)));

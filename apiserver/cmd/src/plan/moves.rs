@@ -1,4 +1,5 @@
-//! What would move: [`Facts`] judged template by template, each after those before it.
+//! The report of a plan: simulates the scheduling of the affected templates, one after
+//! the other, and formats the result.
 
 use std::time::Instant;
 
@@ -12,20 +13,20 @@ use super::gather::{Case, Facts};
 use crate::columns::table;
 use crate::scheduling::Scheduling;
 
-/// Clusters of a placement that are told where there are many.
+/// The most clusters of a placement that are printed without `-o wide`.
 const TOLD: usize = 6;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Plan {
-    /// How many templates would be elsewhere, or with other replicas.
+    /// The number of templates that would get other clusters or replicas.
     pub(crate) moving: usize,
     pub(crate) templates: Vec<Prospect>,
-    /// Kinds that are selected and not served.
+    /// Selected kinds that the server does not serve.
     #[serde(rename = "unknownKinds", skip_serializing_if = "Vec::is_empty")]
     unknown: Vec<String>,
 }
 
-/// A template, now and then.
+/// A template with its present and its future placement.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Prospect {
@@ -37,7 +38,7 @@ pub(crate) struct Prospect {
     claim: Claiming,
     now: Vec<TargetCluster>,
     then: Vec<TargetCluster>,
-    /// What keeps it where it is.
+    /// The reason why it keeps its placement.
     #[serde(skip_serializing_if = "Option::is_none")]
     held: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,18 +47,18 @@ pub(crate) struct Prospect {
     decision: Option<Explanation>,
 }
 
-pub(crate) fn plan(facts: &Facts, scheduling: &Scheduling, gates: FeatureGates) -> Plan {
-    let snapshot = Snapshot::new(facts.clusters.iter().cloned()).under(scheduling.rules);
+pub(crate) fn plan(inputs: &Facts, scheduling: &Scheduling, gates: FeatureGates) -> Plan {
+    let snapshot = Snapshot::new(inputs.clusters.iter().cloned()).under(scheduling.rules);
     let world = plan::World {
-        policies: &facts.policies,
-        overrides: &facts.overrides,
-        bindings: &facts.bindings,
+        policies: &inputs.policies,
+        overrides: &inputs.overrides,
+        bindings: &inputs.bindings,
         snapshot: &snapshot,
         scheduler: &scheduling.name,
         gates,
     };
     let change = |change: &'_ super::gather::Change| (change.before.clone(), change.after.clone());
-    let owned: Vec<_> = facts.changes.iter().map(change).collect();
+    let owned: Vec<_> = inputs.changes.iter().map(change).collect();
     let changes: Vec<plan::Change<'_>> = owned
         .iter()
         .map(|(before, after)| plan::Change {
@@ -66,43 +67,46 @@ pub(crate) fn plan(facts: &Facts, scheduling: &Scheduling, gates: FeatureGates) 
         })
         .collect();
     let mut before = Rehearsal::new(Instant::now());
-    let templates = facts.cases.iter().map(|case| {
-        let seen = plan::foresee(
+    let templates = inputs.cases.iter().map(|affected| {
+        let outcome = plan::foresee(
             &world,
             &changes,
             &plan::Case {
-                kind: &case.kind,
-                template: &case.template,
-                wants: &case.wants,
-                binding: case.binding.as_ref(),
+                kind: &affected.kind,
+                template: &affected.template,
+                wants: &affected.wants,
+                binding: affected.binding.as_ref(),
             },
             &mut before,
         );
-        Prospect::new(case, seen)
+        Prospect::new(affected, outcome)
     });
     let templates: Vec<Prospect> = templates.collect();
     Plan {
         moving: templates.iter().filter(|t| t.moves).count(),
         templates,
-        unknown: facts.unknown.iter().cloned().collect(),
+        unknown: inputs.unknown.iter().cloned().collect(),
     }
 }
 
 impl Prospect {
-    fn new(case: &Case, seen: Outlook) -> Self {
-        let binding = case.binding.as_ref().and_then(|b| b.view::<Binding>().ok());
+    fn new(affected: &Case, outcome: Outlook) -> Self {
+        let binding = affected
+            .binding
+            .as_ref()
+            .and_then(|b| b.view::<Binding>().ok());
         let now = binding.map(|b| b.spec.clusters.clone()).unwrap_or_default();
         Self {
-            kind: case.kind.kind.clone(),
-            namespace: case.template.namespace().to_owned(),
-            name: case.template.name().to_owned(),
-            moves: sorted(&now) != sorted(&seen.clusters),
-            claim: seen.claiming,
+            kind: affected.kind.kind.clone(),
+            namespace: affected.template.namespace().to_owned(),
+            name: affected.template.name().to_owned(),
+            moves: sorted(&now) != sorted(&outcome.clusters),
+            claim: outcome.claiming,
             now,
-            then: seen.clusters,
-            held: seen.held,
-            failure: seen.failure,
-            decision: seen.explanation,
+            then: outcome.clusters,
+            held: outcome.held,
+            failure: outcome.failure,
+            decision: outcome.explanation,
         }
     }
 
@@ -143,12 +147,12 @@ fn sorted(targets: &[TargetCluster]) -> Vec<&TargetCluster> {
     targets
 }
 
-/// `member1:2, member2:3`; without numbers where nothing is counted.
+/// `member1:2, member2:3`; without numbers for objects without replicas.
 fn clusters(targets: &[TargetCluster], wide: bool) -> String {
     if targets.is_empty() {
         return "nowhere".into();
     }
-    let told = if wide { targets.len() } else { TOLD };
+    let limit = if wide { targets.len() } else { TOLD };
     let all = sorted(targets);
     let name = |t: &&TargetCluster| match t.replicas {
         0 => t.name.clone(),
@@ -156,22 +160,22 @@ fn clusters(targets: &[TargetCluster], wide: bool) -> String {
     };
     let mut text = all
         .iter()
-        .take(told)
+        .take(limit)
         .map(name)
         .collect::<Vec<_>>()
         .join(", ");
-    if all.len() > told {
-        text.push_str(&format!(", and {} more", all.len() - told));
+    if all.len() > limit {
+        text.push_str(&format!(", and {} more", all.len() - limit));
     }
     text
 }
 
 impl Plan {
-    /// Without a line end.
+    /// The report as text, without a line feed at its end.
     pub(crate) fn lines(&self, wide: bool) -> String {
         let mut lines = Vec::new();
         if self.templates.is_empty() {
-            lines.push("No template is selected by these policies, or claimed by them.".to_owned());
+            lines.push("These policies select no templates and have claimed none.".to_owned());
         } else {
             let rows: Vec<_> = self.templates.iter().map(|t| t.cells(wide)).collect();
             let titles = ["TEMPLATE", "POLICY", "NOW", "THEN", "NOTE"];
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_placement_is_told_shortly() {
+    fn a_placement_is_abbreviated() {
         let many: Vec<(String, i64)> = (1..=8).map(|n| (format!("m{n}"), 1)).collect();
         let many: Vec<(&str, i64)> = many.iter().map(|(name, n)| (name.as_str(), *n)).collect();
         for (targets, wide, text) in [
@@ -222,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_says_what_moves_what_stays_and_why() {
+    fn the_report_lists_what_moves_what_stays_and_why() {
         let prospect =
             |name: &str, now: &[(&str, i64)], then: &[(&str, i64)], held: Option<&str>| Prospect {
                 kind: "Deployment".into(),

@@ -1,4 +1,4 @@
-//! What a story rests on, read through the API as the user who asks.
+//! Collects the inputs of a report through the API, with the user's own rights.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use serde_json::Value;
 use crate::decision::DECISION;
 use crate::named;
 
-/// A template and everything that became of it.
+/// A template with its policies, binding, decision and Works.
 pub(crate) struct Facts {
     pub(crate) kind: ApiResource,
     pub(crate) template: Object,
     pub(crate) policies: Vec<Object>,
     pub(crate) overrides: Vec<Object>,
     pub(crate) binding: Option<(Object, Arc<Binding>)>,
-    /// The document of its subresource, or why there is none.
+    /// The document of the binding's subresource `decision`, or why it cannot be read.
     pub(crate) decision: Option<Result<Value, String>>,
     pub(crate) clusters: BTreeMap<String, Arc<Cluster>>,
-    /// By cluster.
+    /// The Works of the binding, by cluster.
     pub(crate) works: BTreeMap<String, (Object, Arc<Work>)>,
 }
 
@@ -79,7 +79,7 @@ pub(crate) async fn facts(
     })
 }
 
-/// The template that is meant, be it named itself or by its binding.
+/// The template of the argument, which is the template itself or its binding.
 async fn template(
     api: &dyn Api,
     discovered: &[ApiResource],
@@ -120,7 +120,7 @@ pub(crate) async fn all(
         .items)
 }
 
-/// Where policies are looked for, beside those of the cluster.
+/// The namespaces whose policies are listed, in addition to cluster-scoped policies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Near<'a> {
     Nowhere,
@@ -129,7 +129,8 @@ pub(crate) enum Near<'a> {
 }
 
 impl<'a> Near<'a> {
-    /// Those that can mean an object of this namespace, or of none.
+    /// The scope of the policies that can select an object of this namespace; of none for
+    /// an empty one.
     pub(crate) fn to(namespace: &'a str) -> Self {
         match namespace {
             "" => Self::Nowhere,
@@ -141,10 +142,10 @@ impl<'a> Near<'a> {
 async fn both(
     api: &dyn Api,
     [local, of_cluster]: [&Gvr; 2],
-    near: Near<'_>,
+    scope: Near<'_>,
 ) -> anyhow::Result<Vec<Object>> {
     let mut found = all(api, of_cluster, "").await?;
-    found.extend(match near {
+    found.extend(match scope {
         Near::Nowhere => Vec::new(),
         Near::Namespace(namespace) => all(api, local, namespace).await?,
         Near::Everywhere => all(api, local, "").await?,
@@ -152,16 +153,16 @@ async fn both(
     Ok(found)
 }
 
-pub(crate) async fn policies(api: &dyn Api, near: Near<'_>) -> anyhow::Result<Vec<Object>> {
-    both(api, [&POLICIES, &CLUSTER_POLICIES], near).await
+pub(crate) async fn policies(api: &dyn Api, scope: Near<'_>) -> anyhow::Result<Vec<Object>> {
+    both(api, [&POLICIES, &CLUSTER_POLICIES], scope).await
 }
 
-/// Those that policies may wait for.
-pub(crate) async fn overrides(api: &dyn Api, near: Near<'_>) -> anyhow::Result<Vec<Object>> {
-    both(api, [&OVERRIDES, &CLUSTER_OVERRIDES], near).await
+/// The override policies, which a policy may depend on.
+pub(crate) async fn overrides(api: &dyn Api, scope: Near<'_>) -> anyhow::Result<Vec<Object>> {
+    both(api, [&OVERRIDES, &CLUSTER_OVERRIDES], scope).await
 }
 
-/// All clusters, by name; one that cannot be read is left out, as by the scheduler.
+/// All clusters, by name; one that cannot be parsed is left out, as in the scheduler.
 async fn clusters(api: &dyn Api) -> anyhow::Result<BTreeMap<String, Arc<Cluster>>> {
     let all = all(api, &CLUSTERS, "").await?.into_iter();
     let view = |o: Object| Some((o.name().to_owned(), o.view::<Cluster>().ok()?));

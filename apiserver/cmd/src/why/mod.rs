@@ -1,6 +1,6 @@
-//! `flotilla why`
+//! The command `flotilla why`, which explains the placement of a template.
 //!
-//! arguments ──[`gather`]──► [`gather::Facts`] ──[`story`]──► [`story::Story`] ──[`text`]──► lines
+//! arguments ──[`inputs`]──► [`inputs::WhyInputs`] ──[`report`]──► [`report::WhyReport`] ──[`text`]──► lines
 
 pub(crate) mod gather;
 mod story;
@@ -15,8 +15,8 @@ use crate::columns::{self, Output};
 use crate::join::Control;
 use crate::{named, output};
 
-/// Tell why a resource is where it is, or why it is nowhere: the policy that claimed
-/// it, what the scheduler found out about each cluster, and what is still pending.
+/// Explain why a resource is propagated to its clusters, or to none: the policy that has
+/// claimed it, the scheduler's result for each cluster, and what is still pending.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  flotilla why deploy/web -n shop\n  flotilla why deployments.apps web -o wide\n  flotilla why rb/web-deployment -o json"
@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
     namespace: Option<String>,
     #[command(flatten)]
     control: Control,
-    /// How to print; text when absent.
+    /// Output format; text by default.
     #[arg(short, long, value_enum)]
     output: Option<Output>,
 }
@@ -40,11 +40,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let tasks = Tasks::new(Shutdown::new());
     let (api, namespace) = arguments.control.open(&tasks)?;
     let namespace = arguments.namespace.unwrap_or(namespace);
-    let facts = Box::pin(gather::facts(&*api, kind, &namespace, name)).await;
+    let inputs = Box::pin(gather::facts(&*api, kind, &namespace, name)).await;
     tasks.stop().await;
-    let story = story::tell(&facts?);
+    let report = story::tell(&inputs?);
     let wide = arguments.output == Some(Output::Wide);
-    let structured = columns::structured(arguments.output, &story)?;
-    output::line(structured.unwrap_or_else(|| text::lines(&story, wide)));
+    let structured = columns::structured(arguments.output, &report)?;
+    output::line(structured.unwrap_or_else(|| text::lines(&report, wide)));
     Ok(())
 }

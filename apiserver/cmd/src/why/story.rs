@@ -1,4 +1,4 @@
-//! The story of a template: [`Facts`] put in order. Pure.
+//! Builds the report on a template's placement from its [`WhyInputs`]. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub(crate) struct Story {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) decision: Option<Decision>,
     pub(crate) clusters: Vec<Row>,
-    /// What has not come about yet, and why.
+    /// What has not happened yet, and why.
     pub(crate) pending: Vec<String>,
 }
 
@@ -42,12 +42,12 @@ pub(crate) struct Bound {
     pub(crate) replicas: i64,
     /// The condition `Scheduled`, in one line.
     pub(crate) scheduled: String,
-    /// Bindings that bring it along.
+    /// The bindings that depend on it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) required_by: Vec<String>,
 }
 
-/// The head of the subresource's document.
+/// The document of the subresource `decision`.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Decision {
@@ -81,7 +81,7 @@ pub(crate) struct Term {
     pub(crate) failure: String,
 }
 
-/// What the scheduler found out about a cluster.
+/// The scheduler's result for a cluster.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Told {
@@ -111,16 +111,16 @@ pub(crate) struct Verdict {
     pub(crate) reason: String,
 }
 
-/// A cluster: what was decided, and what came of it.
+/// A cluster, with the scheduler's result and the Work for it.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// `Ready`, why it is not, or that there is no such cluster.
+    /// `Ready`, why it is not, or that the cluster does not exist.
     pub(crate) member: String,
-    /// Whether the binding sends the template there.
+    /// Whether the binding has the cluster as a target.
     pub(crate) target: bool,
-    /// Replicas there by the binding.
+    /// The replicas that the binding assigns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) replicas: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -144,30 +144,32 @@ pub(crate) struct Sent {
     pub(crate) deleting: bool,
 }
 
-pub(crate) fn tell(facts: &Facts) -> Story {
+pub(crate) fn tell(inputs: &Facts) -> Story {
     let snapshot = Snapshot::default();
     let world = plan::World {
-        policies: &facts.policies,
-        overrides: &facts.overrides,
+        policies: &inputs.policies,
+        overrides: &inputs.overrides,
         bindings: &[],
         snapshot: &snapshot,
         scheduler: "",
         gates: FeatureGates::default(),
     };
-    let template = &facts.template;
-    let claim = plan::claiming(&world, &facts.kind, template);
-    let (decision, undecided) = match &facts.decision {
+    let template = &inputs.template;
+    let claim = plan::claiming(&world, &inputs.kind, template);
+    let (decision, undecided) = match &inputs.decision {
         None => (None, None),
         Some(Ok(document)) => match Decision::deserialize(document) {
             Ok(decision) => (Some(decision), None),
             Err(e) => (None, Some(format!("the decision cannot be read: {e}"))),
         },
-        Some(Err(why)) => (None, Some(format!("the decision is not told: {why}"))),
+        Some(Err(why)) => (None, Some(format!("the decision cannot be read: {why}"))),
     };
-    let clusters = rows(facts, decision.as_ref());
+    let clusters = rows(inputs, decision.as_ref());
     let mut pending = Vec::new();
-    match &facts.binding {
-        None if claim.policy.is_some() => pending.push("its binding has not been made yet".into()),
+    match &inputs.binding {
+        None if claim.policy.is_some() => {
+            pending.push("its binding has not been created yet".into());
+        }
         None => pending.push(claim.why.clone()),
         Some((object, binding)) => {
             pending.extend(of_binding(object, binding));
@@ -177,13 +179,13 @@ pub(crate) fn tell(facts: &Facts) -> Story {
     pending.extend(undecided);
     Story {
         template: Named {
-            api_version: facts.kind.resource.api_version(),
-            kind: facts.kind.kind.clone(),
+            api_version: inputs.kind.resource.api_version(),
+            kind: inputs.kind.kind.clone(),
             namespace: template.namespace().to_owned(),
             name: template.name().to_owned(),
         },
         claim,
-        binding: facts.binding.as_ref().map(|(o, b)| bound(o, b)),
+        binding: inputs.binding.as_ref().map(|(o, b)| bound(o, b)),
         decision,
         clusters,
         pending,
@@ -211,33 +213,33 @@ fn bound(object: &Object, binding: &Binding) -> Bound {
     }
 }
 
-/// In the order of the decision; then what it does not speak of.
-fn rows(facts: &Facts, decision: Option<&Decision>) -> Vec<Row> {
-    let told = decision.map(|d| d.clusters.as_slice()).unwrap_or_default();
-    let targets: BTreeMap<&str, i64> = match &facts.binding {
+/// The clusters in the order of the decision; then further targets and clusters with Works.
+fn rows(inputs: &Facts, decision: Option<&Decision>) -> Vec<Row> {
+    let decided = decision.map(|d| d.clusters.as_slice()).unwrap_or_default();
+    let targets: BTreeMap<&str, i64> = match &inputs.binding {
         Some((_, binding)) => {
             let targets = binding.spec.targets().into_iter();
             targets.map(|t| (t.name.as_str(), t.replicas)).collect()
         }
         None => BTreeMap::new(),
     };
-    let mut names: Vec<&str> = told.iter().map(|row| row.name.as_str()).collect();
+    let mut names: Vec<&str> = decided.iter().map(|row| row.name.as_str()).collect();
     let known: BTreeSet<&str> = names.iter().copied().collect();
     let others = targets.keys().copied();
-    let others = others.chain(facts.works.keys().map(String::as_str));
+    let others = others.chain(inputs.works.keys().map(String::as_str));
     let others: BTreeSet<&str> = others.filter(|name| !known.contains(name)).collect();
     names.extend(others);
-    let counted = facts
+    let counted = inputs
         .binding
         .as_ref()
         .is_some_and(|(_, b)| b.spec.is_workload());
     let row = |name: &str| Row {
         name: name.to_owned(),
-        member: member(facts, name),
+        member: member(inputs, name),
         target: targets.contains_key(name),
         replicas: targets.get(name).copied().filter(|_| counted),
-        decided: told.iter().find(|row| row.name == name).cloned(),
-        work: facts
+        decided: decided.iter().find(|row| row.name == name).cloned(),
+        work: inputs
             .works
             .get(name)
             .map(|(object, work)| sent(object, work)),
@@ -245,14 +247,14 @@ fn rows(facts: &Facts, decision: Option<&Decision>) -> Vec<Row> {
     names.into_iter().map(row).collect()
 }
 
-fn member(facts: &Facts, name: &str) -> String {
-    let Some(cluster) = facts.clusters.get(name) else {
+fn member(inputs: &Facts, name: &str) -> String {
+    let Some(cluster) = inputs.clusters.get(name) else {
         return "no such cluster".into();
     };
     match cluster.condition("Ready") {
         Some(ready) if ready.status == "True" => "Ready".into(),
         Some(ready) => format!("{}: {}", ready.reason, ready.message),
-        None => "has not said that it is Ready".into(),
+        None => "it has no condition Ready".into(),
     }
 }
 
@@ -283,7 +285,7 @@ fn of_binding(object: &Object, binding: &Binding) -> Vec<String> {
         pending.push("scheduling is suspended (spec.suspension.scheduling of the binding)".into());
     }
     if suspension.is_some_and(|s| s.dispatching == Some(true)) {
-        pending.push("nothing is sent: dispatching is suspended by the policy".into());
+        pending.push("dispatching is suspended by the policy".into());
     }
     let mut conditions = binding.status.conditions.iter();
     match conditions.find(|c| c.kind == "Scheduled") {
@@ -293,47 +295,45 @@ fn of_binding(object: &Object, binding: &Binding) -> Vec<String> {
         Some(_) if binding.status.scheduler_observed_generation >= object.head().generation => {}
         None if spec.placement.is_none() => {}
         _ => pending.push(format!(
-            "the scheduler has not looked at generation {} of the binding yet",
+            "the scheduler has not observed generation {} of the binding yet",
             object.head().generation
         )),
     }
     let evicted = spec.graceful_eviction_tasks.iter();
     pending.extend(evicted.map(|task| {
         format!(
-            "{}: evicted, and kept until its replacement is healthy",
+            "{}: being evicted gracefully, until the replacement is healthy",
             task.from_cluster
         )
     }));
     pending
 }
 
-/// What is pending in a cluster, if anything.
+/// What is pending for a cluster, if anything.
 fn of_cluster(row: &Row, binding: &Binding) -> Option<String> {
     let name = &row.name;
     let suspended =
         |s: &openapi::karmada::policy::Suspension| s.dispatching != Some(true) && s.suspends(name);
     if row.target && binding.spec.suspension.as_ref().is_some_and(suspended) {
-        return Some(format!(
-            "{name}: nothing is sent there: dispatching is suspended"
-        ));
+        return Some(format!("{name}: dispatching is suspended for this cluster"));
     }
     let evicted = binding.spec.graceful_eviction_tasks.iter();
     let evicted = evicted.map(|task| &task.from_cluster).any(|c| c == name);
     let unready = row.member != "Ready";
-    let told = match &row.work {
-        None if row.target => "its Work has not been made yet".to_owned(),
+    let reason = match &row.work {
+        None if row.target => "its Work has not been created yet".to_owned(),
         None => return None,
         Some(_) if !row.target && evicted => return None,
-        Some(_) if !row.target => "it is being removed from there".into(),
+        Some(_) if !row.target => "it is being removed from the cluster".into(),
         Some(work) if work.applied.is_empty() => "not applied yet".into(),
         Some(work) if work.applied != "True" => format!("not applied: {}", work.message),
         Some(work) if work.health == "Unhealthy" => "applied, and not healthy".into(),
         Some(_) if unready => String::new(),
         Some(_) => return None,
     };
-    Some(match (unready, told.as_str()) {
-        (false, _) => format!("{name}: {told}"),
+    Some(match (unready, reason.as_str()) {
+        (false, _) => format!("{name}: {reason}"),
         (true, "") => format!("{name}: the cluster is not Ready: {}", row.member),
-        (true, _) => format!("{name}: {told}; the cluster is not Ready: {}", row.member),
+        (true, _) => format!("{name}: {reason}; the cluster is not Ready: {}", row.member),
     })
 }

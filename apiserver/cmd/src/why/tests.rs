@@ -1,4 +1,4 @@
-//! What is told of a template, from facts to lines.
+//! Tests of the report on a template, from its inputs to its lines.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ fn bound(spec: Value, status: Value, decision: Value) -> Facts {
 }
 
 #[test]
-fn a_template_that_is_somewhere() {
+fn a_template_with_clusters() {
     let condition = |kind: &str, status: &str, message: &str| json!([{"type": kind, "status": status, "message": message}]);
     let decision = json!({
         "generation": 3, "fresh": false, "strategy": "DynamicWeight", "rule": "ScaleUp", "replicas": 5,
@@ -84,37 +84,37 @@ fn a_template_that_is_somewhere() {
     let spec = json!({"replicas": 5, "placement": {}, "clusters": [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]});
     let status =
         json!({"schedulerObservedGeneration": 3, "conditions": condition("Scheduled", "True", "")});
-    let mut facts = bound(spec, status, decision);
+    let mut inputs = bound(spec, status, decision);
     let clusters = [("a", "True"), ("b", "False"), ("c", "True"), ("d", "True")];
-    facts.clusters = clusters
+    inputs.clusters = clusters
         .map(|(name, ready)| (name.to_owned(), cluster(ready)))
         .into();
-    facts.works = BTreeMap::from([
+    inputs.works = BTreeMap::from([
         work("a", condition("Applied", "True", ""), "Healthy"),
         work("b", condition("Applied", "False", "denied by quota"), ""),
         work("e", condition("Applied", "True", ""), "Healthy"),
     ]);
-    let story = story::tell(&facts);
+    let report = story::tell(&inputs);
     let expected = "\
 Deployment n/web
 Policy:     PropagationPolicy n/p: it alone selects the template (by its name)
 Binding:    web-deployment, generation 3, scheduled: yes
 Decision:   of generation 3
-            strategy DynamicWeight, rule ScaleUp (what is there stays, and the rest is divided by room); of 4 clusters 3 fit and 2 are chosen
-            no accurate estimate counted: the estimator failed of b, c
+            strategy DynamicWeight, rule ScaleUp (current replicas stay, and new ones are divided by available replicas); of 4 clusters 3 fit and 2 are chosen
+            no accurate estimates were used: the scheduler estimators failed of b, c
 
-CLUSTER   MEMBER                FITS   SCORE   ROOM   REPLICAS   WORK         HEALTH    WHY
-a         Ready                 yes    100     10     3          Applied      Healthy   chosen, weight 10
-b         ClusterNotReachable   yes    0       7      2          NotApplied   -         chosen, weight 7
-c         Ready                 yes    0       -      -          -            -         fits, and is not chosen
-d         Ready                 no     -       -      -          -            -         TaintToleration: untolerated taint {k}
-e         no such cluster       -      -       -      -          Applied      Healthy   no longer a target
+CLUSTER   MEMBER                FITS   SCORE   AVAILABLE   REPLICAS   WORK         HEALTH    WHY
+a         Ready                 yes    100     10          3          Applied      Healthy   chosen, weight 10
+b         ClusterNotReachable   yes    0       7           2          NotApplied   -         chosen, weight 7
+c         Ready                 yes    0       -           -          -            -         fits, and is not chosen
+d         Ready                 no     -       -           -          -            -         TaintToleration: untolerated taint {k}
+e         no such cluster       -      -       -           -          Applied      Healthy   no longer a target
 
 Pending:
   b: not applied: denied by quota; the cluster is not Ready: ClusterNotReachable: no answer
-  e: it is being removed from there; the cluster is not Ready: no such cluster";
-    assert_eq!(text::lines(&story, false), expected);
-    let wide = text::lines(&story, true);
+  e: it is being removed from the cluster; the cluster is not Ready: no such cluster";
+    assert_eq!(text::lines(&report, false), expected);
+    let wide = text::lines(&report, true);
     assert!(
         wide.contains("PropagationPolicy n/p: priority 0, selects by Name"),
         "{wide}"
@@ -123,9 +123,9 @@ Pending:
 }
 
 #[test]
-fn a_template_that_is_nowhere() {
-    let pending = |facts: Facts| story::tell(&facts).pending;
-    assert_eq!(pending(claimed()), ["its binding has not been made yet"]);
+fn a_template_without_clusters() {
+    let pending = |inputs: Facts| story::tell(&inputs).pending;
+    assert_eq!(pending(claimed()), ["its binding has not been created yet"]);
     let mut alone = claimed();
     alone.template = object(&json!({"metadata": {"name": "web", "namespace": "n"}}));
     alone.policies.clear();
@@ -145,22 +145,22 @@ fn a_template_that_is_nowhere() {
         pending(of(placed.clone(), &failed)),
         ["not scheduled: NoClusterFit: 0/2 clusters"]
     );
-    let told = text::lines(&story::tell(&of(placed.clone(), &failed)), false);
+    let lines = text::lines(&story::tell(&of(placed.clone(), &failed)), false);
     assert!(
-        told.contains("scheduled: no: NoClusterFit: 0/2 clusters"),
-        "{told}"
+        lines.contains("scheduled: no: NoClusterFit: 0/2 clusters"),
+        "{lines}"
     );
-    assert!(told.contains("failed: 0/2 clusters"), "{told}");
-    let unseen = "the scheduler has not looked at generation 3 of the binding yet";
+    assert!(lines.contains("failed: 0/2 clusters"), "{lines}");
+    let unseen = "the scheduler has not observed generation 3 of the binding yet";
     assert_eq!(pending(of(placed, &json!({}))), [unseen]);
     let suspended =
         json!({"placement": {}, "suspension": {"scheduling": true, "dispatching": true}});
-    let told = pending(of(suspended, &json!({})));
-    assert_eq!(told.len(), 3, "{told:?}");
+    let reasons = pending(of(suspended, &json!({})));
+    assert_eq!(reasons.len(), 3, "{reasons:?}");
     let mut refused = of(
         json!({"requiredBy": [{"namespace": "n", "name": "db"}]}),
         &json!({}),
     );
     refused.decision = Some(Err("forbidden".into()));
-    assert_eq!(pending(refused), ["the decision is not told: forbidden"]);
+    assert_eq!(pending(refused), ["the decision cannot be read: forbidden"]);
 }

@@ -1,21 +1,21 @@
-//! A story as text. Pure.
+//! Formats a report as text. Pure.
 
 use super::story::{Decision, Row, Story, Told};
 use crate::columns::table;
 
-/// Without a line end.
-pub(crate) fn lines(story: &Story, wide: bool) -> String {
-    let of = &story.template;
+/// The report as text, without a line feed at its end.
+pub(crate) fn lines(report: &Story, wide: bool) -> String {
+    let of = &report.template;
     let mut lines = vec![match of.namespace.as_str() {
         "" => format!("{} {}", of.kind, of.name),
         namespace => format!("{} {namespace}/{}", of.kind, of.name),
     }];
-    lines.push(match &story.claim.policy {
-        Some(policy) => format!("Policy:     {policy}: {}", story.claim.why),
-        None => format!("Policy:     none: {}", story.claim.why),
+    lines.push(match &report.claim.policy {
+        Some(policy) => format!("Policy:     {policy}: {}", report.claim.why),
+        None => format!("Policy:     none: {}", report.claim.why),
     });
     if wide {
-        let others = story.claim.candidates.iter();
+        let others = report.claim.candidates.iter();
         lines.extend(others.map(|c| {
             format!(
                 "            {}: priority {}, selects by {}",
@@ -23,24 +23,24 @@ pub(crate) fn lines(story: &Story, wide: bool) -> String {
             )
         }));
     }
-    if let Some(binding) = &story.binding {
+    if let Some(binding) = &report.binding {
         lines.push(format!(
             "Binding:    {}, generation {}, scheduled: {}",
             binding.name, binding.generation, binding.scheduled
         ));
         if !binding.required_by.is_empty() {
             let by = binding.required_by.join(", ");
-            lines.push(format!("            brought along by {by}"));
+            lines.push(format!("            a dependency of {by}"));
         }
     }
-    if let Some(decision) = &story.decision {
+    if let Some(decision) = &report.decision {
         lines.extend(decided(decision));
     }
-    if !story.clusters.is_empty() {
+    if !report.clusters.is_empty() {
         lines.push(String::new());
-        lines.push(clusters(story, wide));
+        lines.push(clusters(report, wide));
     }
-    if let Some(n) = story
+    if let Some(n) = report
         .decision
         .as_ref()
         .map(|d| d.omitted_clusters)
@@ -49,21 +49,21 @@ pub(crate) fn lines(story: &Story, wide: bool) -> String {
         lines.push(format!("and {n} more clusters"));
     }
     lines.push(String::new());
-    if story.pending.is_empty() {
+    if report.pending.is_empty() {
         lines.push("Nothing is pending.".into());
     } else {
         lines.push("Pending:".into());
-        lines.extend(story.pending.iter().map(|what| format!("  {what}")));
+        lines.extend(report.pending.iter().map(|what| format!("  {what}")));
     }
     lines.join("\n")
 }
 
 fn decided(decision: &Decision) -> Vec<String> {
-    let mut told = vec![format!(
+    let mut lines = vec![format!(
         "Decision:   of generation {}{}",
         decision.generation,
         if decision.recomputed {
-            ", recomputed now (the one that was made is not held here)"
+            ", recomputed now (the original decision is not in memory)"
         } else {
             ""
         }
@@ -82,17 +82,17 @@ fn decided(decision: &Decision) -> Vec<String> {
         },
     );
     if decision.fresh {
-        how.push_str("; a reschedule was asked for");
+        how.push_str("; a reschedule was triggered");
     }
-    told.push(how);
+    lines.push(how);
     if !decision.failed_estimators.is_empty() {
-        told.push(format!(
-            "            no accurate estimate counted: the estimator failed of {}",
+        lines.push(format!(
+            "            no accurate estimates were used: the scheduler estimators failed of {}",
             decision.failed_estimators.join(", ")
         ));
     }
     let failed = decision.failed_terms.iter();
-    told.extend(failed.map(|term| {
+    lines.extend(failed.map(|term| {
         format!(
             "            affinity {}: {}",
             term.affinity_name, term.failure
@@ -101,38 +101,45 @@ fn decided(decision: &Decision) -> Vec<String> {
     let term = decision.affinity_name.as_ref();
     let which = term.map_or(String::new(), |name| format!("affinity {name}: "));
     match &decision.failure {
-        Some(failure) => told.push(format!("            {which}failed: {failure}")),
-        None if !which.is_empty() => told.push(format!("            {which}in force")),
+        Some(failure) => lines.push(format!("            {which}failed: {failure}")),
+        None if !which.is_empty() => lines.push(format!("            {which}in use")),
         None => {}
     }
-    told
+    lines
 }
 
-/// A rule with what it means.
+/// A rule with its meaning.
 fn rule(name: &str) -> String {
     let meaning = match name {
         "Object" => "every chosen cluster gets the object",
         "ComponentSet" => "its components are placed as a whole",
         "Duplicated" => "every chosen cluster gets all replicas",
         "StaticWeight" => "by the weights of the policy",
-        "Keep" => "what is there is what is wanted",
-        "ScaleUp" => "what is there stays, and the rest is divided by room",
-        "ScaleDown" => "by what is there",
-        "Fresh" => "by room, without regard to what is there",
+        "Keep" => "the current replicas are the desired ones",
+        "ScaleUp" => "current replicas stay, and new ones are divided by available replicas",
+        "ScaleDown" => "by current replicas",
+        "Fresh" => "by available replicas, without regard to current ones",
         _ => return name.to_owned(),
     };
     format!("{name} ({meaning})")
 }
 
-fn clusters(story: &Story, wide: bool) -> String {
+fn clusters(report: &Story, wide: bool) -> String {
     let mut titles = vec![
-        "CLUSTER", "MEMBER", "FITS", "SCORE", "ROOM", "REPLICAS", "WORK", "HEALTH",
+        "CLUSTER",
+        "MEMBER",
+        "FITS",
+        "SCORE",
+        "AVAILABLE",
+        "REPLICAS",
+        "WORK",
+        "HEALTH",
     ];
     if wide {
-        titles.extend(["HAD", "WEIGHT", "ESTIMATE", "WORK-NAME"]);
+        titles.extend(["CURRENT", "WEIGHT", "ESTIMATE", "WORK-NAME"]);
     }
     titles.push("WHY");
-    let rows: Vec<Vec<String>> = story.clusters.iter().map(|row| cells(row, wide)).collect();
+    let rows: Vec<Vec<String>> = report.clusters.iter().map(|row| cells(row, wide)).collect();
     table(&titles, &rows)
 }
 
@@ -141,11 +148,11 @@ fn number(n: Option<i64>) -> String {
 }
 
 fn cells(row: &Row, wide: bool) -> Vec<String> {
-    let told = row.decided.as_ref();
-    let fits = told.map_or("", |t| if t.refused.is_empty() { "yes" } else { "no" });
-    let unbounded = told.is_some_and(|t| t.estimate.as_deref() == Some("Unbounded"));
-    let room = told
-        .and_then(|t| t.available_replicas)
+    let decided = row.decided.as_ref();
+    let fits = decided.map_or("", |d| if d.refused.is_empty() { "yes" } else { "no" });
+    let unbounded = decided.is_some_and(|d| d.estimate.as_deref() == Some("Unbounded"));
+    let available = decided
+        .and_then(|d| d.available_replicas)
         .filter(|_| !unbounded);
     let work = row.work.as_ref();
     let state = match work.map(|w| w.applied.as_str()) {
@@ -160,41 +167,41 @@ fn cells(row: &Row, wide: bool) -> Vec<String> {
         row.name.clone(),
         ready.to_owned(),
         fits.to_owned(),
-        number(told.and_then(|t| t.score)),
-        number(room),
+        number(decided.and_then(|d| d.score)),
+        number(available),
         number(row.replicas),
         state.to_owned(),
         work.map(|w| w.health.clone()).unwrap_or_default(),
     ];
     if wide {
         cells.extend([
-            number(told.and_then(|t| t.current_replicas)),
-            number(told.and_then(|t| t.weight)),
-            told.and_then(|t| t.estimate.clone()).unwrap_or_default(),
+            number(decided.and_then(|d| d.current_replicas)),
+            number(decided.and_then(|d| d.weight)),
+            decided.and_then(|d| d.estimate.clone()).unwrap_or_default(),
             work.map(|w| format!("{}/{}", w.namespace, w.name))
                 .unwrap_or_default(),
         ]);
     }
-    cells.push(why(row, told));
+    cells.push(why(row, decided));
     cells
 }
 
-fn why(row: &Row, told: Option<&Told>) -> String {
-    let Some(told) = told else {
+fn why(row: &Row, decided: Option<&Told>) -> String {
+    let Some(decided) = decided else {
         return if row.target {
-            "not told by this decision".into()
+            "not part of this decision".into()
         } else {
             "no longer a target".into()
         };
     };
-    if !told.refused.is_empty() {
-        let reasons = told
+    if !decided.refused.is_empty() {
+        let reasons = decided
             .refused
             .iter()
             .map(|v| format!("{}: {}", v.plugin, v.reason));
         return reasons.collect::<Vec<_>>().join("; ");
     }
-    match (told.chosen, told.replicas, told.weight) {
+    match (decided.chosen, decided.replicas, decided.weight) {
         (false, _, _) => "fits, and is not chosen".into(),
         (true, None, _) => "chosen, and gets no replicas".into(),
         (true, Some(_), Some(weight)) => format!("chosen, weight {weight}"),

@@ -1,9 +1,11 @@
-//! Moves the log into the database beside the writer. Enters: a nudge when the log
-//! has grown. Leaves: a word to the writer when little is left, so that it can do
-//! the rest between two batches and the log begins anew.
+//! The checkpoint thread: copies SQLite's WAL into the database file while the writer
+//! goes on writing.
 //!
-//! Under constant load a passive checkpoint never catches up with the last frames;
-//! without the writer's help the log would grow for ever.
+//! The writer requests a checkpoint when it has appended enough to the WAL. When few
+//! frames remain, the thread asks the writer to copy them between two batches, after
+//! which the WAL restarts from its beginning. Under constant load a passive checkpoint
+//! never catches up with the last frames; without the writer's help the WAL would grow
+//! without bound.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,21 +19,21 @@ use rusqlite::Connection;
 use super::file::{failed, open_beside};
 use crate::store::{Error, Result};
 
-/// Log bytes after which a checkpoint begins.
+/// WAL bytes after which a checkpoint begins.
 const NUDGE_BYTES: usize = 4 << 20;
-/// Frames (pages) that the writer is asked to move at most, as a rule.
+/// Frames (pages) that the writer is usually asked to copy, at most.
 const REST: i64 = 256;
 const ROUNDS: usize = 4;
-/// Frames in the log (64 MiB) from which on the writer must help, whatever is left:
-/// it writes faster than the log can be emptied beside it.
+/// Frames in the WAL (64 MiB) from which on the writer copies all that remains: it
+/// writes faster than this thread can copy.
 const MOST: i64 = 16 << 10;
 
 #[derive(Debug)]
 pub(super) struct Checkpointer {
     nudge: SyncSender<()>,
     rest: Arc<AtomicBool>,
-    /// The failure after which the thread has ended. A checkpoint whose fsync failed must
-    /// not be repeated: it would take its pages for durable.
+    /// The failure that ended the thread. A checkpoint whose fsync failed must not be
+    /// repeated: the repetition would treat pages as durable that are not.
     failure: Arc<Mutex<Option<Error>>>,
     written: usize,
     thread: JoinHandle<()>,
@@ -56,7 +58,7 @@ impl Checkpointer {
                     *report.lock() = Some(error);
                 }
             })
-            .map_err(|e| Error::Fatal(format!("cannot start the log thread: {e}")))?;
+            .map_err(|e| Error::Fatal(format!("cannot start the checkpoint thread: {e}")))?;
         Ok(Self {
             nudge,
             rest,
@@ -72,12 +74,15 @@ impl Checkpointer {
             return Err(error);
         }
         if self.thread.is_finished() {
-            return Err(Error::Disk("the log thread of the store panicked".into()));
+            return Err(Error::Disk(
+                "the checkpoint thread of the store panicked".into(),
+            ));
         }
         Ok(())
     }
 
-    /// To be called by the writer after each commit, outside of a transaction.
+    /// Counts appended bytes and, when asked to, copies the remaining frames. The writer
+    /// calls it after each commit, outside of a transaction.
     pub(super) fn wrote(&mut self, bytes: usize, writer: &Connection) -> Result<()> {
         self.alive()?;
         if self.rest.load(Ordering::Acquire) {
@@ -87,7 +92,7 @@ impl Checkpointer {
         self.written += bytes;
         if self.written >= NUDGE_BYTES {
             self.written = 0;
-            // A full channel means that it is nudged already.
+            // A full channel holds an earlier request.
             let _ = self.nudge.try_send(());
         }
         Ok(())
@@ -96,15 +101,15 @@ impl Checkpointer {
     pub(super) fn join(self) {
         drop(self.nudge);
         if self.thread.join().is_err() {
-            tracing::error!("the log thread of the store ended badly");
+            tracing::error!("the checkpoint thread of the store panicked");
         }
     }
 }
 
-/// `Err` when the disk fails.
+/// Serves checkpoint requests until the channel closes; `Err` when the disk fails.
 fn run(connection: &Connection, nudged: &Receiver<()>, rest: &AtomicBool) -> Result<()> {
     while nudged.recv().is_ok() {
-        // Two checkpoints at a time refuse each other.
+        // SQLite refuses a second checkpoint while one runs.
         if rest.load(Ordering::Acquire) {
             continue;
         }
@@ -116,7 +121,7 @@ fn run(connection: &Connection, nudged: &Receiver<()>, rest: &AtomicBool) -> Res
                     break;
                 }
                 Err(Error::NoSpace(error)) => {
-                    tracing::debug!(error, "no space to move the log into the store");
+                    tracing::debug!(error, "no space to checkpoint the store");
                     break;
                 }
                 Err(error) => return Err(error),
@@ -128,12 +133,12 @@ fn run(connection: &Connection, nudged: &Receiver<()>, rest: &AtomicBool) -> Res
 
 struct Log {
     frames: i64,
-    /// Of these not yet in the database.
+    /// Frames that are not yet in the database.
     left: i64,
 }
 
-/// A passive one moves what can be moved without waiting for anybody; a restarting
-/// one moves all, waits for the reads under way and lets the log begin anew. Reads
+/// Runs one checkpoint. A passive one copies what it can without waiting. A restarting
+/// one copies every frame, waits for the reads in flight and restarts the WAL; reads
 /// that start meanwhile find everything in the database and are not waited for.
 fn checkpoint(connection: &Connection, sql: &str) -> Result<Log> {
     let read = |row: &rusqlite::Row<'_>| {

@@ -11,7 +11,7 @@ type Action = Arc<dyn Fn() + Send + Sync>;
 pub(super) struct Failpoint(Mutex<Option<Action>>);
 
 impl Failpoint {
-    /// Installs the action; `None` removes it.
+    /// Installs an action, or removes it (`None`).
     pub(super) fn set(&self, action: Option<Action>) {
         *self.0.lock() = action;
     }

@@ -1,5 +1,5 @@
-//! A writer that panics: nothing that was acknowledged is lost or told twice, and the
-//! engine writes again by itself.
+//! Tests of a writer thread that panics: no acknowledged write is lost or delivered
+//! twice, and the engine resumes writing by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use super::tests::{commit, manual, put, until};
 use super::{Embedded, FaultKind, Options};
 use crate::{Error, Feed, Store};
 
-/// A clock that panics when it is read once, whoever reads it.
+/// A clock whose next reading panics once after the flag is set.
 #[derive(Default)]
 struct PanickingClock(AtomicBool);
 
@@ -51,8 +51,8 @@ async fn panicked_writer(open: impl FnOnce(Options) -> Embedded) {
     until(|| health.borrow().fault.is_none() && health.borrow().all_faults() > 0).await;
     let three = commit(&store, "/a/3", 0, put("three")).await.unwrap();
     assert_eq!(three, one + 1);
-    let told = events(&mut feed, three).await;
-    assert_eq!(told, [(one, "/a/1".into()), (three, "/a/3".into())]);
+    let delivered = events(&mut feed, three).await;
+    assert_eq!(delivered, [(one, "/a/1".into()), (three, "/a/3".into())]);
     assert_eq!(store.get("/a/1").await.unwrap().unwrap().value, "one");
     let health = store.health().borrow().clone();
     assert_eq!(health.faults(FaultKind::Writer), 1);
@@ -72,10 +72,10 @@ async fn panicked_writer_in_memory_writes_again() {
     panicked_writer(|options| Embedded::memory(options).unwrap()).await;
 }
 
-/// The batch is committed and in the state when the writer panics, but no feed has heard
-/// of it.
+/// The writer panics after it committed the batch and updated the index, before it woke
+/// any watch.
 #[tokio::test]
-async fn panic_within_a_publication_loses_and_repeats_nothing() {
+async fn panic_within_a_publication_neither_loses_nor_repeats_events() {
     let directory = tempfile::tempdir().unwrap();
     let store = Embedded::open(directory.path(), manual()).unwrap();
     let mut feed = store.watch("/a/", 0).await.unwrap();
@@ -88,14 +88,14 @@ async fn panic_within_a_publication_loses_and_repeats_nothing() {
     let health = store.health();
     until(|| health.borrow().fault.is_none() && health.borrow().all_faults() > 0).await;
 
-    // It had been committed, so it is there, once, for reads and for watches.
+    // The write had been committed: reads and watches see it, once.
     let one = store.get("/a/1").await.unwrap().unwrap();
     assert_eq!((one.revision, &*one.value), (1, &b"one"[..]));
     assert!(store.revision_of("/a/").await.unwrap() >= 1);
     let two = commit(&store, "/b/1", 0, put("two")).await.unwrap();
     let three = commit(&store, "/a/2", 0, put("three")).await.unwrap();
-    let told = events(&mut feed, three).await;
-    assert_eq!(told, [(1, "/a/1".into()), (three, "/a/2".into())]);
+    let delivered = events(&mut feed, three).await;
+    assert_eq!(delivered, [(1, "/a/1".into()), (three, "/a/2".into())]);
     assert_eq!(events(&mut other, two).await, [(two, "/b/1".into())]);
     store.close().await;
 }

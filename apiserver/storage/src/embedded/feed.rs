@@ -1,7 +1,8 @@
-//! A position in the history, moved on by its reader. Enters: wake-ups of the
-//! [`Hub`](super::hub::Hub). Leaves: batches, from the ring, or from rows while the
-//! position is older than the ring. It owns no buffer, so a slow reader costs
-//! nothing.
+//! A watch of the embedded engine: a position in the history that its reader advances.
+//!
+//! The [`WatchNotifier`](super::notifier::WatchNotifier) wakes it. Events come from the
+//! ring, or from the rows of the database while the position is older than the ring. A
+//! watch owns no buffer, so a slow reader costs no memory.
 
 use std::sync::Arc;
 
@@ -15,14 +16,14 @@ use crate::store::{Batch, Error, Event, Feed, Result};
 pub(super) struct Position {
     shared: Arc<Shared>,
     prefix: Arc<str>,
-    /// Delivered up to here.
+    /// The revision up to which events were delivered.
     revision: u64,
     wake: watch::Receiver<u64>,
-    /// Whether everything before the next wake-up is delivered.
+    /// Whether everything before the next wake-up was delivered.
     waiting: bool,
 }
 
-/// What a look at the shared state gave.
+/// Where the next events come from.
 enum Step {
     Recent { events: Vec<Event>, upto: u64 },
     Rows { upto: u64 },
@@ -53,7 +54,7 @@ impl Position {
             return Ok(Step::Recent { events, upto });
         }
         let upto = state.revision();
-        // A compaction does not concern whoever finds everything in the ring.
+        // The ring may still hold events that are compacted in the database.
         if let Some(events) = state.ring().after(self.revision, &self.prefix) {
             return Ok(Step::Recent { events, upto });
         }
@@ -84,12 +85,12 @@ impl Feed for Position {
         loop {
             if self.waiting {
                 let from = self.revision;
-                // The group is dissolved when the engine ends.
+                // The sender is dropped when the engine closes.
                 if self.wake.wait_for(|upto| *upto > from).await.is_err() {
                     let alive = self.shared.state.read().alive();
                     return Err(alive
                         .err()
-                        .unwrap_or_else(|| Error::Unavailable("the feed was closed".into())));
+                        .unwrap_or_else(|| Error::Unavailable("the watch was closed".into())));
                 }
             }
             let batch = match self.step()? {
@@ -118,9 +119,9 @@ mod tests {
     use crate::embedded::{Embedded, Options};
     use crate::store::{Error, Op, Range, Store, Txn};
 
-    // A compaction comes exactly between the look at the index and the read of rows.
+    // The compaction runs between the lookup in the index and the read of the rows.
 
-    /// More than the ring keeps; returns the last revision too.
+    /// A store with more events than the ring holds, and its last revision.
     async fn flooded() -> (Embedded, u64) {
         let options = Options {
             history: None,

@@ -1,10 +1,9 @@
-//! The database file: who may open it, its schema, its pragmas, loading the index.
-//! Enters: a directory. Leaves: connections, the [`State`] of what is stored, or one
-//! error that says what to do.
+//! The SQLite database: its lock, schema and pragmas, its connections, and loading the
+//! [`MvccIndex`] from it. Errors say what the operator can do.
 //!
-//! One table holds everything. A row is one write, its primary key is the revision,
+//! One table holds everything. A row is one write and its primary key is the revision,
 //! so that a write is an append to one B-tree; keys are looked up in memory. The
-//! value comes last, so that loading does not touch the pages of large values.
+//! value is the last column, so that loading does not read the pages of large values.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -39,7 +38,7 @@ INSERT INTO mark VALUES ('compacted', 0);
 ";
 const PAGE_BYTES: u64 = 4096;
 
-/// A revision as SQLite stores it: a signed number, and revisions stay below 2^63.
+/// A revision as SQLite stores it: a signed number. Revisions stay below 2^63.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stored(pub(super) u64);
 
@@ -60,7 +59,8 @@ impl FromSql for Stored {
     }
 }
 
-/// When a key is to be deleted: milliseconds since 1970, the revision that said so.
+/// When a key expires (milliseconds since 1970), and the revision of the write that set
+/// its time to live.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Expiry {
     pub(super) at: i64,
@@ -68,7 +68,7 @@ pub(super) struct Expiry {
     pub(super) key: std::sync::Arc<str>,
 }
 
-/// What is stored.
+/// The content of the database in memory, without values.
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) state: State,
@@ -76,11 +76,11 @@ pub(super) struct Loaded {
     pub(super) expiries: BinaryHeap<Reverse<Expiry>>,
 }
 
-/// A directory that this process alone may use.
+/// A data directory that this process has locked.
 #[derive(Debug)]
 pub(super) struct Directory {
     pub(super) database: PathBuf,
-    /// Locked; the kernel lets go of it with the process.
+    /// The kernel releases the lock when the process ends.
     _lock: File,
 }
 
@@ -131,7 +131,7 @@ impl Directory {
     }
 }
 
-/// Opens the writer's connection and creates what is missing.
+/// Opens the writer's connection and creates the schema where it is missing.
 pub(super) fn open(database: &Path, options: &Options) -> Result<Connection> {
     let explain = |e: rusqlite::Error| match e.sqlite_error_code() {
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => damaged(database, &e),
@@ -150,14 +150,14 @@ pub(super) fn open(database: &Path, options: &Options) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Opens a store that lives in the memory of this connection.
+/// Opens a database in memory, which belongs to this connection alone.
 pub(super) fn open_memory(options: &Options) -> Result<Connection> {
     let connection = Connection::open_in_memory().map_err(failed)?;
     prepare(&connection, options).map_err(failed)?;
     Ok(connection)
 }
 
-/// Opens one more connection, for reading or for checkpoints.
+/// Opens a further connection, for reads or for checkpoints.
 pub(super) fn open_beside(database: &Path) -> Result<Connection> {
     let connection = Connection::open(database).map_err(failed)?;
     set_checkpoint_on_close(&connection, false)?;
@@ -170,7 +170,7 @@ pub(super) fn open_beside(database: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Either our refusal or a failure of SQLite.
+/// Why a database was not opened: we refuse its content, or SQLite failed.
 enum Refusal {
     Ours(Error),
     Sqlite(rusqlite::Error),
@@ -213,12 +213,12 @@ fn prepare(connection: &Connection, options: &Options) -> rusqlite::Result<()> {
     connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
     let synchronous = if options.sync { "FULL" } else { "OFF" };
     connection.pragma_update(None, "synchronous", synchronous)?;
-    // Checkpoints are made by their own thread, see checkpoint.rs.
+    // A thread of its own runs the checkpoints, see checkpoint.rs.
     connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
     connection.pragma_update_and_check(None, "journal_size_limit", 64 << 20, |_| Ok(()))?;
     connection.pragma_update(None, "cache_size", -4096)?;
     if options.format >= format::ENCRYPTED {
-        // What was stored as plaintext before is overwritten when history forgets it.
+        // Compaction overwrites rows that were stored as plaintext earlier.
         connection.pragma_update_and_check(None, "secure_delete", true, |_| Ok(()))?;
     }
     if let Some(quota) = options.quota {
@@ -243,11 +243,11 @@ fn prepare(connection: &Connection, options: &Options) -> rusqlite::Result<()> {
     if version < options.format {
         connection.pragma_update(None, "user_version", options.format)?;
     }
-    // Left behind by a crash, see `probe`.
+    // A crash may have left it behind, see `probe_space`.
     connection.execute_batch("DROP TABLE IF EXISTS space_probe")
 }
 
-/// Reads which keys have which versions.
+/// Reads the versions of all keys.
 pub(super) fn load(connection: &Connection, options: &Options) -> Result<Loaded> {
     let file = PathBuf::from(connection.path().unwrap_or_default());
     rows(connection, options).map_err(|e| match e.sqlite_error_code() {
@@ -282,7 +282,7 @@ fn rows(connection: &Connection, options: &Options) -> rusqlite::Result<Loaded> 
         let deleted = row.get(3)?;
         state.load(key, Version::new(revision, deleted), &mut garbage);
     }
-    // The last writes may be tombstones that are compacted away.
+    // The rows of the last writes may be tombstones that were compacted.
     revision = revision.max(compacted);
     if options.skip_revisions > 0 {
         revision += options.skip_revisions;
@@ -304,12 +304,12 @@ pub(super) fn set_compacted(connection: &Connection, revision: u64) -> rusqlite:
         .map(drop)
 }
 
-/// What a failure of SQLite means to a caller.
+/// Maps an error of SQLite to an error of the store.
 pub(super) fn failed(e: rusqlite::Error) -> Error {
     let extended = e.sqlite_error().map_or(0, |e| e.extended_code);
     match e.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => Error::NoSpace(e.to_string()),
-        // The index of the log cannot grow.
+        // The shared-memory index of the WAL cannot grow.
         _ if extended == SQLITE_IOERR_SHMSIZE => Error::NoSpace(e.to_string()),
         Some(
             ErrorCode::SystemIoFailure
@@ -324,16 +324,16 @@ pub(super) fn failed(e: rusqlite::Error) -> Error {
     }
 }
 
-/// Whether SQLite moves the log into the database when the last connection is closed.
+/// Sets whether SQLite runs a checkpoint when the last connection is closed.
 pub(super) fn set_checkpoint_on_close(connection: &Connection, on: bool) -> Result<()> {
     let option = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
     connection.set_db_config(option, !on).map_err(failed)?;
     Ok(())
 }
 
-/// Writes every page of the log again and syncs it. Whoever had it open before may have
-/// had an fsync that failed, after which pages that can be read are not on the disk and
-/// count as clean. No connection may be open.
+/// Writes every page of the WAL again and syncs it. An fsync of an earlier process may
+/// have failed; the kernel then marks pages clean that can be read but are not on the
+/// disk. No connection may be open.
 pub(super) fn rewrite_log(database: &Path) -> Result<()> {
     let path = log_path(database);
     let rewrite = || {
@@ -370,7 +370,8 @@ fn sync_directory(file: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Shows that this many bytes can be written and synced, by doing it.
+/// Checks that this many bytes can be written and synced, by writing them to a table
+/// that it drops again.
 pub(super) fn probe(connection: &Connection, bytes: usize) -> Result<()> {
     let written = connection.execute_batch(&format!(
         "BEGIN IMMEDIATE; DROP TABLE IF EXISTS space_probe; CREATE TABLE space_probe (value BLOB);
@@ -390,7 +391,7 @@ fn damaged(database: &Path, e: &rusqlite::Error) -> Error {
     ))
 }
 
-/// The bytes of the database and its log on disk.
+/// The bytes of the database and its WAL on disk.
 pub(super) fn bytes(database: &Path) -> u64 {
     let size = |path: &Path| fs::metadata(path).map_or(0, |m| m.len());
     size(database) + size(&log_path(database))

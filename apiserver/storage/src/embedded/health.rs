@@ -1,26 +1,26 @@
-//! Whether the engine can write: what is wrong now, and how often something was. Probes,
-//! metrics and events read it; only the writer changes it.
+//! The health of the embedded engine: the fault that keeps it from writing now, and how
+//! many faults there were. Probes, metrics and events read it; only the writer changes it.
 
 use tokio::sync::watch;
 
 use crate::store::Error;
 
-/// What can keep the engine from writing for a while.
+/// The kinds of faults that keep the engine from writing for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// The disk, or what may be used of it, is full.
+    /// The disk or the quota is full.
     Space,
-    /// A read, a write or an fsync of the disk fails.
+    /// A read, a write or an fsync fails.
     Disk,
     /// The writer thread panicked.
     Writer,
 }
 
 impl FaultKind {
-    /// All kinds.
+    /// Every kind, in the order of the counts.
     pub const ALL: [Self; 3] = [Self::Space, Self::Disk, Self::Writer];
 
-    /// As metrics and health checks name it.
+    /// Its name in metrics and health checks.
     pub fn name(self) -> &'static str {
         match self {
             Self::Space => "space",
@@ -38,16 +38,16 @@ impl FaultKind {
     }
 }
 
-/// What keeps the engine from writing. It goes on trying, and resumes by itself.
+/// A fault that keeps the engine from writing. The engine retries and resumes by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub kind: FaultKind,
-    /// What the system said.
+    /// The error of SQLite or of the operating system.
     pub message: String,
 }
 
 impl Fault {
-    /// What a write gets meanwhile.
+    /// The error that writes get while the fault lasts.
     pub(super) fn error(&self) -> Error {
         match self.kind {
             FaultKind::Space => Error::NoSpace(self.message.clone()),
@@ -57,23 +57,23 @@ impl Fault {
     }
 }
 
-/// The health of an engine, with the faults that it had.
+/// The health of an engine, with the faults since it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// The fault of now.
+    /// The present fault.
     pub fault: Option<Fault>,
-    /// The last fault, which may be over.
+    /// The last fault, which may have ended.
     pub last_fault: Option<Fault>,
     counts: [u64; 3],
 }
 
 impl Health {
-    /// How many faults of a kind there were.
+    /// The number of faults of a kind.
     pub fn faults(&self, kind: FaultKind) -> u64 {
         self.counts[kind.index()]
     }
 
-    /// How many faults there were.
+    /// The number of faults of all kinds.
     pub fn all_faults(&self) -> u64 {
         self.counts.iter().sum()
     }
@@ -91,7 +91,7 @@ impl HealthReporter {
         self.0.borrow().fault.clone()
     }
 
-    /// Reports a fault; one that lasts counts once.
+    /// Reports a fault. A fault that lasts is counted once.
     pub(super) fn fail(&self, fault: Fault) {
         self.0.send_if_modified(|health| {
             let kind = fault.kind;

@@ -1,5 +1,5 @@
-//! What several clients observe of one store is one history, also while the writer pauses
-//! between the steps in which it publishes a batch.
+//! Tests that several clients observe one history, also while the writer pauses in the
+//! middle of publishing a batch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,16 @@ const ROUNDS: usize = 20;
 /// How long the writer pauses in each publication.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// One observation: the watch of `/a/` told `told`, and after that a consistent LIST of
-/// `/b/` asked how new its cache must be.
+/// The revision that the watch of `/a/` delivered, and the revision that a consistent LIST
+/// of `/b/` required of its cache afterwards.
 #[derive(Debug)]
 struct Observation {
-    told: u64,
+    watched: u64,
     list: u64,
 }
 
-/// Observes until the writers are done: the LIST of a third kind wakes the watch, as any
-/// client of a server does.
+/// Observes until the writers are done. The LIST of a third kind wakes the watch, as the
+/// LIST of any client does.
 async fn observe(store: Arc<Embedded>, mut done: oneshot::Receiver<()>) -> Vec<Observation> {
     let mut watch = store.watch("/a/", 0).await.unwrap();
     let mut observations = Vec::new();
@@ -32,9 +32,9 @@ async fn observe(store: Arc<Embedded>, mut done: oneshot::Receiver<()>) -> Vec<O
         tokio::select! {
             biased;
             batch = watch.next() => {
-                let told = batch.unwrap().events.last().map(|event| event.revision);
+                let watched = batch.unwrap().events.last().map(|event| event.revision);
                 let list = store.revision_of("/b/").await.unwrap();
-                observations.extend(told.map(|told| Observation { told, list }));
+                observations.extend(watched.map(|watched| Observation { watched, list }));
             }
             _ = &mut done => return observations,
             () = tokio::time::sleep(Duration::from_millis(1)) => {
@@ -45,9 +45,9 @@ async fn observe(store: Arc<Embedded>, mut done: oneshot::Receiver<()>) -> Vec<O
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn list_covers_what_a_watch_of_another_kind_has_told() {
+async fn list_is_as_new_as_a_watch_of_another_kind() {
     let store = Arc::new(Embedded::memory(manual()).unwrap());
-    // A cache of the second kind, without which every LIST asks the store.
+    // A watch of the second kind; without one, `prefix_revision` is the newest revision.
     let _cache = store.watch("/b/", 0).await.unwrap();
     let (done, until) = oneshot::channel();
     let observer = tokio::spawn(observe(Arc::clone(&store), until));
@@ -63,7 +63,7 @@ async fn list_covers_what_a_watch_of_another_kind_has_told() {
     let mut written = Vec::new();
     for round in 0..ROUNDS {
         let [a, b, c] = ["a", "b", "c"].map(|kind| format!("/{kind}/{round}"));
-        // While the writer pauses in the first batch, the other two writes gather in one.
+        // While the writer pauses in the first batch, the other two writes form the next.
         let (_, b, a) = tokio::join!(
             commit(&store, &c, 0, put("c")),
             commit(&store, &b, 0, put("b")),
@@ -75,11 +75,11 @@ async fn list_covers_what_a_watch_of_another_kind_has_told() {
     done.send(()).unwrap();
     let observations = observer.await.unwrap();
     assert!(!observations.is_empty());
-    for Observation { told, list } in observations {
-        let newest = written.iter().filter(|b| **b <= told).max();
+    for Observation { watched, list } in observations {
+        let newest = written.iter().filter(|b| **b <= watched).max();
         assert!(
             newest.is_none_or(|newest| *newest <= list),
-            "the watch told {told}; a LIST after that is content with {list} and misses {newest:?}"
+            "the watch delivered {watched}; a later LIST accepts {list} and misses {newest:?}"
         );
     }
     store.close().await;

@@ -1,6 +1,7 @@
-//! Who waits for what: one group per watched prefix. Enters: keys that changed, and
-//! announcements of progress. Leaves: wake-ups of the feeds concerned, and of the
-//! others only now and then, since a write must not cost a wake-up per kind.
+//! Wakes the watches of the embedded engine, which it keeps in one group per prefix.
+//!
+//! A write wakes the groups whose keys changed. The others are woken by the announcements
+//! of progress, which are less frequent, since a write must not cost a wake-up per kind.
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -10,16 +11,16 @@ use crate::store::Event;
 #[derive(Debug)]
 struct Group {
     prefix: String,
-    /// The revision up to which the feeds of the group should move.
+    /// The revision up to which the watches of the group should read.
     wake: watch::Sender<u64>,
-    /// The newest change below the prefix, or where the group began.
+    /// The newest change below the prefix, or the revision at which the group was created.
     touched: u64,
 }
 
 #[derive(Debug, Default)]
 struct Groups {
     groups: Vec<Group>,
-    /// Every group knows of the changes up to here.
+    /// Every group includes the changes up to this revision.
     published: u64,
 }
 
@@ -34,16 +35,17 @@ impl Hub {
         }))
     }
 
-    /// How far a feed of this prefix may go on from `after` because nothing changed
-    /// for it, without a look at any event.
+    /// The revision up to which a watch of this prefix can advance from `after` without
+    /// reading events, because nothing changed below the prefix.
     pub(super) fn quiet_until(&self, prefix: &str, after: u64) -> Option<u64> {
         let hub = self.0.lock();
         let group = hub.groups.iter().find(|g| g.prefix == prefix)?;
         (group.touched <= after && after < hub.published).then_some(hub.published)
     }
 
-    /// Joins the group of a prefix. `revision` is asked while no wake-up can pass,
-    /// so a change is either older than its answer or wakes the new member.
+    /// Joins the group of a prefix. `revision` is called under the lock, while no wake-up
+    /// is sent, so a change is either older than the returned revision or wakes the new
+    /// member.
     pub(super) fn register(
         &self,
         prefix: &str,
@@ -63,18 +65,18 @@ impl Hub {
         member
     }
 
-    /// The newest change that the feeds of exactly this prefix get; `None` without
-    /// a feed.
+    /// The newest change that the watches of exactly this prefix receive; `None` without
+    /// a watch.
     pub(super) fn touched(&self, prefix: &str) -> Option<u64> {
         let hub = self.0.lock();
         let group = hub.groups.iter().find(|g| g.prefix == prefix)?;
         (group.wake.receiver_count() > 0).then_some(group.touched)
     }
 
-    /// Publishes events in one step: `publish_state` makes them readable, then the
-    /// groups learn of them. No group can be asked or joined in between, so that
-    /// whoever got an event from the state finds [`Hub::touched`] of every prefix at
-    /// least as new. Returns whether groups exist that are not woken.
+    /// Publishes events under one lock: `publish_state` makes them readable, then the
+    /// groups are updated. No group can be read or joined in between, so that a client
+    /// that received an event finds [`WatchNotifier::last_change`] of every prefix at
+    /// least as new. Returns whether some groups were not woken.
     pub(super) fn publish(&self, events: &[Event], publish_state: impl FnOnce()) -> bool {
         let mut hub = self.0.lock();
         publish_state();
@@ -98,7 +100,7 @@ impl Hub {
         behind
     }
 
-    /// After the state was replaced by `replace_state`: any prefix may have changed up to
+    /// Replaces the state with `replace_state` and treats every prefix as changed at
     /// `revision`.
     pub(super) fn reset(&self, revision: u64, replace_state: impl FnOnce()) {
         let mut hub = self.0.lock();
@@ -110,7 +112,7 @@ impl Hub {
         }
     }
 
-    /// Tells every feed that everything up to `revision` is there.
+    /// Wakes every watch that has not yet read up to `revision`.
     pub(super) fn announce(&self, revision: u64) {
         for group in &self.0.lock().groups {
             group.wake.send_if_modified(|wake| {
@@ -123,7 +125,7 @@ impl Hub {
         }
     }
 
-    /// Ends the feeds.
+    /// Ends all watches.
     pub(super) fn close(&self) {
         self.0.lock().groups.clear();
     }

@@ -1,15 +1,14 @@
-//! The embedded engine: SQLite behind one writer thread with group commit. Enters:
-//! transactions. Leaves: durable entries and feeds. It touches its data directory
-//! only, or nothing at all when it lives in memory.
+//! The embedded engine: SQLite behind one writer thread with group commit. It uses its
+//! data directory only, or no file at all when it is opened in memory.
 //!
 //! commit ──queue──► writer thread: compare ─► one SQLite transaction ─► publish ─► replies
 //!                                                                          │
-//!                    feeds ◄── ring of recent events, else rows ◄──────────┘
+//!                  watches ◄── ring of recent events, else rows ◄──────────┘
 //!
-//! The index of all keys and their revisions is in memory ([`state`]), as in etcd;
+//! The index of all keys and their revisions is in memory ([`mvcc_index`]), as in etcd;
 //! values are on disk, and in memory while their event is recent. What readers and
-//! feeds see changes only in `Hub::publish`, after the commit: the state and the groups
-//! of the hub change under one lock.
+//! watches see changes only in `WatchNotifier::publish`, after the commit: the index and
+//! the groups of the notifier change under one lock.
 
 mod checkpoint;
 #[cfg(test)]
@@ -54,33 +53,34 @@ use crate::store::{
     Entry, Error, Feed, MAX_REQUEST_BYTES, Outcome, Page, Range, Result, Store, Txn,
 };
 
-/// Bytes of recent events kept for feeds.
+/// Bytes of recent events that the ring holds for watches.
 const RING_BYTES: usize = 8 << 20;
-/// What may wait for the writer, in units of [`QUEUE_UNIT`] bytes (64 MiB).
+/// Requests that may wait for the writer, in permits of [`BYTES_PER_PERMIT`] bytes
+/// (64 MiB together).
 const QUEUE_UNITS: usize = 16 << 10;
 const QUEUE_UNIT: usize = 4 << 10;
-/// Reads of rows that may run at one time.
+/// Reads of rows that may run at the same time.
 const READS: usize = 4;
 
-/// How an embedded engine behaves.
+/// The options of an embedded engine.
 #[derive(Clone)]
 pub struct Options {
-    /// Whether a commit waits for the disk. Without, the store survives the end of
-    /// the process but not a power failure: for simulated members.
+    /// Whether a commit waits for fsync. Without it the store survives a crash of the
+    /// process but not a power failure; simulated members do without.
     pub sync: bool,
-    /// How long history stays readable at least; `None`: until [`Store::compact`].
+    /// How long history stays readable at least. `None`: until [`Store::compact`].
     pub history: Option<Duration>,
-    /// How often keys with a time to live are looked through.
+    /// The interval between two sweeps of expired keys.
     pub sweep: Duration,
-    /// Largest size of the database in bytes; beyond it writes get
+    /// The largest size of the database in bytes; beyond it writes fail with
     /// [`Error::NoSpace`].
     pub quota: Option<u64>,
-    /// Moves the revision forward and ends all history at opening. After a restore
-    /// from a backup, clients must not see a revision a second time.
+    /// Raises the revision by this number when the store is opened, and compacts all
+    /// history. After a restore from a backup, clients must not see a revision twice.
     pub skip_revisions: u64,
-    /// The format version ([`crate::format`]) that the data needs at least.
+    /// The lowest format version ([`crate::format`]) that can represent the data.
     pub format: u32,
-    /// Tells when keys expire.
+    /// The clock by which keys expire.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -98,11 +98,11 @@ impl Default for Options {
     }
 }
 
-/// Figures for metrics.
+/// Numbers for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stats {
     pub revision: u64,
-    /// Reads before this revision are refused.
+    /// The compaction revision: reads before it fail.
     pub compacted: u64,
     /// Keys in the index, deleted ones included until they are compacted.
     pub keys: usize,
@@ -112,26 +112,26 @@ pub struct Stats {
     pub disk_bytes: u64,
 }
 
-/// What the handle, the feeds and the writer share.
+/// The state that the store handle, the watches and the writer share.
 #[derive(Debug)]
 struct Shared {
-    /// Taken for moments only, and never together with another lock inside it; the
-    /// lock of the hub may be held outside it.
+    /// Locked briefly. No other lock is taken while it is held; the lock of the notifier
+    /// may be held while it is taken.
     state: RwLock<State>,
     hub: Hub,
     readers: Readers,
     reads: Semaphore,
     health: HealthReporter,
-    /// Set once, when the engine fails for good.
+    /// Set once, when the engine fails permanently.
     failure: watch::Sender<Option<Error>>,
-    /// Between the two steps of a publication: the events are in the state, the groups
-    /// of the hub have not heard of them.
+    /// Runs in the middle of a publication: the index has the events, the groups of the
+    /// notifier do not.
     #[cfg(test)]
     between_publications: failpoint::Failpoint,
 }
 
 impl Shared {
-    /// Runs a blocking read away from the asynchronous workers.
+    /// Runs a blocking read on a thread that may block.
     async fn blocking<T: Send + 'static>(
         self: &Arc<Self>,
         read: impl FnOnce(&Self) -> Result<T> + Send + 'static,
@@ -141,11 +141,11 @@ impl Shared {
         let shared = self.clone();
         tokio::task::spawn_blocking(move || read(&shared))
             .await
-            .map_err(|e| Error::Unavailable(format!("a read was broken off: {e}")))?
+            .map_err(|e| Error::Unavailable(format!("a read was aborted: {e}")))?
     }
 
-    /// The index is of one moment, the rows are read later; when a compaction took
-    /// one of them in between, begin again.
+    /// Reads a range. The rows are read after the index; when a compaction has removed
+    /// one of them in between, the read starts over.
     fn page(&self, range: &Range) -> Result<Page> {
         loop {
             let keys = self.state.read().range(range)?;
@@ -175,18 +175,20 @@ impl Shared {
         }
     }
 
-    /// Only a compaction may take away a row that the index knew at `revision`.
+    /// Fails unless a compaction explains why a row that the index had at `revision` is
+    /// missing.
     fn lost_row(&self, revision: u64) -> Result<()> {
         if self.state.read().compacted() > revision {
             return Ok(());
         }
         Err(Error::Fatal(format!(
-            "the store lost a row that belongs to revision {revision}; restore it from a backup"
+            "the store lost a row of revision {revision}; restore it from a backup"
         )))
     }
 }
 
-/// The engine. Dropping it ends it in the background; [`Embedded::close`] waits.
+/// The embedded store. Dropping it closes it in the background; [`EmbeddedStore::close`]
+/// waits for that.
 #[derive(Debug)]
 pub struct Embedded {
     shared: Arc<Shared>,
@@ -197,11 +199,11 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Opens or creates the store in a directory. Blocks while it reads the keys.
+    /// Opens or creates the store in a directory. Blocks while it loads the keys.
     ///
     /// # Errors
-    /// [`Error::Fatal`] when another process uses the directory, when its content
-    /// is not ours or damaged, or when it cannot be read and written.
+    /// [`Error::Fatal`] when another process uses the directory, when the database is
+    /// damaged or of another program, or when it cannot be read and written.
     pub fn open(directory: &Path, options: Options) -> Result<Self> {
         let directory = file::Directory::lock(directory)?;
         if options.sync {
@@ -218,10 +220,10 @@ impl Embedded {
         Self::start(connection, readers, loaded, options, Some(directory))
     }
 
-    /// A store that ends with the process.
+    /// Opens a store in memory, which ends with the process.
     ///
     /// # Errors
-    /// [`Error::Fatal`] when there is no memory or no thread left.
+    /// [`Error::Fatal`] when no memory or no thread is left.
     pub fn memory(options: Options) -> Result<Self> {
         let connection = file::open_memory(&options)?;
         let loaded = file::load(&connection, &options)?;
@@ -264,22 +266,22 @@ impl Embedded {
         })
     }
 
-    /// Finishes what is queued, ends all feeds and gives the directory back.
-    /// Further calls get [`Error::Unavailable`].
+    /// Finishes the queued requests, ends all watches and releases the directory.
+    /// Further calls fail with [`Error::Unavailable`].
     pub async fn close(&self) {
-        // When nobody receives, the writer has ended already.
+        // A closed channel means that the writer has ended.
         let _ = self.requests.send(Request::Close);
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             let joined = tokio::task::spawn_blocking(move || thread.join()).await;
             if !matches!(joined, Ok(Ok(()))) {
-                tracing::error!("the writer thread of the store ended badly");
+                tracing::error!("the writer thread of the store panicked");
             }
         }
     }
 
-    /// Resolves when the engine has failed for good (disk error, damaged file): the
-    /// process should end, saying why. Never resolves otherwise.
+    /// Resolves when the engine has failed permanently (such as on a damaged file): the
+    /// process should log the error and exit. Never resolves otherwise.
     pub async fn failed(&self) -> Error {
         let mut failure = self.shared.failure.subscribe();
         if let Ok(failure) = failure.wait_for(Option::is_some).await
@@ -290,12 +292,12 @@ impl Embedded {
         std::future::pending().await
     }
 
-    /// Whether the engine can write, now and whenever that changes.
+    /// Whether the engine can write; the receiver is notified of each change.
     pub fn health(&self) -> watch::Receiver<Health> {
         self.shared.health.subscribe()
     }
 
-    /// Figures of this moment.
+    /// The present numbers.
     pub fn stats(&self) -> Stats {
         let disk_bytes = self.database.as_deref().map_or(0, file::bytes);
         let state = self.shared.state.read();
@@ -308,7 +310,7 @@ impl Embedded {
         }
     }
 
-    /// Hands a request to the writer and waits for the answer.
+    /// Sends a request to the writer and waits for the reply.
     async fn ask<T>(
         &self,
         request: impl FnOnce(oneshot::Sender<Result<T>>) -> Request,
@@ -329,7 +331,7 @@ impl Embedded {
         let alive = self.shared.state.read().alive();
         alive.err().unwrap_or_else(|| {
             Error::Unavailable(
-                "the writer broke the request off; whether it happened is not known".into(),
+                "the writer aborted the request; whether it was applied is not known".into(),
             )
         })
     }

@@ -1,6 +1,6 @@
-//! Reads of rows, on connections of their own so that no reader waits for the
-//! writer. Enters: revisions found in the index. Leaves: values. Blocking; call it
-//! from a thread that may block.
+//! A pool of read connections, so that no reader waits for the writer. It reads the
+//! values of revisions that the index has, and the history for watches. Every call
+//! blocks; callers use a thread that may block.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use super::file::{Stored, failed, open_beside};
 use super::state::Found;
 use crate::store::{Entry, Error, Event, Result};
 
-/// Revisions that one page of history looks at.
+/// Revisions that one page of history scans.
 const PAGE_REVISIONS: u64 = 10_000;
 /// Bytes after which a page of history ends.
 const PAGE_BYTES: usize = 4 << 20;
-/// Rows read in one SQLite transaction. A longer one would keep the log from being
-/// recycled.
+/// Rows read in one SQLite transaction. A longer transaction would keep the WAL from
+/// restarting.
 const CHUNK: usize = 512;
-/// Connections kept open while nobody reads.
+/// Idle connections that stay open.
 const IDLE: usize = 2;
 
 #[derive(Debug)]
@@ -28,18 +28,18 @@ pub(super) enum Readers {
     File {
         database: PathBuf,
         idle: Mutex<Vec<Connection>>,
-        /// Read while a connection is open beside the idle ones.
+        /// Read-locked while a connection is in use.
         gate: RwLock<()>,
     },
-    /// The writer's: a database in memory belongs to one connection.
+    /// The writer's connection: a database in memory belongs to one connection.
     Shared(Arc<Mutex<Connection>>),
 }
 
-/// Events read from history.
+/// A page of events from the history.
 #[derive(Debug)]
 pub(super) struct History {
     pub(super) events: Vec<Event>,
-    /// Everything up to here is included.
+    /// The page includes everything up to this revision.
     pub(super) until: u64,
 }
 
@@ -58,7 +58,7 @@ impl Readers {
                     Some(connection) => connection,
                     None => open_beside(database)?,
                 };
-                // Kept only when it works.
+                // A connection that failed is not reused.
                 let value = read(&connection).map_err(failed)?;
                 let mut idle = idle.lock();
                 if idle.len() < IDLE {
@@ -76,8 +76,8 @@ impl Readers {
         }
     }
 
-    /// Waits for the reads under way and closes all connections; none is opened while the
-    /// guard lives.
+    /// Waits for the reads in flight and closes all connections. None is opened while the
+    /// returned guard lives.
     pub(super) fn close_all(&self) -> Option<RwLockWriteGuard<'_, ()>> {
         let guard = match self {
             Self::File { gate, .. } => Some(gate.write()),
@@ -87,13 +87,13 @@ impl Readers {
         guard
     }
 
-    /// Fills in the values. `None`: a row is gone, so a compaction passed by.
+    /// Reads the values. `None` when a row is missing because of a compaction.
     pub(super) fn entries(&self, found: Vec<Found>) -> Result<Option<Vec<Entry>>> {
         let mut entries = Vec::with_capacity(found.len());
         let mut found = found.into_iter().peekable();
         while found.peek().is_some() {
             let chunk = found.by_ref().take(CHUNK);
-            let whole = self.with(|connection| {
+            let complete = self.with(|connection| {
                 let transaction = connection.unchecked_transaction()?;
                 for key in chunk {
                     let value = match &key.value {
@@ -108,15 +108,15 @@ impl Readers {
                 transaction.commit()?;
                 Ok(true)
             })?;
-            if !whole {
+            if !complete {
                 return Ok(None);
             }
         }
         Ok(Some(entries))
     }
 
-    /// One page of the events in `(after, upto]` whose keys begin with `prefix`.
-    /// The caller checks afterwards that `after` was not compacted meanwhile.
+    /// Reads a page of the events in `(after, upto]` whose keys begin with `prefix`. The
+    /// caller checks afterwards that `after` was not compacted meanwhile.
     pub(super) fn history(&self, prefix: &str, after: u64, upto: u64) -> Result<History> {
         let upto = upto.min(after.saturating_add(PAGE_REVISIONS));
         self.with(|connection| {
@@ -183,7 +183,7 @@ pub(super) fn value(connection: &Connection, revision: u64) -> rusqlite::Result<
         .map(Option::flatten)
 }
 
-/// A page of history, unless `compacted` has passed it by.
+/// Returns the page, or [`Error::Compacted`] when a compaction has overtaken `after`.
 pub(super) fn whole(page: History, after: u64, compacted: u64) -> Result<History> {
     if compacted > after {
         return Err(Error::Compacted { at: compacted });

@@ -1,12 +1,12 @@
-//! What the writer does after a failure of the disk or a panic: it believes nothing that
-//! is in memory, makes the log durable anew, opens the file again and loads it. Writes are
-//! refused until a transaction has been committed; reads go on.
+//! Recovery of the writer after a disk failure or a panic: it discards its state in
+//! memory, rewrites the WAL, reopens the database and loads it. Writes are rejected until
+//! a transaction has been committed; reads go on.
 //!
-//! After a failed fsync Linux takes the pages for clean: they can be read, but are not on
-//! the disk, and a later fsync that succeeds says nothing about them. So every page of the
-//! log is written again before any of it is trusted. The database needs no such care: all
-//! frames of the log are moved into it again once SQLite has built its index of the log
-//! anew, which it does when all connections were closed.
+//! After a failed fsync Linux marks the pages clean: they can be read but are not on the
+//! disk, and a later fsync that succeeds does not cover them. So the writer writes every
+//! page of the WAL again before it trusts any of it. The database file needs no such care:
+//! once all connections were closed, SQLite rebuilds its index of the WAL and copies all
+//! frames of the WAL into the database again.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,11 +19,11 @@ use super::health::{Fault, FaultKind};
 use super::writer::{Request, Writer};
 use crate::store::{Error, Result};
 
-/// The time between two attempts, which doubles up to the second.
+/// The backoff between two attempts, which doubles up to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// The fault that an error is; `None`: the engine can never write again.
+/// The fault that an error stands for; `None` when the engine can never write again.
 pub(super) fn fault_of(error: &Error) -> Option<Fault> {
     let (kind, message) = match error {
         Error::NoSpace(message) => (FaultKind::Space, message),
@@ -34,7 +34,7 @@ pub(super) fn fault_of(error: &Error) -> Option<Fault> {
     Some(Fault { kind, message })
 }
 
-/// The fault that a panic of the writer is.
+/// The fault that a panic of the writer stands for.
 pub(super) fn panicked(payload: &(dyn Any + Send)) -> Fault {
     let text = payload
         .downcast_ref::<&str>()
@@ -47,11 +47,11 @@ pub(super) fn panicked(payload: &(dyn Any + Send)) -> Fault {
 }
 
 impl Writer {
-    /// Returns when the engine writes again; `Err`: never.
+    /// Returns when the engine can write again, `Err` when it never will.
     pub(super) fn recover(&mut self) -> Result<()> {
         let mut pause = FIRST_PAUSE;
         if self.closing {
-            // What was not moved out of the log is moved at the next opening.
+            // The next opening copies the frames that are left in the WAL.
             let connection = self.connection.lock();
             file::set_checkpoint_on_close(&connection, false)?;
             return Err(Error::Unavailable("the store is closed".into()));
@@ -79,8 +79,8 @@ impl Writer {
         let connection = self.connection.clone();
         let mut connection = connection.lock();
         if let Some(directory) = &self.directory {
-            // No connection may keep the index of the log alive, nor move frames while
-            // it is closed.
+            // No connection may keep the index of the WAL alive, or run a checkpoint
+            // when it is closed.
             let readers = self.shared.readers.close_all();
             file::set_checkpoint_on_close(&connection, false)?;
             *connection = file::open_memory(&self.options)?;
@@ -94,10 +94,10 @@ impl Writer {
             connection.execute_batch("ROLLBACK").map_err(file::failed)?;
         }
         let loaded = file::load(&connection, &self.options)?;
-        let known = self.shared.state.read().revision();
-        if loaded.state.revision() < known {
+        let acknowledged = self.shared.state.read().revision();
+        if loaded.state.revision() < acknowledged {
             return Err(Error::Fatal(format!(
-                "the store lost what was committed: it ends at revision {}, {known} was \
+                "the store lost committed data: it ends at revision {}, but {acknowledged} was \
                  acknowledged; restore it from a backup",
                 loaded.state.revision()
             )));
@@ -112,7 +112,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Replaces what was in memory. Feeds go on from where they are.
+    /// Replaces the state in memory. Watches continue from their positions.
     fn resume(&mut self, loaded: file::Loaded) {
         self.garbage = loaded.garbage;
         self.expiries = loaded.expiries;
@@ -126,13 +126,16 @@ impl Writer {
         });
     }
 
-    /// Answers requests with the fault; `Err` when the store is being closed.
+    /// Rejects requests with the fault; `Err` when the store is being closed.
     fn refuse_until(&mut self, until: Instant) -> Result<()> {
         loop {
             let wait = until.saturating_duration_since(Instant::now());
             let error = || {
                 let fault = self.shared.health.fault();
-                fault.map_or_else(|| Error::Unavailable("not now".into()), |f| f.error())
+                fault.map_or_else(
+                    || Error::Unavailable("the store recovers".into()),
+                    |f| f.error(),
+                )
             };
             match self.requests.recv_timeout(wait) {
                 Ok(Request::Txn { reply, .. }) => drop(reply.send(Err(error()))),

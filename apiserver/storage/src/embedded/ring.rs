@@ -1,5 +1,5 @@
-//! The recent events, for feeds that are nearly up to date. Enters: durable events,
-//! one per revision. Leaves: clones that share their bytes. Bounded in bytes.
+//! A ring of the recent durable events, one per revision, for watches that are nearly up
+//! to date. It is bounded in bytes, and the events it returns share their bytes.
 
 use std::collections::VecDeque;
 
@@ -7,12 +7,12 @@ use bytes::Bytes;
 
 use crate::store::Event;
 
-/// What one event costs beside its key and values.
+/// Bytes of memory that one event takes besides its key and values.
 const OVERHEAD: usize = 160;
 
 #[derive(Debug)]
 pub(super) struct Ring {
-    /// The event of revision `start + 1 + i` is at `i`.
+    /// The event of revision `start + 1 + i` has the index `i`.
     events: VecDeque<Event>,
     start: u64,
     bytes: usize,
@@ -42,7 +42,7 @@ impl Ring {
         self.events.push_back(event);
     }
 
-    /// The oldest events go as long as there are too many bytes.
+    /// Drops the oldest events until the ring is within its limit.
     pub(super) fn evict(&mut self) {
         while self.bytes > self.limit
             && let Some(event) = self.events.pop_front()
@@ -52,20 +52,20 @@ impl Ring {
         }
     }
 
-    /// What was written at a revision, if that is recent.
+    /// The value written at a revision that the ring still holds.
     pub(super) fn value(&self, revision: u64) -> Option<Bytes> {
         let event = self.events.get(self.place(revision.checked_sub(1)?)?)?;
         debug_assert_eq!(event.revision, revision, "one event per revision");
         event.value.clone()
     }
 
-    /// Where the first event after a revision is.
+    /// The index of the first event after a revision.
     fn place(&self, revision: u64) -> Option<usize> {
         usize::try_from(revision.checked_sub(self.start)?).ok()
     }
 
-    /// The events after a revision whose keys begin with `prefix`; `None` when
-    /// some of them have left the ring.
+    /// The events after a revision whose keys begin with `prefix`; `None` when the ring
+    /// no longer holds all events after it.
     pub(super) fn after(&self, revision: u64, prefix: &str) -> Option<Vec<Event>> {
         let events = self.events.iter().skip(self.place(revision)?);
         Some(
@@ -110,9 +110,9 @@ mod tests {
         assert_eq!(revisions(12, ""), Some(vec![13, 14, 15]));
         assert_eq!(revisions(12, "b/"), Some(vec![13, 15]));
         assert_eq!(revisions(15, ""), Some(vec![]));
-        let known = (10..=16).map(|revision| ring.value(revision).is_some());
+        let present = (10..=16).map(|revision| ring.value(revision).is_some());
         let expected = [false, false, false, true, true, true, false];
-        assert!(known.eq(expected));
+        assert!(present.eq(expected));
         assert_eq!(ring.value(14).unwrap(), "14");
     }
 }

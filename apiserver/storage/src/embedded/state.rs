@@ -1,6 +1,5 @@
-//! What the engine knows without asking SQLite: which revisions each key has, the
-//! recent events, and how far history reaches back. Enters: durable events.
-//! Leaves: revisions to read, events to deliver. No I/O, no lock of its own.
+//! The MVCC index of the embedded engine, in memory: the revisions of each key, the ring
+//! of recent events and the compaction revision. No I/O, no lock of its own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -11,12 +10,12 @@ use bytes::Bytes;
 use super::ring::Ring;
 use crate::store::{Entry, Error, Event, Page, Range, Result};
 
-/// One write to a key: a revision, and whether it deleted.
+/// One write to a key: its revision, and whether it is a tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version(u64);
 
 impl Version {
-    /// Revisions do not come so far.
+    /// The bit that marks a tombstone; revisions stay below it.
     const DELETED: u64 = 1 << 63;
 
     pub(super) fn new(revision: u64, deleted: bool) -> Self {
@@ -32,15 +31,15 @@ impl Version {
     }
 }
 
-/// The readable versions of one key, as in etcd's key index. There is one for each key
-/// of the store, most of which are written once and never read: it is kept small.
+/// The readable versions of one key, as etcd's keyIndex. The store has one for each key,
+/// most of which are written once and never read, so it is small.
 #[derive(Debug)]
 struct Slot {
     newest: Version,
     older: Older,
 }
 
-/// Ascending; most keys have none.
+/// Ascending. Most keys have none.
 type Older = Option<Box<VecDeque<Version>>>;
 
 impl Slot {
@@ -54,12 +53,12 @@ impl Slot {
     }
 }
 
-/// Where to find the content of a key.
+/// A key of the index with the revision of its value.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) key: Arc<str>,
     pub(super) revision: u64,
-    /// `None`: read the row of `revision`.
+    /// `None`: the value is in the row of `revision`.
     pub(super) value: Option<Bytes>,
 }
 
@@ -73,14 +72,14 @@ impl Found {
     }
 }
 
-/// The keys of a [`Range`], still without some of their values.
+/// The keys of a [`RangeRequest`]; some values are yet to be read.
 #[derive(Debug)]
 pub(super) struct Keys {
     pub(super) found: Vec<Found>,
     pub(super) page: Page,
 }
 
-/// A row that nobody may read once `superseded_at` is compacted.
+/// A row that can be removed once `superseded_at` is compacted.
 #[derive(Clone, Debug)]
 pub(super) struct Garbage {
     pub(super) superseded_at: u64,
@@ -94,7 +93,7 @@ pub(super) struct State {
     ring: Ring,
     revision: u64,
     compacted: u64,
-    /// Why the engine has ended.
+    /// The error with which the engine has ended.
     ended: Option<Error>,
 }
 
@@ -109,8 +108,8 @@ impl State {
         }
     }
 
-    /// Takes in one row while loading, in ascending revisions; returns the rows
-    /// that it superseded.
+    /// Adds one row while loading, in ascending revisions, and appends the rows that it
+    /// supersedes to `garbage`.
     pub(super) fn load(
         &mut self,
         key: Arc<str>,
@@ -120,7 +119,7 @@ impl State {
         self.advance(&key, version, garbage);
     }
 
-    /// Ends the loading.
+    /// Sets the revisions after the last row was loaded.
     pub(super) fn loaded(&mut self, revision: u64, compacted: u64) {
         self.revision = revision;
         self.compacted = compacted;
@@ -152,7 +151,7 @@ impl State {
         self.ended.get_or_insert(why);
     }
 
-    /// Makes durable events visible.
+    /// Makes durable events visible to reads and watches.
     pub(super) fn publish(&mut self, events: &[Event], garbage: &mut VecDeque<Garbage>) {
         for event in events {
             let version = Version::new(event.revision, event.value.is_none());
@@ -172,7 +171,7 @@ impl State {
             });
         };
         if let Some(slot) = self.keys.get_mut(key) {
-            // A tombstone supersedes itself, see below.
+            // A tombstone is superseded by itself, see below.
             if !slot.newest.deleted() {
                 supersede(slot.newest.revision());
             }
@@ -191,13 +190,13 @@ impl State {
         }
     }
 
-    /// From now on reads before `revision` are refused. Must come before the first
-    /// row is removed: whoever reads rows looks at this mark afterwards.
+    /// Sets the compaction revision: reads before it fail. The writer sets it before it
+    /// removes the first row, since readers of rows check it afterwards.
     pub(super) fn compact(&mut self, revision: u64) {
         self.compacted = self.compacted.max(revision);
     }
 
-    /// Forgets a row that is compacted.
+    /// Removes a compacted row from the index.
     pub(super) fn forget(&mut self, row: &Garbage) {
         let Some(slot) = self.keys.get_mut(&row.key) else {
             return;
@@ -221,7 +220,7 @@ impl State {
         (!slot.newest.deleted()).then(|| self.found(key, slot.newest))
     }
 
-    /// A recent value is at hand.
+    /// The value is included where the ring still holds it.
     fn found(&self, key: &Arc<str>, version: Version) -> Found {
         Found {
             key: key.clone(),
@@ -230,7 +229,7 @@ impl State {
         }
     }
 
-    /// Checks that `revision` can be read.
+    /// Checks that `revision` can be read: neither compacted nor in the future.
     pub(super) fn readable(&self, revision: u64) -> Result<()> {
         if revision > self.revision {
             return Err(Error::Future {

@@ -1,5 +1,5 @@
-//! What only this engine promises: who may open a directory, what survives a
-//! restart, what happens without space or without a disk.
+//! Tests of what only the embedded engine promises: the lock of the data directory,
+//! restarts, behavior without space or with a failing disk.
 
 use std::fs;
 use std::path::Path;
@@ -35,9 +35,9 @@ pub(super) async fn commit(store: &Embedded, key: &str, expected: u64, op: Op) -
     }
 }
 
-pub(super) async fn until(what: impl Fn() -> bool) {
+pub(super) async fn until(condition: impl Fn() -> bool) {
     let poll = async {
-        while !what() {
+        while !condition() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
@@ -52,7 +52,7 @@ async fn restart_keeps_everything() {
     let store = Embedded::open(directory.path(), manual()).unwrap();
     let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
     let two = commit(&store, "/a/1", one, put("two")).await.unwrap();
-    let gone = commit(&store, "/a/1", two, Op::Delete).await.unwrap();
+    let deleted = commit(&store, "/a/1", two, Op::Delete).await.unwrap();
     let other = commit(&store, "/a/2", 0, put("other")).await.unwrap();
     store.compact(one).await.unwrap();
     store.close().await;
@@ -69,7 +69,7 @@ async fn restart_keeps_everything() {
     let mut feed = store.watch("/a/", one).await.unwrap();
     let batch = feed.next().await.unwrap();
     let revisions: Vec<_> = batch.events.iter().map(|e| e.revision).collect();
-    assert_eq!(revisions, [two, gone, other]);
+    assert_eq!(revisions, [two, deleted, other]);
     assert_eq!(batch.events[1].previous.as_ref().unwrap().value, "two");
     assert!(matches!(
         store.watch("/a/", 0).await,
@@ -83,17 +83,17 @@ async fn revision_is_never_used_twice() {
     let directory = tempfile::tempdir().unwrap();
     let store = Embedded::open(directory.path(), manual()).unwrap();
     let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
-    let gone = commit(&store, "/a/1", one, Op::Delete).await.unwrap();
+    let deleted = commit(&store, "/a/1", one, Op::Delete).await.unwrap();
     // Now no row is left.
-    store.compact(gone).await.unwrap();
+    store.compact(deleted).await.unwrap();
     until(|| store.stats().keys == 0).await;
     store.close().await;
 
     let store = Embedded::open(directory.path(), manual()).unwrap();
-    assert_eq!(store.revision().await.unwrap(), gone);
+    assert_eq!(store.revision().await.unwrap(), deleted);
     assert_eq!(
         commit(&store, "/a/1", 0, put("again")).await.unwrap(),
-        gone + 1
+        deleted + 1
     );
     store.close().await;
 
@@ -102,21 +102,21 @@ async fn revision_is_never_used_twice() {
         ..manual()
     };
     let store = Embedded::open(directory.path(), skip).unwrap();
-    assert_eq!(store.revision().await.unwrap(), gone + 1001);
+    assert_eq!(store.revision().await.unwrap(), deleted + 1001);
     assert!(matches!(
-        store.watch("/a/", gone + 1).await,
+        store.watch("/a/", deleted + 1).await,
         Err(Error::Compacted { .. })
     ));
     assert_eq!(store.get("/a/1").await.unwrap().unwrap().value, "again");
     let next = commit(&store, "/a/2", 0, put("x")).await.unwrap();
-    assert_eq!(next, gone + 1002);
+    assert_eq!(next, deleted + 1002);
     let mut feed = store.watch("/a/", next - 1).await.unwrap();
     assert_eq!(feed.next().await.unwrap().events[0].revision, next);
     store.close().await;
 }
 
 #[tokio::test]
-async fn history_ages_by_itself() {
+async fn history_is_compacted_by_age() {
     let options = Options {
         history: Some(Duration::from_millis(20)),
         ..manual()
@@ -218,14 +218,17 @@ async fn the_format_version_is_raised_and_never_lowered() {
 
 #[test]
 fn foreign_and_damaged_files_are_refused() {
-    let check = |content: &dyn Fn(&Path), wanted: &str| {
+    let check = |content: &dyn Fn(&Path), expected: &str| {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("store.db");
         content(&file);
         let before = fs::read(&file).unwrap();
         let text = refusal(directory.path());
-        assert!(text.contains(wanted) && text.contains("store.db"), "{text}");
-        assert_eq!(fs::read(&file).unwrap(), before, "must not be touched");
+        assert!(
+            text.contains(expected) && text.contains("store.db"),
+            "{text}"
+        );
+        assert_eq!(fs::read(&file).unwrap(), before, "must not be changed");
     };
     let sql = |file: &Path, sql: &str| {
         rusqlite::Connection::open(file)
@@ -265,10 +268,7 @@ async fn truncated_file_is_refused() {
     store.close().await;
     let file = directory.path().join("store.db");
     let content = fs::read(&file).unwrap();
-    assert!(
-        content.len() > 400_000,
-        "closing moves the log into the database"
-    );
+    assert!(content.len() > 400_000, "closing runs a checkpoint");
     fs::write(&file, &content[..content.len() / 2]).unwrap();
     let text = refusal(directory.path());
     assert!(
@@ -278,7 +278,7 @@ async fn truncated_file_is_refused() {
 }
 
 #[tokio::test]
-async fn without_space_reads_go_on() {
+async fn reads_succeed_without_space() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options {
         quota: Some(1 << 20),
@@ -332,7 +332,7 @@ async fn failure_is_final() {
 }
 
 #[tokio::test]
-async fn log_does_not_grow_for_ever() {
+async fn wal_does_not_grow_without_bound() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options {
         sync: false,
@@ -347,13 +347,13 @@ async fn log_does_not_grow_for_ever() {
             .unwrap();
     }
     // 200 MB were written.
-    let log = fs::metadata(directory.path().join("store.db-wal"))
+    let wal = fs::metadata(directory.path().join("store.db-wal"))
         .unwrap()
         .len();
     let stats = store.stats();
     assert!(
-        log < 72 << 20 && stats.disk_bytes < 110 << 20,
-        "{log} {stats:?}"
+        wal < 72 << 20 && stats.disk_bytes < 110 << 20,
+        "{wal} {stats:?}"
     );
     store.close().await;
 }

@@ -1,6 +1,6 @@
-//! One SQLite transaction made of many of ours. Enters: transactions in the order
-//! of the queue. Leaves: their outcomes and events, none of which anybody may see
-//! before [`Batch::commit`] has returned.
+//! One SQLite transaction that applies many store transactions, as etcd's batchTx. The
+//! writer publishes their responses and events only after [`BatchTx::commit`] has
+//! returned.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use super::readers::value;
 use super::state::{Garbage, State};
 use crate::store::{Entry, Event, Op, Outcome, Txn};
 
-/// What a batch has written.
+/// The changes that a batch has written.
 #[derive(Default)]
 pub(super) struct Written {
     pub(super) events: Vec<Event>,
     pub(super) expiries: Vec<Expiry>,
-    /// A guess at what it appended to the log.
+    /// An estimate of the bytes that it appended to the WAL.
     pub(super) log_bytes: usize,
 }
 
 pub(super) struct Batch<'a> {
     connection: &'a Connection,
     state: &'a RwLock<State>,
-    /// Whether SQLite's transaction is open: a batch of conflicts needs none.
+    /// Whether the SQLite transaction is open: a batch of conflicts opens none.
     open: bool,
     revision: u64,
     /// Milliseconds since 1970.
     now: i64,
-    /// The keys that this batch has changed; `None`: deleted.
+    /// The keys that this batch has changed; `None` for a deleted one.
     changed: HashMap<Arc<str>, Option<Entry>>,
     written: Written,
 }
@@ -60,7 +60,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Compares and, when the condition holds, writes.
+    /// Compares the revision of the key and, when it is the expected one, writes.
     pub(super) fn apply(&mut self, txn: Txn) -> rusqlite::Result<Outcome> {
         let current = self.current(&txn.key)?;
         let found = current.as_ref().map_or(0, |e| e.revision);
@@ -68,9 +68,9 @@ impl<'a> Batch<'a> {
             return Ok(Outcome::Conflict { current });
         }
         self.begin()?;
-        // One copy of a key serves all its versions, here and in the caches.
-        let known = current.as_ref().map(|entry| Arc::clone(&entry.key));
-        let key = known.unwrap_or(txn.key);
+        // All versions of a key share one string, here and in the caches.
+        let existing_key = current.as_ref().map(|entry| Arc::clone(&entry.key));
+        let key = existing_key.unwrap_or(txn.key);
         let revision = self.revision + 1;
         let (value, expires) = match txn.op {
             Op::Put { value, ttl } => (Some(value), ttl.map(|ttl| deadline(self.now, ttl))),
@@ -116,8 +116,7 @@ impl<'a> Batch<'a> {
         if let Some(entry) = self.changed.get(key) {
             return Ok(entry.clone());
         }
-        // The lock is given back before SQLite is asked; only this thread changes
-        // the state.
+        // The lock is released before the query; only this thread changes the index.
         let found = self.state.read().newest(key);
         let Some(found) = found else {
             return Ok(None);
@@ -130,13 +129,13 @@ impl<'a> Batch<'a> {
         Ok(Some(found.into_entry(value)))
     }
 
-    /// Notes durably how far history is forgotten.
+    /// Stores the compaction revision.
     pub(super) fn mark_compacted(&mut self, revision: u64) -> rusqlite::Result<()> {
         self.begin()?;
         set_compacted(self.connection, revision)
     }
 
-    /// Removes rows that nobody may read any more.
+    /// Deletes compacted rows.
     pub(super) fn remove<'g>(
         &mut self,
         rows: impl Iterator<Item = &'g Garbage>,
@@ -151,7 +150,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Makes the batch durable; returns whether there was anything to write.
+    /// Makes the batch durable. Returns whether it wrote anything.
     pub(super) fn commit(&mut self) -> rusqlite::Result<bool> {
         if self.open {
             self.connection.prepare_cached("COMMIT")?.execute([])?;
@@ -164,10 +163,10 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// A batch that was not committed never happened.
+/// Rolls back a batch that was not committed.
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        // SQLite rolls some failures back itself and then refuses to do it again.
+        // After some failures SQLite has rolled back by itself, and ROLLBACK would fail.
         if self.open && !self.connection.is_autocommit() {
             let _ = self.connection.execute_batch("ROLLBACK");
         }

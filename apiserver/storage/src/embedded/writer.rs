@@ -1,8 +1,9 @@
-//! The one thread that writes. Enters: requests, and the time (keys expire, history
-//! ages). Leaves: committed batches, published to readers and feeds, then answered.
+//! The writer thread, the only one that writes to the database. It commits queued
+//! transactions in batches, deletes expired keys, compacts history by age, publishes
+//! each committed batch to readers and watches, and then replies.
 //!
-//! While one batch waits for the disk the next one gathers in the queue; so a
-//! commit is never delayed and one sync serves all that arrived meanwhile.
+//! While one batch waits for fsync the next one gathers in the queue; so no commit is
+//! delayed and one fsync serves all requests that arrived meanwhile.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -23,24 +24,24 @@ use super::transaction::Batch;
 use super::{Options, Shared};
 use crate::store::{Error, MAX_REQUEST_BYTES, Op, Outcome, Result, Txn};
 
-/// Requests and rows to remove in one SQLite transaction.
+/// The most requests, and the most rows to remove, in one SQLite transaction.
 const BATCH: usize = 512;
-/// How long feeds of quiet prefixes may not hear of progress.
+/// How long the watches of unchanged prefixes may go without progress.
 const ANNOUNCE: Duration = Duration::from_millis(100);
-/// How long the thread's own work rests when there was no space for it.
+/// The backoff of expiry, compaction and removal of rows after they found no space.
 const PAUSE: Duration = Duration::from_secs(5);
-/// How often a full store looks whether there is space again.
+/// The interval at which a full store probes for space.
 const PROBE: Duration = Duration::from_secs(1);
-/// Pieces in which history ages.
+/// Number of steps in which history is compacted by age.
 const AGES: u32 = 5;
-/// Bytes that a commit appends to the log beside its rows, roughly.
+/// An estimate of the bytes that a commit appends to the WAL besides its rows.
 const COMMIT_BYTES: usize = 8 << 10;
 
 pub(super) enum Request {
     Txn {
         txn: Txn,
         reply: oneshot::Sender<Result<Outcome>>,
-        /// Held as long as the request takes up memory.
+        /// Held while the request takes up memory.
         permit: OwnedSemaphorePermit,
     },
     Compact {
@@ -52,11 +53,11 @@ pub(super) enum Request {
 
 type Reply = (oneshot::Sender<Result<Outcome>>, OwnedSemaphorePermit);
 
-/// What one round writes.
+/// The requests and the own work that one batch writes.
 #[derive(Default)]
 struct Round {
     txns: Vec<Txn>,
-    /// One for each of the first transactions; the others are our own.
+    /// One for each of the first transactions; the others delete expired keys.
     replies: Vec<Reply>,
     expired: Vec<Expiry>,
     compact: Option<u64>,
@@ -73,25 +74,25 @@ pub(super) struct Writer {
     pub(super) expiries: BinaryHeap<Reverse<Expiry>>,
     /// Ascending in `superseded_at`.
     pub(super) garbage: VecDeque<Garbage>,
-    /// Bytes appended to the log in this round.
+    /// Bytes appended to the WAL since the last checkpoint call.
     appended: usize,
-    /// The revision whose compaction is durable.
+    /// The compaction revision that is stored in the database.
     pub(super) marked: u64,
-    /// When history had which revision.
+    /// Revisions with the time at which they were the newest.
     ages: VecDeque<(Instant, u64)>,
-    /// When to do what, if anything.
+    /// The time of the next sweep of expired keys; likewise below.
     pub(super) sweep: Option<Instant>,
     age: Option<Instant>,
     announce: Option<Instant>,
-    /// When to look whether there is space again.
+    /// The time of the next probe for space.
     probe: Option<Instant>,
-    /// The last batch found no space.
+    /// Whether the last batch found no space.
     pub(super) full: bool,
-    /// The store is being closed.
+    /// Whether the store is being closed.
     pub(super) closing: bool,
-    /// No work of our own before this moment.
+    /// Expiry, compaction and removal of rows wait until then.
     pub(super) paused: Option<Instant>,
-    /// Last, so that it is given back after everything else is closed.
+    /// The last field, so that the lock is released after everything else is closed.
     pub(super) directory: Option<Directory>,
 }
 
@@ -109,7 +110,7 @@ impl Writer {
         };
         let marked = shared.state.read().compacted();
         let age = options.history.map(|_| Instant::now());
-        // They are skipped once, not at each recovery.
+        // Revisions are skipped once, not at each recovery.
         let options = Options {
             skip_revisions: 0,
             ..options
@@ -176,14 +177,14 @@ impl Writer {
         }
     }
 
-    /// Waits for something to do, and does it.
+    /// Waits for work and does it.
     fn turn(&mut self) -> Result<()> {
         let round = self.gather();
         self.round(round)?;
         self.look_for_space()
     }
 
-    /// Waits for something to do.
+    /// Waits for requests or a timer and collects what one batch takes.
     fn gather(&mut self) -> Round {
         let mut round = Round::default();
         let now = Instant::now();
@@ -249,7 +250,7 @@ impl Writer {
         }
     }
 
-    /// Deletes keys whose time has passed, like anyone else would.
+    /// Queues the deletion of expired keys, as ordinary transactions.
     fn expire(&mut self, round: &mut Round) {
         let now = self.options.clock.now().as_millisecond();
         while let Some(Reverse(next)) = self.expiries.peek()
@@ -274,7 +275,7 @@ impl Writer {
         }
     }
 
-    /// The rows to remove now.
+    /// The number of compacted rows that one batch removes.
     fn due(&self) -> usize {
         let compacted = self.shared.state.read().compacted();
         let due = self
@@ -284,11 +285,12 @@ impl Writer {
         due.take(BATCH).count()
     }
 
-    /// Writes a round and answers it. `Err`: nothing can be written any more.
+    /// Writes a batch and replies to its requests. `Err` when the writer must recover or
+    /// end.
     fn round(&mut self, round: Round) -> Result<()> {
         if let Some(revision) = round.compact {
             self.shared.state.write().compact(revision);
-            // Perhaps there is something to remove now.
+            // Rows may have become removable.
             self.paused = None;
         }
         let result = self.make_room().and_then(|due| self.write(round.txns, due));
@@ -296,9 +298,10 @@ impl Writer {
         if let Some(error) = &error {
             self.expiries.extend(round.expired.into_iter().map(Reverse));
             self.full = true;
-            // Not moved on by further failures, or it would never be over.
+            // Further failures do not extend the pause, which would never end.
             self.paused.get_or_insert(Instant::now() + PAUSE);
-            // Before the replies: whoever gets the error finds the health that fits it.
+            // Before the replies, so that a client that gets the error finds the matching
+            // health.
             match fault_of(error) {
                 Some(fault) => self.shared.health.fail(fault),
                 None => self.shared.state.write().end(error.clone()),
@@ -311,7 +314,7 @@ impl Writer {
             let answer = outcomes
                 .next()
                 .ok_or_else(|| error.clone().unwrap_or_else(lost));
-            // Where nobody waits any more, the write stands.
+            // The write stands even if the client no longer waits.
             let _ = reply.send(answer);
         }
         for reply in round.compact_replies {
@@ -327,8 +330,8 @@ impl Writer {
         }
     }
 
-    /// While the store is full: sees whether it still is. Only space for the largest
-    /// request ends it, so that the state does not change with the size of each write.
+    /// Probes for space while the store is full. Only space for the largest request ends
+    /// the fault, so that health does not change with the size of each write.
     fn look_for_space(&mut self) -> Result<()> {
         if self.probe.is_none_or(|at| at > Instant::now()) {
             return Ok(());
@@ -346,7 +349,7 @@ impl Writer {
         self.checkpoint()
     }
 
-    /// Keeps the log short. Without space it stays as long as it is.
+    /// Keeps the WAL short. Without space the WAL is left as it is.
     fn checkpoint(&mut self) -> Result<()> {
         let appended = std::mem::take(&mut self.appended);
         let Some(checkpointer) = &mut self.checkpointer else {
@@ -357,15 +360,16 @@ impl Writer {
         }
         match checkpointer.wrote(appended, &self.connection.lock()) {
             Err(Error::NoSpace(text)) => {
-                tracing::debug!(error = text, "no space to empty the log of the store");
+                tracing::debug!(error = text, "no space to checkpoint the store");
                 Ok(())
             }
             other => other,
         }
     }
 
-    /// After a batch found no space, rows are removed apart from it: together both
-    /// would fail for ever. Returns how many rows may be removed with the batch.
+    /// After a batch found no space, removes rows in a transaction of their own; in one
+    /// with the batch they would fail again and again. Returns how many rows may be
+    /// removed with the batch.
     fn make_room(&mut self) -> Result<usize> {
         if !self.full {
             return Ok(self.due());
@@ -380,7 +384,7 @@ impl Writer {
         Ok(0)
     }
 
-    /// One SQLite transaction, made durable, then published.
+    /// Commits one SQLite transaction and publishes it.
     fn write(&mut self, txns: Vec<Txn>, due: usize) -> Result<Vec<Outcome>> {
         let connection = self.connection.clone();
         let connection = connection.lock();
@@ -390,7 +394,7 @@ impl Writer {
         for txn in txns {
             outcomes.push(batch.apply(txn).map_err(failed)?);
         }
-        // No row goes before the mark that says so.
+        // The compaction revision is stored before any row is removed.
         let compacted = self.shared.state.read().compacted();
         if compacted > self.marked {
             batch.mark_compacted(compacted).map_err(failed)?;

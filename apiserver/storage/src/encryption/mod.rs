@@ -4,9 +4,10 @@
 //!
 //! registry, watchcache ──plaintext──► [`EncryptedStore`] ──ciphertext──► engine
 //!
-//! Invariants: the engine never sees the plaintext of a key that has a rule. A value
-//! that cannot be decrypted is never passed on, and neither is it an error of the whole
-//! answer: [`unreadable`] stands in its place, so that only its own key is lost.
+//! Invariants: the engine never sees the plaintext of a key that has a transformer. A
+//! value that cannot be decrypted is replaced by a placeholder with the reason (see
+//! [`unreadable_reason`]); it does not fail the whole list or watch, so that only its own
+//! key is lost.
 
 mod store;
 #[cfg(test)]
@@ -20,11 +21,11 @@ use bytes::Bytes;
 pub use self::store::EncryptedStore;
 pub use self::transformer::{PrefixTransformer, Transformer, is_encrypted};
 
-/// No JSON begins like this.
+/// The beginning of a placeholder; no JSON begins with it.
 const UNREADABLE: &[u8] = b"\0unreadable: ";
 
-/// The reason why a value could not be decrypted, where the value is the substitute
-/// that an [`EncryptedStore`] answers in its place.
+/// The reason why a value could not be decrypted, where `value` is the placeholder that
+/// an [`EncryptedStore`] returns in its place.
 pub fn unreadable(value: &[u8]) -> Option<&str> {
     let reason = value.strip_prefix(UNREADABLE)?;
     Some(std::str::from_utf8(reason).unwrap_or("the value cannot be decrypted"))
@@ -34,7 +35,7 @@ fn substitute(reason: &str) -> Bytes {
     [UNREADABLE, reason.as_bytes()].concat().into()
 }
 
-/// Which keys are encrypted, and how.
+/// The transformers by storage prefix, as Kubernetes' `value.ResourceTransformers`.
 #[derive(Debug, Default)]
 pub struct Encryption {
     /// The longest prefix first.
@@ -42,7 +43,8 @@ pub struct Encryption {
 }
 
 impl Encryption {
-    /// Rules by prefixes of keys; where several fit a key, the longest does.
+    /// `rules` are pairs of a key prefix and its transformer. The longest prefix that
+    /// matches a key applies.
     pub fn new(mut rules: Vec<(String, Arc<Transformer>)>) -> Self {
         rules.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         Self { rules }

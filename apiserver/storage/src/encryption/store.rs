@@ -1,4 +1,4 @@
-//! The store that encrypts, over any engine.
+//! A [`Store`] that encrypts values over any engine.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use crate::store::{
     Batch, Entry, Error, Feed, Op, Outcome, Page, Proof, Range, Result, Store, Txn,
 };
 
-/// An engine whose values are encrypted by the rules of an [`Encryption`].
+/// A store that encrypts values by [`ResourceTransformers`].
 pub struct EncryptedStore {
     engine: Arc<dyn Store>,
     cipher: Arc<KeyedCipher>,
 }
 
-/// What the store and its feeds share.
+/// The transformers and the key mapping that the store and its watches share.
 struct KeyedCipher {
     encryption: Encryption,
     keys: Keys,
 }
 
 impl EncryptedStore {
-    /// `prefix` is `--etcd-prefix`: kube-apiserver authenticates keys as etcd has them.
+    /// `prefix` is `--etcd-prefix`: kube-apiserver authenticates the keys of etcd.
     pub fn new(engine: Arc<dyn Store>, encryption: Encryption, prefix: &str) -> Self {
         Self {
             engine,
@@ -44,11 +44,11 @@ impl KeyedCipher {
         };
         transformer
             .encrypt(&self.keys.outer(key), &plain)
-            .map_err(|why| Error::Unavailable(format!("{key} is not written: {why}")))
+            .map_err(|why| Error::Unavailable(format!("{key} cannot be encrypted: {why}")))
     }
 
-    /// The value, or what stands in the place of one that cannot be decrypted; and
-    /// whether it is stale.
+    /// The plaintext, or the placeholder of a value that cannot be decrypted; and whether
+    /// the stored value is stale.
     fn decrypt(&self, key: &str, stored: Bytes) -> (Bytes, bool) {
         let decrypted = match self.encryption.transformer(key) {
             Some(transformer) => transformer.decrypt(&self.keys.outer(key), &stored),

@@ -1,3 +1,5 @@
+//! Tests of the encrypted store: formats, key rotation and values that cannot be decrypted.
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -52,7 +54,7 @@ fn lengths_of_keys() {
     }
 }
 
-/// The example of NaCl's own documentation of crypto_secretbox.
+/// The example of NaCl's documentation of crypto_secretbox.
 #[test]
 fn secretbox_is_nacls() {
     let bytes = |hex: &str| -> Vec<u8> {
@@ -81,7 +83,7 @@ fn secretbox_is_nacls() {
 }
 
 #[tokio::test]
-async fn what_the_engine_holds_has_kubernetes_prefix_and_no_plaintext() {
+async fn stored_values_have_kubernetes_prefix_and_no_plaintext() {
     for (first, prefix) in [
         (aes("one", 1), "k8s:enc:aesgcm:v1:one:"),
         (secretbox("two", 2), "k8s:enc:secretbox:v1:two:"),
@@ -100,7 +102,7 @@ async fn what_the_engine_holds_has_kubernetes_prefix_and_no_plaintext() {
 }
 
 #[tokio::test]
-async fn every_way_to_read_decrypts() {
+async fn every_read_decrypts() {
     let engine = engine();
     let store = over(&engine, vec![aes("one", 1)]);
     let mut feed = store.watch("/registry/secrets/", 0).await.unwrap();
@@ -132,7 +134,7 @@ async fn the_first_key_writes_and_all_read() {
     };
     for keys in [
         vec![aes("two", 2), aes("one", 1)],
-        // A key of the same name that does not fit is passed over.
+        // A key of the same name that cannot decrypt is skipped.
         vec![aes("one", 2), aes("one", 1)],
         vec![
             secretbox("two", 2),
@@ -152,7 +154,7 @@ async fn the_first_key_writes_and_all_read() {
 }
 
 #[tokio::test]
-async fn a_value_that_cannot_be_decrypted_is_lost_alone() {
+async fn a_value_that_cannot_be_decrypted_affects_only_its_key() {
     let engine = engine();
     let store = over(&engine, vec![aes("one", 1)]);
     put(&store, SECRET, 0, PLAIN).await;
@@ -167,12 +169,12 @@ async fn a_value_that_cannot_be_decrypted_is_lost_alone() {
     ] {
         let store = over(&engine, keys);
         let page = store.range(&Range::prefix("/registry/")).await.unwrap();
-        for (entry, wanted) in page.entries.iter().zip(reasons) {
+        for (entry, expected) in page.entries.iter().zip(reasons) {
             let reason = unreadable(&entry.value).unwrap();
-            assert!(reason.contains(wanted), "{reason}");
+            assert!(reason.contains(expected), "{reason}");
         }
     }
-    // Without any configuration, too.
+    // The same without any configuration.
     let store = EncryptedStore::new(Arc::clone(&engine), Encryption::default(), "/registry");
     let page = store.range(&Range::prefix("/registry/")).await.unwrap();
     assert!(unreadable(&page.entries[0].value).is_some());
@@ -189,7 +191,7 @@ async fn a_value_moved_to_another_key_is_refused() {
     put(&*engine, "/registry/secrets/ns/b", 0, &stored).await;
     let moved = store.get("/registry/secrets/ns/b").await.unwrap().unwrap();
     assert!(unreadable(&moved.value).is_some());
-    // The key is what etcd has, so a prefix of its own belongs to it.
+    // The authenticated key is the key in etcd, including the prefix.
     let rules = || {
         let transformer = Transformer::new(aes("one", 1), Vec::new());
         Encryption::new(vec![("/registry/".to_owned(), Arc::new(transformer))])

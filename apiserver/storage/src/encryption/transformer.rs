@@ -1,9 +1,9 @@
-//! Ciphers by the prefix of a stored value: `k8s:enc:aesgcm:v1:KEY:`,
-//! `k8s:enc:secretbox:v1:KEY:`, or none.
+//! Encrypts and decrypts values; the prefix of a stored value names the provider and key:
+//! `k8s:enc:aesgcm:v1:KEY:`, `k8s:enc:secretbox:v1:KEY:`, or no prefix for plaintext.
 //!
 //! AES-GCM stores a nonce of 12 bytes, the ciphertext and the tag, and authenticates the
 //! storage key as well, so that a value cannot be moved to another key. Secretbox stores
-//! a nonce of 24 bytes and NaCl's box; it has no place for the storage key.
+//! a nonce of 24 bytes and NaCl's box; it cannot authenticate the storage key.
 
 use std::fmt;
 
@@ -14,15 +14,15 @@ use bytes::Bytes;
 use crypto_secretbox::aead::Aead;
 use crypto_secretbox::{KeyInit, XSalsa20Poly1305};
 
-/// What every encrypted value begins with, whatever encrypted it.
+/// The beginning of every encrypted value, of any provider.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
 const AES_GCM: &str = "k8s:enc:aesgcm:v1:";
 const SECRETBOX: &str = "k8s:enc:secretbox:v1:";
 const SECRETBOX_NONCE_BYTES: usize = 24;
-/// The longest name of an unknown key that is repeated in an error.
+/// The longest name of an unknown key that an error repeats.
 const LONGEST_KEY_NAME: usize = 128;
 
-/// Whether a stored value is encrypted, by whatever provider.
+/// Whether a stored value is encrypted, by any provider.
 pub fn is_encrypted(stored: &[u8]) -> bool {
     stored.starts_with(ENCRYPTED)
 }
@@ -112,7 +112,7 @@ impl PrefixTransformer {
         Ok(stored.into())
     }
 
-    /// `None`: the value is not of this key.
+    /// `None` when another provider or key encrypted the value.
     fn decrypt(&self, key: &[u8], stored: &Bytes) -> Option<Result<Bytes, String>> {
         let rest = stored.strip_prefix(self.prefix.as_bytes())?;
         let plain = match &self.cipher {
@@ -155,19 +155,19 @@ fn open_secretbox(cipher: &XSalsa20Poly1305, rest: &[u8]) -> Option<Bytes> {
     cipher.decrypt(&nonce.into(), sealed).ok().map(Into::into)
 }
 
-/// The keys of one resource in the order of the configuration: the first one encrypts,
-/// all decrypt.
+/// The providers and keys of one resource, in the order of the configuration: the first
+/// one encrypts, all decrypt.
 #[derive(Debug)]
 pub struct Transformer {
     first: PrefixTransformer,
     others: Vec<PrefixTransformer>,
 }
 
-/// A value as the registry knows it.
+/// A decrypted value.
 #[derive(Debug)]
 pub(super) struct Decrypted {
     pub(super) value: Bytes,
-    /// A write of the same value would store it under another key or provider.
+    /// Whether a write of the same value would store it under another key or provider.
     pub(super) stale: bool,
 }
 
@@ -205,7 +205,8 @@ impl Transformer {
     }
 }
 
-/// Why no configured key fits: it names the provider and the key that are missing.
+/// The error when no configured key can decrypt a value; it names the provider and key
+/// that the configuration lacks.
 pub(super) fn no_transformer(stored: &[u8]) -> String {
     if !is_encrypted(stored) {
         return "no matching prefix found: it is stored as plaintext, and the encryption \

@@ -1,6 +1,7 @@
-//! Compaction by one of several replicas: whoever finds the key as it left it forgets
-//! what is older than its last turn (`storage/etcd3/compact.go`; the same key, so that
-//! other API servers on the same etcd do not compact as well).
+//! The compactor of etcd. Of several replicas only the one compacts that finds the
+//! compaction key unchanged since its last round; it compacts to the revision of that
+//! round. Source: `storage/etcd3/compact.go`, with the same key, so that other API
+//! servers on the same etcd do not compact as well.
 
 use std::time::Duration;
 
@@ -14,16 +15,16 @@ use crate::store::Result;
 
 const KEY: &str = "compact_rev_key";
 
-/// What a turn leaves for the next.
+/// The state that one round leaves for the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Turn {
-    /// Of the key, as it was seen.
+    /// The version of the compaction key.
     version: i64,
-    /// The revision of that moment; 0 at first.
+    /// The newest revision at that time; 0 before the first round.
     revision: u64,
 }
 
-/// Takes a turn each `every`, for ever.
+/// Runs a round every `every`; never returns.
 pub(super) async fn run(inner: &Inner, every: Duration) {
     let (mut last, failures) = (Turn::default(), FailureLog::new());
     loop {
@@ -58,7 +59,7 @@ async fn turn(inner: &Inner, last: Turn) -> Result<Turn> {
     let answer = answer.0;
     let revision = answer.header.map_or(0, |h| unsigned(h.revision));
     if !answer.succeeded {
-        // Another replica was here since.
+        // Another replica has changed the key.
         let version = super::found(answer.responses).map_or(0, |kv| kv.version);
         return Ok(Turn { version, revision });
     }

@@ -1,9 +1,9 @@
-//! The servers: one connection each for requests and one for watches, and the choice
-//! among them. Enters: requests. Leaves: answers, from whichever server gives one.
+//! The servers of the etcd cluster, with two connections each: one for requests and one
+//! for watches. It selects a server for each request and watch.
 //!
-//! Requests stay with one server until it fails, watches are spread. A server that
-//! failed is left alone for a moment. What certainly did not happen is sent again
-//! elsewhere; what may have happened only where it does no harm.
+//! Requests stay with one server until it fails; watches are spread over all. A server
+//! that failed is avoided for a few seconds. A request that certainly was not applied is
+//! retried on another server; one that may have been applied only if it is repeatable.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,24 +22,24 @@ use crate::store::{Error, Result};
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT: Duration = Duration::from_secs(3);
-/// The longest wait for one answer.
+/// The timeout of a request that is not retried elsewhere.
 const ANSWER: Duration = Duration::from_secs(10);
-/// The longest wait for an answer that another server can give as well.
+/// The timeout of a request that another server can answer as well.
 const OTHERS: Duration = Duration::from_secs(4);
-/// How long a request is sent again: an election takes a second or two.
+/// How long a request is retried: an election takes a second or two.
 const PATIENCE: Duration = Duration::from_secs(4);
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long a server that failed is left alone, unless all have.
+/// How long a server that failed is avoided, unless all have failed.
 const REST: Duration = Duration::from_secs(3);
-/// As grpc-go's: the largest answer of a server.
+/// The largest message of a server, as in grpc-go.
 const MESSAGE: usize = i32::MAX as usize;
 
-/// The keys to a cluster, PEM.
+/// The certificates for a cluster, in PEM.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// Who may have signed the servers' certificates; `None`: whom the system trusts.
+    /// The CA of the servers' certificates; `None`: the CAs of the system.
     pub ca: Option<Vec<u8>>,
-    /// Our certificate and its key.
+    /// The client certificate and its key.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -49,8 +49,8 @@ impl std::fmt::Debug for Tls {
     }
 }
 
-/// Where renewed keys come from; asked every few seconds. An error leaves those in use
-/// that are.
+/// Returns the current certificates; called every few seconds. After an error the
+/// certificates in use stay in use.
 #[derive(Clone)]
 pub struct TlsSource(pub Arc<dyn Fn() -> std::result::Result<Tls, String> + Send + Sync>);
 
@@ -60,7 +60,7 @@ impl std::fmt::Debug for TlsSource {
     }
 }
 
-/// Whether a request that may have happened is sent again.
+/// Whether a request that may have been applied is retried (as clientv3's retryPolicy).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeat {
     Freely,
@@ -73,9 +73,9 @@ pub(super) struct Endpoint {
     pub(super) lease: LeaseClient,
     pub(super) maintenance: MaintenanceClient,
     pub(super) watch: WatchClient,
-    /// Bytes of its database, as it last told.
+    /// Bytes of its database at the last status call.
     pub(super) size: AtomicU64,
-    /// Not asked before then.
+    /// It is avoided until then.
     rests: Mutex<Option<Instant>>,
 }
 
@@ -85,7 +85,7 @@ impl Endpoint {
             let client = Client::connect([url], Some(options.clone())).await;
             client.map_err(|e| format!("{url}: {e}"))
         };
-        // Two connections, so that a burst of events does not hold up an answer.
+        // Two connections, so that a burst of events does not delay a response.
         let (requests, streams) = (connect().await?, connect().await?);
         Ok(Self {
             url: url.to_owned(),
@@ -117,19 +117,19 @@ type All = Arc<[Arc<Endpoint>]>;
 
 pub(super) struct Endpoints {
     urls: Vec<String>,
-    /// Replaced as a whole when the keys are renewed.
+    /// Replaced when the certificates are renewed.
     all: RwLock<All>,
-    /// Where requests go.
+    /// The index of the server that gets requests.
     current: AtomicUsize,
-    /// Where the next watch goes.
+    /// The index of the server that gets the next watch.
     next: AtomicUsize,
 }
 
 impl Endpoints {
-    /// Connects nowhere yet.
+    /// Prepares the connections; they are opened with the first request.
     ///
     /// # Errors
-    /// A text that says which URL or key cannot be used.
+    /// A text that says which URL or certificate cannot be used.
     pub(super) async fn new(
         urls: &[String],
         tls: Option<&Tls>,
@@ -138,9 +138,9 @@ impl Endpoints {
         let urls: Vec<String> = urls.map(str::to_owned).collect();
         let all = Self::connect(&urls, tls).await?;
         if all.is_empty() {
-            return Err("no etcd server is named".into());
+            return Err("no etcd server is specified".into());
         }
-        // Replicas do not all begin with the same server.
+        // Replicas start with different servers.
         let first = usize::from(chance()) % all.len();
         Ok(Self {
             urls,
@@ -150,11 +150,11 @@ impl Endpoints {
         })
     }
 
-    /// Requests and watches that begin from now on use connections with these keys;
-    /// what is under way ends on the connections that it has.
+    /// Uses these certificates for the requests and watches that start from now on; those
+    /// in flight finish on their old connections.
     ///
     /// # Errors
-    /// A text that says which key cannot be used; then nothing has changed.
+    /// A text that says which certificate cannot be used; then nothing has changed.
     pub(super) async fn renew(&self, tls: &Tls) -> std::result::Result<(), String> {
         let renewed = Self::connect(&self.urls, Some(tls)).await?;
         let mut all = self.all.write();
@@ -172,7 +172,7 @@ impl Endpoints {
             let secure = url.starts_with("https://");
             if !secure && !url.starts_with("http://") {
                 return Err(format!(
-                    "{url:?} is no URL of an etcd server (https://HOST:PORT)"
+                    "{url:?} is not a URL of an etcd server (https://HOST:PORT)"
                 ));
             }
             let mut options = ConnectOptions::new()
@@ -196,7 +196,7 @@ impl Endpoints {
         self.urls.join(",")
     }
 
-    /// The first one from `start` that did not fail lately.
+    /// The first server from `start` on that did not fail recently.
     fn from(&self, start: usize) -> (usize, Arc<Endpoint>) {
         let all = self.all();
         let count = all.len();
@@ -207,7 +207,7 @@ impl Endpoints {
         (index, Arc::clone(&all[index]))
     }
 
-    /// Where a new watch goes.
+    /// The server for a new watch.
     pub(super) fn spread(&self) -> Arc<Endpoint> {
         self.from(self.next.fetch_add(1, Ordering::Relaxed)).1
     }
@@ -218,7 +218,7 @@ impl Endpoints {
         endpoint
     }
 
-    /// One request. `at` is the revision asked for, for the error.
+    /// Sends one request. `at` is the requested revision, which errors repeat.
     pub(super) async fn call<T, F>(
         &self,
         repeat: Repeat,
@@ -259,7 +259,7 @@ impl Endpoints {
                 }
                 Ok(Err(error)) => Failure::new(&error, at),
                 Err(_) => {
-                    let why = format!("no answer within {} s", wait.as_secs());
+                    let why = format!("no response within {} s", wait.as_secs());
                     Failure::unavailable(why, Again::Perhaps)
                 }
             };
@@ -280,7 +280,7 @@ impl Endpoints {
     }
 }
 
-/// Says which server it was.
+/// Adds the server's URL to the error.
 fn named(url: &str, failure: Failure) -> Failure {
     let error = match failure.error {
         Error::Unavailable(why) => Error::Unavailable(format!("etcd at {url}: {why}")),
@@ -301,7 +301,7 @@ fn tls_options(tls: Option<&Tls>) -> TlsOptions {
     options
 }
 
-/// Something that differs from process to process.
+/// A random number.
 fn chance() -> u8 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0).to_le_bytes()[0]

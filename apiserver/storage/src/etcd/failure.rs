@@ -1,30 +1,30 @@
-//! What an error of the client means: for the caller, and for whoever asks again.
-//! Pure.
+//! Maps errors of the etcd client to errors of the store, and says whether the request
+//! can be retried. Pure.
 
 use std::error::Error as _;
 
 use crate::store::Error;
 
-/// Whether a request that failed may be sent again.
+/// Whether a failed request can be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Again {
-    /// It was answered: asking again gives the same.
+    /// The server answered: a retry gives the same response.
     Never,
-    /// It certainly did not happen.
+    /// The request certainly was not applied.
     Unsent,
-    /// It may have happened.
+    /// The request may have been applied.
     Perhaps,
 }
 
-/// An error of the client, understood.
+/// An error of the etcd client.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     pub(super) error: Error,
     pub(super) again: Again,
-    /// The lease of a put has ended.
+    /// The lease of a put has expired.
     pub(super) lease_gone: bool,
-    /// Waiting does not help: keys and certificates do not fit, or the other side
-    /// speaks something else.
+    /// Waiting does not help: certificates do not match, or the server speaks another
+    /// protocol.
     pub(super) hopeless: bool,
 }
 
@@ -38,13 +38,13 @@ impl Failure {
         }
     }
 
-    /// `at` is the revision that was asked for, where one was.
+    /// `at` is the requested revision, 0 where there is none.
     pub(super) fn new(error: &etcd_client::Error, at: u64) -> Self {
         let etcd_client::Error::GRpcStatus(status) = error else {
             return Self::unavailable(error.to_string(), Again::Perhaps);
         };
-        let told = status.message();
-        let known = |error| Self {
+        let message = status.message();
+        let final_error = |error| Self {
             error,
             again: Again::Never,
             lease_gone: false,
@@ -52,27 +52,29 @@ impl Failure {
         };
         // Texts: etcd api/v3rpc/rpctypes/error.go.
         match () {
-            () if told.contains("required revision has been compacted") => {
-                known(Error::Compacted { at: 0 })
+            () if message.contains("required revision has been compacted") => {
+                final_error(Error::Compacted { at: 0 })
             }
-            () if told.contains("required revision is a future revision") => known(Error::Future {
-                asked: at,
-                current: 0,
-            }),
-            () if told.contains("request is too large") => known(Error::TooLarge),
-            () if told.contains("database space exceeded") => {
-                known(Error::NoSpace("etcd: database space exceeded".into()))
+            () if message.contains("required revision is a future revision") => {
+                final_error(Error::Future {
+                    asked: at,
+                    current: 0,
+                })
             }
-            () if told.contains("requested lease not found") => Self {
+            () if message.contains("request is too large") => final_error(Error::TooLarge),
+            () if message.contains("database space exceeded") => {
+                final_error(Error::NoSpace("etcd: database space exceeded".into()))
+            }
+            () if message.contains("requested lease not found") => Self {
                 lease_gone: true,
-                ..Self::unavailable("etcd: the lease is gone", Again::Unsent)
+                ..Self::unavailable("etcd: requested lease not found", Again::Unsent)
             },
-            // Said before anything is proposed.
-            () if told == "etcdserver: no leader"
-                || told == "etcdserver: too many requests"
-                || told == "etcdserver: not capable" =>
+            // The server returns these before it proposes the request to raft.
+            () if message == "etcdserver: no leader"
+                || message == "etcdserver: too many requests"
+                || message == "etcdserver: not capable" =>
             {
-                Self::unavailable(told, Again::Unsent)
+                Self::unavailable(message, Again::Unsent)
             }
             () => Self::of_transport(status),
         }
@@ -87,7 +89,7 @@ impl Failure {
                 again = Again::Unsent;
             }
             let text = error.to_string();
-            // Each layer repeats the one below it, or says nothing.
+            // Most layers repeat the text of the layer below, or have none.
             if !text.is_empty() && text != "transport error" && !why.contains(&text) {
                 why = if why.is_empty() || why == "transport error" {
                     text

@@ -1,11 +1,11 @@
-//! A feed over watches that may break: what one watch tells is put aside for the
-//! reader, and the next one goes on where it ended.
+//! A watch of the etcd engine, which survives broken connections: a task buffers events
+//! for the reader, and opens a new watch at the revision at which the last one broke.
 //!
-//! server ──steps──► pump (a task) ──► aside ──► [`Feed::next`]
+//! server ──messages──► pump (a task) ──► buffer ──► [`StoreWatch::next`]
 //!
-//! The pump always reads, since an unread watch would hold up the others of its
-//! connection. When a reader leaves too much lying, the watch is given up until it
-//! has caught up; the rest is then read from etcd's history.
+//! The pump always reads, since an unread watch would block the others of its
+//! connection. When the buffer is full, the pump closes the watch until the reader has
+//! caught up; the new watch then starts in etcd's history.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,18 +21,18 @@ use super::failure::Again;
 use super::stream::{Step, Stream};
 use crate::store::{Batch, Error, Event, Feed, Result};
 
-/// Bytes that may lie aside.
+/// Bytes that the buffer of one watch may hold.
 const ASIDE: usize = 4 << 20;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// The time between two questions for progress.
+/// The interval between two progress requests.
 const ASK: Duration = Duration::from_millis(100);
-/// After this time without a word the progress is asked for.
+/// After this time without a message the pump sends a progress request.
 const QUIET: Duration = Duration::from_secs(10);
-/// A server that answers nothing for so long is left.
+/// A server that does not answer progress requests for this time is abandoned.
 const MUTE: Duration = Duration::from_secs(5);
 
-/// Who waits for progress: one group per watched prefix.
+/// The revisions that callers wait for, in one group per watched prefix.
 #[derive(Default)]
 pub(super) struct Wanted(Mutex<Vec<(Arc<str>, watch::Sender<u64>)>>);
 
@@ -48,13 +48,13 @@ impl Wanted {
         member
     }
 
-    /// The feeds of a prefix, or all, should reach a revision.
+    /// Asks the watches of a prefix, or all, to reach a revision.
     pub(super) fn raise(&self, prefix: Option<&str>, revision: u64) {
         for (of, group) in self.0.lock().iter() {
             if prefix.is_none_or(|prefix| prefix == &**of) {
-                group.send_if_modified(|wanted| {
-                    let higher = *wanted < revision;
-                    *wanted = revision.max(*wanted);
+                group.send_if_modified(|requested| {
+                    let higher = *requested < revision;
+                    *requested = revision.max(*requested);
                     higher
                 });
             }
@@ -66,14 +66,14 @@ impl Wanted {
 struct Lying {
     events: Vec<Event>,
     bytes: usize,
-    /// Everything up to here was put aside.
+    /// Everything up to this revision was buffered.
     revision: u64,
-    /// And up to here taken.
+    /// Everything up to this revision was delivered.
     taken: u64,
     end: Option<Error>,
 }
 
-/// What lies between the pump and the reader.
+/// The buffer between the pump and the reader.
 #[derive(Default)]
 struct Aside {
     lying: Mutex<Lying>,
@@ -86,7 +86,7 @@ impl Aside {
         self.lying.lock().revision
     }
 
-    /// Answers whether there is room for more.
+    /// Buffers events and progress; returns whether the buffer has space for more.
     fn put(&self, events: Vec<Event>, progress: u64) -> bool {
         let mut lying = self.lying.lock();
         let before = lying.revision;
@@ -122,12 +122,12 @@ impl Aside {
 
 pub(super) struct Reader {
     aside: Arc<Aside>,
-    /// Ends with the reader.
+    /// Aborted when the reader is dropped.
     _pump: JoinSet<()>,
 }
 
 impl Reader {
-    /// Goes on with an open watch, after `after`.
+    /// Continues an open watch that starts after `after`.
     pub(super) fn new(inner: Arc<Inner>, prefix: &str, after: u64, stream: Stream) -> Self {
         let aside = Arc::new(Aside::default());
         {
@@ -178,9 +178,9 @@ impl Feed for Reader {
     }
 }
 
-/// Why a watch is over.
+/// Why a watch stream ended.
 enum Over {
-    /// The reader is too slow.
+    /// The buffer is full: the reader is too slow.
     Full,
     Broken(String),
     Ended(Error),
@@ -238,18 +238,22 @@ impl Pump {
 
     async fn follow(&mut self, mut stream: Stream) -> Over {
         let start = Instant::now();
-        let mut heard = start;
-        // When a question was asked that has no answer yet.
-        let mut asked: Option<Instant> = None;
-        let mut ask_at = start;
+        let mut last_message = start;
+        // When a progress request was sent that has no response yet.
+        let mut requested: Option<Instant> = None;
+        let mut next_request = start;
         loop {
             let behind = *self.wanted.borrow_and_update() > self.aside.revision();
-            let due = if behind { ask_at } else { heard + QUIET };
+            let due = if behind {
+                next_request
+            } else {
+                last_message + QUIET
+            };
             let trusted = self.inner.progress();
             tokio::select! {
                 step = stream.next() => {
-                    heard = Instant::now();
-                    asked = None;
+                    last_message = Instant::now();
+                    requested = None;
                     match step {
                         Ok(step) => if let Some(over) = self.take(step).await {
                             return over;
@@ -260,14 +264,14 @@ impl Pump {
                 _ = self.wanted.changed() => {}
                 () = sleep_until(due), if trusted => {
                     let now = Instant::now();
-                    if asked.is_some_and(|at| now - at >= MUTE) {
+                    if requested.is_some_and(|at| now - at >= MUTE) {
                         return Over::Broken(format!("{} does not answer", stream.url));
                     }
-                    asked = asked.or(Some(now));
-                    ask_at = now + ASK;
+                    requested = requested.or(Some(now));
+                    next_request = now + ASK;
                     if !behind {
-                        // Until MUTE has passed nothing more is asked.
-                        heard = now + MUTE - QUIET;
+                        // The next request follows after the response timeout.
+                        last_message = now + MUTE - QUIET;
                     }
                     if let Err(why) = stream.ask().await {
                         return Over::Broken(why);

@@ -1,7 +1,7 @@
 //! Reads and raises the format version that is stored below the prefix.
 //!
-//! A replica that runs keeps reading the version: when a newer program raises it, the
-//! replica stops serving instead of misreading what the newer one writes.
+//! A running replica keeps reading the version: when a newer program raises it, the
+//! replica stops serving, since it would misread what the newer one writes.
 
 use crate::format::{self, BASE};
 use crate::store::{Entry, Error, Op, Outcome, Range, Result, Txn};
@@ -9,12 +9,12 @@ use crate::store::{Entry, Error, Op, Outcome, Range, Result, Txn};
 use super::{Etcd, Inner};
 
 const KEY: &str = "/registry/flotilla/format";
-/// Only other replicas write the key, each once.
+/// Only other replicas write the key, each one once.
 const ATTEMPTS: usize = 10;
 
 impl Etcd {
-    /// Stores the version of the format ([`crate::format`]) where there is none, and
-    /// raises it to `needed`; answers the version that is stored then.
+    /// Stores the format version ([`crate::format`]) where there is none and raises it to
+    /// `needed`. Returns the version that is stored afterwards.
     ///
     /// # Errors
     /// [`Error::Fatal`] when the stored version is higher than this program knows.
@@ -23,10 +23,10 @@ impl Etcd {
         raise(&self.inner, needed).await
     }
 
-    /// The version of the format that is stored.
+    /// The stored format version.
     ///
     /// # Errors
-    /// As [`Etcd::raise_format`].
+    /// As [`EtcdStore::raise_format`].
     pub async fn format(&self) -> Result<u32> {
         self.inner.alive()?;
         read(&self.inner).await.map(|(version, _)| version)
@@ -34,7 +34,7 @@ impl Etcd {
 }
 
 impl Inner {
-    /// Fails the engine when a newer program has raised the version.
+    /// Fails the store when a newer program has raised the version.
     pub(super) async fn check_format(&self) {
         if let Err(error @ Error::Fatal(_)) = read(self).await {
             self.failure.send_replace(Some(error));
@@ -43,7 +43,7 @@ impl Inner {
 }
 
 /// The stored version and the revision of its key; [`BASE`] and 0 where there is none.
-/// Refuses a version that this program does not know.
+/// Fails on a version that this program does not know.
 pub(super) async fn read(inner: &Inner) -> Result<(u32, u64)> {
     let page = inner.range(&Range::key(KEY)).await?;
     let Some(entry) = page.entries.into_iter().next() else {
@@ -76,7 +76,7 @@ async fn raise(inner: &Inner, needed: u32) -> Result<u32> {
         }
     }
     Err(Error::Unavailable(format!(
-        "{} is changed all the time",
+        "{} was changed by other replicas at every attempt",
         place(inner)
     )))
 }
@@ -94,7 +94,7 @@ fn parse(inner: &Inner, entry: &Entry) -> Result<u32> {
     })
 }
 
-/// The key, as etcd has it.
+/// The key in etcd, for errors.
 fn place(inner: &Inner) -> String {
     let key = inner.keys.outer(KEY);
     format!("the etcd key {}", String::from_utf8_lossy(&key))

@@ -1,5 +1,5 @@
-//! The names of keys: ours begin with `/registry`, in etcd that part is what
-//! `--etcd-prefix` says. Pure.
+//! Maps storage keys to etcd keys: `/registry`, with which storage keys begin, is replaced
+//! by `--etcd-prefix`. Pure.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use etcd_client::proto::PbKeyValue;
 
 use crate::store::Entry;
 
-/// What every key of ours begins with.
+/// The beginning of every storage key.
 pub(super) const ROOT: &str = "/registry";
 
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
-    /// `None`: keys are the same on both sides.
+    /// The prefix in etcd; `None` when it is [`ROOT`].
     outer: Option<Arc<str>>,
 }
 
@@ -24,7 +24,7 @@ impl Keys {
         }
     }
 
-    /// A key, or a bound of a range, as etcd has it.
+    /// The etcd key of a storage key, or of the bound of a range.
     pub(crate) fn outer(&self, key: &str) -> Vec<u8> {
         match (&self.outer, key.strip_prefix(ROOT)) {
             (Some(outer), Some(rest)) => format!("{outer}{rest}").into_bytes(),
@@ -32,7 +32,7 @@ impl Keys {
         }
     }
 
-    /// The counterpart of [`Self::outer`].
+    /// The storage key of an etcd key.
     pub(super) fn inner(&self, key: &[u8]) -> Arc<str> {
         let key = String::from_utf8_lossy(key);
         let rest = self.outer.as_ref().and_then(|o| key.strip_prefix(&**o));

@@ -1,5 +1,5 @@
-//! Leases for keys with a time to live, shared by keys that are written at about the
-//! same time (`storage/etcd3/lease_manager.go`).
+//! Leases for keys with a time to live. Keys that are written at about the same time
+//! share a lease. Source: `storage/etcd3/lease_manager.go`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use tokio::time::Instant;
 use super::endpoints::{Endpoints, Repeat};
 use crate::store::Result;
 
-/// How long a lease is given to further keys, at most.
+/// How long a lease is reused for further keys, at most.
 const LONGEST_REUSE: Duration = Duration::from_secs(60);
-/// Keys on one lease: they are all deleted in one transaction.
+/// The most keys on one lease, since etcd deletes them all in one transaction.
 const MOST_KEYS: u32 = 1000;
 
 struct Lease {
     id: i64,
     keys: u32,
-    /// Given to further keys until then.
+    /// It is reused for further keys until then.
     until: Instant,
 }
 
@@ -26,13 +26,14 @@ struct Lease {
 #[derive(Default)]
 pub(super) struct Leases(Mutex<HashMap<u64, Lease>>);
 
-/// By how much a key may outlive its time: 5 % of it, a minute at most.
+/// How long a lease is reused: 5% of the time to live, a minute at most. A key may outlive
+/// its time by that.
 fn reuse(ttl: Duration) -> Duration {
     (ttl / 20).min(LONGEST_REUSE)
 }
 
 impl Leases {
-    /// A lease on which a key lives for `ttl`, or a little longer.
+    /// A lease with at least `ttl` left.
     pub(super) async fn get(&self, endpoints: &Endpoints, ttl: Duration) -> Result<i64> {
         let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
         let mut leases = self.0.lock().await;
@@ -46,7 +47,7 @@ impl Leases {
         }
         let granted = Duration::from_secs(seconds) + reuse(ttl);
         let granted = i64::try_from(granted.as_secs()).unwrap_or(i64::MAX).max(1);
-        // A lease that nobody heard of ends by itself.
+        // A lease whose response was lost expires by itself, so the request is repeatable.
         let reply = endpoints
             .call(Repeat::Freely, 0, move |endpoint| async move {
                 endpoint.lease.clone().grant(granted, None).await
@@ -62,7 +63,7 @@ impl Leases {
         Ok(id)
     }
 
-    /// The lease has ended before its time.
+    /// Stops reusing a lease that has expired early.
     pub(super) async fn forget(&self, id: i64) {
         self.0.lock().await.retain(|_, lease| lease.id != id);
     }

@@ -1,12 +1,11 @@
-//! The engine on etcd: 3.4 and newer, or what speaks like it. Enters: transactions.
-//! Leaves: durable entries and feeds. It touches the network only.
+//! The etcd engine, for etcd 3.4 and newer and servers with the same API.
 //!
-//! commit ──one transaction──► etcd ──one watch per feed──► [`feed`] ──► batches
+//! commit ──one transaction──► etcd ──one etcd watch per watch──► [`watcher`] ──► responses
 //!
-//! What etcd does itself (durability, order, revisions, history) is not done again
-//! here. What is: requests go to a server that answers ([`endpoints`]), broken
-//! watches are opened again where they ended ([`feed`]), short-lived keys share leases
-//! ([`lease`]), and one of all replicas compacts ([`compaction`]).
+//! etcd provides durability, order, revisions and history. This engine sends requests to
+//! a server that responds ([`endpoints`]), reopens broken watches at their revision
+//! ([`watcher`]), lets keys with a time to live share leases ([`lease`]), and compacts in
+//! one of all replicas ([`compaction`]).
 
 mod compaction;
 mod endpoints;
@@ -45,29 +44,28 @@ use crate::store::{
     Entry, Error, Feed, MAX_REQUEST_BYTES, Op, Outcome, Page, Proof, Range, Result, Store, Txn,
 };
 
-/// A key that is never written; asking for it tells the revision.
+/// A key that is never written; the header of its get response has the revision.
 const NOWHERE: &str = "/registry/health";
-/// The time between two probes, and the longest that one may take.
+/// The interval between two health probes, and the timeout of each.
 const PROBE: Duration = Duration::from_secs(2);
 const PROBES_PER_FORMAT_CHECK: usize = 5;
-/// How often the versions of the servers are looked at.
+/// The interval at which the versions of the servers are read.
 const LOOK: Duration = Duration::from_secs(60);
 const FIRST_LOOK: Duration = Duration::from_secs(5);
 
-/// How etcd is reached and used.
+/// The options of the etcd engine.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// URLs: `https://HOST:PORT`, or `http://` without TLS.
     pub servers: Vec<String>,
     pub tls: Option<Tls>,
-    /// Where `tls` is read again while the store is open.
+    /// The source from which `tls` is read again while the store is open.
     pub renewed_tls: Option<TlsSource>,
-    /// Below which all keys lie.
+    /// The prefix of all keys (`--etcd-prefix`).
     pub prefix: String,
-    /// How long history stays readable at least; `None`: this replica compacts
-    /// nothing.
+    /// How long history stays readable at least. `None`: this replica does not compact.
     pub history: Option<Duration>,
-    /// How long [`Etcd::open`] waits for an answer.
+    /// How long [`EtcdStore::open`] waits until the cluster responds.
     pub patience: Duration,
 }
 
@@ -89,19 +87,20 @@ struct Inner {
     keys: Keys,
     leases: Leases,
     wanted: Wanted,
-    /// Every server is known to tell the truth about progress.
+    /// Whether every server runs a version with reliable progress responses.
     progress: AtomicBool,
-    /// One has been caught at telling none; this does not pass.
+    /// Whether a server has sent a progress response without a revision; never reset.
     distrusted: AtomicBool,
-    /// The newest revision seen.
+    /// The newest revision of any response.
     seen: AtomicU64,
-    /// What the last probe said.
+    /// The result of the last probe.
     health: Mutex<std::result::Result<(), String>>,
     failure: watch::Sender<Option<Error>>,
     stop: watch::Sender<bool>,
 }
 
-/// The engine. [`Etcd::close`] ends its tasks and feeds, and so does dropping it.
+/// The store on etcd. [`EtcdStore::close`] ends its tasks and watches, and so does
+/// dropping it.
 pub struct Etcd {
     inner: Arc<Inner>,
     tasks: Mutex<JoinSet<()>>,
@@ -114,11 +113,11 @@ impl std::fmt::Debug for Etcd {
 }
 
 impl Etcd {
-    /// Connects, and waits until the cluster answers.
+    /// Connects, and waits until the cluster responds.
     ///
     /// # Errors
-    /// [`Error::Fatal`] when a URL or key cannot be used; [`Error::Unavailable`] when
-    /// nothing answers in time, or when what answers will not talk to us.
+    /// [`Error::Fatal`] when a URL or certificate cannot be used; [`Error::Unavailable`]
+    /// when no server responds in time, or when a server rejects the connection.
     pub async fn open(options: Options) -> Result<Self> {
         let endpoints = Endpoints::new(&options.servers, options.tls.as_ref())
             .await
@@ -171,21 +170,23 @@ impl Etcd {
         })
     }
 
-    /// Ends all tasks and feeds. Further calls get [`Error::Unavailable`].
+    /// Ends all tasks and watches. Further calls fail with [`Error::Unavailable`].
     pub async fn close(&self) {
         self.inner.stop.send_replace(true);
         let mut tasks = std::mem::take(&mut *self.tasks.lock());
         tasks.shutdown().await;
     }
 
-    /// Bytes that the database of each server took lately; 0 where that is not known.
+    /// The size in bytes of each server's database at its last status call; 0 where it is
+    /// unknown.
     pub fn sizes(&self) -> Vec<u64> {
         let all = self.inner.endpoints.all();
         let sizes = all.iter().map(|e| e.size.load(Ordering::Relaxed));
         sizes.collect()
     }
 
-    /// Resolves when the store cannot be trusted any more. Never resolves otherwise.
+    /// Resolves when the store has failed permanently, such as after etcd went back to an
+    /// older revision. Never resolves otherwise.
     pub async fn failed(&self) -> Error {
         let mut failure = self.inner.failure.subscribe();
         if let Ok(failure) = failure.wait_for(Option::is_some).await
@@ -196,10 +197,10 @@ impl Etcd {
         std::future::pending().await
     }
 
-    /// Whether the last linearised read, a moment ago, was answered within two seconds.
+    /// Whether the last probe, a linearizable read, succeeded within two seconds.
     ///
     /// # Errors
-    /// A text that says what is wrong.
+    /// The error of that probe.
     pub fn health(&self) -> std::result::Result<(), String> {
         self.inner.alive().map_err(|e| e.to_string())?;
         self.inner.health.lock().clone()
@@ -229,7 +230,7 @@ impl Inner {
         *self.health.lock() = health;
     }
 
-    async fn answered(&self, patience: Duration) -> Result<()> {
+    async fn answered(&self, open_timeout: Duration) -> Result<()> {
         let start = Instant::now();
         let urls = self.endpoints.urls();
         let failures = FailureLog::new();
@@ -242,10 +243,10 @@ impl Inner {
             if failure.hopeless || failure.again == Again::Never {
                 return Err(failure.error);
             }
-            if waited >= patience {
+            if waited >= open_timeout {
                 return Err(Error::Unavailable(format!(
                     "{urls} did not answer within {} s; the last error: {}",
-                    patience.as_secs(),
+                    open_timeout.as_secs(),
                     failure.error
                 )));
             }
@@ -255,7 +256,7 @@ impl Inner {
         }
     }
 
-    /// The revision of the cluster, linearised.
+    /// The current revision of the cluster, by a linearizable read.
     async fn newest(&self) -> std::result::Result<u64, Failure> {
         let before = self.seen.load(Ordering::Acquire);
         let key = self.keys.outer(NOWHERE);
@@ -273,8 +274,8 @@ impl Inner {
         if revision < before {
             let why = format!(
                 "etcd went back from revision {before} to {revision}, as after a restore from a \
-                 backup; clients know later revisions already, so the history cannot go on here \
-                 (restore with a raised revision, or start all replicas anew)"
+                 backup; clients have seen later revisions, so this store cannot continue \
+                 (restore with a higher revision, or restart all replicas)"
             );
             let error = Error::Fatal(why);
             self.failure.send_replace(Some(error.clone()));
@@ -296,7 +297,7 @@ impl Inner {
         Stream::open(&self.endpoints, &self.keys, prefix, after, newest).await
     }
 
-    /// Asks every server for its version; answers whether all are known.
+    /// Reads the version of every server; returns whether all responded.
     async fn look(&self) -> bool {
         let mut all_true = true;
         let mut all_known = true;
@@ -308,7 +309,7 @@ impl Inner {
                     let size = unsigned(status.db_size());
                     endpoint.size.store(size, Ordering::Relaxed);
                 }
-                // Known once is known until it answers otherwise.
+                // The last result stands until the server responds.
                 _ => all_known = false,
             }
         }
@@ -326,13 +327,13 @@ impl Inner {
 
     fn distrust(&self) {
         if !self.distrusted.swap(true, Ordering::AcqRel) {
-            tracing::info!("etcd tells no progress: lists go to the store");
+            tracing::info!("etcd does not report watch progress: consistent lists read from etcd");
         }
     }
 
-    /// Where history begins, which only a watch is told; 0 when it is not told.
+    /// The compaction revision, which etcd reports only to a watch; 0 when it is unknown.
     async fn compacted(&self) -> u64 {
-        let told = async {
+        let compaction_error = async {
             let opened = Stream::open(&self.endpoints, &self.keys, NOWHERE, 0, false).await;
             let mut stream = match opened {
                 Ok(stream) => stream,
@@ -346,13 +347,13 @@ impl Inner {
                 }
             }
         };
-        match timeout(PROBE, told).await {
+        match timeout(PROBE, compaction_error).await {
             Ok(Error::Compacted { at }) => at,
             _ => 0,
         }
     }
 
-    /// Fills in what etcd leaves out of its errors.
+    /// Adds the revisions that etcd's errors lack.
     async fn told(&self, error: Error) -> Error {
         match error {
             Error::Compacted { at: 0 } => Error::Compacted {
@@ -398,14 +399,14 @@ impl Inner {
         })
     }
 
-    /// Refuses a revision from which no watch can begin.
+    /// Fails for a revision from which no watch can start.
     async fn readable(&self, revision: u64) -> Result<()> {
         let key = self.keys.outer(NOWHERE);
-        let asked = signed(revision.max(1));
+        let requested = signed(revision.max(1));
         let answer = self
             .endpoints
             .call(Repeat::Freely, revision, |endpoint| {
-                let options = GetOptions::new().with_count_only().with_revision(asked);
+                let options = GetOptions::new().with_count_only().with_revision(requested);
                 let (mut kv, key) = (endpoint.kv.clone(), key.clone());
                 async move { kv.get(key, Some(options)).await }
             })
@@ -477,14 +478,14 @@ impl Inner {
             })
             .await;
         match answer {
-            // Somebody was faster.
+            // Another replica has compacted already.
             Ok(_) | Err(Error::Compacted { .. }) => Ok(()),
             Err(error) => Err(self.told(error).await),
         }
     }
 }
 
-/// What a `get` within a transaction has found.
+/// The result of the `get` in the else branch of a transaction.
 fn found(responses: Vec<PbResponseOp>) -> Option<PbKeyValue> {
     match responses.into_iter().next()?.response? {
         PbTxnOpResponse::ResponseRange(range) => range.kvs.into_iter().next(),
@@ -548,7 +549,7 @@ impl Store for Etcd {
                 }
                 *ttl
             }
-            // Nothing would be deleted, and the condition would hold.
+            // etcd would succeed without deleting anything.
             Op::Delete if txn.expected == 0 => {
                 let current = self.get(&txn.key).await?;
                 return Ok(Outcome::Conflict { current });
@@ -563,8 +564,8 @@ impl Store for Etcd {
 
     async fn watch(&self, prefix: &str, after: u64) -> Result<Box<dyn Feed>> {
         self.inner.alive()?;
-        // Both: etcd would wait for a revision that does not exist yet, and what is
-        // compacted it refuses later, within the watch.
+        // The check is needed besides the watch: etcd would wait for a future revision, and
+        // it reports a compacted one only later, within the watch.
         let (readable, opened) =
             tokio::join!(self.inner.readable(after), self.inner.open(prefix, after),);
         readable?;

@@ -1,4 +1,4 @@
-//! Keys that are renewed while the store is open.
+//! Reloads the TLS certificates for etcd while the store is open.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use machinery::FailureLog;
 use super::Inner;
 use super::endpoints::{Tls, TlsSource};
 
-/// How often the source is asked.
+/// The interval at which the source is read.
 const CHECK_PERIOD: Duration = Duration::from_secs(5);
 
-/// Takes renewed keys from their source, for ever.
+/// Reads the source at each interval and uses changed certificates; never returns.
 pub(super) async fn run(inner: &Inner, source: TlsSource, in_use: Option<Tls>) {
     let (mut in_use, failures) = (in_use, FailureLog::new());
     loop {
@@ -18,21 +18,21 @@ pub(super) async fn run(inner: &Inner, source: TlsSource, in_use: Option<Tls>) {
         match check(inner, &source, in_use.as_ref()).await {
             Ok(renewed) => {
                 if renewed.is_some() {
-                    tracing::info!("the keys for etcd were renewed");
+                    tracing::info!("the certificates for etcd were renewed");
                     in_use = renewed;
                 }
                 failures.record_success("renew");
             }
             Err(why) => {
                 if failures.record_failure("renew", &why) {
-                    tracing::warn!(why, "renewed keys for etcd cannot be used");
+                    tracing::warn!(why, "renewed certificates for etcd cannot be used");
                 }
             }
         }
     }
 }
 
-/// Takes the keys of the source when they differ; returns them then.
+/// Uses the certificates of the source when they differ, and returns them then.
 async fn check(
     inner: &Inner,
     source: &TlsSource,

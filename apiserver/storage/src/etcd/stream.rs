@@ -1,5 +1,5 @@
-//! One watch at one server. Enters: a prefix and a revision. Leaves: steps, in which
-//! no revision is split and every event has what was there before.
+//! One watch at one etcd server. It assembles fragments, so that no revision is split
+//! over two messages, and checks that every event has its previous value.
 
 use std::time::Duration;
 
@@ -12,29 +12,30 @@ use super::failure::{Again, Failure};
 use super::keys::{Keys, signed, unsigned};
 use crate::store::{Error, Event, prefix_end};
 
-/// The longest wait until a watch is taken.
+/// The timeout until a server confirms a watch.
 const TAKEN: Duration = Duration::from_secs(10);
 
-/// What an answer of the server says.
+/// A watch response of the server.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// Events of whole revisions; none when the answer goes on.
+    /// Events of complete revisions; empty when fragments of a revision are yet to come.
     Events(Vec<Event>),
-    /// Everything up to here was told before; 0 from a server that does not know.
+    /// Everything up to this revision was sent; 0 from a server without reliable progress.
     Progress(u64),
-    /// History is gone; before which revision, where it is told.
+    /// The start revision is compacted; with the compaction revision, 0 if unknown.
     Compacted(u64),
-    /// The server gives the watch up.
+    /// The server canceled the watch, with its reason.
     Canceled(String),
+    /// The server created the watch.
     Nothing,
 }
 
-/// Puts the pieces of an answer together. Pure.
+/// Assembles the fragments of watch responses. Pure.
 pub(super) struct Decoder {
     keys: Keys,
-    /// Events up to here are known, and what was before them may be compacted away.
+    /// Events up to this revision are skipped; their previous values may be compacted.
     after: u64,
-    /// Events of a revision of which more is to come.
+    /// Events of an incomplete revision.
     open: Vec<Event>,
 }
 
@@ -65,21 +66,21 @@ impl Decoder {
         for event in answer.events.into_iter().filter(new) {
             match self.event(event) {
                 Some(event) => self.open.push(event),
-                // What was there before is compacted away.
+                // The previous value is compacted.
                 None => return Step::Compacted(0),
             }
         }
-        let whole = match self.open.last() {
+        let complete = match self.open.last() {
             Some(last) if answer.fragment => {
                 self.open.partition_point(|e| e.revision < last.revision)
             }
             _ => self.open.len(),
         };
-        let rest = self.open.split_off(whole);
+        let rest = self.open.split_off(complete);
         Step::Events(std::mem::replace(&mut self.open, rest))
     }
 
-    /// `None` when a previous value should be there and is not.
+    /// `None` when the previous value is missing.
     fn event(&self, event: PbEvent) -> Option<Event> {
         const DELETE: i32 = 1;
         let kv = event.kv?;
@@ -98,7 +99,7 @@ impl Decoder {
     }
 }
 
-/// A watch that the server has taken.
+/// A watch that the server has created.
 pub(super) struct Stream {
     pub(super) url: String,
     sender: WatchRequestSender,
@@ -107,10 +108,10 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Opens a watch of `prefix` that tells what follows `after`. `newest` says that
-    /// nothing is known to follow yet, and the watch is live at once. Otherwise it
-    /// begins with that revision itself, though that is known: only so does etcd always
-    /// refuse when it is compacted.
+    /// Opens a watch of `prefix` for the events after `after`. `newest` says that `after`
+    /// is the newest revision known; then the watch starts at the next one. Otherwise it
+    /// starts at `after` itself and skips that event, since only then does etcd always
+    /// report that `after` is compacted.
     pub(super) async fn open(
         endpoints: &Endpoints,
         keys: &Keys,
@@ -141,7 +142,7 @@ impl Stream {
             }
             Err(_) => {
                 endpoint.failed();
-                let why = format!("etcd at {}: the watch is not taken", endpoint.url);
+                let why = format!("etcd at {}: the watch was not created", endpoint.url);
                 return Err(Failure::unavailable(why, Again::Unsent));
             }
         };
@@ -167,7 +168,7 @@ impl Stream {
         }
     }
 
-    /// The next answer. Cancel-safe.
+    /// The next message. Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<Step, String> {
         match self.answers.message().await {
             Ok(Some(answer)) => Ok(self.decoder.step(answer.0)),
@@ -176,7 +177,7 @@ impl Stream {
         }
     }
 
-    /// Asks how far this watch is; the answer is a step.
+    /// Sends a progress request; the response arrives as [`WatchMessage::Progress`].
     pub(super) async fn ask(&mut self) -> Result<(), String> {
         self.sender
             .request_progress()
@@ -201,8 +202,8 @@ mod tests {
         }
     }
 
-    /// `+3` a creation at 3, `*3` an update, `-3` a deletion, `!3` one without what
-    /// was there before.
+    /// `+3` is a creation at revision 3, `*3` an update, `-3` a deletion, `!3` a deletion
+    /// without its previous value.
     fn event(text: &str) -> PbEvent {
         let (kind, revision) = text.split_at(1);
         let revision: i64 = revision.parse().unwrap();
@@ -248,7 +249,7 @@ mod tests {
             (&["+6", "-7"], true, "6 6 6"),
             (&["-7"], false, "7 7"),
             (&["+8"], true, ""),
-            // The last piece may be empty.
+            // The last fragment may be empty.
             (&[], false, "8"),
             (&["!9"], false, "Compacted(0)"),
         ] {
@@ -258,12 +259,12 @@ mod tests {
     }
 
     #[test]
-    fn endings_are_told_apart() {
+    fn ends_of_a_watch_are_distinguished() {
         let mut decoder = Decoder::new(Keys::new("/registry"), 0);
         let mut check = |change: fn(&mut PbWatchResponse), shown: &str| {
-            let mut told = answer(&[], false);
-            change(&mut told);
-            assert_eq!(show(&decoder.step(told)), shown);
+            let mut response = answer(&[], false);
+            change(&mut response);
+            assert_eq!(show(&decoder.step(response)), shown);
         };
         check(|a| a.created = true, "Nothing");
         check(|a| a.header = None, "Progress(0)");

@@ -1,6 +1,6 @@
-//! Whether answers to progress requests can be believed. Pure.
+//! Whether a version of etcd has reliable responses to progress requests. Pure.
 
-/// From 3.4.31 in 3.4 and from 3.5.13 on a progress answer never overtakes the events
+/// From 3.4.31 in 3.4 and from 3.5.13 on a progress response never overtakes the events
 /// before it (`apiserver/pkg/storage/feature/feature_support_checker.go`).
 pub(super) fn progress_is_true(version: &str) -> bool {
     let core = version.split(['-', '+']).next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The same promises on the engine of this process, with its own timing.
+//! Tests of the cache on the embedded engine, with its real timing.
 
 use storage::{Embedded, Op, Options};
 
@@ -22,12 +22,12 @@ async fn put(store: &dyn Store, suffix: &str, app: &str, expected: u64) -> u64 {
 
 /// The next `count` items.
 async fn take(watcher: &mut Watcher, count: usize) -> Vec<String> {
-    let mut seen = Vec::new();
+    let mut items = Vec::new();
     for _ in 0..count {
         let next = tokio::time::timeout(Duration::from_secs(20), watcher.next()).await;
-        seen.push(show(&next.unwrap().unwrap().unwrap()));
+        items.push(show(&next.unwrap().unwrap().unwrap()));
     }
-    seen
+    items
 }
 
 async fn check(ring_bytes: usize, uncached: bool) {
@@ -90,7 +90,7 @@ async fn check(ring_bytes: usize, uncached: bool) {
 }
 
 #[tokio::test]
-async fn promises_hold_on_the_embedded_engine() {
+async fn the_cache_works_on_the_embedded_engine() {
     for (ring_bytes, uncached) in [(32 << 20, false), (0, false), (0, true)] {
         check(ring_bytes, uncached).await;
     }

@@ -1,5 +1,5 @@
-//! Reads that must be new, on engines that prove it in different ways. The clock is
-//! paused: what waits for nothing takes no time.
+//! Tests of consistent reads on engines with different support for them. The clock is
+//! paused, so that a read that does not wait takes no time.
 
 use tokio::time::Instant;
 
@@ -20,8 +20,8 @@ fn names(reply: &ListReply) -> String {
     names.collect::<Vec<_>>().join(" ")
 }
 
-/// A filled cache with `a/x` at 1, whose feed has not heard of `a/y` at 2 and of
-/// something else at 3.
+/// A filled cache with `a/x` at 1, whose watch has not delivered `a/y` at 2 and a write to
+/// another resource at 3.
 async fn behind(proof: Proof) -> Bed {
     let bed = Bed::new();
     bed.store.put("a/x", "1");
@@ -34,7 +34,7 @@ async fn behind(proof: Proof) -> Bed {
 }
 
 #[tokio::test(start_paused = true)]
-async fn progress_that_says_nothing_is_not_waited_for() {
+async fn unreliable_progress_is_not_awaited() {
     let bed = behind(Proof::None).await;
     let start = Instant::now();
     let newest = list(&bed, At::Newest).await.unwrap();
@@ -56,7 +56,7 @@ async fn progress_that_says_nothing_is_not_waited_for() {
     assert!(least.is_some());
     assert_eq!(start.elapsed(), Duration::ZERO);
 
-    // What does not exist yet is waited for, and told.
+    // A read of a future revision waits, then fails.
     let early = list(&bed, At::AtLeast(9)).await;
     assert!(matches!(
         early,
@@ -70,7 +70,7 @@ async fn progress_that_says_nothing_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_begin_in_the_store_and_go_on_in_the_cache() {
+async fn watches_start_from_the_store_and_continue_on_the_cache() {
     let bed = behind(Proof::None).await;
     let initial = Start::Initial(Freshness::Newest);
     let mut watcher = bed.watch(Filter::default(), initial).await;
@@ -84,19 +84,19 @@ async fn watches_begin_in_the_store_and_go_on_in_the_cache() {
     assert_eq!(drain(&mut watcher).await, all);
     assert_eq!(drain(&mut least).await, all);
     assert!(drain(&mut live).await.is_empty());
-    // The cache hears of what they have seen, and of more.
+    // The cache receives the events that the watchers have sent already, and newer ones.
     bed.store.withhold(None);
     bed.store.put("a/y", "2");
     bed.store.delete("a/x");
     for watcher in [&mut watcher, &mut least, &mut live] {
-        let seen = drain(watcher).await;
-        assert_eq!(seen, ["MODIFIED a/y@4 2", "DELETED a/x@5 1"]);
+        let items = drain(watcher).await;
+        assert_eq!(items, ["MODIFIED a/y@4 2", "DELETED a/x@5 1"]);
     }
     assert_eq!(bed.cache.stats().terminated, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn progress_is_asked_for() {
+async fn progress_is_requested() {
     let bed = behind(Proof::Asked).await;
     bed.store.withhold(None);
     let start = Instant::now();
@@ -114,7 +114,7 @@ async fn progress_is_asked_for() {
     assert_eq!(drain(&mut watcher).await, all);
     assert_eq!(bed.store.ranges(), ranges, "answered from the cache");
 
-    // A get is one question to the store, however far the feed is.
+    // A get is one request to the store, whatever the progress of the watch.
     bed.store.withhold(Some(4));
     bed.store.put("a/z", "1");
     let start = Instant::now();
@@ -126,7 +126,7 @@ async fn progress_is_asked_for() {
             .is_some()
     );
     assert_eq!(start.elapsed(), Duration::ZERO);
-    // A list waits, and goes to the store at last.
+    // A list waits, then reads from the store.
     let newest = list(&bed, At::Newest).await.unwrap();
     assert_eq!(
         (names(&newest).as_str(), newest.revision),

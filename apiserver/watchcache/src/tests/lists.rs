@@ -1,4 +1,4 @@
-//! The rules of gets and lists: which state, and in which pages.
+//! Tests of gets and lists: the revision that is read, and the pages.
 
 use super::*;
 use crate::{At, Error, Freshness, ListReply, ListRequest};
@@ -16,7 +16,7 @@ fn names(reply: &ListReply) -> Vec<String> {
         .collect()
 }
 
-/// Three objects, one changed and one gone since.
+/// Three objects, of which one was updated and one deleted.
 async fn bed(ring_bytes: usize, uncached: bool) -> Bed {
     let bed = Bed::with(ring_bytes, uncached);
     bed.store.put("a/x", "red"); // 1
@@ -31,7 +31,7 @@ async fn bed(ring_bytes: usize, uncached: bool) -> Bed {
 const BEDS: [(usize, bool); 3] = [(32 << 20, false), (0, false), (0, true)];
 
 #[tokio::test(start_paused = true)]
-async fn each_kind_of_read_sees_its_state() {
+async fn each_read_returns_its_revision() {
     let newest: &[&str] = &["a/x@4", "b/x@2"];
     let table = [
         (At::Newest, 5, newest),
@@ -70,7 +70,7 @@ async fn each_kind_of_read_sees_its_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_had_is_refused() {
+async fn unavailable_revisions_are_errors() {
     for (ring_bytes, uncached) in BEDS {
         let bed = bed(ring_bytes, uncached).await;
         for at in [At::AtLeast(6), At::Exact(6)] {
@@ -114,14 +114,14 @@ async fn an_own_write_is_decoded_once() {
         let value = json(suffix, "red");
         bed.cache.written(&key, value.as_bytes(), revision).unwrap()
     };
-    // The writer is first.
+    // The writer decodes first.
     bed.store.withhold(Some(5));
     let revision = bed.store.put("c/x", "red");
     let own = written("c/x", revision);
     bed.store.withhold(None);
     let cached = bed.cache.get("c/x", Freshness::AtLeast(revision)).await;
     assert!(cached.unwrap().unwrap().same(&own));
-    // The feed is first.
+    // The watch decodes first.
     let revision = bed.store.put("c/x", "red");
     let cached = bed.cache.get("c/x", Freshness::AtLeast(revision)).await;
     assert!(cached.unwrap().unwrap().same(&written("c/x", revision)));
@@ -130,19 +130,19 @@ async fn an_own_write_is_decoded_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unset_revision_is_never_answered_stale() {
+async fn an_unset_revision_is_a_consistent_read() {
     let bed = bed(32 << 20, false).await;
     bed.cache.get("a/x", Freshness::AtLeast(5)).await.unwrap();
     bed.store.withhold(Some(5));
     bed.store.put("c/x", "red");
     let stale = list(&bed, Filter::default(), At::Any, 0).await.unwrap();
     assert_eq!(stale.revision, 5);
-    // The feed stands still: after the wait the store itself answers.
+    // The watch is stalled: after the timeout the store answers.
     let fresh = list(&bed, Filter::default(), At::Newest, 0).await.unwrap();
     assert_eq!((fresh.revision, names(&fresh).len()), (6, 3));
     let got = bed.cache.get("c/x", Freshness::Newest).await.unwrap();
     assert!(got.is_some());
-    // The feed goes on while a reader waits.
+    // The watch continues while a reader waits.
     bed.store.put("c/y", "red");
     let (reply, ()) = tokio::join!(list(&bed, Filter::default(), At::Newest, 0), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -151,15 +151,11 @@ async fn an_unset_revision_is_never_answered_stale() {
     assert_eq!(reply.unwrap().revision, 7);
     let ranges = bed.store.ranges();
     list(&bed, Filter::default(), At::Newest, 0).await.unwrap();
-    assert_eq!(
-        bed.store.ranges(),
-        ranges,
-        "proven fresh, so from the cache"
-    );
+    assert_eq!(bed.store.ranges(), ranges, "fresh, so read from the cache");
     bed.hub.shutdown().await;
 }
 
-/// All pages of a list, while writes go on between them.
+/// All pages of a list, with writes between them.
 async fn pages(bed: &Bed, filter: Filter, limit: usize) -> (Vec<String>, Vec<Option<u64>>) {
     let mut at = At::Newest;
     let (mut all, mut remaining, mut revision) = (Vec::new(), Vec::new(), None);
@@ -208,7 +204,7 @@ async fn pages_are_of_one_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_page_comes_with_a_way_on() {
+async fn an_expired_page_has_a_new_continue_token() {
     let bed = bed(0, false).await;
     let first = list(&bed, Filter::default(), At::Newest, 1).await.unwrap();
     assert_eq!(
@@ -232,7 +228,7 @@ async fn an_expired_page_comes_with_a_way_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn past_states_within_the_ring_never_touch_the_store() {
+async fn past_revisions_within_the_ring_are_read_from_the_cache() {
     let bed = Bed::new();
     for n in 0..50 {
         bed.store.put(&format!("a/{n:02}"), "red");

@@ -1,4 +1,4 @@
-//! Tests over whole caches, on a store whose every delay and fault is chosen.
+//! Tests of complete caches on a fake store whose delays and faults the test controls.
 
 mod engine;
 mod fresh;
@@ -20,7 +20,7 @@ use crate::{Cache, Config, Filter, Hub, Item, Start, WatchRequest, Watcher};
 
 pub(crate) const PREFIX: &str = "/registry/things/";
 
-/// A history in memory.
+/// A fake store with its history in memory.
 #[derive(Default)]
 pub(crate) struct Fake {
     inner: Mutex<Inner>,
@@ -32,16 +32,16 @@ struct Inner {
     revision: u64,
     log: Vec<Event>,
     compacted: u64,
-    /// Counts the breaks; a feed lives within one.
+    /// Counts the breaks; a watch ends at the next one.
     breaks: u64,
-    /// Feeds stand still here.
+    /// Watches deliver nothing after this revision.
     withheld: Option<u64>,
-    /// Nothing answers.
+    /// Every call fails.
     offline: bool,
     ranges: usize,
-    /// `None`: free.
+    /// `None`: local.
     proof: Option<Proof>,
-    /// Feeds tell progress up to here only, where it has to be asked for.
+    /// The revision of the last progress request; watches report progress up to it.
     asked: u64,
 }
 
@@ -112,7 +112,7 @@ impl Fake {
         self.write(&[(suffix, None)])
     }
 
-    /// A write to some other resource.
+    /// A write to another resource.
     pub(crate) fn elsewhere(&self) -> u64 {
         self.change(|inner| {
             inner.revision += 1;
@@ -133,7 +133,7 @@ impl Fake {
         self.change(|inner| inner.withheld = after);
     }
 
-    /// Progress as from another engine.
+    /// Sets the support for consistent reads.
     pub(crate) fn prove(&self, proof: Proof) {
         self.change(|inner| {
             inner.proof = Some(proof);
@@ -145,7 +145,7 @@ impl Fake {
         self.change(|inner| inner.compacted = inner.compacted.max(revision));
     }
 
-    /// How often something was read by range.
+    /// The number of range requests.
     pub(crate) fn ranges(&self) -> usize {
         self.inner.lock().ranges
     }
@@ -163,7 +163,7 @@ struct FakeFeed {
     changed: watch::Receiver<u64>,
 }
 
-/// A fake behind the trait.
+/// The fake store as a [`Store`].
 pub(crate) struct Inside(pub(crate) Arc<Fake>);
 
 #[async_trait]
@@ -174,7 +174,7 @@ impl Feed for FakeFeed {
             {
                 let inner = self.store.0.inner.lock();
                 if inner.offline || inner.breaks != self.breaks {
-                    return Err(Error::Unavailable("feed broke".into()));
+                    return Err(Error::Unavailable("watch broke".into()));
                 }
                 if self.reached < inner.compacted {
                     return Err(Error::Compacted {
@@ -322,7 +322,7 @@ impl Bed {
         Self { store, hub, cache }
     }
 
-    /// Cached, with ample room.
+    /// A cached prefix with a large ring.
     pub(crate) fn new() -> Self {
         Self::with(32 << 20, false)
     }
@@ -371,19 +371,19 @@ pub(crate) fn named(ns: Option<&str>, name: &str) -> Filter {
     }
 }
 
-/// What a watcher gives within two (paused) seconds, as `ADDED a/x@3`.
+/// The items that a watcher sends within two (paused) seconds, as `ADDED a/x@3`.
 pub(crate) async fn drain(watcher: &mut Watcher) -> Vec<String> {
-    let mut seen = Vec::new();
+    let mut items = Vec::new();
     let end = tokio::time::Instant::now() + Duration::from_secs(2);
     loop {
         match tokio::time::timeout_at(end, watcher.next()).await {
-            Err(_) => return seen,
+            Err(_) => return items,
             Ok(None) => {
-                seen.push("END".into());
-                return seen;
+                items.push("END".into());
+                return items;
             }
-            Ok(Some(Err(e))) => seen.push(format!("ERROR {e}")),
-            Ok(Some(Ok(item))) => seen.push(show(&item)),
+            Ok(Some(Err(e))) => items.push(format!("ERROR {e}")),
+            Ok(Some(Ok(item))) => items.push(show(&item)),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The model: a list at R and the events after R compose to the truth, whatever
-//! happens in between.
+//! A model test: a list at a revision and the events after it yield the state of the
+//! store, whatever happens in between.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -14,13 +14,13 @@ const APPS: [&str; 3] = ["red", "blue", "green"];
 enum Op {
     Put(usize, usize),
     Delete(usize),
-    /// All keys from one on get a label, at one revision.
+    /// Sets a label on all keys from one on, at one revision.
     PutMany(usize, usize),
     Elsewhere,
-    /// Forgets all but some revisions.
+    /// Compacts all but some revisions.
     Compact(u64),
     Break,
-    /// A reader takes some items.
+    /// A client reads some items.
     Read(usize, usize),
     /// Lists a past revision, in pages.
     Past(Index, usize),
@@ -46,11 +46,11 @@ fn record(object: &machinery::Object) -> (u64, String) {
     (object.revision(), app.to_owned())
 }
 
-/// One client: what it selects, and what it believes.
+/// A client: its selection and the state that it has built from its list and watch.
 struct Reader {
     filter: Filter,
     selects: fn(&str, &str) -> bool,
-    /// Starts by an initial state in the stream and not by a list.
+    /// Starts with initial events in the watch, without a list.
     streams: bool,
     watcher: Option<Watcher>,
     believed: Truth,
@@ -97,7 +97,7 @@ impl Fake {
 }
 
 impl Reader {
-    /// Lists and watches from there.
+    /// Lists, and watches from the revision of the list.
     async fn restart(&mut self, bed: &Bed) {
         self.believed.clear();
         self.watcher = None;
@@ -126,7 +126,7 @@ impl Reader {
         self.watcher = bed.try_watch(self.filter.clone(), start, true).await.ok();
     }
 
-    /// Takes up to `count` items; whether the stream had nothing more to give.
+    /// Reads up to `count` items. Returns whether the watch had no more.
     async fn read(&mut self, bed: &Bed, count: usize) -> bool {
         if self.watcher.is_none() {
             self.restart(bed).await;
@@ -139,8 +139,8 @@ impl Reader {
             match next {
                 Err(_) => return true,
                 Ok(Some(Ok(item))) => self.take(bed, &item),
-                // The feed broke: the last revision seen is the place to go on, if it
-                // was seen whole.
+                // The watch of the store broke: the client resumes at the last revision
+                // that it has received completely.
                 Ok(None) if self.is_whole(bed) => self.resume(bed).await,
                 Ok(None) => self.watcher = None,
                 Ok(Some(Err(Error::Expired { asked, oldest, .. }))) => {
@@ -176,11 +176,18 @@ impl Reader {
         let (object, revision) = (delivery.object(), delivery.revision());
         let key = object.head().key();
         let (_, app) = record(object);
-        let known = self.believed.get(&key).map(|(_, app)| app.clone());
+        let previous = self.believed.get(&key).map(|(_, app)| app.clone());
         match delivery.change() {
-            Change::Added => assert_eq!(known, None, "added twice: {key}@{revision}"),
-            Change::Modified => assert!(known.is_some(), "modified unseen: {key}@{revision}"),
-            Change::Deleted => assert_eq!(known, Some(app.clone()), "the last seen state goes"),
+            Change::Added => assert_eq!(previous, None, "added twice: {key}@{revision}"),
+            Change::Modified => assert!(
+                previous.is_some(),
+                "modified before it was added: {key}@{revision}"
+            ),
+            Change::Deleted => assert_eq!(
+                previous,
+                Some(app.clone()),
+                "the last received state is deleted"
+            ),
         }
         if delivery.change() == Change::Deleted {
             self.believed.remove(&key);
@@ -189,8 +196,8 @@ impl Reader {
             self.believed.insert(key, (revision, app));
         }
         if self.seen > 0 {
-            // Several keys may share a revision, and a client resumes from the last
-            // it saw: only whole revisions count as seen.
+            // Several keys may share a revision, and a client resumes after the last
+            // revision that it has received completely.
             assert!(revision >= self.seen);
             let truth = bed.store.truth(revision, self.selects);
             if self.believed == truth {
@@ -202,7 +209,7 @@ impl Reader {
 
 async fn check_past(bed: &Bed, revision: u64, limit: usize) {
     let mut at = At::Exact(revision);
-    let mut seen = Truth::new();
+    let mut listed = Truth::new();
     loop {
         let request = ListRequest {
             filter: Filter::default(),
@@ -212,7 +219,7 @@ async fn check_past(bed: &Bed, revision: u64, limit: usize) {
         match bed.cache.list(request).await {
             Ok(reply) => {
                 assert_eq!(reply.revision, revision);
-                seen.extend(reply.items.iter().map(|o| (o.head().key(), record(o))));
+                listed.extend(reply.items.iter().map(|o| (o.head().key(), record(o))));
                 match reply.next {
                     Some(next) => at = At::Continue(next),
                     None => break,
@@ -226,7 +233,7 @@ async fn check_past(bed: &Bed, revision: u64, limit: usize) {
         }
     }
     assert_eq!(
-        seen,
+        listed,
         bed.store.truth(revision, |_, _| true),
         "exactly {revision}"
     );
@@ -235,7 +242,7 @@ async fn check_past(bed: &Bed, revision: u64, limit: usize) {
 async fn play(ring_bytes: usize, uncached: bool, ops: Vec<Op>) {
     let bed = Bed::with(ring_bytes, uncached);
     let mut readers = readers();
-    // Revision 0 is before every store's first.
+    // The first write has revision 1.
     bed.store.elsewhere();
     for op in ops {
         match op {
@@ -276,7 +283,7 @@ async fn play(ring_bytes: usize, uncached: bool, ops: Vec<Op>) {
         while !reader.read(&bed, 1000).await {
             tokio::time::sleep(Duration::from_secs(1)).await;
             rounds += 1;
-            assert!(rounds < 50, "a reader never comes to rest");
+            assert!(rounds < 50, "a client does not finish");
         }
         let truth = bed.store.truth(bed.store.now(), reader.selects);
         assert_eq!(reader.believed, truth);
@@ -293,7 +300,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_list_and_its_watch_compose_to_the_truth(
+    fn a_list_and_its_watch_yield_the_state_of_the_store(
         ring_bytes in prop_oneof![Just(0), Just(3_000), Just(10_000), Just(32 << 20)],
         uncached in prop::bool::weighted(0.2),
         ops in prop::collection::vec(op(), 1..80),

@@ -1,11 +1,11 @@
-//! The rules of watches: where they start, what they show, how they end.
+//! Tests of watches: their start, their events and their end.
 
 use super::*;
 use crate::{Error, Freshness};
 
-/// A watch that starts at `start` after some writes, then sees some more.
+/// Checks the events of a watch that starts at `start` after some writes and before others.
 async fn check(filter: Filter, start: Start, expected: &[&str]) {
-    // Ample room, a ring that keeps nothing, and no cache at all: no difference.
+    // With a large ring, an empty ring and without a cache the events are the same.
     for (ring_bytes, uncached) in [(32 << 20, false), (0, false), (0, true)] {
         let bed = Bed::with(ring_bytes, uncached);
         bed.store.put("a/x", "red"); // 1
@@ -14,27 +14,27 @@ async fn check(filter: Filter, start: Start, expected: &[&str]) {
         bed.store.put("b/x", "blue"); // 3
         bed.cache.get("a/x", Freshness::AtLeast(3)).await.unwrap();
         let mut watcher = bed.watch(filter.clone(), start).await;
-        let mut seen = drain(&mut watcher).await;
+        let mut items = drain(&mut watcher).await;
         bed.store.put("a/x", "blue"); // 4
         bed.store.put("a/x", "green"); // 5
-        seen.extend(drain(&mut watcher).await);
+        items.extend(drain(&mut watcher).await);
         bed.store.delete("a/y"); // 6
         bed.store.put("a/y", "red"); // 7
         bed.store.delete("b/x"); // 8
-        seen.extend(drain(&mut watcher).await);
-        assert_eq!(seen, expected, "ring of {ring_bytes}, uncached {uncached}");
+        items.extend(drain(&mut watcher).await);
+        assert_eq!(items, expected, "ring of {ring_bytes}, uncached {uncached}");
         bed.hub.shutdown().await;
     }
 }
 
-/// A watch of what is to come, without bookmarks.
+/// A watch of live events, without bookmarks.
 async fn live(bed: &Bed, filter: Filter) -> Watcher {
     let start = Start::Now(Freshness::Newest);
     bed.try_watch(filter, start, false).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn exactly_what_is_newer_is_given() {
+async fn only_newer_events_are_sent() {
     let later = [
         "MODIFIED a/x@4 blue",
         "MODIFIED a/x@5 green",
@@ -50,7 +50,7 @@ async fn exactly_what_is_newer_is_given() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_revision_to_come_is_waited_for() {
+async fn a_watch_waits_for_a_future_revision() {
     check(
         Filter::default(),
         Start::After(6),
@@ -60,7 +60,7 @@ async fn a_revision_to_come_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_there_comes_first_and_is_closed_by_a_bookmark() {
+async fn initial_events_end_with_a_bookmark() {
     for fresh in [Freshness::Any, Freshness::Newest, Freshness::AtLeast(3)] {
         check(
             Filter::default(),
@@ -88,7 +88,7 @@ async fn what_is_there_comes_first_and_is_closed_by_a_bookmark() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn selectors_turn_changes_into_comings_and_goings() {
+async fn selectors_turn_updates_into_additions_and_deletions() {
     check(
         labelled("red"),
         Start::After(2),
@@ -109,7 +109,7 @@ async fn selectors_turn_changes_into_comings_and_goings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_limit_what_is_seen() {
+async fn keys_select_events() {
     check(
         namespace("b"),
         Start::Initial(Freshness::Newest),
@@ -143,18 +143,18 @@ async fn a_deletion_carries_its_own_revision() {
         .await;
     drain(&mut watcher).await;
     bed.store.put("a/x", "blue");
-    let Some(Ok(Item::Event(gone))) = watcher.next().await else {
+    let Some(Ok(Item::Event(deleted))) = watcher.next().await else {
         panic!("no event");
     };
-    let value = gone.object().value().unwrap();
+    let value = deleted.object().value().unwrap();
     assert_eq!(value["metadata"]["resourceVersion"], "2");
     assert_eq!(value["metadata"]["labels"]["app"], "red");
-    let frame: serde_json::Value = serde_json::from_slice(&gone.frame()).unwrap();
+    let frame: serde_json::Value = serde_json::from_slice(&deleted.frame()).unwrap();
     assert_eq!(
         frame,
         serde_json::json!({"type": "DELETED", "object": value})
     );
-    assert!(gone.frame().ends_with(b"}}\n"));
+    assert!(deleted.frame().ends_with(b"}}\n"));
     bed.hub.shutdown().await;
 }
 
@@ -187,7 +187,7 @@ async fn a_frame_is_encoded_once_for_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn history_that_is_gone_is_told() {
+async fn compacted_history_is_expired() {
     for (ring_bytes, uncached) in [(0, false), (0, true)] {
         let bed = Bed::with(ring_bytes, uncached);
         bed.cache.get("a/x", Freshness::Newest).await.unwrap();
@@ -210,20 +210,20 @@ async fn history_that_is_gone_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_watcher_hurts_nobody_and_ends_alone() {
+async fn a_slow_watcher_does_not_affect_others() {
     let bed = Bed::with(20_000, false);
     bed.store.put("a/x", "0");
     let mut slow = live(&bed, Filter::default()).await;
     let mut fast = live(&bed, Filter::default()).await;
-    // Never concerned, so never behind, however much passes.
+    // No event concerns it, so it never falls behind.
     let mut quiet = live(&bed, namespace("q")).await;
     for n in 1..=100 {
         bed.store.put("a/x", &n.to_string());
         assert_eq!(drain(&mut fast).await.len(), 1);
     }
     assert!(bed.cache.stats().ring_bytes <= 20_000);
-    let seen = drain(&mut slow).await;
-    assert_eq!(seen.len(), 100, "served from history");
+    let items = drain(&mut slow).await;
+    assert_eq!(items.len(), 100, "served from history");
     assert_eq!(bed.cache.stats().from_history, 1);
 
     for n in 101..=200 {
@@ -231,8 +231,8 @@ async fn a_slow_watcher_hurts_nobody_and_ends_alone() {
         assert_eq!(drain(&mut fast).await.len(), 1);
     }
     bed.store.compact_to(150);
-    let seen = drain(&mut slow).await;
-    assert_eq!(seen, ["ERROR too old resource version: 101 (150)", "END"]);
+    let items = drain(&mut slow).await;
+    assert_eq!(items, ["ERROR too old resource version: 101 (150)", "END"]);
     bed.store.put("q/x", "new");
     assert_eq!(drain(&mut quiet).await, ["ADDED q/x@202 new"]);
     assert_eq!(drain(&mut fast).await, ["ADDED q/x@202 new"]);
@@ -241,7 +241,7 @@ async fn a_slow_watcher_hurts_nobody_and_ends_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_keys_of_one_revision_are_given_once_each() {
+async fn each_event_of_a_revision_is_sent_once() {
     let bed = Bed::with(0, false);
     bed.cache.get("a/x", Freshness::Newest).await.unwrap();
     let keys: Vec<String> = (0..5).map(|n| format!("a/{n}")).collect();
@@ -255,7 +255,7 @@ async fn many_keys_of_one_revision_are_given_once_each() {
     bed.store.write(&changes);
     assert_eq!(drain(&mut watcher).await.len(), 5);
 
-    // Two of five taken from the ring, then the ring is gone.
+    // The watcher reads two of five events from the ring, which then drops the others.
     let bed = Bed::with(16_000, false);
     let mut watcher = bed
         .watch(Filter::default(), Start::Now(Freshness::Newest))
@@ -375,8 +375,8 @@ async fn shutdown_and_removal_end_everything() {
                 bed.hub.shutdown().await;
             }
             assert_eq!(task.await.unwrap(), ["END"]);
-            let seen = drain(&mut started).await;
-            assert_eq!(seen.last().map(String::as_str), Some("END"), "{seen:?}");
+            let items = drain(&mut started).await;
+            assert_eq!(items.last().map(String::as_str), Some("END"), "{items:?}");
             let get = bed.cache.get("a/x", Freshness::Newest).await;
             assert!(matches!(get, Err(Error::NotReady)));
             bed.hub.shutdown().await;
@@ -393,9 +393,9 @@ async fn a_corrupt_value_is_an_error_and_not_an_absence() {
         let mut others = bed.watch(namespace("b"), Start::After(1)).await;
         bed.store.write(&[("a/bad", Some("garbage".into()))]);
         bed.store.put("b/x", "red");
-        let seen = drain(&mut all).await;
-        assert!(seen[0].starts_with("ERROR ") && seen[0].contains("/registry/things/a/bad"));
-        assert_eq!(seen[1..], ["END"]);
+        let items = drain(&mut all).await;
+        assert!(items[0].starts_with("ERROR ") && items[0].contains("/registry/things/a/bad"));
+        assert_eq!(items[1..], ["END"]);
         assert_eq!(drain(&mut others).await, ["ADDED b/x@3 red"]);
         let get = bed.cache.get("a/bad", Freshness::Newest).await;
         let status = get.err().unwrap().status();
@@ -433,12 +433,12 @@ async fn a_slow_initial_reader_pins_no_old_values() {
         bed.store.put(&format!("a/{n:03}"), "new");
     }
     bed.cache.get("a/000", Freshness::Newest).await.unwrap();
-    let seen = drain(&mut watcher).await;
+    let items = drain(&mut watcher).await;
     assert!(bed.store.ranges() > before, "the rest came from the store");
-    assert_eq!(seen.len(), 299 + 1 + 300);
-    assert_eq!(seen[298], "ADDED a/299@300 old");
-    assert_eq!(seen[299], "BOOKMARK 300 end");
-    assert_eq!(seen[599], "MODIFIED a/299@600 new");
+    assert_eq!(items.len(), 299 + 1 + 300);
+    assert_eq!(items[298], "ADDED a/299@300 old");
+    assert_eq!(items[299], "BOOKMARK 300 end");
+    assert_eq!(items[599], "MODIFIED a/299@600 new");
     bed.hub.shutdown().await;
 }
 
