@@ -13,6 +13,7 @@ use machinery::names::split_api_version;
 use machinery::{Gvr, Object, Status};
 use serde_json::Value;
 
+use crate::encoded::EncodedBody;
 use crate::event::{EVENTS, Event};
 
 /// Events under way at once where each is a call of its own.
@@ -274,6 +275,14 @@ pub trait Api: Send + Sync + 'static {
     async fn watch(&self, at: At<'_>, options: &WatchOptions) -> Result<WatchStream>;
     /// POST to a collection, or to a named subresource.
     async fn create(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object>;
+    /// As [`Api::create`], with a body that is encoded: what is kept while a slow server is
+    /// awaited is no tree.
+    async fn create_encoded(
+        &self,
+        at: At<'_>,
+        body: EncodedBody,
+        options: &WriteOptions,
+    ) -> Result<Object>;
     /// Creates events, each for itself; the outcomes are in the order of the events. A
     /// server in this process has a shorter way than one [`Api::create`] for each.
     async fn record(&self, events: Vec<Event>) -> Vec<Result<()>> {
@@ -288,6 +297,13 @@ pub trait Api: Send + Sync + 'static {
     }
     /// PUT.
     async fn update(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object>;
+    /// As [`Api::update`], with a body that is encoded.
+    async fn update_encoded(
+        &self,
+        at: At<'_>,
+        body: EncodedBody,
+        options: &WriteOptions,
+    ) -> Result<Object>;
     /// PATCH.
     async fn patch(&self, at: At<'_>, patch: Patch, options: &WriteOptions) -> Result<Object>;
     /// DELETE of one object; the object when it still exists (finalizers), `None`
