@@ -11,16 +11,6 @@ use openapi::karmada::labels::{
 use openapi::karmada_prune::prune;
 use serde_json::{Map, Value};
 
-/// What to do with an object that a member has.
-#[derive(Debug, PartialEq)]
-pub(super) enum Step {
-    Nothing,
-    /// PUT this.
-    Write(Value),
-    /// Somebody else's object: not ours to change.
-    Foreign,
-}
-
 /// How equal is equal enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Equality {
@@ -32,18 +22,17 @@ pub(super) enum Equality {
 
 /// What an observed object is to become, before anything is retained by the rules of
 /// its kind; `None`: it is not ours to change.
-pub(super) fn desired(manifest: &Value, observed: &Value) -> Option<Value> {
+pub(super) fn desired(mut manifest: Value, observed: &Value) -> Option<Value> {
     let managed = get(observed, "labels", MANAGED) == Some(MANAGED_VALUE);
-    if !managed && get(manifest, "annotations", CONFLICT_RESOLUTION) != Some("overwrite") {
+    if !managed && get(&manifest, "annotations", CONFLICT_RESOLUTION) != Some("overwrite") {
         return None;
     }
-    let mut desired = manifest.clone();
-    retain(&mut desired, observed);
-    Some(desired)
+    retain(&mut manifest, observed);
+    Some(manifest)
 }
 
-/// Decides what becomes of an observed object.
-pub(super) fn step(mut desired: Value, observed: &Value, equality: Equality) -> Step {
+/// What an observed object is replaced with; `None`: it is as desired.
+pub(super) fn changed(mut desired: Value, observed: &Value, equality: Equality) -> Option<Value> {
     let same = match equality {
         Equality::Contained => contained(&desired, observed),
         Equality::Exact => {
@@ -54,7 +43,7 @@ pub(super) fn step(mut desired: Value, observed: &Value, equality: Equality) -> 
         }
     };
     if same {
-        return Step::Nothing;
+        return None;
     }
     if let (Some(to), Some(from)) = (
         desired.get_mut("metadata").and_then(Value::as_object_mut),
@@ -67,7 +56,7 @@ pub(super) fn step(mut desired: Value, observed: &Value, equality: Equality) -> 
             };
         }
     }
-    Step::Write(desired)
+    Some(desired)
 }
 
 /// Labels and annotations that others have put on the object stay; those that were
@@ -153,9 +142,18 @@ mod tests {
         observed
     }
 
+    #[derive(Debug, PartialEq)]
+    enum Step {
+        Nothing,
+        Write(Value),
+        Foreign,
+    }
+
     fn check(manifest: &Value, observed: &Value, equality: Equality) -> Step {
-        match desired(manifest, observed) {
-            Some(desired) => step(desired, observed, equality),
+        match desired(manifest.clone(), observed) {
+            Some(desired) => {
+                changed(desired, observed, equality).map_or(Step::Nothing, Step::Write)
+            }
             None => Step::Foreign,
         }
     }
