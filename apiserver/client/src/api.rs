@@ -10,6 +10,7 @@ use machinery::names::split_api_version;
 use machinery::{Gvr, Object, Status};
 use serde_json::Value;
 
+use crate::encoded::EncodedBody;
 use crate::event::{EVENTS, Event};
 
 /// How many events [`Api::create_events`] creates concurrently when each is a call of its
@@ -274,6 +275,14 @@ pub trait Api: Send + Sync + 'static {
     async fn watch(&self, at: At<'_>, options: &WatchOptions) -> Result<WatchStream>;
     /// POST to a collection, or to a named subresource.
     async fn create(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object>;
+    /// As [`Api::create`], with an encoded body, so that no JSON tree is kept while a slow server is
+    /// awaited.
+    async fn create_encoded(
+        &self,
+        at: At<'_>,
+        body: EncodedBody,
+        options: &WriteOptions,
+    ) -> Result<Object>;
     /// Creates events independently of each other; the results are in the order of the
     /// events. The loopback implementation has a cheaper way than one [`Api::create`] per
     /// event.
@@ -289,6 +298,13 @@ pub trait Api: Send + Sync + 'static {
     }
     /// PUT.
     async fn update(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object>;
+    /// As [`Api::update`], with a body that is encoded.
+    async fn update_encoded(
+        &self,
+        at: At<'_>,
+        body: EncodedBody,
+        options: &WriteOptions,
+    ) -> Result<Object>;
     /// PATCH.
     async fn patch(&self, at: At<'_>, patch: Patch, options: &WriteOptions) -> Result<Object>;
     /// DELETE of one object. Returns the object if finalizers or a graceful deletion keep

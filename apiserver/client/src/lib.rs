@@ -11,6 +11,7 @@
 //! [`InformerFactory`], [`TaskGroup`], [`webhook::WebhookClient`].
 
 pub mod api;
+pub mod encoded;
 pub mod event;
 #[cfg(feature = "fake")]
 pub mod fake;
@@ -25,6 +26,7 @@ pub use api::{
     Api, ApiResource, At, DeleteOptions, Discovered, Error, Groups, List, ListOptions, Match,
     Patch, Propagation, Result, WatchEvent, WatchOptions, WatchStream, WriteOptions,
 };
+pub use encoded::EncodedBody;
 pub use event::{Event, EventMeta, ObjectRef};
 pub use informer::{Change, Informer, Informers};
 pub use reflect::{Select, Sink, reflect};

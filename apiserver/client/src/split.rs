@@ -12,6 +12,7 @@ use crate::api::{
     Api, At, DeleteOptions, Discovered, List, ListOptions, Patch, Result, WatchOptions,
     WatchStream, WriteOptions,
 };
+use crate::encoded::EncodedBody;
 use crate::event::{EVENTS, Event};
 
 /// Routes calls for our own API groups to `own` and all others to `host`. What the host's
@@ -60,12 +61,30 @@ impl Api for Split {
         self.to(at).create(at, body, options).await
     }
 
+    async fn create_encoded(
+        &self,
+        at: At<'_>,
+        body: EncodedBody,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.to(at).create_encoded(at, body, options).await
+    }
+
     async fn record(&self, events: Vec<Event>) -> Vec<Result<()>> {
         self.to(At::all(&EVENTS, "")).record(events).await
     }
 
     async fn update(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
         self.to(at).update(at, body, options).await
+    }
+
+    async fn update_encoded(
+        &self,
+        at: At<'_>,
+        body: EncodedBody,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.to(at).update_encoded(at, body, options).await
     }
 
     async fn patch(&self, at: At<'_>, patch: Patch, options: &WriteOptions) -> Result<Object> {

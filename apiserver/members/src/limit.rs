@@ -10,8 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use client::{
-    Api, At, DeleteOptions, Discovered, Error, List, ListOptions, Patch, Result, WatchOptions,
-    WatchStream, WriteOptions,
+    Api, At, DeleteOptions, Discovered, EncodedBody, Error, List, ListOptions, Patch, Result,
+    WatchOptions, WatchStream, WriteOptions,
 };
 use machinery::Object;
 use parking_lot::Mutex;
@@ -167,8 +167,28 @@ impl Api for Limited {
             .await
     }
 
+    async fn create_encoded(
+        &self,
+        at: At<'_>,
+        body: EncodedBody,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.call(Verb::Create, self.api.create_encoded(at, body, options))
+            .await
+    }
+
     async fn update(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
         self.call(Verb::Update, self.api.update(at, body, options))
+            .await
+    }
+
+    async fn update_encoded(
+        &self,
+        at: At<'_>,
+        body: EncodedBody,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.call(Verb::Update, self.api.update_encoded(at, body, options))
             .await
     }
 

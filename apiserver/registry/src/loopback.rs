@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use client::{
-    Api, ApiResource, At, DeleteOptions, Discovered, Event, List, ListOptions, Match, Patch,
-    Result, WatchEvent, WatchStream,
+    Api, ApiResource, At, DeleteOptions, Discovered, EncodedBody, Event, List, ListOptions, Match,
+    Patch, Result, WatchEvent, WatchStream,
 };
 use machinery::{Object, Status, UserInfo};
 use serde_json::Value;
@@ -61,6 +61,11 @@ fn event(item: Item) -> WatchEvent {
             }
         }
     }
+}
+
+fn decode(body: EncodedBody) -> Result<Value> {
+    let tree = body.into_value();
+    Ok(tree.map_err(|e| Status::bad_request(e.to_string()))?)
 }
 
 #[async_trait]
@@ -129,6 +134,15 @@ impl Api for Loopback {
         Ok(written.object)
     }
 
+    async fn create_encoded(
+        &self,
+        at: At<'_>,
+        body: EncodedBody,
+        options: &client::WriteOptions,
+    ) -> Result<Object> {
+        self.create(at, decode(body)?, options).await
+    }
+
     async fn record(&self, events: Vec<Event>) -> Vec<Result<()>> {
         let outcomes = self.registry.record(&self.ctx, events).await;
         let outcomes = outcomes.into_iter().map(|o| o.map_err(Into::into));
@@ -147,6 +161,15 @@ impl Api for Loopback {
             .update(&self.ctx, at, body, &writing(options))
             .await?;
         Ok(written.object)
+    }
+
+    async fn update_encoded(
+        &self,
+        at: At<'_>,
+        body: EncodedBody,
+        options: &client::WriteOptions,
+    ) -> Result<Object> {
+        self.update(at, decode(body)?, options).await
     }
 
     async fn patch(

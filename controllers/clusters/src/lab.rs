@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use client::fake::FakeApi;
 use client::{
-    Api, ApiResource, At, DeleteOptions, Discovered, List, ListOptions, Patch, Result,
+    Api, ApiResource, At, DeleteOptions, Discovered, EncodedBody, List, ListOptions, Patch, Result,
     WatchOptions, WatchStream, WriteOptions,
 };
 use interpreter::Interpreter;
@@ -276,6 +276,12 @@ impl Api for Hanging {
         pending().await
     }
     async fn create(&self, _: At<'_>, _: Value, _: &WriteOptions) -> Result<Object> {
+        pending().await
+    }
+    async fn create_encoded(&self, _: At<'_>, _: EncodedBody, _: &WriteOptions) -> Result<Object> {
+        pending().await
+    }
+    async fn update_encoded(&self, _: At<'_>, _: EncodedBody, _: &WriteOptions) -> Result<Object> {
         pending().await
     }
     async fn update(&self, _: At<'_>, _: Value, _: &WriteOptions) -> Result<Object> {

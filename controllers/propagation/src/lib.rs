@@ -30,6 +30,7 @@ mod flow_tests;
 mod host_tests;
 mod impersonation;
 mod kinds;
+mod manifest_memory;
 mod meta;
 mod namespaces;
 mod overrides;

@@ -18,6 +18,7 @@ use crate::detector::Detector;
 use crate::execution::Execution;
 use crate::impersonation::Impersonation;
 use crate::kinds::{Kinds, Scope, Skips};
+use crate::manifest_memory::ManifestMemory;
 use crate::namespaces::Namespaces;
 use crate::overrides::Overrides;
 use crate::quota;
@@ -113,6 +114,7 @@ pub async fn start(deps: Deps, tasks: &Tasks) -> Result<(), String> {
     };
     let works = deps.informers.get(&deps.control, &works);
     let works = Works::new(Arc::clone(&deps.control), works);
+    let memory = Arc::new(ManifestMemory::default());
     if deps.options.reach != Reach::Push {
         if let Err(error) = kinds.refresh(&*deps.control).await {
             return Err(format!(
@@ -121,7 +123,7 @@ pub async fn start(deps: Deps, tasks: &Tasks) -> Result<(), String> {
         }
         refresh_kinds(&kinds, &deps.control, tasks);
         works.informer.wait_synced().await;
-        Execution::start(&deps, &kinds, &works, tasks).await;
+        Execution::start(&deps, &kinds, &works, &memory, tasks).await;
         return Ok(());
     }
     let templates = Templates::new(
@@ -135,8 +137,8 @@ pub async fn start(deps: Deps, tasks: &Tasks) -> Result<(), String> {
     if deps.options.gates.is_on(Gate::PropagateDeps) {
         Dependencies::start(&deps, &templates, tasks).await;
     }
-    BindingController::start(&deps, &templates, &works, &overrides, tasks).await;
-    Execution::start(&deps, &kinds, &works, tasks).await;
+    BindingController::start(&deps, &templates, &works, &overrides, &memory, tasks).await;
+    Execution::start(&deps, &kinds, &works, &memory, tasks).await;
     Namespaces::start(&deps, &works, &overrides, &scope, tasks).await;
     Impersonation::start(&deps, &works, tasks).await;
     quota::start(&deps, &works, tasks).await;

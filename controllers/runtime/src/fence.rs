@@ -11,8 +11,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use client::{
-    Api, At, DeleteOptions, Discovered, Error, Event, List, ListOptions, Patch, Result,
-    WatchOptions, WatchStream, WriteOptions,
+    Api, At, DeleteOptions, Discovered, EncodedBody, Error, Event, List, ListOptions, Patch,
+    Result, WatchOptions, WatchStream, WriteOptions,
 };
 use machinery::Object;
 use parking_lot::Mutex;
@@ -89,6 +89,16 @@ impl Api for Fenced {
         self.api.create(at, body, options).await
     }
 
+    async fn create_encoded(
+        &self,
+        at: At<'_>,
+        body: EncodedBody,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.fence.pass()?;
+        self.api.create_encoded(at, body, options).await
+    }
+
     async fn record(&self, events: Vec<Event>) -> Vec<Result<()>> {
         if self.fence.pass().is_ok() {
             return self.api.record(events).await;
@@ -99,6 +109,16 @@ impl Api for Fenced {
     async fn update(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
         self.fence.pass()?;
         self.api.update(at, body, options).await
+    }
+
+    async fn update_encoded(
+        &self,
+        at: At<'_>,
+        body: EncodedBody,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.fence.pass()?;
+        self.api.update_encoded(at, body, options).await
     }
 
     async fn patch(&self, at: At<'_>, patch: Patch, options: &WriteOptions) -> Result<Object> {

@@ -17,6 +17,7 @@ use crate::api::{
     Api, At, DeleteOptions, Discovered, List, ListOptions, Patch, Result, WatchEvent, WatchOptions,
     WatchStream, WriteOptions,
 };
+use crate::encoded::EncodedBody;
 
 /// The selectors of a list or watch.
 struct Selection {
@@ -137,6 +138,11 @@ fn call<'a>(verb: &'a str, at: Option<At<'a>>, path: &'a str) -> Call<'a> {
     }
 }
 
+fn decode(body: EncodedBody) -> Result<Value> {
+    let tree = body.into_value();
+    Ok(tree.map_err(|e| Status::bad_request(e.to_string()))?)
+}
+
 #[async_trait]
 impl Api for FakeApi {
     async fn get(&self, at: At<'_>) -> Result<Object> {
@@ -243,9 +249,27 @@ impl Api for FakeApi {
         })
     }
 
+    async fn create_encoded(
+        &self,
+        at: At<'_>,
+        body: EncodedBody,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.create(at, decode(body)?, options).await
+    }
+
     async fn update(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
         let sent = body.clone();
         self.write("update", at, &sent, options.dry_run, |s| s.update(at, body))
+    }
+
+    async fn update_encoded(
+        &self,
+        at: At<'_>,
+        body: EncodedBody,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.update(at, decode(body)?, options).await
     }
 
     async fn patch(&self, at: At<'_>, patch: Patch, options: &WriteOptions) -> Result<Object> {

@@ -39,6 +39,7 @@ use crate::api::{
     Api, At, DeleteOptions, Discovered, Error, Groups, List, ListOptions, Patch, Result,
     WatchEvent, WatchOptions, WatchStream, WriteOptions,
 };
+use crate::encoded::EncodedBody;
 use crate::tasks::Tasks;
 pub use body::Body;
 pub use config::{Auth, Config, ConfigError, Exec, Flow, Identity, Impersonate, Secret};
@@ -159,7 +160,7 @@ impl Remote {
             .and_then(|header| ask.request(&self.config().server, header, &self.as_user))
             .map_err(|e| (self.transport(e), Fate::Unsent))?;
         let began = Instant::now();
-        let sent = self.pool.send(request.map(Body::whole)).await;
+        let sent = self.pool.send(request.map(Body::encoded)).await;
         let code = sent.as_ref().ok().map(|response| response.status());
         self.figures.asked(&ask.method, code, began.elapsed());
         sent.map_err(|failure| (self.transport(failure.message), failure.fate))
@@ -354,15 +355,33 @@ impl Api for Remote {
     }
 
     async fn create(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
-        self.object(Ask::create(at, &body, options)).await
+        self.create_encoded(at, body.into(), options).await
+    }
+
+    async fn create_encoded(
+        &self,
+        at: At<'_>,
+        body: EncodedBody,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.object(Ask::create(at, body, options)).await
     }
 
     async fn update(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
-        self.object(Ask::update(at, &body, options)).await
+        self.update_encoded(at, body.into(), options).await
+    }
+
+    async fn update_encoded(
+        &self,
+        at: At<'_>,
+        body: EncodedBody,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.object(Ask::update(at, body, options)).await
     }
 
     async fn patch(&self, at: At<'_>, patch: Patch, options: &WriteOptions) -> Result<Object> {
-        self.object(Ask::patch(at, &patch, options)).await
+        self.object(Ask::patch(at, patch, options)).await
     }
 
     async fn delete(&self, at: At<'_>, options: &DeleteOptions) -> Result<Option<Object>> {

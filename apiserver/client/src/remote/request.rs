@@ -5,12 +5,13 @@ use std::fmt::Write;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method, Request, Uri};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::config::Impersonate;
 use crate::api::{
     At, DeleteOptions, ListOptions, Match, Patch, Propagation, WatchOptions, WriteOptions,
 };
+use crate::encoded::EncodedBody;
 
 const AGENT: &str = concat!("flotilla/", env!("CARGO_PKG_VERSION"));
 
@@ -23,7 +24,7 @@ pub(super) struct Ask {
     queried: bool,
     pub(super) accept: &'static str,
     content_type: Option<&'static str>,
-    body: Bytes,
+    body: EncodedBody,
 }
 
 impl Ask {
@@ -34,7 +35,7 @@ impl Ask {
             target: path,
             accept: "application/json",
             content_type: None,
-            body: Bytes::new(),
+            body: EncodedBody::default(),
         }
     }
 
@@ -42,7 +43,7 @@ impl Ask {
     pub(super) fn post(path: String, body: Bytes) -> Self {
         Self {
             content_type: Some("application/json"),
-            body,
+            body: body.into(),
             ..Self::new(Method::POST, path)
         }
     }
@@ -82,21 +83,21 @@ impl Ask {
         ask
     }
 
-    pub(super) fn create(at: At<'_>, body: &Value, options: &WriteOptions) -> Self {
+    pub(super) fn create(at: At<'_>, body: EncodedBody, options: &WriteOptions) -> Self {
         Self::new(Method::POST, path(at)).written(body, "application/json", options)
     }
 
-    pub(super) fn update(at: At<'_>, body: &Value, options: &WriteOptions) -> Self {
+    pub(super) fn update(at: At<'_>, body: EncodedBody, options: &WriteOptions) -> Self {
         Self::new(Method::PUT, path(at)).written(body, "application/json", options)
     }
 
-    pub(super) fn patch(at: At<'_>, patch: &Patch, options: &WriteOptions) -> Self {
+    pub(super) fn patch(at: At<'_>, patch: Patch, options: &WriteOptions) -> Self {
         let (body, content_type) = match patch {
             Patch::Json(body) => (body, "application/json-patch+json"),
             Patch::Merge(body) => (body, "application/merge-patch+json"),
             Patch::Strategic(body) => (body, "application/strategic-merge-patch+json"),
         };
-        Self::new(Method::PATCH, path(at)).written(body, content_type, options)
+        Self::new(Method::PATCH, path(at)).written(body.into(), content_type, options)
     }
 
     pub(super) fn delete(at: At<'_>, options: &DeleteOptions) -> Self {
@@ -122,7 +123,7 @@ impl Ask {
         }
         let mut ask = Self::new(Method::DELETE, path(at));
         ask.content_type = Some("application/json");
-        ask.body = body.to_string().into();
+        ask.body = body.into();
         ask
     }
 
@@ -136,9 +137,14 @@ impl Ask {
         ask
     }
 
-    fn written(mut self, body: &Value, content_type: &'static str, options: &WriteOptions) -> Self {
+    fn written(
+        mut self,
+        body: EncodedBody,
+        content_type: &'static str,
+        options: &WriteOptions,
+    ) -> Self {
         self.content_type = Some(content_type);
-        self.body = body.to_string().into();
+        self.body = body;
         self.query("fieldManager", &options.field_manager);
         if options.dry_run {
             self.query("dryRun", "All");
@@ -180,7 +186,7 @@ impl Ask {
         server: &Uri,
         authorization: Option<HeaderValue>,
         as_user: &HeaderMap,
-    ) -> Result<Request<Bytes>, String> {
+    ) -> Result<Request<EncodedBody>, String> {
         let authority = server.authority().map_or("", http::uri::Authority::as_str);
         let uri = format!(
             "{}://{authority}{}{}",
@@ -313,7 +319,7 @@ mod tests {
                 "/api/v1/namespaces/ns/pods/a%2Fb/proxy/x",
             ),
             (
-                Ask::create(At::all(&works, "ns"), &json!({}), &write),
+                Ask::create(At::all(&works, "ns"), json!({}).into(), &write),
                 "/apis/work.karmada.io/v1alpha1/namespaces/ns/works?fieldManager=a%20b&dryRun=All",
             ),
             (

@@ -7,7 +7,6 @@
 mod cleanup;
 mod events;
 mod manifest;
-mod memory;
 mod override_changes;
 mod shell;
 

@@ -27,11 +27,11 @@ use tokio::time::Instant;
 use super::cleanup::cleanup;
 use super::events::is_due;
 use super::manifest::{Common, identity};
-use super::memory::{ManifestMemory, is_small, tree_bytes};
 use super::override_changes::OverrideChanges;
 use crate::error::Error;
 use crate::figures::FIGURES;
 use crate::kinds::Served;
+use crate::manifest_memory::{ManifestMemory, is_small, tree_bytes};
 use crate::meta::Extra;
 use crate::overrides::{Candidates, Overrides, Record};
 use crate::run::Deps;
@@ -44,6 +44,9 @@ const WORKERS: usize = 8;
 const PUTS_AT_ONCE: usize = 16;
 /// The maximum number of deleted bindings that are remembered.
 const REMEMBERED: usize = 10_000;
+/// A manifest stands in memory as a tree, as part of the Work that is read or written, and
+/// as that Work's encoded form.
+const COPIES: usize = 3;
 const RETRY_PURGE: Duration = Duration::from_secs(5);
 /// The interpreter operations that manifests depend on.
 const REVISION: &[Operation] = &[Operation::ReviseReplica];
@@ -64,7 +67,7 @@ pub(crate) struct BindingController {
     pub(super) bindings: Informer,
     pub(super) cluster_bindings: Informer,
     pub(super) queue: Queue<Key>,
-    memory: ManifestMemory,
+    memory: Arc<ManifestMemory>,
     pub(super) override_changes: OverrideChanges,
     /// The ids of bindings whose finalizer was removed, by key: a Work whose creation was under way
     /// then must be deleted.
@@ -96,6 +99,7 @@ impl BindingController {
         templates: &Arc<Templates>,
         works: &Works,
         overrides: &Overrides,
+        memory: &Arc<ManifestMemory>,
         tasks: &Tasks,
     ) {
         let informer = |resource: &Gvr| deps.informers.get(&deps.control, &Select::all(resource));
@@ -112,7 +116,7 @@ impl BindingController {
             bindings: informer(&BINDINGS),
             cluster_bindings: informer(&CLUSTER_BINDINGS),
             queue: Queue::new(),
-            memory: ManifestMemory::default(),
+            memory: Arc::clone(memory),
             override_changes: OverrideChanges::default(),
             removed: Mutex::default(),
         });
@@ -398,7 +402,7 @@ impl BindingController {
         parsed: Option<Value>,
         target: &TargetCluster,
     ) -> Result<bool, Error> {
-        let _memory = self.memory.reserve(source.tree_bytes).await;
+        let _memory = self.memory.reserve(source.tree_bytes, COPIES).await;
         let copy = match parsed {
             Some(tree) => tree,
             None => manifest_tree(source.served, source.template)?,

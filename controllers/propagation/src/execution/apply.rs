@@ -4,21 +4,23 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, At, WriteOptions};
-use machinery::{Gvk, Object};
-use openapi::karmada::Work;
-use openapi::karmada::labels::{CONFLICT_RESOLUTION, TEMPLATE_UID};
+use bytes::Bytes;
+use client::{Api, At, EncodedBody, WriteOptions};
+use machinery::Object;
+use openapi::karmada::labels::CONFLICT_RESOLUTION;
 use flotilla_runtime::{Action, Informer, ObjectRef};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::compare::{Equality, Step, desired, step};
+use super::compare::{Equality, changed, desired};
 use super::conditions::{APPLIED, DISPATCHING_TEXT, SUSPENDED_TEXT, applied, dispatching, is_news};
 use super::lanes::{InOrder, Target};
+use super::manifest::{EncodedWork, Manifest};
 use super::shell::Execution;
 use crate::error::Error;
 use crate::figures::FIGURES;
 use crate::kinds::Served;
+use crate::manifest_memory::encoded_tree_bytes;
 
 /// Timeout of the first list of a member's objects.
 const FIRST_LIST: Duration = Duration::from_secs(5);
@@ -29,30 +31,35 @@ const NAMESPACE_PATIENCE: u32 = 8;
 /// again (`retry.DefaultRetry` of client-go, as in Karmada).
 const CONFLICT_TRIES: u32 = 5;
 const CONFLICT_PAUSE: Duration = Duration::from_millis(10);
+/// A comparison has a tree of the manifest and one of the observed object, and a pruned copy
+/// of each.
+const COPIES: usize = 2;
 
 /// A manifest and the resource that it is applied to.
 pub(super) struct Place<'a> {
     pub(super) served: Arc<Served>,
-    pub(super) manifest: &'a Value,
+    pub(super) manifest: &'a Manifest,
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
 }
 
 impl<'a> Place<'a> {
-    pub(super) fn new(served: Arc<Served>, manifest: &'a Value) -> Self {
-        let meta = |field: &str| manifest["metadata"][field].as_str().unwrap_or_default();
+    pub(super) fn new(served: Arc<Served>, manifest: &'a Manifest) -> Self {
         Self {
             served,
             manifest,
-            namespace: meta("namespace"),
-            name: meta("name"),
+            namespace: &manifest.namespace,
+            name: &manifest.name,
         }
     }
 }
 
-pub(super) fn kind_of(manifest: &Value) -> Gvk {
-    let text = |field: &str| manifest[field].as_str().unwrap_or_default();
-    Gvk::from_api_version(text("apiVersion"), text("kind"))
+/// What becomes of an object that a member has.
+pub(super) enum Decision {
+    Nothing,
+    Write(EncodedBody),
+    /// Somebody else's object: not ours to change.
+    Foreign,
 }
 
 /// The result of applying the manifests of a Work.
@@ -121,12 +128,12 @@ impl Execution {
         &self,
         cluster: &str,
         object: &Object,
-        work: &Work,
+        work: &EncodedWork,
         attempt: u32,
     ) -> Result<Action, Error> {
-        let suspended = work.spec.suspend_dispatching == Some(true);
+        let suspended = work.suspend_dispatching;
         let dispatch = dispatching(suspended);
-        if is_news(&work.status.conditions, &dispatch) {
+        if is_news(&work.conditions, &dispatch) {
             let text = if suspended {
                 SUSPENDED_TEXT
             } else {
@@ -158,7 +165,9 @@ impl Execution {
             Equality::Exact
         };
         let began = Instant::now();
-        let made = self.make_all(cluster, work, equality, attempt).await;
+        let made = self
+            .make_all(cluster, &work.manifests, equality, attempt)
+            .await;
         let fine = made.as_ref().is_ok_and(|made| made.failure.is_none());
         FIGURES.executed.observe(began.elapsed(), fine);
         let made = made?;
@@ -192,14 +201,14 @@ impl Execution {
     async fn make_all(
         &self,
         cluster: &str,
-        work: &Work,
+        manifests: &[Bytes],
         equality: Equality,
         attempt: u32,
     ) -> Result<Made, Error> {
-        let manifests = &work.spec.workload.manifests;
         let (mut made, mut failed) = (Made::default(), Vec::new());
         let mut awaited = None;
         for manifest in manifests {
+            let manifest = &Manifest::new(manifest.clone());
             match self.make(cluster, manifest, equality, attempt).await {
                 Ok((target, wrote)) => {
                     made.targets.push(target);
@@ -242,7 +251,7 @@ impl Execution {
     async fn make(
         &self,
         cluster: &str,
-        manifest: &Value,
+        manifest: &Manifest,
         equality: Equality,
         attempt: u32,
     ) -> Result<(Target, bool), Trouble> {
@@ -283,7 +292,8 @@ impl Execution {
         let mut lost = 0;
         loop {
             let known = observed.take();
-            let tried = match &known {
+            let was_known = known.is_some();
+            let tried = match known {
                 Some(known) => self.change(of, known).await?,
                 None => self.create(of).await?,
             };
@@ -293,12 +303,13 @@ impl Execution {
                 Tried::Outdated(now, refused) => (now, refused),
             };
             // An object that a create has revealed is no lost race.
-            if known.is_some() || now.is_none() {
+            if was_known || now.is_none() {
                 lost += 1;
                 if lost == CONFLICT_TRIES {
-                    match known {
-                        Some(_) => of.count_update(false, false),
-                        None => of.count_create(false),
+                    if was_known {
+                        of.count_update(false, false);
+                    } else {
+                        of.count_create(false);
                     }
                     return Err(Trouble::of(&refused));
                 }
@@ -315,7 +326,9 @@ impl Execution {
         let (resource, namespace) = (&of.place.served.gvr, of.place.namespace);
         let options = WriteOptions::default();
         let at = At::all(resource, namespace);
-        let created = of.api.create(at, of.place.manifest.clone(), &options);
+        let created = of
+            .api
+            .create_encoded(at, of.place.manifest.body(), &options);
         let refused = match self.limited(created).await {
             Ok(created) => {
                 of.count_create(true);
@@ -342,7 +355,7 @@ impl Execution {
     }
 
     /// Changes an object that the member has.
-    async fn change(&self, of: &OneManifest<'_>, observed: &Object) -> Result<Tried, Trouble> {
+    async fn change(&self, of: &OneManifest<'_>, observed: Object) -> Result<Tried, Trouble> {
         let outcome = self.changed(of, observed).await;
         match &outcome {
             Ok(Tried::Outdated(..)) => {}
@@ -353,26 +366,28 @@ impl Execution {
         outcome
     }
 
-    async fn changed(&self, of: &OneManifest<'_>, observed: &Object) -> Result<Tried, Trouble> {
+    async fn changed(&self, of: &OneManifest<'_>, observed: Object) -> Result<Tried, Trouble> {
         let (place, cluster) = (of.place, of.cluster);
-        let tree = observed
-            .value()
-            .map_err(|e| Trouble::Failed(e.to_string()))?;
         let kind = &place.served.gvk;
-        let decided = self.decide(kind, place.manifest, &tree, of.equality).await;
+        let decided = self.decide(place, |_| (), &observed, of.equality).await;
         let body = match decided.map_err(Trouble::Failed)? {
-            Step::Nothing => return Ok(Tried::Unchanged(observed.clone())),
-            Step::Foreign => {
+            Decision::Nothing => return Ok(Tried::Unchanged(observed)),
+            Decision::Foreign => {
                 return Err(Trouble::Failed(format!(
                     "resource(kind={}, {}/{}) already exists in the cluster {cluster} and the {CONFLICT_RESOLUTION} strategy value is empty, Karmada will not manage this resource",
                     kind.kind, place.namespace, place.name
                 )));
             }
-            Step::Write(body) => body,
+            Decision::Write(body) => body,
         };
+        // The informer may have a newer one by the time the member answers.
+        drop(observed);
         let at = At::one(&place.served.gvr, place.namespace, place.name);
         let options = WriteOptions::default();
-        match self.limited(of.api.update(at, body, &options)).await {
+        match self
+            .limited(of.api.update_encoded(at, body, &options))
+            .await
+        {
             Ok(written) => Ok(Tried::Written(written)),
             Err(refused) if refused.is_not_found() => Ok(Tried::Outdated(None, refused)),
             Err(refused) if refused.is_conflict() => self.read_again(of, refused).await,
@@ -395,25 +410,39 @@ impl Execution {
         Ok(Tried::Outdated(observed, refused))
     }
 
-    /// What becomes of an object that a member has.
+    /// Compares a manifest, as `change` leaves it, with the object that a member has. The
+    /// trees that this takes, and the memory reserved for them, are given back before the
+    /// member is written to, so that one that hangs keeps nobody waiting. A webhook that is
+    /// asked what to retain holds them until its time limit.
     pub(super) async fn decide(
         &self,
-        kind: &Gvk,
-        manifest: &Value,
-        observed: &Value,
+        place: &Place<'_>,
+        change: fn(&mut Value),
+        observed: &Object,
         equality: Equality,
-    ) -> Result<Step, String> {
-        let Some(desired) = desired(manifest, observed) else {
-            return Ok(Step::Foreign);
+    ) -> Result<Decision, String> {
+        let manifest = place.manifest;
+        let bytes = encoded_tree_bytes(manifest.bytes()) + encoded_tree_bytes(observed.bytes());
+        let _memory = self.memory.reserve(bytes, COPIES).await;
+        let observed = observed.value().map_err(|e| e.to_string())?;
+        let mut tree = manifest.tree().map_err(|e| e.to_string())?;
+        change(&mut tree);
+        let Some(desired) = desired(tree, &observed) else {
+            return Ok(Decision::Foreign);
         };
-        let retained = self.interpreter.retain(kind, desired, observed).await;
+        let kind = &place.served.gvk;
+        let retained = self.interpreter.retain(kind, desired, &observed).await;
         let retained = retained.map_err(|e| e.to_string())?;
-        Ok(step(retained, observed, equality))
+        let Some(object) = changed(retained, &observed, equality) else {
+            return Ok(Decision::Nothing);
+        };
+        let body = manifest.encode(&object).map_err(|e| e.to_string())?;
+        Ok(Decision::Write(body))
     }
 
     /// Where a manifest goes.
-    pub(super) fn place<'a>(&self, manifest: &'a Value) -> Result<Place<'a>, String> {
-        let kind = kind_of(manifest);
+    pub(super) fn place<'a>(&self, manifest: &'a Manifest) -> Result<Place<'a>, String> {
+        let kind = manifest.gvk();
         match self.kinds.of(&kind) {
             Some(served) => Ok(Place::new(served, manifest)),
             None => Err(format!(
@@ -439,21 +468,13 @@ impl Execution {
         }
     }
 
-    fn tell_template(&self, cluster: &str, manifest: &Value, failure: Option<&str>) {
-        let meta = |field: &str| {
-            manifest["metadata"][field]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let uid = manifest["metadata"]["annotations"][TEMPLATE_UID].as_str();
-        let text = |field: &str| manifest[field].as_str().unwrap_or_default().to_owned();
+    fn tell_template(&self, cluster: &str, manifest: &Manifest, failure: Option<&str>) {
         let about = ObjectRef {
-            api_version: text("apiVersion"),
-            kind: text("kind"),
-            namespace: meta("namespace"),
-            name: meta("name"),
-            uid: uid.unwrap_or_default().to_owned(),
+            api_version: manifest.api_version.clone(),
+            kind: manifest.kind.clone(),
+            namespace: manifest.namespace.clone(),
+            name: manifest.name.clone(),
+            uid: manifest.template_uid(),
             resource_version: String::new(),
         };
         let name = format!("{}/{}", about.namespace, about.name);

@@ -7,16 +7,6 @@ use openapi::karmada::labels::{
 use openapi::karmada_prune::prune;
 use serde_json::{Map, Value};
 
-/// What to do with an object in a member.
-#[derive(Debug, PartialEq)]
-pub(super) enum Step {
-    Nothing,
-    /// Update with this body.
-    Write(Value),
-    /// Another owner manages the object.
-    Foreign,
-}
-
 /// When an object counts as up to date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Equality {
@@ -28,18 +18,17 @@ pub(super) enum Equality {
 
 /// The object as the manifest requires it, before the retention rules of its kind apply; `None` if
 /// the object must not be changed.
-pub(super) fn desired(manifest: &Value, observed: &Value) -> Option<Value> {
+pub(super) fn desired(mut manifest: Value, observed: &Value) -> Option<Value> {
     let managed = get(observed, "labels", MANAGED) == Some(MANAGED_VALUE);
-    if !managed && get(manifest, "annotations", CONFLICT_RESOLUTION) != Some("overwrite") {
+    if !managed && get(&manifest, "annotations", CONFLICT_RESOLUTION) != Some("overwrite") {
         return None;
     }
-    let mut desired = manifest.clone();
-    retain(&mut desired, observed);
-    Some(desired)
+    retain(&mut manifest, observed);
+    Some(manifest)
 }
 
-/// Decides whether an observed object has to be updated.
-pub(super) fn step(mut desired: Value, observed: &Value, equality: Equality) -> Step {
+/// The body that replaces an observed object; `None` if the object is up to date.
+pub(super) fn changed(mut desired: Value, observed: &Value, equality: Equality) -> Option<Value> {
     let same = match equality {
         Equality::Contained => contained(&desired, observed),
         Equality::Exact => {
@@ -50,7 +39,7 @@ pub(super) fn step(mut desired: Value, observed: &Value, equality: Equality) -> 
         }
     };
     if same {
-        return Step::Nothing;
+        return None;
     }
     if let (Some(to), Some(from)) = (
         desired.get_mut("metadata").and_then(Value::as_object_mut),
@@ -63,7 +52,7 @@ pub(super) fn step(mut desired: Value, observed: &Value, equality: Equality) -> 
             };
         }
     }
-    Step::Write(desired)
+    Some(desired)
 }
 
 /// Retains labels and annotations of other owners; removes those that the template no longer has.
@@ -148,9 +137,18 @@ mod tests {
         observed
     }
 
+    #[derive(Debug, PartialEq)]
+    enum Step {
+        Nothing,
+        Write(Value),
+        Foreign,
+    }
+
     fn check(manifest: &Value, observed: &Value, equality: Equality) -> Step {
-        match desired(manifest, observed) {
-            Some(desired) => step(desired, observed, equality),
+        match desired(manifest.clone(), observed) {
+            Some(desired) => {
+                changed(desired, observed, equality).map_or(Step::Nothing, Step::Write)
+            }
             None => Step::Foreign,
         }
     }

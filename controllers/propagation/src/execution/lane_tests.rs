@@ -40,7 +40,8 @@ async fn execution(deps: &Deps, plane: &Plane) -> Arc<Execution> {
     let informer = deps.informers.get(&deps.control, &Select::all(&WORKS));
     informer.wait_synced().await;
     let works = Works::new(Arc::clone(&deps.control), informer);
-    Execution::following(deps, &kinds, &works, &plane.tasks).await
+    let memory = Arc::default();
+    Execution::following(deps, &kinds, &works, &memory, &plane.tasks).await
 }
 
 impl Plane {

@@ -11,6 +11,7 @@ mod idle;
 #[cfg(test)]
 mod lane_tests;
 mod lanes;
+mod manifest;
 mod remove;
 mod shell;
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use client::{Api, At, DeleteOptions, Patch, Propagation, WriteOptions};
 use machinery::Object;
-use openapi::karmada::Work;
 use openapi::karmada::labels::{
     BINDING_ID, BINDING_NAME, BINDING_NAMESPACE, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
     CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS,
@@ -15,8 +14,9 @@ use openapi::karmada::resources::WORKS;
 use flotilla_runtime::Action;
 use serde_json::{Value, json};
 
-use super::apply::{Place, kind_of};
-use super::compare::{Equality, Step};
+use super::apply::{Decision, Place};
+use super::compare::Equality;
+use super::manifest::{EncodedWork, Manifest};
 use super::shell::Execution;
 use crate::error::Error;
 use crate::figures::FIGURES;
@@ -51,19 +51,20 @@ impl Execution {
         &self,
         cluster: &str,
         object: &Object,
-        work: &Work,
+        work: &EncodedWork,
     ) -> Result<Action, Error> {
-        if !work.metadata.finalizers.iter().any(|f| f == WORK_FINALIZER) {
+        if !work.finalizers.iter().any(|f| f == WORK_FINALIZER) {
             return Ok(Action::Done);
         }
         // Nothing can be deleted in a cluster that no longer exists.
         if let Some(member) = self.clusters.get(cluster) {
             if member.cluster.is_ready() {
-                for manifest in &work.spec.workload.manifests {
-                    let Some(place) = self.place_to_leave(cluster, manifest).await? else {
+                for manifest in &work.manifests {
+                    let manifest = Manifest::new(manifest.clone());
+                    let Some(place) = self.place_to_leave(cluster, &manifest).await? else {
                         continue;
                     };
-                    if work.spec.preserve_resources_on_deletion == Some(true) {
+                    if work.preserve_resources_on_deletion {
                         self.let_go(cluster, &place).await?;
                     } else {
                         self.delete(cluster, &place).await?;
@@ -75,7 +76,6 @@ impl Execution {
             }
         }
         let rest: Vec<&String> = work
-            .metadata
             .finalizers
             .iter()
             .filter(|f| *f != WORK_FINALIZER)
@@ -95,13 +95,13 @@ impl Execution {
     async fn place_to_leave<'a>(
         &self,
         cluster: &str,
-        manifest: &'a Value,
+        manifest: &'a Manifest,
     ) -> Result<Option<Place<'a>>, Error> {
         if let Ok(place) = self.place(manifest) {
             return Ok(Some(place));
         }
         let found = self.limited(self.api(cluster)?.resources()).await?;
-        let kind = kind_of(manifest);
+        let kind = manifest.gvk();
         let version = kind.api_version();
         let mut served = found.resources.iter().map(Served::of);
         if let Some(served) = served.find(|served| served.gvk == kind) {
@@ -159,18 +159,14 @@ impl Execution {
         let Some(observed) = self.observed(cluster, place).await? else {
             return Ok(());
         };
-        let mut manifest = place.manifest.clone();
-        strip(&mut manifest);
-        let tree = observed.value()?;
-        let kind = &place.served.gvk;
-        let decided = self.decide(kind, &manifest, &tree, Equality::Exact).await;
-        let Step::Write(body) = decided.map_err(Error::Blocked)? else {
+        let decided = self.decide(place, strip, &observed, Equality::Exact).await;
+        let Decision::Write(body) = decided.map_err(Error::Blocked)? else {
             return Ok(());
         };
         let api = self.api(cluster)?;
         let at = At::one(&place.served.gvr, place.namespace, place.name);
         let written = self
-            .limited(api.update(at, body, &WriteOptions::default()))
+            .limited(api.update_encoded(at, body, &WriteOptions::default()))
             .await;
         FIGURES.updated(written.is_ok(), place.served.names(), cluster, true);
         match written {

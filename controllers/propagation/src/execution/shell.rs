@@ -10,17 +10,19 @@ use interpreter::{Changed, Interpreter, Operation};
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvk, Object};
 use openapi::karmada::labels::{WORK_NAME, WORK_NAMESPACE};
+use openapi::karmada::names;
 use openapi::karmada::resources::WORKS;
-use openapi::karmada::{Work, names};
 use flotilla_runtime::{Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Tasks, run_workers};
 use serde_json::json;
 
 use super::conditions::{self, Said};
 use super::idle::{Idle, kinds};
 use super::lanes::{ClusterLane, ClusterLanes, InOrder};
+use super::manifest::EncodedWork;
 use crate::access::MemberAccess;
 use crate::error::Error;
 use crate::kinds::Kinds;
+use crate::manifest_memory::ManifestMemory;
 use crate::meta::{Extra, same_but_status};
 use crate::run::{Deps, Reach};
 use crate::works::Works;
@@ -44,14 +46,21 @@ pub(crate) struct Execution {
     works: Informer,
     pub(super) lanes: ClusterLanes,
     pub(super) idle: Idle,
+    pub(super) memory: Arc<ManifestMemory>,
     /// Kinds whose retention rules have changed, by cluster.
     retained_kinds: Queue<(String, Gvk)>,
     tasks: Tasks,
 }
 
 impl Execution {
-    pub(crate) async fn start(deps: &Deps, kinds: &Arc<Kinds>, works: &Works, tasks: &Tasks) {
-        let it = Self::following(deps, kinds, works, tasks).await;
+    pub(crate) async fn start(
+        deps: &Deps,
+        kinds: &Arc<Kinds>,
+        works: &Works,
+        memory: &Arc<ManifestMemory>,
+        tasks: &Tasks,
+    ) {
+        let it = Self::following(deps, kinds, works, memory, tasks).await;
         // The workers hold the controller; this task waits for their end.
         let shutdown = tasks.shutdown().clone();
         tasks.spawn(async move {
@@ -65,6 +74,7 @@ impl Execution {
         deps: &Deps,
         kinds: &Arc<Kinds>,
         works: &Works,
+        memory: &Arc<ManifestMemory>,
         tasks: &Tasks,
     ) -> Arc<Self> {
         let it = Arc::new(Self {
@@ -80,6 +90,7 @@ impl Execution {
             works: works.informer.clone(),
             lanes: ClusterLanes::default(),
             idle: Idle::default(),
+            memory: Arc::clone(memory),
             retained_kinds: Queue::new(),
             tasks: tasks.child(),
         });
@@ -273,9 +284,7 @@ impl Execution {
         }
         let attempt = lane.queue.attempts(&key.to_owned());
         lane.begin(key);
-        // Parsed without the decode cache, because a tree of manifests would take much memory
-        // there.
-        let work: Work = serde_json::from_slice(object.bytes()).map_err(Error::blocked)?;
+        let work = EncodedWork::parse(&object).map_err(Error::blocked)?;
         if object.head().deleting {
             self.remove(cluster, &object, &work).await
         } else {
@@ -342,7 +351,7 @@ impl Execution {
     pub(super) async fn say(
         &self,
         object: &Object,
-        work: &Work,
+        work: &EncodedWork,
         said: &[Said],
     ) -> Result<(), Error> {
         let key = object.head().key();
@@ -353,14 +362,18 @@ impl Execution {
         // recovery would look unchanged.
         let newer = if written.is_some_and(|revision| revision > object.revision()) {
             match self.control.get(At::of(&WORKS, object)).await {
-                Ok(found) => Some(found.view::<Work>()?),
+                Ok(found) => Some(
+                    EncodedWork::parse(&found)
+                        .map_err(Error::blocked)?
+                        .conditions,
+                ),
                 Err(e) if e.is_not_found() => return Ok(()),
                 Err(e) => return Err(e.into()),
             }
         } else {
             None
         };
-        let old = &newer.as_deref().unwrap_or(work).status.conditions;
+        let old = newer.as_ref().unwrap_or(&work.conditions);
         let now = rfc3339_seconds(self.clock.now());
         let Some(all) = conditions::merge(old, said, object.head().generation, &now) else {
             return Ok(());

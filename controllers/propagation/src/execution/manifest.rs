@@ -1,0 +1,299 @@
+//! A Work as the execution controller reads it: its manifests stay encoded, as parts of
+//! the bytes that the informer holds. A tree of a manifest is made for one comparison and
+//! goes before the member is written to.
+//!
+//! What members that do not answer hold is therefore one version of each Work that is being
+//! applied, and those fields of the objects to write that differ from its manifests.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Write};
+
+use bytes::Bytes;
+use client::EncodedBody;
+use machinery::{Gvk, Object};
+use openapi::karmada::binding::{Condition, Metadata};
+use openapi::karmada::labels::TEMPLATE_UID;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// Fields of fewer bytes are not worth sharing.
+const SHARED_BYTES: usize = 8 << 10;
+
+pub(super) struct EncodedWork {
+    pub(super) finalizers: Vec<String>,
+    pub(super) suspend_dispatching: bool,
+    pub(super) preserve_resources_on_deletion: bool,
+    pub(super) conditions: Vec<Condition>,
+    /// Each one encoded.
+    pub(super) manifests: Vec<Bytes>,
+}
+
+impl EncodedWork {
+    pub(super) fn parse(object: &Object) -> serde_json::Result<Self> {
+        let work: WorkFields<'_> = serde_json::from_slice(object.bytes())?;
+        let manifests = work.spec.workload.manifests.iter();
+        let part = |raw: &&RawValue| object.bytes().slice_ref(raw.get().as_bytes());
+        Ok(Self {
+            manifests: manifests.map(part).collect(),
+            finalizers: work.metadata.finalizers,
+            suspend_dispatching: work.spec.suspend_dispatching == Some(true),
+            preserve_resources_on_deletion: work.spec.preserve_resources_on_deletion == Some(true),
+            conditions: work.status.conditions,
+        })
+    }
+
+    pub(super) fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|c| c.kind == kind)
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WorkFields<'a> {
+    metadata: Metadata,
+    #[serde(borrow)]
+    spec: SpecFields<'a>,
+    status: StatusFields,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct SpecFields<'a> {
+    #[serde(borrow)]
+    workload: WorkloadFields<'a>,
+    suspend_dispatching: Option<bool>,
+    preserve_resources_on_deletion: Option<bool>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WorkloadFields<'a> {
+    #[serde(borrow)]
+    manifests: Vec<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct StatusFields {
+    conditions: Vec<Condition>,
+}
+
+/// An encoded manifest, and which object it is. A field that is missing, or is no text, is
+/// empty.
+#[derive(Debug)]
+pub(super) struct Manifest {
+    bytes: Bytes,
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl Manifest {
+    pub(super) fn new(bytes: Bytes) -> Self {
+        let head: ManifestFields<'_> = serde_json::from_slice(&bytes).unwrap_or_default();
+        let metadata: MetadataFields<'_> = parse(head.metadata);
+        Self {
+            api_version: parse(head.api_version),
+            kind: parse(head.kind),
+            namespace: parse(metadata.namespace),
+            name: parse(metadata.name),
+            bytes,
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    pub(super) fn gvk(&self) -> Gvk {
+        Gvk::from_api_version(&self.api_version, &self.kind)
+    }
+
+    /// The uid of the template that the manifest was made from.
+    pub(super) fn template_uid(&self) -> String {
+        let head: ManifestFields<'_> = serde_json::from_slice(&self.bytes).unwrap_or_default();
+        let metadata: MetadataFields<'_> = parse(head.metadata);
+        let annotations: BTreeMap<String, Value> = parse(metadata.annotations);
+        let uid = annotations.get(TEMPLATE_UID).and_then(Value::as_str);
+        uid.unwrap_or_default().to_owned()
+    }
+
+    pub(super) fn tree(&self) -> serde_json::Result<Value> {
+        serde_json::from_slice(&self.bytes)
+    }
+
+    /// The manifest as it is.
+    pub(super) fn body(&self) -> EncodedBody {
+        self.bytes.clone().into()
+    }
+
+    /// Encodes an object that was made from the manifest. Large fields that are as in the
+    /// manifest share its bytes.
+    pub(super) fn encode(&self, object: &Value) -> serde_json::Result<EncodedBody> {
+        let mut encoder = Encoder {
+            shared: &self.bytes,
+            pieces: Vec::new(),
+            text: Vec::new(),
+        };
+        encoder.write(object, &self.bytes)?;
+        encoder.pieces.push(encoder.text.into());
+        Ok(encoder.pieces.into_iter().collect())
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ManifestFields<'a> {
+    #[serde(borrow)]
+    api_version: Option<&'a RawValue>,
+    #[serde(borrow)]
+    kind: Option<&'a RawValue>,
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct MetadataFields<'a> {
+    #[serde(borrow)]
+    namespace: Option<&'a RawValue>,
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    annotations: Option<&'a RawValue>,
+}
+
+fn parse<'a, T: Default + Deserialize<'a>>(field: Option<&'a RawValue>) -> T {
+    let parsed = field.map(|raw| serde_json::from_str(raw.get()));
+    parsed.and_then(Result::ok).unwrap_or_default()
+}
+
+struct Encoder<'a> {
+    shared: &'a Bytes,
+    pieces: Vec<Bytes>,
+    /// What follows the pieces.
+    text: Vec<u8>,
+}
+
+impl Encoder<'_> {
+    /// Writes a value; `like` are bytes of the manifest that may be its encoded form.
+    fn write(&mut self, value: &Value, like: &[u8]) -> serde_json::Result<()> {
+        if like.len() < SHARED_BYTES {
+            return serde_json::to_writer(&mut self.text, value);
+        }
+        if encodes(like, value) {
+            let text = std::mem::take(&mut self.text);
+            self.pieces.push(text.into());
+            self.pieces.push(self.shared.slice_ref(like));
+            return Ok(());
+        }
+        let Value::Object(fields) = value else {
+            return serde_json::to_writer(&mut self.text, value);
+        };
+        let like: BTreeMap<String, &RawValue> = serde_json::from_slice(like).unwrap_or_default();
+        let mut before = b'{';
+        for (key, value) in fields {
+            self.text.push(before);
+            before = b',';
+            serde_json::to_writer(&mut self.text, key)?;
+            self.text.push(b':');
+            let like = like.get(key).map_or("", |raw| raw.get());
+            self.write(value, like.as_bytes())?;
+        }
+        if fields.is_empty() {
+            self.text.push(b'{');
+        }
+        self.text.push(b'}');
+        Ok(())
+    }
+}
+
+/// Whether bytes are what a value would be encoded to.
+fn encodes(bytes: &[u8], value: &Value) -> bool {
+    let mut rest = Expected(bytes);
+    serde_json::to_writer(&mut rest, value).is_ok() && rest.0.is_empty()
+}
+
+/// Takes only the bytes that are expected, so that nothing has to be kept of them.
+struct Expected<'a>(&'a [u8]);
+
+impl Write for Expected<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let rest = self.0.strip_prefix(bytes);
+        self.0 = rest.ok_or(ErrorKind::InvalidData)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn manifest(tree: &Value) -> Manifest {
+        Manifest::new(tree.to_string().into())
+    }
+
+    #[test]
+    fn manifests_are_parts_of_the_works_bytes() {
+        let object = json!({"metadata": {"name": "w", "finalizers": ["f"]},
+            "spec": {"suspendDispatching": true, "workload": {"manifests": [{"kind": "X"}, 1]}},
+            "status": {"conditions": [{"type": "Applied", "status": "True"}]}});
+        let object = Object::from_value(&object).unwrap();
+        let work = EncodedWork::parse(&object).unwrap();
+        assert_eq!(work.manifests, [&b"{\"kind\":\"X\"}"[..], b"1"]);
+        let whole = object.bytes().as_ptr_range();
+        assert!(whole.contains(&work.manifests[0].as_ptr()));
+        assert!(work.suspend_dispatching && !work.preserve_resources_on_deletion);
+        assert_eq!(work.finalizers, ["f"]);
+        assert_eq!(work.condition("Applied").unwrap().status, "True");
+    }
+
+    #[test]
+    fn a_manifest_tells_which_object_it_is() {
+        let whole = json!({"apiVersion": "v1", "kind": "X", "data": {"name": "d"}, "metadata":
+            {"name": "a", "namespace": "n", "annotations": {"a": "b", TEMPLATE_UID: "u"}}});
+        let it = manifest(&whole);
+        let names = [&*it.api_version, &it.kind, &it.namespace, &it.name];
+        assert_eq!(names, ["v1", "X", "n", "a"]);
+        assert_eq!(it.template_uid(), "u");
+        assert_eq!(it.body().into_value().unwrap(), whole);
+        let odd = manifest(&json!({"apiVersion": 1, "kind": "X", "metadata": {"name": ["a"]}}));
+        assert_eq!((&*odd.api_version, &*odd.kind, &*odd.name), ("", "X", ""));
+        assert_eq!(odd.template_uid(), "");
+        for none in [json!("x"), json!({"kind": "X", "metadata": 3})] {
+            assert_eq!(manifest(&none).name, "");
+        }
+    }
+
+    #[test]
+    fn what_is_as_in_the_manifest_shares_its_bytes() {
+        let long = "x\n".repeat(SHARED_BYTES);
+        let whole = json!({"a": {}, "data": {"k": long}, "metadata": {"name": "a"},
+            "spec": {"deep": {"k": long, "n": 1}, "list": [long]}});
+        let it = manifest(&whole);
+        let mut object = whole.clone();
+        object["metadata"]["resourceVersion"] = "5".into();
+        object["spec"]["deep"]["n"] = 2.into();
+        object["spec"]["list"][0] = "short".into();
+        let body = it.encode(&object).unwrap();
+        let own = it.bytes().as_ptr_range();
+        let pieces = body.pieces().iter();
+        let shared = pieces.filter(|piece| own.contains(&piece.as_ptr()));
+        assert_eq!(
+            shared.map(|piece| piece.len() / long.len()).sum::<usize>(),
+            2
+        );
+        assert_eq!(body.into_value().unwrap(), object);
+        for other in [json!({}), json!([]), json!({"data": {}}), json!("x"), whole] {
+            let body = it.encode(&other).unwrap();
+            assert_eq!(body.into_value().unwrap(), other);
+        }
+    }
+}

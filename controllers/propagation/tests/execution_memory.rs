@@ -1,0 +1,254 @@
+//! How much memory Works of 1 MiB take while hundreds of members do not answer the writes
+//! of their manifests. Alone in its process: the allocator counts all of it.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use client::fake::FakeApi;
+use client::{
+    Api, ApiResource, At, DeleteOptions, Discovered, EncodedBody, Error, List, ListOptions, Patch,
+    Result, WatchOptions, WatchStream, WriteOptions,
+};
+use interpreter::Interpreter;
+use machinery::time::SystemClock;
+use machinery::{Gvr, Object};
+use openapi::karmada::labels::{MANAGED, MANAGED_VALUE};
+use openapi::karmada::resources::{CLUSTERS, WORKS};
+use peak_alloc::PeakAlloc;
+use propagation::{Deps, MemberAccess, OnConnect, OnObject, Options, start};
+use flotilla_runtime::{HostWorkloads, Informer, Informers, Recorder, Select, Shutdown, Tasks};
+use scheduler::core::{Plugins, Rules};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+#[global_allocator]
+static ALLOCATOR: PeakAlloc = PeakAlloc;
+
+const MEMBERS: usize = 200;
+const MIB: usize = 1 << 20;
+/// What the application of all Works may take beside what is there before.
+const PEAK: usize = 16 * MIB;
+
+static CONFIG_MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
+
+/// A member that can be read, and answers no write until it is closed.
+struct HungMember {
+    objects: Arc<FakeApi>,
+    writes: AtomicUsize,
+    answers: Semaphore,
+}
+
+impl HungMember {
+    async fn hang<T>(&self, body: T) -> Result<Object> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        let _body = body;
+        let _closed = self.answers.acquire().await;
+        Err(Error::Protocol("closed".into()))
+    }
+}
+
+#[async_trait]
+impl Api for HungMember {
+    async fn get(&self, at: At<'_>) -> Result<Object> {
+        self.objects.get(at).await
+    }
+    async fn list(&self, at: At<'_>, options: &ListOptions) -> Result<List> {
+        self.objects.list(at, options).await
+    }
+    async fn watch(&self, at: At<'_>, options: &WatchOptions) -> Result<WatchStream> {
+        self.objects.watch(at, options).await
+    }
+    async fn create(&self, _: At<'_>, body: Value, _: &WriteOptions) -> Result<Object> {
+        self.hang(body).await
+    }
+    async fn update(&self, _: At<'_>, body: Value, _: &WriteOptions) -> Result<Object> {
+        self.hang(body).await
+    }
+    async fn create_encoded(
+        &self,
+        _: At<'_>,
+        body: EncodedBody,
+        _: &WriteOptions,
+    ) -> Result<Object> {
+        self.hang(body).await
+    }
+    async fn update_encoded(
+        &self,
+        _: At<'_>,
+        body: EncodedBody,
+        _: &WriteOptions,
+    ) -> Result<Object> {
+        self.hang(body).await
+    }
+    async fn patch(&self, _: At<'_>, patch: Patch, _: &WriteOptions) -> Result<Object> {
+        self.hang(patch).await
+    }
+    async fn delete(&self, _: At<'_>, _: &DeleteOptions) -> Result<Option<Object>> {
+        pending().await
+    }
+    async fn delete_collection(&self, _: At<'_>, _: &DeleteOptions, _: &ListOptions) -> Result<()> {
+        pending().await
+    }
+    async fn resources(&self) -> Result<Discovered> {
+        self.objects.resources().await
+    }
+    async fn raw(&self, path: &str) -> Result<Bytes> {
+        self.objects.raw(path).await
+    }
+}
+
+/// All members are one server: what its informer holds is there once.
+struct HungMembers {
+    api: Arc<dyn Api>,
+    informers: Informers,
+}
+
+impl MemberAccess for HungMembers {
+    fn api(&self, _: &str) -> std::result::Result<Arc<dyn Api>, String> {
+        Ok(Arc::clone(&self.api))
+    }
+
+    fn managed(&self, _: &str, resource: &Gvr) -> std::result::Result<Informer, String> {
+        Ok(self.informers.get(&self.api, &Select::all(resource)))
+    }
+
+    fn followed(&self, _: &str, _: &Gvr) -> Option<Informer> {
+        None
+    }
+
+    fn unfollow(&self, _: &str, _: &Gvr) {}
+
+    fn on_object(&self, _: OnObject) {}
+
+    fn on_connect(&self, _: OnConnect) {}
+}
+
+/// 1 MiB in the small parts that files of configuration have.
+fn of_lines() -> Value {
+    let line = |n: usize| (format!("key-{n:05}"), Value::from("x".repeat(200)));
+    (0..MIB / 220).map(line).collect()
+}
+
+fn config_map(data: &Value, more: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data, "more": more,
+        "metadata": {"name": "c", "namespace": "n", "labels": {MANAGED: MANAGED_VALUE}}})
+}
+
+fn cluster(name: &str, ready: &str) -> Value {
+    json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": name}, "spec": {"syncMode": "Push"},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+}
+
+fn deps(control: &Arc<FakeApi>, member: &Arc<HungMember>, tasks: &Tasks) -> Deps {
+    let control: Arc<dyn Api> = control.clone();
+    let informers = Informers::new(tasks);
+    let clusters = informers.get(&control, &Select::all(&CLUSTERS));
+    let options = Options {
+        call_timeout: Duration::from_secs(3600),
+        ..Options::default()
+    };
+    let rules = Rules::new(options.gates, Plugins::default(), false);
+    Deps {
+        interpreter: Interpreter::default(),
+        control,
+        members: Arc::new(HungMembers {
+            api: member.clone(),
+            informers: Informers::new(tasks),
+        }),
+        clusters: scheduler::Clusters::under(clusters, rules),
+        recorder: Recorder::disabled(),
+        clock: Arc::new(SystemClock),
+        informers,
+        host: HostWorkloads::default(),
+        options,
+    }
+}
+
+/// A control plane with a Work for each of its clusters, none of which is ready.
+fn control_plane(data: &Value) -> Arc<FakeApi> {
+    let control = FakeApi::new();
+    control.serve(ApiResource {
+        resource: CONFIG_MAPS.clone(),
+        kind: "ConfigMap".into(),
+        namespaced: true,
+        verbs: ["get", "list", "watch", "delete"].map(Into::into).into(),
+        subresources: vec![],
+        categories: vec![],
+        short_names: vec![],
+    });
+    let dispatching = json!({"type": "Dispatching", "status": "True", "reason": "Dispatching",
+        "message": "Work is being dispatched to member clusters."});
+    for at in 0..MEMBERS {
+        control.seed(&CLUSTERS, cluster(&format!("m{at}"), "False"));
+        let work = json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+            "metadata": {"name": "w", "namespace": format!("karmada-es-m{at}"), "generation": 1},
+            "spec": {"workload": {"manifests": [config_map(data, "new")]}},
+            "status": {"conditions": [dispatching]}});
+        control.seed(&WORKS, work);
+    }
+    control
+}
+
+/// What is allocated once all Works were seen to wait for their clusters.
+async fn settled_usage() -> usize {
+    let mut usage = 0;
+    while usage != ALLOCATOR.current_usage() {
+        usage = ALLOCATOR.current_usage();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    usage
+}
+
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let so = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let limit = Duration::from_secs(300);
+    assert!(tokio::time::timeout(limit, so).await.is_ok(), "{what}");
+}
+
+/// What is taken at most while the Works are applied in members of which each hangs in a
+/// write, when they have an object or none.
+async fn peak(data: &Value, there: Option<Value>) -> usize {
+    let member = Arc::new(HungMember {
+        objects: FakeApi::new(),
+        writes: AtomicUsize::new(0),
+        answers: Semaphore::new(0),
+    });
+    if let Some(object) = there {
+        member.objects.seed(&CONFIG_MAPS, object);
+    }
+    let control = control_plane(data);
+    let tasks = Tasks::new(Shutdown::new());
+    let started = start(deps(&control, &member, &tasks), &tasks).await;
+    assert_eq!(started, Ok(()));
+    let before = settled_usage().await;
+    ALLOCATOR.reset_peak_usage();
+    for at in 0..MEMBERS {
+        control.seed(&CLUSTERS, cluster(&format!("m{at}"), "True"));
+    }
+    let writes = || member.writes.load(Ordering::Relaxed);
+    until("all written", || writes() >= MEMBERS).await;
+    let peak = ALLOCATOR.peak_usage() - before;
+    assert_eq!(writes(), MEMBERS);
+    member.answers.close();
+    tasks.stop().await;
+    peak
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn works_of_a_mebibyte_for_members_that_hang_take_at_most_16_mebibytes() {
+    let data = of_lines();
+    let objects = [("create", None), ("update", Some(config_map(&data, "old")))];
+    for (verb, there) in objects {
+        let peak = peak(&data, there).await;
+        assert!(peak <= PEAK, "{verb}: {} MiB", peak / MIB);
+    }
+}
