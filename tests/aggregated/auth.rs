@@ -1,5 +1,8 @@
-//! Who is believed and who may, through the host and past it; and what newer hosts
-//! send, replayed with the front proxy's certificate.
+//! Authentication and authorization in aggregated mode, for requests through the host and for
+//! direct requests to Flotilla.
+//!
+//! Requests of newer kube-apiservers and of their controllers are replayed with the front
+//! proxy's certificate.
 
 use harness::Server;
 use harness::cluster::FRONT_PROXY;
@@ -17,7 +20,7 @@ pub(crate) const ADMIN: &[(&str, &str)] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn behind_a_host() {
+async fn aggregated_api_authenticates_and_authorizes() {
     let Some(behind) = Behind::start().await else {
         return;
     };
@@ -33,7 +36,7 @@ async fn behind_a_host() {
     secrets_of_clusters(&behind).await;
 }
 
-/// A user may read policies in one namespace.
+/// Grants a user, and the service account `bot`, read access to policies in all namespaces.
 async fn allow(control: &Server, user: &str) {
     for body in [
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -57,7 +60,7 @@ async fn allow(control: &Server, user: &str) {
     }
 }
 
-/// Grants a user one rule in the whole cluster.
+/// Grants a user one rule by a ClusterRole and its ClusterRoleBinding.
 async fn grant(control: &Server, role: &str, user: &str, rule: &Value) {
     for (plural, body) in [
         (
@@ -94,7 +97,7 @@ async fn through_the_host(behind: &Behind) {
     }
     behind.control.create(body).await;
     assert_eq!(jane.list(&POLICIES, "default").await.len(), 1);
-    // Namespaces are the host's.
+    // Namespaces are objects of the host, not of Flotilla.
     let nowhere = policy("nowhere", "p", &template, &["m"]);
     let refused = behind.control.try_create(nowhere).await.unwrap_err();
     assert_eq!(
@@ -107,7 +110,7 @@ fn past_the_host(behind: &Behind, caller: &Caller) {
     let jane = behind.host.identity("jane", &[]);
     let eve = behind.host.identity("eve", &[]);
     let proxy = behind.host.front_proxy(FRONT_PROXY);
-    let pretender = behind.host.front_proxy("somebody-else");
+    let unknown_proxy = behind.host.front_proxy("somebody-else");
     let as_jane: &[(&str, &str)] = &[("X-Remote-User", "jane")];
     let both = [
         ("X-Remote-User", "jane"),
@@ -118,10 +121,10 @@ fn past_the_host(behind: &Behind, caller: &Caller) {
         (None, ADMIN, 403),
         (Some(&jane), &[], 200),
         (Some(&eve), &[], 403),
-        // Headers of who may not send them change nothing.
+        // Only the front proxy's certificate may send these headers; from others they are ignored.
         (Some(&eve), ADMIN, 403),
         (Some(&jane), ADMIN, 200),
-        (Some(&pretender), ADMIN, 401),
+        (Some(&unknown_proxy), ADMIN, 401),
         (Some(&proxy), ADMIN, 200),
         (Some(&proxy), as_jane, 200),
         (Some(&proxy), &[("X-Remote-User", "eve")], 403),
@@ -143,14 +146,14 @@ fn past_the_host(behind: &Behind, caller: &Caller) {
     }
     assert_eq!(caller.get("/metrics", None, &[]).code, 403);
     assert_eq!(caller.get("/metrics", Some(&proxy), ADMIN).code, 200);
-    // Impersonation past the host is a right on the host.
+    // Direct impersonation is authorized by the host.
     let as_eve = [("Impersonate-User", "eve")];
     assert_eq!(caller.get(LIST, Some(&jane), &as_eve).code, 403);
     let by_proxy: Vec<_> = ADMIN.iter().chain(&as_eve).copied().collect();
     assert_eq!(caller.get(LIST, Some(&proxy), &by_proxy).code, 403);
 }
 
-/// What aggregators, namespace controllers and garbage collectors since 1.26 send.
+/// Replays what aggregators, namespace controllers and garbage collectors since 1.26 send.
 fn newer_hosts(behind: &Behind, caller: &Caller) {
     let proxy = behind.host.front_proxy(FRONT_PROXY);
     let ask = |path: &str, headers: &[(&str, &str)]| {
@@ -198,7 +201,8 @@ fn newer_hosts(behind: &Behind, caller: &Caller) {
         (&json!("APIGroupDiscoveryList"), &json!([]))
     );
     assert_eq!(ask("/api", &[]).json()["versions"], json!([]));
-    // Availability, and the documents that are fetched as a user without groups.
+    // The paths of the availability check, and the OpenAPI documents, which the aggregator
+    // fetches as a user without groups.
     for path in [
         "/apis/policy.karmada.io/v1alpha1",
         "/apis/work.karmada.io",
@@ -206,24 +210,24 @@ fn newer_hosts(behind: &Behind, caller: &Caller) {
     ] {
         assert_eq!(ask(path, &[]).code, 200, "{path}");
     }
-    let nobody = [("X-Remote-User", "system:aggregator")];
+    let aggregator_user = [("X-Remote-User", "system:aggregator")];
     for (path, accept) in [
         ("/openapi/v2", "application/json"),
         ("/openapi/v3", "application/json"),
     ] {
-        let mut headers = nobody.to_vec();
+        let mut headers = aggregator_user.to_vec();
         headers.push(("Accept", accept));
         let reply = caller.get(path, Some(&proxy), &headers);
         assert_eq!(reply.code, 200, "{path}");
         assert!(reply.json()["paths"].is_object(), "{path}");
     }
-    // Metadata of lists, as the garbage collector and the namespace controller ask.
+    // Lists of metadata, as the garbage collector and the namespace controller request them.
     let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
     let list = ask(LIST, &[("Accept", metadata)]).json();
     assert_eq!(list["kind"], "PartialObjectMetadataList");
     assert_eq!(list["items"][0]["metadata"]["name"], "p");
     assert!(list["items"][0]["spec"].is_null());
-    // The uid of a user (1.33), and an unknown resource.
+    // The header with the user's uid (since 1.33), and an unknown resource.
     let jane = [("X-Remote-User", "jane"), ("X-Remote-Uid", "7")];
     assert_eq!(caller.get(LIST, Some(&proxy), &jane).code, 200);
     assert_eq!(
@@ -232,8 +236,8 @@ fn newer_hosts(behind: &Behind, caller: &Caller) {
     );
 }
 
-/// Whoever writes a Cluster must be allowed, on the host, to get the Secrets that it
-/// names.
+/// A user who writes a Cluster needs the right, on the host, to get the Secrets that the
+/// Cluster refers to.
 async fn secrets_of_clusters(behind: &Behind) {
     behind.control.create(secret("default", "token", "t")).await;
     let clusters = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters"],
@@ -268,7 +272,7 @@ async fn secrets_of_clusters(behind: &Behind) {
     .await;
 }
 
-/// A service account of the host, past the host.
+/// A token of a service account of the host authenticates direct requests.
 async fn by_token(behind: &Behind, caller: &Caller) {
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": "bot", "namespace": "default"}});

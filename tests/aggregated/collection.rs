@@ -1,5 +1,8 @@
-//! What the kube-controller-manager beside the host takes away, and what it must
-//! not.
+//! The host's kube-controller-manager and objects that Flotilla serves: garbage collection by
+//! owner references, and the deletion of namespaces.
+//!
+//! While Flotilla does not respond, the garbage collector must not delete the dependents of
+//! objects that Flotilla serves.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +18,7 @@ use crate::behind::Behind;
 use crate::world::{Members, NAMES};
 
 const NS: &str = "collection";
-/// Until the collector asks about an object whose owner went.
+/// How long the garbage collector may take to look up the owners of an object.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn story(behind: &mut Behind, members: &Members) {
@@ -34,8 +37,11 @@ pub(crate) async fn story(behind: &mut Behind, members: &Members) {
     namespace(behind, members).await;
 }
 
-/// Whether the collector asked for a binding and got an answer of this code. It does so
-/// for an object with two owners when the other owner goes; `n` names these.
+/// Makes the garbage collector look up a binding, and returns whether it received a response
+/// with this code.
+///
+/// The collector looks up the owners of an object with two owners when one of them is
+/// deleted. `n` makes the names of these objects unique.
 async fn collector_asks(behind: &Behind, n: usize, binding: &Value, code: u16) -> bool {
     let control = &behind.control;
     let (first, second) = (format!("first-{n}"), format!("second-{n}"));
@@ -52,11 +58,11 @@ async fn collector_asks(behind: &Behind, n: usize, binding: &Value, code: u16) -
             && event["objectRef"]["name"] == binding["metadata"]["name"]
             && event["responseStatus"]["code"] == code
     };
-    let answers = || behind.audited().iter().filter(|e| of_collector(e)).count();
-    let before = answers();
+    let response_count = || behind.audited().iter().filter(|e| of_collector(e)).count();
+    let before = response_count();
     control.delete(&CONFIG_MAPS, NS, &first).await;
     let end = Instant::now() + PATIENCE;
-    while answers() == before {
+    while response_count() == before {
         if Instant::now() > end {
             return false;
         }
@@ -65,15 +71,16 @@ async fn collector_asks(behind: &Behind, n: usize, binding: &Value, code: u16) -
     true
 }
 
-/// Leaves Flotilla killed, after the collector has asked for a binding in vain.
+/// Kills Flotilla and waits until the garbage collector has received a 503 for a binding.
 async fn refused_answers(behind: &mut Behind, binding: &Value) {
     let mut n = 0;
-    // It learns of new kinds every half minute.
+    // The collector discovers new resources every 30 seconds.
     while !collector_asks(behind, n, binding, 200).await {
         n += 1;
-        assert!(n < 10, "the collector never asks");
+        assert!(n < 10, "the collector never looks up the binding");
     }
-    // It forgets them as often: then it has nothing to ask, and the outage comes again.
+    // It drops resources at the same rate when discovery fails. Then it looks up nothing, and
+    // the outage is repeated.
     for _ in 0..4 {
         n += 1;
         behind.kill();
@@ -85,7 +92,7 @@ async fn refused_answers(behind: &mut Behind, binding: &Value) {
         behind.run();
         behind.until_available().await;
     }
-    panic!("the collector does not ask while nobody answers");
+    panic!("the collector does not look up the binding while Flotilla is down");
 }
 
 fn reference(binding: &Value) -> Value {
@@ -95,24 +102,22 @@ fn reference(binding: &Value) -> Value {
     })
 }
 
-/// The garbage collector reads owners while nobody can be asked about them, and
-/// deletes nothing.
+/// The garbage collector reads owners while Flotilla is down, and deletes nothing.
 async fn outage(behind: &mut Behind, members: &Members) {
     let before = behind
         .control
         .until_there(&BINDINGS, NS, "web-deployment")
         .await;
     refused_answers(behind, &before).await;
-    // A collector that starts has to find out everything anew.
+    // A collector that starts has an empty graph and no cached discovery.
     let manager = behind.host.manager.as_mut().unwrap();
     manager.kill();
     manager.again();
-    // What depends on an owner in a group that cannot be asked: a ConfigMap of a
-    // binding.
+    // A dependent whose owner is in an unavailable group: a ConfigMap owned by a binding.
     let mut dependent = config_map(NS, "dependent", "1");
     dependent["metadata"]["ownerReferences"] = json!([reference(&before)]);
     behind.control.create(dependent).await;
-    // The collector works on what it can ask about.
+    // The collector goes on with owners in available groups.
     let owner = behind.control.create(config_map(NS, "owner", "1")).await;
     let mut owned = config_map(NS, "owned", "1");
     owned["metadata"]["ownerReferences"] = json!([{
@@ -136,7 +141,8 @@ async fn outage(behind: &mut Behind, members: &Members) {
         .control
         .until_there(&CONFIG_MAPS, NS, "dependent")
         .await;
-    // Now it has an answer, and drops the owner that is gone.
+    // The binding can be looked up now, so the collector removes the reference to the deleted
+    // owner.
     until("the objects with two owners have one", async || {
         let all = behind.control.list(&CONFIG_MAPS, NS).await;
         let mut kept = all.iter().filter(|o| {
@@ -156,8 +162,8 @@ async fn outage(behind: &mut Behind, members: &Members) {
     }
 }
 
-/// A template that goes takes its binding, works and copies along, and what hangs
-/// on the binding.
+/// The deletion of a template deletes its binding, the Works, the objects in the members, and
+/// the dependents of the binding.
 async fn owner(behind: &Behind, members: &Members) {
     behind.control.delete(&DEPLOYMENTS, NS, "web").await;
     behind
@@ -187,7 +193,7 @@ async fn no_works(behind: &Behind, cluster: &str, prefix: &str) {
     .await;
 }
 
-/// A namespace is emptied of what Flotilla serves, too.
+/// The deletion of a namespace also deletes the objects in it that Flotilla serves.
 async fn namespace(behind: &Behind, members: &Members) {
     let template = config_map(NS, "last", "1");
     behind

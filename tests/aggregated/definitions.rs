@@ -1,5 +1,6 @@
-//! Karmada's CustomResourceDefinitions on the host, as GitOps repositories carry them:
-//! applied before Flotilla's registration or after it, and everything restarted.
+//! Karmada's CustomResourceDefinitions in the host, as GitOps repositories contain them:
+//! created before Flotilla registers its APIServices or after, with restarts of host and
+//! Flotilla.
 
 use harness::Server;
 use harness::karmada_definitions::karmada_definitions;
@@ -15,7 +16,7 @@ const SERVICE: &str = "v1alpha1.policy.karmada.io";
 const POLICIES_DEFINITION: &str = "propagationpolicies.policy.karmada.io";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn definitions_of_before_are_taken_over() {
+async fn registration_supersedes_existing_crds() {
     let Some(mut behind) = Behind::prepare().await else {
         return;
     };
@@ -31,14 +32,15 @@ async fn definitions_of_before_are_taken_over() {
     })
     .await;
 
-    // What would be hidden is named, and the host keeps everything.
-    let said = behind.refused().await;
+    // Flotilla does not start while its APIServices would hide objects of the host. It names
+    // them, and the host goes on to serve them.
+    let output = behind.refused().await;
     for part in [
         POLICIES_DEFINITION,
         "definitions/theirs",
         "kubectl delete crd",
     ] {
-        assert!(said.contains(part), "no {part}: {said}");
+        assert!(output.contains(part), "no {part}: {output}");
     }
     for service in behind.registered().await {
         assert!(service["spec"]["service"].is_null(), "{service:#}");
@@ -55,7 +57,7 @@ async fn definitions_of_before_are_taken_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn definitions_that_come_later_change_nothing() {
+async fn crds_created_after_registration_change_nothing() {
     let Some(mut behind) = Behind::start().await else {
         return;
     };
@@ -67,8 +69,8 @@ async fn definitions_that_come_later_change_nothing() {
     stays(&mut behind).await;
 }
 
-/// Flotilla's policies survive restarts of both, each first, and the end of the
-/// definitions.
+/// Flotilla's policies survive restarts of host and Flotilla in both orders, and the deletion
+/// of the CRDs.
 async fn stays(behind: &mut Behind) {
     for host_first in [true, false] {
         if !host_first {
@@ -94,7 +96,7 @@ async fn stays(behind: &mut Behind) {
     assert_eq!(policies(&behind.control).await, ["after", "ours"]);
 }
 
-/// Creates all of Karmada's definitions; they are established when this returns.
+/// Creates all of Karmada's CRDs and waits until they are established.
 async fn apply(host: &Server) {
     let all = karmada_definitions();
     for definition in &all {

@@ -1,5 +1,4 @@
-//! kubectl through the aggregator: the kinds of the federation behave as those of
-//! the host do.
+//! `kubectl` against the host: resources that Flotilla serves behave as the host's own do.
 
 use harness::kubectl::{Kubectl, ok, refused, with, with_each};
 
@@ -38,7 +37,8 @@ spec:
 }
 
 fn policies(kubectl: &Kubectl) {
-    // A host looks for documents of those behind it after it has passed requests on.
+    // The aggregator fetches OpenAPI documents of an APIService some time after it routes
+    // requests to it.
     kubectl.eventually("explain pp.spec.placement", 0);
     let following = kubectl
         .follow("get pp -w --no-headers -o custom-columns=P:.metadata.name,V:.spec.priority");
@@ -95,7 +95,7 @@ fn policies(kubectl: &Kubectl) {
         refused("get pp p", &["NotFound"]),
         ok("delete namespace NS --timeout=60s", &["deleted"]),
     ]);
-    for seen in ["p 0", "p 4", "p 5"] {
-        following.until(seen);
+    for line in ["p 0", "p 4", "p 5"] {
+        following.until(line);
     }
 }

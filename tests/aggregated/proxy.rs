@@ -1,5 +1,5 @@
-//! Clusters through the proxy of a control plane behind its host: what karmadactl
-//! sends, and containers of a real cluster whose kubelet is a server of the test.
+//! The cluster proxy in aggregated mode: the requests of karmadactl, and logs and exec in a real
+//! member cluster whose kubelet is a server of the test.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -35,20 +35,20 @@ const LOOPBACK: &str = "127.0.0.1";
 const ADMIN: &str = "kubernetes-admin";
 const MEMBER: &str = "member1";
 
-/// What a container says next.
+/// Sends the next lines of a container's log; `None` until the log is requested.
 type Feed = Arc<Mutex<Option<mpsc::Sender<Bytes>>>>;
 
-/// A kubelet that says in a log what it is fed, and changes protocols.
+/// Starts a kubelet whose container logs come from the sender, and that upgrades connections.
 async fn kubelet() -> (Peer, Feed) {
     let (heard, _) = mpsc::channel(8);
     let (sessions, feed) = (upgrader(heard), Feed::default());
-    let said = Arc::clone(&feed);
+    let log_sender = Arc::clone(&feed);
     let handler: Handler = Arc::new(move |request| {
         if !request.uri().path().starts_with("/containerLogs/") {
             return sessions(request);
         }
         let (sender, mut lines) = mpsc::channel::<Bytes>(8);
-        *said.lock() = Some(sender);
+        *log_sender.lock() = Some(sender);
         let frames = futures_util::stream::poll_fn(move |cx| {
             lines.poll_recv(cx).map(|l| l.map(|l| Ok(Frame::data(l))))
         });
@@ -58,7 +58,7 @@ async fn kubelet() -> (Peer, Feed) {
     (Peer::start(handler).await, feed)
 }
 
-/// Makes the nodes of a cluster lead to the kubelet.
+/// Sets the kubelet's address in the status of all nodes.
 async fn attach(member: &Member, kubelet: &Peer) {
     for node in member.server.list(&NODES, "").await {
         let status = json!({"status": {
@@ -71,7 +71,8 @@ async fn attach(member: &Member, kubelet: &Peer) {
     }
 }
 
-/// A pod that runs, with a container that echoes and one that is brief.
+/// Creates a pod with the containers `echo` and `brief`, waits until it is ready, and returns
+/// its name.
 async fn pod(member: &Member) -> String {
     let containers: Vec<Value> = ["echo", "brief"]
         .iter()
@@ -93,7 +94,7 @@ async fn pod(member: &Member) -> String {
     pod["metadata"]["name"].as_str().unwrap().to_owned()
 }
 
-/// On the host, where a user gets the right to the proxy.
+/// Grants the administrator `clusters/proxy` in the host.
 async fn grant(behind: &Behind) {
     let metadata = json!({"name": "cluster-proxy-admin"});
     let rule = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["*"]});
@@ -145,7 +146,7 @@ fn kubectl(program: &Path, behind: &Behind, line: &str) -> Command {
     command
 }
 
-/// A log that is followed shows each line when it is said, and ends with it.
+/// `kubectl logs -f` prints each line when the container writes it, and ends with the log.
 fn follow(program: &Path, behind: &Behind, feed: &Feed, pod: &str) {
     let mut child = kubectl(program, behind, &format!("logs -f {pod} -c echo"))
         .spawn()
@@ -166,21 +167,23 @@ fn follow(program: &Path, behind: &Behind, feed: &Feed, pod: &str) {
     assert!(child.wait().unwrap().success());
 }
 
-/// Pods are shown as they change.
+/// `kubectl get pods -w` prints a pod again when it changes.
 fn watch(program: &Path, behind: &Behind, pod: &str) {
     let mut child = kubectl(program, behind, "get pods -w").spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut seen = lines.map(Result::unwrap).filter(|l| l.starts_with(pod));
-    seen.next().unwrap();
+    let mut rows = lines.map(Result::unwrap).filter(|l| l.starts_with(pod));
+    rows.next().unwrap();
     let label = kubectl(program, behind, &format!("label pod {pod} seen=yes")).output();
     assert!(label.unwrap().status.success());
-    seen.next().unwrap();
+    rows.next().unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
 }
 
-/// Sessions with containers, byte by byte. A kube-apiserver ends both ways when one
-/// has ended: what was said before must have arrived.
+/// Checks `exec` sessions byte by byte.
+///
+/// A kube-apiserver closes both directions when one is closed; everything sent before must
+/// have arrived.
 async fn talk(target: &Target, pod: &str) {
     for (seed, protocol) in [(1, "SPDY/3.1"), (2, "websocket")] {
         let session = |container: &str| {
@@ -211,7 +214,7 @@ async fn talk(target: &Target, pod: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clusters_are_reached_through_the_host() {
+async fn cluster_proxy_works_through_the_host() {
     let Some([kubectl]) = harness::tools(["kubectl-new"]) else {
         return;
     };
@@ -234,7 +237,7 @@ async fn clusters_are_reached_through_the_host() {
     );
     karmadactl::replay(&through, &cluster, "legacy1").await;
 
-    // It took the namespace of its accounts along.
+    // `unjoin` deletes the namespace of the member's service accounts.
     member
         .server
         .until_gone(&NAMESPACES, "", "karmada-cluster")

@@ -1,5 +1,5 @@
-//! Registered where it serves, available at once, and still so when certificates
-//! change, processes die or somebody meddles.
+//! APIServices of Flotilla in the host: they become Available soon, and stay so when Flotilla
+//! restarts, when somebody changes or deletes them, and when the CA changes.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const SECRET: &str = "flotilla-serving-cert";
 const VERSION: &str = "v1alpha1.policy.karmada.io";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stays_registered() {
+async fn api_services_stay_registered() {
     let Some(mut behind) = Behind::start().await else {
         return;
     };
@@ -29,7 +29,7 @@ async fn stays_registered() {
     );
     behind.control.list(&POLICIES, "").await;
 
-    // A restart finds everything in place.
+    // The APIServices exist when Flotilla starts again.
     behind.kill();
     behind.run();
     let took = behind.until_available().await;
@@ -39,7 +39,7 @@ async fn stays_registered() {
     );
     behind.control.list(&POLICIES, "").await;
 
-    // Somebody takes one away, and points another elsewhere.
+    // One is deleted, and another gets a wrong port.
     behind.control.delete(&API_SERVICES, "", VERSION).await;
     let elsewhere = json!({"spec": {"service": {"port": 1}}});
     let other = "v1alpha1.cluster.karmada.io";
@@ -49,10 +49,10 @@ async fn stays_registered() {
         .await;
     let port = json!(behind.port);
     for name in [VERSION, other] {
-        let mended = |s: &serde_json::Value| s["spec"]["service"]["port"] == port;
+        let restored = |s: &serde_json::Value| s["spec"]["service"]["port"] == port;
         behind
             .control
-            .until(&API_SERVICES, "", name, "as it was", mended)
+            .until(&API_SERVICES, "", name, "restored", restored)
             .await;
     }
     behind.until_available().await;
@@ -60,7 +60,8 @@ async fn stays_registered() {
     new_certificate(&behind).await;
 }
 
-/// The Secret goes, and with it the authority; nobody is refused for long.
+/// The Secret of the serving certificate is deleted, and with it the CA. Flotilla creates a new
+/// one and updates the CA bundles.
 async fn new_certificate(behind: &Behind) {
     let before = behind.bundle().await;
     behind.control.delete(&SECRETS, NAMESPACE, SECRET).await;
@@ -75,7 +76,7 @@ async fn new_certificate(behind: &Behind) {
             &API_SERVICES,
             "",
             VERSION,
-            "trusting the new authority alone",
+            "trusting the new CA alone",
             changed,
         )
         .await;

@@ -1,4 +1,5 @@
-//! Everything is restarted in turn under load, and nothing is lost.
+//! Restarts of the host, Flotilla and etcd in turn while clients write: no acknowledged write
+//! is lost.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,13 +20,13 @@ use crate::world::{Members, NAMES};
 
 const NS: &str = "restarts";
 const WRITERS: usize = 4;
-/// How much is written between two failures.
+/// How many templates are written between two failures.
 const ROUND: usize = 12;
-/// A call that got lost with its connection is made again.
+/// How long a write may take before it is retried: its connection may have been lost.
 const GIVE_UP: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What the server has acknowledged.
+/// The names of objects whose creation was acknowledged.
 #[derive(Default)]
 struct Written {
     names: Mutex<BTreeSet<String>>,
@@ -65,8 +66,8 @@ async fn more(written: &Written) {
     until("writes go on", async || written.names.lock().len() >= goal).await;
 }
 
-/// Templates with their policies, one after the other: the first through the host,
-/// the second through it to Flotilla.
+/// Creates templates and their policies, one after the other, until it is stopped. The host
+/// stores the templates and routes the policies to Flotilla.
 async fn write(control: Server, writer: usize, written: Arc<Written>) {
     for n in 0.. {
         if written.enough.load(Ordering::Relaxed) {
@@ -94,20 +95,20 @@ async fn acknowledged(control: &Server, resource: &Gvr, object: Value) {
     }
 }
 
-/// Each acknowledged object is there once, and each template in each member.
+/// The control plane has each acknowledged object once, and each member each template.
 async fn nothing_lost(behind: &Behind, members: &Members, written: &Written) {
-    let wanted = written.names.lock().clone();
-    assert_eq!(names(&behind.control, &CONFIG_MAPS).await, wanted);
-    assert_eq!(names(&behind.control, &POLICIES).await, wanted);
+    let expected = written.names.lock().clone();
+    assert_eq!(names(&behind.control, &CONFIG_MAPS).await, expected);
+    assert_eq!(names(&behind.control, &POLICIES).await, expected);
     for member in &members.all {
         until("every template is in the member", async || {
-            names(&member.server, &CONFIG_MAPS).await == wanted
+            names(&member.server, &CONFIG_MAPS).await == expected
         })
         .await;
     }
 }
 
-/// Of those that a writer made.
+/// The names of objects that a writer created.
 async fn names(server: &Server, resource: &Gvr) -> BTreeSet<String> {
     let options = ListOptions::default();
     let listed = server.api.list(At::all(resource, NS), &options);

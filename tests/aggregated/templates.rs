@@ -1,5 +1,5 @@
-//! What is particular about templates that a host keeps: kinds that come and go,
-//! old versions, somebody else's writes, and who may delete them.
+//! Resource templates that the host stores: served API versions, concurrent writers, deletion
+//! protection, and CRDs that are deleted and created again.
 
 use client::{At, DeleteOptions, ListOptions, WriteOptions};
 use harness::Server;
@@ -23,8 +23,11 @@ static KARMADAS: Gvr = Gvr::constant("operator.karmada.io", "v1alpha1", "karmada
 
 // proves: ADM-protection-host
 #[tokio::test(flavor = "multi_thread")]
-async fn templates_of_a_host() {
-    let (Some(mut behind), Some(members)) = tokio::join!(Behind::start(), Members::start()) else {
+async fn host_objects_are_resource_templates() {
+    let Some(mut behind) = Behind::start().await else {
+        return;
+    };
+    let Some(members) = Members::start().await else {
         return;
     };
     behind.until_available().await;
@@ -48,7 +51,7 @@ async fn story(host: &Server, members: &Members) {
     host.until_gone(&NAMESPACES, "", NS).await;
 }
 
-/// Resources in the version that this host serves, as discovery tells.
+/// Finds a resource by discovery, in the version that this host serves.
 async fn served(host: &Server, group: &str, resource: &str) -> Gvr {
     let found = host.api.resources().await.unwrap().resources;
     let mut all = found.into_iter().map(|r| r.resource);
@@ -56,8 +59,8 @@ async fn served(host: &Server, group: &str, resource: &str) -> Gvr {
         .unwrap()
 }
 
-/// Kinds that were moved to other versions since are templates in the version that
-/// is served, here and in members.
+/// Kinds whose API version differs between Kubernetes releases are templates in the version
+/// that the host and the members serve.
 async fn versions(host: &Server, members: &Members) {
     let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "busybox:1"}]}});
     let table = [
@@ -93,8 +96,8 @@ async fn versions(host: &Server, members: &Members) {
     }
 }
 
-/// Others write the template all the while: no write of theirs is lost, and ours
-/// get through.
+/// Other clients write the template meanwhile: none of their writes is lost, and Flotilla
+/// writes its status.
 async fn writers(host: &Server, members: &Members) {
     let template = deployment(NS, "web", 2);
     host.create(policy(NS, "web", &template, &NAMES)).await;
@@ -103,8 +106,8 @@ async fn writers(host: &Server, members: &Members) {
         let note = json!({"metadata": {"annotations": {format!("example.org/n{n}"): "x"}}});
         host.merge(&DEPLOYMENTS, NS, "web", note).await;
     }
-    let told = |d: &Value| d["status"]["readyReplicas"] == 4;
-    let web = host.until(&DEPLOYMENTS, NS, "web", "4 ready", told).await;
+    let ready = |d: &Value| d["status"]["readyReplicas"] == 4;
+    let web = host.until(&DEPLOYMENTS, NS, "web", "4 ready", ready).await;
     let notes = web["metadata"]["annotations"].as_object().unwrap();
     let theirs = notes.keys().filter(|k| k.starts_with("example.org/"));
     assert_eq!(theirs.count(), 60);
@@ -120,15 +123,15 @@ async fn writers(host: &Server, members: &Members) {
         "SyncWorkSucceed",
         "AggregateStatusSucceed",
     ];
-    until("events of the template are with it", async || {
+    until("the template has its events", async || {
         let all = host.list(&EVENTS, NS).await;
         let about = |e: &&Value| e["involvedObject"]["name"] == "web";
-        let told: Vec<&str> = all
+        let recorded: Vec<&str> = all
             .iter()
             .filter(about)
             .filter_map(|e| e["reason"].as_str())
             .collect();
-        reasons.iter().all(|r| told.contains(r))
+        reasons.iter().all(|r| recorded.contains(r))
     })
     .await;
     for member in &members.all {
@@ -137,7 +140,7 @@ async fn writers(host: &Server, members: &Members) {
     }
 }
 
-/// The host asks us before it deletes what is protected.
+/// The host calls the deletion protection webhook before it deletes a protected object.
 async fn protection(host: &Server) {
     let mut kept = config_map(NS, "kept", "1");
     kept["metadata"]["labels"] = json!({PROTECTED: "Always"});
@@ -161,7 +164,8 @@ async fn protection(host: &Server) {
     host.delete(&CONFIG_MAPS, NS, "kept").await;
 }
 
-/// Nobody answers the host: it refuses what is labelled, and does not ask about the rest.
+/// While Flotilla is down, the host rejects the deletion of labelled objects and does not call
+/// the webhook for others.
 async fn protection_without_an_answer(behind: &mut Behind) {
     let ns = "default";
     for (name, labels) in [
@@ -186,8 +190,8 @@ async fn protection_without_an_answer(behind: &mut Behind) {
     behind.control.delete(&CONFIG_MAPS, ns, "labelled").await;
 }
 
-/// A definition in Karmada's domain that is not ours: its instances are templates,
-/// soon after it came, again after it went and came back.
+/// Instances of a CRD in a `karmada.io` group that Flotilla does not serve are templates, also
+/// after the CRD was deleted and created again.
 async fn kinds(host: &Server, members: &Members) {
     let definition = || {
         let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -205,7 +209,7 @@ async fn kinds(host: &Server, members: &Members) {
     host.create(policy(NS, "k", &template, &NAMES)).await;
     for _ in 0..2 {
         host.create(definition()).await;
-        until("the instance is taken", async || {
+        until("the custom resource can be created", async || {
             let at = At::all(&KARMADAS, NS);
             let options = WriteOptions::default();
             let made = host.api.create(at, template.clone(), &options).await;

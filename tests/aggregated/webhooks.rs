@@ -1,5 +1,7 @@
-//! Webhooks registered with the host are called for our kinds, which the host itself
-//! does not do for requests that it passes on.
+//! Admission webhooks that are registered in the host apply to resources that Flotilla serves.
+//!
+//! The host does not call webhooks for requests that it proxies to an APIService, so Flotilla
+//! does.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,10 +29,10 @@ use crate::behind::Behind;
 const GROUP: &str = "admissionregistration.k8s.io";
 static MUTATING: Gvr = Gvr::constant(GROUP, "v1", "mutatingwebhookconfigurations");
 static VALIDATING: Gvr = Gvr::constant(GROUP, "v1", "validatingwebhookconfigurations");
-/// A change of configurations is followed by a watch: it counts at once.
+/// How long a change of a webhook configuration may take to act; Flotilla watches them.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A webhook server; what it was asked.
+/// A webhook server that records the requests of the reviews it receives.
 struct Hooks {
     url: String,
     ca: String,
@@ -130,7 +132,7 @@ async fn register(behind: &Behind, resource: &Gvr, mut body: Value) {
     made.await.unwrap();
 }
 
-/// Tries until it fits.
+/// Repeats a request until `fits` holds for its result.
 async fn soon<T: std::fmt::Debug>(
     what: &str,
     mut ask: impl AsyncFnMut() -> T,
@@ -149,7 +151,7 @@ async fn soon<T: std::fmt::Debug>(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_host_s_webhooks_are_asked() {
+async fn host_admission_webhooks_are_called() {
     let Some(behind) = Behind::start().await else {
         return;
     };
@@ -198,13 +200,14 @@ async fn the_host_s_webhooks_are_asked() {
     failures(&behind, &hooks).await;
 }
 
-/// A hook that nobody answers: it stops the write, or is passed over.
+/// A webhook whose server is down: the write fails with failurePolicy Fail and succeeds with
+/// Ignore.
 async fn failures(behind: &Behind, hooks: &Hooks) {
     let control = &behind.control;
     let template = config_map("default", "c", "v");
     let named = |name: &str| policy("default", name, &template, &["m"]);
-    let nobody = json!({"url": format!("https://127.0.0.1:{}/", harness::port::free())});
-    let down = hooks.configuration("down", json!({"clientConfig": nobody}));
+    let unreachable = json!({"url": format!("https://127.0.0.1:{}/", harness::port::free())});
+    let down = hooks.configuration("down", json!({"clientConfig": unreachable}));
     register(behind, &VALIDATING, down).await;
     let mut n = 0;
     let failed = soon(
@@ -241,9 +244,9 @@ async fn failures(behind: &Behind, hooks: &Hooks) {
     .await
     .unwrap();
     control.delete(&POLICIES, "default", "after").await;
-    // Flotilla's own controllers write, too.
+    // The webhooks also apply to DELETE.
     let asked = hooks.asked.lock();
-    let told =
+    let deleted =
         |r: &&Value| r["operation"] == "DELETE" && r["oldObject"]["metadata"]["name"] == "after";
-    assert!(asked.iter().any(|r| told(&r)));
+    assert!(asked.iter().any(|r| deleted(&r)));
 }

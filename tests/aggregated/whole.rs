@@ -1,14 +1,16 @@
-//! A host, Flotilla and members that are real clusters, from the first start to
-//! restarts of everything.
+//! All scenarios in one aggregated control plane with real clusters as members, from the first
+//! start to restarts of each component.
 
 use crate::behind::Behind;
 use crate::world::{Members, join};
 use crate::{adopted, collection, kubectl, propagation, restarts};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_behind_a_kube_apiserver() {
-    let (Some(mut behind), Some(members)) = tokio::join!(Behind::start_on_etcd(), Members::start())
-    else {
+async fn aggregated_control_plane_lifecycle() {
+    let Some(mut behind) = Behind::start_on_etcd().await else {
+        return;
+    };
+    let Some(members) = Members::start().await else {
         return;
     };
     behind.until_available().await;
