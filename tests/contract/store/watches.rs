@@ -1,4 +1,5 @@
-//! Feeds: order, completeness, progress, and what a compaction does to them.
+//! Contract of watches: order, completeness and progress of feeds, and their behavior under
+//! compaction.
 
 use std::time::Duration;
 
@@ -12,16 +13,19 @@ pub(crate) async fn watch_from_a_revision(store: &Shared) {
     for i in 0..6 {
         revisions.push(create(store, &format!("/a/{i}"), "x").await);
     }
-    let wanted = |from: usize| {
+    let expected = |from: usize| {
         let keys = (from..6).map(|i| format!("/a/{i}=x@{}", revisions[i]));
         keys.collect::<Vec<_>>()
     };
     for (from, after) in revisions.iter().enumerate().take(5) {
         let mut feed = store.watch("/a/", *after).await.unwrap();
-        assert_eq!(shown(&events(&mut feed, 5 - from).await), wanted(from + 1));
+        assert_eq!(
+            shown(&events(&mut feed, 5 - from).await),
+            expected(from + 1)
+        );
     }
     let mut feed = store.watch("/a/", 0).await.unwrap();
-    assert_eq!(shown(&events(&mut feed, 6).await), wanted(0));
+    assert_eq!(shown(&events(&mut feed, 6).await), expected(0));
     let mut feed = store.watch("/a/", revisions[5]).await.unwrap();
     let live = create(store, "/a/9", "y").await;
     assert_eq!(
@@ -30,22 +34,22 @@ pub(crate) async fn watch_from_a_revision(store: &Shared) {
     );
 }
 
-pub(crate) async fn watch_delivers_what_was_there_before(store: &Shared) {
+pub(crate) async fn watch_delivers_previous_values(store: &Shared) {
     let mut feed = store.watch("/a/", 0).await.unwrap();
     let one = create(store, "/a/1", "one").await;
     let two = write(store, "/a/1", one, put("two")).await;
-    let gone = write(store, "/a/1", two, Op::Delete).await;
-    let wanted = [
+    let deleted = write(store, "/a/1", two, Op::Delete).await;
+    let expected = [
         format!("/a/1=one@{one}"),
         format!("/a/1=two@{two}<one@{one}"),
-        format!("/a/1=-@{gone}<two@{two}"),
+        format!("/a/1=-@{deleted}<two@{two}"),
     ];
-    assert_eq!(shown(&events(&mut feed, 3).await), wanted);
+    assert_eq!(shown(&events(&mut feed, 3).await), expected);
     let mut late = store.watch("/a/", 0).await.unwrap();
-    assert_eq!(shown(&events(&mut late, 3).await), wanted);
+    assert_eq!(shown(&events(&mut late, 3).await), expected);
 }
 
-pub(crate) async fn watch_keeps_to_its_prefix(store: &Shared) {
+pub(crate) async fn watch_is_limited_to_its_prefix(store: &Shared) {
     let mut mine = store.watch("/foo/", 0).await.unwrap();
     let mut all = store.watch("/", 0).await.unwrap();
     create(store, "/foobar/a", "x").await;
@@ -58,12 +62,12 @@ pub(crate) async fn watch_keeps_to_its_prefix(store: &Shared) {
     assert_eq!(events(&mut all, 3).await.len(), 3);
 }
 
-/// A quiet feed gets there, where its progress says something.
+/// Waits until a feed without events reaches a revision, if the engine reports progress.
 async fn progresses(store: &Shared, feed: &mut Box<dyn Feed>, to: u64) {
     while store.proof() != Proof::None && next(feed).await.revision < to {}
 }
 
-pub(crate) async fn watch_of_a_quiet_prefix_progresses(store: &Shared) {
+pub(crate) async fn watch_of_an_idle_prefix_progresses(store: &Shared) {
     if store.proof() == Proof::None {
         return;
     }
@@ -72,7 +76,7 @@ pub(crate) async fn watch_of_a_quiet_prefix_progresses(store: &Shared) {
     for i in 0..5 {
         last = create(store, &format!("/a/{i}"), "x").await;
     }
-    // Without anybody asking.
+    // The feed makes progress without a call of `revision`.
     let mut reached = 0;
     while reached < last {
         let batch = next(&mut quiet).await;
@@ -83,24 +87,24 @@ pub(crate) async fn watch_of_a_quiet_prefix_progresses(store: &Shared) {
     assert_eq!(reached, last);
 }
 
-pub(crate) async fn revision_of_a_quiet_prefix_is_reached(store: &Shared) {
+pub(crate) async fn revision_of_an_idle_prefix_is_reached(store: &Shared) {
     let mut feed = store.watch("/quiet/", 0).await.unwrap();
     let mine = create(store, "/quiet/1", "x").await;
-    let asked = store.revision_of("/quiet/").await.unwrap();
-    assert!(asked >= mine);
+    let revision = store.revision_of("/quiet/").await.unwrap();
+    assert!(revision >= mine);
     events(&mut feed, 1).await;
     for i in 0..5 {
         let other = create(store, &format!("/a/{i}"), "x").await;
-        let asked = store.revision().await.unwrap();
-        assert!(asked >= other);
-        progresses(store, &mut feed, asked).await;
-        // What is quiet stays known.
-        assert!(store.revision_of("/quiet/").await.unwrap() <= asked);
+        let revision = store.revision().await.unwrap();
+        assert!(revision >= other);
+        progresses(store, &mut feed, revision).await;
+        // The revision of an idle prefix stays cached.
+        assert!(store.revision_of("/quiet/").await.unwrap() <= revision);
     }
     assert!(store.revision_of("/none/").await.unwrap() >= mine);
 }
 
-pub(crate) async fn watch_after_compaction_is_refused(store: &Shared) {
+pub(crate) async fn watch_after_compaction_is_rejected(store: &Shared) {
     let one = create(store, "/a/1", "one").await;
     let two = write(store, "/a/1", one, put("two")).await;
     let three = write(store, "/a/1", two, put("three")).await;
@@ -119,7 +123,7 @@ pub(crate) async fn watch_after_compaction_is_refused(store: &Shared) {
     );
 }
 
-pub(crate) async fn watch_from_the_future_is_refused(store: &Shared) {
+pub(crate) async fn watch_from_a_future_revision_is_rejected(store: &Shared) {
     let now = create(store, "/a/1", "one").await;
     match store.watch("/a/", now + 1).await {
         Err(Error::Future { asked, current }) => assert_eq!((asked, current), (now + 1, now)),
@@ -136,7 +140,7 @@ pub(crate) async fn running_watch_survives_compaction(store: &Shared) {
     for i in 1..5 {
         last = write(store, "/a/1", last, put(&i.to_string())).await;
         if store.proof() != Proof::Free {
-            // A server may still be about to send it.
+            // An etcd may not have sent the event yet.
             while seen.last() != Some(&last) {
                 seen.extend(next(&mut feed).await.events.iter().map(|e| e.revision));
             }
@@ -150,7 +154,7 @@ pub(crate) async fn running_watch_survives_compaction(store: &Shared) {
     progresses(store, &mut quiet, last).await;
 }
 
-/// Writes more than any engine keeps in memory for feeds.
+/// Writes more than any engine keeps in memory for feeds: 12 values of 1 MiB.
 async fn flood(store: &Shared, key: &str) -> Vec<u64> {
     let mut revisions = vec![0];
     for i in 0..12_u8 {
@@ -196,10 +200,14 @@ pub(crate) async fn compaction_overtakes_a_slow_watch(store: &Shared) {
             Ok(batch) => seen.extend(batch.events.iter().map(|e| e.revision)),
             Err(why) => break why,
         }
-        // What is told is told without a gap, however late.
+        // A slow feed may be late, but it has no gap.
         assert_eq!(seen, revisions[..seen.len()]);
         if seen.len() == revisions.len() {
-            assert_ne!(store.proof(), Proof::Free, "nothing is kept for readers");
+            assert_ne!(
+                store.proof(),
+                Proof::Free,
+                "this engine keeps no events for slow feeds"
+            );
             return;
         }
     };
@@ -209,7 +217,7 @@ pub(crate) async fn compaction_overtakes_a_slow_watch(store: &Shared) {
     );
 }
 
-pub(crate) async fn abandoned_wait_loses_nothing(store: &Shared) {
+pub(crate) async fn cancelled_wait_loses_no_event(store: &Shared) {
     let mut feed = store.watch("/a/", 0).await.unwrap();
     let writer = store.clone();
     let task = tokio::spawn(async move {
