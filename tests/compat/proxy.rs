@@ -1,4 +1,4 @@
-//! The cluster proxy: requests, streams, who is told to ask, and refusals.
+//! The cluster proxy: requests, streams, impersonation and errors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use crate::plane::Plane;
 use harness::peer::{Handler, Peer};
 use harness::target::{Ask, Body, collect, proxied, soon, whole};
 
-/// Tells what arrived: method, path, headers, length of the body.
+/// A handler that responds with the request it received: method, path, headers, length of the
+/// body.
 fn mirror() -> Handler {
     Arc::new(|request: Request<Incoming>| {
         Box::pin(async move {
@@ -29,18 +30,18 @@ fn mirror() -> Handler {
             }
             let length = body.collect().await.unwrap().to_bytes().len();
             let path = parts.uri.path_and_query().unwrap().as_str();
-            let seen = json!({"method": parts.method.as_str(), "path": path, "headers": headers, "length": length});
+            let received = json!({"method": parts.method.as_str(), "path": path, "headers": headers, "length": length});
             Response::builder()
                 .header("content-type", "application/json")
                 .header("warning", "299 - heard")
                 .header("x-hop", "1")
-                .body(whole(seen.to_string()))
+                .body(whole(received.to_string()))
                 .unwrap()
         })
     })
 }
 
-/// A body whose frames come out of a channel.
+/// A body whose frames come from a channel.
 fn fed() -> (mpsc::Sender<Bytes>, Body) {
     let (feed, mut frames) = mpsc::channel::<Bytes>(8);
     let stream = futures_util::stream::poll_fn(move |cx| {
@@ -55,7 +56,7 @@ async fn next(body: &mut Incoming) -> Option<Bytes> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_arrive_as_they_were_sent_in_the_users_name() {
+async fn requests_are_forwarded_unchanged_with_the_users_impersonation() {
     let plane = Plane::shared().await;
     let peer = Peer::start(mirror()).await;
     plane.register("mirror", &peer, json!({})).await;
@@ -93,11 +94,11 @@ async fn requests_arrive_as_they_were_sent_in_the_users_name() {
             assert_eq!(reply.code, 200, "{method} {path}: {:?}", reply.body);
             assert_eq!(reply.headers["warning"], "299 - heard");
             assert_eq!(reply.headers["content-type"], "application/json");
-            let seen = reply.json();
-            assert_eq!(seen["method"], method.as_str());
-            assert_eq!(seen["path"], *arrives);
-            assert_eq!(seen["length"], body.len());
-            let headers = &seen["headers"];
+            let received = reply.json();
+            assert_eq!(received["method"], method.as_str());
+            assert_eq!(received["path"], *arrives);
+            assert_eq!(received["length"], body.len());
+            let headers = &received["headers"];
             for (name, value) in [
                 ("authorization", json!(["Bearer impersonator"])),
                 ("impersonate-user", json!(["kubernetes-admin"])),
@@ -129,7 +130,7 @@ async fn requests_arrive_as_they_were_sent_in_the_users_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_ask_and_in_whose_name() {
+async fn proxy_requests_are_authorized_and_impersonate_the_user() {
     let plane = Plane::shared().await;
     let peer = Peer::start(mirror()).await;
     plane.register("guarded", &peer, json!({})).await;
@@ -161,7 +162,7 @@ async fn who_may_ask_and_in_whose_name() {
     .await;
     assert_eq!(reply.code, 200);
     let headers = &reply.json()["headers"];
-    // Whom the caller acts as, not the caller: and not what everybody is.
+    // The user and groups that the caller impersonates, without system:authenticated.
     assert_eq!(headers["impersonate-user"], json!(["ann"]));
     assert_eq!(headers["impersonate-group"], json!(["dev"]));
     for (method, cluster, user) in [
@@ -181,13 +182,13 @@ async fn who_may_ask_and_in_whose_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_are_passed_on_as_they_come() {
+async fn bodies_are_streamed() {
     let plane = Plane::shared().await;
-    let (heard, mut hears) = mpsc::channel::<Bytes>(8);
+    let (received, mut receiver) = mpsc::channel::<Bytes>(8);
     let (feed, body) = fed();
     let body = Arc::new(Mutex::new(Some(body)));
     let handler: Handler = Arc::new(move |request: Request<Incoming>| {
-        let (heard, body) = (heard.clone(), Arc::clone(&body));
+        let (received, body) = (received.clone(), Arc::clone(&body));
         Box::pin(async move {
             if request.uri().path().ends_with("/drip") {
                 return Response::new(body.lock().take().unwrap());
@@ -195,9 +196,9 @@ async fn bodies_are_passed_on_as_they_come() {
             let mut body = request.into_body();
             while let Some(frame) = body.frame().await {
                 let data = frame.unwrap().into_data().unwrap();
-                // The end of a stream may come in a frame of its own.
+                // The end of a stream may be an empty frame.
                 if !data.is_empty() {
-                    heard.send(data).await.unwrap();
+                    received.send(data).await.unwrap();
                 }
             }
             Response::new(whole("all"))
@@ -205,7 +206,7 @@ async fn bodies_are_passed_on_as_they_come() {
     });
     let peer = Peer::start(handler).await;
     plane.register("streams", &peer, json!({})).await;
-    // Up: what was sent arrives before the rest is there.
+    // Request bodies: a frame arrives before the next one is sent.
     for second in [false, true] {
         let (sender, body) = fed();
         let ask = Ask::new(Method::POST, &proxied("streams", "/up")).body(body);
@@ -219,12 +220,12 @@ async fn bodies_are_passed_on_as_they_come() {
         });
         for part in ["one", "two"] {
             sender.send(part.into()).await.unwrap();
-            assert_eq!(soon(part, hears.recv()).await.unwrap(), part);
+            assert_eq!(soon(part, receiver.recv()).await.unwrap(), part);
         }
         drop(sender);
         assert_eq!(sent.await.unwrap().body, "all");
     }
-    // Down, as a watch and as a log that is followed.
+    // Response bodies, as of a watch or a followed log.
     let path = proxied("streams", "/api/v1/pods/drip?watch=1");
     feed.send("first\n".into()).await.unwrap();
     let mut down = plane
@@ -235,13 +236,13 @@ async fn bodies_are_passed_on_as_they_come() {
     assert_eq!(next(&mut down).await.unwrap(), "first\n");
     feed.send("second\n".into()).await.unwrap();
     assert_eq!(next(&mut down).await.unwrap(), "second\n");
-    // Who stops listening is no longer sent to.
+    // When the client disconnects, the connection to the cluster is closed.
     drop(down);
     soon("the end", feed.closed()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refusals_say_what_is_wrong() {
+async fn errors_name_their_cause() {
     let plane = Plane::shared().await;
     let handler: Handler = Arc::new(|request: Request<Incoming>| {
         Box::pin(async move {
@@ -308,9 +309,9 @@ async fn refusals_say_what_is_wrong() {
     ];
     for (cluster, path, code, text) in table {
         let reply = plane.admin.get(&proxied(cluster, path)).await;
-        let said = String::from_utf8_lossy(&reply.body).replace("\\\"", "\"");
-        assert_eq!(reply.code, *code, "{cluster}{path}: {said}");
-        assert!(said.contains(text), "{cluster}{path}: {said}");
+        let body = String::from_utf8_lossy(&reply.body).replace("\\\"", "\"");
+        assert_eq!(reply.code, *code, "{cluster}{path}: {body}");
+        assert!(body.contains(text), "{cluster}{path}: {body}");
         if *code != 418 {
             let status = reply.json();
             assert_eq!(
@@ -318,8 +319,8 @@ async fn refusals_say_what_is_wrong() {
                 (&json!("Status"), &json!(code))
             );
             assert!(
-                !said.contains("impersonator\":\"") && !said.contains("Bearer"),
-                "{said}"
+                !body.contains("impersonator\":\"") && !body.contains("Bearer"),
+                "{body}"
             );
         }
     }
@@ -334,16 +335,16 @@ async fn refusals_say_what_is_wrong() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_on_the_way_is_used_with_its_headers() {
+async fn proxy_url_is_used_with_its_headers() {
     let plane = Plane::shared().await;
     let peer = Peer::start(mirror()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let way = listener.local_addr().unwrap();
+    let proxy_address = listener.local_addr().unwrap();
     let heads = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&heads);
+    let recorded = Arc::clone(&heads);
     tokio::spawn(async move {
         while let Ok((mut client, _)) = listener.accept().await {
-            let seen = Arc::clone(&seen);
+            let recorded = Arc::clone(&recorded);
             tokio::spawn(async move {
                 let mut head = Vec::new();
                 while !head.ends_with(b"\r\n\r\n") {
@@ -351,14 +352,15 @@ async fn a_proxy_on_the_way_is_used_with_its_headers() {
                 }
                 let head = String::from_utf8(head).unwrap();
                 let to = head.split(' ').nth(1).unwrap().to_owned();
-                seen.lock().push(head);
+                recorded.lock().push(head);
                 client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
                 let mut server = TcpStream::connect(to).await.unwrap();
                 let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
             });
         }
     });
-    let spec = json!({"proxyURL": format!("http://{way}"), "proxyHeader": {"X-Way": "a,b"}});
+    let spec =
+        json!({"proxyURL": format!("http://{proxy_address}"), "proxyHeader": {"X-Way": "a,b"}});
     plane.register("distant", &peer, spec).await;
     let reply = plane.admin.get(&proxied("distant", "/api")).await;
     assert_eq!(reply.json()["path"], "/base/api");
@@ -383,7 +385,7 @@ async fn a_proxy_on_the_way_is_used_with_its_headers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_clusters_are_asked_as_one() {
+async fn requests_to_all_clusters_are_merged() {
     let plane = tokio::task::spawn_blocking(Plane::start).await.unwrap();
     let member = |own: &'static str| -> Handler {
         Arc::new(move |request: Request<Incoming>| {
@@ -444,9 +446,9 @@ async fn all_clusters_are_asked_as_one() {
     for (method, rest, code, text) in table {
         let ask = Ask::new(method.clone(), &proxied("*", &format!("{pods}{rest}")));
         let reply = plane.admin.call(ask).await;
-        let said = String::from_utf8_lossy(&reply.body);
-        assert_eq!(reply.code, *code, "{method} {rest}: {said}");
-        assert!(said.contains(text), "{method} {rest}: {said}");
+        let body = String::from_utf8_lossy(&reply.body);
+        assert_eq!(reply.code, *code, "{method} {rest}: {body}");
+        assert!(body.contains(text), "{method} {rest}: {body}");
     }
     let discovery = plane.admin.get(&proxied("*", "/apis?x=1")).await;
     assert_eq!(

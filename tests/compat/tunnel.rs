@@ -1,4 +1,4 @@
-//! The cluster proxy: upgrades, byte by byte.
+//! The cluster proxy: upgraded connections (SPDY, WebSocket), byte by byte.
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -10,10 +10,10 @@ use harness::target::{proxied, soon};
 const PROTOCOLS: [&str; 2] = ["SPDY/3.1", "websocket"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tunnels_are_carried_byte_by_byte_with_half_closes() {
+async fn upgraded_connections_are_forwarded_with_half_closes() {
     let plane = Plane::shared().await;
-    let (heard, mut hears) = tokio::sync::mpsc::channel(8);
-    let peer = Peer::start(upgrader(heard)).await;
+    let (received, mut receiver) = tokio::sync::mpsc::channel(8);
+    let peer = Peer::start(upgrader(received)).await;
     plane.register("tunnels", &peer, json!({})).await;
     for (at, protocol) in PROTOCOLS.into_iter().enumerate() {
         let sent = noise(3_000_000, 7 + at as u32);
@@ -35,7 +35,7 @@ async fn tunnels_are_carried_byte_by_byte_with_half_closes() {
             tokio::join!(
                 async {
                     to.write_all(rest).await.unwrap();
-                    // Our way is closed; the other is not.
+                    // This direction is closed; the other one is open.
                     to.shutdown().await.unwrap();
                 },
                 async { from.read_to_end(&mut got).await.unwrap() },
@@ -48,7 +48,7 @@ async fn tunnels_are_carried_byte_by_byte_with_half_closes() {
             got.len()
         );
 
-        // The cluster ends first, and hears what is said after.
+        // The cluster closes its direction first, and receives what is sent afterwards.
         let path = proxied("tunnels", "/exec/brief");
         let (_, mut stream) = plane.admin.upgrade(&path, protocol, b"").await;
         let mut got = Vec::new();
@@ -58,7 +58,7 @@ async fn tunnels_are_carried_byte_by_byte_with_half_closes() {
         assert_eq!(got, FAREWELL);
         stream.write_all(&sent).await.unwrap();
         stream.shutdown().await.unwrap();
-        assert!(soon("the rest", hears.recv()).await.unwrap() == sent);
+        assert!(soon("the rest", receiver.recv()).await.unwrap() == sent);
     }
     let (head, mut stream) = plane
         .admin
@@ -76,10 +76,10 @@ async fn tunnels_are_carried_byte_by_byte_with_half_closes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tunnel_ends_with_its_cluster() {
+async fn an_upgraded_connection_ends_when_its_cluster_is_deleted() {
     let plane = Plane::shared().await;
-    let (heard, _hears) = tokio::sync::mpsc::channel(8);
-    let peer = Peer::start(upgrader(heard)).await;
+    let (received, _receiver) = tokio::sync::mpsc::channel(8);
+    let peer = Peer::start(upgrader(received)).await;
     plane.register("brief", &peer, json!({})).await;
     let path = proxied("brief", "/exec/echo");
     let (_, mut stream) = plane.admin.upgrade(&path, PROTOCOLS[0], b"").await;
@@ -89,7 +89,7 @@ async fn a_tunnel_ends_with_its_cluster() {
     let ask = harness::target::Ask::new(hyper::Method::DELETE, cluster);
     assert_eq!(plane.admin.call(ask).await.code, 200);
     let mut rest = Vec::new();
-    // Cleanly or not: it ends.
+    // The connection may end with an error.
     let _ = soon("the end", stream.read_to_end(&mut rest)).await;
     assert!(rest.is_empty());
 }
