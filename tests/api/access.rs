@@ -1,5 +1,5 @@
-//! What users may reach through the rights of the server: Secrets by way of Clusters,
-//! tokens by way of Pods, and what nobody may reach without credentials.
+//! Access through the rights of the server: Secrets that Clusters refer to, tokens bound to Pods,
+//! directories with keys, and requests without credentials.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -16,7 +16,7 @@ const ENDPOINT: &str = "https://127.0.0.1:1";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Plane {
-    /// Lets a user do something, in a namespace or everywhere.
+    /// Grants a user a rule, in a namespace or cluster-wide.
     fn allow(&self, user: &str, role: &str, namespace: Option<&str>, rule: &Value) {
         let (kind, path) = match namespace {
             Some(namespace) => ("Role", format!("{RBAC}/namespaces/{namespace}/role")),
@@ -37,28 +37,30 @@ impl Plane {
         }
     }
 
-    /// A request in the name of a user.
+    /// A request that impersonates a user.
     fn ask_as<'a>(&'a self, user: &str, method: &'a str, path: &str) -> Ask<'a> {
         self.ask(method, path).header("Impersonate-User", user)
     }
 
     fn merge_as(&self, user: &str, path: &str, patch: &Value) -> Reply {
-        let ask = self.ask_as(user, "PATCH", path);
-        ask.body("application/merge-patch+json", patch.to_string())
+        let request = self.ask_as(user, "PATCH", path);
+        request
+            .body("application/merge-patch+json", patch.to_string())
             .reply()
     }
 }
 
-/// Until a request has an answer with a code; rights act a moment after their binding.
-fn until(code: u16, ask: impl Fn() -> Reply) -> Reply {
+/// Repeats a request until its response has a code: a grant acts some time after its binding is
+/// created.
+fn until(code: u16, request: impl Fn() -> Reply) -> Reply {
     let end = Instant::now() + PATIENCE;
     loop {
-        let reply = ask();
+        let reply = request();
         if reply.code == code {
             return reply;
         }
-        let said = format!("{}: {}", reply.code, reply.text());
-        assert!(Instant::now() < end, "not {code} but {said}");
+        let text = format!("{}: {}", reply.code, reply.text());
+        assert!(Instant::now() < end, "not {code} but {text}");
     }
 }
 
@@ -71,13 +73,13 @@ fn cluster(name: &str, spec: &Value) -> Value {
     cluster
 }
 
-/// 403 that names the field, the Secret and the missing right.
+/// Asserts a 403 that names the field, the Secret and the missing right.
 fn assert_no_access(reply: &Reply, field: &str, secret: &str) {
-    let said = reply.text();
-    assert_eq!(reply.code, 403, "{said}");
+    let text = reply.text();
+    assert_eq!(reply.code, 403, "{text}");
     let status = reply.json();
-    assert_eq!(status["reason"], "Forbidden", "{said}");
-    assert_eq!(status["details"]["causes"][0]["field"], field, "{said}");
+    assert_eq!(status["reason"], "Forbidden", "{text}");
+    assert_eq!(status["details"]["causes"][0]["field"], field, "{text}");
     let message = status["message"].as_str().unwrap();
     for part in [field, secret, "cannot get"] {
         assert!(message.contains(part), "no {part:?} in {message}");
@@ -97,8 +99,8 @@ fn a_cluster_names_only_secrets_that_its_writer_may_get() {
     plane.allow("ann", "joiner", None, &rule);
     let reference = json!({"namespace": "vault", "name": "token"});
     let create = |user: &str, name: &str, spec: &Value| {
-        let ask = plane.ask_as(user, "POST", CLUSTERS);
-        ask.json(&cluster(name, spec)).reply()
+        let request = plane.ask_as(user, "POST", CLUSTERS);
+        request.json(&cluster(name, spec)).reply()
     };
     until(201, || create("ann", "plain", &json!({})));
     for field in ["secretRef", "impersonatorSecretRef"] {
@@ -110,7 +112,7 @@ fn a_cluster_names_only_secrets_that_its_writer_may_get() {
     }
     assert_eq!(plane.get(&format!("{CLUSTERS}/deputy")).code, 404);
 
-    // An administrator may; after that only the connection is asked about again.
+    // An administrator may set it. After that only changes of the connection are checked again.
     let made = plane.post(
         CLUSTERS,
         &cluster("named", &json!({"secretRef": reference})),
@@ -120,13 +122,13 @@ fn a_cluster_names_only_secrets_that_its_writer_may_get() {
     let label = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"region": "r"}});
     let changed = plane.merge_as("ann", &named, &label);
     assert_eq!(changed.code, 200, "{}", changed.text());
-    let moves = [
+    let connection_changes = [
         json!({"apiEndpoint": "https://127.0.0.1:2"}),
         json!({"proxyURL": "http://127.0.0.1:3"}),
         json!({"proxyHeader": {"a": "b"}}),
         json!({"insecureSkipTLSVerification": true}),
     ];
-    for spec in &moves {
+    for spec in &connection_changes {
         let refused = plane.merge_as("ann", &named, &json!({"spec": spec}));
         assert_no_access(&refused, "spec.secretRef", "vault/token");
     }
@@ -136,7 +138,7 @@ fn a_cluster_names_only_secrets_that_its_writer_may_get() {
     until(201, || {
         create("ann", "deputy", &json!({"secretRef": reference}))
     });
-    for spec in &moves {
+    for spec in &connection_changes {
         let changed = plane.merge_as("ann", &named, &json!({"spec": spec}));
         assert_eq!(changed.code, 200, "{spec}: {}", changed.text());
     }
@@ -172,8 +174,9 @@ fn a_cluster_is_reached_by_https_unless_verification_is_off() {
         refused.text()
     );
     let merge = |patch: &Value| {
-        let ask = plane.ask("PATCH", &bare);
-        ask.body("application/merge-patch+json", patch.to_string())
+        let request = plane.ask("PATCH", &bare);
+        request
+            .body("application/merge-patch+json", patch.to_string())
             .reply()
     };
     assert_eq!(merge(&verify).code, 422);
@@ -241,7 +244,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn folders_with_keys_are_the_owners_alone() {
+fn directories_with_keys_are_accessible_to_the_owner_only() {
     let plane = Plane::start();
     for folder in [plane.data(), plane.data().join("pki")] {
         assert_eq!(mode(&folder), 0o700, "{}", folder.display());
@@ -264,13 +267,13 @@ fn folders_with_keys_are_the_owners_alone() {
 fn without_anonymous_users_every_request_needs_credentials() {
     let open = Plane::shared();
     let closed = Plane::start_with(&["--anonymous-auth=false"]);
-    let ask = |plane: &Plane, path: &str| {
-        let ask = Ask::new(&plane.address, &plane.stranger, "GET", path);
-        ask.reply().code
+    let request = |plane: &Plane, path: &str| {
+        let request = Ask::new(&plane.address, &plane.stranger, "GET", path);
+        request.reply().code
     };
     for path in ["/version", "/livez", "/readyz", "/healthz"] {
-        assert_eq!(ask(&open, path), 200, "{path}");
-        assert_eq!(ask(&closed, path), 401, "{path}");
+        assert_eq!(request(&open, path), 200, "{path}");
+        assert_eq!(request(&closed, path), 401, "{path}");
         assert_eq!(closed.get(path).code, 200, "{path}");
     }
     let basic = Ask::new(&closed.address, &closed.stranger, "GET", "/version");

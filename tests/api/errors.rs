@@ -1,16 +1,17 @@
-//! Error bodies: code, reason, details and text, as kube-apiserver has them.
+//! Error responses: code, reason, details and message are those of kube-apiserver.
 
 use serde_json::{Value, json};
 
 use crate::plane::Plane;
 use crate::wire::Reply;
 
-/// The reply is this failure; of the details, what is wanted must be there.
+/// Asserts that a reply is a Status with this code and reason, whose message contains `message`,
+/// and that has these details unless they are null.
 fn check(reply: &Reply, code: u16, reason: &str, message: &str, details: Value) {
-    let told = reply.text();
-    assert_eq!(reply.code, code, "{told}");
+    let body = reply.text();
+    assert_eq!(reply.code, code, "{body}");
     let status = reply.json();
-    for (field, want) in [
+    for (field, expected) in [
         ("kind", json!("Status")),
         ("apiVersion", json!("v1")),
         ("metadata", json!({})),
@@ -18,12 +19,12 @@ fn check(reply: &Reply, code: u16, reason: &str, message: &str, details: Value) 
         ("reason", json!(reason)),
         ("code", json!(code)),
     ] {
-        assert_eq!(status[field], want, "{field}: {told}");
+        assert_eq!(status[field], expected, "{field}: {body}");
     }
     let text = status["message"].as_str().unwrap();
     assert!(text.contains(message), "{text}");
     if !details.is_null() {
-        assert_eq!(status["details"], details, "{told}");
+        assert_eq!(status["details"], details, "{body}");
     }
 }
 
@@ -34,7 +35,7 @@ fn configmap(name: &str) -> Value {
 const MAPS: &str = "/api/v1/namespaces/errors/configmaps";
 
 #[test]
-fn every_refusal_has_its_body() {
+fn every_error_has_its_status() {
     let plane = Plane::shared();
     plane.namespace("errors");
     assert_eq!(plane.post(MAPS, &configmap("there")).code, 201);
@@ -168,7 +169,7 @@ fn every_refusal_has_its_body() {
 }
 
 #[test]
-fn bad_queries_are_told_apart() {
+fn invalid_query_parameters_are_rejected() {
     let plane = Plane::shared();
     let table: &[(&str, u16, &str)] = &[
         ("limit=x", 400, "strconv.ParseInt"),
@@ -234,7 +235,7 @@ fn bad_queries_are_told_apart() {
 }
 
 #[test]
-fn bad_bodies_do_no_harm() {
+fn invalid_bodies_are_rejected() {
     let plane = Plane::shared();
     plane.namespace("bodies");
     let path = "/api/v1/namespaces/bodies/configmaps";

@@ -1,4 +1,4 @@
-//! In which form things are said: media types, discovery, documents, protobuf.
+//! Content negotiation: media types, discovery, OpenAPI documents, health endpoints, protobuf.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ const PARTIAL: &str =
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 #[test]
-fn discovery_has_two_forms_and_a_tag() {
+fn discovery_is_aggregated_or_not_and_has_an_etag() {
     let plane = Plane::shared();
     for path in ["/api", "/apis"] {
         let reply = plane.ask("GET", path).header("Accept", AGGREGATED).reply();
@@ -47,7 +47,7 @@ fn discovery_has_two_forms_and_a_tag() {
 }
 
 #[test]
-fn documents_are_tagged_and_in_two_encodings() {
+fn openapi_documents_have_etags_and_two_encodings() {
     let plane = Plane::shared();
     let v2 = plane.get("/openapi/v2");
     assert_eq!(v2.json()["swagger"], "2.0");
@@ -91,7 +91,7 @@ fn documents_are_tagged_and_in_two_encodings() {
 }
 
 #[test]
-fn health_needs_no_name() {
+fn health_endpoints_allow_anonymous_requests() {
     let plane = Plane::shared();
     for path in ["/healthz", "/livez", "/readyz", "/livez/ping"] {
         let reply = plane.ask("GET", path).with(&plane.stranger).reply();
@@ -165,8 +165,8 @@ fn lists_are_objects_tables_or_metadata() {
     );
     assert_eq!(row["object"]["kind"], "PartialObjectMetadata");
     assert!(table["metadata"]["resourceVersion"].is_string());
-    let whole = accept(TABLE, &format!("{path}?includeObject=Object")).json();
-    assert_eq!(whole["rows"][0]["object"]["type"], "Opaque");
+    let with_objects = accept(TABLE, &format!("{path}?includeObject=Object")).json();
+    assert_eq!(with_objects["rows"][0]["object"]["type"], "Opaque");
     assert_eq!(
         accept(TABLE, &format!("{path}?includeObject=Some")).code,
         400
@@ -192,7 +192,7 @@ fn lists_are_objects_tables_or_metadata() {
     );
 }
 
-/// One field of protobuf with a length.
+/// Encodes a length-delimited protobuf field.
 fn field(number: u8, content: &[u8]) -> Vec<u8> {
     let length = u8::try_from(content.len()).unwrap();
     assert!(length < 128);

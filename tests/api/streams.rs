@@ -1,4 +1,4 @@
-//! Lists in pages and watches in frames.
+//! Paged lists, watches, and the responses of deletions.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ fn map(name: &str, data: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"a": data}})
 }
 
-/// The next frame: one line, one JSON.
+/// Reads the next frame of a watch: one line with one JSON document.
 fn frame(stream: &mut Stream, rest: &mut Vec<u8>) -> Option<Value> {
     loop {
         if let Some(end) = rest.iter().position(|b| *b == b'\n') {
@@ -29,7 +29,7 @@ fn told(frame: &Value) -> (String, String) {
 }
 
 #[test]
-fn a_watch_tells_each_change_once_and_ends_cleanly() {
+fn a_watch_sends_each_change_once_and_ends_cleanly() {
     let plane = Plane::shared();
     plane.namespace("frames");
     let path = "/api/v1/namespaces/frames/secrets";
@@ -58,7 +58,7 @@ fn a_watch_tells_each_change_once_and_ends_cleanly() {
     merge(json!({"metadata": {"labels": {"hidden": "y"}}}));
     merge(json!({"metadata": {"labels": {"hidden": null}}}));
     assert_eq!(plane.ask("DELETE", &one).reply().code, 200);
-    let (mut seen, mut rest, mut last) = (Vec::new(), Vec::new(), 0);
+    let (mut types, mut rest, mut last) = (Vec::new(), Vec::new(), 0);
     while let Some(frame) = frame(&mut stream, &mut rest) {
         let revision = frame["object"]["metadata"]["resourceVersion"]
             .as_str()
@@ -66,13 +66,13 @@ fn a_watch_tells_each_change_once_and_ends_cleanly() {
         let revision: u64 = revision.parse().unwrap();
         assert!(revision > last);
         last = revision;
-        seen.push(told(&frame).0);
+        types.push(told(&frame).0);
     }
-    assert_eq!(seen, ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]);
+    assert_eq!(types, ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]);
 }
 
 #[test]
-fn a_watch_can_begin_with_what_is_there() {
+fn a_watch_can_send_initial_events() {
     let plane = Plane::shared();
     plane.namespace("initial");
     let path = "/api/v1/namespaces/initial/configmaps";
@@ -83,11 +83,11 @@ fn a_watch_can_begin_with_what_is_there() {
     let mut rest = Vec::new();
     let first = frame(&mut stream, &mut rest).unwrap();
     assert_eq!(told(&first), ("ADDED".into(), "a".into()));
-    let mark = frame(&mut stream, &mut rest).unwrap();
-    assert_eq!(mark["type"], "BOOKMARK");
-    assert_eq!(mark["object"]["kind"], "ConfigMap");
+    let bookmark = frame(&mut stream, &mut rest).unwrap();
+    assert_eq!(bookmark["type"], "BOOKMARK");
+    assert_eq!(bookmark["object"]["kind"], "ConfigMap");
     assert_eq!(
-        mark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
+        bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
         "true"
     );
 
@@ -111,7 +111,7 @@ fn a_watch_can_begin_with_what_is_there() {
 }
 
 #[test]
-fn pages_are_of_one_moment() {
+fn pages_are_of_one_resource_version() {
     let plane = Plane::shared();
     plane.namespace("pages");
     let path = "/api/v1/namespaces/pages/secrets";
@@ -156,22 +156,25 @@ fn pages_are_of_one_moment() {
 }
 
 #[test]
-fn deletion_answers_with_what_became_of_it() {
+fn delete_returns_a_status_or_the_terminating_object() {
     let plane = Plane::shared();
     plane.namespace("deletion");
     let path = "/api/v1/namespaces/deletion/configmaps";
     let made = plane.post(path, &map("a", "1")).json();
-    let gone = plane.ask("DELETE", &format!("{path}/a")).reply().json();
-    assert_eq!(gone["status"], "Success");
+    let deleted = plane.ask("DELETE", &format!("{path}/a")).reply().json();
+    assert_eq!(deleted["status"], "Success");
     assert_eq!(
-        gone["details"],
+        deleted["details"],
         json!({"name": "a", "kind": "configmaps", "uid": made["metadata"]["uid"]})
     );
-    let held = json!({"metadata": {"name": "b", "finalizers": ["x.io/y"]}});
-    plane.post(path, &held);
-    let marked = plane.ask("DELETE", &format!("{path}/b")).reply();
-    assert_eq!(marked.code, 200);
-    assert_eq!(marked.json()["metadata"]["deletionGracePeriodSeconds"], 0);
+    let with_finalizer = json!({"metadata": {"name": "b", "finalizers": ["x.io/y"]}});
+    plane.post(path, &with_finalizer);
+    let terminating = plane.ask("DELETE", &format!("{path}/b")).reply();
+    assert_eq!(terminating.code, 200);
+    assert_eq!(
+        terminating.json()["metadata"]["deletionGracePeriodSeconds"],
+        0
+    );
     let dry = plane
         .post(&format!("{path}?dryRun=All"), &map("c", "1"))
         .json();
