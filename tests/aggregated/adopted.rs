@@ -39,11 +39,11 @@ pub(crate) async fn story(control: &Server, members: &Members, ns: &str) {
             q["status"]["used"]["count/configmaps"] == "2"
         })
         .await;
-    let refused = member
+    let rejected = member
         .server
         .try_create(config_map(ns, "settings", "again"));
-    let refused = refused.await.unwrap_err();
-    assert_eq!(refused.status().map(|s| s.code), Some(403), "{refused}");
+    let rejected = rejected.await.unwrap_err();
+    assert_eq!(rejected.status().map(|s| s.code), Some(403), "{rejected}");
     let ours = config_map(ns, "settings", "ours");
     let (_, after) = adopt(control, member, &CONFIG_MAPS, &ours).await;
     assert_eq!(after["data"]["k"], "ours");
@@ -87,8 +87,8 @@ async fn adopt(
             })
             .await
     };
-    let refused = until_applied("refused").await;
-    let message = condition(&refused, "Applied")["message"]
+    let rejected = until_applied("refused").await;
+    let message = condition(&rejected, "Applied")["message"]
         .as_str()
         .unwrap()
         .to_owned();

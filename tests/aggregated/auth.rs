@@ -91,17 +91,17 @@ async fn through_the_host(behind: &Behind) {
     let template = config_map("default", "c", "v");
     let body = policy("default", "p", &template, &["m"]);
     for (who, what) in [(&jane, "create"), (&eve, "create")] {
-        let refused = who.try_create(body.clone()).await.unwrap_err();
-        let status = refused.status().unwrap();
+        let error = who.try_create(body.clone()).await.unwrap_err();
+        let status = error.status().unwrap();
         assert_eq!(status.code, 403, "{what}: {status}");
     }
     behind.control.create(body).await;
     assert_eq!(jane.list(&POLICIES, "default").await.len(), 1);
     // Namespaces are objects of the host, not of Flotilla.
     let nowhere = policy("nowhere", "p", &template, &["m"]);
-    let refused = behind.control.try_create(nowhere).await.unwrap_err();
+    let error = behind.control.try_create(nowhere).await.unwrap_err();
     assert_eq!(
-        refused.status().unwrap().message,
+        error.status().unwrap().message,
         "namespaces \"nowhere\" not found"
     );
 }
@@ -156,7 +156,7 @@ fn past_the_host(behind: &Behind, caller: &Caller) {
 /// Replays what aggregators, namespace controllers and garbage collectors since 1.26 send.
 fn newer_hosts(behind: &Behind, caller: &Caller) {
     let proxy = behind.host.front_proxy(FRONT_PROXY);
-    let ask = |path: &str, headers: &[(&str, &str)]| {
+    let request = |path: &str, headers: &[(&str, &str)]| {
         let mut all = vec![
             ("X-Remote-User", "system:kube-aggregator"),
             ("X-Remote-Group", "system:masters"),
@@ -177,7 +177,7 @@ fn newer_hosts(behind: &Behind, caller: &Caller) {
         ("application/json", "APIGroupList"),
         ("*/*", "APIGroupList"),
     ] {
-        let reply = ask("/apis", &[("Accept", accept)]);
+        let reply = request("/apis", &[("Accept", accept)]);
         assert_eq!(reply.code, 200, "{accept}");
         let body = reply.json();
         assert_eq!(body["kind"], kind, "{accept}");
@@ -193,14 +193,14 @@ fn newer_hosts(behind: &Behind, caller: &Caller) {
         }
     }
     let tag = tag.unwrap();
-    let again = ask("/apis", &[("Accept", &no_peer), ("If-None-Match", &tag)]);
+    let again = request("/apis", &[("Accept", &no_peer), ("If-None-Match", &tag)]);
     assert_eq!((again.code, again.body.len()), (304, 0));
-    let none = ask("/api", &[("Accept", &no_peer)]).json();
+    let none = request("/api", &[("Accept", &no_peer)]).json();
     assert_eq!(
         (&none["kind"], &none["items"]),
         (&json!("APIGroupDiscoveryList"), &json!([]))
     );
-    assert_eq!(ask("/api", &[]).json()["versions"], json!([]));
+    assert_eq!(request("/api", &[]).json()["versions"], json!([]));
     // The paths of the availability check, and the OpenAPI documents, which the aggregator
     // fetches as a user without groups.
     for path in [
@@ -208,7 +208,7 @@ fn newer_hosts(behind: &Behind, caller: &Caller) {
         "/apis/work.karmada.io",
         "/version",
     ] {
-        assert_eq!(ask(path, &[]).code, 200, "{path}");
+        assert_eq!(request(path, &[]).code, 200, "{path}");
     }
     let aggregator_user = [("X-Remote-User", "system:aggregator")];
     for (path, accept) in [
@@ -223,7 +223,7 @@ fn newer_hosts(behind: &Behind, caller: &Caller) {
     }
     // Lists of metadata, as the garbage collector and the namespace controller request them.
     let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-    let list = ask(LIST, &[("Accept", metadata)]).json();
+    let list = request(LIST, &[("Accept", metadata)]).json();
     assert_eq!(list["kind"], "PartialObjectMetadataList");
     assert_eq!(list["items"][0]["metadata"]["name"], "p");
     assert!(list["items"][0]["spec"].is_null());
@@ -231,7 +231,7 @@ fn newer_hosts(behind: &Behind, caller: &Caller) {
     let jane = [("X-Remote-User", "jane"), ("X-Remote-Uid", "7")];
     assert_eq!(caller.get(LIST, Some(&proxy), &jane).code, 200);
     assert_eq!(
-        ask("/apis/policy.karmada.io/v1alpha1/nothing", &[]).code,
+        request("/apis/policy.karmada.io/v1alpha1/nothing", &[]).code,
         404
     );
 }
@@ -253,8 +253,8 @@ async fn secrets_of_clusters(behind: &Behind) {
     until(
         "joe may create clusters, but not use the Secret",
         async || {
-            let refused = joe.try_create(cluster("deputy")).await.unwrap_err();
-            let status = refused.status().unwrap();
+            let error = joe.try_create(cluster("deputy")).await.unwrap_err();
+            let status = error.status().unwrap();
             assert_eq!(status.code, 403, "{status}");
             status
                 .message
@@ -279,10 +279,11 @@ async fn by_token(behind: &Behind, caller: &Caller) {
     behind.control.create(account).await;
     let accounts = machinery::Gvr::new("", "v1", "serviceaccounts");
     let at = client::At::one(&accounts, "default", "bot").sub("token");
-    let ask = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let request =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
     let options = client::WriteOptions::default();
-    let made = behind.control.api.create(at, ask, &options);
-    let token = made.await.unwrap().value().unwrap()["status"]["token"]
+    let created = behind.control.api.create(at, request, &options);
+    let token = created.await.unwrap().value().unwrap()["status"]["token"]
         .as_str()
         .unwrap()
         .to_owned();

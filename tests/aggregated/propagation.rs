@@ -94,8 +94,8 @@ async fn records(control: &Server, members: &Members, ns: &str) {
     ] {
         let name = template["metadata"]["name"].as_str().unwrap().to_owned();
         control.create(policy(ns, &name, &template, &NAMES)).await;
-        let made = control.create(template).await;
-        let same = |o: &Value| o["data"] == made["data"];
+        let created = control.create(template).await;
+        let same = |o: &Value| o["data"] == created["data"];
         for member in &members.all {
             let server = &member.server;
             server

@@ -105,11 +105,11 @@ async fn grant(behind: &Behind) {
         "roleRef": {"kind": "ClusterRole", "apiGroup": group, "name": "cluster-proxy-admin"}});
     for (resource, body) in [(&ROLES, role), (&BINDINGS, binding)] {
         let options = WriteOptions::default();
-        let made = behind
+        let created = behind
             .control
             .api
             .create(At::all(resource, ""), body, &options);
-        made.await.unwrap();
+        created.await.unwrap();
     }
 }
 

@@ -65,11 +65,11 @@ async fn api_services_stay_registered() {
 async fn new_certificate(behind: &Behind) {
     let before = behind.bundle().await;
     behind.control.delete(&SECRETS, NAMESPACE, SECRET).await;
-    let made = behind
+    let created = behind
         .control
         .until_there(&SECRETS, NAMESPACE, SECRET)
         .await;
-    let changed = |s: &serde_json::Value| s["spec"]["caBundle"] == made["data"]["ca.crt"];
+    let changed = |s: &serde_json::Value| s["spec"]["caBundle"] == created["data"]["ca.crt"];
     behind
         .control
         .until(

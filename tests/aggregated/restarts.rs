@@ -86,10 +86,10 @@ async fn acknowledged(control: &Server, resource: &Gvr, object: Value) {
     loop {
         let at = At::all(resource, NS);
         let options = WriteOptions::default();
-        let made = control.api.create(at, object.clone(), &options);
-        match tokio::time::timeout(GIVE_UP, made).await {
+        let created = control.api.create(at, object.clone(), &options);
+        match tokio::time::timeout(GIVE_UP, created).await {
             Ok(Ok(_)) => return,
-            Ok(Err(why)) if why.is_already_exists() => return,
+            Ok(Err(error)) if error.is_already_exists() => return,
             Ok(Err(_)) | Err(_) => tokio::time::sleep(PAUSE).await,
         }
     }

@@ -142,17 +142,17 @@ async fn writers(host: &Server, members: &Members) {
 
 /// The host calls the deletion protection webhook before it deletes a protected object.
 async fn protection(host: &Server) {
-    let mut kept = config_map(NS, "kept", "1");
-    kept["metadata"]["labels"] = json!({PROTECTED: "Always"});
-    host.create(kept).await;
+    let mut protected = config_map(NS, "kept", "1");
+    protected["metadata"]["labels"] = json!({PROTECTED: "Always"});
+    host.create(protected).await;
     let mut free = config_map(NS, "free", "1");
     free["metadata"]["labels"] = json!({PROTECTED: "sometimes"});
     host.create(free).await;
     host.delete(&CONFIG_MAPS, NS, "free").await;
     let options = DeleteOptions::default();
     let at = At::one(&CONFIG_MAPS, NS, "kept");
-    let refused = host.api.delete(at, &options).await.unwrap_err();
-    let status = refused.status().unwrap();
+    let error = host.api.delete(at, &options).await.unwrap_err();
+    let status = error.status().unwrap();
     assert_eq!(status.code, 403, "{status:?}");
     assert!(status.message.contains(PROTECTED), "{status:?}");
     let (all, everything) = (At::all(&CONFIG_MAPS, NS), ListOptions::default());
@@ -180,8 +180,8 @@ async fn protection_without_an_answer(behind: &mut Behind) {
     behind.control.delete(&CONFIG_MAPS, ns, "free").await;
     let at = At::one(&CONFIG_MAPS, ns, "labelled");
     let options = DeleteOptions::default();
-    let refused = behind.control.api.delete(at, &options).await.unwrap_err();
-    let status = refused.status().unwrap();
+    let error = behind.control.api.delete(at, &options).await.unwrap_err();
+    let status = error.status().unwrap();
     assert_eq!(status.code, 500, "{status:?}");
     let hook = "resourcedeletionprotection.karmada.io";
     assert!(status.message.contains(hook), "{status:?}");
@@ -212,8 +212,8 @@ async fn kinds(host: &Server, members: &Members) {
         until("the custom resource can be created", async || {
             let at = At::all(&KARMADAS, NS);
             let options = WriteOptions::default();
-            let made = host.api.create(at, template.clone(), &options).await;
-            made.is_ok()
+            let created = host.api.create(at, template.clone(), &options).await;
+            created.is_ok()
         })
         .await;
         for member in &members.all {

@@ -125,23 +125,23 @@ async fn register(behind: &Behind, resource: &Gvr, mut body: Value) {
         false => "ValidatingWebhookConfiguration",
     });
     let options = WriteOptions::default();
-    let made = behind
+    let created = behind
         .control
         .api
         .create(At::all(resource, ""), body, &options);
-    made.await.unwrap();
+    created.await.unwrap();
 }
 
 /// Repeats a request until `fits` holds for its result.
 async fn soon<T: std::fmt::Debug>(
     what: &str,
-    mut ask: impl AsyncFnMut() -> T,
+    mut attempt: impl AsyncFnMut() -> T,
     fits: impl Fn(&T) -> bool,
 ) -> T {
     let began = Instant::now();
     loop {
         let in_time = began.elapsed() < PATIENCE;
-        let got = ask().await;
+        let got = attempt().await;
         if fits(&got) {
             return got;
         }
@@ -169,7 +169,7 @@ async fn host_admission_webhooks_are_called() {
             n += 1;
             control.create(named(&format!("p{n}"))).await
         },
-        |made| made["metadata"]["labels"]["by"] == "hook",
+        |created| created["metadata"]["labels"]["by"] == "hook",
     )
     .await;
     assert_eq!(labelled["metadata"]["namespace"], "default");
@@ -186,13 +186,13 @@ async fn host_admission_webhooks_are_called() {
         hooks.configuration("judge", json!({})),
     )
     .await;
-    let refused = soon(
+    let result = soon(
         "a validating hook",
         async || control.try_create(named("bad")).await,
-        |answer| answer.is_err(),
+        |result| result.is_err(),
     )
     .await;
-    let status = refused.unwrap_err().status().unwrap().clone();
+    let status = result.unwrap_err().status().unwrap().clone();
     assert_eq!(status.code, 422);
     let text = "admission webhook \"judge.example.org\" denied the request: not this one";
     assert_eq!(status.message, text);
@@ -216,7 +216,7 @@ async fn failures(behind: &Behind, hooks: &Hooks) {
             n += 1;
             control.try_create(named(&format!("down{n}"))).await
         },
-        |answer| answer.is_err(),
+        |result| result.is_err(),
     )
     .await;
     let status = failed.unwrap_err().status().unwrap().clone();
@@ -239,7 +239,7 @@ async fn failures(behind: &Behind, hooks: &Hooks) {
     soon(
         "a hook that may be down",
         async || control.try_create(named("after")).await,
-        |answer| answer.is_ok(),
+        |result| result.is_ok(),
     )
     .await
     .unwrap();

@@ -39,10 +39,10 @@ impl Caller {
     ) -> Reply {
         let own = certificate.map(|c| (c.certificate_pem.as_str(), c.key_pem.as_str()));
         let identity = Identity::new(&self.bundle, own);
-        let mut ask = Ask::new(&self.address, &identity, method, path).name(NAME);
+        let mut request = Ask::new(&self.address, &identity, method, path).name(NAME);
         for (name, value) in headers {
-            ask = ask.header(name, value);
+            request = request.header(name, value);
         }
-        ask.content(body).reply()
+        request.content(body).reply()
     }
 }

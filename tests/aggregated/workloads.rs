@@ -58,10 +58,10 @@ pub(crate) async fn story(host: &mut Behind, members: &Members) {
 
 async fn refuse(host: &Behind, members: &Members) {
     let admin = &host.control;
-    let refused = |b: &Value| condition(b, "Scheduled")["reason"] == "HostRunsWorkloads";
+    let is_rejected = |b: &Value| condition(b, "Scheduled")["reason"] == "HostRunsWorkloads";
     // The binding keeps its clusters, and the objects in the members stay.
     let binding = admin
-        .until(&BINDINGS, NS, "early-deployment", "refused", refused)
+        .until(&BINDINGS, NS, "early-deployment", "refused", is_rejected)
         .await;
     assert_eq!(
         binding["spec"]["clusters"].as_array().map(Vec::len),
@@ -72,7 +72,7 @@ async fn refuse(host: &Behind, members: &Members) {
     admin.create(policy(NS, "late", &late, &NAMES)).await;
     admin.create(late).await;
     let binding = admin
-        .until(&BINDINGS, NS, "late-deployment", "refused", refused)
+        .until(&BINDINGS, NS, "late-deployment", "refused", is_rejected)
         .await;
     assert_eq!(binding["spec"].get("clusters"), None);
     until("an event names the flag", async || {

@@ -92,8 +92,8 @@ fn a_cluster_names_only_secrets_that_its_writer_may_get() {
     plane.namespace("vault");
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token"},
         "stringData": {"token": "t"}});
-    let made = plane.post("/api/v1/namespaces/vault/secrets", &secret);
-    assert_eq!(made.code, 201, "{}", made.text());
+    let created = plane.post("/api/v1/namespaces/vault/secrets", &secret);
+    assert_eq!(created.code, 201, "{}", created.text());
     let rule = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters"],
         "verbs": ["get", "create", "update", "patch"]});
     plane.allow("ann", "joiner", None, &rule);
@@ -104,20 +104,20 @@ fn a_cluster_names_only_secrets_that_its_writer_may_get() {
     };
     until(201, || create("ann", "plain", &json!({})));
     for field in ["secretRef", "impersonatorSecretRef"] {
-        let refused = create("ann", "deputy", &json!({field: reference}));
-        assert_no_access(&refused, &format!("spec.{field}"), "vault/token");
+        let rejected = create("ann", "deputy", &json!({field: reference}));
+        assert_no_access(&rejected, &format!("spec.{field}"), "vault/token");
         let plain = format!("{CLUSTERS}/plain");
-        let refused = plane.merge_as("ann", &plain, &json!({"spec": {field: reference}}));
-        assert_no_access(&refused, &format!("spec.{field}"), "vault/token");
+        let rejected = plane.merge_as("ann", &plain, &json!({"spec": {field: reference}}));
+        assert_no_access(&rejected, &format!("spec.{field}"), "vault/token");
     }
     assert_eq!(plane.get(&format!("{CLUSTERS}/deputy")).code, 404);
 
     // An administrator may set it. After that only changes of the connection are checked again.
-    let made = plane.post(
+    let created = plane.post(
         CLUSTERS,
         &cluster("named", &json!({"secretRef": reference})),
     );
-    assert_eq!(made.code, 201, "{}", made.text());
+    assert_eq!(created.code, 201, "{}", created.text());
     let named = format!("{CLUSTERS}/named");
     let label = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"region": "r"}});
     let changed = plane.merge_as("ann", &named, &label);
@@ -129,8 +129,8 @@ fn a_cluster_names_only_secrets_that_its_writer_may_get() {
         json!({"insecureSkipTLSVerification": true}),
     ];
     for spec in &connection_changes {
-        let refused = plane.merge_as("ann", &named, &json!({"spec": spec}));
-        assert_no_access(&refused, "spec.secretRef", "vault/token");
+        let rejected = plane.merge_as("ann", &named, &json!({"spec": spec}));
+        assert_no_access(&rejected, "spec.secretRef", "vault/token");
     }
     let rule = json!({"apiGroups": [""], "resources": ["secrets"],
         "resourceNames": ["token"], "verbs": ["get"]});
@@ -152,9 +152,9 @@ fn a_cluster_is_reached_by_https_unless_verification_is_off() {
         json!({"apiEndpoint": "http://127.0.0.1:1"}),
         json!({"apiEndpoint": "ftp://127.0.0.1:1", "insecureSkipTLSVerification": true}),
     ] {
-        let refused = create("bare", &spec);
-        assert_eq!(refused.code, 422, "{}", refused.text());
-        let cause = &refused.json()["details"]["causes"][0];
+        let rejected = create("bare", &spec);
+        assert_eq!(rejected.code, 422, "{}", rejected.text());
+        let cause = &rejected.json()["details"]["causes"][0];
         assert_eq!(cause["field"], "spec.apiEndpoint", "{cause}");
         assert!(
             cause["message"].as_str().unwrap().contains("https"),
@@ -162,16 +162,16 @@ fn a_cluster_is_reached_by_https_unless_verification_is_off() {
         );
     }
     let spec = json!({"apiEndpoint": "http://127.0.0.1:1", "insecureSkipTLSVerification": true});
-    let made = create("bare", &spec);
-    assert_eq!(made.code, 201, "{}", made.text());
+    let created = create("bare", &spec);
+    assert_eq!(created.code, 201, "{}", created.text());
     let bare = format!("{CLUSTERS}/bare");
     let verify = json!({"spec": {"insecureSkipTLSVerification": false}});
-    let refused = plane.merge_as("system:admin", &bare, &verify);
+    let rejected = plane.merge_as("system:admin", &bare, &verify);
     assert_eq!(
-        refused.code,
+        rejected.code,
         403,
         "an unknown user may not: {}",
-        refused.text()
+        rejected.text()
     );
     let merge = |patch: &Value| {
         let request = plane.ask("PATCH", &bare);
@@ -194,13 +194,13 @@ fn a_token_is_bound_to_a_pod_of_its_own_account() {
     for name in ["one", "other"] {
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": name}});
-        let made = plane.post(&at("serviceaccounts"), &account);
-        assert_eq!(made.code, 201, "{}", made.text());
+        let created = plane.post(&at("serviceaccounts"), &account);
+        assert_eq!(created.code, 201, "{}", created.text());
     }
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
         "spec": {"serviceAccountName": "one", "containers": [{"name": "c", "image": "i"}]}});
-    let made = plane.post(&at("pods"), &pod);
-    assert_eq!(made.code, 201, "{}", made.text());
+    let created = plane.post(&at("pods"), &pod);
+    assert_eq!(created.code, 201, "{}", created.text());
     let request = |account: &str, change: &Value| {
         let mut body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
             "spec": {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "p"}}});
@@ -210,10 +210,10 @@ fn a_token_is_bound_to_a_pod_of_its_own_account() {
         }
         plane.post(&at(&format!("serviceaccounts/{account}/token")), &body)
     };
-    let refused = request("other", &json!({}));
-    assert_eq!(refused.code, 400, "{}", refused.text());
+    let rejected = request("other", &json!({}));
+    assert_eq!(rejected.code, 400, "{}", rejected.text());
     assert_eq!(
-        refused.json()["message"],
+        rejected.json()["message"],
         "cannot bind token for serviceaccount \"other\" to pod running with different serviceaccount name."
     );
     for (change, code) in [

@@ -237,8 +237,8 @@ fn admission_rules_are_enforced_by_the_served_api() {
         let [what, body, expected] = [cells[0], cells[1], cells[2]];
         let (verb, target) = what.split_once(' ').unwrap();
         let reply = take(&plane, verb, target, serde_json::from_str(body).unwrap());
-        if let Some(why) = wrong(&reply, expected) {
-            failed.push(format!("{row}\n  {why}"));
+        if let Some(difference) = wrong(&reply, expected) {
+            failed.push(format!("{row}\n  {difference}"));
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));

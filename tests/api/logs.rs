@@ -91,7 +91,7 @@ fn json_log_format_writes_one_document_per_line() {
     let log = server.stop();
     let documents: Vec<Value> = log
         .lines()
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}")))
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
         .collect();
     for document in &documents {
         for field in ["timestamp", "level", "message", "target"] {

@@ -160,12 +160,12 @@ fn delete_returns_a_status_or_the_terminating_object() {
     let plane = Plane::shared();
     plane.namespace("deletion");
     let path = "/api/v1/namespaces/deletion/configmaps";
-    let made = plane.post(path, &map("a", "1")).json();
+    let created = plane.post(path, &map("a", "1")).json();
     let deleted = plane.ask("DELETE", &format!("{path}/a")).reply().json();
     assert_eq!(deleted["status"], "Success");
     assert_eq!(
         deleted["details"],
-        json!({"name": "a", "kind": "configmaps", "uid": made["metadata"]["uid"]})
+        json!({"name": "a", "kind": "configmaps", "uid": created["metadata"]["uid"]})
     );
     let with_finalizer = json!({"metadata": {"name": "b", "finalizers": ["x.io/y"]}});
     plane.post(path, &with_finalizer);

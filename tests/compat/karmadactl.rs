@@ -32,14 +32,14 @@ struct Caller<'a> {
 impl Caller<'_> {
     async fn ask(
         &self,
-        ask: Ask,
+        request: Ask,
         line: &str,
         codes: &[u16],
         expected_fields: &[(&str, Value)],
     ) -> Value {
         let reply = self
             .target
-            .call(ask.header("user-agent", "karmadactl/v1.19"))
+            .call(request.header("user-agent", "karmadactl/v1.19"))
             .await;
         self.check(reply, line, codes, expected_fields)
     }
@@ -81,27 +81,27 @@ impl Caller<'_> {
         code: u16,
         expected_fields: &[(&str, Value)],
     ) -> Value {
-        let ask = Ask::new(Method::GET, path).header("accept", accept);
-        self.ask(ask, &format!("GET {path}"), &[code], expected_fields)
+        let request = Ask::new(Method::GET, path).header("accept", accept);
+        self.ask(request, &format!("GET {path}"), &[code], expected_fields)
             .await
     }
 
     async fn post(&self, path: &str, body: Value, expected_fields: &[(&str, Value)]) -> Value {
-        let ask = Ask::new(Method::POST, path)
+        let request = Ask::new(Method::POST, path)
             .header("accept", TYPED)
             .json(&body);
-        self.ask(ask, &format!("POST {path}"), &[201], expected_fields)
+        self.ask(request, &format!("POST {path}"), &[201], expected_fields)
             .await
     }
 
     /// Creates an object unless it exists.
     async fn ensure(&self, path: &str, body: Value) {
         let name = body["metadata"]["name"].as_str().unwrap();
-        let ask = Ask::new(Method::GET, &format!("{path}/{name}")).header("accept", TYPED);
-        let there = self
-            .ask(ask, &format!("GET {path}/{name}"), &[200, 404], &[])
+        let request = Ask::new(Method::GET, &format!("{path}/{name}")).header("accept", TYPED);
+        let existing = self
+            .ask(request, &format!("GET {path}/{name}"), &[200, 404], &[])
             .await;
-        if there["kind"] == "Status" {
+        if existing["kind"] == "Status" {
             self.post(path, body, &[]).await;
         }
     }
@@ -113,12 +113,12 @@ impl Caller<'_> {
         code: u16,
         expected_fields: &[(&str, Value)],
     ) -> Value {
-        let ask = Ask::new(Method::PATCH, path)
+        let request = Ask::new(Method::PATCH, path)
             .header("content-type", "application/merge-patch+json")
             .header("accept", "application/json")
             .body(harness::target::whole(patch.to_string()));
         self.ask(
-            ask,
+            request,
             &format!("PATCH {path} {patch}"),
             &[code],
             expected_fields,
@@ -128,10 +128,11 @@ impl Caller<'_> {
 
     async fn delete(&self, path: &str) {
         let options = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
-        let ask = Ask::new(Method::DELETE, path)
+        let request = Ask::new(Method::DELETE, path)
             .header("accept", TYPED)
             .json(&options);
-        self.ask(ask, &format!("DELETE {path}"), &[200], &[]).await;
+        self.ask(request, &format!("DELETE {path}"), &[200], &[])
+            .await;
     }
 
     /// Repeats a request until `fits` holds for the response, as a command that waits does.
@@ -259,9 +260,9 @@ async fn join(control: &Target, member: &Target, name: &str) {
         ),
         ("/spec/zones", json!(["z"])),
     ];
-    let made = control.post(CLUSTERS, cluster, &expected_fields).await;
+    let created = control.post(CLUSTERS, cluster, &expected_fields).await;
     let owner = json!([{"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "name": name,
-        "uid": made["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true}]);
+        "uid": created["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true}]);
     for (secret, _) in &data {
         let patch = json!({"metadata": {"ownerReferences": owner}});
         let expected_fields = [("/metadata/ownerReferences", owner.clone())];
@@ -397,14 +398,14 @@ async fn taints(control: &Target, name: &str) {
     };
     let get = tainting.get_as(&path, "application/json", 200, &[]).await;
     assert_eq!(get["apiVersion"], "cluster.karmada.io/v1alpha1");
-    let mut kept = taint("foo", "NoExecute");
-    kept["value"] = json!("bar");
+    let mut no_execute = taint("foo", "NoExecute");
+    no_execute["value"] = json!("bar");
     let expected_fields = [
         ("/spec/taints/0/value", json!("bar")),
         ("/spec/taints/0/effect", json!("NoExecute")),
     ];
     let set = tainting
-        .merge(&path, patch(json!([kept])), 200, &expected_fields)
+        .merge(&path, patch(json!([no_execute])), 200, &expected_fields)
         .await;
     // A NoExecute taint has the time when it was added.
     assert!(set["spec"]["taints"][0]["timeAdded"].is_string());
@@ -449,11 +450,11 @@ async fn promote(control: &Target, name: &str) {
         json!({"work.karmada.io/conflict-resolution": "overwrite"}),
     );
     object.as_object_mut().unwrap().remove("status");
-    let kept = [(
+    let expected_fields = [(
         "/metadata/annotations/work.karmada.io~1conflict-resolution",
         json!("overwrite"),
     )];
-    control.post(templates, object, &kept).await;
+    control.post(templates, object, &expected_fields).await;
     let policies = "/apis/policy.karmada.io/v1alpha1/namespaces/default/propagationpolicies";
     let policy = names::policy("default", "legacy", "apps/v1, Kind=Deployment");
     control.get(&format!("{policies}/{policy}"), 404, &[]).await;

@@ -82,14 +82,14 @@ async fn requests_are_forwarded_unchanged_with_the_users_impersonation() {
     ];
     for second in [false, true] {
         for (method, path, arrives, body) in table {
-            let ask = Ask::new(method.clone(), &proxied("mirror", path))
+            let request = Ask::new(method.clone(), &proxied("mirror", path))
                 .header("accept", "application/x-own")
                 .header("x-remote-user", "forged")
                 .header("x-forwarded-for", "192.0.2.1")
                 .body(whole(body.to_vec()));
             let reply = match second {
-                true => collect(plane.admin.send2(ask).await).await,
-                false => collect(plane.admin.send(ask).await).await,
+                true => collect(plane.admin.send2(request).await).await,
+                false => collect(plane.admin.send(request).await).await,
             };
             assert_eq!(reply.code, 200, "{method} {path}: {:?}", reply.body);
             assert_eq!(reply.headers["warning"], "299 - heard");
@@ -142,17 +142,20 @@ async fn proxy_requests_are_authorized_and_impersonate_the_user() {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "guarded-reader"},
         "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "ann"}]});
     for (resource, body) in [("clusterroles", role), ("clusterrolebindings", binding)] {
-        let made = plane.admin.post(&format!("{rbac}/{resource}"), &body).await;
-        assert_eq!(made.code, 201);
+        let created = plane.admin.post(&format!("{rbac}/{resource}"), &body).await;
+        assert_eq!(created.code, 201);
     }
-    let ask = |method: Method, cluster: &str, user: &str| {
+    let request = |method: Method, cluster: &str, user: &str| {
         Ask::new(method, &proxied(cluster, "/api/v1/pods"))
             .header("impersonate-user", user)
             .header("impersonate-group", "dev")
     };
     let reply = soon("the right", async {
         loop {
-            let reply = plane.admin.call(ask(Method::GET, "guarded", "ann")).await;
+            let reply = plane
+                .admin
+                .call(request(Method::GET, "guarded", "ann"))
+                .await;
             if reply.code != 403 {
                 return reply;
             }
@@ -171,7 +174,10 @@ async fn proxy_requests_are_authorized_and_impersonate_the_user() {
         (Method::GET, "other", "ann"),
         (Method::GET, "guarded", "bob"),
     ] {
-        let reply = plane.admin.call(ask(method.clone(), cluster, user)).await;
+        let reply = plane
+            .admin
+            .call(request(method.clone(), cluster, user))
+            .await;
         assert_eq!(reply.code, 403, "{method} {cluster} {user}");
         assert_eq!(reply.json()["reason"], "Forbidden");
     }
@@ -209,12 +215,12 @@ async fn bodies_are_streamed() {
     // Request bodies: a frame arrives before the next one is sent.
     for second in [false, true] {
         let (sender, body) = fed();
-        let ask = Ask::new(Method::POST, &proxied("streams", "/up")).body(body);
+        let request = Ask::new(Method::POST, &proxied("streams", "/up")).body(body);
         let target = plane.admin.clone();
         let sent = tokio::spawn(async move {
             collect(match second {
-                true => target.send2(ask).await,
-                false => target.send(ask).await,
+                true => target.send2(request).await,
+                false => target.send(request).await,
             })
             .await
         });
@@ -246,7 +252,7 @@ async fn errors_name_their_cause() {
     let plane = Plane::shared().await;
     let handler: Handler = Arc::new(|request: Request<Incoming>| {
         Box::pin(async move {
-            let answer = match request.uri().path() {
+            let response = match request.uri().path() {
                 "/base/moved" => Response::builder()
                     .status(302)
                     .header("location", "/base/there?x=1"),
@@ -256,13 +262,13 @@ async fn errors_name_their_cause() {
                 "/base/who" => Response::builder().status(401),
                 _ => Response::builder().status(418),
             };
-            answer.body(whole("a member's words")).unwrap()
+            response.body(whole("a member's words")).unwrap()
         })
     });
     let peer = Peer::start(handler).await;
-    let gone = Peer::start(mirror()).await;
+    let unreachable = Peer::start(mirror()).await;
     plane.register("answers", &peer, json!({})).await;
-    plane.register("gone", &gone, json!({})).await;
+    plane.register("gone", &unreachable, json!({})).await;
     plane
         .register("bare", &peer, json!({"impersonatorSecretRef": null}))
         .await;
@@ -275,7 +281,7 @@ async fn errors_name_their_cause() {
     let mut trusting = stranger;
     trusting["insecureSkipTLSVerification"] = json!(true);
     plane.register("trusting", &peer, trusting).await;
-    drop(gone);
+    drop(unreachable);
     let table: &[(&str, &str, u16, &str)] = &[
         (
             "nobody",
@@ -392,7 +398,7 @@ async fn requests_to_all_clusters_are_merged() {
             let pods = "/base/api/v1/namespaces/n/pods";
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
             let item = |name: &str| json!({"kind": "Pod", "metadata": {"name": name}});
-            let answer = match path.strip_prefix(pods) {
+            let response = match path.strip_prefix(pods) {
                 Some("") => Some(json!({"kind": "PodList", "items": [item(own)]}).to_string()),
                 Some("/both") => Some(item("both").to_string()),
                 Some(rest) if rest == format!("/{own}") => Some(format!("{method} {own}")),
@@ -400,8 +406,8 @@ async fn requests_to_all_clusters_are_merged() {
                 _ => None,
             };
             Box::pin(async move {
-                let code = if answer.is_some() { 200 } else { 404 };
-                let body = whole(answer.unwrap_or_default());
+                let code = if response.is_some() { 200 } else { 404 };
+                let body = whole(response.unwrap_or_default());
                 Response::builder().status(code).body(body).unwrap()
             })
         })
@@ -444,8 +450,8 @@ async fn requests_to_all_clusters_are_merged() {
         ),
     ];
     for (method, rest, code, text) in table {
-        let ask = Ask::new(method.clone(), &proxied("*", &format!("{pods}{rest}")));
-        let reply = plane.admin.call(ask).await;
+        let request = Ask::new(method.clone(), &proxied("*", &format!("{pods}{rest}")));
+        let reply = plane.admin.call(request).await;
         let body = String::from_utf8_lossy(&reply.body);
         assert_eq!(reply.code, *code, "{method} {rest}: {body}");
         assert!(body.contains(text), "{method} {rest}: {body}");

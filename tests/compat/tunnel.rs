@@ -86,8 +86,8 @@ async fn an_upgraded_connection_ends_when_its_cluster_is_deleted() {
     stream.write_all(b"x").await.unwrap();
     assert_eq!(soon("the echo", stream.read_u8()).await.unwrap(), b'x');
     let cluster = "/apis/cluster.karmada.io/v1alpha1/clusters/brief";
-    let ask = harness::target::Ask::new(hyper::Method::DELETE, cluster);
-    assert_eq!(plane.admin.call(ask).await.code, 200);
+    let request = harness::target::Ask::new(hyper::Method::DELETE, cluster);
+    assert_eq!(plane.admin.call(request).await.code, 200);
     let mut rest = Vec::new();
     // The connection may end with an error.
     let _ = soon("the end", stream.read_to_end(&mut rest)).await;

@@ -198,9 +198,9 @@ async fn large_responses_are_accepted() {
     let page = store.range(&Range::prefix("/a/")).await.unwrap();
     assert_eq!(page.entries.len(), 20);
     let mut feed = store.watch("/a/", 0).await.unwrap();
-    let mut seen = 0;
-    while seen < 20 {
-        seen += next(&mut feed).await.unwrap().events.len();
+    let mut event_count = 0;
+    while event_count < 20 {
+        event_count += next(&mut feed).await.unwrap().events.len();
     }
     store.close().await;
 }
@@ -271,14 +271,14 @@ async fn a_full_etcd_fails_writes_with_no_space_and_serves_reads() {
     let _server = Daemon::start(&program, flags.into(), &dir.path().join("log"));
     let store = open(options(&urls[0])).await;
     let mut written = 0;
-    let why = loop {
+    let error = loop {
         match put(&*store, &format!("/a/{written}"), 0, 1 << 20, None).await {
             Ok(_) => written += 1,
-            Err(why) => break why,
+            Err(error) => break error,
         }
         assert!(written < 100);
     };
-    assert!(matches!(why, Error::NoSpace(_)), "{why}");
+    assert!(matches!(error, Error::NoSpace(_)), "{error}");
     assert!(written > 2);
     let page = store.range(&Range::prefix("/a/")).await.unwrap();
     assert_eq!(page.entries.len(), written);
@@ -351,12 +351,14 @@ async fn an_etcd_whose_revision_went_back_is_fatal() {
     std::fs::remove_dir_all(server.dir().join("n0")).unwrap();
     server.nodes[0].daemon.again();
     server.wait();
-    let why = timeout(PATIENCE, store.failed()).await.unwrap();
+    let error = timeout(PATIENCE, store.failed()).await.unwrap();
     assert!(
-        why.to_string().contains("went back from revision 11 to 1"),
-        "{why}"
+        error
+            .to_string()
+            .contains("went back from revision 11 to 1"),
+        "{error}"
     );
-    let refused = put(&*store, "/a/x", 0, 1, None).await;
-    assert!(matches!(refused, Err(Error::Fatal(_))), "{refused:?}");
+    let result = put(&*store, "/a/x", 0, 1, None).await;
+    assert!(matches!(result, Err(Error::Fatal(_))), "{result:?}");
     store.close().await;
 }

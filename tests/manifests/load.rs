@@ -97,7 +97,7 @@ pub(crate) async fn strangers(kubeconfig: &Path, dir: &Path) {
         std::fs::write(&path, file.to_string()).unwrap();
         let stranger = Server::connect("a stranger", &path);
         let options = ListOptions::default();
-        let refused = stranger.api.list(At::all(&PODS, ""), &options);
-        assert!(refused.await.is_err());
+        let listed = stranger.api.list(At::all(&PODS, ""), &options);
+        assert!(listed.await.is_err());
     }
 }

@@ -113,7 +113,7 @@ async fn every_rule_and_panel_has_data_under_load() {
             let mut left = Vec::new();
             for (what, expression) in missing {
                 let values = prometheus.query(&expression).await;
-                let values = values.unwrap_or_else(|why| panic!("{what}: {expression}: {why}"));
+                let values = values.unwrap_or_else(|error| panic!("{what}: {expression}: {error}"));
                 if !values.iter().any(is_number) {
                     left.push((what, expression));
                 }

@@ -65,10 +65,10 @@ impl Prometheus {
         let port = self.port;
         let got = tokio::task::spawn_blocking(move || get(port, &path));
         let text = got.await.unwrap().map_err(|e| e.to_string())?;
-        let answer: Value = serde_json::from_str(&text).map_err(|e| format!("{e}: {text}"))?;
-        match answer["status"].as_str() {
-            Some("success") => Ok(answer["data"].clone()),
-            _ => Err(answer["error"].to_string()),
+        let response: Value = serde_json::from_str(&text).map_err(|e| format!("{e}: {text}"))?;
+        match response["status"].as_str() {
+            Some("success") => Ok(response["data"].clone()),
+            _ => Err(response["error"].to_string()),
         }
     }
 

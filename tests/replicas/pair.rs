@@ -116,14 +116,14 @@ impl Pair {
     }
 
     /// The index of the replica that leads.
-    pub(crate) async fn leader(&self, ask: &Server) -> usize {
+    pub(crate) async fn leader(&self, server: &Server) -> usize {
         let namespace = match &self.host {
             Some(_) => NAMESPACE,
             None => lease::NAMESPACE,
         };
         let end = Instant::now() + PATIENCE;
         loop {
-            let who = leader(ask, namespace).await;
+            let who = leader(server, namespace).await;
             let logged = |node: &Node| node.said().contains(&who);
             if let Some(index) = self.nodes.iter().position(logged) {
                 return index;
@@ -181,8 +181,8 @@ impl Host {
                 "v1alpha1"
             };
             let path = format!("/apis/{group}.karmada.io/{version}");
-            while let Err(why) = control.api.raw(&path).await {
-                assert!(Instant::now() < end, "{path}: {why}");
+            while let Err(error) = control.api.raw(&path).await {
+                assert!(Instant::now() < end, "{path}: {error}");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }

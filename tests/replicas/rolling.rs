@@ -97,9 +97,9 @@ impl Written {
             let at = At::one(&CONFIG_MAPS, NS, name);
             let done = match (&current, desired) {
                 (None, Some(value)) => {
-                    let made = config_map(NS, name, value);
+                    let created = config_map(NS, name, value);
                     let all = At::all(&CONFIG_MAPS, NS);
-                    server.api.create(all, made, &options).await.map(Some)
+                    server.api.create(all, created, &options).await.map(Some)
                 }
                 (Some(object), Some(value)) => {
                     let mut next = object.clone();

@@ -42,7 +42,7 @@ pub(crate) async fn until_exact(
     loop {
         match exact(control, members, namespace, expected).await {
             Ok(objects) => return objects,
-            Err(why) => assert!(Instant::now() < end, "{why}"),
+            Err(difference) => assert!(Instant::now() < end, "{difference}"),
         }
         tokio::time::sleep(PAUSE).await;
     }

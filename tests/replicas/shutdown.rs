@@ -18,7 +18,7 @@ async fn until_red(server: &Server) {
         match server.api.raw("/readyz").await {
             Ok(_) => assert!(Instant::now() < end, "readyz stays ok"),
             Err(Error::Status(status)) if status.code == 500 => return,
-            Err(why) => panic!("readyz: {why}"),
+            Err(error) => panic!("readyz: {error}"),
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -39,7 +39,7 @@ async fn readiness_fails_first_then_requests_and_watches_end_without_an_error() 
         match event {
             Ok(WatchEvent::Added(object)) => received |= object.name() == "late",
             Ok(_) => {}
-            Err(why) => panic!("the watch does not end cleanly: {why}"),
+            Err(error) => panic!("the watch does not end cleanly: {error}"),
         }
     }
     assert!(received, "the watch has no event of an acknowledged write");

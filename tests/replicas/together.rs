@@ -35,8 +35,8 @@ async fn identities_are_shared(pair: &Pair) {
     let at = At::one(&SERVICE_ACCOUNTS, NS, "default").sub("token");
     let request =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    let made = a.api.create(at, request, &WriteOptions::default()).await;
-    let token = made.unwrap().value().unwrap()["status"]["token"].clone();
+    let created = a.api.create(at, request, &WriteOptions::default()).await;
+    let token = created.unwrap().value().unwrap()["status"]["token"].clone();
     let b = &pair.nodes[1];
     let config = b.kubeconfig();
     let ca = std::fs::read_to_string(&config).unwrap();
@@ -71,11 +71,11 @@ async fn lists_are_never_stale(pair: &Pair) {
     for n in 0..100 {
         let (writer, reader) = (&servers[n % 2], &servers[(n + 1) % 2]);
         let name = format!("fresh-{n}");
-        let made = writer.create(config_map(NS, &name, "1")).await;
+        let created = writer.create(config_map(NS, &name, "1")).await;
         let list = reader.api.list(at, &ListOptions::default()).await.unwrap();
         let found = list.items.iter().find(|o| o.name() == name);
         let found = found.unwrap_or_else(|| panic!("{name} is not in the list"));
-        let revision: u64 = made["metadata"]["resourceVersion"]
+        let revision: u64 = created["metadata"]["resourceVersion"]
             .as_str()
             .and_then(|v| v.parse().ok())
             .unwrap();

@@ -115,9 +115,9 @@ pub(crate) async fn range_at_an_older_revision(store: &Shared) {
 
 pub(crate) async fn range_at_a_future_revision_is_rejected(store: &Shared) {
     let now = create(store, "/a/1", "one").await;
-    let refused = range(store, "/a/", now + 1).await;
-    let Err(Error::Future { asked, current }) = refused else {
-        panic!("{refused:?}");
+    let result = range(store, "/a/", now + 1).await;
+    let Err(Error::Future { asked, current }) = result else {
+        panic!("{result:?}");
     };
     assert_eq!((asked, current), (now + 1, now));
 }
@@ -128,10 +128,10 @@ pub(crate) async fn compaction_keeps_its_own_revision(store: &Shared) {
     create(store, "/a/2", "other").await;
     let three = write(store, "/a/1", two, put("three")).await;
     store.compact(two).await.unwrap();
-    let refused = range(store, "/a/", one).await;
+    let result = range(store, "/a/", one).await;
     assert!(
-        matches!(refused, Err(Error::Compacted { at }) if at == two),
-        "{refused:?}"
+        matches!(result, Err(Error::Compacted { at }) if at == two),
+        "{result:?}"
     );
     assert_eq!(values(&range(store, "/a/", two).await.unwrap()), "two");
     assert_eq!(
@@ -160,8 +160,8 @@ pub(crate) async fn compaction_twice_is_harmless(store: &Shared) {
     for at in [two, two, one, 0] {
         store.compact(at).await.unwrap();
     }
-    let refused = store.compact(two + 1).await;
-    assert!(matches!(refused, Err(Error::Future { .. })), "{refused:?}");
+    let result = store.compact(two + 1).await;
+    assert!(matches!(result, Err(Error::Future { .. })), "{result:?}");
     assert_eq!(values(&range(store, "/a/", two).await.unwrap()), "two");
     assert_eq!(prefix_end("/a/"), "/a0");
 }

@@ -136,20 +136,20 @@ pub(crate) async fn running_watch_survives_compaction(store: &Shared) {
     let mut feed = store.watch("/a/", 0).await.unwrap();
     let mut last = create(store, "/a/1", "0").await;
     let mut quiet = store.watch("/quiet/", last).await.unwrap();
-    let mut seen = Vec::new();
+    let mut received = Vec::new();
     for i in 1..5 {
         last = write(store, "/a/1", last, put(&i.to_string())).await;
         if store.proof() != Proof::Free {
             // An etcd may not have sent the event yet.
-            while seen.last() != Some(&last) {
-                seen.extend(next(&mut feed).await.events.iter().map(|e| e.revision));
+            while received.last() != Some(&last) {
+                received.extend(next(&mut feed).await.events.iter().map(|e| e.revision));
             }
         }
         store.compact(last).await.unwrap();
     }
-    let rest = events(&mut feed, 5 - seen.len()).await;
-    seen.extend(rest.iter().map(|e| e.revision));
-    assert_eq!((seen.len(), seen.last()), (5, Some(&last)));
+    let rest = events(&mut feed, 5 - received.len()).await;
+    received.extend(rest.iter().map(|e| e.revision));
+    assert_eq!((received.len(), received.last()), (5, Some(&last)));
     store.revision().await.unwrap();
     progresses(store, &mut quiet, last).await;
 }
@@ -171,8 +171,8 @@ pub(crate) async fn slow_watch_reads_history(store: &Shared) {
     let mut slow = store.watch("/a/", small).await.unwrap();
     let mut quiet = store.watch("/quiet/", small).await.unwrap();
     let revisions = flood(store, "/a/1").await;
-    let seen = events(&mut slow, 12).await;
-    for (i, event) in seen.iter().enumerate() {
+    let received = events(&mut slow, 12).await;
+    for (i, event) in received.iter().enumerate() {
         assert_eq!(event.revision, revisions[i + 1]);
         assert_eq!(event.value.as_ref().unwrap()[0], u8::try_from(i).unwrap());
         let previous = event.previous.as_ref();
@@ -194,15 +194,15 @@ pub(crate) async fn compaction_overtakes_a_slow_watch(store: &Shared) {
     let revisions = flood(store, "/a/1").await;
     let last = *revisions.last().unwrap();
     store.compact(last).await.unwrap();
-    let mut seen = vec![0];
-    let refused = loop {
+    let mut received = vec![0];
+    let error = loop {
         match soon(slow.next()).await {
-            Ok(batch) => seen.extend(batch.events.iter().map(|e| e.revision)),
-            Err(why) => break why,
+            Ok(batch) => received.extend(batch.events.iter().map(|e| e.revision)),
+            Err(error) => break error,
         }
         // A slow feed may be late, but it has no gap.
-        assert_eq!(seen, revisions[..seen.len()]);
-        if seen.len() == revisions.len() {
+        assert_eq!(received, revisions[..received.len()]);
+        if received.len() == revisions.len() {
             assert_ne!(
                 store.proof(),
                 Proof::Free,
@@ -212,8 +212,8 @@ pub(crate) async fn compaction_overtakes_a_slow_watch(store: &Shared) {
         }
     };
     assert!(
-        matches!(refused, Error::Compacted { at } if at == last),
-        "{refused:?}"
+        matches!(error, Error::Compacted { at } if at == last),
+        "{error:?}"
     );
 }
 
@@ -225,19 +225,19 @@ pub(crate) async fn cancelled_wait_loses_no_event(store: &Shared) {
             create(&writer, &format!("/a/{i}"), "x").await;
         }
     });
-    let mut seen = Vec::new();
+    let mut received = Vec::new();
     soon(async {
-        while seen.len() < 200 {
+        while received.len() < 200 {
             let wait = tokio::time::timeout(Duration::from_micros(50), feed.next());
             if let Ok(batch) = wait.await {
-                seen.extend(batch.unwrap().events.into_iter().map(|e| e.revision));
+                received.extend(batch.unwrap().events.into_iter().map(|e| e.revision));
             }
         }
     })
     .await;
     task.await.unwrap();
     assert!(
-        seen.windows(2).all(|pair| pair[1] == pair[0] + 1),
-        "{seen:?}"
+        received.windows(2).all(|pair| pair[1] == pair[0] + 1),
+        "{received:?}"
     );
 }

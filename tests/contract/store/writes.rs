@@ -75,10 +75,10 @@ pub(crate) async fn too_large_request_is_rejected(store: &Shared) {
         },
     };
     let most = MAX_REQUEST_BYTES - "/a/1".len();
-    let refused = store.commit(txn(most + 1)).await;
-    assert!(matches!(refused, Err(Error::TooLarge)), "{refused:?}");
-    let taken = store.commit(txn(most)).await.unwrap();
-    assert!(matches!(taken, Outcome::Committed { .. }));
+    let result = store.commit(txn(most + 1)).await;
+    assert!(matches!(result, Err(Error::TooLarge)), "{result:?}");
+    let committed = store.commit(txn(most)).await.unwrap();
+    assert!(matches!(committed, Outcome::Committed { .. }));
     assert_eq!(store.get("/a/1").await.unwrap().unwrap().value.len(), most);
 }
 
@@ -96,17 +96,19 @@ pub(crate) async fn concurrent_creates_have_one_winner(store: &Shared) {
         tokio::spawn(async move { commit(&store, "/a/1", 0, put(&i.to_string())).await })
     });
     let mut revisions = Vec::new();
-    let mut seen = Vec::new();
+    let mut current_revisions = Vec::new();
     for task in tries.collect::<Vec<_>>() {
         match task.await.unwrap() {
             Outcome::Committed { revision } => revisions.push(revision),
-            Outcome::Conflict { current } => seen.push(current.unwrap().revision),
+            Outcome::Conflict { current } => current_revisions.push(current.unwrap().revision),
         }
     }
     assert_eq!(revisions.len(), 1);
     assert!(
-        seen.iter().all(|revision| *revision == revisions[0]),
-        "{seen:?}"
+        current_revisions
+            .iter()
+            .all(|revision| *revision == revisions[0]),
+        "{current_revisions:?}"
     );
 }
 
@@ -120,7 +122,7 @@ pub(crate) async fn concurrent_updates_lose_nothing(store: &Shared) {
                 let next = put(&(number + 1).to_string());
                 match commit(&store, "/a/1", current.revision, next).await {
                     Outcome::Committed { .. } => break,
-                    Outcome::Conflict { current: seen } => current = seen.unwrap(),
+                    Outcome::Conflict { current: newer } => current = newer.unwrap(),
                 }
             }
         }
