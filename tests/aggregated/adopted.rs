@@ -79,7 +79,7 @@ async fn adopt(
     let kind = template["kind"].as_str().unwrap();
     let work = openapi::karmada::names::work(kind, &name, &ns);
     let space = works_of(member.name);
-    let until_applied = async |what: &str| {
+    let wait_for_applied = async |what: &str| {
         let expected = if what == "applied" { "True" } else { "False" };
         control
             .until(&WORKS, &space, &work, what, |w| {
@@ -87,7 +87,7 @@ async fn adopt(
             })
             .await
     };
-    let rejected = until_applied("refused").await;
+    let rejected = wait_for_applied("refused").await;
     let message = condition(&rejected, "Applied")["message"]
         .as_str()
         .unwrap()
@@ -98,7 +98,7 @@ async fn adopt(
     );
     let overwrite = json!({"spec": {"conflictResolution": "Overwrite"}});
     control.merge(&POLICIES, &ns, &name, overwrite).await;
-    until_applied("applied").await;
+    wait_for_applied("applied").await;
     let after = member.server.get(resource, &ns, &name).await.unwrap();
     assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
     assert_eq!(after["metadata"]["labels"]["karmada.io/managed"], "true");

@@ -11,7 +11,7 @@ pub(crate) fn with_each(area: &str, scenario: impl Fn(&Kubectl) + Sync) {
     with_each_at(&Plane::shared(), area, scenario);
 }
 
-/// Like [`with_each`], on another server.
+/// Like [`with_each_kubectl`], on another server.
 pub(crate) fn with_each_at(plane: &Arc<Plane>, area: &str, scenario: impl Fn(&Kubectl) + Sync) {
     let folder = plane.folder(".");
     harness::kubectl::with_each(&plane.kubeconfig(), &folder, area, scenario);

@@ -2,8 +2,8 @@
 //!
 //! karmadactl (Karmada's `pkg/karmadactl`, `pkg/util/credential.go`) sends requests to the control
 //! plane, to a member cluster by a kubeconfig of its own, and to a member cluster through the
-//! cluster proxy. The control plane may be standalone or in aggregated mode; the [`Target`]
-//! decides.
+//! cluster proxy. The control plane may be standalone or in aggregated mode; the
+//! [`HttpTestClient`] decides.
 
 use std::time::Duration;
 
