@@ -50,8 +50,8 @@ async fn put(
     }
 }
 
-async fn next(feed: &mut Box<dyn Feed>) -> storage::Result<Batch> {
-    timeout(PATIENCE, feed.next()).await.unwrap()
+async fn next(watch: &mut Box<dyn Feed>) -> storage::Result<Batch> {
+    timeout(PATIENCE, watch.next()).await.unwrap()
 }
 
 /// Asserts that a call to an etcd that is down fails as unavailable.
@@ -99,7 +99,7 @@ async fn renewed_tls_keys_are_loaded_without_a_restart() {
         ..with_keys
     })
     .await;
-    let mut feed = renewing.watch("/registry/", 0).await.unwrap();
+    let mut watch = renewing.watch("/registry/", 0).await.unwrap();
     put(&*renewing, "/registry/a", 0, 1, None).await.unwrap();
     put(&*stale, "/registry/b", 0, 1, None).await.unwrap();
     server.nodes[0].daemon.kill();
@@ -115,8 +115,8 @@ async fn renewed_tls_keys_are_loaded_without_a_restart() {
     put(&*renewing, "/registry/c", 0, 1, None).await.unwrap();
     let mut keys = BTreeSet::new();
     while keys.len() < 3 {
-        let batch = next(&mut feed).await.unwrap();
-        keys.extend(batch.events.iter().map(|event| event.key.clone()));
+        let response = next(&mut watch).await.unwrap();
+        keys.extend(response.events.iter().map(|event| event.key.clone()));
     }
     unavailable(stale.get("/registry/a").await);
     stale.close().await;
@@ -169,15 +169,15 @@ async fn keys_that_expire_together_are_one_revision() {
             let key = format!("/e/{n}");
             last = put(&*store, &key, 0, 100 << 10, Some(ttl)).await.unwrap();
         }
-        let mut feed = store.watch("/e/", last).await.unwrap();
+        let mut watch = store.watch("/e/", last).await.unwrap();
         let output = server.ctl(&["lease", "list"]);
         server.ctl(&["lease", "revoke", output.lines().nth(1).unwrap()]);
-        let batch = next(&mut feed).await.unwrap();
-        let expired: BTreeSet<_> = batch.events.iter().map(|e| e.key.clone()).collect();
+        let response = next(&mut watch).await.unwrap();
+        let expired: BTreeSet<_> = response.events.iter().map(|e| e.key.clone()).collect();
         assert_eq!(expired.len(), KEYS);
-        assert!(batch.events.iter().all(|e| e.revision == last + 1));
+        assert!(response.events.iter().all(|e| e.revision == last + 1));
         let before = |e: &storage::Event| e.previous.as_ref().map(|p| p.value.len());
-        assert!(batch.events.iter().all(|e| before(e) == Some(100 << 10)));
+        assert!(response.events.iter().all(|e| before(e) == Some(100 << 10)));
         // The lease was revoked before its expiry: the next key needs a new one.
         put(&*store, "/e/next", 0, 1, Some(ttl)).await.unwrap();
         store.close().await;
@@ -197,10 +197,10 @@ async fn large_responses_are_accepted() {
     }
     let page = store.range(&Range::prefix("/a/")).await.unwrap();
     assert_eq!(page.entries.len(), 20);
-    let mut feed = store.watch("/a/", 0).await.unwrap();
+    let mut watch = store.watch("/a/", 0).await.unwrap();
     let mut event_count = 0;
     while event_count < 20 {
-        event_count += next(&mut feed).await.unwrap().events.len();
+        event_count += next(&mut watch).await.unwrap().events.len();
     }
     store.close().await;
 }
@@ -294,8 +294,8 @@ async fn an_unreachable_etcd_is_unavailable_until_it_is_back() {
     };
     let store = open(options(&server.endpoints())).await;
     let one = put(&*store, "/a/1", 0, 1, None).await.unwrap();
-    let mut feed = store.watch("/a/", 0).await.unwrap();
-    assert_eq!(next(&mut feed).await.unwrap().events.len(), 1);
+    let mut watch = store.watch("/a/", 0).await.unwrap();
+    assert_eq!(next(&mut watch).await.unwrap().events.len(), 1);
     store.health().unwrap();
     server.nodes[0].daemon.kill();
     let range = Range::prefix("/a/");
@@ -327,12 +327,12 @@ async fn an_unreachable_etcd_is_unavailable_until_it_is_back() {
     server.wait();
     until(true).await;
     let two = put(&*store, "/a/1", one, 1, None).await.unwrap();
-    let batch = next(&mut feed).await.unwrap();
-    let revisions: Vec<u64> = batch.events.iter().map(|e| e.revision).collect();
-    assert_eq!(revisions, [two], "the same feed continues");
+    let response = next(&mut watch).await.unwrap();
+    let revisions: Vec<u64> = response.events.iter().map(|e| e.revision).collect();
+    assert_eq!(revisions, [two], "the same watch continues");
 
     store.close().await;
-    unavailable(next(&mut feed).await);
+    unavailable(next(&mut watch).await);
     unavailable(store.get("/a/1").await);
     assert!(store.health().is_err());
 }

@@ -155,17 +155,17 @@ fn entry(key: &str, value: &str, revision: u64) -> Entry {
 }
 
 /// Waits for the next `count` events.
-async fn events(feed: &mut Box<dyn Feed>, count: usize) -> Vec<Event> {
+async fn events(watch: &mut Box<dyn Feed>, count: usize) -> Vec<Event> {
     let mut events = Vec::new();
     while events.len() < count {
-        events.extend(next(feed).await.events);
+        events.extend(next(watch).await.events);
     }
     assert_eq!(events.len(), count, "{events:?}");
     events
 }
 
-async fn next(feed: &mut Box<dyn Feed>) -> storage::Batch {
-    soon(feed.next()).await.unwrap()
+async fn next(watch: &mut Box<dyn Feed>) -> storage::Batch {
+    soon(watch.next()).await.unwrap()
 }
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {

@@ -1,6 +1,6 @@
 //! Model test of stores: random operations on a store and on a model that keeps all events.
 //!
-//! Ranges at any revision, and the events of a feed from any revision, must equal the history
+//! Ranges at any revision, and the events of a watch from any revision, must equal the history
 //! of the model.
 
 use std::collections::BTreeMap;
@@ -185,9 +185,9 @@ impl Model {
         let prefix = format!("{}{prefix}", self.root);
         let after = self.back(back);
         match self.store.watch(&prefix, after).await {
-            Ok(feed) => {
+            Ok(watch) => {
                 assert!(after >= self.compacted);
-                self.feeds.push((feed, after, prefix));
+                self.feeds.push((watch, after, prefix));
             }
             Err(Error::Compacted { at }) => {
                 assert_eq!(at, self.compacted);
@@ -197,14 +197,14 @@ impl Model {
         }
     }
 
-    /// Asserts that every feed delivers exactly the model's history.
+    /// Asserts that every watch delivers exactly the model's history.
     async fn finish(mut self) {
-        for (mut feed, after, prefix) in std::mem::take(&mut self.feeds) {
+        for (mut watch, after, prefix) in std::mem::take(&mut self.feeds) {
             let mut reached = after;
             let mut got = Vec::new();
             let ours = |e: &&Event| e.revision > after && e.key.starts_with(&prefix);
             let proof = self.store.proof();
-            // Without progress notifications, only events advance a feed.
+            // Without progress notifications, only events advance a watch.
             let target = match proof {
                 Proof::None => self.events.iter().filter(ours).map(|e| e.revision).max(),
                 _ => Some(self.revision()),
@@ -212,20 +212,20 @@ impl Model {
             let mut overtaken = false;
             while reached < target.unwrap_or(0) {
                 self.store.revision().await.unwrap();
-                let batch = match soon(feed.next()).await {
+                let response = match soon(watch.next()).await {
                     // An etcd may compact events that it has not sent yet.
                     Err(Error::Compacted { at }) if proof != Proof::Free => {
                         assert!(reached < at && at <= self.compacted);
                         overtaken = true;
                         break;
                     }
-                    batch => batch.unwrap(),
+                    response => response.unwrap(),
                 };
-                assert!(batch.revision > reached);
-                assert!(batch.events.iter().all(|e| e.revision > reached));
-                reached = batch.revision;
-                assert!(batch.events.iter().all(|e| e.revision <= reached));
-                got.extend(batch.events);
+                assert!(response.revision > reached);
+                assert!(response.events.iter().all(|e| e.revision > reached));
+                reached = response.revision;
+                assert!(response.events.iter().all(|e| e.revision <= reached));
+                got.extend(response.events);
             }
             let mut expected: Vec<_> = self.events.iter().filter(ours).collect();
             if overtaken {
@@ -321,14 +321,14 @@ pub(crate) async fn compaction_races_with_watch_starts(store: &Shared) {
             Error::Compacted { at } if at > after => at,
             other => panic!("{other}"),
         };
-        let mut feed = store.watch("/a/", after).await.map_err(compacted)?;
+        let mut watch = store.watch("/a/", after).await.map_err(compacted)?;
         let mut reached = after;
         for _ in 0..3 {
             if reached >= base + WRITES {
                 break;
             }
-            let batch = soon(feed.next()).await.map_err(compacted)?;
-            for event in &batch.events {
+            let response = soon(watch.next()).await.map_err(compacted)?;
+            for event in &response.events {
                 reached += 1;
                 assert_eq!(event.revision, reached, "a gap after {after}");
                 let value = event.value.as_ref().unwrap();
@@ -344,7 +344,7 @@ pub(crate) async fn compaction_races_with_watch_starts(store: &Shared) {
                     "previous of {reached}"
                 );
             }
-            assert_eq!(batch.revision, reached);
+            assert_eq!(response.revision, reached);
         }
         Ok(reached)
     }

@@ -1,5 +1,4 @@
-//! Contract of watches: order, completeness and progress of feeds, and their behavior under
-//! compaction.
+//! Contract of watches: order, completeness, progress, and behavior under compaction.
 
 use std::time::Duration;
 
@@ -18,24 +17,24 @@ pub(crate) async fn watch_from_a_revision(store: &Shared) {
         keys.collect::<Vec<_>>()
     };
     for (from, after) in revisions.iter().enumerate().take(5) {
-        let mut feed = store.watch("/a/", *after).await.unwrap();
+        let mut watch = store.watch("/a/", *after).await.unwrap();
         assert_eq!(
-            shown(&events(&mut feed, 5 - from).await),
+            shown(&events(&mut watch, 5 - from).await),
             expected(from + 1)
         );
     }
-    let mut feed = store.watch("/a/", 0).await.unwrap();
-    assert_eq!(shown(&events(&mut feed, 6).await), expected(0));
-    let mut feed = store.watch("/a/", revisions[5]).await.unwrap();
+    let mut watch = store.watch("/a/", 0).await.unwrap();
+    assert_eq!(shown(&events(&mut watch, 6).await), expected(0));
+    let mut watch = store.watch("/a/", revisions[5]).await.unwrap();
     let live = create(store, "/a/9", "y").await;
     assert_eq!(
-        shown(&events(&mut feed, 1).await),
+        shown(&events(&mut watch, 1).await),
         [format!("/a/9=y@{live}")]
     );
 }
 
 pub(crate) async fn watch_delivers_previous_values(store: &Shared) {
-    let mut feed = store.watch("/a/", 0).await.unwrap();
+    let mut watch = store.watch("/a/", 0).await.unwrap();
     let one = create(store, "/a/1", "one").await;
     let two = write(store, "/a/1", one, put("two")).await;
     let deleted = write(store, "/a/1", two, Op::Delete).await;
@@ -44,7 +43,7 @@ pub(crate) async fn watch_delivers_previous_values(store: &Shared) {
         format!("/a/1=two@{two}<one@{one}"),
         format!("/a/1=-@{deleted}<two@{two}"),
     ];
-    assert_eq!(shown(&events(&mut feed, 3).await), expected);
+    assert_eq!(shown(&events(&mut watch, 3).await), expected);
     let mut late = store.watch("/a/", 0).await.unwrap();
     assert_eq!(shown(&events(&mut late, 3).await), expected);
 }
@@ -62,9 +61,9 @@ pub(crate) async fn watch_is_limited_to_its_prefix(store: &Shared) {
     assert_eq!(events(&mut all, 3).await.len(), 3);
 }
 
-/// Waits until a feed without events reaches a revision, if the engine reports progress.
-async fn progresses(store: &Shared, feed: &mut Box<dyn Feed>, to: u64) {
-    while store.proof() != Proof::None && next(feed).await.revision < to {}
+/// Waits until a watch without events reaches a revision, if the engine reports progress.
+async fn progresses(store: &Shared, watch: &mut Box<dyn Feed>, to: u64) {
+    while store.proof() != Proof::None && next(watch).await.revision < to {}
 }
 
 pub(crate) async fn watch_of_an_idle_prefix_progresses(store: &Shared) {
@@ -76,28 +75,28 @@ pub(crate) async fn watch_of_an_idle_prefix_progresses(store: &Shared) {
     for i in 0..5 {
         last = create(store, &format!("/a/{i}"), "x").await;
     }
-    // The feed makes progress without a call of `revision`.
+    // The watch makes progress without a call of `revision`.
     let mut reached = 0;
     while reached < last {
-        let batch = next(&mut quiet).await;
-        assert!(batch.events.is_empty());
-        assert!(batch.revision > reached, "progress must ascend");
-        reached = batch.revision;
+        let response = next(&mut quiet).await;
+        assert!(response.events.is_empty());
+        assert!(response.revision > reached, "progress must ascend");
+        reached = response.revision;
     }
     assert_eq!(reached, last);
 }
 
 pub(crate) async fn revision_of_an_idle_prefix_is_reached(store: &Shared) {
-    let mut feed = store.watch("/quiet/", 0).await.unwrap();
+    let mut watch = store.watch("/quiet/", 0).await.unwrap();
     let mine = create(store, "/quiet/1", "x").await;
     let revision = store.revision_of("/quiet/").await.unwrap();
     assert!(revision >= mine);
-    events(&mut feed, 1).await;
+    events(&mut watch, 1).await;
     for i in 0..5 {
         let other = create(store, &format!("/a/{i}"), "x").await;
         let revision = store.revision().await.unwrap();
         assert!(revision >= other);
-        progresses(store, &mut feed, revision).await;
+        progresses(store, &mut watch, revision).await;
         // The revision of an idle prefix stays cached.
         assert!(store.revision_of("/quiet/").await.unwrap() <= revision);
     }
@@ -116,9 +115,9 @@ pub(crate) async fn watch_after_compaction_is_rejected(store: &Shared) {
             Ok(_) => panic!("history after {after} is gone"),
         }
     }
-    let mut feed = store.watch("/a/", two).await.unwrap();
+    let mut watch = store.watch("/a/", two).await.unwrap();
     assert_eq!(
-        shown(&events(&mut feed, 1).await),
+        shown(&events(&mut watch, 1).await),
         [format!("/a/1=three@{three}<two@{two}")]
     );
 }
@@ -133,7 +132,7 @@ pub(crate) async fn watch_from_a_future_revision_is_rejected(store: &Shared) {
 }
 
 pub(crate) async fn running_watch_survives_compaction(store: &Shared) {
-    let mut feed = store.watch("/a/", 0).await.unwrap();
+    let mut watch = store.watch("/a/", 0).await.unwrap();
     let mut last = create(store, "/a/1", "0").await;
     let mut quiet = store.watch("/quiet/", last).await.unwrap();
     let mut received = Vec::new();
@@ -142,19 +141,19 @@ pub(crate) async fn running_watch_survives_compaction(store: &Shared) {
         if store.proof() != Proof::Free {
             // An etcd may not have sent the event yet.
             while received.last() != Some(&last) {
-                received.extend(next(&mut feed).await.events.iter().map(|e| e.revision));
+                received.extend(next(&mut watch).await.events.iter().map(|e| e.revision));
             }
         }
         store.compact(last).await.unwrap();
     }
-    let rest = events(&mut feed, 5 - received.len()).await;
+    let rest = events(&mut watch, 5 - received.len()).await;
     received.extend(rest.iter().map(|e| e.revision));
     assert_eq!((received.len(), received.last()), (5, Some(&last)));
     store.revision().await.unwrap();
     progresses(store, &mut quiet, last).await;
 }
 
-/// Writes more than any engine keeps in memory for feeds: 12 values of 1 MiB.
+/// Writes more than any engine keeps in memory for watches: 12 values of 1 MiB.
 async fn flood(store: &Shared, key: &str) -> Vec<u64> {
     let mut revisions = vec![0];
     for i in 0..12_u8 {
@@ -197,16 +196,16 @@ pub(crate) async fn compaction_overtakes_a_slow_watch(store: &Shared) {
     let mut received = vec![0];
     let error = loop {
         match soon(slow.next()).await {
-            Ok(batch) => received.extend(batch.events.iter().map(|e| e.revision)),
+            Ok(response) => received.extend(response.events.iter().map(|e| e.revision)),
             Err(error) => break error,
         }
-        // A slow feed may be late, but it has no gap.
+        // A slow watch may be late, but it has no gap.
         assert_eq!(received, revisions[..received.len()]);
         if received.len() == revisions.len() {
             assert_ne!(
                 store.proof(),
                 Proof::Free,
-                "this engine keeps no events for slow feeds"
+                "this engine keeps no events for slow watches"
             );
             return;
         }
@@ -218,7 +217,7 @@ pub(crate) async fn compaction_overtakes_a_slow_watch(store: &Shared) {
 }
 
 pub(crate) async fn cancelled_wait_loses_no_event(store: &Shared) {
-    let mut feed = store.watch("/a/", 0).await.unwrap();
+    let mut watch = store.watch("/a/", 0).await.unwrap();
     let writer = store.clone();
     let task = tokio::spawn(async move {
         for i in 0..200 {
@@ -228,9 +227,9 @@ pub(crate) async fn cancelled_wait_loses_no_event(store: &Shared) {
     let mut received = Vec::new();
     soon(async {
         while received.len() < 200 {
-            let wait = tokio::time::timeout(Duration::from_micros(50), feed.next());
-            if let Ok(batch) = wait.await {
-                received.extend(batch.unwrap().events.into_iter().map(|e| e.revision));
+            let wait = tokio::time::timeout(Duration::from_micros(50), watch.next());
+            if let Ok(response) = wait.await {
+                received.extend(response.unwrap().events.into_iter().map(|e| e.revision));
             }
         }
     })

@@ -57,12 +57,12 @@ pub(crate) async fn recreated_key_has_new_revisions(store: &Shared) {
     assert!(first < deleted && deleted < again);
     let current = conflict(store, "/a/1", first, put("x")).await;
     assert_eq!(current, Some(entry("/a/1", "two", again)));
-    let mut feed = store.watch("/a/", first).await.unwrap();
+    let mut watch = store.watch("/a/", first).await.unwrap();
     let expected = [
         format!("/a/1=-@{deleted}<one@{first}"),
         format!("/a/1=two@{again}"),
     ];
-    assert_eq!(shown(&events(&mut feed, 2).await), expected);
+    assert_eq!(shown(&events(&mut watch, 2).await), expected);
 }
 
 pub(crate) async fn too_large_request_is_rejected(store: &Shared) {
@@ -146,8 +146,8 @@ pub(crate) async fn key_expires_after_its_time_to_live(store: &Shared) {
     write(store, "/a/2", 0, stays).await;
     let goes = short_lived("goes", Duration::from_millis(1));
     let revision = write(store, "/a/1", 0, goes).await;
-    let mut feed = store.watch("/a/", revision).await.unwrap();
-    let expired = events(&mut feed, 1).await;
+    let mut watch = store.watch("/a/", revision).await.unwrap();
+    let expired = events(&mut watch, 1).await;
     assert_eq!(
         shown(&expired),
         [format!("/a/1=-@{}<goes@{revision}", revision + 1)]
