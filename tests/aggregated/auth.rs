@@ -21,19 +21,19 @@ pub(crate) const ADMIN: &[(&str, &str)] = &[
 
 #[tokio::test(flavor = "multi_thread")]
 async fn aggregated_api_authenticates_and_authorizes() {
-    let Some(behind) = Behind::start().await else {
+    let Some(control_plane) = Behind::start().await else {
         return;
     };
-    behind.until_available().await;
-    allow(&behind.control, "jane").await;
-    let caller = behind.caller().await;
-    through_the_host(&behind).await;
+    control_plane.until_available().await;
+    allow(&control_plane.control, "jane").await;
+    let caller = control_plane.caller().await;
+    through_the_host(&control_plane).await;
     tokio::task::block_in_place(|| {
-        past_the_host(&behind, &caller);
-        newer_hosts(&behind, &caller);
+        past_the_host(&control_plane, &caller);
+        newer_hosts(&control_plane, &caller);
     });
-    by_token(&behind, &caller).await;
-    secrets_of_clusters(&behind).await;
+    by_token(&control_plane, &caller).await;
+    secrets_of_clusters(&control_plane).await;
 }
 
 /// Grants a user, and the service account `bot`, read access to policies in all namespaces.
@@ -84,9 +84,9 @@ async fn grant(control: &Server, role: &str, user: &str, rule: &Value) {
     }
 }
 
-async fn through_the_host(behind: &Behind) {
-    let jane = Server::connect("jane", &behind.host.user("jane", &[]));
-    let eve = Server::connect("eve", &behind.host.user("eve", &[]));
+async fn through_the_host(control_plane: &Behind) {
+    let jane = Server::connect("jane", &control_plane.host.user("jane", &[]));
+    let eve = Server::connect("eve", &control_plane.host.user("eve", &[]));
     assert_eq!(jane.list(&POLICIES, "default").await, Vec::<Value>::new());
     let template = config_map("default", "c", "v");
     let body = policy("default", "p", &template, &["m"]);
@@ -95,22 +95,22 @@ async fn through_the_host(behind: &Behind) {
         let status = error.status().unwrap();
         assert_eq!(status.code, 403, "{what}: {status}");
     }
-    behind.control.create(body).await;
+    control_plane.control.create(body).await;
     assert_eq!(jane.list(&POLICIES, "default").await.len(), 1);
     // Namespaces are objects of the host, not of Flotilla.
     let nowhere = policy("nowhere", "p", &template, &["m"]);
-    let error = behind.control.try_create(nowhere).await.unwrap_err();
+    let error = control_plane.control.try_create(nowhere).await.unwrap_err();
     assert_eq!(
         error.status().unwrap().message,
         "namespaces \"nowhere\" not found"
     );
 }
 
-fn past_the_host(behind: &Behind, caller: &Caller) {
-    let jane = behind.host.identity("jane", &[]);
-    let eve = behind.host.identity("eve", &[]);
-    let proxy = behind.host.front_proxy(FRONT_PROXY);
-    let unknown_proxy = behind.host.front_proxy("somebody-else");
+fn past_the_host(control_plane: &Behind, caller: &Caller) {
+    let jane = control_plane.host.identity("jane", &[]);
+    let eve = control_plane.host.identity("eve", &[]);
+    let proxy = control_plane.host.front_proxy(FRONT_PROXY);
+    let unknown_proxy = control_plane.host.front_proxy("somebody-else");
     let as_jane: &[(&str, &str)] = &[("X-Remote-User", "jane")];
     let both = [
         ("X-Remote-User", "jane"),
@@ -154,8 +154,8 @@ fn past_the_host(behind: &Behind, caller: &Caller) {
 }
 
 /// Replays what aggregators, namespace controllers and garbage collectors since 1.26 send.
-fn newer_hosts(behind: &Behind, caller: &Caller) {
-    let proxy = behind.host.front_proxy(FRONT_PROXY);
+fn newer_hosts(control_plane: &Behind, caller: &Caller) {
+    let proxy = control_plane.host.front_proxy(FRONT_PROXY);
     let request = |path: &str, headers: &[(&str, &str)]| {
         let mut all = vec![
             ("X-Remote-User", "system:kube-aggregator"),
@@ -238,12 +238,15 @@ fn newer_hosts(behind: &Behind, caller: &Caller) {
 
 /// A user who writes a Cluster needs the right, on the host, to get the Secrets that the
 /// Cluster refers to.
-async fn secrets_of_clusters(behind: &Behind) {
-    behind.control.create(secret("default", "token", "t")).await;
+async fn secrets_of_clusters(control_plane: &Behind) {
+    control_plane
+        .control
+        .create(secret("default", "token", "t"))
+        .await;
     let clusters = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters"],
         "verbs": ["get", "create", "patch"]});
-    grant(&behind.control, "joiner", "joe", &clusters).await;
-    let joe = Server::connect("joe", &behind.host.user("joe", &[]));
+    grant(&control_plane.control, "joiner", "joe", &clusters).await;
+    let joe = Server::connect("joe", &control_plane.host.user("joe", &[]));
     let cluster = |name: &str| {
         json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
             "metadata": {"name": name},
@@ -262,10 +265,10 @@ async fn secrets_of_clusters(behind: &Behind) {
         },
     )
     .await;
-    behind.control.create(cluster("deputy")).await;
+    control_plane.control.create(cluster("deputy")).await;
     let secrets = json!({"apiGroups": [""], "resources": ["secrets"],
         "resourceNames": ["token"], "verbs": ["get"]});
-    grant(&behind.control, "secret-reader", "joe", &secrets).await;
+    grant(&control_plane.control, "secret-reader", "joe", &secrets).await;
     until("joe may use the Secret", async || {
         joe.try_create(cluster("own")).await.is_ok()
     })
@@ -273,16 +276,16 @@ async fn secrets_of_clusters(behind: &Behind) {
 }
 
 /// A token of a service account of the host authenticates direct requests.
-async fn by_token(behind: &Behind, caller: &Caller) {
+async fn by_token(control_plane: &Behind, caller: &Caller) {
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": "bot", "namespace": "default"}});
-    behind.control.create(account).await;
+    control_plane.control.create(account).await;
     let accounts = machinery::Gvr::new("", "v1", "serviceaccounts");
     let at = client::At::one(&accounts, "default", "bot").sub("token");
     let request =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
     let options = client::WriteOptions::default();
-    let created = behind.control.api.create(at, request, &options);
+    let created = control_plane.control.api.create(at, request, &options);
     let token = created.await.unwrap().value().unwrap()["status"]["token"]
         .as_str()
         .unwrap()

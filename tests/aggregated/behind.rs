@@ -60,18 +60,18 @@ pub(crate) struct Behind {
 impl Behind {
     /// Returns `None` if a tool is missing, which `harness::tools` has recorded.
     pub(crate) async fn start() -> Option<Self> {
-        let mut behind = Self::prepare().await?;
-        behind.run();
-        Some(behind)
+        let mut control_plane = Self::prepare().await?;
+        control_plane.run();
+        Some(control_plane)
     }
 
     /// Like [`Self::start`], with Flotilla's own objects in the host's etcd.
     pub(crate) async fn start_on_etcd() -> Option<Self> {
-        let mut behind = Self::prepare().await?;
-        let servers = ["--etcd-servers".to_owned(), behind.etcd.endpoints()];
-        behind.arguments.extend(servers);
-        behind.run();
-        Some(behind)
+        let mut control_plane = Self::prepare().await?;
+        let servers = ["--etcd-servers".to_owned(), control_plane.etcd.endpoints()];
+        control_plane.arguments.extend(servers);
+        control_plane.run();
+        Some(control_plane)
     }
 
     /// Starts the host, but not Flotilla.

@@ -21,20 +21,20 @@ const NS: &str = "collection";
 /// How long the garbage collector may take to look up the owners of an object.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-pub(crate) async fn story(behind: &mut Behind, members: &Members) {
-    behind.control.namespace(NS).await;
+pub(crate) async fn story(control_plane: &mut Behind, members: &Members) {
+    control_plane.control.namespace(NS).await;
     let template = deployment(NS, "web", 2);
-    behind
+    control_plane
         .control
         .create(policy(NS, "web", &template, &NAMES))
         .await;
-    behind.control.create(template).await;
+    control_plane.control.create(template).await;
     for member in &members.all {
         member.server.until_there(&DEPLOYMENTS, NS, "web").await;
     }
-    outage(behind, members).await;
-    owner(behind, members).await;
-    namespace(behind, members).await;
+    outage(control_plane, members).await;
+    owner(control_plane, members).await;
+    namespace(control_plane, members).await;
 }
 
 /// Makes the garbage collector look up a binding, and returns whether it received a response
@@ -42,8 +42,8 @@ pub(crate) async fn story(behind: &mut Behind, members: &Members) {
 ///
 /// The collector looks up the owners of an object with two owners when one of them is
 /// deleted. `n` makes the names of these objects unique.
-async fn collector_asks(behind: &Behind, n: usize, binding: &Value, code: u16) -> bool {
-    let control = &behind.control;
+async fn collector_asks(control_plane: &Behind, n: usize, binding: &Value, code: u16) -> bool {
+    let control = &control_plane.control;
     let (first, second) = (format!("first-{n}"), format!("second-{n}"));
     let owner = control.create(config_map(NS, &first, "1")).await;
     let mut owned = config_map(NS, &second, "1");
@@ -58,7 +58,13 @@ async fn collector_asks(behind: &Behind, n: usize, binding: &Value, code: u16) -
             && event["objectRef"]["name"] == binding["metadata"]["name"]
             && event["responseStatus"]["code"] == code
     };
-    let response_count = || behind.audited().iter().filter(|e| of_collector(e)).count();
+    let response_count = || {
+        control_plane
+            .audited()
+            .iter()
+            .filter(|e| of_collector(e))
+            .count()
+    };
     let before = response_count();
     control.delete(&CONFIG_MAPS, NS, &first).await;
     let end = Instant::now() + PATIENCE;
@@ -72,10 +78,10 @@ async fn collector_asks(behind: &Behind, n: usize, binding: &Value, code: u16) -
 }
 
 /// Kills Flotilla and waits until the garbage collector has received a 503 for a binding.
-async fn refused_answers(behind: &mut Behind, binding: &Value) {
+async fn refused_answers(control_plane: &mut Behind, binding: &Value) {
     let mut n = 0;
     // The collector discovers new resources every 30 seconds.
-    while !collector_asks(behind, n, binding, 200).await {
+    while !collector_asks(control_plane, n, binding, 200).await {
         n += 1;
         assert!(n < 10, "the collector never looks up the binding");
     }
@@ -83,14 +89,17 @@ async fn refused_answers(behind: &mut Behind, binding: &Value) {
     // the outage is repeated.
     for _ in 0..4 {
         n += 1;
-        behind.kill();
-        if collector_asks(behind, n, binding, 503).await {
+        control_plane.kill();
+        if collector_asks(control_plane, n, binding, 503).await {
             let kept = format!("second-{n}");
-            behind.control.until_there(&CONFIG_MAPS, NS, &kept).await;
+            control_plane
+                .control
+                .until_there(&CONFIG_MAPS, NS, &kept)
+                .await;
             return;
         }
-        behind.run();
-        behind.until_available().await;
+        control_plane.run();
+        control_plane.until_available().await;
     }
     panic!("the collector does not look up the binding while Flotilla is down");
 }
@@ -103,48 +112,57 @@ fn reference(binding: &Value) -> Value {
 }
 
 /// The garbage collector reads owners while Flotilla is down, and deletes nothing.
-async fn outage(behind: &mut Behind, members: &Members) {
-    let before = behind
+async fn outage(control_plane: &mut Behind, members: &Members) {
+    let before = control_plane
         .control
         .until_there(&BINDINGS, NS, "web-deployment")
         .await;
-    refused_answers(behind, &before).await;
+    refused_answers(control_plane, &before).await;
     // A collector that starts has an empty graph and no cached discovery.
-    let manager = behind.host.manager.as_mut().unwrap();
+    let manager = control_plane.host.manager.as_mut().unwrap();
     manager.kill();
     manager.again();
     // A dependent whose owner is in an unavailable group: a ConfigMap owned by a binding.
     let mut dependent = config_map(NS, "dependent", "1");
     dependent["metadata"]["ownerReferences"] = json!([reference(&before)]);
-    behind.control.create(dependent).await;
+    control_plane.control.create(dependent).await;
     // The collector goes on with owners in available groups.
-    let owner = behind.control.create(config_map(NS, "owner", "1")).await;
+    let owner = control_plane
+        .control
+        .create(config_map(NS, "owner", "1"))
+        .await;
     let mut owned = config_map(NS, "owned", "1");
     owned["metadata"]["ownerReferences"] = json!([{
         "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"],
     }]);
-    behind.control.create(owned).await;
-    behind.run();
+    control_plane.control.create(owned).await;
+    control_plane.run();
     until("the binding can be read again", async || {
         let at = At::one(&BINDINGS, NS, "web-deployment");
-        behind.control.api.get(at).await.is_ok()
+        control_plane.control.api.get(at).await.is_ok()
     })
     .await;
-    behind.control.delete(&CONFIG_MAPS, NS, "owner").await;
-    behind.control.until_gone(&CONFIG_MAPS, NS, "owned").await;
-    let after = behind
+    control_plane
+        .control
+        .delete(&CONFIG_MAPS, NS, "owner")
+        .await;
+    control_plane
+        .control
+        .until_gone(&CONFIG_MAPS, NS, "owned")
+        .await;
+    let after = control_plane
         .control
         .until_there(&BINDINGS, NS, "web-deployment")
         .await;
     assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
-    behind
+    control_plane
         .control
         .until_there(&CONFIG_MAPS, NS, "dependent")
         .await;
     // The binding can be looked up now, so the collector removes the reference to the deleted
     // owner.
     until("the objects with two owners have one", async || {
-        let all = behind.control.list(&CONFIG_MAPS, NS).await;
+        let all = control_plane.control.list(&CONFIG_MAPS, NS).await;
         let mut kept = all.iter().filter(|o| {
             let name = o["metadata"]["name"].as_str().unwrap();
             name.starts_with("second-")
@@ -164,26 +182,26 @@ async fn outage(behind: &mut Behind, members: &Members) {
 
 /// The deletion of a template deletes its binding, the Works, the objects in the members, and
 /// the dependents of the binding.
-async fn owner(behind: &Behind, members: &Members) {
-    behind.control.delete(&DEPLOYMENTS, NS, "web").await;
-    behind
+async fn owner(control_plane: &Behind, members: &Members) {
+    control_plane.control.delete(&DEPLOYMENTS, NS, "web").await;
+    control_plane
         .control
         .until_gone(&BINDINGS, NS, "web-deployment")
         .await;
-    behind
+    control_plane
         .control
         .until_gone(&CONFIG_MAPS, NS, "dependent")
         .await;
     for member in &members.all {
         member.server.until_gone(&DEPLOYMENTS, NS, "web").await;
-        no_works(behind, member.name, "web-").await;
+        no_works(control_plane, member.name, "web-").await;
     }
 }
 
-async fn no_works(behind: &Behind, cluster: &str, prefix: &str) {
+async fn no_works(control_plane: &Behind, cluster: &str, prefix: &str) {
     let works = works_of(cluster);
     until("its works are gone", async || {
-        let all = behind.control.list(&WORKS, &works).await;
+        let all = control_plane.control.list(&WORKS, &works).await;
         let of = |w: &Value| {
             let name = w["metadata"]["name"].as_str();
             name.is_some_and(|n| n.starts_with(prefix))
@@ -194,20 +212,26 @@ async fn no_works(behind: &Behind, cluster: &str, prefix: &str) {
 }
 
 /// The deletion of a namespace also deletes the objects in it that Flotilla serves.
-async fn namespace(behind: &Behind, members: &Members) {
+async fn namespace(control_plane: &Behind, members: &Members) {
     let template = config_map(NS, "last", "1");
-    behind
+    control_plane
         .control
         .create(policy(NS, "last", &template, &NAMES))
         .await;
-    behind.control.create(template).await;
+    control_plane.control.create(template).await;
     for member in &members.all {
         member.server.until_there(&CONFIG_MAPS, NS, "last").await;
     }
-    behind.control.delete(&NAMESPACES, "", NS).await;
-    behind.control.until_gone(&NAMESPACES, "", NS).await;
-    assert_eq!(behind.control.list(&POLICIES, NS).await, [] as [Value; 0]);
-    assert_eq!(behind.control.list(&BINDINGS, NS).await, [] as [Value; 0]);
+    control_plane.control.delete(&NAMESPACES, "", NS).await;
+    control_plane.control.until_gone(&NAMESPACES, "", NS).await;
+    assert_eq!(
+        control_plane.control.list(&POLICIES, NS).await,
+        [] as [Value; 0]
+    );
+    assert_eq!(
+        control_plane.control.list(&BINDINGS, NS).await,
+        [] as [Value; 0]
+    );
     for member in &members.all {
         member.server.until_gone(&NAMESPACES, "", NS).await;
     }

@@ -17,24 +17,24 @@ const POLICIES_DEFINITION: &str = "propagationpolicies.policy.karmada.io";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn registration_supersedes_existing_crds() {
-    let Some(mut behind) = Behind::prepare().await else {
+    let Some(mut control_plane) = Behind::prepare().await else {
         return;
     };
-    behind.control.namespace(NS).await;
-    apply(&behind.control).await;
+    control_plane.control.namespace(NS).await;
+    apply(&control_plane.control).await;
     let registered = |s: &Value| s["spec"]["service"].is_null();
-    behind
+    control_plane
         .control
         .until(&API_SERVICES, "", SERVICE, "the host's own", registered)
         .await;
     until("the definition is served", async || {
-        behind.control.try_create(of("theirs")).await.is_ok()
+        control_plane.control.try_create(of("theirs")).await.is_ok()
     })
     .await;
 
     // Flotilla does not start while its APIServices would hide objects of the host. It names
     // them, and the host goes on to serve them.
-    let output = behind.refused().await;
+    let output = control_plane.refused().await;
     for part in [
         POLICIES_DEFINITION,
         "definitions/theirs",
@@ -42,58 +42,58 @@ async fn registration_supersedes_existing_crds() {
     ] {
         assert!(output.contains(part), "no {part}: {output}");
     }
-    for service in behind.registered().await {
+    for service in control_plane.registered().await {
         assert!(service["spec"]["service"].is_null(), "{service:#}");
     }
-    behind.control.delete(&POLICIES, NS, "theirs").await;
+    control_plane.control.delete(&POLICIES, NS, "theirs").await;
 
-    behind.run();
-    behind.until_available().await;
-    let service = behind.control.get(&API_SERVICES, "", SERVICE).await;
+    control_plane.run();
+    control_plane.until_available().await;
+    let service = control_plane.control.get(&API_SERVICES, "", SERVICE).await;
     assert_eq!(service.unwrap()["spec"]["service"]["name"], "flotilla");
-    assert!(policies(&behind.control).await.is_empty());
-    behind.control.create(of("ours")).await;
-    stays(&mut behind).await;
+    assert!(policies(&control_plane.control).await.is_empty());
+    control_plane.control.create(of("ours")).await;
+    stays(&mut control_plane).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn crds_created_after_registration_change_nothing() {
-    let Some(mut behind) = Behind::start().await else {
+    let Some(mut control_plane) = Behind::start().await else {
         return;
     };
-    behind.until_available().await;
-    behind.control.namespace(NS).await;
-    behind.control.create(of("ours")).await;
-    apply(&behind.control).await;
-    assert_eq!(policies(&behind.control).await, ["ours"]);
-    stays(&mut behind).await;
+    control_plane.until_available().await;
+    control_plane.control.namespace(NS).await;
+    control_plane.control.create(of("ours")).await;
+    apply(&control_plane.control).await;
+    assert_eq!(policies(&control_plane.control).await, ["ours"]);
+    stays(&mut control_plane).await;
 }
 
 /// Flotilla's policies survive restarts of host and Flotilla in both orders, and the deletion
 /// of the CRDs.
-async fn stays(behind: &mut Behind) {
+async fn stays(control_plane: &mut Behind) {
     for host_first in [true, false] {
         if !host_first {
-            behind.kill();
+            control_plane.kill();
         }
-        behind.host.apiserver.kill();
-        behind.host.apiserver.again();
-        behind.host.wait();
+        control_plane.host.apiserver.kill();
+        control_plane.host.apiserver.again();
+        control_plane.host.wait();
         if host_first {
-            behind.kill();
+            control_plane.kill();
         }
-        behind.run();
-        behind.until_available().await;
-        assert_eq!(policies(&behind.control).await, ["ours"]);
+        control_plane.run();
+        control_plane.until_available().await;
+        assert_eq!(policies(&control_plane.control).await, ["ours"]);
     }
     for definition in karmada_definitions() {
-        let control = &behind.control;
+        let control = &control_plane.control;
         control.delete(&DEFINITIONS, "", &definition.name).await;
         control.until_gone(&DEFINITIONS, "", &definition.name).await;
     }
-    behind.until_available().await;
-    behind.control.create(of("after")).await;
-    assert_eq!(policies(&behind.control).await, ["after", "ours"]);
+    control_plane.until_available().await;
+    control_plane.control.create(of("after")).await;
+    assert_eq!(policies(&control_plane.control).await, ["after", "ours"]);
 }
 
 /// Creates all of Karmada's CRDs and waits until they are established.

@@ -4,9 +4,9 @@ use harness::kubectl::{Kubectl, ok, refused, with, with_each};
 
 use crate::behind::Behind;
 
-pub(crate) async fn story(behind: &Behind) {
-    let kubeconfig = behind.host.kubeconfig.clone();
-    let folder = behind.host.dir().to_owned();
+pub(crate) async fn story(control_plane: &Behind) {
+    let kubeconfig = control_plane.host.kubeconfig.clone();
+    let folder = control_plane.host.dir().to_owned();
     let all = move || with_each(&kubeconfig, &folder, "kubectl", policies);
     tokio::task::spawn_blocking(all).await.unwrap();
 }

@@ -95,7 +95,7 @@ async fn pod(member: &Member) -> String {
 }
 
 /// Grants the administrator `clusters/proxy` in the host.
-async fn grant(behind: &Behind) {
+async fn grant(control_plane: &Behind) {
     let metadata = json!({"name": "cluster-proxy-admin"});
     let rule = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["*"]});
     let group = "rbac.authorization.k8s.io";
@@ -105,7 +105,7 @@ async fn grant(behind: &Behind) {
         "roleRef": {"kind": "ClusterRole", "apiGroup": group, "name": "cluster-proxy-admin"}});
     for (resource, body) in [(&ROLES, role), (&BINDINGS, binding)] {
         let options = WriteOptions::default();
-        let created = behind
+        let created = control_plane
             .control
             .api
             .create(At::all(resource, ""), body, &options);
@@ -132,14 +132,14 @@ async fn until_reached(target: &Target) {
     .await;
 }
 
-fn kubectl(program: &Path, behind: &Behind, line: &str) -> Command {
+fn kubectl(program: &Path, control_plane: &Behind, line: &str) -> Command {
     let mut command = Command::new(program);
-    let server = format!("{}{}", behind.host.server, proxied(MEMBER, ""));
+    let server = format!("{}{}", control_plane.host.server, proxied(MEMBER, ""));
     command
         .arg("--kubeconfig")
-        .arg(&behind.host.kubeconfig)
+        .arg(&control_plane.host.kubeconfig)
         .args(["--server", &server, "--cache-dir"])
-        .arg(behind.host.dir().join("kubectl"))
+        .arg(control_plane.host.dir().join("kubectl"))
         .args(line.split(' '))
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
@@ -147,8 +147,8 @@ fn kubectl(program: &Path, behind: &Behind, line: &str) -> Command {
 }
 
 /// `kubectl logs -f` prints each line when the container writes it, and ends with the log.
-fn follow(program: &Path, behind: &Behind, feed: &Feed, pod: &str) {
-    let mut child = kubectl(program, behind, &format!("logs -f {pod} -c echo"))
+fn follow(program: &Path, control_plane: &Behind, feed: &Feed, pod: &str) {
+    let mut child = kubectl(program, control_plane, &format!("logs -f {pod} -c echo"))
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -168,12 +168,14 @@ fn follow(program: &Path, behind: &Behind, feed: &Feed, pod: &str) {
 }
 
 /// `kubectl get pods -w` prints a pod again when it changes.
-fn watch(program: &Path, behind: &Behind, pod: &str) {
-    let mut child = kubectl(program, behind, "get pods -w").spawn().unwrap();
+fn watch(program: &Path, control_plane: &Behind, pod: &str) {
+    let mut child = kubectl(program, control_plane, "get pods -w")
+        .spawn()
+        .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut rows = lines.map(Result::unwrap).filter(|l| l.starts_with(pod));
     rows.next().unwrap();
-    let label = kubectl(program, behind, &format!("label pod {pod} seen=yes")).output();
+    let label = kubectl(program, control_plane, &format!("label pod {pod} seen=yes")).output();
     assert!(label.unwrap().status.success());
     rows.next().unwrap();
     child.kill().unwrap();
@@ -218,16 +220,21 @@ async fn cluster_proxy_works_through_the_host() {
     let Some([kubectl]) = harness::tools(["kubectl-new"]) else {
         return;
     };
-    let Some(behind) = Behind::start().await else {
+    let Some(control_plane) = Behind::start().await else {
         return;
     };
     let Some((member, _etcd)) = Member::alone(MEMBER).await else {
         return;
     };
-    behind.until_available().await;
-    grant(&behind).await;
-    let admin = behind.host.identity(ADMIN, &["system:masters"]);
-    let through = target(&behind.host.server, LOOPBACK, behind.host.ca_pem(), &admin);
+    control_plane.until_available().await;
+    grant(&control_plane).await;
+    let admin = control_plane.host.identity(ADMIN, &["system:masters"]);
+    let through = target(
+        &control_plane.host.server,
+        LOOPBACK,
+        control_plane.host.ca_pem(),
+        &admin,
+    );
     let own = member.cluster.identity("admin", &["system:masters"]);
     let cluster = target(
         &member.cluster.server,
@@ -242,28 +249,38 @@ async fn cluster_proxy_works_through_the_host() {
         .server
         .until_gone(&NAMESPACES, "", "karmada-cluster")
         .await;
-    join(&behind.control, &behind.host.kubeconfig, &member).await;
+    join(
+        &control_plane.control,
+        &control_plane.host.kubeconfig,
+        &member,
+    )
+    .await;
     until_reached(&through).await;
     let (kubelet, feed) = kubelet().await;
     attach(&member, &kubelet).await;
     let pod = pod(&member).await;
-    let behind = tokio::task::spawn_blocking({
+    let control_plane = tokio::task::spawn_blocking({
         let pod = pod.clone();
         move || {
-            follow(&kubectl, &behind, &feed, &pod);
-            watch(&kubectl, &behind, &pod);
-            behind
+            follow(&kubectl, &control_plane, &feed, &pod);
+            watch(&kubectl, &control_plane, &pod);
+            control_plane
         }
     });
-    let behind = behind.await.unwrap();
-    let bundle = behind.bundle().await;
-    let direct = format!("https://127.0.0.1:{}", behind.port);
+    let control_plane = control_plane.await.unwrap();
+    let bundle = control_plane.bundle().await;
+    let direct = format!("https://127.0.0.1:{}", control_plane.port);
     let direct = |identity: &Identity| target(&direct, NAME, &bundle, identity);
     talk(&through, &pod).await;
     talk(&direct(&admin), &pod).await;
 
-    let eve = behind.host.identity("eve", &[]);
-    let forbidden = target(&behind.host.server, LOOPBACK, behind.host.ca_pem(), &eve);
+    let eve = control_plane.host.identity("eve", &[]);
+    let forbidden = target(
+        &control_plane.host.server,
+        LOOPBACK,
+        control_plane.host.ca_pem(),
+        &eve,
+    );
     for target in [forbidden, direct(&eve)] {
         let reply = target.get(&proxied(MEMBER, "/api")).await;
         assert_eq!(reply.code, 403);

@@ -33,32 +33,32 @@ struct Written {
     enough: AtomicBool,
 }
 
-pub(crate) async fn story(behind: &mut Behind, members: &Members) {
-    behind.control.namespace(NS).await;
+pub(crate) async fn story(control_plane: &mut Behind, members: &Members) {
+    control_plane.control.namespace(NS).await;
     let written = Arc::new(Written::default());
     let writers: Vec<JoinHandle<()>> = (0..WRITERS)
         .map(|n| {
-            let control = Server::connect("writer", &behind.host.kubeconfig);
+            let control = Server::connect("writer", &control_plane.host.kubeconfig);
             tokio::spawn(write(control, n, Arc::clone(&written)))
         })
         .collect();
     more(&written).await;
-    behind.host.apiserver.kill();
-    behind.host.apiserver.again();
-    behind.host.wait();
+    control_plane.host.apiserver.kill();
+    control_plane.host.apiserver.again();
+    control_plane.host.wait();
     more(&written).await;
-    behind.kill();
-    behind.run();
+    control_plane.kill();
+    control_plane.run();
     more(&written).await;
-    behind.etcd.nodes[0].daemon.kill();
-    behind.etcd.nodes[0].daemon.again();
-    behind.etcd.wait();
+    control_plane.etcd.nodes[0].daemon.kill();
+    control_plane.etcd.nodes[0].daemon.again();
+    control_plane.etcd.wait();
     more(&written).await;
     written.enough.store(true, Ordering::Relaxed);
     for writer in writers {
         writer.await.unwrap();
     }
-    nothing_lost(behind, members, &written).await;
+    nothing_lost(control_plane, members, &written).await;
 }
 
 async fn more(written: &Written) {
@@ -96,10 +96,10 @@ async fn acknowledged(control: &Server, resource: &Gvr, object: Value) {
 }
 
 /// The control plane has each acknowledged object once, and each member each template.
-async fn nothing_lost(behind: &Behind, members: &Members, written: &Written) {
+async fn nothing_lost(control_plane: &Behind, members: &Members, written: &Written) {
     let expected = written.names.lock().clone();
-    assert_eq!(names(&behind.control, &CONFIG_MAPS).await, expected);
-    assert_eq!(names(&behind.control, &POLICIES).await, expected);
+    assert_eq!(names(&control_plane.control, &CONFIG_MAPS).await, expected);
+    assert_eq!(names(&control_plane.control, &POLICIES).await, expected);
     for member in &members.all {
         until("every template is in the member", async || {
             names(&member.server, &CONFIG_MAPS).await == expected

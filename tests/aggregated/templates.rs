@@ -24,19 +24,24 @@ static KARMADAS: Gvr = Gvr::constant("operator.karmada.io", "v1alpha1", "karmada
 // proves: ADM-protection-host
 #[tokio::test(flavor = "multi_thread")]
 async fn host_objects_are_resource_templates() {
-    let Some(mut behind) = Behind::start().await else {
+    let Some(mut control_plane) = Behind::start().await else {
         return;
     };
     let Some(members) = Members::start().await else {
         return;
     };
-    behind.until_available().await;
+    control_plane.until_available().await;
     for member in &members.all {
-        join(&behind.control, &behind.host.kubeconfig, member).await;
+        join(
+            &control_plane.control,
+            &control_plane.host.kubeconfig,
+            member,
+        )
+        .await;
     }
-    story(&behind.control, &members).await;
-    protection_without_an_answer(&mut behind).await;
-    workloads::story(&mut behind, &members).await;
+    story(&control_plane.control, &members).await;
+    protection_without_an_answer(&mut control_plane).await;
+    workloads::story(&mut control_plane, &members).await;
 }
 
 async fn story(host: &Server, members: &Members) {
@@ -166,7 +171,7 @@ async fn protection(host: &Server) {
 
 /// While Flotilla is down, the host rejects the deletion of labelled objects and does not call
 /// the webhook for others.
-async fn protection_without_an_answer(behind: &mut Behind) {
+async fn protection_without_an_answer(control_plane: &mut Behind) {
     let ns = "default";
     for (name, labels) in [
         ("labelled", json!({PROTECTED: "sometimes"})),
@@ -174,20 +179,28 @@ async fn protection_without_an_answer(behind: &mut Behind) {
     ] {
         let mut object = config_map(ns, name, "1");
         object["metadata"]["labels"] = labels;
-        behind.control.create(object).await;
+        control_plane.control.create(object).await;
     }
-    behind.kill();
-    behind.control.delete(&CONFIG_MAPS, ns, "free").await;
+    control_plane.kill();
+    control_plane.control.delete(&CONFIG_MAPS, ns, "free").await;
     let at = At::one(&CONFIG_MAPS, ns, "labelled");
     let options = DeleteOptions::default();
-    let error = behind.control.api.delete(at, &options).await.unwrap_err();
+    let error = control_plane
+        .control
+        .api
+        .delete(at, &options)
+        .await
+        .unwrap_err();
     let status = error.status().unwrap();
     assert_eq!(status.code, 500, "{status:?}");
     let hook = "resourcedeletionprotection.karmada.io";
     assert!(status.message.contains(hook), "{status:?}");
-    behind.run();
-    behind.until_available().await;
-    behind.control.delete(&CONFIG_MAPS, ns, "labelled").await;
+    control_plane.run();
+    control_plane.until_available().await;
+    control_plane
+        .control
+        .delete(&CONFIG_MAPS, ns, "labelled")
+        .await;
 }
 
 /// Instances of a CRD in a `karmada.io` group that Flotilla does not serve are templates, also

@@ -18,16 +18,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unavailable_store_is_503_not_404() {
-    let Some(mut behind) = Behind::prepare().await else {
+    let Some(mut control_plane) = Behind::prepare().await else {
         return;
     };
     let Some(mut own) = tokio::task::block_in_place(|| Etcd::start(etcd::NEW, 1)) else {
         return;
     };
-    behind.run_with(&["--etcd-servers", &own.endpoints()]);
-    behind.until_available().await;
-    let caller = behind.caller().await;
-    let proxy = behind.host.front_proxy(FRONT_PROXY);
+    control_plane.run_with(&["--etcd-servers", &own.endpoints()]);
+    control_plane.until_available().await;
+    let caller = control_plane.caller().await;
+    let proxy = control_plane.host.front_proxy(FRONT_PROXY);
     let codes = || -> Vec<u16> {
         let responses = OWNERS.map(|path| caller.get(path, Some(&proxy), ADMIN).code);
         responses.to_vec()

@@ -118,14 +118,14 @@ async fn answer(
     Ok(Response::new(Full::from(reply.to_string())))
 }
 
-async fn register(behind: &Behind, resource: &Gvr, mut body: Value) {
+async fn register(control_plane: &Behind, resource: &Gvr, mut body: Value) {
     body["apiVersion"] = json!("admissionregistration.k8s.io/v1");
     body["kind"] = json!(match resource == &MUTATING {
         true => "MutatingWebhookConfiguration",
         false => "ValidatingWebhookConfiguration",
     });
     let options = WriteOptions::default();
-    let created = behind
+    let created = control_plane
         .control
         .api
         .create(At::all(resource, ""), body, &options);
@@ -152,16 +152,21 @@ async fn soon<T: std::fmt::Debug>(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn host_admission_webhooks_are_called() {
-    let Some(behind) = Behind::start().await else {
+    let Some(control_plane) = Behind::start().await else {
         return;
     };
-    behind.until_available().await;
+    control_plane.until_available().await;
     let hooks = Hooks::start().await;
-    let control = &behind.control;
+    let control = &control_plane.control;
     let template = config_map("default", "c", "v");
     let named = |name: &str| policy("default", name, &template, &["m"]);
 
-    register(&behind, &MUTATING, hooks.configuration("label", json!({}))).await;
+    register(
+        &control_plane,
+        &MUTATING,
+        hooks.configuration("label", json!({})),
+    )
+    .await;
     let mut n = 0;
     let labelled = soon(
         "a mutating hook",
@@ -181,7 +186,7 @@ async fn host_admission_webhooks_are_called() {
     assert_eq!(request["resource"]["resource"], "propagationpolicies");
 
     register(
-        &behind,
+        &control_plane,
         &VALIDATING,
         hooks.configuration("judge", json!({})),
     )
@@ -197,18 +202,18 @@ async fn host_admission_webhooks_are_called() {
     let text = "admission webhook \"judge.example.org\" denied the request: not this one";
     assert_eq!(status.message, text);
 
-    failures(&behind, &hooks).await;
+    failures(&control_plane, &hooks).await;
 }
 
 /// A webhook whose server is down: the write fails with failurePolicy Fail and succeeds with
 /// Ignore.
-async fn failures(behind: &Behind, hooks: &Hooks) {
-    let control = &behind.control;
+async fn failures(control_plane: &Behind, hooks: &Hooks) {
+    let control = &control_plane.control;
     let template = config_map("default", "c", "v");
     let named = |name: &str| policy("default", name, &template, &["m"]);
     let unreachable = json!({"url": format!("https://127.0.0.1:{}/", harness::port::free())});
     let down = hooks.configuration("down", json!({"clientConfig": unreachable}));
-    register(behind, &VALIDATING, down).await;
+    register(control_plane, &VALIDATING, down).await;
     let mut n = 0;
     let failed = soon(
         "a hook that is down",

@@ -88,18 +88,18 @@ fn assert_no_access(reply: &Reply, field: &str, secret: &str) {
 
 #[test]
 fn a_cluster_names_only_secrets_that_its_writer_may_get() {
-    let plane = Plane::shared();
-    plane.namespace("vault");
+    let test_server = Plane::shared();
+    test_server.namespace("vault");
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token"},
         "stringData": {"token": "t"}});
-    let created = plane.post("/api/v1/namespaces/vault/secrets", &secret);
+    let created = test_server.post("/api/v1/namespaces/vault/secrets", &secret);
     assert_eq!(created.code, 201, "{}", created.text());
     let rule = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters"],
         "verbs": ["get", "create", "update", "patch"]});
-    plane.allow("ann", "joiner", None, &rule);
+    test_server.allow("ann", "joiner", None, &rule);
     let reference = json!({"namespace": "vault", "name": "token"});
     let create = |user: &str, name: &str, spec: &Value| {
-        let request = plane.ask_as(user, "POST", CLUSTERS);
+        let request = test_server.ask_as(user, "POST", CLUSTERS);
         request.json(&cluster(name, spec)).reply()
     };
     until(201, || create("ann", "plain", &json!({})));
@@ -107,20 +107,20 @@ fn a_cluster_names_only_secrets_that_its_writer_may_get() {
         let rejected = create("ann", "deputy", &json!({field: reference}));
         assert_no_access(&rejected, &format!("spec.{field}"), "vault/token");
         let plain = format!("{CLUSTERS}/plain");
-        let rejected = plane.merge_as("ann", &plain, &json!({"spec": {field: reference}}));
+        let rejected = test_server.merge_as("ann", &plain, &json!({"spec": {field: reference}}));
         assert_no_access(&rejected, &format!("spec.{field}"), "vault/token");
     }
-    assert_eq!(plane.get(&format!("{CLUSTERS}/deputy")).code, 404);
+    assert_eq!(test_server.get(&format!("{CLUSTERS}/deputy")).code, 404);
 
     // An administrator may set it. After that only changes of the connection are checked again.
-    let created = plane.post(
+    let created = test_server.post(
         CLUSTERS,
         &cluster("named", &json!({"secretRef": reference})),
     );
     assert_eq!(created.code, 201, "{}", created.text());
     let named = format!("{CLUSTERS}/named");
     let label = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"region": "r"}});
-    let changed = plane.merge_as("ann", &named, &label);
+    let changed = test_server.merge_as("ann", &named, &label);
     assert_eq!(changed.code, 200, "{}", changed.text());
     let connection_changes = [
         json!({"apiEndpoint": "https://127.0.0.1:2"}),
@@ -129,25 +129,25 @@ fn a_cluster_names_only_secrets_that_its_writer_may_get() {
         json!({"insecureSkipTLSVerification": true}),
     ];
     for spec in &connection_changes {
-        let rejected = plane.merge_as("ann", &named, &json!({"spec": spec}));
+        let rejected = test_server.merge_as("ann", &named, &json!({"spec": spec}));
         assert_no_access(&rejected, "spec.secretRef", "vault/token");
     }
     let rule = json!({"apiGroups": [""], "resources": ["secrets"],
         "resourceNames": ["token"], "verbs": ["get"]});
-    plane.allow("ann", "reader", Some("vault"), &rule);
+    test_server.allow("ann", "reader", Some("vault"), &rule);
     until(201, || {
         create("ann", "deputy", &json!({"secretRef": reference}))
     });
     for spec in &connection_changes {
-        let changed = plane.merge_as("ann", &named, &json!({"spec": spec}));
+        let changed = test_server.merge_as("ann", &named, &json!({"spec": spec}));
         assert_eq!(changed.code, 200, "{spec}: {}", changed.text());
     }
 }
 
 #[test]
 fn a_cluster_is_reached_by_https_unless_verification_is_off() {
-    let plane = Plane::shared();
-    let create = |name: &str, spec: &Value| plane.post(CLUSTERS, &cluster(name, spec));
+    let test_server = Plane::shared();
+    let create = |name: &str, spec: &Value| test_server.post(CLUSTERS, &cluster(name, spec));
     for spec in [
         json!({"apiEndpoint": "http://127.0.0.1:1"}),
         json!({"apiEndpoint": "ftp://127.0.0.1:1", "insecureSkipTLSVerification": true}),
@@ -166,7 +166,7 @@ fn a_cluster_is_reached_by_https_unless_verification_is_off() {
     assert_eq!(created.code, 201, "{}", created.text());
     let bare = format!("{CLUSTERS}/bare");
     let verify = json!({"spec": {"insecureSkipTLSVerification": false}});
-    let rejected = plane.merge_as("system:admin", &bare, &verify);
+    let rejected = test_server.merge_as("system:admin", &bare, &verify);
     assert_eq!(
         rejected.code,
         403,
@@ -174,7 +174,7 @@ fn a_cluster_is_reached_by_https_unless_verification_is_off() {
         rejected.text()
     );
     let merge = |patch: &Value| {
-        let request = plane.ask("PATCH", &bare);
+        let request = test_server.ask("PATCH", &bare);
         request
             .body("application/merge-patch+json", patch.to_string())
             .reply()
@@ -188,18 +188,18 @@ fn a_cluster_is_reached_by_https_unless_verification_is_off() {
 
 #[test]
 fn a_token_is_bound_to_a_pod_of_its_own_account() {
-    let plane = Plane::shared();
-    plane.namespace("bound");
+    let test_server = Plane::shared();
+    test_server.namespace("bound");
     let at = |rest: &str| format!("/api/v1/namespaces/bound/{rest}");
     for name in ["one", "other"] {
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": name}});
-        let created = plane.post(&at("serviceaccounts"), &account);
+        let created = test_server.post(&at("serviceaccounts"), &account);
         assert_eq!(created.code, 201, "{}", created.text());
     }
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
         "spec": {"serviceAccountName": "one", "containers": [{"name": "c", "image": "i"}]}});
-    let created = plane.post(&at("pods"), &pod);
+    let created = test_server.post(&at("pods"), &pod);
     assert_eq!(created.code, 201, "{}", created.text());
     let request = |account: &str, change: &Value| {
         let mut body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
@@ -208,7 +208,7 @@ fn a_token_is_bound_to_a_pod_of_its_own_account() {
             let (parent, field) = pointer.rsplit_once('/').unwrap();
             body.pointer_mut(parent).unwrap()[field] = value.clone();
         }
-        plane.post(&at(&format!("serviceaccounts/{account}/token")), &body)
+        test_server.post(&at(&format!("serviceaccounts/{account}/token")), &body)
     };
     let rejected = request("other", &json!({}));
     assert_eq!(rejected.code, 400, "{}", rejected.text());
@@ -245,8 +245,8 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn directories_with_keys_are_accessible_to_the_owner_only() {
-    let plane = Plane::start();
-    for folder in [plane.data(), plane.data().join("pki")] {
+    let test_server = Plane::start();
+    for folder in [test_server.data(), test_server.data().join("pki")] {
         assert_eq!(mode(&folder), 0o700, "{}", folder.display());
     }
     let dir = tempfile::tempdir().unwrap();
@@ -267,8 +267,8 @@ fn directories_with_keys_are_accessible_to_the_owner_only() {
 fn without_anonymous_users_every_request_needs_credentials() {
     let open = Plane::shared();
     let closed = Plane::start_with(&["--anonymous-auth=false"]);
-    let request = |plane: &Plane, path: &str| {
-        let request = Ask::new(&plane.address, &plane.stranger, "GET", path);
+    let request = |test_server: &Plane, path: &str| {
+        let request = Ask::new(&test_server.address, &test_server.stranger, "GET", path);
         request.reply().code
     };
     for path in ["/version", "/livez", "/readyz", "/healthz"] {

@@ -131,7 +131,7 @@ fn collection(kind: &str) -> (&'static str, String) {
 
 /// Creates a CRD like Karmada's but without a schema, so that only the admission chain rejects
 /// objects, and waits until it is served.
-fn define(plane: &Plane, kind: &str) {
+fn define(test_server: &Plane, kind: &str) {
     let (_, group, resource, namespaced) = KINDS.iter().find(|k| k.0 == kind).unwrap();
     let (group, version) = group.split_once('/').unwrap();
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -147,16 +147,16 @@ fn define(plane: &Plane, kind: &str) {
         },
     });
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let reply = plane.post(path, &definition);
+    let reply = test_server.post(path, &definition);
     assert_eq!(reply.code, 201, "{kind}: {}", reply.text());
     let (_, path) = collection(kind);
     let end = Instant::now() + PATIENCE;
-    while plane.get(&path).code != 200 {
+    while test_server.get(&path).code != 200 {
         assert!(Instant::now() < end, "{kind} is not served");
     }
 }
 
-fn take(plane: &Plane, verb: &str, target: &str, mut body: Value) -> Reply {
+fn take(test_server: &Plane, verb: &str, target: &str, mut body: Value) -> Reply {
     let (kind, name) = target.split_once('/').unwrap_or((target, ""));
     let (version, path) = collection(kind);
     match verb {
@@ -164,16 +164,16 @@ fn take(plane: &Plane, verb: &str, target: &str, mut body: Value) -> Reply {
             body["apiVersion"] = version.into();
             body["kind"] = kind.into();
             let dry_run = if verb == "make" { "" } else { "?dryRun=All" };
-            plane.post(&format!("{path}{dry_run}"), &body)
+            test_server.post(&format!("{path}{dry_run}"), &body)
         }
         "merge" => {
             let path = format!("{path}/{name}?dryRun=All");
-            let patch = plane.ask("PATCH", &path);
+            let patch = test_server.ask("PATCH", &path);
             patch
                 .body("application/merge-patch+json", body.to_string())
                 .reply()
         }
-        "delete" => plane
+        "delete" => test_server
             .ask("DELETE", &format!("{path}/{name}?dryRun=All"))
             .reply(),
         other => unreachable!("no such verb: {other}"),
@@ -220,10 +220,10 @@ fn wrong(reply: &Reply, expected: &str) -> Option<String> {
 #[test]
 fn admission_rules_are_enforced_by_the_served_api() {
     let gates = "MultiplePodTemplatesScheduling=true,FederatedQuotaEnforcement=true";
-    let plane = Plane::start_with(&["--feature-gates", gates]);
-    plane.namespace(NAMESPACE);
+    let test_server = Plane::start_with(&["--feature-gates", gates]);
+    test_server.namespace(NAMESPACE);
     for kind in DEFINED {
-        define(&plane, kind);
+        define(&test_server, kind);
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/api/admission.txt");
     let table = std::fs::read_to_string(path).unwrap();
@@ -236,7 +236,12 @@ fn admission_rules_are_enforced_by_the_served_api() {
         assert_eq!(cells.len(), 3, "{row}");
         let [what, body, expected] = [cells[0], cells[1], cells[2]];
         let (verb, target) = what.split_once(' ').unwrap();
-        let reply = take(&plane, verb, target, serde_json::from_str(body).unwrap());
+        let reply = take(
+            &test_server,
+            verb,
+            target,
+            serde_json::from_str(body).unwrap(),
+        );
         if let Some(difference) = wrong(&reply, expected) {
             failed.push(format!("{row}\n  {difference}"));
         }
@@ -248,14 +253,14 @@ fn admission_rules_are_enforced_by_the_served_api() {
 #[test]
 fn resource_models_are_not_defaulted_without_their_feature_gate() {
     let gate = "CustomizedClusterResourceModeling=false";
-    let plane = Plane::start_with(&["--feature-gates", gate]);
+    let test_server = Plane::start_with(&["--feature-gates", gate]);
     let models = json!([{"grade": 3, "ranges": [{"name": "cpu", "min": "1", "max": "2"}]}]);
     for models in [Value::Null, models] {
         let mut body = json!({"metadata": {"name": "m1"}, "spec": {"syncMode": "Pull"}});
         if !models.is_null() {
             body["spec"]["resourceModels"] = models.clone();
         }
-        let reply = take(&plane, "create", "Cluster", body);
+        let reply = take(&test_server, "create", "Cluster", body);
         let found = &reply.json()["spec"]["resourceModels"];
         // Models are validated without the feature gate, too.
         match models {

@@ -12,7 +12,11 @@ pub(crate) fn with_each(area: &str, scenario: impl Fn(&Kubectl) + Sync) {
 }
 
 /// Like [`with_each_kubectl`], on another server.
-pub(crate) fn with_each_at(plane: &Arc<Plane>, area: &str, scenario: impl Fn(&Kubectl) + Sync) {
-    let folder = plane.folder(".");
-    harness::kubectl::with_each(&plane.kubeconfig(), &folder, area, scenario);
+pub(crate) fn with_each_at(
+    test_server: &Arc<Plane>,
+    area: &str,
+    scenario: impl Fn(&Kubectl) + Sync,
+) {
+    let folder = test_server.folder(".");
+    harness::kubectl::with_each(&test_server.kubeconfig(), &folder, area, scenario);
 }

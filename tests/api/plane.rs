@@ -75,12 +75,12 @@ impl Plane {
     /// would never be dropped.
     pub(crate) fn shared() -> Arc<Self> {
         static PLANE: Mutex<Weak<Plane>> = Mutex::new(Weak::new());
-        let mut plane = PLANE.lock();
-        if let Some(running) = plane.upgrade() {
+        let mut test_server = PLANE.lock();
+        if let Some(running) = test_server.upgrade() {
             return running;
         }
         let started = Arc::new(Self::start());
-        *plane = Arc::downgrade(&started);
+        *test_server = Arc::downgrade(&started);
         started
     }
 

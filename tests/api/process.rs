@@ -33,7 +33,7 @@ fn flags_of_another_mode_are_rejected_with_the_reason() {
         "--data-dir",
         data.to_str().unwrap(),
     ];
-    let behind = ["--kubeconfig", "/nowhere/kubeconfig"];
+    let aggregated = ["--kubeconfig", "/nowhere/kubeconfig"];
     let host = "only behind another API server (--kubeconfig or --in-cluster)";
     let alone = "only when Flotilla serves alone";
     let elected = "only where a leader is elected (--etcd-servers or --leader-elect)";
@@ -52,7 +52,10 @@ fn flags_of_another_mode_are_rejected_with_the_reason() {
         ),
         (&["--host-workloads", "propagate"], host),
         (&["--leader-elect-lease-duration", "30s"], elected),
-        (&[behind[0], behind[1], "--tls-san", "f.example"], alone),
+        (
+            &[aggregated[0], aggregated[1], "--tls-san", "f.example"],
+            alone,
+        ),
     ] {
         let flag = flags.iter().rfind(|f| f.starts_with("--")).unwrap();
         fails(&[&serve[..], flags].concat(), &[flag, reason]);
@@ -70,21 +73,21 @@ fn serve(data: &Path, listen: &str, fragments: &[&str]) {
 
 #[test]
 fn a_port_in_use_is_named() {
-    let plane = Plane::shared();
+    let test_server = Plane::shared();
     let dir = tempfile::tempdir().unwrap();
-    let fragments = [plane.address.as_str(), "is in use", "--listen"];
-    serve(&dir.path().join("data"), &plane.address, &fragments);
+    let fragments = [test_server.address.as_str(), "is in use", "--listen"];
+    serve(&dir.path().join("data"), &test_server.address, &fragments);
 }
 
 #[test]
 fn a_directory_in_use_is_not_touched() {
-    let plane = Plane::shared();
+    let test_server = Plane::shared();
     serve(
-        &plane.data(),
+        &test_server.data(),
         "127.0.0.1:0",
         &["is in use by process", "choose another directory"],
     );
-    assert_eq!(plane.get("/readyz").code, 200);
+    assert_eq!(test_server.get("/readyz").code, 200);
 }
 
 #[test]
@@ -92,9 +95,13 @@ fn damaged_and_foreign_stores_are_not_touched() {
     let foreign = {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("data");
-        let plane = Plane::start();
+        let test_server = Plane::start();
         std::fs::create_dir_all(data.join("store")).unwrap();
-        std::fs::copy(plane.data().join("pki/ca.crt"), data.join("store/store.db")).unwrap();
+        std::fs::copy(
+            test_server.data().join("pki/ca.crt"),
+            data.join("store/store.db"),
+        )
+        .unwrap();
         let before = std::fs::read(data.join("store/store.db")).unwrap();
         serve(
             &data,
@@ -124,15 +131,15 @@ fn damaged_and_foreign_stores_are_not_touched() {
 
 #[test]
 fn an_invalid_kubeconfig_is_named() {
-    let plane = Plane::shared();
+    let test_server = Plane::shared();
     let dir = tempfile::tempdir().unwrap();
-    let own = plane.kubeconfig();
+    let own = test_server.kubeconfig();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (bad, empty, none, dead) = (path("bad"), path("empty"), path("none"), path("dead"));
     std::fs::write(&bad, "{{{").unwrap();
     std::fs::write(&empty, "").unwrap();
     let good = std::fs::read_to_string(&own).unwrap();
-    std::fs::write(&dead, good.replace(&plane.address, "127.0.0.1:1")).unwrap();
+    std::fs::write(&dead, good.replace(&test_server.address, "127.0.0.1:1")).unwrap();
     let own = own.to_str().unwrap();
     for (cluster, control, fragments) in [
         (bad.as_str(), own, [bad.as_str(), "not a kubeconfig"]),
@@ -147,7 +154,7 @@ fn an_invalid_kubeconfig_is_named() {
             &fragments,
         );
     }
-    let clusters = plane
+    let clusters = test_server
         .get("/apis/cluster.karmada.io/v1alpha1/clusters")
         .json();
     assert_eq!(clusters["items"], serde_json::json!([]));

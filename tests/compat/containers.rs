@@ -30,14 +30,14 @@ impl Lab {
 }
 
 /// A kubectl command for a server, whose URL has the path `prefix`.
-fn kubectl(program: &Path, plane: &Plane, prefix: &str, line: &str) -> Command {
+fn kubectl(program: &Path, test_server: &Plane, prefix: &str, line: &str) -> Command {
     let mut command = Command::new(program);
-    let server = format!("https://{}{prefix}", plane.admin.address);
+    let server = format!("https://{}{prefix}", test_server.admin.address);
     command
         .arg("--kubeconfig")
-        .arg(plane.kubeconfig())
+        .arg(test_server.kubeconfig())
         .args(["--server", &server, "--cache-dir"])
-        .arg(plane.kubeconfig().with_extension("cache"))
+        .arg(test_server.kubeconfig().with_extension("cache"))
         .args(line.split(' '))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -95,8 +95,8 @@ async fn kubectl_logs_and_exec_work_directly_and_through_the_proxy() {
         let ready = run_kubectl("wait --for=condition=Available --timeout=60s deployment/web");
         assert_eq!(ready.0, 0, "{ready:?}");
         for program in &kubectls {
-            for (plane, prefix) in [direct, through] {
-                talk(&|line: &str| kubectl(program, plane, prefix, line));
+            for (test_server, prefix) in [direct, through] {
+                talk(&|line: &str| kubectl(program, test_server, prefix, line));
             }
         }
     })

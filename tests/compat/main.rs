@@ -27,7 +27,7 @@ mod karmadactl;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn karmadactl_requests_work_in_standalone_mode() {
-    let planes = tokio::task::spawn_blocking(|| (plane::Plane::start(), plane::Plane::member()));
-    let (control, member) = planes.await.unwrap();
+    let servers = tokio::task::spawn_blocking(|| (plane::Plane::start(), plane::Plane::member()));
+    let (control, member) = servers.await.unwrap();
     karmadactl::replay(&control.admin, &member.admin, "legacy1").await;
 }

@@ -57,9 +57,9 @@ async fn next(body: &mut Incoming) -> Option<Bytes> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_forwarded_unchanged_with_the_users_impersonation() {
-    let plane = Plane::shared().await;
+    let test_server = Plane::shared().await;
     let peer = Peer::start(mirror()).await;
-    plane.register("mirror", &peer, json!({})).await;
+    test_server.register("mirror", &peer, json!({})).await;
     let upload = vec![7u8; 300_000];
     let table: &[(Method, &str, &str, &[u8])] = &[
         (Method::GET, "", "/base/", b""),
@@ -88,8 +88,8 @@ async fn requests_are_forwarded_unchanged_with_the_users_impersonation() {
                 .header("x-forwarded-for", "192.0.2.1")
                 .body(whole(body.to_vec()));
             let reply = match second {
-                true => collect(plane.admin.send2(request).await).await,
-                false => collect(plane.admin.send(request).await).await,
+                true => collect(test_server.admin.send2(request).await).await,
+                false => collect(test_server.admin.send(request).await).await,
             };
             assert_eq!(reply.code, 200, "{method} {path}: {:?}", reply.body);
             assert_eq!(reply.headers["warning"], "299 - heard");
@@ -112,12 +112,12 @@ async fn requests_are_forwarded_unchanged_with_the_users_impersonation() {
             }
         }
     }
-    let head = plane
+    let head = test_server
         .admin
         .call(Ask::new(Method::HEAD, &proxied("mirror", "/x")))
         .await;
     assert_eq!((head.code, head.body.len()), (200, 0));
-    let metrics = plane.admin.get("/metrics").await;
+    let metrics = test_server.admin.get("/metrics").await;
     let metrics = String::from_utf8(metrics.body.to_vec()).unwrap();
     for line in [
         "flotilla_cluster_proxy_requests_total{cluster=\"mirror\",code=\"200\"} 15",
@@ -131,9 +131,9 @@ async fn requests_are_forwarded_unchanged_with_the_users_impersonation() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn proxy_requests_are_authorized_and_impersonate_the_user() {
-    let plane = Plane::shared().await;
+    let test_server = Plane::shared().await;
     let peer = Peer::start(mirror()).await;
-    plane.register("guarded", &peer, json!({})).await;
+    test_server.register("guarded", &peer, json!({})).await;
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     let role = json!({"metadata": {"name": "guarded-reader"}, "rules": [
         {"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"],
@@ -142,7 +142,10 @@ async fn proxy_requests_are_authorized_and_impersonate_the_user() {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "guarded-reader"},
         "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "ann"}]});
     for (resource, body) in [("clusterroles", role), ("clusterrolebindings", binding)] {
-        let created = plane.admin.post(&format!("{rbac}/{resource}"), &body).await;
+        let created = test_server
+            .admin
+            .post(&format!("{rbac}/{resource}"), &body)
+            .await;
         assert_eq!(created.code, 201);
     }
     let request = |method: Method, cluster: &str, user: &str| {
@@ -152,7 +155,7 @@ async fn proxy_requests_are_authorized_and_impersonate_the_user() {
     };
     let reply = soon("the right", async {
         loop {
-            let reply = plane
+            let reply = test_server
                 .admin
                 .call(request(Method::GET, "guarded", "ann"))
                 .await;
@@ -174,7 +177,7 @@ async fn proxy_requests_are_authorized_and_impersonate_the_user() {
         (Method::GET, "other", "ann"),
         (Method::GET, "guarded", "bob"),
     ] {
-        let reply = plane
+        let reply = test_server
             .admin
             .call(request(method.clone(), cluster, user))
             .await;
@@ -184,12 +187,12 @@ async fn proxy_requests_are_authorized_and_impersonate_the_user() {
     let forged = Ask::new(Method::GET, &proxied("guarded", "/api"))
         .header("x-remote-user", "ann")
         .header("x-remote-group", "system:masters");
-    assert_eq!(plane.nobody.call(forged).await.code, 403);
+    assert_eq!(test_server.nobody.call(forged).await.code, 403);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_are_streamed() {
-    let plane = Plane::shared().await;
+    let test_server = Plane::shared().await;
     let (received, mut receiver) = mpsc::channel::<Bytes>(8);
     let (feed, body) = fed();
     let body = Arc::new(Mutex::new(Some(body)));
@@ -211,12 +214,12 @@ async fn bodies_are_streamed() {
         })
     });
     let peer = Peer::start(handler).await;
-    plane.register("streams", &peer, json!({})).await;
+    test_server.register("streams", &peer, json!({})).await;
     // Request bodies: a frame arrives before the next one is sent.
     for second in [false, true] {
         let (sender, body) = fed();
         let request = Ask::new(Method::POST, &proxied("streams", "/up")).body(body);
-        let target = plane.admin.clone();
+        let target = test_server.admin.clone();
         let sent = tokio::spawn(async move {
             collect(match second {
                 true => target.send2(request).await,
@@ -234,7 +237,7 @@ async fn bodies_are_streamed() {
     // Response bodies, as of a watch or a followed log.
     let path = proxied("streams", "/api/v1/pods/drip?watch=1");
     feed.send("first\n".into()).await.unwrap();
-    let mut down = plane
+    let mut down = test_server
         .admin
         .send(Ask::new(Method::GET, &path))
         .await
@@ -249,7 +252,7 @@ async fn bodies_are_streamed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_name_their_cause() {
-    let plane = Plane::shared().await;
+    let test_server = Plane::shared().await;
     let handler: Handler = Arc::new(|request: Request<Incoming>| {
         Box::pin(async move {
             let response = match request.uri().path() {
@@ -267,20 +270,22 @@ async fn errors_name_their_cause() {
     });
     let peer = Peer::start(handler).await;
     let unreachable = Peer::start(mirror()).await;
-    plane.register("answers", &peer, json!({})).await;
-    plane.register("gone", &unreachable, json!({})).await;
-    plane
+    test_server.register("answers", &peer, json!({})).await;
+    test_server.register("gone", &unreachable, json!({})).await;
+    test_server
         .register("bare", &peer, json!({"impersonatorSecretRef": null}))
         .await;
     let other = json!({"namespace": "karmada-cluster", "name": "nowhere"});
-    plane
+    test_server
         .register("unsealed", &peer, json!({"impersonatorSecretRef": other}))
         .await;
     let stranger = json!({"secretRef": {"namespace": "karmada-cluster", "name": "gone"}});
-    plane.register("stranger", &peer, stranger.clone()).await;
+    test_server
+        .register("stranger", &peer, stranger.clone())
+        .await;
     let mut trusting = stranger;
     trusting["insecureSkipTLSVerification"] = json!(true);
-    plane.register("trusting", &peer, trusting).await;
+    test_server.register("trusting", &peer, trusting).await;
     drop(unreachable);
     let table: &[(&str, &str, u16, &str)] = &[
         (
@@ -314,7 +319,7 @@ async fn errors_name_their_cause() {
         ("trusting", "/tea", 418, "a member's words"),
     ];
     for (cluster, path, code, text) in table {
-        let reply = plane.admin.get(&proxied(cluster, path)).await;
+        let reply = test_server.admin.get(&proxied(cluster, path)).await;
         let body = String::from_utf8_lossy(&reply.body).replace("\\\"", "\"");
         assert_eq!(reply.code, *code, "{cluster}{path}: {body}");
         assert!(body.contains(text), "{cluster}{path}: {body}");
@@ -334,15 +339,15 @@ async fn errors_name_their_cause() {
         ("/moved", proxied("answers", "/there?x=1")),
         ("/away", "https://example.com/".to_owned()),
     ] {
-        let reply = plane.admin.get(&proxied("answers", path)).await;
+        let reply = test_server.admin.get(&proxied("answers", path)).await;
         assert_eq!(reply.headers["location"], location.as_str());
     }
-    assert!(!plane.log().contains("impersonator\":\""));
+    assert!(!test_server.log().contains("impersonator\":\""));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn proxy_url_is_used_with_its_headers() {
-    let plane = Plane::shared().await;
+    let test_server = Plane::shared().await;
     let peer = Peer::start(mirror()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy_address = listener.local_addr().unwrap();
@@ -367,10 +372,10 @@ async fn proxy_url_is_used_with_its_headers() {
     });
     let spec =
         json!({"proxyURL": format!("http://{proxy_address}"), "proxyHeader": {"X-Way": "a,b"}});
-    plane.register("distant", &peer, spec).await;
-    let reply = plane.admin.get(&proxied("distant", "/api")).await;
+    test_server.register("distant", &peer, spec).await;
+    let reply = test_server.admin.get(&proxied("distant", "/api")).await;
     assert_eq!(reply.json()["path"], "/base/api");
-    let (head, _stream) = plane
+    let (head, _stream) = test_server
         .admin
         .upgrade(&proxied("distant", "/exec"), "SPDY/3.1", b"")
         .await;
@@ -392,7 +397,7 @@ async fn proxy_url_is_used_with_its_headers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_to_all_clusters_are_merged() {
-    let plane = tokio::task::spawn_blocking(Plane::start).await.unwrap();
+    let test_server = tokio::task::spawn_blocking(Plane::start).await.unwrap();
     let member = |own: &'static str| -> Handler {
         Arc::new(move |request: Request<Incoming>| {
             let pods = "/base/api/v1/namespaces/n/pods";
@@ -416,8 +421,8 @@ async fn requests_to_all_clusters_are_merged() {
         Peer::start(member("a")).await,
         Peer::start(member("b")).await,
     );
-    plane.register("one", &a, json!({})).await;
-    plane.register("two", &b, json!({})).await;
+    test_server.register("one", &a, json!({})).await;
+    test_server.register("two", &b, json!({})).await;
     let pods = "/api/v1/namespaces/n/pods";
     let table: &[(Method, &str, u16, &str)] = &[
         (
@@ -451,12 +456,12 @@ async fn requests_to_all_clusters_are_merged() {
     ];
     for (method, rest, code, text) in table {
         let request = Ask::new(method.clone(), &proxied("*", &format!("{pods}{rest}")));
-        let reply = plane.admin.call(request).await;
+        let reply = test_server.admin.call(request).await;
         let body = String::from_utf8_lossy(&reply.body);
         assert_eq!(reply.code, *code, "{method} {rest}: {body}");
         assert!(body.contains(text), "{method} {rest}: {body}");
     }
-    let discovery = plane.admin.get(&proxied("*", "/apis?x=1")).await;
+    let discovery = test_server.admin.get(&proxied("*", "/apis?x=1")).await;
     assert_eq!(
         (discovery.code, &discovery.headers["location"]),
         (307, &"/apis?x=1".parse().unwrap())
