@@ -1,5 +1,8 @@
-//! Objects that a member has already, where its API server refuses their create before it
-//! compares names: by an allocated port (422), and by a quota (403).
+//! Conflict resolution for objects that exist in a member cluster before they are propagated.
+//!
+//! The member's API server rejects the create before it looks for an object of the same name:
+//! a Service because its node port is allocated (422), a ConfigMap because its quota is
+//! exhausted (403). The Work must report the conflict all the same.
 
 use harness::Server;
 use harness::objects::{
@@ -23,7 +26,8 @@ pub(crate) async fn story(control: &Server, members: &Members, ns: &str) {
     assert_eq!(before["spec"]["clusterIP"], after["spec"]["clusterIP"]);
     assert_eq!(after["spec"]["ports"][0]["nodePort"], 30971);
 
-    // With the map that every namespace has this makes two; no third may come.
+    // With the `kube-root-ca.crt` of every namespace this is the second and last ConfigMap
+    // that the quota admits.
     let settings = config_map(ns, "settings", "theirs");
     member.server.create(settings).await;
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": ns},
@@ -35,11 +39,11 @@ pub(crate) async fn story(control: &Server, members: &Members, ns: &str) {
             q["status"]["used"]["count/configmaps"] == "2"
         })
         .await;
-    let refused = member
+    let rejected = member
         .server
         .try_create(config_map(ns, "settings", "again"));
-    let refused = refused.await.unwrap_err();
-    assert_eq!(refused.status().map(|s| s.code), Some(403), "{refused}");
+    let rejected = rejected.await.unwrap_err();
+    assert_eq!(rejected.status().map(|s| s.code), Some(403), "{rejected}");
     let ours = config_map(ns, "settings", "ours");
     let (_, after) = adopt(control, member, &CONFIG_MAPS, &ours).await;
     assert_eq!(after["data"]["k"], "ours");
@@ -52,8 +56,10 @@ fn service(ns: &str) -> Value {
         "spec": {"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80, "nodePort": 30971}]}})
 }
 
-/// Brings an object to a member that has one of its name: first without the right to take it
-/// over, then with it. As it was and as it is then.
+/// Propagates an object to a member that has an object of the same name: first with
+/// `conflictResolution: Abort`, then with `Overwrite`.
+///
+/// Returns the member's object before and after.
 async fn adopt(
     control: &Server,
     member: &Member,
@@ -73,16 +79,16 @@ async fn adopt(
     let kind = template["kind"].as_str().unwrap();
     let work = openapi::karmada::names::work(kind, &name, &ns);
     let space = works_of(member.name);
-    let verdict = async |what: &str| {
-        let wanted = if what == "applied" { "True" } else { "False" };
+    let wait_for_applied = async |what: &str| {
+        let expected = if what == "applied" { "True" } else { "False" };
         control
             .until(&WORKS, &space, &work, what, |w| {
-                condition(w, "Applied")["status"] == wanted
+                condition(w, "Applied")["status"] == expected
             })
             .await
     };
-    let refused = verdict("refused").await;
-    let message = condition(&refused, "Applied")["message"]
+    let rejected = wait_for_applied("refused").await;
+    let message = condition(&rejected, "Applied")["message"]
         .as_str()
         .unwrap()
         .to_owned();
@@ -92,7 +98,7 @@ async fn adopt(
     );
     let overwrite = json!({"spec": {"conflictResolution": "Overwrite"}});
     control.merge(&POLICIES, &ns, &name, overwrite).await;
-    verdict("applied").await;
+    wait_for_applied("applied").await;
     let after = member.server.get(resource, &ns, &name).await.unwrap();
     assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
     assert_eq!(after["metadata"]["labels"]["karmada.io/managed"], "true");

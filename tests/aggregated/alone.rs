@@ -1,4 +1,4 @@
-//! A control plane alone, whose members are real clusters.
+//! A standalone control plane with real clusters as its members.
 
 use harness::daemon::Kept;
 use harness::objects::CLUSTERS;
@@ -25,14 +25,15 @@ async fn real_clusters_as_members() {
     completed::story(&control, &members, "completed").await;
     adopted::story(&control, &members, "adopted").await;
     for member in &members.all {
-        let (at, of) = (path(&kubeconfig), path(&member.cluster.kubeconfig));
+        let control_config = path(&kubeconfig);
+        let member_config = path(&member.cluster.kubeconfig);
         let arguments = [
             "unjoin",
             member.name,
             "--cluster-kubeconfig",
-            &of,
+            &member_config,
             "--kubeconfig",
-            &at,
+            &control_config,
         ];
         flotilla(&arguments).await;
         control.until_gone(&CLUSTERS, "", member.name).await;

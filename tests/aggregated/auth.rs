@@ -1,5 +1,8 @@
-//! Who is believed and who may, through the host and past it; and what newer hosts
-//! send, replayed with the front proxy's certificate.
+//! Authentication and authorization in aggregated mode, for requests through the host and for
+//! direct requests to Flotilla.
+//!
+//! Requests of newer kube-apiservers and of their controllers are replayed with the front
+//! proxy's certificate.
 
 use harness::Server;
 use harness::cluster::FRONT_PROXY;
@@ -17,23 +20,23 @@ pub(crate) const ADMIN: &[(&str, &str)] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn behind_a_host() {
-    let Some(behind) = Behind::start().await else {
+async fn aggregated_api_authenticates_and_authorizes() {
+    let Some(control_plane) = Behind::start().await else {
         return;
     };
-    behind.until_available().await;
-    allow(&behind.control, "jane").await;
-    let caller = behind.caller().await;
-    through_the_host(&behind).await;
+    control_plane.until_available().await;
+    allow(&control_plane.control, "jane").await;
+    let caller = control_plane.caller().await;
+    through_the_host(&control_plane).await;
     tokio::task::block_in_place(|| {
-        past_the_host(&behind, &caller);
-        newer_hosts(&behind, &caller);
+        past_the_host(&control_plane, &caller);
+        newer_hosts(&control_plane, &caller);
     });
-    by_token(&behind, &caller).await;
-    secrets_of_clusters(&behind).await;
+    by_token(&control_plane, &caller).await;
+    secrets_of_clusters(&control_plane).await;
 }
 
-/// A user may read policies in one namespace.
+/// Grants a user, and the service account `bot`, read access to policies in all namespaces.
 async fn allow(control: &Server, user: &str) {
     for body in [
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -57,7 +60,7 @@ async fn allow(control: &Server, user: &str) {
     }
 }
 
-/// Grants a user one rule in the whole cluster.
+/// Grants a user one rule by a ClusterRole and its ClusterRoleBinding.
 async fn grant(control: &Server, role: &str, user: &str, rule: &Value) {
     for (plural, body) in [
         (
@@ -81,33 +84,33 @@ async fn grant(control: &Server, role: &str, user: &str, rule: &Value) {
     }
 }
 
-async fn through_the_host(behind: &Behind) {
-    let jane = Server::connect("jane", &behind.host.user("jane", &[]));
-    let eve = Server::connect("eve", &behind.host.user("eve", &[]));
+async fn through_the_host(control_plane: &Behind) {
+    let jane = Server::connect("jane", &control_plane.host.user("jane", &[]));
+    let eve = Server::connect("eve", &control_plane.host.user("eve", &[]));
     assert_eq!(jane.list(&POLICIES, "default").await, Vec::<Value>::new());
     let template = config_map("default", "c", "v");
     let body = policy("default", "p", &template, &["m"]);
     for (who, what) in [(&jane, "create"), (&eve, "create")] {
-        let refused = who.try_create(body.clone()).await.unwrap_err();
-        let status = refused.status().unwrap();
+        let error = who.try_create(body.clone()).await.unwrap_err();
+        let status = error.status().unwrap();
         assert_eq!(status.code, 403, "{what}: {status}");
     }
-    behind.control.create(body).await;
+    control_plane.control.create(body).await;
     assert_eq!(jane.list(&POLICIES, "default").await.len(), 1);
-    // Namespaces are the host's.
+    // Namespaces are objects of the host, not of Flotilla.
     let nowhere = policy("nowhere", "p", &template, &["m"]);
-    let refused = behind.control.try_create(nowhere).await.unwrap_err();
+    let error = control_plane.control.try_create(nowhere).await.unwrap_err();
     assert_eq!(
-        refused.status().unwrap().message,
+        error.status().unwrap().message,
         "namespaces \"nowhere\" not found"
     );
 }
 
-fn past_the_host(behind: &Behind, caller: &Caller) {
-    let jane = behind.host.identity("jane", &[]);
-    let eve = behind.host.identity("eve", &[]);
-    let proxy = behind.host.front_proxy(FRONT_PROXY);
-    let pretender = behind.host.front_proxy("somebody-else");
+fn past_the_host(control_plane: &Behind, caller: &Caller) {
+    let jane = control_plane.host.identity("jane", &[]);
+    let eve = control_plane.host.identity("eve", &[]);
+    let proxy = control_plane.host.front_proxy(FRONT_PROXY);
+    let unknown_proxy = control_plane.host.front_proxy("somebody-else");
     let as_jane: &[(&str, &str)] = &[("X-Remote-User", "jane")];
     let both = [
         ("X-Remote-User", "jane"),
@@ -118,10 +121,10 @@ fn past_the_host(behind: &Behind, caller: &Caller) {
         (None, ADMIN, 403),
         (Some(&jane), &[], 200),
         (Some(&eve), &[], 403),
-        // Headers of who may not send them change nothing.
+        // Only the front proxy's certificate may send these headers; from others they are ignored.
         (Some(&eve), ADMIN, 403),
         (Some(&jane), ADMIN, 200),
-        (Some(&pretender), ADMIN, 401),
+        (Some(&unknown_proxy), ADMIN, 401),
         (Some(&proxy), ADMIN, 200),
         (Some(&proxy), as_jane, 200),
         (Some(&proxy), &[("X-Remote-User", "eve")], 403),
@@ -143,17 +146,17 @@ fn past_the_host(behind: &Behind, caller: &Caller) {
     }
     assert_eq!(caller.get("/metrics", None, &[]).code, 403);
     assert_eq!(caller.get("/metrics", Some(&proxy), ADMIN).code, 200);
-    // Impersonation past the host is a right on the host.
+    // Direct impersonation is authorized by the host.
     let as_eve = [("Impersonate-User", "eve")];
     assert_eq!(caller.get(LIST, Some(&jane), &as_eve).code, 403);
     let by_proxy: Vec<_> = ADMIN.iter().chain(&as_eve).copied().collect();
     assert_eq!(caller.get(LIST, Some(&proxy), &by_proxy).code, 403);
 }
 
-/// What aggregators, namespace controllers and garbage collectors since 1.26 send.
-fn newer_hosts(behind: &Behind, caller: &Caller) {
-    let proxy = behind.host.front_proxy(FRONT_PROXY);
-    let ask = |path: &str, headers: &[(&str, &str)]| {
+/// Replays what aggregators, namespace controllers and garbage collectors since 1.26 send.
+fn newer_hosts(control_plane: &Behind, caller: &Caller) {
+    let proxy = control_plane.host.front_proxy(FRONT_PROXY);
+    let request = |path: &str, headers: &[(&str, &str)]| {
         let mut all = vec![
             ("X-Remote-User", "system:kube-aggregator"),
             ("X-Remote-Group", "system:masters"),
@@ -174,7 +177,7 @@ fn newer_hosts(behind: &Behind, caller: &Caller) {
         ("application/json", "APIGroupList"),
         ("*/*", "APIGroupList"),
     ] {
-        let reply = ask("/apis", &[("Accept", accept)]);
+        let reply = request("/apis", &[("Accept", accept)]);
         assert_eq!(reply.code, 200, "{accept}");
         let body = reply.json();
         assert_eq!(body["kind"], kind, "{accept}");
@@ -190,56 +193,60 @@ fn newer_hosts(behind: &Behind, caller: &Caller) {
         }
     }
     let tag = tag.unwrap();
-    let again = ask("/apis", &[("Accept", &no_peer), ("If-None-Match", &tag)]);
+    let again = request("/apis", &[("Accept", &no_peer), ("If-None-Match", &tag)]);
     assert_eq!((again.code, again.body.len()), (304, 0));
-    let none = ask("/api", &[("Accept", &no_peer)]).json();
+    let none = request("/api", &[("Accept", &no_peer)]).json();
     assert_eq!(
         (&none["kind"], &none["items"]),
         (&json!("APIGroupDiscoveryList"), &json!([]))
     );
-    assert_eq!(ask("/api", &[]).json()["versions"], json!([]));
-    // Availability, and the documents that are fetched as a user without groups.
+    assert_eq!(request("/api", &[]).json()["versions"], json!([]));
+    // The paths of the availability check, and the OpenAPI documents, which the aggregator
+    // fetches as a user without groups.
     for path in [
         "/apis/policy.karmada.io/v1alpha1",
         "/apis/work.karmada.io",
         "/version",
     ] {
-        assert_eq!(ask(path, &[]).code, 200, "{path}");
+        assert_eq!(request(path, &[]).code, 200, "{path}");
     }
-    let nobody = [("X-Remote-User", "system:aggregator")];
+    let aggregator_user = [("X-Remote-User", "system:aggregator")];
     for (path, accept) in [
         ("/openapi/v2", "application/json"),
         ("/openapi/v3", "application/json"),
     ] {
-        let mut headers = nobody.to_vec();
+        let mut headers = aggregator_user.to_vec();
         headers.push(("Accept", accept));
         let reply = caller.get(path, Some(&proxy), &headers);
         assert_eq!(reply.code, 200, "{path}");
         assert!(reply.json()["paths"].is_object(), "{path}");
     }
-    // Metadata of lists, as the garbage collector and the namespace controller ask.
+    // Lists of metadata, as the garbage collector and the namespace controller request them.
     let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-    let list = ask(LIST, &[("Accept", metadata)]).json();
+    let list = request(LIST, &[("Accept", metadata)]).json();
     assert_eq!(list["kind"], "PartialObjectMetadataList");
     assert_eq!(list["items"][0]["metadata"]["name"], "p");
     assert!(list["items"][0]["spec"].is_null());
-    // The uid of a user (1.33), and an unknown resource.
+    // The header with the user's uid (since 1.33), and an unknown resource.
     let jane = [("X-Remote-User", "jane"), ("X-Remote-Uid", "7")];
     assert_eq!(caller.get(LIST, Some(&proxy), &jane).code, 200);
     assert_eq!(
-        ask("/apis/policy.karmada.io/v1alpha1/nothing", &[]).code,
+        request("/apis/policy.karmada.io/v1alpha1/nothing", &[]).code,
         404
     );
 }
 
-/// Whoever writes a Cluster must be allowed, on the host, to get the Secrets that it
-/// names.
-async fn secrets_of_clusters(behind: &Behind) {
-    behind.control.create(secret("default", "token", "t")).await;
+/// A user who writes a Cluster needs the right, on the host, to get the Secrets that the
+/// Cluster refers to.
+async fn secrets_of_clusters(control_plane: &Behind) {
+    control_plane
+        .control
+        .create(secret("default", "token", "t"))
+        .await;
     let clusters = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters"],
         "verbs": ["get", "create", "patch"]});
-    grant(&behind.control, "joiner", "joe", &clusters).await;
-    let joe = Server::connect("joe", &behind.host.user("joe", &[]));
+    grant(&control_plane.control, "joiner", "joe", &clusters).await;
+    let joe = Server::connect("joe", &control_plane.host.user("joe", &[]));
     let cluster = |name: &str| {
         json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
             "metadata": {"name": name},
@@ -249,8 +256,8 @@ async fn secrets_of_clusters(behind: &Behind) {
     until(
         "joe may create clusters, but not use the Secret",
         async || {
-            let refused = joe.try_create(cluster("deputy")).await.unwrap_err();
-            let status = refused.status().unwrap();
+            let error = joe.try_create(cluster("deputy")).await.unwrap_err();
+            let status = error.status().unwrap();
             assert_eq!(status.code, 403, "{status}");
             status
                 .message
@@ -258,27 +265,28 @@ async fn secrets_of_clusters(behind: &Behind) {
         },
     )
     .await;
-    behind.control.create(cluster("deputy")).await;
+    control_plane.control.create(cluster("deputy")).await;
     let secrets = json!({"apiGroups": [""], "resources": ["secrets"],
         "resourceNames": ["token"], "verbs": ["get"]});
-    grant(&behind.control, "secret-reader", "joe", &secrets).await;
+    grant(&control_plane.control, "secret-reader", "joe", &secrets).await;
     until("joe may use the Secret", async || {
         joe.try_create(cluster("own")).await.is_ok()
     })
     .await;
 }
 
-/// A service account of the host, past the host.
-async fn by_token(behind: &Behind, caller: &Caller) {
+/// A token of a service account of the host authenticates direct requests.
+async fn by_token(control_plane: &Behind, caller: &Caller) {
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": "bot", "namespace": "default"}});
-    behind.control.create(account).await;
+    control_plane.control.create(account).await;
     let accounts = machinery::Gvr::new("", "v1", "serviceaccounts");
     let at = client::At::one(&accounts, "default", "bot").sub("token");
-    let ask = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let request =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
     let options = client::WriteOptions::default();
-    let made = behind.control.api.create(at, ask, &options);
-    let token = made.await.unwrap().value().unwrap()["status"]["token"]
+    let created = control_plane.control.api.create(at, request, &options);
+    let token = created.await.unwrap().value().unwrap()["status"]["token"]
         .as_str()
         .unwrap()
         .to_owned();

@@ -1,5 +1,7 @@
-//! Flotilla behind a real kube-apiserver, which reaches it by a Service that leads
-//! back to loopback.
+//! Flotilla in aggregated mode behind a real kube-apiserver.
+//!
+//! The kube-apiserver (the host) reaches Flotilla by a Service of type ExternalName that
+//! resolves to loopback.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,17 +16,18 @@ use serde_json::{Value, json};
 use crate::wire::Caller;
 use crate::world::{BINARY, REAL, path};
 
-/// Where Flotilla lives on its host.
+/// The namespace of Flotilla in the host.
 pub(crate) const NAMESPACE: &str = "flotilla-system";
-/// The Service before it.
+/// The Service that the host routes to.
 pub(crate) const SERVICE: &str = "flotilla";
-/// The name in its certificate.
+/// The DNS name in Flotilla's serving certificate.
 pub(crate) const NAME: &str = "flotilla.flotilla-system.svc";
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const AUDIT_LOG: &str = "audit.log";
 
-/// Flags of a kube-apiserver that logs who reads objects of our groups, and the answer.
+/// Writes an audit policy and returns the kube-apiserver's flags for it: the audit log has one
+/// event for each `get` of an object of group work.karmada.io.
 fn audit(dir: &Path) -> Vec<String> {
     let policy = json!({
         "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
@@ -41,12 +44,12 @@ fn audit(dir: &Path) -> Vec<String> {
     ]
 }
 
-/// A host, and Flotilla behind it.
+/// A host, and Flotilla in aggregated mode behind it.
 pub(crate) struct Behind {
     pub(crate) host: Cluster,
-    /// The administrator, through the host.
+    /// A client with the rights of an administrator, through the host.
     pub(crate) control: Server,
-    /// None after a kill.
+    /// `None` after a kill.
     pub(crate) process: Option<Process>,
     pub(crate) port: u16,
     arguments: Vec<String>,
@@ -55,23 +58,23 @@ pub(crate) struct Behind {
 }
 
 impl Behind {
-    /// `None`: something cannot be had here, which was said.
+    /// Returns `None` if a tool is missing, which `harness::tools` has recorded.
     pub(crate) async fn start() -> Option<Self> {
-        let mut behind = Self::prepare().await?;
-        behind.run();
-        Some(behind)
+        let mut control_plane = Self::prepare().await?;
+        control_plane.run();
+        Some(control_plane)
     }
 
-    /// The same, with Flotilla's own objects beside the host's in its etcd.
+    /// Like [`Self::start`], with Flotilla's own objects in the host's etcd.
     pub(crate) async fn start_on_etcd() -> Option<Self> {
-        let mut behind = Self::prepare().await?;
-        let servers = ["--etcd-servers".to_owned(), behind.etcd.endpoints()];
-        behind.arguments.extend(servers);
-        behind.run();
-        Some(behind)
+        let mut control_plane = Self::prepare().await?;
+        let servers = ["--etcd-servers".to_owned(), control_plane.etcd.endpoints()];
+        control_plane.arguments.extend(servers);
+        control_plane.run();
+        Some(control_plane)
     }
 
-    /// Everything but Flotilla itself.
+    /// Starts the host, but not Flotilla.
     pub(crate) async fn prepare() -> Option<Self> {
         harness::tools(REAL)?;
         let dir = Kept::new();
@@ -88,11 +91,11 @@ impl Behind {
         let (host, etcd) = started.await.unwrap()?;
         let control = Server::connect("host", &host.kubeconfig);
         control.namespace(NAMESPACE).await;
-        let leads_back = json!({"apiVersion": "v1", "kind": "Service",
+        let service = json!({"apiVersion": "v1", "kind": "Service",
             "metadata": {"name": SERVICE, "namespace": NAMESPACE},
             "spec": {"type": "ExternalName", "externalName": "localhost"}});
-        assert_eq!(harness::objects::gvr(&leads_back), &SERVICES);
-        control.create(leads_back).await;
+        assert_eq!(harness::objects::gvr(&service), &SERVICES);
+        control.create(service).await;
         let port = port::free();
         let arguments = [
             "serve",
@@ -118,21 +121,22 @@ impl Behind {
         })
     }
 
-    /// The host's audit log of reads in our groups: one event for each answer.
+    /// Reads the audit events of the host: one for each response to a `get` in group
+    /// work.karmada.io.
     pub(crate) fn audited(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.dir.path().join(AUDIT_LOG));
         let text = text.unwrap_or_default();
-        // The last line may be half written.
+        // The last line may be incomplete.
         let lines = text.lines().map(serde_json::from_str);
         lines.filter_map(Result::ok).collect()
     }
 
-    /// Starts Flotilla; it is ready when this returns.
+    /// Starts Flotilla and waits until it is ready.
     pub(crate) fn run(&mut self) {
         self.run_with(&[]);
     }
 
-    /// With further flags.
+    /// Like [`Self::start_flotilla`], with further flags.
     pub(crate) fn run_with(&mut self, flags: &[&str]) {
         let mut arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
         arguments.extend(flags);
@@ -140,26 +144,26 @@ impl Behind {
         self.process = Some(Process::start(BINARY, &arguments, &log).0);
     }
 
-    /// Starts Flotilla, which must end with an error before it is ready; what it says.
+    /// Starts Flotilla, which must exit with code 1 before it is ready; returns its output.
     pub(crate) async fn refused(&self) -> String {
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
         let ran = harness::process::ran(BINARY, &arguments);
-        let (code, said) = tokio::time::timeout(PATIENCE, ran).await.unwrap();
-        assert_eq!(code, Some(1), "{said}");
-        said
+        let (code, output) = tokio::time::timeout(PATIENCE, ran).await.unwrap();
+        assert_eq!(code, Some(1), "{output}");
+        output
     }
 
-    /// `kill -9`
+    /// Kills Flotilla with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.process = None;
     }
 
-    /// SIGTERM; it must end in peace.
+    /// Stops Flotilla with SIGTERM; it must exit successfully.
     pub(crate) fn stop(&mut self) {
         self.process.take().unwrap().stop();
     }
 
-    /// The registrations of our groups.
+    /// Lists the APIServices of the `karmada.io` groups.
     pub(crate) async fn registered(&self) -> Vec<Value> {
         let mut all = self.control.list(&API_SERVICES, "").await;
         all.retain(|s| {
@@ -170,8 +174,9 @@ impl Behind {
         all
     }
 
-    /// Until the host takes every group of ours for available, and passes requests
-    /// on; how long its verdict took.
+    /// Waits until every APIService is Available and the host routes requests to Flotilla.
+    ///
+    /// Returns how long the APIServices took to become Available.
     pub(crate) async fn until_available(&self) -> Duration {
         let began = Instant::now();
         let mut took = None;
@@ -192,8 +197,8 @@ impl Behind {
         }
     }
 
-    /// Whether the host's front has learnt of each group, which it does beside its
-    /// verdict on them.
+    /// Whether the host routes requests for each group. Its proxy handler learns of a group
+    /// independently of the Available condition.
     async fn passed_on(&self, all: &[Value]) -> bool {
         for service in all {
             let spec = &service["spec"];
@@ -206,7 +211,7 @@ impl Behind {
         true
     }
 
-    /// The bundle that the host is told to trust.
+    /// The CA bundle of the APIServices.
     pub(crate) async fn bundle(&self) -> String {
         use base64::Engine;
         let all = self.registered().await;
@@ -215,7 +220,7 @@ impl Behind {
         String::from_utf8(pem.unwrap()).unwrap()
     }
 
-    /// A connection to Flotilla itself, past the host.
+    /// A client that connects to Flotilla directly, not through the host.
     pub(crate) async fn caller(&self) -> Caller {
         Caller::new(self.port, &self.bundle().await)
     }

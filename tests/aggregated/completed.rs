@@ -1,6 +1,7 @@
-//! Objects that real members complete: addresses, tokens, classes, tolerations,
-//! selectors. A change of the template goes through all the same, and what the member
-//! gave stays.
+//! Retention of the fields that a real member cluster sets in propagated objects: addresses,
+//! tokens, classes, tolerations, selectors.
+//!
+//! A change of the template is applied, and the fields keep the values of the member.
 
 use harness::Server;
 use harness::objects::{BINDINGS, NAMESPACES, WORKS, deployment, gvr, pods, policy, works_of};
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::world::{Members, NAMES};
 
-/// Templates, and where a member is to keep what it gave.
+/// Templates, each with the JSON pointer of a field that the member sets and that is retained.
 fn templates(ns: &str) -> Vec<(Value, &'static str)> {
     let meta = |name: &str| json!({"name": name, "namespace": ns});
     let selector = json!({"matchLabels": {"app": "x"}});
@@ -67,7 +68,7 @@ fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-/// Until a Work's manifest is applied as it is now.
+/// Waits until the current generation of a Work is applied.
 async fn until_applied(control: &Server, cluster: &str, object: &Value, ns: &str) {
     let kind = object["kind"].as_str().unwrap_or_default();
     let work = openapi::karmada::names::work(kind, name_of(object), ns);
@@ -96,29 +97,30 @@ pub(crate) async fn story(control: &Server, members: &Members, ns: &str) {
             .await;
         control.create(object.clone()).await;
     }
-    for (object, given) in &all {
-        let mut kept = Vec::new();
+    for (object, pointer) in &all {
+        let mut defaulted = Vec::new();
         for member in &members.all {
-            let there = member
-                .server
-                .until(gvr(object), ns, name_of(object), given, |o| {
-                    o.pointer(given).is_some_and(|value| !value.is_null())
-                });
-            kept.push(there.await);
+            let object_with_field =
+                member
+                    .server
+                    .until(gvr(object), ns, name_of(object), pointer, |o| {
+                        o.pointer(pointer).is_some_and(|value| !value.is_null())
+                    });
+            defaulted.push(object_with_field.await);
             until_applied(control, member.name, object, ns).await;
         }
         let touched = json!({"metadata": {"labels": {"touched": "yes"}}});
         control
             .merge(gvr(object), ns, name_of(object), touched)
             .await;
-        for (member, before) in members.all.iter().zip(kept) {
+        for (member, before) in members.all.iter().zip(defaulted) {
             let after = member
                 .server
                 .until(gvr(object), ns, name_of(object), "touched", |o| {
                     o["metadata"]["labels"]["touched"] == "yes"
                 })
                 .await;
-            assert_eq!(after.pointer(given), before.pointer(given), "{given}");
+            assert_eq!(after.pointer(pointer), before.pointer(pointer), "{pointer}");
             assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
             until_applied(control, member.name, object, ns).await;
         }

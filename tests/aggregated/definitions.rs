@@ -1,5 +1,6 @@
-//! Karmada's CustomResourceDefinitions on the host, as GitOps repositories carry them:
-//! applied before Flotilla's registration or after it, and everything restarted.
+//! Karmada's CustomResourceDefinitions in the host, as GitOps repositories contain them:
+//! created before Flotilla registers its APIServices or after, with restarts of host and
+//! Flotilla.
 
 use harness::Server;
 use harness::karmada_definitions::karmada_definitions;
@@ -15,86 +16,87 @@ const SERVICE: &str = "v1alpha1.policy.karmada.io";
 const POLICIES_DEFINITION: &str = "propagationpolicies.policy.karmada.io";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn definitions_of_before_are_taken_over() {
-    let Some(mut behind) = Behind::prepare().await else {
+async fn registration_supersedes_existing_crds() {
+    let Some(mut control_plane) = Behind::prepare().await else {
         return;
     };
-    behind.control.namespace(NS).await;
-    apply(&behind.control).await;
+    control_plane.control.namespace(NS).await;
+    apply(&control_plane.control).await;
     let registered = |s: &Value| s["spec"]["service"].is_null();
-    behind
+    control_plane
         .control
         .until(&API_SERVICES, "", SERVICE, "the host's own", registered)
         .await;
     until("the definition is served", async || {
-        behind.control.try_create(of("theirs")).await.is_ok()
+        control_plane.control.try_create(of("theirs")).await.is_ok()
     })
     .await;
 
-    // What would be hidden is named, and the host keeps everything.
-    let said = behind.refused().await;
+    // Flotilla does not start while its APIServices would hide objects of the host. It names
+    // them, and the host goes on to serve them.
+    let output = control_plane.refused().await;
     for part in [
         POLICIES_DEFINITION,
         "definitions/theirs",
         "kubectl delete crd",
     ] {
-        assert!(said.contains(part), "no {part}: {said}");
+        assert!(output.contains(part), "no {part}: {output}");
     }
-    for service in behind.registered().await {
+    for service in control_plane.registered().await {
         assert!(service["spec"]["service"].is_null(), "{service:#}");
     }
-    behind.control.delete(&POLICIES, NS, "theirs").await;
+    control_plane.control.delete(&POLICIES, NS, "theirs").await;
 
-    behind.run();
-    behind.until_available().await;
-    let service = behind.control.get(&API_SERVICES, "", SERVICE).await;
+    control_plane.run();
+    control_plane.until_available().await;
+    let service = control_plane.control.get(&API_SERVICES, "", SERVICE).await;
     assert_eq!(service.unwrap()["spec"]["service"]["name"], "flotilla");
-    assert!(policies(&behind.control).await.is_empty());
-    behind.control.create(of("ours")).await;
-    stays(&mut behind).await;
+    assert!(policies(&control_plane.control).await.is_empty());
+    control_plane.control.create(of("ours")).await;
+    stays(&mut control_plane).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn definitions_that_come_later_change_nothing() {
-    let Some(mut behind) = Behind::start().await else {
+async fn crds_created_after_registration_change_nothing() {
+    let Some(mut control_plane) = Behind::start().await else {
         return;
     };
-    behind.until_available().await;
-    behind.control.namespace(NS).await;
-    behind.control.create(of("ours")).await;
-    apply(&behind.control).await;
-    assert_eq!(policies(&behind.control).await, ["ours"]);
-    stays(&mut behind).await;
+    control_plane.until_available().await;
+    control_plane.control.namespace(NS).await;
+    control_plane.control.create(of("ours")).await;
+    apply(&control_plane.control).await;
+    assert_eq!(policies(&control_plane.control).await, ["ours"]);
+    stays(&mut control_plane).await;
 }
 
-/// Flotilla's policies survive restarts of both, each first, and the end of the
-/// definitions.
-async fn stays(behind: &mut Behind) {
+/// Flotilla's policies survive restarts of host and Flotilla in both orders, and the deletion
+/// of the CRDs.
+async fn stays(control_plane: &mut Behind) {
     for host_first in [true, false] {
         if !host_first {
-            behind.kill();
+            control_plane.kill();
         }
-        behind.host.apiserver.kill();
-        behind.host.apiserver.again();
-        behind.host.wait();
+        control_plane.host.apiserver.kill();
+        control_plane.host.apiserver.again();
+        control_plane.host.wait();
         if host_first {
-            behind.kill();
+            control_plane.kill();
         }
-        behind.run();
-        behind.until_available().await;
-        assert_eq!(policies(&behind.control).await, ["ours"]);
+        control_plane.run();
+        control_plane.until_available().await;
+        assert_eq!(policies(&control_plane.control).await, ["ours"]);
     }
     for definition in karmada_definitions() {
-        let control = &behind.control;
+        let control = &control_plane.control;
         control.delete(&DEFINITIONS, "", &definition.name).await;
         control.until_gone(&DEFINITIONS, "", &definition.name).await;
     }
-    behind.until_available().await;
-    behind.control.create(of("after")).await;
-    assert_eq!(policies(&behind.control).await, ["after", "ours"]);
+    control_plane.until_available().await;
+    control_plane.control.create(of("after")).await;
+    assert_eq!(policies(&control_plane.control).await, ["after", "ours"]);
 }
 
-/// Creates all of Karmada's definitions; they are established when this returns.
+/// Creates all of Karmada's CRDs and waits until they are established.
 async fn apply(host: &Server) {
     let all = karmada_definitions();
     for definition in &all {

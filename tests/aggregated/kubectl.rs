@@ -1,13 +1,12 @@
-//! kubectl through the aggregator: the kinds of the federation behave as those of
-//! the host do.
+//! `kubectl` against the host: resources that Flotilla serves behave as the host's own do.
 
 use harness::kubectl::{Kubectl, ok, refused, with, with_each};
 
 use crate::behind::Behind;
 
-pub(crate) async fn story(behind: &Behind) {
-    let kubeconfig = behind.host.kubeconfig.clone();
-    let folder = behind.host.dir().to_owned();
+pub(crate) async fn story(control_plane: &Behind) {
+    let kubeconfig = control_plane.host.kubeconfig.clone();
+    let folder = control_plane.host.dir().to_owned();
     let all = move || with_each(&kubeconfig, &folder, "kubectl", policies);
     tokio::task::spawn_blocking(all).await.unwrap();
 }
@@ -38,7 +37,8 @@ spec:
 }
 
 fn policies(kubectl: &Kubectl) {
-    // A host looks for documents of those behind it after it has passed requests on.
+    // The aggregator fetches OpenAPI documents of an APIService some time after it routes
+    // requests to it.
     kubectl.eventually("explain pp.spec.placement", 0);
     let following = kubectl
         .follow("get pp -w --no-headers -o custom-columns=P:.metadata.name,V:.spec.priority");
@@ -95,7 +95,7 @@ fn policies(kubectl: &Kubectl) {
         refused("get pp p", &["NotFound"]),
         ok("delete namespace NS --timeout=60s", &["deleted"]),
     ]);
-    for seen in ["p 0", "p 4", "p 5"] {
-        following.until(seen);
+    for line in ["p 0", "p 4", "p 5"] {
+        following.until(line);
     }
 }

@@ -1,72 +1,72 @@
-//! Flotilla among real components: etcd, kube-apiservers and
-//! kube-controller-managers of its host and of its members, on loopback.
+//! Tests of Flotilla with real components on loopback: etcd, and the kube-apiservers and
+//! kube-controller-managers of its host and of its member clusters.
 //!
-//! Stories take the control plane they are told at: alone, or behind its host.
-//! Nothing sleeps: a story waits until what it wants to see is there, and shows
-//! the last it saw when it is not.
+//! Scenarios take the control plane as an argument: standalone, or in aggregated mode behind
+//! its host. A scenario polls until the expected state is reached; when it times out, the
+//! panic shows the last state.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
     reason = "a test ends where its machine fails it"
 )]
 
-/// 503 instead of 404.
+/// 503 instead of 404 while the store is unavailable.
 mod unready;
 
-/// Clusters of real components.
+/// Member clusters of real components.
 mod world;
 
-/// What karmadactl sends.
+/// The requests of karmadactl.
 #[path = "../compat/karmadactl.rs"]
 mod karmadactl;
 
-/// Clusters through the proxy of a control plane behind its host.
+/// The cluster proxy in aggregated mode.
 mod proxy;
 
-/// Policy in, objects in members, status back on the template.
+/// Propagation from policy to member objects, and the status back to the template.
 mod propagation;
 
-/// What real members add to objects stays with them.
+/// Retention of fields that members set.
 mod completed;
 
-/// Objects that members have already.
+/// Conflict resolution for objects that exist in a member.
 mod adopted;
 
-/// Alone, with members that are real clusters.
+/// Standalone mode with real clusters as members.
 mod alone;
 
-/// A control plane behind its host.
+/// Flotilla in aggregated mode behind its host.
 mod behind;
 
-/// Exchanges by hand, with any certificate and any header.
+/// Direct HTTP requests to Flotilla with any certificate and any header.
 mod wire;
 
-/// Who is believed, and who may.
+/// Authentication and authorization.
 mod auth;
 
-/// kubectl at the host, for what Flotilla serves.
+/// kubectl against the host, for resources that Flotilla serves.
 mod kubectl;
 
-/// Owners, namespaces, and a garbage collector that must not be misled.
+/// The host's garbage collector and namespace controller.
 mod collection;
 
-/// Failures in turn, under load.
+/// Restarts of each component under load.
 mod restarts;
 
-/// All of it together, in the order of an operator's days.
+/// All scenarios in one aggregated control plane.
 mod whole;
 
-/// Registered, available, discovered; also while certificates change.
+/// APIServices, also while certificates change.
 mod registration;
 
-/// Karmada's definitions on the host.
+/// Karmada's CRDs in the host.
 mod definitions;
 
-/// Templates that a host keeps.
+/// Resource templates that the host stores.
 mod templates;
 
-/// Templates that a host runs itself.
+/// Workloads of a host that has nodes.
 mod workloads;
 
-/// The host's admission webhooks, called for our kinds.
+/// The host's admission webhooks, called for resources that Flotilla serves.
 mod webhooks;

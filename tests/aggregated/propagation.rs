@@ -1,5 +1,5 @@
-//! Policy in, objects in members, status back on the template; told to any control
-//! plane whose members are real clusters.
+//! Propagation from policy to member objects, and the status back to the template, for any
+//! control plane whose members are real clusters.
 
 use client::At;
 use harness::Server;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::world::{Members, NAMES};
 
-/// Everything a template goes through, for each kind of template.
+/// Runs the life of a template (create, update, delete) for each kind of template.
 pub(crate) async fn story(control: &Server, members: &Members, ns: &str) {
     control.namespace(ns).await;
     tokio::join!(
@@ -27,7 +27,7 @@ pub(crate) async fn story(control: &Server, members: &Members, ns: &str) {
     }
 }
 
-/// A Deployment becomes ReplicaSets and pods that are Ready, and says so.
+/// A Deployment becomes ready in both members, and its status is aggregated on the template.
 async fn workload(control: &Server, members: &Members, ns: &str) {
     let template = deployment(ns, "web", 4);
     let weights = NAMES.map(|name| (name, 1));
@@ -44,21 +44,27 @@ async fn workload(control: &Server, members: &Members, ns: &str) {
     let more = json!({"spec": {"replicas": 6}});
     control.merge(&DEPLOYMENTS, ns, "web", more).await;
     ready(control, ns, 6).await;
-    let why = At::one(&BINDINGS, ns, "web-deployment").sub("decision");
-    let told = control.api.get(why).await.unwrap().value().unwrap();
+    let decision_path = At::one(&BINDINGS, ns, "web-deployment").sub("decision");
+    let decision = control
+        .api
+        .get(decision_path)
+        .await
+        .unwrap()
+        .value()
+        .unwrap();
     assert_eq!(
-        (&told["kind"], &told["chosenClusters"]),
+        (&decision["kind"], &decision["chosenClusters"]),
         (&json!("Decision"), &json!(2)),
-        "{told:#}"
+        "{decision:#}"
     );
 
-    // What somebody takes away in a member comes back.
+    // An object that is deleted in a member is created again.
     let member = &members.all[0].server;
-    let taken = member.until_there(&DEPLOYMENTS, ns, "web").await;
+    let deleted = member.until_there(&DEPLOYMENTS, ns, "web").await;
     member.delete(&DEPLOYMENTS, ns, "web").await;
-    let again = |d: &Value| d["metadata"]["uid"] != taken["metadata"]["uid"];
+    let recreated = |d: &Value| d["metadata"]["uid"] != deleted["metadata"]["uid"];
     member
-        .until(&DEPLOYMENTS, ns, "web", "made again", again)
+        .until(&DEPLOYMENTS, ns, "web", "created again", recreated)
         .await;
     ready(control, ns, 6).await;
 
@@ -80,7 +86,7 @@ async fn ready(control: &Server, ns: &str, replicas: i64) {
         .await;
 }
 
-/// Kinds without a status.
+/// Resources without a status: ConfigMaps and Secrets.
 async fn records(control: &Server, members: &Members, ns: &str) {
     for (template, resource) in [
         (config_map(ns, "settings", "1"), &CONFIG_MAPS),
@@ -88,8 +94,8 @@ async fn records(control: &Server, members: &Members, ns: &str) {
     ] {
         let name = template["metadata"]["name"].as_str().unwrap().to_owned();
         control.create(policy(ns, &name, &template, &NAMES)).await;
-        let made = control.create(template).await;
-        let same = |o: &Value| o["data"] == made["data"];
+        let created = control.create(template).await;
+        let same = |o: &Value| o["data"] == created["data"];
         for member in &members.all {
             let server = &member.server;
             server
@@ -108,7 +114,7 @@ async fn records(control: &Server, members: &Members, ns: &str) {
     }
 }
 
-/// A kind that users bring: its definition goes to the members first.
+/// A custom resource, whose CRD is propagated to the members first.
 async fn instances(control: &Server, members: &Members, ns: &str) {
     let definition = widgets();
     let everywhere = cluster_wide(policy("", "widgets", &definition, &NAMES));

@@ -1,5 +1,5 @@
-//! Clusters through the proxy of a control plane behind its host: what karmadactl
-//! sends, and containers of a real cluster whose kubelet is a server of the test.
+//! The cluster proxy in aggregated mode: the requests of karmadactl, and logs and exec in a real
+//! member cluster whose kubelet is a server of the test.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -35,20 +35,20 @@ const LOOPBACK: &str = "127.0.0.1";
 const ADMIN: &str = "kubernetes-admin";
 const MEMBER: &str = "member1";
 
-/// What a container says next.
+/// Sends the next lines of a container's log; `None` until the log is requested.
 type Feed = Arc<Mutex<Option<mpsc::Sender<Bytes>>>>;
 
-/// A kubelet that says in a log what it is fed, and changes protocols.
+/// Starts a kubelet whose container logs come from the sender, and that upgrades connections.
 async fn kubelet() -> (Peer, Feed) {
     let (heard, _) = mpsc::channel(8);
     let (sessions, feed) = (upgrader(heard), Feed::default());
-    let said = Arc::clone(&feed);
+    let log_sender = Arc::clone(&feed);
     let handler: Handler = Arc::new(move |request| {
         if !request.uri().path().starts_with("/containerLogs/") {
             return sessions(request);
         }
         let (sender, mut lines) = mpsc::channel::<Bytes>(8);
-        *said.lock() = Some(sender);
+        *log_sender.lock() = Some(sender);
         let frames = futures_util::stream::poll_fn(move |cx| {
             lines.poll_recv(cx).map(|l| l.map(|l| Ok(Frame::data(l))))
         });
@@ -58,7 +58,7 @@ async fn kubelet() -> (Peer, Feed) {
     (Peer::start(handler).await, feed)
 }
 
-/// Makes the nodes of a cluster lead to the kubelet.
+/// Sets the kubelet's address in the status of all nodes.
 async fn attach(member: &Member, kubelet: &Peer) {
     for node in member.server.list(&NODES, "").await {
         let status = json!({"status": {
@@ -71,7 +71,8 @@ async fn attach(member: &Member, kubelet: &Peer) {
     }
 }
 
-/// A pod that runs, with a container that echoes and one that is brief.
+/// Creates a pod with the containers `echo` and `brief`, waits until it is ready, and returns
+/// its name.
 async fn pod(member: &Member) -> String {
     let containers: Vec<Value> = ["echo", "brief"]
         .iter()
@@ -93,8 +94,8 @@ async fn pod(member: &Member) -> String {
     pod["metadata"]["name"].as_str().unwrap().to_owned()
 }
 
-/// On the host, where a user gets the right to the proxy.
-async fn grant(behind: &Behind) {
+/// Grants the administrator `clusters/proxy` in the host.
+async fn grant(control_plane: &Behind) {
     let metadata = json!({"name": "cluster-proxy-admin"});
     let rule = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["*"]});
     let group = "rbac.authorization.k8s.io";
@@ -104,11 +105,11 @@ async fn grant(behind: &Behind) {
         "roleRef": {"kind": "ClusterRole", "apiGroup": group, "name": "cluster-proxy-admin"}});
     for (resource, body) in [(&ROLES, role), (&BINDINGS, binding)] {
         let options = WriteOptions::default();
-        let made = behind
+        let created = control_plane
             .control
             .api
             .create(At::all(resource, ""), body, &options);
-        made.await.unwrap();
+        created.await.unwrap();
     }
 }
 
@@ -131,23 +132,23 @@ async fn until_reached(target: &Target) {
     .await;
 }
 
-fn kubectl(program: &Path, behind: &Behind, line: &str) -> Command {
+fn kubectl(program: &Path, control_plane: &Behind, line: &str) -> Command {
     let mut command = Command::new(program);
-    let server = format!("{}{}", behind.host.server, proxied(MEMBER, ""));
+    let server = format!("{}{}", control_plane.host.server, proxied(MEMBER, ""));
     command
         .arg("--kubeconfig")
-        .arg(&behind.host.kubeconfig)
+        .arg(&control_plane.host.kubeconfig)
         .args(["--server", &server, "--cache-dir"])
-        .arg(behind.host.dir().join("kubectl"))
+        .arg(control_plane.host.dir().join("kubectl"))
         .args(line.split(' '))
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     command
 }
 
-/// A log that is followed shows each line when it is said, and ends with it.
-fn follow(program: &Path, behind: &Behind, feed: &Feed, pod: &str) {
-    let mut child = kubectl(program, behind, &format!("logs -f {pod} -c echo"))
+/// `kubectl logs -f` prints each line when the container writes it, and ends with the log.
+fn follow(program: &Path, control_plane: &Behind, feed: &Feed, pod: &str) {
+    let mut child = kubectl(program, control_plane, &format!("logs -f {pod} -c echo"))
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -166,21 +167,25 @@ fn follow(program: &Path, behind: &Behind, feed: &Feed, pod: &str) {
     assert!(child.wait().unwrap().success());
 }
 
-/// Pods are shown as they change.
-fn watch(program: &Path, behind: &Behind, pod: &str) {
-    let mut child = kubectl(program, behind, "get pods -w").spawn().unwrap();
+/// `kubectl get pods -w` prints a pod again when it changes.
+fn watch(program: &Path, control_plane: &Behind, pod: &str) {
+    let mut child = kubectl(program, control_plane, "get pods -w")
+        .spawn()
+        .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut seen = lines.map(Result::unwrap).filter(|l| l.starts_with(pod));
-    seen.next().unwrap();
-    let label = kubectl(program, behind, &format!("label pod {pod} seen=yes")).output();
+    let mut rows = lines.map(Result::unwrap).filter(|l| l.starts_with(pod));
+    rows.next().unwrap();
+    let label = kubectl(program, control_plane, &format!("label pod {pod} seen=yes")).output();
     assert!(label.unwrap().status.success());
-    seen.next().unwrap();
+    rows.next().unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
 }
 
-/// Sessions with containers, byte by byte. A kube-apiserver ends both ways when one
-/// has ended: what was said before must have arrived.
+/// Checks `exec` sessions byte by byte.
+///
+/// A kube-apiserver closes both directions when one is closed; everything sent before must
+/// have arrived.
 async fn talk(target: &Target, pod: &str) {
     for (seed, protocol) in [(1, "SPDY/3.1"), (2, "websocket")] {
         let session = |container: &str| {
@@ -211,20 +216,25 @@ async fn talk(target: &Target, pod: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clusters_are_reached_through_the_host() {
+async fn cluster_proxy_works_through_the_host() {
     let Some([kubectl]) = harness::tools(["kubectl-new"]) else {
         return;
     };
-    let Some(behind) = Behind::start().await else {
+    let Some(control_plane) = Behind::start().await else {
         return;
     };
     let Some((member, _etcd)) = Member::alone(MEMBER).await else {
         return;
     };
-    behind.until_available().await;
-    grant(&behind).await;
-    let admin = behind.host.identity(ADMIN, &["system:masters"]);
-    let through = target(&behind.host.server, LOOPBACK, behind.host.ca_pem(), &admin);
+    control_plane.until_available().await;
+    grant(&control_plane).await;
+    let admin = control_plane.host.identity(ADMIN, &["system:masters"]);
+    let through = target(
+        &control_plane.host.server,
+        LOOPBACK,
+        control_plane.host.ca_pem(),
+        &admin,
+    );
     let own = member.cluster.identity("admin", &["system:masters"]);
     let cluster = target(
         &member.cluster.server,
@@ -234,33 +244,43 @@ async fn clusters_are_reached_through_the_host() {
     );
     karmadactl::replay(&through, &cluster, "legacy1").await;
 
-    // It took the namespace of its accounts along.
+    // `unjoin` deletes the namespace of the member's service accounts.
     member
         .server
         .until_gone(&NAMESPACES, "", "karmada-cluster")
         .await;
-    join(&behind.control, &behind.host.kubeconfig, &member).await;
+    join(
+        &control_plane.control,
+        &control_plane.host.kubeconfig,
+        &member,
+    )
+    .await;
     until_reached(&through).await;
     let (kubelet, feed) = kubelet().await;
     attach(&member, &kubelet).await;
     let pod = pod(&member).await;
-    let behind = tokio::task::spawn_blocking({
+    let control_plane = tokio::task::spawn_blocking({
         let pod = pod.clone();
         move || {
-            follow(&kubectl, &behind, &feed, &pod);
-            watch(&kubectl, &behind, &pod);
-            behind
+            follow(&kubectl, &control_plane, &feed, &pod);
+            watch(&kubectl, &control_plane, &pod);
+            control_plane
         }
     });
-    let behind = behind.await.unwrap();
-    let bundle = behind.bundle().await;
-    let direct = format!("https://127.0.0.1:{}", behind.port);
+    let control_plane = control_plane.await.unwrap();
+    let bundle = control_plane.bundle().await;
+    let direct = format!("https://127.0.0.1:{}", control_plane.port);
     let direct = |identity: &Identity| target(&direct, NAME, &bundle, identity);
     talk(&through, &pod).await;
     talk(&direct(&admin), &pod).await;
 
-    let eve = behind.host.identity("eve", &[]);
-    let forbidden = target(&behind.host.server, LOOPBACK, behind.host.ca_pem(), &eve);
+    let eve = control_plane.host.identity("eve", &[]);
+    let forbidden = target(
+        &control_plane.host.server,
+        LOOPBACK,
+        control_plane.host.ca_pem(),
+        &eve,
+    );
     for target in [forbidden, direct(&eve)] {
         let reply = target.get(&proxied(MEMBER, "/api")).await;
         assert_eq!(reply.code, 403);

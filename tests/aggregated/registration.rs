@@ -1,5 +1,5 @@
-//! Registered where it serves, available at once, and still so when certificates
-//! change, processes die or somebody meddles.
+//! APIServices of Flotilla in the host: they become Available soon, and stay so when Flotilla
+//! restarts, when somebody changes or deletes them, and when the CA changes.
 
 use std::time::Duration;
 
@@ -12,74 +12,81 @@ const SECRET: &str = "flotilla-serving-cert";
 const VERSION: &str = "v1alpha1.policy.karmada.io";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stays_registered() {
-    let Some(mut behind) = Behind::start().await else {
+async fn api_services_stay_registered() {
+    let Some(mut control_plane) = Behind::start().await else {
         return;
     };
-    let took = behind.until_available().await;
+    let took = control_plane.until_available().await;
     assert!(
         took < Duration::from_secs(5),
         "first available after {took:?}"
     );
-    let all = behind.registered().await;
+    let all = control_plane.registered().await;
     assert!(all.len() >= 5, "{}", all.len());
     assert!(
         all.iter()
             .all(|s| s["spec"]["insecureSkipTLSVerify"] != true)
     );
-    behind.control.list(&POLICIES, "").await;
+    control_plane.control.list(&POLICIES, "").await;
 
-    // A restart finds everything in place.
-    behind.kill();
-    behind.run();
-    let took = behind.until_available().await;
+    // The APIServices exist when Flotilla starts again.
+    control_plane.kill();
+    control_plane.run();
+    let took = control_plane.until_available().await;
     assert!(
         took < Duration::from_secs(35),
         "available again after {took:?}"
     );
-    behind.control.list(&POLICIES, "").await;
+    control_plane.control.list(&POLICIES, "").await;
 
-    // Somebody takes one away, and points another elsewhere.
-    behind.control.delete(&API_SERVICES, "", VERSION).await;
+    // One is deleted, and another gets a wrong port.
+    control_plane
+        .control
+        .delete(&API_SERVICES, "", VERSION)
+        .await;
     let elsewhere = json!({"spec": {"service": {"port": 1}}});
     let other = "v1alpha1.cluster.karmada.io";
-    behind
+    control_plane
         .control
         .merge(&API_SERVICES, "", other, elsewhere)
         .await;
-    let port = json!(behind.port);
+    let port = json!(control_plane.port);
     for name in [VERSION, other] {
-        let mended = |s: &serde_json::Value| s["spec"]["service"]["port"] == port;
-        behind
+        let restored = |s: &serde_json::Value| s["spec"]["service"]["port"] == port;
+        control_plane
             .control
-            .until(&API_SERVICES, "", name, "as it was", mended)
+            .until(&API_SERVICES, "", name, "restored", restored)
             .await;
     }
-    behind.until_available().await;
+    control_plane.until_available().await;
 
-    new_certificate(&behind).await;
+    new_certificate(&control_plane).await;
 }
 
-/// The Secret goes, and with it the authority; nobody is refused for long.
-async fn new_certificate(behind: &Behind) {
-    let before = behind.bundle().await;
-    behind.control.delete(&SECRETS, NAMESPACE, SECRET).await;
-    let made = behind
+/// The Secret of the serving certificate is deleted, and with it the CA. Flotilla creates a new
+/// one and updates the CA bundles.
+async fn new_certificate(control_plane: &Behind) {
+    let before = control_plane.bundle().await;
+    control_plane
+        .control
+        .delete(&SECRETS, NAMESPACE, SECRET)
+        .await;
+    let created = control_plane
         .control
         .until_there(&SECRETS, NAMESPACE, SECRET)
         .await;
-    let changed = |s: &serde_json::Value| s["spec"]["caBundle"] == made["data"]["ca.crt"];
-    behind
+    let changed = |s: &serde_json::Value| s["spec"]["caBundle"] == created["data"]["ca.crt"];
+    control_plane
         .control
         .until(
             &API_SERVICES,
             "",
             VERSION,
-            "trusting the new authority alone",
+            "trusting the new CA alone",
             changed,
         )
         .await;
-    assert_ne!(behind.bundle().await, before);
-    behind.until_available().await;
-    behind.control.list(&POLICIES, "").await;
+    assert_ne!(control_plane.bundle().await, before);
+    control_plane.until_available().await;
+    control_plane.control.list(&POLICIES, "").await;
 }

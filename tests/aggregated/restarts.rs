@@ -1,4 +1,5 @@
-//! Everything is restarted in turn under load, and nothing is lost.
+//! Restarts of the host, Flotilla and etcd in turn while clients write: no acknowledged write
+//! is lost.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,45 +20,45 @@ use crate::world::{Members, NAMES};
 
 const NS: &str = "restarts";
 const WRITERS: usize = 4;
-/// How much is written between two failures.
+/// How many templates are written between two failures.
 const ROUND: usize = 12;
-/// A call that got lost with its connection is made again.
+/// How long a write may take before it is retried: its connection may have been lost.
 const GIVE_UP: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What the server has acknowledged.
+/// The names of objects whose creation was acknowledged.
 #[derive(Default)]
 struct Written {
     names: Mutex<BTreeSet<String>>,
     enough: AtomicBool,
 }
 
-pub(crate) async fn story(behind: &mut Behind, members: &Members) {
-    behind.control.namespace(NS).await;
+pub(crate) async fn story(control_plane: &mut Behind, members: &Members) {
+    control_plane.control.namespace(NS).await;
     let written = Arc::new(Written::default());
     let writers: Vec<JoinHandle<()>> = (0..WRITERS)
         .map(|n| {
-            let control = Server::connect("writer", &behind.host.kubeconfig);
+            let control = Server::connect("writer", &control_plane.host.kubeconfig);
             tokio::spawn(write(control, n, Arc::clone(&written)))
         })
         .collect();
     more(&written).await;
-    behind.host.apiserver.kill();
-    behind.host.apiserver.again();
-    behind.host.wait();
+    control_plane.host.apiserver.kill();
+    control_plane.host.apiserver.again();
+    control_plane.host.wait();
     more(&written).await;
-    behind.kill();
-    behind.run();
+    control_plane.kill();
+    control_plane.run();
     more(&written).await;
-    behind.etcd.nodes[0].daemon.kill();
-    behind.etcd.nodes[0].daemon.again();
-    behind.etcd.wait();
+    control_plane.etcd.nodes[0].daemon.kill();
+    control_plane.etcd.nodes[0].daemon.again();
+    control_plane.etcd.wait();
     more(&written).await;
     written.enough.store(true, Ordering::Relaxed);
     for writer in writers {
         writer.await.unwrap();
     }
-    nothing_lost(behind, members, &written).await;
+    nothing_lost(control_plane, members, &written).await;
 }
 
 async fn more(written: &Written) {
@@ -65,8 +66,8 @@ async fn more(written: &Written) {
     until("writes go on", async || written.names.lock().len() >= goal).await;
 }
 
-/// Templates with their policies, one after the other: the first through the host,
-/// the second through it to Flotilla.
+/// Creates templates and their policies, one after the other, until it is stopped. The host
+/// stores the templates and routes the policies to Flotilla.
 async fn write(control: Server, writer: usize, written: Arc<Written>) {
     for n in 0.. {
         if written.enough.load(Ordering::Relaxed) {
@@ -85,29 +86,29 @@ async fn acknowledged(control: &Server, resource: &Gvr, object: Value) {
     loop {
         let at = At::all(resource, NS);
         let options = WriteOptions::default();
-        let made = control.api.create(at, object.clone(), &options);
-        match tokio::time::timeout(GIVE_UP, made).await {
+        let created = control.api.create(at, object.clone(), &options);
+        match tokio::time::timeout(GIVE_UP, created).await {
             Ok(Ok(_)) => return,
-            Ok(Err(why)) if why.is_already_exists() => return,
+            Ok(Err(error)) if error.is_already_exists() => return,
             Ok(Err(_)) | Err(_) => tokio::time::sleep(PAUSE).await,
         }
     }
 }
 
-/// Each acknowledged object is there once, and each template in each member.
-async fn nothing_lost(behind: &Behind, members: &Members, written: &Written) {
-    let wanted = written.names.lock().clone();
-    assert_eq!(names(&behind.control, &CONFIG_MAPS).await, wanted);
-    assert_eq!(names(&behind.control, &POLICIES).await, wanted);
+/// The control plane has each acknowledged object once, and each member each template.
+async fn nothing_lost(control_plane: &Behind, members: &Members, written: &Written) {
+    let expected = written.names.lock().clone();
+    assert_eq!(names(&control_plane.control, &CONFIG_MAPS).await, expected);
+    assert_eq!(names(&control_plane.control, &POLICIES).await, expected);
     for member in &members.all {
         until("every template is in the member", async || {
-            names(&member.server, &CONFIG_MAPS).await == wanted
+            names(&member.server, &CONFIG_MAPS).await == expected
         })
         .await;
     }
 }
 
-/// Of those that a writer made.
+/// The names of objects that a writer created.
 async fn names(server: &Server, resource: &Gvr) -> BTreeSet<String> {
     let options = ListOptions::default();
     let listed = server.api.list(At::all(resource, NS), &options);

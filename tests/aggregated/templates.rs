@@ -1,5 +1,5 @@
-//! What is particular about templates that a host keeps: kinds that come and go,
-//! old versions, somebody else's writes, and who may delete them.
+//! Resource templates that the host stores: served API versions, concurrent writers, deletion
+//! protection, and CRDs that are deleted and created again.
 
 use client::{At, DeleteOptions, ListOptions, WriteOptions};
 use harness::Server;
@@ -23,17 +23,25 @@ static KARMADAS: Gvr = Gvr::constant("operator.karmada.io", "v1alpha1", "karmada
 
 // proves: ADM-protection-host
 #[tokio::test(flavor = "multi_thread")]
-async fn templates_of_a_host() {
-    let (Some(mut behind), Some(members)) = tokio::join!(Behind::start(), Members::start()) else {
+async fn host_objects_are_resource_templates() {
+    let Some(mut control_plane) = Behind::start().await else {
         return;
     };
-    behind.until_available().await;
+    let Some(members) = Members::start().await else {
+        return;
+    };
+    control_plane.until_available().await;
     for member in &members.all {
-        join(&behind.control, &behind.host.kubeconfig, member).await;
+        join(
+            &control_plane.control,
+            &control_plane.host.kubeconfig,
+            member,
+        )
+        .await;
     }
-    story(&behind.control, &members).await;
-    protection_without_an_answer(&mut behind).await;
-    workloads::story(&mut behind, &members).await;
+    story(&control_plane.control, &members).await;
+    protection_without_an_answer(&mut control_plane).await;
+    workloads::story(&mut control_plane, &members).await;
 }
 
 async fn story(host: &Server, members: &Members) {
@@ -48,7 +56,7 @@ async fn story(host: &Server, members: &Members) {
     host.until_gone(&NAMESPACES, "", NS).await;
 }
 
-/// Resources in the version that this host serves, as discovery tells.
+/// Finds a resource by discovery, in the version that this host serves.
 async fn served(host: &Server, group: &str, resource: &str) -> Gvr {
     let found = host.api.resources().await.unwrap().resources;
     let mut all = found.into_iter().map(|r| r.resource);
@@ -56,8 +64,8 @@ async fn served(host: &Server, group: &str, resource: &str) -> Gvr {
         .unwrap()
 }
 
-/// Kinds that were moved to other versions since are templates in the version that
-/// is served, here and in members.
+/// Kinds whose API version differs between Kubernetes releases are templates in the version
+/// that the host and the members serve.
 async fn versions(host: &Server, members: &Members) {
     let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "busybox:1"}]}});
     let table = [
@@ -93,8 +101,8 @@ async fn versions(host: &Server, members: &Members) {
     }
 }
 
-/// Others write the template all the while: no write of theirs is lost, and ours
-/// get through.
+/// Other clients write the template meanwhile: none of their writes is lost, and Flotilla
+/// writes its status.
 async fn writers(host: &Server, members: &Members) {
     let template = deployment(NS, "web", 2);
     host.create(policy(NS, "web", &template, &NAMES)).await;
@@ -103,8 +111,8 @@ async fn writers(host: &Server, members: &Members) {
         let note = json!({"metadata": {"annotations": {format!("example.org/n{n}"): "x"}}});
         host.merge(&DEPLOYMENTS, NS, "web", note).await;
     }
-    let told = |d: &Value| d["status"]["readyReplicas"] == 4;
-    let web = host.until(&DEPLOYMENTS, NS, "web", "4 ready", told).await;
+    let ready = |d: &Value| d["status"]["readyReplicas"] == 4;
+    let web = host.until(&DEPLOYMENTS, NS, "web", "4 ready", ready).await;
     let notes = web["metadata"]["annotations"].as_object().unwrap();
     let theirs = notes.keys().filter(|k| k.starts_with("example.org/"));
     assert_eq!(theirs.count(), 60);
@@ -120,15 +128,15 @@ async fn writers(host: &Server, members: &Members) {
         "SyncWorkSucceed",
         "AggregateStatusSucceed",
     ];
-    until("events of the template are with it", async || {
+    until("the template has its events", async || {
         let all = host.list(&EVENTS, NS).await;
         let about = |e: &&Value| e["involvedObject"]["name"] == "web";
-        let told: Vec<&str> = all
+        let recorded: Vec<&str> = all
             .iter()
             .filter(about)
             .filter_map(|e| e["reason"].as_str())
             .collect();
-        reasons.iter().all(|r| told.contains(r))
+        reasons.iter().all(|r| recorded.contains(r))
     })
     .await;
     for member in &members.all {
@@ -137,19 +145,19 @@ async fn writers(host: &Server, members: &Members) {
     }
 }
 
-/// The host asks us before it deletes what is protected.
+/// The host calls the deletion protection webhook before it deletes a protected object.
 async fn protection(host: &Server) {
-    let mut kept = config_map(NS, "kept", "1");
-    kept["metadata"]["labels"] = json!({PROTECTED: "Always"});
-    host.create(kept).await;
+    let mut protected = config_map(NS, "kept", "1");
+    protected["metadata"]["labels"] = json!({PROTECTED: "Always"});
+    host.create(protected).await;
     let mut free = config_map(NS, "free", "1");
     free["metadata"]["labels"] = json!({PROTECTED: "sometimes"});
     host.create(free).await;
     host.delete(&CONFIG_MAPS, NS, "free").await;
     let options = DeleteOptions::default();
     let at = At::one(&CONFIG_MAPS, NS, "kept");
-    let refused = host.api.delete(at, &options).await.unwrap_err();
-    let status = refused.status().unwrap();
+    let error = host.api.delete(at, &options).await.unwrap_err();
+    let status = error.status().unwrap();
     assert_eq!(status.code, 403, "{status:?}");
     assert!(status.message.contains(PROTECTED), "{status:?}");
     let (all, everything) = (At::all(&CONFIG_MAPS, NS), ListOptions::default());
@@ -161,8 +169,9 @@ async fn protection(host: &Server) {
     host.delete(&CONFIG_MAPS, NS, "kept").await;
 }
 
-/// Nobody answers the host: it refuses what is labelled, and does not ask about the rest.
-async fn protection_without_an_answer(behind: &mut Behind) {
+/// While Flotilla is down, the host rejects the deletion of labelled objects and does not call
+/// the webhook for others.
+async fn protection_without_an_answer(control_plane: &mut Behind) {
     let ns = "default";
     for (name, labels) in [
         ("labelled", json!({PROTECTED: "sometimes"})),
@@ -170,24 +179,32 @@ async fn protection_without_an_answer(behind: &mut Behind) {
     ] {
         let mut object = config_map(ns, name, "1");
         object["metadata"]["labels"] = labels;
-        behind.control.create(object).await;
+        control_plane.control.create(object).await;
     }
-    behind.kill();
-    behind.control.delete(&CONFIG_MAPS, ns, "free").await;
+    control_plane.kill();
+    control_plane.control.delete(&CONFIG_MAPS, ns, "free").await;
     let at = At::one(&CONFIG_MAPS, ns, "labelled");
     let options = DeleteOptions::default();
-    let refused = behind.control.api.delete(at, &options).await.unwrap_err();
-    let status = refused.status().unwrap();
+    let error = control_plane
+        .control
+        .api
+        .delete(at, &options)
+        .await
+        .unwrap_err();
+    let status = error.status().unwrap();
     assert_eq!(status.code, 500, "{status:?}");
     let hook = "resourcedeletionprotection.karmada.io";
     assert!(status.message.contains(hook), "{status:?}");
-    behind.run();
-    behind.until_available().await;
-    behind.control.delete(&CONFIG_MAPS, ns, "labelled").await;
+    control_plane.run();
+    control_plane.until_available().await;
+    control_plane
+        .control
+        .delete(&CONFIG_MAPS, ns, "labelled")
+        .await;
 }
 
-/// A definition in Karmada's domain that is not ours: its instances are templates,
-/// soon after it came, again after it went and came back.
+/// Instances of a CRD in a `karmada.io` group that Flotilla does not serve are templates, also
+/// after the CRD was deleted and created again.
 async fn kinds(host: &Server, members: &Members) {
     let definition = || {
         let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -205,11 +222,11 @@ async fn kinds(host: &Server, members: &Members) {
     host.create(policy(NS, "k", &template, &NAMES)).await;
     for _ in 0..2 {
         host.create(definition()).await;
-        until("the instance is taken", async || {
+        until("the custom resource can be created", async || {
             let at = At::all(&KARMADAS, NS);
             let options = WriteOptions::default();
-            let made = host.api.create(at, template.clone(), &options).await;
-            made.is_ok()
+            let created = host.api.create(at, template.clone(), &options).await;
+            created.is_ok()
         })
         .await;
         for member in &members.all {

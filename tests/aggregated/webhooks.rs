@@ -1,5 +1,7 @@
-//! Webhooks registered with the host are called for our kinds, which the host itself
-//! does not do for requests that it passes on.
+//! Admission webhooks that are registered in the host apply to resources that Flotilla serves.
+//!
+//! The host does not call webhooks for requests that it proxies to an APIService, so Flotilla
+//! does.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,10 +29,10 @@ use crate::behind::Behind;
 const GROUP: &str = "admissionregistration.k8s.io";
 static MUTATING: Gvr = Gvr::constant(GROUP, "v1", "mutatingwebhookconfigurations");
 static VALIDATING: Gvr = Gvr::constant(GROUP, "v1", "validatingwebhookconfigurations");
-/// A change of configurations is followed by a watch: it counts at once.
+/// How long a change of a webhook configuration may take to act; Flotilla watches them.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A webhook server; what it was asked.
+/// A webhook server that records the requests of the reviews it receives.
 struct Hooks {
     url: String,
     ca: String,
@@ -116,30 +118,30 @@ async fn answer(
     Ok(Response::new(Full::from(reply.to_string())))
 }
 
-async fn register(behind: &Behind, resource: &Gvr, mut body: Value) {
+async fn register(control_plane: &Behind, resource: &Gvr, mut body: Value) {
     body["apiVersion"] = json!("admissionregistration.k8s.io/v1");
     body["kind"] = json!(match resource == &MUTATING {
         true => "MutatingWebhookConfiguration",
         false => "ValidatingWebhookConfiguration",
     });
     let options = WriteOptions::default();
-    let made = behind
+    let created = control_plane
         .control
         .api
         .create(At::all(resource, ""), body, &options);
-    made.await.unwrap();
+    created.await.unwrap();
 }
 
-/// Tries until it fits.
+/// Repeats a request until `fits` holds for its result.
 async fn soon<T: std::fmt::Debug>(
     what: &str,
-    mut ask: impl AsyncFnMut() -> T,
+    mut attempt: impl AsyncFnMut() -> T,
     fits: impl Fn(&T) -> bool,
 ) -> T {
     let began = Instant::now();
     loop {
         let in_time = began.elapsed() < PATIENCE;
-        let got = ask().await;
+        let got = attempt().await;
         if fits(&got) {
             return got;
         }
@@ -149,17 +151,22 @@ async fn soon<T: std::fmt::Debug>(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_host_s_webhooks_are_asked() {
-    let Some(behind) = Behind::start().await else {
+async fn host_admission_webhooks_are_called() {
+    let Some(control_plane) = Behind::start().await else {
         return;
     };
-    behind.until_available().await;
+    control_plane.until_available().await;
     let hooks = Hooks::start().await;
-    let control = &behind.control;
+    let control = &control_plane.control;
     let template = config_map("default", "c", "v");
     let named = |name: &str| policy("default", name, &template, &["m"]);
 
-    register(&behind, &MUTATING, hooks.configuration("label", json!({}))).await;
+    register(
+        &control_plane,
+        &MUTATING,
+        hooks.configuration("label", json!({})),
+    )
+    .await;
     let mut n = 0;
     let labelled = soon(
         "a mutating hook",
@@ -167,7 +174,7 @@ async fn the_host_s_webhooks_are_asked() {
             n += 1;
             control.create(named(&format!("p{n}"))).await
         },
-        |made| made["metadata"]["labels"]["by"] == "hook",
+        |created| created["metadata"]["labels"]["by"] == "hook",
     )
     .await;
     assert_eq!(labelled["metadata"]["namespace"], "default");
@@ -179,33 +186,34 @@ async fn the_host_s_webhooks_are_asked() {
     assert_eq!(request["resource"]["resource"], "propagationpolicies");
 
     register(
-        &behind,
+        &control_plane,
         &VALIDATING,
         hooks.configuration("judge", json!({})),
     )
     .await;
-    let refused = soon(
+    let result = soon(
         "a validating hook",
         async || control.try_create(named("bad")).await,
-        |answer| answer.is_err(),
+        |result| result.is_err(),
     )
     .await;
-    let status = refused.unwrap_err().status().unwrap().clone();
+    let status = result.unwrap_err().status().unwrap().clone();
     assert_eq!(status.code, 422);
     let text = "admission webhook \"judge.example.org\" denied the request: not this one";
     assert_eq!(status.message, text);
 
-    failures(&behind, &hooks).await;
+    failures(&control_plane, &hooks).await;
 }
 
-/// A hook that nobody answers: it stops the write, or is passed over.
-async fn failures(behind: &Behind, hooks: &Hooks) {
-    let control = &behind.control;
+/// A webhook whose server is down: the write fails with failurePolicy Fail and succeeds with
+/// Ignore.
+async fn failures(control_plane: &Behind, hooks: &Hooks) {
+    let control = &control_plane.control;
     let template = config_map("default", "c", "v");
     let named = |name: &str| policy("default", name, &template, &["m"]);
-    let nobody = json!({"url": format!("https://127.0.0.1:{}/", harness::port::free())});
-    let down = hooks.configuration("down", json!({"clientConfig": nobody}));
-    register(behind, &VALIDATING, down).await;
+    let unreachable = json!({"url": format!("https://127.0.0.1:{}/", harness::port::free())});
+    let down = hooks.configuration("down", json!({"clientConfig": unreachable}));
+    register(control_plane, &VALIDATING, down).await;
     let mut n = 0;
     let failed = soon(
         "a hook that is down",
@@ -213,7 +221,7 @@ async fn failures(behind: &Behind, hooks: &Hooks) {
             n += 1;
             control.try_create(named(&format!("down{n}"))).await
         },
-        |answer| answer.is_err(),
+        |result| result.is_err(),
     )
     .await;
     let status = failed.unwrap_err().status().unwrap().clone();
@@ -236,14 +244,14 @@ async fn failures(behind: &Behind, hooks: &Hooks) {
     soon(
         "a hook that may be down",
         async || control.try_create(named("after")).await,
-        |answer| answer.is_ok(),
+        |result| result.is_ok(),
     )
     .await
     .unwrap();
     control.delete(&POLICIES, "default", "after").await;
-    // Flotilla's own controllers write, too.
+    // The webhooks also apply to DELETE.
     let asked = hooks.asked.lock();
-    let told =
+    let deleted =
         |r: &&Value| r["operation"] == "DELETE" && r["oldObject"]["metadata"]["name"] == "after";
-    assert!(asked.iter().any(|r| told(&r)));
+    assert!(asked.iter().any(|r| deleted(&r)));
 }

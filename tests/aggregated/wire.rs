@@ -1,11 +1,11 @@
-//! Exchanges by hand with Flotilla itself, past the host.
+//! A client for direct requests to Flotilla, not through the host.
 
 use auth::pki::Identity as Certificate;
 use harness::wire::{Ask, Identity, Reply};
 
 use crate::behind::NAME;
 
-/// Where Flotilla listens, and the authority that it is known by.
+/// Flotilla's address, and the CA bundle of its serving certificate.
 pub(crate) struct Caller {
     address: String,
     bundle: String,
@@ -19,7 +19,7 @@ impl Caller {
         }
     }
 
-    /// GET, with or without a client certificate.
+    /// Sends a GET request, with or without a client certificate.
     pub(crate) fn get(
         &self,
         path: &str,
@@ -39,10 +39,10 @@ impl Caller {
     ) -> Reply {
         let own = certificate.map(|c| (c.certificate_pem.as_str(), c.key_pem.as_str()));
         let identity = Identity::new(&self.bundle, own);
-        let mut ask = Ask::new(&self.address, &identity, method, path).name(NAME);
+        let mut request = Ask::new(&self.address, &identity, method, path).name(NAME);
         for (name, value) in headers {
-            ask = ask.header(name, value);
+            request = request.header(name, value);
         }
-        ask.content(body).reply()
+        request.content(body).reply()
     }
 }

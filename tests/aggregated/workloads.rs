@@ -1,4 +1,5 @@
-//! A host with nodes runs its Deployments itself.
+//! Workloads of a host that has nodes: Flotilla does not propagate them, because the host runs
+//! them itself, unless `--host-workloads=propagate` is set.
 
 use client::{At, WriteOptions};
 use harness::objects::{
@@ -29,8 +30,8 @@ pub(crate) async fn story(host: &mut Behind, members: &Members) {
     }
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "host-node"}});
     let (nodes, options) = (At::all(&NODES, ""), WriteOptions::default());
-    let made = host.control.api.create(nodes, node, &options).await;
-    made.unwrap();
+    let created = host.control.api.create(nodes, node, &options).await;
+    created.unwrap();
     refuse(host, members).await;
     host.kill();
     host.run_with(&[PROPAGATE]);
@@ -40,10 +41,16 @@ pub(crate) async fn story(host: &mut Behind, members: &Members) {
     host.kill();
     host.run();
     host.until_available().await;
-    let told = |d: &Value| d["status"]["readyReplicas"] == 2;
+    let ready = |d: &Value| d["status"]["readyReplicas"] == 2;
     let admin = &host.control;
     admin
-        .until(&DEPLOYMENTS, NS, "late", "told by its members again", told)
+        .until(
+            &DEPLOYMENTS,
+            NS,
+            "late",
+            "aggregated from its members again",
+            ready,
+        )
         .await;
     admin.delete(&NAMESPACES, "", NS).await;
     admin.until_gone(&NAMESPACES, "", NS).await;
@@ -51,10 +58,10 @@ pub(crate) async fn story(host: &mut Behind, members: &Members) {
 
 async fn refuse(host: &Behind, members: &Members) {
     let admin = &host.control;
-    let refused = |b: &Value| condition(b, "Scheduled")["reason"] == "HostRunsWorkloads";
-    // What members have stays there, and is nobody's business any more.
+    let is_rejected = |b: &Value| condition(b, "Scheduled")["reason"] == "HostRunsWorkloads";
+    // The binding keeps its clusters, and the objects in the members stay.
     let binding = admin
-        .until(&BINDINGS, NS, "early-deployment", "refused", refused)
+        .until(&BINDINGS, NS, "early-deployment", "refused", is_rejected)
         .await;
     assert_eq!(
         binding["spec"]["clusters"].as_array().map(Vec::len),
@@ -65,10 +72,10 @@ async fn refuse(host: &Behind, members: &Members) {
     admin.create(policy(NS, "late", &late, &NAMES)).await;
     admin.create(late).await;
     let binding = admin
-        .until(&BINDINGS, NS, "late-deployment", "refused", refused)
+        .until(&BINDINGS, NS, "late-deployment", "refused", is_rejected)
         .await;
     assert_eq!(binding["spec"].get("clusters"), None);
-    until("an event tells it", async || {
+    until("an event names the flag", async || {
         let all = admin.list(&EVENTS, NS).await;
         all.iter().any(|e| {
             e["involvedObject"]["name"] == "late"
@@ -77,7 +84,7 @@ async fn refuse(host: &Behind, members: &Members) {
         })
     })
     .await;
-    // What no controller acts on goes its way.
+    // Objects that are not workloads are propagated.
     let map = config_map(NS, "map", "1");
     admin.create(policy(NS, "map", &map, &NAMES)).await;
     admin.create(map).await;
@@ -108,5 +115,5 @@ async fn propagate(host: &Behind, members: &Members) {
         .until(&BINDINGS, NS, "late-deployment", "healthy", applied)
         .await;
     let late = admin.until_there(&DEPLOYMENTS, NS, "late").await;
-    assert_eq!(late["status"], json!({}), "that is the host's to tell");
+    assert_eq!(late["status"], json!({}), "the host sets the status");
 }

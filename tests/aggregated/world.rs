@@ -1,7 +1,7 @@
-//! Clusters of real components, and the binary under test among them.
+//! Member clusters of real components, and commands of the binary under test.
 //!
-//! Members have a kube-controller-manager with all its controllers and a hollow
-//! kubelet, so that pods become Ready; they share an etcd.
+//! Each member has a kube-apiserver, a kube-controller-manager with all its controllers, and a
+//! hollow kubelet, so that pods become Ready. The members share one etcd.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,21 +15,23 @@ use machinery::time::SystemClock;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
 pub(crate) const NAMES: [&str; 2] = ["member1", "member2"];
-/// What a real cluster is made of. Whoever starts one asks for these first, on the
-/// thread that bears the name of the test.
+/// The programs of a real cluster. Call `harness::tools` with them on the thread of the test,
+/// whose name is recorded if one is missing.
 pub(crate) const REAL: [&str; 3] = ["etcd-3.5", "kube-apiserver", "kube-controller-manager"];
 
-/// A real cluster with nodes on paper.
+/// A real cluster with hollow nodes.
 pub(crate) struct Member {
     pub(crate) name: &'static str,
     pub(crate) cluster: Cluster,
     pub(crate) server: Server,
-    /// What the hollow kubelet runs on.
+    /// The hollow kubelet with its informers and tasks.
     _kubelet: (Arc<Hollow>, Informers, Tasks),
 }
 
 impl Member {
-    /// A cluster of its own; `None`: something cannot be had here, which was said.
+    /// Starts one cluster on an etcd of its own.
+    ///
+    /// Returns `None` if a tool is missing, which `harness::tools` has recorded.
     pub(crate) async fn alone(name: &'static str) -> Option<(Self, Etcd)> {
         harness::tools(REAL)?;
         let started = tokio::task::spawn_blocking(move || {
@@ -55,14 +57,16 @@ impl Member {
     }
 }
 
-/// All members and the etcd below them.
+/// All members and the etcd that they share.
 pub(crate) struct Members {
     pub(crate) all: Vec<Member>,
     _etcd: Etcd,
 }
 
 impl Members {
-    /// `None`: something cannot be had here, which was said.
+    /// Starts the clusters of [`MEMBER_NAMES`].
+    ///
+    /// Returns `None` if a tool is missing, which `harness::tools` has recorded.
     pub(crate) async fn start() -> Option<Self> {
         harness::tools(REAL)?;
         let started = tokio::task::spawn_blocking(|| {
@@ -103,7 +107,7 @@ async fn kubelet(cluster: &Cluster) -> (Arc<Hollow>, Informers, Tasks) {
     (started.await.unwrap(), informers, tasks)
 }
 
-/// Runs all at the same time; `None` when one has none.
+/// Runs all functions in parallel; returns `None` if one of them does.
 pub(crate) fn abreast<T: Send, const N: usize>(
     all: [impl FnOnce() -> Option<T> + Send; N],
 ) -> Option<Vec<T>> {
@@ -113,21 +117,22 @@ pub(crate) fn abreast<T: Send, const N: usize>(
     })
 }
 
-/// `flotilla ARGUMENTS`, which must succeed; what it prints.
+/// Runs `flotilla ARGUMENTS`, which must succeed; returns its output.
 pub(crate) async fn flotilla(arguments: &[&str]) -> String {
     harness::process::run(BINARY, arguments).await
 }
 
-/// `flotilla join`, and waits until the cluster is Ready.
+/// Runs `flotilla join` and waits until the cluster is Ready.
 pub(crate) async fn join(control: &Server, kubeconfig: &Path, member: &Member) {
-    let (at, of) = (path(kubeconfig), path(&member.cluster.kubeconfig));
+    let control_config = path(kubeconfig);
+    let member_config = path(&member.cluster.kubeconfig);
     let arguments = [
         "join",
         member.name,
         "--cluster-kubeconfig",
-        &of,
+        &member_config,
         "--kubeconfig",
-        &at,
+        &control_config,
     ];
     flotilla(&arguments).await;
     control.until_ready(member.name).await;

@@ -1,5 +1,5 @@
-//! What users may reach through the rights of the server: Secrets by way of Clusters,
-//! tokens by way of Pods, and what nobody may reach without credentials.
+//! Access through the rights of the server: Secrets that Clusters refer to, tokens bound to Pods,
+//! directories with keys, and requests without credentials.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -16,7 +16,7 @@ const ENDPOINT: &str = "https://127.0.0.1:1";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Plane {
-    /// Lets a user do something, in a namespace or everywhere.
+    /// Grants a user a rule, in a namespace or cluster-wide.
     fn allow(&self, user: &str, role: &str, namespace: Option<&str>, rule: &Value) {
         let (kind, path) = match namespace {
             Some(namespace) => ("Role", format!("{RBAC}/namespaces/{namespace}/role")),
@@ -37,28 +37,30 @@ impl Plane {
         }
     }
 
-    /// A request in the name of a user.
+    /// A request that impersonates a user.
     fn ask_as<'a>(&'a self, user: &str, method: &'a str, path: &str) -> Ask<'a> {
         self.ask(method, path).header("Impersonate-User", user)
     }
 
     fn merge_as(&self, user: &str, path: &str, patch: &Value) -> Reply {
-        let ask = self.ask_as(user, "PATCH", path);
-        ask.body("application/merge-patch+json", patch.to_string())
+        let request = self.ask_as(user, "PATCH", path);
+        request
+            .body("application/merge-patch+json", patch.to_string())
             .reply()
     }
 }
 
-/// Until a request has an answer with a code; rights act a moment after their binding.
-fn until(code: u16, ask: impl Fn() -> Reply) -> Reply {
+/// Repeats a request until its response has a code: a grant acts some time after its binding is
+/// created.
+fn until(code: u16, request: impl Fn() -> Reply) -> Reply {
     let end = Instant::now() + PATIENCE;
     loop {
-        let reply = ask();
+        let reply = request();
         if reply.code == code {
             return reply;
         }
-        let said = format!("{}: {}", reply.code, reply.text());
-        assert!(Instant::now() < end, "not {code} but {said}");
+        let text = format!("{}: {}", reply.code, reply.text());
+        assert!(Instant::now() < end, "not {code} but {text}");
     }
 }
 
@@ -71,13 +73,13 @@ fn cluster(name: &str, spec: &Value) -> Value {
     cluster
 }
 
-/// 403 that names the field, the Secret and the missing right.
+/// Asserts a 403 that names the field, the Secret and the missing right.
 fn assert_no_access(reply: &Reply, field: &str, secret: &str) {
-    let said = reply.text();
-    assert_eq!(reply.code, 403, "{said}");
+    let text = reply.text();
+    assert_eq!(reply.code, 403, "{text}");
     let status = reply.json();
-    assert_eq!(status["reason"], "Forbidden", "{said}");
-    assert_eq!(status["details"]["causes"][0]["field"], field, "{said}");
+    assert_eq!(status["reason"], "Forbidden", "{text}");
+    assert_eq!(status["details"]["causes"][0]["field"], field, "{text}");
     let message = status["message"].as_str().unwrap();
     for part in [field, secret, "cannot get"] {
         assert!(message.contains(part), "no {part:?} in {message}");
@@ -86,73 +88,73 @@ fn assert_no_access(reply: &Reply, field: &str, secret: &str) {
 
 #[test]
 fn a_cluster_names_only_secrets_that_its_writer_may_get() {
-    let plane = Plane::shared();
-    plane.namespace("vault");
+    let test_server = Plane::shared();
+    test_server.namespace("vault");
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token"},
         "stringData": {"token": "t"}});
-    let made = plane.post("/api/v1/namespaces/vault/secrets", &secret);
-    assert_eq!(made.code, 201, "{}", made.text());
+    let created = test_server.post("/api/v1/namespaces/vault/secrets", &secret);
+    assert_eq!(created.code, 201, "{}", created.text());
     let rule = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters"],
         "verbs": ["get", "create", "update", "patch"]});
-    plane.allow("ann", "joiner", None, &rule);
+    test_server.allow("ann", "joiner", None, &rule);
     let reference = json!({"namespace": "vault", "name": "token"});
     let create = |user: &str, name: &str, spec: &Value| {
-        let ask = plane.ask_as(user, "POST", CLUSTERS);
-        ask.json(&cluster(name, spec)).reply()
+        let request = test_server.ask_as(user, "POST", CLUSTERS);
+        request.json(&cluster(name, spec)).reply()
     };
     until(201, || create("ann", "plain", &json!({})));
     for field in ["secretRef", "impersonatorSecretRef"] {
-        let refused = create("ann", "deputy", &json!({field: reference}));
-        assert_no_access(&refused, &format!("spec.{field}"), "vault/token");
+        let rejected = create("ann", "deputy", &json!({field: reference}));
+        assert_no_access(&rejected, &format!("spec.{field}"), "vault/token");
         let plain = format!("{CLUSTERS}/plain");
-        let refused = plane.merge_as("ann", &plain, &json!({"spec": {field: reference}}));
-        assert_no_access(&refused, &format!("spec.{field}"), "vault/token");
+        let rejected = test_server.merge_as("ann", &plain, &json!({"spec": {field: reference}}));
+        assert_no_access(&rejected, &format!("spec.{field}"), "vault/token");
     }
-    assert_eq!(plane.get(&format!("{CLUSTERS}/deputy")).code, 404);
+    assert_eq!(test_server.get(&format!("{CLUSTERS}/deputy")).code, 404);
 
-    // An administrator may; after that only the connection is asked about again.
-    let made = plane.post(
+    // An administrator may set it. After that only changes of the connection are checked again.
+    let created = test_server.post(
         CLUSTERS,
         &cluster("named", &json!({"secretRef": reference})),
     );
-    assert_eq!(made.code, 201, "{}", made.text());
+    assert_eq!(created.code, 201, "{}", created.text());
     let named = format!("{CLUSTERS}/named");
     let label = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"region": "r"}});
-    let changed = plane.merge_as("ann", &named, &label);
+    let changed = test_server.merge_as("ann", &named, &label);
     assert_eq!(changed.code, 200, "{}", changed.text());
-    let moves = [
+    let connection_changes = [
         json!({"apiEndpoint": "https://127.0.0.1:2"}),
         json!({"proxyURL": "http://127.0.0.1:3"}),
         json!({"proxyHeader": {"a": "b"}}),
         json!({"insecureSkipTLSVerification": true}),
     ];
-    for spec in &moves {
-        let refused = plane.merge_as("ann", &named, &json!({"spec": spec}));
-        assert_no_access(&refused, "spec.secretRef", "vault/token");
+    for spec in &connection_changes {
+        let rejected = test_server.merge_as("ann", &named, &json!({"spec": spec}));
+        assert_no_access(&rejected, "spec.secretRef", "vault/token");
     }
     let rule = json!({"apiGroups": [""], "resources": ["secrets"],
         "resourceNames": ["token"], "verbs": ["get"]});
-    plane.allow("ann", "reader", Some("vault"), &rule);
+    test_server.allow("ann", "reader", Some("vault"), &rule);
     until(201, || {
         create("ann", "deputy", &json!({"secretRef": reference}))
     });
-    for spec in &moves {
-        let changed = plane.merge_as("ann", &named, &json!({"spec": spec}));
+    for spec in &connection_changes {
+        let changed = test_server.merge_as("ann", &named, &json!({"spec": spec}));
         assert_eq!(changed.code, 200, "{spec}: {}", changed.text());
     }
 }
 
 #[test]
 fn a_cluster_is_reached_by_https_unless_verification_is_off() {
-    let plane = Plane::shared();
-    let create = |name: &str, spec: &Value| plane.post(CLUSTERS, &cluster(name, spec));
+    let test_server = Plane::shared();
+    let create = |name: &str, spec: &Value| test_server.post(CLUSTERS, &cluster(name, spec));
     for spec in [
         json!({"apiEndpoint": "http://127.0.0.1:1"}),
         json!({"apiEndpoint": "ftp://127.0.0.1:1", "insecureSkipTLSVerification": true}),
     ] {
-        let refused = create("bare", &spec);
-        assert_eq!(refused.code, 422, "{}", refused.text());
-        let cause = &refused.json()["details"]["causes"][0];
+        let rejected = create("bare", &spec);
+        assert_eq!(rejected.code, 422, "{}", rejected.text());
+        let cause = &rejected.json()["details"]["causes"][0];
         assert_eq!(cause["field"], "spec.apiEndpoint", "{cause}");
         assert!(
             cause["message"].as_str().unwrap().contains("https"),
@@ -160,20 +162,21 @@ fn a_cluster_is_reached_by_https_unless_verification_is_off() {
         );
     }
     let spec = json!({"apiEndpoint": "http://127.0.0.1:1", "insecureSkipTLSVerification": true});
-    let made = create("bare", &spec);
-    assert_eq!(made.code, 201, "{}", made.text());
+    let created = create("bare", &spec);
+    assert_eq!(created.code, 201, "{}", created.text());
     let bare = format!("{CLUSTERS}/bare");
     let verify = json!({"spec": {"insecureSkipTLSVerification": false}});
-    let refused = plane.merge_as("system:admin", &bare, &verify);
+    let rejected = test_server.merge_as("system:admin", &bare, &verify);
     assert_eq!(
-        refused.code,
+        rejected.code,
         403,
         "an unknown user may not: {}",
-        refused.text()
+        rejected.text()
     );
     let merge = |patch: &Value| {
-        let ask = plane.ask("PATCH", &bare);
-        ask.body("application/merge-patch+json", patch.to_string())
+        let request = test_server.ask("PATCH", &bare);
+        request
+            .body("application/merge-patch+json", patch.to_string())
             .reply()
     };
     assert_eq!(merge(&verify).code, 422);
@@ -185,19 +188,19 @@ fn a_cluster_is_reached_by_https_unless_verification_is_off() {
 
 #[test]
 fn a_token_is_bound_to_a_pod_of_its_own_account() {
-    let plane = Plane::shared();
-    plane.namespace("bound");
+    let test_server = Plane::shared();
+    test_server.namespace("bound");
     let at = |rest: &str| format!("/api/v1/namespaces/bound/{rest}");
     for name in ["one", "other"] {
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": name}});
-        let made = plane.post(&at("serviceaccounts"), &account);
-        assert_eq!(made.code, 201, "{}", made.text());
+        let created = test_server.post(&at("serviceaccounts"), &account);
+        assert_eq!(created.code, 201, "{}", created.text());
     }
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
         "spec": {"serviceAccountName": "one", "containers": [{"name": "c", "image": "i"}]}});
-    let made = plane.post(&at("pods"), &pod);
-    assert_eq!(made.code, 201, "{}", made.text());
+    let created = test_server.post(&at("pods"), &pod);
+    assert_eq!(created.code, 201, "{}", created.text());
     let request = |account: &str, change: &Value| {
         let mut body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
             "spec": {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "p"}}});
@@ -205,12 +208,12 @@ fn a_token_is_bound_to_a_pod_of_its_own_account() {
             let (parent, field) = pointer.rsplit_once('/').unwrap();
             body.pointer_mut(parent).unwrap()[field] = value.clone();
         }
-        plane.post(&at(&format!("serviceaccounts/{account}/token")), &body)
+        test_server.post(&at(&format!("serviceaccounts/{account}/token")), &body)
     };
-    let refused = request("other", &json!({}));
-    assert_eq!(refused.code, 400, "{}", refused.text());
+    let rejected = request("other", &json!({}));
+    assert_eq!(rejected.code, 400, "{}", rejected.text());
     assert_eq!(
-        refused.json()["message"],
+        rejected.json()["message"],
         "cannot bind token for serviceaccount \"other\" to pod running with different serviceaccount name."
     );
     for (change, code) in [
@@ -241,9 +244,9 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn folders_with_keys_are_the_owners_alone() {
-    let plane = Plane::start();
-    for folder in [plane.data(), plane.data().join("pki")] {
+fn directories_with_keys_are_accessible_to_the_owner_only() {
+    let test_server = Plane::start();
+    for folder in [test_server.data(), test_server.data().join("pki")] {
         assert_eq!(mode(&folder), 0o700, "{}", folder.display());
     }
     let dir = tempfile::tempdir().unwrap();
@@ -264,13 +267,13 @@ fn folders_with_keys_are_the_owners_alone() {
 fn without_anonymous_users_every_request_needs_credentials() {
     let open = Plane::shared();
     let closed = Plane::start_with(&["--anonymous-auth=false"]);
-    let ask = |plane: &Plane, path: &str| {
-        let ask = Ask::new(&plane.address, &plane.stranger, "GET", path);
-        ask.reply().code
+    let request = |test_server: &Plane, path: &str| {
+        let request = Ask::new(&test_server.address, &test_server.stranger, "GET", path);
+        request.reply().code
     };
     for path in ["/version", "/livez", "/readyz", "/healthz"] {
-        assert_eq!(ask(&open, path), 200, "{path}");
-        assert_eq!(ask(&closed, path), 401, "{path}");
+        assert_eq!(request(&open, path), 200, "{path}");
+        assert_eq!(request(&closed, path), 401, "{path}");
         assert_eq!(closed.get(path).code, 200, "{path}");
     }
     let basic = Ask::new(&closed.address, &closed.stranger, "GET", "/version");

@@ -1,7 +1,7 @@
-//! Admission of Karmada's kinds, through the served API: the decision and the whole text.
+//! Admission of Karmada's kinds through the served API: the decision and the complete message.
 //!
-//! `admission.txt` is the table. Kinds that Flotilla does not serve by itself are those of
-//! Karmada's definitions, which are created first: the chain knows them by group and kind.
+//! `admission.txt` is the table of cases. For kinds that Flotilla does not serve itself, the test
+//! creates CRDs first; the admission chain knows these kinds by group and kind.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,10 +12,9 @@ use crate::plane::Plane;
 use crate::wire::Reply;
 
 const NAMESPACE: &str = "n";
-/// Until the kind of a definition is served.
+/// How long it may take until the kind of a CRD is served.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Of all that a table may name: kind, its group and version, its resource, whether it
-/// has a namespace.
+/// The kinds of the table: kind, group and version, resource, and whether it is namespaced.
 const KINDS: [(&str, &str, &str, bool); 17] = [
     ("Cluster", "cluster.karmada.io/v1alpha1", "clusters", false),
     (
@@ -110,7 +109,7 @@ const KINDS: [(&str, &str, &str, bool); 17] = [
         false,
     ),
 ];
-/// Those of [`KINDS`] that come with a definition.
+/// Those of [`KINDS`] that need a CRD.
 const DEFINED: [&str; 5] = [
     "CronFederatedHPA",
     "FederatedHPA",
@@ -121,8 +120,8 @@ const DEFINED: [&str; 5] = [
 
 /// The group and version of a kind, and the path of its collection.
 fn collection(kind: &str) -> (&'static str, String) {
-    let known = KINDS.iter().find(|k| k.0 == kind);
-    let (_, version, resource, namespaced) = known.unwrap();
+    let row = KINDS.iter().find(|k| k.0 == kind);
+    let (_, version, resource, namespaced) = row.unwrap();
     let scope = match namespaced {
         true => format!("namespaces/{NAMESPACE}/"),
         false => String::new(),
@@ -130,9 +129,9 @@ fn collection(kind: &str) -> (&'static str, String) {
     (version, format!("/apis/{version}/{scope}{resource}"))
 }
 
-/// A definition as Karmada's, with no schema of its own: what is refused is refused by
-/// the chain.
-fn define(plane: &Plane, kind: &str) {
+/// Creates a CRD like Karmada's but without a schema, so that only the admission chain rejects
+/// objects, and waits until it is served.
+fn define(test_server: &Plane, kind: &str) {
     let (_, group, resource, namespaced) = KINDS.iter().find(|k| k.0 == kind).unwrap();
     let (group, version) = group.split_once('/').unwrap();
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -148,43 +147,43 @@ fn define(plane: &Plane, kind: &str) {
         },
     });
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let reply = plane.post(path, &definition);
+    let reply = test_server.post(path, &definition);
     assert_eq!(reply.code, 201, "{kind}: {}", reply.text());
     let (_, path) = collection(kind);
     let end = Instant::now() + PATIENCE;
-    while plane.get(&path).code != 200 {
+    while test_server.get(&path).code != 200 {
         assert!(Instant::now() < end, "{kind} is not served");
     }
 }
 
-fn take(plane: &Plane, verb: &str, place: &str, mut body: Value) -> Reply {
-    let (kind, name) = place.split_once('/').unwrap_or((place, ""));
+fn take(test_server: &Plane, verb: &str, target: &str, mut body: Value) -> Reply {
+    let (kind, name) = target.split_once('/').unwrap_or((target, ""));
     let (version, path) = collection(kind);
     match verb {
         "make" | "create" => {
             body["apiVersion"] = version.into();
             body["kind"] = kind.into();
             let dry_run = if verb == "make" { "" } else { "?dryRun=All" };
-            plane.post(&format!("{path}{dry_run}"), &body)
+            test_server.post(&format!("{path}{dry_run}"), &body)
         }
         "merge" => {
             let path = format!("{path}/{name}?dryRun=All");
-            let patch = plane.ask("PATCH", &path);
+            let patch = test_server.ask("PATCH", &path);
             patch
                 .body("application/merge-patch+json", body.to_string())
                 .reply()
         }
-        "delete" => plane
+        "delete" => test_server
             .ask("DELETE", &format!("{path}/{name}?dryRun=All"))
             .reply(),
         other => unreachable!("no such verb: {other}"),
     }
 }
 
-/// Where `found` is not as wanted.
-fn differences(wanted: &Value, found: &Value, at: &str) -> Vec<String> {
-    match (wanted, found) {
-        (Value::Object(wanted), Value::Object(_)) => wanted
+/// The paths at which `found` does not have what `expected` has, with both values.
+fn differences(expected: &Value, found: &Value, at: &str) -> Vec<String> {
+    match (expected, found) {
+        (Value::Object(expected), Value::Object(_)) => expected
             .iter()
             .flat_map(|(key, value)| differences(value, &found[key], &format!("{at}.{key}")))
             .collect(),
@@ -196,35 +195,35 @@ fn differences(wanted: &Value, found: &Value, at: &str) -> Vec<String> {
             .collect(),
         (Value::String(any), Value::String(text)) if any == "UUID" && text.len() == 36 => vec![],
         (Value::String(any), Value::String(text)) if any == "TIME" && text.len() == 20 => vec![],
-        _ if wanted == found => vec![],
-        _ => vec![format!("{at}: {found}, not {wanted}")],
+        _ if expected == found => vec![],
+        _ => vec![format!("{at}: {found}, not {expected}")],
     }
 }
 
-/// What is wrong with a reply.
-fn wrong(reply: &Reply, wanted: &str) -> Option<String> {
+/// How a reply differs from the expected one; `None` if it does not.
+fn wrong(reply: &Reply, expected: &str) -> Option<String> {
     let body = reply.json();
     let good = matches!(reply.code, 200 | 201);
-    if let (Some(tree), true) = (wanted.strip_prefix("= "), good) {
+    if let (Some(tree), true) = (expected.strip_prefix("= "), good) {
         let tree: Value = serde_json::from_str(tree).unwrap();
         let found = differences(&tree, &body, "");
         return (!found.is_empty()).then(|| found.join("\n  "));
     }
     let message = body["message"].as_str().unwrap_or_default();
-    let said = match good {
+    let actual = match good {
         true => "ok".to_owned(),
         false => format!("{} {}", reply.code, message.replace('\n', "\\n")),
     };
-    (said != wanted).then_some(said)
+    (actual != expected).then_some(actual)
 }
 
 #[test]
-fn every_rule_is_kept_by_the_served_api() {
+fn admission_rules_are_enforced_by_the_served_api() {
     let gates = "MultiplePodTemplatesScheduling=true,FederatedQuotaEnforcement=true";
-    let plane = Plane::start_with(&["--feature-gates", gates]);
-    plane.namespace(NAMESPACE);
+    let test_server = Plane::start_with(&["--feature-gates", gates]);
+    test_server.namespace(NAMESPACE);
     for kind in DEFINED {
-        define(&plane, kind);
+        define(&test_server, kind);
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/api/admission.txt");
     let table = std::fs::read_to_string(path).unwrap();
@@ -235,11 +234,16 @@ fn every_rule_is_kept_by_the_served_api() {
     for row in rows {
         let cells: Vec<&str> = row.splitn(3, " | ").collect();
         assert_eq!(cells.len(), 3, "{row}");
-        let [what, body, wanted] = [cells[0], cells[1], cells[2]];
-        let (verb, place) = what.split_once(' ').unwrap();
-        let reply = take(&plane, verb, place, serde_json::from_str(body).unwrap());
-        if let Some(why) = wrong(&reply, wanted) {
-            failed.push(format!("{row}\n  {why}"));
+        let [what, body, expected] = [cells[0], cells[1], cells[2]];
+        let (verb, target) = what.split_once(' ').unwrap();
+        let reply = take(
+            &test_server,
+            verb,
+            target,
+            serde_json::from_str(body).unwrap(),
+        );
+        if let Some(difference) = wrong(&reply, expected) {
+            failed.push(format!("{row}\n  {difference}"));
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));
@@ -247,18 +251,18 @@ fn every_rule_is_kept_by_the_served_api() {
 
 // proves: ADM-cluster-grades-gate
 #[test]
-fn grades_are_left_alone_without_their_gate() {
+fn resource_models_are_not_defaulted_without_their_feature_gate() {
     let gate = "CustomizedClusterResourceModeling=false";
-    let plane = Plane::start_with(&["--feature-gates", gate]);
-    let given = json!([{"grade": 3, "ranges": [{"name": "cpu", "min": "1", "max": "2"}]}]);
-    for models in [Value::Null, given] {
+    let test_server = Plane::start_with(&["--feature-gates", gate]);
+    let models = json!([{"grade": 3, "ranges": [{"name": "cpu", "min": "1", "max": "2"}]}]);
+    for models in [Value::Null, models] {
         let mut body = json!({"metadata": {"name": "m1"}, "spec": {"syncMode": "Pull"}});
         if !models.is_null() {
             body["spec"]["resourceModels"] = models.clone();
         }
-        let reply = take(&plane, "create", "Cluster", body);
+        let reply = take(&test_server, "create", "Cluster", body);
         let found = &reply.json()["spec"]["resourceModels"];
-        // The rules hold without the gate, too.
+        // Models are validated without the feature gate, too.
         match models {
             Value::Null => assert_eq!((reply.code, found), (201, &Value::Null)),
             _ => assert_eq!(reply.code, 422, "{}", reply.text()),

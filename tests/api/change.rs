@@ -1,4 +1,4 @@
-//! Objects change: apply, patch, edit and the commands that are short for them.
+//! `kubectl` commands that update objects: `apply`, `patch`, `edit` and imperative commands.
 
 use crate::kubectl::{Kubectl, ok, refused, with, with_each};
 
@@ -26,7 +26,7 @@ data: {{k: {value}}}
 }
 
 #[test]
-fn apply_makes_it_so_and_then_leaves_it() {
+fn apply_is_idempotent() {
     with_each("apply", |kubectl| {
         let (first, second) = (manifest(2, "nginx:1", "v"), manifest(3, "nginx:2", "w"));
         let unchanged: &[&str] = &["deployment.apps/app unchanged", "configmap/some unchanged"];
@@ -65,7 +65,7 @@ fn apply_makes_it_so_and_then_leaves_it() {
 }
 
 #[test]
-fn patches_of_three_sorts() {
+fn json_merge_and_strategic_patches() {
     with_each("patch", |kubectl| {
         kubectl.run(&[
             ok("create deployment web --image=nginx", &[]),
@@ -99,7 +99,7 @@ fn patches_of_three_sorts() {
 }
 
 #[test]
-fn short_commands_change_one_thing() {
+fn imperative_commands_update_one_field() {
     with_each("short", |kubectl: &Kubectl| {
         kubectl.run(&[
             ok("create deployment web --image=nginx:1", &[]),

@@ -1,9 +1,9 @@
-//! Generators, as people type them, and files.
+//! `kubectl` commands that create objects, with generators and from files.
 
 use crate::kubectl::{ok, refused, refused_with, with, with_each};
 
 #[test]
-fn generators_make_what_they_say() {
+fn generators_create_objects() {
     with_each("generators", |kubectl| {
         kubectl.run(&[
             ok("create namespace NS-more", &["namespace/NS-more created"]),
@@ -73,7 +73,7 @@ fn generators_make_what_they_say() {
 }
 
 #[test]
-fn bad_input_is_refused_in_the_words_of_kubernetes() {
+fn invalid_input_is_rejected_with_messages_of_kubernetes() {
     let mistyped =
         r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": 1}}"#;
     let unknown = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"foo": 1,

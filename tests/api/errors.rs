@@ -1,16 +1,17 @@
-//! Error bodies: code, reason, details and text, as kube-apiserver has them.
+//! Error responses: code, reason, details and message are those of kube-apiserver.
 
 use serde_json::{Value, json};
 
 use crate::plane::Plane;
 use crate::wire::Reply;
 
-/// The reply is this failure; of the details, what is wanted must be there.
+/// Asserts that a reply is a Status with this code and reason, whose message contains `message`,
+/// and that has these details unless they are null.
 fn check(reply: &Reply, code: u16, reason: &str, message: &str, details: Value) {
-    let told = reply.text();
-    assert_eq!(reply.code, code, "{told}");
+    let body = reply.text();
+    assert_eq!(reply.code, code, "{body}");
     let status = reply.json();
-    for (field, want) in [
+    for (field, expected) in [
         ("kind", json!("Status")),
         ("apiVersion", json!("v1")),
         ("metadata", json!({})),
@@ -18,12 +19,12 @@ fn check(reply: &Reply, code: u16, reason: &str, message: &str, details: Value) 
         ("reason", json!(reason)),
         ("code", json!(code)),
     ] {
-        assert_eq!(status[field], want, "{field}: {told}");
+        assert_eq!(status[field], expected, "{field}: {body}");
     }
     let text = status["message"].as_str().unwrap();
     assert!(text.contains(message), "{text}");
     if !details.is_null() {
-        assert_eq!(status["details"], details, "{told}");
+        assert_eq!(status["details"], details, "{body}");
     }
 }
 
@@ -34,29 +35,29 @@ fn configmap(name: &str) -> Value {
 const MAPS: &str = "/api/v1/namespaces/errors/configmaps";
 
 #[test]
-fn every_refusal_has_its_body() {
-    let plane = Plane::shared();
-    plane.namespace("errors");
-    assert_eq!(plane.post(MAPS, &configmap("there")).code, 201);
+fn every_error_has_its_status() {
+    let test_server = Plane::shared();
+    test_server.namespace("errors");
+    assert_eq!(test_server.post(MAPS, &configmap("there")).code, 201);
     let about = |name: &str| json!({"name": name, "kind": "configmaps"});
     let one = format!("{MAPS}/there");
 
     check(
-        &plane.get(&format!("{MAPS}/none")),
+        &test_server.get(&format!("{MAPS}/none")),
         404,
         "NotFound",
         r#"configmaps "none" not found"#,
         about("none"),
     );
     check(
-        &plane.post(MAPS, &configmap("there")),
+        &test_server.post(MAPS, &configmap("there")),
         409,
         "AlreadyExists",
         r#"configmaps "there" already exists"#,
         about("there"),
     );
     let stale = json!({"metadata": {"name": "there", "resourceVersion": "1"}});
-    let reply = plane.ask("PUT", &one).json(&stale).reply();
+    let reply = test_server.ask("PUT", &one).json(&stale).reply();
     check(
         &reply,
         409,
@@ -65,7 +66,7 @@ fn every_refusal_has_its_body() {
         about("there"),
     );
     let other = json!({"preconditions": {"uid": "other"}});
-    let reply = plane.ask("DELETE", &one).json(&other).reply();
+    let reply = test_server.ask("DELETE", &one).json(&other).reply();
     check(
         &reply,
         409,
@@ -73,7 +74,7 @@ fn every_refusal_has_its_body() {
         "the UID in the precondition (other) does not match the UID in record",
         json!({"name": "there", "kind": "ConfigMap"}),
     );
-    let reply = plane.post("/api/v1/namespaces/nowhere/configmaps", &configmap("a"));
+    let reply = test_server.post("/api/v1/namespaces/nowhere/configmaps", &configmap("a"));
     check(
         &reply,
         404,
@@ -81,7 +82,7 @@ fn every_refusal_has_its_body() {
         r#"namespaces "nowhere" not found"#,
         json!({"name": "nowhere", "kind": "namespaces"}),
     );
-    let reply = plane.post(MAPS, &json!({"metadata": {}}));
+    let reply = test_server.post(MAPS, &json!({"metadata": {}}));
     check(
         &reply,
         422,
@@ -93,9 +94,9 @@ fn every_refusal_has_its_body() {
                         "message": "Required value: name or generateName is required"}]
         }),
     );
-    let reply = plane
+    let reply = test_server
         .ask("GET", "/api/v1/secrets")
-        .with(&plane.stranger)
+        .with(&test_server.stranger)
         .reply();
     check(
         &reply,
@@ -104,13 +105,13 @@ fn every_refusal_has_its_body() {
         r#"secrets is forbidden: User "system:anonymous" cannot list resource "secrets" in API group "" at the cluster scope"#,
         json!({"kind": "secrets"}),
     );
-    let reply = plane
+    let reply = test_server
         .ask("GET", "/api/v1/secrets")
         .header("Authorization", "Bearer nonsense")
-        .with(&plane.stranger)
+        .with(&test_server.stranger)
         .reply();
     check(&reply, 401, "Unauthorized", "Unauthorized", Value::Null);
-    let reply = plane.get("/api/v1/pods?resourceVersion=999999999");
+    let reply = test_server.get("/api/v1/pods?resourceVersion=999999999");
     check(
         &reply,
         504,
@@ -123,7 +124,7 @@ fn every_refusal_has_its_body() {
         reply.json()["details"]["causes"][0]["reason"],
         "ResourceVersionTooLarge"
     );
-    let reply = plane.ask("PUT", MAPS).json(&json!({})).reply();
+    let reply = test_server.ask("PUT", MAPS).json(&json!({})).reply();
     check(
         &reply,
         405,
@@ -131,7 +132,7 @@ fn every_refusal_has_its_body() {
         "the server does not allow this method on the requested resource",
         json!({}),
     );
-    let reply = plane.post(&one, &configmap("there"));
+    let reply = test_server.post(&one, &configmap("there"));
     check(
         &reply,
         405,
@@ -146,7 +147,7 @@ fn every_refusal_has_its_body() {
         "/api/v2",
     ] {
         check(
-            &plane.get(path),
+            &test_server.get(path),
             404,
             "NotFound",
             "the server could not find the requested resource",
@@ -154,7 +155,7 @@ fn every_refusal_has_its_body() {
         );
     }
     let patch = json!([{"op": "test", "path": "/data", "value": 1}]);
-    let reply = plane
+    let reply = test_server
         .ask("PATCH", &one)
         .body("application/json-patch+json", patch.to_string())
         .reply();
@@ -168,8 +169,8 @@ fn every_refusal_has_its_body() {
 }
 
 #[test]
-fn bad_queries_are_told_apart() {
-    let plane = Plane::shared();
+fn invalid_query_parameters_are_rejected() {
+    let test_server = Plane::shared();
     let table: &[(&str, u16, &str)] = &[
         ("limit=x", 400, "strconv.ParseInt"),
         ("resourceVersion=x", 400, "resourceVersion"),
@@ -224,7 +225,7 @@ fn bad_queries_are_told_apart() {
             "Invalid"
         };
         check(
-            &plane.get(&format!("/api/v1/pods?{query}")),
+            &test_server.get(&format!("/api/v1/pods?{query}")),
             *code,
             reason,
             text,
@@ -234,9 +235,9 @@ fn bad_queries_are_told_apart() {
 }
 
 #[test]
-fn bad_bodies_do_no_harm() {
-    let plane = Plane::shared();
-    plane.namespace("bodies");
+fn invalid_bodies_are_rejected() {
+    let test_server = Plane::shared();
+    test_server.namespace("bodies");
     let path = "/api/v1/namespaces/bodies/configmaps";
     let deep = format!("{}1{}", r#"{"a":"#.repeat(5000), "}".repeat(5000));
     let wide = format!(
@@ -306,7 +307,7 @@ fn bad_bodies_do_no_harm() {
         ),
     ];
     for (kind, body, code, text) in table {
-        let reply = plane.ask("POST", path).body(kind, *body).reply();
+        let reply = test_server.ask("POST", path).body(kind, *body).reply();
         let reason = match code {
             413 => "RequestEntityTooLarge",
             415 => "UnsupportedMediaType",
@@ -317,7 +318,7 @@ fn bad_bodies_do_no_harm() {
     }
     let strict =
         r#"{"metadata": {"name": "d", "labels": {"a": "b"}, "labels": {"a": "c"}}, "foo": 1}"#;
-    let reply = plane
+    let reply = test_server
         .ask("POST", &format!("{path}?fieldValidation=Strict"))
         .body(json, strict)
         .reply();
@@ -328,7 +329,7 @@ fn bad_bodies_do_no_harm() {
         r#"strict decoding error: duplicate field "metadata.labels", unknown field "foo""#,
         Value::Null,
     );
-    let reply = plane.ask("POST", path).body(json, strict).reply();
+    let reply = test_server.ask("POST", path).body(json, strict).reply();
     assert_eq!(reply.code, 201, "{}", reply.text());
     assert!(
         reply.header("warning").contains("299 - "),
@@ -343,7 +344,7 @@ fn bad_bodies_do_no_harm() {
         ("dryRun=Foo", "dryRun: Unsupported value"),
         ("fieldManager=%00", "fieldManager"),
     ] {
-        let reply = plane.post(&format!("{path}?{query}"), &configmap("q"));
+        let reply = test_server.post(&format!("{path}?{query}"), &configmap("q"));
         check(&reply, 422, "Invalid", text, Value::Null);
     }
 }

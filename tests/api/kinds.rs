@@ -1,4 +1,4 @@
-//! Kinds that users bring, and kinds of the federation.
+//! Custom resources, Karmada's CRDs, and Karmada's policies with `kubectl`.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::kubectl::{Kubectl, ok, refused, refused_with, with, with_each, with_each_at};
 use crate::plane::Plane;
 
-/// A definition whose names no other test has.
+/// A CRD manifest; `name` makes its names unique among tests.
 fn definition(name: &str) -> String {
     format!(
         r#"
@@ -45,7 +45,7 @@ spec:
 }
 
 #[test]
-fn custom_kinds_are_served_while_their_definition_is_there() {
+fn custom_resources_are_served_while_their_crd_exists() {
     with_each("custom", |kubectl: &Kubectl| {
         let kind = format!("thing{}", kubectl.label);
         let own = |line: &str| line.replace("KIND", &kind);
@@ -78,7 +78,7 @@ fn custom_kinds_are_served_while_their_definition_is_there() {
             ok(&own(r#"new: patch KIND a --subresource=status --type=merge -p '{"status":{"size":4}}'"#), &["patched"]),
             ok(&format!("delete {crd} --timeout=30s"), &["deleted"]),
             refused(&own("get KINDs"), &[]),
-            // What watched the kind has to let go of it.
+            // The controllers that watched the kind have stopped their watches.
             ok("create namespace NS-after", &[]),
             ok("delete namespace NS-after --timeout=30s", &["deleted"]),
         ]);
@@ -98,10 +98,10 @@ spec:
     )
 }
 
-/// GitOps repositories carry Karmada's definitions: those of kinds that Flotilla serves
-/// itself say that they are not served, and take nothing along when they go.
+/// GitOps repositories contain Karmada's CRDs. CRDs of kinds that Flotilla serves itself are not
+/// accepted (NamesAccepted is False), and deleting them deletes no objects.
 #[test]
-fn karmadas_own_definitions_are_harmless() {
+fn crds_of_karmada_are_harmless() {
     let definitions = karmada_definitions();
     let all: Vec<&Value> = definitions.iter().map(|d| &d.object).collect();
     let list = json!({"apiVersion": "v1", "kind": "List", "items": all}).to_string();
@@ -169,7 +169,7 @@ fn karmadas_own_definitions_are_harmless() {
 }
 
 #[test]
-fn policies_of_the_federation() {
+fn propagation_policies() {
     let policy = |cluster: &str| policy("p", cluster);
     with_each("policies", |kubectl| {
         kubectl.run(&[

@@ -1,4 +1,4 @@
-//! The two kubectls at planes of these tests.
+//! Runs two versions of kubectl against servers of these tests.
 
 use std::sync::Arc;
 
@@ -6,13 +6,17 @@ pub(crate) use harness::kubectl::{Kubectl, ok, refused, refused_with, with};
 
 use crate::plane::Plane;
 
-/// Runs the story with each kubectl, each in a new namespace.
-pub(crate) fn with_each(area: &str, story: impl Fn(&Kubectl) + Sync) {
-    with_each_at(&Plane::shared(), area, story);
+/// Runs a scenario on the shared server with each kubectl, each in a new namespace.
+pub(crate) fn with_each(area: &str, scenario: impl Fn(&Kubectl) + Sync) {
+    with_each_at(&Plane::shared(), area, scenario);
 }
 
-/// The same at a server of the test's own.
-pub(crate) fn with_each_at(plane: &Arc<Plane>, area: &str, story: impl Fn(&Kubectl) + Sync) {
-    let folder = plane.folder(".");
-    harness::kubectl::with_each(&plane.kubeconfig(), &folder, area, story);
+/// Like [`with_each_kubectl`], on another server.
+pub(crate) fn with_each_at(
+    test_server: &Arc<Plane>,
+    area: &str,
+    scenario: impl Fn(&Kubectl) + Sync,
+) {
+    let folder = test_server.folder(".");
+    harness::kubectl::with_each(&test_server.kubeconfig(), &folder, area, scenario);
 }

@@ -1,4 +1,4 @@
-//! What a server process writes to standard error.
+//! The log that a server process writes to standard error.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ struct Logged {
 }
 
 impl Logged {
-    /// `command` ends with the flag that takes its directory.
+    /// Starts a command, whose last argument is the flag for its directory.
     fn start(command: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("data").display().to_string();
@@ -41,7 +41,7 @@ impl Logged {
         read(&self.dir.path().join("log"))
     }
 
-    /// Stops the server; all that it has logged.
+    /// Stops the server and returns its log.
     fn stop(mut self) -> String {
         self.process.take().unwrap().stop();
         self.log()
@@ -53,15 +53,15 @@ fn read(log: &Path) -> String {
 }
 
 #[test]
-fn a_log_that_is_no_terminal_has_no_color_codes() {
+fn a_log_file_has_no_color_codes() {
     let server = Logged::start(&["-v=2", "serve", "--data-dir"]);
     let log = server.stop();
-    assert!(log.contains("INFO"), "nothing to look at: {log}");
+    assert!(log.contains("INFO"), "no lines of level INFO: {log}");
     assert!(!log.contains('\u{1b}'), "{log:?}");
 }
 
 #[test]
-fn one_line_at_startup_says_what_runs_where() {
+fn startup_log_line_names_mode_store_and_address() {
     for (command, mode) in [
         (&["serve", "--data-dir"][..], "standalone"),
         (&["up", "--dir"], "standalone"),
@@ -69,8 +69,8 @@ fn one_line_at_startup_says_what_runs_where() {
     ] {
         let server = Logged::start(command);
         let log = server.log();
-        let said: Vec<&str> = log.lines().filter(|l| l.contains("serving")).collect();
-        let [line] = *said else {
+        let serving_lines: Vec<&str> = log.lines().filter(|l| l.contains("serving")).collect();
+        let [line] = *serving_lines else {
             panic!("{command:?}: {log}");
         };
         for part in [
@@ -85,13 +85,13 @@ fn one_line_at_startup_says_what_runs_where() {
 }
 
 #[test]
-fn with_the_format_json_every_line_is_a_document() {
+fn json_log_format_writes_one_document_per_line() {
     let server = Logged::start(&["-v=2", "serve", "--logging-format=json", "--data-dir"]);
     let (address, data) = (server.address.clone(), server.data());
     let log = server.stop();
     let documents: Vec<Value> = log
         .lines()
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}")))
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
         .collect();
     for document in &documents {
         for field in ["timestamp", "level", "message", "target"] {
@@ -109,7 +109,7 @@ fn with_the_format_json_every_line_is_a_document() {
 }
 
 #[test]
-fn with_the_format_json_so_is_the_reason_of_a_failed_start() {
+fn json_log_format_covers_startup_errors() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "text").unwrap();
@@ -123,9 +123,9 @@ fn with_the_format_json_so_is_the_reason_of_a_failed_start() {
     assert!(message.contains(file.to_str().unwrap()), "{message}");
 }
 
-/// A Work that its member refuses is tried again and again, and logged once.
+/// A Work that its member rejects is retried, and logged once.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_work_that_is_refused_again_and_again_is_logged_once() {
+async fn a_work_that_keeps_failing_is_logged_once() {
     let started = tokio::task::spawn_blocking(|| Logged::start(&["up", "--members=1", "--dir"]));
     let up = started.await.unwrap();
     let control = Server::connect("control", &up.data().join("kubeconfig"));

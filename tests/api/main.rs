@@ -1,56 +1,55 @@
-//! The API as its users meet it: a served plane in a process of its own, asked by
-//! two kubectls that are twelve releases apart, and by bare HTTP where kubectl
-//! cannot reach.
+//! Tests of the served API: a server in a process of its own, called by two versions of kubectl
+//! that are twelve releases apart, and by plain HTTP for requests that kubectl does not send.
 //!
-//! Commands are tables: a line as one would type it, the exit code, and what must
-//! be printed. Tests share one plane and live in namespaces of their own.
+//! Commands are tables: a command line, its exit code, and the expected output. Tests share one
+//! server and use namespaces of their own.
 
 #![expect(clippy::unwrap_used, reason = "a test ends where its machine fails it")]
 
-/// A running `flotilla serve`.
+/// A server process: `flotilla serve` or `flotilla member`.
 mod plane;
 
-/// The two kubectls, and tables of commands.
+/// Two versions of kubectl, and tables of commands.
 mod kubectl;
 
-/// HTTP/1.1 by hand over TLS.
+/// Plain HTTP/1.1 over TLS.
 mod wire;
 
-/// kubectl: objects come into being, with generators and from files.
+/// kubectl: objects are created with generators and from files.
 mod create;
 
-/// kubectl: objects change, by apply, patch, edit and the short commands.
+/// kubectl: objects are updated by `apply`, `patch`, `edit` and imperative commands.
 mod change;
 
-/// kubectl: objects are shown, followed and explained.
+/// kubectl: `get`, `describe`, `explain`, `events` and watches.
 mod show;
 
-/// kubectl: objects go, and what belongs to them.
+/// kubectl: deletion of objects, dependents and namespaces.
 mod remove;
 
-/// kubectl: kinds that users bring, and kinds of the federation.
+/// kubectl: custom resources, Karmada's CRDs and policies.
 mod kinds;
 
-/// kubectl at a simulated cluster: workloads that become ready.
+/// kubectl against a simulated cluster: workloads become ready.
 mod workloads;
 
-/// HTTP: what users may reach through the rights of the server.
+/// HTTP: access through the rights of the server.
 mod access;
 
-/// HTTP: error bodies of every sort.
+/// HTTP: error responses.
 mod errors;
 
 /// HTTP: admission of Karmada's kinds.
 mod admission;
 
-/// HTTP: negotiation, discovery, documents, protobuf.
+/// HTTP: content negotiation, discovery, OpenAPI documents, protobuf.
 mod negotiation;
 
-/// HTTP: lists in pages and watches in frames.
+/// HTTP: paged lists and watches.
 mod streams;
 
-/// The process: what it logs.
+/// The process: its log.
 mod logs;
 
-/// The process: what keeps it from starting, and what it says then.
+/// The process: errors at startup.
 mod process;

@@ -1,4 +1,4 @@
-//! In which form things are said: media types, discovery, documents, protobuf.
+//! Content negotiation: media types, discovery, OpenAPI documents, health endpoints, protobuf.
 
 use serde_json::{Value, json};
 
@@ -12,10 +12,13 @@ const PARTIAL: &str =
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 #[test]
-fn discovery_has_two_forms_and_a_tag() {
-    let plane = Plane::shared();
+fn discovery_is_aggregated_or_not_and_has_an_etag() {
+    let test_server = Plane::shared();
     for path in ["/api", "/apis"] {
-        let reply = plane.ask("GET", path).header("Accept", AGGREGATED).reply();
+        let reply = test_server
+            .ask("GET", path)
+            .header("Accept", AGGREGATED)
+            .reply();
         assert_eq!(reply.code, 200);
         assert_eq!(reply.json()["kind"], "APIGroupDiscoveryList");
         assert!(
@@ -26,18 +29,18 @@ fn discovery_has_two_forms_and_a_tag() {
         assert_eq!(reply.header("vary"), "Accept");
         let tag = reply.header("etag");
         assert!(tag.starts_with('"') && tag.len() > 32, "{tag}");
-        let again = plane
+        let again = test_server
             .ask("GET", path)
             .header("Accept", AGGREGATED)
             .header("If-None-Match", &tag)
             .reply();
         assert_eq!((again.code, again.body.len()), (304, 0));
     }
-    assert_eq!(plane.get("/api").json()["versions"], json!(["v1"]));
-    assert_eq!(plane.get("/apis").json()["kind"], "APIGroupList");
-    let apps = plane.get("/apis/apps").json();
+    assert_eq!(test_server.get("/api").json()["versions"], json!(["v1"]));
+    assert_eq!(test_server.get("/apis").json()["kind"], "APIGroupList");
+    let apps = test_server.get("/apis/apps").json();
     assert_eq!(apps["preferredVersion"]["groupVersion"], "apps/v1");
-    let resources = plane.get("/apis/apps/v1").json();
+    let resources = test_server.get("/apis/apps/v1").json();
     let scale = resources["resources"]
         .as_array()
         .unwrap()
@@ -47,17 +50,17 @@ fn discovery_has_two_forms_and_a_tag() {
 }
 
 #[test]
-fn documents_are_tagged_and_in_two_encodings() {
-    let plane = Plane::shared();
-    let v2 = plane.get("/openapi/v2");
+fn openapi_documents_have_etags_and_two_encodings() {
+    let test_server = Plane::shared();
+    let v2 = test_server.get("/openapi/v2");
     assert_eq!(v2.json()["swagger"], "2.0");
     let tag = v2.header("etag");
-    let again = plane
+    let again = test_server
         .ask("GET", "/openapi/v2")
         .header("If-None-Match", &tag)
         .reply();
     assert_eq!(again.code, 304);
-    let binary = plane
+    let binary = test_server
         .ask("GET", "/openapi/v2")
         .header(
             "Accept",
@@ -69,11 +72,11 @@ fn documents_are_tagged_and_in_two_encodings() {
         "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
     );
     assert!(binary.body.starts_with(b"\x0a\x032.0"));
-    let index = plane.get("/openapi/v3").json();
+    let index = test_server.get("/openapi/v3").json();
     let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"]
         .as_str()
         .unwrap();
-    let document = plane.get(url);
+    let document = test_server.get(url);
     assert!(document.header("cache-control").contains("immutable"));
     let patch = &document.json()["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]
         ["patch"];
@@ -81,9 +84,9 @@ fn documents_are_tagged_and_in_two_encodings() {
         patch["x-kubernetes-group-version-kind"]["kind"],
         "Deployment"
     );
-    let wrong = plane.get("/openapi/v3/apis/apps/v1?hash=0");
+    let wrong = test_server.get("/openapi/v3/apis/apps/v1?hash=0");
     assert_eq!((wrong.code, wrong.header("location").as_str()), (301, url));
-    let none = plane
+    let none = test_server
         .ask("GET", "/openapi/v2")
         .header("Accept", "text/html")
         .reply();
@@ -91,35 +94,38 @@ fn documents_are_tagged_and_in_two_encodings() {
 }
 
 #[test]
-fn health_needs_no_name() {
-    let plane = Plane::shared();
+fn health_endpoints_allow_anonymous_requests() {
+    let test_server = Plane::shared();
     for path in ["/healthz", "/livez", "/readyz", "/livez/ping"] {
-        let reply = plane.ask("GET", path).with(&plane.stranger).reply();
+        let reply = test_server
+            .ask("GET", path)
+            .with(&test_server.stranger)
+            .reply();
         assert_eq!((reply.code, reply.text().as_str()), (200, "ok"), "{path}");
     }
     assert!(
-        plane
+        test_server
             .get("/readyz?verbose&exclude=etcd")
             .text()
             .contains("[+]etcd excluded: ok")
     );
     assert_eq!(
-        plane
+        test_server
             .ask("GET", "/metrics")
-            .with(&plane.stranger)
+            .with(&test_server.stranger)
             .reply()
             .code,
         403
     );
     assert!(
-        plane
+        test_server
             .get("/metrics")
             .text()
             .contains("apiserver_request_total")
     );
-    let version = plane
+    let version = test_server
         .ask("GET", "/version")
-        .with(&plane.stranger)
+        .with(&test_server.stranger)
         .reply()
         .json();
     assert!(
@@ -129,21 +135,30 @@ fn health_needs_no_name() {
             .starts_with("v1.36.0+")
     );
     let id = "11111111-2222-3333-4444-555555555555";
-    let reply = plane.ask("GET", "/version").header("Audit-Id", id).reply();
+    let reply = test_server
+        .ask("GET", "/version")
+        .header("Audit-Id", id)
+        .reply();
     assert_eq!(reply.header("audit-id"), id);
 }
 
 #[test]
 fn lists_are_objects_tables_or_metadata() {
-    let plane = Plane::shared();
-    plane.namespace("forms");
+    let test_server = Plane::shared();
+    test_server.namespace("forms");
     let path = "/api/v1/namespaces/forms/secrets";
-    let made = plane.post(
+    let created = test_server.post(
         path,
         &json!({"metadata": {"name": "s"}, "data": {"a": "YWJj\nZGVm\n"}}),
     );
-    assert_eq!(made.json()["data"]["a"], "YWJjZGVm", "{}", made.text());
-    let accept = |kind: &str, path: &str| plane.ask("GET", path).header("Accept", kind).reply();
+    assert_eq!(
+        created.json()["data"]["a"],
+        "YWJjZGVm",
+        "{}",
+        created.text()
+    );
+    let accept =
+        |kind: &str, path: &str| test_server.ask("GET", path).header("Accept", kind).reply();
     let list = accept("*/*", path).json();
     assert_eq!(
         (&list["kind"], &list["items"][0]["metadata"]["name"]),
@@ -165,8 +180,8 @@ fn lists_are_objects_tables_or_metadata() {
     );
     assert_eq!(row["object"]["kind"], "PartialObjectMetadata");
     assert!(table["metadata"]["resourceVersion"].is_string());
-    let whole = accept(TABLE, &format!("{path}?includeObject=Object")).json();
-    assert_eq!(whole["rows"][0]["object"]["type"], "Opaque");
+    let with_objects = accept(TABLE, &format!("{path}?includeObject=Object")).json();
+    assert_eq!(with_objects["rows"][0]["object"]["type"], "Opaque");
     assert_eq!(
         accept(TABLE, &format!("{path}?includeObject=Some")).code,
         400
@@ -192,7 +207,7 @@ fn lists_are_objects_tables_or_metadata() {
     );
 }
 
-/// One field of protobuf with a length.
+/// Encodes a length-delimited protobuf field.
 fn field(number: u8, content: &[u8]) -> Vec<u8> {
     let length = u8::try_from(content.len()).unwrap();
     assert!(length < 128);
@@ -201,26 +216,29 @@ fn field(number: u8, content: &[u8]) -> Vec<u8> {
 
 #[test]
 fn bodies_may_be_protobuf() {
-    let plane = Plane::shared();
-    plane.namespace("protobuf");
+    let test_server = Plane::shared();
+    test_server.namespace("protobuf");
     let path = "/api/v1/namespaces/protobuf/configmaps";
     let entry = [field(1, b"key"), field(2, b"value")].concat();
     let object = [field(1, &field(1, b"typed")), field(2, &entry)].concat();
     let kind = [field(1, b"v1"), field(2, b"ConfigMap")].concat();
     let body = [b"k8s\0".to_vec(), field(1, &kind), field(2, &object)].concat();
-    let reply = plane.ask("POST", path).body(PROTOBUF, body.clone()).reply();
+    let reply = test_server
+        .ask("POST", path)
+        .body(PROTOBUF, body.clone())
+        .reply();
     assert_eq!(reply.code, 201, "{}", reply.text());
     assert_eq!(reply.json()["data"], json!({"key": "value"}));
     let policies = "/apis/policy.karmada.io/v1alpha1/namespaces/protobuf/propagationpolicies";
     assert_eq!(
-        plane
+        test_server
             .ask("POST", policies)
             .body(PROTOBUF, body)
             .reply()
             .code,
         415
     );
-    let apply = plane
+    let apply = test_server
         .ask("PATCH", &format!("{path}/typed?fieldManager=me"))
         .body("application/apply-patch+yaml", "{}")
         .reply();

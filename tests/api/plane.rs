@@ -1,5 +1,5 @@
-//! A server of its own, `serve` or `member`: started on a free port in a directory of its
-//! own, ended with it.
+//! A server process, `flotilla serve` or `flotilla member`, on a free port and in a directory of
+//! its own.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -12,39 +12,39 @@ use crate::wire::Identity;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
 
-/// The plane and where it is. Dropping it ends the process.
+/// A running server with its address and clients. Dropping it ends the process.
 pub(crate) struct Plane {
     _process: Process,
     pub(crate) address: String,
-    /// Who may do everything.
+    /// A client certificate in the group system:masters.
     pub(crate) admin: Identity,
-    /// Who shows nothing.
+    /// No client certificate.
     pub(crate) stranger: Identity,
     dir: TempDir,
 }
 
 impl Plane {
-    /// Starts one on an empty directory.
+    /// Starts `flotilla serve` on an empty directory.
     pub(crate) fn start() -> Self {
         Self::of(&["serve", "--data-dir"])
     }
 
-    /// Starts one with further flags.
+    /// Starts `flotilla serve` with further flags.
     pub(crate) fn start_with(flags: &[&str]) -> Self {
         Self::of(&[&["serve"], flags, &["--data-dir"]].concat())
     }
 
-    /// Starts one on the folder `data` of a directory.
+    /// Starts `flotilla serve` on the directory `data` in `dir`.
     pub(crate) fn start_in(dir: TempDir) -> Self {
         Self::on(dir, &["serve", "--data-dir"])
     }
 
-    /// A simulated cluster instead: the same server, with workloads that run.
+    /// Starts a simulated cluster: the same server, with workload controllers and 2 hollow nodes.
     pub(crate) fn member() -> Self {
         Self::of(&["member", "--nodes", "2", "--dir"])
     }
 
-    /// A simulated cluster without workload controllers, in which objects are records.
+    /// Starts a simulated cluster without nodes and workload controllers.
     pub(crate) fn records() -> Self {
         Self::of(&["member", "--workloads=false", "--dir"])
     }
@@ -71,16 +71,16 @@ impl Plane {
         }
     }
 
-    /// The plane of this moment. The last test that holds it ends it: a static
+    /// The server that concurrent tests share. It ends with the last test that holds it; a static
     /// would never be dropped.
     pub(crate) fn shared() -> Arc<Self> {
         static PLANE: Mutex<Weak<Plane>> = Mutex::new(Weak::new());
-        let mut plane = PLANE.lock();
-        if let Some(running) = plane.upgrade() {
+        let mut test_server = PLANE.lock();
+        if let Some(running) = test_server.upgrade() {
             return running;
         }
         let started = Arc::new(Self::start());
-        *plane = Arc::downgrade(&started);
+        *test_server = Arc::downgrade(&started);
         started
     }
 
@@ -92,7 +92,7 @@ impl Plane {
         self.data().join("kubeconfig")
     }
 
-    /// A folder of this plane that does not matter to it.
+    /// Creates a directory for the test, beside the server's data.
     pub(crate) fn folder(&self, name: &str) -> PathBuf {
         let folder = self.dir.path().join(name);
         std::fs::create_dir_all(&folder).unwrap();

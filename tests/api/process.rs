@@ -1,29 +1,29 @@
-//! What keeps the process from starting: one clear line, a code, nothing lost.
+//! Errors at startup: the process prints one line, exits with code 1, and changes no data.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::plane::{BINARY, Plane};
 
-/// Runs to the end, which must be a failure told in one line.
-fn fails(arguments: &[&str], wanted: &[&str]) {
+/// Runs a command, which must fail with one line on standard error that contains all fragments.
+fn fails(arguments: &[&str], fragments: &[&str]) {
     let out = Command::new(BINARY)
         .args(arguments)
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&out.stderr);
-    assert_eq!(out.status.code(), Some(1), "{arguments:?}: {told}");
+    let errors = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{arguments:?}: {errors}");
     assert!(out.stdout.is_empty(), "{arguments:?}");
-    assert_eq!(told.trim_end().lines().count(), 1, "{told}");
-    assert!(told.starts_with("error: "), "{told}");
-    for fragment in wanted {
-        assert!(told.contains(fragment), "no {fragment:?} in {told}");
+    assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
+    assert!(errors.starts_with("error: "), "{errors}");
+    for fragment in fragments {
+        assert!(errors.contains(fragment), "no {fragment:?} in {errors}");
     }
 }
 
 #[test]
-fn flags_of_another_mode_are_refused_with_the_reason() {
+fn flags_of_another_mode_are_rejected_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let serve = [
@@ -33,11 +33,11 @@ fn flags_of_another_mode_are_refused_with_the_reason() {
         "--data-dir",
         data.to_str().unwrap(),
     ];
-    let behind = ["--kubeconfig", "/nowhere/kubeconfig"];
+    let aggregated = ["--kubeconfig", "/nowhere/kubeconfig"];
     let host = "only behind another API server (--kubeconfig or --in-cluster)";
     let alone = "only when Flotilla serves alone";
     let elected = "only where a leader is elected (--etcd-servers or --leader-elect)";
-    for (flags, wanted) in [
+    for (flags, reason) in [
         (&["--service-name", "f"][..], host),
         (&["--service-namespace", "f"], host),
         (&["--service-port", "443"], host),
@@ -52,36 +52,42 @@ fn flags_of_another_mode_are_refused_with_the_reason() {
         ),
         (&["--host-workloads", "propagate"], host),
         (&["--leader-elect-lease-duration", "30s"], elected),
-        (&[behind[0], behind[1], "--tls-san", "f.example"], alone),
+        (
+            &[aggregated[0], aggregated[1], "--tls-san", "f.example"],
+            alone,
+        ),
     ] {
         let flag = flags.iter().rfind(|f| f.starts_with("--")).unwrap();
-        fails(&[&serve[..], flags].concat(), &[flag, wanted]);
+        fails(&[&serve[..], flags].concat(), &[flag, reason]);
     }
-    assert!(!data.exists(), "a refused start leaves nothing behind");
+    assert!(!data.exists(), "a failed start creates nothing");
 }
 
-fn serve(data: &Path, listen: &str, wanted: &[&str]) {
+fn serve(data: &Path, listen: &str, fragments: &[&str]) {
     let data = data.to_str().unwrap();
-    fails(&["serve", "--data-dir", data, "--listen", listen], wanted);
+    fails(
+        &["serve", "--data-dir", data, "--listen", listen],
+        fragments,
+    );
 }
 
 #[test]
 fn a_port_in_use_is_named() {
-    let plane = Plane::shared();
+    let test_server = Plane::shared();
     let dir = tempfile::tempdir().unwrap();
-    let wanted = [plane.address.as_str(), "is in use", "--listen"];
-    serve(&dir.path().join("data"), &plane.address, &wanted);
+    let fragments = [test_server.address.as_str(), "is in use", "--listen"];
+    serve(&dir.path().join("data"), &test_server.address, &fragments);
 }
 
 #[test]
-fn a_directory_in_use_is_left_alone() {
-    let plane = Plane::shared();
+fn a_directory_in_use_is_not_touched() {
+    let test_server = Plane::shared();
     serve(
-        &plane.data(),
+        &test_server.data(),
         "127.0.0.1:0",
         &["is in use by process", "choose another directory"],
     );
-    assert_eq!(plane.get("/readyz").code, 200);
+    assert_eq!(test_server.get("/readyz").code, 200);
 }
 
 #[test]
@@ -89,9 +95,13 @@ fn damaged_and_foreign_stores_are_not_touched() {
     let foreign = {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("data");
-        let plane = Plane::start();
+        let test_server = Plane::start();
         std::fs::create_dir_all(data.join("store")).unwrap();
-        std::fs::copy(plane.data().join("pki/ca.crt"), data.join("store/store.db")).unwrap();
+        std::fs::copy(
+            test_server.data().join("pki/ca.crt"),
+            data.join("store/store.db"),
+        )
+        .unwrap();
         let before = std::fs::read(data.join("store/store.db")).unwrap();
         serve(
             &data,
@@ -120,18 +130,18 @@ fn damaged_and_foreign_stores_are_not_touched() {
 }
 
 #[test]
-fn a_kubeconfig_that_is_none_is_named() {
-    let plane = Plane::shared();
+fn an_invalid_kubeconfig_is_named() {
+    let test_server = Plane::shared();
     let dir = tempfile::tempdir().unwrap();
-    let own = plane.kubeconfig();
+    let own = test_server.kubeconfig();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (bad, empty, none, dead) = (path("bad"), path("empty"), path("none"), path("dead"));
     std::fs::write(&bad, "{{{").unwrap();
     std::fs::write(&empty, "").unwrap();
     let good = std::fs::read_to_string(&own).unwrap();
-    std::fs::write(&dead, good.replace(&plane.address, "127.0.0.1:1")).unwrap();
+    std::fs::write(&dead, good.replace(&test_server.address, "127.0.0.1:1")).unwrap();
     let own = own.to_str().unwrap();
-    for (cluster, control, wanted) in [
+    for (cluster, control, fragments) in [
         (bad.as_str(), own, [bad.as_str(), "not a kubeconfig"]),
         (&empty, own, [&empty, "no current-context"]),
         (&none, own, [&none, "no such file"]),
@@ -139,9 +149,12 @@ fn a_kubeconfig_that_is_none_is_named() {
         (&dead, own, ["127.0.0.1:1", "refused"]),
     ] {
         let join = ["join", "m1", "--cluster-kubeconfig", cluster];
-        fails(&[&join[..], &["--kubeconfig", control]].concat(), &wanted);
+        fails(
+            &[&join[..], &["--kubeconfig", control]].concat(),
+            &fragments,
+        );
     }
-    let clusters = plane
+    let clusters = test_server
         .get("/apis/cluster.karmada.io/v1alpha1/clusters")
         .json();
     assert_eq!(clusters["items"], serde_json::json!([]));

@@ -1,4 +1,4 @@
-//! Objects go: waits, finalizers, what is owned, whole namespaces.
+//! Deletion with `kubectl`: waits, finalizers, dependents, namespaces.
 
 use crate::kubectl::{Kubectl, ok, refused, with, with_each};
 
@@ -53,7 +53,7 @@ fn deletion_waits_for_finalizers() {
     });
 }
 
-/// An owner with one dependent.
+/// Creates an owner with one dependent.
 fn pair(kubectl: &Kubectl, owner: &str) {
     let dependent = format!("{owner}-dependent");
     kubectl.run(&[with(&format!("create configmap {owner}"), "", &[])]);
@@ -68,7 +68,7 @@ fn pair(kubectl: &Kubectl, owner: &str) {
 }
 
 #[test]
-fn dependents_follow_their_owner_or_stay() {
+fn cascading_deletion_deletes_or_orphans_dependents() {
     with_each("cascade", |kubectl| {
         for policy in ["foreground", "background", "orphan"] {
             pair(kubectl, policy);
@@ -77,8 +77,8 @@ fn dependents_follow_their_owner_or_stay() {
                 &["deleted"],
             )]);
         }
-        for gone in ["foreground", "background"] {
-            kubectl.eventually(&format!("get configmap {gone}-dependent"), 1);
+        for policy in ["foreground", "background"] {
+            kubectl.eventually(&format!("get configmap {policy}-dependent"), 1);
         }
         kubectl.run(&[ok(
             "get configmap orphan-dependent -o yaml",

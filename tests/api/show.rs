@@ -1,9 +1,9 @@
-//! Objects are shown: tables, documents, descriptions, explanations, watches.
+//! Output of `kubectl`: tables, documents, `describe`, `explain`, watches, events.
 
 use crate::kubectl::{ok, refused, with, with_each};
 
 #[test]
-fn what_there_is_can_be_discovered() {
+fn discovery_commands() {
     with_each("discover", |kubectl| {
         kubectl.run(&[
             ok("version", &["v1.36"]),
@@ -45,7 +45,7 @@ fn what_there_is_can_be_discovered() {
 }
 
 #[test]
-fn objects_are_shown_in_many_forms() {
+fn get_and_describe() {
     with_each("show", |kubectl| {
         kubectl.run(&[
             ok("create deployment web --image=nginx:1 --replicas=2", &[]),
@@ -143,7 +143,7 @@ fn objects_are_shown_in_many_forms() {
 }
 
 #[test]
-fn kinds_are_explained() {
+fn explain() {
     with_each("explain", |kubectl| {
         kubectl.run(&[
             ok("explain deploy.spec.strategy", &["rollingUpdate", "type"]),
@@ -178,7 +178,7 @@ fn kinds_are_explained() {
 }
 
 #[test]
-fn changes_are_followed() {
+fn get_with_watch() {
     with_each("watch", |kubectl| {
         kubectl.run(&[ok("create configmap first --from-literal=a=b", &[])]);
         let all = kubectl.follow("get configmaps -w");
@@ -186,7 +186,7 @@ fn changes_are_followed() {
         all.until("first 1");
         kubectl.run(&[ok("create configmap second", &[])]);
         all.until("second 0");
-        // The first command may have been quicker than the second follower.
+        // The second watch may have begun after the first object was created.
         kubectl.run(&[
             ok("create configmap third", &[]),
             ok("label configmap third x=y", &[]),
@@ -202,7 +202,7 @@ fn changes_are_followed() {
 }
 
 #[test]
-fn events_and_rights_are_shown() {
+fn events_and_auth_can_i() {
     with_each("events", |kubectl| {
         let event = format!(
             r#"{{"apiVersion": "v1", "kind": "Event", "metadata": {{"name": "e"}}, "reason": "Scaled", "message": "it was",

@@ -1,4 +1,4 @@
-//! Lists in pages and watches in frames.
+//! Paged lists, watches, and the responses of deletions.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ fn map(name: &str, data: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"a": data}})
 }
 
-/// The next frame: one line, one JSON.
+/// Reads the next frame of a watch: one line with one JSON document.
 fn frame(stream: &mut Stream, rest: &mut Vec<u8>) -> Option<Value> {
     loop {
         if let Some(end) = rest.iter().position(|b| *b == b'\n') {
@@ -29,15 +29,15 @@ fn told(frame: &Value) -> (String, String) {
 }
 
 #[test]
-fn a_watch_tells_each_change_once_and_ends_cleanly() {
-    let plane = Plane::shared();
-    plane.namespace("frames");
+fn a_watch_sends_each_change_once_and_ends_cleanly() {
+    let test_server = Plane::shared();
+    test_server.namespace("frames");
     let path = "/api/v1/namespaces/frames/secrets";
-    let list = plane.get(path).json();
+    let list = test_server.get(path).json();
     let from = list["metadata"]["resourceVersion"].as_str().unwrap();
     let query =
         format!("{path}?watch=1&resourceVersion={from}&timeoutSeconds=3&labelSelector=!hidden");
-    let mut stream = plane.ask("GET", &query).open();
+    let mut stream = test_server.ask("GET", &query).open();
     assert_eq!((stream.code, stream.chunked), (200, true));
     assert_eq!(
         stream.header("content-type").as_deref(),
@@ -46,9 +46,9 @@ fn a_watch_tells_each_change_once_and_ends_cleanly() {
     assert_eq!(stream.header("content-length"), None);
     let one = format!("{path}/s");
     let body = json!({"metadata": {"name": "s"}});
-    assert_eq!(plane.post(path, &body).code, 201);
+    assert_eq!(test_server.post(path, &body).code, 201);
     let merge = |patch: Value| {
-        let reply = plane
+        let reply = test_server
             .ask("PATCH", &one)
             .body("application/merge-patch+json", patch.to_string())
             .reply();
@@ -57,8 +57,8 @@ fn a_watch_tells_each_change_once_and_ends_cleanly() {
     merge(json!({"metadata": {"labels": {"a": "b"}}}));
     merge(json!({"metadata": {"labels": {"hidden": "y"}}}));
     merge(json!({"metadata": {"labels": {"hidden": null}}}));
-    assert_eq!(plane.ask("DELETE", &one).reply().code, 200);
-    let (mut seen, mut rest, mut last) = (Vec::new(), Vec::new(), 0);
+    assert_eq!(test_server.ask("DELETE", &one).reply().code, 200);
+    let (mut types, mut rest, mut last) = (Vec::new(), Vec::new(), 0);
     while let Some(frame) = frame(&mut stream, &mut rest) {
         let revision = frame["object"]["metadata"]["resourceVersion"]
             .as_str()
@@ -66,33 +66,33 @@ fn a_watch_tells_each_change_once_and_ends_cleanly() {
         let revision: u64 = revision.parse().unwrap();
         assert!(revision > last);
         last = revision;
-        seen.push(told(&frame).0);
+        types.push(told(&frame).0);
     }
-    assert_eq!(seen, ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]);
+    assert_eq!(types, ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]);
 }
 
 #[test]
-fn a_watch_can_begin_with_what_is_there() {
-    let plane = Plane::shared();
-    plane.namespace("initial");
+fn a_watch_can_send_initial_events() {
+    let test_server = Plane::shared();
+    test_server.namespace("initial");
     let path = "/api/v1/namespaces/initial/configmaps";
-    assert_eq!(plane.post(path, &map("a", "1")).code, 201);
+    assert_eq!(test_server.post(path, &map("a", "1")).code, 201);
     let query = "watch=1&timeoutSeconds=30&allowWatchBookmarks=true&sendInitialEvents=true\
         &resourceVersionMatch=NotOlderThan&fieldSelector=metadata.name%3Da";
-    let mut stream = plane.ask("GET", &format!("{path}?{query}")).open();
+    let mut stream = test_server.ask("GET", &format!("{path}?{query}")).open();
     let mut rest = Vec::new();
     let first = frame(&mut stream, &mut rest).unwrap();
     assert_eq!(told(&first), ("ADDED".into(), "a".into()));
-    let mark = frame(&mut stream, &mut rest).unwrap();
-    assert_eq!(mark["type"], "BOOKMARK");
-    assert_eq!(mark["object"]["kind"], "ConfigMap");
+    let bookmark = frame(&mut stream, &mut rest).unwrap();
+    assert_eq!(bookmark["type"], "BOOKMARK");
+    assert_eq!(bookmark["object"]["kind"], "ConfigMap");
     assert_eq!(
-        mark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
+        bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
         "true"
     );
 
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
-    let mut stream = plane
+    let mut stream = test_server
         .ask("GET", &format!("{path}?watch=1&timeoutSeconds=30"))
         .header("Accept", table)
         .open();
@@ -111,21 +111,26 @@ fn a_watch_can_begin_with_what_is_there() {
 }
 
 #[test]
-fn pages_are_of_one_moment() {
-    let plane = Plane::shared();
-    plane.namespace("pages");
+fn pages_are_of_one_resource_version() {
+    let test_server = Plane::shared();
+    test_server.namespace("pages");
     let path = "/api/v1/namespaces/pages/secrets";
     for name in ["a", "b", "c", "d", "e"] {
         assert_eq!(
-            plane.post(path, &json!({"metadata": {"name": name}})).code,
+            test_server
+                .post(path, &json!({"metadata": {"name": name}}))
+                .code,
             201
         );
     }
-    let first = plane.get(&format!("{path}?limit=2")).json();
+    let first = test_server.get(&format!("{path}?limit=2")).json();
     assert_eq!(first["metadata"]["remainingItemCount"], 3);
     let revision = &first["metadata"]["resourceVersion"];
-    plane.post(path, &json!({"metadata": {"name": "cc"}}));
-    assert_eq!(plane.ask("DELETE", &format!("{path}/d")).reply().code, 200);
+    test_server.post(path, &json!({"metadata": {"name": "cc"}}));
+    assert_eq!(
+        test_server.ask("DELETE", &format!("{path}/d")).reply().code,
+        200
+    );
     let mut names: Vec<String> = Vec::new();
     let mut page = first.clone();
     loop {
@@ -143,7 +148,7 @@ fn pages_are_of_one_moment() {
         else {
             break;
         };
-        page = plane
+        page = test_server
             .get(&format!("{path}?limit=2&continue={token}"))
             .json();
     }
@@ -152,29 +157,35 @@ fn pages_are_of_one_moment() {
         "{path}?continue={}&resourceVersion=5",
         first["metadata"]["continue"].as_str().unwrap()
     );
-    assert_eq!(plane.get(&both).code, 400);
+    assert_eq!(test_server.get(&both).code, 400);
 }
 
 #[test]
-fn deletion_answers_with_what_became_of_it() {
-    let plane = Plane::shared();
-    plane.namespace("deletion");
+fn delete_returns_a_status_or_the_terminating_object() {
+    let test_server = Plane::shared();
+    test_server.namespace("deletion");
     let path = "/api/v1/namespaces/deletion/configmaps";
-    let made = plane.post(path, &map("a", "1")).json();
-    let gone = plane.ask("DELETE", &format!("{path}/a")).reply().json();
-    assert_eq!(gone["status"], "Success");
+    let created = test_server.post(path, &map("a", "1")).json();
+    let deleted = test_server
+        .ask("DELETE", &format!("{path}/a"))
+        .reply()
+        .json();
+    assert_eq!(deleted["status"], "Success");
     assert_eq!(
-        gone["details"],
-        json!({"name": "a", "kind": "configmaps", "uid": made["metadata"]["uid"]})
+        deleted["details"],
+        json!({"name": "a", "kind": "configmaps", "uid": created["metadata"]["uid"]})
     );
-    let held = json!({"metadata": {"name": "b", "finalizers": ["x.io/y"]}});
-    plane.post(path, &held);
-    let marked = plane.ask("DELETE", &format!("{path}/b")).reply();
-    assert_eq!(marked.code, 200);
-    assert_eq!(marked.json()["metadata"]["deletionGracePeriodSeconds"], 0);
-    let dry = plane
+    let with_finalizer = json!({"metadata": {"name": "b", "finalizers": ["x.io/y"]}});
+    test_server.post(path, &with_finalizer);
+    let terminating = test_server.ask("DELETE", &format!("{path}/b")).reply();
+    assert_eq!(terminating.code, 200);
+    assert_eq!(
+        terminating.json()["metadata"]["deletionGracePeriodSeconds"],
+        0
+    );
+    let dry = test_server
         .post(&format!("{path}?dryRun=All"), &map("c", "1"))
         .json();
     assert!(dry["metadata"]["uid"].is_string() && dry["metadata"].get("resourceVersion").is_none());
-    assert_eq!(plane.get(&format!("{path}/c")).code, 404);
+    assert_eq!(test_server.get(&format!("{path}/c")).code, 404);
 }

@@ -1,4 +1,4 @@
-//! Bare HTTP at planes of these tests.
+//! Plain HTTP requests to servers of these tests.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ pub(crate) use harness::wire::{Ask, Identity, Reply, Stream};
 use crate::plane::Plane;
 
 impl Plane {
-    /// As the administrator.
+    /// A request of the administrator.
     pub(crate) fn ask<'a>(&'a self, method: &'a str, path: &str) -> Ask<'a> {
         Ask::new(&self.address, &self.admin, method, path)
     }
@@ -20,7 +20,7 @@ impl Plane {
         self.ask("POST", path).json(body).reply()
     }
 
-    /// A new namespace.
+    /// Creates a namespace.
     pub(crate) fn namespace(&self, name: &str) {
         let body = serde_json::json!({"metadata": {"name": name}});
         let reply = self.post("/api/v1/namespaces", &body);

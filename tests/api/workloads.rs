@@ -1,5 +1,5 @@
-//! Workloads of a simulated cluster become ready, and kubectl can wait for it; in one
-//! without workload controllers they are records.
+//! Workloads in a simulated cluster become ready, and kubectl can wait for it. Without workload
+//! controllers nothing acts on them.
 
 use std::sync::Arc;
 
@@ -58,13 +58,13 @@ fn rollouts_and_jobs_complete() {
 }
 
 #[test]
-fn records_have_no_nodes_and_nobody_acts_on_them() {
+fn without_workload_controllers_nothing_acts_on_workloads() {
     let member = Arc::new(Plane::records());
     with_each_at(&member, "records", |kubectl| {
         kubectl.run(&[
             ok("create deployment web --image=nginx:1 --replicas=3", &[]),
             ok("get nodes", &["No resources found"]),
-            // Housekeeping goes on; by then workload controllers would have acted too.
+            // The namespace controller runs. Workload controllers would have acted by then, too.
             ok("create namespace NS-beside", &[]),
             ok("delete namespace NS-beside --timeout=30s", &["deleted"]),
             ok("get deploy web", &["web 0/3 0 0"]),

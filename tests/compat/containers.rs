@@ -1,5 +1,5 @@
-//! Logs and commands of containers at simulated clusters, with kubectl, directly and
-//! through the proxy.
+//! `kubectl logs` and `kubectl exec` in a simulated cluster, directly and through the cluster
+//! proxy.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use crate::plane::{BINARY, Plane};
 use harness::target::{Target, proxied, soon};
 
-/// A control plane with one cluster, in which a Deployment has two ready pods.
+/// A control plane with one joined simulated cluster.
 struct Lab {
     control: Plane,
     member: Plane,
@@ -29,15 +29,15 @@ impl Lab {
     }
 }
 
-/// kubectl at a server, straight or with a path before everything.
-fn kubectl(program: &Path, plane: &Plane, prefix: &str, line: &str) -> Command {
+/// A kubectl command for a server, whose URL has the path `prefix`.
+fn kubectl(program: &Path, test_server: &Plane, prefix: &str, line: &str) -> Command {
     let mut command = Command::new(program);
-    let server = format!("https://{}{prefix}", plane.admin.address);
+    let server = format!("https://{}{prefix}", test_server.admin.address);
     command
         .arg("--kubeconfig")
-        .arg(plane.kubeconfig())
+        .arg(test_server.kubeconfig())
         .args(["--server", &server, "--cache-dir"])
-        .arg(plane.kubeconfig().with_extension("cache"))
+        .arg(test_server.kubeconfig().with_extension("cache"))
         .args(line.split(' '))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -45,7 +45,7 @@ fn kubectl(program: &Path, plane: &Plane, prefix: &str, line: &str) -> Command {
     command
 }
 
-/// Runs to the end; its code, what it printed and what it complained of.
+/// Runs a command to its end; returns its exit code, standard output and standard error.
 fn run(mut command: Command, input: &[u8]) -> (i32, Vec<u8>, String) {
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
@@ -55,11 +55,11 @@ fn run(mut command: Command, input: &[u8]) -> (i32, Vec<u8>, String) {
     });
     let out = child.wait_with_output().unwrap();
     feeding.join().unwrap();
-    let complaint = String::from_utf8_lossy(&out.stderr).into_owned();
-    (out.status.code().unwrap_or(-1), out.stdout, complaint)
+    let errors = String::from_utf8_lossy(&out.stderr).into_owned();
+    (out.status.code().unwrap_or(-1), out.stdout, errors)
 }
 
-/// The first lines of a command that does not end by itself.
+/// Runs a command until it has printed `count` lines, and kills it.
 fn lines(mut command: Command, count: usize) -> Vec<String> {
     let mut child = command.spawn().unwrap();
     let output = BufReader::new(child.stdout.take().unwrap());
@@ -79,24 +79,24 @@ async fn until_ok(target: &Target, path: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_listens_and_talks_to_containers_also_through_the_proxy() {
+async fn kubectl_logs_and_exec_work_directly_and_through_the_proxy() {
     let Some(kubectls) = harness::tools(["kubectl-old", "kubectl-new"]) else {
         return;
     };
-    let lab = tokio::task::spawn_blocking(Lab::start).await.unwrap();
-    until_ok(&lab.control.admin, &proxied("m1", "/api")).await;
+    let fixture = tokio::task::spawn_blocking(Lab::start).await.unwrap();
+    until_ok(&fixture.control.admin, &proxied("m1", "/api")).await;
     let prefix = proxied("m1", "");
     tokio::task::spawn_blocking(move || {
-        let straight = (&lab.member, "");
-        let through = (&lab.control, prefix.as_str());
-        let ask = |line: &str| run(kubectl(&kubectls[1], through.0, through.1, line), b"");
-        let made = ask("create deployment web --image=nginx:1.27 --replicas=2");
-        assert_eq!(made.0, 0, "{made:?}");
-        let ready = ask("wait --for=condition=Available --timeout=60s deployment/web");
+        let direct = (&fixture.member, "");
+        let through = (&fixture.control, prefix.as_str());
+        let run_kubectl = |line: &str| run(kubectl(&kubectls[1], through.0, through.1, line), b"");
+        let created = run_kubectl("create deployment web --image=nginx:1.27 --replicas=2");
+        assert_eq!(created.0, 0, "{created:?}");
+        let ready = run_kubectl("wait --for=condition=Available --timeout=60s deployment/web");
         assert_eq!(ready.0, 0, "{ready:?}");
         for program in &kubectls {
-            for (plane, prefix) in [straight, through] {
-                talk(&|line: &str| kubectl(program, plane, prefix, line));
+            for (test_server, prefix) in [direct, through] {
+                talk(&|line: &str| kubectl(program, test_server, prefix, line));
             }
         }
     })
@@ -104,40 +104,40 @@ async fn kubectl_listens_and_talks_to_containers_also_through_the_proxy() {
     .unwrap();
 }
 
-/// Everything that is said with one kubectl over one way.
+/// Checks logs, watches and exec with one kubectl and one server.
 fn talk(kubectl: &dyn Fn(&str) -> Command) {
     let (_, pods, _) = run(kubectl("get pods -o name"), b"");
     let pods = String::from_utf8(pods).unwrap();
     let pod = pods.lines().next().unwrap().strip_prefix("pod/").unwrap();
-    let (code, log, complaint) = run(kubectl(&format!("logs {pod} --timestamps")), b"");
+    let (code, log, errors) = run(kubectl(&format!("logs {pod} --timestamps")), b"");
     let log = String::from_utf8(log).unwrap();
-    assert_eq!(code, 0, "{complaint}");
-    let said = format!("hollow container nginx of default/{pod}: second 0");
-    assert!(log.lines().next().unwrap().ends_with(&said), "{log}");
-    // The line after the next one is not said yet when the command begins.
+    assert_eq!(code, 0, "{errors}");
+    let first_line = format!("hollow container nginx of default/{pod}: second 0");
+    assert!(log.lines().next().unwrap().ends_with(&first_line), "{log}");
+    // The container has not written the last of these lines when the command begins.
     let followed = lines(kubectl(&format!("logs -f --tail=1 {pod}")), 3);
     let second = |line: &String| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
     let seconds: Vec<u64> = followed.iter().map(second).collect();
     assert_eq!([seconds[0] + 1, seconds[0] + 2], seconds[1..]);
-    let shown = lines(kubectl("get pods -w"), 3);
+    let watched = lines(kubectl("get pods -w"), 3);
     assert!(
-        shown[1].starts_with("web-") && shown[2].starts_with("web-"),
-        "{shown:?}"
+        watched[1].starts_with("web-") && watched[2].starts_with("web-"),
+        "{watched:?}"
     );
 
-    let (code, said, complaint) = run(kubectl(&format!("exec {pod} -- say this and that")), b"");
+    let (code, output, errors) = run(kubectl(&format!("exec {pod} -- say this and that")), b"");
     assert_eq!(
-        (code, said.as_slice()),
+        (code, output.as_slice()),
         (0, &b"say this and that\n"[..]),
-        "{complaint}"
+        "{errors}"
     );
-    let (code, _, complaint) = run(kubectl(&format!("exec {pod} -- exit 7")), b"");
-    assert_eq!(code, 7, "{complaint}");
+    let (code, _, errors) = run(kubectl(&format!("exec {pod} -- exit 7")), b"");
+    assert_eq!(code, 7, "{errors}");
     let input: Vec<u8> = (0..200_000u32).flat_map(u32::to_le_bytes).collect();
-    let (code, said, complaint) = run(kubectl(&format!("exec -i {pod} -- cat")), &input);
-    assert_eq!(code, 0, "{complaint}");
-    assert!(said == input, "{} bytes of {}", said.len(), input.len());
-    for (line, wanted) in [
+    let (code, output, errors) = run(kubectl(&format!("exec -i {pod} -- cat")), &input);
+    assert_eq!(code, 0, "{errors}");
+    assert!(output == input, "{} bytes of {}", output.len(), input.len());
+    for (line, expected) in [
         (
             format!("logs {pod} -c other"),
             "container other is not valid for pod",
@@ -149,10 +149,7 @@ fn talk(kubectl: &dyn Fn(&str) -> Command) {
         ("logs none".to_owned(), "pods \"none\" not found"),
         ("exec none -- date".to_owned(), "pods \"none\" not found"),
     ] {
-        let (code, _, complaint) = run(kubectl(&line), b"");
-        assert!(
-            code == 1 && complaint.contains(wanted),
-            "{line}: {complaint}"
-        );
+        let (code, _, errors) = run(kubectl(&line), b"");
+        assert!(code == 1 && errors.contains(expected), "{line}: {errors}");
     }
 }

@@ -1,8 +1,9 @@
-//! What karmadactl sends, command by command, and what it needs to get (Karmada's
-//! `pkg/karmadactl`, `pkg/util/credential.go`): the requests it makes of a control
-//! plane, of a cluster with a kubeconfig of its own, and of a cluster through the
-//! proxy. Whether the control plane stands alone or behind a kube-apiserver is up to
-//! the [`Target`].
+//! The requests of karmadactl, command by command, with the responses that it needs.
+//!
+//! karmadactl (Karmada's `pkg/karmadactl`, `pkg/util/credential.go`) sends requests to the control
+//! plane, to a member cluster by a kubeconfig of its own, and to a member cluster through the
+//! cluster proxy. The control plane may be standalone or in aggregated mode; the
+//! [`HttpTestClient`] decides.
 
 use std::time::Duration;
 
@@ -15,97 +16,129 @@ use harness::target::{Ask, CLUSTERS, Reply, Target, proxied, soon};
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ACCOUNTS: &str = "/api/v1/namespaces/karmada-cluster/serviceaccounts";
 const SECRETS: &str = "/api/v1/namespaces/karmada-cluster/secrets";
-/// What typed clients of built-in kinds accept, JSON first, so that a kube-apiserver
-/// says what can be compared; and what `get` asks for to print.
+/// The Accept header of typed clients of built-in kinds, with JSON first, so that a
+/// kube-apiserver responds in a form that can be compared.
 const TYPED: &str = "application/json,application/vnd.kubernetes.protobuf";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// One server, as one command asks it.
+/// Sends the requests of one command to one server.
 struct Caller<'a> {
     command: &'a str,
     target: &'a Target,
 }
 
 impl Caller<'_> {
-    async fn ask(&self, ask: Ask, line: &str, codes: &[u16], wanted: &[(&str, Value)]) -> Value {
+    async fn ask(
+        &self,
+        request: Ask,
+        line: &str,
+        codes: &[u16],
+        expected_fields: &[(&str, Value)],
+    ) -> Value {
         let reply = self
             .target
-            .call(ask.header("user-agent", "karmadactl/v1.19"))
+            .call(request.header("user-agent", "karmadactl/v1.19"))
             .await;
-        self.check(reply, line, codes, wanted)
+        self.check(reply, line, codes, expected_fields)
     }
 
-    fn check(&self, reply: Reply, line: &str, codes: &[u16], wanted: &[(&str, Value)]) -> Value {
-        let said = String::from_utf8_lossy(&reply.body).into_owned();
-        let story = format!("{}: {line}: {}: {said}", self.command, reply.code);
-        assert!(codes.contains(&reply.code), "{story}");
-        // Of a group that it does not serve a kube-apiserver says no more than that.
-        if reply.code == 404 && said.trim_end() == "404 page not found" {
+    fn check(
+        &self,
+        reply: Reply,
+        line: &str,
+        codes: &[u16],
+        expected_fields: &[(&str, Value)],
+    ) -> Value {
+        let body = String::from_utf8_lossy(&reply.body).into_owned();
+        let context = format!("{}: {line}: {}: {body}", self.command, reply.code);
+        assert!(codes.contains(&reply.code), "{context}");
+        // The plain text of a kube-apiserver for a group that it does not serve.
+        if reply.code == 404 && body.trim_end() == "404 page not found" {
             return Value::Null;
         }
-        let value: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {story}"));
+        let value: Value = serde_json::from_str(&body).unwrap_or_else(|e| panic!("{e}: {context}"));
         if reply.code >= 400 {
-            assert_eq!(value["kind"], "Status", "{story}");
-            assert_eq!(value["code"], reply.code, "{story}");
+            assert_eq!(value["kind"], "Status", "{context}");
+            assert_eq!(value["code"], reply.code, "{context}");
         }
-        for (pointer, expected) in wanted {
+        for (pointer, expected) in expected_fields {
             let found = value.pointer(pointer).unwrap_or(&Value::Null);
-            assert_eq!(found, expected, "{pointer} of {story}");
+            assert_eq!(found, expected, "{pointer} of {context}");
         }
         value
     }
 
-    async fn get(&self, path: &str, code: u16, wanted: &[(&str, Value)]) -> Value {
-        self.get_as(path, TYPED, code, wanted).await
+    async fn get(&self, path: &str, code: u16, expected_fields: &[(&str, Value)]) -> Value {
+        self.get_as(path, TYPED, code, expected_fields).await
     }
 
-    async fn get_as(&self, path: &str, accept: &str, code: u16, wanted: &[(&str, Value)]) -> Value {
-        let ask = Ask::new(Method::GET, path).header("accept", accept);
-        self.ask(ask, &format!("GET {path}"), &[code], wanted).await
+    async fn get_as(
+        &self,
+        path: &str,
+        accept: &str,
+        code: u16,
+        expected_fields: &[(&str, Value)],
+    ) -> Value {
+        let request = Ask::new(Method::GET, path).header("accept", accept);
+        self.ask(request, &format!("GET {path}"), &[code], expected_fields)
+            .await
     }
 
-    async fn post(&self, path: &str, body: Value, wanted: &[(&str, Value)]) -> Value {
-        let ask = Ask::new(Method::POST, path)
+    async fn post(&self, path: &str, body: Value, expected_fields: &[(&str, Value)]) -> Value {
+        let request = Ask::new(Method::POST, path)
             .header("accept", TYPED)
             .json(&body);
-        self.ask(ask, &format!("POST {path}"), &[201], wanted).await
+        self.ask(request, &format!("POST {path}"), &[201], expected_fields)
+            .await
     }
 
-    /// Creates what may be there.
+    /// Creates an object unless it exists.
     async fn ensure(&self, path: &str, body: Value) {
         let name = body["metadata"]["name"].as_str().unwrap();
-        let ask = Ask::new(Method::GET, &format!("{path}/{name}")).header("accept", TYPED);
-        let there = self
-            .ask(ask, &format!("GET {path}/{name}"), &[200, 404], &[])
+        let request = Ask::new(Method::GET, &format!("{path}/{name}")).header("accept", TYPED);
+        let existing = self
+            .ask(request, &format!("GET {path}/{name}"), &[200, 404], &[])
             .await;
-        if there["kind"] == "Status" {
+        if existing["kind"] == "Status" {
             self.post(path, body, &[]).await;
         }
     }
 
-    async fn merge(&self, path: &str, patch: Value, code: u16, wanted: &[(&str, Value)]) -> Value {
-        let ask = Ask::new(Method::PATCH, path)
+    async fn merge(
+        &self,
+        path: &str,
+        patch: Value,
+        code: u16,
+        expected_fields: &[(&str, Value)],
+    ) -> Value {
+        let request = Ask::new(Method::PATCH, path)
             .header("content-type", "application/merge-patch+json")
             .header("accept", "application/json")
             .body(harness::target::whole(patch.to_string()));
-        self.ask(ask, &format!("PATCH {path} {patch}"), &[code], wanted)
-            .await
+        self.ask(
+            request,
+            &format!("PATCH {path} {patch}"),
+            &[code],
+            expected_fields,
+        )
+        .await
     }
 
     async fn delete(&self, path: &str) {
         let options = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
-        let ask = Ask::new(Method::DELETE, path)
+        let request = Ask::new(Method::DELETE, path)
             .header("accept", TYPED)
             .json(&options);
-        self.ask(ask, &format!("DELETE {path}"), &[200], &[]).await;
+        self.ask(request, &format!("DELETE {path}"), &[200], &[])
+            .await;
     }
 
-    /// Asks again, as a command that waits does.
+    /// Repeats a request until `fits` holds for the response, as a command that waits does.
     async fn until(&self, path: &str, what: &str, fits: impl Fn(&Reply) -> bool) -> Reply {
-        let story = format!("{}: {path}: {what}", self.command);
-        soon(&story, async {
+        let context = format!("{}: {path}: {what}", self.command);
+        soon(&context, async {
             loop {
                 let reply = self.target.get(path).await;
                 if fits(&reply) {
@@ -122,7 +155,8 @@ fn labels() -> Value {
     json!({"karmada.io/system": "true"})
 }
 
-/// The token of an account, as the wait for it makes it. Values are base64.
+/// Creates a token Secret for a service account and waits for the token; returns its data, whose
+/// values are base64.
 async fn token(member: &Caller<'_>, account: &str) -> Value {
     member.get(&format!("{ACCOUNTS}/{account}"), 200, &[]).await;
     let path = format!("{SECRETS}/{account}");
@@ -146,7 +180,7 @@ async fn token(member: &Caller<'_>, account: &str) -> Value {
     member.until(&path, "a token", filled).await.json()["data"].take()
 }
 
-/// `join NAME`: push mode, with the kubeconfig of the cluster.
+/// Replays `join NAME` in push mode, with the kubeconfig of the cluster.
 async fn join(control: &Target, member: &Target, name: &str) {
     let (command, account) = ("join", format!("karmada-{name}"));
     let role = format!("karmada-controller-manager:{account}");
@@ -183,9 +217,12 @@ async fn join(control: &Target, member: &Target, name: &str) {
     let access = token(&member, &account).await;
 
     control.ensure("/api/v1/namespaces", namespace).await;
-    let sealed = format!("{name}-impersonator");
+    let impersonator_secret = format!("{name}-impersonator");
     let data = [
-        (sealed.as_str(), json!({"token": impersonator["token"]})),
+        (
+            impersonator_secret.as_str(),
+            json!({"token": impersonator["token"]}),
+        ),
         (
             name,
             json!({"caBundle": access["ca.crt"], "token": access["token"]}),
@@ -212,22 +249,25 @@ async fn join(control: &Target, member: &Target, name: &str) {
     let endpoint = format!("https://{}", member.target.address);
     let cluster = json!({"metadata": {"name": name}, "spec": {
         "syncMode": "Push", "apiEndpoint": endpoint, "id": id, "provider": "p", "region": "r", "zones": ["z"],
-        "secretRef": reference(name), "impersonatorSecretRef": reference(&sealed)}, "status": {}});
-    let wanted = [
+        "secretRef": reference(name), "impersonatorSecretRef": reference(&impersonator_secret)}, "status": {}});
+    let expected_fields = [
         ("/kind", json!("Cluster")),
         ("/spec/apiEndpoint", json!(endpoint)),
         ("/spec/id", json!(id)),
-        ("/spec/impersonatorSecretRef", reference(&sealed)),
+        (
+            "/spec/impersonatorSecretRef",
+            reference(&impersonator_secret),
+        ),
         ("/spec/zones", json!(["z"])),
     ];
-    let made = control.post(CLUSTERS, cluster, &wanted).await;
+    let created = control.post(CLUSTERS, cluster, &expected_fields).await;
     let owner = json!([{"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "name": name,
-        "uid": made["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true}]);
+        "uid": created["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true}]);
     for (secret, _) in &data {
         let patch = json!({"metadata": {"ownerReferences": owner}});
-        let wanted = [("/metadata/ownerReferences", owner.clone())];
+        let expected_fields = [("/metadata/ownerReferences", owner.clone())];
         control
-            .merge(&format!("{SECRETS}/{secret}"), patch, 200, &wanted)
+            .merge(&format!("{SECRETS}/{secret}"), patch, 200, &expected_fields)
             .await;
     }
     let condition = |r: &Reply| {
@@ -239,7 +279,7 @@ async fn join(control: &Target, member: &Target, name: &str) {
     control.until(&path, "ready", condition).await;
 }
 
-/// `get TYPE --operation-scope members`, in a table, as objects, and followed.
+/// Replays `get TYPE --operation-scope members`: as a table, as objects, and as a watch.
 async fn get(control: &Target, name: &str) {
     let control = Caller {
         command: "get",
@@ -249,12 +289,12 @@ async fn get(control: &Target, name: &str) {
         .get(CLUSTERS, 200, &[("/items/0/kind", json!("Cluster"))])
         .await;
     let proxy = |path: &str| proxied(name, path);
-    // "Basic connection test", which says no until the cluster knows the user.
+    // "Basic connection test", which fails until the impersonation rights are in the cluster.
     let versions = control
         .until(&proxy("/api"), "reachable", |r| r.code == 200)
         .await;
     assert_eq!(versions.json()["kind"], "APIVersions");
-    // Clusters of before 1.27 know the older form only.
+    // Clusters before 1.27 serve unaggregated discovery only.
     for (path, older) in [("/api", "APIVersions"), ("/apis", "APIGroupList")] {
         let found = control.get_as(&proxy(path), DISCOVERY, 200, &[]).await;
         assert!([older, "APIGroupDiscoveryList"].contains(&found["kind"].as_str().unwrap()));
@@ -323,7 +363,7 @@ async fn get(control: &Target, name: &str) {
     );
 }
 
-/// `cordon`, `uncordon`, `taint clusters`.
+/// Replays `cordon`, `uncordon` and `taint clusters`.
 async fn taints(control: &Target, name: &str) {
     let path = format!("{CLUSTERS}/{name}");
     let cordon = Caller {
@@ -334,15 +374,15 @@ async fn taints(control: &Target, name: &str) {
     let taint = |key: &str, effect: &str| json!({"key": key, "effect": effect});
     let unschedulable = taint("cluster.karmada.io/unschedulable", "NoSchedule");
     let patch = |taints: Value| json!({"spec": {"taints": taints}});
-    let wanted = [("/spec/taints/0/key", unschedulable["key"].clone())];
+    let expected_fields = [("/spec/taints/0/key", unschedulable["key"].clone())];
     cordon
-        .merge(&path, patch(json!([unschedulable])), 200, &wanted)
+        .merge(&path, patch(json!([unschedulable])), 200, &expected_fields)
         .await;
     let uncordon = Caller {
         command: "uncordon",
         target: control,
     };
-    uncordon.get(&path, 200, &wanted).await;
+    uncordon.get(&path, 200, &expected_fields).await;
     uncordon
         .merge(
             &path,
@@ -358,16 +398,16 @@ async fn taints(control: &Target, name: &str) {
     };
     let get = tainting.get_as(&path, "application/json", 200, &[]).await;
     assert_eq!(get["apiVersion"], "cluster.karmada.io/v1alpha1");
-    let mut kept = taint("foo", "NoExecute");
-    kept["value"] = json!("bar");
-    let wanted = [
+    let mut no_execute = taint("foo", "NoExecute");
+    no_execute["value"] = json!("bar");
+    let expected_fields = [
         ("/spec/taints/0/value", json!("bar")),
         ("/spec/taints/0/effect", json!("NoExecute")),
     ];
     let set = tainting
-        .merge(&path, patch(json!([kept])), 200, &wanted)
+        .merge(&path, patch(json!([no_execute])), 200, &expected_fields)
         .await;
-    // A taint that evicts knows since when.
+    // A NoExecute taint has the time when it was added.
     assert!(set["spec"]["taints"][0]["timeAdded"].is_string());
     let soft = patch(json!([taint("foo", "PreferNoSchedule")]));
     tainting
@@ -376,7 +416,7 @@ async fn taints(control: &Target, name: &str) {
     tainting.merge(&path, patch(json!(null)), 200, &[]).await;
 }
 
-/// `promote deployment legacy -C NAME`.
+/// Replays `promote deployment legacy -C NAME`.
 async fn promote(control: &Target, name: &str) {
     let control = Caller {
         command: "promote",
@@ -410,11 +450,11 @@ async fn promote(control: &Target, name: &str) {
         json!({"work.karmada.io/conflict-resolution": "overwrite"}),
     );
     object.as_object_mut().unwrap().remove("status");
-    let kept = [(
+    let expected_fields = [(
         "/metadata/annotations/work.karmada.io~1conflict-resolution",
         json!("overwrite"),
     )];
-    control.post(templates, object, &kept).await;
+    control.post(templates, object, &expected_fields).await;
     let policies = "/apis/policy.karmada.io/v1alpha1/namespaces/default/propagationpolicies";
     let policy = names::policy("default", "legacy", "apps/v1, Kind=Deployment");
     control.get(&format!("{policies}/{policy}"), 404, &[]).await;
@@ -422,7 +462,7 @@ async fn promote(control: &Target, name: &str) {
         "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "legacy", "namespace": "default"}],
         "placement": {"clusterAffinity": {"clusterNames": [name]}}});
     let body = json!({"metadata": {"name": policy, "namespace": "default"}, "spec": spec});
-    let wanted = [
+    let expected_fields = [
         ("/spec/conflictResolution", json!("Overwrite")),
         ("/spec/preserveResourcesOnDeletion", json!(true)),
         (
@@ -431,12 +471,12 @@ async fn promote(control: &Target, name: &str) {
         ),
         ("/spec/resourceSelectors/0/namespace", json!("default")),
     ];
-    control.post(policies, body, &wanted).await;
+    control.post(policies, body, &expected_fields).await;
     let adopted = |r: &Reply| r.json()["metadata"]["labels"]["karmada.io/managed"] == "true";
     control.until(&member, "adopted", adopted).await;
 }
 
-/// `top pods`, `top nodes`: as far as the cluster serves metrics.
+/// Replays `top pods` and `top nodes`. The cluster may not serve metrics.k8s.io.
 async fn top(control: &Target, name: &str) {
     let control = Caller {
         command: "top",
@@ -475,7 +515,7 @@ async fn top(control: &Target, name: &str) {
         .await;
 }
 
-/// `unjoin NAME`, with the kubeconfig of the cluster.
+/// Replays `unjoin NAME`, with the kubeconfig of the cluster.
 async fn unjoin(control: &Target, member: &Target, name: &str) {
     let command = "unjoin";
     let [control, member] = [control, member].map(|target| Caller { command, target });
@@ -494,7 +534,7 @@ async fn unjoin(control: &Target, member: &Target, name: &str) {
     ] {
         member.delete(&path).await;
     }
-    // What was promoted stays.
+    // The promoted Deployment stays in the cluster.
     let left = "/apis/apps/v1/namespaces/default/deployments/legacy";
     member.get(left, 200, &[]).await;
     for secret in [name.to_owned(), format!("{name}-impersonator")] {
@@ -503,7 +543,7 @@ async fn unjoin(control: &Target, member: &Target, name: &str) {
     }
 }
 
-/// Everything, in order, of a control plane and of a cluster that nobody has joined.
+/// Replays all commands in order. The cluster must not be joined before.
 pub(crate) async fn replay(control: &Target, member: &Target, name: &str) {
     join(control, member, name).await;
     get(control, name).await;

@@ -1,8 +1,8 @@
-//! What others send that know Karmada or Kubernetes, and not us: the cluster proxy
-//! byte by byte, and the requests of karmadactl as a table.
+//! Compatibility with clients of Karmada and Kubernetes: the cluster proxy byte by byte, and the
+//! requests of karmadactl.
 //!
-//! Clusters are servers of the test, so that it sees what arrives there and says
-//! what comes back; simulated clusters where their answers are enough.
+//! Member clusters are servers of the test, so that the test checks the requests they receive
+//! and chooses their responses, or simulated clusters where these suffice.
 
 #![expect(
     clippy::unwrap_used,
@@ -10,24 +10,24 @@
     reason = "a test ends where its machine fails it"
 )]
 
-/// A running control plane.
+/// A running control plane or simulated cluster.
 mod plane;
 
-/// The cluster proxy: requests, streams, who is told to ask, and refusals.
+/// The cluster proxy: requests, streams, impersonation and errors.
 mod proxy;
 
-/// The cluster proxy: upgrades.
+/// The cluster proxy: upgraded connections.
 mod tunnel;
 
-/// Logs and commands of containers at simulated clusters.
+/// Logs and exec in simulated clusters.
 mod containers;
 
-/// What karmadactl sends.
+/// The requests of karmadactl.
 mod karmadactl;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn karmadactl_is_understood_by_a_plane_alone() {
-    let planes = tokio::task::spawn_blocking(|| (plane::Plane::start(), plane::Plane::member()));
-    let (control, member) = planes.await.unwrap();
+async fn karmadactl_requests_work_in_standalone_mode() {
+    let servers = tokio::task::spawn_blocking(|| (plane::Plane::start(), plane::Plane::member()));
+    let (control, member) = servers.await.unwrap();
     karmadactl::replay(&control.admin, &member.admin, "legacy1").await;
 }

@@ -15,7 +15,7 @@ use harness::target::{CLUSTERS, Reply, Target};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
 
-/// A running plane. Dropping it ends the process.
+/// A running server with clients for it. Dropping it ends the process.
 pub(crate) struct Plane {
     _process: Process,
     pub(crate) admin: Target,
@@ -28,7 +28,7 @@ impl Plane {
         Self::of(&["serve", "--data-dir"])
     }
 
-    /// A simulated cluster.
+    /// Starts a simulated cluster.
     pub(crate) fn member() -> Self {
         Self::of(&["member", "--nodes", "1", "--dir"])
     }
@@ -49,8 +49,8 @@ impl Plane {
         }
     }
 
-    /// The one of this moment. The last test that holds it ends it: a static would
-    /// never be dropped.
+    /// The control plane that concurrent tests share. It ends with the last test that holds it; a
+    /// static would never be dropped.
     pub(crate) async fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<Plane>> = Mutex::new(Weak::new());
         let started = tokio::task::spawn_blocking(|| {
@@ -73,8 +73,8 @@ impl Plane {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
-    /// Registers a server of the test as a cluster, as a join would; fields of its
-    /// spec may be overridden.
+    /// Registers a server of the test as a cluster, as `join` does. Fields in `spec` override those
+    /// of the Cluster.
     pub(crate) async fn register(&self, name: &str, peer: &Peer, spec: Value) {
         let secret = |name: &str, data: Value| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data});
         let secrets = "/api/v1/namespaces/karmada-cluster/secrets";
@@ -93,7 +93,7 @@ impl Plane {
         let mut cluster = json!({
             "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
             "metadata": {"name": name},
-            // Nobody but the proxy is to connect to it.
+            // With syncMode Pull only the proxy connects to it.
             "spec": {"syncMode": "Pull", "id": name, "apiEndpoint": format!("https://{}/base/", peer.address),
                      "secretRef": reference(name),
                      "impersonatorSecretRef": reference(&format!("{name}-impersonator"))},

@@ -1,4 +1,4 @@
-//! The cluster proxy: requests, streams, who is told to ask, and refusals.
+//! The cluster proxy: requests, streams, impersonation and errors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use crate::plane::Plane;
 use harness::peer::{Handler, Peer};
 use harness::target::{Ask, Body, collect, proxied, soon, whole};
 
-/// Tells what arrived: method, path, headers, length of the body.
+/// A handler that responds with the request it received: method, path, headers, length of the
+/// body.
 fn mirror() -> Handler {
     Arc::new(|request: Request<Incoming>| {
         Box::pin(async move {
@@ -29,18 +30,18 @@ fn mirror() -> Handler {
             }
             let length = body.collect().await.unwrap().to_bytes().len();
             let path = parts.uri.path_and_query().unwrap().as_str();
-            let seen = json!({"method": parts.method.as_str(), "path": path, "headers": headers, "length": length});
+            let received = json!({"method": parts.method.as_str(), "path": path, "headers": headers, "length": length});
             Response::builder()
                 .header("content-type", "application/json")
                 .header("warning", "299 - heard")
                 .header("x-hop", "1")
-                .body(whole(seen.to_string()))
+                .body(whole(received.to_string()))
                 .unwrap()
         })
     })
 }
 
-/// A body whose frames come out of a channel.
+/// A body whose frames come from a channel.
 fn fed() -> (mpsc::Sender<Bytes>, Body) {
     let (feed, mut frames) = mpsc::channel::<Bytes>(8);
     let stream = futures_util::stream::poll_fn(move |cx| {
@@ -55,10 +56,10 @@ async fn next(body: &mut Incoming) -> Option<Bytes> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_arrive_as_they_were_sent_in_the_users_name() {
-    let plane = Plane::shared().await;
+async fn requests_are_forwarded_unchanged_with_the_users_impersonation() {
+    let test_server = Plane::shared().await;
     let peer = Peer::start(mirror()).await;
-    plane.register("mirror", &peer, json!({})).await;
+    test_server.register("mirror", &peer, json!({})).await;
     let upload = vec![7u8; 300_000];
     let table: &[(Method, &str, &str, &[u8])] = &[
         (Method::GET, "", "/base/", b""),
@@ -81,23 +82,23 @@ async fn requests_arrive_as_they_were_sent_in_the_users_name() {
     ];
     for second in [false, true] {
         for (method, path, arrives, body) in table {
-            let ask = Ask::new(method.clone(), &proxied("mirror", path))
+            let request = Ask::new(method.clone(), &proxied("mirror", path))
                 .header("accept", "application/x-own")
                 .header("x-remote-user", "forged")
                 .header("x-forwarded-for", "192.0.2.1")
                 .body(whole(body.to_vec()));
             let reply = match second {
-                true => collect(plane.admin.send2(ask).await).await,
-                false => collect(plane.admin.send(ask).await).await,
+                true => collect(test_server.admin.send2(request).await).await,
+                false => collect(test_server.admin.send(request).await).await,
             };
             assert_eq!(reply.code, 200, "{method} {path}: {:?}", reply.body);
             assert_eq!(reply.headers["warning"], "299 - heard");
             assert_eq!(reply.headers["content-type"], "application/json");
-            let seen = reply.json();
-            assert_eq!(seen["method"], method.as_str());
-            assert_eq!(seen["path"], *arrives);
-            assert_eq!(seen["length"], body.len());
-            let headers = &seen["headers"];
+            let received = reply.json();
+            assert_eq!(received["method"], method.as_str());
+            assert_eq!(received["path"], *arrives);
+            assert_eq!(received["length"], body.len());
+            let headers = &received["headers"];
             for (name, value) in [
                 ("authorization", json!(["Bearer impersonator"])),
                 ("impersonate-user", json!(["kubernetes-admin"])),
@@ -111,12 +112,12 @@ async fn requests_arrive_as_they_were_sent_in_the_users_name() {
             }
         }
     }
-    let head = plane
+    let head = test_server
         .admin
         .call(Ask::new(Method::HEAD, &proxied("mirror", "/x")))
         .await;
     assert_eq!((head.code, head.body.len()), (200, 0));
-    let metrics = plane.admin.get("/metrics").await;
+    let metrics = test_server.admin.get("/metrics").await;
     let metrics = String::from_utf8(metrics.body.to_vec()).unwrap();
     for line in [
         "flotilla_cluster_proxy_requests_total{cluster=\"mirror\",code=\"200\"} 15",
@@ -129,10 +130,10 @@ async fn requests_arrive_as_they_were_sent_in_the_users_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_ask_and_in_whose_name() {
-    let plane = Plane::shared().await;
+async fn proxy_requests_are_authorized_and_impersonate_the_user() {
+    let test_server = Plane::shared().await;
     let peer = Peer::start(mirror()).await;
-    plane.register("guarded", &peer, json!({})).await;
+    test_server.register("guarded", &peer, json!({})).await;
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     let role = json!({"metadata": {"name": "guarded-reader"}, "rules": [
         {"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"],
@@ -141,17 +142,23 @@ async fn who_may_ask_and_in_whose_name() {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "guarded-reader"},
         "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "ann"}]});
     for (resource, body) in [("clusterroles", role), ("clusterrolebindings", binding)] {
-        let made = plane.admin.post(&format!("{rbac}/{resource}"), &body).await;
-        assert_eq!(made.code, 201);
+        let created = test_server
+            .admin
+            .post(&format!("{rbac}/{resource}"), &body)
+            .await;
+        assert_eq!(created.code, 201);
     }
-    let ask = |method: Method, cluster: &str, user: &str| {
+    let request = |method: Method, cluster: &str, user: &str| {
         Ask::new(method, &proxied(cluster, "/api/v1/pods"))
             .header("impersonate-user", user)
             .header("impersonate-group", "dev")
     };
     let reply = soon("the right", async {
         loop {
-            let reply = plane.admin.call(ask(Method::GET, "guarded", "ann")).await;
+            let reply = test_server
+                .admin
+                .call(request(Method::GET, "guarded", "ann"))
+                .await;
             if reply.code != 403 {
                 return reply;
             }
@@ -161,7 +168,7 @@ async fn who_may_ask_and_in_whose_name() {
     .await;
     assert_eq!(reply.code, 200);
     let headers = &reply.json()["headers"];
-    // Whom the caller acts as, not the caller: and not what everybody is.
+    // The user and groups that the caller impersonates, without system:authenticated.
     assert_eq!(headers["impersonate-user"], json!(["ann"]));
     assert_eq!(headers["impersonate-group"], json!(["dev"]));
     for (method, cluster, user) in [
@@ -170,24 +177,27 @@ async fn who_may_ask_and_in_whose_name() {
         (Method::GET, "other", "ann"),
         (Method::GET, "guarded", "bob"),
     ] {
-        let reply = plane.admin.call(ask(method.clone(), cluster, user)).await;
+        let reply = test_server
+            .admin
+            .call(request(method.clone(), cluster, user))
+            .await;
         assert_eq!(reply.code, 403, "{method} {cluster} {user}");
         assert_eq!(reply.json()["reason"], "Forbidden");
     }
     let forged = Ask::new(Method::GET, &proxied("guarded", "/api"))
         .header("x-remote-user", "ann")
         .header("x-remote-group", "system:masters");
-    assert_eq!(plane.nobody.call(forged).await.code, 403);
+    assert_eq!(test_server.nobody.call(forged).await.code, 403);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_are_passed_on_as_they_come() {
-    let plane = Plane::shared().await;
-    let (heard, mut hears) = mpsc::channel::<Bytes>(8);
+async fn bodies_are_streamed() {
+    let test_server = Plane::shared().await;
+    let (received, mut receiver) = mpsc::channel::<Bytes>(8);
     let (feed, body) = fed();
     let body = Arc::new(Mutex::new(Some(body)));
     let handler: Handler = Arc::new(move |request: Request<Incoming>| {
-        let (heard, body) = (heard.clone(), Arc::clone(&body));
+        let (received, body) = (received.clone(), Arc::clone(&body));
         Box::pin(async move {
             if request.uri().path().ends_with("/drip") {
                 return Response::new(body.lock().take().unwrap());
@@ -195,39 +205,39 @@ async fn bodies_are_passed_on_as_they_come() {
             let mut body = request.into_body();
             while let Some(frame) = body.frame().await {
                 let data = frame.unwrap().into_data().unwrap();
-                // The end of a stream may come in a frame of its own.
+                // The end of a stream may be an empty frame.
                 if !data.is_empty() {
-                    heard.send(data).await.unwrap();
+                    received.send(data).await.unwrap();
                 }
             }
             Response::new(whole("all"))
         })
     });
     let peer = Peer::start(handler).await;
-    plane.register("streams", &peer, json!({})).await;
-    // Up: what was sent arrives before the rest is there.
+    test_server.register("streams", &peer, json!({})).await;
+    // Request bodies: a frame arrives before the next one is sent.
     for second in [false, true] {
         let (sender, body) = fed();
-        let ask = Ask::new(Method::POST, &proxied("streams", "/up")).body(body);
-        let target = plane.admin.clone();
+        let request = Ask::new(Method::POST, &proxied("streams", "/up")).body(body);
+        let target = test_server.admin.clone();
         let sent = tokio::spawn(async move {
             collect(match second {
-                true => target.send2(ask).await,
-                false => target.send(ask).await,
+                true => target.send2(request).await,
+                false => target.send(request).await,
             })
             .await
         });
         for part in ["one", "two"] {
             sender.send(part.into()).await.unwrap();
-            assert_eq!(soon(part, hears.recv()).await.unwrap(), part);
+            assert_eq!(soon(part, receiver.recv()).await.unwrap(), part);
         }
         drop(sender);
         assert_eq!(sent.await.unwrap().body, "all");
     }
-    // Down, as a watch and as a log that is followed.
+    // Response bodies, as of a watch or a followed log.
     let path = proxied("streams", "/api/v1/pods/drip?watch=1");
     feed.send("first\n".into()).await.unwrap();
-    let mut down = plane
+    let mut down = test_server
         .admin
         .send(Ask::new(Method::GET, &path))
         .await
@@ -235,17 +245,17 @@ async fn bodies_are_passed_on_as_they_come() {
     assert_eq!(next(&mut down).await.unwrap(), "first\n");
     feed.send("second\n".into()).await.unwrap();
     assert_eq!(next(&mut down).await.unwrap(), "second\n");
-    // Who stops listening is no longer sent to.
+    // When the client disconnects, the connection to the cluster is closed.
     drop(down);
     soon("the end", feed.closed()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refusals_say_what_is_wrong() {
-    let plane = Plane::shared().await;
+async fn errors_name_their_cause() {
+    let test_server = Plane::shared().await;
     let handler: Handler = Arc::new(|request: Request<Incoming>| {
         Box::pin(async move {
-            let answer = match request.uri().path() {
+            let response = match request.uri().path() {
                 "/base/moved" => Response::builder()
                     .status(302)
                     .header("location", "/base/there?x=1"),
@@ -255,26 +265,28 @@ async fn refusals_say_what_is_wrong() {
                 "/base/who" => Response::builder().status(401),
                 _ => Response::builder().status(418),
             };
-            answer.body(whole("a member's words")).unwrap()
+            response.body(whole("a member's words")).unwrap()
         })
     });
     let peer = Peer::start(handler).await;
-    let gone = Peer::start(mirror()).await;
-    plane.register("answers", &peer, json!({})).await;
-    plane.register("gone", &gone, json!({})).await;
-    plane
+    let unreachable = Peer::start(mirror()).await;
+    test_server.register("answers", &peer, json!({})).await;
+    test_server.register("gone", &unreachable, json!({})).await;
+    test_server
         .register("bare", &peer, json!({"impersonatorSecretRef": null}))
         .await;
     let other = json!({"namespace": "karmada-cluster", "name": "nowhere"});
-    plane
+    test_server
         .register("unsealed", &peer, json!({"impersonatorSecretRef": other}))
         .await;
     let stranger = json!({"secretRef": {"namespace": "karmada-cluster", "name": "gone"}});
-    plane.register("stranger", &peer, stranger.clone()).await;
+    test_server
+        .register("stranger", &peer, stranger.clone())
+        .await;
     let mut trusting = stranger;
     trusting["insecureSkipTLSVerification"] = json!(true);
-    plane.register("trusting", &peer, trusting).await;
-    drop(gone);
+    test_server.register("trusting", &peer, trusting).await;
+    drop(unreachable);
     let table: &[(&str, &str, u16, &str)] = &[
         (
             "nobody",
@@ -307,10 +319,10 @@ async fn refusals_say_what_is_wrong() {
         ("trusting", "/tea", 418, "a member's words"),
     ];
     for (cluster, path, code, text) in table {
-        let reply = plane.admin.get(&proxied(cluster, path)).await;
-        let said = String::from_utf8_lossy(&reply.body).replace("\\\"", "\"");
-        assert_eq!(reply.code, *code, "{cluster}{path}: {said}");
-        assert!(said.contains(text), "{cluster}{path}: {said}");
+        let reply = test_server.admin.get(&proxied(cluster, path)).await;
+        let body = String::from_utf8_lossy(&reply.body).replace("\\\"", "\"");
+        assert_eq!(reply.code, *code, "{cluster}{path}: {body}");
+        assert!(body.contains(text), "{cluster}{path}: {body}");
         if *code != 418 {
             let status = reply.json();
             assert_eq!(
@@ -318,8 +330,8 @@ async fn refusals_say_what_is_wrong() {
                 (&json!("Status"), &json!(code))
             );
             assert!(
-                !said.contains("impersonator\":\"") && !said.contains("Bearer"),
-                "{said}"
+                !body.contains("impersonator\":\"") && !body.contains("Bearer"),
+                "{body}"
             );
         }
     }
@@ -327,23 +339,23 @@ async fn refusals_say_what_is_wrong() {
         ("/moved", proxied("answers", "/there?x=1")),
         ("/away", "https://example.com/".to_owned()),
     ] {
-        let reply = plane.admin.get(&proxied("answers", path)).await;
+        let reply = test_server.admin.get(&proxied("answers", path)).await;
         assert_eq!(reply.headers["location"], location.as_str());
     }
-    assert!(!plane.log().contains("impersonator\":\""));
+    assert!(!test_server.log().contains("impersonator\":\""));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_on_the_way_is_used_with_its_headers() {
-    let plane = Plane::shared().await;
+async fn proxy_url_is_used_with_its_headers() {
+    let test_server = Plane::shared().await;
     let peer = Peer::start(mirror()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let way = listener.local_addr().unwrap();
+    let proxy_address = listener.local_addr().unwrap();
     let heads = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&heads);
+    let recorded = Arc::clone(&heads);
     tokio::spawn(async move {
         while let Ok((mut client, _)) = listener.accept().await {
-            let seen = Arc::clone(&seen);
+            let recorded = Arc::clone(&recorded);
             tokio::spawn(async move {
                 let mut head = Vec::new();
                 while !head.ends_with(b"\r\n\r\n") {
@@ -351,18 +363,19 @@ async fn a_proxy_on_the_way_is_used_with_its_headers() {
                 }
                 let head = String::from_utf8(head).unwrap();
                 let to = head.split(' ').nth(1).unwrap().to_owned();
-                seen.lock().push(head);
+                recorded.lock().push(head);
                 client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
                 let mut server = TcpStream::connect(to).await.unwrap();
                 let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
             });
         }
     });
-    let spec = json!({"proxyURL": format!("http://{way}"), "proxyHeader": {"X-Way": "a,b"}});
-    plane.register("distant", &peer, spec).await;
-    let reply = plane.admin.get(&proxied("distant", "/api")).await;
+    let spec =
+        json!({"proxyURL": format!("http://{proxy_address}"), "proxyHeader": {"X-Way": "a,b"}});
+    test_server.register("distant", &peer, spec).await;
+    let reply = test_server.admin.get(&proxied("distant", "/api")).await;
     assert_eq!(reply.json()["path"], "/base/api");
-    let (head, _stream) = plane
+    let (head, _stream) = test_server
         .admin
         .upgrade(&proxied("distant", "/exec"), "SPDY/3.1", b"")
         .await;
@@ -383,14 +396,14 @@ async fn a_proxy_on_the_way_is_used_with_its_headers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_clusters_are_asked_as_one() {
-    let plane = tokio::task::spawn_blocking(Plane::start).await.unwrap();
+async fn requests_to_all_clusters_are_merged() {
+    let test_server = tokio::task::spawn_blocking(Plane::start).await.unwrap();
     let member = |own: &'static str| -> Handler {
         Arc::new(move |request: Request<Incoming>| {
             let pods = "/base/api/v1/namespaces/n/pods";
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
             let item = |name: &str| json!({"kind": "Pod", "metadata": {"name": name}});
-            let answer = match path.strip_prefix(pods) {
+            let response = match path.strip_prefix(pods) {
                 Some("") => Some(json!({"kind": "PodList", "items": [item(own)]}).to_string()),
                 Some("/both") => Some(item("both").to_string()),
                 Some(rest) if rest == format!("/{own}") => Some(format!("{method} {own}")),
@@ -398,8 +411,8 @@ async fn all_clusters_are_asked_as_one() {
                 _ => None,
             };
             Box::pin(async move {
-                let code = if answer.is_some() { 200 } else { 404 };
-                let body = whole(answer.unwrap_or_default());
+                let code = if response.is_some() { 200 } else { 404 };
+                let body = whole(response.unwrap_or_default());
                 Response::builder().status(code).body(body).unwrap()
             })
         })
@@ -408,8 +421,8 @@ async fn all_clusters_are_asked_as_one() {
         Peer::start(member("a")).await,
         Peer::start(member("b")).await,
     );
-    plane.register("one", &a, json!({})).await;
-    plane.register("two", &b, json!({})).await;
+    test_server.register("one", &a, json!({})).await;
+    test_server.register("two", &b, json!({})).await;
     let pods = "/api/v1/namespaces/n/pods";
     let table: &[(Method, &str, u16, &str)] = &[
         (
@@ -442,13 +455,13 @@ async fn all_clusters_are_asked_as_one() {
         ),
     ];
     for (method, rest, code, text) in table {
-        let ask = Ask::new(method.clone(), &proxied("*", &format!("{pods}{rest}")));
-        let reply = plane.admin.call(ask).await;
-        let said = String::from_utf8_lossy(&reply.body);
-        assert_eq!(reply.code, *code, "{method} {rest}: {said}");
-        assert!(said.contains(text), "{method} {rest}: {said}");
+        let request = Ask::new(method.clone(), &proxied("*", &format!("{pods}{rest}")));
+        let reply = test_server.admin.call(request).await;
+        let body = String::from_utf8_lossy(&reply.body);
+        assert_eq!(reply.code, *code, "{method} {rest}: {body}");
+        assert!(body.contains(text), "{method} {rest}: {body}");
     }
-    let discovery = plane.admin.get(&proxied("*", "/apis?x=1")).await;
+    let discovery = test_server.admin.get(&proxied("*", "/apis?x=1")).await;
     assert_eq!(
         (discovery.code, &discovery.headers["location"]),
         (307, &"/apis?x=1".parse().unwrap())

@@ -1,6 +1,6 @@
-//! What the engine on etcd promises beyond the contract of every engine: leases are
-//! shared, one of several replicas compacts, an etcd that is full or gone is told as
-//! such, and answers may be large.
+//! Tests of the etcd engine beyond the contract of every engine: shared leases, compaction by
+//! one of several replicas, renewed TLS keys, large responses, and the errors of an etcd that is
+//! full, unreachable or restored to an older revision.
 
 #![expect(
     clippy::unwrap_used,
@@ -50,20 +50,20 @@ async fn put(
     }
 }
 
-async fn next(feed: &mut Box<dyn Feed>) -> storage::Result<Batch> {
-    timeout(PATIENCE, feed.next()).await.unwrap()
+async fn next(watch: &mut Box<dyn Feed>) -> storage::Result<Batch> {
+    timeout(PATIENCE, watch.next()).await.unwrap()
 }
 
-/// What a call to a server that is gone gives, which must not take for ever.
-fn unavailable<T>(answer: storage::Result<T>) {
-    match answer {
+/// Asserts that a call to an etcd that is down fails as unavailable.
+fn unavailable<T>(result: storage::Result<T>) {
+    match result {
         Err(Error::Unavailable(_)) => {}
         Err(other) => panic!("{other}"),
-        Ok(_) => panic!("answered by nobody"),
+        Ok(_) => panic!("a response without a server"),
     }
 }
 
-/// The keys of a cluster as files, as flags of a server name them.
+/// Reads the TLS files of an etcd cluster, as a server does with those its flags name.
 fn keys_in(tls: &harness::etcd::Tls) -> Tls {
     let read = |file: &Path| std::fs::read(file).unwrap();
     Tls {
@@ -72,10 +72,10 @@ fn keys_in(tls: &harness::etcd::Tls) -> Tls {
     }
 }
 
-/// Authority, server's and client's certificate all change at once, as after a
-/// restore: who keeps the old ones is refused.
+/// The CA and the certificates of server and client all change at once, as after a restore. A
+/// store that keeps the old ones is rejected.
 #[tokio::test(flavor = "multi_thread")]
-async fn renewed_keys_are_taken_without_a_restart() {
+async fn renewed_tls_keys_are_loaded_without_a_restart() {
     let Some(mut server) = harness::Etcd::start_tls(harness::etcd::NEW, 1) else {
         return;
     };
@@ -99,7 +99,7 @@ async fn renewed_keys_are_taken_without_a_restart() {
         ..with_keys
     })
     .await;
-    let mut feed = renewing.watch("/registry/", 0).await.unwrap();
+    let mut watch = renewing.watch("/registry/", 0).await.unwrap();
     put(&*renewing, "/registry/a", 0, 1, None).await.unwrap();
     put(&*stale, "/registry/b", 0, 1, None).await.unwrap();
     server.nodes[0].daemon.kill();
@@ -115,8 +115,8 @@ async fn renewed_keys_are_taken_without_a_restart() {
     put(&*renewing, "/registry/c", 0, 1, None).await.unwrap();
     let mut keys = BTreeSet::new();
     while keys.len() < 3 {
-        let batch = next(&mut feed).await.unwrap();
-        keys.extend(batch.events.iter().map(|event| event.key.clone()));
+        let response = next(&mut watch).await.unwrap();
+        keys.extend(response.events.iter().map(|event| event.key.clone()));
     }
     unavailable(stale.get("/registry/a").await);
     stale.close().await;
@@ -140,15 +140,15 @@ async fn leases_are_shared() {
         put(&*store, "/e/other", 0, 1, Some(hour * 2))
             .await
             .unwrap();
-        let said = server.ctl(&["lease", "list"]);
-        let leases: Vec<&str> = said.lines().skip(1).collect();
-        // A thousand keys, the other five hundred, and another time to live.
-        assert_eq!(leases.len(), 3, "{said}");
+        let output = server.ctl(&["lease", "list"]);
+        let leases: Vec<&str> = output.lines().skip(1).collect();
+        // One lease for 1000 keys, one for the other 500, and one for the other time to live.
+        assert_eq!(leases.len(), 3, "{output}");
         for lease in leases {
-            let said = server.ctl(&["lease", "timetolive", lease]);
-            let granted = said.split("granted with TTL(").nth(1).unwrap();
+            let output = server.ctl(&["lease", "timetolive", lease]);
+            let granted = output.split("granted with TTL(").nth(1).unwrap();
             let granted = granted.split('s').next().unwrap();
-            assert!(["3660", "7260"].contains(&granted), "{said}");
+            assert!(["3660", "7260"].contains(&granted), "{output}");
         }
         store.close().await;
     }
@@ -162,30 +162,30 @@ async fn keys_that_expire_together_are_one_revision() {
             return;
         };
         let store = open(options(&server.endpoints())).await;
-        // Together with what was there before it is more than one message may hold.
+        // With the previous values these events exceed the limit of one gRPC message.
         let ttl = Duration::from_secs(20);
         let mut last = 0;
         for n in 0..KEYS {
             let key = format!("/e/{n}");
             last = put(&*store, &key, 0, 100 << 10, Some(ttl)).await.unwrap();
         }
-        let mut feed = store.watch("/e/", last).await.unwrap();
-        let said = server.ctl(&["lease", "list"]);
-        server.ctl(&["lease", "revoke", said.lines().nth(1).unwrap()]);
-        let batch = next(&mut feed).await.unwrap();
-        let gone: BTreeSet<_> = batch.events.iter().map(|e| e.key.clone()).collect();
-        assert_eq!(gone.len(), KEYS);
-        assert!(batch.events.iter().all(|e| e.revision == last + 1));
+        let mut watch = store.watch("/e/", last).await.unwrap();
+        let output = server.ctl(&["lease", "list"]);
+        server.ctl(&["lease", "revoke", output.lines().nth(1).unwrap()]);
+        let response = next(&mut watch).await.unwrap();
+        let expired: BTreeSet<_> = response.events.iter().map(|e| e.key.clone()).collect();
+        assert_eq!(expired.len(), KEYS);
+        assert!(response.events.iter().all(|e| e.revision == last + 1));
         let before = |e: &storage::Event| e.previous.as_ref().map(|p| p.value.len());
-        assert!(batch.events.iter().all(|e| before(e) == Some(100 << 10)));
-        // The lease has ended before its time; the next key gets another.
+        assert!(response.events.iter().all(|e| before(e) == Some(100 << 10)));
+        // The lease was revoked before its expiry: the next key needs a new one.
         put(&*store, "/e/next", 0, 1, Some(ttl)).await.unwrap();
         store.close().await;
     }
 }
 
 #[tokio::test]
-async fn large_answers_are_taken() {
+async fn large_responses_are_accepted() {
     let Some(server) = harness::Etcd::start(harness::etcd::OLD, 1) else {
         return;
     };
@@ -197,16 +197,16 @@ async fn large_answers_are_taken() {
     }
     let page = store.range(&Range::prefix("/a/")).await.unwrap();
     assert_eq!(page.entries.len(), 20);
-    let mut feed = store.watch("/a/", 0).await.unwrap();
-    let mut seen = 0;
-    while seen < 20 {
-        seen += next(&mut feed).await.unwrap().events.len();
+    let mut watch = store.watch("/a/", 0).await.unwrap();
+    let mut event_count = 0;
+    while event_count < 20 {
+        event_count += next(&mut watch).await.unwrap().events.len();
     }
     store.close().await;
 }
 
 #[tokio::test]
-async fn one_of_two_compacts() {
+async fn one_of_two_replicas_compacts() {
     const EVERY: Duration = Duration::from_millis(700);
     let Some(server) = harness::Etcd::start(harness::etcd::NEW, 1) else {
         return;
@@ -219,10 +219,10 @@ async fn one_of_two_compacts() {
     let replicas = [open(compacting.clone()).await, open(compacting).await];
     let mut last = 0;
     let end = Instant::now() + PATIENCE;
-    // Until what was written at first is forgotten.
+    // Until the first revision is compacted.
     let first = put(&*replicas[0], "/a/1", 0, 1, None).await.unwrap();
     loop {
-        assert!(Instant::now() < end, "nobody compacts");
+        assert!(Instant::now() < end, "no replica compacts");
         let expected = if last == 0 { first } else { last };
         last = put(&*replicas[1], "/a/1", expected, 1, None).await.unwrap();
         match replicas[0].watch("/a/", first).await {
@@ -234,18 +234,24 @@ async fn one_of_two_compacts() {
             Err(other) => panic!("{other}"),
         }
     }
-    let said = server.ctl(&["get", "compact_rev_key", "-w", "fields"]);
-    let version = said.lines().find(|l| l.starts_with("\"Version\"")).unwrap();
-    let turns: u32 = version.split(':').nth(1).unwrap().trim().parse().unwrap();
+    let output = server.ctl(&["get", "compact_rev_key", "-w", "fields"]);
+    let version = output
+        .lines()
+        .find(|l| l.starts_with("\"Version\""))
+        .unwrap();
+    let compactions: u32 = version.split(':').nth(1).unwrap().trim().parse().unwrap();
     let most = began.elapsed().as_millis() / EVERY.as_millis() + 1;
-    assert!(u128::from(turns) <= most, "{turns} turns instead of {most}");
+    assert!(
+        u128::from(compactions) <= most,
+        "{compactions} compactions instead of {most}"
+    );
     for replica in replicas {
         replica.close().await;
     }
 }
 
 #[tokio::test]
-async fn full_is_told_and_reads_go_on() {
+async fn a_full_etcd_fails_writes_with_no_space_and_serves_reads() {
     let Some([program]) = harness::tools(["etcd-3.5"]) else {
         return;
     };
@@ -265,14 +271,14 @@ async fn full_is_told_and_reads_go_on() {
     let _server = Daemon::start(&program, flags.into(), &dir.path().join("log"));
     let store = open(options(&urls[0])).await;
     let mut written = 0;
-    let why = loop {
+    let error = loop {
         match put(&*store, &format!("/a/{written}"), 0, 1 << 20, None).await {
             Ok(_) => written += 1,
-            Err(why) => break why,
+            Err(error) => break error,
         }
         assert!(written < 100);
     };
-    assert!(matches!(why, Error::NoSpace(_)), "{why}");
+    assert!(matches!(error, Error::NoSpace(_)), "{error}");
     assert!(written > 2);
     let page = store.range(&Range::prefix("/a/")).await.unwrap();
     assert_eq!(page.entries.len(), written);
@@ -282,14 +288,14 @@ async fn full_is_told_and_reads_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn gone_is_told_and_forgiven() {
+async fn an_unreachable_etcd_is_unavailable_until_it_is_back() {
     let Some(mut server) = harness::Etcd::start(harness::etcd::OLD, 1) else {
         return;
     };
     let store = open(options(&server.endpoints())).await;
     let one = put(&*store, "/a/1", 0, 1, None).await.unwrap();
-    let mut feed = store.watch("/a/", 0).await.unwrap();
-    assert_eq!(next(&mut feed).await.unwrap().events.len(), 1);
+    let mut watch = store.watch("/a/", 0).await.unwrap();
+    assert_eq!(next(&mut watch).await.unwrap().events.len(), 1);
     store.health().unwrap();
     server.nodes[0].daemon.kill();
     let range = Range::prefix("/a/");
@@ -321,19 +327,19 @@ async fn gone_is_told_and_forgiven() {
     server.wait();
     until(true).await;
     let two = put(&*store, "/a/1", one, 1, None).await.unwrap();
-    let batch = next(&mut feed).await.unwrap();
-    let revisions: Vec<u64> = batch.events.iter().map(|e| e.revision).collect();
-    assert_eq!(revisions, [two], "the same feed goes on");
+    let response = next(&mut watch).await.unwrap();
+    let revisions: Vec<u64> = response.events.iter().map(|e| e.revision).collect();
+    assert_eq!(revisions, [two], "the same watch continues");
 
     store.close().await;
-    unavailable(next(&mut feed).await);
+    unavailable(next(&mut watch).await);
     unavailable(store.get("/a/1").await);
     assert!(store.health().is_err());
 }
 
-/// Clients hold revisions that this etcd will give out a second time.
+/// Clients have revisions that this etcd will assign a second time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_etcd_that_went_back_is_not_trusted() {
+async fn an_etcd_whose_revision_went_back_is_fatal() {
     let Some(mut server) = harness::Etcd::start(harness::etcd::NEW, 1) else {
         return;
     };
@@ -345,12 +351,14 @@ async fn an_etcd_that_went_back_is_not_trusted() {
     std::fs::remove_dir_all(server.dir().join("n0")).unwrap();
     server.nodes[0].daemon.again();
     server.wait();
-    let why = timeout(PATIENCE, store.failed()).await.unwrap();
+    let error = timeout(PATIENCE, store.failed()).await.unwrap();
     assert!(
-        why.to_string().contains("went back from revision 11 to 1"),
-        "{why}"
+        error
+            .to_string()
+            .contains("went back from revision 11 to 1"),
+        "{error}"
     );
-    let refused = put(&*store, "/a/x", 0, 1, None).await;
-    assert!(matches!(refused, Err(Error::Fatal(_))), "{refused:?}");
+    let result = put(&*store, "/a/x", 0, 1, None).await;
+    assert!(matches!(result, Err(Error::Fatal(_))), "{result:?}");
     store.close().await;
 }

@@ -1,6 +1,7 @@
-//! What every engine behind `storage::Store` promises, named after the cases of
-//! Kubernetes' own suite (staging/src/k8s.io/apiserver/pkg/storage/testing). A new
-//! engine joins by one constructor and one line at the end.
+//! The contract of `storage::Store`, tested on every engine.
+//!
+//! The cases follow Kubernetes' own suite (staging/src/k8s.io/apiserver/pkg/storage/testing). A
+//! new engine needs a constructor in [`Engine`] and its name in the list at the end of this file.
 
 #![expect(
     clippy::expect_used,
@@ -25,7 +26,7 @@ mod watches;
 #[path = "store/writes.rs"]
 mod writes;
 
-/// A store, and what ends with it.
+/// A store with the handle that closes it.
 struct Engine {
     store: Shared,
     end: End,
@@ -73,7 +74,7 @@ impl Engine {
         }
     }
 
-    /// Without progress that can be trusted.
+    /// etcd 3.4, whose progress notifications are not reliable.
     async fn etcd_34() -> Option<Self> {
         Self::etcd(harness::etcd::OLD, Proof::None).await
     }
@@ -153,27 +154,27 @@ fn entry(key: &str, value: &str, revision: u64) -> Entry {
     }
 }
 
-/// The next `count` events, which must come soon.
-async fn events(feed: &mut Box<dyn Feed>, count: usize) -> Vec<Event> {
+/// Waits for the next `count` events.
+async fn events(watch: &mut Box<dyn Feed>, count: usize) -> Vec<Event> {
     let mut events = Vec::new();
     while events.len() < count {
-        events.extend(next(feed).await.events);
+        events.extend(next(watch).await.events);
     }
     assert_eq!(events.len(), count, "{events:?}");
     events
 }
 
-async fn next(feed: &mut Box<dyn Feed>) -> storage::Batch {
-    soon(feed.next()).await.unwrap()
+async fn next(watch: &mut Box<dyn Feed>) -> storage::Batch {
+    soon(watch.next()).await.unwrap()
 }
 
-async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), what)
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), future)
         .await
-        .expect("nothing happens")
+        .expect("timed out")
 }
 
-/// An event as `key=value@revision<previous@revision`.
+/// Formats each event as `key=value@revision<previous@revision`.
 fn shown(events: &[Event]) -> Vec<String> {
     let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
     let show = |event: &Event| {
@@ -211,37 +212,37 @@ macro_rules! cases {
 macro_rules! contract {
     ($($engine:ident)+) => {
         $(cases! { $engine:
-            writes::create_gives_the_next_revision,
+            writes::create_returns_the_next_revision,
             writes::create_of_an_existing_key_conflicts,
-            writes::update_needs_the_seen_revision,
-            writes::delete_needs_the_seen_revision,
+            writes::update_requires_the_current_revision,
+            writes::delete_requires_the_current_revision,
             writes::delete_of_an_absent_key_conflicts,
-            writes::recreated_key_is_new,
-            writes::request_too_large_is_refused,
+            writes::recreated_key_has_new_revisions,
+            writes::too_large_request_is_rejected,
             writes::conflicts_do_not_move_the_revision,
             writes::concurrent_creates_have_one_winner,
             writes::concurrent_updates_lose_nothing,
-            writes::time_to_live_ends_a_key,
-            writes::update_lifts_the_time_to_live,
-            reads::get_sees_the_newest,
+            writes::key_expires_after_its_time_to_live,
+            writes::update_removes_the_time_to_live,
+            reads::get_returns_the_newest,
             reads::prefix_does_not_match_longer_names,
             reads::pages_are_of_one_revision,
             reads::range_at_an_older_revision,
-            reads::range_at_a_future_revision_is_refused,
+            reads::range_at_a_future_revision_is_rejected,
             reads::compaction_keeps_its_own_revision,
-            reads::compaction_forgets_deleted_keys,
+            reads::compaction_removes_deleted_keys,
             reads::compaction_twice_is_harmless,
             watches::watch_from_a_revision,
-            watches::watch_delivers_what_was_there_before,
-            watches::watch_keeps_to_its_prefix,
-            watches::watch_of_a_quiet_prefix_progresses,
-            watches::revision_of_a_quiet_prefix_is_reached,
-            watches::watch_after_compaction_is_refused,
-            watches::watch_from_the_future_is_refused,
+            watches::watch_delivers_previous_values,
+            watches::watch_is_limited_to_its_prefix,
+            watches::watch_of_an_idle_prefix_progresses,
+            watches::revision_of_an_idle_prefix_is_reached,
+            watches::watch_after_compaction_is_rejected,
+            watches::watch_from_a_future_revision_is_rejected,
             watches::running_watch_survives_compaction,
             watches::slow_watch_reads_history,
             watches::compaction_overtakes_a_slow_watch,
-            watches::abandoned_wait_loses_nothing,
+            watches::cancelled_wait_loses_no_event,
             model::random_histories,
             model::compaction_races_with_watch_starts,
         })+

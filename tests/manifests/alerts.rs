@@ -1,5 +1,5 @@
-//! The rules as `promtool` sees them: they are well formed, and each alert fires on
-//! series made for it and keeps still otherwise.
+//! The alerting rules, tested with `promtool`: they are well formed, and each alert fires on its
+//! series and not before.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use crate::rules;
 
-/// An alert, series that it is about, and when it must fire.
+/// An alert, input series, and the time when it must fire.
 struct Case {
     alert: &'static str,
-    /// Series with their values, in promtool's notation, one value a minute.
+    /// Series with their values in promtool's notation, one value per minute.
     series: &'static [(&'static str, &'static str)],
     at: &'static str,
-    /// Labels of the alert beside its severity.
+    /// Labels of the alert besides its severity.
     labels: &'static [(&'static str, &'static str)],
     severity: &'static str,
 }
@@ -70,8 +70,7 @@ const CASES: &[Case] = &[
     case("FlotillaApplyErrors", &[("create_resource_to_cluster{job='flotilla',result='error',member_cluster='m1'}", "0+1x60")], "30m", &[M1], WARNING),
 ];
 
-/// Everything that a rule says, so that promtool compares what fires and not how
-/// it is put.
+/// Whether an alert has a summary and a description.
 fn annotations(alert: &Value) -> bool {
     let all = alert["annotations"].as_object();
     ["summary", "description"].iter().all(|name| {
@@ -90,7 +89,7 @@ pub(crate) fn alerts() -> Vec<Value> {
 }
 
 #[test]
-fn every_alert_fires_on_what_it_is_there_for() {
+fn every_alert_fires_on_its_series() {
     let Some([promtool]) = tools(["promtool"]) else {
         return;
     };
@@ -107,15 +106,16 @@ fn every_alert_fires_on_what_it_is_there_for() {
     std::fs::write(&tests, file.to_string()).unwrap();
     let run = |arguments: &[&str]| {
         let out = Command::new(&promtool).args(arguments).output().unwrap();
-        let said = [out.stdout, out.stderr].concat();
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&said));
+        let output = [out.stdout, out.stderr].concat();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&output));
     };
     let rules = dir.path().join("rules.yaml").display().to_string();
     run(&["check", "rules", &rules]);
     run(&["test", "rules", &tests.display().to_string()]);
 }
 
-/// A test of promtool: nothing fires at the start, the alert does at its time.
+/// The unit test of promtool for a case: the alert does not fire at the start, and fires at the
+/// case's time.
 fn unit(case: &Case) -> Value {
     let quoted = |text: &str| text.replace('\'', "\"");
     let series: Vec<Value> = case
@@ -139,15 +139,15 @@ fn unit(case: &Case) -> Value {
 }
 
 #[test]
-fn every_alert_has_words_and_a_case() {
+fn every_alert_has_annotations_and_a_case() {
     let cases: BTreeSet<&str> = CASES.iter().map(|c| c.alert).collect();
     for alert in alerts() {
         let name = alert["alert"].as_str().unwrap();
         assert!(cases.contains(name), "no case for {name}");
-        assert!(annotations(&alert), "{name} does not say what it means");
+        assert!(annotations(&alert), "{name} has no summary or description");
         let severity = alert["labels"]["severity"].as_str();
         assert!(matches!(severity, Some("warning" | "critical")), "{name}");
     }
-    // Behind a kube-apiserver its objectives must not be mixed with ours.
+    // In aggregated mode the rules must not select series of the kube-apiserver.
     assert!(!rules().to_string().contains("kube-apiserver"));
 }

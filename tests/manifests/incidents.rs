@@ -1,7 +1,7 @@
-//! Alerts over time, as `promtool` evaluates them minute by minute: none while all is
-//! well, none for a short disturbance, one while trouble lasts, none soon after it.
+//! Alerts over time, evaluated by `promtool` minute by minute: an alert does not fire in calm nor
+//! during a short disturbance, fires during an incident, and resolves soon after it.
 //!
-//! calm ──► a short disturbance ──► calm ──► trouble ──► calm
+//! calm ──► short disturbance ──► calm ──► incident ──► calm
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use crate::alerts::alerts;
 use crate::rules;
 
-/// Minutes at which the disturbance and the trouble begin.
+/// Minutes at which the disturbance and the incident begin.
 const DISTURBED: usize = 20;
 const TROUBLE: usize = 70;
 
-/// A series and what it does each minute.
+/// A series with its values per minute in calm and during an incident.
 struct Series {
     name: &'static str,
-    /// What is added each minute (a counter) or shown (a gauge), in calm and in trouble.
+    /// The increase per minute of a counter, or the value of a gauge.
     calm: f64,
     trouble: f64,
     counts: bool,
@@ -44,10 +44,11 @@ const fn gauge(name: &'static str, calm: f64, trouble: f64) -> Series {
 struct Incident {
     alert: &'static str,
     severity: &'static str,
-    /// Labels of the alert beside its severity.
+    /// Labels of the alert besides its severity.
     labels: &'static [(&'static str, &'static str)],
-    /// Minutes: of a disturbance that nobody is woken for, of the trouble when the alert
-    /// must have fired, and from its end until the alert must be over.
+    /// Minutes: `disturbed`, how long a disturbance lasts that must not fire the alert; `fires`,
+    /// after how long an incident must have fired it; `clears`, how long after the end of the
+    /// incident it must be resolved.
     disturbed: usize,
     fires: usize,
     clears: usize,
@@ -94,8 +95,8 @@ const INCIDENTS: &[Incident] = &[
     incident!(FlotillaSchedulingErrors warning [], 5, 24, 12, counter("karmada_scheduler_schedule_attempts_total{job='flotilla',result='error'}", 0., 60.), counter("karmada_scheduler_schedule_attempts_total{job='flotilla',result='scheduled'}", 60., 0.)),
     incident!(FlotillaApplyErrors warning [M1], 1, 20, 12, counter("create_resource_to_cluster{job='flotilla',result='error',member_cluster='m1'}", 0., 1.)),
 ];
-/// It compares constant series, whose absence is its calm: the version of a replica does
-/// not change while the replica runs.
+/// Alerts that have no incident. FlotillaVersionMismatch compares constant series: the version of
+/// a replica does not change while it runs.
 const WITHOUT_INCIDENT: [&str; 1] = ["FlotillaVersionMismatch"];
 
 impl Incident {
@@ -103,7 +104,7 @@ impl Incident {
         TROUBLE + self.fires
     }
 
-    /// The value of each minute until everything is over.
+    /// The values of a series, one per minute, until the alert is resolved.
     fn values(&self, series: &Series) -> String {
         let (mut sum, mut values) = (0., Vec::new());
         for minute in 0..=self.end() + self.clears {
@@ -111,13 +112,13 @@ impl Incident {
             let trouble = disturbed || (TROUBLE..self.end()).contains(&minute);
             let now = if trouble { series.trouble } else { series.calm };
             sum += now;
-            let shown = if series.counts { sum } else { now };
-            values.push(shown.to_string());
+            let value = if series.counts { sum } else { now };
+            values.push(value.to_string());
         }
         values.join(" ")
     }
 
-    /// What `promtool` must see.
+    /// The unit test of promtool for this incident.
     fn test(&self) -> Value {
         let series = self.series.iter().map(|s| {
             let name = s.name.replace('\'', "\"");
@@ -133,19 +134,19 @@ impl Incident {
             (self.end() - 1, firing),
             (self.end() + self.clears, json!([])),
         ];
-        let looks = quiet.chain(rest).map(|(minute, alerts)| {
+        let evaluations = quiet.chain(rest).map(|(minute, alerts)| {
             json!({"eval_time": format!("{minute}m"), "alertname": self.alert, "exp_alerts": alerts})
         });
         json!({
             "interval": "1m", "name": self.alert,
             "input_series": series.collect::<Vec<_>>(),
-            "alert_rule_test": looks.collect::<Vec<_>>(),
+            "alert_rule_test": evaluations.collect::<Vec<_>>(),
         })
     }
 }
 
 #[test]
-fn alerts_wait_for_trouble_that_lasts_and_end_with_it() {
+fn alerts_ignore_short_disturbances_and_resolve() {
     let Some([promtool]) = tools(["promtool"]) else {
         return;
     };
@@ -165,16 +166,16 @@ fn alerts_wait_for_trouble_that_lasts_and_end_with_it() {
         .arg(&path)
         .output()
         .unwrap();
-    let said = [out.stdout, out.stderr].concat();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&said));
+    let output = [out.stdout, out.stderr].concat();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&output));
 }
 
 #[test]
 fn every_alert_has_an_incident() {
-    let told: BTreeSet<String> = alerts()
+    let names: BTreeSet<String> = alerts()
         .iter()
         .map(|a| a["alert"].as_str().unwrap().to_owned())
         .collect();
-    let known = INCIDENTS.iter().map(|i| i.alert).chain(WITHOUT_INCIDENT);
-    assert_eq!(told, known.map(str::to_owned).collect());
+    let tested = INCIDENTS.iter().map(|i| i.alert).chain(WITHOUT_INCIDENT);
+    assert_eq!(names, tested.map(str::to_owned).collect());
 }

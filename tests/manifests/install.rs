@@ -1,5 +1,5 @@
-//! The manifests and a real Kubernetes: kubectl takes them, what they allow is
-//! enough for Flotilla, and `flotilla uninstall` leaves nothing of it all.
+//! The install manifests in a real Kubernetes cluster: kubectl accepts them, the rights that they
+//! grant are enough for Flotilla, and `flotilla uninstall` removes everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -26,7 +26,7 @@ use crate::{BINARY, manifest};
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(50);
 const ACCOUNT: &str = "system:serviceaccount:flotilla-system:flotilla";
-/// Where things may be left behind.
+/// Resources of which `flotilla uninstall` must not leave objects.
 static PLACES: [Gvr; 8] = [
     Gvr::constant("", "v1", "namespaces"),
     Gvr::constant("apiregistration.k8s.io", "v1", "apiservices"),
@@ -46,8 +46,8 @@ static PLACES: [Gvr; 8] = [
     ),
 ];
 
-/// A cluster that Flotilla is installed into. Pods run on paper, so that
-/// Deployments become available.
+/// A cluster into which Flotilla is installed. A hollow kubelet runs the pods, so that Deployments
+/// become available.
 struct Host {
     cluster: Cluster,
     server: Server,
@@ -58,7 +58,7 @@ struct Host {
 
 impl Host {
     async fn start() -> Option<Self> {
-        // On this thread, which bears the name of the test.
+        // On this thread, whose name is that of the test.
         let [kubectl] = tools(["kubectl-new"])?;
         tools(["etcd-3.5", "kube-apiserver", "kube-controller-manager"])?;
         let started = tokio::task::spawn_blocking(|| {
@@ -96,7 +96,7 @@ impl Host {
         self.cluster.kubeconfig.display().to_string()
     }
 
-    /// `kubectl ARGUMENTS` with `input`, which must succeed; what it prints.
+    /// Runs `kubectl ARGUMENTS` with `input`, which must succeed; returns its output.
     async fn kubectl(&self, arguments: &[&str], input: &str) -> String {
         let mut command = Command::new(&self.kubectl);
         let config = self.kubeconfig();
@@ -104,14 +104,14 @@ impl Host {
         run(command, input.to_owned()).await
     }
 
-    /// Kinds and names of what is there.
+    /// Resources, namespaces and names of the objects in the cluster.
     async fn inventory(&self) -> BTreeSet<String> {
         let mut all = BTreeSet::new();
-        for place in &PLACES {
-            for object in self.server.list(place, "").await {
+        for resource in &PLACES {
+            for object in self.server.list(resource, "").await {
                 let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
                 let (namespace, name) = (text("namespace"), text("name"));
-                all.insert(format!("{} {namespace}/{name}", place.resource));
+                all.insert(format!("{} {namespace}/{name}", resource.resource));
             }
         }
         all
@@ -144,14 +144,14 @@ async fn flotilla(arguments: &[&str]) -> String {
     run(command, String::new()).await
 }
 
-/// Shows what is different alone.
-fn same(found: &BTreeSet<String>, wanted: &BTreeSet<String>) {
-    let more: Vec<&String> = found.difference(wanted).collect();
-    let less: Vec<&String> = wanted.difference(found).collect();
+/// Asserts that two inventories are equal; the panic shows the differences only.
+fn same(found: &BTreeSet<String>, expected: &BTreeSet<String>) {
+    let more: Vec<&String> = found.difference(expected).collect();
+    let less: Vec<&String> = expected.difference(found).collect();
     assert!(more.is_empty() && less.is_empty(), "+ {more:?}\n- {less:?}");
 }
 
-/// Objects by kind and name.
+/// Parses a stream of YAML documents into objects by kind, namespace and name.
 fn objects(text: &str) -> BTreeMap<String, Value> {
     let documents = text.split("\n---\n").map(|d| {
         let object: Value = serde_saphyr::from_str(d).unwrap();
@@ -165,13 +165,13 @@ fn objects(text: &str) -> BTreeMap<String, Value> {
     documents.collect()
 }
 
-/// What a Kubernetes before 1.21 calls budgets.
+/// Replaces the version of PodDisruptionBudgets by that of Kubernetes before 1.21.
 fn for_old(text: &str) -> String {
     text.replace("apiVersion: policy/v1\n", "apiVersion: policy/v1beta1\n")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kustomize_builds_what_install_prints() {
+async fn kustomize_build_equals_install_output() {
     let Some([kubectl]) = tools(["kubectl-new"]) else {
         return;
     };
@@ -186,7 +186,7 @@ async fn kustomize_builds_what_install_prints() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_monitoring_manifests_are_built() {
+async fn monitoring_manifests_build() {
     let Some([kubectl]) = tools(["kubectl-new"]) else {
         return;
     };
@@ -205,18 +205,18 @@ async fn the_monitoring_manifests_are_built() {
     ] {
         assert!(kinds.contains(kind), "{kinds:?}");
     }
-    // The monitor finds the Service, and no other one.
+    // The ServiceMonitor selects the Service of Flotilla and no other one.
     let monitor = built
         .values()
         .find(|o| o["kind"] == "ServiceMonitor")
         .unwrap();
-    let wanted = &monitor["spec"]["selector"]["matchLabels"];
+    let selector = &monitor["spec"]["selector"]["matchLabels"];
     let installed = objects(&flotilla(&["install"]).await);
     let services = installed.values().filter(|o| o["kind"] == "Service");
     let found: Vec<&Value> = services
         .filter(|s| {
             let labels = &s["metadata"]["labels"];
-            labels["app.kubernetes.io/name"] == wanted["app.kubernetes.io/name"]
+            labels["app.kubernetes.io/name"] == selector["app.kubernetes.io/name"]
                 && labels["app.kubernetes.io/component"].is_null()
         })
         .collect();
@@ -225,9 +225,10 @@ async fn the_monitoring_manifests_are_built() {
     assert_eq!(found[0]["spec"]["ports"][0]["name"], *port);
 }
 
-/// Two stories on one host: with kubectl, and with the program alone.
+/// Installs and uninstalls twice in one cluster: with `kubectl apply`, and with
+/// `flotilla install --apply`.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_installed_is_enough_and_goes_without_a_trace() {
+async fn installed_rights_are_enough_and_uninstall_removes_everything() {
     let Some(host) = Host::start().await else {
         return;
     };
@@ -255,14 +256,14 @@ async fn what_is_installed_is_enough_and_goes_without_a_trace() {
     )
     .await;
     propagates(&host, &objects(&printed)).await;
-    let said = flotilla(&["uninstall", "--kubeconfig", &config]).await;
+    let output = flotilla(&["uninstall", "--kubeconfig", &config]).await;
     assert!(
-        said.contains("apiservices v1alpha1.cluster.karmada.io deleted"),
-        "{said}"
+        output.contains("apiservices v1alpha1.cluster.karmada.io deleted"),
+        "{output}"
     );
     assert!(
-        said.contains("namespaces karmada-es-member1 deleted"),
-        "{said}"
+        output.contains("namespaces karmada-es-member1 deleted"),
+        "{output}"
     );
     same(&host.inventory().await, &before);
 
@@ -277,34 +278,39 @@ async fn what_is_installed_is_enough_and_goes_without_a_trace() {
         "--namespace",
         "fleet",
     ];
-    let said = flotilla(&[&apply[..], &["--replicas", "3"]].concat()).await;
-    assert!(said.contains("Deployment flotilla created"), "{said}");
+    let output = flotilla(&[&apply[..], &["--replicas", "3"]].concat()).await;
+    assert!(output.contains("Deployment flotilla created"), "{output}");
     assert!(
-        said.contains("Flotilla is installed in namespace fleet"),
-        "{said}"
+        output.contains("Flotilla is installed in namespace fleet"),
+        "{output}"
     );
     let again = flotilla(&[&apply[..], &["--replicas", "3"]].concat()).await;
     assert!(
         !again.contains("created") && !again.contains("configured"),
         "{again}"
     );
-    // What only looks like ours is somebody else's.
+    // A namespace that only has the prefix of an execution space is not deleted.
     host.server.namespace("karmada-es-other").await;
-    let mut wanted = before.clone();
-    wanted.insert("namespaces /karmada-es-other".into());
-    let gone = flotilla(&["uninstall", "--kubeconfig", &config, "--namespace", "fleet"]).await;
-    assert!(gone.contains("namespaces fleet deleted"), "{gone}");
-    same(&host.inventory().await, &wanted);
-    let gone = flotilla(&["uninstall", "--kubeconfig", &config, "--namespace", "fleet"]).await;
+    let mut expected = before.clone();
+    expected.insert("namespaces /karmada-es-other".into());
+    let uninstalled =
+        flotilla(&["uninstall", "--kubeconfig", &config, "--namespace", "fleet"]).await;
     assert!(
-        !gone.contains("deleted"),
-        "nothing is left to delete: {gone}"
+        uninstalled.contains("namespaces fleet deleted"),
+        "{uninstalled}"
+    );
+    same(&host.inventory().await, &expected);
+    let again = flotilla(&["uninstall", "--kubeconfig", &config, "--namespace", "fleet"]).await;
+    assert!(
+        !again.contains("deleted"),
+        "nothing is left to delete: {again}"
     );
 }
 
-/// Flotilla as the account that was installed, beside the pods on paper, with the
-/// arguments that were installed and so its etcd: it serves through the host and
-/// propagates, and nothing that it needs is refused.
+/// Runs Flotilla and its etcd on this machine with the arguments of the manifests.
+///
+/// Flotilla has the rights of the installed service account. It must serve through the host and
+/// propagate objects, and its log must have no forbidden request.
 async fn propagates(host: &Host, installed: &BTreeMap<String, Value>) {
     let dir = Kept::new();
     let path = |name: &str| dir.path().join(name).display().to_string();
@@ -317,7 +323,7 @@ async fn propagates(host: &Host, installed: &BTreeMap<String, Value>) {
     let ports = [port::free(), port::free(), port::free(), port::free()];
     let [port, etcd_port, ..] = ports;
     lead_here(host, port).await;
-    let instead = [
+    let replacements = [
         (
             "--in-cluster",
             format!("--kubeconfig={}", account.display()),
@@ -331,7 +337,7 @@ async fn propagates(host: &Host, installed: &BTreeMap<String, Value>) {
         ),
     ];
     let mut arguments = installed::arguments(installed, "Deployment");
-    for (flag, argument) in instead {
+    for (flag, argument) in replacements {
         let found = arguments.iter_mut().find(|a| a.starts_with(flag));
         *found.unwrap() = argument;
     }
@@ -347,7 +353,7 @@ async fn propagates(host: &Host, installed: &BTreeMap<String, Value>) {
             })
             .await;
     }
-    // The host routes a moment after it has said so.
+    // The host routes requests some time after the APIServices are Available.
     let end = Instant::now() + PATIENCE;
     while !routes(host).await {
         assert!(Instant::now() < end, "the host does not route");
@@ -376,8 +382,8 @@ async fn propagates(host: &Host, installed: &BTreeMap<String, Value>) {
         .until_there(&CONFIG_MAPS, "default", "settings")
         .await;
     etcd.refuses_strangers();
-    let told = std::fs::read_to_string(&log).unwrap();
-    assert!(!told.contains("forbidden"), "{told}");
+    let flotilla_log = std::fs::read_to_string(&log).unwrap();
+    assert!(!flotilla_log.contains("forbidden"), "{flotilla_log}");
     drop(served);
     host.kubectl(
         &[
@@ -391,13 +397,13 @@ async fn propagates(host: &Host, installed: &BTreeMap<String, Value>) {
         "",
     )
     .await;
-    // What is in a member stays there, whatever becomes of its control plane.
+    // Without its control plane the member keeps its objects.
     member
         .until_there(&CONFIG_MAPS, "default", "settings")
         .await;
 }
 
-/// Whether the host passes requests on.
+/// Whether the host routes requests to Flotilla.
 async fn routes(host: &Host) -> bool {
     for resource in [&CLUSTERS, &POLICIES] {
         let options = ListOptions::default();
@@ -409,15 +415,15 @@ async fn routes(host: &Host) -> bool {
     true
 }
 
-/// Has the installed Service lead to a port of this machine: there is no network of
-/// pods.
+/// Replaces the installed Service by one that resolves to a port of this machine, because there
+/// is no pod network.
 async fn lead_here(host: &Host, port: u16) {
-    let here = json!({"apiVersion": "v1", "kind": "Service",
+    let service = json!({"apiVersion": "v1", "kind": "Service",
         "metadata": {"name": "flotilla", "namespace": "flotilla-system",
                      "labels": {"app.kubernetes.io/name": "flotilla"}},
         "spec": {"type": "ExternalName", "externalName": "localhost",
                  "ports": [{"port": port, "name": "https"}]}});
     let delete = ["-n", "flotilla-system", "delete", "service", "flotilla"];
     host.kubectl(&delete, "").await;
-    host.server.create(here).await;
+    host.server.create(service).await;
 }

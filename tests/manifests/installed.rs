@@ -1,5 +1,5 @@
-//! What the manifests run, started on this machine: the programs with their arguments,
-//! and the files that the kubelet would mount.
+//! The workloads of the manifests, started on this machine: the programs with their arguments,
+//! and the files of the mounted Secrets.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
 static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
 
-/// The pod of the only workload of a kind.
+/// The pod spec of the only workload of a kind.
 fn pod<'a>(installed: &'a BTreeMap<String, Value>, kind: &str) -> &'a Value {
     let found = installed.values().find(|o| o["kind"] == kind);
     &found.unwrap()["spec"]["template"]["spec"]
 }
 
-/// The arguments of its container.
+/// The arguments of that workload's container.
 pub(crate) fn arguments(installed: &BTreeMap<String, Value>, kind: &str) -> Vec<String> {
     let container = &pod(installed, kind)["containers"][0];
     let list = |field: &str| container[field].as_array().cloned().unwrap_or_default();
@@ -34,7 +34,7 @@ pub(crate) fn arguments(installed: &BTreeMap<String, Value>, kind: &str) -> Vec<
     all.map(|a| a.as_str().unwrap().to_owned()).collect()
 }
 
-/// The etcd of the manifests, with the certificates that Flotilla makes.
+/// The etcd of the manifests, with the certificates that Flotilla creates.
 pub(crate) struct InstalledEtcd {
     daemon: Daemon,
     ctl: PathBuf,
@@ -43,7 +43,7 @@ pub(crate) struct InstalledEtcd {
 }
 
 impl InstalledEtcd {
-    /// Waits for the Secret, as the kubelet does, and starts etcd.
+    /// Waits for the Secret with the certificates, as the kubelet does, and starts etcd.
     pub(crate) async fn start(
         host: &Server,
         installed: &BTreeMap<String, Value>,
@@ -105,7 +105,7 @@ impl InstalledEtcd {
         }
     }
 
-    /// The flags of Flotilla's own certificate.
+    /// The flags of etcdctl for Flotilla's own certificate.
     fn own(&self) -> Vec<String> {
         let (ca, dir) = (self.ca(), self.dir.path());
         let file = |name: &str| dir.join(name).display().to_string();
@@ -120,7 +120,7 @@ impl InstalledEtcd {
         )
     }
 
-    /// The keys in it, for whoever may read them.
+    /// Lists the keys below `/registry/`; `None` if etcdctl fails.
     fn keys(&self, scheme: &str, flags: &[String]) -> Option<String> {
         let mut command = Command::new(&self.ctl);
         command
@@ -135,8 +135,8 @@ impl InstalledEtcd {
         out.status.success().then_some(text)
     }
 
-    /// Whoever has no certificate of its authority reads nothing; Flotilla's own
-    /// does, and finds what Flotilla has written.
+    /// Asserts that Flotilla's certificate reads the keys that Flotilla has written, and that
+    /// clients without TLS, without a certificate, or with one of another CA read nothing.
     pub(crate) fn refuses_strangers(&self) {
         let keys = self.keys("https", &self.own()).unwrap();
         assert!(keys.contains("/registry/"), "Flotilla uses another store");
@@ -147,7 +147,7 @@ impl InstalledEtcd {
             "without certificate"
         );
         let foreign = self.foreign(&self.dir.path().join("foreign"));
-        assert_eq!(self.keys("https", &foreign), None, "of another authority");
+        assert_eq!(self.keys("https", &foreign), None, "of another CA");
     }
 
     fn foreign(&self, dir: &Path) -> Vec<String> {

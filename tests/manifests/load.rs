@@ -1,6 +1,5 @@
-//! What a fleet of two members is given to do, so that everything that can be told
-//! of it has something to tell: changes that succeed, changes that cannot, clients
-//! that may and clients that may not.
+//! A load on a control plane with two members, so that every metric has data: writes that succeed
+//! and writes that cannot be scheduled, and requests with and without credentials.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +16,7 @@ const NAMESPACE: &str = "load";
 const DEPLOYS: usize = 8;
 const ROUND: Duration = Duration::from_millis(300);
 
-/// Makes the first objects.
+/// Creates the first objects.
 pub(crate) async fn begin(control: &Server) {
     control.namespace(NAMESPACE).await;
     for n in 0..DEPLOYS {
@@ -36,16 +35,14 @@ pub(crate) async fn begin(control: &Server) {
     control.create(lost).await;
 }
 
-/// One round of changes; `n` tells rounds apart.
+/// Runs one round of changes; `n` is the number of the round.
 pub(crate) async fn round(control: &Server, n: i64) {
     let one = format!("web{}", n as usize % DEPLOYS);
     let replicas = json!({"spec": {"replicas": 2 + n % 3}});
     control.merge(&DEPLOYMENTS, NAMESPACE, &one, replicas).await;
-    // A placement that nothing fits is looked at again when it changes.
-    let annotated = json!({"spec": {"replicas": 1 + n % 2}});
-    control
-        .merge(&DEPLOYMENTS, NAMESPACE, "lost", annotated)
-        .await;
+    // A binding that fits no cluster is scheduled again when it changes.
+    let scaled = json!({"spec": {"replicas": 1 + n % 2}});
+    control.merge(&DEPLOYMENTS, NAMESPACE, "lost", scaled).await;
     let name = format!("map{n}");
     let map = config_map(NAMESPACE, &name, "v");
     control
@@ -69,13 +66,13 @@ pub(crate) async fn round(control: &Server, n: i64) {
         let replaced = control.get(&DEPLOYMENTS, NAMESPACE, &one).await.unwrap();
         let at = At::one(&DEPLOYMENTS, NAMESPACE, &one);
         let options = client::WriteOptions::default();
-        // Somebody else may have changed it: that is load, too.
+        // The update may fail with a conflict: that is load, too.
         let _ = control.api.update(at, replaced, &options).await;
     }
     tokio::time::sleep(ROUND).await;
 }
 
-/// Watches as a client does, until dropped.
+/// Watches Deployments until the task is aborted.
 pub(crate) fn watch(control: &Server) -> tokio::task::JoinHandle<()> {
     let api = control.api.clone();
     tokio::spawn(async move {
@@ -87,7 +84,7 @@ pub(crate) fn watch(control: &Server) -> tokio::task::JoinHandle<()> {
     })
 }
 
-/// Requests without credentials, and with ones that nobody knows.
+/// Sends requests without credentials and with an unknown token.
 pub(crate) async fn strangers(kubeconfig: &Path, dir: &Path) {
     let text = std::fs::read_to_string(kubeconfig).unwrap();
     let mut file: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
@@ -100,7 +97,7 @@ pub(crate) async fn strangers(kubeconfig: &Path, dir: &Path) {
         std::fs::write(&path, file.to_string()).unwrap();
         let stranger = Server::connect("a stranger", &path);
         let options = ListOptions::default();
-        let refused = stranger.api.list(At::all(&PODS, ""), &options);
-        assert!(refused.await.is_err());
+        let listed = stranger.api.list(At::all(&PODS, ""), &options);
+        assert!(listed.await.is_err());
     }
 }

@@ -1,22 +1,22 @@
-//! What an operator applies: the manifests against a real API server, the alerts
-//! and dashboards against a real Prometheus that has scraped a loaded server.
+//! Tests of the manifests that operators apply: the install manifests with a real kube-apiserver,
+//! the alerts and dashboards with a real Prometheus that scrapes a server under load.
 #![expect(clippy::unwrap_used, reason = "a test ends where its machine fails it")]
 
-/// Alerts fire on what they are there for.
+/// Each alert fires on its series.
 mod alerts;
 /// Alerts over time.
 mod incidents;
 /// Install, apply, uninstall.
 mod install;
-/// What the manifests run, on this machine.
+/// The workloads of the manifests, on this machine.
 mod installed;
-/// What a fleet is given to do.
+/// A load on a control plane.
 mod load;
-/// Every rule and panel is answered from what a server under load tells.
+/// Every rule and panel has data under load.
 mod monitoring;
-/// A Prometheus, and what can be asked of it.
+/// A Prometheus process and its API.
 mod prometheus;
-/// The rights that are installed.
+/// The RBAC rules of the manifests.
 mod rights;
 
 use std::path::PathBuf;

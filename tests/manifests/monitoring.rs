@@ -1,5 +1,5 @@
-//! Every rule is evaluated without an error and every panel shows data, in a real
-//! Prometheus that scrapes a server under load.
+//! The rules and dashboards in a real Prometheus that scrapes a server under load: every rule is
+//! evaluated without an error, and every panel has data.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::prometheus::{Prometheus, Target, is_number};
 use crate::{BINARY, load, manifest, rules};
 
 const DASHBOARDS: [&str; 2] = ["flotilla-fleet", "flotilla-apiserver"];
-/// What Grafana puts in for its variables.
+/// The values of the variables that Grafana fills in.
 const VARIABLES: [(&str, &str); 5] = [
     ("$__rate_interval", "20s"),
     ("$job", "flotilla"),
@@ -24,13 +24,13 @@ const VARIABLES: [(&str, &str); 5] = [
 ];
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Panels by title, with the expressions they draw.
+/// The expressions of the panels of a dashboard, by title.
 fn panels(name: &str) -> BTreeMap<String, Vec<String>> {
     let path = manifest(&format!("monitoring/dashboards/{name}.json"));
     let dashboard: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let all = dashboard["panels"].as_array().unwrap().iter();
-    let drawn: Vec<&Value> = all.filter(|p| p["type"] != "row").collect();
-    let panels: BTreeMap<String, Vec<String>> = drawn
+    let data_panels: Vec<&Value> = all.filter(|p| p["type"] != "row").collect();
+    let panels: BTreeMap<String, Vec<String>> = data_panels
         .iter()
         .map(|panel| {
             let targets = panel["targets"].as_array().unwrap().iter();
@@ -38,7 +38,11 @@ fn panels(name: &str) -> BTreeMap<String, Vec<String>> {
             (panel["title"].as_str().unwrap().to_owned(), expressions)
         })
         .collect();
-    assert_eq!(panels.len(), drawn.len(), "{name}: a title is used twice");
+    assert_eq!(
+        panels.len(),
+        data_panels.len(),
+        "{name}: a title is used twice"
+    );
     for variable in dashboard["templating"]["list"].as_array().unwrap() {
         if let Some(query) = variable["query"]["query"].as_str() {
             assert!(query.starts_with("label_values("), "{query}");
@@ -58,7 +62,7 @@ fn fill(expression: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_expression_is_answered_by_a_loaded_server() {
+async fn every_rule_and_panel_has_data_under_load() {
     let Some([prometheus, promtool]) = tools(["prometheus", "promtool"]) else {
         return;
     };
@@ -83,12 +87,12 @@ async fn every_expression_is_answered_by_a_loaded_server() {
     load::begin(&control).await;
     let watching = load::watch(&control);
 
-    // What has not been seen yet; under load all of it has to be, at some moment.
+    // Expressions without data yet, with their panels. Under load each must have data once.
     let mut missing: Vec<(String, String)> = Vec::new();
     for name in DASHBOARDS {
         for (title, expressions) in panels(name) {
-            let of = expressions.into_iter();
-            missing.extend(of.map(|e| (format!("{name}: {title}"), e)));
+            let expressions = expressions.into_iter();
+            missing.extend(expressions.map(|e| (format!("{name}: {title}"), e)));
         }
     }
     let recorded = rules();
@@ -104,12 +108,12 @@ async fn every_expression_is_answered_by_a_loaded_server() {
         n += 1;
         load::round(&control, n).await;
         load::strangers(&data.join("kubeconfig"), dir.path()).await;
-        // Rates need a second look at what they count.
+        // A rate needs two samples.
         if n % 5 == 0 {
             let mut left = Vec::new();
             for (what, expression) in missing {
                 let values = prometheus.query(&expression).await;
-                let values = values.unwrap_or_else(|why| panic!("{what}: {expression}: {why}"));
+                let values = values.unwrap_or_else(|error| panic!("{what}: {expression}: {error}"));
                 if !values.iter().any(is_number) {
                     left.push((what, expression));
                 }
@@ -122,15 +126,14 @@ async fn every_expression_is_answered_by_a_loaded_server() {
     lines_are_sound(&control, &promtool).await;
 }
 
-/// No rule of Prometheus' own account has failed, and none that is about trouble
-/// fires.
+/// Asserts by the API of Prometheus that no rule has failed and no alert fires.
 async fn evaluated(prometheus: &Prometheus) {
-    let told = prometheus.ask("rules", &[]).await.unwrap();
-    let groups = told["groups"].as_array().unwrap().iter();
+    let rules = prometheus.ask("rules", &[]).await.unwrap();
+    let groups = rules["groups"].as_array().unwrap().iter();
     let all: Vec<&Value> = groups
         .flat_map(|g| g["rules"].as_array().unwrap())
         .collect();
-    assert!(all.len() > 30, "{told:#}");
+    assert!(all.len() > 30, "{rules:#}");
     for rule in all {
         assert_eq!(rule["health"], "ok", "{rule:#}");
         assert_ne!(rule["state"], "firing", "{rule:#}");
@@ -139,16 +142,15 @@ async fn evaluated(prometheus: &Prometheus) {
     assert_eq!(clusters.len(), 2);
 }
 
-/// What is told can be read line by line, each name has one type, and the parser of
-/// promtool takes all of it.
+/// Asserts that each metric has one type, and that promtool parses all metrics.
 async fn lines_are_sound(control: &Server, promtool: &Path) {
     let text = control.api.raw("/metrics").await.unwrap();
     let text = String::from_utf8(text.to_vec()).unwrap();
     let mut types = BTreeMap::new();
     for line in text.lines().filter_map(|l| l.strip_prefix("# TYPE ")) {
         let (name, kind) = line.split_once(' ').unwrap();
-        let known = types.insert(name.to_owned(), kind.to_owned());
-        assert_eq!(known, None, "{name} is told twice");
+        let previous = types.insert(name.to_owned(), kind.to_owned());
+        assert_eq!(previous, None, "{name} has two types");
     }
     for (name, kind) in [
         ("apiserver_request_total", "counter"),
@@ -176,7 +178,7 @@ async fn lines_are_sound(control: &Server, promtool: &Path) {
         std::thread::spawn(move || std::io::Write::write_all(&mut input, text.as_bytes()));
     let out = check.wait_with_output().unwrap();
     writing.join().unwrap().unwrap();
-    // 3: names that are not as Prometheus would choose them; Karmada chose some.
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert!(matches!(out.status.code(), Some(0 | 3)), "{said}");
+    // Exit code 3: metric names that break Prometheus' conventions, as some of Karmada's do.
+    let output = String::from_utf8_lossy(&out.stderr);
+    assert!(matches!(out.status.code(), Some(0 | 3)), "{output}");
 }

@@ -1,4 +1,4 @@
-//! A Prometheus of its own directory and port, and what can be asked of it.
+//! A Prometheus process with its own directory and port, and a client of its API.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Scrapes one target every second. Dropping it ends it.
+/// A Prometheus that scrapes one target every second. Dropping it ends the process.
 pub(crate) struct Prometheus {
     daemon: Daemon,
     port: u16,
 }
 
-/// What is scraped, and as whom.
+/// The server to scrape, with the client certificate for it.
 pub(crate) struct Target<'a> {
     /// `host:port`
     pub(crate) address: &'a str,
@@ -41,7 +41,7 @@ impl Prometheus {
                 "static_configs": [{"targets": [target.address]}],
             }],
         });
-        // What is JSON is YAML.
+        // JSON is valid YAML.
         std::fs::write(dir.join("prometheus.yml"), config.to_string()).unwrap();
         std::fs::write(dir.join("rules.yaml"), rules.to_string()).unwrap();
         let port = port::free();
@@ -55,7 +55,7 @@ impl Prometheus {
         Self { daemon, port }
     }
 
-    /// `data` of an answer of the API.
+    /// Calls the API and returns the `data` of the response.
     pub(crate) async fn ask(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, String> {
         let query: Vec<String> = query
             .iter()
@@ -65,29 +65,29 @@ impl Prometheus {
         let port = self.port;
         let got = tokio::task::spawn_blocking(move || get(port, &path));
         let text = got.await.unwrap().map_err(|e| e.to_string())?;
-        let answer: Value = serde_json::from_str(&text).map_err(|e| format!("{e}: {text}"))?;
-        match answer["status"].as_str() {
-            Some("success") => Ok(answer["data"].clone()),
-            _ => Err(answer["error"].to_string()),
+        let response: Value = serde_json::from_str(&text).map_err(|e| format!("{e}: {text}"))?;
+        match response["status"].as_str() {
+            Some("success") => Ok(response["data"].clone()),
+            _ => Err(response["error"].to_string()),
         }
     }
 
-    /// The values of an expression now.
+    /// Evaluates an expression now and returns its samples.
     pub(crate) async fn query(&self, expression: &str) -> Result<Vec<Value>, String> {
         let data = self.ask("query", &[("query", expression)]).await?;
         Ok(data["result"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Until an expression has values that are numbers.
+    /// Waits until an expression has a sample that is a number; returns its samples.
     pub(crate) async fn until(&self, expression: &str) -> Vec<Value> {
         let end = Instant::now() + PATIENCE;
         loop {
-            let seen = self.query(expression).await;
-            match &seen {
+            let samples = self.query(expression).await;
+            match &samples {
                 Ok(values) if values.iter().any(is_number) => return values.clone(),
                 _ => assert!(
                     Instant::now() < end,
-                    "{expression}: {seen:?}\n{}",
+                    "{expression}: {samples:?}\n{}",
                     self.daemon.log_end()
                 ),
             }
@@ -96,7 +96,7 @@ impl Prometheus {
     }
 }
 
-/// Whether a sample shows something: Grafana draws no NaN.
+/// Whether a sample is a finite number: Grafana draws no NaN.
 pub(crate) fn is_number(sample: &Value) -> bool {
     let text = sample["value"][1].as_str().unwrap_or("NaN");
     text.parse::<f64>().is_ok_and(f64::is_finite)

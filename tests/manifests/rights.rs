@@ -1,13 +1,13 @@
-//! The rights that are installed: what is wide is explained where it stands.
+//! The RBAC rules of the manifests: each rule with a wildcard is explained by a comment above it.
 
 use serde_json::Value;
 
 use crate::manifest;
 
-/// The beginning of a comment that explains a wide rule.
+/// The beginning of a comment that explains a rule with a wildcard.
 const EXPLANATION: &str = "# Wide: ";
 
-/// The rules of roles with a wildcard whose comment does not explain it.
+/// Returns the rules with a wildcard that no comment explains.
 fn unexplained(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for document in text.split("\n---\n") {
@@ -27,7 +27,7 @@ fn unexplained(text: &str) -> Vec<String> {
             }
         }
         let count = object["rules"].as_array().unwrap().len();
-        assert_eq!(blocks.len(), count, "rules are not read: {document}");
+        assert_eq!(blocks.len(), count, "rules are not parsed: {document}");
         let wide = blocks
             .into_iter()
             .filter(|(comment, rule)| rule.contains('*') && !comment.starts_with(EXPLANATION));
@@ -37,7 +37,7 @@ fn unexplained(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_wide_rule_is_explained_in_place() {
+fn every_wildcard_rule_is_explained_in_place() {
     for directory in ["install", "monitoring"] {
         for entry in std::fs::read_dir(manifest(directory)).unwrap() {
             let path = entry.unwrap().path();
@@ -58,7 +58,7 @@ fn every_wide_rule_is_explained_in_place() {
 }
 
 #[test]
-fn a_wide_rule_without_its_explanation_is_found() {
+fn a_wildcard_rule_without_an_explanation_is_found() {
     let role = |comment: &str| {
         format!(
             "kind: ClusterRole\nrules:\n# Events.\n- apiGroups: [\"\"]\n  resources: [events]\n  \
@@ -73,10 +73,10 @@ fn a_wide_rule_without_its_explanation_is_found() {
     assert_eq!(unexplained(&role("")).len(), 1);
 }
 
-/// Any kind may be listed, watched and patched: neither read by `get`, which is the
-/// right to enter pods and kubelets, nor created, replaced or deleted.
+/// The wildcard rule allows to list, watch and patch any resource. It does not allow `get`, which
+/// would allow `pods/exec` and `nodes/proxy`, nor create, update or delete.
 #[test]
-fn the_wide_rule_has_no_verb_that_enters_pods_and_nodes() {
+fn the_wildcard_rule_has_no_verb_that_enters_pods_and_nodes() {
     let text = std::fs::read_to_string(manifest("install/flotilla.yaml")).unwrap();
     let documents = text
         .split("\n---\n")

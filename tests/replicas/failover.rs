@@ -1,4 +1,4 @@
-//! A leader that dies, or sleeps, in the middle of a rollout.
+//! Failover: the leader is killed, or suspended, in the middle of a rollout.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::rollout::{everything, until_exact};
 const NS: &str = "failover";
 /// Deployments of a rollout.
 const COUNT: usize = 300;
-/// Until the controllers go on, with the short lease and with the usual one.
+/// How long a failover may take: with the short lease of the tests, and with the default one.
 const SHORT: Duration = Duration::from_secs(4);
 const LONG: Duration = Duration::from_secs(20);
-/// Writes of the dead that are still on their way to us.
+/// How long writes of the killed leader may still reach watchers.
 const ECHO: Duration = Duration::from_millis(300);
 
-/// Creates Deployments `from..to`; their names.
+/// Creates the Deployments `from..to` and returns their names.
 async fn roll_out(control: Arc<Server>, from: usize, to: usize) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for n in from..to {
@@ -34,8 +34,8 @@ async fn roll_out(control: Arc<Server>, from: usize, to: usize) -> BTreeSet<Stri
     names
 }
 
-/// Two replicas of which one leads, two members, and a policy that wants everything
-/// in both.
+/// Two replicas, one of them the leader, two members, and a policy that propagates all
+/// Deployments to both.
 struct Scene {
     pair: Pair,
     _nodes: Vec<Node>,
@@ -66,7 +66,7 @@ impl Scene {
     }
 }
 
-/// How long until somebody writes works again.
+/// Waits until a Work is written again; returns the time since `since`.
 async fn until_resumed(control: &Server, since: Instant) -> Duration {
     tokio::time::sleep(ECHO.saturating_sub(since.elapsed())).await;
     let options = WatchOptions {
@@ -75,7 +75,7 @@ async fn until_resumed(control: &Server, since: Instant) -> Duration {
     };
     let at = At::all(&WORKS, "");
     loop {
-        // Through the host a watch may still be led to the dead.
+        // The host may still route a watch to the killed replica.
         let Ok(mut works) = control.api.watch(at, &options).await else {
             continue;
         };
@@ -100,19 +100,19 @@ async fn revision(control: &Server) -> String {
 
 async fn killed(form: Form, flags: &[&str], limit: Duration) {
     let _alone = alone().await;
-    let Some(scene) = Scene::set(form, flags).await else {
+    let Some(fixture) = Scene::set(form, flags).await else {
         return;
     };
-    let (mut pair, leader, other) = (scene.pair, scene.leader, scene.other);
-    let members = scene.members;
-    let mut wanted = roll_out(Arc::clone(&other), 0, COUNT / 2).await;
+    let (mut pair, leader, other) = (fixture.pair, fixture.leader, fixture.other);
+    let members = fixture.members;
+    let mut expected = roll_out(Arc::clone(&other), 0, COUNT / 2).await;
     let rest = tokio::spawn(roll_out(Arc::clone(&other), COUNT / 2, COUNT));
     pair.nodes[leader].kill();
     let since = Instant::now();
     let resumed = until_resumed(&other, since).await;
     assert!(resumed < limit, "resumed after {resumed:?}");
-    wanted.extend(rest.await.unwrap());
-    until_exact(&other, &members, NS, &wanted).await;
+    expected.extend(rest.await.unwrap());
+    until_exact(&other, &members, NS, &expected).await;
 }
 
 #[tokio::test]
@@ -127,62 +127,68 @@ async fn a_killed_leader_is_replaced_within_twenty_seconds_by_default() {
 }
 
 #[tokio::test]
-async fn a_killed_leader_behind_a_host_is_replaced_as_fast() {
+async fn a_killed_aggregated_leader_is_replaced_within_four_seconds_with_a_short_lease() {
     killed(Form::Behind, &FAST, SHORT).await;
 }
 
 #[harness::slow]
 #[tokio::test]
-async fn a_killed_leader_behind_a_host_is_replaced_as_fast_by_default() {
+async fn a_killed_aggregated_leader_is_replaced_within_twenty_seconds_by_default() {
     killed(Form::Behind, &[], LONG).await;
 }
 
 #[tokio::test]
-async fn a_leader_that_slept_writes_nothing_late() {
+async fn a_suspended_leader_writes_nothing_after_it_lost_the_lease() {
     slept(Duration::from_secs(8)).await;
 }
 
-/// Longer than any request waits for its answer.
+/// The leader is suspended for longer than any request waits for its response.
 #[harness::slow]
 #[tokio::test]
-async fn a_leader_that_slept_for_long_writes_nothing_late() {
+async fn a_leader_suspended_for_a_minute_writes_nothing_after_it_lost_the_lease() {
     slept(Duration::from_secs(60)).await;
 }
 
-/// The leader is stopped in the middle of a rollout, for at least `time`; meanwhile the
-/// other replica takes the lease, which lasts three seconds, and finishes.
+/// The leader is suspended in the middle of a rollout for at least `time`. Meanwhile the other
+/// replica acquires the lease, whose duration is 3 seconds, and finishes the rollout.
 async fn slept(time: Duration) {
     let _alone = alone().await;
-    let Some(scene) = Scene::set(Form::Alone, &FAST).await else {
+    let Some(fixture) = Scene::set(Form::Alone, &FAST).await else {
         return;
     };
-    let (pair, leader, other) = (scene.pair, scene.leader, scene.other);
-    let members = scene.members;
-    let mut wanted = roll_out(Arc::clone(&other), 0, 60).await;
+    let (pair, leader, other) = (fixture.pair, fixture.leader, fixture.other);
+    let members = fixture.members;
+    let mut expected = roll_out(Arc::clone(&other), 0, 60).await;
     pair.nodes[leader].signal("-STOP");
-    let slept = Instant::now();
-    wanted.extend(roll_out(Arc::clone(&other), 60, 90).await);
-    until_exact(&other, &members, NS, &wanted).await;
-    // What the sleeper may be about to make must not come back.
+    let suspended = Instant::now();
+    expected.extend(roll_out(Arc::clone(&other), 60, 90).await);
+    until_exact(&other, &members, NS, &expected).await;
+    // The suspended leader may be about to create these: they must not come back.
     for n in (0..90).step_by(3) {
         let name = format!("d{n:03}");
         other.delete(&DEPLOYMENTS, NS, &name).await;
-        wanted.remove(&name);
+        expected.remove(&name);
     }
-    let mut before = until_exact(&other, &members, NS, &wanted).await;
-    tokio::time::sleep(time.saturating_sub(slept.elapsed())).await;
+    let mut before = until_exact(&other, &members, NS, &expected).await;
+    tokio::time::sleep(time.saturating_sub(suspended.elapsed())).await;
     pair.nodes[leader].signal("-CONT");
     let end = Instant::now() + Duration::from_secs(30);
     while !pair.nodes[leader].said().contains("no longer leading") {
-        assert!(Instant::now() < end, "it still believes that it leads");
+        assert!(
+            Instant::now() < end,
+            "the suspended replica does not notice that it lost the lease"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // Whatever it did late was done before this has gone all the way.
-    wanted.extend(roll_out(Arc::clone(&other), 90, 100).await);
-    let after = until_exact(&other, &members, NS, &wanted).await;
-    before.retain(|place, object| after.get(place) != Some(object));
-    assert!(before.is_empty(), "written by the sleeper: {before:?}");
-    // It serves all the while, and what the other wrote.
-    let awake = pair.control(leader);
-    until_exact(&awake, &members, NS, &wanted).await;
+    // Any late write of the suspended replica happens before this rollout is complete.
+    expected.extend(roll_out(Arc::clone(&other), 90, 100).await);
+    let after = until_exact(&other, &members, NS, &expected).await;
+    before.retain(|key, object| after.get(key) != Some(object));
+    assert!(
+        before.is_empty(),
+        "written by the suspended replica: {before:?}"
+    );
+    // The resumed replica serves the other replica's writes.
+    let resumed = pair.control(leader);
+    until_exact(&resumed, &members, NS, &expected).await;
 }

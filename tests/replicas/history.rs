@@ -1,6 +1,8 @@
-//! What a client sees that follows a resource as client-go does: a list, then
-//! watches, each resumed at the revision the last one ended with. Everything is
-//! recorded, and the record is judged afterwards, event by event.
+//! A watch client that records what it receives, and checks of the record.
+//!
+//! The client follows a resource as a client-go reflector does: a list, then watches, each
+//! resumed at the resourceVersion at which the last one ended. The record is checked
+//! afterwards, event by event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,16 +31,16 @@ pub(crate) struct Step {
     pub(crate) value: String,
 }
 
-/// One client's record.
+/// The record of one client.
 #[derive(Default)]
 pub(crate) struct History {
-    /// What the list had: name and value.
+    /// The result of the list: values by name.
     began: BTreeMap<String, String>,
     steps: Vec<Step>,
-    /// Why watches ended, other than cleanly or for want of a connection.
+    /// Errors of watches, except those that a client retries.
     errors: Vec<String>,
     resumed: usize,
-    /// The highest revision that any event or bookmark told.
+    /// The highest resourceVersion of any event or bookmark.
     reached: u64,
 }
 
@@ -47,7 +49,7 @@ fn value_of(object: &machinery::Object) -> String {
     tree["data"]["k"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Follows the ConfigMaps of a namespace until one of the name `end` is there.
+/// Lists and watches the ConfigMaps of a namespace until one named `end` is created.
 pub(crate) async fn follow(server: Server, namespace: &'static str, end: &'static str) -> History {
     let mut history = History::default();
     let at = At::all(&CONFIG_MAPS, namespace);
@@ -119,20 +121,21 @@ impl History {
         self.steps.push(step);
     }
 
-    /// What a client tries again is no error of the server's.
+    /// Records an error, unless it is one that clients retry.
     fn failed(&mut self, error: &Error) {
-        let passing = match error {
+        let is_retryable = match error {
             Error::Transport { .. } => true,
             Error::Status(status) => matches!(status.code, 429 | 503 | 504),
             Error::Protocol(_) => false,
         };
-        if !passing {
+        if !is_retryable {
             self.errors.push(error.to_string());
         }
     }
 
-    /// Nothing was repeated, nothing went back, no step is impossible, everything in
-    /// `acknowledged` was told, and it all adds up to `last`.
+    /// Asserts that no event is repeated, out of order or impossible, that each write in
+    /// `acknowledged` (name by revision) has its event, and that list and events result in
+    /// `last`.
     pub(crate) fn judge(
         &self,
         who: &str,
@@ -141,12 +144,12 @@ impl History {
     ) {
         assert!(self.errors.is_empty(), "{who}: {:#?}", self.errors);
         let mut state = self.began.clone();
-        let mut seen = BTreeSet::new();
+        let mut revisions = BTreeSet::new();
         for step in &self.steps {
-            assert!(seen.insert(step.revision), "{who}: repeated: {step:?}");
-            let known = state.contains_key(&step.name);
-            let possible = known == (step.kind != Kind::Added);
-            assert!(possible, "{who}: {step:?}, and it was there: {known}");
+            assert!(revisions.insert(step.revision), "{who}: repeated: {step:?}");
+            let exists = state.contains_key(&step.name);
+            let possible = exists == (step.kind != Kind::Added);
+            assert!(possible, "{who}: {step:?}, and it existed: {exists}");
             match step.kind {
                 Kind::Deleted => state.remove(&step.name),
                 _ => state.insert(step.name.clone(), step.value.clone()),
@@ -155,8 +158,8 @@ impl History {
         let first = self.steps.first().map_or(u64::MAX, |s| s.revision);
         for (revision, name) in acknowledged.range(first..) {
             assert!(
-                seen.contains(revision),
-                "{who}: {name} at {revision} was acknowledged and not told"
+                revisions.contains(revision),
+                "{who}: {name} at {revision} was acknowledged and has no event"
             );
         }
         assert_eq!(state, *last, "{who}");
@@ -164,11 +167,11 @@ impl History {
     }
 }
 
-/// What there is, by name and value.
+/// The values of ConfigMaps by name.
 pub(crate) fn state(objects: &[Value]) -> BTreeMap<String, String> {
     let text = |o: &Value, path: &str| {
-        let found = o.pointer(path).and_then(Value::as_str);
-        found.unwrap_or_default().to_owned()
+        let text = o.pointer(path).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
     };
     let pairs = objects.iter();
     pairs

@@ -1,4 +1,4 @@
-//! Who leads, as the lease tells.
+//! The leader election lease: who holds it, and taking it over.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use machinery::Gvr;
 use serde_json::{Value, json};
 
 pub(crate) static LEASES: Gvr = Gvr::constant("coordination.k8s.io", "v1", "leases");
-/// Where it is when Flotilla serves alone.
+/// The lease's namespace in standalone mode.
 pub(crate) const NAMESPACE: &str = "kube-system";
 const NAME: &str = "flotilla";
 const PATIENCE: Duration = Duration::from_secs(40);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The lease's spec when `fits` holds for its holder.
+/// Waits until `fits` holds for the lease's holder; returns its spec.
 pub(crate) async fn until_held(
     server: &Server,
     namespace: &str,
@@ -27,24 +27,24 @@ pub(crate) async fn until_held(
         if spec["holderIdentity"].as_str().is_some_and(&fits) {
             return spec;
         }
-        assert!(Instant::now() < end, "nobody leads: {spec}");
+        assert!(Instant::now() < end, "the lease has no such holder: {spec}");
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// Until somebody leads; who.
+/// Waits until the lease has a holder; returns its identity.
 pub(crate) async fn leader(server: &Server, namespace: &str) -> String {
     let spec = until_held(server, namespace, |holder| !holder.is_empty()).await;
     spec["holderIdentity"].as_str().unwrap().to_owned()
 }
 
-/// Takes the lease away, for `seconds` from now.
+/// Makes `who` the holder of the lease for `seconds` from now.
 pub(crate) async fn take(server: &Server, who: &str, seconds: u64) {
     let now = jiff::Timestamp::now().to_string();
     let patch = json!({"spec": {
         "holderIdentity": who, "leaseDurationSeconds": seconds, "renewTime": now}});
     let at = At::one(&LEASES, NAMESPACE, NAME);
     let options = WriteOptions::default();
-    let taken = server.api.patch(at, Patch::Merge(patch), &options).await;
-    taken.unwrap();
+    let patched = server.api.patch(at, Patch::Merge(patch), &options).await;
+    patched.unwrap();
 }

@@ -1,9 +1,9 @@
-//! Several processes that could run the controllers, one that does; keys that they
-//! share; and a process that goes without anybody noticing.
+//! High availability: leader election, failover, shared keys, and restarts that clients do not
+//! notice.
 //!
-//! Replicas and members are processes of their own, asked over HTTPS as a client
-//! would. A story waits until what it wants to see is there, and shows the last it
-//! saw when it is not.
+//! Replicas and members are processes of their own, which tests call over HTTPS as clients do.
+//! A test polls until the expected state is reached; when it times out, the panic shows the
+//! last state.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -16,26 +16,26 @@ mod processes;
 /// Two replicas on one etcd.
 mod pair;
 
-/// Who leads, as the lease tells.
+/// The leader election lease.
 mod lease;
 
-/// What a client sees that follows a resource.
+/// A watch client that records its events.
 mod history;
 
-/// What everybody must have when a rollout is over.
+/// The expected objects after a rollout.
 mod rollout;
 
-/// One process that loses the lease and wins it again.
+/// One process that loses the lease and acquires it again.
 mod terms;
 
-/// A process that is told to stop.
+/// Graceful shutdown.
 mod shutdown;
 
-/// What holds between two replicas at any time.
+/// Consistency between two replicas.
 mod together;
 
-/// A leader that dies, or sleeps, in the middle of a rollout.
+/// A leader that is killed, or suspended, in the middle of a rollout.
 mod failover;
 
-/// Both replicas are restarted in turn, under load.
+/// Rolling restarts under load.
 mod rolling;

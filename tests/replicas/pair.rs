@@ -1,4 +1,4 @@
-//! Two replicas on one etcd, alone or behind a real kube-apiserver.
+//! Two replicas of Flotilla on one etcd, standalone or in aggregated mode.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ use tempfile::TempDir;
 use crate::lease::{self, leader};
 use crate::processes::{BINARY, Node, join};
 
-/// Where Flotilla lives on its host.
+/// The namespace of Flotilla in the host.
 const NAMESPACE: &str = "flotilla-system";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What stands before the replicas.
+/// Whether the replicas are behind a kube-apiserver.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Form {
-    /// Nothing: they serve everything themselves.
+    /// They serve everything themselves.
     Alone,
-    /// A kube-apiserver, which reaches them by one Service.
+    /// They are behind a kube-apiserver, which reaches them by one Service.
     Behind,
 }
 
@@ -33,24 +33,24 @@ pub(crate) struct Pair {
 
 struct Host {
     cluster: Cluster,
-    /// Passes what comes for the Service to whichever replica lives.
+    /// Forwards connections of the Service to a replica that is up.
     _relay: Relay,
 }
 
 impl Pair {
-    /// `None`: something cannot be had here, which was said.
+    /// Returns `None` if a tool is missing, which `harness::tools` has recorded.
     pub(crate) async fn start(form: Form, version: &str, flags: &[&str]) -> Option<Self> {
         Self::start_with(Path::new(BINARY), form, version, flags).await
     }
 
-    /// The same of another binary.
+    /// Like [`Self::start`], with another binary.
     pub(crate) async fn start_with(
         program: &Path,
         form: Form,
         version: &str,
         flags: &[&str],
     ) -> Option<Self> {
-        // On this thread, which bears the name of the test.
+        // On this thread, whose name is that of the test.
         harness::tools([&format!("etcd-{version}")])?;
         if matches!(form, Form::Behind) {
             harness::tools(["kube-apiserver", "kube-controller-manager"])?;
@@ -103,7 +103,7 @@ impl Pair {
         })
     }
 
-    /// The control plane as clients see it; alone, the `n`th replica of it.
+    /// A client of the control plane: of the host in aggregated mode, else of the `n`th replica.
     pub(crate) fn control(&self, n: usize) -> Server {
         Server::connect("control plane", &self.kubeconfig(n))
     }
@@ -115,29 +115,29 @@ impl Pair {
         }
     }
 
-    /// Which of the nodes leads.
-    pub(crate) async fn leader(&self, ask: &Server) -> usize {
+    /// The index of the replica that leads.
+    pub(crate) async fn leader(&self, server: &Server) -> usize {
         let namespace = match &self.host {
             Some(_) => NAMESPACE,
             None => lease::NAMESPACE,
         };
         let end = Instant::now() + PATIENCE;
         loop {
-            let who = leader(ask, namespace).await;
-            let said = |node: &Node| node.said().contains(&who);
-            if let Some(found) = self.nodes.iter().position(said) {
-                return found;
+            let who = leader(server, namespace).await;
+            let logged = |node: &Node| node.said().contains(&who);
+            if let Some(index) = self.nodes.iter().position(logged) {
+                return index;
             }
-            assert!(Instant::now() < end, "{who} is none of ours");
+            assert!(Instant::now() < end, "{who} is none of the replicas");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// Members `member1`, `member2`, ... that joined and are ready.
+    /// Starts and joins the members `member1`, `member2`, ... and waits until they are Ready.
     pub(crate) async fn members(&self, count: usize) -> (Vec<Node>, Vec<Server>) {
         let control = self.control(0);
         if let Some(host) = &self.host {
-            // Registered is not served yet.
+            // A registered APIService is not routed yet.
             host.until_served(&control).await;
         }
         let mut nodes = Vec::new();
@@ -152,7 +152,7 @@ impl Pair {
         (nodes, servers)
     }
 
-    /// Something that balances load over both, and a kubeconfig that leads there.
+    /// Starts a load balancer for both replicas, with a kubeconfig whose server it is.
     pub(crate) fn balanced(&self) -> Balanced {
         let addresses = self.nodes.each_ref().map(|n| n.address.parse().unwrap());
         let relay = Relay::start(&addresses);
@@ -171,7 +171,7 @@ impl Pair {
 }
 
 impl Host {
-    /// Until the host passes on what is asked of our groups.
+    /// Waits until the host routes requests for the groups of Flotilla.
     async fn until_served(&self, control: &Server) {
         let end = Instant::now() + PATIENCE;
         for group in ["cluster", "policy", "work"] {
@@ -181,8 +181,8 @@ impl Host {
                 "v1alpha1"
             };
             let path = format!("/apis/{group}.karmada.io/{version}");
-            while let Err(why) = control.api.raw(&path).await {
-                assert!(Instant::now() < end, "{path}: {why}");
+            while let Err(error) = control.api.raw(&path).await {
+                assert!(Instant::now() < end, "{path}: {error}");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }

@@ -1,4 +1,4 @@
-//! Processes of the binary: replicas and members.
+//! Processes of the `flotilla` binary: replicas and members.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
 
-/// The timings of an election that is over soon.
+/// Flags for a leader election with a lease of 3 seconds.
 pub(crate) const FAST: [&str; 4] = [
     "--leader-elect",
     "--leader-elect-lease-duration=3s",
@@ -16,16 +16,16 @@ pub(crate) const FAST: [&str; 4] = [
     "--leader-elect-retry-period=1s",
 ];
 
-/// Stories that tell how long something takes do not run beside each other.
+/// Holds a lock, so that tests that measure time do not run in parallel.
 pub(crate) async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
     static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     ALONE.lock().await
 }
 
-/// A process of the binary and its directory, which outlives it.
+/// A process of the binary with its directory, which is kept when the process is restarted.
 pub(crate) struct Node {
     process: Option<Process>,
-    /// What [`Self::again`] starts.
+    /// The binary that [`Self::restart`] runs.
     program: PathBuf,
     arguments: Vec<String>,
     pub(crate) address: String,
@@ -33,26 +33,26 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// `flotilla serve` with further flags.
+    /// Starts `flotilla serve` with further flags.
     pub(crate) fn serve(flags: &[&str]) -> Self {
         Self::serve_with(Path::new(BINARY), flags)
     }
 
-    /// The same of another binary.
+    /// Like [`Self::serve`], with another binary.
     pub(crate) fn serve_with(program: &Path, flags: &[&str]) -> Self {
         Self::start(program.to_owned(), "serve", "--data-dir", flags)
     }
 
-    /// `flotilla member` with one node.
+    /// Starts `flotilla member` with one node.
     pub(crate) fn member() -> Self {
         Self::start(BINARY.into(), "member", "--dir", &["--nodes", "1"])
     }
 
-    fn start(program: PathBuf, command: &str, place: &str, flags: &[&str]) -> Self {
+    fn start(program: PathBuf, command: &str, dir_flag: &str, flags: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().display().to_string();
-        let own = [command, place, &path, "--v", "1"];
-        // The port of the first start is kept, so that clients find it again.
+        let own = [command, dir_flag, &path, "--v", "1"];
+        // A restart listens on the port of the first start, so that clients can reconnect.
         let arguments = own.iter().chain(flags).map(|a| (*a).to_owned());
         let mut node = Self {
             process: None,
@@ -65,17 +65,17 @@ impl Node {
         node
     }
 
-    /// Which binary the next start runs.
+    /// Sets the binary that the next start runs.
     pub(crate) fn run_next(&mut self, program: &Path) {
         self.program = program.to_owned();
     }
 
-    /// `kill -9`.
+    /// Kills the process with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Starts it, on the port that it had; it must not be running.
+    /// Starts the process on the port that it had. It must not be running.
     pub(crate) fn again(&mut self) {
         assert!(self.process.is_none(), "it runs already");
         let mut arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
@@ -93,7 +93,7 @@ impl Node {
         assert!(sent.success(), "kill {signal} {id}");
     }
 
-    /// Waits until it has ended after a signal.
+    /// Waits until the process exits successfully after a signal.
     pub(crate) async fn ended(&mut self) {
         let mut process = self.process.take().unwrap();
         let wait = move || process.child.wait().unwrap();
@@ -113,13 +113,13 @@ impl Node {
         self.dir.path().join("log")
     }
 
-    /// What it logged.
+    /// Reads the log.
     pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(self.log()).unwrap_or_default()
     }
 }
 
-/// `flotilla join NAME`, which must succeed.
+/// Runs `flotilla join NAME`, which must succeed.
 pub(crate) async fn join(name: &str, member: &Node, control: &Path) {
     let cluster = member.kubeconfig();
     let mut command = Command::new(BINARY);
@@ -127,6 +127,6 @@ pub(crate) async fn join(name: &str, member: &Node, control: &Path) {
     command.arg(&cluster).arg("--kubeconfig").arg(control);
     let out = tokio::task::spawn_blocking(move || command.output());
     let out = out.await.unwrap().unwrap();
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.success(), "join {name}: {said}");
+    let errors = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success(), "join {name}: {errors}");
 }

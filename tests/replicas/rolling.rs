@@ -1,6 +1,8 @@
-//! Both replicas are restarted in turn, first gently and then not, while clients
-//! write and watch through something that balances the load. So are replicas of the
-//! release before and of this one.
+//! Rolling restarts and upgrades: replicas are restarted in turn while clients write and watch
+//! through a load balancer.
+//!
+//! Replicas are first stopped with SIGTERM, then killed. In an upgrade the replicas run the
+//! previous release and this one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,22 +26,22 @@ const WRITERS: usize = 4;
 const WATCHERS: usize = 6;
 const KEYS: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Made last of all.
+/// The object that is created last, which ends the watches.
 const END: &str = "the-end";
 const PAUSE: Duration = Duration::from_millis(20);
-/// Of one writer, however slow the machine is.
+/// How many writes each writer makes at least, even on a slow machine.
 const LEAST: usize = 50;
 
-/// What one writer did to its own objects.
+/// The writes of one writer to its own objects.
 #[derive(Default)]
 struct Written {
-    /// Revision → object, of everything that was acknowledged.
+    /// Revision → object name, of each acknowledged write.
     acknowledged: BTreeMap<u64, String>,
-    /// What each object has to be now.
+    /// The expected value of each object.
     last: BTreeMap<String, String>,
-    /// Refusals that a client could not have expected.
+    /// Errors that are not retryable.
     surprises: Vec<String>,
-    /// Why calls of all writers had to be tried again.
+    /// Errors of all writers, whose calls were retried.
     again: Arc<Mutex<Vec<String>>>,
 }
 
@@ -61,7 +63,7 @@ impl Written {
         self.again.lock().push(error.to_string());
     }
 
-    /// Reads until there is an answer: what became of a write without one.
+    /// Reads an object until there is a response, to learn the outcome of a write without one.
     async fn look(&mut self, server: &Server, name: &str) -> Option<Value> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -75,29 +77,29 @@ impl Written {
         }
     }
 
-    /// Brings an object to a value, or away (`None`), as a controller would: reads,
-    /// writes against what was read, and after a failure reads again.
-    async fn bring(&mut self, server: &Server, name: &str, wanted: Option<&str>) {
+    /// Sets the value of an object, or deletes it (`None`), as a controller does: reads it, writes
+    /// it with the resourceVersion that was read, and after an error reads it again.
+    async fn bring(&mut self, server: &Server, name: &str, desired: Option<&str>) {
         let mut current = self.look(server, name).await;
-        let known = current
+        let value = current
             .as_ref()
             .map(|c| c["data"]["k"].as_str().unwrap_or(""));
         let expected = self.last.get(name).map(String::as_str);
-        assert!(known == expected, "{name} is {known:?}, was {expected:?}");
+        assert!(value == expected, "{name} is {value:?}, was {expected:?}");
         loop {
-            let there = current
+            let value = current
                 .as_ref()
                 .map(|c| c["data"]["k"].as_str().unwrap_or(""));
-            if there == wanted {
+            if value == desired {
                 break;
             }
             let options = WriteOptions::default();
             let at = At::one(&CONFIG_MAPS, NS, name);
-            let done = match (&current, wanted) {
+            let done = match (&current, desired) {
                 (None, Some(value)) => {
-                    let made = config_map(NS, name, value);
+                    let created = config_map(NS, name, value);
                     let all = At::all(&CONFIG_MAPS, NS);
-                    server.api.create(all, made, &options).await.map(Some)
+                    server.api.create(all, created, &options).await.map(Some)
                 }
                 (Some(object), Some(value)) => {
                     let mut next = object.clone();
@@ -120,7 +122,7 @@ impl Written {
                     break;
                 }
                 Ok(None) => break,
-                // The write before, without an answer, has happened after all.
+                // The previous write, which had no response, has succeeded.
                 Err(e) if e.is_conflict() || e.is_already_exists() || e.is_not_found() => {}
                 Err(e) => {
                     self.note(&e);
@@ -129,7 +131,7 @@ impl Written {
             }
             current = self.look(server, name).await;
         }
-        match wanted {
+        match desired {
             Some(value) => self.last.insert(name.into(), value.into()),
             None => self.last.remove(name),
         };
@@ -139,7 +141,7 @@ impl Written {
 async fn write(
     server: Server,
     writer: usize,
-    over: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
     again: Arc<Mutex<Vec<String>>>,
 ) -> Written {
     let mut written = Written {
@@ -147,13 +149,13 @@ async fn write(
         ..Written::default()
     };
     let mut n = 0;
-    while n < LEAST || !over.load(Ordering::Relaxed) {
+    while n < LEAST || !stop.load(Ordering::Relaxed) {
         let name = format!("w{writer}-{}", n % KEYS);
         let value = n.to_string();
-        let wanted = (n % 7 != 6).then_some(value.as_str());
-        written.bring(&server, &name, wanted).await;
+        let desired = (n % 7 != 6).then_some(value.as_str());
+        written.bring(&server, &name, desired).await;
         n += 1;
-        // A load, not a flood: the machine is for the servers.
+        // Leave time of the machine to the servers.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     written
@@ -164,12 +166,12 @@ struct Restart<'a> {
     node: usize,
     /// The binary that runs afterwards.
     program: &'a Path,
-    /// Told to stop instead of killed.
+    /// Stopped with SIGTERM instead of SIGKILL.
     gently: bool,
 }
 
 impl Restart<'_> {
-    /// It is ready again when this returns, as a Deployment waits before the next.
+    /// Restarts the replica and waits until it is ready, as a Deployment does before the next.
     async fn run(&self, pair: &mut Pair) {
         let node = &mut pair.nodes[self.node];
         if self.gently {
@@ -188,8 +190,10 @@ fn clients(balanced: &Balanced, name: &str, count: usize) -> Vec<Server> {
     (0..count).map(|n| balanced.connect(&name(n))).collect()
 }
 
-/// Restarts replicas that begin with `program`, one after the other, under load. Those
-/// that are told to stop come first, and no call may fail because of them.
+/// Restarts replicas, which first run `program`, one after the other under load, and asserts
+/// that no write and no event is lost.
+///
+/// Graceful restarts come first, and no call may fail during them.
 async fn loses_nothing(program: &Path, restarts: &[Restart<'_>]) {
     let _alone = crate::processes::alone().await;
     let flags = [&FAST[..], &["--shutdown-delay-duration=500ms"]].concat();
@@ -202,8 +206,8 @@ async fn loses_nothing(program: &Path, restarts: &[Restart<'_>]) {
     control
         .until(&CONFIG_MAPS, NS, "kube-root-ca.crt", "there", ready)
         .await;
-    let over = Arc::new(AtomicBool::new(false));
-    let refused = Arc::new(Mutex::new(Vec::new()));
+    let stop = Arc::new(AtomicBool::new(false));
+    let errors = Arc::new(Mutex::new(Vec::new()));
     let watchers: Vec<_> = clients(&balanced, "watcher", WATCHERS)
         .into_iter()
         .map(|server| tokio::spawn(follow(server, NS, END)))
@@ -211,16 +215,19 @@ async fn loses_nothing(program: &Path, restarts: &[Restart<'_>]) {
     let writers: Vec<_> = clients(&balanced, "writer", WRITERS)
         .into_iter()
         .enumerate()
-        .map(|(n, s)| tokio::spawn(write(s, n, Arc::clone(&over), Arc::clone(&refused))))
+        .map(|(n, s)| tokio::spawn(write(s, n, Arc::clone(&stop), Arc::clone(&errors))))
         .collect();
     for restart in restarts {
         restart.run(&mut pair).await;
         if restart.gently {
-            let again = refused.lock();
-            assert!(again.is_empty(), "harm by a stopping server: {again:#?}");
+            let errors = errors.lock();
+            assert!(
+                errors.is_empty(),
+                "calls failed during a graceful restart: {errors:#?}"
+            );
         }
     }
-    over.store(true, Ordering::Relaxed);
+    stop.store(true, Ordering::Relaxed);
     let mut all = Written::default();
     for writer in writers {
         let one = writer.await.unwrap();
@@ -237,9 +244,9 @@ async fn loses_nothing(program: &Path, restarts: &[Restart<'_>]) {
         history.judge(&format!("watcher {n}"), &all.acknowledged, &last);
     }
     last.retain(|name, _| name.starts_with('w'));
-    assert_eq!(last, all.last, "what was acknowledged and what is there");
+    assert_eq!(last, all.last, "acknowledged and stored objects");
     assert!(all.surprises.is_empty(), "{:#?}", all.surprises);
-    assert!(all.acknowledged.len() > 100, "that was no load");
+    assert!(all.acknowledged.len() > 100, "too few writes");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -254,7 +261,7 @@ async fn a_rolling_restart_loses_no_write_and_no_event() {
     loses_nothing(program, &restarts).await;
 }
 
-/// Both versions serve the same etcd while they are rolled, forth and back.
+/// Both releases serve the same etcd while replicas are upgraded and downgraded.
 #[harness::slow]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_upgrade_loses_no_write_and_no_event() {

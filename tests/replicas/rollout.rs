@@ -1,5 +1,5 @@
-//! What everybody must have when a rollout is over: each template one binding, one
-//! work in each member's space and one object in each member, no more and no less.
+//! The expected objects after a rollout: for each template exactly one binding, one Work in the
+//! execution space of each member, and one object in each member.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A policy that brings every Deployment of the namespace to all of `clusters`.
+/// A policy that propagates every Deployment of the namespace to all `clusters`.
 pub(crate) fn everything(namespace: &str, clusters: &[&str]) -> Value {
     let mut all = policy(namespace, "all", &deployment(namespace, "", 1), clusters);
     all["spec"]["resourceSelectors"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment"}]);
@@ -27,30 +27,31 @@ fn names<'a>(objects: impl IntoIterator<Item = &'a Value>) -> BTreeSet<String> {
     objects.into_iter().map(name).collect()
 }
 
-/// Objects of members by member and name: uid and spec.
+/// Uid and spec of the objects in members, by member and name.
 pub(crate) type Seen = BTreeMap<(String, String), (String, Value)>;
 
-/// Waits until the rollout of `wanted` is exact; a failure shows what is not.
+/// Waits until exactly the Deployments `expected` are rolled out. The panic at a timeout shows
+/// the difference.
 pub(crate) async fn until_exact(
     control: &Server,
     members: &[Server],
     namespace: &str,
-    wanted: &BTreeSet<String>,
+    expected: &BTreeSet<String>,
 ) -> Seen {
     let end = Instant::now() + PATIENCE;
     loop {
-        match exact(control, members, namespace, wanted).await {
-            Ok(seen) => return seen,
-            Err(why) => assert!(Instant::now() < end, "{why}"),
+        match exact(control, members, namespace, expected).await {
+            Ok(objects) => return objects,
+            Err(difference) => assert!(Instant::now() < end, "{difference}"),
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-fn same(what: &str, found: &BTreeSet<String>, wanted: &BTreeSet<String>) -> Result<(), String> {
+fn same(what: &str, found: &BTreeSet<String>, expected: &BTreeSet<String>) -> Result<(), String> {
     let (more, less): (Vec<_>, Vec<_>) = (
-        found.difference(wanted).collect(),
-        wanted.difference(found).collect(),
+        found.difference(expected).collect(),
+        expected.difference(found).collect(),
     );
     match more.is_empty() && less.is_empty() {
         true => Ok(()),
@@ -62,21 +63,21 @@ async fn exact(
     control: &Server,
     members: &[Server],
     namespace: &str,
-    wanted: &BTreeSet<String>,
+    expected: &BTreeSet<String>,
 ) -> Result<Seen, String> {
     let count = members.len();
     let templates = control.list(&DEPLOYMENTS, namespace).await;
-    same("templates", &names(&templates), wanted)?;
+    same("templates", &names(&templates), expected)?;
     let done = |t: &&Value| {
         t["status"]["readyReplicas"] == json!(count)
             && t["status"]["observedGeneration"] == t["metadata"]["generation"]
     };
     let finished = names(templates.iter().filter(done));
-    same("finished templates", &finished, wanted)?;
+    same("finished templates", &finished, expected)?;
     let bindings = control.list(&BINDINGS, namespace).await;
-    let expected = wanted.iter().map(|n| format!("{n}-deployment")).collect();
-    same("bindings", &names(&bindings), &expected)?;
-    let mut seen = Seen::new();
+    let binding_names = expected.iter().map(|n| format!("{n}-deployment")).collect();
+    same("bindings", &names(&bindings), &binding_names)?;
+    let mut member_objects = Seen::new();
     for member in members {
         let works = control.list(&WORKS, &works_of(&member.name)).await;
         let manifests = works
@@ -88,20 +89,20 @@ async fn exact(
             .collect();
         let name = &member.name;
         let of_works = names(ours.iter().copied());
-        same(&format!("works of {name}"), &of_works, wanted)?;
+        same(&format!("works of {name}"), &of_works, expected)?;
         if of_works.len() != ours.len() {
-            return Err(format!("{name}: two works of one object"));
+            return Err(format!("{name}: two Works of one object"));
         }
         let objects = member.list(&DEPLOYMENTS, namespace).await;
-        same(&format!("objects in {name}"), &names(&objects), wanted)?;
+        same(&format!("objects in {name}"), &names(&objects), expected)?;
         for object in &objects {
             if object["metadata"]["generation"] != 1 {
                 return Err(format!("{name}: written twice: {object:#}"));
             }
             let meta = |field: &str| text(object, &format!("/metadata/{field}")).to_owned();
-            let found = (meta("uid"), object["spec"].clone());
-            seen.insert((name.clone(), meta("name")), found);
+            let identity = (meta("uid"), object["spec"].clone());
+            member_objects.insert((name.clone(), meta("name")), identity);
         }
     }
-    Ok(seen)
+    Ok(member_objects)
 }

@@ -1,4 +1,4 @@
-//! A process that is told to stop.
+//! Graceful shutdown: /readyz fails first, then requests and watches end without an error.
 
 use std::time::{Duration, Instant};
 
@@ -16,16 +16,16 @@ async fn until_red(server: &Server) {
     let end = Instant::now() + PATIENCE;
     loop {
         match server.api.raw("/readyz").await {
-            Ok(_) => assert!(Instant::now() < end, "readyz stays green"),
+            Ok(_) => assert!(Instant::now() < end, "readyz stays ok"),
             Err(Error::Status(status)) if status.code == 500 => return,
-            Err(why) => panic!("readyz: {why}"),
+            Err(error) => panic!("readyz: {error}"),
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
 #[tokio::test]
-async fn readiness_ends_first_then_requests_and_watches_without_an_error() {
+async fn readiness_fails_first_then_requests_and_watches_end_without_an_error() {
     let mut node = Node::serve(&["--shutdown-delay-duration=4s"]);
     let server = node.connect("control plane");
     let options = WatchOptions::default();
@@ -34,14 +34,14 @@ async fn readiness_ends_first_then_requests_and_watches_without_an_error() {
     node.signal("-TERM");
     until_red(&server).await;
     server.create(config_map(NS, "late", "1")).await;
-    let mut late = false;
+    let mut received = false;
     while let Some(event) = watch.next().await {
         match event {
-            Ok(WatchEvent::Added(object)) => late |= object.name() == "late",
+            Ok(WatchEvent::Added(object)) => received |= object.name() == "late",
             Ok(_) => {}
-            Err(why) => panic!("the watch does not end cleanly: {why}"),
+            Err(error) => panic!("the watch does not end cleanly: {error}"),
         }
     }
-    assert!(late, "what was acknowledged was not told");
+    assert!(received, "the watch has no event of an acknowledged write");
     node.ended().await;
 }

@@ -1,4 +1,4 @@
-//! One process that loses the lease and wins it again.
+//! One process that loses the lease and acquires it again: its controllers stop and restart.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -13,8 +13,8 @@ use crate::rollout::{everything, until_exact};
 const NS: &str = "terms";
 const STRANGER: &str = "stranger";
 
-/// Leadership goes to somebody who does nothing with it, until the process has
-/// noticed and again until it would have made something of a new template.
+/// Another holder, which does nothing, holds the lease until the process has noticed, and then
+/// for 1.5 seconds more, in which no controller may create a binding for a new template.
 async fn taken_away(control: &Server, node: &Node, round: usize, name: &str) {
     let lost = || node.said().matches("no longer leading").count();
     while lost() <= round {
@@ -26,13 +26,13 @@ async fn taken_away(control: &Server, node: &Node, round: usize, name: &str) {
     while Instant::now() < end {
         take(control, STRANGER, 3).await;
         let binding = format!("{name}-deployment");
-        let made = control.get(&BINDINGS, NS, &binding).await;
-        assert!(made.is_none(), "a binding was made without leading");
+        let binding = control.get(&BINDINGS, NS, &binding).await;
+        assert!(binding.is_none(), "a binding was created without the lease");
     }
 }
 
 #[tokio::test]
-async fn controllers_end_with_the_lease_and_go_on_with_the_next() {
+async fn controllers_stop_when_the_lease_is_lost_and_restart_when_it_is_acquired() {
     let node = Node::serve(&FAST);
     let control = node.connect("control plane");
     let first = leader(&control, NAMESPACE).await;
@@ -48,34 +48,34 @@ async fn controllers_end_with_the_lease_and_go_on_with_the_next() {
     control
         .create(everything(NS, &["member1", "member2"]))
         .await;
-    let mut wanted = BTreeSet::new();
+    let mut expected = BTreeSet::new();
     for n in 0..10 {
         let name = format!("first-{n}");
         control.create(deployment(NS, &name, 1)).await;
-        wanted.insert(name);
+        expected.insert(name);
     }
-    let mut before = until_exact(&control, &members, NS, &wanted).await;
+    let mut before = until_exact(&control, &members, NS, &expected).await;
     for round in 0..3 {
         let name = format!("later-{round}");
         taken_away(&control, &node, round, &name).await;
         let again = until_held(&control, NAMESPACE, |holder| holder == first).await;
         assert!(again["leaseTransitions"].as_u64().unwrap() > 0, "{again}");
-        wanted.insert(name);
-        let after = until_exact(&control, &members, NS, &wanted).await;
-        for (place, object) in &before {
-            assert_eq!(after.get(place), Some(object), "written again: {place:?}");
+        expected.insert(name);
+        let after = until_exact(&control, &members, NS, &expected).await;
+        for (key, object) in &before {
+            assert_eq!(after.get(key), Some(object), "written again: {key:?}");
         }
         before = after;
     }
-    // What was there before the last term is still looked after.
-    let gone = wanted.pop_first().unwrap();
+    // Objects of earlier terms are still reconciled.
+    let deleted = expected.pop_first().unwrap();
     control
-        .delete(&harness::objects::DEPLOYMENTS, NS, &gone)
+        .delete(&harness::objects::DEPLOYMENTS, NS, &deleted)
         .await;
     for member in &members {
         member
-            .until_gone(&harness::objects::DEPLOYMENTS, NS, &gone)
+            .until_gone(&harness::objects::DEPLOYMENTS, NS, &deleted)
             .await;
     }
-    until_exact(&control, &members, NS, &wanted).await;
+    until_exact(&control, &members, NS, &expected).await;
 }

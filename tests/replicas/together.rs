@@ -1,5 +1,5 @@
-//! What holds between two replicas at any time: the same identities, the newest
-//! state, addresses given once, definitions served by both.
+//! Consistency between two replicas: shared signing keys and CA, lists that are never stale,
+//! unique cluster IPs and node ports, CRDs served by both, the same scheduling decisions.
 
 use client::{At, ListOptions, WriteOptions};
 use harness::etcd::{NEW, OLD};
@@ -16,7 +16,7 @@ use crate::processes::FAST;
 const NS: &str = "default";
 static REVIEWS: Gvr = Gvr::constant("authentication.k8s.io", "v1", "selfsubjectreviews");
 
-/// The kubeconfig of one, whose server is the other.
+/// The kubeconfig of the first replica with the address of the second.
 fn crossed(pair: &Pair, dir: &std::path::Path) -> std::path::PathBuf {
     let [a, b] = &pair.nodes;
     let text = std::fs::read_to_string(a.kubeconfig()).unwrap();
@@ -29,14 +29,14 @@ async fn identities_are_shared(pair: &Pair) {
     let dir = tempfile::tempdir().unwrap();
     let admin = harness::Server::connect("b, as of a", &crossed(pair, dir.path()));
     admin.list(&CONFIG_MAPS, NS).await;
-    // A token that one gave is taken by the other.
+    // The other replica accepts a token that one issued.
     let a = pair.nodes[0].connect("a");
     a.until_there(&SERVICE_ACCOUNTS, NS, "default").await;
     let at = At::one(&SERVICE_ACCOUNTS, NS, "default").sub("token");
     let request =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    let made = a.api.create(at, request, &WriteOptions::default()).await;
-    let token = made.unwrap().value().unwrap()["status"]["token"].clone();
+    let created = a.api.create(at, request, &WriteOptions::default()).await;
+    let token = created.unwrap().value().unwrap()["status"]["token"].clone();
     let b = &pair.nodes[1];
     let config = b.kubeconfig();
     let ca = std::fs::read_to_string(&config).unwrap();
@@ -64,18 +64,18 @@ async fn identities_are_shared(pair: &Pair) {
     );
 }
 
-/// What one acknowledged is in the other's next list, and gone from it when deleted.
+/// A write that one replica acknowledged is in the other's next list, and so is a deletion.
 async fn lists_are_never_stale(pair: &Pair) {
     let servers = pair.nodes.each_ref().map(|n| n.connect("replica"));
     let at = At::all(&CONFIG_MAPS, NS);
     for n in 0..100 {
         let (writer, reader) = (&servers[n % 2], &servers[(n + 1) % 2]);
         let name = format!("fresh-{n}");
-        let made = writer.create(config_map(NS, &name, "1")).await;
+        let created = writer.create(config_map(NS, &name, "1")).await;
         let list = reader.api.list(at, &ListOptions::default()).await.unwrap();
         let found = list.items.iter().find(|o| o.name() == name);
         let found = found.unwrap_or_else(|| panic!("{name} is not in the list"));
-        let revision: u64 = made["metadata"]["resourceVersion"]
+        let revision: u64 = created["metadata"]["resourceVersion"]
             .as_str()
             .and_then(|v| v.parse().ok())
             .unwrap();
@@ -121,12 +121,12 @@ async fn definitions_are_served_by_both(pair: &Pair) {
         established,
     )
     .await;
-    // At once, on the one that may not have heard of it.
+    // At once, on the replica whose watch may not have delivered the CRD.
     b.create(widget(NS, "w", 1)).await;
     assert!(a.get(&WIDGETS, NS, "w").await.is_some());
 }
 
-/// The one that leads holds what it decided; the other decides again.
+/// The leader serves the decision that it has in memory; the other replica recomputes it.
 async fn both_tell_why(pair: &Pair) {
     let [a, b] = pair.nodes.each_ref().map(|n| n.connect("replica"));
     let object = config_map(NS, "why", "1");
@@ -135,13 +135,19 @@ async fn both_tell_why(pair: &Pair) {
     let unfit = |b: &Value| harness::server::condition(b, "Scheduled")["status"] == "False";
     a.until(&BINDINGS, NS, "why-configmap", "unscheduled", unfit)
         .await;
-    let why = At::one(&BINDINGS, NS, "why-configmap").sub("decision");
-    let told = async |server: &harness::Server| {
-        let told = server.api.get(why).await.unwrap().value().unwrap();
-        let failure = told["failure"].as_str().unwrap().to_owned();
-        (told["recomputed"] == true, failure)
+    let decision_path = At::one(&BINDINGS, NS, "why-configmap").sub("decision");
+    let failure = async |server: &harness::Server| {
+        let decision = server
+            .api
+            .get(decision_path)
+            .await
+            .unwrap()
+            .value()
+            .unwrap();
+        let failure = decision["failure"].as_str().unwrap().to_owned();
+        (decision["recomputed"] == true, failure)
     };
-    let (of_a, of_b) = (told(&a).await, told(&b).await);
+    let (of_a, of_b) = (failure(&a).await, failure(&b).await);
     assert!(of_a.0 != of_b.0, "{of_a:?} {of_b:?}");
     assert_eq!(of_a.1, of_b.1);
 }
@@ -158,11 +164,11 @@ async fn everything(version: &str) {
 }
 
 #[tokio::test]
-async fn two_replicas_are_one_where_progress_is_not_trusted() {
+async fn replicas_are_consistent_without_etcd_progress_notifications() {
     everything(OLD).await;
 }
 
 #[tokio::test]
-async fn two_replicas_are_one_where_progress_is_trusted() {
+async fn replicas_are_consistent_with_etcd_progress_notifications() {
     everything(NEW).await;
 }

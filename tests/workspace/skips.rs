@@ -1,7 +1,7 @@
-//! A test that does not run is never counted as one that passed: slow tests are ignored
-//! by libtest, and a missing tool is recorded by name, or a failure with `CI=true`.
+//! Skipped tests are never counted as passed: libtest ignores slow tests, and a test with a missing
+//! tool is recorded by name, or fails with `CI=true`.
 //!
-//! Each test starts this suite again, from a directory of its own, with other variables.
+//! Each test runs this suite again, from a directory of its own, with other environment variables.
 
 #![expect(clippy::unwrap_used, reason = "a test ends where its machine fails it")]
 
@@ -17,30 +17,31 @@ const SUITE: &str = "copied";
 fn a_slow_test() {}
 
 #[test]
-fn etcd_tells_its_version() {
+fn etcd_prints_its_version() {
     let Some([etcd]) = harness::tools(["etcd-3.4"]) else {
         return;
     };
     let out = Command::new(etcd).arg("--version").output().unwrap();
-    let said = String::from_utf8(out.stdout).unwrap();
-    assert!(said.starts_with("etcd Version: 3.4."), "{said}");
+    let output = String::from_utf8(out.stdout).unwrap();
+    assert!(output.starts_with("etcd Version: 3.4."), "{output}");
 }
 
-/// A directory on the file system of this suite.
+/// Creates a directory on the file system of this suite.
 fn scratch() -> TempDir {
     let suite = std::env::current_exe().unwrap();
     tempfile::tempdir_in(suite.parent().unwrap()).unwrap()
 }
 
-/// Runs a link to this suite in `dir`, where no tool can be had.
+/// Runs a hard link to this suite in `dir`, with a directory of tools that does not exist.
 fn without_tools(dir: &Path, ci: &str) -> Output {
     let deps = dir.join("deps");
     std::fs::create_dir_all(&deps).unwrap();
     let program = deps.join(format!("{SUITE}-0123456789abcdef"));
-    // A link: a file that was just written may still be open in a child of another test.
+    // Not a copy: a child process of another test may still have a file open that was just
+    // written, and such a file cannot be executed.
     std::fs::hard_link(std::env::current_exe().unwrap(), &program).unwrap();
     Command::new(program)
-        .args(["etcd_tells_its_version", "--exact"])
+        .args(["etcd_prints_its_version", "--exact"])
         .env("FLOTILLA_TOOLS", "/dev/null/no-directory")
         .env("CI", ci)
         .output()
@@ -48,41 +49,41 @@ fn without_tools(dir: &Path, ci: &str) -> Output {
 }
 
 #[test]
-fn a_missing_tool_is_a_skip_that_is_named() {
+fn a_test_without_its_tool_is_recorded_as_skipped() {
     let dir = scratch();
     let out = without_tools(dir.path(), "");
     assert!(out.status.success(), "{out:?}");
-    let line = format!("{SUITE} etcd_tells_its_version: needs etcd-3.4");
-    let said = String::from_utf8(out.stderr).unwrap();
-    assert!(said.contains(&format!("skipped: {line}\n")), "{said}");
+    let line = format!("{SUITE} etcd_prints_its_version: needs etcd-3.4");
+    let output = String::from_utf8(out.stderr).unwrap();
+    assert!(output.contains(&format!("skipped: {line}\n")), "{output}");
     let recorded = std::fs::read_to_string(dir.path().join("skipped").join(SUITE)).unwrap();
     assert_eq!(recorded, format!("{line}\n"));
 }
 
 #[test]
-fn a_missing_tool_is_a_failure_in_ci() {
+fn a_test_without_its_tool_fails_in_ci() {
     let dir = scratch();
     let out = without_tools(dir.path(), "true");
     assert!(!out.status.success(), "{out:?}");
-    let said = String::from_utf8(out.stdout).unwrap();
+    let output = String::from_utf8(out.stdout).unwrap();
     assert!(
-        said.contains("needs etcd-3.4, which cannot be had here"),
-        "{said}"
+        output.contains("needs etcd-3.4, which cannot be had here"),
+        "{output}"
     );
 }
 
 #[test]
-fn a_slow_test_is_ignored_unless_it_is_wanted() {
-    let wanted = option_env!("FLOTILLA_SLOW") == Some("1");
+fn a_slow_test_is_ignored_unless_slow_tests_are_enabled() {
+    let enabled = option_env!("FLOTILLA_SLOW") == Some("1");
     let out = Command::new(std::env::current_exe().unwrap())
         .args(["a_slow_test", "--exact"])
         .output()
         .unwrap();
-    let said = String::from_utf8(out.stdout).unwrap();
-    let counted = if wanted {
+    let output = String::from_utf8(out.stdout).unwrap();
+    let summary = if enabled {
         "1 passed; 0 failed; 0 ignored"
     } else {
         "0 passed; 0 failed; 1 ignored"
     };
-    assert!(said.contains(counted), "{said}");
+    assert!(output.contains(summary), "{output}");
 }

@@ -1,5 +1,7 @@
-//! Random operations against a model that keeps everything: what is read at any
-//! revision, and what a feed delivers from any revision, must equal its history.
+//! Model test of stores: random operations on a store and on a model that keeps all events.
+//!
+//! Ranges at any revision, and the events of a watch from any revision, must equal the history
+//! of the model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +14,13 @@ use storage::{Error, Event, Feed, Op, Proof, Range};
 
 use crate::{Shared, commit, soon, write};
 
-/// How far back from the newest revision.
+/// Revisions before the newest one.
 type Back = u64;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Writes a key; with the right revision or a wrong one.
+    /// Writes or deletes a key, with its current revision as the expected one (`right`) or with
+    /// another.
     Write {
         key: usize,
         delete: bool,
@@ -56,10 +59,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 struct Model {
     store: Shared,
-    /// Keeps the keys of one run apart from those of others.
+    /// The key prefix of this run, which separates its keys from those of other runs.
     root: String,
     base: u64,
-    /// Everything that happened, by revision.
+    /// All events in the order of their revisions.
     events: Vec<Event>,
     compacted: u64,
     feeds: Vec<(Box<dyn Feed>, u64, String)>,
@@ -102,8 +105,12 @@ impl Model {
     async fn write(&mut self, key: &str, delete: bool, right: bool) {
         let key = format!("{}{key}", self.root);
         let current = self.state(u64::MAX, &self.root).get(key.as_str()).cloned();
-        let seen = current.as_ref().map_or(0, |(_, revision)| *revision);
-        let expected = if right { seen } else { seen + 1 };
+        let current_revision = current.as_ref().map_or(0, |(_, revision)| *revision);
+        let expected = if right {
+            current_revision
+        } else {
+            current_revision + 1
+        };
         let revision = self.revision() + 1;
         let value = (!delete).then(|| Bytes::from(format!("{key}@{revision}")));
         let op = match &value {
@@ -113,7 +120,7 @@ impl Model {
             },
             None => Op::Delete,
         };
-        let holds = right && !(delete && seen == 0);
+        let holds = right && !(delete && current_revision == 0);
         let previous = current.map(|(value, revision)| storage::Entry {
             key: key.as_str().into(),
             value,
@@ -141,12 +148,12 @@ impl Model {
     async fn range(&self, back: Option<Back>, limit: usize, prefix: &str) {
         let prefix = format!("{}{prefix}", self.root);
         let at = back.map_or(0, |back| self.back(back));
-        let ask = Range {
+        let range = Range {
             limit,
             at,
             ..Range::prefix(&prefix)
         };
-        let page = match self.store.range(&ask).await {
+        let page = match self.store.range(&range).await {
             Ok(page) => page,
             Err(Error::Compacted { at: compacted }) => {
                 assert_eq!(compacted, self.compacted);
@@ -157,11 +164,11 @@ impl Model {
         };
         assert!(at == 0 || at >= self.compacted);
         assert_eq!(page.revision, if at == 0 { self.revision() } else { at });
-        let wanted = self.state(page.revision, &prefix);
+        let state = self.state(page.revision, &prefix);
         let count = if limit == 0 {
-            wanted.len()
+            state.len()
         } else {
-            limit.min(wanted.len())
+            limit.min(state.len())
         };
         let got = page
             .entries
@@ -169,18 +176,18 @@ impl Model {
             .map(|e| (e.key.clone(), (e.value.clone(), e.revision)));
         assert_eq!(
             got.collect::<Vec<_>>(),
-            wanted.clone().into_iter().take(count).collect::<Vec<_>>()
+            state.clone().into_iter().take(count).collect::<Vec<_>>()
         );
-        assert_eq!(page.remaining, u64::try_from(wanted.len() - count).unwrap());
+        assert_eq!(page.remaining, u64::try_from(state.len() - count).unwrap());
     }
 
     async fn watch(&mut self, back: Back, prefix: &str) {
         let prefix = format!("{}{prefix}", self.root);
         let after = self.back(back);
         match self.store.watch(&prefix, after).await {
-            Ok(feed) => {
+            Ok(watch) => {
                 assert!(after >= self.compacted);
-                self.feeds.push((feed, after, prefix));
+                self.feeds.push((watch, after, prefix));
             }
             Err(Error::Compacted { at }) => {
                 assert_eq!(at, self.compacted);
@@ -190,14 +197,14 @@ impl Model {
         }
     }
 
-    /// Every feed has delivered exactly the model's history.
+    /// Asserts that every watch delivers exactly the model's history.
     async fn finish(mut self) {
-        for (mut feed, after, prefix) in std::mem::take(&mut self.feeds) {
+        for (mut watch, after, prefix) in std::mem::take(&mut self.feeds) {
             let mut reached = after;
             let mut got = Vec::new();
             let ours = |e: &&Event| e.revision > after && e.key.starts_with(&prefix);
             let proof = self.store.proof();
-            // Where progress says nothing, only events move a feed.
+            // Without progress notifications, only events advance a watch.
             let target = match proof {
                 Proof::None => self.events.iter().filter(ours).map(|e| e.revision).max(),
                 _ => Some(self.revision()),
@@ -205,26 +212,26 @@ impl Model {
             let mut overtaken = false;
             while reached < target.unwrap_or(0) {
                 self.store.revision().await.unwrap();
-                let batch = match soon(feed.next()).await {
-                    // A server may forget what it has not sent yet.
+                let response = match soon(watch.next()).await {
+                    // An etcd may compact events that it has not sent yet.
                     Err(Error::Compacted { at }) if proof != Proof::Free => {
                         assert!(reached < at && at <= self.compacted);
                         overtaken = true;
                         break;
                     }
-                    batch => batch.unwrap(),
+                    response => response.unwrap(),
                 };
-                assert!(batch.revision > reached);
-                assert!(batch.events.iter().all(|e| e.revision > reached));
-                reached = batch.revision;
-                assert!(batch.events.iter().all(|e| e.revision <= reached));
-                got.extend(batch.events);
+                assert!(response.revision > reached);
+                assert!(response.events.iter().all(|e| e.revision > reached));
+                reached = response.revision;
+                assert!(response.events.iter().all(|e| e.revision <= reached));
+                got.extend(response.events);
             }
-            let mut wanted: Vec<_> = self.events.iter().filter(ours).collect();
+            let mut expected: Vec<_> = self.events.iter().filter(ours).collect();
             if overtaken {
-                wanted.truncate(got.len());
+                expected.truncate(got.len());
             }
-            assert_eq!(format!("{got:?}"), format!("{wanted:?}"));
+            assert_eq!(format!("{got:?}"), format!("{expected:?}"));
         }
     }
 }
@@ -264,8 +271,8 @@ pub(crate) async fn random_histories(store: &Shared) {
     tokio::task::spawn_blocking(all).await.unwrap().unwrap();
 }
 
-/// etcd's bugs 17780, 18089 and 19179 were all of this kind: a watch that begins
-/// while a compaction runs gets either everything or the error, never less.
+/// A watch that begins while a compaction runs delivers all events or fails as compacted; it
+/// never skips events. etcd's bugs 17780, 18089 and 19179 violated this.
 pub(crate) async fn compaction_races_with_watch_starts(store: &Shared) {
     const WRITES: u64 = 240;
     const KEYS: u64 = 8;
@@ -274,13 +281,13 @@ pub(crate) async fn compaction_races_with_watch_starts(store: &Shared) {
     let last = base + WRITES;
     let writer = store.clone();
     let writing = tokio::spawn(async move {
-        let mut seen = [0; KEYS as usize];
+        let mut revisions = [0; KEYS as usize];
         for i in 0..WRITES {
             let key = usize::try_from(i % KEYS).unwrap();
-            // Large, so that old events soon leave the memory.
+            // Large values, so that old events soon leave the engine's memory.
             let value = Bytes::from(vec![u8::try_from(i % 251).unwrap(); 96 << 10]);
             let op = Op::Put { value, ttl: None };
-            seen[key] = write(&writer, &format!("/a/{key}"), seen[key], op).await;
+            revisions[key] = write(&writer, &format!("/a/{key}"), revisions[key], op).await;
             if i % 5 == 4 {
                 writer.compact((base + i).saturating_sub(40)).await.unwrap();
             }
@@ -295,7 +302,7 @@ pub(crate) async fn compaction_races_with_watch_starts(store: &Shared) {
                 starts += 1;
                 match follow(&store, base, after).await {
                     Ok(reached) => after = reached,
-                    // Begin again further on, as a client does; some on the edge.
+                    // Begin again further on, as a client does; some at the compacted revision.
                     Err(at) => after = at + task % 3,
                 }
                 after = after.min(store.revision().await.unwrap());
@@ -308,20 +315,20 @@ pub(crate) async fn compaction_races_with_watch_starts(store: &Shared) {
     }
     writing.await.unwrap();
 
-    /// Reads a few batches; `Err` is the revision that is compacted.
+    /// Reads up to 3 batches and returns the revision reached; `Err` is the compacted revision.
     async fn follow(store: &Shared, base: u64, after: u64) -> Result<u64, u64> {
         let compacted = |e: Error| match e {
             Error::Compacted { at } if at > after => at,
             other => panic!("{other}"),
         };
-        let mut feed = store.watch("/a/", after).await.map_err(compacted)?;
+        let mut watch = store.watch("/a/", after).await.map_err(compacted)?;
         let mut reached = after;
         for _ in 0..3 {
             if reached >= base + WRITES {
                 break;
             }
-            let batch = soon(feed.next()).await.map_err(compacted)?;
-            for event in &batch.events {
+            let response = soon(watch.next()).await.map_err(compacted)?;
+            for event in &response.events {
                 reached += 1;
                 assert_eq!(event.revision, reached, "a gap after {after}");
                 let value = event.value.as_ref().unwrap();
@@ -337,7 +344,7 @@ pub(crate) async fn compaction_races_with_watch_starts(store: &Shared) {
                     "previous of {reached}"
                 );
             }
-            assert_eq!(batch.revision, reached);
+            assert_eq!(response.revision, reached);
         }
         Ok(reached)
     }

@@ -1,4 +1,4 @@
-//! Reads at the newest and at older revisions, in pages, and after compactions.
+//! Contract of reads: at the newest and at older revisions, in pages, and after compactions.
 
 use storage::{Error, Op, Page, Range, prefix_end};
 
@@ -20,7 +20,7 @@ fn values(page: &Page) -> String {
     values.collect::<Vec<_>>().join(" ")
 }
 
-pub(crate) async fn get_sees_the_newest(store: &Shared) {
+pub(crate) async fn get_returns_the_newest(store: &Shared) {
     assert_eq!(store.get("/a/1").await.unwrap(), None);
     let first = create(store, "/a/1", "one").await;
     assert_eq!(
@@ -59,18 +59,18 @@ pub(crate) async fn pages_are_of_one_revision(store: &Shared) {
     for i in 0..10 {
         first = create(store, &format!("/a/{i}"), &format!("old{i}")).await;
     }
-    let mut ask = Range {
+    let mut next_page = Range {
         limit: 4,
         ..Range::prefix("/a/")
     };
-    let mut seen = Vec::new();
+    let mut pages = Vec::new();
     let mut sizes = Vec::new();
     loop {
-        let page = store.range(&ask).await.unwrap();
+        let page = store.range(&next_page).await.unwrap();
         assert_eq!(page.revision, first);
-        seen.push(values(&page));
+        pages.push(values(&page));
         sizes.push((page.entries.len(), page.remaining));
-        // The world goes on between two pages.
+        // Write between two pages.
         let last = page.entries.last().unwrap();
         write(
             store,
@@ -83,12 +83,12 @@ pub(crate) async fn pages_are_of_one_revision(store: &Shared) {
         if page.remaining == 0 {
             break;
         }
-        ask.at = page.revision;
-        ask.start = format!("{}\0", last.key);
+        next_page.at = page.revision;
+        next_page.start = format!("{}\0", last.key);
     }
     assert_eq!(sizes, [(4, 6), (4, 2), (2, 0)]);
     assert_eq!(
-        seen.join(" "),
+        pages.join(" "),
         "old0 old1 old2 old3 old4 old5 old6 old7 old8 old9"
     );
 }
@@ -96,28 +96,28 @@ pub(crate) async fn pages_are_of_one_revision(store: &Shared) {
 pub(crate) async fn range_at_an_older_revision(store: &Shared) {
     let one = create(store, "/a/1", "one").await;
     let two = write(store, "/a/1", one, put("two")).await;
-    let gone = write(store, "/a/1", two, Op::Delete).await;
+    let deleted = write(store, "/a/1", two, Op::Delete).await;
     let other = create(store, "/a/2", "other").await;
     let again = create(store, "/a/1", "again").await;
     let table = [
         (one, "one"),
         (two, "two"),
-        (gone, ""),
+        (deleted, ""),
         (other, "other"),
         (again, "again other"),
     ];
-    for (at, wanted) in table {
+    for (at, expected) in table {
         let page = range(store, "/a/", at).await.unwrap();
-        assert_eq!(values(&page), wanted, "at {at}");
+        assert_eq!(values(&page), expected, "at {at}");
         assert_eq!(page.revision, at);
     }
 }
 
-pub(crate) async fn range_at_a_future_revision_is_refused(store: &Shared) {
+pub(crate) async fn range_at_a_future_revision_is_rejected(store: &Shared) {
     let now = create(store, "/a/1", "one").await;
-    let refused = range(store, "/a/", now + 1).await;
-    let Err(Error::Future { asked, current }) = refused else {
-        panic!("{refused:?}");
+    let result = range(store, "/a/", now + 1).await;
+    let Err(Error::Future { asked, current }) = result else {
+        panic!("{result:?}");
     };
     assert_eq!((asked, current), (now + 1, now));
 }
@@ -128,10 +128,10 @@ pub(crate) async fn compaction_keeps_its_own_revision(store: &Shared) {
     create(store, "/a/2", "other").await;
     let three = write(store, "/a/1", two, put("three")).await;
     store.compact(two).await.unwrap();
-    let refused = range(store, "/a/", one).await;
+    let result = range(store, "/a/", one).await;
     assert!(
-        matches!(refused, Err(Error::Compacted { at }) if at == two),
-        "{refused:?}"
+        matches!(result, Err(Error::Compacted { at }) if at == two),
+        "{result:?}"
     );
     assert_eq!(values(&range(store, "/a/", two).await.unwrap()), "two");
     assert_eq!(
@@ -144,14 +144,14 @@ pub(crate) async fn compaction_keeps_its_own_revision(store: &Shared) {
     );
 }
 
-pub(crate) async fn compaction_forgets_deleted_keys(store: &Shared) {
+pub(crate) async fn compaction_removes_deleted_keys(store: &Shared) {
     let one = create(store, "/a/1", "one").await;
-    let gone = write(store, "/a/1", one, Op::Delete).await;
-    store.compact(gone).await.unwrap();
+    let deleted = write(store, "/a/1", one, Op::Delete).await;
+    store.compact(deleted).await.unwrap();
     assert_eq!(store.get("/a/1").await.unwrap(), None);
-    assert_eq!(values(&range(store, "/a/", gone).await.unwrap()), "");
-    assert_eq!(store.revision().await.unwrap(), gone);
-    assert_eq!(create(store, "/a/1", "again").await, gone + 1);
+    assert_eq!(values(&range(store, "/a/", deleted).await.unwrap()), "");
+    assert_eq!(store.revision().await.unwrap(), deleted);
+    assert_eq!(create(store, "/a/1", "again").await, deleted + 1);
 }
 
 pub(crate) async fn compaction_twice_is_harmless(store: &Shared) {
@@ -160,8 +160,8 @@ pub(crate) async fn compaction_twice_is_harmless(store: &Shared) {
     for at in [two, two, one, 0] {
         store.compact(at).await.unwrap();
     }
-    let refused = store.compact(two + 1).await;
-    assert!(matches!(refused, Err(Error::Future { .. })), "{refused:?}");
+    let result = store.compact(two + 1).await;
+    assert!(matches!(result, Err(Error::Future { .. })), "{result:?}");
     assert_eq!(values(&range(store, "/a/", two).await.unwrap()), "two");
     assert_eq!(prefix_end("/a/"), "/a0");
 }

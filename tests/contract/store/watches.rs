@@ -1,4 +1,4 @@
-//! Feeds: order, completeness, progress, and what a compaction does to them.
+//! Contract of watches: order, completeness, progress, and behavior under compaction.
 
 use std::time::Duration;
 
@@ -12,40 +12,43 @@ pub(crate) async fn watch_from_a_revision(store: &Shared) {
     for i in 0..6 {
         revisions.push(create(store, &format!("/a/{i}"), "x").await);
     }
-    let wanted = |from: usize| {
+    let expected = |from: usize| {
         let keys = (from..6).map(|i| format!("/a/{i}=x@{}", revisions[i]));
         keys.collect::<Vec<_>>()
     };
     for (from, after) in revisions.iter().enumerate().take(5) {
-        let mut feed = store.watch("/a/", *after).await.unwrap();
-        assert_eq!(shown(&events(&mut feed, 5 - from).await), wanted(from + 1));
+        let mut watch = store.watch("/a/", *after).await.unwrap();
+        assert_eq!(
+            shown(&events(&mut watch, 5 - from).await),
+            expected(from + 1)
+        );
     }
-    let mut feed = store.watch("/a/", 0).await.unwrap();
-    assert_eq!(shown(&events(&mut feed, 6).await), wanted(0));
-    let mut feed = store.watch("/a/", revisions[5]).await.unwrap();
+    let mut watch = store.watch("/a/", 0).await.unwrap();
+    assert_eq!(shown(&events(&mut watch, 6).await), expected(0));
+    let mut watch = store.watch("/a/", revisions[5]).await.unwrap();
     let live = create(store, "/a/9", "y").await;
     assert_eq!(
-        shown(&events(&mut feed, 1).await),
+        shown(&events(&mut watch, 1).await),
         [format!("/a/9=y@{live}")]
     );
 }
 
-pub(crate) async fn watch_delivers_what_was_there_before(store: &Shared) {
-    let mut feed = store.watch("/a/", 0).await.unwrap();
+pub(crate) async fn watch_delivers_previous_values(store: &Shared) {
+    let mut watch = store.watch("/a/", 0).await.unwrap();
     let one = create(store, "/a/1", "one").await;
     let two = write(store, "/a/1", one, put("two")).await;
-    let gone = write(store, "/a/1", two, Op::Delete).await;
-    let wanted = [
+    let deleted = write(store, "/a/1", two, Op::Delete).await;
+    let expected = [
         format!("/a/1=one@{one}"),
         format!("/a/1=two@{two}<one@{one}"),
-        format!("/a/1=-@{gone}<two@{two}"),
+        format!("/a/1=-@{deleted}<two@{two}"),
     ];
-    assert_eq!(shown(&events(&mut feed, 3).await), wanted);
+    assert_eq!(shown(&events(&mut watch, 3).await), expected);
     let mut late = store.watch("/a/", 0).await.unwrap();
-    assert_eq!(shown(&events(&mut late, 3).await), wanted);
+    assert_eq!(shown(&events(&mut late, 3).await), expected);
 }
 
-pub(crate) async fn watch_keeps_to_its_prefix(store: &Shared) {
+pub(crate) async fn watch_is_limited_to_its_prefix(store: &Shared) {
     let mut mine = store.watch("/foo/", 0).await.unwrap();
     let mut all = store.watch("/", 0).await.unwrap();
     create(store, "/foobar/a", "x").await;
@@ -58,12 +61,12 @@ pub(crate) async fn watch_keeps_to_its_prefix(store: &Shared) {
     assert_eq!(events(&mut all, 3).await.len(), 3);
 }
 
-/// A quiet feed gets there, where its progress says something.
-async fn progresses(store: &Shared, feed: &mut Box<dyn Feed>, to: u64) {
-    while store.proof() != Proof::None && next(feed).await.revision < to {}
+/// Waits until a watch without events reaches a revision, if the engine reports progress.
+async fn progresses(store: &Shared, watch: &mut Box<dyn Feed>, to: u64) {
+    while store.proof() != Proof::None && next(watch).await.revision < to {}
 }
 
-pub(crate) async fn watch_of_a_quiet_prefix_progresses(store: &Shared) {
+pub(crate) async fn watch_of_an_idle_prefix_progresses(store: &Shared) {
     if store.proof() == Proof::None {
         return;
     }
@@ -72,35 +75,35 @@ pub(crate) async fn watch_of_a_quiet_prefix_progresses(store: &Shared) {
     for i in 0..5 {
         last = create(store, &format!("/a/{i}"), "x").await;
     }
-    // Without anybody asking.
+    // The watch makes progress without a call of `revision`.
     let mut reached = 0;
     while reached < last {
-        let batch = next(&mut quiet).await;
-        assert!(batch.events.is_empty());
-        assert!(batch.revision > reached, "progress must ascend");
-        reached = batch.revision;
+        let response = next(&mut quiet).await;
+        assert!(response.events.is_empty());
+        assert!(response.revision > reached, "progress must ascend");
+        reached = response.revision;
     }
     assert_eq!(reached, last);
 }
 
-pub(crate) async fn revision_of_a_quiet_prefix_is_reached(store: &Shared) {
-    let mut feed = store.watch("/quiet/", 0).await.unwrap();
+pub(crate) async fn revision_of_an_idle_prefix_is_reached(store: &Shared) {
+    let mut watch = store.watch("/quiet/", 0).await.unwrap();
     let mine = create(store, "/quiet/1", "x").await;
-    let asked = store.revision_of("/quiet/").await.unwrap();
-    assert!(asked >= mine);
-    events(&mut feed, 1).await;
+    let revision = store.revision_of("/quiet/").await.unwrap();
+    assert!(revision >= mine);
+    events(&mut watch, 1).await;
     for i in 0..5 {
         let other = create(store, &format!("/a/{i}"), "x").await;
-        let asked = store.revision().await.unwrap();
-        assert!(asked >= other);
-        progresses(store, &mut feed, asked).await;
-        // What is quiet stays known.
-        assert!(store.revision_of("/quiet/").await.unwrap() <= asked);
+        let revision = store.revision().await.unwrap();
+        assert!(revision >= other);
+        progresses(store, &mut watch, revision).await;
+        // The revision of an idle prefix stays cached.
+        assert!(store.revision_of("/quiet/").await.unwrap() <= revision);
     }
     assert!(store.revision_of("/none/").await.unwrap() >= mine);
 }
 
-pub(crate) async fn watch_after_compaction_is_refused(store: &Shared) {
+pub(crate) async fn watch_after_compaction_is_rejected(store: &Shared) {
     let one = create(store, "/a/1", "one").await;
     let two = write(store, "/a/1", one, put("two")).await;
     let three = write(store, "/a/1", two, put("three")).await;
@@ -112,14 +115,14 @@ pub(crate) async fn watch_after_compaction_is_refused(store: &Shared) {
             Ok(_) => panic!("history after {after} is gone"),
         }
     }
-    let mut feed = store.watch("/a/", two).await.unwrap();
+    let mut watch = store.watch("/a/", two).await.unwrap();
     assert_eq!(
-        shown(&events(&mut feed, 1).await),
+        shown(&events(&mut watch, 1).await),
         [format!("/a/1=three@{three}<two@{two}")]
     );
 }
 
-pub(crate) async fn watch_from_the_future_is_refused(store: &Shared) {
+pub(crate) async fn watch_from_a_future_revision_is_rejected(store: &Shared) {
     let now = create(store, "/a/1", "one").await;
     match store.watch("/a/", now + 1).await {
         Err(Error::Future { asked, current }) => assert_eq!((asked, current), (now + 1, now)),
@@ -129,28 +132,28 @@ pub(crate) async fn watch_from_the_future_is_refused(store: &Shared) {
 }
 
 pub(crate) async fn running_watch_survives_compaction(store: &Shared) {
-    let mut feed = store.watch("/a/", 0).await.unwrap();
+    let mut watch = store.watch("/a/", 0).await.unwrap();
     let mut last = create(store, "/a/1", "0").await;
     let mut quiet = store.watch("/quiet/", last).await.unwrap();
-    let mut seen = Vec::new();
+    let mut received = Vec::new();
     for i in 1..5 {
         last = write(store, "/a/1", last, put(&i.to_string())).await;
         if store.proof() != Proof::Free {
-            // A server may still be about to send it.
-            while seen.last() != Some(&last) {
-                seen.extend(next(&mut feed).await.events.iter().map(|e| e.revision));
+            // An etcd may not have sent the event yet.
+            while received.last() != Some(&last) {
+                received.extend(next(&mut watch).await.events.iter().map(|e| e.revision));
             }
         }
         store.compact(last).await.unwrap();
     }
-    let rest = events(&mut feed, 5 - seen.len()).await;
-    seen.extend(rest.iter().map(|e| e.revision));
-    assert_eq!((seen.len(), seen.last()), (5, Some(&last)));
+    let rest = events(&mut watch, 5 - received.len()).await;
+    received.extend(rest.iter().map(|e| e.revision));
+    assert_eq!((received.len(), received.last()), (5, Some(&last)));
     store.revision().await.unwrap();
     progresses(store, &mut quiet, last).await;
 }
 
-/// Writes more than any engine keeps in memory for feeds.
+/// Writes more than any engine keeps in memory for watches: 12 values of 1 MiB.
 async fn flood(store: &Shared, key: &str) -> Vec<u64> {
     let mut revisions = vec![0];
     for i in 0..12_u8 {
@@ -167,8 +170,8 @@ pub(crate) async fn slow_watch_reads_history(store: &Shared) {
     let mut slow = store.watch("/a/", small).await.unwrap();
     let mut quiet = store.watch("/quiet/", small).await.unwrap();
     let revisions = flood(store, "/a/1").await;
-    let seen = events(&mut slow, 12).await;
-    for (i, event) in seen.iter().enumerate() {
+    let received = events(&mut slow, 12).await;
+    for (i, event) in received.iter().enumerate() {
         assert_eq!(event.revision, revisions[i + 1]);
         assert_eq!(event.value.as_ref().unwrap()[0], u8::try_from(i).unwrap());
         let previous = event.previous.as_ref();
@@ -190,46 +193,50 @@ pub(crate) async fn compaction_overtakes_a_slow_watch(store: &Shared) {
     let revisions = flood(store, "/a/1").await;
     let last = *revisions.last().unwrap();
     store.compact(last).await.unwrap();
-    let mut seen = vec![0];
-    let refused = loop {
+    let mut received = vec![0];
+    let error = loop {
         match soon(slow.next()).await {
-            Ok(batch) => seen.extend(batch.events.iter().map(|e| e.revision)),
-            Err(why) => break why,
+            Ok(response) => received.extend(response.events.iter().map(|e| e.revision)),
+            Err(error) => break error,
         }
-        // What is told is told without a gap, however late.
-        assert_eq!(seen, revisions[..seen.len()]);
-        if seen.len() == revisions.len() {
-            assert_ne!(store.proof(), Proof::Free, "nothing is kept for readers");
+        // A slow watch may be late, but it has no gap.
+        assert_eq!(received, revisions[..received.len()]);
+        if received.len() == revisions.len() {
+            assert_ne!(
+                store.proof(),
+                Proof::Free,
+                "this engine keeps no events for slow watches"
+            );
             return;
         }
     };
     assert!(
-        matches!(refused, Error::Compacted { at } if at == last),
-        "{refused:?}"
+        matches!(error, Error::Compacted { at } if at == last),
+        "{error:?}"
     );
 }
 
-pub(crate) async fn abandoned_wait_loses_nothing(store: &Shared) {
-    let mut feed = store.watch("/a/", 0).await.unwrap();
+pub(crate) async fn cancelled_wait_loses_no_event(store: &Shared) {
+    let mut watch = store.watch("/a/", 0).await.unwrap();
     let writer = store.clone();
     let task = tokio::spawn(async move {
         for i in 0..200 {
             create(&writer, &format!("/a/{i}"), "x").await;
         }
     });
-    let mut seen = Vec::new();
+    let mut received = Vec::new();
     soon(async {
-        while seen.len() < 200 {
-            let wait = tokio::time::timeout(Duration::from_micros(50), feed.next());
-            if let Ok(batch) = wait.await {
-                seen.extend(batch.unwrap().events.into_iter().map(|e| e.revision));
+        while received.len() < 200 {
+            let wait = tokio::time::timeout(Duration::from_micros(50), watch.next());
+            if let Ok(response) = wait.await {
+                received.extend(response.unwrap().events.into_iter().map(|e| e.revision));
             }
         }
     })
     .await;
     task.await.unwrap();
     assert!(
-        seen.windows(2).all(|pair| pair[1] == pair[0] + 1),
-        "{seen:?}"
+        received.windows(2).all(|pair| pair[1] == pair[0] + 1),
+        "{received:?}"
     );
 }

@@ -1,4 +1,4 @@
-//! Compare and write: conflicts, revisions, size, time to live.
+//! Contract of writes: compare-and-swap on revisions, conflicts, request size, time to live.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use storage::{Error, MAX_REQUEST_BYTES, Op, Outcome, Txn};
 
 use crate::{Shared, commit, conflict, create, entry, events, put, shown, soon, write};
 
-pub(crate) async fn create_gives_the_next_revision(store: &Shared) {
+pub(crate) async fn create_returns_the_next_revision(store: &Shared) {
     let before = store.revision().await.unwrap();
     for step in 1..=3 {
         assert_eq!(
@@ -24,7 +24,7 @@ pub(crate) async fn create_of_an_existing_key_conflicts(store: &Shared) {
     assert_eq!(current, Some(entry("/a/1", "old", revision)));
 }
 
-pub(crate) async fn update_needs_the_seen_revision(store: &Shared) {
+pub(crate) async fn update_requires_the_current_revision(store: &Shared) {
     let first = create(store, "/a/1", "one").await;
     let second = write(store, "/a/1", first, put("two")).await;
     let current = conflict(store, "/a/1", first, put("three")).await;
@@ -32,7 +32,7 @@ pub(crate) async fn update_needs_the_seen_revision(store: &Shared) {
     assert_eq!(conflict(store, "/a/2", second, put("x")).await, None);
 }
 
-pub(crate) async fn delete_needs_the_seen_revision(store: &Shared) {
+pub(crate) async fn delete_requires_the_current_revision(store: &Shared) {
     let first = create(store, "/a/1", "one").await;
     let second = write(store, "/a/1", first, put("two")).await;
     let current = conflict(store, "/a/1", first, Op::Delete).await;
@@ -50,22 +50,22 @@ pub(crate) async fn delete_of_an_absent_key_conflicts(store: &Shared) {
     assert_eq!(conflict(store, "/a/1", deleted, Op::Delete).await, None);
 }
 
-pub(crate) async fn recreated_key_is_new(store: &Shared) {
+pub(crate) async fn recreated_key_has_new_revisions(store: &Shared) {
     let first = create(store, "/a/1", "one").await;
     let deleted = write(store, "/a/1", first, Op::Delete).await;
     let again = create(store, "/a/1", "two").await;
     assert!(first < deleted && deleted < again);
     let current = conflict(store, "/a/1", first, put("x")).await;
     assert_eq!(current, Some(entry("/a/1", "two", again)));
-    let mut feed = store.watch("/a/", first).await.unwrap();
-    let wanted = [
+    let mut watch = store.watch("/a/", first).await.unwrap();
+    let expected = [
         format!("/a/1=-@{deleted}<one@{first}"),
         format!("/a/1=two@{again}"),
     ];
-    assert_eq!(shown(&events(&mut feed, 2).await), wanted);
+    assert_eq!(shown(&events(&mut watch, 2).await), expected);
 }
 
-pub(crate) async fn request_too_large_is_refused(store: &Shared) {
+pub(crate) async fn too_large_request_is_rejected(store: &Shared) {
     let txn = |bytes: usize| Txn {
         key: "/a/1".into(),
         expected: 0,
@@ -75,10 +75,10 @@ pub(crate) async fn request_too_large_is_refused(store: &Shared) {
         },
     };
     let most = MAX_REQUEST_BYTES - "/a/1".len();
-    let refused = store.commit(txn(most + 1)).await;
-    assert!(matches!(refused, Err(Error::TooLarge)), "{refused:?}");
-    let taken = store.commit(txn(most)).await.unwrap();
-    assert!(matches!(taken, Outcome::Committed { .. }));
+    let result = store.commit(txn(most + 1)).await;
+    assert!(matches!(result, Err(Error::TooLarge)), "{result:?}");
+    let committed = store.commit(txn(most)).await.unwrap();
+    assert!(matches!(committed, Outcome::Committed { .. }));
     assert_eq!(store.get("/a/1").await.unwrap().unwrap().value.len(), most);
 }
 
@@ -96,17 +96,19 @@ pub(crate) async fn concurrent_creates_have_one_winner(store: &Shared) {
         tokio::spawn(async move { commit(&store, "/a/1", 0, put(&i.to_string())).await })
     });
     let mut revisions = Vec::new();
-    let mut seen = Vec::new();
+    let mut current_revisions = Vec::new();
     for task in tries.collect::<Vec<_>>() {
         match task.await.unwrap() {
             Outcome::Committed { revision } => revisions.push(revision),
-            Outcome::Conflict { current } => seen.push(current.unwrap().revision),
+            Outcome::Conflict { current } => current_revisions.push(current.unwrap().revision),
         }
     }
     assert_eq!(revisions.len(), 1);
     assert!(
-        seen.iter().all(|revision| *revision == revisions[0]),
-        "{seen:?}"
+        current_revisions
+            .iter()
+            .all(|revision| *revision == revisions[0]),
+        "{current_revisions:?}"
     );
 }
 
@@ -120,7 +122,7 @@ pub(crate) async fn concurrent_updates_lose_nothing(store: &Shared) {
                 let next = put(&(number + 1).to_string());
                 match commit(&store, "/a/1", current.revision, next).await {
                     Outcome::Committed { .. } => break,
-                    Outcome::Conflict { current: seen } => current = seen.unwrap(),
+                    Outcome::Conflict { current: newer } => current = newer.unwrap(),
                 }
             }
         }
@@ -139,26 +141,26 @@ fn short_lived(value: &str, ttl: Duration) -> Op {
     }
 }
 
-pub(crate) async fn time_to_live_ends_a_key(store: &Shared) {
+pub(crate) async fn key_expires_after_its_time_to_live(store: &Shared) {
     let stays = short_lived("stays", Duration::from_secs(3600));
     write(store, "/a/2", 0, stays).await;
     let goes = short_lived("goes", Duration::from_millis(1));
     let revision = write(store, "/a/1", 0, goes).await;
-    let mut feed = store.watch("/a/", revision).await.unwrap();
-    let gone = events(&mut feed, 1).await;
+    let mut watch = store.watch("/a/", revision).await.unwrap();
+    let expired = events(&mut watch, 1).await;
     assert_eq!(
-        shown(&gone),
+        shown(&expired),
         [format!("/a/1=-@{}<goes@{revision}", revision + 1)]
     );
     assert_eq!(store.get("/a/1").await.unwrap(), None);
     assert!(store.get("/a/2").await.unwrap().is_some());
 }
 
-pub(crate) async fn update_lifts_the_time_to_live(store: &Shared) {
+pub(crate) async fn update_removes_the_time_to_live(store: &Shared) {
     let ttl = Duration::from_millis(300);
     let first = write(store, "/a/1", 0, short_lived("one", ttl)).await;
     write(store, "/a/1", first, put("two")).await;
-    // When the later one has gone, so would have the earlier one.
+    // When this key, which is written later, has expired, the other would have, too.
     write(store, "/b/1", 0, short_lived("other", ttl)).await;
     soon(async {
         while store.get("/b/1").await.unwrap().is_some() {
