@@ -1,4 +1,4 @@
-//! Many watchers on one resource: what an idle one holds, what an event costs.
+//! Measures many watchers of one resource: memory of an idle watcher, CPU of an event.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
