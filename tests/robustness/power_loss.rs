@@ -214,7 +214,9 @@ fn process_after_one_whose_fsync_failed_loses_nothing() {
     running.until(|report| report.refused > 0);
     let mut report = running.kill();
     disk.set_fsync(Fsync::Works);
-    report.acknowledged.extend(runtime().block_on(child.run(100)));
+    report
+        .acknowledged
+        .extend(runtime().block_on(child.run(100)));
     disk.lose_power(|| false);
     let mut known = History::new();
     let (refused, acknowledged) = (report.refused + WRITERS, report.acknowledged);

@@ -20,7 +20,10 @@ pub(crate) fn refused(servers: &str, more: &[&str]) -> String {
     assert!(!out.status.success());
     assert!(out.stdout.is_empty(), "nothing is ready");
     let output = String::from_utf8(out.stderr).unwrap();
-    let errors: Vec<&str> = output.lines().filter(|l| l.starts_with("error: ")).collect();
+    let errors: Vec<&str> = output
+        .lines()
+        .filter(|l| l.starts_with("error: "))
+        .collect();
     assert_eq!(errors.len(), 1, "{output}");
     assert!(output.ends_with(&format!("{}\n", errors[0])), "{output}");
     errors[0].to_owned()
@@ -65,9 +68,15 @@ async fn certificates_must_fit() {
     check(&output, &parts);
     // The server requires a client certificate.
     let output = refused(&servers, &right[..2]);
-    check(&output, &["cannot use etcd", &servers, "CertificateRequired"]);
+    check(
+        &output,
+        &["cannot use etcd", &servers, "CertificateRequired"],
+    );
     let output = refused(&servers, &["--etcd-cafile", "/nowhere/ca.crt"]);
-    check(&output, &["--etcd-cafile", "/nowhere/ca.crt", "No such file"]);
+    check(
+        &output,
+        &["--etcd-cafile", "/nowhere/ca.crt", "No such file"],
+    );
     let output = refused(&servers, &["--etcd-cafile", &key]);
     check(&output, &["cannot use etcd"]);
 }

@@ -78,7 +78,10 @@ impl Caller {
 fn assert_store_error(reply: &Reply, what: &str) {
     let context = format!("{what}: {} {}", reply.code, reply.text());
     assert!(matches!(reply.code, 500 | 503 | 504), "{context}");
-    assert!(!reply.header("retry-after").is_empty(), "no time: {context}");
+    assert!(
+        !reply.header("retry-after").is_empty(),
+        "no time: {context}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
