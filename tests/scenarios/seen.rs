@@ -1,14 +1,15 @@
-//! What is there, without what no rule can foretell.
+//! Reads the state of a scenario's objects, without the fields that no rule can predict.
 //!
-//! Left out everywhere: `uid`, `resourceVersion`, `creationTimestamp`, `generation`,
-//! `managedFields` and the times of conditions with their `observedGeneration`;
-//! conditions are sorted by type. Annotations that hold JSON are read. Besides:
-//! - bindings: the order of `spec.clusters`, which follows the free room, `spec.resource.resourceVersion`, `status.lastScheduledTime`, the times
-//!   of eviction tasks; `rescheduleTriggeredAt` is `set`; an observed generation is
+//! Omitted everywhere: `uid`, `resourceVersion`, `creationTimestamp`, `generation`,
+//! `managedFields` and the times of conditions with their `observedGeneration`; conditions
+//! are sorted by type. Annotations with JSON are parsed. In addition:
+//! - bindings: `spec.clusters` is sorted, because its order follows the available replicas;
+//!   `spec.resource.resourceVersion`, `status.lastScheduledTime` and the times of eviction
+//!   tasks are omitted; `rescheduleTriggeredAt` is `set`; an observed generation is
 //!   `current` or `old`;
-//! - objects of members: `status`, which the simulation writes (works and bindings
-//!   say what was reported), and what a member fills in: addresses of Services,
-//!   the marks of a Job's controller, the revision of a Deployment.
+//! - objects in members: `status` is omitted, because the simulated member writes it (Works
+//!   and bindings have the reflected status), and so are fields that a member fills in:
+//!   cluster IPs of Services, labels of the Job controller, the revision of a Deployment.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +29,7 @@ const UNFORESEEN: &[&str] = &[
     "managedFields",
 ];
 
-/// What the controller of a Job puts on its pods.
+/// The labels that the Job controller sets on pods.
 pub(crate) const JOB_MARKS: [&str; 4] = [
     "controller-uid",
     "job-name",
@@ -36,14 +37,14 @@ pub(crate) const JOB_MARKS: [&str; 4] = [
     "batch.kubernetes.io/job-name",
 ];
 
-/// All of one scenario, as it was answered.
+/// All objects of one scenario, as read.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// By name.
+    /// Bindings by name.
     pub(crate) bindings: BTreeMap<String, Value>,
-    /// By cluster and name.
+    /// Works by cluster and name.
     pub(crate) works: BTreeMap<(String, String), Value>,
-    /// By cluster and `Kind/name`.
+    /// Members' objects by cluster and `Kind/name`.
     pub(crate) objects: BTreeMap<(String, String), Value>,
     /// Templates and policies by `Kind/name`.
     pub(crate) own: BTreeMap<String, Value>,
@@ -57,7 +58,7 @@ fn name(object: &Value) -> String {
     text(object, "/metadata/name").to_owned()
 }
 
-/// Objects that every namespace has, or that are made of others.
+/// Whether every namespace has this object, or a controller of the member owns it.
 fn bystander(object: &Value) -> bool {
     let name = text(object, "/metadata/name");
     name == "kube-root-ca.crt"
@@ -65,7 +66,7 @@ fn bystander(object: &Value) -> bool {
         || object["metadata"]["ownerReferences"].is_array()
 }
 
-/// What a member has of a resource, which it may not serve.
+/// The objects of a resource in a member; none if the member does not serve it.
 async fn served(member: &Server, resource: &Gvr) -> Vec<Value> {
     let options = ListOptions::default();
     match member.api.list(At::all(resource, ""), &options).await {
@@ -76,8 +77,8 @@ async fn served(member: &Server, resource: &Gvr) -> Vec<Value> {
 }
 
 impl Seen {
-    /// Of the namespace, and of what is cluster-scoped and begins with its name.
-    /// Of policies that are gone, what `before` knows stays.
+    /// Reads the objects of the namespace, and cluster-scoped ones whose name begins with its
+    /// name. Deleted policies are kept from `before`.
     pub(crate) async fn now(
         plane: &Plane,
         namespace: &str,
@@ -133,7 +134,7 @@ impl Seen {
         seen
     }
 
-    /// As one tree, to be compared.
+    /// The objects as one normalized tree for the comparison.
     pub(crate) fn tree(&self) -> Value {
         let mut tree = json!({"bindings": {}, "works": {}, "members": {}});
         for (name, binding) in &self.bindings {
@@ -163,7 +164,7 @@ fn plain(object: &mut Value) {
     }
 }
 
-/// What is JSON in a text, as a tree.
+/// Parses annotations whose values are JSON.
 fn read_annotations(object: &mut Value, keys: &[&str]) {
     let Some(Value::Object(annotations)) = object.pointer_mut("/metadata/annotations") else {
         return;
@@ -279,14 +280,14 @@ fn drop_null(object: &mut Value, key: &str) {
     }
 }
 
-/// Where two trees differ: a line each.
+/// The differences of two trees, one line each.
 pub(crate) fn differences(wanted: &Value, seen: &Value) -> Vec<String> {
     let mut found = Vec::new();
     compare("", Some(wanted), Some(seen), &mut found);
     found
 }
 
-/// Where one tree lacks what another wants of it: a line each.
+/// The fields of `wanted` that `seen` lacks or that differ, one line each.
 pub(crate) fn lacks(wanted: &Value, seen: &Value) -> Vec<String> {
     let mut found = Vec::new();
     contain("", wanted, Some(seen), &mut found);
@@ -329,7 +330,7 @@ fn compare(at: &str, wanted: Option<&Value>, seen: Option<&Value>, found: &mut V
         (wanted, seen) => {
             let show = |v: Option<&Value>| v.map_or("nothing".to_owned(), Value::to_string);
             found.push(format!(
-                "{at}: wanted {}, seen {}",
+                "{at}: expected {}, observed {}",
                 show(wanted),
                 show(seen)
             ));
