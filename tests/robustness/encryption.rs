@@ -449,9 +449,8 @@ async fn a_kube_apiserver_reads_what_we_encrypt_and_we_what_it_encrypts() {
             flags: &flags,
         };
         let etcd = &etcd;
-        let Some(host) = tokio::task::block_in_place(|| Cluster::start(&options, etcd)) else {
-            return;
-        };
+        let host = tokio::task::block_in_place(|| Cluster::start(&options, etcd));
+        let Some(host) = host else { return };
         let server = Server::connect("host", &host.kubeconfig);
         for name in ["gcm", "box"] {
             let read = server.get(&SECRETS, NS, name).await.unwrap();
