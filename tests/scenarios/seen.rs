@@ -86,11 +86,11 @@ impl Seen {
         before: BTreeMap<String, Value>,
     ) -> Self {
         let control = &plane.control;
-        let mut seen = Self {
+        let mut observed = Self {
             own: before,
             ..Self::default()
         };
-        seen.own.retain(|place, _| place.contains("Policy/"));
+        observed.own.retain(|place, _| place.contains("Policy/"));
         let mine = |o: &Value| {
             let scoped = text(o, "/metadata/namespace");
             scoped == namespace || (scoped.is_empty() && name(o).starts_with(namespace))
@@ -98,7 +98,7 @@ impl Seen {
         let mut bindings = control.list(&BINDINGS, namespace).await;
         bindings.extend(control.list(&CLUSTER_BINDINGS, "").await);
         bindings.retain(|b| mine(b));
-        seen.bindings = bindings.into_iter().map(|b| (name(&b), b)).collect();
+        observed.bindings = bindings.into_iter().map(|b| (name(&b), b)).collect();
         for member in &plane.members {
             for work in control.list(&WORKS, &works_of(&member.name)).await {
                 let marks = &work["metadata"]["annotations"];
@@ -107,7 +107,7 @@ impl Seen {
                 let wide = wide.as_str().is_some_and(|n| n.starts_with(namespace));
                 if of == namespace || wide {
                     let key = (member.name.clone(), name(&work));
-                    seen.works.insert(key, work);
+                    observed.works.insert(key, work);
                 }
             }
         }
@@ -116,7 +116,7 @@ impl Seen {
             let place = |o: &Value| format!("{kind}/{}", name(o));
             for object in control.list(resource, "").await {
                 if mine(&object) {
-                    seen.own.insert(place(&object), object);
+                    observed.own.insert(place(&object), object);
                 }
             }
             if kind.ends_with("Policy") {
@@ -126,12 +126,12 @@ impl Seen {
                 for object in served(member, resource).await {
                     if mine(&object) && !bystander(&object) {
                         let key = (member.name.clone(), place(&object));
-                        seen.objects.insert(key, object);
+                        observed.objects.insert(key, object);
                     }
                 }
             }
         }
-        seen
+        observed
     }
 
     /// The objects as one normalized tree for the comparison.
@@ -207,13 +207,13 @@ pub(crate) fn plain_binding(mut binding: Value) -> Value {
     }
     if let Some(Value::Object(status)) = binding.get_mut("status") {
         status.remove("lastScheduledTime");
-        if let Some(seen) = status.get_mut("schedulerObservedGeneration") {
-            let word = if *seen == generation {
+        if let Some(observed) = status.get_mut("schedulerObservedGeneration") {
+            let word = if *observed == generation {
                 "current"
             } else {
                 "old"
             };
-            *seen = word.into();
+            *observed = word.into();
         }
         if let Some(Value::Array(all)) = status.get_mut("aggregatedStatus") {
             for item in all {
@@ -281,39 +281,41 @@ fn drop_null(object: &mut Value, key: &str) {
 }
 
 /// The differences of two trees, one line each.
-pub(crate) fn differences(wanted: &Value, seen: &Value) -> Vec<String> {
+pub(crate) fn differences(expected: &Value, observed: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    compare("", Some(wanted), Some(seen), &mut found);
+    compare("", Some(expected), Some(observed), &mut found);
     found
 }
 
-/// The fields of `wanted` that `seen` lacks or that differ, one line each.
-pub(crate) fn lacks(wanted: &Value, seen: &Value) -> Vec<String> {
+/// The fields of `expected` that `observed` lacks or that differ, one line each.
+pub(crate) fn lacks(expected: &Value, observed: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    contain("", wanted, Some(seen), &mut found);
+    contain("", expected, Some(observed), &mut found);
     found
 }
 
-fn contain(at: &str, wanted: &Value, seen: Option<&Value>, found: &mut Vec<String>) {
-    match (wanted, seen) {
-        (Value::Object(wanted), Some(Value::Object(seen))) => {
-            for (key, wanted) in wanted {
-                contain(&format!("{at}/{key}"), wanted, seen.get(key), found);
+fn contain(at: &str, expected: &Value, observed: Option<&Value>, found: &mut Vec<String>) {
+    match (expected, observed) {
+        (Value::Object(expected), Some(Value::Object(observed))) => {
+            for (key, expected) in expected {
+                contain(&format!("{at}/{key}"), expected, observed.get(key), found);
             }
         }
-        (Value::Array(wanted), Some(Value::Array(seen))) if wanted.len() == seen.len() => {
-            for (i, (wanted, seen)) in wanted.iter().zip(seen).enumerate() {
-                contain(&format!("{at}/{i}"), wanted, Some(seen), found);
+        (Value::Array(expected), Some(Value::Array(observed)))
+            if expected.len() == observed.len() =>
+        {
+            for (i, (expected, observed)) in expected.iter().zip(observed).enumerate() {
+                contain(&format!("{at}/{i}"), expected, Some(observed), found);
             }
         }
         (Value::Null, None) => {}
         (Value::String(word), Some(Value::String(_))) if word == "set" => {}
-        (wanted, seen) => compare(at, Some(wanted), seen, found),
+        (expected, observed) => compare(at, Some(expected), observed, found),
     }
 }
 
-fn compare(at: &str, wanted: Option<&Value>, seen: Option<&Value>, found: &mut Vec<String>) {
-    match (wanted, seen) {
+fn compare(at: &str, expected: Option<&Value>, observed: Option<&Value>, found: &mut Vec<String>) {
+    match (expected, observed) {
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
             let mut keys: Map<String, Value> = a.clone();
             keys.extend(b.clone());
@@ -326,13 +328,13 @@ fn compare(at: &str, wanted: Option<&Value>, seen: Option<&Value>, found: &mut V
                 compare(&format!("{at}/{i}"), Some(a), Some(b), found);
             }
         }
-        (wanted, seen) if wanted == seen => {}
-        (wanted, seen) => {
+        (expected, observed) if expected == observed => {}
+        (expected, observed) => {
             let show = |v: Option<&Value>| v.map_or("nothing".to_owned(), Value::to_string);
             found.push(format!(
                 "{at}: expected {}, observed {}",
-                show(wanted),
-                show(seen)
+                show(expected),
+                show(observed)
             ));
         }
     }

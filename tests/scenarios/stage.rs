@@ -227,8 +227,8 @@ impl<'a> Stage<'a> {
         if let Some(expected) = &step.expect {
             self.expect(expected).await?;
         }
-        for (place, wanted) in &step.shows {
-            self.shows(server, place, wanted).await?;
+        for (place, expected) in &step.shows {
+            self.shows(server, place, expected).await?;
         }
         for place in &step.gone {
             let (resource, namespace, name) = self.at(place);
@@ -368,7 +368,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    async fn shows(&self, server: &Server, place: &str, wanted: &Value) -> Done {
+    async fn shows(&self, server: &Server, place: &str, expected: &Value) -> Done {
         let mut parts = place.splitn(3, '/');
         let (kind, name) = (parts.next(), parts.next());
         let (kind, name) = (kind.unwrap_or_default(), name.ok_or("not Kind/name")?);
@@ -378,7 +378,7 @@ impl<'a> Stage<'a> {
         let end = Instant::now() + PATIENCE;
         loop {
             let why = match server.api.get(at).await {
-                Ok(object) => lacks(wanted, &object.value().unwrap()),
+                Ok(object) => lacks(expected, &object.value().unwrap()),
                 Err(why) => vec![why.to_string()],
             };
             if why.is_empty() {

@@ -96,7 +96,7 @@ impl Peer {
 }
 
 /// What the server sends after the client has closed its sending side.
-pub const FAREWELL: &[u8] = b"what is said to one who no longer speaks";
+pub const FAREWELL: &[u8] = b"sent after the client has closed its sending side";
 
 /// Pseudo-random bytes, the same for the same seed.
 pub fn noise(length: usize, seed: u32) -> Vec<u8> {
@@ -111,14 +111,14 @@ pub fn noise(length: usize, seed: u32) -> Vec<u8> {
 /// Accepts an upgrade to any protocol. `/exec/echo` echoes all bytes and sends
 /// [`HALF_CLOSE_MESSAGE`] after the client has closed its sending side; `/exec/brief` closes
 /// its own sending side first and reads on; `/exec/none` answers 403. Bytes that
-/// `/exec/brief` reads go to `heard`.
-pub fn upgrader(heard: tokio::sync::mpsc::Sender<Vec<u8>>) -> Handler {
+/// `/exec/brief` reads go to `received`.
+pub fn upgrader(received: tokio::sync::mpsc::Sender<Vec<u8>>) -> Handler {
     Arc::new(move |mut request: Request<Incoming>| {
-        let heard = heard.clone();
+        let received = received.clone();
         Box::pin(async move {
             let path = request.uri().path().to_owned();
-            let asked = request.headers().get("upgrade").cloned();
-            let Some(protocol) = asked.filter(|_| !path.ends_with("/none")) else {
+            let requested = request.headers().get("upgrade").cloned();
+            let Some(protocol) = requested.filter(|_| !path.ends_with("/none")) else {
                 let refused = Response::builder().status(403).header("x-why", "none");
                 return refused.body(whole("no upgrade")).unwrap();
             };
@@ -130,7 +130,7 @@ pub fn upgrader(heard: tokio::sync::mpsc::Sender<Vec<u8>>) -> Handler {
                     to.shutdown().await.unwrap();
                     let mut all = Vec::new();
                     let _ = from.read_to_end(&mut all).await;
-                    heard.send(all).await.unwrap();
+                    received.send(all).await.unwrap();
                     return;
                 }
                 tokio::io::copy(&mut from, &mut to).await.unwrap();
