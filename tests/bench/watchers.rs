@@ -84,7 +84,11 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
 }
 
 /// Opens all watches; the events that arrive are counted in `arrived`.
-async fn open(to: &Kubeconfig, path: &str, arrived: &Arc<AtomicUsize>) -> anyhow::Result<JoinSet<()>> {
+async fn open(
+    to: &Kubeconfig,
+    path: &str,
+    arrived: &Arc<AtomicUsize>,
+) -> anyhow::Result<JoinSet<()>> {
     let mut tasks = JoinSet::new();
     for _ in 0..CONNECTIONS {
         let mut sender = connect(to, &mut tasks).await?;
