@@ -3,7 +3,7 @@
 //! generated clusters and bindings ──► [`scheduler::core`] ──► one JSON line per measurement
 //!
 //! This is a bench target of the scheduler's crate, so that it is built without the server:
-//! run it with `cargo bench -p` and the name of that crate.
+//! run it with `cargo bench --bench decisions`.
 
 mod figure;
 

@@ -128,13 +128,13 @@ impl Kubectl {
         let output = squeeze(&printed);
         let context = format!("kubectl-{} {line}\n{printed}", self.label);
         assert_eq!(code, step.code, "{context}");
-        for wanted in step.wanted {
-            let wanted = wanted.replace("NS", &self.namespace);
-            match wanted.strip_prefix('!') {
+        for expected in step.wanted {
+            let expected = expected.replace("NS", &self.namespace);
+            match expected.strip_prefix('!') {
                 Some(not) => assert!(!output.contains(&squeeze(not)), "has {not:?}: {context}"),
                 None => assert!(
-                    output.contains(&squeeze(&wanted)),
-                    "no {wanted:?}: {context}"
+                    output.contains(&squeeze(&expected)),
+                    "no {expected:?}: {context}"
                 ),
             }
         }
@@ -149,11 +149,11 @@ impl Kubectl {
 
     /// Repeats a command until it has this exit code, for results that follow a write with a
     /// delay.
-    pub fn eventually(&self, line: &str, wanted: i32) {
+    pub fn eventually(&self, line: &str, expected: i32) {
         let end = Instant::now() + PATIENCE;
         loop {
             let (code, printed) = finish(&mut self.command(line), "");
-            if code == wanted {
+            if code == expected {
                 return;
             }
             let context = format!("kubectl-{} {line}\n{printed}", self.label);
