@@ -1,5 +1,5 @@
-//! Many Deployments at once behind a real kube-apiserver: templates are created
-//! there, bindings and works lie in an etcd of ours.
+//! Measures the rollout of many Deployments in aggregated mode: a real kube-apiserver stores
+//! the templates, and Flotilla's own etcd stores bindings and Works.
 
 use std::path::Path;
 use std::time::Duration;
@@ -45,18 +45,19 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Flotilla behind `host`, which reaches it by a Service that leads back to loopback.
+/// Starts Flotilla behind `host`, which reaches it by a Service of type ExternalName that
+/// points to `localhost`.
 fn plane(dir: &Path, host: &Cluster, etcd: &str) -> anyhow::Result<Process> {
     let to = Kubeconfig::read(&host.kubeconfig)?;
     let mut connection = Connection::open(&to)?;
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "flotilla-system"}});
     connection.post(NAMESPACES, &namespace.to_string())?;
-    let leads_back = json!({"apiVersion": "v1", "kind": "Service",
+    let service = json!({"apiVersion": "v1", "kind": "Service",
         "metadata": {"name": "flotilla", "namespace": "flotilla-system"},
         "spec": {"type": "ExternalName", "externalName": "localhost"}});
     let services = format!("{NAMESPACES}/flotilla-system/services");
-    connection.post(&services, &leads_back.to_string())?;
+    connection.post(&services, &service.to_string())?;
     let (dir, port) = (dir.display().to_string(), port::free().to_string());
     let listen = format!("127.0.0.1:{port}");
     let arguments = [
@@ -70,7 +71,7 @@ fn plane(dir: &Path, host: &Cluster, etcd: &str) -> anyhow::Result<Process> {
         etcd,
     ];
     let plane = Process::behind(&host.kubeconfig, &arguments)?;
-    until("the host leads to it", PATIENCE, || {
+    until("the host proxies to Flotilla", PATIENCE, || {
         Ok([CLUSTERS, POLICIES]
             .iter()
             .all(|path| connection.get(path).is_ok_and(|reply| reply.code == 200)))

@@ -1,6 +1,6 @@
-//! Many Deployments that were created while no controllers ran, as in what Karmada
-//! publishes of its own cold start: each has a policy, and a ConfigMap that goes with it
-//! as its dependency, to two members that keep objects as records.
+//! Measures a cold start like the one that Karmada publishes: many Deployments were created
+//! while no controllers ran, each with a policy and a ConfigMap as its dependency, for two
+//! members without workload controllers.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::process::{MIB, Process};
 use crate::seen::Watches;
 use crate::wire::Connection;
 
-/// Of Deployments, policies and ConfigMaps.
+/// The number of Deployments, of policies and of ConfigMaps.
 const EACH: usize = 5000;
 const MEMBERS: usize = 2;
 const PREFIX: &str = "cold";
@@ -49,17 +49,17 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     report.tell("cold_applied", took, "s", Limit::Below(30.0), setup);
     let rate = objects as f64 / took;
     report.tell("cold_rate", rate, "1/s", Limit::None, setup);
-    let setup = "the same, until all is told of and the control plane is quiet";
+    let setup = "the same, until all status is written and the control plane is idle";
     report.tell("cold_cpu", cpu, "s", Limit::None, setup);
     report.tell("cold_peak", peak, "MiB", Limit::Below(400.0), setup);
     report.tell("cold_memory", resident, "MiB", Limit::None, setup);
-    let setup = "the most that was resident while all that was created, no controllers";
+    let setup = "peak of resident memory while all objects were created, no controllers";
     report.tell("cold_create_peak", before / MIB, "MiB", Limit::None, setup);
     Ok(())
 }
 
-/// Creates everything while the lease that controllers run under is another's, and ends
-/// the control plane, which had them until then. Gives what was resident at most.
+/// Restarts the control plane with the controllers' lease held by another identity, creates
+/// all objects, and stops it. Returns its peak of resident memory.
 fn created(plane: Process, data: &Path) -> anyhow::Result<f64> {
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -102,7 +102,8 @@ fn create(
     load(to, &of, |n| object(&format!("{PREFIX}-{n}"))).map(drop)
 }
 
-/// The Deployment of its name with what it depends on, to every cluster.
+/// A policy that propagates the Deployment with its name and its dependencies to every
+/// cluster.
 fn policy(name: &str) -> String {
     json!({
         "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
@@ -116,7 +117,7 @@ fn policy(name: &str) -> String {
     .to_string()
 }
 
-/// How many bindings are FullyApplied.
+/// The number of bindings that are FullyApplied.
 fn applied(to: &Kubeconfig) -> anyhow::Result<usize> {
     let mut connection = Connection::open(to)?;
     let list = connection.get(BINDINGS)?.json()?;

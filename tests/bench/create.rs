@@ -1,4 +1,4 @@
-//! Creation: many clients, small objects.
+//! Measures how fast many clients create small objects.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -12,14 +12,14 @@ use crate::wire::Connection;
 
 const OBJECTS: usize = 20_000;
 
-/// What is posted where, by how many.
+/// What to create: the path of the resource, the number of objects and of connections.
 pub(crate) struct Load<'a> {
     pub(crate) path: &'a str,
     pub(crate) count: usize,
     pub(crate) connections: usize,
 }
 
-/// Posts objects `0..count` over connections of their own; gives the milliseconds of each
+/// Creates objects `0..count` over separate connections; returns the milliseconds of each
 /// request.
 pub(crate) fn load(
     to: &Kubeconfig,
@@ -45,7 +45,7 @@ pub(crate) fn load(
         let mut all = Vec::with_capacity(load.count);
         for worker in workers {
             let times = worker.join();
-            all.extend(times.unwrap_or_else(|_| Err(anyhow::anyhow!("a creator broke off")))?);
+            all.extend(times.unwrap_or_else(|_| Err(anyhow::anyhow!("a creator panicked")))?);
         }
         Ok(all)
     })

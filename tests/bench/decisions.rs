@@ -1,10 +1,9 @@
-//! What decisions of the scheduler cost, in memory: no server, no store, no clock but
-//! this one.
+//! Measures the scheduler's decisions in memory, without server and store.
 //!
-//! clusters and bindings, made here ──► [`scheduler::core`] ──► one JSON line per figure
+//! generated clusters and bindings ──► [`scheduler::core`] ──► one JSON line per measurement
 //!
-//! A bench target of the scheduler's crate, so that it is built without the server:
-//! `cargo bench -p scheduler`.
+//! This is a bench target of the scheduler's crate, so that it is built without the server:
+//! run it with `cargo bench --bench decisions`.
 
 mod figure;
 
@@ -19,12 +18,12 @@ use scheduler::core::{Request, Snapshot, World, decide, schedule};
 use serde_json::{Value, json};
 
 const RUNS: usize = 5;
-/// Growth is told over these many clusters.
+/// The numbers of clusters for the measurement of growth.
 const SIZES: [usize; 6] = [125, 250, 500, 1000, 2000, 4000];
-/// What may be lost to caches and clocks beside n log n.
+/// The factor by which growth may exceed n log n.
 const SLACK: f64 = 1.5;
 
-/// A cluster with grades of nodes, labels and a region of so many.
+/// A cluster with resource models, labels and one of `regions` regions.
 fn cluster(n: usize, regions: usize) -> anyhow::Result<Object> {
     let model = |grade: usize, cpu: &str, memory: &str| {
         json!({"grade": grade, "ranges": [
@@ -59,7 +58,7 @@ fn divided(preference: &str, weights: &Value) -> Value {
     json!({"replicaSchedulingType": "Divided", "replicaDivisionPreference": preference, "weightPreference": weights})
 }
 
-/// The ways in which bindings are placed, one after the other.
+/// Six kinds of placement in turn.
 fn mixed(n: usize) -> Value {
     let dynamic = json!({"dynamicWeight": "AvailableReplicas"});
     let by_label = |tier: &str| json!({"labelSelector": {"matchLabels": {"tier": tier}}});
@@ -81,7 +80,7 @@ fn mixed(n: usize) -> Value {
     }
 }
 
-/// Spread over two to three of many regions.
+/// A placement spread over two to three of many regions.
 fn regional(n: usize) -> Value {
     let preference = if n.is_multiple_of(2) {
         "Aggregated"
@@ -97,7 +96,8 @@ fn regional(n: usize) -> Value {
     })
 }
 
-/// Over half of many regions, with more clusters than the smallest of them have.
+/// A placement spread over half of many regions, with more clusters than the smallest
+/// regions have.
 fn crowded(n: usize) -> Value {
     let (regions, clusters) = (200, 420 + 5 * n);
     json!({"spreadConstraints": [
@@ -130,7 +130,7 @@ fn request(spec: &BindingSpec) -> Option<Request<'_>> {
     })
 }
 
-/// Seconds for all of them.
+/// The seconds for scheduling all bindings, median of [`RUNS`].
 fn time(bindings: &[BindingSpec], snapshot: &Snapshot) -> anyhow::Result<f64> {
     let world = World::of(snapshot);
     let mut times = Vec::new();
@@ -151,7 +151,7 @@ fn many(report: &mut Report) -> anyhow::Result<()> {
         "5,000 bindings of six kinds of placement over 100 clusters, one thread, median of 5";
     report.tell("decide_many", took, "s", Limit::Below(1.0), setup);
     let rate = bindings.len() as f64 / took;
-    // What Karmada publishes.
+    // The limit is the rate that Karmada publishes.
     report.tell("decide_rate", rate, "1/s", Limit::AtLeast(22.0), setup);
     Ok(())
 }
@@ -177,7 +177,7 @@ fn regions(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Time by number of clusters, beside n log n from the smallest on.
+/// The time by number of clusters, relative to n log n.
 fn growth(report: &mut Report) -> anyhow::Result<()> {
     for (name, placement) in [
         ("mixed", mixed as fn(usize) -> Value),
@@ -206,22 +206,22 @@ fn growth(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What it costs to tell why, beside the decision itself.
+/// The cost and size of the trace that explains a decision.
 fn traces(report: &mut Report) -> anyhow::Result<()> {
     let bindings = bindings(600, mixed)?;
     for clusters in [3, 100, 1000] {
         let snapshot = snapshot(clusters, 3)?;
         let world = World::of(&snapshot);
-        let (mut told, mut length) = (0.0, 0);
+        let (mut seconds, mut length) = (0.0, 0);
         for request in bindings.iter().filter_map(request) {
             let decision = decide(&request, &world, &mut |_| {});
             let began = Instant::now();
             let trace = decision.trace();
-            told += began.elapsed().as_secs_f64();
+            seconds += began.elapsed().as_secs_f64();
             length = length.max(serde_json::to_vec(&trace)?.len());
         }
-        let setup = format!("why one decision over {clusters} clusters came out so");
-        let each = told / bindings.len() as f64 * 1e6;
+        let setup = format!("the trace of one decision over {clusters} clusters");
+        let each = seconds / bindings.len() as f64 * 1e6;
         report.tell("trace_each", each, "µs", Limit::Below(500.0), &setup);
         let length = length as f64 / 1024.0;
         report.tell("trace_length", length, "KiB", Limit::Below(16.0), &setup);

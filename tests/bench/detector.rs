@@ -1,8 +1,9 @@
-//! How long the detector needs for many templates and policies, over a server in memory.
+//! Measures how long the detector needs for many templates and policies, with an API server
+//! in memory.
 //!
 //! templates, policies ──► propagation ──► claims and bindings, counted on the server
 //!
-//! No cluster has joined, so that nothing is placed and no Work is made.
+//! No cluster has joined, so that nothing is scheduled and no Work is created.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,10 +31,10 @@ const TEMPLATES: usize = NAMESPACES * POLICIES_EACH * TEMPLATES_EACH;
 const EDITS: usize = 31;
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(2);
-/// For the detector to hear its own writes.
+/// Time for the detector to receive the events of its own writes.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Nobody has joined.
+/// Access to members when none has joined.
 struct NoMembers;
 
 impl MemberAccess for NoMembers {
@@ -70,7 +71,7 @@ fn policy(namespace: usize, n: usize) -> serde_json::Value {
     })
 }
 
-/// A server with all templates and policies, and nothing done about them.
+/// An API server with all templates and policies and no bindings.
 fn server() -> Arc<FakeApi> {
     let control = FakeApi::new();
     let verbs = [
@@ -101,18 +102,18 @@ fn server() -> Arc<FakeApi> {
     control
 }
 
-/// Until the server has had so many writes of bindings.
-async fn until_written(control: &FakeApi, wanted: usize) -> anyhow::Result<()> {
+/// Waits until the server has had this number of writes of bindings.
+async fn until_written(control: &FakeApi, expected: usize) -> anyhow::Result<()> {
     let began = Instant::now();
     loop {
         let writes = control.writes();
         let bindings = writes.iter().filter(|w| w.resource == BINDINGS).count();
-        if bindings >= wanted {
+        if bindings >= expected {
             return Ok(());
         }
         ensure!(
             began.elapsed() < PATIENCE,
-            "{bindings} of {wanted} bindings"
+            "{bindings} of {expected} bindings"
         );
         tokio::time::sleep(LOOK.max(began.elapsed() / 50)).await;
     }
@@ -154,11 +155,10 @@ async fn measure(report: &mut Report) -> anyhow::Result<()> {
         until_written(&control, (n + 1) * TEMPLATES_EACH).await?;
         times.push(began.elapsed().as_secs_f64() * 1000.0);
     }
-    let setup =
-        "one policy of 1,000 is edited: until the bindings of its 10 templates tell it, 31 times";
+    let setup = "one policy of 1,000 is edited: until the bindings of its 10 templates are updated, 31 times";
     let limit = Limit::Below(20.0);
     report.percentiles("detector_edit", &mut times, "ms", limit, setup);
-    // Each edit comes after whatever the one before may have led to.
+    // Each edit comes after all writes that the previous one may have caused.
     let beside = control.writes().len() - EDITS * TEMPLATES_EACH;
     let setup = "writes beside those to the bindings of the edited policies";
     report.tell(

@@ -1,6 +1,6 @@
-//! A member that is lost with 500 bindings on it: how soon all are elsewhere.
+//! Measures how soon 500 workloads of a lost member are replaced in another one.
 //!
-//! The rate of evictions is opened up, so that it is the pipeline that is measured.
+//! The eviction rate is set so high that it does not limit the measurement.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -19,7 +19,8 @@ use crate::wire::Connection;
 const LOST: usize = 500;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Every Deployment of the namespace to the first member, else to the second.
+/// A policy that propagates every Deployment of the namespace to the first member, or else
+/// to the second.
 fn policy() -> String {
     let term = |name: &str| json!({ "affinityName": name, "clusterNames": [name] });
     json!({

@@ -1,20 +1,20 @@
-//! What is measured, and how it is told: one JSON line per figure on standard output.
+//! Prints measurements to standard output, one JSON line each, and checks their limits.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use serde_json::json;
 
-/// Which side of its limit a figure has to stay on.
+/// The limit of a measurement.
 #[derive(Clone, Copy)]
 pub(crate) enum Limit {
     Below(f64),
     AtLeast(f64),
-    /// Told for comparison, judged by nobody.
+    /// The measurement is printed for comparison and has no limit.
     None,
 }
 
-/// The lines so far.
+/// Counts the measurements and remembers the names of those that missed their limit.
 #[derive(Default)]
 pub(crate) struct Report {
     told: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Tells a figure; `setup` says in a few words what was running.
+    /// Prints a measurement; `setup` describes in a few words what was running.
     pub(crate) fn tell(&mut self, name: &str, value: f64, unit: &str, limit: Limit, setup: &str) {
         let (ok, limit) = match limit {
             Limit::Below(limit) => (value < limit, json!(limit)),
@@ -52,11 +52,11 @@ impl Report {
 }
 
 fn line(value: &serde_json::Value) {
-    // A reader that went away ends nothing: the exit code still tells.
+    // A closed pipe does not end the run: the exit code still reports the result.
     let _ = writeln!(std::io::stdout().lock(), "{value}");
 }
 
-/// The middle of `values`, which get sorted; 0 of none.
+/// The median of `values`, which get sorted; 0 when there are none.
 pub(crate) fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()

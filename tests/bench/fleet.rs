@@ -1,8 +1,9 @@
-//! A control plane and three simulated members, each a process of its own.
+//! Runs a control plane and simulated members in separate processes, and measures the
+//! rollout of many Deployments.
 //!
-//! One fleet serves three files: single Deployments ([`crate::flow`]), many at
-//! once (here), and a restart with everything in step ([`crate::restart`]). One more
-//! is behind a host ([`crate::behind`]).
+//! One fleet serves three measurements: single Deployments ([`crate::propagation_latency`]),
+//! many at once (here), and a restart with all members in sync ([`crate::restart`]). Another
+//! fleet runs in aggregated mode ([`crate::aggregated_mode`]).
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ const FEW: usize = 300;
 const MANY: usize = 1000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The processes; dropped in this order.
+/// The processes, dropped in this order.
 pub(crate) struct Fleet {
     pub(crate) plane: Process,
     pub(crate) members: Vec<Process>,
@@ -33,14 +34,15 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// `plane` starts the control plane, with its data in the given directory.
+    /// Starts three members; `plane` starts the control plane with its data in the directory
+    /// passed to it.
     pub(crate) fn start(
         plane: impl FnOnce(&Path) -> anyhow::Result<Process>,
     ) -> anyhow::Result<Self> {
         Self::of(MEMBERS, &[], plane)
     }
 
-    /// So many members, started with more arguments.
+    /// Starts `count` members with additional arguments.
     pub(crate) fn of(
         count: usize,
         more: &[&str],
@@ -73,12 +75,12 @@ impl Fleet {
             .arg("--kubeconfig")
             .arg(&self.plane.kubeconfig)
             .output()?;
-        let told = String::from_utf8_lossy(&out.stderr);
-        ensure!(out.status.success(), "join {name}: {told}");
+        let errors = String::from_utf8_lossy(&out.stderr);
+        ensure!(out.status.success(), "join {name}: {errors}");
         Ok(())
     }
 
-    /// Until every Cluster is Ready and tells what it serves.
+    /// Waits until every Cluster is Ready and reports its API enablements.
     pub(crate) fn wait_ready(&self) -> anyhow::Result<()> {
         let mut connection = Connection::open(&self.plane.access()?)?;
         until("all clusters ready", PATIENCE, || {
@@ -86,7 +88,7 @@ impl Fleet {
         })
     }
 
-    /// Until `count` bindings are applied in full.
+    /// Waits until `count` bindings are FullyApplied.
     pub(crate) fn wait_applied(&self, count: usize) -> anyhow::Result<()> {
         let mut connection = Connection::open(&self.plane.access()?)?;
         until("all bindings FullyApplied", PATIENCE, || {
@@ -98,7 +100,7 @@ impl Fleet {
         })
     }
 
-    /// Creates [`FEW`] Deployments beside the `before` that there are.
+    /// Creates [`ROLLOUT_DEPLOYMENTS`] Deployments in addition to the `before` existing ones.
     pub(crate) fn roll_out(&self, watches: &Watches, before: usize) -> anyhow::Result<RollOut> {
         let to = self.plane.access()?;
         let used = self.plane.quiet(PATIENCE)?;
@@ -119,18 +121,18 @@ impl Fleet {
     }
 }
 
-/// What it took to bring many Deployments to every member.
+/// The measurements of a rollout of many Deployments to every member.
 pub(crate) struct RollOut {
     /// Objects in members per second.
     pub(crate) rate: f64,
-    /// Seconds until all were created, and until all were known to be applied.
+    /// Seconds until all were created, and until all bindings were FullyApplied.
     pub(crate) accepted: f64,
     pub(crate) applied: f64,
-    /// Seconds of CPU of the control plane, until it was quiet.
+    /// CPU seconds of the control plane until it was idle.
     pub(crate) cpu: f64,
 }
 
-/// How many Clusters are Ready and tell what they serve.
+/// The number of Clusters that are Ready and report their API enablements.
 pub(crate) fn ready(connection: &mut Connection) -> anyhow::Result<usize> {
     let list = connection.get(CLUSTERS)?.json()?;
     let ready = items(&list).filter(|c| {

@@ -1,5 +1,5 @@
-//! One Deployment at a time, with everything else idle: how long until the last
-//! member has it, and how long until the last one has its new image.
+//! Measures the propagation latency of single Deployments in an idle control plane: until the
+//! last member has the Deployment, and until the last member has its new image.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use crate::seen::Watches;
 use crate::wire::Connection;
 
 const ROUNDS: usize = 101;
-/// Between rounds, for pods to get ready and for status to come back.
+/// The pause between rounds, in which pods get ready and their status comes back.
 const PAUSE: Duration = Duration::from_millis(400);
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Tells both figures; gives the number of Deployments left behind.
+/// Prints both measurements; returns the number of Deployments left behind.
 pub(crate) fn run(report: &mut Report, fleet: &Fleet, watches: &Watches) -> anyhow::Result<usize> {
     let mut connection = Connection::open(&fleet.plane.access()?)?;
     let (mut creates, mut changes) = (Vec::new(), Vec::new());

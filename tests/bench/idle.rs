@@ -1,4 +1,4 @@
-//! What a control plane needs to start, and what it needs when nothing happens.
+//! Measures the startup time of a control plane, and its CPU and memory when it is idle.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The way in: address, CA and client certificate out of a kubeconfig, as a TLS
-//! configuration that speaks TLS 1.3 only.
+//! Reads address, CA and client certificate from a kubeconfig, as a TLS configuration for
+//! TLS 1.3 only.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 
-/// How to reach a server.
+/// The address and credentials of a server.
 #[derive(Clone)]
 pub(crate) struct Kubeconfig {
     /// `127.0.0.1:6443`
     pub(crate) address: String,
     tls: ClientConfig,
     roots: RootCertStore,
-    /// By which requests are authenticated, instead of a client certificate.
+    /// The bearer token of requests, instead of a client certificate.
     pub(crate) token: Option<String>,
 }
 
@@ -48,7 +48,7 @@ impl Kubeconfig {
         })
     }
 
-    /// The same server, asked by another user.
+    /// The same server with a token of another user.
     pub(crate) fn with_token(&self, token: &str) -> anyhow::Result<Self> {
         let tls = ClientConfig::builder_with_protocol_versions(&[&rustls::version::TLS13])
             .with_root_certificates(self.roots.clone())

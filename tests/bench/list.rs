@@ -1,5 +1,5 @@
-//! A large list: time to the last byte, and what it costs in memory. Plain and compressed,
-//! for the administrator and for a user with rules.
+//! Measures a large list: time to the last byte, CPU and peak memory; plain and compressed,
+//! for the administrator and for a user whose rights come from RBAC rules.
 
 use std::time::{Duration, Instant};
 
@@ -18,9 +18,9 @@ const SIZE: usize = 4096;
 const ROUNDS: usize = 101;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Who asks, and how.
+/// The user and encoding of a list.
 struct Variant<'a> {
-    /// Of the figures, after `list`.
+    /// The suffix of the measurements' names, after `list`.
     name: &'a str,
     access: &'a Kubeconfig,
     gzip: bool,
@@ -33,7 +33,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let process = Process::serve(dir.path())?;
     let administrator = process.access()?;
     let user = ordinary(&administrator)?;
-    // What the server adds to an object's metadata belongs to the 4 KiB.
+    // The 4 KiB include the metadata that the server adds.
     let bare = configmap("object-00000", 0).len() + 180;
     let of = Load {
         path: CONFIGMAPS,

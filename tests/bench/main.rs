@@ -1,11 +1,11 @@
-//! The figures the project promises, measured on the real binary.
+//! The benchmarks: they measure the real binary and compare each measurement with its limit.
 //!
-//! processes (`serve`, `member`, `up`) ──► load from here ──► /proc and replies ──► one JSON line per figure
+//! processes (`serve`, `member`, `up`) ──► load from here ──► /proc and responses ──► one JSON line per measurement
 //!
-//! Invariants: the server under test is always a process of its own, so its CPU
-//! time and memory are the kernel's numbers; what a figure costs here is not in
-//! them (`detector` and `scripts` alone measure one room each). Arguments select groups
-//! by name; none means all. The exit code is 0 when all that ran is within its limit.
+//! The server under test is always a separate process, so that its CPU time and memory are
+//! the kernel's numbers and exclude the cost of measuring. Only `detector` and `scripts`
+//! measure one crate each in this process. Arguments select groups by name; without
+//! arguments all groups run. The exit code is 0 when all measurements are within their limits.
 
 mod behind;
 mod cold;
@@ -33,11 +33,11 @@ use std::process::ExitCode;
 use figure::Report;
 use mimalloc::MiMalloc;
 
-/// The binary's own, for the rooms that are measured in this process.
+/// The allocator of the binary, for the crates that are measured in this process.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// A group shares one set of processes.
+/// The name of a group and its function; a group shares one set of processes.
 type Group = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
 const GROUPS: [Group; 11] = [
@@ -56,14 +56,14 @@ const GROUPS: [Group; 11] = [
 
 fn main() -> ExitCode {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    // cargo hands on flags of its own test harness.
-    let wanted: Vec<String> = std::env::args()
+    // cargo passes flags of its own test harness.
+    let selected: Vec<String> = std::env::args()
         .skip(1)
         .filter(|a| !a.starts_with('-'))
         .collect();
     let mut report = Report::default();
     for (name, run) in GROUPS {
-        if !wanted.is_empty() && !wanted.iter().any(|w| w == name) {
+        if !selected.is_empty() && !selected.iter().any(|s| s == name) {
             continue;
         }
         if let Err(e) = run(&mut report) {

@@ -1,4 +1,4 @@
-//! Objects that the load consists of, and where they are posted.
+//! The objects that the benchmarks create, and the paths of their resources.
 
 use serde_json::{Value, json};
 
@@ -20,12 +20,12 @@ pub(crate) fn configmap(name: &str, size: usize) -> String {
     .to_string()
 }
 
-/// A Deployment of the size people write.
+/// A Deployment of a usual size.
 pub(crate) fn deployment(name: &str, replicas: u32) -> String {
     deployment_of(name, replicas, &json!([])).to_string()
 }
 
-/// The same, which takes its environment from the ConfigMap of its name.
+/// The same, which takes its environment from the ConfigMap with its name.
 pub(crate) fn dependent(name: &str) -> String {
     let from = json!([{ "configMapRef": { "name": name } }]);
     deployment_of(name, 1, &from).to_string()
@@ -52,7 +52,7 @@ fn deployment_of(name: &str, replicas: u32, env_from: &Value) -> Value {
     })
 }
 
-/// Every Deployment of the namespace, to every cluster.
+/// A policy that propagates every Deployment of the namespace to every cluster.
 pub(crate) fn policy() -> String {
     json!({
         "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",

@@ -1,10 +1,10 @@
-//! Figures of which the spread is told, too.
+//! Measurements that are reported by median and 99th percentile.
 
 use crate::figure::{Limit, Report, median};
 
 impl Report {
-    /// Tells the median of `values` under `name`, with its limit, and their 99th percentile
-    /// beside it. The values get sorted.
+    /// Prints the median of `values` under `name`, with its limit, and their 99th percentile
+    /// under `name` with the suffix `_p99`, without a limit. The values get sorted.
     pub(crate) fn percentiles(
         &mut self,
         name: &str,

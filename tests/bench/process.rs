@@ -1,7 +1,8 @@
-//! Processes of the binary under test, and what the kernel says about them.
+//! Starts processes of the binary under test and reads their CPU time and memory from
+//! `/proc`.
 //!
-//! A process is killed when its handle is dropped, so a failed figure leaves
-//! nothing behind.
+//! A process is killed when its handle is dropped, so that a failed measurement leaves no
+//! process behind.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -14,16 +15,16 @@ use anyhow::{Context, ensure};
 use crate::kubeconfig::Kubeconfig;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
-/// The kernel's unit of CPU time as user space sees it, on every Linux.
+/// `USER_HZ`: the unit of CPU times in `/proc`, 100 on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 pub(crate) const MIB: f64 = 1024.0 * 1024.0;
 
-/// A server that has said it is ready.
+/// A server that has printed its ready line.
 pub(crate) struct Process {
     child: Child,
-    /// From spawning to the ready line.
+    /// The time from spawning to the ready line.
     pub(crate) took: Duration,
-    /// By which what it serves is asked for.
+    /// The kubeconfig for requests to it.
     pub(crate) kubeconfig: PathBuf,
 }
 
@@ -31,12 +32,13 @@ impl Process {
     /// Starts `flotilla ARGUMENTS` and waits for its ready line.
     pub(crate) fn start(arguments: &[&str]) -> anyhow::Result<Self> {
         let (mut process, line) = Self::spawn(arguments)?;
-        let told = line.split_once("kubeconfig=");
-        process.kubeconfig = PathBuf::from(told.context("no kubeconfig was told")?.1);
+        let path = line.split_once("kubeconfig=");
+        process.kubeconfig = PathBuf::from(path.context("no kubeconfig in the ready line")?.1);
         Ok(process)
     }
 
-    /// `flotilla serve` behind the host of a kubeconfig, by which it is asked too.
+    /// `flotilla serve` behind the host of a kubeconfig, which also serves the requests to
+    /// Flotilla.
     pub(crate) fn behind(host: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
         let path = host.display().to_string();
         let (mut process, _) =
@@ -80,17 +82,17 @@ impl Process {
         Kubeconfig::read(&self.kubeconfig)
     }
 
-    /// Ends it as an operator does, and waits for it.
+    /// SIGTERM, and waits for its end, which must be a success.
     pub(crate) fn stop(mut self) -> anyhow::Result<()> {
         let pid = self.child.id().to_string();
-        let told = Command::new("kill").args(["-TERM", &pid]).status()?;
-        ensure!(told.success(), "cannot signal process {pid}");
+        let sent = Command::new("kill").args(["-TERM", &pid]).status()?;
+        ensure!(sent.success(), "cannot signal process {pid}");
         let ended = self.child.wait()?;
         ensure!(ended.success(), "the server ended with {ended}");
         Ok(())
     }
 
-    /// Seconds of CPU used so far, by all threads, user and kernel.
+    /// CPU seconds used so far by all threads, user and kernel.
     pub(crate) fn cpu(&self) -> anyhow::Result<f64> {
         let text = self.proc("stat")?;
         // The name in parentheses may contain anything; the fields follow it.
@@ -102,12 +104,12 @@ impl Process {
         Ok((next()? + next()?) / TICKS_PER_SECOND)
     }
 
-    /// Resident bytes now.
+    /// The resident bytes now.
     pub(crate) fn resident(&self) -> anyhow::Result<f64> {
         self.status("VmRSS:")
     }
 
-    /// The most bytes that were resident since [`Self::forget_peak`].
+    /// The most resident bytes since [`Self::reset_peak`].
     pub(crate) fn peak(&self) -> anyhow::Result<f64> {
         self.status("VmHWM:")
     }
@@ -117,8 +119,8 @@ impl Process {
         Ok(())
     }
 
-    /// Waits until it uses no CPU to speak of; gives the seconds of CPU used until then.
-    /// One that still works after `limit` is an error.
+    /// Waits until it uses at most 0.03 s of CPU per second; returns the CPU seconds used until
+    /// then. An error when it is not idle after `limit`.
     pub(crate) fn quiet(&self, limit: Duration) -> anyhow::Result<f64> {
         let deadline = Instant::now() + limit;
         let mut before = self.cpu()?;
@@ -157,7 +159,7 @@ impl Drop for Process {
     }
 }
 
-/// Asks again until `done` says so.
+/// Polls `done` until it returns true; an error after `limit`.
 pub(crate) fn until(
     what: &str,
     limit: Duration,

@@ -1,5 +1,5 @@
-//! A restart with everything in step: how soon it serves, and that it writes
-//! nothing to any member.
+//! Restarts a control plane whose members are in sync: measures how soon it serves, and
+//! checks that it writes nothing to any member.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use crate::objects::DEPLOYMENTS;
 use crate::process::Process;
 use crate::wire::Connection;
 
-/// Long enough for every informer to sync and every key to be looked at again.
+/// Long enough for every informer to sync and every key to be reconciled.
 const SETTLE: Duration = Duration::from_secs(30);
-/// So long writes to members are looked for.
+/// How long writes to members are counted.
 const LOOK: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(report: &mut Report, fleet: Fleet) -> anyhow::Result<()> {
@@ -34,7 +34,7 @@ pub(crate) fn run(report: &mut Report, fleet: Fleet) -> anyhow::Result<()> {
     fleet.wait_ready()?;
     let ready = Instant::now();
     let cpu = fleet.plane.quiet(SETTLE)?;
-    // What comes late is a write, too.
+    // Late writes count, too.
     while let Some(rest) = LOOK.checked_sub(ready.elapsed()) {
         std::thread::park_timeout(rest);
     }
@@ -67,11 +67,11 @@ pub(crate) fn run(report: &mut Report, fleet: Fleet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What tells whether somebody wrote to the members.
+/// The state of the members that shows whether a write happened.
 struct State {
-    /// Mutating requests served over the network, of all members.
+    /// The mutating requests that all members have served over the network.
     requests: f64,
-    /// Of every Deployment, in the order of lists: name and resourceVersion.
+    /// Name and resourceVersion of every Deployment, in the order of the lists.
     versions: Vec<String>,
 }
 

@@ -1,8 +1,9 @@
-//! How fast scripts of customizations answer, and what those that mean harm can do.
+//! Measures Lua scripts of customizations: the time of a call, and the effect of hostile
+//! scripts on other calls.
 //!
 //! calls from as many tasks as keep every thread busy ──► interpreter ──► its threads
 //!
-//! All of it is measured in this process: on one of its processors, then on all.
+//! Everything is measured in this process: on one of its processors, then on all.
 
 use std::fs;
 use std::process::Command;
@@ -25,14 +26,15 @@ use crate::figure::{Limit, Report};
 use crate::process::MIB;
 
 const CALLS: usize = 20_000;
-/// Calls that are under way at once: as many as keep every thread busy.
+/// Concurrent calls: as many as keep every thread busy.
 const TASKS: usize = 16;
 const MANY_CALLS: usize = 1_000_000;
 const MEMBERS: usize = 100;
-/// Objects that a looping script is called for, and objects without scripts beside them.
+/// Objects that a looping script is called for, and objects without scripts in the same
+/// queue.
 const LOOPING: usize = 1000;
 const BESIDE: usize = 600;
-/// How long a script that means harm may run.
+/// How long a hostile script may run.
 const DEADLINE: Duration = Duration::from_millis(200);
 static KIND: Gvk = Gvk::constant("example.org", "v1", "Widget");
 static DEPLOYMENT: Gvk = Gvk::constant("apps", "v1", "Deployment");
@@ -51,7 +53,7 @@ function GetReplicas(obj)
   return replicas, requires
 end";
 
-/// As [`REPLICAS`]; what is asked this way is asked about an object that is parsed.
+/// Like [`REPLICAS_SCRIPT`], for an operation whose argument is a parsed object.
 const REVISION: &str = "
 local kube = require('kube')
 function ReviseReplica(obj, replicas)
@@ -77,7 +79,7 @@ function AggregateStatus(obj, items)
   return obj
 end";
 
-/// Each wants all there is of something.
+/// Each script tries to exhaust CPU, stack or memory.
 const HOSTILE: [&str; 10] = [
     "while true do end",
     "while true do pcall(function() while true do end end) end",
@@ -91,7 +93,7 @@ const HOSTILE: [&str; 10] = [
     "table.sort({3, 2, 1}, function() while true do end end)",
 ];
 
-/// About 3 KiB.
+/// A Widget of about 3 KiB.
 fn workload() -> Value {
     let env: Vec<Value> = (0..18)
         .map(|n| json!({"name": format!("VARIABLE_{n}"), "value": format!("the value of variable {n}")}))
@@ -124,11 +126,11 @@ fn under(kind: &Gvk, scripts: &[(&str, &str)], limits: Limits) -> anyhow::Result
     Ok(Interpreter::under(&[customization], limits))
 }
 
-/// A line of what the kernel says of this process.
+/// A field of `/proc/self/status`.
 fn own(field: &str) -> anyhow::Result<String> {
     let text = fs::read_to_string("/proc/self/status")?;
-    let found = text.lines().find_map(|line| line.strip_prefix(field));
-    Ok(found
+    let value = text.lines().find_map(|line| line.strip_prefix(field));
+    Ok(value
         .context("a line of /proc/self/status")?
         .trim()
         .to_owned())
@@ -140,7 +142,7 @@ fn resident() -> anyhow::Result<f64> {
     Ok(kib.parse::<f64>()? * 1024.0)
 }
 
-/// Runs the main thread, and what it starts from now on, on these processors.
+/// Pins the main thread, and the threads that it starts from now on, to these processors.
 fn pin(processors: &str) -> anyhow::Result<()> {
     let process = std::process::id().to_string();
     let done = Command::new("taskset")
@@ -158,10 +160,10 @@ fn runtime() -> anyhow::Result<Runtime> {
     Ok(builder.worker_threads(threads).enable_all().build()?)
 }
 
-/// How a call is made.
+/// Makes one call of the interpreter.
 type Ask<T, F> = fn(Arc<Interpreter>, T) -> F;
 
-/// The seconds that so many calls take.
+/// The seconds that `calls` calls take.
 fn timed<T, F>(
     runtime: &Runtime,
     it: &Arc<Interpreter>,
@@ -187,15 +189,15 @@ where
         .collect();
     runtime.block_on(async {
         for task in tasks {
-            task.await.map_err(|e| anyhow!("a task broke: {e}"))??;
+            task.await.map_err(|e| anyhow!("a task panicked: {e}"))??;
         }
         Ok::<_, anyhow::Error>(())
     })?;
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// Microseconds of a call in the fastest of a few rounds: what else the machine does is
-/// not in it.
+/// The microseconds of a call in the fastest of five rounds, which excludes most of the
+/// machine's other load.
 fn fastest<T, F>(
     runtime: &Runtime,
     it: &Arc<Interpreter>,
@@ -223,7 +225,8 @@ async fn replicas(it: Arc<Interpreter>, object: Object) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// On the processors the main thread may use now.
+/// The microseconds of a call about an object in bytes, on the processors that the main
+/// thread may use now.
 fn calls(object: &Object) -> anyhow::Result<f64> {
     let runtime = runtime()?;
     let it = under(&KIND, &[("replicaResource", REPLICAS)], Limits::default())?;
@@ -232,21 +235,21 @@ fn calls(object: &Object) -> anyhow::Result<f64> {
     fastest(&runtime, &it, object, replicas)
 }
 
-/// Revises a tree that is made for it, as the copy for a cluster is.
+/// Revises a tree that is cloned for the call, like the object for a cluster.
 async fn revised(it: Arc<Interpreter>, tree: Arc<Value>) -> anyhow::Result<()> {
     let made = it.revise(&KIND, Value::clone(&tree), 7).await?;
     ensure!(made["spec"]["replicas"] == 7, "not revised");
     Ok(())
 }
 
-/// What [`revised`] does without a script.
+/// Does what [`call_revise_replica`] does without the script.
 async fn copied(_: Arc<Interpreter>, tree: Arc<Value>) -> anyhow::Result<()> {
     let made = Value::clone(&tree);
     ensure!(made["spec"]["replicas"] == 3, "another tree");
     Ok(())
 }
 
-/// Microseconds of a call about an object that is parsed; making the tree is not in it.
+/// The microseconds of a call about a parsed object, without the clone of the tree.
 fn parsed(tree: &Arc<Value>) -> anyhow::Result<f64> {
     let runtime = runtime()?;
     let it = under(&KIND, &[("replicaRevision", REVISION)], Limits::default())?;
@@ -256,8 +259,8 @@ fn parsed(tree: &Arc<Value>) -> anyhow::Result<f64> {
     Ok(with - fastest(&runtime, &it, tree, copied)?)
 }
 
-/// How many times what one thread reads in a time all cores read, each on its own: more is
-/// not to be had of them.
+/// How many times faster all cores parse objects than one core, with independent threads:
+/// the upper bound for scaling.
 fn cores_alone(object: &Object, cores: usize) -> anyhow::Result<f64> {
     let read = |threads: usize| {
         let began = Instant::now();
@@ -268,7 +271,7 @@ fn cores_alone(object: &Object, cores: usize) -> anyhow::Result<f64> {
             })
             .collect();
         for reader in readers {
-            let read = reader.join().map_err(|_| anyhow!("a reader broke"))?;
+            let read = reader.join().map_err(|_| anyhow!("a reader panicked"))?;
             read?;
         }
         Ok::<_, anyhow::Error>(began.elapsed().as_secs_f64())
@@ -280,7 +283,7 @@ fn cores_alone(object: &Object, cores: usize) -> anyhow::Result<f64> {
     Ok(cores as f64 * one / all)
 }
 
-/// How much memory a million calls leave behind.
+/// The memory (MiB) that a million calls leave behind.
 fn growth() -> anyhow::Result<f64> {
     let runtime = runtime()?;
     let script = "function GetReplicas(obj) return obj.spec.replicas, {resourceRequest = {cpu = obj.spec.cpu}} end";
@@ -295,7 +298,7 @@ fn growth() -> anyhow::Result<f64> {
     Ok((resident()? - before) / MIB)
 }
 
-/// Notes how late a task is that wants to go on every millisecond.
+/// Measures the greatest delay of a task that sleeps for a millisecond at a time.
 async fn latest(stop: Arc<AtomicBool>) -> Duration {
     let pause = Duration::from_millis(1);
     let mut latest = Duration::ZERO;
@@ -307,8 +310,8 @@ async fn latest(stop: Arc<AtomicBool>) -> Duration {
     latest
 }
 
-/// How long after its deadline a script has ended, how late the process's other work was
-/// meanwhile, and the next call on each thread, at worst.
+/// The worst time from the deadline of a script to its end, the worst delay of other tasks
+/// meanwhile, and the worst time of the next call on each thread.
 fn hostile(object: &Object) -> anyhow::Result<[Duration; 3]> {
     let runtime = runtime()?;
     let limits = Limits {
@@ -332,8 +335,8 @@ fn hostile(object: &Object) -> anyhow::Result<[Duration; 3]> {
                         if healthy {
                             return replicas(it, object).await;
                         }
-                        let told = it.healthy(&KIND, &object).await;
-                        ensure!(told.is_err(), "a hostile script has ended well");
+                        let healthy = it.healthy(&KIND, &object).await;
+                        ensure!(healthy.is_err(), "a hostile script has succeeded");
                         Ok(())
                     })
                 })
@@ -341,7 +344,7 @@ fn hostile(object: &Object) -> anyhow::Result<[Duration; 3]> {
             let began = Instant::now();
             runtime.block_on(async {
                 for task in tasks {
-                    task.await.map_err(|e| anyhow!("a task broke: {e}"))??;
+                    task.await.map_err(|e| anyhow!("a task panicked: {e}"))??;
                 }
                 Ok::<_, anyhow::Error>(began.elapsed())
             })
@@ -353,14 +356,14 @@ fn hostile(object: &Object) -> anyhow::Result<[Duration; 3]> {
         stop.store(true, Ordering::Relaxed);
         let late = runtime.block_on(other)?;
         let next = all(true).with_context(|| format!("after {body}"))?;
-        let seen = [took.saturating_sub(DEADLINE), late, next];
-        worst = std::array::from_fn(|at| worst[at].max(seen[at]));
+        let times = [took.saturating_sub(DEADLINE), late, next];
+        worst = std::array::from_fn(|at| worst[at].max(times[at]));
     }
     Ok(worst)
 }
 
-/// Milliseconds that the objects of a kind without scripts wait for their reconciliation
-/// while a script that does not end is called for many others of the same queue.
+/// The milliseconds that objects without scripts wait for their reconciliation, while a
+/// script that does not end is called for many other objects of the same queue.
 fn beside_looping(object: &Object) -> anyhow::Result<Vec<f64>> {
     const WORKERS: usize = 8;
     const PAUSE: Duration = Duration::from_millis(5);
@@ -401,7 +404,7 @@ fn beside_looping(object: &Object) -> anyhow::Result<Vec<f64>> {
     })
 }
 
-/// Microseconds in which the statuses of many members become one.
+/// The microseconds of aggregating the statuses of many members.
 fn aggregation(scripts: &[(&str, &str)]) -> anyhow::Result<f64> {
     const ROUNDS: u32 = 500;
     let runtime = runtime()?;
@@ -450,7 +453,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let cores = thread::available_parallelism()?.get();
     let size = format!("an object of {} bytes", object.bytes().len());
 
-    // In turns, so that both are measured while the machine is as fast.
+    // Alternating rounds, so that the machine's speed affects both alike.
     let (mut alone, mut together) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..3 {
         pin(one)?;

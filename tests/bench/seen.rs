@@ -1,4 +1,4 @@
-//! What comes to members, as watches of theirs tell it.
+//! Watches members and reports when objects arrive in them.
 
 use std::collections::HashSet;
 use std::sync::mpsc::{self, Receiver};
@@ -13,18 +13,18 @@ use crate::wire::{Connection, Handle};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An object was seen in a member.
+/// An object that a member's watch delivered.
 pub(crate) struct Seen {
     pub(crate) member: usize,
     pub(crate) at: Instant,
     pub(crate) name: String,
-    /// Of the first container, if it has any.
+    /// The image of the first container, if there is one.
     pub(crate) image: String,
-    /// Which of the watched paths it came by.
+    /// The index of the watched path.
     path: usize,
 }
 
-/// What is read of an event; reading it whole would cost what the servers need.
+/// The decoded part of an event; decoding all of it would take CPU from the servers.
 #[derive(Deserialize)]
 struct Event {
     object: Object,
@@ -74,7 +74,7 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    /// Of what is served at some paths of each.
+    /// Opens a watch for each path in each member.
     pub(crate) fn open(members: &[Process], paths: &[&str]) -> anyhow::Result<Self> {
         let (sender, seen) = mpsc::channel();
         let (mut handles, mut threads) = (Vec::new(), Vec::new());
@@ -90,7 +90,7 @@ impl Watches {
                 handles.push(connection.handle()?);
                 let sender = sender.clone();
                 threads.push(std::thread::spawn(move || {
-                    // Ends when the socket is shut down, which is an error by then.
+                    // The call returns an error when the socket is shut down.
                     let _ = connection.lines(&path, |line| {
                         let at = Instant::now();
                         let Ok(Event { object }) = serde_json::from_slice(line) else {
@@ -116,7 +116,8 @@ impl Watches {
         })
     }
 
-    /// When the last of `count` objects came, all members and paths together.
+    /// Waits for `count` objects with a name prefix, over all members and paths; returns the
+    /// time of the last one.
     pub(crate) fn all(&self, prefix: &str, count: usize) -> anyhow::Result<Instant> {
         let mut there: HashSet<(usize, usize, String)> = HashSet::new();
         let mut last = Instant::now();

@@ -1,5 +1,6 @@
-//! An ordinary user: a ServiceAccount whose rights come from RBAC. The administrator of
-//! the kubeconfig is allowed everything before any rule is read.
+//! Creates a ServiceAccount whose rights come from RBAC rules, for measurements that include
+//! authorization. The administrator of the kubeconfig is in `system:masters`, which is
+//! allowed before any rule is read.
 
 use anyhow::Context;
 use serde_json::json;
@@ -11,7 +12,7 @@ const NAME: &str = "bench";
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
 
-/// Makes a ServiceAccount that may read and create ConfigMaps, and gives access as it.
+/// Creates a ServiceAccount that may read and create ConfigMaps; returns its credentials.
 pub(crate) fn ordinary(administrator: &Kubeconfig) -> anyhow::Result<Kubeconfig> {
     let mut connection = Connection::open(administrator)?;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAME}});

@@ -1,4 +1,4 @@
-//! Many watchers on one resource: what an idle one holds, what an event costs.
+//! Measures many watchers of one resource: memory of an idle watcher, CPU of an event.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,8 +46,8 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         .worker_threads(1)
         .enable_all()
         .build()?;
-    let seen = Arc::new(AtomicUsize::new(0));
-    let watchers = runtime.block_on(open(&to, &path, &seen))?;
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let watchers = runtime.block_on(open(&to, &path, &arrived))?;
     process.quiet(Duration::from_secs(10))?;
     let held = (process.resident()? - resident) / WATCHERS as f64 / 1024.0;
     let setup = "1,000 watchers on ConfigMaps, HTTP/2, 100 streams a connection";
@@ -59,10 +59,10 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         writer.post(CONFIGMAPS, &configmap(&format!("object-{n}"), 1000))?;
     }
     until("all events", Duration::from_secs(60), || {
-        Ok(seen.load(Ordering::Relaxed) >= WRITES * WATCHERS)
+        Ok(arrived.load(Ordering::Relaxed) >= WRITES * WATCHERS)
     })?;
     let took = began.elapsed().as_secs_f64();
-    let events = seen.load(Ordering::Relaxed);
+    let events = arrived.load(Ordering::Relaxed);
     ensure!(
         events == WRITES * WATCHERS,
         "{events} events instead of {}",
@@ -83,8 +83,12 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     process.stop()
 }
 
-/// Opens all watches; the events that arrive are counted in `seen`.
-async fn open(to: &Kubeconfig, path: &str, seen: &Arc<AtomicUsize>) -> anyhow::Result<JoinSet<()>> {
+/// Opens all watches; the events that arrive are counted in `arrived`.
+async fn open(
+    to: &Kubeconfig,
+    path: &str,
+    arrived: &Arc<AtomicUsize>,
+) -> anyhow::Result<JoinSet<()>> {
     let mut tasks = JoinSet::new();
     for _ in 0..CONNECTIONS {
         let mut sender = connect(to, &mut tasks).await?;
@@ -94,14 +98,14 @@ async fn open(to: &Kubeconfig, path: &str, seen: &Arc<AtomicUsize>) -> anyhow::R
             let request = Request::get(uri).body(Empty::<Bytes>::new())?;
             let reply = sender.send_request(request).await?;
             ensure!(reply.status() == 200, "watch: {}", reply.status());
-            let seen = Arc::clone(seen);
+            let arrived = Arc::clone(arrived);
             tasks.spawn(async move {
                 let mut body = reply.into_body();
                 while let Some(Ok(frame)) = body.frame().await {
                     let lines = frame
                         .data_ref()
                         .map_or(0, |d| d.iter().filter(|b| **b == b'\n').count());
-                    seen.fetch_add(lines, Ordering::Relaxed);
+                    arrived.fetch_add(lines, Ordering::Relaxed);
                 }
             });
         }

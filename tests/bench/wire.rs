@@ -1,5 +1,5 @@
-//! A minimal HTTP/1.1 client on blocking sockets: what it costs is little and
-//! known, so that the figures are the server's.
+//! A minimal blocking HTTP/1.1 client, whose small and constant cost leaves the
+//! measurements to the server.
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -11,7 +11,7 @@ use rustls::{ClientConnection, StreamOwned};
 
 use crate::kubeconfig::Kubeconfig;
 
-/// rustls reads its socket in small pieces; this is what one system call takes.
+/// The size of one read of the socket; rustls itself reads small pieces.
 const READ: usize = 256 * 1024;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -40,25 +40,25 @@ pub(crate) struct Connection {
     host: String,
     /// Further headers of every request.
     headers: String,
-    /// Bytes that were read and not yet looked at.
+    /// Bytes that were read and not yet consumed, from `read_position` to `filled`.
     buffer: Vec<u8>,
     from: usize,
     to: usize,
 }
 
-/// A reply that was read to its end.
+/// A complete response.
 pub(crate) struct Reply {
     pub(crate) code: u16,
     pub(crate) body: Vec<u8>,
 }
 
-/// How long the body of a reply is.
+/// The length of a response body.
 enum Length {
     Known(usize),
     Chunked,
 }
 
-/// What a reply says before its body.
+/// The head of a response.
 struct Head {
     code: u16,
     length: Length,
@@ -86,7 +86,7 @@ impl Connection {
         })
     }
 
-    /// The socket itself, by which another thread can end a watch.
+    /// A handle with which another thread ends a watch: dropping it closes the socket.
     pub(crate) fn handle(&self) -> anyhow::Result<Handle> {
         Ok(Handle(self.stream.sock.0.get_ref().try_clone()?))
     }
@@ -109,19 +109,18 @@ impl Connection {
     fn send(&mut self, method: &str, path: &str, kind: &str, body: &str) -> anyhow::Result<Reply> {
         self.ask(method, path, kind, body)?;
         let Head { code, length, .. } = self.head()?;
-        let mut whole = Vec::new();
-        self.body(length, |part| whole.extend_from_slice(part))?;
-        Ok(Reply { code, body: whole })
+        let mut body = Vec::new();
+        self.body(length, |part| body.extend_from_slice(part))?;
+        Ok(Reply { code, body })
     }
 
-    /// Asks for compressed bodies from now on, as client-go does. They are for
-    /// [`Self::discard`] alone.
+    /// Accepts gzip from now on, as client-go does. Only [`Self::get_discarding_body`] can read
+    /// such bodies.
     pub(crate) fn accept_gzip(&mut self) {
         self.headers.push_str("accept-encoding: gzip\r\n");
     }
 
-    /// GET whose body is thrown away as it comes; gives its length, and whether it is
-    /// compressed.
+    /// GET that discards the body; returns its length, and whether it is compressed.
     pub(crate) fn discard(&mut self, path: &str) -> anyhow::Result<(usize, bool)> {
         self.ask("GET", path, "", "")?;
         let Head { code, length, gzip } = self.head()?;
@@ -131,7 +130,7 @@ impl Connection {
         Ok((sum, gzip))
     }
 
-    /// GET whose body is lines; ends with the stream.
+    /// GET that passes each line of the body to `line`; returns at the end of the stream.
     pub(crate) fn lines(&mut self, path: &str, mut line: impl FnMut(&[u8])) -> anyhow::Result<()> {
         self.stream.sock.0.get_ref().set_read_timeout(None)?;
         self.ask("GET", path, "", "")?;
@@ -218,7 +217,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Up to and without the next line feed.
+    /// The bytes up to the next line feed, without it.
     fn line(&mut self) -> anyhow::Result<Vec<u8>> {
         let mut line = Vec::new();
         loop {
@@ -261,7 +260,7 @@ impl Reply {
     }
 }
 
-/// Ends a connection from another thread.
+/// Closes a connection from another thread when it is dropped.
 pub(crate) struct Handle(TcpStream);
 
 impl Drop for Handle {

@@ -12,7 +12,8 @@ use crate::objects::{BINDINGS, CLUSTERS, DEPLOYMENTS, SECRETS, deployment, polic
 
 const NS: &str = "crash";
 const WRITERS: usize = 4;
-/// Killed when so many were acknowledged; writers go on until their call fails.
+/// The process is killed after this many acknowledged writes; writers go on until their
+/// call fails.
 const ENOUGH: usize = 60;
 
 fn revision(object: &Value) -> u64 {
@@ -23,7 +24,7 @@ fn revision(object: &Value) -> u64 {
         .unwrap()
 }
 
-/// What a join makes: ids of clusters and of their secrets.
+/// What `join` creates: names and uids of clusters and of their secrets.
 async fn joined(control: &Server) -> Vec<(String, String, String)> {
     let mut all = Vec::new();
     for resource in [&CLUSTERS, &SECRETS] {
@@ -41,8 +42,8 @@ async fn joined(control: &Server) -> Vec<(String, String, String)> {
     all
 }
 
-/// Creates Deployments from several sides until the server is gone; those that
-/// were acknowledged, with their revisions.
+/// Creates Deployments from several tasks until the server is killed. Returns the
+/// acknowledged ones with their revisions.
 async fn load(server: Server, up: &mut Up) -> BTreeMap<String, u64> {
     let (server, done) = (Arc::new(server), Arc::new(AtomicUsize::new(0)));
     let writers: Vec<_> = (0..WRITERS)
@@ -72,13 +73,14 @@ async fn load(server: Server, up: &mut Up) -> BTreeMap<String, u64> {
     all
 }
 
-/// Every Deployment of the namespace is ready in every member, and its template
-/// says so. Objects of members by member and name, with revision and generation.
+/// Waits until every Deployment of the namespace is ready in every member and in the status
+/// of its template. Returns the members' objects by member and name, with revision and
+/// generation.
 async fn until_in_step(
     control: &Server,
     members: &[Server],
 ) -> BTreeMap<(String, String), (u64, Value)> {
-    let mut seen = BTreeMap::new();
+    let mut versions = BTreeMap::new();
     for template in control.list(&DEPLOYMENTS, NS).await {
         let name = template["metadata"]["name"].as_str().unwrap();
         control
@@ -105,10 +107,10 @@ async fn until_in_step(
         for member in members {
             let object = member.get(&DEPLOYMENTS, NS, name).await.unwrap();
             let version = (revision(&object), object["metadata"]["generation"].clone());
-            seen.insert((member.name.clone(), name.to_owned()), version);
+            versions.insert((member.name.clone(), name.to_owned()), version);
         }
     }
-    seen
+    versions
 }
 
 async fn until_all_ready(control: &Server) {
@@ -152,9 +154,10 @@ async fn nothing_acknowledged_is_lost_and_a_restart_writes_nothing() {
     up.restart();
     let server = up.control();
     assert_eq!(until_in_step(&server, &up.members()).await, in_step);
-    // Nothing new is placed where a start under load has let a cluster fall behind.
+    // A start under load may leave a cluster without fresh status, and the scheduler places
+    // nothing new there.
     until_all_ready(&server).await;
-    // What comes later has passed the members' queues after what was there.
+    // The members' queues process a later object after the existing ones.
     server.create(deployment(NS, "later", 1)).await;
     let mut after = until_in_step(&server, &up.members()).await;
     after.retain(|(_, name), _| name != "later");

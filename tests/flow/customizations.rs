@@ -1,4 +1,4 @@
-//! Kinds of users whose meaning scripts tell.
+//! Custom resources interpreted by Lua scripts of ResourceInterpreterCustomizations.
 
 use serde_json::{Value, json};
 
@@ -25,9 +25,9 @@ pub(crate) fn customization(name: &str, kind: (&str, &str), scripts: &[(&str, &s
 
 pub(crate) const WIDGET: (&str, &str) = ("example.org/v1", "Widget");
 
-/// A fleet that serves widgets everywhere.
+/// A fleet whose control plane and members serve widgets.
 pub(crate) async fn with_widgets(ns: &str) -> Fleet {
-    // What members serve is noticed at once.
+    // The control plane notices the new API of its members at once.
     let flags = ["--cluster-status-update-frequency", "500ms"];
     let fleet = Fleet::with_flags(&[&flags[..], &["--feature-gates", GATES]].concat(), ns).await;
     for server in fleet.members.iter().chain([&fleet.control]) {
@@ -123,7 +123,7 @@ async fn scripts_decide_all_there_is_to_decide_of_a_kind() {
     let summed = |w: &Value| w["status"] == json!({"ready": 4});
     control.until(&WIDGETS, ns, "w", "summed up", summed).await;
 
-    // Other rules are heeded at once, each where it matters.
+    // Changed scripts take effect at once, each for its operation.
     let scripts = json!({"spec": {"customizations": {
         "replicaResource": {"luaScript": "function GetReplicas(obj) return obj.spec.size * 2 end"},
         "statusAggregation": {"luaScript": "function AggregateStatus(obj, items) obj.status = {clusters = #items} return obj end"},
@@ -147,9 +147,9 @@ async fn scripts_decide_all_there_is_to_decide_of_a_kind() {
     let edit = json!({"spec": {"size": 5}});
     control.merge(&WIDGETS, ns, "w", edit).await;
     for member in &fleet.members[..2] {
-        let whole = |w: &Value| w["spec"]["size"] == 5 && w["spec"]["node"].is_null();
-        let what = "as the template, all of it";
-        member.until(&WIDGETS, ns, "w", what, whole).await;
+        let as_template = |w: &Value| w["spec"]["size"] == 5 && w["spec"]["node"].is_null();
+        let what = "equal to the template";
+        member.until(&WIDGETS, ns, "w", what, as_template).await;
     }
 }
 
@@ -200,7 +200,7 @@ async fn components_are_bound_as_scripts_tell_them_and_a_hostile_script_harms_no
         .until(&BINDINGS, ns, "web-deployment", "applied", applied)
         .await;
     fleet.members[0].until_there(&DEPLOYMENTS, ns, "web").await;
-    crate::fleet::until("the event that tells of the script", async || {
+    crate::fleet::until("the event about the script", async || {
         let events = control.list(&EVENTS, ns).await;
         events.iter().any(|e| {
             let text = e["message"].as_str().unwrap_or_default();
@@ -238,8 +238,8 @@ async fn scripts_that_do_not_compile_are_refused_with_operation_and_line() {
     ] {
         let kind = ("refused.example.org/v1", "Refused");
         let bad = customization("refused", kind, &[(field, script)]);
-        let told = control.try_create(bad).await.unwrap_err().to_string();
+        let error = control.try_create(bad).await.unwrap_err().to_string();
         let named = format!("InterpreterOperation({operation}) Lua script error: ");
-        assert!(told.contains(&named) && told.contains(why), "{told}");
+        assert!(error.contains(&named) && error.contains(why), "{error}");
     }
 }

@@ -1,4 +1,5 @@
-//! Why bindings are where they are, and who may know.
+//! The subresource `decision` of bindings, which explains a scheduling decision, and the
+//! rights that it needs.
 
 use client::{At, Error, WriteOptions};
 use machinery::{Gvr, Object, Status};
@@ -16,8 +17,9 @@ async fn decision(
     name: &str,
 ) -> Result<Value, Box<Status>> {
     let at = At::one(resource, namespace, name).sub("decision");
-    let told = server.api.get(at).await;
-    told.map(|told| told.value().unwrap())
+    let response = server.api.get(at).await;
+    response
+        .map(|object| object.value().unwrap())
         .map_err(|error| match error {
             Error::Status(status) => status,
             other => Box::new(Status::internal(other)),
@@ -28,8 +30,8 @@ fn is_scheduled(binding: &Value) -> bool {
     condition(binding, "Scheduled")["status"] == "True"
 }
 
-fn cluster<'a>(told: &'a Value, name: &str) -> &'a Value {
-    let mut all = told["clusters"].as_array().unwrap().iter();
+fn cluster<'a>(decision: &'a Value, name: &str) -> &'a Value {
+    let mut all = decision["clusters"].as_array().unwrap().iter();
     all.find(|row| row["name"] == name).unwrap()
 }
 
@@ -46,37 +48,37 @@ async fn a_binding_tells_why_it_is_where_it_is() {
     let binding = control
         .until(&BINDINGS, ns, "web-deployment", "scheduled", is_scheduled)
         .await;
-    let told = decision(control, &BINDINGS, ns, "web-deployment")
+    let answer = decision(control, &BINDINGS, ns, "web-deployment")
         .await
         .unwrap();
     let head =
         json!({"name": "web-deployment", "namespace": ns, "uid": binding["metadata"]["uid"]});
     assert_eq!(
-        (&told["kind"], &told["apiVersion"], &told["metadata"]),
+        (&answer["kind"], &answer["apiVersion"], &answer["metadata"]),
         (
             &json!("Decision"),
             &json!("work.karmada.io/v1alpha2"),
             &head
         )
     );
-    assert_eq!(told["recomputed"], Value::Null, "{told:#}");
-    assert_eq!(told["generation"], binding["metadata"]["generation"]);
+    assert_eq!(answer["recomputed"], Value::Null, "{answer:#}");
+    assert_eq!(answer["generation"], binding["metadata"]["generation"]);
     assert_eq!(
-        (&told["rule"], &told["strategy"]),
+        (&answer["rule"], &answer["strategy"]),
         (&json!("StaticWeight"), &json!("StaticWeight")),
-        "{told:#}"
+        "{answer:#}"
     );
-    let replicas = ["member1", "member2"].map(|name| cluster(&told, name)["replicas"].clone());
+    let replicas = ["member1", "member2"].map(|name| cluster(&answer, name)["replicas"].clone());
     assert_eq!(replicas, [json!(2), json!(4)]);
-    let refused = cluster(&told, "member3");
+    let refused = cluster(&answer, "member3");
     assert_eq!(
         refused["refused"][0]["plugin"], "ClusterAffinity",
         "{refused}"
     );
     assert_eq!(binding.get("decision"), None);
-    assert!(told.to_string().len() <= 16 * 1024);
+    assert!(answer.to_string().len() <= 16 * 1024);
 
-    // Another number is another decision.
+    // Scaling makes a new decision.
     control
         .merge(
             &crate::objects::DEPLOYMENTS,
@@ -92,11 +94,11 @@ async fn a_binding_tells_why_it_is_where_it_is() {
     let binding = control
         .until(&BINDINGS, ns, "web-deployment", "scaled", of_nine)
         .await;
-    let told = decision(control, &BINDINGS, ns, "web-deployment")
+    let answer = decision(control, &BINDINGS, ns, "web-deployment")
         .await
         .unwrap();
     assert_eq!(
-        (&told["replicas"], &told["generation"]),
+        (&answer["replicas"], &answer["generation"]),
         (&json!(9), &binding["metadata"]["generation"])
     );
 }
@@ -115,11 +117,11 @@ async fn bindings_of_the_cluster_tell_it_too_and_what_nobody_decided_is_decided_
     control
         .until(&CLUSTER_BINDINGS, "", &name, "scheduled", is_scheduled)
         .await;
-    let told = decision(control, &CLUSTER_BINDINGS, "", &name)
+    let answer = decision(control, &CLUSTER_BINDINGS, "", &name)
         .await
         .unwrap();
     assert_eq!(
-        (&told["rule"], &cluster(&told, "member2")["chosen"]),
+        (&answer["rule"], &cluster(&answer, "member2")["chosen"]),
         (&json!("Object"), &json!(true))
     );
 
@@ -129,11 +131,11 @@ async fn bindings_of_the_cluster_tell_it_too_and_what_nobody_decided_is_decided_
     control.create(other).await;
     control.create(object).await;
     control.until_there(&BINDINGS, ns, "c-configmap").await;
-    let told = decision(control, &BINDINGS, ns, "c-configmap")
+    let answer = decision(control, &BINDINGS, ns, "c-configmap")
         .await
         .unwrap();
-    assert_eq!(told["recomputed"], true);
-    assert_eq!(cluster(&told, "member1")["chosen"], true);
+    assert_eq!(answer["recomputed"], true);
+    assert_eq!(cluster(&answer, "member1")["chosen"], true);
 }
 
 // proves: DCN-rights
@@ -209,6 +211,6 @@ async fn only_what_is_there_is_told_and_only_to_those_who_may_know() {
         decision(&jane, &BINDINGS, ns, "c-configmap").await.is_ok()
     })
     .await;
-    let whole: client::Result<Object> = jane.api.get(At::one(&BINDINGS, ns, "c-configmap")).await;
-    assert_eq!(whole.unwrap_err().status().unwrap().code, 403);
+    let binding: client::Result<Object> = jane.api.get(At::one(&BINDINGS, ns, "c-configmap")).await;
+    assert_eq!(binding.unwrap_err().status().unwrap().code, 403);
 }

@@ -1,4 +1,4 @@
-//! What a template refers to follows it.
+//! Dependencies: the objects that a template refers to are propagated with it.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::objects::{
     cluster_wide, config_map, deployment, policy, secret,
 };
 
-/// A Deployment that needs a ConfigMap, a Secret and an account.
+/// A Deployment that refers to a ConfigMap, a Secret and a ServiceAccount.
 fn needing(ns: &str, name: &str, map: &str) -> Value {
     let mut made = deployment(ns, name, 1);
     let pod = &mut made["spec"]["template"]["spec"];
@@ -60,10 +60,10 @@ async fn configuration_follows_its_deployment() {
     let independent = control.until_there(&BINDINGS, ns, "web-deployment").await;
     let id = &independent["metadata"]["labels"]["resourcebinding.karmada.io/permanent-id"];
     let labels = attached["metadata"]["labels"].as_object().unwrap();
-    let mark = |(key, value): (&String, &Value)| {
+    let depended_by = |(key, value): (&String, &Value)| {
         key.starts_with("resourcebinding.karmada.io/depended-by-") && value == id
     };
-    assert!(labels.iter().any(mark), "{labels:?}");
+    assert!(labels.iter().any(depended_by), "{labels:?}");
     assert_eq!(
         attached["spec"]["requiredBy"],
         json!([{"namespace": ns, "name": "web-deployment", "clusters": independent["spec"]["clusters"]}])
@@ -71,7 +71,8 @@ async fn configuration_follows_its_deployment() {
     assert_eq!(attached["spec"]["conflictResolution"], "Abort");
     assert_eq!(attached["spec"]["preserveResourcesOnDeletion"], false);
 
-    // A change, an object that comes after its reference, and one that is let go.
+    // A change of a dependency, a dependency created after its reference, and one that is no
+    // longer referred to.
     control
         .merge(&CONFIG_MAPS, ns, "settings", json!({"data": {"k": "2"}}))
         .await;
@@ -102,12 +103,12 @@ async fn configuration_follows_its_deployment() {
             &BINDINGS,
             ns,
             "settings-configmap",
-            "needed by nobody",
+            "required by no binding",
             empty,
         )
         .await;
 
-    // What nobody needs stays on the control plane.
+    // A dependency that no binding requires stays on the control plane.
     control.delete(&DEPLOYMENTS, ns, "web").await;
     control.until_gone(&BINDINGS, ns, "web-deployment").await;
     one.until_gone(&CONFIG_MAPS, ns, "later").await;
@@ -201,7 +202,8 @@ async fn certificates_follow_an_ingress_that_a_cluster_policy_carries() {
     let claim = "clusterpropagationpolicy.karmada.io/permanent-id";
     assert!(!labels.contains_key(claim), "{labels:?}");
 
-    // Dependencies are let go; the policy goes, and what is in the member stays.
+    // The policy stops propagating dependencies; then it is deleted, and the member keeps the
+    // objects.
     control
         .merge(
             &CLUSTER_POLICIES,
@@ -210,12 +212,18 @@ async fn certificates_follow_an_ingress_that_a_cluster_policy_carries() {
             json!({"spec": {"propagateDeps": false, "preserveResourcesOnDeletion": false}}),
         )
         .await;
-    let let_go = |b: &Value| {
+    let is_detached = |b: &Value| {
         let finalizers = b["metadata"]["finalizers"].as_array();
         finalizers.is_some_and(|f| f.len() == 1) && b["spec"]["propagateDeps"].is_null()
     };
     control
-        .until(&BINDINGS, ns, "web-ingress", "without dependencies", let_go)
+        .until(
+            &BINDINGS,
+            ns,
+            "web-ingress",
+            "without dependencies",
+            is_detached,
+        )
         .await;
     control
         .delete(&CLUSTER_POLICIES, "", "flow-certificates")

@@ -1,4 +1,4 @@
-//! Members whose objects are edited, taken or to be left alone.
+//! Objects in members that are edited, deleted or already exist.
 
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ async fn edits_and_deletions_in_a_member_are_undone() {
     })
     .await;
 
-    // What a member adds for itself stays; what the template drops goes.
+    // A label that the member adds stays; a label that the template drops is removed.
     one.merge(
         &CONFIG_MAPS,
         ns,
@@ -107,8 +107,8 @@ async fn objects_that_a_member_had_before() {
         text.starts_with("Failed to apply all manifests (0/1): "),
         "{text}"
     );
-    let wanted = "resource(kind=ConfigMap, conflict/c) already exists in the cluster member1 and the work.karmada.io/conflict-resolution strategy value is empty";
-    assert!(text.contains(wanted), "{text}");
+    let expected = "resource(kind=ConfigMap, conflict/c) already exists in the cluster member1 and the work.karmada.io/conflict-resolution strategy value is empty";
+    assert!(text.contains(expected), "{text}");
     control
         .until(&BINDINGS, ns, "c-configmap", "not applied", |b| {
             condition(b, "FullyApplied")["reason"] == "FullyAppliedFailed"
@@ -168,7 +168,7 @@ async fn objects_that_are_kept_when_the_template_goes() {
         .await;
     let kept = one.get(&CONFIG_MAPS, ns, "c").await.unwrap();
     assert_eq!(kept["metadata"]["labels"], Value::Null);
-    // The only key that Karmada leaves behind.
+    // The only key that Karmada does not remove.
     let left = json!({"work.karmada.io/conflict-resolution": "abort"});
     assert_eq!(kept["metadata"]["annotations"], left);
     assert_eq!(kept["data"]["k"], "v");
@@ -212,8 +212,8 @@ async fn dispatching_is_suspended_and_goes_on() {
         .await;
 }
 
-/// An API server allocates ports before it compares names: it refuses the create of a Service
-/// that it has with 422, not with 409.
+/// An API server allocates node ports before it compares names: it rejects the create of an
+/// existing Service with 422, not with 409.
 // proves: EXE-refused-create
 #[tokio::test]
 async fn a_service_that_holds_its_node_port_already_is_adopted() {
@@ -235,7 +235,7 @@ async fn a_service_that_holds_its_node_port_already_is_adopted() {
         control.create(ours).await;
         let work = openapi::karmada::names::work("Service", name, ns);
         let work = control
-            .until(&WORKS, &works_of("member1"), &work, "judged", |w| {
+            .until(&WORKS, &works_of("member1"), &work, "decided", |w| {
                 condition(w, "Applied")["status"].is_string()
             })
             .await;

@@ -1,4 +1,4 @@
-//! Replicas go where nodes have room for them, and not where sums say so.
+//! Replicas are divided by the capacity of single nodes, not by the cluster's sums.
 
 use std::cell::Cell;
 
@@ -27,7 +27,7 @@ async fn nodes_that_a_workload_may_go_to_are_what_counts() {
         "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
         "weightPreference": {"dynamicWeight": "AvailableReplicas"}}});
     control.create(by_room).await;
-    // The control plane may learn of the labels a moment later.
+    // The control plane may see the labels a moment later.
     let attempt = Cell::new(0);
     let decided = async || {
         attempt.set(attempt.get() + 1);
@@ -38,9 +38,9 @@ async fn nodes_that_a_workload_may_go_to_are_what_counts() {
         pod["containers"][0]["resources"] = json!({"requests": {"cpu": "10m"}});
         control.create(web).await;
         let binding = format!("{name}-deployment");
-        let told = |b: &Value| condition(b, "Scheduled")["status"].is_string();
+        let is_decided = |b: &Value| condition(b, "Scheduled")["status"].is_string();
         control
-            .until(&BINDINGS, ns, &binding, "decided", told)
+            .until(&BINDINGS, ns, &binding, "decided", is_decided)
             .await
     };
     let by_nodes = json!([{"name": "member1", "replicas": 1}, {"name": "member2", "replicas": 2}]);
@@ -50,9 +50,9 @@ async fn nodes_that_a_workload_may_go_to_are_what_counts() {
     .await;
     let name = format!("deploy/web-{}", attempt.get());
     let arguments = ["why", &name, "-n", ns, "-o", "wide"];
-    let (code, said) = asked(&fleet.kubeconfig(), &arguments).await;
-    assert_eq!(code, Some(0), "{said}");
-    let row = said.lines().find(|line| line.starts_with("member3"));
+    let (code, output) = asked(&fleet.kubeconfig(), &arguments).await;
+    assert_eq!(code, Some(0), "{output}");
+    let row = output.lines().find(|line| line.starts_with("member3"));
     let words: Vec<&str> = row.unwrap().split_whitespace().collect();
-    assert!(words.contains(&"Nodes") && words[4] == "0", "{said}");
+    assert!(words.contains(&"Nodes") && words[4] == "0", "{output}");
 }

@@ -1,5 +1,5 @@
-//! Members that die with copies on them: what goes elsewhere, what is kept, and what
-//! is undone when they come back.
+//! Failover: which workloads leave a dead or unhealthy cluster, which stay, and which return
+//! when the cluster comes back.
 
 use harness::Process;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ impl Member {
     }
 }
 
-/// `flotilla serve` that notices at once how its two members are.
+/// `flotilla serve` with two members, whose readiness it notices at once.
 struct World {
     control: Server,
     a: Member,
@@ -131,20 +131,20 @@ async fn a_dead_cluster_is_left_if_the_policy_says_so() {
     let control = &world.control;
     let auto = json!({"flotilla.io/failover": "auto", "flotilla.io/failover-after": "1s"});
 
-    // Four replicas on both.
+    // Four replicas in both clusters.
     let web = deployment(NS, "web", 4);
     let mut spread = divided(NS, "web", &web, &[("a", 1), ("b", 1)]);
     spread["metadata"]["annotations"] = auto.clone();
     control.create(spread).await;
     control.create(web).await;
-    // One on either, but it is not to begin on the second.
+    // An object for one of both clusters; dispatching to the second is suspended.
     let single = config_map(NS, "single", "x");
     let mut either = policy(NS, "single", &single, &["a"]);
     either["metadata"]["annotations"] = auto.clone();
     either["spec"]["suspension"] = json!({"dispatchingOnClusters": {"clusterNames": ["b"]}});
     control.create(either).await;
     control.create(single).await;
-    // By room, three on both; those of the second never begin.
+    // Three replicas divided by capacity; dispatching to the second cluster is suspended.
     let held = deployment(NS, "held", 3);
     let mut by_room = divided(NS, "held", &held, &[("a", 1), ("b", 1)]);
     by_room["metadata"]["annotations"] = auto.clone();
@@ -153,7 +153,7 @@ async fn a_dead_cluster_is_left_if_the_policy_says_so() {
         json!({"dynamicWeight": "AvailableReplicas"});
     control.create(by_room).await;
     control.create(held).await;
-    // Nobody asks for this one to be moved.
+    // The policy of this workload does not enable failover.
     let stays = deployment(NS, "stays", 2);
     control
         .create(divided(NS, "stays", &stays, &[("a", 1), ("b", 1)]))
@@ -170,7 +170,7 @@ async fn a_dead_cluster_is_left_if_the_policy_says_so() {
         "spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]}}});
     control.merge(&POLICIES, NS, "single", wider).await;
     let before = world.a.server.until_there(&CONFIG_MAPS, NS, "single").await;
-    let shares = until("held-deployment", "begun", |b| {
+    let shares = until("held-deployment", "healthy in a", |b| {
         let all = b["status"]["aggregatedStatus"].as_array();
         let first = |i: &Value| i["clusterName"] == "a" && i["health"] == "Healthy";
         placed(b).len() == 2 && all.is_some_and(|all| all.iter().any(first))
@@ -186,11 +186,11 @@ async fn a_dead_cluster_is_left_if_the_policy_says_so() {
     world
         .b
         .server
-        .until(&DEPLOYMENTS, NS, "web", "whole", |d| {
+        .until(&DEPLOYMENTS, NS, "web", "ready with all replicas", |d| {
             d["status"]["readyReplicas"] == 4
         })
         .await;
-    // What is not healthy replaces nothing.
+    // The eviction lasts until the replacement is healthy.
     let waiting = until("single-configmap", "waiting", |b| {
         tasks(b) == 1 && placed(b) == on(&[("b", 0)])
     });
@@ -229,7 +229,7 @@ async fn a_dead_cluster_is_left_if_the_policy_says_so() {
         tasks(b) == 0 && b["status"]["schedulerObservedGeneration"] == b["metadata"]["generation"]
     });
     assert_eq!(placed(&back.await), shares);
-    // The old copy goes as soon as its cluster can be asked.
+    // The evicted workload is deleted as soon as its cluster is reachable.
     world.a.server.until_gone(&DEPLOYMENTS, NS, "web").await;
     let still = until("stays-deployment", "as it was", |b| healthy(b, 2)).await;
     assert_eq!(placed(&still), on(&[("a", 1), ("b", 1)]));
@@ -309,7 +309,7 @@ async fn a_copy_that_stays_unhealthy_is_replaced_and_hands_on_its_state() {
     let app = deployment(NS, "app", 1);
     let mut only = policy(NS, "app", &app, &["a"]);
     only["spec"]["propagateDeps"] = true.into();
-    // What replaces it does not begin: the eviction stays to be seen.
+    // Dispatching to the second cluster is suspended, so that the eviction lasts.
     only["spec"]["suspension"] = json!({"dispatchingOnClusters": {"clusterNames": ["b"]}});
     only["spec"]["failover"] = json!({"application": {
         "decisionConditions": {"tolerationSeconds": 1}, "purgeMode": "Directly",
@@ -317,7 +317,7 @@ async fn a_copy_that_stays_unhealthy_is_replaced_and_hands_on_its_state() {
     only["spec"]["placement"] = json!({"clusterAffinities": [
         {"affinityName": "first", "clusterNames": ["a"]},
         {"affinityName": "second", "clusterNames": ["b"]}]});
-    // No node is that large.
+    // No node has this capacity.
     control
         .create(json!({
             "apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy",

@@ -1,11 +1,11 @@
-//! What is told of scheduling in numbers.
+//! Metrics of the scheduler under Karmada's names.
 
 use serde_json::{Value, json};
 
 use crate::fleet::{Fleet, Server, condition, until};
 use crate::objects::{BINDINGS, CLUSTERS, DEPLOYMENTS, config_map, deployment, divided, policy};
 
-/// The values of all series that begin so, added up; `None` where there is none.
+/// The sum of all series with a prefix; `None` when there is none.
 async fn told(control: &Server, series: &str) -> Option<f64> {
     let text = control.api.raw("/metrics").await.unwrap();
     let text = String::from_utf8(text.to_vec()).unwrap();
@@ -107,7 +107,7 @@ async fn scheduling_is_told_under_the_names_of_karmada() {
         .await;
     counted(control, &[SCALED, E2E_SCALED, UPDATED]).await;
 
-    // It fits nowhere, then it lacks room.
+    // First no cluster fits, then no cluster has the capacity.
     let lost = config_map(ns, "lost", "v");
     control
         .create(policy(ns, "lost", &lost, &["atlantis"]))
@@ -127,7 +127,7 @@ async fn scheduling_is_told_under_the_names_of_karmada() {
         .until(&BINDINGS, ns, "huge-deployment", "unfit", unfit)
         .await;
     counted(control, &[FAILED, AGAIN]).await;
-    until("one waits for room", async || {
+    until("one unschedulable binding", async || {
         told(control, UNSCHEDULABLE).await == Some(1.0)
     })
     .await;
@@ -135,7 +135,7 @@ async fn scheduling_is_told_under_the_names_of_karmada() {
     let before = told(control, BY_CLUSTER).await.unwrap();
     let label = json!({"metadata": {"labels": {"ring": "one"}}});
     control.merge(&CLUSTERS, "", "member3", label).await;
-    until("bindings are looked at for a cluster", async || {
+    until("bindings are enqueued for a cluster", async || {
         told(control, BY_CLUSTER).await > Some(before)
     })
     .await;

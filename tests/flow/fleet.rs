@@ -1,6 +1,4 @@
-//! A control plane with members, and how to ask them.
-//!
-//! Leaves: trees of values; a failed wait panics with what was seen last.
+//! The fixture of the flow tests: a control plane with members, and clients of them.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -15,8 +13,8 @@ pub(crate) use harness::server::{Server, condition, until};
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
 pub(crate) const MEMBERS: usize = 3;
 
-/// The one of this moment. The last story that holds it ends it: a static would
-/// never be dropped.
+/// The shared control plane. The last test that holds it ends it, since a static is never
+/// dropped.
 fn shared() -> Arc<Up> {
     static SHARED: Mutex<Weak<Up>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock();
@@ -28,12 +26,12 @@ fn shared() -> Arc<Up> {
     started
 }
 
-/// One of its own, with more flags.
+/// Starts a separate control plane with additional flags.
 pub(crate) fn start(flags: &[&str]) -> Up {
     Up::start(BINARY, MEMBERS, flags)
 }
 
-/// Connections to a control plane and its members.
+/// Clients of a control plane and its members.
 pub(crate) struct Fleet {
     pub(crate) control: Server,
     pub(crate) members: Vec<Server>,
@@ -41,18 +39,18 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// The shared one, with a new namespace.
+    /// The shared control plane with a new namespace.
     pub(crate) async fn shared(namespace: &str) -> Self {
         let up = tokio::task::spawn_blocking(shared).await.unwrap();
         Self::of(up, namespace).await
     }
 
-    /// One of its own, with other gates than the default ones.
+    /// A separate control plane with these feature gates.
     pub(crate) async fn with_gates(gates: &'static str, namespace: &str) -> Self {
         Self::with_flags(&["--feature-gates", gates], namespace).await
     }
 
-    /// One of its own, started in another way than by default.
+    /// A separate control plane with these flags.
     pub(crate) async fn with_flags(flags: &[&'static str], namespace: &str) -> Self {
         let flags = flags.to_vec();
         let up = tokio::task::spawn_blocking(move || Arc::new(start(&flags)));
@@ -69,12 +67,12 @@ impl Fleet {
         fleet
     }
 
-    /// The administrator's.
+    /// The administrator's kubeconfig.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.up.dir().join("kubeconfig")
     }
 
-    /// A kubeconfig with which the administrator is somebody else.
+    /// A kubeconfig with which the administrator impersonates a user.
     pub(crate) fn kubeconfig_as(&self, user: &str) -> PathBuf {
         let text = std::fs::read_to_string(self.kubeconfig()).unwrap();
         let mut config: Value = serde_saphyr::from_str(&text).unwrap();
@@ -84,25 +82,25 @@ impl Fleet {
         path
     }
 
-    /// By its name.
+    /// The client of a member, by its name.
     pub(crate) fn member(&self, name: &str) -> &Server {
         self.members.iter().find(|m| m.name == name).unwrap()
     }
 }
 
-/// `flotilla ARGUMENTS`, which must succeed; what it prints.
+/// Runs `flotilla ARGUMENTS`, which must succeed, and returns its output.
 pub(crate) async fn flotilla(arguments: &[&str]) -> String {
     harness::process::run(BINARY, arguments).await
 }
 
-/// `flotilla ARGUMENTS` with a kubeconfig: its exit code and what it prints.
+/// Runs `flotilla ARGUMENTS` with a kubeconfig; returns its exit code and output.
 pub(crate) async fn asked(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let kubeconfig = kubeconfig.display().to_string();
     let all = [arguments, &["--kubeconfig", &kubeconfig]].concat();
     harness::process::ran(BINARY, &all).await
 }
 
-/// Until all members have the namespace, which is created on the control plane.
+/// Waits until all members have a namespace that was created on the control plane.
 pub(crate) async fn spread(fleet: &Fleet, namespace: &str) {
     for member in &fleet.members {
         member.until_there(&NAMESPACES, "", namespace).await;

@@ -1,4 +1,4 @@
-//! Kinds other than Deployments.
+//! Propagation and status of kinds other than Deployments.
 
 use harness::kubectl::with_each;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::objects::{
     VOLUMES, cluster_wide, config_map, divided, gvr, pods, policy,
 };
 
-/// One of each, and a field that must arrive.
+/// One object of each kind, and a field that must arrive in the members.
 fn samples(ns: &str) -> Vec<(Value, &'static str)> {
     let meta = json!({"name": "x", "namespace": ns});
     let selector = json!({"matchLabels": {"app": "x"}});
@@ -84,7 +84,7 @@ async fn each_kind_arrives_and_reports() {
         })
         .await;
 
-    // Addresses are each cluster's own.
+    // Each cluster allocates its own cluster IP.
     let ours = control.get(&SERVICES, ns, "x").await.unwrap();
     let theirs = fleet.members[0].get(&SERVICES, ns, "x").await.unwrap();
     assert!(
@@ -106,7 +106,7 @@ async fn each_kind_arrives_and_reports() {
     control.get(&POLICIES, ns, "everything").await.unwrap();
 }
 
-/// As `kubectl rollout status` waits for it.
+/// `kubectl rollout status` waits for the observed generation.
 // proves: NAT-aggregate-generation, NAT-statefulset-generation
 #[tokio::test]
 async fn every_edit_of_a_workload_is_observed_in_the_end() {
@@ -196,8 +196,8 @@ async fn completions_of_a_job_are_divided_and_it_completes() {
         .await;
 }
 
-/// Kinds whose status in the members is written by hand here; what the template shows
-/// of it, and the health of the first.
+/// Objects of kinds whose status the test writes into two members; the status that the
+/// template must show, and the health in the first member.
 fn reporting(ns: &str) -> Vec<(Value, [Value; 2], Value, &'static str)> {
     let meta = json!({"name": "x", "namespace": ns});
     let resources = json!({"requests": {"storage": "1Gi"}});
@@ -292,7 +292,7 @@ async fn statuses_of_many_kinds_come_home() {
             .await;
         totals.push(total);
     }
-    // They stay as they are.
+    // The statuses do not change again.
     let last = config_map(ns, "last", "v");
     control
         .create(policy(ns, "last", &last, &["member1"]))

@@ -12,17 +12,17 @@ fn image(deployment: &Value) -> &Value {
 }
 
 async fn in_members(fleet: &Fleet, ns: &str, replicas: [i64; 2], images: [&str; 2]) {
-    for ((member, replicas), wanted) in fleet.members.iter().zip(replicas).zip(images) {
-        let what = format!("{replicas} of {wanted}");
+    for ((member, replicas), expected) in fleet.members.iter().zip(replicas).zip(images) {
+        let what = format!("{replicas} of {expected}");
         member
             .until(&DEPLOYMENTS, ns, "web", &what, |d| {
-                d["spec"]["replicas"] == replicas && image(d) == wanted
+                d["spec"]["replicas"] == replicas && image(d) == expected
             })
             .await;
     }
 }
 
-/// The template says what its members say together.
+/// Waits until the status of the template is the sum of the members' statuses.
 async fn on_template(fleet: &Fleet, ns: &str, replicas: i64) {
     fleet
         .control
@@ -104,7 +104,7 @@ async fn sample_from_creation_to_deletion() {
     in_members(&fleet, ns, [3, 3], ["caddy:1.27-alpine", "caddy:2"]).await;
     on_template(&fleet, ns, 6).await;
 
-    // An override that goes leaves no trace in its member.
+    // Deleting an override policy removes its changes from the member.
     control.delete(&OVERRIDES, ns, "web").await;
     in_members(&fleet, ns, [3, 3], ["caddy:2", "caddy:2"]).await;
 

@@ -1,12 +1,12 @@
-//! Policy in, objects in members, status back: the real binary with simulated
-//! members, asked over HTTPS as a client would.
+//! End-to-end tests of propagation: they create templates and policies over HTTPS, and check
+//! the objects in simulated members and the status that comes back.
 //!
-//! Stories share one `flotilla up --members 3` and live in namespaces of their
-//! own; those that kill processes have their own. Nothing sleeps: a story waits
-//! until what it wants to see is there, and shows the last it saw when it is not.
-#![expect(clippy::unwrap_used, reason = "a test ends where its machine fails it")]
+//! The tests share one `flotilla up --members 3` and use separate namespaces; tests that
+//! kill processes start their own. No test sleeps for a fixed time: it waits for a state,
+//! and panics with the object last read when the state does not come.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-/// A control plane with members, and how to ask them.
+/// A control plane with members and clients of them.
 mod fleet;
 
 use harness::objects;
@@ -14,61 +14,61 @@ use harness::objects;
 /// A Deployment from its creation to its deletion.
 mod lifecycle;
 
-/// In which order things are written.
+/// The order in which the control plane writes objects and status.
 mod order;
 
-/// Policies that change, compete and go.
+/// Policies that are edited, compete and are deleted.
 mod policies;
 
-/// Policies that take from others.
+/// Preemption between policies.
 mod preemption;
 
-/// Configuration that follows what refers to it.
+/// Dependencies that are propagated with their template.
 mod dependents;
 
-/// Copies that differ from cluster to cluster.
+/// Override policies.
 mod overrides;
 
-/// Works that are held, evicted, kept and let go.
+/// Works: suspension, eviction, conflict resolution, preservation and retention.
 mod works;
 
-/// Members whose objects are edited, taken or to be left alone.
+/// Objects in members that are edited, deleted or already exist.
 mod drift;
 
 /// Kinds other than Deployments.
 mod kinds;
 
-/// Kinds of users whose meaning scripts tell.
+/// Custom resources interpreted by Lua scripts.
 mod customizations;
 
-/// Kinds of users whose meaning webhooks tell.
+/// Custom resources interpreted by webhooks.
 mod webhooks;
 
-/// Namespaces in all members.
+/// Namespaces that are synced to all members.
 mod namespaces;
 
-/// Where things may go, and what is said when they cannot.
+/// Scheduling: affinity, taints, spread constraints, events.
 mod placing;
 
-/// Room by nodes, where that is asked for.
+/// Available replicas estimated by nodes.
 mod estimates;
 
-/// Quotas over all members, workloads placed anew and workloads that members scale.
+/// Federated quotas, the workload rebalancer, and workloads that members scale.
 mod quotas;
 
-/// Why bindings are where they are, and who may know.
+/// The subresource `decision` of bindings.
 mod decisions;
 
 /// `flotilla why` and `flotilla plan`.
 mod questions;
 
-/// What is told of scheduling in numbers.
+/// Metrics of the scheduler.
 mod figures;
 
-/// A member that dies, comes back and leaves.
+/// A member that dies, comes back and is unjoined.
 mod outage;
 
-/// What becomes of copies when their cluster fails.
+/// Failover of workloads when their cluster fails.
 mod failover;
 
 /// A control plane that is killed under load.

@@ -1,4 +1,4 @@
-//! Namespaces in all members.
+//! Namespaces that are synced to all members.
 
 use serde_json::json;
 

@@ -1,4 +1,5 @@
-//! In which order a template becomes objects in members, and their status comes back.
+//! The order of the writes from a template to the members' objects, and of their status
+//! back to the template.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::objects::{
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// One state of one object; `None`: it is gone.
+/// One version of one object; the state `None` is its deletion.
 struct Step {
     revision: u64,
     resource: &'static Gvr,
@@ -24,8 +25,8 @@ struct Step {
     state: Option<Value>,
 }
 
-/// Every state of some resources from now on, in the order of the store's revisions,
-/// which all of them share.
+/// Every version of the objects of some resources from now on. All of them share the
+/// store's revisions, which give the order.
 struct History {
     steps: Vec<Step>,
     rest: stream::SelectAll<stream::BoxStream<'static, Step>>,
@@ -51,14 +52,14 @@ impl History {
                 state: there.then(|| object.value().unwrap()),
             };
             let steps = watch.await.unwrap().filter_map(move |event| {
-                let found = match event.unwrap() {
+                let transition = match event.unwrap() {
                     WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                         Some(step(object, true))
                     }
                     WatchEvent::Deleted(object) => Some(step(object, false)),
                     WatchEvent::Bookmark { .. } => None,
                 };
-                std::future::ready(found)
+                std::future::ready(transition)
             });
             rest.push(steps.boxed());
         }
@@ -68,7 +69,7 @@ impl History {
         }
     }
 
-    /// When something was first so.
+    /// Waits for the first transition that matches and returns its revision.
     async fn first(&mut self, what: &str, so: impl Fn(&Step) -> bool) -> u64 {
         let found = async {
             loop {
@@ -84,7 +85,7 @@ impl History {
         found.unwrap()
     }
 
-    /// What was heard by now as well.
+    /// All transitions up to now, in the order of revisions.
     fn all(&mut self) -> &[Step] {
         while let Some(Some(next)) = self.rest.next().now_or_never() {
             self.steps.push(next);
@@ -160,7 +161,7 @@ async fn from_the_template_to_members_and_back() {
         })
         .await;
     let scheduled = history
-        .first("the scheduler's word", |s| {
+        .first("the condition Scheduled", |s| {
             of_binding(s) && condition(state(s), "Scheduled")["status"] == "True"
         })
         .await;
@@ -201,24 +202,24 @@ async fn from_the_template_to_members_and_back() {
         })
         .await;
     let summed = history
-        .first("the sum", |s| {
+        .first("the aggregated status", |s| {
             of_template(s) && state(s)["status"]["readyReplicas"] == 2
         })
         .await;
     in_order(&[("the claim", claimed), ("the binding", bound)]);
     assert!(bound <= placed && placed <= scheduled);
-    for [made, applied, told] in works.values() {
+    for [made, applied, reflected] in works.values() {
         in_order(&[
             ("the placement", placed),
             ("a work", *made),
             ("its object", *applied),
         ]);
-        in_order(&[("its object", *applied), ("its report", *told)]);
+        in_order(&[("its object", *applied), ("its report", *reflected)]);
         in_order(&[
-            ("a report", *told),
-            ("all of them on the binding", reported),
+            ("a report", *reflected),
+            ("all reports on the binding", reported),
         ]);
-        in_order(&[("a report", *told), ("the sum on the template", summed)]);
+        in_order(&[("a report", *reflected), ("the aggregated status", summed)]);
         in_order(&[("its object", *applied), ("all applied", fully)]);
     }
     for step in history.all() {
@@ -232,7 +233,7 @@ async fn from_the_template_to_members_and_back() {
             }
             _ => continue,
         };
-        assert!(has_label(value, id), "from the first: {value:#}");
+        assert!(has_label(value, id), "no {id}: {value:#}");
     }
 }
 
@@ -254,7 +255,7 @@ async fn what_is_deleted_goes_from_the_template_to_the_members() {
     control.create(map).await;
     let one = fleet.member("member1");
     one.until_there(&CONFIG_MAPS, ns, "c").await;
-    // The member holds its copy back.
+    // A finalizer keeps the object in the member.
     let held = json!({"metadata": {"finalizers": ["example.org/hold"]}});
     one.merge(&CONFIG_MAPS, ns, "c", held).await;
     control.delete(&CONFIG_MAPS, ns, "c").await;
@@ -280,8 +281,8 @@ async fn what_is_deleted_goes_from_the_template_to_the_members() {
     in_order(&[("the work's deletion", leaving), ("its end", ended)]);
     let going = one.get(&CONFIG_MAPS, ns, "c").await.unwrap();
     assert!(going["metadata"]["deletionTimestamp"].is_string());
-    let let_go = json!({"metadata": {"finalizers": null}});
-    one.merge(&CONFIG_MAPS, ns, "c", let_go).await;
+    let no_finalizers = json!({"metadata": {"finalizers": null}});
+    one.merge(&CONFIG_MAPS, ns, "c", no_finalizers).await;
     one.until_gone(&CONFIG_MAPS, ns, "c").await;
 }
 
@@ -306,7 +307,7 @@ async fn dependencies_are_noted_before_they_are_bound() {
         })
         .await;
     let noted = history
-        .first("the note", |s| {
+        .first("the annotation of dependencies", |s| {
             let metadata = &state(s)["metadata"];
             let finalizers = metadata["finalizers"].as_array();
             is(s, &BINDINGS, "web-deployment")
@@ -318,11 +319,11 @@ async fn dependencies_are_noted_before_they_are_bound() {
         })
         .await;
     let attached = history
-        .first("the attached one", |s| is(s, &BINDINGS, "c-configmap"))
+        .first("the attached binding", |s| is(s, &BINDINGS, "c-configmap"))
         .await;
     in_order(&[
         ("the placement", placed),
-        ("the note", noted),
+        ("the annotation of dependencies", noted),
         ("the attached binding", attached),
     ]);
 }

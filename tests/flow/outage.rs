@@ -1,4 +1,4 @@
-//! A member that dies, comes back, hangs and leaves.
+//! A member that dies, comes back, hangs and is unjoined.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::objects::{
 };
 
 const NAME: &str = "fourth";
-/// More than any pool of workers or connections is wide.
+/// More than any controller has workers or any pool has connections.
 const HANGING: usize = 40;
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -118,8 +118,8 @@ async fn a_dead_member_delays_nobody_and_catches_up() {
         .await;
     control.until_ready(NAME).await;
 
-    // One that takes connections and never answers holds no one up either, however
-    // many calls to it are open.
+    // A member that accepts connections and never answers delays no other member either,
+    // however many calls to it are open.
     signal(&process, "-STOP");
     let many: Vec<String> = (0..HANGING).map(|n| format!("hanging-{n}")).collect();
     for name in &many {
@@ -151,7 +151,7 @@ async fn a_dead_member_delays_nobody_and_catches_up() {
     for name in NAMES {
         fourth.until_gone(&DEPLOYMENTS, ns, name).await;
     }
-    // The accounts go with their namespace.
+    // The service accounts are deleted with their namespace.
     fourth.until_gone(&NAMESPACES, "", "karmada-cluster").await;
     control
         .until(&BINDINGS, ns, "a-deployment", "left alone", |b| {

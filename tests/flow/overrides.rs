@@ -1,4 +1,4 @@
-//! Copies that differ from cluster to cluster.
+//! Override policies: every overrider, cluster selection, failures and validation.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::objects::{
 const APPLIED: &str = "policy.karmada.io/applied-overrides";
 const APPLIED_OF_CLUSTER: &str = "policy.karmada.io/applied-cluster-overrides";
 
-/// The messages of events about an object, by their reason.
+/// The messages of events about an object with this reason.
 async fn told(control: &Server, ns: &str, about: &str, reason: &str) -> Vec<String> {
     let events = control.list(&EVENTS, ns).await;
     let fits = |e: &&Value| e["involvedObject"]["name"] == about && e["reason"] == reason;
@@ -52,7 +52,7 @@ async fn every_overrider_of_both_sorts_of_policies() {
             &only("member1", &everything),
         ))
         .await;
-    // The cluster's policy comes first: the namespace's has the last word.
+    // The cluster-scoped policy is applied first, so the namespaced one wins.
     let tag = json!({
         "imageOverrider": [{"component": "Tag", "operator": "replace", "value": "1.28"}],
         "labelsOverrider": [{"operator": "add", "value": {"tier": "wide", "from": "cluster"}}],
@@ -121,7 +121,7 @@ async fn every_overrider_of_both_sorts_of_policies() {
         (None, of_cluster)
     );
 
-    // A policy that goes takes what it made with it.
+    // Deleting the policies removes their changes.
     control
         .delete(&CLUSTER_OVERRIDES, "", "overriders-web")
         .await;
@@ -254,7 +254,7 @@ async fn an_override_that_cannot_be_applied_says_where_and_harms_no_other_cluste
     let full = format!(
         "override policy(override-refused/o) cannot be applied for cluster(member1): {what}"
     );
-    harness::server::until("the failure to be told", async || {
+    harness::server::until("the events about the failure", async || {
         told(control, ns, "c-configmap", "SyncWorkFailed")
             .await
             .contains(&full)
@@ -291,7 +291,7 @@ async fn an_override_that_cannot_be_applied_says_where_and_harms_no_other_cluste
         None
     );
 
-    // Mended, it is applied.
+    // The corrected policy is applied.
     let mended = json!({"spec": {"overrideRules": rule("/data/k")}});
     control.merge(&OVERRIDES, ns, "o", mended).await;
     let there = fleet

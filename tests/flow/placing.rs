@@ -1,4 +1,4 @@
-//! Where things may go, and what is said when they cannot.
+//! Scheduling: affinity, taints, spread constraints, conditions and events.
 
 use serde_json::{Value, json};
 
@@ -29,11 +29,11 @@ async fn nothing_fits_until_a_cluster_gets_the_label() {
             condition(b, "Scheduled")["status"] == "False"
         })
         .await;
-    let said = condition(&binding, "Scheduled");
-    assert_eq!(said["reason"], "NoClusterFit");
-    let text = said["message"].as_str().unwrap();
-    let wanted = "cluster(s) did not match the placement cluster affinity constraint";
-    assert!(text.starts_with("0/") && text.contains(wanted), "{text}");
+    let scheduled = condition(&binding, "Scheduled");
+    assert_eq!(scheduled["reason"], "NoClusterFit");
+    let text = scheduled["message"].as_str().unwrap();
+    let expected = "cluster(s) did not match the placement cluster affinity constraint";
+    assert!(text.starts_with("0/") && text.contains(expected), "{text}");
 
     control
         .merge(
@@ -52,7 +52,7 @@ async fn nothing_fits_until_a_cluster_gets_the_label() {
             condition(b, "Scheduled")["reason"] == "Success"
         })
         .await;
-    // The cluster that no longer fits is left.
+    // The object leaves the cluster that no longer matches.
     control
         .merge(
             &CLUSTERS,
@@ -73,7 +73,7 @@ async fn taints_keep_away_what_does_not_tolerate_them() {
     let fleet = Fleet::shared(ns).await;
     let control = &fleet.control;
     let taint = json!([{"key": "flow", "value": "x", "effect": "NoSchedule"}]);
-    // Those of its beginning are gone when it is Ready, and leave nothing.
+    // The taints of a joining cluster are removed when it is Ready.
     control
         .until(&CLUSTERS, "", "member3", "without taints", |c| {
             c["spec"]["taints"].is_null()
@@ -211,7 +211,7 @@ async fn a_scaled_workload_is_told_to_be_scheduled_again() {
             .to_owned()
     };
     let last = time(&first);
-    // Times have seconds.
+    // Timestamps have a resolution of one second.
     until("the next second", async || {
         jiff::Timestamp::now().to_string()[..19] > last[..19]
     })

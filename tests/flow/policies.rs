@@ -1,4 +1,4 @@
-//! Policies that change, compete and go.
+//! Policies that are edited, compete for templates and are deleted.
 
 use harness::server::until;
 use serde_json::{Value, json};
@@ -156,7 +156,7 @@ async fn the_better_policy_wins() {
             .await;
     }
 
-    // Another policy takes over when the one that had it goes.
+    // Another policy claims the template when the claiming one is deleted.
     control.delete(&POLICIES, ns, "gold").await;
     until_claimed(control, ns, "shiny", "all").await;
     fleet
@@ -188,7 +188,7 @@ async fn a_lazy_policy_waits_for_its_templates() {
     let one = fleet.member("member1");
     one.until_there(&CONFIG_MAPS, ns, "c").await;
     control.merge(&POLICIES, ns, "p", to(&["member2"])).await;
-    // Something that is looked at later shows that the edit has been.
+    // A policy created later shows that the edit has been processed.
     control.create(config_map(ns, "d", "1")).await;
     control
         .create(policy(ns, "q", &config_map(ns, "d", ""), &["member2"]))
@@ -214,7 +214,7 @@ async fn a_policy_waits_for_its_overrides() {
     waiting["spec"]["dependentOverrides"] = json!(["mark"]);
     control.create(waiting).await;
     control.create(object.clone()).await;
-    // Made after it, and carried over before it.
+    // Created later, and propagated earlier.
     control.create(config_map(ns, "d", "1")).await;
     control
         .create(policy(ns, "q", &config_map(ns, "d", ""), &["member1"]))
@@ -251,7 +251,7 @@ async fn a_policy_that_selects_less_lets_go() {
     control.create(object.clone()).await;
     let one = fleet.member("member1");
     one.until_there(&CONFIG_MAPS, ns, "c").await;
-    // A template that fits no more stays, until its policy is looked at again.
+    // A template that no longer matches keeps its claim until its policy is reconciled.
     let silver = json!({"metadata": {"labels": {"tier": "silver"}}});
     control.merge(&CONFIG_MAPS, ns, "c", silver).await;
     let selectors = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "other"}]);
@@ -293,13 +293,13 @@ async fn bindings_have_the_priority_of_their_class() {
     control.create(important).await;
     control.create(object).await;
     let missing = r#"Apply policy(priority-class/p) failed: PriorityClass.scheduling.k8s.io "flow-high" not found"#;
-    let told = async || {
+    let has_event = async || {
         let events = control.list(&EVENTS, ns).await;
         events
             .iter()
             .any(|e| e["reason"] == "ApplyPolicyFailed" && e["message"] == missing)
     };
-    until(missing, told).await;
+    until(missing, has_event).await;
     assert!(control.get(&BINDINGS, ns, "c-configmap").await.is_none());
     let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
         "metadata": {"name": "flow-high"}, "value": 1000});

@@ -1,4 +1,4 @@
-//! Policies that take templates from others, behind their gate.
+//! Policies that preempt others, with the feature gate `PropagationPolicyPreemption`.
 
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ async fn whoever_has_the_higher_priority_takes_over() {
     control.create(object.clone()).await;
     in_only("member1").await;
 
-    // Any policy of the namespace comes before a cluster policy.
+    // Any namespaced policy precedes a cluster policy.
     control.create(make("low", 1, "member2")).await;
     in_only("member2").await;
     control.create(make("high", 5, "member3")).await;
@@ -51,7 +51,8 @@ async fn whoever_has_the_higher_priority_takes_over() {
     assert_eq!(annotations["propagationpolicy.karmada.io/name"], "high");
     assert!(annotations["clusterpropagationpolicy.karmada.io/name"].is_null());
 
-    // One that steps down gives way, and one that goes leaves the template to the next.
+    // A policy whose priority is lowered loses the template to another one, and a deleted
+    // policy leaves it to the next one.
     control.create(make("middle", 3, "member1")).await;
     control
         .merge(&POLICIES, ns, "high", json!({"spec": {"priority": 0}}))
@@ -62,9 +63,9 @@ async fn whoever_has_the_higher_priority_takes_over() {
         control.until_gone(&POLICIES, ns, name).await;
     }
     let claimed = |c: &Value| {
-        let marks = &c["metadata"]["annotations"];
-        marks["clusterpropagationpolicy.karmada.io/name"] == "wide"
-            && marks["propagationpolicy.karmada.io/name"].is_null()
+        let annotations = &c["metadata"]["annotations"];
+        annotations["clusterpropagationpolicy.karmada.io/name"] == "wide"
+            && annotations["propagationpolicy.karmada.io/name"].is_null()
     };
     control
         .until(&CONFIG_MAPS, ns, "c", "of wide", claimed)
@@ -72,13 +73,13 @@ async fn whoever_has_the_higher_priority_takes_over() {
     control.delete(&CLUSTER_POLICIES, "", "wide").await;
     control.until_gone(&CLUSTER_POLICIES, "", "wide").await;
 
-    let said = control.list(&EVENTS, ns).await;
+    let events = control.list(&EVENTS, ns).await;
     for text in [
         "Propagation policy(preemption/low) preempted cluster propagation policy(wide) successfully",
         "Propagation policy(preemption/high) preempted propagation policy(preemption/low) successfully",
         "Propagation policy(preemption/middle) preempted propagation policy(preemption/high) successfully",
     ] {
-        let told = |e: &&Value| e["reason"] == "PreemptPolicySucceed" && e["message"] == text;
-        assert!(said.iter().any(|e| told(&e)), "{text}: {said:?}");
+        let matches = |e: &&Value| e["reason"] == "PreemptPolicySucceed" && e["message"] == text;
+        assert!(events.iter().any(|e| matches(&e)), "{text}: {events:?}");
     }
 }

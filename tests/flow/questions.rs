@@ -1,4 +1,4 @@
-//! `flotilla why` and `flotilla plan`: what people ask before and after they apply.
+//! The commands `flotilla why` and `flotilla plan` against a running control plane.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,8 @@ use crate::objects::{
     BINDINGS, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, POLICIES, config_map, deployment, divided, policy,
 };
 
-/// Until the template's status says that all is ready.
+/// Waits until all replicas are ready in the status of the template, and the binding is
+/// healthy.
 async fn settled(fleet: &Fleet, ns: &str, name: &str, replicas: i64) {
     fleet
         .control
@@ -28,11 +29,11 @@ async fn settled(fleet: &Fleet, ns: &str, name: &str, replicas: i64) {
         .await;
 }
 
-fn has(said: &str, parts: &[&str]) {
-    // Columns are as wide as they need to be.
-    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+fn has(output: &str, parts: &[&str]) {
+    // The width of the columns depends on their content.
+    let output = output.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in parts {
-        assert!(said.contains(part), "no {part:?} in: {said}");
+        assert!(output.contains(part), "no {part:?} in: {output}");
     }
 }
 
@@ -43,10 +44,10 @@ async fn why_tells_the_story_of_a_template() {
     let (control, config) = (&fleet.control, fleet.kubeconfig());
     let web = deployment(ns, "web", 3);
     control.create(web.clone()).await;
-    let (code, said) = asked(&config, &["why", "deploy/web", "-n", ns]).await;
-    assert_eq!(code, Some(0), "{said}");
+    let (code, output) = asked(&config, &["why", "deploy/web", "-n", ns]).await;
+    assert_eq!(code, Some(0), "{output}");
     has(
-        &said,
+        &output,
         &[
             "Deployment why/web",
             "Policy: none: no policy selects it",
@@ -57,10 +58,10 @@ async fn why_tells_the_story_of_a_template() {
     let weights = [("member1", 2), ("member2", 1)];
     control.create(divided(ns, "web", &web, &weights)).await;
     settled(&fleet, ns, "web", 3).await;
-    let (code, said) = asked(&config, &["why", "deploy/web", "-n", ns]).await;
-    assert_eq!(code, Some(0), "{said}");
+    let (code, output) = asked(&config, &["why", "deploy/web", "-n", ns]).await;
+    assert_eq!(code, Some(0), "{output}");
     has(
-        &said,
+        &output,
         &[
             "Policy: PropagationPolicy why/web: it alone selects the template (by its name)",
             "Binding: web-deployment, generation",
@@ -72,27 +73,27 @@ async fn why_tells_the_story_of_a_template() {
             "Nothing is pending.",
         ],
     );
-    let (_, said) = asked(
+    let (_, output) = asked(
         &config,
         &["why", "rb", "web-deployment", "-n", ns, "-o", "json"],
     )
     .await;
-    let story: Value = serde_json::from_str(&said).unwrap();
-    assert_eq!(story["template"]["kind"], "Deployment");
+    let report: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(report["template"]["kind"], "Deployment");
     assert_eq!(
-        story["claim"]["policy"],
+        report["claim"]["policy"],
         json!({"kind": "PropagationPolicy", "namespace": ns, "name": "web"})
     );
-    assert_eq!(story["decision"]["rule"], "StaticWeight");
-    let rows = story["clusters"].as_array().unwrap();
+    assert_eq!(report["decision"]["rule"], "StaticWeight");
+    let rows = report["clusters"].as_array().unwrap();
     let first = rows.iter().find(|row| row["name"] == "member1").unwrap();
     assert_eq!(
         (&first["replicas"], &first["work"]["applied"]),
         (&json!(2), &json!("True")),
         "{first:#}"
     );
-    assert_eq!(story["pending"], json!([]));
-    for (arguments, code, told) in [
+    assert_eq!(report["pending"], json!([]));
+    for (arguments, code, message) in [
         (
             &["why", "deploy/nothing", "-n", ns][..],
             1,
@@ -105,9 +106,9 @@ async fn why_tells_the_story_of_a_template() {
         ),
         (&["why", "web", "-n", ns], 1, "TYPE/NAME"),
     ] {
-        let (ended, said) = asked(&config, arguments).await;
-        assert_eq!(ended, Some(code), "{said}");
-        has(&said, &[told]);
+        let (ended, output) = asked(&config, arguments).await;
+        assert_eq!(ended, Some(code), "{output}");
+        has(&output, &[message]);
     }
 }
 
@@ -117,7 +118,7 @@ async fn why_tells_what_is_in_the_way() {
     let fleet = Fleet::shared(ns).await;
     let (control, config) = (&fleet.control, fleet.kubeconfig());
     let object = config_map(ns, "c", "v");
-    // Somebody else's object is there already.
+    // The member has an unmanaged object of this name.
     let member = fleet.member("member1");
     member
         .until_there(&crate::objects::NAMESPACES, "", ns)
@@ -132,11 +133,11 @@ async fn why_tells_what_is_in_the_way() {
     control
         .until(&BINDINGS, ns, "c-configmap", "not applied", refused)
         .await;
-    let (code, said) = asked(&config, &["why", "cm/c", "-n", ns]).await;
-    assert_eq!(code, Some(0), "{said}");
-    has(&said, &["NotApplied", "Pending: member1: not applied: "]);
+    let (code, output) = asked(&config, &["why", "cm/c", "-n", ns]).await;
+    assert_eq!(code, Some(0), "{output}");
+    has(&output, &["NotApplied", "Pending: member1: not applied: "]);
 
-    // Nothing fits.
+    // No cluster fits.
     let nowhere = config_map(ns, "d", "v");
     control
         .create(policy(ns, "d", &nowhere, &["atlantis"]))
@@ -146,10 +147,10 @@ async fn why_tells_what_is_in_the_way() {
     control
         .until(&BINDINGS, ns, "d-configmap", "unscheduled", unfit)
         .await;
-    let (code, said) = asked(&config, &["why", "cm", "d", "-n", ns]).await;
-    assert_eq!(code, Some(0), "{said}");
+    let (code, output) = asked(&config, &["why", "cm", "d", "-n", ns]).await;
+    assert_eq!(code, Some(0), "{output}");
     has(
-        &said,
+        &output,
         &[
             "scheduled: no: NoClusterFit: 0/",
             "failed: 0/",
@@ -177,11 +178,11 @@ async fn plan_tells_what_would_move_and_moves_nothing() {
         let path = file(&fleet, "plan.yaml", policies).display().to_string();
         asked(&config, &[&["plan", "-n", ns, "-f", &path], more].concat()).await
     };
-    // It is nowhere yet.
-    let (code, said) = planned(&[&before], &[]).await;
-    assert_eq!(code, Some(1), "{said}");
+    // The template is in no cluster yet.
+    let (code, output) = planned(&[&before], &[]).await;
+    assert_eq!(code, Some(1), "{output}");
     has(
-        &said,
+        &output,
         &[
             "Deployment plan/web PropagationPolicy plan/web nowhere member1:2, member2:2",
             "1 of 1 templates would move.",
@@ -191,17 +192,17 @@ async fn plan_tells_what_would_move_and_moves_nothing() {
 
     control.create(before.clone()).await;
     settled(&fleet, ns, "web", 4).await;
-    let (code, said) = planned(&[&before], &[]).await;
-    assert_eq!(code, Some(0), "{said}");
+    let (code, output) = planned(&[&before], &[]).await;
+    assert_eq!(code, Some(0), "{output}");
     has(
-        &said,
+        &output,
         &["member1:2, member2:2 stays", "0 of 1 templates would move."],
     );
 
     let after = divided(ns, "web", &web, &[("member1", 3), ("member3", 1)]);
-    let (code, said) = planned(&[&after], &["-o", "json"]).await;
-    assert_eq!(code, Some(1), "{said}");
-    let plan: Value = serde_json::from_str(&said).unwrap();
+    let (code, output) = planned(&[&after], &["-o", "json"]).await;
+    assert_eq!(code, Some(1), "{output}");
+    let plan: Value = serde_json::from_str(&output).unwrap();
     let then = &plan["templates"][0]["then"];
     assert_eq!(
         (&plan["moving"], then),
@@ -212,7 +213,7 @@ async fn plan_tells_what_would_move_and_moves_nothing() {
         "{plan:#}"
     );
 
-    // What was told is what happens.
+    // The policy, once applied, has the planned result.
     let there = control.get(&BINDINGS, ns, "web-deployment").await.unwrap();
     assert_eq!(there["spec"]["clusters"].as_array().unwrap().len(), 2);
     let spec = json!({"spec": after["spec"]});
@@ -243,37 +244,38 @@ async fn plan_tells_of_policies_that_let_go_compete_or_are_wrong() {
             .to_string();
         asked(&config, &["plan", "-f", &path]).await
     };
-    // Another one does not take it; one that lets go leaves it to the other.
+    // A second policy does not preempt the first one; when the first one no longer selects the
+    // template, the second one claims it.
     let second = policy(ns, "second", &object, &["member2"]);
-    let (code, said) = planned(&[&second]).await;
-    assert_eq!(code, Some(0), "{said}");
+    let (code, output) = planned(&[&second]).await;
+    assert_eq!(code, Some(0), "{output}");
     has(
-        &said,
+        &output,
         &["ConfigMap plan-more/c PropagationPolicy plan-more/first member1 stays"],
     );
     let mut other = first.clone();
     other["spec"]["resourceSelectors"][0]["name"] = "other".into();
-    let (code, said) = planned(&[&second, &other]).await;
-    assert_eq!(code, Some(1), "{said}");
+    let (code, output) = planned(&[&second, &other]).await;
+    assert_eq!(code, Some(1), "{output}");
     has(
-        &said,
+        &output,
         &["PropagationPolicy plan-more/second member1 member2"],
     );
-    let (code, said) = planned(&[&other]).await;
-    assert_eq!(code, Some(0), "{said}");
-    has(&said, &["it stays where it is, without a policy"]);
+    let (code, output) = planned(&[&other]).await;
+    assert_eq!(code, Some(0), "{output}");
+    has(&output, &["it stays where it is, without a policy"]);
 
     let mut wrong = first;
     wrong["spec"]["placement"]["clusterTolerations"] = json!([{"operator": "Perhaps"}]);
-    let (code, said) = planned(&[&wrong]).await;
-    assert_eq!(code, Some(2), "{said}");
-    has(&said, &["the policy \"first\" would be refused"]);
-    let (code, said) = planned(&[&object]).await;
-    assert_eq!(code, Some(2), "{said}");
+    let (code, output) = planned(&[&wrong]).await;
+    assert_eq!(code, Some(2), "{output}");
+    has(&output, &["the policy \"first\" would be refused"]);
+    let (code, output) = planned(&[&object]).await;
+    assert_eq!(code, Some(2), "{output}");
     has(
-        &said,
+        &output,
         &["\"ConfigMap\" of \"v1\" is no policy that moves templates"],
     );
-    let (code, said) = asked(&config, &["plan"]).await;
-    assert_eq!(code, Some(2), "{said}");
+    let (code, output) = asked(&config, &["plan"]).await;
+    assert_eq!(code, Some(2), "{output}");
 }

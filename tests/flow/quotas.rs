@@ -1,5 +1,5 @@
-//! Quotas over all members, workloads that are placed anew, and those that members
-//! scale.
+//! Federated resource quotas, the workload rebalancer, and templates that follow the
+//! replicas of a workload scaled in a member.
 
 use serde_json::{Value, json};
 
@@ -16,8 +16,8 @@ const FLAGS: &[&str] = &[
     "*,hpaScaleTargetMarker,deploymentReplicasSyncer",
 ];
 
-/// A Deployment whose replicas request a quarter of a core each: a container and a sidecar, with
-/// an init container before them that needs less.
+/// A Deployment whose replicas request a quarter of a core each: a container and a sidecar,
+/// and an init container that requests less than both.
 fn requesting(ns: &str, name: &str, replicas: i64) -> Value {
     let mut made = deployment(ns, name, replicas);
     let pod = &mut made["spec"]["template"]["spec"];
@@ -38,7 +38,7 @@ fn reason(binding: &Value) -> &Value {
     &condition(binding, "Scheduled")["reason"]
 }
 
-/// How many replicas a binding has in its clusters.
+/// The number of replicas of a binding in all its clusters.
 fn placed(binding: &Value) -> i64 {
     let clusters = binding["spec"]["clusters"].as_array();
     let clusters = clusters.into_iter().flatten();
@@ -60,13 +60,13 @@ async fn nothing_is_placed_beyond_a_quota() {
     let used = async |amount: Value| {
         let what = format!("used {amount}");
         let same = |q: &Value| {
-            let said = &q["status"]["overallUsed"];
-            said.get("cpu").unwrap_or(&Value::Null) == &amount
+            let used = &q["status"]["overallUsed"];
+            used.get("cpu").unwrap_or(&Value::Null) == &amount
         };
         control.until(&QUOTAS, ns, "q", &what, same).await
     };
     used(json!("750m")).await;
-    // The sums of the member's pods follow the same rule.
+    // The resource summary of the member counts pods by the same rule.
     control
         .until(&CLUSTERS, "", "member1", "summed", |c| {
             c["status"]["resourceSummary"]["allocated"]["cpu"] == "500m"
@@ -84,12 +84,12 @@ async fn nothing_is_placed_beyond_a_quota() {
     let text = condition(&refused, "Scheduled")["message"]
         .as_str()
         .unwrap();
-    let wanted =
+    let expected =
         "FederatedResourceQuota(quotas/q) exceeded for resource cpu: requested sum 1250m, limit 1.";
-    assert!(text.contains(wanted), "{text}");
+    assert!(text.contains(expected), "{text}");
     used(json!("750m")).await;
 
-    // The scheduler tries again by itself.
+    // The scheduler retries without another change.
     let more = json!({"spec": limit("2")});
     control.merge(&QUOTAS, ns, "q", more).await;
     control
@@ -97,10 +97,10 @@ async fn nothing_is_placed_beyond_a_quota() {
             placed(b) == 5 && reason(b) == "Success"
         })
         .await;
-    let told = used(json!("1250m")).await;
-    assert_eq!(told["status"]["overall"], json!({"cpu": "2"}));
+    let updated = used(json!("1250m")).await;
+    assert_eq!(updated["status"]["overall"], json!({"cpu": "2"}));
 
-    // Less is allowed though it is still too much.
+    // Scaling down is allowed although it still exceeds the quota.
     let less = json!({"spec": limit("500m")});
     control.merge(&QUOTAS, ns, "q", less).await;
     control.merge(&DEPLOYMENTS, ns, "web", replicas(4)).await;
@@ -110,7 +110,7 @@ async fn nothing_is_placed_beyond_a_quota() {
     scaled_by_a_member(&fleet).await;
 }
 
-/// A member scales its copy, as an autoscaler there would: the template follows.
+/// A member scales its workload, as its autoscaler would, and the template follows.
 async fn scaled_by_a_member(fleet: &Fleet) {
     let ns = "scaled";
     let control = &fleet.control;
@@ -180,10 +180,10 @@ async fn a_cluster_has_its_share_of_a_quota() {
     assert_eq!(share["spec"], json!({"hard": hard}));
     one.report(&share, json!({"hard": hard, "used": {"cpu": "1"}}))
         .await;
-    let told = json!({"overall": {"cpu": "4"}, "overallUsed": {"cpu": "1"},
+    let status = json!({"overall": {"cpu": "4"}, "overallUsed": {"cpu": "1"},
         "aggregatedStatus": [{"clusterName": "member1", "hard": hard, "used": {"cpu": "1"}}]});
     control
-        .until(&QUOTAS, ns, "q", "told", |q| q["status"] == told)
+        .until(&QUOTAS, ns, "q", "collected", |q| q["status"] == status)
         .await;
     let two = fleet.member("member2");
     assert_eq!(two.get(&RESOURCE_QUOTAS, ns, "q").await, None);

@@ -1,4 +1,4 @@
-//! Kinds of users whose meaning webhooks tell, alone and beside scripts.
+//! Custom resources interpreted by webhooks, alone and together with Lua scripts.
 
 use std::sync::Arc;
 
@@ -19,18 +19,18 @@ use crate::objects::{
     deployment, divided, policy, widget,
 };
 
-/// How questions are met.
+/// How the webhook answers requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mood {
     Answers,
-    /// Says nothing for as long as it is in this mood.
+    /// It does not answer until the behavior changes.
     Hangs,
     Babbles,
     Refuses,
     Fails,
 }
 
-/// A webhook server for widgets; what it was asked.
+/// An interpreter webhook for widgets that records its requests.
 struct Hook {
     peer: Peer,
     asked: Arc<Mutex<Vec<Value>>>,
@@ -40,11 +40,11 @@ struct Hook {
 impl Hook {
     async fn start(names: &[&str]) -> Self {
         let asked: Arc<Mutex<Vec<Value>>> = Arc::default();
-        let (mood, moods) = watch::channel(Mood::Answers);
+        let (mood, behavior) = watch::channel(Mood::Answers);
         let log = Arc::clone(&asked);
         let handler: Handler = Arc::new(move |request| {
-            let (log, moods) = (Arc::clone(&log), moods.clone());
-            Box::pin(answer(request, log, moods))
+            let (log, behavior) = (Arc::clone(&log), behavior.clone());
+            Box::pin(answer(request, log, behavior))
         });
         Self {
             peer: Peer::named(names, handler).await,
@@ -53,10 +53,11 @@ impl Hook {
         }
     }
 
-    /// Asked for operations on widgets.
-    fn configuration(&self, place: Value, operations: &[&str], seconds: u64) -> Value {
+    /// A configuration for these operations on widgets; `location` has the `url` or `service`
+    /// of the client configuration.
+    fn configuration(&self, location: Value, operations: &[&str], seconds: u64) -> Value {
         let mut client = json!({"caBundle": STANDARD.encode(&self.peer.ca)});
-        for (field, value) in place.as_object().unwrap() {
+        for (field, value) in location.as_object().unwrap() {
             client[field] = value.clone();
         }
         json!({
@@ -87,7 +88,7 @@ impl Hook {
 async fn answer(
     request: Request<hyper::body::Incoming>,
     log: Arc<Mutex<Vec<Value>>>,
-    mut moods: watch::Receiver<Mood>,
+    mut behavior: watch::Receiver<Mood>,
 ) -> Response<Body> {
     let query = request.uri().query().unwrap_or_default().to_owned();
     let body = request.into_body().collect().await.unwrap().to_bytes();
@@ -96,7 +97,10 @@ async fn answer(
     assert!(query.starts_with("timeout="), "{query}");
     let asked = context["request"].clone();
     log.lock().push(asked.clone());
-    let mood = *moods.wait_for(|mood| *mood != Mood::Hangs).await.unwrap();
+    let mood = *behavior
+        .wait_for(|mood| *mood != Mood::Hangs)
+        .await
+        .unwrap();
     let mut response = match mood {
         Mood::Babbles => return Response::new(whole("<html>no</html>")),
         Mood::Fails => {
@@ -114,7 +118,7 @@ async fn answer(
     Response::new(whole(reply.to_string()))
 }
 
-/// What it knows of widgets.
+/// The response of the interpreter for a widget.
 fn said(asked: &Value) -> Value {
     let patch = |path: &str, value: &Value| {
         let steps = json!([{"op": "add", "path": path, "value": value}]);
@@ -145,7 +149,7 @@ fn said(asked: &Value) -> Value {
     response
 }
 
-/// Until an event about an object says so.
+/// Waits for an event about an object whose message contains `why`.
 async fn until_told(control: &Server, ns: &str, (name, reason): (&str, &str), why: &str) {
     until(&format!("{name}: {reason}: {why}"), async || {
         let events = control.list(&EVENTS, ns).await;
@@ -170,7 +174,7 @@ async fn two_customizations_and_a_webhook_decide_of_a_kind() {
         .create(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook", "namespace": ns},
             "spec": {"type": "ExternalName", "externalName": "127.0.0.1"}}))
         .await;
-    let place =
+    let location =
         json!({"service": {"namespace": ns, "name": "hook", "port": port, "path": "/interpret"}});
     let operations = [
         "InterpretReplica",
@@ -179,7 +183,7 @@ async fn two_customizations_and_a_webhook_decide_of_a_kind() {
         "InterpretStatus",
         "AggregateStatus",
     ];
-    let configuration = hook.configuration(place, &operations, 10);
+    let configuration = hook.configuration(location, &operations, 10);
     control.create(configuration).await;
     let refers = |field: &str| {
         format!(
@@ -248,7 +252,7 @@ async fn two_customizations_and_a_webhook_decide_of_a_kind() {
     assert_eq!(binding["spec"]["replicas"], 4, "{binding:#}");
     let summed = |w: &Value| w["status"] == json!({"ready": 4});
     control.until(&WIDGETS, ns, "w", "summed up", summed).await;
-    // A change of the template leaves what the member has set.
+    // A change of the template retains the field that the member has set.
     let edit = json!({"spec": {"color": "red"}});
     control.merge(&WIDGETS, ns, "w", edit).await;
     let kept = |w: &Value| w["spec"]["color"] == "red" && w["spec"]["node"] == "n1";
@@ -257,7 +261,7 @@ async fn two_customizations_and_a_webhook_decide_of_a_kind() {
     }
     assert_eq!(hook.was_asked("InterpretReplica"), 0);
 
-    // What scripts no longer tell the webhook does, at once.
+    // Without the scripts the webhook interprets these operations, at once.
     for name in ["sizes", "health"] {
         control.delete(&CUSTOMIZATIONS, "", name).await;
     }
@@ -272,7 +276,7 @@ async fn two_customizations_and_a_webhook_decide_of_a_kind() {
     control.delete(&HOOKS, "", "widgets").await;
     let uncounted = |b: &Value| b["spec"].get("replicas").is_none();
     control
-        .until(&BINDINGS, ns, "w-widget", "counted by nobody", uncounted)
+        .until(&BINDINGS, ns, "w-widget", "without replicas", uncounted)
         .await;
 }
 
@@ -305,7 +309,7 @@ async fn a_webhook_that_does_not_answer_is_told_of_and_asked_again() {
     until_told(control, ns, ("w", replicas), &distrusted).await;
     until_told(control, ns, ("w", replicas), "invalid peer certificate").await;
     assert_eq!(hook.asked.lock().len(), 0);
-    // No binding was made of it meanwhile, and it is once there is an answer.
+    // There is no binding until the webhook answers.
     assert_eq!(control.get(&BINDINGS, ns, "w-widget").await, None);
     let mut webhooks = configuration["webhooks"].clone();
     webhooks[0]["clientConfig"]["caBundle"] = ca;
@@ -315,7 +319,7 @@ async fn a_webhook_that_does_not_answer_is_told_of_and_asked_again() {
     for member in &fleet.members[..2] {
         member.until(&WIDGETS, ns, "w", "its share", sized(1)).await;
     }
-    // Whatever is wrong with it, and whoever asks it.
+    // Each kind of failure, for the detector and for the binding controller.
     let sizes = [(
         "replicaResource",
         "function GetReplicas(obj) return obj.spec.size, nil end",
@@ -342,18 +346,18 @@ async fn a_webhook_that_does_not_answer_is_told_of_and_asked_again() {
         control.create(divided(ns, &name, &thing, &weights)).await;
         control.create(thing).await;
         until_told(control, ns, (&name, replicas), &why).await;
-        // A script knows how many there are, but not how a copy has its share of them.
+        // With a script for the replicas, revising the replicas of a Work still fails.
         let scripts = customization("sizes", WIDGET, &sizes);
         control.create(scripts).await;
         let bound = format!("{name}-widget");
         until_told(control, ns, (&bound, "SyncWorkFailed"), &why).await;
-        // Other kinds go on.
+        // Other kinds are still propagated.
         let other = deployment(ns, &name, 1);
         let brings = policy(ns, &format!("{name}-other"), &other, &["member1"]);
         control.create(brings).await;
         control.create(other).await;
         fleet.members[0].until_there(&DEPLOYMENTS, ns, &name).await;
-        // Nothing but its next answer is needed.
+        // The retry succeeds with the next answer.
         hook.turn(Mood::Answers);
         for member in &fleet.members[..2] {
             let what = "its share";
@@ -368,7 +372,7 @@ async fn a_webhook_that_does_not_answer_is_told_of_and_asked_again() {
     for member in &fleet.members[..2] {
         member.until(&WIDGETS, ns, "w", "its share", sized(1)).await;
     }
-    // What is not known is told as such, and asked for until it is.
+    // An unknown health is reported as Unknown, and retried until the webhook answers.
     hook.turn(Mood::Fails);
     let copy = fleet.members[0].until_there(&WIDGETS, ns, "w").await;
     fleet.members[0].report(&copy, json!({"ready": 1})).await;
@@ -397,11 +401,11 @@ async fn a_webhook_that_does_not_answer_is_told_of_and_asked_again() {
     control.until(&WIDGETS, ns, "w", "summed up", summed).await;
 }
 
-/// More objects than any controller has workers wait for a server that is silent.
+/// More objects than any controller has workers wait for a webhook that does not answer.
 // proves: WEB-others
 #[tokio::test]
 async fn a_webhook_that_hangs_holds_nobody_else_up() {
-    const MANY: usize = 24;
+    const HANGING_CALLS: usize = 24;
     let ns = "hung-hooks";
     let fleet = with_widgets(ns).await;
     let control = &fleet.control;
@@ -409,7 +413,7 @@ async fn a_webhook_that_hangs_holds_nobody_else_up() {
     hook.turn(Mood::Hangs);
     let configuration = hook.configuration(hook.url(), &["InterpretReplica"], 30);
     control.create(configuration).await;
-    for at in 0..MANY {
+    for at in 0..HANGING_CALLS {
         let name = format!("w{at}");
         let thing = widget(ns, &name, 1);
         control
@@ -417,8 +421,8 @@ async fn a_webhook_that_hangs_holds_nobody_else_up() {
             .await;
         control.create(thing).await;
     }
-    until("asked for each", async || {
-        hook.was_asked("InterpretReplica") == MANY
+    until("a request for each", async || {
+        hook.was_asked("InterpretReplica") == HANGING_CALLS
     })
     .await;
     let other = deployment(ns, "web", 1);
@@ -431,10 +435,10 @@ async fn a_webhook_that_hangs_holds_nobody_else_up() {
         .until(&BINDINGS, ns, "web-deployment", "applied", applied)
         .await;
     fleet.members[0].until_there(&DEPLOYMENTS, ns, "web").await;
-    // They all still wait: nobody has been given up for it.
-    assert_eq!(hook.was_asked("InterpretReplica"), MANY);
+    // All calls still wait: none was given up or repeated.
+    assert_eq!(hook.was_asked("InterpretReplica"), HANGING_CALLS);
     hook.turn(Mood::Answers);
-    for at in 0..MANY {
+    for at in 0..HANGING_CALLS {
         let name = format!("w{at}");
         fleet.members[0].until_there(&WIDGETS, ns, &name).await;
     }

@@ -1,4 +1,4 @@
-//! Works that are held, evicted, kept and let go.
+//! Works: suspension, eviction, conflict resolution, preservation and retention.
 
 use serde_json::{Value, json};
 
@@ -100,7 +100,7 @@ async fn a_work_and_its_object_carry_their_marks() {
         "work.karmada.io/name": name, "work.karmada.io/namespace": "karmada-es-member1"});
     assert_eq!(annotations, &expected);
 
-    // Nothing is written again when nothing has changed.
+    // Without a change nothing is written again.
     let status = control
         .until(&WORKS, &works_of("member1"), &name, "reported", |w| {
             w["status"]["manifestStatuses"][0]["health"] == "Healthy"
@@ -174,7 +174,7 @@ async fn dispatching_is_suspended_in_one_cluster() {
         .await;
     one.until(&CONFIG_MAPS, ns, "c", "changed", |c| c["data"]["k"] == "v2")
         .await;
-    // A suspended work is deleted like others.
+    // A suspended Work is deleted like others.
     let all = json!({"spec": {"suspension": {"dispatching": true}}});
     control.merge(&POLICIES, ns, "p", all).await;
     control
@@ -188,7 +188,8 @@ async fn dispatching_is_suspended_in_one_cluster() {
     }
 }
 
-/// A binding from which a cluster is taken, to which it may not come back; its work.
+/// Evicts a new binding from `member1`, with an affinity that excludes it from then on.
+/// Returns the name of the Work.
 async fn evicted(fleet: &Fleet, ns: &str, mode: &str) -> String {
     let control = &fleet.control;
     let name = mode.to_lowercase();
@@ -201,7 +202,7 @@ async fn evicted(fleet: &Fleet, ns: &str, mode: &str) -> String {
     for cluster in ["member1", "member2"] {
         until_applied(control, cluster, &work).await;
     }
-    // Nobody else is to end the task.
+    // `suppressDeletion` keeps controllers from ending the task.
     let task = json!({"fromCluster": "member1", "purgeMode": mode, "reason": "TaintUntolerated",
                       "producer": "TaintManager", "suppressDeletion": true});
     let spec = json!({"clusters": [{"name": "member2"}], "gracefulEvictionTasks": [task]});
@@ -236,7 +237,7 @@ async fn purge_modes_of_evictions() {
     for mode in ["Gracefully", "Never"] {
         let name = mode.to_lowercase();
         let work = evicted(&fleet, ns, mode).await;
-        // Until the task is gone, changes reach the cluster as before.
+        // Changes reach the cluster until the task ends.
         control
             .merge(&CONFIG_MAPS, ns, &name, json!({"data": {"k": "later"}}))
             .await;
@@ -285,9 +286,9 @@ async fn the_template_may_say_that_conflicts_are_overwritten() {
     assert_eq!(
         adopted["data"],
         json!({"k": "ours"}),
-        "what is not the template's goes"
+        "keys that the template lacks are removed"
     );
-    // It is deleted like an own one.
+    // It is deleted like an object that Flotilla created.
     control.delete(&CONFIG_MAPS, ns, "c").await;
     one.until_gone(&CONFIG_MAPS, ns, "c").await;
 }

@@ -1,9 +1,8 @@
-//! Kills with SIGKILL, at random moments, a process that writes to etcd, and etcd itself
-//! while it is written to: every acknowledged write is in etcd's history as it was
-//! acknowledged, and a feed that was open all the time has told exactly that history.
+//! Kills with SIGKILL, at random moments, a process that writes to etcd, and etcd itself.
 //!
-//! The child is this binary, told by the environment. A few rounds in every run, many in the
-//! slow one; on etcd 3.4 and 3.5.
+//! Every acknowledged write must be in etcd's history, and a watch that was open all the
+//! time must have delivered exactly that history. The child is this binary, selected by an
+//! environment variable. A normal run has a few rounds, a slow one many, on etcd 3.4 and 3.5.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -28,10 +27,10 @@ const PREFIX: &str = "/crash/";
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Deaths in every run.
+/// The kills of a normal run.
 const FEW: usize = 4;
 
-/// The test that is the writer when its parent says so.
+/// The test that is the writer when its parent sets [`SERVER_VARIABLE`].
 const WRITER: &str = "writer_is_killed_34";
 
 async fn open(server: &str) -> Arc<Etcd> {
@@ -43,7 +42,7 @@ async fn open(server: &str) -> Arc<Etcd> {
     Arc::new(Etcd::open(options).await.unwrap())
 }
 
-/// Events up to the one that is the last, which is written here.
+/// Reads events up to the last one, which [`write_end`] writes.
 async fn until_end(feed: &mut Box<dyn Feed>) -> Vec<Event> {
     let mut events = Vec::new();
     loop {
@@ -59,37 +58,42 @@ async fn end(store: &dyn Store) {
     assert!(write(store, "/crash/end", 0).await.unwrap().is_some());
 }
 
-/// Ascending, whole, each with what was there before it.
+/// Checks that revisions ascend without gaps and that each event has the right previous
+/// revision.
 fn check_history(events: &[Event], after: u64) {
     let mut last = after;
     let mut present = std::collections::BTreeMap::new();
     for event in events {
-        // Nobody else writes there, so there is no other revision.
+        // This etcd has no other writers, so revisions are consecutive.
         assert_eq!(event.revision, last + 1, "a gap, or a revision used twice");
         last = event.revision;
         let before = match &event.value {
             Some(_) => present.insert(event.key.clone(), event.revision),
             None => present.remove(&event.key),
         };
-        let told = event.previous.as_ref().map(|p| p.revision);
-        // What was there before the first event of a key is not known here.
-        if before.is_some() || told.is_none_or(|r| r > after) {
-            assert_eq!(told, before, "before {} of {}", event.revision, event.key);
+        let previous = event.previous.as_ref().map(|p| p.revision);
+        // The revision before the first event of a key is unknown here.
+        if before.is_some() || previous.is_none_or(|r| r > after) {
+            assert_eq!(
+                previous, before,
+                "before {} of {}",
+                event.revision, event.key
+            );
         }
     }
 }
 
-/// The feed told what etcdctl tells.
-fn check_told(server: &harness::Etcd, told: &[Event], after: u64) {
+/// Checks that the feed delivered the history that etcdctl reads.
+fn check_told(server: &harness::Etcd, events: &[Event], after: u64) {
     let history = server.history(PREFIX, after, "/crash/end");
-    let told: Vec<Change> = told.iter().map(change).collect();
-    // What was there before the base is told by etcd alone.
+    let events: Vec<Change> = events.iter().map(change).collect();
+    // Only etcdctl reports revisions before the base.
     let known = |c: Change| Change {
         before: if c.before > after { c.before } else { 0 },
         ..c
     };
     let plain = |all: Vec<Change>| all.into_iter().map(known).collect::<Vec<_>>();
-    assert_eq!(plain(told), plain(history));
+    assert_eq!(plain(events), plain(history));
 }
 
 fn change(event: &Event) -> Change {
@@ -114,7 +118,7 @@ async fn write_until_killed(server: &str) {
         tokio::spawn(async move {
             for turn in 0_u64.. {
                 let key = format!("{PREFIX}{writer}/{}", turn % KEYS);
-                // What the one before had under way may still arrive.
+                // Writes in flight of the previous process may still arrive.
                 write_once(&*store, &key, turn).await.unwrap();
             }
         })
@@ -147,11 +151,11 @@ async fn writer_is_killed(version: &str, rounds: usize) {
     check_told(&server, &events, base);
     let history: History = events.iter().map(seen).collect();
     check_acknowledged(&history, &acknowledged);
-    // What was under way when a writer died, and the end.
-    let unheard = history.len() - acknowledged.len();
+    // The writes in flight when a process was killed, and the end.
+    let unacknowledged = history.len() - acknowledged.len();
     assert!(
-        unheard <= rounds * WRITERS as usize + 1,
-        "{unheard} unheard of"
+        unacknowledged <= rounds * WRITERS as usize + 1,
+        "{unacknowledged} writes were not acknowledged"
     );
     store.close().await;
 }
@@ -189,9 +193,9 @@ async fn etcd_is_killed(version: &str, rounds: usize) {
     });
     let writers: Vec<_> = writers.collect();
     for round in 0..rounds {
-        let wanted = acknowledged.lock().len() + 100 + round * 17 % 50;
+        let target = acknowledged.lock().len() + 100 + round * 17 % 50;
         let end = Instant::now() + PATIENCE;
-        while acknowledged.lock().len() < wanted {
+        while acknowledged.lock().len() < target {
             assert!(Instant::now() < end, "no more writes after {round} rounds");
             sleep(PAUSE).await;
         }
@@ -205,10 +209,10 @@ async fn etcd_is_killed(version: &str, rounds: usize) {
         writer.await.unwrap();
     }
     end(&*store).await;
-    let told = timeout(PATIENCE, following).await.unwrap().unwrap();
-    check_history(&told, base);
-    check_told(&server, &told, base);
-    let history: History = told.iter().map(seen).collect();
+    let events = timeout(PATIENCE, following).await.unwrap().unwrap();
+    check_history(&events, base);
+    check_told(&server, &events, base);
+    let history: History = events.iter().map(seen).collect();
     check_acknowledged(&history, &acknowledged.lock());
     store.close().await;
 }

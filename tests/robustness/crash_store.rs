@@ -1,10 +1,11 @@
-//! Kills a process with SIGKILL while it writes, at random moments, and opens its
-//! store again: every acknowledged write is present, the revision is not lower, and
-//! a watch from the last acknowledged revision delivers the rest exactly once. The same
-//! when the power is lost instead (`power_loss`).
+//! Kills a process with SIGKILL at random moments while it writes to the embedded store, and
+//! opens the store again.
 //!
-//! The child is this binary, told by the environment. It prints one line for each
-//! acknowledged write and for nothing else. Ten rounds in every run, 200 in the slow one.
+//! Every acknowledged write must be present, the revision must not be lower, and a watch
+//! from the last acknowledged revision must deliver the rest exactly once. `power_loss`
+//! checks the same after a power loss. The child is this binary, selected by an environment
+//! variable; it prints one line for each acknowledged write. A normal run has 10 rounds, a
+//! slow one 200.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -25,7 +26,7 @@ const DIRECTORY: &str = "FLOTILLA_CRASH_DIRECTORY";
 #[test]
 fn survives_sigkill_at_any_moment() {
     if let Some(directory) = parent_gave(DIRECTORY) {
-        // Little history, so that compactions are among the moments of death.
+        // A short history, so that some kills hit a compaction.
         let options = Options {
             history: Some(Duration::from_millis(100)),
             ..Options::default()

@@ -1,6 +1,9 @@
-//! The disk below a server with the embedded store is full, its fsync fails, or it loses
-//! power. Writes are refused with the reason, probes, metrics and events name the fault,
-//! reads go on, the server writes again by itself, and nothing acknowledged is lost.
+//! Disk faults of a server with the embedded store: the disk is full, its fsync fails, or it
+//! loses power.
+//!
+//! During a fault, writes fail with its reason; probes, metrics and events name it; reads
+//! work. After the fault the server writes again without a restart, and no acknowledged
+//! write is lost.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -29,7 +32,7 @@ struct Standalone {
 }
 
 impl Standalone {
-    /// Must be called where tokio runs. The log goes elsewhere than the data.
+    /// Must be called where tokio runs. The log must be on another disk than the data.
     fn start(data: &Path, environment: &[(&str, OsString)], log: &Path) -> Self {
         let folder = data.display().to_string();
         let arguments = ["serve", "--data-dir", &folder, "--listen", "127.0.0.1:0"];
@@ -43,7 +46,7 @@ impl Standalone {
         }
     }
 
-    /// The answer of a probe, as a stranger gets it.
+    /// The response of a probe to an anonymous request.
     fn probe(&self, path: &str) -> (u16, String) {
         let ca = std::fs::read_to_string(self.data.join("pki/ca.crt")).unwrap();
         let reply = Ask::new(&self.address, &Identity::new(&ca, None), "GET", path).reply();
@@ -62,7 +65,7 @@ impl Standalone {
         Ok(())
     }
 
-    /// Writes until it is refused, with a `Status` of 500 whose text has these words.
+    /// Writes until a write fails with a `Status` of 500 whose message contains `words`.
     async fn write_until_refused(&mut self, words: &str) {
         let deadline = Instant::now() + DEADLINE;
         for n in 0.. {
@@ -78,7 +81,7 @@ impl Standalone {
         }
     }
 
-    /// Probes, the metric and reads while a fault lasts.
+    /// Checks probes, the metric and reads during a fault.
     async fn expect_fault(&self, fault: &str) {
         let failed = format!("[-]storage-{fault} failed: reason withheld\n");
         for path in ["/readyz", "/livez", "/readyz?verbose", "/livez?verbose"] {
@@ -100,7 +103,7 @@ impl Standalone {
         line.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
     }
 
-    /// Until it writes again by itself, and has told so.
+    /// Waits until the server is ready and writes again, and has recorded the events.
     async fn expect_recovery(&mut self, fault: &str, reason: &str) {
         let deadline = Instant::now() + DEADLINE;
         while self.probe("/readyz").0 != 200 {
@@ -124,7 +127,7 @@ impl Standalone {
         events.iter().any(|event| event["reason"] == reason)
     }
 
-    /// Everything that was acknowledged can be read.
+    /// Checks that every acknowledged object can be read.
     async fn expect_written(&self) {
         for name in &self.written {
             let found = self.server.get(&CONFIG_MAPS, "default", name).await;

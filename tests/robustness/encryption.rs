@@ -1,5 +1,6 @@
-//! Secrets at rest, on both engines. What lies on the disk is read past the server: the
-//! files themselves, the engine without its encryption, `etcdctl`, a kube-apiserver.
+//! Encryption of secrets at rest, on both engines. The tests read the stored bytes without
+//! the server: from the files, from the engine without encryption, with `etcdctl`, and with
+//! a kube-apiserver.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,7 @@ fn secret(name: &str) -> Value {
         "stringData": {"password": PLAIN}})
 }
 
-/// Where a control plane stores, through all its restarts.
+/// The data directory, and the etcd if there is one, of a control plane across restarts.
 struct Place {
     dir: TempDir,
     etcd: Option<Etcd>,
@@ -113,13 +114,13 @@ impl Place {
         Server::connect("plane", &self.kubeconfig())
     }
 
-    /// Keys below a prefix with what the engine has for them; nothing may be serving.
+    /// The keys with a prefix and their stored values; no server may be running.
     async fn stored(&self, prefix: &str) -> Vec<(String, Vec<u8>)> {
         if let Some(etcd) = &self.etcd {
-            let said = etcd.ctl(&["get", prefix, "--prefix", "-w", "json"]);
-            let said: Value = serde_json::from_str(&said).unwrap();
+            let output = etcd.ctl(&["get", prefix, "--prefix", "-w", "json"]);
+            let response: Value = serde_json::from_str(&output).unwrap();
             let decode = |v: &Value| BASE64_STANDARD.decode(v.as_str().unwrap()).unwrap();
-            let all = said["kvs"].as_array().cloned().unwrap_or_default();
+            let all = response["kvs"].as_array().cloned().unwrap_or_default();
             let pair = |kv: &Value| {
                 let key = String::from_utf8(decode(&kv["key"])).unwrap();
                 (key, decode(&kv["value"]))
@@ -128,8 +129,8 @@ impl Place {
         }
         let end = Instant::now() + PATIENCE;
         let store = loop {
-            // A program that another test starts holds the lock of the time before for a
-            // moment, from its fork to its exec.
+            // A program that another test starts inherits the previous lock for a moment,
+            // from its fork to its exec.
             match Embedded::open(&self.file("data/store"), storage::Options::default()) {
                 Ok(store) => break store,
                 Err(why) => assert!(Instant::now() < end, "{why}"),
@@ -144,7 +145,7 @@ impl Place {
             .collect()
     }
 
-    /// Every byte that the engine has on its disk.
+    /// All bytes of the engine's files.
     fn disk(&self) -> Vec<u8> {
         let dir = match &self.etcd {
             Some(etcd) => etcd.dir().join("n0"),
@@ -176,7 +177,7 @@ fn has_secret(all: &[u8]) -> bool {
 }
 
 async fn nothing_readable_lies_on_the_disk(place: Place) {
-    // The wrong way first: the check must be able to find something.
+    // Without encryption the check must find the secret.
     {
         let place = Place::directory();
         let process = place.serve(&[]);
@@ -214,11 +215,11 @@ async fn nothing_readable_lies_in_etcd() {
 }
 
 /// `kubectl get` and `kubectl replace` of every secret, as the Kubernetes documentation
-/// has it. Each kubectl has a namespace in each round and rewrites those of the rounds
-/// before.
+/// describes key rotation. Each kubectl creates a namespace in each round and rewrites the
+/// secrets of all rounds up to then.
 fn replace_all(place: &Place, round: usize) {
     let area = format!("round{round}");
-    let story = |kubectl: &Kubectl| {
+    let rewrite = |kubectl: &Kubectl| {
         kubectl.output(&format!(
             "create secret generic rotated --from-literal=k={PLAIN}"
         ));
@@ -226,15 +227,16 @@ fn replace_all(place: &Place, round: usize) {
             let namespace = format!("round{round}-{}", kubectl.label);
             let all = kubectl.output(&format!("get secrets --namespace {namespace} -o json"));
             assert!(all.contains(&BASE64_STANDARD.encode(PLAIN)), "{all}");
-            let (code, said) = kubectl.pipe(&format!("replace --namespace {namespace} -f -"), &all);
+            let (code, output) =
+                kubectl.pipe(&format!("replace --namespace {namespace} -f -"), &all);
             assert!(
-                code == 0 && said.contains("secret/rotated replaced"),
-                "{said}"
+                code == 0 && output.contains("secret/rotated replaced"),
+                "{output}"
             );
         }
     };
     tokio::task::block_in_place(|| {
-        with_each(&place.kubeconfig(), place.dir.path(), &area, story);
+        with_each(&place.kubeconfig(), place.dir.path(), &area, rewrite);
     });
 }
 
@@ -245,7 +247,7 @@ async fn keys_are_rotated(place: Place) {
         (&[][..], "{"),
         (&[BOX_1, NONE], BOX),
         (&[GCM_2, BOX_1], GCM),
-        // All were rewritten: the old key is not needed any more.
+        // All secrets were rewritten, so the old key is not needed any more.
         (&[GCM_2], GCM),
         (&[NONE, GCM_2], "{"),
     ];
@@ -276,13 +278,13 @@ async fn keys_are_rotated_by_get_and_replace_in_etcd() {
     keys_are_rotated(place).await;
 }
 
-/// The 500 that names the object and the key that is missing.
+/// Checks for a 500 that names the object and the missing key.
 fn unreadable(answer: client::Result<impl std::fmt::Debug>, key: &str, why: &str) {
-    let said = format!("{:?}", answer.unwrap_err());
-    check(&said, &["500", key, why]);
+    let error = format!("{:?}", answer.unwrap_err());
+    check(&error, &["500", key, why]);
     assert!(
-        !has_secret(said.as_bytes()) && !said.contains("\\u{"),
-        "{said}"
+        !has_secret(error.as_bytes()) && !error.contains("\\u{"),
+        "{error}"
     );
 }
 
@@ -293,7 +295,7 @@ async fn a_missing_key_loses_its_own_objects_only() {
     place.server().create(secret("first")).await;
     place.server().create(config_map(NS, "map", OPEN)).await;
     process.stop();
-    // Controllers that list secrets cannot go on, but the process does not wait for them.
+    // Informers of secrets cannot sync, but the process does not wait for them.
     let process = place.serve(&[GCM_3, NONE]);
     let server = place.server();
     let (key, why) = ("/registry/secrets/default/first", "k8s:enc:aesgcm:v1:k2");
@@ -308,9 +310,9 @@ async fn a_missing_key_loses_its_own_objects_only() {
     let options = WriteOptions::default();
     let updated = server.api.update(at, secret("first"), &options).await;
     unreadable(updated, key, why);
-    let said = format!("{:?}", server.api.raw("/readyz").await.unwrap_err());
-    check(&said, &["informer-sync failed"]);
-    // What is beside it is served, in the same resource too.
+    let error = format!("{:?}", server.api.raw("/readyz").await.unwrap_err());
+    check(&error, &["informer-sync failed"]);
+    // Other objects are served, even of the same resource.
     server.create(secret("second")).await;
     server.until_there(&SECRETS, NS, "second").await;
     let patch = json!({"data": {"k": "changed"}});
@@ -318,7 +320,7 @@ async fn a_missing_key_loses_its_own_objects_only() {
     let log = std::fs::read(place.file("log")).unwrap();
     assert!(!has_secret(&log));
     process.stop();
-    // The right key shows it again.
+    // With the right key the object is readable again.
     let process = place.serve(&[GCM_2, GCM_3, NONE]);
     for name in ["first", "second"] {
         let read = place.server().get(&SECRETS, NS, name).await.unwrap();
@@ -327,16 +329,16 @@ async fn a_missing_key_loses_its_own_objects_only() {
     process.stop();
 }
 
-/// In etcd lie the keys that all replicas share, too.
+/// etcd also stores the keys that all replicas share.
 #[tokio::test]
 async fn shared_keys_that_cannot_be_decrypted_end_the_start() {
     let Some(place) = Place::etcd() else { return };
     place.serve(&[GCM_2]).stop();
     let servers = place.etcd.as_ref().unwrap().endpoints();
     let flag = place.write_config(&config(&[GCM_3]), 0o600);
-    let said = refused(&servers, &[&flag]);
+    let output = refused(&servers, &[&flag]);
     check(
-        &said,
+        &output,
         &[IDENTITY, "cannot be decrypted", "k8s:enc:aesgcm:v1:k2"],
     );
     check(&refused(&servers, &[]), &[IDENTITY, "cannot be decrypted"]);
@@ -350,12 +352,12 @@ fn a_configuration_that_cannot_act_is_refused() {
         arguments.push(flag.to_owned());
         let mut command = Command::new(env!("CARGO_BIN_EXE_flotilla"));
         let out = command.args(&arguments).output().unwrap();
-        let said = String::from_utf8(out.stderr).unwrap();
-        assert_eq!(out.status.code(), Some(1), "{said}");
-        check(&said, wanted);
+        let output = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(1), "{output}");
+        check(&output, wanted);
         assert!(
-            !said.contains("MTExMTEx") && !said.contains("1111"),
-            "{said}"
+            !output.contains("MTExMTEx") && !output.contains("1111"),
+            "{output}"
         );
         assert!(!place.file("data/store").exists(), "the store was opened");
     };
@@ -375,7 +377,7 @@ fn a_configuration_that_cannot_act_is_refused() {
         &flag,
         &["encryption.yaml: ", path, "not of the expected length"],
     );
-    // An error of the syntax quotes no line.
+    // A syntax error quotes no line of the file, which holds keys.
     let flag = place.write_config(&config(&[BOX_1]).replace("]}}", "]"), 0o600);
     fails(&flag, &["not YAML or JSON at line"]);
 }
@@ -391,9 +393,9 @@ fn a_configuration_that_others_may_read_is_told() {
     Process::start(env!("CARGO_BIN_EXE_flotilla"), &arguments, &log)
         .0
         .stop();
-    let said = std::fs::read_to_string(&log).unwrap();
+    let output = std::fs::read_to_string(&log).unwrap();
     check(
-        &said,
+        &output,
         &[
             "encryption.yaml holds encryption keys",
             "0644",
@@ -402,7 +404,7 @@ fn a_configuration_that_others_may_read_is_told() {
     );
 }
 
-/// The judge of the format: what one of the two writes, the other reads.
+/// Flotilla and a kube-apiserver each read what the other one encrypted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kube_apiserver_reads_what_we_encrypt_and_we_what_it_encrypts() {
     let Some(etcd) = Etcd::start(NEW, 1) else {
@@ -447,9 +449,8 @@ async fn a_kube_apiserver_reads_what_we_encrypt_and_we_what_it_encrypts() {
             flags: &flags,
         };
         let etcd = &etcd;
-        let Some(host) = tokio::task::block_in_place(|| Cluster::start(&options, etcd)) else {
-            return;
-        };
+        let host = tokio::task::block_in_place(|| Cluster::start(&options, etcd));
+        let Some(host) = host else { return };
         let server = Server::connect("host", &host.kubeconfig);
         for name in ["gcm", "box"] {
             let read = server.get(&SECRETS, NS, name).await.unwrap();
@@ -465,7 +466,7 @@ async fn a_kube_apiserver_reads_what_we_encrypt_and_we_what_it_encrypts() {
         let stored = engine.get(&key).await.unwrap().unwrap().value;
         assert!(stored.starts_with(b"k8s:enc:"));
         let read = over(0).get(&key).await.unwrap().unwrap().value;
-        // Kubernetes' protobuf.
+        // The prefix of Kubernetes' protobuf encoding.
         assert!(read.starts_with(b"k8s\0") && contains(&read, PLAIN));
     }
 }

@@ -1,5 +1,5 @@
-//! Two replicas on one etcd: what was written through one is there at once through the
-//! other, whether etcd's progress can be trusted or not (contract C6.3).
+//! Two replicas on one etcd: a write through one is visible at once through the other,
+//! whether etcd's progress notifications can be trusted or not (contract C6.3).
 
 use client::{At, ListOptions};
 use harness::objects::CONFIG_MAPS;
@@ -30,7 +30,7 @@ async fn what_one_replica_wrote_the_other_lists() {
                 list.items.iter().any(|o| o.name() == name),
                 "{version}: {turn}"
             );
-            // Where the other one got to is a place to list from, too.
+            // The writer can list at the revision that the other replica returned.
             let from = ListOptions {
                 resource_version: list.revision.to_string(),
                 resource_version_match: client::Match::NotOlderThan,

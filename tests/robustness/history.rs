@@ -1,7 +1,5 @@
-//! What happened to some keys, as etcd remembers it, and what others say they saw.
-//!
-//! Enters: the history of etcd, acknowledged writes, what watchers were told. Leaves:
-//! the first promise that does not hold. Pure.
+//! Checks acknowledged writes and the events of watchers against etcd's history of the keys,
+//! and returns the first violation.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,38 +11,38 @@ pub(crate) struct Change {
     pub(crate) key: String,
     /// `None`: deleted.
     pub(crate) value: Option<String>,
-    /// The revision of what was there before; 0: nothing.
+    /// The revision of the previous value; 0: there was none.
     pub(crate) before: u64,
 }
 
-/// A write that a client was told to have happened.
+/// A write that succeeded for the client.
 #[derive(Clone, Debug)]
 pub(crate) enum Acknowledged {
-    /// At this revision.
+    /// The value was written at this revision.
     Put {
         revision: u64,
         key: String,
         value: String,
     },
-    /// What was there at a revision is gone.
+    /// The key, last written at the revision `before`, was deleted.
     Deleted { key: String, before: u64 },
 }
 
-/// What a watcher was told, in its order.
+/// The events of a watcher, in its order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watched {
-    /// Where it began.
+    /// The revision at which it started.
     pub(crate) after: u64,
     pub(crate) told: Vec<Told>,
 }
 
-/// An event of the API.
+/// A watch event of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     pub(crate) kind: Kind,
     pub(crate) revision: u64,
     pub(crate) key: String,
-    /// Of a deletion: the last value.
+    /// The value; for a deletion the last one.
     pub(crate) value: String,
 }
 
@@ -55,7 +53,7 @@ pub(crate) enum Kind {
     Deleted,
 }
 
-/// A promise that does not hold.
+/// A description of the first violation.
 #[derive(Debug)]
 pub(crate) struct Broken(String);
 
@@ -65,7 +63,8 @@ impl fmt::Display for Broken {
     }
 }
 
-/// etcd's own story: ascending, and each change follows from the one before.
+/// The history read from etcd: revisions ascend, and each change has the right previous
+/// revision.
 #[derive(Debug)]
 pub(crate) struct History {
     changes: Vec<Change>,
@@ -91,7 +90,7 @@ impl History {
         Ok(Self { changes })
     }
 
-    /// What is there at the end: key, value, revision.
+    /// The state after the last change: key → value and revision.
     pub(crate) fn present(&self) -> BTreeMap<String, (String, u64)> {
         let mut present = BTreeMap::new();
         for change in &self.changes {
@@ -107,7 +106,7 @@ impl History {
         present
     }
 
-    /// Every acknowledged write is there, as it was acknowledged, and once.
+    /// Checks that the history contains every acknowledged write with its revision and value.
     pub(crate) fn holds(&self, all: &[Acknowledged]) -> Result<(), Broken> {
         let by_revision: BTreeMap<u64, &Change> =
             self.changes.iter().map(|c| (c.revision, c)).collect();
@@ -118,7 +117,7 @@ impl History {
             .map(|c| ((&*c.key, c.before), c))
             .collect();
         for acknowledged in all {
-            let there = match acknowledged {
+            let is_present = match acknowledged {
                 Acknowledged::Put {
                     revision,
                     key,
@@ -130,18 +129,18 @@ impl History {
                     deletions.contains_key(&(key.as_str(), *before))
                 }
             };
-            if !there {
+            if !is_present {
                 return Err(Broken(format!("acknowledged, and lost: {acknowledged:?}")));
             }
         }
         Ok(())
     }
 
-    /// A watcher was told everything after its start, each once, in order, with the
+    /// Checks that a watcher received every change after its start once, in order, with the
     /// right type and content.
     pub(crate) fn was_told(&self, watched: &Watched) -> Result<(), Broken> {
         let mut values: BTreeMap<u64, &str> = BTreeMap::new();
-        let mut wanted = Vec::new();
+        let mut expected = Vec::new();
         for change in &self.changes {
             if let Some(value) = &change.value {
                 values.insert(change.revision, value);
@@ -154,28 +153,28 @@ impl History {
                 (Some(value), _) => (Kind::Modified, value.as_str()),
                 (None, before) => (Kind::Deleted, values.get(&before).copied().unwrap_or("")),
             };
-            wanted.push(Told {
+            expected.push(Told {
                 kind,
                 revision: change.revision,
                 key: change.key.clone(),
                 value: value.to_owned(),
             });
         }
-        for (n, wanted) in wanted.iter().enumerate() {
-            let told = watched.told.get(n);
-            if told != Some(wanted) {
-                let why = format!("event {n} should be {wanted:?} and is {told:?}");
+        for (n, expected) in expected.iter().enumerate() {
+            let event = watched.told.get(n);
+            if event != Some(expected) {
+                let why = format!("event {n} should be {expected:?} and is {event:?}");
                 return Err(Broken(why));
             }
         }
-        match watched.told.get(wanted.len()) {
-            Some(more) => Err(Broken(format!("told of what never happened: {more:?}"))),
+        match watched.told.get(expected.len()) {
+            Some(more) => Err(Broken(format!("an event without a change: {more:?}"))),
             None => Ok(()),
         }
     }
 }
 
-// The judge is judged first: each kind of fault that it must find is planted.
+// The tests below plant each kind of violation that the checks must find.
 
 fn change(revision: u64, key: &str, value: &str, before: u64) -> Change {
     Change {

@@ -1,5 +1,5 @@
-//! What lies in etcd after requests of users: one key for each object, whose value is the
-//! object and whose revision is the resourceVersion; etcdctl reads it.
+//! The layout of objects in etcd, read with etcdctl: one key for each object, whose value is
+//! the object and whose revision is its resourceVersion.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::Replica;
 
 const NS: &str = "layout";
 
-/// The key of each object that the test makes.
+/// The key of each object that the test creates.
 fn keys() -> BTreeMap<&'static str, (&'static Gvr, &'static str, &'static str)> {
     BTreeMap::from([
         ("/registry/namespaces/layout", (&NAMESPACES, "", NS)),
@@ -68,7 +68,7 @@ async fn create(control: &Server) {
     .await;
 }
 
-/// An object of etcd as the API shows it.
+/// A stored object as the API returns it.
 fn shown(value: &[u8], revision: u64) -> Value {
     let mut object: Value = serde_json::from_slice(value).unwrap();
     let stored = &object["metadata"]["resourceVersion"];
@@ -85,7 +85,7 @@ async fn laid_out(version: &str) {
     let control = &replica.server;
     create(control).await;
     for (key, (resource, namespace, name)) in keys() {
-        // Controllers may write in between: what is read twice alike is compared.
+        // Controllers may write between the two reads, so the comparison is repeated.
         harness::server::until(key, async || {
             let stored = tokio::task::block_in_place(|| etcd.stored(key));
             let found = control.get(resource, namespace, name).await.unwrap();
@@ -105,7 +105,7 @@ async fn laid_out(version: &str) {
     let key = "/registry/configmaps/layout/plain";
     let left = tokio::task::block_in_place(|| etcd.stored(key));
     assert_eq!(left, []);
-    // Nothing of ours lies beside the prefix.
+    // Flotilla writes no key outside the prefix.
     let all = tokio::task::block_in_place(|| etcd.stored(""));
     let beside = all.iter().filter(|s| !s.key.starts_with("/registry/"));
     assert_eq!(

@@ -1,18 +1,18 @@
-//! Promises that must hold while parts fail, each over real etcd and the real binary.
+//! Fault injection tests of the real binary on real etcd and on the embedded store.
 //!
-//! | module | what fails |
+//! | module | fault |
 //! |---|---|
-//! | `nodes` | members of an etcd cluster, and the network to them |
-//! | `stalled` | etcd, while clients show tokens of service accounts |
-//! | `refused` | the start: what etcd is not there or not ours |
-//! | `disk` | the disk of the embedded store: space, fsync, power |
-//! | `fresh` | nothing: what one replica wrote, the other lists |
-//! | `layout` | nothing: what was written lies in etcd |
-//! | `upgrade` | the version: data of an older binary, and of a newer one |
-//! | `encryption` | the disk's secrecy, and keys that do not fit |
+//! | `etcd_node_failures` | nodes of an etcd cluster are killed, the network to them is cut |
+//! | `stalled_etcd` | etcd hangs while clients use service account tokens |
+//! | `startup_errors` | etcd is missing, wrongly configured or used by another program |
+//! | `disk_faults` | the disk of the embedded store: space, fsync, power |
+//! | `consistent_reads` | none: one replica lists what another one wrote |
+//! | `storage_layout` | none: keys and values in etcd |
+//! | `upgrade` | data of an older and of a newer version |
+//! | `encryption` | none: secrets on the disk, key rotation; missing keys |
 //!
-//! `history` holds what was recorded against what etcd remembers. What takes longer
-//! than half a minute is marked `#[harness::slow]`.
+//! `history_check` compares the records of clients with etcd's history. Tests that take
+//! longer than half a minute are marked `#[harness::slow]`.
 
 #![expect(
     clippy::unwrap_used,
@@ -69,13 +69,13 @@ impl Replica {
     }
 
     /// Waits until the process has ended by itself.
-    async fn ended(&mut self, patience: Duration) -> ExitStatus {
-        let end = Instant::now() + patience;
+    async fn ended(&mut self, timeout: Duration) -> ExitStatus {
+        let end = Instant::now() + timeout;
         loop {
             if let Some(status) = self.process.child.try_wait().unwrap() {
                 return status;
             }
-            assert!(Instant::now() < end, "it goes on: {}", self.log());
+            assert!(Instant::now() < end, "the process runs on: {}", self.log());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }

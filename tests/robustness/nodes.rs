@@ -1,6 +1,8 @@
-//! Three nodes of etcd under one Flotilla: the leader is killed, then a follower, then
-//! no packet passes for a while. Clients write and watch all the time and write down
-//! what they are told; at the end that is held against etcd's own history.
+//! One replica on three etcd nodes: the leader is killed, then a follower, then the network
+//! to all of them is cut for a while.
+//!
+//! Clients write and watch all the time and record the responses; at the end the test
+//! compares the records with etcd's history.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,15 +22,15 @@ use crate::history::{Acknowledged, Change, History, Kind, Told, Watched};
 
 const NAMESPACE: &str = "default";
 const WRITERS: usize = 6;
-/// Of each writer.
+/// The number of keys of each writer.
 const KEYS: u64 = 5;
-/// Every request is answered within this time, whatever fails.
+/// Every request is answered within this time, whatever the fault.
 const ANSWERED: Duration = Duration::from_secs(25);
 const PATIENCE: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(20);
 /// Writes between two faults.
 const CALM: usize = 150;
-/// The last object; whoever sees it has seen everything.
+/// The name of the last object; a watcher that sees it has seen all changes.
 const END: &str = "the-end";
 
 #[derive(Default)]
@@ -79,10 +81,10 @@ async fn answered<T>(request: impl Future<Output = client::Result<T>>) -> client
     answer.unwrap_or_else(|_| panic!("a request is not answered within {ANSWERED:?}"))
 }
 
-/// Writes its own keys until told to end. A write that failed may have happened: what
-/// is there now is asked for.
+/// Writes its own keys until `record.done`. A failed write may have happened, so the writer
+/// then reads the current revision.
 async fn write(api: Arc<dyn Api>, writer: usize, record: Arc<Record>) {
-    let mut known: Vec<Option<u64>> = vec![None; KEYS as usize];
+    let mut revisions: Vec<Option<u64>> = vec![None; KEYS as usize];
     let mut turn = 0_u64;
     while !record.done.load(Ordering::Relaxed) {
         turn += 1;
@@ -91,7 +93,7 @@ async fn write(api: Arc<dyn Api>, writer: usize, record: Arc<Record>) {
         let at = At::one(&CONFIG_MAPS, NAMESPACE, &name);
         let value = format!("{writer}-{turn}");
         let options = WriteOptions::default();
-        let outcome = match known[slot] {
+        let outcome = match revisions[slot] {
             None => {
                 let body = config_map(&name, &value, None);
                 let all = At::all(&CONFIG_MAPS, NAMESPACE);
@@ -116,7 +118,7 @@ async fn write(api: Arc<dyn Api>, writer: usize, record: Arc<Record>) {
                 answered(api.update(at, body, &options)).await.map(Some)
             }
         };
-        known[slot] = match outcome {
+        revisions[slot] = match outcome {
             Ok(Some(object)) => {
                 record.put(&object, &value);
                 Some(object.revision())
@@ -140,7 +142,8 @@ async fn find(api: &dyn Api, at: At<'_>) -> Option<u64> {
     }
 }
 
-/// Follows from a revision to the last object, through every end of a stream.
+/// Watches from a revision to the last object; it opens a new watch after each end of a
+/// stream.
 async fn watch(api: Arc<dyn Api>, after: u64) -> Watched {
     let mut watched = Watched {
         after,
@@ -190,7 +193,7 @@ async fn watch(api: Arc<dyn Api>, after: u64) -> Watched {
     }
 }
 
-/// The history of the namespace's ConfigMaps after a revision, as etcdctl tells it.
+/// The history of the namespace's ConfigMaps after a revision, read with etcdctl.
 fn remembered(etcd: &Etcd, after: u64) -> History {
     const PREFIX: &str = "/registry/configmaps/default/";
     let last = format!("{PREFIX}{END}");
@@ -218,43 +221,43 @@ struct World {
 }
 
 impl World {
-    /// Until so many more writes were acknowledged.
+    /// Waits until `writes` more writes were acknowledged.
     async fn calm(&self, writes: usize) {
-        let wanted = self.record.count() + writes;
+        let target = self.record.count() + writes;
         let end = Instant::now() + PATIENCE;
-        while self.record.count() < wanted {
+        while self.record.count() < target {
             let count = self.record.count();
-            assert!(Instant::now() < end, "only {count} of {wanted} writes");
+            assert!(Instant::now() < end, "only {count} of {target} writes");
             sleep(PAUSE).await;
         }
     }
 
-    /// Watchers come at all times; each begins where the first did.
+    /// Starts a watcher at the revision at which the first one started.
     fn one_more_watcher(&mut self) {
         let task = watch(Arc::clone(&self.api), self.after);
         self.watchers.push(tokio::spawn(task));
     }
 
-    /// Nothing passes to any node; requests are refused meanwhile, not left alone.
+    /// Cuts the network to all nodes for a time; requests must fail meanwhile, and not hang.
     async fn cut(&mut self, relays: &[Relay], time: Duration) {
         let refused = self.record.refused.load(Ordering::Relaxed);
         relays.iter().for_each(Relay::cut);
         let end = Instant::now() + time;
         self.one_more_watcher();
         let listed = list(&*self.api).await;
-        assert!(listed.is_err(), "nobody can know what is newest");
-        let end_of_patience = Instant::now() + PATIENCE;
+        assert!(listed.is_err(), "a consistent list without etcd succeeds");
+        let deadline = Instant::now() + PATIENCE;
         while self.api.raw("/readyz").await.is_ok() {
-            assert!(Instant::now() < end_of_patience, "ready without etcd");
+            assert!(Instant::now() < deadline, "ready without etcd");
             sleep(PAUSE).await;
         }
         tokio::time::sleep_until(end).await;
         relays.iter().for_each(Relay::mend);
         self.calm(CALM).await;
         assert!(self.record.refused.load(Ordering::Relaxed) > refused);
-        let end_of_patience = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + PATIENCE;
         while let Err(why) = self.api.raw("/readyz").await {
-            assert!(Instant::now() < end_of_patience, "{why}");
+            assert!(Instant::now() < deadline, "{why}");
             sleep(PAUSE).await;
         }
     }
@@ -271,7 +274,7 @@ async fn nothing_is_lost_and_nobody_misled_while_the_network_fails_for_long() {
     nodes_and_network_fail(Duration::from_secs(30)).await;
 }
 
-/// Two nodes fail in turn, then the network to all of them for `outage`.
+/// Kills two nodes in turn, then cuts the network to all of them for `outage`.
 async fn nodes_and_network_fail(outage: Duration) {
     let Some(mut etcd) = Etcd::start(etcd::NEW, 3) else {
         return;
@@ -323,8 +326,8 @@ async fn nodes_and_network_fail(outage: Duration) {
     for (n, watcher) in world.watchers.into_iter().enumerate() {
         let watched = timeout(PATIENCE, watcher).await;
         let watched = watched.unwrap_or_else(|_| panic!("watcher {n} never sees the end"));
-        let told = history.was_told(&watched.unwrap());
-        told.unwrap_or_else(|why| panic!("watcher {n}: {why}"));
+        let checked = history.was_told(&watched.unwrap());
+        checked.unwrap_or_else(|why| panic!("watcher {n}: {why}"));
     }
     let listed = list(&*world.api).await.unwrap();
     assert!(listed.revision >= last);

@@ -1,6 +1,8 @@
-//! Loses power while a process writes: what it had not synced is gone, or survives in
-//! part. Every acknowledged write must be there; a store that does not wait for the disk,
-//! and a disk that only says that it has synced, must be found out by the same check.
+//! Power losses while a process writes: pages that it had not synced are lost, or some of
+//! them survive.
+//!
+//! Every acknowledged write must survive. The same check must detect a store that does not
+//! wait for the disk, and a disk whose fsync does nothing.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,14 +19,14 @@ use crate::survival::{Defect, check, check_after_failures, write_until_killed};
 const DIRECTORY: &str = "FLOTILLA_POWER_DIRECTORY";
 const SYNC: &str = "FLOTILLA_POWER_SYNC";
 const WRITING: &str = "FLOTILLA_POWER_WRITERS";
-/// Acknowledged writes after which the log has been moved into the database, and has
-/// begun anew, several times.
+/// Acknowledged writes after which the write-ahead log has been checkpointed into the
+/// database, and restarted, several times.
 const LOGS: u64 = 2_000;
 
 /// The test that runs in the child.
 const WRITER: &str = "power_loss::child_writes";
 
-/// The child of the other tests; alone it has nothing to do.
+/// The child of the other tests; without a parent it does nothing.
 #[test]
 fn child_writes() {
     if let Some(directory) = parent_gave(DIRECTORY) {
@@ -34,7 +36,7 @@ fn child_writes() {
         };
         let options = Options {
             sync: number(SYNC) == 1,
-            // Little history, so that rows are removed too.
+            // A short history, so that compaction removes rows, too.
             history: Some(Duration::from_millis(100)),
             ..Options::default()
         };
@@ -43,7 +45,7 @@ fn child_writes() {
     }
 }
 
-/// A child with a disk.
+/// A child process that writes to a store on a simulated disk.
 struct Child<'a> {
     directory: &'a Path,
     disk: &'a Disk,
@@ -52,9 +54,9 @@ struct Child<'a> {
 }
 
 impl Child<'_> {
-    /// Kills it after so many acknowledged writes, which are returned.
-    async fn run(&self, enough: u64) -> History {
-        kill_after(self.command(), enough).await
+    /// Kills it after `writes` acknowledged writes, and returns them.
+    async fn run(&self, writes: u64) -> History {
+        kill_after(self.command(), writes).await
     }
 
     fn command(&self) -> Command {
@@ -92,13 +94,13 @@ fn survives(rounds: u64) {
     let mut known = History::new();
     for round in 0..rounds {
         runtime().block_on(async {
-            let enough = if round % 4 == 3 {
+            let writes = if round % 4 == 3 {
                 LOGS
             } else {
                 random(5) * random(200)
             };
-            let acknowledged = child.run(enough).await;
-            // Nothing that was not synced survives, or one page in so many does.
+            let acknowledged = child.run(writes).await;
+            // No page that was not synced survives, or one in two, or one in three.
             let odds = round % 3;
             disk.lose_power(|| odds > 0 && random(odds + 1) == 0);
             let checked = check(directory.path(), &acknowledged, &mut known).await;
@@ -108,7 +110,7 @@ fn survives(rounds: u64) {
     assert!(known.len() > 100, "only {} writes in all", known.len());
 }
 
-/// What the check says after a loss of power that must have cost something.
+/// The result of the check after a power loss that must have lost acknowledged writes.
 fn defect(fsync: Fsync, sync: bool) -> Result<(), Defect> {
     let directory = tempfile::tempdir().unwrap();
     let disk = Disk::new(directory.path());
@@ -157,8 +159,8 @@ fn each_acknowledged_write_has_waited_for_an_fsync() {
     );
 }
 
-/// A disk whose fsync fails for a while leaves pages that can be read and are not on the
-/// disk. The store writes again by itself when fsync works, and has lost nothing.
+/// After a failed fsync, pages can be read from the page cache but are not on the disk. The
+/// store writes again when fsync works, and has lost no acknowledged write.
 #[test]
 fn store_whose_fsync_failed_writes_again_and_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
@@ -173,29 +175,29 @@ fn store_whose_fsync_failed_writes_again_and_loses_nothing() {
     for round in 0..4 {
         let mut running = Running::start(child.command());
         for failure in 1..=3 {
-            // The log has been moved in part, or not at all.
-            running.until(|said| said.count >= failure * (20 + round * 200));
+            // The log has been checkpointed in part, or not at all.
+            running.until(|report| report.count >= failure * (20 + round * 200));
             disk.set_fsync(Fsync::Fails);
-            running.until(|said| said.refused >= failure * 2 * WRITERS);
+            running.until(|report| report.refused >= failure * 2 * WRITERS);
             disk.set_fsync(Fsync::Works);
         }
         let count = 3 * (20 + round * 200) + 100;
-        running.until(|said| said.count >= count);
-        let said = running.kill();
+        running.until(|report| report.count >= count);
+        let report = running.kill();
         disk.lose_power(|| false);
         let checked = check_after_failures(
             directory.path(),
-            &said.acknowledged,
+            &report.acknowledged,
             &mut known,
-            said.refused,
+            report.refused,
         );
         runtime().block_on(checked).unwrap();
     }
     assert!(disk.fsyncs().failed > 0);
 }
 
-/// The process ends after a failed fsync, and is started again on the same kernel, which
-/// still takes the pages for clean.
+/// The process ends after a failed fsync and starts again on the same kernel, which still
+/// regards the pages as clean.
 #[test]
 fn process_after_one_whose_fsync_failed_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
@@ -207,15 +209,17 @@ fn process_after_one_whose_fsync_failed_loses_nothing() {
         writers: WRITERS,
     };
     let mut running = Running::start(child.command());
-    running.until(|said| said.count >= 50);
+    running.until(|report| report.count >= 50);
     disk.set_fsync(Fsync::Fails);
-    running.until(|said| said.refused > 0);
-    let mut said = running.kill();
+    running.until(|report| report.refused > 0);
+    let mut report = running.kill();
     disk.set_fsync(Fsync::Works);
-    said.acknowledged.extend(runtime().block_on(child.run(100)));
+    report
+        .acknowledged
+        .extend(runtime().block_on(child.run(100)));
     disk.lose_power(|| false);
     let mut known = History::new();
-    let (refused, acknowledged) = (said.refused + WRITERS, said.acknowledged);
+    let (refused, acknowledged) = (report.refused + WRITERS, report.acknowledged);
     let checked = check_after_failures(directory.path(), &acknowledged, &mut known, refused);
     runtime().block_on(checked).unwrap();
 }

@@ -1,4 +1,5 @@
-//! What processes that are killed write down, and how their writes are known again.
+//! Support of the crash tests: child processes that write to a store, print each
+//! acknowledged write, and are killed by their parent.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -13,7 +14,7 @@ use storage::{Event, Op, Outcome, Store, Txn};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) const WRITERS: u64 = 16;
-/// Of each writer.
+/// The number of keys of each writer.
 pub(crate) const KEYS: u64 = 6;
 
 /// What a key was set to (`None`: deleted) at a revision.
@@ -25,20 +26,20 @@ pub(crate) struct Write {
 
 pub(crate) type History = BTreeMap<u64, Write>;
 
-/// Sets a key to something new, or deletes it, and says so. False: somebody else wrote
-/// it meanwhile.
+/// Sets a key to a new value, or deletes it, and prints the acknowledged write. False:
+/// another writer changed the key meanwhile.
 #[expect(clippy::print_stdout, reason = "the parent listens")]
 pub(crate) async fn write_once(store: &dyn Store, key: &str, turn: u64) -> storage::Result<bool> {
     let written = write(store, key, turn).await?;
     if let Some((revision, write)) = &written {
         let value = write.value.as_deref().unwrap_or("-");
-        // In one piece; the full stop tells that it is whole.
+        // One write of a full line; the full stop marks its end.
         println!("\nacknowledged {revision} {key} {value} .");
     }
     Ok(written.is_some())
 }
 
-/// The same, in silence.
+/// The same without output.
 pub(crate) async fn write(
     store: &dyn Store,
     key: &str,
@@ -73,7 +74,7 @@ pub(crate) async fn write(
     Ok(Some((revision, write)))
 }
 
-/// A short text that differs for different values.
+/// A short text that is unique for a value.
 pub(crate) fn digest(value: &[u8]) -> String {
     let text = String::from_utf8_lossy(value);
     format!("{}{}", text.trim_end_matches('x'), value.len())
@@ -95,31 +96,31 @@ pub(crate) fn random(below: u64) -> u64 {
     RandomState::new().hash_one(0) % below
 }
 
-/// What the parent of this process gave it, if it is the child of a test.
+/// The value of a variable that the parent test sets for its child process.
 pub(crate) fn parent_gave(variable: &str) -> Option<OsString> {
     std::env::var_os(variable)
 }
 
-/// This binary with one test alone, which knows by the environment that it is the child.
+/// A command that runs one test of this binary as the child process.
 pub(crate) fn child(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([test, "--exact", "--nocapture", "--include-ignored"]);
     command
 }
 
-/// Starts the child, lets it write, kills it; returns what it had acknowledged.
+/// Starts the child, lets it write and kills it; returns its acknowledged writes.
 pub(crate) async fn run_and_kill(test: &str, variable: &str, value: &OsStr) -> History {
     let mut command = child(test);
     command.env(variable, value);
-    // Sometimes while it opens the store, else after some writes.
+    // It is killed sometimes while it opens the store, else after some writes.
     kill_after(command, random(5) * random(200)).await
 }
 
-/// The same after so many acknowledged writes, and a moment more.
-pub(crate) async fn kill_after(command: Command, enough: u64) -> History {
+/// Kills the child a moment after `writes` acknowledged writes, and returns them.
+pub(crate) async fn kill_after(command: Command, writes: u64) -> History {
     let mut running = Running::start(command);
-    running.until(|now| now.count >= enough);
-    let pause = if enough == 0 {
+    running.until(|now| now.count >= writes);
+    let pause = if writes == 0 {
         random(60_000)
     } else {
         random(3_000)
@@ -130,17 +131,17 @@ pub(crate) async fn kill_after(command: Command, enough: u64) -> History {
     ended.acknowledged
 }
 
-/// What a child has said.
+/// The writes that a child has printed.
 #[derive(Default)]
 pub(crate) struct Said {
     pub(crate) acknowledged: History,
-    /// How many writes it acknowledged.
+    /// The number of acknowledged writes.
     pub(crate) count: u64,
-    /// How many writes got an error.
+    /// The number of writes that failed.
     pub(crate) refused: u64,
 }
 
-/// A child that writes; it is killed with this.
+/// A child that writes. Dropping it kills the process.
 pub(crate) struct Running {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -151,20 +152,20 @@ impl Running {
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (heard, hear) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                let _ = heard.send(line);
+                let _ = sender.send(line);
             }
         });
         Self {
             child,
-            lines: hear,
+            lines: receiver,
             said: Said::default(),
         }
     }
 
-    /// Listens until this holds.
+    /// Reads lines until `holds` returns true.
     pub(crate) fn until(&mut self, holds: impl Fn(&Said) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !holds(&self.said) {
@@ -179,7 +180,7 @@ impl Running {
         }
     }
 
-    /// SIGKILL. What it said before it died counts.
+    /// SIGKILL; reads the lines that it printed before.
     pub(crate) fn kill(mut self) -> Said {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! Starts that cannot be: each ends with one line that says why.
+//! Startup errors: `flotilla serve` ends with one line that gives the reason.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use harness::{Etcd, etcd};
 
 use crate::Replica;
 
-/// Runs `flotilla serve` to its end; what it says.
+/// Runs `flotilla serve`, which must fail, and returns its error line.
 pub(crate) fn refused(servers: &str, more: &[&str]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let out = Command::new(env!("CARGO_BIN_EXE_flotilla"))
@@ -19,16 +19,19 @@ pub(crate) fn refused(servers: &str, more: &[&str]) -> String {
         .unwrap();
     assert!(!out.status.success());
     assert!(out.stdout.is_empty(), "nothing is ready");
-    let said = String::from_utf8(out.stderr).unwrap();
-    let errors: Vec<&str> = said.lines().filter(|l| l.starts_with("error: ")).collect();
-    assert_eq!(errors.len(), 1, "{said}");
-    assert!(said.ends_with(&format!("{}\n", errors[0])), "{said}");
+    let output = String::from_utf8(out.stderr).unwrap();
+    let errors: Vec<&str> = output
+        .lines()
+        .filter(|l| l.starts_with("error: "))
+        .collect();
+    assert_eq!(errors.len(), 1, "{output}");
+    assert!(output.ends_with(&format!("{}\n", errors[0])), "{output}");
     errors[0].to_owned()
 }
 
-pub(crate) fn check(said: &str, parts: &[&str]) {
+pub(crate) fn check(output: &str, parts: &[&str]) {
     for part in parts {
-        assert!(said.contains(part), "{part:?} is not in: {said}");
+        assert!(output.contains(part), "{part:?} is not in: {output}");
     }
 }
 
@@ -55,24 +58,30 @@ async fn certificates_must_fit() {
     let replica = Replica::start("tls", &servers, &right);
     replica.server.api.raw("/readyz").await.unwrap();
 
-    // Nobody we trust has signed the server's certificate.
-    let said = refused(&servers, &right[2..]);
+    // Without `--etcd-cafile` the server's certificate is not trusted.
+    let output = refused(&servers, &right[2..]);
     let parts = [
         "error: cannot use etcd: etcd at ",
         &servers,
         "invalid peer certificate",
     ];
-    check(&said, &parts);
-    // The server wants ours.
-    let said = refused(&servers, &right[..2]);
-    check(&said, &["cannot use etcd", &servers, "CertificateRequired"]);
-    let said = refused(&servers, &["--etcd-cafile", "/nowhere/ca.crt"]);
-    check(&said, &["--etcd-cafile", "/nowhere/ca.crt", "No such file"]);
-    let said = refused(&servers, &["--etcd-cafile", &key]);
-    check(&said, &["cannot use etcd"]);
+    check(&output, &parts);
+    // The server requires a client certificate.
+    let output = refused(&servers, &right[..2]);
+    check(
+        &output,
+        &["cannot use etcd", &servers, "CertificateRequired"],
+    );
+    let output = refused(&servers, &["--etcd-cafile", "/nowhere/ca.crt"]);
+    check(
+        &output,
+        &["--etcd-cafile", "/nowhere/ca.crt", "No such file"],
+    );
+    let output = refused(&servers, &["--etcd-cafile", &key]);
+    check(&output, &["cannot use etcd"]);
 }
 
-/// etcd waits for a TLS handshake and answers nothing else; the start waits half a minute.
+/// etcd answers no plain HTTP on a TLS port; the start waits half a minute.
 #[harness::slow]
 #[test]
 fn tls_must_be_spoken() {
@@ -89,8 +98,8 @@ fn another_programs_data_is_left_alone() {
         return;
     };
     etcd.ctl(&["put", "/registry/namespaces/default", "k8s\u{1}protobuf"]);
-    let said = refused(&etcd.endpoints(), &[]);
-    check(&said, &["/registry", "another program", "--etcd-prefix"]);
+    let output = refused(&etcd.endpoints(), &[]);
+    check(&output, &["/registry", "another program", "--etcd-prefix"]);
     let keys = etcd.ctl(&["get", "/", "--prefix", "--keys-only"]);
     assert_eq!(keys.trim(), "/registry/namespaces/default");
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -110,21 +119,21 @@ fn another_programs_data_is_left_alone() {
 
 #[test]
 fn urls_must_be_urls() {
-    let said = refused("127.0.0.1:2379", &[]);
+    let output = refused("127.0.0.1:2379", &[]);
     check(
-        &said,
+        &output,
         &["cannot use etcd", "127.0.0.1:2379", "https://HOST:PORT"],
     );
 }
 
-/// It may be starting just now: half a minute is waited, and said.
+/// The start waits half a minute, because etcd may be starting, and reports that.
 #[harness::slow]
 #[test]
 fn nobody_there() {
     let nobody = format!("http://127.0.0.1:{}", harness::port::free());
-    let said = refused(&nobody, &[]);
+    let output = refused(&nobody, &[]);
     check(
-        &said,
+        &output,
         &["cannot use etcd", &nobody, "did not answer within 30 s"],
     );
 }

@@ -1,5 +1,5 @@
-//! An etcd that stalls: whoever shows a service account's token keeps being known, and
-//! what cannot be read is an error of the server, never a refused credential.
+//! A stalled etcd: service account tokens stay valid, and a failed read of the store is a
+//! server error, never a 401.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::Replica;
 
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// A list that the watch cache answers.
+/// The path of a list that the watch cache answers.
 const CACHED: &str = "/api/v1/namespaces/default/configmaps?resourceVersion=0";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
-/// Longer than a token was believed without another look.
+/// Longer than a validated token was cached.
 const PAUSE: Duration = Duration::from_millis(1500);
 
-/// Bare HTTP at a replica.
+/// A raw HTTP client of a replica.
 struct Caller {
     address: String,
     admin: Identity,
@@ -56,7 +56,7 @@ impl Caller {
         self.post(REVIEWS, &review)["status"]["authenticated"] == true
     }
 
-    /// A service account that may do everything, and a token of it.
+    /// Creates a service account with the role `cluster-admin`, and returns a token of it.
     fn account(&self, name: &str) -> String {
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": name}});
@@ -74,11 +74,14 @@ impl Caller {
     }
 }
 
-/// 500, 503 or 504, with a time to come back.
+/// Checks for a 500, 503 or 504 with a `Retry-After`.
 fn assert_store_error(reply: &Reply, what: &str) {
-    let said = format!("{what}: {} {}", reply.code, reply.text());
-    assert!(matches!(reply.code, 500 | 503 | 504), "{said}");
-    assert!(!reply.header("retry-after").is_empty(), "no time: {said}");
+    let context = format!("{what}: {} {}", reply.code, reply.text());
+    assert!(matches!(reply.code, 500 | 503 | 504), "{context}");
+    assert!(
+        !reply.header("retry-after").is_empty(),
+        "no time: {context}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,14 +115,14 @@ async fn a_stalled_etcd_refuses_no_token() {
     }
     let newest = caller.get(MAPS, &used);
     assert_store_error(&newest, "a list of the newest state");
-    // Whether an account is gone that the cache does not have, only etcd can say.
+    // Only etcd knows whether an account that the cache lacks is deleted.
     let unknown = caller.get(CACHED, &deleted);
     assert_store_error(&unknown, "the token of no account");
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
         "spec": {"token": deleted}});
     let reply = Ask::new(&caller.address, &caller.admin, "POST", REVIEWS).json(&review);
     assert_store_error(&reply.reply(), "a review of the token of no account");
-    // What proves nothing is refused without a look into the store.
+    // An invalid token is rejected without a read of the store.
     assert_eq!(caller.get(CACHED, "nonsense").code, 401);
 
     etcd.nodes[0].daemon.resume();

@@ -1,6 +1,6 @@
-//! What must be found in the store of a process that was killed or lost its power: every
-//! acknowledged write, once, and a history without gaps. A defect is returned, not
-//! asserted, so that the check itself can be tested.
+//! Checks the store of a process that was killed or lost its power: it must hold every
+//! acknowledged write once, and a history without gaps. The check returns a defect instead
+//! of asserting, so that it can be tested itself.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,24 +11,24 @@ use storage::{Embedded, Event, Options, Range, Store};
 
 use crate::record::{History, KEYS, WRITERS, Write, digest, seen, write_once};
 
-/// Between a write that was refused and the next one.
+/// The pause between a failed write and the next one.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What was lost, or is there without reason.
+/// A lost write, or a change that was not written.
 pub(crate) type Defect = String;
 
 fn ensure(holds: bool, defect: impl FnOnce() -> String) -> Result<(), Defect> {
     if holds { Ok(()) } else { Err(defect()) }
 }
 
-/// The child. It goes on after an error, and says so.
+/// The main function of the child. After an error it prints a line and goes on.
 #[expect(clippy::print_stdout, reason = "the parent listens")]
 pub(crate) async fn write_until_killed(directory: &Path, options: Options, writers: u64) {
     let store = Arc::new(Embedded::open(directory, options).unwrap());
     let writers = (0..writers).map(|writer| {
         let store = store.clone();
         tokio::spawn(async move {
-            // What was refused may still happen, while the same key is written again.
+            // A failed write may still happen while the same key is written again.
             let mut refused = false;
             for turn in 0_u64.. {
                 let key = format!("/crash/{writer}/{}", turn % KEYS);
@@ -48,7 +48,7 @@ pub(crate) async fn write_until_killed(directory: &Path, options: Options, write
     }
 }
 
-/// Opens what the child left behind. `known` is what the rounds before have seen.
+/// Opens and checks the store of the child. `known` has the history of earlier rounds.
 pub(crate) async fn check(
     directory: &Path,
     acknowledged: &History,
@@ -57,7 +57,7 @@ pub(crate) async fn check(
     check_after_failures(directory, acknowledged, known, 0).await
 }
 
-/// The same when so many writes were refused: they may have happened.
+/// The same when `refused` writes failed, which may have happened.
 pub(crate) async fn check_after_failures(
     directory: &Path,
     acknowledged: &History,
@@ -106,26 +106,26 @@ async fn check_history(
         rest.iter().map(seen).collect::<History>() == written.map(clone).collect(),
         || format!("a watch from {last} differs from one from {compacted}"),
     )?;
-    let unheard = history
+    let unacknowledged = history
         .keys()
         .filter(|at| **at > before && !acknowledged.contains_key(at))
         .count();
-    ensure(unheard as u64 <= under_way, || {
-        format!("{unheard} writes were not acknowledged, more than were under way")
+    ensure(unacknowledged as u64 <= under_way, || {
+        format!("{unacknowledged} writes were not acknowledged, more than were in flight")
     })?;
     check_state(store, &events, acknowledged).await?;
     Ok(history)
 }
 
-/// The state at the compaction and the events since give the state of now, in which
-/// no acknowledged write is missing.
+/// Checks that the state at the compaction plus the events since then equals the current
+/// state, and that it lacks no acknowledged write.
 async fn check_state(
     store: &Embedded,
     events: &[Event],
     acknowledged: &History,
 ) -> Result<(), Defect> {
     let compacted = store.stats().compacted;
-    // Revision 0 would mean the newest.
+    // Revision 0 would mean the newest revision.
     let mut state = if compacted == 0 {
         BTreeMap::new()
     } else {
@@ -178,7 +178,7 @@ async fn range(store: &Embedded, at: u64) -> Result<BTreeMap<String, (u64, Strin
         .collect())
 }
 
-/// All events in `(after, upto]`, each exactly once and in order.
+/// Reads all events in `(after, upto]`, each exactly once and in order.
 async fn watch(store: &Embedded, after: u64, upto: u64) -> Result<Vec<Event>, Defect> {
     let feed = store.watch("/crash/", after).await;
     let mut feed = feed.map_err(|e| e.to_string())?;

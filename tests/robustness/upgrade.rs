@@ -1,8 +1,8 @@
-//! Stores of other versions: what the release before wrote opens without loss, and what
-//! a later release wrote is refused and not touched.
+//! Data of other versions: Flotilla opens the data of the previous release without loss, and
+//! rejects the data of a newer release without changing it.
 //!
-//! The fixtures were made by `tests/fixtures/upgrade/record` with the real binary of the
-//! revision that names them.
+//! `tests/fixtures/upgrade/record` made the fixtures with the real binary of the git revision
+//! in their names.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
 const NS: &str = "shop";
 const FORMAT_KEY: &str = "/registry/flotilla/format";
 const BEFORE: &str = "e3bebb2";
-/// Where SQLite's header has `user_version`.
+/// The bytes of `user_version` in SQLite's header.
 const USER_VERSION: std::ops::Range<usize> = 60..64;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -41,7 +41,7 @@ fn unpacked(suffix: &str) -> Vec<u8> {
     content
 }
 
-/// The data directory of the release before.
+/// Unpacks the data directory of the previous release.
 fn directory() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let mut tar = Command::new("tar");
@@ -68,7 +68,7 @@ fn serve(dir: &Path) -> (Process, Server) {
     )
 }
 
-/// What controllers may change by themselves as time goes by is left out.
+/// The object without the fields that controllers may change over time.
 fn lasting(mut object: Value) -> Value {
     object.as_object_mut().unwrap().remove("status");
     let cluster = object["kind"] == "Cluster";
@@ -81,7 +81,7 @@ fn lasting(mut object: Value) -> Value {
     object
 }
 
-/// Everything that the release before showed is there, and can be written.
+/// Checks that every object that the previous release served exists and can be written.
 async fn nothing_is_lost(server: &Server, shown: &str) {
     let shown: Value = serde_json::from_slice(&unpacked(shown)).unwrap();
     let items = shown["items"].as_array().unwrap();
@@ -166,14 +166,14 @@ fn a_data_directory_of_a_newer_release_is_refused_and_untouched() {
         .arg(dir.path())
         .output()
         .unwrap();
-    let said = String::from_utf8(out.stderr).unwrap();
-    assert_eq!(out.status.code(), Some(1), "{said}");
+    let output = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(1), "{output}");
     let parts = [
         "store.db has format 3",
         "knows only formats 1 to 2",
         "a newer one",
     ];
-    check(&said, &parts);
+    check(&output, &parts);
     assert_eq!(std::fs::read(&file).unwrap(), content);
     assert!(!dir.path().join("kubeconfig").exists());
 }
@@ -183,17 +183,17 @@ fn an_etcd_of_a_newer_release_is_refused_and_untouched() {
     let Some(etcd) = etcd() else { return };
     etcd.ctl(&["put", FORMAT_KEY, "{\"format\":3}"]);
     let revision = || {
-        let said = etcd.ctl(&["get", "none", "-w", "fields"]);
-        let line = said.lines().find(|l| l.starts_with("\"Revision\""));
+        let output = etcd.ctl(&["get", "none", "-w", "fields"]);
+        let line = output.lines().find(|l| l.starts_with("\"Revision\""));
         line.unwrap().to_owned()
     };
     let before = revision();
-    let said = refused(&etcd.endpoints(), &[]);
+    let output = refused(&etcd.endpoints(), &[]);
     let parts = [
         "/registry/flotilla/format has format 3",
         "knows only formats 1 to 2",
     ];
-    check(&said, &parts);
+    check(&output, &parts);
     assert_eq!(revision(), before);
     etcd.ctl(&["put", FORMAT_KEY, "three"]);
     check(
@@ -202,7 +202,7 @@ fn an_etcd_of_a_newer_release_is_refused_and_untouched() {
     );
 }
 
-/// A replica that runs does not go on when a newer one has raised the format.
+/// A running replica ends when a newer one has raised the format.
 #[tokio::test]
 async fn a_replica_ends_when_the_format_is_raised_beyond_it() {
     let Some(etcd) = Etcd::start(NEW, 1) else {

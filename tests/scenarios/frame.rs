@@ -1,11 +1,12 @@
-//! What must be there, from the rules and the little that a scenario says.
+//! Computes the expected state from Karmada's rules and the expectations of a scenario, as a
+//! tree like that of [`ObservedState::normalized_tree`].
 //!
-//! Enters: the expectations, and what is there, for ids that only the server knows:
-//! of a policy, a template, a binding, a work. Leaves: a tree as [`Seen::tree`] makes
-//! it. The rules are written here a second time: names (`pkg/util/names`), the claim
-//! of a policy (`pkg/detector/claim.go`), bindings (`pkg/util/helper/binding.go`),
-//! works and the marks on their manifests (`pkg/controllers/binding/common.go`,
-//! `pkg/util/work.go`), conditions and reports (`pkg/util/helper/workstatus.go`).
+//! Ids that only the server knows are taken from the observed policies, templates, bindings
+//! and Works. The rules are a second implementation of Karmada's: names (`pkg/util/names`),
+//! claims of policies (`pkg/detector/claim.go`), bindings (`pkg/util/helper/binding.go`),
+//! Works with the labels and annotations of their manifests
+//! (`pkg/controllers/binding/common.go`, `pkg/util/work.go`), conditions and aggregated
+//! status (`pkg/util/helper/workstatus.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +20,7 @@ use crate::story::{Expected, Said};
 const PP: &str = "propagationpolicy.karmada.io";
 const CPP: &str = "clusterpropagationpolicy.karmada.io";
 
-/// Everything that is wanted, or what is not even there to be compared with.
+/// The expected tree; an error names an object that does not exist yet.
 pub(crate) fn tree(
     namespace: &str,
     expected: &BTreeMap<String, Expected>,
@@ -53,7 +54,7 @@ struct Frame<'a> {
 /// Labels or annotations.
 type Marks = Map<String, Value>;
 
-/// What is known of one cluster's copy.
+/// The expected status of the manifest in one cluster.
 struct Copied {
     applied: bool,
     message: String,
@@ -101,7 +102,7 @@ impl Frame<'_> {
         text(self.template(), "/metadata/namespace").is_empty()
     }
 
-    /// As it is; null when it is gone.
+    /// The template as read; null when it is deleted.
     fn template(&self) -> &Value {
         self.seen.own.get(self.place).unwrap_or(&Value::Null)
     }
@@ -115,7 +116,7 @@ impl Frame<'_> {
         policy.map(Some).ok_or_else(|| format!("no {by}"))
     }
 
-    /// Where works are.
+    /// The clusters with a Work.
     fn clusters(&self) -> BTreeSet<String> {
         let mut all: BTreeSet<String> = self.expected.clusters.0.keys().cloned().collect();
         for required in self.expected.required.values() {
@@ -160,12 +161,12 @@ impl Frame<'_> {
         labels.insert(id.clone(), live["metadata"]["labels"][&id].clone());
         for binding in self.expected.required.keys() {
             let (ns, name) = binding.split_once('/').ok_or("not namespace/name")?;
-            let referrer = self.seen.bindings.get(name).unwrap_or(&Value::Null);
+            let independent = self.seen.bindings.get(name).unwrap_or(&Value::Null);
             let key = format!(
                 "resourcebinding.karmada.io/depended-by-{}",
                 names::reference(ns, name)
             );
-            let of = &referrer["metadata"]["labels"]["resourcebinding.karmada.io/permanent-id"];
+            let of = &independent["metadata"]["labels"]["resourcebinding.karmada.io/permanent-id"];
             labels.insert(key, of.clone());
         }
         let policy = self.policy()?;
@@ -183,10 +184,10 @@ impl Frame<'_> {
         }];
         if let Some(dependencies) = &self.expected.dependencies {
             let key = "resourcebinding.karmada.io/dependencies";
-            // Of none, Go writes no list.
+            // Go encodes a nil slice as null.
             let none = dependencies.as_array().is_some_and(Vec::is_empty);
-            let told = if none { &Value::Null } else { dependencies };
-            annotations.insert(key.into(), told.clone());
+            let encoded = if none { &Value::Null } else { dependencies };
+            annotations.insert(key.into(), encoded.clone());
             finalizers.push("karmada.io/binding-dependencies-distributor");
         }
         let mut metadata = json!({
@@ -276,7 +277,7 @@ impl Frame<'_> {
         spec
     }
 
-    /// Whether there was a decision, were it that nothing fits.
+    /// Whether the scheduler has decided, even that no cluster fits.
     fn was_scheduled(&self) -> bool {
         let of = self.expected.by.as_ref().or(self.expected.left.as_ref());
         of.is_some() && !matches!(self.expected.scheduled, Some(Said::Absent(_)))
@@ -306,7 +307,7 @@ impl Frame<'_> {
         status
     }
 
-    /// The replicas of the template; none where the kind has no such thing.
+    /// The replicas of the template; none for kinds without replicas.
     fn replicas(&self) -> Option<i64> {
         let spec = &self.template()["spec"];
         match self.kind {
@@ -323,8 +324,7 @@ impl Frame<'_> {
         }
     }
 
-    /// The replicas for a cluster: those that were assigned to it, or of the first
-    /// that requires the template there.
+    /// The replicas that are assigned to a cluster.
     fn assigned(&self, cluster: &str) -> Option<i64> {
         let own = self.expected.clusters.0.get(cluster).copied();
         own.flatten()
@@ -361,7 +361,7 @@ impl Frame<'_> {
         }
     }
 
-    /// What a member says of an object whose pods are all ready.
+    /// The reflected status of an object whose pods are all ready.
     fn report(&self, cluster: &str) -> Value {
         let key = (cluster.to_owned(), self.place.to_owned());
         let there = self.seen.objects.get(&key).unwrap_or(&Value::Null);
@@ -395,7 +395,7 @@ impl Frame<'_> {
         report
     }
 
-    /// The copy as this cluster gets it, without the marks.
+    /// The manifest for a cluster, without Karmada's labels and annotations.
     fn manifest(&self, cluster: &str) -> Value {
         let mut copy = pruned(self.template());
         if let Some(replicas) = self.assigned(cluster) {
@@ -493,7 +493,7 @@ impl Frame<'_> {
         }
     }
 
-    /// Of the template's own word, else of the binding.
+    /// The conflict resolution from the template's annotation, or else from the binding.
     fn resolution(&self, manifest: &Value, binding: &Value) -> Value {
         let own = &manifest["metadata"]["annotations"]["work.karmada.io/conflict-resolution"];
         if own == "overwrite" || own == "abort" {
@@ -503,7 +503,7 @@ impl Frame<'_> {
         if overwrite { "overwrite" } else { "abort" }.into()
     }
 
-    /// What a manifest carries besides the template.
+    /// Adds Karmada's labels and annotations to a manifest.
     fn mark(
         &self,
         manifest: &mut Value,

@@ -1,36 +1,36 @@
-//! Scenarios: what is asked of the control plane and of its members, and all that
-//! must then be there.
+//! Runs scenarios in YAML files: each has steps for the control plane and its members, and
+//! the complete expected state of bindings, Works and the members' objects.
 //!
-//! Each theme is a YAML file beside this one: a document that says what the theme
-//! needs of its control plane, then one document per scenario; their form is
-//! described in [`story`]. Scenarios run at once, in namespaces called as they are,
-//! but for those that want the clusters for themselves. `SCENARIO=name` runs one, and
-//! fails where no theme has it.
+//! Each theme is a YAML file in this folder: a first document with the requirements on the
+//! control plane, then one document per scenario; [`scenario`] describes their format.
+//! Scenarios run concurrently, each in a namespace with its name, except those with `alone`,
+//! which change clusters. `SCENARIO=name` runs one scenario, and fails when no theme has it.
 //!
-//! theme.yaml ──► [`story`] ──► steps ([`stage`]) ──► what is there ([`seen`])
-//!                       └────► what must be there ([`frame`], from [`written`]) ──► compared whole
+//! theme.yaml ──► [`scenario`] ──► steps ([`scenario_run`]) ──► [`observed_state`]
+//!                          └────► [`expected_state`], from [`written_objects`] ──► compared
+//!                                                                                completely
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test ends where its machine fails it"
+    reason = "a test fails by panicking"
 )]
 
-/// What must be there, from the rules and the little that a scenario says.
+/// The expected state, computed from Karmada's rules and a scenario's expectations.
 mod frame;
 
-/// Names that are computed, by rules of their own.
+/// Computed names of bindings and Works.
 mod names;
 
-/// Parts of that.
+/// Rules for parts of the expected state.
 mod rules;
 
-/// What is there, without what no rule can foretell.
+/// The observed state, without the fields that no rule can predict.
 mod seen;
 
-/// Steps, taken.
+/// Runs the steps of a scenario.
 mod stage;
 
-/// The form of a scenario.
+/// The format of a scenario.
 mod story;
 
 /// Templates and policies as their scenario writes them.
@@ -45,7 +45,7 @@ use futures_util::{StreamExt, stream};
 use crate::stage::{Plane, Stage};
 use crate::story::{Scenario, Theme};
 
-/// Scenarios of one theme at once.
+/// Concurrent scenarios of one theme.
 const AT_ONCE: usize = 6;
 
 fn theme(name: &str) -> Theme {
@@ -55,13 +55,13 @@ fn theme(name: &str) -> Theme {
     Theme::read(&std::fs::read_to_string(file).unwrap()).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// The one scenario that SCENARIO asks for.
+/// The name of the one scenario that the variable SCENARIO selects.
 fn selected() -> Option<String> {
     let name = std::env::var("SCENARIO").ok()?;
     let mut all = THEMES.iter().flat_map(|t| theme(t).scenarios);
-    let known = all.any(|s| s.name == name);
+    let exists = all.any(|s| s.name == name);
     assert!(
-        known,
+        exists,
         "SCENARIO={name}: no theme has a scenario of that name"
     );
     Some(name)
@@ -70,11 +70,11 @@ fn selected() -> Option<String> {
 async fn play(name: &str) {
     let Theme { head, scenarios } = theme(name);
     let only = selected();
-    let wanted = |s: &Scenario| only.as_ref().is_none_or(|o| *o == s.name);
-    let scenarios: Vec<Scenario> = scenarios.into_iter().filter(wanted).collect();
+    let is_selected = |s: &Scenario| only.as_ref().is_none_or(|o| *o == s.name);
+    let scenarios: Vec<Scenario> = scenarios.into_iter().filter(is_selected).collect();
     if let (Some(only), []) = (&only, &*scenarios) {
         // libtest captures what `eprintln!` prints, but not this.
-        let _ = writeln!(std::io::stderr(), "{name}: not played, SCENARIO={only}");
+        let _ = writeln!(std::io::stderr(), "{name}: not run, SCENARIO={only}");
         return;
     }
     let plane = tokio::task::spawn_blocking(move || Plane::of(&head));
@@ -113,8 +113,8 @@ fn a_scenario_that_no_theme_has_is_a_failure() {
         .output()
         .unwrap();
     assert!(!out.status.success(), "{out:?}");
-    let said = String::from_utf8(out.stdout).unwrap();
-    assert!(said.contains("SCENARIO=typo: no theme has"), "{said}");
+    let output = String::from_utf8(out.stdout).unwrap();
+    assert!(output.contains("SCENARIO=typo: no theme has"), "{output}");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn every_file_is_a_theme_and_every_name_is_used_once() {
             continue;
         }
         let stem = path.file_stem().unwrap().to_str().unwrap();
-        assert!(THEMES.contains(&stem), "{stem}.yaml is played by nobody");
+        assert!(THEMES.contains(&stem), "{stem}.yaml is not in `themes!`");
         names.extend(theme(stem).scenarios.into_iter().map(|s| s.name));
     }
     names.sort();

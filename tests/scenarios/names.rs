@@ -1,8 +1,8 @@
-//! Names that are computed: written here a second time, from the rule alone, so that
-//! the code under test is not asked whether it is right.
+//! Computes the names of bindings and Works by a second implementation of the rules, so that
+//! the test does not depend on the code under test.
 
-/// FNV-1a over the bytes, in decimal, each character by its code in an alphabet
-/// without vowels (`pkg/util/names`, `k8s.io/apimachinery/pkg/util/rand`).
+/// FNV-1a over the bytes, in decimal, with each digit's character code mapped to an alphabet
+/// without vowels (Karmada `pkg/util/names`, `k8s.io/apimachinery/pkg/util/rand`).
 fn encoded(text: &str) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let step = |h: u32, b: u8| (h ^ u32::from(b)).wrapping_mul(16_777_619);
@@ -11,12 +11,12 @@ fn encoded(text: &str) -> String {
     hash.to_string().bytes().map(letter).collect()
 }
 
-/// Of the binding of a template.
+/// The name of the binding of a template.
 pub(crate) fn binding(kind: &str, name: &str) -> String {
     format!("{}-{kind}", name.replace(':', ".")).to_lowercase()
 }
 
-/// Of the work of a template.
+/// The name of the Work of a template.
 pub(crate) fn work(kind: &str, namespace: &str, name: &str) -> String {
     let lower = name.replace(':', ".").to_lowercase();
     let mut key = format!("{lower}-{kind}");
@@ -26,7 +26,7 @@ pub(crate) fn work(kind: &str, namespace: &str, name: &str) -> String {
     format!("{lower}-{}", encoded(&key.to_lowercase()))
 }
 
-/// What labels of dependents call a binding by.
+/// The hash of a binding in the `depended-by` labels of attached bindings.
 pub(crate) fn reference(namespace: &str, name: &str) -> String {
     encoded(&format!("{namespace}/{name}"))
 }

@@ -1,6 +1,5 @@
-//! Parts of what must be there that need no more than what is said here.
-//!
-//! Enters: a template, or what a scenario says. Leaves: trees of values.
+//! Rules for parts of the expected state that depend only on a template or on a scenario's
+//! expectation.
 
 use serde_json::{Map, Value, json};
 
@@ -44,13 +43,13 @@ pub(crate) fn applied_condition(all: bool) -> Value {
     json!({"type": "FullyApplied", "status": status, "reason": reason, "message": message})
 }
 
-/// What one container asks for, as the scenarios write it.
+/// The replica requirements of a template with one container.
 pub(crate) fn requirements(template: &Value) -> Value {
     let asked = template.pointer("/spec/template/spec/containers/0/resources/requests");
     asked.map_or(Value::Null, |r| json!({ "resourceRequest": r }))
 }
 
-/// Without what belongs to the control plane (`.../native/prune`).
+/// The template without the fields that Karmada prunes (`.../native/prune`).
 pub(crate) fn pruned(template: &Value) -> Value {
     let mut copy = template.clone();
     if let Value::Object(fields) = &mut copy {
@@ -89,7 +88,7 @@ pub(crate) fn object<'a>(parent: &'a mut Value, key: &str) -> &'a mut Map<String
     parent[key].as_object_mut().unwrap()
 }
 
-/// Sorted, as a map has them.
+/// The sorted keys, joined by commas.
 pub(crate) fn keys(map: &Map<String, Value>) -> String {
     let keys: Vec<&str> = map.keys().map(String::as_str).collect();
     keys.join(",")

@@ -1,14 +1,15 @@
-//! What is there, without what no rule can foretell.
+//! Reads the state of a scenario's objects, without the fields that no rule can predict.
 //!
-//! Left out everywhere: `uid`, `resourceVersion`, `creationTimestamp`, `generation`,
-//! `managedFields` and the times of conditions with their `observedGeneration`;
-//! conditions are sorted by type. Annotations that hold JSON are read. Besides:
-//! - bindings: the order of `spec.clusters`, which follows the free room, `spec.resource.resourceVersion`, `status.lastScheduledTime`, the times
-//!   of eviction tasks; `rescheduleTriggeredAt` is `set`; an observed generation is
+//! Omitted everywhere: `uid`, `resourceVersion`, `creationTimestamp`, `generation`,
+//! `managedFields` and the times of conditions with their `observedGeneration`; conditions
+//! are sorted by type. Annotations with JSON are parsed. In addition:
+//! - bindings: `spec.clusters` is sorted, because its order follows the available replicas;
+//!   `spec.resource.resourceVersion`, `status.lastScheduledTime` and the times of eviction
+//!   tasks are omitted; `rescheduleTriggeredAt` is `set`; an observed generation is
 //!   `current` or `old`;
-//! - objects of members: `status`, which the simulation writes (works and bindings
-//!   say what was reported), and what a member fills in: addresses of Services,
-//!   the marks of a Job's controller, the revision of a Deployment.
+//! - objects in members: `status` is omitted, because the simulated member writes it (Works
+//!   and bindings have the reflected status), and so are fields that a member fills in:
+//!   cluster IPs of Services, labels of the Job controller, the revision of a Deployment.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +29,7 @@ const UNFORESEEN: &[&str] = &[
     "managedFields",
 ];
 
-/// What the controller of a Job puts on its pods.
+/// The labels that the Job controller sets on pods.
 pub(crate) const JOB_MARKS: [&str; 4] = [
     "controller-uid",
     "job-name",
@@ -36,14 +37,14 @@ pub(crate) const JOB_MARKS: [&str; 4] = [
     "batch.kubernetes.io/job-name",
 ];
 
-/// All of one scenario, as it was answered.
+/// All objects of one scenario, as read.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// By name.
+    /// Bindings by name.
     pub(crate) bindings: BTreeMap<String, Value>,
-    /// By cluster and name.
+    /// Works by cluster and name.
     pub(crate) works: BTreeMap<(String, String), Value>,
-    /// By cluster and `Kind/name`.
+    /// Members' objects by cluster and `Kind/name`.
     pub(crate) objects: BTreeMap<(String, String), Value>,
     /// Templates and policies by `Kind/name`.
     pub(crate) own: BTreeMap<String, Value>,
@@ -57,7 +58,7 @@ fn name(object: &Value) -> String {
     text(object, "/metadata/name").to_owned()
 }
 
-/// Objects that every namespace has, or that are made of others.
+/// Whether every namespace has this object, or a controller of the member owns it.
 fn bystander(object: &Value) -> bool {
     let name = text(object, "/metadata/name");
     name == "kube-root-ca.crt"
@@ -65,7 +66,7 @@ fn bystander(object: &Value) -> bool {
         || object["metadata"]["ownerReferences"].is_array()
 }
 
-/// What a member has of a resource, which it may not serve.
+/// The objects of a resource in a member; none if the member does not serve it.
 async fn served(member: &Server, resource: &Gvr) -> Vec<Value> {
     let options = ListOptions::default();
     match member.api.list(At::all(resource, ""), &options).await {
@@ -76,8 +77,8 @@ async fn served(member: &Server, resource: &Gvr) -> Vec<Value> {
 }
 
 impl Seen {
-    /// Of the namespace, and of what is cluster-scoped and begins with its name.
-    /// Of policies that are gone, what `before` knows stays.
+    /// Reads the objects of the namespace, and cluster-scoped ones whose name begins with its
+    /// name. Deleted policies are kept from `before`.
     pub(crate) async fn now(
         plane: &Plane,
         namespace: &str,
@@ -85,11 +86,11 @@ impl Seen {
         before: BTreeMap<String, Value>,
     ) -> Self {
         let control = &plane.control;
-        let mut seen = Self {
+        let mut observed = Self {
             own: before,
             ..Self::default()
         };
-        seen.own.retain(|place, _| place.contains("Policy/"));
+        observed.own.retain(|place, _| place.contains("Policy/"));
         let mine = |o: &Value| {
             let scoped = text(o, "/metadata/namespace");
             scoped == namespace || (scoped.is_empty() && name(o).starts_with(namespace))
@@ -97,7 +98,7 @@ impl Seen {
         let mut bindings = control.list(&BINDINGS, namespace).await;
         bindings.extend(control.list(&CLUSTER_BINDINGS, "").await);
         bindings.retain(|b| mine(b));
-        seen.bindings = bindings.into_iter().map(|b| (name(&b), b)).collect();
+        observed.bindings = bindings.into_iter().map(|b| (name(&b), b)).collect();
         for member in &plane.members {
             for work in control.list(&WORKS, &works_of(&member.name)).await {
                 let marks = &work["metadata"]["annotations"];
@@ -106,7 +107,7 @@ impl Seen {
                 let wide = wide.as_str().is_some_and(|n| n.starts_with(namespace));
                 if of == namespace || wide {
                     let key = (member.name.clone(), name(&work));
-                    seen.works.insert(key, work);
+                    observed.works.insert(key, work);
                 }
             }
         }
@@ -115,7 +116,7 @@ impl Seen {
             let place = |o: &Value| format!("{kind}/{}", name(o));
             for object in control.list(resource, "").await {
                 if mine(&object) {
-                    seen.own.insert(place(&object), object);
+                    observed.own.insert(place(&object), object);
                 }
             }
             if kind.ends_with("Policy") {
@@ -125,15 +126,15 @@ impl Seen {
                 for object in served(member, resource).await {
                     if mine(&object) && !bystander(&object) {
                         let key = (member.name.clone(), place(&object));
-                        seen.objects.insert(key, object);
+                        observed.objects.insert(key, object);
                     }
                 }
             }
         }
-        seen
+        observed
     }
 
-    /// As one tree, to be compared.
+    /// The objects as one normalized tree for the comparison.
     pub(crate) fn tree(&self) -> Value {
         let mut tree = json!({"bindings": {}, "works": {}, "members": {}});
         for (name, binding) in &self.bindings {
@@ -163,7 +164,7 @@ fn plain(object: &mut Value) {
     }
 }
 
-/// What is JSON in a text, as a tree.
+/// Parses annotations whose values are JSON.
 fn read_annotations(object: &mut Value, keys: &[&str]) {
     let Some(Value::Object(annotations)) = object.pointer_mut("/metadata/annotations") else {
         return;
@@ -206,13 +207,13 @@ pub(crate) fn plain_binding(mut binding: Value) -> Value {
     }
     if let Some(Value::Object(status)) = binding.get_mut("status") {
         status.remove("lastScheduledTime");
-        if let Some(seen) = status.get_mut("schedulerObservedGeneration") {
-            let word = if *seen == generation {
+        if let Some(observed) = status.get_mut("schedulerObservedGeneration") {
+            let word = if *observed == generation {
                 "current"
             } else {
                 "old"
             };
-            *seen = word.into();
+            *observed = word.into();
         }
         if let Some(Value::Array(all)) = status.get_mut("aggregatedStatus") {
             for item in all {
@@ -279,40 +280,42 @@ fn drop_null(object: &mut Value, key: &str) {
     }
 }
 
-/// Where two trees differ: a line each.
-pub(crate) fn differences(wanted: &Value, seen: &Value) -> Vec<String> {
+/// The differences of two trees, one line each.
+pub(crate) fn differences(expected: &Value, observed: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    compare("", Some(wanted), Some(seen), &mut found);
+    compare("", Some(expected), Some(observed), &mut found);
     found
 }
 
-/// Where one tree lacks what another wants of it: a line each.
-pub(crate) fn lacks(wanted: &Value, seen: &Value) -> Vec<String> {
+/// The fields of `expected` that `observed` lacks or that differ, one line each.
+pub(crate) fn lacks(expected: &Value, observed: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    contain("", wanted, Some(seen), &mut found);
+    contain("", expected, Some(observed), &mut found);
     found
 }
 
-fn contain(at: &str, wanted: &Value, seen: Option<&Value>, found: &mut Vec<String>) {
-    match (wanted, seen) {
-        (Value::Object(wanted), Some(Value::Object(seen))) => {
-            for (key, wanted) in wanted {
-                contain(&format!("{at}/{key}"), wanted, seen.get(key), found);
+fn contain(at: &str, expected: &Value, observed: Option<&Value>, found: &mut Vec<String>) {
+    match (expected, observed) {
+        (Value::Object(expected), Some(Value::Object(observed))) => {
+            for (key, expected) in expected {
+                contain(&format!("{at}/{key}"), expected, observed.get(key), found);
             }
         }
-        (Value::Array(wanted), Some(Value::Array(seen))) if wanted.len() == seen.len() => {
-            for (i, (wanted, seen)) in wanted.iter().zip(seen).enumerate() {
-                contain(&format!("{at}/{i}"), wanted, Some(seen), found);
+        (Value::Array(expected), Some(Value::Array(observed)))
+            if expected.len() == observed.len() =>
+        {
+            for (i, (expected, observed)) in expected.iter().zip(observed).enumerate() {
+                contain(&format!("{at}/{i}"), expected, Some(observed), found);
             }
         }
         (Value::Null, None) => {}
         (Value::String(word), Some(Value::String(_))) if word == "set" => {}
-        (wanted, seen) => compare(at, Some(wanted), seen, found),
+        (expected, observed) => compare(at, Some(expected), observed, found),
     }
 }
 
-fn compare(at: &str, wanted: Option<&Value>, seen: Option<&Value>, found: &mut Vec<String>) {
-    match (wanted, seen) {
+fn compare(at: &str, expected: Option<&Value>, observed: Option<&Value>, found: &mut Vec<String>) {
+    match (expected, observed) {
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
             let mut keys: Map<String, Value> = a.clone();
             keys.extend(b.clone());
@@ -325,13 +328,13 @@ fn compare(at: &str, wanted: Option<&Value>, seen: Option<&Value>, found: &mut V
                 compare(&format!("{at}/{i}"), Some(a), Some(b), found);
             }
         }
-        (wanted, seen) if wanted == seen => {}
-        (wanted, seen) => {
+        (expected, observed) if expected == observed => {}
+        (expected, observed) => {
             let show = |v: Option<&Value>| v.map_or("nothing".to_owned(), Value::to_string);
             found.push(format!(
-                "{at}: wanted {}, seen {}",
-                show(wanted),
-                show(seen)
+                "{at}: expected {}, observed {}",
+                show(expected),
+                show(observed)
             ));
         }
     }

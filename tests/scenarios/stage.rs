@@ -1,6 +1,5 @@
-//! Steps, taken one after the other.
-//!
-//! Enters: a plane, a scenario. Leaves: why it failed, with what differed last.
+//! Runs the steps of a scenario on a control plane, and returns the first failure with the
+//! differences of the last comparison.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -21,21 +20,21 @@ use crate::story::{Expected, Head, Scenario, Step, Told};
 use crate::written::Written;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// In so long the times of objects go on.
+/// Longer than the resolution of object timestamps.
 const SECOND: Duration = Duration::from_millis(1001);
 const PAUSE: Duration = Duration::from_millis(50);
 const MEMBERS: usize = 3;
-/// Whose namespace is for [`Stage::settle`].
+/// The prefix of the namespaces of [`ScenarioRun::wait_until_settled`].
 const SETTLED: &str = "settled";
 
 type Done = Result<(), String>;
 
-/// A control plane with its members.
+/// Clients of a control plane and its members.
 pub(crate) struct Plane {
     pub(crate) control: Server,
     pub(crate) members: Vec<Server>,
     _up: Arc<Shared>,
-    /// Written by those that change clusters.
+    /// Write-locked by scenarios that change clusters.
     clusters: Arc<RwLock<u64>>,
 }
 
@@ -45,8 +44,8 @@ struct Shared {
 }
 
 impl Plane {
-    /// The shared one for those that need nothing else; the last theme that holds it
-    /// ends it. Must be called where tokio runs.
+    /// The shared control plane, or a separate one for a theme with arguments. The last theme
+    /// that holds the shared one ends it. Must be called where tokio runs.
     pub(crate) fn of(head: &Head) -> Self {
         static SHARED: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
         let start = || {
@@ -82,18 +81,18 @@ impl Plane {
     }
 }
 
-/// One scenario under way.
+/// A running scenario.
 pub(crate) struct Stage<'a> {
     plane: &'a Plane,
     namespace: &'a str,
-    /// As they were, where the scenario changes them.
+    /// The clusters from before the scenario, if it may change them.
     clusters: Vec<Value>,
-    /// All kinds that were named.
+    /// The kinds of all objects in the steps so far.
     kinds: BTreeSet<String>,
-    /// `Kind/name` of all that was applied.
+    /// `Kind/name` of all applied objects.
     applied: BTreeSet<String>,
     settled: usize,
-    /// Templates and policies, as they were last seen.
+    /// Templates and policies, as last read.
     own: BTreeMap<String, Value>,
     /// The same, as the steps wrote them.
     written: Written,
@@ -133,7 +132,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Everything goes, so that later scenarios do not pay for it.
+    /// Deletes all objects, so that they do not slow down later scenarios.
     async fn leave(&self) {
         let control = &self.plane.control;
         for place in &self.applied {
@@ -228,8 +227,8 @@ impl<'a> Stage<'a> {
         if let Some(expected) = &step.expect {
             self.expect(expected).await?;
         }
-        for (place, wanted) in &step.shows {
-            self.shows(server, place, wanted).await?;
+        for (place, expected) in &step.shows {
+            self.shows(server, place, expected).await?;
         }
         for place in &step.gone {
             let (resource, namespace, name) = self.at(place);
@@ -241,7 +240,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// As a server wants it: see [`crate::story`].
+    /// Completes the fields that a scenario may omit, see [`crate::scenario`].
     fn whole(&self, mut object: Value) -> Value {
         let kind = text(&object, "/kind").to_owned();
         fill_version(&mut object);
@@ -266,7 +265,7 @@ impl<'a> Stage<'a> {
         (gvr(&json!({ "kind": kind })), namespace, name)
     }
 
-    /// Created, or merged into what is there.
+    /// Creates the object, or merges it into the existing one.
     async fn apply(&self, server: &Server, object: Value) -> Result<(), Error> {
         match server.try_create(object.clone()).await {
             Err(why) if why.is_already_exists() => self.merge(server, object).await,
@@ -305,18 +304,20 @@ impl<'a> Stage<'a> {
             made.map(drop)
         };
         match done {
-            Ok(()) => Err("was not refused".to_owned()),
-            Err(Error::Status(said)) if said.code == code && said.message == message => Ok(()),
-            Err(Error::Status(said)) => Err(format!(
-                "refused otherwise: {} {:?}, not {code} {message:?}",
-                said.code, said.message
+            Ok(()) => Err("the request succeeded".to_owned()),
+            Err(Error::Status(status)) if status.code == code && status.message == message => {
+                Ok(())
+            }
+            Err(Error::Status(status)) => Err(format!(
+                "denied with {} {:?}, not {code} {message:?}",
+                status.code, status.message
             )),
             Err(why) => Err(why.to_string()),
         }
     }
 
-    /// Until something that begins now has gone all the way to every member. Queues
-    /// are fair: what began earlier has been looked at by then.
+    /// Propagates two new objects to every member. Queues are fair, so that the effects of
+    /// earlier steps are complete then.
     async fn settle(&mut self) {
         self.settled += 1;
         let space = format!("{SETTLED}-{}", self.namespace);
@@ -353,7 +354,7 @@ impl<'a> Stage<'a> {
                 *object = self.written.completed(place, object);
             }
             let why = match frame::tree(self.namespace, expected, &seen) {
-                Ok(wanted) => differences(&wanted, &seen.tree()),
+                Ok(expected) => differences(&expected, &seen.tree()),
                 Err(why) => vec![why],
             };
             self.own = seen.own;
@@ -367,7 +368,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    async fn shows(&self, server: &Server, place: &str, wanted: &Value) -> Done {
+    async fn shows(&self, server: &Server, place: &str, expected: &Value) -> Done {
         let mut parts = place.splitn(3, '/');
         let (kind, name) = (parts.next(), parts.next());
         let (kind, name) = (kind.unwrap_or_default(), name.ok_or("not Kind/name")?);
@@ -377,7 +378,7 @@ impl<'a> Stage<'a> {
         let end = Instant::now() + PATIENCE;
         loop {
             let why = match server.api.get(at).await {
-                Ok(object) => lacks(wanted, &object.value().unwrap()),
+                Ok(object) => lacks(expected, &object.value().unwrap()),
                 Err(why) => vec![why.to_string()],
             };
             if why.is_empty() {
@@ -412,18 +413,18 @@ impl<'a> Stage<'a> {
                 return Ok(());
             }
             if Instant::now() > end {
-                let heard: String = about
+                let recorded: String = about
                     .by_ref()
                     .map(|e| format!("\n  {} {} {}", e["type"], e["reason"], e["message"]))
                     .collect();
-                return Err(format!("nobody said {told:?}, but{heard}"));
+                return Err(format!("no event {told:?}, but{recorded}"));
             }
             tokio::time::sleep(PAUSE).await;
         }
     }
 }
 
-/// Labels and what of the spec may be changed, as they were.
+/// Restores the labels and the mutable fields of the spec of clusters.
 async fn restore(plane: &Plane, before: &[Value]) {
     for was in before {
         let name = text(was, "/metadata/name");
@@ -445,7 +446,7 @@ async fn restore(plane: &Plane, before: &[Value]) {
     }
 }
 
-/// Whether a kind has no namespace.
+/// Whether a kind is cluster-scoped.
 fn wide(kind: &str) -> bool {
     [
         "Namespace",

@@ -1,52 +1,52 @@
-//! The form of a scenario.
+//! The format of a scenario and its parser.
 //!
 //! ```yaml
-//! name: two-of-three            # and the namespace in which it happens
+//! name: two-of-three            # also the name of its namespace
 //! proves: [SCH-1]               # ids of tests/behaviours.txt
-//! alone: true                   # nothing else runs meanwhile: it changes clusters
+//! alone: true                   # no other scenario runs meanwhile: it changes clusters
 //! steps:
-//! - apply: [OBJECT, ...]        # created, or merged into what is there
-//! - merge: [PATCH, ...]         # of objects with kind and name, which must be there
-//! - delete: [Kind/name, ...]    # and gone when the step ends
-//! - scale: {Deployment/web: 5}  # by the subresource
-//! - in: member1                 # what this step does and looks at is in a member
+//! - apply: [OBJECT, ...]        # created, or merged into the existing object
+//! - merge: [PATCH, ...]         # merge patches with kind and name of existing objects
+//! - delete: [Kind/name, ...]    # deleted, and waited for
+//! - scale: {Deployment/web: 5}  # through the subresource
+//! - in: member1                 # this step acts on a member
 //! - status: {Kind/name: PATCH}  # a merge patch of the subresource
 //! - cluster: {member1: PATCH}   # a merge patch; undone when the scenario ends
-//! - restore: true               # clusters are as they were when the scenario began
-//! - second: true                # another second has begun: objects tell no less
+//! - restore: true               # clusters get back their state from before the scenario
+//! - second: true                # waits a second, the resolution of object timestamps
 //! - refused: OBJECT             # or {merge: PATCH-OF-AN-OBJECT}, {delete: Kind/name}
 //!   code: 403
-//!   message: the whole text
-//! - served: Widget              # when the control plane serves a kind
-//! - settle: true                # whatever the steps before have begun is over
+//!   message: the complete text
+//! - served: Widget              # waits until the control plane serves a kind
+//! - settle: true                # waits until the effects of earlier steps are complete
 //! - expect: {Deployment/web: EXPECTED, ...}
-//! - shows: {Kind/name: TREE}    # what an object has in the end, or Kind/name/subresource:
-//!                               # fields of maps, whole lists; null: not there; `set`: any text
+//! - shows: {Kind/name: TREE}    # fields of an object, or of Kind/name/subresource: lists are
+//!                               # complete; null: the field is absent; `set`: any text
 //! - gone: [Kind/name, ...]
-//! - events: [{on: Kind/name, type: Warning, reason: R, message: the whole text}]
+//! - events: [{on: Kind/name, type: Warning, reason: R, message: the complete text}]
 //! ```
 //!
-//! An OBJECT leaves out its namespace, its `apiVersion` and that of its resource
-//! selectors; a Deployment or StatefulSet without a pod template gets one. `$ns` in
-//! any text is the namespace.
+//! An OBJECT may omit its namespace, its `apiVersion` and that of its resource selectors; a
+//! Deployment or StatefulSet without a pod template gets one. `$ns` in any text is replaced
+//! by the namespace.
 //!
-//! `expect` waits until the bindings of the namespace, their works in all clusters
-//! and the objects in all members are exactly those that it says; [`Expected`] has
-//! its fields. What it leaves out follows from the rules, see [`crate::frame`].
+//! `expect` waits until the bindings of the namespace, their Works in all clusters and the
+//! objects in all members are exactly the expected ones; [`TemplateExpectation`] has its
+//! fields. Fields that it omits follow from the rules in [`crate::expected_state`].
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// What a theme needs of its control plane.
+/// The first document of a theme: its requirements on the control plane.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Head {
-    /// What the theme is about.
+    /// The subject of the theme.
     #[serde(rename = "theme")]
     _theme: String,
-    /// More arguments of `flotilla up`; without any the plane is shared.
+    /// Additional arguments of `flotilla up`; without any the control plane is shared.
     #[serde(default)]
     pub(crate) arguments: Vec<String>,
 }
@@ -69,7 +69,7 @@ pub(crate) struct Scenario {
     pub(crate) steps: Vec<Step>,
 }
 
-/// One thing to do or to see.
+/// One step: actions and checks.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Step {
@@ -93,47 +93,47 @@ pub(crate) struct Step {
     pub(crate) events: Vec<Told>,
 }
 
-/// What must be there of one template.
+/// The expected state of one template.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Expected {
-    /// `Kind/name` of the policy whose it is.
+    /// `Kind/name` of the claiming policy.
     pub(crate) by: Option<String>,
-    /// The same, of one that has let go of it: the binding has no claim any more, the
-    /// works still carry it.
+    /// The same of a policy that no longer claims it: the binding has no claim any more, the
+    /// Works still have its labels and annotations.
     pub(crate) left: Option<String>,
-    /// The placed clusters: a list, or a map to replicas.
+    /// The target clusters: a list, or a map to replicas.
     pub(crate) clusters: Clusters,
-    /// Clusters by what requires the template: `namespace/name` of the binding.
+    /// Clusters by the independent binding that requires the template (`namespace/name`).
     pub(crate) required: BTreeMap<String, Clusters>,
-    /// What the template refers to: the annotation of its binding.
+    /// The dependencies in the annotation of its binding.
     pub(crate) dependencies: Option<Value>,
-    /// The Scheduled condition where it is not that of a success, or `none`.
+    /// The condition Scheduled when it is not that of a success, or `none`.
     pub(crate) scheduled: Option<Said>,
-    /// The same for FullyApplied.
+    /// The same for the condition FullyApplied.
     pub(crate) applied: Option<Said>,
-    /// Merge patches: on the binding, and by cluster on the copy (before the marks of
-    /// Karmada are put on it), on the work, and on the member's object. A null in
-    /// place of a patch: it is not there.
+    /// Merge patches on the expected binding and, by cluster, on the manifest (without
+    /// Karmada's labels and annotations), on the Work and on the member's object. A null
+    /// instead of a patch: the object is absent.
     pub(crate) binding: Option<Value>,
     pub(crate) copies: BTreeMap<String, Value>,
     pub(crate) works: BTreeMap<String, Value>,
-    /// More on a copy: values by JSON pointer, for what lies in lists.
+    /// Further values of the manifest by JSON pointer, for elements of lists.
     pub(crate) sets: BTreeMap<String, BTreeMap<String, Value>>,
     pub(crate) members: BTreeMap<String, Value>,
-    /// What the members report, where it does not follow from the kind; null:
-    /// nothing yet. With `health`, for each cluster.
+    /// The reflected status by cluster, when it does not follow from the kind; null: none
+    /// yet. `health` is by cluster, too.
     pub(crate) reports: BTreeMap<String, Value>,
     pub(crate) health: BTreeMap<String, String>,
-    /// By cluster, why the copy is not applied: the message of the work.
+    /// The message of a Work that is not applied, by cluster.
     pub(crate) unapplied: BTreeMap<String, String>,
-    /// Clusters where a suspended work was applied before.
+    /// Clusters where a suspended Work was applied before its suspension.
     pub(crate) stays: Vec<String>,
-    /// There is no binding: what else is said holds for objects of members.
+    /// There is no binding; the other fields are about the members' objects.
     pub(crate) unbound: bool,
 }
 
-/// A condition.
+/// An expected condition.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, untagged)]
 pub(crate) enum Said {
@@ -159,13 +159,13 @@ impl<'de> Deserialize<'de> for Clusters {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Form {
+        enum ClustersField {
             Names(Vec<String>),
             Replicas(BTreeMap<String, i64>),
         }
-        Ok(Self(match Form::deserialize(from)? {
-            Form::Names(names) => names.into_iter().map(|n| (n, None)).collect(),
-            Form::Replicas(all) => all.into_iter().map(|(n, r)| (n, Some(r))).collect(),
+        Ok(Self(match ClustersField::deserialize(from)? {
+            ClustersField::Names(names) => names.into_iter().map(|n| (n, None)).collect(),
+            ClustersField::Replicas(all) => all.into_iter().map(|(n, r)| (n, Some(r))).collect(),
         }))
     }
 }
@@ -188,8 +188,7 @@ impl Theme {
         let head = serde_json::from_value(head).map_err(|e| e.to_string())?;
         let scenario = |mut document: Value| {
             let name = document["name"].as_str().unwrap_or_default().to_owned();
-            let place = Value::String(name.clone());
-            fill(&mut document, place.as_str().unwrap_or_default());
+            fill(&mut document, &name);
             serde_json::from_value(document).map_err(|e| format!("{name}: {e}"))
         };
         let scenarios = documents.map(scenario).collect::<Result<_, _>>()?;
@@ -197,7 +196,7 @@ impl Theme {
     }
 }
 
-/// Puts the namespace in place of `$ns`, in keys too.
+/// Replaces `$ns` by the namespace in texts and keys.
 fn fill(value: &mut Value, namespace: &str) {
     match value {
         Value::String(text) => *text = text.replace("$ns", namespace),

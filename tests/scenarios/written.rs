@@ -1,11 +1,11 @@
-//! Templates and policies as their scenario writes them, so that what must be there is
-//! never derived from what the server made of them.
+//! Templates and policies as a scenario writes them, so that the expected state is not
+//! derived from the server's objects.
 //!
-//! what was written + defaults of its kind + what only the server knows ──► the object
+//! written object + defaults of its kind + fields that only the server sets ──► the object
 //!
-//! The defaults stand here a second time (Kubernetes `pkg/apis/*/v1/defaults.go`, Karmada
-//! `pkg/webhook`). Only the server knows ids, times, marks in metadata, the status, the
-//! address of a Service and the selector of a Job.
+//! The defaults are a second implementation (Kubernetes `pkg/apis/*/v1/defaults.go`, Karmada
+//! `pkg/webhook`). Only the server sets ids, times, labels and annotations of claims, the
+//! status, the cluster IP of a Service and the selector of a Job.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::rules::merge;
 use crate::seen::text;
 
-/// Fields of a container that nobody writes.
+/// Defaults of a container that no scenario writes.
 fn container() -> Value {
     json!({
         "imagePullPolicy": "IfNotPresent", "resources": {},
@@ -30,7 +30,7 @@ fn pod_spec() -> Value {
     })
 }
 
-/// What a kind has in its spec where nothing is written.
+/// The defaults of the spec of a kind.
 fn spec(kind: &str) -> Value {
     match kind {
         "Deployment" => json!({
@@ -63,7 +63,7 @@ fn spec(kind: &str) -> Value {
     }
 }
 
-/// Puts values where there are none.
+/// Fills missing fields with defaults.
 fn fill(object: &mut Value, defaults: &Value) {
     let (Some(fields), Some(defaults)) = (object.as_object_mut(), defaults.as_object()) else {
         return;
@@ -82,7 +82,7 @@ fn each(object: &mut Value, list: &str, change: impl Fn(&mut Value)) {
     }
 }
 
-/// Defaults inside lists, and those that follow from another field.
+/// Fills defaults inside lists, and defaults that depend on another field.
 fn fill_lists(object: &mut Value, kind: &str) {
     each(object, "/spec/template/spec/containers", |c| {
         fill(c, &container());
@@ -121,7 +121,7 @@ fn fill_lists(object: &mut Value, kind: &str) {
     }
 }
 
-/// What only the server knows.
+/// Copies the fields that only the server sets.
 fn learn(object: &mut Value, live: &Value, kind: &str) {
     let mut metadata = live["metadata"].clone();
     merge(&mut metadata, &object["metadata"]);
@@ -135,20 +135,20 @@ fn learn(object: &mut Value, live: &Value, kind: &str) {
         _ => &[],
     };
     for place in places {
-        let known = live.pointer(place).cloned().unwrap_or(Value::Null);
+        let value = live.pointer(place).cloned().unwrap_or(Value::Null);
         let (parent, field) = place.rsplit_once('/').unwrap_or_default();
         if let Some(Value::Object(fields)) = object.pointer_mut(parent) {
-            fields.insert(field.to_owned(), known);
+            fields.insert(field.to_owned(), value);
         }
     }
 }
 
-/// All that a scenario has written, by `Kind/name`.
+/// All objects that a scenario has written, by `Kind/name`.
 #[derive(Default)]
 pub(crate) struct Written(BTreeMap<String, Value>);
 
 impl Written {
-    /// An object or a merge patch of one.
+    /// Records an object, or a merge patch of one.
     pub(crate) fn apply(&mut self, object: &Value) {
         let place = format!(
             "{}/{}",
@@ -165,15 +165,16 @@ impl Written {
         }
     }
 
-    /// Policies stay known: works carry their marks when they are gone.
+    /// Removes a deleted object. Policies are kept, because Works keep their labels and
+    /// annotations.
     pub(crate) fn delete(&mut self, place: &str) {
         if !place.contains("Policy/") {
             self.0.remove(place);
         }
     }
 
-    /// The object that the server must have made of what was written; what nobody wrote
-    /// is taken as it is.
+    /// The written object with the defaults and fields that the server must have set; an object
+    /// that the scenario did not write is returned as read.
     pub(crate) fn completed(&self, place: &str, live: &Value) -> Value {
         let Some(own) = self.0.get(place) else {
             return live.clone();

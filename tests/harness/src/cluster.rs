@@ -1,9 +1,8 @@
-//! A real Kubernetes control plane on loopback: kube-apiserver on an etcd, with a
-//! kube-controller-manager beside it.
+//! Starts a real Kubernetes control plane on loopback for a test: a kube-apiserver on a
+//! given etcd, and a kube-controller-manager.
 //!
-//! Enters: which etcd, which controllers. Leaves: kubeconfigs for any user, the
-//! front proxy's certificate, and a [`Daemon`] for each program. Files are in a
-//! directory that goes with it; nothing listens beyond loopback.
+//! The cluster issues kubeconfigs for any user and certificates of the front proxy. Its
+//! files are in a directory that is removed when the cluster is dropped.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,21 +21,22 @@ use crate::{Daemon, Etcd, port, tools};
 const READY: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The controllers beside a control plane whose templates must not be run.
+/// The controllers of a host cluster that stores templates and runs no workloads.
 pub const HOST: &str = "namespace,garbagecollector,serviceaccount-token,ttl-after-finished,\
     bootstrapsigner,tokencleaner,csrcleaner,csrsigning,clusterrole-aggregation";
-/// All that are on by default, as in a cluster with workloads, but for the one that
-/// gives up nodes without heartbeats: hollow nodes send none.
+/// All controllers that are on by default, except the node lifecycle controller, which
+/// taints nodes without heartbeats: hollow nodes send none.
 pub const FULL: &str = "*,-nodelifecycle";
 
-/// The name in the certificate by which the aggregator shows who it is.
+/// The common name of the aggregator's client certificate.
 pub const FRONT_PROXY: &str = "front-proxy-client";
 
-/// What a cluster is made of.
+/// What to start.
 pub struct Options<'a> {
-    /// Under which its keys lie in etcd; unlike any other's there.
+    /// The prefix of its keys in etcd; each cluster on one etcd needs its own.
     pub name: &'a str,
-    /// [`HOST`], [`FULL`], or names with commas; empty: no controller manager.
+    /// [`HOST_CONTROLLERS`], [`DEFAULT_CONTROLLERS`], or names with commas; empty: no
+    /// controller manager.
     pub controllers: &'a str,
     /// Further flags of the kube-apiserver.
     pub flags: &'a [String],
@@ -45,21 +45,21 @@ pub struct Options<'a> {
 /// A running cluster. Dropping it kills its programs.
 ///
 /// ```ignore
-/// let Some(etcd) = Etcd::start(etcd::NEW, 1) else { return };
-/// let options = Options { name: "host", controllers: cluster::HOST, flags: &[] };
-/// let Some(mut host) = Cluster::start(&options, &etcd) else { return };
-/// let api = host.api();                          // as a member of system:masters
-/// let jane = host.user("jane", &["developers"]); // a kubeconfig of hers
+/// let Some(etcd) = Etcd::start(etcd::VERSION_3_5, 1) else { return };
+/// let options = Options { name: "host", controllers: cluster::HOST_CONTROLLERS, flags: &[] };
+/// let Some(mut host) = KubernetesCluster::start(&options, &etcd) else { return };
+/// let api = host.api();                                     // in system:masters
+/// let jane = host.user_kubeconfig("jane", &["developers"]);
 /// host.apiserver.kill();
-/// host.apiserver.again();
-/// host.wait();
+/// host.apiserver.restart();
+/// host.wait_ready();
 /// ```
 pub struct Cluster {
     pub apiserver: Daemon,
     pub manager: Option<Daemon>,
     /// `https://127.0.0.1:PORT`, the same after a restart.
     pub server: String,
-    /// Of the administrator.
+    /// The administrator's kubeconfig.
     pub kubeconfig: PathBuf,
     pki: Pki,
     front: Pki,
@@ -67,8 +67,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Ready when this returns. `None`: the programs cannot be had here, which was
-    /// said.
+    /// Returns when the kube-apiserver is ready. `None`: the programs are not available on
+    /// this machine, and the test is recorded as skipped.
     pub fn start(options: &Options<'_>, etcd: &Etcd) -> Option<Self> {
         let [apiserver, manager] = tools(["kube-apiserver", "kube-controller-manager"])?;
         let dir = Kept::new();
@@ -102,7 +102,7 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// Waits until the kube-apiserver says that it is ready.
+    /// Waits until `/readyz` of the kube-apiserver succeeds.
     pub fn wait(&mut self) {
         let end = Instant::now() + READY;
         loop {
@@ -121,7 +121,7 @@ impl Cluster {
         connect(&self.kubeconfig)
     }
 
-    /// A kubeconfig of a user by a client certificate.
+    /// Writes a kubeconfig with a client certificate of this user.
     pub fn user(&self, user: &str, groups: &[&str]) -> PathBuf {
         let identity = self.identity(user, groups);
         let text = kubeconfig(&self.server, &self.pki.ca_pem, user, &identity);
@@ -133,58 +133,60 @@ impl Cluster {
         path
     }
 
-    /// A client certificate of this cluster's authority.
+    /// Issues a client certificate of this cluster's certificate authority.
     pub fn identity(&self, user: &str, groups: &[&str]) -> Identity {
         let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
         self.pki.client(user, &groups, Timestamp::now()).unwrap()
     }
 
-    /// What the aggregator shows to servers behind it: whoever holds it may say who
-    /// the user is. With another name than [`FRONT_PROXY`] it may not.
+    /// Issues a certificate like the one that the aggregator presents to extension API
+    /// servers. With the name [`FRONT_PROXY_NAME`] its holder may set the user by request
+    /// headers; with any other name it may not.
     pub fn front_proxy(&self, name: &str) -> Identity {
         self.front.client(name, &[], Timestamp::now()).unwrap()
     }
 
-    /// The authority that signed the serving certificate and those of clients.
+    /// The certificate authority of the serving and client certificates.
     pub fn ca_pem(&self) -> &str {
         &self.pki.ca_pem
     }
 
-    /// Logs, keys, kubeconfigs; and room for a test's own files.
+    /// The directory of logs, keys and kubeconfigs; tests may add files.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 }
 
-/// A connection by a kubeconfig. Must be called where tokio runs.
+/// Connects by a kubeconfig. Must be called where tokio runs.
 pub fn connect(kubeconfig: &Path) -> std::sync::Arc<dyn Api> {
     let config = Source::file(kubeconfig).load().unwrap();
     std::sync::Arc::new(Remote::new(config, &Tasks::new(Shutdown::new())).unwrap())
 }
 
-/// Asks on a thread of its own, since the caller may be inside of a runtime.
+/// Requests `/readyz` on a separate thread, because the caller may run in a runtime.
 fn readyz(kubeconfig: &Path) -> Result<(), String> {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let kubeconfig = kubeconfig.to_owned();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
-        let asked = runtime.unwrap().block_on(async {
+        let result = runtime.unwrap().block_on(async {
             let api = connect(&kubeconfig);
-            let asked = tokio::time::timeout(Duration::from_secs(5), api.raw("/readyz"));
-            asked
+            let request = tokio::time::timeout(Duration::from_secs(5), api.raw("/readyz"));
+            request
                 .await
                 .map_err(|_| "no answer".to_owned())?
                 .map_err(|e| e.to_string())
         });
-        let _ = tell.send(asked.map(|_| ()));
+        let _ = sender.send(result.map(|_| ()));
     });
-    told.recv()
-        .unwrap_or_else(|_| Err("asking failed".to_owned()))
+    receiver
+        .recv()
+        .unwrap_or_else(|_| Err("the request thread panicked".to_owned()))
 }
 
-/// Where things lie in a cluster's directory.
+/// The files in a cluster's directory.
 struct Files<'a> {
     dir: &'a Path,
 }
@@ -234,7 +236,7 @@ fn apiserver_flags(files: &Files<'_>, name: &str, port: u16, etcd: &Etcd) -> Vec
         ("bind-address", "127.0.0.1".into()),
         ("advertise-address", "127.0.0.1".into()),
         ("secure-port", port.to_string()),
-        // There is nobody to whom the Service of the API server could lead.
+        // Nothing in this cluster uses the `kubernetes` Service.
         ("endpoint-reconciler-type", "none".into()),
         ("service-cluster-ip-range", "10.96.0.0/16".into()),
         ("tls-cert-file", files.path("pki/server.crt")),
@@ -296,8 +298,8 @@ fn manager_flags(files: &Files<'_>, controllers: &str, insecure_port: bool) -> V
     flags(all)
 }
 
-/// Old ones open a port without TLS unless they are told not to, newer ones no
-/// longer know the flag.
+/// Whether the controller manager has the flag `--port`: old versions open a port
+/// without TLS unless it is 0, newer ones have removed the flag.
 fn has_insecure_port(manager: &Path) -> bool {
     let help = Command::new(manager).arg("--help").output().unwrap();
     let help = String::from_utf8_lossy(&help.stdout).into_owned();

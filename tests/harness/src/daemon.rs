@@ -1,8 +1,7 @@
-//! A program that runs beside a test, and everything that can happen to it.
+//! Runs a program in the background of a test, and kills, stops, suspends or restarts it.
 //!
-//! Enters: a program, its arguments, where its log goes. Leaves: a [`Daemon`].
-//! Starts and signals processes; each dies with its handle, or with this process
-//! however that ends.
+//! A process ends when its [`Daemon`] is dropped, and when the test process ends, even by
+//! SIGKILL.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -13,38 +12,39 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// A program has this long to end by itself.
+/// How long a program may take to end after SIGTERM.
 const END: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A command that the kernel kills when this process is gone.
+/// A command that the kernel kills when this process ends.
 pub fn bound(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command
 }
 
-/// Starts a [`bound`] command. The kernel takes the thread for the parent, and
-/// threads of tests end early: one thread that never does starts them all.
+/// Starts a [`parent_bound_command`]. The kernel kills the child when the thread that
+/// started it ends, and threads of tests end early. So one thread that lives as long as
+/// the process starts all of them.
 pub fn spawn(command: Command) -> io::Result<Child> {
-    type Order = (Command, mpsc::Sender<io::Result<Child>>);
-    static ORDERS: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
-    let orders = ORDERS.get_or_init(|| {
-        let (orders, taken) = mpsc::channel::<Order>();
+    type SpawnRequest = (Command, mpsc::Sender<io::Result<Child>>);
+    static SPAWNER: OnceLock<mpsc::Sender<SpawnRequest>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (sender, requests) = mpsc::channel::<SpawnRequest>();
         std::thread::spawn(move || {
-            for (mut command, answer) in taken {
-                let _ = answer.send(command.spawn());
+            for (mut command, result) in requests {
+                let _ = result.send(command.spawn());
             }
         });
-        orders
+        sender
     });
-    let (answer, answered) = mpsc::channel();
-    orders.send((command, answer)).unwrap();
-    answered.recv().unwrap()
+    let (sender, result) = mpsc::channel();
+    spawner.send((command, sender)).unwrap();
+    result.recv().unwrap()
 }
 
-/// A directory that goes with its handle, unless a test fails: then it stays, for
-/// its logs, and is named on standard error.
+/// A temporary directory that is removed on drop. When the test fails it stays, for its
+/// logs, and its path is printed to standard error.
 pub struct Kept(TempDir);
 
 impl Kept {
@@ -107,7 +107,7 @@ impl Daemon {
         self.child = Some(spawn(command).unwrap());
     }
 
-    /// SIGKILL; nothing is left when this returns. A stopped process dies too.
+    /// SIGKILL; the process has ended when this returns. It ends a suspended process, too.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -131,7 +131,7 @@ impl Daemon {
         self.child = None;
     }
 
-    /// SIGSTOP: it holds its connections and does nothing.
+    /// SIGSTOP: the process keeps its connections and does nothing.
     pub fn suspend(&self) {
         self.signal("-STOP");
     }
@@ -146,7 +146,7 @@ impl Daemon {
         self.child.is_some()
     }
 
-    /// Panics with the end of the log when the program has ended by itself.
+    /// Panics with the last lines of the log when the program has ended by itself.
     pub fn assert_running(&mut self) {
         let ended = self.child.as_mut().and_then(|c| c.try_wait().unwrap());
         if let Some(status) = ended {
@@ -161,7 +161,7 @@ impl Daemon {
             .id()
     }
 
-    /// The last lines of what it printed.
+    /// The last 40 lines of its output.
     pub fn log_end(&self) -> String {
         let all = std::fs::read(&self.log).unwrap_or_default();
         let all = String::from_utf8_lossy(&all);

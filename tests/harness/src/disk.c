@@ -1,23 +1,23 @@
-/* A disk that counts, fails or forgets fsync, and that can lose power.
+/* A simulated disk that counts fsync, lets it fail or do nothing, and can lose power.
  *
- * Preloaded (LD_PRELOAD) into a process, it watches the files below DISK_ROOT. A write
- * goes to the file as ever, which is what the process and the kernel see. A copy of every
- * file below DISK_DURABLE holds what a disk would hold: fsync and fdatasync copy the pages
- * written since the last call, and an fsync of a directory makes its entries durable.
- * After a kill the test replaces the files by the copies: that is the loss of power.
- * DISK_PROGRAM is the name of the program to watch; others that it starts or that start
- * it are left alone. A process that starts again without a loss of power finds the copies
- * of the one before, and what that one had not synced is still not durable.
+ * Preloaded (LD_PRELOAD) into a process, it tracks the files below DISK_ROOT. Writes go to
+ * the files, which the process and the kernel see. DISK_DURABLE holds a copy of every file
+ * with the content that a disk would have: fsync and fdatasync copy the pages written since
+ * the last call, and an fsync of a directory makes its entries durable. To simulate a power
+ * loss, the test kills the process and replaces the files with the copies.
+ * DISK_PROGRAM is the name of the program to track; its parents and children are not
+ * tracked. A process that starts again without a power loss uses the copies of the previous
+ * one, and pages that the previous one had not synced are still not durable.
  *
  * DISK_CONTROL is a file of 64-bit numbers that the test and the process share:
- *   [0] what fsync does: 0 works, 1 fails with EIO, 2 answers success and does nothing
+ *   [0] what fsync does: 0 works, 1 fails with EIO, 2 returns success and does nothing
  *   [1] calls that worked  [2] calls that failed  [3] calls that did nothing
  * An fsync that fails leaves its pages clean, as Linux does: they are not on the disk,
  * and a later fsync does not write them unless the process writes them again.
  *
  * Copies are named by number; DISK_DURABLE/entries has a symbolic link per durable name
- * (with '%' for '/'), which holds the number. DISK_DURABLE/ready exists when the copies
- * of what was there at the start are complete. */
+ * (with '%' for '/'), whose target is the number. DISK_DURABLE/ready exists when the copies
+ * of the files present at the start are complete. */
 
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -87,7 +87,7 @@ static void copy_path(char *to, int id) {
     if (snprintf(to, PATH_MAX, "%s/%d", durable, id) >= PATH_MAX) abort();
 }
 
-/* The link that says which copy a durable name has. */
+/* The path of the link from a durable name to its copy. */
 static void entry_path(char *to, const char *path) {
     int start = snprintf(to, PATH_MAX, "%s/entries/", durable);
     const char *name = path + strlen(root) + 1;
@@ -100,7 +100,7 @@ static void entry_path(char *to, const char *path) {
 static int is_tracked(const char *path) {
     size_t length = strlen(root), all = strlen(path);
     if (!length || strncmp(path, root, length) || (path[length] && path[length] != '/')) return 0;
-    /* SQLite's index of its log is shared memory. */
+    /* SQLite's wal-index (-shm) is shared memory and not durable. */
     return all < 4 || strcmp(path + all - 4, "-shm");
 }
 
@@ -136,7 +136,7 @@ static void touch(struct file *file, off_t at, size_t size) {
     for (size_t page = (size_t)at / PAGE; page <= last; page++) file->dirty[page] = 1;
 }
 
-/* Copies the pages written since the last time, and the size. */
+/* Copies the pages written since the last call, and the size. */
 static void make_durable(struct file *file, const char *from) {
     char to[PATH_MAX], page[PAGE];
     struct stat at;
@@ -156,7 +156,7 @@ static void make_durable(struct file *file, const char *from) {
     real_close(target);
 }
 
-/* Makes the name of a file durable. The link changes at once, whenever the kill comes. */
+/* Makes the name of a file durable. The rename changes the link atomically. */
 static void make_entry(const char *path, const struct file *file) {
     char link[PATH_MAX], temporary[PATH_MAX], old[32] = "", new[32];
     entry_path(link, path);
@@ -167,7 +167,7 @@ static void make_entry(const char *path, const struct file *file) {
     if (symlink(new, temporary) || real_rename(temporary, link)) die("disk: entry");
 }
 
-/* Forgets the durable names of a directory that are there no longer. */
+/* Removes the durable names of a directory whose files no longer exist. */
 static void drop_entries(const char *directory) {
     char prefix[PATH_MAX], entries[PATH_MAX], live[PATH_MAX], link[PATH_MAX];
     if (snprintf(entries, PATH_MAX, "%s/entries", durable) >= PATH_MAX) abort();
@@ -191,7 +191,8 @@ static void drop_entries(const char *directory) {
     closedir(all);
 }
 
-/* An fsync of a directory. With `deep` also the content, and of all below: the start. */
+/* An fsync of a directory. With `deep`, at the start, it also copies the content of all
+* files below. */
 static void make_names_durable(const char *directory, int deep) {
     char path[PATH_MAX];
     struct stat at;
@@ -214,7 +215,7 @@ static void make_names_durable(const char *directory, int deep) {
     if (!deep) drop_entries(directory);
 }
 
-/* Takes over the copies of the process before. */
+/* Reuses the copies of the previous process. */
 static void resume(void) {
     char entries[PATH_MAX], path[PATH_MAX], id[32];
     struct stat at;
@@ -334,7 +335,7 @@ static ssize_t wrote(int fd, off_t at, ssize_t size) {
 ssize_t write(int fd, const void *bytes, size_t size) {
     REAL(write);
     ssize_t done = real(fd, bytes, size);
-    /* Where it ended; a pipe has no place, and is not watched. */
+    /* The file offset is behind the written bytes; a pipe has none, and is not tracked. */
     if (done > 0 && file_of(fd)) wrote(fd, lseek(fd, 0, SEEK_CUR) - done, done);
     return done;
 }
@@ -347,7 +348,7 @@ ssize_t pwrite64(int fd, const void *bytes, size_t size, off64_t at) {
     return wrote(fd, at, real_pwrite(fd, bytes, size, at));
 }
 
-/* What is cut off and written again is dirty by the writing. */
+/* ftruncate needs no hook: bytes that are written again become dirty by the write. */
 int unlink(const char *path) {
     struct stat at;
     if (*root && !lstat(path, &at) && S_ISREG(at.st_mode)) {

@@ -1,6 +1,8 @@
-//! A disk whose fsync a test counts, fails or forgets, and that loses power: what was not
-//! synced is gone. It is a small C library, compiled here with the machine's `cc` and
-//! preloaded into the process under test; see `disk.c`.
+//! A simulated disk for crash tests: a test counts its fsync calls, lets them fail or do
+//! nothing, and simulates a power loss, which discards what was not synced.
+//!
+//! It is a small C library, compiled here with the machine's `cc` and preloaded into the
+//! process under test; see `disk.c`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,12 +18,12 @@ const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/disk.c");
 const LIBRARY: &str = "libdisk.so";
 const PAGE: usize = 4096;
 
-/// What fsync does.
+/// What fsync and fdatasync do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fsync {
-    /// What was written becomes durable.
+    /// Written pages become durable.
     Works,
-    /// EIO; what was written is not durable, and a later fsync does not make it so.
+    /// EIO; written pages are not durable, and a later fsync does not make them durable.
     Fails,
     /// Success, and nothing becomes durable.
     Forgets,
@@ -35,7 +37,7 @@ pub struct Fsyncs {
     pub forgotten: u64,
 }
 
-/// The disk below a directory, as one process at a time has it.
+/// The disk below a directory; one process at a time uses it.
 pub struct Disk {
     root: PathBuf,
     control: File,
@@ -43,7 +45,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// What the directory holds when a process starts is durable.
+    /// The content of the directory is durable when a process starts.
     pub fn new(root: &Path) -> Self {
         let directory = tempfile::tempdir().unwrap();
         compile(&directory.path().join(LIBRARY));
@@ -63,7 +65,7 @@ impl Disk {
         disk
     }
 
-    /// What the process under test has in its environment.
+    /// The environment variables for the process under test.
     pub fn environment(&self, program: &Path) -> Vec<(&'static str, OsString)> {
         let name = program.file_name().unwrap();
         vec![
@@ -75,7 +77,7 @@ impl Disk {
         ]
     }
 
-    /// From now on fsync does this.
+    /// Sets what fsync does from now on.
     pub fn set_fsync(&self, fsync: Fsync) {
         let mode = match fsync {
             Fsync::Works => 0_u64,
@@ -98,11 +100,11 @@ impl Disk {
         }
     }
 
-    /// Loses power; the process must have been killed. `survives` is asked for every page
-    /// that was written and not synced, because a disk may write what nobody asked for.
+    /// Simulates a power loss; the process must have been killed. `survives` decides for each
+    /// page that was written and not synced, because a disk may write a page without fsync.
     pub fn lose_power(&self, mut survives: impl FnMut() -> bool) {
         if !self.durable().join("ready").exists() {
-            // It was killed before it did anything.
+            // The process was killed before the library had copied the files.
             self.forget();
             return;
         }
@@ -132,7 +134,7 @@ impl Disk {
         self.directory.path().join("durable")
     }
 
-    /// Forgets the copies: the next process takes what is there as durable.
+    /// Removes the durable copies: for the next process the present files are durable.
     fn forget(&self) {
         let durable = self.durable();
         if durable.exists() {
@@ -142,7 +144,8 @@ impl Disk {
     }
 }
 
-/// Writes some of the pages in which `written` differs over what is durable.
+/// Overwrites `durable` with those pages of `written` that differ and for which
+/// `survives` returns true.
 fn keep_some(durable: &mut Vec<u8>, written: &[u8], survives: &mut impl FnMut() -> bool) {
     for (n, page) in written.chunks(PAGE).enumerate() {
         let range = n * PAGE..n * PAGE + page.len();
@@ -167,7 +170,7 @@ fn remove_files(directory: &Path) {
     }
 }
 
-/// A real filesystem of its own, small enough to be filled: a tmpfs.
+/// A separate filesystem (tmpfs), small enough for a test to fill it.
 pub struct SmallDisk(TempDir);
 
 impl SmallDisk {
@@ -189,7 +192,7 @@ impl SmallDisk {
         self.0.path()
     }
 
-    /// Takes all space that is left.
+    /// Uses all space that is left.
     pub fn fill(&self) {
         let mut ballast = File::create(self.ballast()).unwrap();
         let chunk = vec![0; PAGE];
@@ -198,7 +201,7 @@ impl SmallDisk {
         {}
     }
 
-    /// Gives that space back.
+    /// Frees the space that [`SmallDisk::fill`] used.
     pub fn free(&self) {
         fs::remove_file(self.ballast()).unwrap();
     }
@@ -210,7 +213,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: a server that is being killed may still have files open.
+        // A lazy unmount: a server that is being killed may still have files open.
         let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }
 }
@@ -224,6 +227,6 @@ fn compile(library: &Path) {
         .args(["-ldl", "-lpthread"])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "cc {SOURCE}: {said}");
+    let errors = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "cc {SOURCE}: {errors}");
 }

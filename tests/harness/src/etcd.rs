@@ -1,7 +1,5 @@
-//! Real etcd, one node or several, on loopback.
-//!
-//! Enters: a version, how many nodes, whether with TLS. Leaves: endpoints, and a
-//! [`Daemon`] for each node. Its data is in a directory that goes with it.
+//! Starts a real etcd cluster on loopback, with or without TLS, with a [`Daemon`] for each
+//! node.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,19 +15,19 @@ use crate::{Daemon, port, tools};
 const READY: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// `etcd-3.4`: no progress that can be trusted.
+/// `etcd-3.4`, whose progress notifications cannot be trusted.
 pub const OLD: &str = "3.4";
-/// `etcd-3.5`: the newest of that line.
+/// `etcd-3.5`, the newest release of that line.
 pub const NEW: &str = "3.5";
 
-/// A cluster of etcd. Dropping it kills its nodes.
+/// An etcd cluster. Dropping it kills its nodes.
 ///
 /// ```ignore
-/// let Some(mut etcd) = Etcd::start(etcd::NEW, 3) else { return };
-/// let leader = etcd.leader();
+/// let Some(mut etcd) = Etcd::start(etcd::VERSION_3_5, 3) else { return };
+/// let leader = etcd.wait_for_leader();
 /// etcd.nodes[leader].daemon.kill();
-/// etcd.nodes[leader].daemon.again();
-/// etcd.wait();
+/// etcd.nodes[leader].daemon.restart();
+/// etcd.wait_ready();
 /// ```
 pub struct Etcd {
     ctl: PathBuf,
@@ -41,11 +39,11 @@ pub struct Etcd {
 /// One node.
 pub struct Node {
     pub daemon: Daemon,
-    /// Where clients reach it.
+    /// Its client address.
     pub address: SocketAddr,
 }
 
-/// Files by which clients reach a cluster with TLS.
+/// The certificate files of a client of a cluster with TLS.
 pub struct Tls {
     pub ca: PathBuf,
     pub certificate: PathBuf,
@@ -53,18 +51,18 @@ pub struct Tls {
 }
 
 impl Etcd {
-    /// Plain HTTP; ready when this returns. `None`: there is no such etcd here,
-    /// which was said.
+    /// Serves plain HTTP; returns when the cluster is ready. `None`: this machine has no such
+    /// etcd, and the test is recorded as skipped.
     pub fn start(version: &str, nodes: usize) -> Option<Self> {
         Self::begin(version, nodes, false, None)
     }
 
-    /// One node with the data of a snapshot that `etcdctl snapshot save` made.
+    /// One node with the data of a snapshot of `etcdctl snapshot save`.
     pub fn restore(version: &str, snapshot: &Path) -> Option<Self> {
         Self::begin(version, 1, false, Some(snapshot))
     }
 
-    /// Certificates are asked of clients, and presented to them.
+    /// Serves TLS and requires client certificates.
     pub fn start_tls(version: &str, nodes: usize) -> Option<Self> {
         Self::begin(version, nodes, true, None)
     }
@@ -99,7 +97,7 @@ impl Etcd {
         Some(etcd)
     }
 
-    /// As `--etcd-servers` takes them.
+    /// The client URLs, as the flag `--etcd-servers` takes them.
     pub fn endpoints(&self) -> String {
         let urls = self.nodes.iter().map(|n| self.url(n));
         urls.collect::<Vec<_>>().join(",")
@@ -109,7 +107,7 @@ impl Etcd {
         self.tls.as_ref()
     }
 
-    /// Where data and logs are.
+    /// The directory of data and logs.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -119,7 +117,7 @@ impl Etcd {
         format!("{scheme}://{}", node.address)
     }
 
-    /// Waits until every node that runs answers reads that need a quorum.
+    /// Waits until every running node answers a linearizable read.
     pub fn wait(&mut self) {
         let end = Instant::now() + READY;
         for n in 0..self.nodes.len() {
@@ -137,17 +135,17 @@ impl Etcd {
         }
     }
 
-    /// The index of the node that leads; waits for an election.
+    /// The index of the leader; waits for an election.
     pub fn leader(&self) -> usize {
         let end = Instant::now() + READY;
         loop {
             let leads = |node: &Node| {
                 let url = self.url(node);
-                let said =
+                let output =
                     self.try_ctl(&["--endpoints", &url, "endpoint", "status", "-w", "fields"]);
-                let said = said.unwrap_or_default();
+                let output = output.unwrap_or_default();
                 let field = |name: &str| {
-                    let line = said
+                    let line = output
                         .lines()
                         .find(|l| l.starts_with(&format!("\"{name}\" :")));
                     line.and_then(|l| l.split(':').nth(1))
@@ -164,20 +162,20 @@ impl Etcd {
         }
     }
 
-    /// `etcdctl ARGUMENTS` at all nodes; what it prints.
+    /// Runs `etcdctl ARGUMENTS` with all endpoints and returns its output.
     pub fn ctl(&self, arguments: &[&str]) -> String {
         let endpoints = self.endpoints();
         let all = [&["--endpoints", endpoints.as_str()], arguments].concat();
-        let said = self.try_ctl(&all);
-        said.unwrap_or_else(|| panic!("etcdctl {arguments:?} fails"))
+        let output = self.try_ctl(&all);
+        output.unwrap_or_else(|| panic!("etcdctl {arguments:?} fails"))
     }
 
     fn try_ctl(&self, arguments: &[&str]) -> Option<String> {
         let mut command = self.command(&self.ctl);
         command.args(["--command-timeout", "3s"]).args(arguments);
         let out = command.output().unwrap();
-        let said = || String::from_utf8_lossy(&out.stdout).into_owned();
-        out.status.success().then(said)
+        let output = || String::from_utf8_lossy(&out.stdout).into_owned();
+        out.status.success().then(output)
     }
 
     /// The path of this cluster's etcdctl.
@@ -199,8 +197,7 @@ impl Etcd {
     }
 }
 
-/// What is kept of a test that failed are the logs: data is large, and of no use
-/// without its test.
+/// A failed test keeps its logs, but not the data of etcd, which is large.
 impl Drop for Etcd {
     fn drop(&mut self) {
         for (n, node) in self.nodes.iter_mut().enumerate() {
@@ -211,7 +208,7 @@ impl Drop for Etcd {
 }
 
 impl Tls {
-    /// Makes an authority, and certificates for servers and a client, in a directory.
+    /// Writes a certificate authority, a server and a client certificate to a directory.
     pub fn make(dir: &Path) -> Self {
         let now = Timestamp::now();
         let pki = Pki::open(dir, &[], now).unwrap();
@@ -227,7 +224,7 @@ impl Tls {
     }
 }
 
-/// Makes the data directory of the node `n0`, the only one.
+/// Restores the snapshot into the data directory of `n0`, the only node.
 fn restore(ctl: &Path, snapshot: &Path, dir: &Path, peers: &str) {
     let peer = peers.strip_prefix("n0=").unwrap();
     let out = Command::new(ctl)
@@ -239,8 +236,8 @@ fn restore(ctl: &Path, snapshot: &Path, dir: &Path, peers: &str) {
         .env("ETCDCTL_API", "3")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "etcdctl snapshot restore: {said}");
+    let errors = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "etcdctl snapshot restore: {errors}");
 }
 
 fn arguments(

@@ -1,4 +1,5 @@
-//! What lies in etcd, read with etcdctl: a judge that shares no code with our client.
+//! Reads keys and their history from etcd with etcdctl, which shares no code with
+//! Flotilla's client.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -10,17 +11,17 @@ use serde_json::Value;
 
 use crate::Etcd;
 
-/// A history must come within so many seconds.
+/// How long reading a history may take.
 const HISTORY_SECONDS: &str = "90";
 
-/// A key as it is.
+/// A key with its current value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     pub key: String,
     pub value: Vec<u8>,
-    /// The revision of its last change.
+    /// Its `mod_revision`.
     pub revision: u64,
-    /// 0: it stays.
+    /// The id of its lease; 0: it has none.
     pub lease: i64,
 }
 
@@ -31,15 +32,15 @@ pub struct Change {
     pub key: String,
     /// `None`: deleted.
     pub value: Option<Vec<u8>>,
-    /// The revision of what was there before; 0: nothing.
+    /// The revision of the previous value; 0: there was none.
     pub before: u64,
 }
 
 impl Etcd {
-    /// All keys that begin so, in their order.
+    /// Lists the keys with a prefix, in ascending order.
     pub fn stored(&self, prefix: &str) -> Vec<Stored> {
-        let said = self.ctl(&["get", prefix, "--prefix", "-w", "json"]);
-        let answer: Value = serde_json::from_str(&said).unwrap();
+        let output = self.ctl(&["get", prefix, "--prefix", "-w", "json"]);
+        let answer: Value = serde_json::from_str(&output).unwrap();
         let all = answer["kvs"].as_array().cloned().unwrap_or_default();
         let stored = |kv: &Value| Stored {
             key: text(&kv["key"]),
@@ -50,7 +51,8 @@ impl Etcd {
         all.iter().map(stored).collect()
     }
 
-    /// Every change below a prefix after a revision, up to the first one of `last`.
+    /// Every change below a prefix after a revision, up to the first change of the key
+    /// `last`.
     pub fn history(&self, prefix: &str, after: u64, last: &str) -> Vec<Change> {
         let mut command = self.command(Path::new("timeout"));
         command.arg(HISTORY_SECONDS).arg(self.ctl_program());
@@ -66,7 +68,7 @@ impl Etcd {
         let mut changes = Vec::new();
         for line in BufReader::new(child.stdout.take().unwrap()).lines() {
             let Ok(answer) = serde_json::from_str::<Value>(&line.unwrap()) else {
-                // etcdctl says in words that the watch was canceled.
+                // etcdctl prints plain text when the watch was canceled.
                 break;
             };
             let events = answer["Events"].as_array();
@@ -78,13 +80,13 @@ impl Etcd {
         let _ = child.kill();
         let _ = child.wait();
         let end = changes.last().map(|c| c.key.as_str());
-        assert_eq!(end, Some(last), "etcdctl tells no more than this");
+        assert_eq!(end, Some(last), "etcdctl ended before the key {last}");
         changes
     }
 }
 
 fn change(event: &Value) -> Change {
-    // Puts are type 0, which is left out.
+    // The type of a put is 0, which the JSON omits.
     let deleted = event["type"].as_i64() == Some(1);
     Change {
         revision: number(&event["kv"]["mod_revision"]),

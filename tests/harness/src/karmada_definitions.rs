@@ -1,11 +1,11 @@
-//! The CustomResourceDefinitions that a Karmada installation brings, as GitOps
-//! repositories carry them: names, scopes and versions of `charts/karmada/_crds` and of
-//! its operator (v1.19), with open schemas.
+//! The CustomResourceDefinitions that a Karmada installation creates, as GitOps
+//! repositories contain them: names, scopes and versions of `charts/karmada/_crds` and of
+//! Karmada's operator (v1.19), with schemas that preserve unknown fields.
 
 use serde_json::{Value, json};
 
 /// Plural, group, kind, short name, whether it is namespaced, versions (the last one is
-/// stored), and whether Flotilla has a kind of that name itself.
+/// the storage version), and whether the kind is built into Flotilla.
 type Row = (
     &'static str,
     &'static str,
@@ -43,14 +43,14 @@ const TABLE: &[Row] = &[
     ("karmadas", "operator.karmada.io", "Karmada", "", true, V1, false),
 ];
 
-/// One definition, and whether Flotilla has a kind of that name itself.
+/// One CustomResourceDefinition, and whether its kind is built into Flotilla.
 pub struct KarmadaDefinition {
     pub name: String,
     pub object: Value,
     pub built_in: bool,
 }
 
-/// All of them.
+/// Returns all definitions.
 pub fn karmada_definitions() -> Vec<KarmadaDefinition> {
     TABLE.iter().map(definition).collect()
 }

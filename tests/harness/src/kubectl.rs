@@ -1,7 +1,6 @@
-//! The two kubectls, and tables of commands that both must get through.
+//! Runs tables of kubectl commands with an old and a new kubectl, and checks their output.
 //!
-//! Enters: a kubeconfig, lines as one would type them. Leaves: nothing; what is not
-//! as wanted panics with the line and all that was printed.
+//! A command with another result than expected panics with its command line and output.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -13,10 +12,10 @@ use crate::tools;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is typed, what must come out. A line is split as a shell would, `NS` being
-/// the namespace. `old:` or `new:` before it: for that kubectl alone. Each wanted
-/// fragment is looked for in all that is printed, blanks counting once; `!` before
-/// it: it must not be there.
+/// A command with its expected result. The line is split as a shell splits it; `NS` stands
+/// for the namespace. A prefix `old:` or `new:` restricts the command to that kubectl. Each
+/// expected fragment must occur in the output (runs of whitespace count as one blank); a
+/// fragment with the prefix `!` must not occur.
 pub struct Step<'a> {
     line: &'a str,
     input: String,
@@ -39,7 +38,7 @@ pub fn with<'a>(line: &'a str, input: &str, wanted: &'a [&'a str]) -> Step<'a> {
     }
 }
 
-/// A command that is refused.
+/// A command that fails with exit code 1.
 pub fn refused<'a>(line: &'a str, wanted: &'a [&'a str]) -> Step<'a> {
     Step {
         code: 1,
@@ -47,7 +46,7 @@ pub fn refused<'a>(line: &'a str, wanted: &'a [&'a str]) -> Step<'a> {
     }
 }
 
-/// A command that is refused because of its input.
+/// A command with standard input that fails with exit code 1.
 pub fn refused_with<'a>(line: &'a str, input: &str, wanted: &'a [&'a str]) -> Step<'a> {
     Step {
         code: 1,
@@ -55,7 +54,7 @@ pub fn refused_with<'a>(line: &'a str, input: &str, wanted: &'a [&'a str]) -> St
     }
 }
 
-/// One kubectl with a kubeconfig, in a namespace of its own.
+/// One kubectl with a kubeconfig and its own namespace.
 pub struct Kubectl {
     program: PathBuf,
     pub label: &'static str,
@@ -64,12 +63,12 @@ pub struct Kubectl {
     home: PathBuf,
 }
 
-/// Runs the story with each kubectl at the same time, each in a new namespace. What
-/// a kubectl keeps goes into `folder`.
-pub fn with_each(kubeconfig: &Path, folder: &Path, area: &str, story: impl Fn(&Kubectl) + Sync) {
+/// Runs `test` with each kubectl at the same time, each in a new namespace. `folder` holds
+/// the home directories of the kubectls.
+pub fn with_each(kubeconfig: &Path, folder: &Path, area: &str, test: impl Fn(&Kubectl) + Sync) {
     std::thread::scope(|scope| {
         for (label, program) in programs() {
-            let story = &story;
+            let test = &test;
             scope.spawn(move || {
                 let namespace = format!("{area}-{label}");
                 let home = folder.join(format!("home-{namespace}"));
@@ -82,13 +81,13 @@ pub fn with_each(kubeconfig: &Path, folder: &Path, area: &str, story: impl Fn(&K
                     home,
                 };
                 kubectl.output("create namespace NS");
-                story(&kubectl);
+                test(&kubectl);
             });
         }
     });
 }
 
-/// The kubectls there are: both from Debian, else the one of this machine.
+/// The available kubectls: both from Debian, else the one on the `PATH`.
 fn programs() -> Vec<(&'static str, PathBuf)> {
     match tools(["kubectl-old", "kubectl-new"]) {
         Some([old, new]) => vec![("old", old), ("new", new)],
@@ -111,7 +110,7 @@ impl Kubectl {
         command
     }
 
-    /// Goes through a table.
+    /// Runs the commands of a table in order.
     pub fn run(&self, steps: &[Step<'_>]) {
         for step in steps {
             self.step(step);
@@ -126,59 +125,62 @@ impl Kubectl {
         };
         let mut command = self.command(line);
         let (code, printed) = finish(&mut command, &step.input);
-        let seen = squeeze(&printed);
-        let story = format!("kubectl-{} {line}\n{printed}", self.label);
-        assert_eq!(code, step.code, "{story}");
-        for wanted in step.wanted {
-            let wanted = wanted.replace("NS", &self.namespace);
-            match wanted.strip_prefix('!') {
-                Some(not) => assert!(!seen.contains(&squeeze(not)), "has {not:?}: {story}"),
-                None => assert!(seen.contains(&squeeze(&wanted)), "no {wanted:?}: {story}"),
+        let output = squeeze(&printed);
+        let context = format!("kubectl-{} {line}\n{printed}", self.label);
+        assert_eq!(code, step.code, "{context}");
+        for expected in step.wanted {
+            let expected = expected.replace("NS", &self.namespace);
+            match expected.strip_prefix('!') {
+                Some(not) => assert!(!output.contains(&squeeze(not)), "has {not:?}: {context}"),
+                None => assert!(
+                    output.contains(&squeeze(&expected)),
+                    "no {expected:?}: {context}"
+                ),
             }
         }
     }
 
-    /// What a command prints that must succeed.
+    /// Runs a command that must succeed and returns its output.
     pub fn output(&self, line: &str) -> String {
         let (code, printed) = finish(&mut self.command(line), "");
         assert_eq!(code, 0, "kubectl-{} {line}\n{printed}", self.label);
         printed
     }
 
-    /// Waits until a command has this exit code: what it asks for follows a write
-    /// later.
-    pub fn eventually(&self, line: &str, wanted: i32) {
+    /// Repeats a command until it has this exit code, for results that follow a write with a
+    /// delay.
+    pub fn eventually(&self, line: &str, expected: i32) {
         let end = Instant::now() + PATIENCE;
         loop {
             let (code, printed) = finish(&mut self.command(line), "");
-            if code == wanted {
+            if code == expected {
                 return;
             }
-            let story = format!("kubectl-{} {line}\n{printed}", self.label);
-            assert!(Instant::now() < end, "{story}");
+            let context = format!("kubectl-{} {line}\n{printed}", self.label);
+            assert!(Instant::now() < end, "{context}");
         }
     }
 
-    /// Exit code and everything printed, whatever they are.
+    /// Runs a command with standard input; returns exit code and output.
     pub fn pipe(&self, line: &str, input: &str) -> (i32, String) {
         finish(&mut self.command(line), input)
     }
 
-    /// Edits with a stream editor in the place of a person.
+    /// Runs a command whose editor is `sed` with this script.
     pub fn edit(&self, line: &str, script: &str) -> (i32, String) {
         let mut command = self.command(line);
         command.env("EDITOR", format!("sed -i {script}"));
         finish(&mut command, "")
     }
 
-    /// A command that goes on until it is dropped.
+    /// Starts a command that runs until the handle is dropped.
     pub fn follow(&self, line: &str) -> Following {
         let mut process = self.command(line).spawn().unwrap();
         let output = process.stdout.take().unwrap();
-        let (tell, lines) = mpsc::channel();
+        let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if tell.send(line).is_err() {
+                if sender.send(line).is_err() {
                     return;
                 }
             }
@@ -187,23 +189,23 @@ impl Kubectl {
     }
 }
 
-/// A command under way.
+/// A running command. Dropping it kills the process.
 pub struct Following {
     process: Child,
     lines: mpsc::Receiver<String>,
 }
 
 impl Following {
-    /// Reads until a line has the fragment.
+    /// Reads its output until a line contains the fragment.
     pub fn until(&self, fragment: &str) {
         let end = Instant::now() + PATIENCE;
-        let mut seen = Vec::new();
+        let mut read = Vec::new();
         loop {
             let left = end.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
                 Ok(line) if squeeze(&line).contains(fragment) => return,
-                Ok(line) => seen.push(line),
-                Err(_) => panic!("no {fragment:?} in {seen:#?}"),
+                Ok(line) => read.push(line),
+                Err(_) => panic!("no {fragment:?} in {read:#?}"),
             }
         }
     }
@@ -216,13 +218,13 @@ impl Drop for Following {
     }
 }
 
-/// Exit code, and everything printed.
+/// Runs a command to its end; returns exit code and output.
 fn finish(command: &mut Command, input: &str) -> (i32, String) {
     let mut process = command
         .spawn()
         .unwrap_or_else(|why| panic!("{:?} cannot be run: {why}", command.get_program()));
     let mut pipe = process.stdin.take().unwrap();
-    // A command that fails early leaves the rest unread.
+    // A command that fails early does not read all of its input.
     let _ = pipe.write_all(input.as_bytes());
     drop(pipe);
     let out = process.wait_with_output().unwrap();
@@ -231,12 +233,12 @@ fn finish(command: &mut Command, input: &str) -> (i32, String) {
     (out.status.code().unwrap_or(-1), printed)
 }
 
-/// Every run of blanks is one.
+/// Replaces each run of whitespace with one blank.
 fn squeeze(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A line in words; what is in single quotes stays together.
+/// Splits a line into words; text in single quotes stays one word.
 fn words(line: &str) -> Vec<String> {
     let (mut all, mut word, mut quoted) = (Vec::new(), None::<String>, false);
     for c in line.chars() {

@@ -1,21 +1,22 @@
-//! What integration tests stand on: processes of the binary under test, and the
-//! real components beside it.
+//! Test support of the integration tests: processes of the binary under test, and the
+//! real components (etcd, kube-apiserver, kubectl) that they run with.
 //!
-//! [`tools`] (where programs are) ──► [`Daemon`] ──► [`Etcd`] ──► [`Cluster`]
-//!                                                └── [`Relay`] between any two
+//! [`tools`] (paths of programs) ──► [`Daemon`] ──► [`Etcd`] ──► [`KubernetesCluster`]
+//!                                               └── [`TcpRelay`] between any two
 //!
-//! Only tests depend on this crate. Nothing here is installed, everything listens
-//! on loopback, and nothing outlives the test that started it. What goes wrong here
-//! panics with what was seen, as an assertion would.
+//! Only tests depend on this crate. It installs nothing, all its servers listen on
+//! loopback, and all its processes end with the test that started them. A failure here
+//! panics with the observed value, as an assertion does.
 //!
-//! Entry points: [`tools::tools`], [`Process`], [`Etcd`], [`Cluster`], [`Relay`],
-//! [`Peer`], [`Disk`], and to ask whatever was started: [`Server`], [`kubectl::with_each`],
-//! [`wire::Ask`], and [`Target`] for what is streamed.
+//! Entry points: [`tools::tools`], [`ServerProcess`], [`Etcd`], [`KubernetesCluster`],
+//! [`TcpRelay`], [`FakeHttpsServer`], [`FaultyDisk`]. Clients: [`ApiServerClient`],
+//! [`kubectl::with_each_kubectl`], [`raw_http::RawHttpRequest`], and [`HttpTestClient`] for
+//! streamed responses.
 
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test ends where its machine fails it"
+    reason = "a test fails by panicking"
 )]
 
 pub mod cluster;
@@ -49,10 +50,10 @@ pub use target::Target;
 pub use tools::tools;
 pub use up::Up;
 
-/// Between two looks at something, on threads that wait for nothing else.
+/// Sleeps between two polls, on threads without a tokio runtime.
 #[expect(
     clippy::disallowed_methods,
-    reason = "there is no runtime whose worker could be blocked"
+    reason = "these threads run no tokio worker that could be blocked"
 )]
 fn pause(time: std::time::Duration) {
     std::thread::sleep(time);

@@ -1,6 +1,4 @@
-//! Objects as tests write them, and the resources they belong to.
-//!
-//! Leaves: trees of values. Touches nothing.
+//! Manifests for tests as JSON values, and the resources (GVR) of their kinds.
 
 use machinery::Gvr;
 use serde_json::{Value, json};
@@ -9,11 +7,11 @@ macro_rules! resources {
     ($($constant:ident $group:literal $version:literal $plural:literal $kind:literal;)*) => {
         $(pub static $constant: Gvr = Gvr::constant($group, $version, $plural);)*
 
-        /// Where an object belongs.
+        /// The resource of an object, by its kind.
         pub fn gvr(object: &Value) -> &'static Gvr {
             match object["kind"].as_str() {
                 $(Some($kind) => &$constant,)*
-                other => panic!("no resource known for {other:?}"),
+                other => panic!("objects.rs has no resource for {other:?}"),
             }
         }
     };
@@ -71,7 +69,7 @@ pub fn deployment(namespace: &str, name: &str, replicas: i64) -> Value {
     })
 }
 
-/// A pod template of one container.
+/// A pod template with one container.
 pub fn pods(name: &str) -> Value {
     json!({"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": "nginx:1.27"}]}})
 }
@@ -84,7 +82,7 @@ pub fn secret(namespace: &str, name: &str, value: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}, "stringData": {"k": value}})
 }
 
-/// The definition of [`widget`]s, which have a status that clients write.
+/// The CustomResourceDefinition of [`widget`]s, with a status subresource.
 pub fn widgets() -> Value {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({
@@ -102,7 +100,7 @@ pub fn widget(namespace: &str, name: &str, size: i64) -> Value {
     json!({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": name, "namespace": namespace}, "spec": {"size": size}})
 }
 
-/// A policy that brings one object to clusters.
+/// A policy that propagates one object to clusters.
 pub fn policy(namespace: &str, name: &str, object: &Value, clusters: &[&str]) -> Value {
     json!({
         "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
@@ -114,7 +112,7 @@ pub fn policy(namespace: &str, name: &str, object: &Value, clusters: &[&str]) ->
     })
 }
 
-/// A policy that divides replicas by weights.
+/// A policy that divides replicas by static weights.
 pub fn divided(namespace: &str, name: &str, object: &Value, weights: &[(&str, i64)]) -> Value {
     let clusters: Vec<&str> = weights.iter().map(|(c, _)| *c).collect();
     let list: Vec<Value> = weights
@@ -129,7 +127,7 @@ pub fn divided(namespace: &str, name: &str, object: &Value, weights: &[(&str, i6
     policy
 }
 
-/// A policy that makes one object's copies differ.
+/// An OverridePolicy for one object.
 pub fn overriding(namespace: &str, name: &str, object: &Value, rules: &Value) -> Value {
     json!({
         "apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy",
@@ -138,12 +136,12 @@ pub fn overriding(namespace: &str, name: &str, object: &Value, rules: &Value) ->
     })
 }
 
-/// What selects one object by its name.
+/// A resource selector that selects one object by its name.
 pub fn selector(object: &Value) -> Value {
     json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "name": object["metadata"]["name"]})
 }
 
-/// The same spec for all namespaces.
+/// Makes a cluster-scoped policy of a namespaced one, with the same spec.
 pub fn cluster_wide(mut policy: Value) -> Value {
     let kind = policy["kind"].as_str().unwrap_or_default();
     policy["kind"] = format!("Cluster{kind}").into();
@@ -151,7 +149,7 @@ pub fn cluster_wide(mut policy: Value) -> Value {
     policy
 }
 
-/// The namespace of a cluster's works.
+/// The execution space of a cluster: the namespace of its Works.
 pub fn works_of(cluster: &str) -> String {
     format!("karmada-es-{cluster}")
 }

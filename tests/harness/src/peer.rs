@@ -1,4 +1,5 @@
-//! A server of the test: HTTPS with a certificate of its own, answers of the test.
+//! An HTTPS server inside a test, with a self-signed certificate and a handler that the
+//! test supplies.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -21,10 +22,10 @@ use crate::target::{Body, whole};
 pub type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 pub type Handler = Arc<dyn Fn(Request<Incoming>) -> Answer + Send + Sync>;
 
-/// A running server; gone when it is dropped.
+/// A running server. Dropping it stops it.
 pub struct Peer {
     pub address: SocketAddr,
-    /// PEM, by which its certificate is verified.
+    /// The CA bundle (PEM) for clients.
     pub ca: String,
     task: JoinHandle<()>,
 }
@@ -36,18 +37,18 @@ impl Drop for Peer {
 }
 
 impl Peer {
-    /// Serves `handler` over HTTP/1.1 and, where clients want it, HTTP/2.
+    /// Serves `handler` over HTTP/1.1 and, when clients negotiate it, HTTP/2.
     pub async fn start(handler: Handler) -> Self {
         Self::named(&["localhost", "127.0.0.1"], handler).await
     }
 
-    /// With other names in its certificate.
+    /// The same with these names in its certificate.
     pub async fn named(names: &[&str], handler: Handler) -> Self {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let made = rcgen::generate_simple_self_signed(names).unwrap();
-        let ca = made.cert.pem();
+        let certified = rcgen::generate_simple_self_signed(names).unwrap();
+        let ca = certified.cert.pem();
         let chain = vec![CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()];
-        let key = made.signing_key.serialize_pem();
+        let key = certified.signing_key.serialize_pem();
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut tls = rustls::ServerConfig::builder_with_provider(provider)
@@ -94,10 +95,10 @@ impl Peer {
     }
 }
 
-/// What is said to one who no longer speaks.
-pub const FAREWELL: &[u8] = b"what is said to one who no longer speaks";
+/// What the server sends after the client has closed its sending side.
+pub const FAREWELL: &[u8] = b"sent after the client has closed its sending side";
 
-/// Bytes that repeat nowhere near.
+/// Pseudo-random bytes, the same for the same seed.
 pub fn noise(length: usize, seed: u32) -> Vec<u8> {
     let mut state = seed;
     let next = || {
@@ -107,16 +108,17 @@ pub fn noise(length: usize, seed: u32) -> Vec<u8> {
     std::iter::repeat_with(next).take(length).collect()
 }
 
-/// Changes to whatever protocol is asked for. `/exec/echo` says everything again, and
-/// a farewell to who has ended; `/exec/brief` ends first and listens on; `/exec/none`
-/// refuses.
-pub fn upgrader(heard: tokio::sync::mpsc::Sender<Vec<u8>>) -> Handler {
+/// Accepts an upgrade to any protocol. `/exec/echo` echoes all bytes and sends
+/// [`HALF_CLOSE_MESSAGE`] after the client has closed its sending side; `/exec/brief` closes
+/// its own sending side first and reads on; `/exec/none` answers 403. Bytes that
+/// `/exec/brief` reads go to `received`.
+pub fn upgrader(received: tokio::sync::mpsc::Sender<Vec<u8>>) -> Handler {
     Arc::new(move |mut request: Request<Incoming>| {
-        let heard = heard.clone();
+        let received = received.clone();
         Box::pin(async move {
             let path = request.uri().path().to_owned();
-            let asked = request.headers().get("upgrade").cloned();
-            let Some(protocol) = asked.filter(|_| !path.ends_with("/none")) else {
+            let requested = request.headers().get("upgrade").cloned();
+            let Some(protocol) = requested.filter(|_| !path.ends_with("/none")) else {
                 let refused = Response::builder().status(403).header("x-why", "none");
                 return refused.body(whole("no upgrade")).unwrap();
             };
@@ -128,7 +130,7 @@ pub fn upgrader(heard: tokio::sync::mpsc::Sender<Vec<u8>>) -> Handler {
                     to.shutdown().await.unwrap();
                     let mut all = Vec::new();
                     let _ = from.read_to_end(&mut all).await;
-                    heard.send(all).await.unwrap();
+                    received.send(all).await.unwrap();
                     return;
                 }
                 tokio::io::copy(&mut from, &mut to).await.unwrap();

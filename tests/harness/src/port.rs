@@ -1,7 +1,7 @@
-//! Ports on loopback for programs that cannot say which one they got.
+//! Chooses free loopback ports for programs that cannot report the port they bound.
 //!
-//! They lie below the range from which the kernel takes ports of outgoing
-//! connections, so that a port stays free while its program is restarted.
+//! The ports are below the kernel's range for outgoing connections, so that a port stays
+//! free while its program restarts.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 const FIRST: u16 = 20_000;
 const LAST: u16 = 32_700;
 
-/// A port nobody listens on, told once in this process. Other processes begin to
-/// look elsewhere.
+/// Returns a port without a listener, each port once per process. Other processes start
+/// their search at another port.
 pub fn free() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let span = LAST - FIRST;

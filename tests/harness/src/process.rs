@@ -1,8 +1,6 @@
-//! A process of the binary under test: started with its arguments, heard until it
-//! says that it is ready, killed with its handle.
+//! Starts the binary under test, waits for its ready line and reads its address from it.
 //!
-//! Enters: the program, its arguments, where its log goes. Leaves: the process, and
-//! the address that it told.
+//! The process is killed when its [`ServerProcess`] is dropped.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -16,37 +14,37 @@ use crate::daemon::{bound, spawn};
 
 const START: Duration = Duration::from_secs(60);
 
-/// `program arguments`, which must end with a success; what it printed.
+/// Runs `program arguments`, which must succeed, and returns its output.
 pub async fn run(program: &str, arguments: &[&str]) -> String {
-    let (code, said) = ran(program, arguments).await;
-    assert_eq!(code, Some(0), "{arguments:?}: {said}");
-    said
+    let (code, output) = ran(program, arguments).await;
+    assert_eq!(code, Some(0), "{arguments:?}: {output}");
+    output
 }
 
-/// `program arguments`: its exit code and what it printed.
+/// Runs `program arguments`; returns its exit code and output.
 pub async fn ran(program: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(program);
     command.args(arguments);
     let out = tokio::task::spawn_blocking(move || command.output());
     let out = out.await.unwrap().unwrap();
-    let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
-    (out.status.code(), said)
+    let output = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
+    (out.status.code(), output)
 }
 
-/// A server that has said it is ready. Dropping it is a `kill -9`.
+/// A server that has printed its ready line. Dropping it is a `kill -9`.
 pub struct Process {
     pub child: Child,
 }
 
 impl Process {
-    /// Starts `program arguments` and waits for its ready line; with it comes its
-    /// `host:port`. Standard error is appended to `log`, which is shown when nothing
-    /// gets ready.
+    /// Starts `program arguments` and waits for its ready line; returns the process and its
+    /// `host:port`. Standard error is appended to `log`, which the panic shows when the
+    /// process does not get ready.
     pub fn start(program: &str, arguments: &[&str], log: &Path) -> (Self, String) {
         Self::start_in(program, arguments, &[], log)
     }
 
-    /// The same with further variables in its environment.
+    /// The same with additional environment variables.
     pub fn start_in(
         program: &str,
         arguments: &[&str],
@@ -75,7 +73,7 @@ impl Process {
         (process, address.to_owned())
     }
 
-    /// SIGTERM, and waits for its end, which must be a success.
+    /// SIGTERM, and waits for its end; its exit status must be a success.
     pub fn stop(mut self) {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args(["-TERM", &id]).status().unwrap();
@@ -84,17 +82,17 @@ impl Process {
         assert!(status.success(), "ended with {status}");
     }
 
-    /// Empty when there was none in time. The lines that follow are read too, so
-    /// that the process never waits for a reader.
+    /// The first line of standard output; empty after the timeout. A thread reads the later
+    /// lines, so that the process never blocks on a full pipe.
     fn first_line(&mut self) -> String {
         let output = self.child.stdout.take().unwrap();
-        let (tell, told) = mpsc::channel();
+        let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let _ = tell.send(line);
+                let _ = sender.send(line);
             }
         });
-        told.recv_timeout(START).unwrap_or_default()
+        lines.recv_timeout(START).unwrap_or_default()
     }
 }
 

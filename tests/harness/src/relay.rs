@@ -1,8 +1,7 @@
-//! A TCP relay between a client and one or more servers, on which the network can
-//! fail.
+//! A TCP relay between clients and one or more servers that simulates network faults:
+//! partitions, delays and resets.
 //!
-//! Enters: addresses of servers, and what is to go wrong. Leaves: an address to
-//! connect to. Bytes pass unchanged, half-closed connections stay half-closed.
+//! It forwards bytes unchanged and keeps half-closed connections half-closed.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -17,7 +16,7 @@ const CONNECT: Duration = Duration::from_secs(2);
 #[derive(Default)]
 struct State {
     servers: Vec<SocketAddr>,
-    /// Nothing passes, in either direction.
+    /// No bytes pass in either direction.
     cut: bool,
     delay: Duration,
     open: Vec<Open>,
@@ -38,13 +37,13 @@ struct Shared {
     ids: AtomicUsize,
 }
 
-/// Listens on loopback until it is dropped; then all its connections are reset.
+/// Listens on loopback until it is dropped, which resets all its connections.
 ///
 /// ```ignore
-/// let relay = Relay::start(&[first, second]); // connections in turn, past the dead
-/// relay.cut(); // from now on packets vanish: nobody is told
-/// relay.mend();
-/// relay.servers(&[second]); // connections to others are closed
+/// let relay = TcpRelay::start(&[first, second]); // round robin, skips dead servers
+/// relay.partition(); // bytes wait, connections stay open
+/// relay.heal();
+/// relay.set_servers(&[second]); // closes connections to other servers
 /// ```
 pub struct Relay {
     address: SocketAddr,
@@ -52,8 +51,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Connections go to the servers in turn; one that cannot be connected to is
-    /// passed over.
+    /// Distributes connections round robin and skips servers that refuse connections.
     pub fn start(servers: &[SocketAddr]) -> Self {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), servers)
     }
@@ -84,7 +82,7 @@ impl Relay {
         self.address
     }
 
-    /// Other servers from now on; connections to those that are gone are closed.
+    /// Replaces the servers; connections to removed servers are closed.
     pub fn servers(&self, servers: &[SocketAddr]) {
         let mut state = self.shared.state.lock();
         state.servers = servers.to_vec();
@@ -95,29 +93,29 @@ impl Relay {
         }
     }
 
-    /// The cable is out: what was sent and what will be is held back, nobody is
-    /// told, new connections hang.
+    /// Simulates an unplugged cable: bytes are held back, no side gets an error, new
+    /// connections hang.
     pub fn cut(&self) {
         self.shared.state.lock().cut = true;
     }
 
-    /// The cable is back, and what was held back arrives.
+    /// Ends the partition; the bytes held back are delivered.
     pub fn mend(&self) {
         self.shared.state.lock().cut = false;
         self.shared.mended.notify_all();
     }
 
-    /// Each piece of data takes this much longer, in each direction.
+    /// Delays each chunk of data by this time, in each direction.
     pub fn delay(&self, by: Duration) {
         self.shared.state.lock().delay = by;
     }
 
-    /// Closes every connection; new ones are served.
+    /// Closes every connection; new ones are accepted.
     pub fn reset(&self) {
         self.shared.state.lock().open.iter().for_each(close);
     }
 
-    /// How many connections there are.
+    /// The number of open connections.
     pub fn connections(&self) -> usize {
         self.shared.state.lock().open.len()
     }
@@ -128,7 +126,7 @@ impl Drop for Relay {
         self.shared.ended.store(true, Ordering::Relaxed);
         self.mend();
         self.reset();
-        // The listener wakes, sees the end and goes.
+        // A connection wakes the listener's thread, which then ends.
         let _ = TcpStream::connect_timeout(&self.address, CONNECT);
     }
 }
@@ -140,7 +138,7 @@ fn close(open: &Open) {
 }
 
 impl Shared {
-    /// Waits until data may pass, and then as long as it takes to.
+    /// Waits for the end of a partition, then for the delay.
     fn pass(&self) {
         let mut state = self.state.lock();
         while state.cut {

@@ -1,7 +1,5 @@
-//! An API server as tests ask it: calls that must succeed, and waits with an end.
-//!
-//! Enters: a kubeconfig, trees of values. Leaves: trees of values; a wait that
-//! fails panics with what was seen last.
+//! A client of an API server for tests, with JSON values in and out: calls that must
+//! succeed, and waits with a timeout that panic with the object last read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +15,7 @@ use crate::objects::{CLUSTERS, gvr};
 const PATIENCE: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// One API server.
+/// A client of one API server.
 pub struct Server {
     pub name: String,
     pub api: Arc<dyn Api>,
@@ -46,7 +44,7 @@ impl Server {
         Ok(made.await?.value()?)
     }
 
-    /// A namespace in which the control plane is done with its own first objects.
+    /// Creates a namespace.
     pub async fn namespace(&self, name: &str) {
         self.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
             .await;
@@ -78,7 +76,7 @@ impl Server {
         done.value().unwrap()
     }
 
-    /// What a controller would report of an object that is there.
+    /// Patches the status of an existing object, as a controller would.
     pub async fn report(&self, object: &Value, status: Value) {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or("");
         let (namespace, name) = (text("namespace"), text("name"));
@@ -94,7 +92,7 @@ impl Server {
         gone.unwrap_or_else(|why| panic!("{} {namespace}/{name}: {why}", self.name));
     }
 
-    /// Until there is an object that fits.
+    /// Waits until the object exists and `fits`; `what` describes it in the panic text.
     pub async fn until(
         &self,
         resource: &Gvr,
@@ -105,8 +103,8 @@ impl Server {
     ) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {
-            let seen = self.get(resource, namespace, name).await;
-            match seen {
+            let object = self.get(resource, namespace, name).await;
+            match object {
                 Some(object) if fits(&object) => return object,
                 _ if Instant::now() < end => tokio::time::sleep(PAUSE).await,
                 Some(object) => panic!("{}: {namespace}/{name}: not {what}: {object:#}", self.name),
@@ -118,13 +116,13 @@ impl Server {
         }
     }
 
-    /// Until there is an object.
+    /// Waits until the object exists.
     pub async fn until_there(&self, resource: &Gvr, namespace: &str, name: &str) -> Value {
         self.until(resource, namespace, name, "there", |_| true)
             .await
     }
 
-    /// Until there is none.
+    /// Waits until the object is deleted.
     pub async fn until_gone(&self, resource: &Gvr, namespace: &str, name: &str) {
         let end = Instant::now() + PATIENCE;
         while let Some(object) = self.get(resource, namespace, name).await {
@@ -137,7 +135,7 @@ impl Server {
         }
     }
 
-    /// Until every cluster is Ready and tells what it serves.
+    /// Waits until a Cluster is Ready and its API enablements are complete.
     pub async fn until_ready(&self, cluster: &str) -> Value {
         self.until(&CLUSTERS, "", cluster, "ready", |c| {
             condition(c, "Ready")["status"] == "True"
@@ -147,14 +145,14 @@ impl Server {
     }
 }
 
-/// A condition of an object; null when it does not say.
+/// A condition of an object by its type; null when the object has none.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
     let all = object["status"]["conditions"].as_array();
     let mut all = all.into_iter().flatten();
     all.find(|c| c["type"] == kind).unwrap_or(&Value::Null)
 }
 
-/// Until something holds.
+/// Waits until `holds` returns true; `what` describes it in the panic text.
 pub async fn until(what: &str, holds: impl AsyncFn() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !holds().await {

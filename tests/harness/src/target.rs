@@ -1,4 +1,4 @@
-//! HTTP/1.1, HTTP/2 and bare TLS to an API server.
+//! An asynchronous HTTP/1.1, HTTP/2 and TLS client for tests that stream or upgrade.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 pub const PATIENCE: Duration = Duration::from_secs(60);
 pub type Body = BoxBody<Bytes, hyper::Error>;
 
-/// The end of a wait that must not last.
+/// Awaits `work`; panics with `what` after [`HTTP_TIMEOUT`].
 pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
     let done = tokio::time::timeout(PATIENCE, work).await;
     done.unwrap_or_else(|_| panic!("not in time: {what}"))
@@ -34,18 +34,18 @@ pub fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|n| match n {}).boxed()
 }
 
-/// An API server and who asks it: a plane that stands alone, or the server that one
-/// stands behind.
+/// A client of one API server with one identity. The server is a standalone control plane
+/// or the kube-apiserver in front of an aggregated one.
 #[derive(Clone)]
 pub struct Target {
     /// `host:port`
     pub address: String,
-    /// The name in its certificate.
+    /// The name in the server's certificate.
     name: String,
     tls: ClientConfig,
 }
 
-/// A reply, with its body put together.
+/// A complete response.
 pub struct Reply {
     pub code: u16,
     pub headers: HeaderMap,
@@ -59,8 +59,8 @@ impl Reply {
 }
 
 impl Target {
-    /// `name` is the one in the server's certificate. `ca`, and certificate and key of
-    /// the identity, are PEM; without an identity nobody in particular asks.
+    /// `name` is the one in the server's certificate. `ca`, and the certificate and key of
+    /// the identity, are PEM; without an identity requests are anonymous.
     pub fn new(address: &str, name: &str, ca: &[u8], identity: Option<(&[u8], &[u8])>) -> Self {
         let tls = client_config(ca, identity);
         Self {
@@ -70,7 +70,7 @@ impl Target {
         }
     }
 
-    /// Bare TLS, for one protocol.
+    /// Opens a TLS connection that offers one ALPN protocol.
     pub async fn tls(&self, protocol: &[u8]) -> TlsStream<TcpStream> {
         let mut tls = self.tls.clone();
         tls.alpn_protocols = vec![protocol.to_vec()];
@@ -91,7 +91,7 @@ impl Target {
         builder.body(ask.body).unwrap()
     }
 
-    /// Sends over HTTP/1.1, on a connection of its own.
+    /// Sends a request over HTTP/1.1 on a new connection.
     pub async fn send(&self, ask: Ask) -> Response<Incoming> {
         let io = TokioIo::new(self.tls(b"http/1.1").await);
         let (mut sender, connection) = http1::handshake(io).await.unwrap();
@@ -125,8 +125,8 @@ impl Target {
         self.call(Ask::new(Method::POST, path).json(body)).await
     }
 
-    /// Asks for an upgrade and gives what comes after the head of the reply, with the
-    /// head.
+    /// Requests an upgrade; returns the head of the response and the stream behind it.
+    /// `early` is sent right after the request.
     pub async fn upgrade(
         &self,
         path: &str,
@@ -159,7 +159,7 @@ pub async fn collect(response: Response<Incoming>) -> Reply {
     }
 }
 
-/// A request to be made.
+/// A request to send.
 pub struct Ask {
     method: Method,
     path: String,
@@ -193,7 +193,7 @@ impl Ask {
     }
 }
 
-/// Where a cluster's API begins.
+/// The path of a request to a cluster through the cluster proxy.
 pub fn proxied(cluster: &str, path: &str) -> String {
     format!("{CLUSTERS}/{cluster}/proxy{path}")
 }

@@ -1,9 +1,9 @@
-//! The real components that tests run against, and the record of tests that did not
-//! find theirs.
+//! Finds the real components that tests run against, and records the tests that are skipped
+//! because one is missing.
 //!
-//! `tests/tools/get` finds or fetches a program. A test whose program cannot be had is
-//! skipped: libtest has no word for that at run time, so [`skip`] prints it, writes it
-//! to a file beside the build, and fails with `CI=true`. The suite that cargo runs last
+//! `tests/tools/get` finds or downloads a program. A test whose program is not available is
+//! skipped. libtest cannot skip a test at run time, so [`skip`] prints a line, writes it to
+//! a file in the build directory, and fails with `CI=true`. The suite that cargo runs last
 //! (`tests/workspace/summary.rs`) prints the names from those files.
 
 use std::collections::HashMap;
@@ -15,15 +15,15 @@ use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 
-/// The paths of programs, or `None` after [`skip`] for the first one that cannot be
-/// had. The test returns then:
+/// The paths of programs, or `None` after [`skip`] for the first one that is not
+/// available. The test then returns:
 ///
 /// ```ignore
 /// let Some([etcd, kubectl]) = harness::tools(["etcd-3.4", "kubectl-new"]) else { return };
 /// ```
 ///
-/// Call it on the test's own thread, whose name is the name of the test. May take
-/// minutes the first time on a machine; within a process each tool is asked for once.
+/// Call it on the test's own thread, whose name is the name of the test. The first call on
+/// a machine may take minutes; each process looks a tool up once.
 pub fn tools<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
     let mut found = Vec::new();
     for name in names {
@@ -44,7 +44,7 @@ pub fn skip(need: &str) {
     let ci = std::env::var("CI").is_ok_and(|v| v == "true");
     assert!(!ci, "needs {need}, which cannot be had here");
     let thread = std::thread::current();
-    // Workers of tokio do not know their test.
+    // The name of a tokio worker is not the name of a test.
     let test = thread.name().filter(|n| !n.starts_with("tokio-"));
     let (suite, file) = record();
     let line = format!("{suite} {}: needs {need}", test.unwrap_or("(a test)"));
@@ -56,7 +56,7 @@ pub fn skip(need: &str) {
         .unwrap_or_else(|why| panic!("{}: {why}", file.display()));
 }
 
-/// The lines that the suites of this build recorded since the last call.
+/// Removes and returns the lines that the suites of this build have recorded.
 pub fn take_skipped() -> Vec<String> {
     let mut lines = Vec::new();
     for entry in std::fs::read_dir(folder()).into_iter().flatten() {
@@ -77,13 +77,13 @@ fn folder() -> PathBuf {
     deps.parent().unwrap_or(deps).join("skipped")
 }
 
-/// The name of this suite and the file of its record, which begins empty.
+/// The name of this suite and the file of its record, which starts empty.
 fn record() -> &'static (String, PathBuf) {
     static RECORD: OnceLock<(String, PathBuf)> = OnceLock::new();
     RECORD.get_or_init(|| {
         let program = std::env::current_exe().unwrap();
         let stem = program.file_stem().unwrap().to_string_lossy();
-        // Cargo puts a hash behind the name.
+        // Cargo appends a hash to the name.
         let suite = stem.rsplit_once('-').map_or(&*stem, |(name, _)| name);
         let folder = folder();
         std::fs::create_dir_all(&folder).unwrap();

@@ -1,7 +1,6 @@
-//! A control plane with simulated members, all of one command.
+//! Runs `flotilla up`: a control plane with simulated members in one process.
 //!
-//! Enters: the program under test, how many members, more arguments of `up`.
-//! Leaves: a directory with the kubeconfigs, which outlives a killed process.
+//! Data and kubeconfigs are in a directory that survives a kill of the process.
 
 use std::path::Path;
 
@@ -19,7 +18,7 @@ pub struct Up {
 }
 
 impl Up {
-    /// Returns when it is ready.
+    /// Starts `program up` and returns when it is ready; `more` are additional arguments.
     pub fn start(program: &str, members: usize, more: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().display().to_string();
@@ -52,7 +51,7 @@ impl Up {
         self.process = None;
     }
 
-    /// Again, on what the last one left.
+    /// Starts the process again on the same data.
     pub fn restart(&mut self) {
         self.kill();
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
@@ -64,12 +63,12 @@ impl Up {
         self.dir.path()
     }
 
-    /// A connection to the control plane. Must be called where tokio runs.
+    /// A client of the control plane. Must be called where tokio runs.
     pub fn control(&self) -> Server {
         Server::connect("control plane", &self.dir().join("kubeconfig"))
     }
 
-    /// Connections to the members, in their order.
+    /// Clients of the members, in their order.
     pub fn members(&self) -> Vec<Server> {
         let connect = |n| {
             let name = format!("member{n}");

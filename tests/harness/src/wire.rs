@@ -1,7 +1,7 @@
-//! HTTP/1.1 by hand over TLS: tests see, and may send, every byte.
+//! A blocking HTTP/1.1 client over TLS without an HTTP library, for tests that check exact
+//! bytes.
 //!
-//! Enters: an address, certificates, requests. Leaves: replies, whole or as they
-//! come. Opens a connection for each request.
+//! It opens a connection for each request and reads a response at once or by chunks.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -16,19 +16,20 @@ use serde_json::Value;
 const PATIENCE: Duration = Duration::from_secs(30);
 pub const JSON: &str = "application/json";
 
-/// Whom a client trusts, and how it shows who it is.
+/// The certificate authority that a client trusts, and its client certificate, if any.
 #[derive(Clone)]
 pub struct Identity(Arc<ClientConfig>);
 
 impl Identity {
-    /// With a certificate of its own and its key, both as PEM, or a stranger.
+    /// `own` is a client certificate and its key, both PEM; without it requests are anonymous.
     pub fn new(ca_pem: &str, own: Option<(&str, &str)>) -> Self {
         let own = own.map(|(certificate, key)| (certificate.as_bytes(), key.as_bytes()));
         Self(Arc::new(client_config(ca_pem.as_bytes(), own)))
     }
 }
 
-/// Trusts `ca` and shows a certificate with its key, all PEM, or nothing.
+/// A TLS configuration that trusts `ca` and presents the certificate `own` with its key,
+/// all PEM, if there is one.
 pub(crate) fn client_config(ca: &[u8], own: Option<(&[u8], &[u8])>) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     for ca in CertificateDer::pem_slice_iter(ca) {
@@ -48,7 +49,7 @@ pub(crate) fn client_config(ca: &[u8], own: Option<(&[u8], &[u8])>) -> ClientCon
     builder.with_client_auth_cert(chain, key).unwrap()
 }
 
-/// One exchange.
+/// A request to send.
 pub struct Ask<'a> {
     address: &'a str,
     identity: &'a Identity,
@@ -59,7 +60,7 @@ pub struct Ask<'a> {
     body: Vec<u8>,
 }
 
-/// A reply, with its body put together.
+/// A complete response.
 #[derive(Debug)]
 pub struct Reply {
     pub code: u16,
@@ -68,7 +69,7 @@ pub struct Reply {
 }
 
 impl<'a> Ask<'a> {
-    /// Of the server at `host:port`.
+    /// A request to the server at `host:port`.
     pub fn new(address: &'a str, identity: &'a Identity, method: &'a str, path: &str) -> Self {
         Self {
             address,
@@ -94,19 +95,19 @@ impl<'a> Ask<'a> {
         self.body(JSON, body.to_string())
     }
 
-    /// The name that must stand in the server's certificate; else its address.
+    /// The name expected in the server's certificate; the default is its address.
     pub fn name(mut self, name: &'a str) -> Self {
         self.name = name;
         self
     }
 
-    /// A body that does not say what it is.
+    /// A body without a `Content-Type`.
     pub fn content(mut self, body: impl Into<Vec<u8>>) -> Self {
         self.body = body.into();
         self
     }
 
-    /// As somebody else.
+    /// Sends the request with another identity.
     pub fn with(mut self, identity: &'a Identity) -> Self {
         self.identity = identity;
         self
@@ -130,7 +131,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Sends the request and reads the head of the reply.
+    /// Sends the request and reads the head of the response.
     pub fn open(self) -> Stream {
         let name = ServerName::try_from(self.name.to_owned()).unwrap();
         let connection = ClientConnection::new(Arc::clone(&self.identity.0), name).unwrap();
@@ -149,7 +150,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// A reply whose body is still coming.
+/// A response whose body is read by chunks.
 pub struct Stream {
     reader: BufReader<StreamOwned<ClientConnection, TcpStream>>,
     pub code: u16,
@@ -186,7 +187,7 @@ impl Stream {
         header(&self.headers, name)
     }
 
-    /// The next chunk. `None`: the body ended as it should.
+    /// The next chunk. `None`: the terminating chunk was read.
     pub fn chunk(&mut self) -> Option<Vec<u8>> {
         let mut size = String::new();
         self.reader.read_line(&mut size).unwrap();

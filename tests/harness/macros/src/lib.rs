@@ -9,7 +9,7 @@ use proc_macro::TokenStream;
 ///
 /// The test is built with `#[ignore]` unless `FLOTILLA_SLOW=1` is set for the build, so
 /// libtest itself counts it as ignored. Cargo builds the suite again when the variable
-/// changes. Any other value than `1`, `0` and none at all is an error of the build.
+/// changes. Any value but `1`, `0` and the empty one fails the build.
 #[proc_macro_attribute]
 pub fn slow(_arguments: TokenStream, test: TokenStream) -> TokenStream {
     let attribute = match env::var("FLOTILLA_SLOW").as_deref() {
