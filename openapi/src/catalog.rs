@@ -6,13 +6,13 @@ use std::sync::{Arc, OnceLock};
 
 use machinery::{Gvk, Gvr};
 
-use crate::dsl;
-use crate::model::{Definition, Definitions, Kind};
+use crate::model::{DefinitionArena, KindInfo, SchemaDefinition};
 use crate::resource_names::ResourceNames;
 use crate::schema::Schema;
+use crate::schema_file_parser;
 
 /// All files of `schemas/`; a test compares this list with the folder.
-const SOURCES: &[(&str, &str)] = &[
+const SCHEMA_FILES: &[(&str, &str)] = &[
     (
         "builtin_access.api",
         include_str!("../schemas/builtin_access.api"),
@@ -47,8 +47,8 @@ const SOURCES: &[(&str, &str)] = &[
 /// The kinds and definitions of the schema files.
 #[derive(Debug)]
 pub struct Catalog {
-    definitions: Arc<Definitions>,
-    kinds: Vec<Arc<Kind>>,
+    definitions: Arc<DefinitionArena>,
+    kinds: Vec<Arc<KindInfo>>,
     by_kind: HashMap<Gvk, usize>,
     by_resource: HashMap<Gvr, usize>,
 }
@@ -61,13 +61,13 @@ pub fn catalog() -> &'static Catalog {
             clippy::expect_used,
             reason = "the files are compiled in, and a test parses them"
         )]
-        Catalog::parse(SOURCES).expect("the embedded schema files are well-formed")
+        Catalog::parse(SCHEMA_FILES).expect("the embedded schema files are well-formed")
     })
 }
 
 impl Catalog {
     fn parse(sources: &[(&str, &str)]) -> Result<Self, String> {
-        let (definitions, kinds) = dsl::parse(sources)?;
+        let (definitions, kinds) = schema_file_parser::parse(sources)?;
         let mut by_kind = HashMap::with_capacity(kinds.len());
         let mut by_resource = HashMap::with_capacity(kinds.len());
         for (at, kind) in kinds.iter().enumerate() {
@@ -86,41 +86,41 @@ impl Catalog {
     }
 
     /// All kinds, in the order of the files.
-    pub fn kinds(&self) -> &[Arc<Kind>] {
+    pub fn kinds(&self) -> &[Arc<KindInfo>] {
         &self.kinds
     }
 
-    pub fn kind(&self, gvk: &Gvk) -> Option<&Arc<Kind>> {
+    pub fn kind(&self, gvk: &Gvk) -> Option<&Arc<KindInfo>> {
         self.kinds.get(*self.by_kind.get(gvk)?)
     }
 
-    pub fn resource(&self, gvr: &Gvr) -> Option<&Arc<Kind>> {
+    pub fn resource(&self, gvr: &Gvr) -> Option<&Arc<KindInfo>> {
         self.kinds.get(*self.by_resource.get(gvr)?)
     }
 
     /// The names of all kinds of a group.
-    pub fn names_in(&self, group: &str) -> Vec<ResourceNames> {
+    pub fn names_in_group(&self, group: &str) -> Vec<ResourceNames> {
         let kinds = self.kinds.iter().filter(|kind| kind.gvr.group == group);
         kinds.map(|kind| ResourceNames::from(&**kind)).collect()
     }
 
-    pub fn definition(&self, name: &str) -> Option<&Definition> {
+    pub fn definition(&self, name: &str) -> Option<&SchemaDefinition> {
         Some(self.definitions.get(self.definitions.id(name)?))
     }
 
-    pub fn definitions(&self) -> &Arc<Definitions> {
+    pub fn definitions(&self) -> &Arc<DefinitionArena> {
         &self.definitions
     }
 
     /// The schema of a kind of this catalog; for any other kind, one that preserves all
     /// fields.
-    pub fn schema(&self, kind: &Kind) -> Schema {
-        self.schema_of(&kind.definition)
-            .unwrap_or_else(Schema::keep_all)
+    pub fn schema(&self, kind: &KindInfo) -> Schema {
+        self.definition_schema(&kind.definition)
+            .unwrap_or_else(Schema::preserving_unknown_fields)
     }
 
     /// The schema of the definition with this name.
-    pub fn schema_of(&self, definition: &str) -> Option<Schema> {
+    pub fn definition_schema(&self, definition: &str) -> Option<Schema> {
         let id = self.definitions.id(definition)?;
         Some(Schema::new(Arc::clone(&self.definitions), id))
     }
@@ -134,7 +134,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model::{Node, Type};
+    use crate::model::{SchemaNode, SchemaType};
 
     #[test]
     fn every_schema_file_is_listed_and_loads() {
@@ -143,19 +143,19 @@ mod tests {
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
-        let listed: BTreeSet<String> = SOURCES.iter().map(|(f, _)| (*f).to_owned()).collect();
+        let listed: BTreeSet<String> = SCHEMA_FILES.iter().map(|(f, _)| (*f).to_owned()).collect();
         assert_eq!(files, listed);
-        let catalog = Catalog::parse(SOURCES).unwrap();
+        let catalog = Catalog::parse(SCHEMA_FILES).unwrap();
         assert!(!catalog.kinds().is_empty());
     }
 
     #[test]
     fn declarations_are_sound() {
-        fn check(node: &Node, at: &str) {
+        fn check(node: &SchemaNode, at: &str) {
             if let Some(pattern) = node.rules.as_ref().and_then(|r| r.pattern.as_ref()) {
                 assert!(pattern.matches("").is_some(), "{at}: {}", pattern.source);
             }
-            if let Type::Array(item) | Type::Map(item) = &node.ty {
+            if let SchemaType::Array(item) | SchemaType::Map(item) = &node.ty {
                 check(item, at);
             }
         }
@@ -165,7 +165,7 @@ mod tests {
                 let at = format!("{}.{}", definition.name, field.name);
                 check(&field.node, &at);
                 if let Some(default) = &field.node.default {
-                    let schema = Schema::of_node(catalog.definitions(), &field.node);
+                    let schema = Schema::from_node(catalog.definitions(), &field.node);
                     // A Go zero value stands for absence, valid or not.
                     let zero = [json!({}), json!("")].contains(default);
                     assert!(

@@ -8,38 +8,38 @@
 use serde_json::Value;
 
 const MAX_STEPS: usize = 64;
-const MAX_FOUND: usize = 10_000;
-const MAX_DEPTH: usize = 128;
+const MAX_RESULTS: usize = 10_000;
+const MAX_DESCENT_DEPTH: usize = 128;
 
 /// A compiled path.
 #[derive(Clone, Debug, PartialEq)]
-pub struct JsonPath(Vec<Step>);
+pub struct JsonPath(Vec<JsonPathStep>);
 
 #[derive(Clone, Debug, PartialEq)]
-enum Step {
+enum JsonPathStep {
     Field(String),
     Index(i64),
     Slice(Option<i64>, Option<i64>),
-    Every,
-    Below(String),
-    Filter(Filter),
+    Wildcard,
+    RecursiveDescent(String),
+    Filter(JsonPathFilter),
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Filter {
-    left: Operand,
+struct JsonPathFilter {
+    left: FilterOperand,
     /// `None`: tests whether the left side exists.
-    test: Option<(Comparison, Operand)>,
+    comparison: Option<(ComparisonOperator, FilterOperand)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Operand {
+enum FilterOperand {
     Path(JsonPath),
     Literal(Value),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Comparison {
+enum ComparisonOperator {
     Equal,
     NotEqual,
     Less,
@@ -58,15 +58,15 @@ impl JsonPath {
             .and_then(|t| t.strip_suffix('}'))
             .unwrap_or(text);
         let inner = inner.strip_prefix(['$', '@']).unwrap_or(inner);
-        let mut parser = Parser {
+        let mut parser = JsonPathParser {
             text: inner,
             at: 0,
             nested: 0,
         };
-        let steps = parser.steps()?;
+        let steps = parser.parse_steps()?;
         match parser.rest() {
             "" => Ok(Self(steps)),
-            _ => Err(parser.wrong("unexpected text")),
+            _ => Err(parser.syntax_error("unexpected text")),
         }
     }
 
@@ -77,11 +77,11 @@ impl JsonPath {
             let mut next = Vec::new();
             for value in found {
                 step.apply(value, &mut next);
-                if next.len() >= MAX_FOUND {
+                if next.len() >= MAX_RESULTS {
                     break;
                 }
             }
-            next.truncate(MAX_FOUND);
+            next.truncate(MAX_RESULTS);
             found = next;
         }
         found
@@ -93,90 +93,90 @@ impl JsonPath {
     }
 
     /// The field names of a path that consists of fields only.
-    pub fn plain(&self) -> Option<Vec<&str>> {
+    pub fn field_names(&self) -> Option<Vec<&str>> {
         self.0
             .iter()
             .map(|s| match s {
-                Step::Field(name) => Some(name.as_str()),
+                JsonPathStep::Field(name) => Some(name.as_str()),
                 _ => None,
             })
             .collect()
     }
 }
 
-impl Step {
+impl JsonPathStep {
     fn apply<'v>(&self, value: &'v Value, into: &mut Vec<&'v Value>) {
         match (self, value) {
             (Self::Field(name), Value::Object(map)) => into.extend(map.get(name)),
             (Self::Index(n), Value::Array(items)) => {
-                into.extend(position(*n, items.len()).and_then(|i| items.get(i)));
+                into.extend(resolve_index(*n, items.len()).and_then(|i| items.get(i)));
             }
             (Self::Slice(from, to), Value::Array(items)) => {
-                let end = to.map_or(items.len(), |n| bound(n, items.len()));
-                let start = from.map_or(0, |n| bound(n, items.len()));
+                let end = to.map_or(items.len(), |n| clamp_slice_bound(n, items.len()));
+                let start = from.map_or(0, |n| clamp_slice_bound(n, items.len()));
                 into.extend(items.get(start..end).unwrap_or_default());
             }
-            (Self::Every, Value::Array(items)) => into.extend(items),
-            (Self::Every, Value::Object(map)) => into.extend(map.values()),
-            (Self::Below(name), _) => below(value, name, into, 0),
+            (Self::Wildcard, Value::Array(items)) => into.extend(items),
+            (Self::Wildcard, Value::Object(map)) => into.extend(map.values()),
+            (Self::RecursiveDescent(name), _) => descend(value, name, into, 0),
             (Self::Filter(filter), Value::Array(items)) => {
-                into.extend(items.iter().filter(|v| filter.holds(v)));
+                into.extend(items.iter().filter(|v| filter.matches(v)));
             }
             (Self::Filter(filter), Value::Object(map)) => {
-                into.extend(map.values().filter(|v| filter.holds(v)));
+                into.extend(map.values().filter(|v| filter.matches(v)));
             }
             _ => {}
         }
     }
 }
 
-fn position(n: i64, len: usize) -> Option<usize> {
+fn resolve_index(n: i64, len: usize) -> Option<usize> {
     let len = i64::try_from(len).ok()?;
     let at = if n < 0 { n.checked_add(len)? } else { n };
     usize::try_from(at).ok().filter(|_| at < len)
 }
 
-fn bound(n: i64, len: usize) -> usize {
+fn clamp_slice_bound(n: i64, len: usize) -> usize {
     let signed = i64::try_from(len).unwrap_or(i64::MAX);
     let at = if n < 0 { n.saturating_add(signed) } else { n };
     usize::try_from(at.clamp(0, signed)).unwrap_or(len)
 }
 
-fn below<'v>(value: &'v Value, name: &str, into: &mut Vec<&'v Value>, depth: usize) {
-    if depth > MAX_DEPTH || into.len() >= MAX_FOUND {
+fn descend<'v>(value: &'v Value, name: &str, into: &mut Vec<&'v Value>, depth: usize) {
+    if depth > MAX_DESCENT_DEPTH || into.len() >= MAX_RESULTS {
         return;
     }
     match value {
         Value::Object(map) => {
             into.extend(map.get(name));
             for child in map.values() {
-                below(child, name, into, depth + 1);
+                descend(child, name, into, depth + 1);
             }
         }
         Value::Array(items) => {
             for child in items {
-                below(child, name, into, depth + 1);
+                descend(child, name, into, depth + 1);
             }
         }
         _ => {}
     }
 }
 
-impl Filter {
-    fn holds(&self, item: &Value) -> bool {
+impl JsonPathFilter {
+    fn matches(&self, item: &Value) -> bool {
         let Some(left) = self.left.value(item) else {
             return false;
         };
-        let Some((comparison, right)) = &self.test else {
+        let Some((comparison, right)) = &self.comparison else {
             return true;
         };
         right
             .value(item)
-            .is_some_and(|right| comparison.holds(left, right))
+            .is_some_and(|right| comparison.compare(left, right))
     }
 }
 
-impl Operand {
+impl FilterOperand {
     fn value<'v>(&'v self, item: &'v Value) -> Option<&'v Value> {
         match self {
             Self::Path(path) => path.first(item),
@@ -185,8 +185,8 @@ impl Operand {
     }
 }
 
-impl Comparison {
-    fn holds(self, left: &Value, right: &Value) -> bool {
+impl ComparisonOperator {
+    fn compare(self, left: &Value, right: &Value) -> bool {
         let order = match (left, right) {
             (Value::Number(a), Value::Number(b)) => match (a.as_f64(), b.as_f64()) {
                 (Some(a), Some(b)) => a.partial_cmp(&b),
@@ -206,18 +206,18 @@ impl Comparison {
     }
 }
 
-struct Parser<'t> {
+struct JsonPathParser<'t> {
     text: &'t str,
     at: usize,
     nested: usize,
 }
 
-impl<'t> Parser<'t> {
+impl<'t> JsonPathParser<'t> {
     fn rest(&self) -> &'t str {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    fn wrong(&self, what: &str) -> String {
+    fn syntax_error(&self, what: &str) -> String {
         format!("{what} at byte {} of path {:?}", self.at, self.text)
     }
 
@@ -229,38 +229,38 @@ impl<'t> Parser<'t> {
         found
     }
 
-    fn blanks(&mut self) {
+    fn skip_blanks(&mut self) {
         while self.eat(" ") {}
     }
 
-    fn steps(&mut self) -> Result<Vec<Step>, String> {
+    fn parse_steps(&mut self) -> Result<Vec<JsonPathStep>, String> {
         let mut steps = Vec::new();
         // The first dot is optional.
         if self.rest().starts_with(|c: char| c.is_alphanumeric()) {
-            steps.push(Step::Field(self.name()?));
+            steps.push(JsonPathStep::Field(self.parse_name()?));
         }
         loop {
             if steps.len() > MAX_STEPS {
-                return Err(self.wrong("too many steps"));
+                return Err(self.syntax_error("too many steps"));
             }
             if self.eat("..") {
-                steps.push(Step::Below(self.name()?));
+                steps.push(JsonPathStep::RecursiveDescent(self.parse_name()?));
             } else if self.eat(".*") {
-                steps.push(Step::Every);
+                steps.push(JsonPathStep::Wildcard);
             } else if self.eat(".[") || self.eat("[") {
-                steps.push(self.bracket()?);
+                steps.push(self.parse_bracket()?);
             } else if self.eat(".") {
                 if self.rest().is_empty() && steps.is_empty() {
                     return Ok(steps);
                 }
-                steps.push(Step::Field(self.name()?));
+                steps.push(JsonPathStep::Field(self.parse_name()?));
             } else {
                 return Ok(steps);
             }
         }
     }
 
-    fn name(&mut self) -> Result<String, String> {
+    fn parse_name(&mut self) -> Result<String, String> {
         let mut name = String::new();
         let mut chars = self.rest().chars();
         while let Some(c) = chars.next() {
@@ -270,7 +270,7 @@ impl<'t> Parser<'t> {
                         name.push(escaped);
                         self.at += escaped.len_utf8();
                     }
-                    None => return Err(self.wrong("nothing after the backslash")),
+                    None => return Err(self.syntax_error("nothing after the backslash")),
                 },
                 '.' | '[' | ']' | ' ' | '=' | '!' | '<' | '>' | '(' | ')' | '{' | '}' | '?' => {
                     break;
@@ -280,52 +280,52 @@ impl<'t> Parser<'t> {
             self.at += c.len_utf8();
         }
         if name.is_empty() {
-            return Err(self.wrong("a field name is missing"));
+            return Err(self.syntax_error("a field name is missing"));
         }
         Ok(name)
     }
 
-    fn bracket(&mut self) -> Result<Step, String> {
-        self.blanks();
+    fn parse_bracket(&mut self) -> Result<JsonPathStep, String> {
+        self.skip_blanks();
         let step = if self.eat("*") {
-            Step::Every
+            JsonPathStep::Wildcard
         } else if self.eat("?(") {
-            Step::Filter(self.filter()?)
+            JsonPathStep::Filter(self.parse_filter()?)
         } else if self.rest().starts_with(['\'', '"']) {
-            Step::Field(self.quoted()?)
+            JsonPathStep::Field(self.parse_quoted()?)
         } else {
-            self.numbers()?
+            self.parse_index_or_slice()?
         };
-        self.blanks();
+        self.skip_blanks();
         if self.eat("]") {
             Ok(step)
         } else {
-            Err(self.wrong("a closing bracket is missing"))
+            Err(self.syntax_error("a closing bracket is missing"))
         }
     }
 
-    fn numbers(&mut self) -> Result<Step, String> {
-        let first = self.integer()?;
+    fn parse_index_or_slice(&mut self) -> Result<JsonPathStep, String> {
+        let first = self.parse_integer()?;
         if !self.eat(":") {
             return match first {
-                Some(n) => Ok(Step::Index(n)),
-                None => Err(self.wrong("an index is missing")),
+                Some(n) => Ok(JsonPathStep::Index(n)),
+                None => Err(self.syntax_error("an index is missing")),
             };
         }
-        Ok(Step::Slice(first, self.integer()?))
+        Ok(JsonPathStep::Slice(first, self.parse_integer()?))
     }
 
-    fn integer(&mut self) -> Result<Option<i64>, String> {
-        let text = self.digits();
+    fn parse_integer(&mut self) -> Result<Option<i64>, String> {
+        let text = self.take_digits();
         if text.is_empty() {
             return Ok(None);
         }
         text.parse()
             .map(Some)
-            .map_err(|_| self.wrong("not an index"))
+            .map_err(|_| self.syntax_error("not an index"))
     }
 
-    fn digits(&mut self) -> &'t str {
+    fn take_digits(&mut self) -> &'t str {
         let rest = self.rest();
         let end = rest
             .find(|c: char| !c.is_ascii_digit() && c != '-')
@@ -334,7 +334,7 @@ impl<'t> Parser<'t> {
         &rest[..end]
     }
 
-    fn quoted(&mut self) -> Result<String, String> {
+    fn parse_quoted(&mut self) -> Result<String, String> {
         let mut chars = self.rest().chars();
         let quote = chars.next();
         let mut used = 1;
@@ -354,54 +354,57 @@ impl<'t> Parser<'t> {
                 text.push(c);
             }
         }
-        Err(self.wrong("a closing quote is missing"))
+        Err(self.syntax_error("a closing quote is missing"))
     }
 
-    fn filter(&mut self) -> Result<Filter, String> {
+    fn parse_filter(&mut self) -> Result<JsonPathFilter, String> {
         self.nested += 1;
         if self.nested > 4 {
-            return Err(self.wrong("filters are nested too deeply"));
+            return Err(self.syntax_error("filters are nested too deeply"));
         }
-        let left = self.operand()?;
+        let left = self.parse_operand()?;
         let comparison = [
-            ("==", Comparison::Equal),
-            ("!=", Comparison::NotEqual),
-            ("<=", Comparison::LessOrEqual),
-            (">=", Comparison::GreaterOrEqual),
-            ("<", Comparison::Less),
-            (">", Comparison::Greater),
+            ("==", ComparisonOperator::Equal),
+            ("!=", ComparisonOperator::NotEqual),
+            ("<=", ComparisonOperator::LessOrEqual),
+            (">=", ComparisonOperator::GreaterOrEqual),
+            ("<", ComparisonOperator::Less),
+            (">", ComparisonOperator::Greater),
         ]
         .into_iter()
         .find(|(token, _)| self.eat(token));
         let test = match comparison {
-            Some((_, comparison)) => Some((comparison, self.operand()?)),
+            Some((_, comparison)) => Some((comparison, self.parse_operand()?)),
             None => None,
         };
         self.nested -= 1;
         if self.eat(")") {
-            Ok(Filter { left, test })
+            Ok(JsonPathFilter {
+                left,
+                comparison: test,
+            })
         } else {
-            Err(self.wrong("a closing parenthesis is missing"))
+            Err(self.syntax_error("a closing parenthesis is missing"))
         }
     }
 
-    fn operand(&mut self) -> Result<Operand, String> {
-        self.blanks();
+    fn parse_operand(&mut self) -> Result<FilterOperand, String> {
+        self.skip_blanks();
         let operand = if self.eat("@") || self.eat("$") {
-            Operand::Path(JsonPath(self.steps()?))
+            FilterOperand::Path(JsonPath(self.parse_steps()?))
         } else if self.rest().starts_with(['\'', '"']) {
-            Operand::Literal(Value::String(self.quoted()?))
+            FilterOperand::Literal(Value::String(self.parse_quoted()?))
         } else {
             let rest = self.rest();
             let end = rest
                 .find([')', ' ', '=', '!', '<', '>'])
                 .unwrap_or(rest.len());
-            let literal =
-                serde_json::from_str(&rest[..end]).map_err(|_| self.wrong("not a literal"))?;
+            let literal = serde_json::from_str(&rest[..end])
+                .map_err(|_| self.syntax_error("not a literal"))?;
             self.at += end;
-            Operand::Literal(literal)
+            FilterOperand::Literal(literal)
         };
-        self.blanks();
+        self.skip_blanks();
         Ok(operand)
     }
 }

@@ -6,9 +6,9 @@
 
 use serde_json::{Map, Value};
 
-use crate::karmada::labels::{MANAGED_ANNOTATIONS, MANAGED_LABELS};
+use crate::karmada::well_known_keys::{MANAGED_ANNOTATIONS, MANAGED_LABELS};
 
-const METADATA: [&str; 10] = [
+const PRUNED_METADATA_FIELDS: [&str; 10] = [
     "creationTimestamp",
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
@@ -25,21 +25,21 @@ const METADATA: [&str; 10] = [
 /// `ttlSecondsAfterFinished` of a Job, so that a finished Job is not deleted and
 /// recreated again and again.
 pub fn prune(manifest: &mut Value, job_ttl: bool) {
-    for field in METADATA {
-        remove(manifest, "/metadata", field);
+    for field in PRUNED_METADATA_FIELDS {
+        remove_field(manifest, "/metadata", field);
     }
-    remove(manifest, "", "status");
+    remove_field(manifest, "", "status");
     let kind = manifest["kind"].as_str().unwrap_or("").to_owned();
     match kind.as_str() {
         "Deployment" => {
             for key in ["revision", "revision-history"] {
                 let key = format!("deployment.kubernetes.io/{key}");
-                remove(manifest, "/metadata/annotations", &key);
+                remove_field(manifest, "/metadata/annotations", &key);
             }
         }
-        "Job" => job(manifest, job_ttl),
-        "Secret" => service_account_token(manifest),
-        "ServiceAccount" => token_secrets(manifest),
+        "Job" => prune_job(manifest, job_ttl),
+        "Secret" => prune_service_account_token(manifest),
+        "ServiceAccount" => prune_token_secrets(manifest),
         "Service" => {
             let address = manifest.pointer("/spec/clusterIP");
             // A template may ask for a headless service.
@@ -47,12 +47,12 @@ pub fn prune(manifest: &mut Value, job_ttl: bool) {
                 .and_then(Value::as_str)
                 .is_some_and(|ip| ip != "None")
             {
-                remove(manifest, "/spec", "clusterIP");
-                remove(manifest, "/spec", "clusterIPs");
+                remove_field(manifest, "/spec", "clusterIP");
+                remove_field(manifest, "/spec", "clusterIPs");
             }
         }
         "PersistentVolumeClaim" => {
-            remove(
+            remove_field(
                 manifest,
                 "/metadata/annotations",
                 "volume.kubernetes.io/selected-node",
@@ -62,27 +62,27 @@ pub fn prune(manifest: &mut Value, job_ttl: bool) {
     }
 }
 
-fn job(manifest: &mut Value, ttl: bool) {
+fn prune_job(manifest: &mut Value, ttl: bool) {
     let manual = manifest.pointer("/spec/manualSelector") == Some(&Value::Bool(true));
     if !manual {
         for key in ["controller-uid", "batch.kubernetes.io/controller-uid"] {
-            remove(manifest, "/spec/selector/matchLabels", key);
-            remove(manifest, "/spec/template/metadata/labels", key);
+            remove_field(manifest, "/spec/selector/matchLabels", key);
+            remove_field(manifest, "/spec/template/metadata/labels", key);
         }
         for key in ["job-name", "batch.kubernetes.io/job-name"] {
-            remove(manifest, "/spec/template/metadata/labels", key);
+            remove_field(manifest, "/spec/template/metadata/labels", key);
         }
     }
     if ttl {
-        remove(manifest, "/spec", "ttlSecondsAfterFinished");
+        remove_field(manifest, "/spec", "ttlSecondsAfterFinished");
     }
 }
 
-fn service_account_token(manifest: &mut Value) {
+fn prune_service_account_token(manifest: &mut Value) {
     if manifest["type"].as_str() != Some("kubernetes.io/service-account-token") {
         return;
     }
-    remove(
+    remove_field(
         manifest,
         "/metadata/annotations",
         "kubernetes.io/service-account.uid",
@@ -92,7 +92,7 @@ fn service_account_token(manifest: &mut Value) {
     }
 }
 
-fn token_secrets(manifest: &mut Value) {
+fn prune_token_secrets(manifest: &mut Value) {
     let name = manifest
         .pointer("/metadata/name")
         .and_then(Value::as_str)
@@ -103,7 +103,7 @@ fn token_secrets(manifest: &mut Value) {
     }
 }
 
-fn remove(manifest: &mut Value, parent: &str, field: &str) {
+fn remove_field(manifest: &mut Value, parent: &str, field: &str) {
     if let Some(Value::Object(fields)) = manifest.pointer_mut(parent) {
         fields.remove(field);
     }
@@ -111,17 +111,17 @@ fn remove(manifest: &mut Value, parent: &str, field: &str) {
 
 /// Records the label and annotation keys of the manifest in two annotations, which list
 /// themselves too, to distinguish them from keys that were added in the member cluster.
-pub fn record_managed(manifest: &mut Value) {
-    let Some(metadata) = child(manifest, "metadata") else {
+pub fn record_managed_keys(manifest: &mut Value) {
+    let Some(metadata) = child_object(manifest, "metadata") else {
         return;
     };
-    let labels = keys(metadata.get("labels"));
-    let mut annotations = keys(metadata.get("annotations"));
+    let labels = sorted_keys(metadata.get("labels"));
+    let mut annotations = sorted_keys(metadata.get("annotations"));
     annotations.extend([MANAGED_ANNOTATIONS.to_owned(), MANAGED_LABELS.to_owned()]);
     annotations.sort_unstable();
     annotations.dedup();
     let mut metadata = Value::Object(std::mem::take(metadata));
-    if let Some(map) = child(&mut metadata, "annotations") {
+    if let Some(map) = child_object(&mut metadata, "annotations") {
         map.insert(MANAGED_LABELS.into(), labels.join(",").into());
         map.insert(MANAGED_ANNOTATIONS.into(), annotations.join(",").into());
     }
@@ -131,14 +131,14 @@ pub fn record_managed(manifest: &mut Value) {
 }
 
 /// The keys of a map, sorted.
-fn keys(map: Option<&Value>) -> Vec<String> {
+fn sorted_keys(map: Option<&Value>) -> Vec<String> {
     let map = map.and_then(Value::as_object);
     let mut keys: Vec<String> = map.into_iter().flat_map(Map::keys).cloned().collect();
     keys.sort_unstable();
     keys
 }
 
-fn child<'a>(value: &'a mut Value, name: &str) -> Option<&'a mut Map<String, Value>> {
+fn child_object<'a>(value: &'a mut Value, name: &str) -> Option<&'a mut Map<String, Value>> {
     let child = value.as_object_mut()?.entry(name).or_insert(Value::Null);
     if child.is_null() {
         *child = Value::Object(Map::new());
@@ -164,7 +164,7 @@ mod tests {
         let mut manifest = json!({"kind": "X", "metadata": {"name": "a", "namespace": "n", "generateName": "a-",
             "labels": {"a": "b"}, "annotations": {"c": "d"}}, "spec": {"status": 1}});
         let bare = manifest.clone();
-        for field in METADATA {
+        for field in PRUNED_METADATA_FIELDS {
             manifest["metadata"][field] = json!("written");
         }
         manifest["status"] = json!({"ready": true});
@@ -213,7 +213,7 @@ mod tests {
                 "selector": {"matchLabels": all("s")}, "template": {"metadata": {"labels": all("t")}}}})
         };
         let without_ttl = |mut job: Value| {
-            remove(&mut job, "/spec", "ttlSecondsAfterFinished");
+            remove_field(&mut job, "/spec", "ttlSecondsAfterFinished");
             job
         };
         for manual in [json!(false), Value::Null] {
@@ -285,17 +285,17 @@ mod tests {
     fn managed_keys_are_recorded() {
         let mut manifest =
             json!({"metadata": {"labels": {"b": "1", "a": "2"}, "annotations": {"z": ""}}});
-        record_managed(&mut manifest);
+        record_managed_keys(&mut manifest);
         let once = manifest.clone();
         assert_eq!(manifest["metadata"]["annotations"][MANAGED_LABELS], "a,b");
         assert_eq!(
             manifest["metadata"]["annotations"][MANAGED_ANNOTATIONS],
             format!("{MANAGED_ANNOTATIONS},{MANAGED_LABELS},z")
         );
-        record_managed(&mut manifest);
+        record_managed_keys(&mut manifest);
         assert_eq!(manifest, once);
         let mut scalar = json!(3);
-        record_managed(&mut scalar);
+        record_managed_keys(&mut scalar);
         assert_eq!(scalar, json!(3));
     }
 }

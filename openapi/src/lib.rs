@@ -12,24 +12,25 @@
 
 mod catalog;
 pub mod defaults;
-mod dsl;
 mod jsonpath;
 pub mod karmada;
 pub mod karmada_prune;
 mod model;
 mod pod_requests;
 pub mod printer;
-pub mod proto;
+pub mod protobuf;
 pub mod publish;
 mod resource_names;
 mod schema;
+mod schema_file_parser;
 
 pub use catalog::{Catalog, catalog};
 pub use jsonpath::JsonPath;
 pub use model::{
-    Column, DefId, Definition, Definitions, Field, Kind, ListType, Logic, Node, Patch, Pattern,
-    Rules, Scale, Type,
+    DefinitionArena, DefinitionId, KindInfo, ListType, PatchStrategy, PrinterColumn, RegexPattern,
+    ScalePaths, SchemaComposition, SchemaDefinition, SchemaField, SchemaNode, SchemaType,
+    ValueValidation,
 };
 pub use pod_requests::{ContainerResources, ResourceList, ResourceRequirements, pod_requests};
 pub use resource_names::{NameConflict, ResourceNames, shadows_built_in};
-pub use schema::{Cursor, MAX_DEPTH, Schema};
+pub use schema::{MAX_DEPTH, Schema, SchemaCursor};

@@ -14,22 +14,22 @@ use crate::jsonpath::JsonPath;
 
 /// The index of a definition in its arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DefId(u32);
+pub struct DefinitionId(u32);
 
 /// An arena of definitions: those of the catalog, or those of one CRD version.
 #[derive(Debug, Default)]
-pub struct Definitions {
-    list: Vec<Definition>,
-    by_name: HashMap<Box<str>, DefId>,
+pub struct DefinitionArena {
+    list: Vec<SchemaDefinition>,
+    by_name: HashMap<Box<str>, DefinitionId>,
 }
 
-impl Definitions {
+impl DefinitionArena {
     /// The definition with an id of this arena.
-    pub fn get(&self, id: DefId) -> &Definition {
+    pub fn get(&self, id: DefinitionId) -> &SchemaDefinition {
         &self.list[id.0 as usize]
     }
 
-    pub fn id(&self, name: &str) -> Option<DefId> {
+    pub fn id(&self, name: &str) -> Option<DefinitionId> {
         self.by_name.get(name).copied()
     }
 
@@ -41,14 +41,14 @@ impl Definitions {
         self.list.is_empty()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (DefId, &Definition)> {
-        (0u32..).map(DefId).zip(&self.list)
+    pub fn iter(&self) -> impl Iterator<Item = (DefinitionId, &SchemaDefinition)> {
+        (0u32..).map(DefinitionId).zip(&self.list)
     }
 
     /// Adds a definition. The error names a definition that exists already.
-    pub(crate) fn add(&mut self, definition: Definition) -> Result<DefId, String> {
+    pub(crate) fn add(&mut self, definition: SchemaDefinition) -> Result<DefinitionId, String> {
         let id = u32::try_from(self.list.len())
-            .map(DefId)
+            .map(DefinitionId)
             .map_err(|_| "too many definitions".to_owned())?;
         if !definition.name.is_empty() && self.by_name.insert(definition.name.clone(), id).is_some()
         {
@@ -58,19 +58,19 @@ impl Definitions {
         Ok(id)
     }
 
-    pub(crate) fn get_mut(&mut self, id: DefId) -> &mut Definition {
+    pub(crate) fn get_mut(&mut self, id: DefinitionId) -> &mut SchemaDefinition {
         &mut self.list[id.0 as usize]
     }
 }
 
 /// An object type with named fields.
 #[derive(Clone, Debug, Default)]
-pub struct Definition {
+pub struct SchemaDefinition {
     /// The published name, as in `io.k8s.api.apps.v1.DeploymentSpec`; empty when anonymous.
     pub name: Box<str>,
     pub description: Box<str>,
     /// In the order of declaration; fields of inlined types stand where they are inlined.
-    pub fields: Vec<Field>,
+    pub fields: Vec<SchemaField>,
     /// `x-kubernetes-preserve-unknown-fields`
     pub preserve_unknown: bool,
     /// `x-kubernetes-map-type: atomic`
@@ -78,32 +78,32 @@ pub struct Definition {
     /// Whether `null` means absent, as for a Go struct.
     pub native: bool,
     /// `x-kubernetes-embedded-resource`: the object has `apiVersion` and `kind`.
-    pub embedded: bool,
+    pub embedded_resource: bool,
     pub(crate) by_name: HashMap<Box<str>, u32>,
 }
 
-impl Definition {
-    pub fn field(&self, json_name: &str) -> Option<&Field> {
+impl SchemaDefinition {
+    pub fn field(&self, json_name: &str) -> Option<&SchemaField> {
         let at = *self.by_name.get(json_name)?;
         self.fields.get(at as usize)
     }
 
     /// The field with a protobuf number.
-    pub fn numbered(&self, number: u32) -> Option<&Field> {
+    pub fn field_by_number(&self, number: u32) -> Option<&SchemaField> {
         self.fields
             .iter()
             .find(|f| f.number == number && number != 0)
     }
 
     /// Replaces the field with the same name, if there is one.
-    pub(crate) fn replace(&mut self, field: Field) {
+    pub(crate) fn replace_field(&mut self, field: SchemaField) {
         if let Some(at) = self.by_name.get(&field.name) {
             self.fields[*at as usize] = field;
         }
     }
 
     /// Appends a field. The error names a field that exists already.
-    pub(crate) fn push(&mut self, field: Field) -> Result<(), String> {
+    pub(crate) fn push_field(&mut self, field: SchemaField) -> Result<(), String> {
         let at = u32::try_from(self.fields.len()).map_err(|_| "too many fields".to_owned())?;
         if self.by_name.insert(field.name.clone(), at).is_some() {
             return Err(format!("field {} is declared twice", field.name));
@@ -115,7 +115,7 @@ impl Definition {
 
 /// A named member of a definition.
 #[derive(Clone, Debug)]
-pub struct Field {
+pub struct SchemaField {
     pub name: Box<str>,
     /// The protobuf field number, or 0. A field that is inline in JSON but nested in
     /// protobuf carries the number of the nested message in its upper 16 bits:
@@ -123,31 +123,31 @@ pub struct Field {
     pub number: u32,
     pub required: bool,
     pub description: Box<str>,
-    pub node: Node,
+    pub node: SchemaNode,
 }
 
 /// The type of a value with its defaults and validations.
 #[derive(Clone, Debug, Default)]
-pub struct Node {
-    pub ty: Type,
+pub struct SchemaNode {
+    pub ty: SchemaType,
     pub default: Option<Value>,
     /// For arrays.
     pub list: ListType,
     /// For maps and objects: replaced as a whole.
     pub atomic_map: bool,
-    pub patch: Patch,
+    pub patch: PatchStrategy,
     pub nullable: bool,
     /// A scalar that is a pointer in Go, so that its zero differs from absence. Protobuf
     /// writes other optional scalars even when they are zero.
     pub pointer: bool,
     pub format: Box<str>,
-    pub rules: Option<Box<Rules>>,
+    pub rules: Option<Box<ValueValidation>>,
     /// Only for nodes that are not fields; a field has its own.
     pub description: Box<str>,
 }
 
-impl Node {
-    pub(crate) fn of(ty: Type) -> Self {
+impl SchemaNode {
+    pub(crate) fn from_type(ty: SchemaType) -> Self {
         Self {
             ty,
             ..Self::default()
@@ -156,28 +156,30 @@ impl Node {
 
     /// Whether Go's JSON encoder writes this value of a field: empty values are written
     /// only for pointers and for required fields.
-    pub(crate) fn keeps(&self, required: bool, value: &Value) -> bool {
+    pub(crate) fn is_encoded(&self, required: bool, value: &Value) -> bool {
         if required || self.pointer {
             return true;
         }
         match value {
             Value::String(text) => !text.is_empty(),
             Value::Bool(set) => *set,
-            Value::Number(number) => self.ty == Type::IntOrString || number.as_f64() != Some(0.0),
+            Value::Number(number) => {
+                self.ty == SchemaType::IntOrString || number.as_f64() != Some(0.0)
+            }
             Value::Array(items) => !items.is_empty(),
-            Value::Object(fields) => !matches!(self.ty, Type::Map(_)) || !fields.is_empty(),
+            Value::Object(fields) => !matches!(self.ty, SchemaType::Map(_)) || !fields.is_empty(),
             Value::Null => true,
         }
     }
 
-    pub(crate) fn rules_mut(&mut self) -> &mut Rules {
+    pub(crate) fn rules_mut(&mut self) -> &mut ValueValidation {
         self.rules.get_or_insert_default()
     }
 }
 
 /// The type of a JSON value.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Type {
+pub enum SchemaType {
     String,
     Int32,
     Int64,
@@ -197,12 +199,12 @@ pub enum Type {
     Any,
     /// Any JSON object; all its fields are preserved.
     Object,
-    Array(Box<Node>),
-    Map(Box<Node>),
-    Ref(DefId),
+    Array(Box<SchemaNode>),
+    Map(Box<SchemaNode>),
+    Ref(DefinitionId),
 }
 
-impl PartialEq for Node {
+impl PartialEq for SchemaNode {
     fn eq(&self, other: &Self) -> bool {
         self.ty == other.ty
     }
@@ -222,7 +224,7 @@ pub enum ListType {
 
 /// `x-kubernetes-patch-strategy` and `x-kubernetes-patch-merge-key`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Patch {
+pub struct PatchStrategy {
     /// Empty for lists of scalars, or where nothing is merged.
     pub merge_key: Box<str>,
     pub merge: bool,
@@ -233,8 +235,8 @@ pub struct Patch {
 
 /// The value validations of OpenAPI.
 #[derive(Clone, Debug, Default)]
-pub struct Rules {
-    pub allowed: Vec<Value>,
+pub struct ValueValidation {
+    pub enum_values: Vec<Value>,
     pub minimum: Option<f64>,
     pub maximum: Option<f64>,
     pub exclusive_minimum: bool,
@@ -247,29 +249,29 @@ pub struct Rules {
     pub min_properties: Option<u64>,
     pub max_properties: Option<u64>,
     pub unique_items: bool,
-    pub pattern: Option<Pattern>,
-    pub logic: Option<Box<Logic>>,
+    pub pattern: Option<RegexPattern>,
+    pub logic: Option<Box<SchemaComposition>>,
 }
 
 /// `allOf`, `anyOf`, `oneOf` and `not`: further schemas for the same value.
 #[derive(Clone, Debug, Default)]
-pub struct Logic {
-    pub all_of: Vec<Node>,
-    pub any_of: Vec<Node>,
-    pub one_of: Vec<Node>,
-    pub not: Option<Node>,
+pub struct SchemaComposition {
+    pub all_of: Vec<SchemaNode>,
+    pub any_of: Vec<SchemaNode>,
+    pub one_of: Vec<SchemaNode>,
+    pub not: Option<SchemaNode>,
     /// The fields that are checked, without a declared type, if the value is an object.
-    pub loose: Option<DefId>,
+    pub untyped: Option<DefinitionId>,
 }
 
 /// A regular expression that is compiled when it is first used.
 #[derive(Clone, Debug)]
-pub struct Pattern {
+pub struct RegexPattern {
     pub source: Box<str>,
     compiled: OnceLock<Option<Regex>>,
 }
 
-impl Pattern {
+impl RegexPattern {
     pub fn new(source: &str) -> Self {
         Self {
             source: source.into(),
@@ -288,7 +290,7 @@ impl Pattern {
 
 /// A kind as it is served in one group version.
 #[derive(Clone, Debug)]
-pub struct Kind {
+pub struct KindInfo {
     pub gvk: Gvk,
     pub gvr: Gvr,
     pub list_kind: String,
@@ -300,28 +302,28 @@ pub struct Kind {
     pub definition: String,
     /// Whether it has the `status` subresource.
     pub status: bool,
-    pub scale: Option<Scale>,
-    pub columns: Vec<Column>,
+    pub scale: Option<ScalePaths>,
+    pub columns: Vec<PrinterColumn>,
     /// Whether request bodies in protobuf are accepted.
-    pub proto: bool,
+    pub protobuf: bool,
     /// Whether strategic merge patches are accepted.
-    pub strategic: bool,
+    pub strategic_merge_patch: bool,
     pub verbs: Vec<String>,
     /// The storage key prefix, with a trailing slash.
     pub storage_prefix: String,
     /// Whether an update may omit `resourceVersion` (`AllowUnconditionalUpdate`).
-    pub unconditional_update: bool,
+    pub allow_unconditional_update: bool,
     /// Whether an update of an absent object creates it (`AllowCreateOnUpdate`).
-    pub create_on_update: bool,
+    pub allow_create_on_update: bool,
     /// Whether a deletion returns the object instead of a `Status`.
-    pub returns_deleted: bool,
+    pub returns_deleted_object: bool,
 }
 
-impl Default for Kind {
+impl Default for KindInfo {
     fn default() -> Self {
         Self {
-            gvk: Gvk::constant("", "", ""),
-            gvr: Gvr::constant("", "", ""),
+            gvk: Gvk::from_static("", "", ""),
+            gvr: Gvr::from_static("", "", ""),
             list_kind: String::new(),
             singular: String::new(),
             short_names: Vec::new(),
@@ -331,18 +333,18 @@ impl Default for Kind {
             status: false,
             scale: None,
             columns: Vec::new(),
-            proto: false,
-            strategic: false,
+            protobuf: false,
+            strategic_merge_patch: false,
             verbs: Self::default_verbs(),
             storage_prefix: String::new(),
-            unconditional_update: false,
-            create_on_update: false,
-            returns_deleted: false,
+            allow_unconditional_update: false,
+            allow_create_on_update: false,
+            returns_deleted_object: false,
         }
     }
 }
 
-impl Kind {
+impl KindInfo {
     /// The verbs of a stored resource.
     pub fn default_verbs() -> Vec<String> {
         [
@@ -360,7 +362,7 @@ impl Kind {
     }
 
     /// The storage key prefix of a resource, as kube-apiserver has it in etcd.
-    pub fn default_prefix(group: &str, plural: &str) -> String {
+    pub fn default_storage_prefix(group: &str, plural: &str) -> String {
         if group.is_empty() {
             format!("/registry/{plural}/")
         } else {
@@ -368,14 +370,14 @@ impl Kind {
         }
     }
 
-    pub fn allows(&self, verb: &str) -> bool {
+    pub fn supports_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| v == verb)
     }
 }
 
 /// The fields of the `scale` subresource, as JSON paths like `.spec.replicas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scale {
+pub struct ScalePaths {
     pub spec: String,
     pub status: String,
     /// Empty when the kind has none.
@@ -384,7 +386,7 @@ pub struct Scale {
 
 /// A printer column, shown by `kubectl get`.
 #[derive(Clone, Debug)]
-pub struct Column {
+pub struct PrinterColumn {
     pub name: String,
     /// `string`, `integer`, `number`, `boolean` or `date`.
     pub ty: String,
@@ -395,7 +397,7 @@ pub struct Column {
     pub path: JsonPath,
 }
 
-impl Column {
+impl PrinterColumn {
     /// A column with a JSON path like `.spec.x`. The error says what is wrong with the
     /// path.
     pub fn new(name: &str, ty: &str, path: &str) -> Result<Self, String> {

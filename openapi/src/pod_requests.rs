@@ -18,14 +18,16 @@ pub type ResourceList = BTreeMap<String, Quantity>;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ResourceRequirements {
-    #[serde(deserialize_with = "read_amounts")]
+    #[serde(deserialize_with = "deserialize_resource_list")]
     requests: Option<ResourceList>,
-    #[serde(deserialize_with = "read_amounts")]
+    #[serde(deserialize_with = "deserialize_resource_list")]
     limits: Option<ResourceList>,
 }
 
 /// Deserializes a `ResourceList`; the error names the malformed quantity.
-fn read_amounts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ResourceList>, D::Error> {
+fn deserialize_resource_list<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<ResourceList>, D::Error> {
     let Some(amounts) = Option::<BTreeMap<String, Value>>::deserialize(from)? else {
         return Ok(None);
     };
@@ -84,16 +86,16 @@ pub fn pod_requests<'a>(
     for (name, limit) in of_pod.clone().flat_map(ResourceRequirements::limits) {
         // Hugepages cannot be overcommitted: the limit of the pod is its request.
         let defaulted = name.starts_with("hugepages-") || !requests.contains_key(name);
-        if defaulted && is_pod_level(name) {
+        if defaulted && is_supported_pod_level_resource(name) {
             requests.insert(name.clone(), limit);
         }
     }
     for (name, request) in of_pod.flat_map(ResourceRequirements::requests) {
-        if is_pod_level(name) {
+        if is_supported_pod_level_resource(name) {
             requests.insert(name.clone(), request);
         }
     }
-    add(&mut requests, overhead.into_iter().flatten());
+    add_resource_list(&mut requests, overhead.into_iter().flatten());
     requests
 }
 
@@ -107,26 +109,29 @@ fn container_requests<'a>(
     let (mut sidecars, mut largest_step) = (ResourceList::new(), ResourceList::new());
     for container in init_containers {
         let mut step = container.requests();
-        add(&mut step, &sidecars);
+        add_resource_list(&mut step, &sidecars);
         if container.is_sidecar() {
             sidecars.clone_from(&step);
         }
-        raise(&mut largest_step, step);
+        max_resource_list(&mut largest_step, step);
     }
     let mut requests = sidecars;
     for container in containers {
-        add(&mut requests, &container.requests());
+        add_resource_list(&mut requests, &container.requests());
     }
-    raise(&mut requests, largest_step);
+    max_resource_list(&mut requests, largest_step);
     requests
 }
 
 /// `IsSupportedPodLevelResource`.
-fn is_pod_level(name: &str) -> bool {
+fn is_supported_pod_level_resource(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
 }
 
-fn add<'a>(to: &mut ResourceList, more: impl IntoIterator<Item = (&'a String, &'a Quantity)>) {
+fn add_resource_list<'a>(
+    to: &mut ResourceList,
+    more: impl IntoIterator<Item = (&'a String, &'a Quantity)>,
+) {
     for (name, amount) in more {
         match to.get_mut(name) {
             Some(sum) => *sum += *amount,
@@ -135,7 +140,7 @@ fn add<'a>(to: &mut ResourceList, more: impl IntoIterator<Item = (&'a String, &'
     }
 }
 
-fn raise(to: &mut ResourceList, other: ResourceList) {
+fn max_resource_list(to: &mut ResourceList, other: ResourceList) {
     for (name, amount) in other {
         let most = to.entry(name).or_insert(amount);
         *most = (*most).max(amount);
@@ -149,7 +154,7 @@ mod tests {
 
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
-    struct PodSpec {
+    struct TestPodSpec {
         containers: Vec<ContainerResources>,
         init_containers: Vec<ContainerResources>,
         resources: Option<ResourceRequirements>,
@@ -157,7 +162,7 @@ mod tests {
     }
 
     fn check(pod: Value, expected: Value) {
-        let spec: PodSpec = serde_json::from_value(pod.clone()).unwrap();
+        let spec: TestPodSpec = serde_json::from_value(pod.clone()).unwrap();
         let found = pod_requests(
             &spec.containers,
             &spec.init_containers,
@@ -168,7 +173,7 @@ mod tests {
         assert_eq!(found, expected, "{pod}");
     }
 
-    fn asks(cpu: &str) -> Value {
+    fn container_requesting(cpu: &str) -> Value {
         json!({"resources": {"requests": {"cpu": cpu}}})
     }
 
@@ -180,7 +185,7 @@ mod tests {
     fn container_requests_add_up_and_limits_stand_in() {
         check(json!({"containers": [{}]}), json!({}));
         check(
-            json!({"containers": [asks("1"), {"resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": "4", "memory": "1Gi"}}}]}),
+            json!({"containers": [container_requesting("1"), {"resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": "4", "memory": "1Gi"}}}]}),
             json!({"cpu": "1500m", "memory": "1Gi"}),
         );
         check(json!({"containers": [{"resources": null}]}), json!({}));
@@ -189,15 +194,24 @@ mod tests {
     #[test]
     fn init_containers_run_in_sequence_and_sidecars_beside_all_later_containers() {
         for (init, expected) in [
-            (json!([asks("5"), asks("2")]), "5"),
-            (json!([asks("500m"), sidecar("2")]), "3"),
-            (json!([sidecar("2"), asks("3")]), "5"),
-            (json!([asks("3"), sidecar("2")]), "3"),
-            (json!([sidecar("1"), sidecar("2"), asks("100m")]), "4"),
-            (json!([sidecar("1"), asks("5"), sidecar("2")]), "6"),
+            (
+                json!([container_requesting("5"), container_requesting("2")]),
+                "5",
+            ),
+            (json!([container_requesting("500m"), sidecar("2")]), "3"),
+            (json!([sidecar("2"), container_requesting("3")]), "5"),
+            (json!([container_requesting("3"), sidecar("2")]), "3"),
+            (
+                json!([sidecar("1"), sidecar("2"), container_requesting("100m")]),
+                "4",
+            ),
+            (
+                json!([sidecar("1"), container_requesting("5"), sidecar("2")]),
+                "6",
+            ),
         ] {
             check(
-                json!({"containers": [asks("1")], "initContainers": init}),
+                json!({"containers": [container_requesting("1")], "initContainers": init}),
                 json!({"cpu": expected}),
             );
         }
@@ -205,7 +219,7 @@ mod tests {
 
     #[test]
     fn pod_level_resources_replace_container_requests() {
-        let containers = json!([asks("1")]);
+        let containers = json!([container_requesting("1")]);
         for (resources, expected) in [
             (json!({"requests": {"cpu": "3"}}), json!({"cpu": "3"})),
             (json!({"requests": {"cpu": "500m"}}), json!({"cpu": "500m"})),

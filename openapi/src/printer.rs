@@ -4,20 +4,20 @@
 //! `apiextensions-apiserver/pkg/registry/customresource/tableconvertor`.
 
 mod builtin;
-mod federation;
+mod karmada_cluster;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::model::{Column, Kind};
+use crate::model::{KindInfo, PrinterColumn};
 
 /// Longest text of a cell, in bytes.
-const MAX_CELL: usize = 4096;
+const MAX_CELL_BYTES: usize = 4096;
 
 /// A column header (`TableColumnDefinition`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Header {
+pub struct TableColumnDefinition {
     pub name: String,
     #[serde(rename = "type")]
     pub ty: String,
@@ -27,7 +27,7 @@ pub struct Header {
     pub priority: i32,
 }
 
-impl Header {
+impl TableColumnDefinition {
     /// A column that is always shown.
     pub fn new(name: &str, ty: &str) -> Self {
         Self {
@@ -40,13 +40,13 @@ impl Header {
     }
 
     /// Shown in wide output only.
-    pub fn wide(mut self) -> Self {
+    pub fn wide_only(mut self) -> Self {
         self.priority = 1;
         self
     }
 
     /// Sets the description.
-    pub fn about(mut self, description: &str) -> Self {
+    pub fn with_description(mut self, description: &str) -> Self {
         description.clone_into(&mut self.description);
         self
     }
@@ -54,16 +54,21 @@ impl Header {
 
 /// The columns of a kind: those of its built-in printer, those it declares after `Name`,
 /// or `Name` and `Age`.
-pub fn columns(kind: &Kind) -> Vec<Header> {
-    if let Some(headers) = builtin::columns(kind).or_else(|| federation::columns(kind)) {
+pub fn columns(kind: &KindInfo) -> Vec<TableColumnDefinition> {
+    if let Some(headers) = builtin::columns(kind).or_else(|| karmada_cluster::columns(kind)) {
         return headers;
     }
-    let mut headers =
-        vec![Header::new("Name", "string").about("Name of the object, unique in its namespace.")];
+    let mut headers = vec![
+        TableColumnDefinition::new("Name", "string")
+            .with_description("Name of the object, unique in its namespace."),
+    ];
     if kind.columns.is_empty() {
-        headers.push(Header::new("Age", "date").about("Time since the object was created."));
+        headers.push(
+            TableColumnDefinition::new("Age", "date")
+                .with_description("Time since the object was created."),
+        );
     }
-    headers.extend(kind.columns.iter().map(|c| Header {
+    headers.extend(kind.columns.iter().map(|c| TableColumnDefinition {
         name: c.name.clone(),
         ty: c.ty.clone(),
         format: c.format.clone(),
@@ -74,27 +79,28 @@ pub fn columns(kind: &Kind) -> Vec<Header> {
 }
 
 /// The cells of one object, one per column.
-pub fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
-    let own = builtin::cells(kind, object, now).or_else(|| federation::cells(kind, object, now));
+pub fn cells(kind: &KindInfo, object: &Value, now: Timestamp) -> Vec<Value> {
+    let own =
+        builtin::cells(kind, object, now).or_else(|| karmada_cluster::cells(kind, object, now));
     if let Some(cells) = own {
         return cells;
     }
-    let mut cells = vec![name(object)];
+    let mut cells = vec![name_cell(object)];
     if kind.columns.is_empty() {
-        cells.push(created(object, now));
+        cells.push(age_cell(object, now));
     }
-    cells.extend(kind.columns.iter().map(|c| cell(c, object, now)));
+    cells.extend(kind.columns.iter().map(|c| column_cell(c, object, now)));
     cells
 }
 
 /// `metadata.name`
-fn name(object: &Value) -> Value {
+fn name_cell(object: &Value) -> Value {
     let name = object.pointer("/metadata/name").and_then(Value::as_str);
     Value::from(name.unwrap_or_default())
 }
 
 /// Time since `metadata.creationTimestamp`.
-fn created(object: &Value, now: Timestamp) -> Value {
+fn age_cell(object: &Value, now: Timestamp) -> Value {
     let at = object
         .pointer("/metadata/creationTimestamp")
         .and_then(Value::as_str);
@@ -102,23 +108,25 @@ fn created(object: &Value, now: Timestamp) -> Value {
 }
 
 /// The cell of a declared column.
-fn cell(column: &Column, object: &Value, now: Timestamp) -> Value {
+fn column_cell(column: &PrinterColumn, object: &Value, now: Timestamp) -> Value {
     // Of several values, Kubernetes shows the first.
     let Some(value) = column.path.first(object) else {
         return Value::Null;
     };
     match column.ty.as_str() {
-        "integer" => value.as_i64().map_or_else(|| whole(value), Value::from),
+        "integer" => value
+            .as_i64()
+            .map_or_else(|| truncated_integer(value), Value::from),
         "number" if value.is_number() => value.clone(),
         "boolean" if value.is_boolean() => value.clone(),
         "date" => Value::from(age(value.as_str().unwrap_or_default(), now)),
-        "string" => Value::from(bounded(text(value))),
+        "string" => Value::from(truncate_cell(value_text(value))),
         _ => Value::Null,
     }
 }
 
 /// A number with a fraction in an integer column, truncated.
-fn whole(value: &Value) -> Value {
+fn truncated_integer(value: &Value) -> Value {
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the conversion saturates, as Go's does not; only shown"
@@ -129,7 +137,7 @@ fn whole(value: &Value) -> Value {
 }
 
 /// A value as text: strings unquoted, other values as JSON.
-fn text(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
@@ -137,9 +145,9 @@ fn text(value: &Value) -> String {
     }
 }
 
-fn bounded(mut text: String) -> String {
-    if text.len() > MAX_CELL {
-        let end = text.floor_char_boundary(MAX_CELL);
+fn truncate_cell(mut text: String) -> String {
+    if text.len() > MAX_CELL_BYTES {
+        let end = text.floor_char_boundary(MAX_CELL_BYTES);
         text.truncate(end);
     }
     text
@@ -152,14 +160,14 @@ pub fn age(since: &str, now: Timestamp) -> String {
         return "<unknown>".to_owned();
     }
     match machinery::time::parse(since) {
-        Ok(at) => duration(now.duration_since(at)),
+        Ok(at) => human_duration(now.duration_since(at)),
         Err(_) => "<invalid>".to_owned(),
     }
 }
 
 /// A duration in at most two units, coarser the longer it is
 /// (`apimachinery/pkg/util/duration.HumanDuration`): `5s`, `2m30s`, `3h`, `4d`.
-pub fn duration(length: SignedDuration) -> String {
+pub fn human_duration(length: SignedDuration) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;
     const DAY: i64 = 24 * HOUR;
@@ -220,7 +228,7 @@ mod tests {
         ];
         for (seconds, expect) in table {
             assert_eq!(
-                duration(SignedDuration::from_secs(seconds)),
+                human_duration(SignedDuration::from_secs(seconds)),
                 expect,
                 "{seconds}"
             );
@@ -245,7 +253,7 @@ mod tests {
     fn karmada_kinds_have_their_columns() {
         let meta = json!({"name": "n", "creationTimestamp": "2026-01-02T03:00:00Z"});
         check(
-            &Gvk::constant("policy.karmada.io", "v1alpha1", "PropagationPolicy"),
+            &Gvk::from_static("policy.karmada.io", "v1alpha1", "PropagationPolicy"),
             &json!({"metadata": meta, "spec": {"conflictResolution": "Abort", "priority": 3}}),
             &[
                 ("Name", json!("n")),
@@ -255,7 +263,7 @@ mod tests {
             ],
         );
         check(
-            &Gvk::constant("work.karmada.io", "v1alpha2", "ResourceBinding"),
+            &Gvk::from_static("work.karmada.io", "v1alpha2", "ResourceBinding"),
             &json!({"metadata": meta, "status": {"conditions": [
                 {"type": "Scheduled", "status": "True"}]}}),
             &[
@@ -266,12 +274,12 @@ mod tests {
             ],
         );
         check(
-            &Gvk::constant("policy.karmada.io", "v1alpha1", "OverridePolicy"),
+            &Gvk::from_static("policy.karmada.io", "v1alpha1", "OverridePolicy"),
             &json!({"metadata": {"name": "n"}}),
             &[("Name", json!("n")), ("Age", json!("<unknown>"))],
         );
         check(
-            &Gvk::constant("policy.karmada.io", "v1alpha1", "FederatedResourceQuota"),
+            &Gvk::from_static("policy.karmada.io", "v1alpha1", "FederatedResourceQuota"),
             &json!({"metadata": meta, "status": {"overall": {"cpu": "1"}}}),
             &[
                 ("Name", json!("n")),
@@ -283,7 +291,7 @@ mod tests {
 
     #[test]
     fn clusters_have_their_own_printer() {
-        let gvk = Gvk::constant("cluster.karmada.io", "v1alpha1", "Cluster");
+        let gvk = Gvk::from_static("cluster.karmada.io", "v1alpha1", "Cluster");
         check(
             &gvk,
             &json!({

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use crate::model::Kind;
+use crate::model::KindInfo;
 
 /// `spec.names` or `status.acceptedNames` of a CustomResourceDefinition, or the names
 /// of a built-in kind. Empty names are absent.
@@ -43,8 +43,8 @@ impl From<&Value> for ResourceNames {
     }
 }
 
-impl From<&Kind> for ResourceNames {
-    fn from(kind: &Kind) -> Self {
+impl From<&KindInfo> for ResourceNames {
+    fn from(kind: &KindInfo) -> Self {
         Self {
             plural: kind.gvr.resource.to_string(),
             singular: kind.singular.clone(),

@@ -19,7 +19,10 @@ use std::sync::Arc;
 use machinery::FieldError;
 use serde_json::Value;
 
-use crate::model::{DefId, Definition, Definitions, ListType, Node, Patch, Type};
+use crate::model::{
+    DefinitionArena, DefinitionId, ListType, PatchStrategy, SchemaDefinition, SchemaNode,
+    SchemaType,
+};
 
 /// How deep a value may be nested. Parsed JSON is at most 128 levels deep.
 pub const MAX_DEPTH: usize = 200;
@@ -27,20 +30,20 @@ pub const MAX_DEPTH: usize = 200;
 /// A type with all definitions it refers to. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Schema {
-    definitions: Arc<Definitions>,
-    root: Arc<Node>,
+    definitions: Arc<DefinitionArena>,
+    root: Arc<SchemaNode>,
 }
 
 impl Schema {
-    pub(crate) fn new(definitions: Arc<Definitions>, root: DefId) -> Self {
+    pub(crate) fn new(definitions: Arc<DefinitionArena>, root: DefinitionId) -> Self {
         Self {
             definitions,
-            root: Arc::new(Node::of(Type::Ref(root))),
+            root: Arc::new(SchemaNode::from_type(SchemaType::Ref(root))),
         }
     }
 
     #[cfg(test)]
-    pub(crate) fn of_node(definitions: &Arc<Definitions>, node: &Node) -> Self {
+    pub(crate) fn from_node(definitions: &Arc<DefinitionArena>, node: &SchemaNode) -> Self {
         Self {
             definitions: Arc::clone(definitions),
             root: Arc::new(node.clone()),
@@ -49,10 +52,10 @@ impl Schema {
 
     /// The schema of a kind without schema: any object, nothing defaulted, all fields
     /// preserved.
-    pub fn keep_all() -> Self {
+    pub fn preserving_unknown_fields() -> Self {
         Self {
             definitions: Arc::default(),
-            root: Arc::new(Node::of(Type::Object)),
+            root: Arc::new(SchemaNode::from_type(SchemaType::Object)),
         }
     }
 
@@ -68,8 +71,8 @@ impl Schema {
 
     /// Sets defaults of fields whose parent is present. Before that, removes `null` from
     /// fields of Go types, and from fields that have a default and are not nullable.
-    pub fn default(&self, value: &mut Value) {
-        defaulting::fill(&self.definitions, &self.root, value, 0);
+    pub fn apply_defaults(&self, value: &mut Value) {
+        defaulting::apply_defaults(&self.definitions, &self.root, value, 0);
     }
 
     /// Removes unknown fields. Returns their paths as strict decoding spells them:
@@ -82,20 +85,20 @@ impl Schema {
 
     /// Validates types and values.
     pub fn validate(&self, value: &Value) -> Vec<FieldError> {
-        let mut validation = validation::Validation::new(&self.definitions);
+        let mut validation = validation::SchemaValidator::new(&self.definitions);
         validation.check(&self.root, value);
         validation.errors
     }
 
     /// The first error that Go's decoder would report, with its text. Meant for kinds that
     /// Kubernetes has as Go types; for other kinds use [`Self::validate`].
-    pub fn undecodable(&self, value: &Value) -> Option<String> {
-        decoding::Decoding::new(&self.definitions).complaint(&self.root, value, 0)
+    pub fn decode_error(&self, value: &Value) -> Option<String> {
+        decoding::GoDecodeChecker::new(&self.definitions).first_error(&self.root, value, 0)
     }
 
     /// A cursor at the root of the schema.
-    pub fn root(&self) -> Cursor<'_> {
-        Cursor {
+    pub fn root(&self) -> SchemaCursor<'_> {
+        SchemaCursor {
             definitions: &self.definitions,
             node: &self.root,
         }
@@ -104,21 +107,23 @@ impl Schema {
 
 /// A position in a schema, moved beside a value.
 #[derive(Clone, Copy, Debug)]
-pub struct Cursor<'a> {
-    definitions: &'a Definitions,
-    node: &'a Node,
+pub struct SchemaCursor<'a> {
+    definitions: &'a DefinitionArena,
+    node: &'a SchemaNode,
 }
 
-impl<'a> Cursor<'a> {
-    fn at(self, node: &'a Node) -> Self {
+impl<'a> SchemaCursor<'a> {
+    fn with_node(self, node: &'a SchemaNode) -> Self {
         Self { node, ..self }
     }
 
     /// The field of an object, or the value type of a map. `None`: unknown field.
     pub fn field(self, name: &str) -> Option<Self> {
         match &self.node.ty {
-            Type::Map(value) => Some(self.at(value)),
-            Type::Ref(id) => Some(self.at(&self.definitions.get(*id).field(name)?.node)),
+            SchemaType::Map(value) => Some(self.with_node(value)),
+            SchemaType::Ref(id) => {
+                Some(self.with_node(&self.definitions.get(*id).field(name)?.node))
+            }
             _ => None,
         }
     }
@@ -126,44 +131,44 @@ impl<'a> Cursor<'a> {
     /// The type of an array's items.
     pub fn item(self) -> Option<Self> {
         match &self.node.ty {
-            Type::Array(item) => Some(self.at(item)),
+            SchemaType::Array(item) => Some(self.with_node(item)),
             _ => None,
         }
     }
 
     /// The arena that the ids at this position belong to.
-    pub(crate) fn definitions(self) -> &'a Definitions {
+    pub(crate) fn definitions(self) -> &'a DefinitionArena {
         self.definitions
     }
 
-    pub fn node(self) -> &'a Node {
+    pub fn node(self) -> &'a SchemaNode {
         self.node
     }
 
-    pub fn ty(self) -> &'a Type {
+    pub fn ty(self) -> &'a SchemaType {
         &self.node.ty
     }
 
     /// The definition, if this is an object with named fields.
-    pub fn definition(self) -> Option<&'a Definition> {
+    pub fn definition(self) -> Option<&'a SchemaDefinition> {
         match &self.node.ty {
-            Type::Ref(id) => Some(self.definitions.get(*id)),
+            SchemaType::Ref(id) => Some(self.definitions.get(*id)),
             _ => None,
         }
     }
 
     /// The list type of an array.
-    pub fn list(self) -> &'a ListType {
+    pub fn list_type(self) -> &'a ListType {
         &self.node.list
     }
 
     /// Whether server-side apply owns this map or object as a whole.
-    pub fn atomic(self) -> bool {
+    pub fn is_atomic(self) -> bool {
         self.node.atomic_map || self.definition().is_some_and(|d| d.atomic)
     }
 
     /// How strategic merge patch treats this field.
-    pub fn patch(self) -> &'a Patch {
+    pub fn patch_strategy(self) -> &'a PatchStrategy {
         &self.node.patch
     }
 
@@ -172,9 +177,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// Whether unknown fields are preserved here.
-    pub fn keeps_unknown(self) -> bool {
+    pub fn preserves_unknown_fields(self) -> bool {
         match &self.node.ty {
-            Type::Any | Type::Object => true,
+            SchemaType::Any | SchemaType::Object => true,
             _ => self.definition().is_some_and(|d| d.preserve_unknown),
         }
     }
@@ -182,17 +187,17 @@ impl<'a> Cursor<'a> {
 
 /// The path of a walk, rendered only for an error (`field.Path`).
 #[derive(Debug, Default)]
-struct Path<'v> {
-    segments: Vec<Segment<'v>>,
+struct FieldPath<'v> {
+    segments: Vec<PathSegment<'v>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Segment<'v> {
+enum PathSegment<'v> {
     Key(&'v str),
     Index(usize),
 }
 
-impl<'v> Path<'v> {
+impl<'v> FieldPath<'v> {
     fn too_deep(&self) -> bool {
         self.segments.len() > MAX_DEPTH
     }
@@ -203,8 +208,8 @@ impl<'v> Path<'v> {
             let dot = if text.is_empty() { "" } else { "." };
             // Writing to a String does not fail.
             let _ = match segment {
-                Segment::Key(key) => write!(text, "{dot}{key}"),
-                Segment::Index(at) => write!(text, "[{at}]"),
+                PathSegment::Key(key) => write!(text, "{dot}{key}"),
+                PathSegment::Index(at) => write!(text, "[{at}]"),
             };
         }
         text

@@ -4,40 +4,41 @@
 //! Requests of newer kube-apiservers and of their controllers are replayed with the front
 //! proxy's certificate.
 
-use harness::Server;
-use harness::cluster::FRONT_PROXY;
+use harness::ApiServerClient;
+use harness::api_server_client::wait_until;
+use harness::cluster::FRONT_PROXY_NAME;
 use harness::objects::{POLICIES, config_map, policy, secret};
-use harness::server::until;
 use serde_json::{Value, json};
 
-use crate::behind::Behind;
-use crate::wire::Caller;
+use crate::aggregated_control_plane::AggregatedControlPlane;
+use crate::direct_client::DirectClient;
 
-const LIST: &str = "/apis/policy.karmada.io/v1alpha1/namespaces/default/propagationpolicies";
-pub(crate) const ADMIN: &[(&str, &str)] = &[
+const POLICIES_PATH: &str =
+    "/apis/policy.karmada.io/v1alpha1/namespaces/default/propagationpolicies";
+pub(crate) const ADMIN_HEADERS: &[(&str, &str)] = &[
     ("X-Remote-User", "admin"),
     ("X-Remote-Group", "system:masters"),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn aggregated_api_authenticates_and_authorizes() {
-    let Some(control_plane) = Behind::start().await else {
+    let Some(control_plane) = AggregatedControlPlane::start().await else {
         return;
     };
-    control_plane.until_available().await;
-    allow(&control_plane.control, "jane").await;
-    let caller = control_plane.caller().await;
-    through_the_host(&control_plane).await;
+    control_plane.wait_until_available().await;
+    grant_policy_reader(&control_plane.client, "jane").await;
+    let caller = control_plane.direct_client().await;
+    check_requests_through_host(&control_plane).await;
     tokio::task::block_in_place(|| {
-        past_the_host(&control_plane, &caller);
-        newer_hosts(&control_plane, &caller);
+        check_direct_requests(&control_plane, &caller);
+        check_requests_of_newer_hosts(&control_plane, &caller);
     });
-    by_token(&control_plane, &caller).await;
-    secrets_of_clusters(&control_plane).await;
+    check_service_account_token(&control_plane, &caller).await;
+    check_cluster_secret_refs(&control_plane).await;
 }
 
 /// Grants a user, and the service account `bot`, read access to policies in all namespaces.
-async fn allow(control: &Server, user: &str) {
+async fn grant_policy_reader(control: &ApiServerClient, user: &str) {
     for body in [
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": "reader"},
@@ -54,14 +55,14 @@ async fn allow(control: &Server, user: &str) {
             _ => "clusterrolebindings",
         };
         let gvr = machinery::Gvr::new("rbac.authorization.k8s.io", "v1", plural);
-        let at = client::At::all(&gvr, "");
+        let at = client::ResourcePath::collection(&gvr, "");
         let options = client::WriteOptions::default();
         control.api.create(at, body, &options).await.unwrap();
     }
 }
 
 /// Grants a user one rule by a ClusterRole and its ClusterRoleBinding.
-async fn grant(control: &Server, role: &str, user: &str, rule: &Value) {
+async fn grant_cluster_role(control: &ApiServerClient, role: &str, user: &str, rule: &Value) {
     for (plural, body) in [
         (
             "clusterroles",
@@ -79,14 +80,14 @@ async fn grant(control: &Server, role: &str, user: &str, rule: &Value) {
         body["apiVersion"] = "rbac.authorization.k8s.io/v1".into();
         body["metadata"] = json!({"name": role});
         let options = client::WriteOptions::default();
-        let at = client::At::all(&gvr, "");
+        let at = client::ResourcePath::collection(&gvr, "");
         control.api.create(at, body, &options).await.unwrap();
     }
 }
 
-async fn through_the_host(control_plane: &Behind) {
-    let jane = Server::connect("jane", &control_plane.host.user("jane", &[]));
-    let eve = Server::connect("eve", &control_plane.host.user("eve", &[]));
+async fn check_requests_through_host(control_plane: &AggregatedControlPlane) {
+    let jane = ApiServerClient::connect("jane", &control_plane.host.user_kubeconfig("jane", &[]));
+    let eve = ApiServerClient::connect("eve", &control_plane.host.user_kubeconfig("eve", &[]));
     assert_eq!(jane.list(&POLICIES, "default").await, Vec::<Value>::new());
     let template = config_map("default", "c", "v");
     let body = policy("default", "p", &template, &["m"]);
@@ -95,22 +96,22 @@ async fn through_the_host(control_plane: &Behind) {
         let status = error.status().unwrap();
         assert_eq!(status.code, 403, "{what}: {status}");
     }
-    control_plane.control.create(body).await;
+    control_plane.client.create(body).await;
     assert_eq!(jane.list(&POLICIES, "default").await.len(), 1);
     // Namespaces are objects of the host, not of Flotilla.
     let nowhere = policy("nowhere", "p", &template, &["m"]);
-    let error = control_plane.control.try_create(nowhere).await.unwrap_err();
+    let error = control_plane.client.try_create(nowhere).await.unwrap_err();
     assert_eq!(
         error.status().unwrap().message,
         "namespaces \"nowhere\" not found"
     );
 }
 
-fn past_the_host(control_plane: &Behind, caller: &Caller) {
-    let jane = control_plane.host.identity("jane", &[]);
-    let eve = control_plane.host.identity("eve", &[]);
-    let proxy = control_plane.host.front_proxy(FRONT_PROXY);
-    let unknown_proxy = control_plane.host.front_proxy("somebody-else");
+fn check_direct_requests(control_plane: &AggregatedControlPlane, caller: &DirectClient) {
+    let jane = control_plane.host.client_certificate("jane", &[]);
+    let eve = control_plane.host.client_certificate("eve", &[]);
+    let proxy = control_plane.host.front_proxy_certificate(FRONT_PROXY_NAME);
+    let unknown_proxy = control_plane.host.front_proxy_certificate("somebody-else");
     let as_jane: &[(&str, &str)] = &[("X-Remote-User", "jane")];
     let both = [
         ("X-Remote-User", "jane"),
@@ -118,23 +119,23 @@ fn past_the_host(control_plane: &Behind, caller: &Caller) {
     ];
     for (identity, headers, code) in [
         (None, &[][..], 403),
-        (None, ADMIN, 403),
+        (None, ADMIN_HEADERS, 403),
         (Some(&jane), &[], 200),
         (Some(&eve), &[], 403),
         // Only the front proxy's certificate may send these headers; from others they are ignored.
-        (Some(&eve), ADMIN, 403),
-        (Some(&jane), ADMIN, 200),
-        (Some(&unknown_proxy), ADMIN, 401),
-        (Some(&proxy), ADMIN, 200),
+        (Some(&eve), ADMIN_HEADERS, 403),
+        (Some(&jane), ADMIN_HEADERS, 200),
+        (Some(&unknown_proxy), ADMIN_HEADERS, 401),
+        (Some(&proxy), ADMIN_HEADERS, 200),
         (Some(&proxy), as_jane, 200),
         (Some(&proxy), &[("X-Remote-User", "eve")], 403),
         (Some(&proxy), &[], 401),
         (None, &[("Authorization", "Bearer nonsense")], 401),
     ] {
-        let reply = caller.get(LIST, identity, headers);
+        let reply = caller.get(POLICIES_PATH, identity, headers);
         assert_eq!(reply.code, code, "{headers:?}: {}", reply.json());
     }
-    let forged = caller.ask("DELETE", LIST, Some(&jane), &both, "");
+    let forged = caller.request("DELETE", POLICIES_PATH, Some(&jane), &both, "");
     let message = forged.json()["message"].as_str().unwrap().to_owned();
     assert_eq!(forged.code, 403);
     assert!(
@@ -145,17 +146,20 @@ fn past_the_host(control_plane: &Behind, caller: &Caller) {
         assert_eq!(caller.get(probe, None, &[]).body, b"ok", "{probe}");
     }
     assert_eq!(caller.get("/metrics", None, &[]).code, 403);
-    assert_eq!(caller.get("/metrics", Some(&proxy), ADMIN).code, 200);
+    assert_eq!(
+        caller.get("/metrics", Some(&proxy), ADMIN_HEADERS).code,
+        200
+    );
     // Direct impersonation is authorized by the host.
     let as_eve = [("Impersonate-User", "eve")];
-    assert_eq!(caller.get(LIST, Some(&jane), &as_eve).code, 403);
-    let by_proxy: Vec<_> = ADMIN.iter().chain(&as_eve).copied().collect();
-    assert_eq!(caller.get(LIST, Some(&proxy), &by_proxy).code, 403);
+    assert_eq!(caller.get(POLICIES_PATH, Some(&jane), &as_eve).code, 403);
+    let by_proxy: Vec<_> = ADMIN_HEADERS.iter().chain(&as_eve).copied().collect();
+    assert_eq!(caller.get(POLICIES_PATH, Some(&proxy), &by_proxy).code, 403);
 }
 
 /// Replays what aggregators, namespace controllers and garbage collectors since 1.26 send.
-fn newer_hosts(control_plane: &Behind, caller: &Caller) {
-    let proxy = control_plane.host.front_proxy(FRONT_PROXY);
+fn check_requests_of_newer_hosts(control_plane: &AggregatedControlPlane, caller: &DirectClient) {
+    let proxy = control_plane.host.front_proxy_certificate(FRONT_PROXY_NAME);
     let request = |path: &str, headers: &[(&str, &str)]| {
         let mut all = vec![
             ("X-Remote-User", "system:kube-aggregator"),
@@ -223,13 +227,13 @@ fn newer_hosts(control_plane: &Behind, caller: &Caller) {
     }
     // Lists of metadata, as the garbage collector and the namespace controller request them.
     let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-    let list = request(LIST, &[("Accept", metadata)]).json();
+    let list = request(POLICIES_PATH, &[("Accept", metadata)]).json();
     assert_eq!(list["kind"], "PartialObjectMetadataList");
     assert_eq!(list["items"][0]["metadata"]["name"], "p");
     assert!(list["items"][0]["spec"].is_null());
     // The header with the user's uid (since 1.33), and an unknown resource.
     let jane = [("X-Remote-User", "jane"), ("X-Remote-Uid", "7")];
-    assert_eq!(caller.get(LIST, Some(&proxy), &jane).code, 200);
+    assert_eq!(caller.get(POLICIES_PATH, Some(&proxy), &jane).code, 200);
     assert_eq!(
         request("/apis/policy.karmada.io/v1alpha1/nothing", &[]).code,
         404
@@ -238,22 +242,22 @@ fn newer_hosts(control_plane: &Behind, caller: &Caller) {
 
 /// A user who writes a Cluster needs the right, on the host, to get the Secrets that the
 /// Cluster refers to.
-async fn secrets_of_clusters(control_plane: &Behind) {
+async fn check_cluster_secret_refs(control_plane: &AggregatedControlPlane) {
     control_plane
-        .control
+        .client
         .create(secret("default", "token", "t"))
         .await;
     let clusters = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters"],
         "verbs": ["get", "create", "patch"]});
-    grant(&control_plane.control, "joiner", "joe", &clusters).await;
-    let joe = Server::connect("joe", &control_plane.host.user("joe", &[]));
+    grant_cluster_role(&control_plane.client, "joiner", "joe", &clusters).await;
+    let joe = ApiServerClient::connect("joe", &control_plane.host.user_kubeconfig("joe", &[]));
     let cluster = |name: &str| {
         json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
             "metadata": {"name": name},
             "spec": {"syncMode": "Pull", "apiEndpoint": "https://127.0.0.1:1",
                      "secretRef": {"namespace": "default", "name": "token"}}})
     };
-    until(
+    wait_until(
         "joe may create clusters, but not use the Secret",
         async || {
             let error = joe.try_create(cluster("deputy")).await.unwrap_err();
@@ -265,27 +269,30 @@ async fn secrets_of_clusters(control_plane: &Behind) {
         },
     )
     .await;
-    control_plane.control.create(cluster("deputy")).await;
+    control_plane.client.create(cluster("deputy")).await;
     let secrets = json!({"apiGroups": [""], "resources": ["secrets"],
         "resourceNames": ["token"], "verbs": ["get"]});
-    grant(&control_plane.control, "secret-reader", "joe", &secrets).await;
-    until("joe may use the Secret", async || {
+    grant_cluster_role(&control_plane.client, "secret-reader", "joe", &secrets).await;
+    wait_until("joe may use the Secret", async || {
         joe.try_create(cluster("own")).await.is_ok()
     })
     .await;
 }
 
 /// A token of a service account of the host authenticates direct requests.
-async fn by_token(control_plane: &Behind, caller: &Caller) {
+async fn check_service_account_token(
+    control_plane: &AggregatedControlPlane,
+    caller: &DirectClient,
+) {
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": "bot", "namespace": "default"}});
-    control_plane.control.create(account).await;
+    control_plane.client.create(account).await;
     let accounts = machinery::Gvr::new("", "v1", "serviceaccounts");
-    let at = client::At::one(&accounts, "default", "bot").sub("token");
+    let at = client::ResourcePath::object(&accounts, "default", "bot").subresource("token");
     let request =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
     let options = client::WriteOptions::default();
-    let created = control_plane.control.api.create(at, request, &options);
+    let created = control_plane.client.api.create(at, request, &options);
     let token = created.await.unwrap().value().unwrap()["status"]["token"]
         .as_str()
         .unwrap()
@@ -293,8 +300,13 @@ async fn by_token(control_plane: &Behind, caller: &Caller) {
     tokio::task::block_in_place(|| {
         let bearer = format!("Bearer {token}");
         let headers = [("Authorization", bearer.as_str())];
-        let reply = caller.get(LIST, None, &headers);
+        let reply = caller.get(POLICIES_PATH, None, &headers);
         assert_eq!(reply.code, 200, "{}", reply.json());
-        assert_eq!(caller.ask("DELETE", LIST, None, &headers, "").code, 403);
+        assert_eq!(
+            caller
+                .request("DELETE", POLICIES_PATH, None, &headers, "")
+                .code,
+            403
+        );
     });
 }

@@ -1,13 +1,13 @@
 //! `kubectl` against the host: resources that Flotilla serves behave as the host's own do.
 
-use harness::kubectl::{Kubectl, ok, refused, with, with_each};
+use harness::kubectl::{Kubectl, fails, succeeds, succeeds_with_input, with_each_kubectl};
 
-use crate::behind::Behind;
+use crate::aggregated_control_plane::AggregatedControlPlane;
 
-pub(crate) async fn story(control_plane: &Behind) {
+pub(crate) async fn run_scenario(control_plane: &AggregatedControlPlane) {
     let kubeconfig = control_plane.host.kubeconfig.clone();
     let folder = control_plane.host.dir().to_owned();
-    let all = move || with_each(&kubeconfig, &folder, "kubectl", policies);
+    let all = move || with_each_kubectl(&kubeconfig, &folder, "kubectl", run_policy_commands);
     tokio::task::spawn_blocking(all).await.unwrap();
 }
 
@@ -36,32 +36,32 @@ spec:
     .to_owned()
 }
 
-fn policies(kubectl: &Kubectl) {
+fn run_policy_commands(kubectl: &Kubectl) {
     // The aggregator fetches OpenAPI documents of an APIService some time after it routes
     // requests to it.
-    kubectl.eventually("explain pp.spec.placement", 0);
-    let following = kubectl
-        .follow("get pp -w --no-headers -o custom-columns=P:.metadata.name,V:.spec.priority");
-    kubectl.run(&[
-        ok("api-resources --api-group=policy.karmada.io", &["propagationpolicies pp"]),
-        ok("explain pp.spec.placement", &["clusterAffinity"]),
-        ok("create deployment web --image=nginx", &["created"]),
-        ok("create configmap c --from-literal=a=b", &["created"]),
-        ok("create secret generic s --from-literal=a=b", &["created"]),
-        ok("create service clusterip s --tcp=80", &["created"]),
-        ok("create serviceaccount a", &["created"]),
-        ok("create job j --image=busybox -- true", &["created"]),
-        ok("create role r --verb=get --resource=propagationpolicies.policy.karmada.io", &["created"]),
-        ok("new: create token a", &["ey"]),
-        with("create -f -", &policy("member1"), &["propagationpolicy.policy.karmada.io/p created"]),
-        with("apply -f -", &policy("member2"), &["propagationpolicy.policy.karmada.io/p configured"]),
-        ok("get pp", &["NAME CONFLICT-RESOLUTION PRIORITY AGE", "p Abort 0"]),
-        ok("get pp -o wide", &["p Abort 0"]),
-        ok("get pp p -o jsonpath='{.spec.placement.clusterAffinity.clusterNames}'", &[r#"["member2"]"#]),
-        ok("describe pp p", &["Preemption: Never", "member2"]),
-        ok("wait rb web-deployment --for=condition=FullyApplied --timeout=30s", &["met"]),
-        with("create -f -", &override_policy(), &["overridepolicy.policy.karmada.io/o created"]),
-        ok("get clusters,pp,op,rb,work -A", &[
+    kubectl.wait_for_exit_code("explain pp.spec.placement", 0);
+    let following =
+        kubectl.spawn("get pp -w --no-headers -o custom-columns=P:.metadata.name,V:.spec.priority");
+    kubectl.run_commands(&[
+        succeeds("api-resources --api-group=policy.karmada.io", &["propagationpolicies pp"]),
+        succeeds("explain pp.spec.placement", &["clusterAffinity"]),
+        succeeds("create deployment web --image=nginx", &["created"]),
+        succeeds("create configmap c --from-literal=a=b", &["created"]),
+        succeeds("create secret generic s --from-literal=a=b", &["created"]),
+        succeeds("create service clusterip s --tcp=80", &["created"]),
+        succeeds("create serviceaccount a", &["created"]),
+        succeeds("create job j --image=busybox -- true", &["created"]),
+        succeeds("create role r --verb=get --resource=propagationpolicies.policy.karmada.io", &["created"]),
+        succeeds("new: create token a", &["ey"]),
+        succeeds_with_input("create -f -", &policy("member1"), &["propagationpolicy.policy.karmada.io/p created"]),
+        succeeds_with_input("apply -f -", &policy("member2"), &["propagationpolicy.policy.karmada.io/p configured"]),
+        succeeds("get pp", &["NAME CONFLICT-RESOLUTION PRIORITY AGE", "p Abort 0"]),
+        succeeds("get pp -o wide", &["p Abort 0"]),
+        succeeds("get pp p -o jsonpath='{.spec.placement.clusterAffinity.clusterNames}'", &[r#"["member2"]"#]),
+        succeeds("describe pp p", &["Preemption: Never", "member2"]),
+        succeeds("wait rb web-deployment --for=condition=FullyApplied --timeout=30s", &["met"]),
+        succeeds_with_input("create -f -", &override_policy(), &["overridepolicy.policy.karmada.io/o created"]),
+        succeeds("get clusters,pp,op,rb,work -A", &[
             "NAME VERSION MODE READY AGE",
             "cluster.cluster.karmada.io/member1 v1.20.2 Push True",
             "NAMESPACE NAME CONFLICT-RESOLUTION PRIORITY AGE",
@@ -73,29 +73,29 @@ fn policies(kubectl: &Kubectl) {
             "NAMESPACE NAME WORKLOAD-KIND APPLIED AGE",
             "karmada-es-member2 work.work.karmada.io/web-",
         ]),
-        ok("label pp p c=d", &["labeled"]),
-        ok("get pp -l a=b,c=d -o name", &["/p"]),
-        ok("annotate pp p e=f", &["annotated"]),
-        ok(r#"patch pp p --type=merge -p '{"spec":{"priority":4}}'"#, &["patched"]),
-        ok(r#"patch pp p --type=json -p '[{"op":"replace","path":"/spec/priority","value":5}]'"#, &["patched"]),
-        refused(
+        succeeds("label pp p c=d", &["labeled"]),
+        succeeds("get pp -l a=b,c=d -o name", &["/p"]),
+        succeeds("annotate pp p e=f", &["annotated"]),
+        succeeds(r#"patch pp p --type=merge -p '{"spec":{"priority":4}}'"#, &["patched"]),
+        succeeds(r#"patch pp p --type=json -p '[{"op":"replace","path":"/spec/priority","value":5}]'"#, &["patched"]),
+        fails(
             r#"patch pp p -p '{"spec":{"priority":6}}'"#,
             &["accepted media types include: application/json-patch+json, application/merge-patch+json"],
         ),
-        refused(
+        fails(
             r#"patch pp p --type=merge -p '{"spec":{"conflictResolution":"Maybe"}}'"#,
             &[r#"spec.conflictResolution: Unsupported value: "Maybe""#],
         ),
-        ok("get pp p -o jsonpath='{.spec.priority}'", &["5"]),
-        ok("set image deployment web nginx=nginx:2", &["image updated"]),
-        ok("scale deployment web --replicas=3", &["scaled"]),
-        ok("get deployment web -o jsonpath='{.spec.replicas} {.spec.template.spec.containers[0].image}'", &["3 nginx:2"]),
-        ok("new: wait pp p --for=jsonpath='{.spec.priority}'=5 --timeout=20s", &[]),
-        ok("delete pp p --timeout=30s", &["deleted"]),
-        refused("get pp p", &["NotFound"]),
-        ok("delete namespace NS --timeout=60s", &["deleted"]),
+        succeeds("get pp p -o jsonpath='{.spec.priority}'", &["5"]),
+        succeeds("set image deployment web nginx=nginx:2", &["image updated"]),
+        succeeds("scale deployment web --replicas=3", &["scaled"]),
+        succeeds("get deployment web -o jsonpath='{.spec.replicas} {.spec.template.spec.containers[0].image}'", &["3 nginx:2"]),
+        succeeds("new: wait pp p --for=jsonpath='{.spec.priority}'=5 --timeout=20s", &[]),
+        succeeds("delete pp p --timeout=30s", &["deleted"]),
+        fails("get pp p", &["NotFound"]),
+        succeeds("delete namespace NS --timeout=60s", &["deleted"]),
     ]);
     for line in ["p 0", "p 4", "p 5"] {
-        following.until(line);
+        following.wait_for_line(line);
     }
 }

@@ -11,10 +11,10 @@
 )]
 
 /// 503 instead of 404 while the store is unavailable.
-mod unready;
+mod store_outage;
 
 /// Member clusters of real components.
-mod world;
+mod real_clusters;
 
 /// The requests of karmadactl.
 #[path = "../compat/karmadactl.rs"]
@@ -24,22 +24,22 @@ mod karmadactl;
 mod proxy;
 
 /// Propagation from policy to member objects, and the status back to the template.
-mod propagation;
+mod propagation_scenario;
 
 /// Retention of fields that members set.
-mod completed;
+mod retention;
 
 /// Conflict resolution for objects that exist in a member.
-mod adopted;
+mod conflict_resolution;
 
 /// Standalone mode with real clusters as members.
-mod alone;
+mod standalone;
 
 /// Flotilla in aggregated mode behind its host.
-mod behind;
+mod aggregated_control_plane;
 
 /// Direct HTTP requests to Flotilla with any certificate and any header.
-mod wire;
+mod direct_client;
 
 /// Authentication and authorization.
 mod auth;
@@ -48,25 +48,25 @@ mod auth;
 mod kubectl;
 
 /// The host's garbage collector and namespace controller.
-mod collection;
+mod garbage_collection;
 
 /// Restarts of each component under load.
 mod restarts;
 
 /// All scenarios in one aggregated control plane.
-mod whole;
+mod lifecycle;
 
 /// APIServices, also while certificates change.
 mod registration;
 
 /// Karmada's CRDs in the host.
-mod definitions;
+mod karmada_crds;
 
 /// Resource templates that the host stores.
-mod templates;
+mod host_templates;
 
 /// Workloads of a host that has nodes.
-mod workloads;
+mod host_workloads;
 
 /// The host's admission webhooks, called for resources that Flotilla serves.
 mod webhooks;

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use auth::pki::Identity;
+use auth::pki::CertKeyPair;
 use bytes::Bytes;
-use client::{At, Patch, WriteOptions};
+use client::{Patch, ResourcePath, WriteOptions};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::Response;
 use hyper::body::Frame;
@@ -18,32 +18,34 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
-use crate::behind::{Behind, NAME};
+use crate::aggregated_control_plane::{AggregatedControlPlane, SERVING_NAME};
 use crate::karmadactl;
-use crate::world::{Member, join};
-use harness::peer::{FAREWELL, Handler, Peer, noise, upgrader};
-use harness::target::{Target, proxied, soon};
+use crate::real_clusters::{RealMemberCluster, join};
+use harness::http_client::{HttpTestClient, cluster_proxy_path, within_timeout};
+use harness::https_server::{
+    FakeHttpsServer, HALF_CLOSE_MESSAGE, RequestHandler, pseudo_random_bytes, upgrade_handler,
+};
 
-static NODES: Gvr = Gvr::constant("", "v1", "nodes");
-static PODS: Gvr = Gvr::constant("", "v1", "pods");
-static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
-static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
-static ROLES: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterroles");
-static BINDINGS: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
+static NODES: Gvr = Gvr::from_static("", "v1", "nodes");
+static PODS: Gvr = Gvr::from_static("", "v1", "pods");
+static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
+static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
+static ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
+static BINDINGS: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
 
 const LOOPBACK: &str = "127.0.0.1";
 const ADMIN: &str = "kubernetes-admin";
 const MEMBER: &str = "member1";
 
 /// Sends the next lines of a container's log; `None` until the log is requested.
-type Feed = Arc<Mutex<Option<mpsc::Sender<Bytes>>>>;
+type ContainerLogSender = Arc<Mutex<Option<mpsc::Sender<Bytes>>>>;
 
 /// Starts a kubelet whose container logs come from the sender, and that upgrades connections.
-async fn kubelet() -> (Peer, Feed) {
+async fn start_kubelet() -> (FakeHttpsServer, ContainerLogSender) {
     let (heard, _) = mpsc::channel(8);
-    let (sessions, feed) = (upgrader(heard), Feed::default());
+    let (sessions, feed) = (upgrade_handler(heard), ContainerLogSender::default());
     let log_sender = Arc::clone(&feed);
-    let handler: Handler = Arc::new(move |request| {
+    let handler: RequestHandler = Arc::new(move |request| {
         if !request.uri().path().starts_with("/containerLogs/") {
             return sessions(request);
         }
@@ -55,16 +57,17 @@ async fn kubelet() -> (Peer, Feed) {
         let body = BodyExt::boxed(StreamBody::new(frames));
         Box::pin(async move { Response::new(body) })
     });
-    (Peer::start(handler).await, feed)
+    (FakeHttpsServer::start(handler).await, feed)
 }
 
 /// Sets the kubelet's address in the status of all nodes.
-async fn attach(member: &Member, kubelet: &Peer) {
+async fn set_kubelet_address(member: &RealMemberCluster, kubelet: &FakeHttpsServer) {
     for node in member.server.list(&NODES, "").await {
         let status = json!({"status": {
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.address.port()}}}});
-        let at = At::one(&NODES, "", node["metadata"]["name"].as_str().unwrap()).sub("status");
+        let at = ResourcePath::object(&NODES, "", node["metadata"]["name"].as_str().unwrap())
+            .subresource("status");
         let patch = Patch::Merge(status);
         let options = WriteOptions::default();
         member.server.api.patch(at, patch, &options).await.unwrap();
@@ -73,7 +76,7 @@ async fn attach(member: &Member, kubelet: &Peer) {
 
 /// Creates a pod with the containers `echo` and `brief`, waits until it is ready, and returns
 /// its name.
-async fn pod(member: &Member) -> String {
+async fn create_pod(member: &RealMemberCluster) -> String {
     let containers: Vec<Value> = ["echo", "brief"]
         .iter()
         .map(|name| json!({"name": name, "image": "none"}))
@@ -86,7 +89,7 @@ async fn pod(member: &Member) -> String {
     let ready = |d: &Value| d["status"]["readyReplicas"] == 1;
     let server = &member.server;
     server
-        .until(&DEPLOYMENTS, "default", "talk", "ready", ready)
+        .wait_until(&DEPLOYMENTS, "default", "talk", "ready", ready)
         .await;
     let pods = server.list(&PODS, "default").await;
     let talks = |p: &&Value| p["metadata"]["labels"]["app"] == "talk";
@@ -95,7 +98,7 @@ async fn pod(member: &Member) -> String {
 }
 
 /// Grants the administrator `clusters/proxy` in the host.
-async fn grant(control_plane: &Behind) {
+async fn grant_cluster_proxy(control_plane: &AggregatedControlPlane) {
     let metadata = json!({"name": "cluster-proxy-admin"});
     let rule = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["*"]});
     let group = "rbac.authorization.k8s.io";
@@ -105,26 +108,27 @@ async fn grant(control_plane: &Behind) {
         "roleRef": {"kind": "ClusterRole", "apiGroup": group, "name": "cluster-proxy-admin"}});
     for (resource, body) in [(&ROLES, role), (&BINDINGS, binding)] {
         let options = WriteOptions::default();
-        let created = control_plane
-            .control
-            .api
-            .create(At::all(resource, ""), body, &options);
+        let created =
+            control_plane
+                .client
+                .api
+                .create(ResourcePath::collection(resource, ""), body, &options);
         created.await.unwrap();
     }
 }
 
-fn target(server: &str, name: &str, ca: &str, identity: &Identity) -> Target {
+fn connect(server: &str, name: &str, ca: &str, identity: &CertKeyPair) -> HttpTestClient {
     let address = server.strip_prefix("https://").unwrap();
     let pems = (
         identity.certificate_pem.as_bytes(),
         identity.key_pem.as_bytes(),
     );
-    Target::new(address, name, ca.as_bytes(), Some(pems))
+    HttpTestClient::new(address, name, ca.as_bytes(), Some(pems))
 }
 
-async fn until_reached(target: &Target) {
-    let path = proxied(MEMBER, "/api");
-    soon("the cluster to know the user", async {
+async fn wait_until_reachable(target: &HttpTestClient) {
+    let path = cluster_proxy_path(MEMBER, "/api");
+    within_timeout("the cluster to know the user", async {
         while target.get(&path).await.code != 200 {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
@@ -132,9 +136,13 @@ async fn until_reached(target: &Target) {
     .await;
 }
 
-fn kubectl(program: &Path, control_plane: &Behind, line: &str) -> Command {
+fn kubectl_command(program: &Path, control_plane: &AggregatedControlPlane, line: &str) -> Command {
     let mut command = Command::new(program);
-    let server = format!("{}{}", control_plane.host.server, proxied(MEMBER, ""));
+    let server = format!(
+        "{}{}",
+        control_plane.host.server,
+        cluster_proxy_path(MEMBER, "")
+    );
     command
         .arg("--kubeconfig")
         .arg(&control_plane.host.kubeconfig)
@@ -147,8 +155,13 @@ fn kubectl(program: &Path, control_plane: &Behind, line: &str) -> Command {
 }
 
 /// `kubectl logs -f` prints each line when the container writes it, and ends with the log.
-fn follow(program: &Path, control_plane: &Behind, feed: &Feed, pod: &str) {
-    let mut child = kubectl(program, control_plane, &format!("logs -f {pod} -c echo"))
+fn check_log_follow(
+    program: &Path,
+    control_plane: &AggregatedControlPlane,
+    feed: &ContainerLogSender,
+    pod: &str,
+) {
+    let mut child = kubectl_command(program, control_plane, &format!("logs -f {pod} -c echo"))
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -168,14 +181,15 @@ fn follow(program: &Path, control_plane: &Behind, feed: &Feed, pod: &str) {
 }
 
 /// `kubectl get pods -w` prints a pod again when it changes.
-fn watch(program: &Path, control_plane: &Behind, pod: &str) {
-    let mut child = kubectl(program, control_plane, "get pods -w")
+fn check_watch(program: &Path, control_plane: &AggregatedControlPlane, pod: &str) {
+    let mut child = kubectl_command(program, control_plane, "get pods -w")
         .spawn()
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut rows = lines.map(Result::unwrap).filter(|l| l.starts_with(pod));
     rows.next().unwrap();
-    let label = kubectl(program, control_plane, &format!("label pod {pod} seen=yes")).output();
+    let label =
+        kubectl_command(program, control_plane, &format!("label pod {pod} seen=yes")).output();
     assert!(label.unwrap().status.success());
     rows.next().unwrap();
     child.kill().unwrap();
@@ -186,32 +200,32 @@ fn watch(program: &Path, control_plane: &Behind, pod: &str) {
 ///
 /// A kube-apiserver closes both directions when one is closed; everything sent before must
 /// have arrived.
-async fn talk(target: &Target, pod: &str) {
+async fn check_exec(target: &HttpTestClient, pod: &str) {
     for (seed, protocol) in [(1, "SPDY/3.1"), (2, "websocket")] {
         let session = |container: &str| {
             let path = format!("/api/v1/namespaces/default/pods/{pod}/exec");
             let query = format!("container={container}&command=cat&stdin=true&stdout=true");
-            proxied(MEMBER, &format!("{path}?{query}"))
+            cluster_proxy_path(MEMBER, &format!("{path}?{query}"))
         };
-        let sent = noise(1_000_000, seed);
+        let sent = pseudo_random_bytes(1_000_000, seed);
         let (head, stream) = target.upgrade(&session("echo"), protocol, b"").await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{protocol}: {head}");
         let (mut from, mut to) = tokio::io::split(stream);
         let mut got = vec![0; sent.len()];
         let both = async { tokio::join!(to.write_all(&sent), from.read_exact(&mut got)) };
-        let (wrote, read) = soon("the echo", both).await;
+        let (wrote, read) = within_timeout("the echo", both).await;
         wrote.unwrap();
         read.unwrap();
         assert!(got == sent, "{protocol}");
         to.shutdown().await.unwrap();
         let mut rest = Vec::new();
-        let _ = soon("the end", from.read_to_end(&mut rest)).await;
-        assert!(FAREWELL.starts_with(&rest), "{rest:?}");
+        let _ = within_timeout("the end", from.read_to_end(&mut rest)).await;
+        assert!(HALF_CLOSE_MESSAGE.starts_with(&rest), "{rest:?}");
 
         let (_, mut stream) = target.upgrade(&session("brief"), protocol, b"").await;
         let mut got = Vec::new();
-        let _ = soon("the farewell", stream.read_to_end(&mut got)).await;
-        assert_eq!(got, FAREWELL, "{protocol}");
+        let _ = within_timeout("the farewell", stream.read_to_end(&mut got)).await;
+        assert_eq!(got, HALF_CLOSE_MESSAGE, "{protocol}");
     }
 }
 
@@ -220,23 +234,27 @@ async fn cluster_proxy_works_through_the_host() {
     let Some([kubectl]) = harness::tools(["kubectl-new"]) else {
         return;
     };
-    let Some(control_plane) = Behind::start().await else {
+    let Some(control_plane) = AggregatedControlPlane::start().await else {
         return;
     };
-    let Some((member, _etcd)) = Member::alone(MEMBER).await else {
+    let Some((member, _etcd)) = RealMemberCluster::start(MEMBER).await else {
         return;
     };
-    control_plane.until_available().await;
-    grant(&control_plane).await;
-    let admin = control_plane.host.identity(ADMIN, &["system:masters"]);
-    let through = target(
+    control_plane.wait_until_available().await;
+    grant_cluster_proxy(&control_plane).await;
+    let admin = control_plane
+        .host
+        .client_certificate(ADMIN, &["system:masters"]);
+    let through = connect(
         &control_plane.host.server,
         LOOPBACK,
         control_plane.host.ca_pem(),
         &admin,
     );
-    let own = member.cluster.identity("admin", &["system:masters"]);
-    let cluster = target(
+    let own = member
+        .cluster
+        .client_certificate("admin", &["system:masters"]);
+    let cluster = connect(
         &member.cluster.server,
         LOOPBACK,
         member.cluster.ca_pem(),
@@ -247,42 +265,42 @@ async fn cluster_proxy_works_through_the_host() {
     // `unjoin` deletes the namespace of the member's service accounts.
     member
         .server
-        .until_gone(&NAMESPACES, "", "karmada-cluster")
+        .wait_until_deleted(&NAMESPACES, "", "karmada-cluster")
         .await;
     join(
-        &control_plane.control,
+        &control_plane.client,
         &control_plane.host.kubeconfig,
         &member,
     )
     .await;
-    until_reached(&through).await;
-    let (kubelet, feed) = kubelet().await;
-    attach(&member, &kubelet).await;
-    let pod = pod(&member).await;
+    wait_until_reachable(&through).await;
+    let (kubelet, feed) = start_kubelet().await;
+    set_kubelet_address(&member, &kubelet).await;
+    let pod = create_pod(&member).await;
     let control_plane = tokio::task::spawn_blocking({
         let pod = pod.clone();
         move || {
-            follow(&kubectl, &control_plane, &feed, &pod);
-            watch(&kubectl, &control_plane, &pod);
+            check_log_follow(&kubectl, &control_plane, &feed, &pod);
+            check_watch(&kubectl, &control_plane, &pod);
             control_plane
         }
     });
     let control_plane = control_plane.await.unwrap();
-    let bundle = control_plane.bundle().await;
+    let bundle = control_plane.ca_bundle().await;
     let direct = format!("https://127.0.0.1:{}", control_plane.port);
-    let direct = |identity: &Identity| target(&direct, NAME, &bundle, identity);
-    talk(&through, &pod).await;
-    talk(&direct(&admin), &pod).await;
+    let direct = |identity: &CertKeyPair| connect(&direct, SERVING_NAME, &bundle, identity);
+    check_exec(&through, &pod).await;
+    check_exec(&direct(&admin), &pod).await;
 
-    let eve = control_plane.host.identity("eve", &[]);
-    let forbidden = target(
+    let eve = control_plane.host.client_certificate("eve", &[]);
+    let forbidden = connect(
         &control_plane.host.server,
         LOOPBACK,
         control_plane.host.ca_pem(),
         &eve,
     );
     for target in [forbidden, direct(&eve)] {
-        let reply = target.get(&proxied(MEMBER, "/api")).await;
+        let reply = target.get(&cluster_proxy_path(MEMBER, "/api")).await;
         assert_eq!(reply.code, 403);
     }
 }

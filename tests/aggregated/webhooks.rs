@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use auth::pki::Pki;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use client::{At, WriteOptions};
-use harness::daemon::Kept;
+use client::{ResourcePath, WriteOptions};
+use harness::daemon::TestDir;
 use harness::objects::{POLICIES, config_map, policy};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -24,25 +24,25 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::behind::Behind;
+use crate::aggregated_control_plane::AggregatedControlPlane;
 
 const GROUP: &str = "admissionregistration.k8s.io";
-static MUTATING: Gvr = Gvr::constant(GROUP, "v1", "mutatingwebhookconfigurations");
-static VALIDATING: Gvr = Gvr::constant(GROUP, "v1", "validatingwebhookconfigurations");
+static MUTATING: Gvr = Gvr::from_static(GROUP, "v1", "mutatingwebhookconfigurations");
+static VALIDATING: Gvr = Gvr::from_static(GROUP, "v1", "validatingwebhookconfigurations");
 /// How long a change of a webhook configuration may take to act; Flotilla watches them.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A webhook server that records the requests of the reviews it receives.
-struct Hooks {
+struct AdmissionWebhookServer {
     url: String,
     ca: String,
-    asked: Arc<Mutex<Vec<Value>>>,
-    _dir: Kept,
+    requests: Arc<Mutex<Vec<Value>>>,
+    _dir: TestDir,
 }
 
-impl Hooks {
+impl AdmissionWebhookServer {
     async fn start() -> Self {
-        let dir = Kept::new();
+        let dir = TestDir::new();
         let pki = Pki::open(dir.path(), &[], SystemClock.now()).unwrap();
         let (chain, key) = pki.serving_der().unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -62,7 +62,7 @@ impl Hooks {
                 let (acceptor, log) = (acceptor.clone(), Arc::clone(&log));
                 tokio::spawn(async move {
                     let stream = acceptor.accept(stream).await.unwrap();
-                    let service = service_fn(|request| answer(request, Arc::clone(&log)));
+                    let service = service_fn(|request| review(request, Arc::clone(&log)));
                     let connection = hyper::server::conn::http1::Builder::new();
                     let _ = connection
                         .serve_connection(TokioIo::new(stream), service)
@@ -73,7 +73,7 @@ impl Hooks {
         Self {
             url,
             ca: STANDARD.encode(&pki.ca_pem),
-            asked,
+            requests: asked,
             _dir: dir,
         }
     }
@@ -93,7 +93,7 @@ impl Hooks {
     }
 }
 
-async fn answer(
+async fn review(
     request: Request<Incoming>,
     log: Arc<Mutex<Vec<Value>>>,
 ) -> Result<Response<Full<Bytes>>, hyper::Error> {
@@ -118,29 +118,30 @@ async fn answer(
     Ok(Response::new(Full::from(reply.to_string())))
 }
 
-async fn register(control_plane: &Behind, resource: &Gvr, mut body: Value) {
+async fn register(control_plane: &AggregatedControlPlane, resource: &Gvr, mut body: Value) {
     body["apiVersion"] = json!("admissionregistration.k8s.io/v1");
     body["kind"] = json!(match resource == &MUTATING {
         true => "MutatingWebhookConfiguration",
         false => "ValidatingWebhookConfiguration",
     });
     let options = WriteOptions::default();
-    let created = control_plane
-        .control
-        .api
-        .create(At::all(resource, ""), body, &options);
+    let created =
+        control_plane
+            .client
+            .api
+            .create(ResourcePath::collection(resource, ""), body, &options);
     created.await.unwrap();
 }
 
 /// Repeats a request until `fits` holds for its result.
-async fn soon<T: std::fmt::Debug>(
+async fn retry_until<T: std::fmt::Debug>(
     what: &str,
     mut attempt: impl AsyncFnMut() -> T,
     fits: impl Fn(&T) -> bool,
 ) -> T {
     let began = Instant::now();
     loop {
-        let in_time = began.elapsed() < PATIENCE;
+        let in_time = began.elapsed() < REGISTRATION_TIMEOUT;
         let got = attempt().await;
         if fits(&got) {
             return got;
@@ -152,12 +153,12 @@ async fn soon<T: std::fmt::Debug>(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn host_admission_webhooks_are_called() {
-    let Some(control_plane) = Behind::start().await else {
+    let Some(control_plane) = AggregatedControlPlane::start().await else {
         return;
     };
-    control_plane.until_available().await;
-    let hooks = Hooks::start().await;
-    let control = &control_plane.control;
+    control_plane.wait_until_available().await;
+    let hooks = AdmissionWebhookServer::start().await;
+    let control = &control_plane.client;
     let template = config_map("default", "c", "v");
     let named = |name: &str| policy("default", name, &template, &["m"]);
 
@@ -168,7 +169,7 @@ async fn host_admission_webhooks_are_called() {
     )
     .await;
     let mut n = 0;
-    let labelled = soon(
+    let labelled = retry_until(
         "a mutating hook",
         async || {
             n += 1;
@@ -179,7 +180,7 @@ async fn host_admission_webhooks_are_called() {
     .await;
     assert_eq!(labelled["metadata"]["namespace"], "default");
     let name = &labelled["metadata"]["name"];
-    let asked = hooks.asked.lock().clone();
+    let asked = hooks.requests.lock().clone();
     let mut created = asked.iter().filter(|r| r["operation"] == "CREATE");
     let request = created.find(|r| r["name"] == *name).unwrap();
     assert_eq!(request["userInfo"]["username"], "kubernetes-admin");
@@ -191,7 +192,7 @@ async fn host_admission_webhooks_are_called() {
         hooks.configuration("judge", json!({})),
     )
     .await;
-    let result = soon(
+    let result = retry_until(
         "a validating hook",
         async || control.try_create(named("bad")).await,
         |result| result.is_err(),
@@ -202,20 +203,23 @@ async fn host_admission_webhooks_are_called() {
     let text = "admission webhook \"judge.example.org\" denied the request: not this one";
     assert_eq!(status.message, text);
 
-    failures(&control_plane, &hooks).await;
+    check_failure_policies(&control_plane, &hooks).await;
 }
 
 /// A webhook whose server is down: the write fails with failurePolicy Fail and succeeds with
 /// Ignore.
-async fn failures(control_plane: &Behind, hooks: &Hooks) {
-    let control = &control_plane.control;
+async fn check_failure_policies(
+    control_plane: &AggregatedControlPlane,
+    hooks: &AdmissionWebhookServer,
+) {
+    let control = &control_plane.client;
     let template = config_map("default", "c", "v");
     let named = |name: &str| policy("default", name, &template, &["m"]);
-    let unreachable = json!({"url": format!("https://127.0.0.1:{}/", harness::port::free())});
+    let unreachable = json!({"url": format!("https://127.0.0.1:{}/", harness::port::free_port())});
     let down = hooks.configuration("down", json!({"clientConfig": unreachable}));
     register(control_plane, &VALIDATING, down).await;
     let mut n = 0;
-    let failed = soon(
+    let failed = retry_until(
         "a hook that is down",
         async || {
             n += 1;
@@ -234,14 +238,14 @@ async fn failures(control_plane: &Behind, hooks: &Hooks) {
     );
     let ignored =
         json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]);
-    let at = At::one(&VALIDATING, "", "down");
+    let at = ResourcePath::object(&VALIDATING, "", "down");
     let options = WriteOptions::default();
     control
         .api
         .patch(at, client::Patch::Json(ignored), &options)
         .await
         .unwrap();
-    soon(
+    retry_until(
         "a hook that may be down",
         async || control.try_create(named("after")).await,
         |result| result.is_ok(),
@@ -250,7 +254,7 @@ async fn failures(control_plane: &Behind, hooks: &Hooks) {
     .unwrap();
     control.delete(&POLICIES, "default", "after").await;
     // The webhooks also apply to DELETE.
-    let asked = hooks.asked.lock();
+    let asked = hooks.requests.lock();
     let deleted =
         |r: &&Value| r["operation"] == "DELETE" && r["oldObject"]["metadata"]["name"] == "after";
     assert!(asked.iter().any(|r| deleted(&r)));

@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::plane::Plane;
-use crate::wire::{Ask, Reply};
+use crate::http_requests::{RawHttpRequest, RawHttpResponse};
+use crate::test_server::ApiTestServer;
 
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ENDPOINT: &str = "https://127.0.0.1:1";
-const PATIENCE: Duration = Duration::from_secs(30);
+const RBAC_TIMEOUT: Duration = Duration::from_secs(30);
 
-impl Plane {
+impl ApiTestServer {
     /// Grants a user a rule, in a namespace or cluster-wide.
-    fn allow(&self, user: &str, role: &str, namespace: Option<&str>, rule: &Value) {
+    fn grant(&self, user: &str, role: &str, namespace: Option<&str>, rule: &Value) {
         let (kind, path) = match namespace {
             Some(namespace) => ("Role", format!("{RBAC}/namespaces/{namespace}/role")),
             None => ("ClusterRole", format!("{RBAC}/clusterrole")),
@@ -38,22 +38,22 @@ impl Plane {
     }
 
     /// A request that impersonates a user.
-    fn ask_as<'a>(&'a self, user: &str, method: &'a str, path: &str) -> Ask<'a> {
-        self.ask(method, path).header("Impersonate-User", user)
+    fn request_as<'a>(&'a self, user: &str, method: &'a str, path: &str) -> RawHttpRequest<'a> {
+        self.request(method, path).header("Impersonate-User", user)
     }
 
-    fn merge_as(&self, user: &str, path: &str, patch: &Value) -> Reply {
-        let request = self.ask_as(user, "PATCH", path);
+    fn merge_as(&self, user: &str, path: &str, patch: &Value) -> RawHttpResponse {
+        let request = self.request_as(user, "PATCH", path);
         request
             .body("application/merge-patch+json", patch.to_string())
-            .reply()
+            .send()
     }
 }
 
 /// Repeats a request until its response has a code: a grant acts some time after its binding is
 /// created.
-fn until(code: u16, request: impl Fn() -> Reply) -> Reply {
-    let end = Instant::now() + PATIENCE;
+fn wait_until_code(code: u16, request: impl Fn() -> RawHttpResponse) -> RawHttpResponse {
+    let end = Instant::now() + RBAC_TIMEOUT;
     loop {
         let reply = request();
         if reply.code == code {
@@ -74,7 +74,7 @@ fn cluster(name: &str, spec: &Value) -> Value {
 }
 
 /// Asserts a 403 that names the field, the Secret and the missing right.
-fn assert_no_access(reply: &Reply, field: &str, secret: &str) {
+fn assert_secret_forbidden(reply: &RawHttpResponse, field: &str, secret: &str) {
     let text = reply.text();
     assert_eq!(reply.code, 403, "{text}");
     let status = reply.json();
@@ -88,27 +88,27 @@ fn assert_no_access(reply: &Reply, field: &str, secret: &str) {
 
 #[test]
 fn a_cluster_names_only_secrets_that_its_writer_may_get() {
-    let test_server = Plane::shared();
-    test_server.namespace("vault");
+    let test_server = ApiTestServer::shared();
+    test_server.create_namespace("vault");
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token"},
         "stringData": {"token": "t"}});
     let created = test_server.post("/api/v1/namespaces/vault/secrets", &secret);
     assert_eq!(created.code, 201, "{}", created.text());
     let rule = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters"],
         "verbs": ["get", "create", "update", "patch"]});
-    test_server.allow("ann", "joiner", None, &rule);
+    test_server.grant("ann", "joiner", None, &rule);
     let reference = json!({"namespace": "vault", "name": "token"});
     let create = |user: &str, name: &str, spec: &Value| {
-        let request = test_server.ask_as(user, "POST", CLUSTERS);
-        request.json(&cluster(name, spec)).reply()
+        let request = test_server.request_as(user, "POST", CLUSTERS);
+        request.json(&cluster(name, spec)).send()
     };
-    until(201, || create("ann", "plain", &json!({})));
+    wait_until_code(201, || create("ann", "plain", &json!({})));
     for field in ["secretRef", "impersonatorSecretRef"] {
         let rejected = create("ann", "deputy", &json!({field: reference}));
-        assert_no_access(&rejected, &format!("spec.{field}"), "vault/token");
+        assert_secret_forbidden(&rejected, &format!("spec.{field}"), "vault/token");
         let plain = format!("{CLUSTERS}/plain");
         let rejected = test_server.merge_as("ann", &plain, &json!({"spec": {field: reference}}));
-        assert_no_access(&rejected, &format!("spec.{field}"), "vault/token");
+        assert_secret_forbidden(&rejected, &format!("spec.{field}"), "vault/token");
     }
     assert_eq!(test_server.get(&format!("{CLUSTERS}/deputy")).code, 404);
 
@@ -130,12 +130,12 @@ fn a_cluster_names_only_secrets_that_its_writer_may_get() {
     ];
     for spec in &connection_changes {
         let rejected = test_server.merge_as("ann", &named, &json!({"spec": spec}));
-        assert_no_access(&rejected, "spec.secretRef", "vault/token");
+        assert_secret_forbidden(&rejected, "spec.secretRef", "vault/token");
     }
     let rule = json!({"apiGroups": [""], "resources": ["secrets"],
         "resourceNames": ["token"], "verbs": ["get"]});
-    test_server.allow("ann", "reader", Some("vault"), &rule);
-    until(201, || {
+    test_server.grant("ann", "reader", Some("vault"), &rule);
+    wait_until_code(201, || {
         create("ann", "deputy", &json!({"secretRef": reference}))
     });
     for spec in &connection_changes {
@@ -146,7 +146,7 @@ fn a_cluster_names_only_secrets_that_its_writer_may_get() {
 
 #[test]
 fn a_cluster_is_reached_by_https_unless_verification_is_off() {
-    let test_server = Plane::shared();
+    let test_server = ApiTestServer::shared();
     let create = |name: &str, spec: &Value| test_server.post(CLUSTERS, &cluster(name, spec));
     for spec in [
         json!({"apiEndpoint": "http://127.0.0.1:1"}),
@@ -174,10 +174,10 @@ fn a_cluster_is_reached_by_https_unless_verification_is_off() {
         rejected.text()
     );
     let merge = |patch: &Value| {
-        let request = test_server.ask("PATCH", &bare);
+        let request = test_server.request("PATCH", &bare);
         request
             .body("application/merge-patch+json", patch.to_string())
-            .reply()
+            .send()
     };
     assert_eq!(merge(&verify).code, 422);
     assert_eq!(
@@ -188,8 +188,8 @@ fn a_cluster_is_reached_by_https_unless_verification_is_off() {
 
 #[test]
 fn a_token_is_bound_to_a_pod_of_its_own_account() {
-    let test_server = Plane::shared();
-    test_server.namespace("bound");
+    let test_server = ApiTestServer::shared();
+    test_server.create_namespace("bound");
     let at = |rest: &str| format!("/api/v1/namespaces/bound/{rest}");
     for name in ["one", "other"] {
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
@@ -245,8 +245,8 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn directories_with_keys_are_accessible_to_the_owner_only() {
-    let test_server = Plane::start();
-    for folder in [test_server.data(), test_server.data().join("pki")] {
+    let test_server = ApiTestServer::start();
+    for folder in [test_server.data_dir(), test_server.data_dir().join("pki")] {
         assert_eq!(mode(&folder), 0o700, "{}", folder.display());
     }
     let dir = tempfile::tempdir().unwrap();
@@ -256,7 +256,7 @@ fn directories_with_keys_are_accessible_to_the_owner_only() {
         let wide = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(&folder, wide).unwrap();
     }
-    let opened = Plane::start_in(dir);
+    let opened = ApiTestServer::start_in(dir);
     assert_eq!(opened.get("/readyz").code, 200);
     for folder in [data.clone(), data.join("pki")] {
         assert_eq!(mode(&folder), 0o700, "{}", folder.display());
@@ -265,18 +265,19 @@ fn directories_with_keys_are_accessible_to_the_owner_only() {
 
 #[test]
 fn without_anonymous_users_every_request_needs_credentials() {
-    let open = Plane::shared();
-    let closed = Plane::start_with(&["--anonymous-auth=false"]);
-    let request = |test_server: &Plane, path: &str| {
-        let request = Ask::new(&test_server.address, &test_server.stranger, "GET", path);
-        request.reply().code
+    let open = ApiTestServer::shared();
+    let closed = ApiTestServer::start_with(&["--anonymous-auth=false"]);
+    let request = |test_server: &ApiTestServer, path: &str| {
+        let request =
+            RawHttpRequest::new(&test_server.address, &test_server.anonymous, "GET", path);
+        request.send().code
     };
     for path in ["/version", "/livez", "/readyz", "/healthz"] {
         assert_eq!(request(&open, path), 200, "{path}");
         assert_eq!(request(&closed, path), 401, "{path}");
         assert_eq!(closed.get(path).code, 200, "{path}");
     }
-    let basic = Ask::new(&closed.address, &closed.stranger, "GET", "/version");
-    let reply = basic.header("Authorization", "Basic YTpi").reply();
+    let basic = RawHttpRequest::new(&closed.address, &closed.anonymous, "GET", "/version");
+    let reply = basic.header("Authorization", "Basic YTpi").send();
     assert_eq!(reply.code, 401);
 }

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::plane::Plane;
-use crate::wire::Reply;
+use crate::http_requests::RawHttpResponse;
+use crate::test_server::ApiTestServer;
 
 const NAMESPACE: &str = "n";
 /// How long it may take until the kind of a CRD is served.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(30);
 /// The kinds of the table: kind, group and version, resource, and whether it is namespaced.
 const KINDS: [(&str, &str, &str, bool); 17] = [
     ("Cluster", "cluster.karmada.io/v1alpha1", "clusters", false),
@@ -110,7 +110,7 @@ const KINDS: [(&str, &str, &str, bool); 17] = [
     ),
 ];
 /// Those of [`KINDS`] that need a CRD.
-const DEFINED: [&str; 5] = [
+const CRD_KINDS: [&str; 5] = [
     "CronFederatedHPA",
     "FederatedHPA",
     "MultiClusterIngress",
@@ -131,7 +131,7 @@ fn collection(kind: &str) -> (&'static str, String) {
 
 /// Creates a CRD like Karmada's but without a schema, so that only the admission chain rejects
 /// objects, and waits until it is served.
-fn define(test_server: &Plane, kind: &str) {
+fn create_crd(test_server: &ApiTestServer, kind: &str) {
     let (_, group, resource, namespaced) = KINDS.iter().find(|k| k.0 == kind).unwrap();
     let (group, version) = group.split_once('/').unwrap();
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -150,13 +150,18 @@ fn define(test_server: &Plane, kind: &str) {
     let reply = test_server.post(path, &definition);
     assert_eq!(reply.code, 201, "{kind}: {}", reply.text());
     let (_, path) = collection(kind);
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + ESTABLISH_TIMEOUT;
     while test_server.get(&path).code != 200 {
         assert!(Instant::now() < end, "{kind} is not served");
     }
 }
 
-fn take(test_server: &Plane, verb: &str, target: &str, mut body: Value) -> Reply {
+fn send_row(
+    test_server: &ApiTestServer,
+    verb: &str,
+    target: &str,
+    mut body: Value,
+) -> RawHttpResponse {
     let (kind, name) = target.split_once('/').unwrap_or((target, ""));
     let (version, path) = collection(kind);
     match verb {
@@ -168,14 +173,14 @@ fn take(test_server: &Plane, verb: &str, target: &str, mut body: Value) -> Reply
         }
         "merge" => {
             let path = format!("{path}/{name}?dryRun=All");
-            let patch = test_server.ask("PATCH", &path);
+            let patch = test_server.request("PATCH", &path);
             patch
                 .body("application/merge-patch+json", body.to_string())
-                .reply()
+                .send()
         }
         "delete" => test_server
-            .ask("DELETE", &format!("{path}/{name}?dryRun=All"))
-            .reply(),
+            .request("DELETE", &format!("{path}/{name}?dryRun=All"))
+            .send(),
         other => unreachable!("no such verb: {other}"),
     }
 }
@@ -201,7 +206,7 @@ fn differences(expected: &Value, found: &Value, at: &str) -> Vec<String> {
 }
 
 /// How a reply differs from the expected one; `None` if it does not.
-fn wrong(reply: &Reply, expected: &str) -> Option<String> {
+fn mismatch(reply: &RawHttpResponse, expected: &str) -> Option<String> {
     let body = reply.json();
     let good = matches!(reply.code, 200 | 201);
     if let (Some(tree), true) = (expected.strip_prefix("= "), good) {
@@ -220,10 +225,10 @@ fn wrong(reply: &Reply, expected: &str) -> Option<String> {
 #[test]
 fn admission_rules_are_enforced_by_the_served_api() {
     let gates = "MultiplePodTemplatesScheduling=true,FederatedQuotaEnforcement=true";
-    let test_server = Plane::start_with(&["--feature-gates", gates]);
-    test_server.namespace(NAMESPACE);
-    for kind in DEFINED {
-        define(&test_server, kind);
+    let test_server = ApiTestServer::start_with(&["--feature-gates", gates]);
+    test_server.create_namespace(NAMESPACE);
+    for kind in CRD_KINDS {
+        create_crd(&test_server, kind);
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/api/admission.txt");
     let table = std::fs::read_to_string(path).unwrap();
@@ -236,13 +241,13 @@ fn admission_rules_are_enforced_by_the_served_api() {
         assert_eq!(cells.len(), 3, "{row}");
         let [what, body, expected] = [cells[0], cells[1], cells[2]];
         let (verb, target) = what.split_once(' ').unwrap();
-        let reply = take(
+        let reply = send_row(
             &test_server,
             verb,
             target,
             serde_json::from_str(body).unwrap(),
         );
-        if let Some(difference) = wrong(&reply, expected) {
+        if let Some(difference) = mismatch(&reply, expected) {
             failed.push(format!("{row}\n  {difference}"));
         }
     }
@@ -253,14 +258,14 @@ fn admission_rules_are_enforced_by_the_served_api() {
 #[test]
 fn resource_models_are_not_defaulted_without_their_feature_gate() {
     let gate = "CustomizedClusterResourceModeling=false";
-    let test_server = Plane::start_with(&["--feature-gates", gate]);
+    let test_server = ApiTestServer::start_with(&["--feature-gates", gate]);
     let models = json!([{"grade": 3, "ranges": [{"name": "cpu", "min": "1", "max": "2"}]}]);
     for models in [Value::Null, models] {
         let mut body = json!({"metadata": {"name": "m1"}, "spec": {"syncMode": "Pull"}});
         if !models.is_null() {
             body["spec"]["resourceModels"] = models.clone();
         }
-        let reply = take(&test_server, "create", "Cluster", body);
+        let reply = send_row(&test_server, "create", "Cluster", body);
         let found = &reply.json()["spec"]["resourceModels"];
         // Models are validated without the feature gate, too.
         match models {

@@ -1,56 +1,56 @@
 //! `kubectl` commands that create objects, with generators and from files.
 
-use crate::kubectl::{ok, refused, refused_with, with, with_each};
+use crate::kubectl::{fails, fails_with_input, succeeds, succeeds_with_input, with_each_kubectl};
 
 #[test]
 fn generators_create_objects() {
-    with_each("generators", |kubectl| {
-        kubectl.run(&[
-            ok("create namespace NS-more", &["namespace/NS-more created"]),
-            ok(
+    with_each_kubectl("generators", |kubectl| {
+        kubectl.run_commands(&[
+            succeeds("create namespace NS-more", &["namespace/NS-more created"]),
+            succeeds(
                 "create deployment web --image=nginx:1.25 --replicas=2",
                 &["deployment.apps/web created"],
             ),
-            ok("create service clusterip web --tcp=80:8080", &["service/web created"]),
-            ok("create service nodeport node --tcp=80", &["service/node created"]),
-            ok("create configmap some --from-literal=a=b", &["configmap/some created"]),
-            ok("create secret generic key --from-literal=a=b", &["secret/key created"]),
-            ok("create job once --image=busybox -- sleep 1", &["job.batch/once created"]),
-            ok(
+            succeeds("create service clusterip web --tcp=80:8080", &["service/web created"]),
+            succeeds("create service nodeport node --tcp=80", &["service/node created"]),
+            succeeds("create configmap some --from-literal=a=b", &["configmap/some created"]),
+            succeeds("create secret generic key --from-literal=a=b", &["secret/key created"]),
+            succeeds("create job once --image=busybox -- sleep 1", &["job.batch/once created"]),
+            succeeds(
                 "create role reader --verb=get,list --resource=pods,deployments.apps",
                 &["role.rbac.authorization.k8s.io/reader created"],
             ),
-            ok(
+            succeeds(
                 "create rolebinding readers --role=reader --user=jane",
                 &["rolebinding.rbac.authorization.k8s.io/readers created"],
             ),
-            ok("create serviceaccount robot", &["serviceaccount/robot created"]),
-            ok("create quota all --hard=pods=2", &["resourcequota/all created"]),
-            ok(
+            succeeds("create serviceaccount robot", &["serviceaccount/robot created"]),
+            succeeds("create quota all --hard=pods=2", &["resourcequota/all created"]),
+            succeeds(
                 "create ingress door --rule=foo.com/bar=web:80",
                 &["ingress.networking.k8s.io/door created"],
             ),
-            ok("run alone --image=nginx", &["pod/alone created"]),
-            ok("expose deployment web --port=80 --name=front", &["service/front exposed"]),
-            ok(
+            succeeds("run alone --image=nginx", &["pod/alone created"]),
+            succeeds("expose deployment web --port=80 --name=front", &["service/front exposed"]),
+            succeeds(
                 "autoscale deployment web --min=1 --max=5 --cpu-percent=80",
                 &["horizontalpodautoscaler.autoscaling/web autoscaled"],
             ),
-            ok(
+            succeeds(
                 "new: create cronjob often --image=busybox --schedule='*/5 * * * *' -- date",
                 &["cronjob.batch/often created"],
             ),
-            ok("new: create job now --from=cronjob/often", &["job.batch/now created"]),
-            ok(
+            succeeds("new: create job now --from=cronjob/often", &["job.batch/now created"]),
+            succeeds(
                 "new: create pdb web --selector=app=web --min-available=1",
                 &["poddisruptionbudget.policy/web created"],
             ),
-            ok("new: create token robot --duration=30m", &["eyJ"]),
-            refused(
+            succeeds("new: create token robot --duration=30m", &["eyJ"]),
+            fails(
                 "new: create token nobody",
                 &[r#"error: failed to create token: serviceaccounts "nobody" not found"#],
             ),
-            ok(
+            succeeds(
                 "get deploy,svc,ing,hpa,quota,role,rolebinding,sa,secret,cm",
                 &[
                     "deployment.apps/web 0/2 0 0",
@@ -63,11 +63,11 @@ fn generators_create_objects() {
                     "configmap/kube-root-ca.crt 1",
                 ],
             ),
-            ok(
+            succeeds(
                 "get all",
                 &["pod/alone 0/1 Pending 0", "service/front ClusterIP", "job.batch/once Running 0/1"],
             ),
-            ok("delete namespace NS-more", &[r#"namespace "NS-more" deleted"#]),
+            succeeds("delete namespace NS-more", &[r#"namespace "NS-more" deleted"#]),
         ]);
     });
 }
@@ -79,44 +79,44 @@ fn invalid_input_is_rejected_with_messages_of_kubernetes() {
     let unknown = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"foo": 1,
         "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
         "spec": {"containers": [{"name": "c", "image": "i", "imagee": "j"}]}}}}"#;
-    with_each("bad-input", |kubectl| {
-        kubectl.run(&[
-            refused("create configmap Bad_Name", &["a lowercase RFC 1123 subdomain must consist of"]),
-            refused("run x --image=nginx --labels='a=b c'", &["a valid label must be"]),
-            refused_with("create -f -", "{bad", &["error"]),
-            refused_with("create -f -", "kind: Nothing\napiVersion: v1\n", &["no matches for kind \"Nothing\""]),
-            refused_with(
+    with_each_kubectl("bad-input", |kubectl| {
+        kubectl.run_commands(&[
+            fails("create configmap Bad_Name", &["a lowercase RFC 1123 subdomain must consist of"]),
+            fails("run x --image=nginx --labels='a=b c'", &["a valid label must be"]),
+            fails_with_input("create -f -", "{bad", &["error"]),
+            fails_with_input("create -f -", "kind: Nothing\napiVersion: v1\n", &["no matches for kind \"Nothing\""]),
+            fails_with_input(
                 "create --validate=false -f -",
                 mistyped,
                 &[r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct field ConfigMap.data of type string"#],
             ),
-            refused_with(
+            fails_with_input(
                 "old: create -f -",
                 unknown,
                 &[r#"ValidationError(Deployment.spec): unknown field "foo" in io.k8s.api.apps.v1.DeploymentSpec"#],
             ),
-            refused_with(
+            fails_with_input(
                 "new: create -f -",
                 unknown,
                 &[r#"Deployment in version "v1" cannot be handled as a Deployment: strict decoding error: unknown field "spec.foo", unknown field "spec.template.spec.containers[0].imagee""#],
             ),
-            with(
+            succeeds_with_input(
                 "old: create --validate=false -f -",
                 unknown,
                 &[r#"Warning: unknown field "spec.foo""#, "deployment.apps/d created"],
             ),
-            with(
+            succeeds_with_input(
                 "new: create --validate=warn -f -",
                 unknown,
                 &[r#"Warning: unknown field "spec.foo""#, "deployment.apps/d created"],
             ),
-            refused("create deployment d --image=nginx", &[r#"deployments.apps "d" already exists"#]),
-            refused("-n nowhere create configmap c", &[]),
-            ok(
+            fails("create deployment d --image=nginx", &[r#"deployments.apps "d" already exists"#]),
+            fails("-n nowhere create configmap c", &[]),
+            succeeds(
                 "create configmap dry --dry-run=server -o yaml",
                 &["name: dry", "uid: ", "!resourceVersion"],
             ),
-            refused("get configmap dry", &[r#"configmaps "dry" not found"#]),
+            fails("get configmap dry", &[r#"configmaps "dry" not found"#]),
         ]);
     });
 }

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::plane::Plane;
-use crate::wire::Reply;
+use crate::http_requests::RawHttpResponse;
+use crate::test_server::ApiTestServer;
 
 /// Asserts that a reply is a Status with this code and reason, whose message contains `message`,
 /// and that has these details unless they are null.
-fn check(reply: &Reply, code: u16, reason: &str, message: &str, details: Value) {
+fn assert_status(reply: &RawHttpResponse, code: u16, reason: &str, message: &str, details: Value) {
     let body = reply.text();
     assert_eq!(reply.code, code, "{body}");
     let status = reply.json();
@@ -32,33 +32,36 @@ fn configmap(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
 }
 
-const MAPS: &str = "/api/v1/namespaces/errors/configmaps";
+const CONFIG_MAPS_PATH: &str = "/api/v1/namespaces/errors/configmaps";
 
 #[test]
 fn every_error_has_its_status() {
-    let test_server = Plane::shared();
-    test_server.namespace("errors");
-    assert_eq!(test_server.post(MAPS, &configmap("there")).code, 201);
+    let test_server = ApiTestServer::shared();
+    test_server.create_namespace("errors");
+    assert_eq!(
+        test_server.post(CONFIG_MAPS_PATH, &configmap("there")).code,
+        201
+    );
     let about = |name: &str| json!({"name": name, "kind": "configmaps"});
-    let one = format!("{MAPS}/there");
+    let one = format!("{CONFIG_MAPS_PATH}/there");
 
-    check(
-        &test_server.get(&format!("{MAPS}/none")),
+    assert_status(
+        &test_server.get(&format!("{CONFIG_MAPS_PATH}/none")),
         404,
         "NotFound",
         r#"configmaps "none" not found"#,
         about("none"),
     );
-    check(
-        &test_server.post(MAPS, &configmap("there")),
+    assert_status(
+        &test_server.post(CONFIG_MAPS_PATH, &configmap("there")),
         409,
         "AlreadyExists",
         r#"configmaps "there" already exists"#,
         about("there"),
     );
     let stale = json!({"metadata": {"name": "there", "resourceVersion": "1"}});
-    let reply = test_server.ask("PUT", &one).json(&stale).reply();
-    check(
+    let reply = test_server.request("PUT", &one).json(&stale).send();
+    assert_status(
         &reply,
         409,
         "Conflict",
@@ -66,8 +69,8 @@ fn every_error_has_its_status() {
         about("there"),
     );
     let other = json!({"preconditions": {"uid": "other"}});
-    let reply = test_server.ask("DELETE", &one).json(&other).reply();
-    check(
+    let reply = test_server.request("DELETE", &one).json(&other).send();
+    assert_status(
         &reply,
         409,
         "Conflict",
@@ -75,15 +78,15 @@ fn every_error_has_its_status() {
         json!({"name": "there", "kind": "ConfigMap"}),
     );
     let reply = test_server.post("/api/v1/namespaces/nowhere/configmaps", &configmap("a"));
-    check(
+    assert_status(
         &reply,
         404,
         "NotFound",
         r#"namespaces "nowhere" not found"#,
         json!({"name": "nowhere", "kind": "namespaces"}),
     );
-    let reply = test_server.post(MAPS, &json!({"metadata": {}}));
-    check(
+    let reply = test_server.post(CONFIG_MAPS_PATH, &json!({"metadata": {}}));
+    assert_status(
         &reply,
         422,
         "Invalid",
@@ -95,10 +98,10 @@ fn every_error_has_its_status() {
         }),
     );
     let reply = test_server
-        .ask("GET", "/api/v1/secrets")
-        .with(&test_server.stranger)
-        .reply();
-    check(
+        .request("GET", "/api/v1/secrets")
+        .with_identity(&test_server.anonymous)
+        .send();
+    assert_status(
         &reply,
         403,
         "Forbidden",
@@ -106,13 +109,13 @@ fn every_error_has_its_status() {
         json!({"kind": "secrets"}),
     );
     let reply = test_server
-        .ask("GET", "/api/v1/secrets")
+        .request("GET", "/api/v1/secrets")
         .header("Authorization", "Bearer nonsense")
-        .with(&test_server.stranger)
-        .reply();
-    check(&reply, 401, "Unauthorized", "Unauthorized", Value::Null);
+        .with_identity(&test_server.anonymous)
+        .send();
+    assert_status(&reply, 401, "Unauthorized", "Unauthorized", Value::Null);
     let reply = test_server.get("/api/v1/pods?resourceVersion=999999999");
-    check(
+    assert_status(
         &reply,
         504,
         "Timeout",
@@ -124,8 +127,11 @@ fn every_error_has_its_status() {
         reply.json()["details"]["causes"][0]["reason"],
         "ResourceVersionTooLarge"
     );
-    let reply = test_server.ask("PUT", MAPS).json(&json!({})).reply();
-    check(
+    let reply = test_server
+        .request("PUT", CONFIG_MAPS_PATH)
+        .json(&json!({}))
+        .send();
+    assert_status(
         &reply,
         405,
         "MethodNotAllowed",
@@ -133,7 +139,7 @@ fn every_error_has_its_status() {
         json!({}),
     );
     let reply = test_server.post(&one, &configmap("there"));
-    check(
+    assert_status(
         &reply,
         405,
         "MethodNotAllowed",
@@ -146,7 +152,7 @@ fn every_error_has_its_status() {
         "/apis/none.io",
         "/api/v2",
     ] {
-        check(
+        assert_status(
             &test_server.get(path),
             404,
             "NotFound",
@@ -156,10 +162,10 @@ fn every_error_has_its_status() {
     }
     let patch = json!([{"op": "test", "path": "/data", "value": 1}]);
     let reply = test_server
-        .ask("PATCH", &one)
+        .request("PATCH", &one)
         .body("application/json-patch+json", patch.to_string())
-        .reply();
-    check(
+        .send();
+    assert_status(
         &reply,
         422,
         "Invalid",
@@ -170,7 +176,7 @@ fn every_error_has_its_status() {
 
 #[test]
 fn invalid_query_parameters_are_rejected() {
-    let test_server = Plane::shared();
+    let test_server = ApiTestServer::shared();
     let table: &[(&str, u16, &str)] = &[
         ("limit=x", 400, "strconv.ParseInt"),
         ("resourceVersion=x", 400, "resourceVersion"),
@@ -224,7 +230,7 @@ fn invalid_query_parameters_are_rejected() {
         } else {
             "Invalid"
         };
-        check(
+        assert_status(
             &test_server.get(&format!("/api/v1/pods?{query}")),
             *code,
             reason,
@@ -236,8 +242,8 @@ fn invalid_query_parameters_are_rejected() {
 
 #[test]
 fn invalid_bodies_are_rejected() {
-    let test_server = Plane::shared();
-    test_server.namespace("bodies");
+    let test_server = ApiTestServer::shared();
+    test_server.create_namespace("bodies");
     let path = "/api/v1/namespaces/bodies/configmaps";
     let deep = format!("{}1{}", r#"{"a":"#.repeat(5000), "}".repeat(5000));
     let wide = format!(
@@ -307,29 +313,29 @@ fn invalid_bodies_are_rejected() {
         ),
     ];
     for (kind, body, code, text) in table {
-        let reply = test_server.ask("POST", path).body(kind, *body).reply();
+        let reply = test_server.request("POST", path).body(kind, *body).send();
         let reason = match code {
             413 => "RequestEntityTooLarge",
             415 => "UnsupportedMediaType",
             422 => "Invalid",
             _ => "BadRequest",
         };
-        check(&reply, *code, reason, text, Value::Null);
+        assert_status(&reply, *code, reason, text, Value::Null);
     }
     let strict =
         r#"{"metadata": {"name": "d", "labels": {"a": "b"}, "labels": {"a": "c"}}, "foo": 1}"#;
     let reply = test_server
-        .ask("POST", &format!("{path}?fieldValidation=Strict"))
+        .request("POST", &format!("{path}?fieldValidation=Strict"))
         .body(json, strict)
-        .reply();
-    check(
+        .send();
+    assert_status(
         &reply,
         400,
         "BadRequest",
         r#"strict decoding error: duplicate field "metadata.labels", unknown field "foo""#,
         Value::Null,
     );
-    let reply = test_server.ask("POST", path).body(json, strict).reply();
+    let reply = test_server.request("POST", path).body(json, strict).send();
     assert_eq!(reply.code, 201, "{}", reply.text());
     assert!(
         reply.header("warning").contains("299 - "),
@@ -345,6 +351,6 @@ fn invalid_bodies_are_rejected() {
         ("fieldManager=%00", "fieldManager"),
     ] {
         let reply = test_server.post(&format!("{path}?{query}"), &configmap("q"));
-        check(&reply, 422, "Invalid", text, Value::Null);
+        assert_status(&reply, 422, "Invalid", text, Value::Null);
     }
 }

@@ -3,29 +3,29 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use harness::{Process, Server};
+use harness::{ApiServerClient, ServerProcess};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::plane::BINARY;
+use crate::test_server::BINARY;
 
-const DEADLINE: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(50);
+const RETRIES_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A server command whose standard error goes to a file.
-struct Logged {
-    process: Option<Process>,
+struct LoggedServer {
+    process: Option<ServerProcess>,
     address: String,
     dir: TempDir,
 }
 
-impl Logged {
+impl LoggedServer {
     /// Starts a command, whose last argument is the flag for its directory.
     fn start(command: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("data").display().to_string();
         let arguments = [command, &[&data, "--listen", "127.0.0.1:0"]].concat();
-        let (process, address) = Process::start(BINARY, &arguments, &dir.path().join("log"));
+        let (process, address) = ServerProcess::start(BINARY, &arguments, &dir.path().join("log"));
         Self {
             process: Some(process),
             address,
@@ -54,7 +54,7 @@ fn read(log: &Path) -> String {
 
 #[test]
 fn a_log_file_has_no_color_codes() {
-    let server = Logged::start(&["-v=2", "serve", "--data-dir"]);
+    let server = LoggedServer::start(&["-v=2", "serve", "--data-dir"]);
     let log = server.stop();
     assert!(log.contains("INFO"), "no lines of level INFO: {log}");
     assert!(!log.contains('\u{1b}'), "{log:?}");
@@ -67,7 +67,7 @@ fn startup_log_line_names_mode_store_and_address() {
         (&["up", "--dir"], "standalone"),
         (&["member", "--dir"], "member"),
     ] {
-        let server = Logged::start(command);
+        let server = LoggedServer::start(command);
         let log = server.log();
         let serving_lines: Vec<&str> = log.lines().filter(|l| l.contains("serving")).collect();
         let [line] = *serving_lines else {
@@ -86,7 +86,7 @@ fn startup_log_line_names_mode_store_and_address() {
 
 #[test]
 fn json_log_format_writes_one_document_per_line() {
-    let server = Logged::start(&["-v=2", "serve", "--logging-format=json", "--data-dir"]);
+    let server = LoggedServer::start(&["-v=2", "serve", "--logging-format=json", "--data-dir"]);
     let (address, data) = (server.address.clone(), server.data());
     let log = server.stop();
     let documents: Vec<Value> = log
@@ -126,9 +126,10 @@ fn json_log_format_covers_startup_errors() {
 /// A Work that its member rejects is retried, and logged once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_work_that_keeps_failing_is_logged_once() {
-    let started = tokio::task::spawn_blocking(|| Logged::start(&["up", "--members=1", "--dir"]));
+    let started =
+        tokio::task::spawn_blocking(|| LoggedServer::start(&["up", "--members=1", "--dir"]));
     let up = started.await.unwrap();
-    let control = Server::connect("control", &up.data().join("kubeconfig"));
+    let control = ApiServerClient::connect("control", &up.data().join("kubeconfig"));
     let manifest = json!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "web", "namespace": "default"},
         "spec": {"selector": {"matchLabels": {"app": "a"}},
@@ -139,16 +140,16 @@ async fn a_work_that_keeps_failing_is_logged_once() {
         "spec": {"workload": {"manifests": [manifest]}}});
     control.create(work).await;
     let retries = "workqueue_retries_total{name=\"execution\"}";
-    let end = Instant::now() + DEADLINE;
+    let end = Instant::now() + RETRIES_TIMEOUT;
     loop {
-        let metrics = control.api.raw("/metrics").await.unwrap();
+        let metrics = control.api.get_raw("/metrics").await.unwrap();
         let metrics = String::from_utf8(metrics.to_vec()).unwrap();
         let line = metrics.lines().find_map(|line| line.strip_prefix(retries));
         if line.is_some_and(|count| count.trim().parse::<f64>().unwrap() >= 8.0) {
             break;
         }
         assert!(Instant::now() < end, "no retries: {line:?}");
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     let log = up.log();
     let lines: Vec<&str> = log.lines().filter(|l| l.contains("refused-work")).collect();

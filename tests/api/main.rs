@@ -7,31 +7,31 @@
 #![expect(clippy::unwrap_used, reason = "a test ends where its machine fails it")]
 
 /// A server process: `flotilla serve` or `flotilla member`.
-mod plane;
+mod test_server;
 
 /// Two versions of kubectl, and tables of commands.
 mod kubectl;
 
 /// Plain HTTP/1.1 over TLS.
-mod wire;
+mod http_requests;
 
 /// kubectl: objects are created with generators and from files.
 mod create;
 
 /// kubectl: objects are updated by `apply`, `patch`, `edit` and imperative commands.
-mod change;
+mod update;
 
 /// kubectl: `get`, `describe`, `explain`, `events` and watches.
-mod show;
+mod printing;
 
 /// kubectl: deletion of objects, dependents and namespaces.
-mod remove;
+mod delete;
 
 /// kubectl: custom resources, Karmada's CRDs and policies.
-mod kinds;
+mod custom_resources;
 
 /// kubectl against a simulated cluster: workloads become ready.
-mod workloads;
+mod member_workloads;
 
 /// HTTP: access through the rights of the server.
 mod access;
@@ -46,10 +46,10 @@ mod admission;
 mod negotiation;
 
 /// HTTP: paged lists and watches.
-mod streams;
+mod lists_and_watches;
 
 /// The process: its log.
 mod logs;
 
 /// The process: errors at startup.
-mod process;
+mod startup_errors;

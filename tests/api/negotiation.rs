@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::plane::Plane;
+use crate::test_server::ApiTestServer;
 
 const AGGREGATED: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
@@ -13,12 +13,12 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 #[test]
 fn discovery_is_aggregated_or_not_and_has_an_etag() {
-    let test_server = Plane::shared();
+    let test_server = ApiTestServer::shared();
     for path in ["/api", "/apis"] {
         let reply = test_server
-            .ask("GET", path)
+            .request("GET", path)
             .header("Accept", AGGREGATED)
-            .reply();
+            .send();
         assert_eq!(reply.code, 200);
         assert_eq!(reply.json()["kind"], "APIGroupDiscoveryList");
         assert!(
@@ -30,10 +30,10 @@ fn discovery_is_aggregated_or_not_and_has_an_etag() {
         let tag = reply.header("etag");
         assert!(tag.starts_with('"') && tag.len() > 32, "{tag}");
         let again = test_server
-            .ask("GET", path)
+            .request("GET", path)
             .header("Accept", AGGREGATED)
             .header("If-None-Match", &tag)
-            .reply();
+            .send();
         assert_eq!((again.code, again.body.len()), (304, 0));
     }
     assert_eq!(test_server.get("/api").json()["versions"], json!(["v1"]));
@@ -51,22 +51,22 @@ fn discovery_is_aggregated_or_not_and_has_an_etag() {
 
 #[test]
 fn openapi_documents_have_etags_and_two_encodings() {
-    let test_server = Plane::shared();
+    let test_server = ApiTestServer::shared();
     let v2 = test_server.get("/openapi/v2");
     assert_eq!(v2.json()["swagger"], "2.0");
     let tag = v2.header("etag");
     let again = test_server
-        .ask("GET", "/openapi/v2")
+        .request("GET", "/openapi/v2")
         .header("If-None-Match", &tag)
-        .reply();
+        .send();
     assert_eq!(again.code, 304);
     let binary = test_server
-        .ask("GET", "/openapi/v2")
+        .request("GET", "/openapi/v2")
         .header(
             "Accept",
             "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
         )
-        .reply();
+        .send();
     assert_eq!(
         binary.header("content-type"),
         "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -87,20 +87,20 @@ fn openapi_documents_have_etags_and_two_encodings() {
     let wrong = test_server.get("/openapi/v3/apis/apps/v1?hash=0");
     assert_eq!((wrong.code, wrong.header("location").as_str()), (301, url));
     let none = test_server
-        .ask("GET", "/openapi/v2")
+        .request("GET", "/openapi/v2")
         .header("Accept", "text/html")
-        .reply();
+        .send();
     assert_eq!(none.code, 406);
 }
 
 #[test]
 fn health_endpoints_allow_anonymous_requests() {
-    let test_server = Plane::shared();
+    let test_server = ApiTestServer::shared();
     for path in ["/healthz", "/livez", "/readyz", "/livez/ping"] {
         let reply = test_server
-            .ask("GET", path)
-            .with(&test_server.stranger)
-            .reply();
+            .request("GET", path)
+            .with_identity(&test_server.anonymous)
+            .send();
         assert_eq!((reply.code, reply.text().as_str()), (200, "ok"), "{path}");
     }
     assert!(
@@ -111,9 +111,9 @@ fn health_endpoints_allow_anonymous_requests() {
     );
     assert_eq!(
         test_server
-            .ask("GET", "/metrics")
-            .with(&test_server.stranger)
-            .reply()
+            .request("GET", "/metrics")
+            .with_identity(&test_server.anonymous)
+            .send()
             .code,
         403
     );
@@ -124,9 +124,9 @@ fn health_endpoints_allow_anonymous_requests() {
             .contains("apiserver_request_total")
     );
     let version = test_server
-        .ask("GET", "/version")
-        .with(&test_server.stranger)
-        .reply()
+        .request("GET", "/version")
+        .with_identity(&test_server.anonymous)
+        .send()
         .json();
     assert!(
         version["gitVersion"]
@@ -136,16 +136,16 @@ fn health_endpoints_allow_anonymous_requests() {
     );
     let id = "11111111-2222-3333-4444-555555555555";
     let reply = test_server
-        .ask("GET", "/version")
+        .request("GET", "/version")
         .header("Audit-Id", id)
-        .reply();
+        .send();
     assert_eq!(reply.header("audit-id"), id);
 }
 
 #[test]
 fn lists_are_objects_tables_or_metadata() {
-    let test_server = Plane::shared();
-    test_server.namespace("forms");
+    let test_server = ApiTestServer::shared();
+    test_server.create_namespace("forms");
     let path = "/api/v1/namespaces/forms/secrets";
     let created = test_server.post(
         path,
@@ -157,8 +157,12 @@ fn lists_are_objects_tables_or_metadata() {
         "{}",
         created.text()
     );
-    let accept =
-        |kind: &str, path: &str| test_server.ask("GET", path).header("Accept", kind).reply();
+    let accept = |kind: &str, path: &str| {
+        test_server
+            .request("GET", path)
+            .header("Accept", kind)
+            .send()
+    };
     let list = accept("*/*", path).json();
     assert_eq!(
         (&list["kind"], &list["items"][0]["metadata"]["name"]),
@@ -208,7 +212,7 @@ fn lists_are_objects_tables_or_metadata() {
 }
 
 /// Encodes a length-delimited protobuf field.
-fn field(number: u8, content: &[u8]) -> Vec<u8> {
+fn protobuf_field(number: u8, content: &[u8]) -> Vec<u8> {
     let length = u8::try_from(content.len()).unwrap();
     assert!(length < 128);
     [&[number << 3 | 2, length], content].concat()
@@ -216,32 +220,41 @@ fn field(number: u8, content: &[u8]) -> Vec<u8> {
 
 #[test]
 fn bodies_may_be_protobuf() {
-    let test_server = Plane::shared();
-    test_server.namespace("protobuf");
+    let test_server = ApiTestServer::shared();
+    test_server.create_namespace("protobuf");
     let path = "/api/v1/namespaces/protobuf/configmaps";
-    let entry = [field(1, b"key"), field(2, b"value")].concat();
-    let object = [field(1, &field(1, b"typed")), field(2, &entry)].concat();
-    let kind = [field(1, b"v1"), field(2, b"ConfigMap")].concat();
-    let body = [b"k8s\0".to_vec(), field(1, &kind), field(2, &object)].concat();
+    let entry = [protobuf_field(1, b"key"), protobuf_field(2, b"value")].concat();
+    let object = [
+        protobuf_field(1, &protobuf_field(1, b"typed")),
+        protobuf_field(2, &entry),
+    ]
+    .concat();
+    let kind = [protobuf_field(1, b"v1"), protobuf_field(2, b"ConfigMap")].concat();
+    let body = [
+        b"k8s\0".to_vec(),
+        protobuf_field(1, &kind),
+        protobuf_field(2, &object),
+    ]
+    .concat();
     let reply = test_server
-        .ask("POST", path)
+        .request("POST", path)
         .body(PROTOBUF, body.clone())
-        .reply();
+        .send();
     assert_eq!(reply.code, 201, "{}", reply.text());
     assert_eq!(reply.json()["data"], json!({"key": "value"}));
     let policies = "/apis/policy.karmada.io/v1alpha1/namespaces/protobuf/propagationpolicies";
     assert_eq!(
         test_server
-            .ask("POST", policies)
+            .request("POST", policies)
             .body(PROTOBUF, body)
-            .reply()
+            .send()
             .code,
         415
     );
     let apply = test_server
-        .ask("PATCH", &format!("{path}/typed?fieldManager=me"))
+        .request("PATCH", &format!("{path}/typed?fieldManager=me"))
         .body("application/apply-patch+yaml", "{}")
-        .reply();
+        .send();
     assert_eq!(
         (apply.code, &apply.json()["reason"]),
         (415, &json!("UnsupportedMediaType"))

@@ -5,23 +5,25 @@
 //! This is a bench target of the scheduler's crate, so that it is built without the server:
 //! run it with `cargo bench --bench decisions`.
 
-mod figure;
+mod measurement;
 
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::ensure;
-use figure::{Limit, Report, median};
 use machinery::Object;
+use measurement::{MeasurementLimit, MeasurementReport, median};
 use openapi::karmada::BindingSpec;
-use scheduler::core::{Request, Snapshot, World, decide, schedule};
+use scheduler::core::{
+    ClusterSnapshot, ScheduleRequest, SchedulingContext, make_decision, schedule,
+};
 use serde_json::{Value, json};
 
 const RUNS: usize = 5;
 /// The numbers of clusters for the measurement of growth.
-const SIZES: [usize; 6] = [125, 250, 500, 1000, 2000, 4000];
+const CLUSTER_COUNTS: [usize; 6] = [125, 250, 500, 1000, 2000, 4000];
 /// The factor by which growth may exceed n log n.
-const SLACK: f64 = 1.5;
+const GROWTH_SLACK: f64 = 1.5;
 
 /// A cluster with resource models, labels and one of `regions` regions.
 fn cluster(n: usize, regions: usize) -> anyhow::Result<Object> {
@@ -49,9 +51,9 @@ fn cluster(n: usize, regions: usize) -> anyhow::Result<Object> {
     Ok(Object::from_value(&cluster)?)
 }
 
-fn snapshot(clusters: usize, regions: usize) -> anyhow::Result<Snapshot> {
+fn snapshot(clusters: usize, regions: usize) -> anyhow::Result<ClusterSnapshot> {
     let all: anyhow::Result<Vec<Object>> = (0..clusters).map(|n| cluster(n, regions)).collect();
-    Ok(Snapshot::new(all?))
+    Ok(ClusterSnapshot::new(all?))
 }
 
 fn divided(preference: &str, weights: &Value) -> Value {
@@ -59,7 +61,7 @@ fn divided(preference: &str, weights: &Value) -> Value {
 }
 
 /// Six kinds of placement in turn.
-fn mixed(n: usize) -> Value {
+fn mixed_placement(n: usize) -> Value {
     let dynamic = json!({"dynamicWeight": "AvailableReplicas"});
     let by_label = |tier: &str| json!({"labelSelector": {"matchLabels": {"tier": tier}}});
     let clusters = |least: usize, most: usize| json!([{"spreadByField": "cluster", "minGroups": least, "maxGroups": most}]);
@@ -81,7 +83,7 @@ fn mixed(n: usize) -> Value {
 }
 
 /// A placement spread over two to three of many regions.
-fn regional(n: usize) -> Value {
+fn regional_placement(n: usize) -> Value {
     let preference = if n.is_multiple_of(2) {
         "Aggregated"
     } else {
@@ -98,7 +100,7 @@ fn regional(n: usize) -> Value {
 
 /// A placement spread over half of many regions, with more clusters than the smallest
 /// regions have.
-fn crowded(n: usize) -> Value {
+fn crowded_placement(n: usize) -> Value {
     let (regions, clusters) = (200, 420 + 5 * n);
     json!({"spreadConstraints": [
         {"spreadByField": "region", "minGroups": regions, "maxGroups": regions},
@@ -121,8 +123,8 @@ fn bindings(count: usize, placement: fn(usize) -> Value) -> anyhow::Result<Vec<B
     (0..count).map(spec).collect()
 }
 
-fn request(spec: &BindingSpec) -> Option<Request<'_>> {
-    Some(Request {
+fn schedule_request(spec: &BindingSpec) -> Option<ScheduleRequest<'_>> {
+    Some(ScheduleRequest {
         spec,
         placement: spec.placement.as_ref()?,
         term: None,
@@ -131,12 +133,12 @@ fn request(spec: &BindingSpec) -> Option<Request<'_>> {
 }
 
 /// The seconds for scheduling all bindings, median of [`RUNS`].
-fn time(bindings: &[BindingSpec], snapshot: &Snapshot) -> anyhow::Result<f64> {
-    let world = World::of(snapshot);
+fn time_scheduling(bindings: &[BindingSpec], snapshot: &ClusterSnapshot) -> anyhow::Result<f64> {
+    let world = SchedulingContext::from_snapshot(snapshot);
     let mut times = Vec::new();
     for _ in 0..RUNS {
         let began = Instant::now();
-        let placed = bindings.iter().filter_map(request);
+        let placed = bindings.iter().filter_map(schedule_request);
         let placed = placed.filter(|r| schedule(r, &world).is_ok()).count();
         times.push(began.elapsed().as_secs_f64());
         ensure!(placed == bindings.len(), "{placed} of {}", bindings.len());
@@ -144,61 +146,85 @@ fn time(bindings: &[BindingSpec], snapshot: &Snapshot) -> anyhow::Result<f64> {
     Ok(median(&mut times))
 }
 
-fn many(report: &mut Report) -> anyhow::Result<()> {
-    let bindings = bindings(5000, mixed)?;
-    let took = time(&bindings, &snapshot(100, 10)?)?;
+fn measure_many_bindings(report: &mut MeasurementReport) -> anyhow::Result<()> {
+    let bindings = bindings(5000, mixed_placement)?;
+    let took = time_scheduling(&bindings, &snapshot(100, 10)?)?;
     let setup =
         "5,000 bindings of six kinds of placement over 100 clusters, one thread, median of 5";
-    report.tell("decide_many", took, "s", Limit::Below(1.0), setup);
+    report.record(
+        "decide_many",
+        took,
+        "s",
+        MeasurementLimit::Below(1.0),
+        setup,
+    );
     let rate = bindings.len() as f64 / took;
     // The limit is the rate that Karmada publishes.
-    report.tell("decide_rate", rate, "1/s", Limit::AtLeast(22.0), setup);
+    report.record(
+        "decide_rate",
+        rate,
+        "1/s",
+        MeasurementLimit::AtLeast(22.0),
+        setup,
+    );
     Ok(())
 }
 
-fn regions(report: &mut Report) -> anyhow::Result<()> {
-    let crowded_ones = bindings(10, crowded)?;
-    let bindings = bindings(1000, regional)?;
-    let took = time(&bindings, &snapshot(1000, 20)?)?;
+fn measure_regions(report: &mut MeasurementReport) -> anyhow::Result<()> {
+    let crowded_ones = bindings(10, crowded_placement)?;
+    let bindings = bindings(1000, regional_placement)?;
+    let took = time_scheduling(&bindings, &snapshot(1000, 20)?)?;
     let setup = "1,000 bindings spread over 2 to 3 of 20 regions and 4 to 10 of 1,000 clusters, one thread, median of 5";
-    report.tell("decide_regions", took, "s", Limit::Below(1.0), setup);
-    let took = time(&bindings[..100], &snapshot(1000, 250)?)?;
+    report.record(
+        "decide_regions",
+        took,
+        "s",
+        MeasurementLimit::Below(1.0),
+        setup,
+    );
+    let took = time_scheduling(&bindings[..100], &snapshot(1000, 250)?)?;
     let setup = "100 bindings spread over 2 to 3 of 250 regions and 4 to 10 of 1,000 clusters";
-    report.tell("decide_many_regions", took, "s", Limit::Below(1.0), setup);
-    let took = time(&crowded_ones, &snapshot(1000, 400)?)?;
+    report.record(
+        "decide_many_regions",
+        took,
+        "s",
+        MeasurementLimit::Below(1.0),
+        setup,
+    );
+    let took = time_scheduling(&crowded_ones, &snapshot(1000, 400)?)?;
     let setup = "10 bindings spread over 200 of 400 regions, and 420 to 465 of 1,000 clusters";
-    report.tell(
+    report.record(
         "decide_crowded_regions",
         took,
         "s",
-        Limit::Below(1.0),
+        MeasurementLimit::Below(1.0),
         setup,
     );
     Ok(())
 }
 
 /// The time by number of clusters, relative to n log n.
-fn growth(report: &mut Report) -> anyhow::Result<()> {
+fn measure_growth(report: &mut MeasurementReport) -> anyhow::Result<()> {
     for (name, placement) in [
-        ("mixed", mixed as fn(usize) -> Value),
-        ("regions", regional),
+        ("mixed", mixed_placement as fn(usize) -> Value),
+        ("regions", regional_placement),
     ] {
         let bindings = bindings(120, placement)?;
         let mut first = None;
-        for clusters in SIZES {
-            let took = time(&bindings, &snapshot(clusters, 20)?)?;
+        for clusters in CLUSTER_COUNTS {
+            let took = time_scheduling(&bindings, &snapshot(clusters, 20)?)?;
             let n = clusters as f64;
             let expected = n * n.ln();
             let (took_first, expected_first) = *first.get_or_insert((took, expected));
             let each = took / bindings.len() as f64 * 1e6;
             let setup = format!("one decision ({name}) over {clusters} clusters");
-            report.tell("decide_each", each, "µs", Limit::None, &setup);
+            report.record("decide_each", each, "µs", MeasurementLimit::None, &setup);
             let beside = took / took_first * expected_first / expected;
-            report.tell(
+            report.record(
                 "decide_growth",
                 beside,
                 "× n log n",
-                Limit::Below(SLACK),
+                MeasurementLimit::Below(GROWTH_SLACK),
                 &setup,
             );
         }
@@ -207,14 +233,14 @@ fn growth(report: &mut Report) -> anyhow::Result<()> {
 }
 
 /// The cost and size of the trace that explains a decision.
-fn traces(report: &mut Report) -> anyhow::Result<()> {
-    let bindings = bindings(600, mixed)?;
+fn measure_traces(report: &mut MeasurementReport) -> anyhow::Result<()> {
+    let bindings = bindings(600, mixed_placement)?;
     for clusters in [3, 100, 1000] {
         let snapshot = snapshot(clusters, 3)?;
-        let world = World::of(&snapshot);
+        let world = SchedulingContext::from_snapshot(&snapshot);
         let (mut seconds, mut length) = (0.0, 0);
-        for request in bindings.iter().filter_map(request) {
-            let decision = decide(&request, &world, &mut |_| {});
+        for request in bindings.iter().filter_map(schedule_request) {
+            let decision = make_decision(&request, &world, &mut |_| {});
             let began = Instant::now();
             let trace = decision.trace();
             seconds += began.elapsed().as_secs_f64();
@@ -222,27 +248,42 @@ fn traces(report: &mut Report) -> anyhow::Result<()> {
         }
         let setup = format!("the trace of one decision over {clusters} clusters");
         let each = seconds / bindings.len() as f64 * 1e6;
-        report.tell("trace_each", each, "µs", Limit::Below(500.0), &setup);
+        report.record(
+            "trace_each",
+            each,
+            "µs",
+            MeasurementLimit::Below(500.0),
+            &setup,
+        );
         let length = length as f64 / 1024.0;
-        report.tell("trace_length", length, "KiB", Limit::Below(16.0), &setup);
+        report.record(
+            "trace_length",
+            length,
+            "KiB",
+            MeasurementLimit::Below(16.0),
+            &setup,
+        );
     }
     Ok(())
 }
 
-type Group = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
+type DecisionBenchGroup = (
+    &'static str,
+    fn(&mut MeasurementReport) -> anyhow::Result<()>,
+);
 
 fn main() -> ExitCode {
-    let mut report = Report::default();
-    let groups: [Group; 4] = [
-        ("many", many),
-        ("regions", regions),
-        ("growth", growth),
-        ("traces", traces),
+    let mut report = MeasurementReport::default();
+    let groups: [DecisionBenchGroup; 4] = [
+        ("many", measure_many_bindings),
+        ("regions", measure_regions),
+        ("growth", measure_growth),
+        ("traces", measure_traces),
     ];
     for (name, run) in groups {
         if let Err(e) = run(&mut report) {
-            report.failed(name, &e);
+            report.record_failure(name, &e);
         }
     }
-    report.end()
+    report.finish()
 }

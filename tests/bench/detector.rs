@@ -11,50 +11,55 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, ensure};
 use client::fake::FakeApi;
 use client::{Api, ApiResource};
+use flotilla_runtime::{
+    EventRecorder, HostWorkloads, Informer, InformerFactory, ListWatchSelector, ShutdownToken,
+    TaskGroup,
+};
 use machinery::Gvr;
 use machinery::time::SystemClock;
-use openapi::karmada::labels::POLICY_ID;
 use openapi::karmada::resources::{BINDINGS, CLUSTERS, POLICIES};
-use propagation::{Deps, MemberAccess, OnConnect, OnObject, Options};
-use flotilla_runtime::{HostWorkloads, Informer, Informers, Recorder, Select, Shutdown, Tasks};
+use openapi::karmada::well_known_keys::POLICY_ID;
+use propagation::{
+    MemberAccess, MemberConnectionCallback, MemberObjectCallback, Options, PropagationContext,
+};
 use serde_json::json;
 
-use crate::figure::{Limit, Report};
+use crate::measurement::{MeasurementLimit, MeasurementReport};
 
-static CONFIG_MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
+static CONFIG_MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
 
 const NAMESPACES: usize = 10;
-const POLICIES_EACH: usize = 100;
+const POLICIES_PER_NAMESPACE: usize = 100;
 /// Templates of each policy.
-const TEMPLATES_EACH: usize = 10;
-const TEMPLATES: usize = NAMESPACES * POLICIES_EACH * TEMPLATES_EACH;
+const TEMPLATES_PER_POLICY: usize = 10;
+const TEMPLATES: usize = NAMESPACES * POLICIES_PER_NAMESPACE * TEMPLATES_PER_POLICY;
 const EDITS: usize = 31;
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(2);
+const BINDINGS_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Time for the detector to receive the events of its own writes.
-const PAUSE: Duration = Duration::from_secs(1);
+const OWN_WRITES_PAUSE: Duration = Duration::from_secs(1);
 
 /// Access to members when none has joined.
-struct NoMembers;
+struct NoMemberAccess;
 
-impl MemberAccess for NoMembers {
+impl MemberAccess for NoMemberAccess {
     fn api(&self, cluster: &str) -> Result<Arc<dyn Api>, String> {
         Err(format!("{cluster} has not joined"))
     }
 
-    fn managed(&self, cluster: &str, _resource: &Gvr) -> Result<Informer, String> {
+    fn managed_informer(&self, cluster: &str, _resource: &Gvr) -> Result<Informer, String> {
         Err(format!("{cluster} has not joined"))
     }
 
-    fn followed(&self, _cluster: &str, _resource: &Gvr) -> Option<Informer> {
+    fn find_managed_informer(&self, _cluster: &str, _resource: &Gvr) -> Option<Informer> {
         None
     }
 
-    fn unfollow(&self, _cluster: &str, _resource: &Gvr) {}
+    fn stop_managed_informer(&self, _cluster: &str, _resource: &Gvr) {}
 
-    fn on_object(&self, _handler: OnObject) {}
+    fn on_managed_object(&self, _handler: MemberObjectCallback) {}
 
-    fn on_connect(&self, _handler: OnConnect) {}
+    fn on_connect(&self, _handler: MemberConnectionCallback) {}
 }
 
 fn policy(namespace: usize, n: usize) -> serde_json::Value {
@@ -72,12 +77,12 @@ fn policy(namespace: usize, n: usize) -> serde_json::Value {
 }
 
 /// An API server with all templates and policies and no bindings.
-fn server() -> Arc<FakeApi> {
+fn seeded_api() -> Arc<FakeApi> {
     let control = FakeApi::new();
     let verbs = [
         "get", "list", "watch", "create", "update", "patch", "delete",
     ];
-    control.serve(ApiResource {
+    control.add_resource(ApiResource {
         resource: CONFIG_MAPS.clone(),
         kind: "ConfigMap".into(),
         namespaced: true,
@@ -87,9 +92,9 @@ fn server() -> Arc<FakeApi> {
         short_names: Vec::new(),
     });
     for namespace in 0..NAMESPACES {
-        for n in 0..POLICIES_EACH {
+        for n in 0..POLICIES_PER_NAMESPACE {
             control.seed(&POLICIES, policy(namespace, n));
-            for one in 0..TEMPLATES_EACH {
+            for one in 0..TEMPLATES_PER_POLICY {
                 let map = json!({
                     "apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "v"},
                     "metadata": {"name": format!("c{n}-{one}"), "namespace": format!("n{namespace}"),
@@ -103,7 +108,7 @@ fn server() -> Arc<FakeApi> {
 }
 
 /// Waits until the server has had this number of writes of bindings.
-async fn until_written(control: &FakeApi, expected: usize) -> anyhow::Result<()> {
+async fn wait_for_binding_writes(control: &FakeApi, expected: usize) -> anyhow::Result<()> {
     let began = Instant::now();
     loop {
         let writes = control.writes();
@@ -112,24 +117,26 @@ async fn until_written(control: &FakeApi, expected: usize) -> anyhow::Result<()>
             return Ok(());
         }
         ensure!(
-            began.elapsed() < PATIENCE,
+            began.elapsed() < BINDINGS_TIMEOUT,
             "{bindings} of {expected} bindings"
         );
-        tokio::time::sleep(LOOK.max(began.elapsed() / 50)).await;
+        tokio::time::sleep(POLL_INTERVAL.max(began.elapsed() / 50)).await;
     }
 }
 
-async fn measure(report: &mut Report) -> anyhow::Result<()> {
-    let control = server();
-    let tasks = Tasks::new(Shutdown::new());
-    let informers = Informers::new(&tasks);
+async fn measure(report: &mut MeasurementReport) -> anyhow::Result<()> {
+    let control = seeded_api();
+    let tasks = TaskGroup::new(ShutdownToken::new());
+    let informers = InformerFactory::new(&tasks);
     let api: Arc<dyn Api> = control.clone();
-    let deps = Deps {
+    let deps = PropagationContext {
         interpreter: interpreter::Interpreter::default(),
-        clusters: scheduler::Clusters::new(informers.get(&api, &Select::all(&CLUSTERS))),
-        control: api,
-        members: Arc::new(NoMembers),
-        recorder: Recorder::disabled(),
+        clusters: scheduler::SchedulerClusterCache::new(
+            informers.get(&api, &ListWatchSelector::all(&CLUSTERS)),
+        ),
+        control_plane: api,
+        members: Arc::new(NoMemberAccess),
+        recorder: EventRecorder::disabled(),
         clock: Arc::new(SystemClock),
         informers,
         host: HostWorkloads::default(),
@@ -138,12 +145,18 @@ async fn measure(report: &mut Report) -> anyhow::Result<()> {
     let began = Instant::now();
     let started = propagation::start(deps, &tasks).await;
     started.map_err(|why| anyhow!(why))?;
-    until_written(&control, TEMPLATES).await?;
+    wait_for_binding_writes(&control, TEMPLATES).await?;
     let setup = "10,000 ConfigMaps and 1,000 policies by labels, from the start to the last binding, server in memory";
     let took = began.elapsed().as_secs_f64();
-    report.tell("detector_cold", took, "s", Limit::Below(2.0), setup);
+    report.record(
+        "detector_cold",
+        took,
+        "s",
+        MeasurementLimit::Below(2.0),
+        setup,
+    );
 
-    tokio::time::sleep(PAUSE).await;
+    tokio::time::sleep(OWN_WRITES_PAUSE).await;
     control.clear_writes();
     let mut times = Vec::new();
     for n in 0..EDITS {
@@ -152,26 +165,26 @@ async fn measure(report: &mut Report) -> anyhow::Result<()> {
         edited["spec"]["placement"]["clusterAffinity"]["clusterNames"] = json!(["m2"]);
         let began = Instant::now();
         control.seed(&POLICIES, edited);
-        until_written(&control, (n + 1) * TEMPLATES_EACH).await?;
+        wait_for_binding_writes(&control, (n + 1) * TEMPLATES_PER_POLICY).await?;
         times.push(began.elapsed().as_secs_f64() * 1000.0);
     }
     let setup = "one policy of 1,000 is edited: until the bindings of its 10 templates are updated, 31 times";
-    let limit = Limit::Below(20.0);
-    report.percentiles("detector_edit", &mut times, "ms", limit, setup);
+    let limit = MeasurementLimit::Below(20.0);
+    report.record_percentiles("detector_edit", &mut times, "ms", limit, setup);
     // Each edit comes after all writes that the previous one may have caused.
-    let beside = control.writes().len() - EDITS * TEMPLATES_EACH;
+    let beside = control.writes().len() - EDITS * TEMPLATES_PER_POLICY;
     let setup = "writes beside those to the bindings of the edited policies";
-    report.tell(
+    report.record(
         "detector_edit_beside",
         beside as f64,
         "writes",
-        Limit::Below(1.0),
+        MeasurementLimit::Below(1.0),
         setup,
     );
     tasks.stop().await;
     Ok(())
 }
 
-pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
+pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
     tokio::runtime::Runtime::new()?.block_on(measure(report))
 }

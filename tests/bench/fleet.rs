@@ -12,41 +12,41 @@ use anyhow::ensure;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::create::{Load, load};
-use crate::figure::{Limit, Report};
+use crate::create_rate::{CreateLoad, create_objects};
+use crate::http_connection::BenchConnection;
 use crate::kubeconfig::Kubeconfig;
+use crate::measured_process::{self, MIB, MeasuredProcess, wait_until};
+use crate::measurement::{MeasurementLimit, MeasurementReport};
+use crate::member_watches::MemberWatches;
 use crate::objects::{BINDINGS, CLUSTERS, DEPLOYMENTS, POLICIES, deployment, policy};
-use crate::process::{self, MIB, Process, until};
-use crate::seen::Watches;
-use crate::wire::Connection;
-use crate::{flow, restart};
+use crate::{propagation_latency, restart};
 
 pub(crate) const MEMBERS: usize = 3;
-const FEW: usize = 300;
-const MANY: usize = 1000;
-const PATIENCE: Duration = Duration::from_secs(60);
+const ROLLOUT_DEPLOYMENTS: usize = 300;
+const TOTAL_DEPLOYMENTS: usize = 1000;
+const CONDITION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The processes, dropped in this order.
-pub(crate) struct Fleet {
-    pub(crate) plane: Process,
-    pub(crate) members: Vec<Process>,
+pub(crate) struct MeasuredFleet {
+    pub(crate) plane: MeasuredProcess,
+    pub(crate) members: Vec<MeasuredProcess>,
     pub(crate) dir: TempDir,
 }
 
-impl Fleet {
+impl MeasuredFleet {
     /// Starts three members; `plane` starts the control plane with its data in the directory
     /// passed to it.
     pub(crate) fn start(
-        plane: impl FnOnce(&Path) -> anyhow::Result<Process>,
+        plane: impl FnOnce(&Path) -> anyhow::Result<MeasuredProcess>,
     ) -> anyhow::Result<Self> {
-        Self::of(MEMBERS, &[], plane)
+        Self::start_with_members(MEMBERS, &[], plane)
     }
 
     /// Starts `count` members with additional arguments.
-    pub(crate) fn of(
+    pub(crate) fn start_with_members(
         count: usize,
         more: &[&str],
-        plane: impl FnOnce(&Path) -> anyhow::Result<Process>,
+        plane: impl FnOnce(&Path) -> anyhow::Result<MeasuredProcess>,
     ) -> anyhow::Result<Self> {
         let dir = tempfile::tempdir()?;
         let plane = plane(&dir.path().join("plane"))?;
@@ -54,7 +54,7 @@ impl Fleet {
         for n in 1..=count {
             let path = dir.path().join(format!("member{n}")).display().to_string();
             let arguments = ["member", "--dir", &path, "--listen", "127.0.0.1:0"];
-            members.push(Process::start(&[&arguments, more].concat())?);
+            members.push(MeasuredProcess::start(&[&arguments, more].concat())?);
         }
         let fleet = Self {
             plane,
@@ -68,8 +68,8 @@ impl Fleet {
         Ok(fleet)
     }
 
-    fn join(&self, name: &str, member: &Process) -> anyhow::Result<()> {
-        let out = std::process::Command::new(process::BINARY)
+    fn join(&self, name: &str, member: &MeasuredProcess) -> anyhow::Result<()> {
+        let out = std::process::Command::new(measured_process::BINARY)
             .args(["join", name, "--cluster-kubeconfig"])
             .arg(&member.kubeconfig)
             .arg("--kubeconfig")
@@ -82,47 +82,51 @@ impl Fleet {
 
     /// Waits until every Cluster is Ready and reports its API enablements.
     pub(crate) fn wait_ready(&self) -> anyhow::Result<()> {
-        let mut connection = Connection::open(&self.plane.access()?)?;
-        until("all clusters ready", PATIENCE, || {
-            Ok(ready(&mut connection)? == self.members.len())
+        let mut connection = BenchConnection::open(&self.plane.read_kubeconfig()?)?;
+        wait_until("all clusters ready", CONDITION_TIMEOUT, || {
+            Ok(count_ready_clusters(&mut connection)? == self.members.len())
         })
     }
 
     /// Waits until `count` bindings are FullyApplied.
     pub(crate) fn wait_applied(&self, count: usize) -> anyhow::Result<()> {
-        let mut connection = Connection::open(&self.plane.access()?)?;
-        until("all bindings FullyApplied", PATIENCE, || {
+        let mut connection = BenchConnection::open(&self.plane.read_kubeconfig()?)?;
+        wait_until("all bindings FullyApplied", CONDITION_TIMEOUT, || {
             let list = connection.get(BINDINGS)?.json()?;
             Ok(items(&list)
-                .filter(|b| condition(b, "FullyApplied"))
+                .filter(|b| is_condition_true(b, "FullyApplied"))
                 .count()
                 >= count)
         })
     }
 
     /// Creates [`ROLLOUT_DEPLOYMENTS`] Deployments in addition to the `before` existing ones.
-    pub(crate) fn roll_out(&self, watches: &Watches, before: usize) -> anyhow::Result<RollOut> {
-        let to = self.plane.access()?;
-        let used = self.plane.quiet(PATIENCE)?;
+    pub(crate) fn roll_out(
+        &self,
+        watches: &MemberWatches,
+        before: usize,
+    ) -> anyhow::Result<RolloutMeasurement> {
+        let to = self.plane.read_kubeconfig()?;
+        let used = self.plane.wait_until_idle(CONDITION_TIMEOUT)?;
         let began = Instant::now();
-        create(&to, "few", FEW)?;
+        create_deployments(&to, "few", ROLLOUT_DEPLOYMENTS)?;
         let accepted = began.elapsed().as_secs_f64();
         let last = watches
-            .all("few", FEW * MEMBERS)?
+            .wait_for_all("few", ROLLOUT_DEPLOYMENTS * MEMBERS)?
             .duration_since(began)
             .as_secs_f64();
-        self.wait_applied(before + FEW)?;
-        Ok(RollOut {
-            rate: (FEW * MEMBERS) as f64 / last,
+        self.wait_applied(before + ROLLOUT_DEPLOYMENTS)?;
+        Ok(RolloutMeasurement {
+            rate: (ROLLOUT_DEPLOYMENTS * MEMBERS) as f64 / last,
             accepted,
             applied: began.elapsed().as_secs_f64(),
-            cpu: self.plane.quiet(PATIENCE)? - used,
+            cpu: self.plane.wait_until_idle(CONDITION_TIMEOUT)? - used,
         })
     }
 }
 
 /// The measurements of a rollout of many Deployments to every member.
-pub(crate) struct RollOut {
+pub(crate) struct RolloutMeasurement {
     /// Objects in members per second.
     pub(crate) rate: f64,
     /// Seconds until all were created, and until all bindings were FullyApplied.
@@ -133,11 +137,11 @@ pub(crate) struct RollOut {
 }
 
 /// The number of Clusters that are Ready and report their API enablements.
-pub(crate) fn ready(connection: &mut Connection) -> anyhow::Result<usize> {
+pub(crate) fn count_ready_clusters(connection: &mut BenchConnection) -> anyhow::Result<usize> {
     let list = connection.get(CLUSTERS)?.json()?;
     let ready = items(&list).filter(|c| {
         let served = c["status"]["apiEnablements"].as_array();
-        condition(c, "Ready") && served.is_some_and(|s| !s.is_empty())
+        is_condition_true(c, "Ready") && served.is_some_and(|s| !s.is_empty())
     });
     Ok(ready.count())
 }
@@ -146,7 +150,7 @@ pub(crate) fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list["items"].as_array().into_iter().flatten()
 }
 
-pub(crate) fn condition(object: &Value, kind: &str) -> bool {
+pub(crate) fn is_condition_true(object: &Value, kind: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array();
     conditions
         .into_iter()
@@ -154,55 +158,84 @@ pub(crate) fn condition(object: &Value, kind: &str) -> bool {
         .any(|c| c["type"] == kind && c["status"] == "True")
 }
 
-pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
-    let fleet = Fleet::start(Process::serve)?;
-    let to = fleet.plane.access()?;
-    Connection::open(&to)?.post(POLICIES, &policy())?;
-    fleet.plane.quiet(Duration::from_secs(10))?;
+pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
+    let fleet = MeasuredFleet::start(MeasuredProcess::serve)?;
+    let to = fleet.plane.read_kubeconfig()?;
+    BenchConnection::open(&to)?.post(POLICIES, &policy())?;
+    fleet.plane.wait_until_idle(Duration::from_secs(10))?;
 
-    let watches = Watches::open(&fleet.members, &[DEPLOYMENTS])?;
-    let single = flow::run(report, &fleet, &watches)?;
-    few(report, &fleet, &watches, single)?;
+    let watches = MemberWatches::open(&fleet.members, &[DEPLOYMENTS])?;
+    let single = propagation_latency::run(report, &fleet, &watches)?;
+    measure_rollout(report, &fleet, &watches, single)?;
     drop(watches);
 
-    let watches = Watches::open(&fleet.members, &[DEPLOYMENTS])?;
-    let more = MANY - FEW - single;
-    create(&to, "more", more)?;
-    watches.all("more", more * MEMBERS)?;
+    let watches = MemberWatches::open(&fleet.members, &[DEPLOYMENTS])?;
+    let more = TOTAL_DEPLOYMENTS - ROLLOUT_DEPLOYMENTS - single;
+    create_deployments(&to, "more", more)?;
+    watches.wait_for_all("more", more * MEMBERS)?;
     drop(watches);
-    fleet.wait_applied(MANY)?;
-    fleet.plane.quiet(PATIENCE)?;
+    fleet.wait_applied(TOTAL_DEPLOYMENTS)?;
+    fleet.plane.wait_until_idle(CONDITION_TIMEOUT)?;
     let setup = "serve with 1,000 Deployments in 3 members, all FullyApplied and quiet";
-    let resident = fleet.plane.resident()? / MIB;
-    report.tell("fleet_memory", resident, "MiB", Limit::Below(150.0), setup);
+    let resident = fleet.plane.resident_bytes()? / MIB;
+    report.record(
+        "fleet_memory",
+        resident,
+        "MiB",
+        MeasurementLimit::Below(150.0),
+        setup,
+    );
     restart::run(report, fleet)
 }
 
-fn create(to: &Kubeconfig, prefix: &str, count: usize) -> anyhow::Result<()> {
-    let of = Load {
+fn create_deployments(to: &Kubeconfig, prefix: &str, count: usize) -> anyhow::Result<()> {
+    let of = CreateLoad {
         path: DEPLOYMENTS,
         count,
         connections: 16,
     };
-    load(to, &of, |n| {
+    create_objects(to, &of, |n| {
         deployment(&format!("{prefix}-{n}"), 1 + n as u32 % 2)
     })
     .map(drop)
 }
 
-fn few(report: &mut Report, fleet: &Fleet, watches: &Watches, before: usize) -> anyhow::Result<()> {
+fn measure_rollout(
+    report: &mut MeasurementReport,
+    fleet: &MeasuredFleet,
+    watches: &MemberWatches,
+    before: usize,
+) -> anyhow::Result<()> {
     let roll_out = fleet.roll_out(watches, before)?;
     let setup = "300 Deployments to 3 simulated members in processes of their own, which do not sync their writes as real ones do, 16 creators";
-    report.tell(
+    report.record(
         "fleet_rate",
         roll_out.rate,
         "1/s",
-        Limit::AtLeast(500.0),
+        MeasurementLimit::AtLeast(500.0),
         setup,
     );
-    report.tell("fleet_accepted", roll_out.accepted, "s", Limit::None, setup);
-    report.tell("fleet_applied", roll_out.applied, "s", Limit::None, setup);
+    report.record(
+        "fleet_accepted",
+        roll_out.accepted,
+        "s",
+        MeasurementLimit::None,
+        setup,
+    );
+    report.record(
+        "fleet_applied",
+        roll_out.applied,
+        "s",
+        MeasurementLimit::None,
+        setup,
+    );
     let setup = "the same, from the first POST until the control plane is quiet, events included";
-    report.tell("fleet_cpu", roll_out.cpu, "s", Limit::Below(1.5), setup);
+    report.record(
+        "fleet_cpu",
+        roll_out.cpu,
+        "s",
+        MeasurementLimit::Below(1.5),
+        setup,
+    );
     Ok(())
 }

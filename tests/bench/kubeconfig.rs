@@ -31,12 +31,14 @@ impl Kubeconfig {
         let user = &file["users"][0]["user"];
         let server = cluster["server"].as_str().context("no server")?;
         let mut roots = RootCertStore::empty();
-        for cert in CertificateDer::pem_slice_iter(&data(cluster, "certificate-authority-data")?) {
+        for cert in
+            CertificateDer::pem_slice_iter(&decode_field(cluster, "certificate-authority-data")?)
+        {
             roots.add(cert?)?;
         }
-        let chain = CertificateDer::pem_slice_iter(&data(user, "client-certificate-data")?)
+        let chain = CertificateDer::pem_slice_iter(&decode_field(user, "client-certificate-data")?)
             .collect::<Result<Vec<_>, _>>()?;
-        let key = PrivateKeyDer::from_pem_slice(&data(user, "client-key-data")?)?;
+        let key = PrivateKeyDer::from_pem_slice(&decode_field(user, "client-key-data")?)?;
         let tls = ClientConfig::builder_with_protocol_versions(&[&rustls::version::TLS13])
             .with_root_certificates(roots.clone())
             .with_client_auth_cert(chain, key)?;
@@ -61,14 +63,14 @@ impl Kubeconfig {
     }
 
     /// `protocol` is the one offered by ALPN: `http/1.1` or `h2`.
-    pub(crate) fn tls(&self, protocol: &str) -> Arc<ClientConfig> {
+    pub(crate) fn tls_config(&self, protocol: &str) -> Arc<ClientConfig> {
         let mut tls = self.tls.clone();
         tls.alpn_protocols = vec![protocol.as_bytes().to_vec()];
         Arc::new(tls)
     }
 }
 
-fn data(of: &Value, field: &str) -> anyhow::Result<Vec<u8>> {
+fn decode_field(of: &Value, field: &str) -> anyhow::Result<Vec<u8>> {
     let text = of[field].as_str().with_context(|| format!("no {field}"))?;
     Ok(STANDARD.decode(text)?)
 }

@@ -7,30 +7,30 @@
 //! measure one crate each in this process. Arguments select groups by name; without
 //! arguments all groups run. The exit code is 0 when all measurements are within their limits.
 
-mod behind;
-mod cold;
-mod create;
+mod aggregated_mode;
+mod cold_start;
+mod create_rate;
 mod detector;
-mod failover;
-mod figure;
 mod fleet;
-mod flow;
-mod idle;
+mod http_connection;
 mod kubeconfig;
-mod list;
+mod list_latency;
+mod lua_scripts;
+mod measured_process;
+mod measurement;
+mod member_failover;
+mod member_watches;
 mod objects;
 mod percentiles;
-mod process;
+mod propagation_latency;
 mod restart;
-mod scripts;
-mod seen;
-mod user;
-mod watchers;
-mod wire;
+mod service_account;
+mod startup_and_idle;
+mod watch_fanout;
 
 use std::process::ExitCode;
 
-use figure::Report;
+use measurement::MeasurementReport;
 use mimalloc::MiMalloc;
 
 /// The allocator of the binary, for the crates that are measured in this process.
@@ -38,20 +38,23 @@ use mimalloc::MiMalloc;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// The name of a group and its function; a group shares one set of processes.
-type Group = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
+type BenchGroup = (
+    &'static str,
+    fn(&mut MeasurementReport) -> anyhow::Result<()>,
+);
 
-const GROUPS: [Group; 11] = [
-    ("up", idle::up),
-    ("idle", idle::serve),
-    ("list", list::run),
-    ("watchers", watchers::run),
-    ("create", create::run),
+const GROUPS: [BenchGroup; 11] = [
+    ("up", startup_and_idle::measure_up),
+    ("idle", startup_and_idle::measure_serve),
+    ("list", list_latency::run),
+    ("watchers", watch_fanout::run),
+    ("create", create_rate::run),
     ("detector", detector::run),
-    ("scripts", scripts::run),
+    ("scripts", lua_scripts::run),
     ("fleet", fleet::run),
-    ("cold", cold::run),
-    ("failover", failover::run),
-    ("behind", behind::run),
+    ("cold", cold_start::run),
+    ("failover", member_failover::run),
+    ("behind", aggregated_mode::run),
 ];
 
 fn main() -> ExitCode {
@@ -61,14 +64,14 @@ fn main() -> ExitCode {
         .skip(1)
         .filter(|a| !a.starts_with('-'))
         .collect();
-    let mut report = Report::default();
+    let mut report = MeasurementReport::default();
     for (name, run) in GROUPS {
         if !selected.is_empty() && !selected.iter().any(|s| s == name) {
             continue;
         }
         if let Err(e) = run(&mut report) {
-            report.failed(name, &e);
+            report.record_failure(name, &e);
         }
     }
-    report.end()
+    report.finish()
 }

@@ -22,16 +22,16 @@ pub(crate) fn configmap(name: &str, size: usize) -> String {
 
 /// A Deployment of a usual size.
 pub(crate) fn deployment(name: &str, replicas: u32) -> String {
-    deployment_of(name, replicas, &json!([])).to_string()
+    deployment_object(name, replicas, &json!([])).to_string()
 }
 
 /// The same, which takes its environment from the ConfigMap with its name.
-pub(crate) fn dependent(name: &str) -> String {
+pub(crate) fn deployment_with_config_map(name: &str) -> String {
     let from = json!([{ "configMapRef": { "name": name } }]);
-    deployment_of(name, 1, &from).to_string()
+    deployment_object(name, 1, &from).to_string()
 }
 
-fn deployment_of(name: &str, replicas: u32, env_from: &Value) -> Value {
+fn deployment_object(name: &str, replicas: u32, env_from: &Value) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": { "name": name, "namespace": "default", "labels": { "app": name } },

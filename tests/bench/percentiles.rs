@@ -1,25 +1,25 @@
 //! Measurements that are reported by median and 99th percentile.
 
-use crate::figure::{Limit, Report, median};
+use crate::measurement::{MeasurementLimit, MeasurementReport, median};
 
-impl Report {
+impl MeasurementReport {
     /// Prints the median of `values` under `name`, with its limit, and their 99th percentile
     /// under `name` with the suffix `_p99`, without a limit. The values get sorted.
-    pub(crate) fn percentiles(
+    pub(crate) fn record_percentiles(
         &mut self,
         name: &str,
         values: &mut [f64],
         unit: &str,
-        limit: Limit,
+        limit: MeasurementLimit,
         setup: &str,
     ) {
         let median = median(values);
         // The smallest value that 99 of 100 do not exceed.
         let rank = (values.len() * 99).div_ceil(100);
         let p99 = values.get(rank.saturating_sub(1));
-        self.tell(name, median, unit, limit, setup);
+        self.record(name, median, unit, limit, setup);
         let name = format!("{name}_p99");
         let p99 = p99.copied().unwrap_or_default();
-        self.tell(&name, p99, unit, Limit::None, setup);
+        self.record(&name, p99, unit, MeasurementLimit::None, setup);
     }
 }

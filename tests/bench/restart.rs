@@ -5,50 +5,56 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use crate::figure::{Limit, Report};
-use crate::fleet::{Fleet, items};
+use crate::fleet::{MeasuredFleet, items};
+use crate::http_connection::BenchConnection;
+use crate::measured_process::MeasuredProcess;
+use crate::measurement::{MeasurementLimit, MeasurementReport};
 use crate::objects::DEPLOYMENTS;
-use crate::process::Process;
-use crate::wire::Connection;
 
 /// Long enough for every informer to sync and every key to be reconciled.
-const SETTLE: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long writes to members are counted.
-const LOOK: Duration = Duration::from_secs(10);
+const OBSERVATION_TIME: Duration = Duration::from_secs(10);
 
-pub(crate) fn run(report: &mut Report, fleet: Fleet) -> anyhow::Result<()> {
-    let before = state(&fleet.members)?;
-    let Fleet {
+pub(crate) fn run(report: &mut MeasurementReport, fleet: MeasuredFleet) -> anyhow::Result<()> {
+    let before = member_write_state(&fleet.members)?;
+    let MeasuredFleet {
         plane,
         members,
         dir,
     } = fleet;
     plane.stop()?;
-    let plane = Process::serve(&dir.path().join("plane"))?;
-    let took = plane.took.as_secs_f64();
-    let fleet = Fleet {
+    let plane = MeasuredProcess::serve(&dir.path().join("plane"))?;
+    let took = plane.startup_time.as_secs_f64();
+    let fleet = MeasuredFleet {
         plane,
         members,
         dir,
     };
     fleet.wait_ready()?;
     let ready = Instant::now();
-    let cpu = fleet.plane.quiet(SETTLE)?;
+    let cpu = fleet.plane.wait_until_idle(IDLE_TIMEOUT)?;
     // Late writes count, too.
-    while let Some(rest) = LOOK.checked_sub(ready.elapsed()) {
+    while let Some(rest) = OBSERVATION_TIME.checked_sub(ready.elapsed()) {
         std::thread::park_timeout(rest);
     }
-    let after = state(&fleet.members)?;
+    let after = member_write_state(&fleet.members)?;
     let setup = "serve restarted with 1,000 Deployments in step in 3 members";
-    report.tell("restart_ready", took, "s", Limit::Below(1.0), setup);
-    report.tell("restart_cpu", cpu, "s", Limit::None, setup);
+    report.record(
+        "restart_ready",
+        took,
+        "s",
+        MeasurementLimit::Below(1.0),
+        setup,
+    );
+    report.record("restart_cpu", cpu, "s", MeasurementLimit::None, setup);
     let setup = "the same, in at least 10 s after all clusters are ready and until it is quiet";
-    let writes = after.requests - before.requests;
-    report.tell(
+    let writes = after.write_requests - before.write_requests;
+    report.record(
         "restart_writes",
         writes,
         "requests",
-        Limit::Below(1.0),
+        MeasurementLimit::Below(1.0),
         setup,
     );
     let changed = before
@@ -57,32 +63,32 @@ pub(crate) fn run(report: &mut Report, fleet: Fleet) -> anyhow::Result<()> {
         .zip(&after.versions)
         .filter(|(a, b)| a != b)
         .count();
-    report.tell(
+    report.record(
         "restart_changed",
         changed as f64,
         "objects",
-        Limit::Below(1.0),
+        MeasurementLimit::Below(1.0),
         setup,
     );
     Ok(())
 }
 
 /// The state of the members that shows whether a write happened.
-struct State {
+struct MemberWriteState {
     /// The mutating requests that all members have served over the network.
-    requests: f64,
+    write_requests: f64,
     /// Name and resourceVersion of every Deployment, in the order of the lists.
     versions: Vec<String>,
 }
 
-fn state(members: &[Process]) -> anyhow::Result<State> {
-    let mut state = State {
-        requests: 0.0,
+fn member_write_state(members: &[MeasuredProcess]) -> anyhow::Result<MemberWriteState> {
+    let mut state = MemberWriteState {
+        write_requests: 0.0,
         versions: Vec::new(),
     };
     for member in members {
-        let mut connection = Connection::open(&member.access()?)?;
-        let metrics = connection.get("/metrics")?.expect(200, "/metrics")?;
+        let mut connection = BenchConnection::open(&member.read_kubeconfig()?)?;
+        let metrics = connection.get("/metrics")?.expect_code(200, "/metrics")?;
         for line in String::from_utf8_lossy(&metrics.body).lines() {
             let Some(series) = line.strip_prefix("apiserver_request_total{") else {
                 continue;
@@ -95,7 +101,7 @@ fn state(members: &[Process]) -> anyhow::Result<State> {
                 continue;
             }
             let value = series.rsplit(' ').next().context("a metric's value")?;
-            state.requests += value.parse::<f64>()?;
+            state.write_requests += value.parse::<f64>()?;
         }
         let list = connection.get(DEPLOYMENTS)?.json()?;
         state.versions.extend(items(&list).map(|d| {

@@ -5,18 +5,18 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::plane::{BINARY, Plane};
-use harness::target::{Target, proxied, soon};
+use crate::test_server::{BINARY, CompatTestServer};
+use harness::http_client::{HttpTestClient, cluster_proxy_path, within_timeout};
 
 /// A control plane with one joined simulated cluster.
-struct Lab {
-    control: Plane,
-    member: Plane,
+struct ContainersFixture {
+    control: CompatTestServer,
+    member: CompatTestServer,
 }
 
-impl Lab {
+impl ContainersFixture {
     fn start() -> Self {
-        let (control, member) = (Plane::start(), Plane::member());
+        let (control, member) = (CompatTestServer::start(), CompatTestServer::start_member());
         let joined = Command::new(BINARY)
             .args(["join", "m1", "--cluster-kubeconfig"])
             .arg(member.kubeconfig())
@@ -30,7 +30,12 @@ impl Lab {
 }
 
 /// A kubectl command for a server, whose URL has the path `prefix`.
-fn kubectl(program: &Path, test_server: &Plane, prefix: &str, line: &str) -> Command {
+fn kubectl_command(
+    program: &Path,
+    test_server: &CompatTestServer,
+    prefix: &str,
+    line: &str,
+) -> Command {
     let mut command = Command::new(program);
     let server = format!("https://{}{prefix}", test_server.admin.address);
     command
@@ -60,7 +65,7 @@ fn run(mut command: Command, input: &[u8]) -> (i32, Vec<u8>, String) {
 }
 
 /// Runs a command until it has printed `count` lines, and kills it.
-fn lines(mut command: Command, count: usize) -> Vec<String> {
+fn first_lines(mut command: Command, count: usize) -> Vec<String> {
     let mut child = command.spawn().unwrap();
     let output = BufReader::new(child.stdout.take().unwrap());
     let lines = output.lines().take(count).map(Result::unwrap).collect();
@@ -69,8 +74,8 @@ fn lines(mut command: Command, count: usize) -> Vec<String> {
     lines
 }
 
-async fn until_ok(target: &Target, path: &str) {
-    soon(path, async {
+async fn wait_until_ok(target: &HttpTestClient, path: &str) {
+    within_timeout(path, async {
         while target.get(path).await.code != 200 {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
@@ -83,20 +88,29 @@ async fn kubectl_logs_and_exec_work_directly_and_through_the_proxy() {
     let Some(kubectls) = harness::tools(["kubectl-old", "kubectl-new"]) else {
         return;
     };
-    let fixture = tokio::task::spawn_blocking(Lab::start).await.unwrap();
-    until_ok(&fixture.control.admin, &proxied("m1", "/api")).await;
-    let prefix = proxied("m1", "");
+    let fixture = tokio::task::spawn_blocking(ContainersFixture::start)
+        .await
+        .unwrap();
+    wait_until_ok(&fixture.control.admin, &cluster_proxy_path("m1", "/api")).await;
+    let prefix = cluster_proxy_path("m1", "");
     tokio::task::spawn_blocking(move || {
         let direct = (&fixture.member, "");
         let through = (&fixture.control, prefix.as_str());
-        let run_kubectl = |line: &str| run(kubectl(&kubectls[1], through.0, through.1, line), b"");
+        let run_kubectl = |line: &str| {
+            run(
+                kubectl_command(&kubectls[1], through.0, through.1, line),
+                b"",
+            )
+        };
         let created = run_kubectl("create deployment web --image=nginx:1.27 --replicas=2");
         assert_eq!(created.0, 0, "{created:?}");
         let ready = run_kubectl("wait --for=condition=Available --timeout=60s deployment/web");
         assert_eq!(ready.0, 0, "{ready:?}");
         for program in &kubectls {
             for (test_server, prefix) in [direct, through] {
-                talk(&|line: &str| kubectl(program, test_server, prefix, line));
+                check_logs_and_exec(&|line: &str| {
+                    kubectl_command(program, test_server, prefix, line)
+                });
             }
         }
     })
@@ -105,7 +119,7 @@ async fn kubectl_logs_and_exec_work_directly_and_through_the_proxy() {
 }
 
 /// Checks logs, watches and exec with one kubectl and one server.
-fn talk(kubectl: &dyn Fn(&str) -> Command) {
+fn check_logs_and_exec(kubectl: &dyn Fn(&str) -> Command) {
     let (_, pods, _) = run(kubectl("get pods -o name"), b"");
     let pods = String::from_utf8(pods).unwrap();
     let pod = pods.lines().next().unwrap().strip_prefix("pod/").unwrap();
@@ -115,11 +129,11 @@ fn talk(kubectl: &dyn Fn(&str) -> Command) {
     let first_line = format!("hollow container nginx of default/{pod}: second 0");
     assert!(log.lines().next().unwrap().ends_with(&first_line), "{log}");
     // The container has not written the last of these lines when the command begins.
-    let followed = lines(kubectl(&format!("logs -f --tail=1 {pod}")), 3);
+    let followed = first_lines(kubectl(&format!("logs -f --tail=1 {pod}")), 3);
     let second = |line: &String| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
     let seconds: Vec<u64> = followed.iter().map(second).collect();
     assert_eq!([seconds[0] + 1, seconds[0] + 2], seconds[1..]);
-    let watched = lines(kubectl("get pods -w"), 3);
+    let watched = first_lines(kubectl("get pods -w"), 3);
     assert!(
         watched[1].starts_with("web-") && watched[2].starts_with("web-"),
         "{watched:?}"

@@ -11,28 +11,31 @@ use hyper::Method;
 use openapi::karmada::names;
 use serde_json::{Value, json};
 
-use harness::target::{Ask, CLUSTERS, Reply, Target, proxied, soon};
+use harness::http_client::{
+    CLUSTERS_PATH, HttpTestClient, HttpTestRequest, HttpTestResponse, cluster_proxy_path,
+    within_timeout,
+};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-const ACCOUNTS: &str = "/api/v1/namespaces/karmada-cluster/serviceaccounts";
+const SERVICE_ACCOUNTS: &str = "/api/v1/namespaces/karmada-cluster/serviceaccounts";
 const SECRETS: &str = "/api/v1/namespaces/karmada-cluster/secrets";
 /// The Accept header of typed clients of built-in kinds, with JSON first, so that a
 /// kube-apiserver responds in a form that can be compared.
-const TYPED: &str = "application/json,application/vnd.kubernetes.protobuf";
-const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
-const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
-const PAUSE: Duration = Duration::from_millis(50);
+const TYPED_ACCEPT: &str = "application/json,application/vnd.kubernetes.protobuf";
+const TABLE_ACCEPT: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+const DISCOVERY_ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Sends the requests of one command to one server.
-struct Caller<'a> {
+struct KarmadactlClient<'a> {
     command: &'a str,
-    target: &'a Target,
+    target: &'a HttpTestClient,
 }
 
-impl Caller<'_> {
-    async fn ask(
+impl KarmadactlClient<'_> {
+    async fn request(
         &self,
-        request: Ask,
+        request: HttpTestRequest,
         line: &str,
         codes: &[u16],
         expected_fields: &[(&str, Value)],
@@ -46,7 +49,7 @@ impl Caller<'_> {
 
     fn check(
         &self,
-        reply: Reply,
+        reply: HttpTestResponse,
         line: &str,
         codes: &[u16],
         expected_fields: &[(&str, Value)],
@@ -71,7 +74,7 @@ impl Caller<'_> {
     }
 
     async fn get(&self, path: &str, code: u16, expected_fields: &[(&str, Value)]) -> Value {
-        self.get_as(path, TYPED, code, expected_fields).await
+        self.get_as(path, TYPED_ACCEPT, code, expected_fields).await
     }
 
     async fn get_as(
@@ -81,25 +84,26 @@ impl Caller<'_> {
         code: u16,
         expected_fields: &[(&str, Value)],
     ) -> Value {
-        let request = Ask::new(Method::GET, path).header("accept", accept);
-        self.ask(request, &format!("GET {path}"), &[code], expected_fields)
+        let request = HttpTestRequest::new(Method::GET, path).header("accept", accept);
+        self.request(request, &format!("GET {path}"), &[code], expected_fields)
             .await
     }
 
     async fn post(&self, path: &str, body: Value, expected_fields: &[(&str, Value)]) -> Value {
-        let request = Ask::new(Method::POST, path)
-            .header("accept", TYPED)
+        let request = HttpTestRequest::new(Method::POST, path)
+            .header("accept", TYPED_ACCEPT)
             .json(&body);
-        self.ask(request, &format!("POST {path}"), &[201], expected_fields)
+        self.request(request, &format!("POST {path}"), &[201], expected_fields)
             .await
     }
 
     /// Creates an object unless it exists.
     async fn ensure(&self, path: &str, body: Value) {
         let name = body["metadata"]["name"].as_str().unwrap();
-        let request = Ask::new(Method::GET, &format!("{path}/{name}")).header("accept", TYPED);
+        let request = HttpTestRequest::new(Method::GET, &format!("{path}/{name}"))
+            .header("accept", TYPED_ACCEPT);
         let existing = self
-            .ask(request, &format!("GET {path}/{name}"), &[200, 404], &[])
+            .request(request, &format!("GET {path}/{name}"), &[200, 404], &[])
             .await;
         if existing["kind"] == "Status" {
             self.post(path, body, &[]).await;
@@ -113,11 +117,11 @@ impl Caller<'_> {
         code: u16,
         expected_fields: &[(&str, Value)],
     ) -> Value {
-        let request = Ask::new(Method::PATCH, path)
+        let request = HttpTestRequest::new(Method::PATCH, path)
             .header("content-type", "application/merge-patch+json")
             .header("accept", "application/json")
-            .body(harness::target::whole(patch.to_string()));
-        self.ask(
+            .body(harness::http_client::full_body(patch.to_string()));
+        self.request(
             request,
             &format!("PATCH {path} {patch}"),
             &[code],
@@ -128,37 +132,44 @@ impl Caller<'_> {
 
     async fn delete(&self, path: &str) {
         let options = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
-        let request = Ask::new(Method::DELETE, path)
-            .header("accept", TYPED)
+        let request = HttpTestRequest::new(Method::DELETE, path)
+            .header("accept", TYPED_ACCEPT)
             .json(&options);
-        self.ask(request, &format!("DELETE {path}"), &[200], &[])
+        self.request(request, &format!("DELETE {path}"), &[200], &[])
             .await;
     }
 
     /// Repeats a request until `fits` holds for the response, as a command that waits does.
-    async fn until(&self, path: &str, what: &str, fits: impl Fn(&Reply) -> bool) -> Reply {
+    async fn get_until(
+        &self,
+        path: &str,
+        what: &str,
+        fits: impl Fn(&HttpTestResponse) -> bool,
+    ) -> HttpTestResponse {
         let context = format!("{}: {path}: {what}", self.command);
-        soon(&context, async {
+        within_timeout(&context, async {
             loop {
                 let reply = self.target.get(path).await;
                 if fits(&reply) {
                     return reply;
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         })
         .await
     }
 }
 
-fn labels() -> Value {
+fn system_labels() -> Value {
     json!({"karmada.io/system": "true"})
 }
 
 /// Creates a token Secret for a service account and waits for the token; returns its data, whose
 /// values are base64.
-async fn token(member: &Caller<'_>, account: &str) -> Value {
-    member.get(&format!("{ACCOUNTS}/{account}"), 200, &[]).await;
+async fn token(member: &KarmadactlClient<'_>, account: &str) -> Value {
+    member
+        .get(&format!("{SERVICE_ACCOUNTS}/{account}"), 200, &[])
+        .await;
     let path = format!("{SECRETS}/{account}");
     member
         .get(
@@ -176,32 +187,34 @@ async fn token(member: &Caller<'_>, account: &str) -> Value {
     member
         .post(SECRETS, secret, &[("/metadata/name", json!(account))])
         .await;
-    let filled = |r: &Reply| r.code == 200 && r.json()["data"]["token"].is_string();
-    member.until(&path, "a token", filled).await.json()["data"].take()
+    let filled = |r: &HttpTestResponse| r.code == 200 && r.json()["data"]["token"].is_string();
+    member.get_until(&path, "a token", filled).await.json()["data"].take()
 }
 
 /// Replays `join NAME` in push mode, with the kubeconfig of the cluster.
-async fn join(control: &Target, member: &Target, name: &str) {
+async fn join(control: &HttpTestClient, member: &HttpTestClient, name: &str) {
     let (command, account) = ("join", format!("karmada-{name}"));
     let role = format!("karmada-controller-manager:{account}");
-    let [control, member] = [control, member].map(|target| Caller { command, target });
+    let [control, member] = [control, member].map(|target| KarmadactlClient { command, target });
     let system = member.get("/api/v1/namespaces/kube-system", 200, &[]).await;
     let id = system["metadata"]["uid"].as_str().unwrap().to_owned();
     control
-        .get(CLUSTERS, 200, &[("/kind", json!("ClusterList"))])
+        .get(CLUSTERS_PATH, 200, &[("/kind", json!("ClusterList"))])
         .await;
-    let namespace = json!({"metadata": {"name": "karmada-cluster", "labels": labels()}});
+    let namespace = json!({"metadata": {"name": "karmada-cluster", "labels": system_labels()}});
     member.ensure("/api/v1/namespaces", namespace.clone()).await;
-    let owned =
-        |name: &str| json!({"name": name, "namespace": "karmada-cluster", "labels": labels()});
+    let owned = |name: &str| json!({"name": name, "namespace": "karmada-cluster", "labels": system_labels()});
     member
-        .ensure(ACCOUNTS, json!({"metadata": owned("karmada-impersonator")}))
+        .ensure(
+            SERVICE_ACCOUNTS,
+            json!({"metadata": owned("karmada-impersonator")}),
+        )
         .await;
     let impersonator = token(&member, "karmada-impersonator").await;
     member
-        .ensure(ACCOUNTS, json!({"metadata": owned(&account)}))
+        .ensure(SERVICE_ACCOUNTS, json!({"metadata": owned(&account)}))
         .await;
-    let metadata = json!({"name": role, "labels": labels()});
+    let metadata = json!({"name": role, "labels": system_labels()});
     let rules = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
                        {"verbs": ["get"], "nonResourceURLs": ["*"]}]);
     let roles = format!("{RBAC}/clusterroles");
@@ -234,7 +247,7 @@ async fn join(control: &Target, member: &Target, name: &str) {
             .post(SECRETS, body, &[("/type", json!("Opaque"))])
             .await;
     }
-    let path = format!("{CLUSTERS}/{name}");
+    let path = format!("{CLUSTERS_PATH}/{name}");
     control
         .get(
             &path,
@@ -260,7 +273,7 @@ async fn join(control: &Target, member: &Target, name: &str) {
         ),
         ("/spec/zones", json!(["z"])),
     ];
-    let created = control.post(CLUSTERS, cluster, &expected_fields).await;
+    let created = control.post(CLUSTERS_PATH, cluster, &expected_fields).await;
     let owner = json!([{"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "name": name,
         "uid": created["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true}]);
     for (secret, _) in &data {
@@ -270,33 +283,35 @@ async fn join(control: &Target, member: &Target, name: &str) {
             .merge(&format!("{SECRETS}/{secret}"), patch, 200, &expected_fields)
             .await;
     }
-    let condition = |r: &Reply| {
+    let condition = |r: &HttpTestResponse| {
         let conditions = r.json()["status"]["conditions"].take();
         let all = conditions.as_array().into_iter().flatten();
         all.into_iter()
             .any(|c| c["type"] == "Ready" && c["status"] == "True")
     };
-    control.until(&path, "ready", condition).await;
+    control.get_until(&path, "ready", condition).await;
 }
 
 /// Replays `get TYPE --operation-scope members`: as a table, as objects, and as a watch.
-async fn get(control: &Target, name: &str) {
-    let control = Caller {
+async fn get(control: &HttpTestClient, name: &str) {
+    let control = KarmadactlClient {
         command: "get",
         target: control,
     };
     control
-        .get(CLUSTERS, 200, &[("/items/0/kind", json!("Cluster"))])
+        .get(CLUSTERS_PATH, 200, &[("/items/0/kind", json!("Cluster"))])
         .await;
-    let proxy = |path: &str| proxied(name, path);
+    let proxy = |path: &str| cluster_proxy_path(name, path);
     // "Basic connection test", which fails until the impersonation rights are in the cluster.
     let versions = control
-        .until(&proxy("/api"), "reachable", |r| r.code == 200)
+        .get_until(&proxy("/api"), "reachable", |r| r.code == 200)
         .await;
     assert_eq!(versions.json()["kind"], "APIVersions");
     // Clusters before 1.27 serve unaggregated discovery only.
     for (path, older) in [("/api", "APIVersions"), ("/apis", "APIGroupList")] {
-        let found = control.get_as(&proxy(path), DISCOVERY, 200, &[]).await;
+        let found = control
+            .get_as(&proxy(path), DISCOVERY_ACCEPT, 200, &[])
+            .await;
         assert!([older, "APIGroupDiscoveryList"].contains(&found["kind"].as_str().unwrap()));
     }
     let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "legacy", "namespace": "default"},
@@ -315,11 +330,16 @@ async fn get(control: &Target, name: &str) {
         ("/columnDefinitions/0/name", json!("Name")),
     ];
     let rows = control
-        .get_as(&format!("{deployments}?limit=500"), TABLE, 200, &table)
+        .get_as(
+            &format!("{deployments}?limit=500"),
+            TABLE_ACCEPT,
+            200,
+            &table,
+        )
         .await;
     assert_eq!(rows["rows"][0]["cells"][0], "legacy");
     control
-        .get_as(&format!("{deployments}/legacy"), TABLE, 200, &table)
+        .get_as(&format!("{deployments}/legacy"), TABLE_ACCEPT, 200, &table)
         .await;
     let list = [
         ("/kind", json!("DeploymentList")),
@@ -333,27 +353,32 @@ async fn get(control: &Target, name: &str) {
         ("/message", json!("deployments.apps \"none\" not found")),
     ];
     control
-        .get_as(&format!("{deployments}/none"), TABLE, 404, &missing)
+        .get_as(&format!("{deployments}/none"), TABLE_ACCEPT, 404, &missing)
         .await;
     let unknown = [(
         "/message",
         json!("clusters.cluster.karmada.io \"none\" not found"),
     )];
     control
-        .get_as(&proxied("none", "/api"), "application/json", 404, &unknown)
+        .get_as(
+            &cluster_proxy_path("none", "/api"),
+            "application/json",
+            404,
+            &unknown,
+        )
         .await;
 
-    let watch = Ask::new(
+    let watch = HttpTestRequest::new(
         Method::GET,
         &format!("{deployments}?watch=true&resourceVersion=0"),
     )
-    .header("accept", TABLE);
+    .header("accept", TABLE_ACCEPT);
     let events = control.target.send(watch).await;
     assert_eq!(events.status(), 200);
     let mut body = events.into_body();
     let mut line = Vec::new();
     while !line.ends_with(b"\n") {
-        let frame = soon("an event", http_body_util::BodyExt::frame(&mut body)).await;
+        let frame = within_timeout("an event", http_body_util::BodyExt::frame(&mut body)).await;
         line.extend(frame.unwrap().unwrap().into_data().unwrap());
     }
     let event: Value = serde_json::from_slice(line.split(|b| *b == b'\n').next().unwrap()).unwrap();
@@ -364,9 +389,9 @@ async fn get(control: &Target, name: &str) {
 }
 
 /// Replays `cordon`, `uncordon` and `taint clusters`.
-async fn taints(control: &Target, name: &str) {
-    let path = format!("{CLUSTERS}/{name}");
-    let cordon = Caller {
+async fn taints(control: &HttpTestClient, name: &str) {
+    let path = format!("{CLUSTERS_PATH}/{name}");
+    let cordon = KarmadactlClient {
         command: "cordon",
         target: control,
     };
@@ -378,7 +403,7 @@ async fn taints(control: &Target, name: &str) {
     cordon
         .merge(&path, patch(json!([unschedulable])), 200, &expected_fields)
         .await;
-    let uncordon = Caller {
+    let uncordon = KarmadactlClient {
         command: "uncordon",
         target: control,
     };
@@ -392,7 +417,7 @@ async fn taints(control: &Target, name: &str) {
         )
         .await;
 
-    let tainting = Caller {
+    let tainting = KarmadactlClient {
         command: "taint",
         target: control,
     };
@@ -417,18 +442,18 @@ async fn taints(control: &Target, name: &str) {
 }
 
 /// Replays `promote deployment legacy -C NAME`.
-async fn promote(control: &Target, name: &str) {
-    let control = Caller {
+async fn promote(control: &HttpTestClient, name: &str) {
+    let control = KarmadactlClient {
         command: "promote",
         target: control,
     };
-    let member = proxied(name, "/apis/apps/v1/namespaces/default/deployments/legacy");
+    let member = cluster_proxy_path(name, "/apis/apps/v1/namespaces/default/deployments/legacy");
     let accept = "application/json";
     let mut object = control
         .get_as(&member, accept, 200, &[("/kind", json!("Deployment"))])
         .await;
     for path in ["/api", "/apis"] {
-        control.get_as(path, DISCOVERY, 200, &[]).await;
+        control.get_as(path, DISCOVERY_ACCEPT, 200, &[]).await;
     }
     control
         .get_as(
@@ -456,7 +481,7 @@ async fn promote(control: &Target, name: &str) {
     )];
     control.post(templates, object, &expected_fields).await;
     let policies = "/apis/policy.karmada.io/v1alpha1/namespaces/default/propagationpolicies";
-    let policy = names::policy("default", "legacy", "apps/v1, Kind=Deployment");
+    let policy = names::policy_name("default", "legacy", "apps/v1, Kind=Deployment");
     control.get(&format!("{policies}/{policy}"), 404, &[]).await;
     let spec = json!({"conflictResolution": "Overwrite", "preserveResourcesOnDeletion": true, "propagateDeps": false,
         "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "legacy", "namespace": "default"}],
@@ -472,18 +497,19 @@ async fn promote(control: &Target, name: &str) {
         ("/spec/resourceSelectors/0/namespace", json!("default")),
     ];
     control.post(policies, body, &expected_fields).await;
-    let adopted = |r: &Reply| r.json()["metadata"]["labels"]["karmada.io/managed"] == "true";
-    control.until(&member, "adopted", adopted).await;
+    let adopted =
+        |r: &HttpTestResponse| r.json()["metadata"]["labels"]["karmada.io/managed"] == "true";
+    control.get_until(&member, "adopted", adopted).await;
 }
 
 /// Replays `top pods` and `top nodes`. The cluster may not serve metrics.k8s.io.
-async fn top(control: &Target, name: &str) {
-    let control = Caller {
+async fn top(control: &HttpTestClient, name: &str) {
+    let control = KarmadactlClient {
         command: "top",
         target: control,
     };
-    control.get(CLUSTERS, 200, &[]).await;
-    let proxy = |path: &str| proxied(name, path);
+    control.get(CLUSTERS_PATH, 200, &[]).await;
+    let proxy = |path: &str| cluster_proxy_path(name, path);
     let groups = control
         .get_as(
             &proxy("/apis"),
@@ -516,20 +542,20 @@ async fn top(control: &Target, name: &str) {
 }
 
 /// Replays `unjoin NAME`, with the kubeconfig of the cluster.
-async fn unjoin(control: &Target, member: &Target, name: &str) {
+async fn unjoin(control: &HttpTestClient, member: &HttpTestClient, name: &str) {
     let command = "unjoin";
-    let [control, member] = [control, member].map(|target| Caller { command, target });
-    let path = format!("{CLUSTERS}/{name}");
+    let [control, member] = [control, member].map(|target| KarmadactlClient { command, target });
+    let path = format!("{CLUSTERS_PATH}/{name}");
     control
         .get(&path, 200, &[("/spec/syncMode", json!("Push"))])
         .await;
     control.delete(&path).await;
-    control.until(&path, "gone", |r| r.code == 404).await;
+    control.get_until(&path, "gone", |r| r.code == 404).await;
     let role = format!("karmada-controller-manager:karmada-{name}");
     for path in [
         format!("{RBAC}/clusterrolebindings/{role}"),
         format!("{RBAC}/clusterroles/{role}"),
-        format!("{ACCOUNTS}/karmada-{name}"),
+        format!("{SERVICE_ACCOUNTS}/karmada-{name}"),
         "/api/v1/namespaces/karmada-cluster".to_owned(),
     ] {
         member.delete(&path).await;
@@ -539,12 +565,12 @@ async fn unjoin(control: &Target, member: &Target, name: &str) {
     member.get(left, 200, &[]).await;
     for secret in [name.to_owned(), format!("{name}-impersonator")] {
         let path = format!("{SECRETS}/{secret}");
-        control.until(&path, "gone", |r| r.code == 404).await;
+        control.get_until(&path, "gone", |r| r.code == 404).await;
     }
 }
 
 /// Replays all commands in order. The cluster must not be joined before.
-pub(crate) async fn replay(control: &Target, member: &Target, name: &str) {
+pub(crate) async fn replay(control: &HttpTestClient, member: &HttpTestClient, name: &str) {
     join(control, member, name).await;
     get(control, name).await;
     taints(control, name).await;

@@ -11,13 +11,13 @@
 )]
 
 /// A running control plane or simulated cluster.
-mod plane;
+mod test_server;
 
 /// The cluster proxy: requests, streams, impersonation and errors.
 mod proxy;
 
 /// The cluster proxy: upgraded connections.
-mod tunnel;
+mod upgrade;
 
 /// Logs and exec in simulated clusters.
 mod containers;
@@ -27,7 +27,12 @@ mod karmadactl;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn karmadactl_requests_work_in_standalone_mode() {
-    let servers = tokio::task::spawn_blocking(|| (plane::Plane::start(), plane::Plane::member()));
+    let servers = tokio::task::spawn_blocking(|| {
+        (
+            test_server::CompatTestServer::start(),
+            test_server::CompatTestServer::start_member(),
+        )
+    });
     let (control, member) = servers.await.unwrap();
     karmadactl::replay(&control.admin, &member.admin, "legacy1").await;
 }

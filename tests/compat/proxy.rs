@@ -13,13 +13,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-use crate::plane::Plane;
-use harness::peer::{Handler, Peer};
-use harness::target::{Ask, Body, collect, proxied, soon, whole};
+use crate::test_server::CompatTestServer;
+use harness::http_client::{
+    HttpTestRequest, TestBody, cluster_proxy_path, collect_response, full_body, within_timeout,
+};
+use harness::https_server::{FakeHttpsServer, RequestHandler};
 
 /// A handler that responds with the request it received: method, path, headers, length of the
 /// body.
-fn mirror() -> Handler {
+fn echo_handler() -> RequestHandler {
     Arc::new(|request: Request<Incoming>| {
         Box::pin(async move {
             let (parts, body) = request.into_parts();
@@ -35,14 +37,14 @@ fn mirror() -> Handler {
                 .header("content-type", "application/json")
                 .header("warning", "299 - heard")
                 .header("x-hop", "1")
-                .body(whole(received.to_string()))
+                .body(full_body(received.to_string()))
                 .unwrap()
         })
     })
 }
 
 /// A body whose frames come from a channel.
-fn fed() -> (mpsc::Sender<Bytes>, Body) {
+fn channel_body() -> (mpsc::Sender<Bytes>, TestBody) {
     let (feed, mut frames) = mpsc::channel::<Bytes>(8);
     let stream = futures_util::stream::poll_fn(move |cx| {
         frames.poll_recv(cx).map(|f| f.map(|f| Ok(Frame::data(f))))
@@ -50,16 +52,18 @@ fn fed() -> (mpsc::Sender<Bytes>, Body) {
     (feed, BodyExt::boxed(StreamBody::new(stream)))
 }
 
-async fn next(body: &mut Incoming) -> Option<Bytes> {
-    let frame = soon("a frame", body.frame()).await?;
+async fn next_frame(body: &mut Incoming) -> Option<Bytes> {
+    let frame = within_timeout("a frame", body.frame()).await?;
     Some(frame.unwrap().into_data().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_forwarded_unchanged_with_the_users_impersonation() {
-    let test_server = Plane::shared().await;
-    let peer = Peer::start(mirror()).await;
-    test_server.register("mirror", &peer, json!({})).await;
+    let test_server = CompatTestServer::shared().await;
+    let peer = FakeHttpsServer::start(echo_handler()).await;
+    test_server
+        .register_cluster("mirror", &peer, json!({}))
+        .await;
     let upload = vec![7u8; 300_000];
     let table: &[(Method, &str, &str, &[u8])] = &[
         (Method::GET, "", "/base/", b""),
@@ -82,14 +86,14 @@ async fn requests_are_forwarded_unchanged_with_the_users_impersonation() {
     ];
     for second in [false, true] {
         for (method, path, arrives, body) in table {
-            let request = Ask::new(method.clone(), &proxied("mirror", path))
+            let request = HttpTestRequest::new(method.clone(), &cluster_proxy_path("mirror", path))
                 .header("accept", "application/x-own")
                 .header("x-remote-user", "forged")
                 .header("x-forwarded-for", "192.0.2.1")
-                .body(whole(body.to_vec()));
+                .body(full_body(body.to_vec()));
             let reply = match second {
-                true => collect(test_server.admin.send2(request).await).await,
-                false => collect(test_server.admin.send(request).await).await,
+                true => collect_response(test_server.admin.send_http2(request).await).await,
+                false => collect_response(test_server.admin.send(request).await).await,
             };
             assert_eq!(reply.code, 200, "{method} {path}: {:?}", reply.body);
             assert_eq!(reply.headers["warning"], "299 - heard");
@@ -114,7 +118,10 @@ async fn requests_are_forwarded_unchanged_with_the_users_impersonation() {
     }
     let head = test_server
         .admin
-        .call(Ask::new(Method::HEAD, &proxied("mirror", "/x")))
+        .call(HttpTestRequest::new(
+            Method::HEAD,
+            &cluster_proxy_path("mirror", "/x"),
+        ))
         .await;
     assert_eq!((head.code, head.body.len()), (200, 0));
     let metrics = test_server.admin.get("/metrics").await;
@@ -131,9 +138,11 @@ async fn requests_are_forwarded_unchanged_with_the_users_impersonation() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn proxy_requests_are_authorized_and_impersonate_the_user() {
-    let test_server = Plane::shared().await;
-    let peer = Peer::start(mirror()).await;
-    test_server.register("guarded", &peer, json!({})).await;
+    let test_server = CompatTestServer::shared().await;
+    let peer = FakeHttpsServer::start(echo_handler()).await;
+    test_server
+        .register_cluster("guarded", &peer, json!({}))
+        .await;
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     let role = json!({"metadata": {"name": "guarded-reader"}, "rules": [
         {"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"],
@@ -149,11 +158,11 @@ async fn proxy_requests_are_authorized_and_impersonate_the_user() {
         assert_eq!(created.code, 201);
     }
     let request = |method: Method, cluster: &str, user: &str| {
-        Ask::new(method, &proxied(cluster, "/api/v1/pods"))
+        HttpTestRequest::new(method, &cluster_proxy_path(cluster, "/api/v1/pods"))
             .header("impersonate-user", user)
             .header("impersonate-group", "dev")
     };
-    let reply = soon("the right", async {
+    let reply = within_timeout("the right", async {
         loop {
             let reply = test_server
                 .admin
@@ -184,19 +193,19 @@ async fn proxy_requests_are_authorized_and_impersonate_the_user() {
         assert_eq!(reply.code, 403, "{method} {cluster} {user}");
         assert_eq!(reply.json()["reason"], "Forbidden");
     }
-    let forged = Ask::new(Method::GET, &proxied("guarded", "/api"))
+    let forged = HttpTestRequest::new(Method::GET, &cluster_proxy_path("guarded", "/api"))
         .header("x-remote-user", "ann")
         .header("x-remote-group", "system:masters");
-    assert_eq!(test_server.nobody.call(forged).await.code, 403);
+    assert_eq!(test_server.anonymous.call(forged).await.code, 403);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_are_streamed() {
-    let test_server = Plane::shared().await;
+    let test_server = CompatTestServer::shared().await;
     let (received, mut receiver) = mpsc::channel::<Bytes>(8);
-    let (feed, body) = fed();
+    let (feed, body) = channel_body();
     let body = Arc::new(Mutex::new(Some(body)));
-    let handler: Handler = Arc::new(move |request: Request<Incoming>| {
+    let handler: RequestHandler = Arc::new(move |request: Request<Incoming>| {
         let (received, body) = (received.clone(), Arc::clone(&body));
         Box::pin(async move {
             if request.uri().path().ends_with("/drip") {
@@ -210,50 +219,53 @@ async fn bodies_are_streamed() {
                     received.send(data).await.unwrap();
                 }
             }
-            Response::new(whole("all"))
+            Response::new(full_body("all"))
         })
     });
-    let peer = Peer::start(handler).await;
-    test_server.register("streams", &peer, json!({})).await;
+    let peer = FakeHttpsServer::start(handler).await;
+    test_server
+        .register_cluster("streams", &peer, json!({}))
+        .await;
     // Request bodies: a frame arrives before the next one is sent.
     for second in [false, true] {
-        let (sender, body) = fed();
-        let request = Ask::new(Method::POST, &proxied("streams", "/up")).body(body);
+        let (sender, body) = channel_body();
+        let request =
+            HttpTestRequest::new(Method::POST, &cluster_proxy_path("streams", "/up")).body(body);
         let target = test_server.admin.clone();
         let sent = tokio::spawn(async move {
-            collect(match second {
-                true => target.send2(request).await,
+            collect_response(match second {
+                true => target.send_http2(request).await,
                 false => target.send(request).await,
             })
             .await
         });
         for part in ["one", "two"] {
             sender.send(part.into()).await.unwrap();
-            assert_eq!(soon(part, receiver.recv()).await.unwrap(), part);
+            assert_eq!(within_timeout(part, receiver.recv()).await.unwrap(), part);
         }
         drop(sender);
         assert_eq!(sent.await.unwrap().body, "all");
     }
     // Response bodies, as of a watch or a followed log.
-    let path = proxied("streams", "/api/v1/pods/drip?watch=1");
+    let path = cluster_proxy_path("streams", "/api/v1/pods/drip?watch=1");
     feed.send("first\n".into()).await.unwrap();
     let mut down = test_server
         .admin
-        .send(Ask::new(Method::GET, &path))
+        .send(HttpTestRequest::new(Method::GET, &path))
         .await
         .into_body();
-    assert_eq!(next(&mut down).await.unwrap(), "first\n");
+    assert_eq!(next_frame(&mut down).await.unwrap(), "first\n");
     feed.send("second\n".into()).await.unwrap();
-    assert_eq!(next(&mut down).await.unwrap(), "second\n");
+    assert_eq!(next_frame(&mut down).await.unwrap(), "second\n");
     // When the client disconnects, the connection to the cluster is closed.
     drop(down);
-    soon("the end", feed.closed()).await;
+    within_timeout("the end", feed.closed()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_name_their_cause() {
-    let test_server = Plane::shared().await;
-    let handler: Handler = Arc::new(|request: Request<Incoming>| {
+    let test_server = CompatTestServer::shared().await;
+    let handler: RequestHandler = Arc::new(|request: Request<Incoming>| {
         Box::pin(async move {
             let response = match request.uri().path() {
                 "/base/moved" => Response::builder()
@@ -265,27 +277,33 @@ async fn errors_name_their_cause() {
                 "/base/who" => Response::builder().status(401),
                 _ => Response::builder().status(418),
             };
-            response.body(whole("a member's words")).unwrap()
+            response.body(full_body("a member's words")).unwrap()
         })
     });
-    let peer = Peer::start(handler).await;
-    let unreachable = Peer::start(mirror()).await;
-    test_server.register("answers", &peer, json!({})).await;
-    test_server.register("gone", &unreachable, json!({})).await;
+    let peer = FakeHttpsServer::start(handler).await;
+    let unreachable = FakeHttpsServer::start(echo_handler()).await;
     test_server
-        .register("bare", &peer, json!({"impersonatorSecretRef": null}))
+        .register_cluster("answers", &peer, json!({}))
+        .await;
+    test_server
+        .register_cluster("gone", &unreachable, json!({}))
+        .await;
+    test_server
+        .register_cluster("bare", &peer, json!({"impersonatorSecretRef": null}))
         .await;
     let other = json!({"namespace": "karmada-cluster", "name": "nowhere"});
     test_server
-        .register("unsealed", &peer, json!({"impersonatorSecretRef": other}))
+        .register_cluster("unsealed", &peer, json!({"impersonatorSecretRef": other}))
         .await;
     let stranger = json!({"secretRef": {"namespace": "karmada-cluster", "name": "gone"}});
     test_server
-        .register("stranger", &peer, stranger.clone())
+        .register_cluster("stranger", &peer, stranger.clone())
         .await;
     let mut trusting = stranger;
     trusting["insecureSkipTLSVerification"] = json!(true);
-    test_server.register("trusting", &peer, trusting).await;
+    test_server
+        .register_cluster("trusting", &peer, trusting)
+        .await;
     drop(unreachable);
     let table: &[(&str, &str, u16, &str)] = &[
         (
@@ -319,7 +337,10 @@ async fn errors_name_their_cause() {
         ("trusting", "/tea", 418, "a member's words"),
     ];
     for (cluster, path, code, text) in table {
-        let reply = test_server.admin.get(&proxied(cluster, path)).await;
+        let reply = test_server
+            .admin
+            .get(&cluster_proxy_path(cluster, path))
+            .await;
         let body = String::from_utf8_lossy(&reply.body).replace("\\\"", "\"");
         assert_eq!(reply.code, *code, "{cluster}{path}: {body}");
         assert!(body.contains(text), "{cluster}{path}: {body}");
@@ -336,10 +357,13 @@ async fn errors_name_their_cause() {
         }
     }
     for (path, location) in [
-        ("/moved", proxied("answers", "/there?x=1")),
+        ("/moved", cluster_proxy_path("answers", "/there?x=1")),
         ("/away", "https://example.com/".to_owned()),
     ] {
-        let reply = test_server.admin.get(&proxied("answers", path)).await;
+        let reply = test_server
+            .admin
+            .get(&cluster_proxy_path("answers", path))
+            .await;
         assert_eq!(reply.headers["location"], location.as_str());
     }
     assert!(!test_server.log().contains("impersonator\":\""));
@@ -347,8 +371,8 @@ async fn errors_name_their_cause() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn proxy_url_is_used_with_its_headers() {
-    let test_server = Plane::shared().await;
-    let peer = Peer::start(mirror()).await;
+    let test_server = CompatTestServer::shared().await;
+    let peer = FakeHttpsServer::start(echo_handler()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy_address = listener.local_addr().unwrap();
     let heads = Arc::new(Mutex::new(Vec::new()));
@@ -372,12 +396,15 @@ async fn proxy_url_is_used_with_its_headers() {
     });
     let spec =
         json!({"proxyURL": format!("http://{proxy_address}"), "proxyHeader": {"X-Way": "a,b"}});
-    test_server.register("distant", &peer, spec).await;
-    let reply = test_server.admin.get(&proxied("distant", "/api")).await;
+    test_server.register_cluster("distant", &peer, spec).await;
+    let reply = test_server
+        .admin
+        .get(&cluster_proxy_path("distant", "/api"))
+        .await;
     assert_eq!(reply.json()["path"], "/base/api");
     let (head, _stream) = test_server
         .admin
-        .upgrade(&proxied("distant", "/exec"), "SPDY/3.1", b"")
+        .upgrade(&cluster_proxy_path("distant", "/exec"), "SPDY/3.1", b"")
         .await;
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     let heads = heads.lock();
@@ -397,8 +424,10 @@ async fn proxy_url_is_used_with_its_headers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_to_all_clusters_are_merged() {
-    let test_server = tokio::task::spawn_blocking(Plane::start).await.unwrap();
-    let member = |own: &'static str| -> Handler {
+    let test_server = tokio::task::spawn_blocking(CompatTestServer::start)
+        .await
+        .unwrap();
+    let member = |own: &'static str| -> RequestHandler {
         Arc::new(move |request: Request<Incoming>| {
             let pods = "/base/api/v1/namespaces/n/pods";
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -412,17 +441,17 @@ async fn requests_to_all_clusters_are_merged() {
             };
             Box::pin(async move {
                 let code = if response.is_some() { 200 } else { 404 };
-                let body = whole(response.unwrap_or_default());
+                let body = full_body(response.unwrap_or_default());
                 Response::builder().status(code).body(body).unwrap()
             })
         })
     };
     let (a, b) = (
-        Peer::start(member("a")).await,
-        Peer::start(member("b")).await,
+        FakeHttpsServer::start(member("a")).await,
+        FakeHttpsServer::start(member("b")).await,
     );
-    test_server.register("one", &a, json!({})).await;
-    test_server.register("two", &b, json!({})).await;
+    test_server.register_cluster("one", &a, json!({})).await;
+    test_server.register_cluster("two", &b, json!({})).await;
     let pods = "/api/v1/namespaces/n/pods";
     let table: &[(Method, &str, u16, &str)] = &[
         (
@@ -455,13 +484,19 @@ async fn requests_to_all_clusters_are_merged() {
         ),
     ];
     for (method, rest, code, text) in table {
-        let request = Ask::new(method.clone(), &proxied("*", &format!("{pods}{rest}")));
+        let request = HttpTestRequest::new(
+            method.clone(),
+            &cluster_proxy_path("*", &format!("{pods}{rest}")),
+        );
         let reply = test_server.admin.call(request).await;
         let body = String::from_utf8_lossy(&reply.body);
         assert_eq!(reply.code, *code, "{method} {rest}: {body}");
         assert!(body.contains(text), "{method} {rest}: {body}");
     }
-    let discovery = test_server.admin.get(&proxied("*", "/apis?x=1")).await;
+    let discovery = test_server
+        .admin
+        .get(&cluster_proxy_path("*", "/apis?x=1"))
+        .await;
     assert_eq!(
         (discovery.code, &discovery.headers["location"]),
         (307, &"/apis?x=1".parse().unwrap())

@@ -15,23 +15,23 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use harness::Daemon;
-use storage::etcd::{Etcd, Options, Tls, TlsSource};
-use storage::{Batch, Error, Feed, Op, Outcome, Range, Store, Txn};
+use storage::etcd::{EtcdOptions, EtcdStore, EtcdTls, EtcdTlsSource};
+use storage::{Error, Op, RangeRequest, Store, StoreWatch, Txn, TxnResponse, WatchResponse};
 use tokio::time::{Instant, sleep, timeout};
 
-const PATIENCE: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-fn options(servers: &str) -> Options {
-    Options {
+fn options(servers: &str) -> EtcdOptions {
+    EtcdOptions {
         servers: vec![servers.to_owned()],
         history: None,
-        ..Options::default()
+        ..EtcdOptions::default()
     }
 }
 
-async fn open(options: Options) -> Arc<Etcd> {
-    Arc::new(Etcd::open(options).await.unwrap())
+async fn open(options: EtcdOptions) -> Arc<EtcdStore> {
+    Arc::new(EtcdStore::open(options).await.unwrap())
 }
 
 async fn put(
@@ -45,17 +45,17 @@ async fn put(
     let op = Op::Put { value, ttl };
     let key = key.into();
     match store.commit(Txn { key, expected, op }).await? {
-        Outcome::Committed { revision } => Ok(revision),
-        Outcome::Conflict { current } => panic!("found {current:?}"),
+        TxnResponse::Committed { revision } => Ok(revision),
+        TxnResponse::Conflict { current } => panic!("found {current:?}"),
     }
 }
 
-async fn next(watch: &mut Box<dyn Feed>) -> storage::Result<Batch> {
-    timeout(PATIENCE, watch.next()).await.unwrap()
+async fn next_response(watch: &mut Box<dyn StoreWatch>) -> storage::Result<WatchResponse> {
+    timeout(TIMEOUT, watch.next()).await.unwrap()
 }
 
 /// Asserts that a call to an etcd that is down fails as unavailable.
-fn unavailable<T>(result: storage::Result<T>) {
+fn assert_unavailable<T>(result: storage::Result<T>) {
     match result {
         Err(Error::Unavailable(_)) => {}
         Err(other) => panic!("{other}"),
@@ -64,9 +64,9 @@ fn unavailable<T>(result: storage::Result<T>) {
 }
 
 /// Reads the TLS files of an etcd cluster, as a server does with those its flags name.
-fn keys_in(tls: &harness::etcd::Tls) -> Tls {
+fn read_tls(tls: &harness::etcd::EtcdClientCertificates) -> EtcdTls {
     let read = |file: &Path| std::fs::read(file).unwrap();
-    Tls {
+    EtcdTls {
         ca: Some(read(&tls.ca)),
         identity: Some((read(&tls.certificate), read(&tls.key))),
     }
@@ -76,26 +76,26 @@ fn keys_in(tls: &harness::etcd::Tls) -> Tls {
 /// store that keeps the old ones is rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn renewed_tls_keys_are_loaded_without_a_restart() {
-    let Some(mut server) = harness::Etcd::start_tls(harness::etcd::NEW, 1) else {
+    let Some(mut server) = harness::Etcd::start_tls(harness::etcd::VERSION_3_5, 1) else {
         return;
     };
     let [ca, certificate, key] = {
         let tls = server.tls().unwrap();
         [tls.ca.clone(), tls.certificate.clone(), tls.key.clone()]
     };
-    let files = harness::etcd::Tls {
+    let files = harness::etcd::EtcdClientCertificates {
         ca,
         certificate,
         key,
     };
     let pki = files.ca.parent().unwrap().to_owned();
-    let with_keys = Options {
-        tls: Some(keys_in(&files)),
+    let with_keys = EtcdOptions {
+        tls: Some(read_tls(&files)),
         ..options(&server.endpoints())
     };
     let stale = open(with_keys.clone()).await;
-    let renewing = open(Options {
-        renewed_tls: Some(TlsSource(Arc::new(move || Ok(keys_in(&files))))),
+    let renewing = open(EtcdOptions {
+        renewed_tls: Some(EtcdTlsSource(Arc::new(move || Ok(read_tls(&files))))),
         ..with_keys
     })
     .await;
@@ -104,21 +104,21 @@ async fn renewed_tls_keys_are_loaded_without_a_restart() {
     put(&*stale, "/registry/b", 0, 1, None).await.unwrap();
     server.nodes[0].daemon.kill();
     std::fs::remove_dir_all(&pki).unwrap();
-    harness::etcd::Tls::make(&pki);
-    server.nodes[0].daemon.again();
-    server.wait();
-    let end = Instant::now() + PATIENCE;
+    harness::etcd::EtcdClientCertificates::generate(&pki);
+    server.nodes[0].daemon.restart();
+    server.wait_ready();
+    let end = Instant::now() + TIMEOUT;
     while let Err(error) = renewing.get("/registry/a").await {
         assert!(Instant::now() < end, "{error}");
-        sleep(PAUSE).await;
+        sleep(POLL_INTERVAL).await;
     }
     put(&*renewing, "/registry/c", 0, 1, None).await.unwrap();
     let mut keys = BTreeSet::new();
     while keys.len() < 3 {
-        let response = next(&mut watch).await.unwrap();
+        let response = next_response(&mut watch).await.unwrap();
         keys.extend(response.events.iter().map(|event| event.key.clone()));
     }
-    unavailable(stale.get("/registry/a").await);
+    assert_unavailable(stale.get("/registry/a").await);
     stale.close().await;
     renewing.close().await;
 }
@@ -126,7 +126,7 @@ async fn renewed_tls_keys_are_loaded_without_a_restart() {
 #[tokio::test]
 async fn leases_are_shared() {
     const KEYS: usize = 1500;
-    for version in [harness::etcd::OLD, harness::etcd::NEW] {
+    for version in [harness::etcd::VERSION_3_4, harness::etcd::VERSION_3_5] {
         let Some(server) = harness::Etcd::start(version, 1) else {
             return;
         };
@@ -140,12 +140,12 @@ async fn leases_are_shared() {
         put(&*store, "/e/other", 0, 1, Some(hour * 2))
             .await
             .unwrap();
-        let output = server.ctl(&["lease", "list"]);
+        let output = server.etcdctl(&["lease", "list"]);
         let leases: Vec<&str> = output.lines().skip(1).collect();
         // One lease for 1000 keys, one for the other 500, and one for the other time to live.
         assert_eq!(leases.len(), 3, "{output}");
         for lease in leases {
-            let output = server.ctl(&["lease", "timetolive", lease]);
+            let output = server.etcdctl(&["lease", "timetolive", lease]);
             let granted = output.split("granted with TTL(").nth(1).unwrap();
             let granted = granted.split('s').next().unwrap();
             assert!(["3660", "7260"].contains(&granted), "{output}");
@@ -157,7 +157,7 @@ async fn leases_are_shared() {
 #[tokio::test]
 async fn keys_that_expire_together_are_one_revision() {
     const KEYS: usize = 40;
-    for version in [harness::etcd::OLD, harness::etcd::NEW] {
+    for version in [harness::etcd::VERSION_3_4, harness::etcd::VERSION_3_5] {
         let Some(server) = harness::Etcd::start(version, 1) else {
             return;
         };
@@ -170,13 +170,13 @@ async fn keys_that_expire_together_are_one_revision() {
             last = put(&*store, &key, 0, 100 << 10, Some(ttl)).await.unwrap();
         }
         let mut watch = store.watch("/e/", last).await.unwrap();
-        let output = server.ctl(&["lease", "list"]);
-        server.ctl(&["lease", "revoke", output.lines().nth(1).unwrap()]);
-        let response = next(&mut watch).await.unwrap();
+        let output = server.etcdctl(&["lease", "list"]);
+        server.etcdctl(&["lease", "revoke", output.lines().nth(1).unwrap()]);
+        let response = next_response(&mut watch).await.unwrap();
         let expired: BTreeSet<_> = response.events.iter().map(|e| e.key.clone()).collect();
         assert_eq!(expired.len(), KEYS);
         assert!(response.events.iter().all(|e| e.revision == last + 1));
-        let before = |e: &storage::Event| e.previous.as_ref().map(|p| p.value.len());
+        let before = |e: &storage::StoreEvent| e.previous.as_ref().map(|p| p.value.len());
         assert!(response.events.iter().all(|e| before(e) == Some(100 << 10)));
         // The lease was revoked before its expiry: the next key needs a new one.
         put(&*store, "/e/next", 0, 1, Some(ttl)).await.unwrap();
@@ -186,7 +186,7 @@ async fn keys_that_expire_together_are_one_revision() {
 
 #[tokio::test]
 async fn large_responses_are_accepted() {
-    let Some(server) = harness::Etcd::start(harness::etcd::OLD, 1) else {
+    let Some(server) = harness::Etcd::start(harness::etcd::VERSION_3_4, 1) else {
         return;
     };
     let store = open(options(&server.endpoints())).await;
@@ -195,12 +195,12 @@ async fn large_responses_are_accepted() {
             .await
             .unwrap();
     }
-    let page = store.range(&Range::prefix("/a/")).await.unwrap();
-    assert_eq!(page.entries.len(), 20);
+    let page = store.range(&RangeRequest::prefix("/a/")).await.unwrap();
+    assert_eq!(page.kvs.len(), 20);
     let mut watch = store.watch("/a/", 0).await.unwrap();
     let mut event_count = 0;
     while event_count < 20 {
-        event_count += next(&mut watch).await.unwrap().events.len();
+        event_count += next_response(&mut watch).await.unwrap().events.len();
     }
     store.close().await;
 }
@@ -208,17 +208,17 @@ async fn large_responses_are_accepted() {
 #[tokio::test]
 async fn one_of_two_replicas_compacts() {
     const EVERY: Duration = Duration::from_millis(700);
-    let Some(server) = harness::Etcd::start(harness::etcd::NEW, 1) else {
+    let Some(server) = harness::Etcd::start(harness::etcd::VERSION_3_5, 1) else {
         return;
     };
     let began = Instant::now();
-    let compacting = Options {
+    let compacting = EtcdOptions {
         history: Some(EVERY),
         ..options(&server.endpoints())
     };
     let replicas = [open(compacting.clone()).await, open(compacting).await];
     let mut last = 0;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     // Until the first revision is compacted.
     let first = put(&*replicas[0], "/a/1", 0, 1, None).await.unwrap();
     loop {
@@ -226,7 +226,7 @@ async fn one_of_two_replicas_compacts() {
         let expected = if last == 0 { first } else { last };
         last = put(&*replicas[1], "/a/1", expected, 1, None).await.unwrap();
         match replicas[0].watch("/a/", first).await {
-            Ok(_) => sleep(PAUSE).await,
+            Ok(_) => sleep(POLL_INTERVAL).await,
             Err(Error::Compacted { at }) => {
                 assert!(at > first && at < last);
                 break;
@@ -234,7 +234,7 @@ async fn one_of_two_replicas_compacts() {
             Err(other) => panic!("{other}"),
         }
     }
-    let output = server.ctl(&["get", "compact_rev_key", "-w", "fields"]);
+    let output = server.etcdctl(&["get", "compact_rev_key", "-w", "fields"]);
     let version = output
         .lines()
         .find(|l| l.starts_with("\"Version\""))
@@ -256,7 +256,7 @@ async fn a_full_etcd_fails_writes_with_no_space_and_serves_reads() {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
-    let urls = [(); 2].map(|()| format!("http://127.0.0.1:{}", harness::port::free()));
+    let urls = [(); 2].map(|()| format!("http://127.0.0.1:{}", harness::port::free_port()));
     let flags = [
         ("data-dir", dir.path().join("data").display().to_string()),
         ("listen-client-urls", urls[0].clone()),
@@ -280,8 +280,8 @@ async fn a_full_etcd_fails_writes_with_no_space_and_serves_reads() {
     };
     assert!(matches!(error, Error::NoSpace(_)), "{error}");
     assert!(written > 2);
-    let page = store.range(&Range::prefix("/a/")).await.unwrap();
-    assert_eq!(page.entries.len(), written);
+    let page = store.range(&RangeRequest::prefix("/a/")).await.unwrap();
+    assert_eq!(page.kvs.len(), written);
     assert!(store.get("/a/0").await.unwrap().is_some());
     store.revision().await.unwrap();
     store.close().await;
@@ -289,17 +289,17 @@ async fn a_full_etcd_fails_writes_with_no_space_and_serves_reads() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unreachable_etcd_is_unavailable_until_it_is_back() {
-    let Some(mut server) = harness::Etcd::start(harness::etcd::OLD, 1) else {
+    let Some(mut server) = harness::Etcd::start(harness::etcd::VERSION_3_4, 1) else {
         return;
     };
     let store = open(options(&server.endpoints())).await;
     let one = put(&*store, "/a/1", 0, 1, None).await.unwrap();
     let mut watch = store.watch("/a/", 0).await.unwrap();
-    assert_eq!(next(&mut watch).await.unwrap().events.len(), 1);
+    assert_eq!(next_response(&mut watch).await.unwrap().events.len(), 1);
     store.health().unwrap();
     server.nodes[0].daemon.kill();
-    let range = Range::prefix("/a/");
-    timeout(PATIENCE, async {
+    let range = RangeRequest::prefix("/a/");
+    timeout(TIMEOUT, async {
         let all = tokio::join!(
             store.revision(),
             store.get("/a/1"),
@@ -307,40 +307,40 @@ async fn an_unreachable_etcd_is_unavailable_until_it_is_back() {
             store.watch("/a/", one),
             put(&*store, "/a/1", one, 1, None),
         );
-        unavailable(all.0);
-        unavailable(all.1);
-        unavailable(all.2);
-        unavailable(all.3);
-        unavailable(all.4);
+        assert_unavailable(all.0);
+        assert_unavailable(all.1);
+        assert_unavailable(all.2);
+        assert_unavailable(all.3);
+        assert_unavailable(all.4);
     })
     .await
     .unwrap();
     let until = async |healthy: bool| {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while store.health().is_ok() != healthy {
             assert!(Instant::now() < end, "{:?}", store.health());
-            sleep(PAUSE).await;
+            sleep(POLL_INTERVAL).await;
         }
     };
     until(false).await;
-    server.nodes[0].daemon.again();
-    server.wait();
+    server.nodes[0].daemon.restart();
+    server.wait_ready();
     until(true).await;
     let two = put(&*store, "/a/1", one, 1, None).await.unwrap();
-    let response = next(&mut watch).await.unwrap();
+    let response = next_response(&mut watch).await.unwrap();
     let revisions: Vec<u64> = response.events.iter().map(|e| e.revision).collect();
     assert_eq!(revisions, [two], "the same watch continues");
 
     store.close().await;
-    unavailable(next(&mut watch).await);
-    unavailable(store.get("/a/1").await);
+    assert_unavailable(next_response(&mut watch).await);
+    assert_unavailable(store.get("/a/1").await);
     assert!(store.health().is_err());
 }
 
 /// Clients have revisions that this etcd will assign a second time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_etcd_whose_revision_went_back_is_fatal() {
-    let Some(mut server) = harness::Etcd::start(harness::etcd::NEW, 1) else {
+    let Some(mut server) = harness::Etcd::start(harness::etcd::VERSION_3_5, 1) else {
         return;
     };
     let store = open(options(&server.endpoints())).await;
@@ -349,9 +349,9 @@ async fn an_etcd_whose_revision_went_back_is_fatal() {
     }
     server.nodes[0].daemon.kill();
     std::fs::remove_dir_all(server.dir().join("n0")).unwrap();
-    server.nodes[0].daemon.again();
-    server.wait();
-    let error = timeout(PATIENCE, store.failed()).await.unwrap();
+    server.nodes[0].daemon.restart();
+    server.wait_ready();
+    let error = timeout(TIMEOUT, store.wait_for_failure()).await.unwrap();
     assert!(
         error
             .to_string()

@@ -14,8 +14,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use storage::etcd::{self, Etcd};
-use storage::{Embedded, Entry, Event, Feed, Op, Options, Outcome, Proof, Store, Txn};
+use storage::etcd::{self, EtcdStore};
+use storage::{
+    ConsistentReadSupport, EmbeddedOptions, EmbeddedStore, KeyValue, Op, Store, StoreEvent,
+    StoreWatch, Txn, TxnResponse,
+};
 
 #[path = "store/model.rs"]
 mod model;
@@ -28,24 +31,24 @@ mod writes;
 
 /// A store with the handle that closes it.
 struct Engine {
-    store: Shared,
-    end: End,
+    store: SharedStore,
+    handle: EngineHandle,
 }
 
-enum End {
+enum EngineHandle {
     Embedded(
-        Arc<Embedded>,
+        Arc<EmbeddedStore>,
         #[expect(dead_code, reason = "held")] Option<tempfile::TempDir>,
     ),
     Etcd(
-        Arc<Etcd>,
+        Arc<EtcdStore>,
         #[expect(dead_code, reason = "held")] harness::Etcd,
     ),
 }
 
 impl Engine {
     async fn memory() -> Option<Self> {
-        let store = Embedded::memory(options()).unwrap();
+        let store = EmbeddedStore::in_memory(options()).unwrap();
         Some(Self::embedded(store, None))
     }
 
@@ -54,88 +57,103 @@ impl Engine {
     }
 
     async fn disk_without_sync() -> Option<Self> {
-        Some(Self::on_disk(Options {
+        Some(Self::on_disk(EmbeddedOptions {
             sync: false,
             ..options()
         }))
     }
 
-    fn on_disk(options: Options) -> Self {
+    fn on_disk(options: EmbeddedOptions) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let store = Embedded::open(directory.path(), options).unwrap();
+        let store = EmbeddedStore::open(directory.path(), options).unwrap();
         Self::embedded(store, Some(directory))
     }
 
-    fn embedded(store: Embedded, directory: Option<tempfile::TempDir>) -> Self {
+    fn embedded(store: EmbeddedStore, directory: Option<tempfile::TempDir>) -> Self {
         let store = Arc::new(store);
         Self {
-            store: Arc::clone(&store) as Shared,
-            end: End::Embedded(store, directory),
+            store: Arc::clone(&store) as SharedStore,
+            handle: EngineHandle::Embedded(store, directory),
         }
     }
 
     /// etcd 3.4, whose progress notifications are not reliable.
     async fn etcd_34() -> Option<Self> {
-        Self::etcd(harness::etcd::OLD, Proof::None).await
+        Self::etcd(
+            harness::etcd::VERSION_3_4,
+            ConsistentReadSupport::Unsupported,
+        )
+        .await
     }
 
     async fn etcd_35() -> Option<Self> {
-        Self::etcd(harness::etcd::NEW, Proof::Asked).await
+        Self::etcd(
+            harness::etcd::VERSION_3_5,
+            ConsistentReadSupport::ProgressRequest,
+        )
+        .await
     }
 
-    async fn etcd(version: &str, proof: Proof) -> Option<Self> {
+    async fn etcd(version: &str, proof: ConsistentReadSupport) -> Option<Self> {
         let server = harness::Etcd::start(version, 1)?;
-        let options = etcd::Options {
+        let options = etcd::EtcdOptions {
             servers: vec![server.endpoints()],
             history: None,
-            ..etcd::Options::default()
+            ..etcd::EtcdOptions::default()
         };
-        let store = Arc::new(Etcd::open(options).await.unwrap());
-        assert_eq!(store.proof(), proof);
+        let store = Arc::new(EtcdStore::open(options).await.unwrap());
+        assert_eq!(store.consistent_read_support(), proof);
         Some(Self {
-            store: Arc::clone(&store) as Shared,
-            end: End::Etcd(store, server),
+            store: Arc::clone(&store) as SharedStore,
+            handle: EngineHandle::Etcd(store, server),
         })
     }
 
     async fn close(self) {
-        match self.end {
-            End::Embedded(store, _) => store.close().await,
-            End::Etcd(store, _) => store.close().await,
+        match self.handle {
+            EngineHandle::Embedded(store, _) => store.close().await,
+            EngineHandle::Etcd(store, _) => store.close().await,
         }
     }
 }
 
-fn options() -> Options {
-    Options {
+fn options() -> EmbeddedOptions {
+    EmbeddedOptions {
         history: None,
-        sweep: Duration::from_millis(20),
-        ..Options::default()
+        sweep_interval: Duration::from_millis(20),
+        ..EmbeddedOptions::default()
     }
 }
 
-type Shared = Arc<dyn Store>;
+type SharedStore = Arc<dyn Store>;
 
-async fn commit(store: &Shared, key: &str, expected: u64, op: Op) -> Outcome {
+async fn commit(store: &SharedStore, key: &str, expected: u64, op: Op) -> TxnResponse {
     let key = key.into();
     store.commit(Txn { key, expected, op }).await.unwrap()
 }
 
-async fn write(store: &Shared, key: &str, expected: u64, op: Op) -> u64 {
+async fn write(store: &SharedStore, key: &str, expected: u64, op: Op) -> u64 {
     match commit(store, key, expected, op).await {
-        Outcome::Committed { revision } => revision,
-        Outcome::Conflict { current } => panic!("{key}: expected {expected}, found {current:?}"),
+        TxnResponse::Committed { revision } => revision,
+        TxnResponse::Conflict { current } => {
+            panic!("{key}: expected {expected}, found {current:?}")
+        }
     }
 }
 
-async fn conflict(store: &Shared, key: &str, expected: u64, op: Op) -> Option<Entry> {
+async fn expect_conflict(
+    store: &SharedStore,
+    key: &str,
+    expected: u64,
+    op: Op,
+) -> Option<KeyValue> {
     match commit(store, key, expected, op).await {
-        Outcome::Committed { revision } => panic!("{key}: written at {revision}"),
-        Outcome::Conflict { current } => current,
+        TxnResponse::Committed { revision } => panic!("{key}: written at {revision}"),
+        TxnResponse::Conflict { current } => current,
     }
 }
 
-async fn create(store: &Shared, key: &str, value: &str) -> u64 {
+async fn create(store: &SharedStore, key: &str, value: &str) -> u64 {
     write(store, key, 0, put(value)).await
 }
 
@@ -146,41 +164,41 @@ fn put(value: &str) -> Op {
     }
 }
 
-fn entry(key: &str, value: &str, revision: u64) -> Entry {
-    Entry {
+fn key_value(key: &str, value: &str, revision: u64) -> KeyValue {
+    KeyValue {
         key: key.into(),
         value: Bytes::copy_from_slice(value.as_bytes()),
-        revision,
+        mod_revision: revision,
     }
 }
 
 /// Waits for the next `count` events.
-async fn events(watch: &mut Box<dyn Feed>, count: usize) -> Vec<Event> {
+async fn next_events(watch: &mut Box<dyn StoreWatch>, count: usize) -> Vec<StoreEvent> {
     let mut events = Vec::new();
     while events.len() < count {
-        events.extend(next(watch).await.events);
+        events.extend(next_response(watch).await.events);
     }
     assert_eq!(events.len(), count, "{events:?}");
     events
 }
 
-async fn next(watch: &mut Box<dyn Feed>) -> storage::Batch {
-    soon(watch.next()).await.unwrap()
+async fn next_response(watch: &mut Box<dyn StoreWatch>) -> storage::WatchResponse {
+    within_timeout(watch.next()).await.unwrap()
 }
 
-async fn soon<T>(future: impl Future<Output = T>) -> T {
+async fn within_timeout<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future)
         .await
         .expect("timed out")
 }
 
 /// Formats each event as `key=value@revision<previous@revision`.
-fn shown(events: &[Event]) -> Vec<String> {
+fn format_events(events: &[StoreEvent]) -> Vec<String> {
     let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
-    let show = |event: &Event| {
+    let show = |event: &StoreEvent| {
         let value = event.value.as_ref().map_or("-".into(), text);
         let previous = event.previous.as_ref();
-        let previous = previous.map(|e| format!("<{}@{}", text(&e.value), e.revision));
+        let previous = previous.map(|e| format!("<{}@{}", text(&e.value), e.mod_revision));
         format!(
             "{}={value}@{}{}",
             event.key,

@@ -1,33 +1,33 @@
 //! Failover: which workloads leave a dead or unhealthy cluster, which stay, and which return
 //! when the cluster comes back.
 
-use harness::Process;
+use harness::ServerProcess;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::fleet::{BINARY, Server, condition, flotilla};
+use crate::fleet::{ApiServerClient, BINARY, find_condition, run_flotilla};
+use crate::member_outage::start_member;
 use crate::objects::{
-    BINDINGS, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, POLICIES, WORKS, config_map, deployment, divided,
-    policy, works_of,
+    BINDINGS, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, POLICIES, WORKS, config_map, deployment,
+    divided_policy, execution_space, policy,
 };
-use crate::outage::member;
 
-const NS: &str = "failover";
+const NAMESPACE: &str = "failover";
 
 /// A member in a process of its own.
-struct Member {
-    process: Option<Process>,
+struct MemberProcess {
+    process: Option<ServerProcess>,
     dir: TempDir,
-    server: Server,
+    server: ApiServerClient,
 }
 
-impl Member {
+impl MemberProcess {
     async fn start(name: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let process = member(dir.path()).await;
+        let process = start_member(dir.path()).await;
         Self {
             process: Some(process),
-            server: Server::connect(name, &dir.path().join("kubeconfig")),
+            server: ApiServerClient::connect(name, &dir.path().join("kubeconfig")),
             dir,
         }
     }
@@ -37,21 +37,21 @@ impl Member {
         self.process = None;
     }
 
-    async fn again(&mut self) {
-        self.process = Some(member(self.dir.path()).await);
+    async fn restart(&mut self) {
+        self.process = Some(start_member(self.dir.path()).await);
     }
 }
 
 /// `flotilla serve` with two members, whose readiness it notices at once.
-struct World {
-    control: Server,
-    a: Member,
-    b: Member,
-    _process: Process,
+struct FlowFailoverFixture {
+    control: ApiServerClient,
+    a: MemberProcess,
+    b: MemberProcess,
+    _process: ServerProcess,
     _dir: TempDir,
 }
 
-impl World {
+impl FlowFailoverFixture {
     async fn start(flags: &'static [&'static str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (path, log) = (dir.path().display().to_string(), dir.path().join("log"));
@@ -61,20 +61,20 @@ impl World {
             arguments.extend(["--cluster-failure-threshold", "0s"]);
             arguments.extend(["--cluster-success-threshold", "0s"]);
             arguments.extend(flags);
-            Process::start(BINARY, &arguments, &log).0
+            ServerProcess::start(BINARY, &arguments, &log).0
         };
         let process = tokio::task::spawn_blocking(start).await.unwrap();
         let kubeconfig = dir.path().join("kubeconfig");
-        let control = Server::connect("control plane", &kubeconfig);
-        control.namespace(NS).await;
+        let control = ApiServerClient::connect("control plane", &kubeconfig);
+        control.create_namespace(NAMESPACE).await;
         let own = kubeconfig.display().to_string();
         let mut members = Vec::new();
         for name in ["a", "b"] {
-            let member = Member::start(name).await;
+            let member = MemberProcess::start(name).await;
             let theirs = member.dir.path().join("kubeconfig").display().to_string();
             let to = ["--cluster-kubeconfig", &theirs, "--kubeconfig", &own];
-            flotilla(&[&["join", name][..], &to].concat()).await;
-            control.until_ready(name).await;
+            run_flotilla(&[&["join", name][..], &to].concat()).await;
+            control.wait_until_cluster_ready(name).await;
             members.push(member);
         }
         let (Some(b), Some(a)) = (members.pop(), members.pop()) else {
@@ -89,17 +89,17 @@ impl World {
         }
     }
 
-    async fn until_down(&self, cluster: &str) {
+    async fn wait_until_not_ready(&self, cluster: &str) {
         self.control
-            .until(&CLUSTERS, "", cluster, "down", |c| {
-                condition(c, "Ready")["status"] == "False"
+            .wait_until(&CLUSTERS, "", cluster, "down", |c| {
+                find_condition(c, "Ready")["status"] == "False"
             })
             .await;
     }
 }
 
 /// The targets of a binding with their replicas.
-fn placed(binding: &Value) -> Vec<(String, i64)> {
+fn placed_replicas(binding: &Value) -> Vec<(String, i64)> {
     let all = binding["spec"]["clusters"].as_array();
     let one = |t: &Value| {
         let name = t["name"].as_str().unwrap().to_owned();
@@ -110,43 +110,43 @@ fn placed(binding: &Value) -> Vec<(String, i64)> {
     all
 }
 
-fn on(all: &[(&str, i64)]) -> Vec<(String, i64)> {
+fn target_replicas(all: &[(&str, i64)]) -> Vec<(String, i64)> {
     all.iter().map(|(c, n)| ((*c).to_owned(), *n)).collect()
 }
 
-fn tasks(binding: &Value) -> usize {
+fn eviction_task_count(binding: &Value) -> usize {
     let tasks = binding["spec"]["gracefulEvictionTasks"].as_array();
     tasks.map_or(0, Vec::len)
 }
 
-fn healthy(binding: &Value, clusters: usize) -> bool {
+fn is_healthy_in(binding: &Value, clusters: usize) -> bool {
     let all = binding["status"]["aggregatedStatus"].as_array();
     all.is_some_and(|all| all.len() == clusters && all.iter().all(|i| i["health"] == "Healthy"))
 }
 
 // proves: AFO-asked, AFO-moves, AFO-old-copy, AFO-back
 #[tokio::test]
-async fn a_dead_cluster_is_left_if_the_policy_says_so() {
-    let mut world = World::start(&[]).await;
+async fn workloads_leave_a_dead_cluster_if_the_policy_enables_failover() {
+    let mut world = FlowFailoverFixture::start(&[]).await;
     let control = &world.control;
     let auto = json!({"flotilla.io/failover": "auto", "flotilla.io/failover-after": "1s"});
 
     // Four replicas in both clusters.
-    let web = deployment(NS, "web", 4);
-    let mut spread = divided(NS, "web", &web, &[("a", 1), ("b", 1)]);
+    let web = deployment(NAMESPACE, "web", 4);
+    let mut spread = divided_policy(NAMESPACE, "web", &web, &[("a", 1), ("b", 1)]);
     spread["metadata"]["annotations"] = auto.clone();
     control.create(spread).await;
     control.create(web).await;
     // An object for one of both clusters; dispatching to the second is suspended.
-    let single = config_map(NS, "single", "x");
-    let mut either = policy(NS, "single", &single, &["a"]);
+    let single = config_map(NAMESPACE, "single", "x");
+    let mut either = policy(NAMESPACE, "single", &single, &["a"]);
     either["metadata"]["annotations"] = auto.clone();
     either["spec"]["suspension"] = json!({"dispatchingOnClusters": {"clusterNames": ["b"]}});
     control.create(either).await;
     control.create(single).await;
     // Three replicas divided by capacity; dispatching to the second cluster is suspended.
-    let held = deployment(NS, "held", 3);
-    let mut by_room = divided(NS, "held", &held, &[("a", 1), ("b", 1)]);
+    let held = deployment(NAMESPACE, "held", 3);
+    let mut by_room = divided_policy(NAMESPACE, "held", &held, &[("a", 1), ("b", 1)]);
     by_room["metadata"]["annotations"] = auto.clone();
     by_room["spec"]["suspension"] = json!({"dispatchingOnClusters": {"clusterNames": ["b"]}});
     by_room["spec"]["placement"]["replicaScheduling"]["weightPreference"] =
@@ -154,45 +154,64 @@ async fn a_dead_cluster_is_left_if_the_policy_says_so() {
     control.create(by_room).await;
     control.create(held).await;
     // The policy of this workload does not enable failover.
-    let stays = deployment(NS, "stays", 2);
+    let stays = deployment(NAMESPACE, "stays", 2);
     control
-        .create(divided(NS, "stays", &stays, &[("a", 1), ("b", 1)]))
+        .create(divided_policy(
+            NAMESPACE,
+            "stays",
+            &stays,
+            &[("a", 1), ("b", 1)],
+        ))
         .await;
     control.create(stays).await;
     let until = |name: &'static str, what: &'static str, fits: fn(&Value) -> bool| async move {
-        control.until(&BINDINGS, NS, name, what, fits).await
+        control
+            .wait_until(&BINDINGS, NAMESPACE, name, what, fits)
+            .await
     };
-    until("web-deployment", "healthy", |b| healthy(b, 2)).await;
-    until("stays-deployment", "healthy", |b| healthy(b, 2)).await;
-    until("single-configmap", "healthy", |b| healthy(b, 1)).await;
+    until("web-deployment", "healthy", |b| is_healthy_in(b, 2)).await;
+    until("stays-deployment", "healthy", |b| is_healthy_in(b, 2)).await;
+    until("single-configmap", "healthy", |b| is_healthy_in(b, 1)).await;
     let wider = json!({"spec": {"placement": {
         "clusterAffinity": {"clusterNames": ["a", "b"]},
         "spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]}}});
-    control.merge(&POLICIES, NS, "single", wider).await;
-    let before = world.a.server.until_there(&CONFIG_MAPS, NS, "single").await;
+    control
+        .merge_patch(&POLICIES, NAMESPACE, "single", wider)
+        .await;
+    let before = world
+        .a
+        .server
+        .wait_until_exists(&CONFIG_MAPS, NAMESPACE, "single")
+        .await;
     let shares = until("held-deployment", "healthy in a", |b| {
         let all = b["status"]["aggregatedStatus"].as_array();
         let first = |i: &Value| i["clusterName"] == "a" && i["health"] == "Healthy";
-        placed(b).len() == 2 && all.is_some_and(|all| all.iter().any(first))
+        placed_replicas(b).len() == 2 && all.is_some_and(|all| all.iter().any(first))
     });
-    let shares = placed(&shares.await);
+    let shares = placed_replicas(&shares.await);
 
     world.a.kill();
-    world.until_down("a").await;
+    world.wait_until_not_ready("a").await;
     let moved = until("web-deployment", "moved", |b| {
-        tasks(b) == 0 && placed(b) == on(&[("b", 4)]) && healthy(b, 1)
+        eviction_task_count(b) == 0
+            && placed_replicas(b) == target_replicas(&[("b", 4)])
+            && is_healthy_in(b, 1)
     });
     moved.await;
     world
         .b
         .server
-        .until(&DEPLOYMENTS, NS, "web", "ready with all replicas", |d| {
-            d["status"]["readyReplicas"] == 4
-        })
+        .wait_until(
+            &DEPLOYMENTS,
+            NAMESPACE,
+            "web",
+            "ready with all replicas",
+            |d| d["status"]["readyReplicas"] == 4,
+        )
         .await;
     // The eviction lasts until the replacement is healthy.
     let waiting = until("single-configmap", "waiting", |b| {
-        tasks(b) == 1 && placed(b) == on(&[("b", 0)])
+        eviction_task_count(b) == 1 && placed_replicas(b) == target_replicas(&[("b", 0)])
     });
     let task = &waiting.await["spec"]["gracefulEvictionTasks"][0];
     for (field, value) in [
@@ -205,40 +224,59 @@ async fn a_dead_cluster_is_left_if_the_policy_says_so() {
         assert_eq!(task[field], value, "{task}");
     }
     until("held-deployment", "waiting", |b| {
-        tasks(b) == 1 && placed(b) == on(&[("b", 3)])
+        eviction_task_count(b) == 1 && placed_replicas(b) == target_replicas(&[("b", 3)])
     })
     .await;
-    let work = openapi::karmada::names::work("ConfigMap", "single", NS);
-    let kept = control.get(&WORKS, &works_of("a"), &work).await.unwrap();
+    let work = openapi::karmada::names::work_name("ConfigMap", "single", NAMESPACE);
+    let kept = control
+        .get(&WORKS, &execution_space("a"), &work)
+        .await
+        .unwrap();
     assert_eq!(kept["metadata"].get("deletionTimestamp"), None);
 
-    world.a.again().await;
-    control.until_ready("a").await;
+    world.a.restart().await;
+    control.wait_until_cluster_ready("a").await;
     let back = until("single-configmap", "back", |b| {
-        tasks(b) == 0 && placed(b) == on(&[("a", 0)]) && healthy(b, 1)
+        eviction_task_count(b) == 0
+            && placed_replicas(b) == target_replicas(&[("a", 0)])
+            && is_healthy_in(b, 1)
     });
     let annotations = &back.await["metadata"]["annotations"];
     assert_eq!(
         annotations.get("flotilla.io/clusters-before-failover"),
         None
     );
-    let after = world.a.server.until_there(&CONFIG_MAPS, NS, "single").await;
+    let after = world
+        .a
+        .server
+        .wait_until_exists(&CONFIG_MAPS, NAMESPACE, "single")
+        .await;
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
-    control.until_gone(&WORKS, &works_of("b"), &work).await;
+    control
+        .wait_until_deleted(&WORKS, &execution_space("b"), &work)
+        .await;
     let back = until("held-deployment", "back", |b| {
-        tasks(b) == 0 && b["status"]["schedulerObservedGeneration"] == b["metadata"]["generation"]
+        eviction_task_count(b) == 0
+            && b["status"]["schedulerObservedGeneration"] == b["metadata"]["generation"]
     });
-    assert_eq!(placed(&back.await), shares);
+    assert_eq!(placed_replicas(&back.await), shares);
     // The evicted workload is deleted as soon as its cluster is reachable.
-    world.a.server.until_gone(&DEPLOYMENTS, NS, "web").await;
-    let still = until("stays-deployment", "as it was", |b| healthy(b, 2)).await;
-    assert_eq!(placed(&still), on(&[("a", 1), ("b", 1)]));
+    world
+        .a
+        .server
+        .wait_until_deleted(&DEPLOYMENTS, NAMESPACE, "web")
+        .await;
+    let still = until("stays-deployment", "as it was", |b| is_healthy_in(b, 2)).await;
+    assert_eq!(
+        placed_replicas(&still),
+        target_replicas(&[("a", 1), ("b", 1)])
+    );
 }
 
 // proves: EVI-untolerated, TNT-adds, TNT-removes
 #[tokio::test]
-async fn taints_by_policy_evict_what_does_not_tolerate_them() {
-    let mut world = World::start(&[
+async fn taint_policies_evict_bindings_without_toleration() {
+    let mut world = FlowFailoverFixture::start(&[
         "--feature-gates=Failover=true",
         "--enable-no-execute-taint-eviction",
         "--resource-eviction-rate=1000",
@@ -256,20 +294,22 @@ async fn taints_by_policy_evict_what_does_not_tolerate_them() {
         }))
         .await;
     let until = |name: &'static str, what: &'static str, fits: fn(&Value) -> bool| async move {
-        control.until(&BINDINGS, NS, name, what, fits).await
+        control
+            .wait_until(&BINDINGS, NAMESPACE, name, what, fits)
+            .await
     };
     for (name, tolerations) in [
         ("evicted", json!([])),
         ("tolerant", json!([{"key": "down", "operator": "Exists"}])),
     ] {
-        let copy = deployment(NS, name, 2);
-        let mut policy = divided(NS, name, &copy, &[("a", 1), ("b", 1)]);
+        let copy = deployment(NAMESPACE, name, 2);
+        let mut policy = divided_policy(NAMESPACE, name, &copy, &[("a", 1), ("b", 1)]);
         policy["spec"]["placement"]["clusterTolerations"] = tolerations;
         control.create(policy).await;
         control.create(copy).await;
     }
-    until("evicted-deployment", "healthy", |b| healthy(b, 2)).await;
-    until("tolerant-deployment", "healthy", |b| healthy(b, 2)).await;
+    until("evicted-deployment", "healthy", |b| is_healthy_in(b, 2)).await;
+    until("tolerant-deployment", "healthy", |b| is_healthy_in(b, 2)).await;
 
     world.a.kill();
     let keys = |c: &Value| -> Vec<String> {
@@ -278,36 +318,46 @@ async fn taints_by_policy_evict_what_does_not_tolerate_them() {
         keys.map(|k| k.as_str().unwrap().to_owned()).collect()
     };
     control
-        .until(&CLUSTERS, "", "a", "tainted", |c| {
+        .wait_until(&CLUSTERS, "", "a", "tainted", |c| {
             keys(c).contains(&"down".to_owned())
         })
         .await;
     until("evicted-deployment", "moved", |b| {
-        tasks(b) == 0 && placed(b) == on(&[("b", 2)]) && healthy(b, 1)
+        eviction_task_count(b) == 0
+            && placed_replicas(b) == target_replicas(&[("b", 2)])
+            && is_healthy_in(b, 1)
     })
     .await;
     let tolerant = until("tolerant-deployment", "there", |_| true).await;
-    assert_eq!(placed(&tolerant), on(&[("a", 1), ("b", 1)]));
+    assert_eq!(
+        placed_replicas(&tolerant),
+        target_replicas(&[("a", 1), ("b", 1)])
+    );
 
-    world.a.again().await;
+    world.a.restart().await;
     control
-        .until(&CLUSTERS, "", "a", "without taints", |c| keys(c).is_empty())
+        .wait_until(&CLUSTERS, "", "a", "without taints", |c| keys(c).is_empty())
         .await;
-    world.a.server.until_gone(&DEPLOYMENTS, NS, "evicted").await;
     world
         .a
         .server
-        .until_there(&DEPLOYMENTS, NS, "tolerant")
+        .wait_until_deleted(&DEPLOYMENTS, NAMESPACE, "evicted")
+        .await;
+    world
+        .a
+        .server
+        .wait_until_exists(&DEPLOYMENTS, NAMESPACE, "tolerant")
         .await;
 }
 
 // proves: APP-replaced, APP-state
 #[tokio::test]
-async fn a_copy_that_stays_unhealthy_is_replaced_and_hands_on_its_state() {
-    let world = World::start(&["--feature-gates=StatefulFailoverInjection=true"]).await;
+async fn unhealthy_workload_is_replaced_and_its_state_preserved() {
+    let world =
+        FlowFailoverFixture::start(&["--feature-gates=StatefulFailoverInjection=true"]).await;
     let control = &world.control;
-    let app = deployment(NS, "app", 1);
-    let mut only = policy(NS, "app", &app, &["a"]);
+    let app = deployment(NAMESPACE, "app", 1);
+    let mut only = policy(NAMESPACE, "app", &app, &["a"]);
     only["spec"]["propagateDeps"] = true.into();
     // Dispatching to the second cluster is suspended, so that the eviction lasts.
     only["spec"]["suspension"] = json!({"dispatchingOnClusters": {"clusterNames": ["b"]}});
@@ -321,7 +371,7 @@ async fn a_copy_that_stays_unhealthy_is_replaced_and_hands_on_its_state() {
     control
         .create(json!({
             "apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy",
-            "metadata": {"name": "app", "namespace": NS},
+            "metadata": {"name": "app", "namespace": NAMESPACE},
             "spec": {"overrideRules": [{"overriders": {"plaintext": [
                 {"path": "/spec/template/spec/containers/0/resources", "operator": "add",
                  "value": {"requests": {"cpu": "100000"}}}]}}]},
@@ -331,8 +381,8 @@ async fn a_copy_that_stays_unhealthy_is_replaced_and_hands_on_its_state() {
     control.create(app).await;
 
     let evicted = control
-        .until(&BINDINGS, NS, "app-deployment", "evicted", |b| {
-            tasks(b) == 1 && placed(b) == on(&[("b", 1)])
+        .wait_until(&BINDINGS, NAMESPACE, "app-deployment", "evicted", |b| {
+            eviction_task_count(b) == 1 && placed_replicas(b) == target_replicas(&[("b", 1)])
         })
         .await;
     let task = &evicted["spec"]["gracefulEvictionTasks"][0];
@@ -345,10 +395,19 @@ async fn a_copy_that_stays_unhealthy_is_replaced_and_hands_on_its_state() {
     ] {
         assert_eq!(task[field], value, "{task}");
     }
-    world.a.server.until_gone(&DEPLOYMENTS, NS, "app").await;
-    let work = openapi::karmada::names::work("Deployment", "app", NS);
-    let replacement = control.until_there(&WORKS, &works_of("b"), &work).await;
+    world
+        .a
+        .server
+        .wait_until_deleted(&DEPLOYMENTS, NAMESPACE, "app")
+        .await;
+    let work = openapi::karmada::names::work_name("Deployment", "app", NAMESPACE);
+    let replacement = control
+        .wait_until_exists(&WORKS, &execution_space("b"), &work)
+        .await;
     let manifest = &replacement["spec"]["workload"]["manifests"][0];
     assert_eq!(manifest["metadata"]["labels"]["was"], "1-of-1");
-    assert_eq!(control.get(&WORKS, &works_of("a"), &work).await, None);
+    assert_eq!(
+        control.get(&WORKS, &execution_space("a"), &work).await,
+        None
+    );
 }

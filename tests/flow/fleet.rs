@@ -3,67 +3,69 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use harness::Up;
+use harness::UpProcess;
 use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::objects::NAMESPACES;
-pub(crate) use harness::server::{Server, condition, until};
+pub(crate) use harness::api_server_client::{ApiServerClient, find_condition, wait_until};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
 pub(crate) const MEMBERS: usize = 3;
 
 /// The shared control plane. The last test that holds it ends it, since a static is never
 /// dropped.
-fn shared() -> Arc<Up> {
-    static SHARED: Mutex<Weak<Up>> = Mutex::new(Weak::new());
+fn shared_control_plane() -> Arc<UpProcess> {
+    static SHARED: Mutex<Weak<UpProcess>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock();
     if let Some(running) = shared.upgrade() {
         return running;
     }
-    let started = Arc::new(start(&[]));
+    let started = Arc::new(start_control_plane(&[]));
     *shared = Arc::downgrade(&started);
     started
 }
 
 /// Starts a separate control plane with additional flags.
-pub(crate) fn start(flags: &[&str]) -> Up {
-    Up::start(BINARY, MEMBERS, flags)
+pub(crate) fn start_control_plane(flags: &[&str]) -> UpProcess {
+    UpProcess::start(BINARY, MEMBERS, flags)
 }
 
 /// Clients of a control plane and its members.
-pub(crate) struct Fleet {
-    pub(crate) control: Server,
-    pub(crate) members: Vec<Server>,
-    pub(crate) up: Arc<Up>,
+pub(crate) struct FleetFixture {
+    pub(crate) control: ApiServerClient,
+    pub(crate) members: Vec<ApiServerClient>,
+    pub(crate) up: Arc<UpProcess>,
 }
 
-impl Fleet {
+impl FleetFixture {
     /// The shared control plane with a new namespace.
     pub(crate) async fn shared(namespace: &str) -> Self {
-        let up = tokio::task::spawn_blocking(shared).await.unwrap();
-        Self::of(up, namespace).await
+        let up = tokio::task::spawn_blocking(shared_control_plane)
+            .await
+            .unwrap();
+        Self::connect(up, namespace).await
     }
 
     /// A separate control plane with these feature gates.
-    pub(crate) async fn with_gates(gates: &'static str, namespace: &str) -> Self {
+    pub(crate) async fn with_feature_gates(gates: &'static str, namespace: &str) -> Self {
         Self::with_flags(&["--feature-gates", gates], namespace).await
     }
 
     /// A separate control plane with these flags.
     pub(crate) async fn with_flags(flags: &[&'static str], namespace: &str) -> Self {
         let flags = flags.to_vec();
-        let up = tokio::task::spawn_blocking(move || Arc::new(start(&flags)));
-        Self::of(up.await.unwrap(), namespace).await
+        let up = tokio::task::spawn_blocking(move || Arc::new(start_control_plane(&flags)));
+        Self::connect(up.await.unwrap(), namespace).await
     }
 
-    async fn of(up: Arc<Up>, namespace: &str) -> Self {
+    async fn connect(up: Arc<UpProcess>, namespace: &str) -> Self {
         let fleet = Self {
-            control: up.control(),
+            control: up.control_plane(),
             members: up.members(),
             up,
         };
-        fleet.control.namespace(namespace).await;
+        fleet.control.create_namespace(namespace).await;
         fleet
     }
 
@@ -83,26 +85,29 @@ impl Fleet {
     }
 
     /// The client of a member, by its name.
-    pub(crate) fn member(&self, name: &str) -> &Server {
+    pub(crate) fn member(&self, name: &str) -> &ApiServerClient {
         self.members.iter().find(|m| m.name == name).unwrap()
     }
 }
 
 /// Runs `flotilla ARGUMENTS`, which must succeed, and returns its output.
-pub(crate) async fn flotilla(arguments: &[&str]) -> String {
-    harness::process::run(BINARY, arguments).await
+pub(crate) async fn run_flotilla(arguments: &[&str]) -> String {
+    harness::process::run_successfully(BINARY, arguments).await
 }
 
 /// Runs `flotilla ARGUMENTS` with a kubeconfig; returns its exit code and output.
-pub(crate) async fn asked(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+pub(crate) async fn run_with_kubeconfig(
+    kubeconfig: &Path,
+    arguments: &[&str],
+) -> (Option<i32>, String) {
     let kubeconfig = kubeconfig.display().to_string();
     let all = [arguments, &["--kubeconfig", &kubeconfig]].concat();
-    harness::process::ran(BINARY, &all).await
+    harness::process::run_to_exit(BINARY, &all).await
 }
 
 /// Waits until all members have a namespace that was created on the control plane.
-pub(crate) async fn spread(fleet: &Fleet, namespace: &str) {
+pub(crate) async fn wait_for_namespace(fleet: &FleetFixture, namespace: &str) {
     for member in &fleet.members {
-        member.until_there(&NAMESPACES, "", namespace).await;
+        member.wait_until_exists(&NAMESPACES, "", namespace).await;
     }
 }

@@ -15,7 +15,7 @@ use harness::objects;
 mod lifecycle;
 
 /// The order in which the control plane writes objects and status.
-mod order;
+mod write_order;
 
 /// Policies that are edited, compete and are deleted.
 mod policies;
@@ -24,7 +24,7 @@ mod policies;
 mod preemption;
 
 /// Dependencies that are propagated with their template.
-mod dependents;
+mod dependency_propagation;
 
 /// Override policies.
 mod overrides;
@@ -33,43 +33,43 @@ mod overrides;
 mod works;
 
 /// Objects in members that are edited, deleted or already exist.
-mod drift;
+mod member_drift;
 
 /// Kinds other than Deployments.
-mod kinds;
+mod resource_kinds;
 
 /// Custom resources interpreted by Lua scripts.
-mod customizations;
+mod interpreter_customizations;
 
 /// Custom resources interpreted by webhooks.
-mod webhooks;
+mod interpreter_webhooks;
 
 /// Namespaces that are synced to all members.
 mod namespaces;
 
 /// Scheduling: affinity, taints, spread constraints, events.
-mod placing;
+mod scheduling;
 
 /// Available replicas estimated by nodes.
-mod estimates;
+mod node_estimates;
 
 /// Federated quotas, the workload rebalancer, and workloads that members scale.
 mod quotas;
 
 /// The subresource `decision` of bindings.
-mod decisions;
+mod decision_subresource;
 
 /// `flotilla why` and `flotilla plan`.
-mod questions;
+mod why_and_plan;
 
 /// Metrics of the scheduler.
-mod figures;
+mod scheduler_metrics;
 
 /// A member that dies, comes back and is unjoined.
-mod outage;
+mod member_outage;
 
 /// Failover of workloads when their cluster fails.
 mod failover;
 
 /// A control plane that is killed under load.
-mod crash;
+mod crash_recovery;

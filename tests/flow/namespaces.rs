@@ -2,27 +2,27 @@
 
 use serde_json::json;
 
-use crate::fleet::{Fleet, spread};
+use crate::fleet::{FleetFixture, wait_for_namespace};
 use crate::objects::{
-    CLUSTER_OVERRIDES, CONFIG_MAPS, NAMESPACES, WORKS, config_map, policy, works_of,
+    CLUSTER_OVERRIDES, CONFIG_MAPS, NAMESPACES, WORKS, config_map, execution_space, policy,
 };
 
-const SKIP: &str = "namespace.karmada.io/skip-auto-propagation";
+const SKIP_LABEL: &str = "namespace.karmada.io/skip-auto-propagation";
 
 // proves: NSS-everywhere, NSS-skip-label
 #[tokio::test]
-async fn a_namespace_comes_to_all_members_and_goes_with_all_in_it() {
+async fn namespace_is_synced_to_all_members_and_deleted_with_its_content() {
     let ns = "spaces";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     control
-        .create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "spaces-skipped", "labels": {SKIP: "true"}}}))
+        .create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "spaces-skipped", "labels": {SKIP_LABEL: "true"}}}))
         .await;
     control
         .create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "spaces-labelled", "labels": {"team": "a"}}}))
         .await;
-    spread(&fleet, ns).await;
-    spread(&fleet, "spaces-labelled").await;
+    wait_for_namespace(&fleet, ns).await;
+    wait_for_namespace(&fleet, "spaces-labelled").await;
     let one = fleet.member("member1");
     let there = one.get(&NAMESPACES, "", "spaces-labelled").await.unwrap();
     assert_eq!(there["metadata"]["labels"]["team"], "a");
@@ -31,30 +31,30 @@ async fn a_namespace_comes_to_all_members_and_goes_with_all_in_it() {
     let object = config_map(ns, "c", "v");
     control.create(policy(ns, "p", &object, &["member1"])).await;
     control.create(object).await;
-    one.until_there(&CONFIG_MAPS, ns, "c").await;
+    one.wait_until_exists(&CONFIG_MAPS, ns, "c").await;
     control.delete(&NAMESPACES, "", ns).await;
-    control.until_gone(&NAMESPACES, "", ns).await;
+    control.wait_until_deleted(&NAMESPACES, "", ns).await;
     for member in &fleet.members {
-        member.until_gone(&NAMESPACES, "", ns).await;
-        let work = openapi::karmada::names::work("Namespace", ns, "");
+        member.wait_until_deleted(&NAMESPACES, "", ns).await;
+        let work = openapi::karmada::names::work_name("Namespace", ns, "");
         control
-            .until_gone(&WORKS, &works_of(&member.name), &work)
+            .wait_until_deleted(&WORKS, &execution_space(&member.name), &work)
             .await;
     }
     assert_eq!(one.get(&CONFIG_MAPS, ns, "c").await, None);
 
     // The same name may be used again.
-    control.namespace(ns).await;
-    spread(&fleet, ns).await;
+    control.create_namespace(ns).await;
+    wait_for_namespace(&fleet, ns).await;
 }
 
 // proves: NSS-overrides, NSS-override-events, NSS-owned
 #[tokio::test]
-async fn cluster_overrides_reach_namespaces() {
+async fn cluster_overrides_apply_to_namespaces() {
     let ns = "spaces-changed";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
-    spread(&fleet, ns).await;
+    wait_for_namespace(&fleet, ns).await;
     let rules = json!([{
         "targetCluster": {"clusterNames": ["member1"]},
         "overriders": {"labelsOverrider": [{"operator": "add", "value": {"team": "b"}}]},
@@ -65,14 +65,14 @@ async fn cluster_overrides_reach_namespaces() {
             "metadata": {"name": ns}, "spec": {"resourceSelectors": [selector], "overrideRules": rules}}))
         .await;
     let (one, two) = (fleet.member("member1"), fleet.member("member2"));
-    one.until(&NAMESPACES, "", ns, "changed", |n| {
+    one.wait_until(&NAMESPACES, "", ns, "changed", |n| {
         n["metadata"]["labels"]["team"] == "b"
     })
     .await;
-    let name = openapi::karmada::names::work("Namespace", ns, "");
+    let name = openapi::karmada::names::work_name("Namespace", ns, "");
     let applied = "policy.karmada.io/applied-cluster-overrides";
     let work = control
-        .until_there(&WORKS, &works_of("member1"), &name)
+        .wait_until_exists(&WORKS, &execution_space("member1"), &name)
         .await;
     let text = work["metadata"]["annotations"][applied].as_str().unwrap();
     assert!(text.contains(&format!("\"policyName\":\"{ns}\"")), "{text}");
@@ -85,7 +85,7 @@ async fn cluster_overrides_reach_namespaces() {
     assert!(untouched["metadata"]["labels"]["team"].is_null());
 
     control.delete(&CLUSTER_OVERRIDES, "", ns).await;
-    one.until(&NAMESPACES, "", ns, "as it was", |n| {
+    one.wait_until(&NAMESPACES, "", ns, "as it was", |n| {
         n["metadata"]["labels"]["team"].is_null()
     })
     .await;

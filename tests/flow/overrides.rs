@@ -2,33 +2,46 @@
 
 use serde_json::{Value, json};
 
-use crate::fleet::{Fleet, Server, condition};
+use crate::fleet::{ApiServerClient, FleetFixture, find_condition};
 use crate::objects::{
-    BINDINGS, CLUSTER_OVERRIDES, CONFIG_MAPS, DEPLOYMENTS, EVENTS, OVERRIDES, WORKS, cluster_wide,
-    config_map, deployment, overriding, policy, works_of,
+    BINDINGS, CLUSTER_OVERRIDES, CONFIG_MAPS, DEPLOYMENTS, EVENTS, OVERRIDES, WORKS,
+    cluster_scoped, config_map, deployment, execution_space, override_policy, policy,
 };
 
-const APPLIED: &str = "policy.karmada.io/applied-overrides";
-const APPLIED_OF_CLUSTER: &str = "policy.karmada.io/applied-cluster-overrides";
+const APPLIED_OVERRIDES: &str = "policy.karmada.io/applied-overrides";
+const APPLIED_CLUSTER_OVERRIDES: &str = "policy.karmada.io/applied-cluster-overrides";
 
 /// The messages of events about an object with this reason.
-async fn told(control: &Server, ns: &str, about: &str, reason: &str) -> Vec<String> {
+async fn event_messages(
+    control: &ApiServerClient,
+    ns: &str,
+    about: &str,
+    reason: &str,
+) -> Vec<String> {
     let events = control.list(&EVENTS, ns).await;
     let fits = |e: &&Value| e["involvedObject"]["name"] == about && e["reason"] == reason;
     let message = |e: &Value| e["message"].as_str().unwrap_or_default().to_owned();
     events.iter().filter(fits).map(message).collect()
 }
 
-async fn work(control: &Server, cluster: &str, kind: &str, name: &str, ns: &str) -> Value {
-    let name = openapi::karmada::names::work(kind, name, ns);
-    control.until_there(&WORKS, &works_of(cluster), &name).await
+async fn wait_for_work(
+    control: &ApiServerClient,
+    cluster: &str,
+    kind: &str,
+    name: &str,
+    ns: &str,
+) -> Value {
+    let name = openapi::karmada::names::work_name(kind, name, ns);
+    control
+        .wait_until_exists(&WORKS, &execution_space(cluster), &name)
+        .await
 }
 
 // proves: OVR-cluster-first, OVR-recorded, WRK-record-goes, BND-override-events
 #[tokio::test]
-async fn every_overrider_of_both_sorts_of_policies() {
+async fn every_overrider_of_namespaced_and_cluster_policies() {
     let ns = "overriders";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let mut template = deployment(ns, "web", 1);
     let container =
@@ -45,7 +58,7 @@ async fn every_overrider_of_both_sorts_of_policies() {
     });
     let only = |cluster: &str, overriders: &Value| json!([{"targetCluster": {"clusterNames": [cluster]}, "overriders": overriders}]);
     control
-        .create(overriding(
+        .create(override_policy(
             ns,
             "web",
             &template,
@@ -57,13 +70,13 @@ async fn every_overrider_of_both_sorts_of_policies() {
         "imageOverrider": [{"component": "Tag", "operator": "replace", "value": "1.28"}],
         "labelsOverrider": [{"operator": "add", "value": {"tier": "wide", "from": "cluster"}}],
     });
-    let wide = overriding(
+    let wide = override_policy(
         "",
         "overriders-web",
         &template,
         &json!([{"overriders": tag}]),
     );
-    control.create(cluster_wide(wide)).await;
+    control.create(cluster_scoped(wide)).await;
     control
         .create(policy(ns, "web", &template, &["member1", "member2"]))
         .await;
@@ -71,7 +84,7 @@ async fn every_overrider_of_both_sorts_of_policies() {
 
     let changed = fleet
         .member("member1")
-        .until(&DEPLOYMENTS, ns, "web", "overridden", |d| {
+        .wait_until(&DEPLOYMENTS, ns, "web", "overridden", |d| {
             d["spec"]["minReadySeconds"] == 3
         })
         .await;
@@ -89,7 +102,7 @@ async fn every_overrider_of_both_sorts_of_policies() {
     assert_eq!(changed["metadata"]["annotations"]["example.org/a"], "b");
     let other = fleet
         .member("member2")
-        .until_there(&DEPLOYMENTS, ns, "web")
+        .wait_until_exists(&DEPLOYMENTS, ns, "web")
         .await;
     assert_eq!(
         other["spec"]["template"]["spec"]["containers"][0]["image"],
@@ -105,18 +118,18 @@ async fn every_overrider_of_both_sorts_of_policies() {
         let text = work["metadata"]["annotations"][key].as_str();
         text.map(|t| serde_json::from_str::<Value>(t).unwrap())
     };
-    let first = work(control, "member1", "Deployment", "web", ns).await;
+    let first = wait_for_work(control, "member1", "Deployment", "web", ns).await;
     assert_eq!(
-        recorded(&first, APPLIED),
+        recorded(&first, APPLIED_OVERRIDES),
         Some(json!([{"policyName": "web", "overriders": everything}]))
     );
     let of_cluster = Some(json!([{"policyName": "overriders-web", "overriders": tag}]));
-    assert_eq!(recorded(&first, APPLIED_OF_CLUSTER), of_cluster);
-    let second = work(control, "member2", "Deployment", "web", ns).await;
+    assert_eq!(recorded(&first, APPLIED_CLUSTER_OVERRIDES), of_cluster);
+    let second = wait_for_work(control, "member2", "Deployment", "web", ns).await;
     assert_eq!(
         (
-            recorded(&second, APPLIED),
-            recorded(&second, APPLIED_OF_CLUSTER)
+            recorded(&second, APPLIED_OVERRIDES),
+            recorded(&second, APPLIED_CLUSTER_OVERRIDES)
         ),
         (None, of_cluster)
     );
@@ -128,7 +141,7 @@ async fn every_overrider_of_both_sorts_of_policies() {
     control.delete(&OVERRIDES, ns, "web").await;
     fleet
         .member("member1")
-        .until(&DEPLOYMENTS, ns, "web", "as the template", |d| {
+        .wait_until(&DEPLOYMENTS, ns, "web", "as the template", |d| {
             let pod = &d["spec"]["template"]["spec"]["containers"][0];
             pod["image"] == "nginx:1.27"
                 && pod["command"] == json!(["run"])
@@ -138,11 +151,11 @@ async fn every_overrider_of_both_sorts_of_policies() {
                 && d["spec"]["minReadySeconds"].as_i64().unwrap_or(0) == 0
         })
         .await;
-    let first = work(control, "member1", "Deployment", "web", ns).await;
+    let first = wait_for_work(control, "member1", "Deployment", "web", ns).await;
     assert_eq!(
         (
-            recorded(&first, APPLIED),
-            recorded(&first, APPLIED_OF_CLUSTER)
+            recorded(&first, APPLIED_OVERRIDES),
+            recorded(&first, APPLIED_CLUSTER_OVERRIDES)
         ),
         (None, None)
     );
@@ -150,9 +163,9 @@ async fn every_overrider_of_both_sorts_of_policies() {
 
 // proves: OVR-field-json, OVR-field-yaml
 #[tokio::test]
-async fn documents_in_a_config_map() {
+async fn field_overriders_edit_documents_in_a_config_map() {
     let ns = "override-text";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let mut map = config_map(ns, "c", "v");
     map["data"] = json!({
@@ -167,12 +180,12 @@ async fn documents_in_a_config_map() {
         {"fieldPath": "/data/app.json", "json": [
             {"subPath": "/list/0", "operator": "replace", "value": "<2>"}]},
     ]}}]);
-    control.create(overriding(ns, "c", &map, &rules)).await;
+    control.create(override_policy(ns, "c", &map, &rules)).await;
     control.create(policy(ns, "c", &map, &["member1"])).await;
     control.create(map).await;
     let there = fleet
         .member("member1")
-        .until_there(&CONFIG_MAPS, ns, "c")
+        .wait_until_exists(&CONFIG_MAPS, ns, "c")
         .await;
     assert_eq!(
         there["data"],
@@ -187,11 +200,11 @@ async fn documents_in_a_config_map() {
 #[tokio::test]
 async fn clusters_are_chosen_by_labels_and_by_exclusion() {
     let ns = "override-clusters";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let label = json!({"metadata": {"labels": {"flow-override": "yes"}}});
     control
-        .merge(&crate::objects::CLUSTERS, "", "member2", label)
+        .merge_patch(&crate::objects::CLUSTERS, "", "member2", label)
         .await;
     let map = config_map(ns, "c", "v");
     let with = |target: Value, key: &str| json!({"targetCluster": target, "overriders": {"plaintext": [{"path": format!("/data/{key}"), "operator": "add", "value": "1"}]}});
@@ -203,7 +216,7 @@ async fn clusters_are_chosen_by_labels_and_by_exclusion() {
         with(json!({"exclude": ["member1"]}), "others"),
         with(Value::Null, "all"),
     ]);
-    control.create(overriding(ns, "c", &map, &rules)).await;
+    control.create(override_policy(ns, "c", &map, &rules)).await;
     control
         .create(policy(ns, "c", &map, &["member1", "member2", "member3"]))
         .await;
@@ -218,7 +231,7 @@ async fn clusters_are_chosen_by_labels_and_by_exclusion() {
     ] {
         let there = fleet
             .member(cluster)
-            .until_there(&CONFIG_MAPS, ns, "c")
+            .wait_until_exists(&CONFIG_MAPS, ns, "c")
             .await;
         assert_eq!(there["data"], expected, "{cluster}");
     }
@@ -226,9 +239,9 @@ async fn clusters_are_chosen_by_labels_and_by_exclusion() {
 
 // proves: OVR-failure, OVR-told-failed, BND-told-failed
 #[tokio::test]
-async fn an_override_that_cannot_be_applied_says_where_and_harms_no_other_cluster() {
+async fn failing_override_names_its_path_and_affects_no_other_cluster() {
     let ns = "override-refused";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let map = config_map(ns, "c", "v");
     let rule = |path: &str| {
@@ -240,7 +253,7 @@ async fn an_override_that_cannot_be_applied_says_where_and_harms_no_other_cluste
         ])
     };
     control
-        .create(overriding(ns, "o", &map, &rule("/data/none")))
+        .create(override_policy(ns, "o", &map, &rule("/data/none")))
         .await;
     control
         .create(policy(ns, "p", &map, &["member1", "member2"]))
@@ -248,20 +261,20 @@ async fn an_override_that_cannot_be_applied_says_where_and_harms_no_other_cluste
     control.create(map).await;
     fleet
         .member("member2")
-        .until_there(&CONFIG_MAPS, ns, "c")
+        .wait_until_exists(&CONFIG_MAPS, ns, "c")
         .await;
     let what = "spec.overrideRules[1].overriders.plaintext[1]: \"/data/none\": there is nothing at this path";
     let full = format!(
         "override policy(override-refused/o) cannot be applied for cluster(member1): {what}"
     );
-    harness::server::until("the events about the failure", async || {
-        told(control, ns, "c-configmap", "SyncWorkFailed")
+    harness::api_server_client::wait_until("the events about the failure", async || {
+        event_messages(control, ns, "c-configmap", "SyncWorkFailed")
             .await
             .contains(&full)
-            && told(control, ns, "c", "SyncWorkFailed")
+            && event_messages(control, ns, "c", "SyncWorkFailed")
                 .await
                 .contains(&full)
-            && told(control, ns, "c", "ApplyOverridePolicyFailed")
+            && event_messages(control, ns, "c", "ApplyOverridePolicyFailed")
                 .await
                 .contains(&format!(
                     "Apply override policy(override-refused/o) for cluster(member1) failed. {what}"
@@ -269,13 +282,13 @@ async fn an_override_that_cannot_be_applied_says_where_and_harms_no_other_cluste
     })
     .await;
     let binding = control
-        .until(
+        .wait_until(
             &BINDINGS,
             ns,
             "c-configmap",
             "not applied everywhere",
             |b| {
-                condition(b, "FullyApplied")["status"] == "False"
+                find_condition(b, "FullyApplied")["status"] == "False"
                     && b["status"]["aggregatedStatus"]
                         .as_array()
                         .is_some_and(|a| a.len() == 1)
@@ -293,23 +306,23 @@ async fn an_override_that_cannot_be_applied_says_where_and_harms_no_other_cluste
 
     // The corrected policy is applied.
     let mended = json!({"spec": {"overrideRules": rule("/data/k")}});
-    control.merge(&OVERRIDES, ns, "o", mended).await;
+    control.merge_patch(&OVERRIDES, ns, "o", mended).await;
     let there = fleet
         .member("member1")
-        .until_there(&CONFIG_MAPS, ns, "c")
+        .wait_until_exists(&CONFIG_MAPS, ns, "c")
         .await;
     assert_eq!(there["data"]["k"], "1");
     control
-        .until(&BINDINGS, ns, "c-configmap", "applied", |b| {
-            condition(b, "FullyApplied")["status"] == "True"
+        .wait_until(&BINDINGS, ns, "c-configmap", "applied", |b| {
+            find_condition(b, "FullyApplied")["status"] == "True"
         })
         .await;
 }
 
 #[tokio::test]
-async fn what_no_override_policy_may_say_is_refused_with_its_field() {
+async fn invalid_override_policies_are_denied_with_their_field() {
     let ns = "override-admission";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let map = config_map(ns, "c", "v");
     let base = "spec.overrideRules[0].overriders";
     let table = [
@@ -343,7 +356,7 @@ async fn what_no_override_policy_may_say_is_refused_with_its_field() {
         ),
     ];
     for (overriders, field) in table {
-        let refused = overriding(ns, "o", &map, &json!([{"overriders": overriders}]));
+        let refused = override_policy(ns, "o", &map, &json!([{"overriders": overriders}]));
         let why = fleet
             .control
             .try_create(refused)

@@ -1,60 +1,69 @@
 //! Policies that are edited, compete for templates and are deleted.
 
-use harness::server::until;
+use harness::api_server_client::wait_until;
 use serde_json::{Value, json};
 
-use crate::fleet::{Fleet, Server};
+use crate::fleet::{ApiServerClient, FleetFixture};
 use crate::objects::{
     BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTER_ROLES, CONFIG_MAPS, EVENTS, POLICIES,
-    PRIORITY_CLASSES, cluster_wide, config_map, policy, selector,
+    PRIORITY_CLASSES, cluster_scoped, config_map, policy, resource_selector,
 };
 
-const PP_ID: &str = "propagationpolicy.karmada.io/permanent-id";
-const CPP_ID: &str = "clusterpropagationpolicy.karmada.io/permanent-id";
+const POLICY_ID_LABEL: &str = "propagationpolicy.karmada.io/permanent-id";
+const CLUSTER_POLICY_ID_LABEL: &str = "clusterpropagationpolicy.karmada.io/permanent-id";
 
-fn to(clusters: &[&str]) -> Value {
+fn placement_patch(clusters: &[&str]) -> Value {
     json!({"spec": {"placement": {"clusterAffinity": {"clusterNames": clusters}}}})
 }
 
-fn claimed_by(object: &Value) -> &Value {
+fn claiming_policy(object: &Value) -> &Value {
     &object["metadata"]["annotations"]["propagationpolicy.karmada.io/name"]
 }
 
-async fn until_claimed(control: &Server, ns: &str, name: &str, by: &str) {
-    let claimed = |c: &Value| claimed_by(c) == by;
-    control.until(&CONFIG_MAPS, ns, name, by, claimed).await;
+async fn wait_until_claimed(control: &ApiServerClient, ns: &str, name: &str, by: &str) {
+    let claimed = |c: &Value| claiming_policy(c) == by;
+    control
+        .wait_until(&CONFIG_MAPS, ns, name, by, claimed)
+        .await;
 }
 
 #[tokio::test]
-async fn clusters_come_and_go_and_a_policy_leaves_objects() {
+async fn placement_edits_move_objects_and_a_deleted_policy_keeps_them() {
     let ns = "policy-edit";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let [one, two, three] = ["member1", "member2", "member3"].map(|m| fleet.member(m));
     let object = config_map(ns, "c", "v");
     control.create(policy(ns, "p", &object, &["member1"])).await;
     control.create(object).await;
-    one.until_there(&CONFIG_MAPS, ns, "c").await;
+    one.wait_until_exists(&CONFIG_MAPS, ns, "c").await;
 
     control
-        .merge(&POLICIES, ns, "p", to(&["member1", "member2", "member3"]))
+        .merge_patch(
+            &POLICIES,
+            ns,
+            "p",
+            placement_patch(&["member1", "member2", "member3"]),
+        )
         .await;
-    two.until_there(&CONFIG_MAPS, ns, "c").await;
-    three.until_there(&CONFIG_MAPS, ns, "c").await;
+    two.wait_until_exists(&CONFIG_MAPS, ns, "c").await;
+    three.wait_until_exists(&CONFIG_MAPS, ns, "c").await;
 
     control
-        .merge(&POLICIES, ns, "p", to(&["member2", "member3"]))
+        .merge_patch(&POLICIES, ns, "p", placement_patch(&["member2", "member3"]))
         .await;
-    one.until_gone(&CONFIG_MAPS, ns, "c").await;
+    one.wait_until_deleted(&CONFIG_MAPS, ns, "c").await;
 
     control.delete(&POLICIES, ns, "p").await;
-    control.until_gone(&POLICIES, ns, "p").await;
-    let unclaimed = |o: &Value| claimed_by(o).is_null() && o["metadata"]["labels"][PP_ID].is_null();
+    control.wait_until_deleted(&POLICIES, ns, "p").await;
+    let unclaimed = |o: &Value| {
+        claiming_policy(o).is_null() && o["metadata"]["labels"][POLICY_ID_LABEL].is_null()
+    };
     control
-        .until(&CONFIG_MAPS, ns, "c", "unclaimed", unclaimed)
+        .wait_until(&CONFIG_MAPS, ns, "c", "unclaimed", unclaimed)
         .await;
     let binding = control
-        .until(&BINDINGS, ns, "c-configmap", "unclaimed", unclaimed)
+        .wait_until(&BINDINGS, ns, "c-configmap", "unclaimed", unclaimed)
         .await;
     assert_eq!(binding["spec"]["clusters"].as_array().unwrap().len(), 2);
     two.get(&CONFIG_MAPS, ns, "c").await.unwrap();
@@ -64,7 +73,7 @@ async fn clusters_come_and_go_and_a_policy_leaves_objects() {
 #[tokio::test]
 async fn cluster_policy_for_both_scopes() {
     let ns = "cluster-policy";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -75,41 +84,48 @@ async fn cluster_policy_for_both_scopes() {
     for object in [&role, &map] {
         let name = format!("flow-{}", object["metadata"]["name"].as_str().unwrap());
         control
-            .create(cluster_wide(policy("", &name, object, &["member2"])))
+            .create(cluster_scoped(policy("", &name, object, &["member2"])))
             .await;
         control.create(object.clone()).await;
     }
     let two = fleet.member("member2");
-    let there = two.until_there(&CLUSTER_ROLES, "", "flow-reader").await;
-    assert_eq!(there["rules"], role["rules"]);
-    two.until_there(&CONFIG_MAPS, ns, "wide").await;
-    let binding = control
-        .until_there(&CLUSTER_BINDINGS, "", "flow-reader-clusterrole")
+    let there = two
+        .wait_until_exists(&CLUSTER_ROLES, "", "flow-reader")
         .await;
-    assert!(binding["metadata"]["labels"][CPP_ID].is_string());
-    let binding = control.until_there(&BINDINGS, ns, "wide-configmap").await;
-    assert!(binding["metadata"]["labels"][CPP_ID].is_string());
+    assert_eq!(there["rules"], role["rules"]);
+    two.wait_until_exists(&CONFIG_MAPS, ns, "wide").await;
+    let binding = control
+        .wait_until_exists(&CLUSTER_BINDINGS, "", "flow-reader-clusterrole")
+        .await;
+    assert!(binding["metadata"]["labels"][CLUSTER_POLICY_ID_LABEL].is_string());
+    let binding = control
+        .wait_until_exists(&BINDINGS, ns, "wide-configmap")
+        .await;
+    assert!(binding["metadata"]["labels"][CLUSTER_POLICY_ID_LABEL].is_string());
 
     let more = json!({"rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]});
     control
-        .merge(&CLUSTER_ROLES, "", "flow-reader", more.clone())
+        .merge_patch(&CLUSTER_ROLES, "", "flow-reader", more.clone())
         .await;
-    two.until(&CLUSTER_ROLES, "", "flow-reader", "changed", |r| {
+    two.wait_until(&CLUSTER_ROLES, "", "flow-reader", "changed", |r| {
         r["rules"] == more["rules"]
     })
     .await;
     control.delete(&CLUSTER_ROLES, "", "flow-reader").await;
-    two.until_gone(&CLUSTER_ROLES, "", "flow-reader").await;
+    two.wait_until_deleted(&CLUSTER_ROLES, "", "flow-reader")
+        .await;
     for name in ["flow-flow-reader", "flow-wide"] {
         control.delete(&CLUSTER_POLICIES, "", name).await;
-        control.until_gone(&CLUSTER_POLICIES, "", name).await;
+        control
+            .wait_until_deleted(&CLUSTER_POLICIES, "", name)
+            .await;
     }
 }
 
 #[tokio::test]
-async fn the_better_policy_wins() {
+async fn policy_with_higher_explicit_or_implicit_priority_wins() {
     let ns = "priority";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let with = |name: &str, priority: i64, selector: Value, cluster: &str| {
         let mut made = policy(ns, name, &config_map(ns, "any", ""), &[cluster]);
@@ -149,65 +165,67 @@ async fn the_better_policy_wins() {
         let mut object = config_map(ns, name, "v");
         object["metadata"]["labels"] = labels;
         control.create(object).await;
-        until_claimed(control, ns, name, by).await;
+        wait_until_claimed(control, ns, name, by).await;
         fleet
             .member(cluster)
-            .until_there(&CONFIG_MAPS, ns, name)
+            .wait_until_exists(&CONFIG_MAPS, ns, name)
             .await;
     }
 
     // Another policy claims the template when the claiming one is deleted.
     control.delete(&POLICIES, ns, "gold").await;
-    until_claimed(control, ns, "shiny", "all").await;
+    wait_until_claimed(control, ns, "shiny", "all").await;
     fleet
         .member("member1")
-        .until_there(&CONFIG_MAPS, ns, "shiny")
+        .wait_until_exists(&CONFIG_MAPS, ns, "shiny")
         .await;
     fleet
         .member("member2")
-        .until_gone(&CONFIG_MAPS, ns, "shiny")
+        .wait_until_deleted(&CONFIG_MAPS, ns, "shiny")
         .await;
 }
 
 #[tokio::test]
 async fn a_lazy_policy_waits_for_its_templates() {
     let ns = "lazy";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let object = config_map(ns, "c", "1");
     control.create(object.clone()).await;
     let mut lazy = policy(ns, "p", &object, &["member1"]);
     lazy["spec"]["activationPreference"] = json!("Lazy");
     control.create(lazy).await;
-    until_claimed(control, ns, "c", "p").await;
+    wait_until_claimed(control, ns, "c", "p").await;
     assert!(control.get(&BINDINGS, ns, "c-configmap").await.is_none());
 
     control
-        .merge(&CONFIG_MAPS, ns, "c", json!({"data": {"k": "2"}}))
+        .merge_patch(&CONFIG_MAPS, ns, "c", json!({"data": {"k": "2"}}))
         .await;
     let one = fleet.member("member1");
-    one.until_there(&CONFIG_MAPS, ns, "c").await;
-    control.merge(&POLICIES, ns, "p", to(&["member2"])).await;
+    one.wait_until_exists(&CONFIG_MAPS, ns, "c").await;
+    control
+        .merge_patch(&POLICIES, ns, "p", placement_patch(&["member2"]))
+        .await;
     // A policy created later shows that the edit has been processed.
     control.create(config_map(ns, "d", "1")).await;
     control
         .create(policy(ns, "q", &config_map(ns, "d", ""), &["member2"]))
         .await;
     let two = fleet.member("member2");
-    two.until_there(&CONFIG_MAPS, ns, "d").await;
+    two.wait_until_exists(&CONFIG_MAPS, ns, "d").await;
     one.get(&CONFIG_MAPS, ns, "c").await.unwrap();
     control
-        .merge(&CONFIG_MAPS, ns, "c", json!({"data": {"k": "3"}}))
+        .merge_patch(&CONFIG_MAPS, ns, "c", json!({"data": {"k": "3"}}))
         .await;
-    two.until(&CONFIG_MAPS, ns, "c", "moved", |c| c["data"]["k"] == "3")
+    two.wait_until(&CONFIG_MAPS, ns, "c", "moved", |c| c["data"]["k"] == "3")
         .await;
-    one.until_gone(&CONFIG_MAPS, ns, "c").await;
+    one.wait_until_deleted(&CONFIG_MAPS, ns, "c").await;
 }
 
 #[tokio::test]
 async fn a_policy_waits_for_its_overrides() {
     let ns = "dependent-overrides";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let object = config_map(ns, "c", "1");
     let mut waiting = policy(ns, "p", &object, &["member1"]);
@@ -220,24 +238,24 @@ async fn a_policy_waits_for_its_overrides() {
         .create(policy(ns, "q", &config_map(ns, "d", ""), &["member1"]))
         .await;
     let one = fleet.member("member1");
-    one.until_there(&CONFIG_MAPS, ns, "d").await;
-    assert!(claimed_by(&control.get(&CONFIG_MAPS, ns, "c").await.unwrap()).is_null());
+    one.wait_until_exists(&CONFIG_MAPS, ns, "d").await;
+    assert!(claiming_policy(&control.get(&CONFIG_MAPS, ns, "c").await.unwrap()).is_null());
     control
         .create(json!({
             "apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy",
             "metadata": {"name": "mark", "namespace": ns},
-            "spec": {"resourceSelectors": [selector(&object)], "overrideRules": [
+            "spec": {"resourceSelectors": [resource_selector(&object)], "overrideRules": [
                 {"overriders": {"plaintext": [{"path": "/data/k", "operator": "replace", "value": "2"}]}}]},
         }))
         .await;
-    let there = one.until_there(&CONFIG_MAPS, ns, "c").await;
+    let there = one.wait_until_exists(&CONFIG_MAPS, ns, "c").await;
     assert_eq!(there["data"]["k"], "2", "never without its override");
 }
 
 #[tokio::test]
-async fn a_policy_that_selects_less_lets_go() {
+async fn policy_releases_templates_that_it_no_longer_selects() {
     let ns = "selects-less";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let mut object = config_map(ns, "c", "v");
     object["metadata"]["labels"] = json!({"tier": "gold"});
@@ -250,41 +268,43 @@ async fn a_policy_that_selects_less_lets_go() {
     control.create(by_label("p", "gold", "member1")).await;
     control.create(object.clone()).await;
     let one = fleet.member("member1");
-    one.until_there(&CONFIG_MAPS, ns, "c").await;
+    one.wait_until_exists(&CONFIG_MAPS, ns, "c").await;
     // A template that no longer matches keeps its claim until its policy is reconciled.
     let silver = json!({"metadata": {"labels": {"tier": "silver"}}});
-    control.merge(&CONFIG_MAPS, ns, "c", silver).await;
+    control.merge_patch(&CONFIG_MAPS, ns, "c", silver).await;
     let selectors = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "other"}]);
     control
-        .merge(
+        .merge_patch(
             &POLICIES,
             ns,
             "p",
             json!({"spec": {"resourceSelectors": selectors}}),
         )
         .await;
-    let unclaimed = |o: &Value| claimed_by(o).is_null() && o["metadata"]["labels"][PP_ID].is_null();
+    let unclaimed = |o: &Value| {
+        claiming_policy(o).is_null() && o["metadata"]["labels"][POLICY_ID_LABEL].is_null()
+    };
     control
-        .until(&CONFIG_MAPS, ns, "c", "unclaimed", unclaimed)
+        .wait_until(&CONFIG_MAPS, ns, "c", "unclaimed", unclaimed)
         .await;
     control
-        .until(&BINDINGS, ns, "c-configmap", "unclaimed", unclaimed)
+        .wait_until(&BINDINGS, ns, "c-configmap", "unclaimed", unclaimed)
         .await;
     one.get(&CONFIG_MAPS, ns, "c").await.unwrap();
 
     control.create(by_label("q", "silver", "member2")).await;
     fleet
         .member("member2")
-        .until_there(&CONFIG_MAPS, ns, "c")
+        .wait_until_exists(&CONFIG_MAPS, ns, "c")
         .await;
-    one.until_gone(&CONFIG_MAPS, ns, "c").await;
-    until_claimed(control, ns, "c", "q").await;
+    one.wait_until_deleted(&CONFIG_MAPS, ns, "c").await;
+    wait_until_claimed(control, ns, "c", "q").await;
 }
 
 #[tokio::test]
 async fn bindings_have_the_priority_of_their_class() {
     let ns = "priority-class";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let object = config_map(ns, "c", "v");
     let mut important = policy(ns, "p", &object, &["member1"]);
@@ -299,19 +319,21 @@ async fn bindings_have_the_priority_of_their_class() {
             .iter()
             .any(|e| e["reason"] == "ApplyPolicyFailed" && e["message"] == missing)
     };
-    until(missing, has_event).await;
+    wait_until(missing, has_event).await;
     assert!(control.get(&BINDINGS, ns, "c-configmap").await.is_none());
     let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
         "metadata": {"name": "flow-high"}, "value": 1000});
     control.create(class).await;
-    let binding = control.until_there(&BINDINGS, ns, "c-configmap").await;
+    let binding = control
+        .wait_until_exists(&BINDINGS, ns, "c-configmap")
+        .await;
     assert_eq!(
         binding["spec"]["schedulePriority"],
         json!({"priority": 1000})
     );
     fleet
         .member("member1")
-        .until_there(&CONFIG_MAPS, ns, "c")
+        .wait_until_exists(&CONFIG_MAPS, ns, "c")
         .await;
     control.delete(&PRIORITY_CLASSES, "", "flow-high").await;
 }

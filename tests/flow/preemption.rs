@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::fleet::{Fleet, spread};
+use crate::fleet::{FleetFixture, wait_for_namespace};
 use crate::objects::{
-    BINDINGS, CLUSTER_POLICIES, CONFIG_MAPS, EVENTS, POLICIES, cluster_wide, config_map, policy,
+    BINDINGS, CLUSTER_POLICIES, CONFIG_MAPS, EVENTS, POLICIES, cluster_scoped, config_map, policy,
 };
 
-const GATE: &str = "PropagationPolicyPreemption=true";
+const FEATURE_GATES: &str = "PropagationPolicyPreemption=true";
 
-fn preempting(mut policy: Value, priority: i64, namespace: &str) -> Value {
+fn preempting_policy(mut policy: Value, priority: i64, namespace: &str) -> Value {
     policy["spec"]["priority"] = json!(priority);
     policy["spec"]["preemption"] = json!("Always");
     policy["spec"]["resourceSelectors"][0]["namespace"] = json!(namespace);
@@ -17,26 +17,26 @@ fn preempting(mut policy: Value, priority: i64, namespace: &str) -> Value {
 }
 
 #[tokio::test]
-async fn whoever_has_the_higher_priority_takes_over() {
+async fn policy_with_higher_priority_preempts() {
     let ns = "preemption";
-    let fleet = Fleet::with_gates(GATE, ns).await;
-    spread(&fleet, ns).await;
+    let fleet = FleetFixture::with_feature_gates(FEATURE_GATES, ns).await;
+    wait_for_namespace(&fleet, ns).await;
     let control = &fleet.control;
     let object = config_map(ns, "c", "v");
     let in_only = async |cluster: &str| {
         for member in &fleet.members {
             if member.name == cluster {
-                member.until_there(&CONFIG_MAPS, ns, "c").await;
+                member.wait_until_exists(&CONFIG_MAPS, ns, "c").await;
             } else {
-                member.until_gone(&CONFIG_MAPS, ns, "c").await;
+                member.wait_until_deleted(&CONFIG_MAPS, ns, "c").await;
             }
         }
     };
     let make = |name: &str, priority: i64, cluster: &str| {
-        preempting(policy(ns, name, &object, &[cluster]), priority, ns)
+        preempting_policy(policy(ns, name, &object, &[cluster]), priority, ns)
     };
     control
-        .create(cluster_wide(make("wide", 9, "member1")))
+        .create(cluster_scoped(make("wide", 9, "member1")))
         .await;
     control.create(object.clone()).await;
     in_only("member1").await;
@@ -46,7 +46,9 @@ async fn whoever_has_the_higher_priority_takes_over() {
     in_only("member2").await;
     control.create(make("high", 5, "member3")).await;
     in_only("member3").await;
-    let binding = control.until_there(&BINDINGS, ns, "c-configmap").await;
+    let binding = control
+        .wait_until_exists(&BINDINGS, ns, "c-configmap")
+        .await;
     let annotations = &binding["metadata"]["annotations"];
     assert_eq!(annotations["propagationpolicy.karmada.io/name"], "high");
     assert!(annotations["clusterpropagationpolicy.karmada.io/name"].is_null());
@@ -55,12 +57,12 @@ async fn whoever_has_the_higher_priority_takes_over() {
     // policy leaves it to the next one.
     control.create(make("middle", 3, "member1")).await;
     control
-        .merge(&POLICIES, ns, "high", json!({"spec": {"priority": 0}}))
+        .merge_patch(&POLICIES, ns, "high", json!({"spec": {"priority": 0}}))
         .await;
     in_only("member1").await;
     for name in ["middle", "low", "high"] {
         control.delete(&POLICIES, ns, name).await;
-        control.until_gone(&POLICIES, ns, name).await;
+        control.wait_until_deleted(&POLICIES, ns, name).await;
     }
     let claimed = |c: &Value| {
         let annotations = &c["metadata"]["annotations"];
@@ -68,10 +70,12 @@ async fn whoever_has_the_higher_priority_takes_over() {
             && annotations["propagationpolicy.karmada.io/name"].is_null()
     };
     control
-        .until(&CONFIG_MAPS, ns, "c", "of wide", claimed)
+        .wait_until(&CONFIG_MAPS, ns, "c", "of wide", claimed)
         .await;
     control.delete(&CLUSTER_POLICIES, "", "wide").await;
-    control.until_gone(&CLUSTER_POLICIES, "", "wide").await;
+    control
+        .wait_until_deleted(&CLUSTER_POLICIES, "", "wide")
+        .await;
 
     let events = control.list(&EVENTS, ns).await;
     for text in [

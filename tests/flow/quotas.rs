@@ -3,10 +3,10 @@
 
 use serde_json::{Value, json};
 
-use crate::fleet::{Fleet, condition, spread};
+use crate::fleet::{FleetFixture, find_condition, wait_for_namespace};
 use crate::objects::{
     AUTOSCALERS, BINDINGS, CLUSTERS, DEPLOYMENTS, QUOTAS, REBALANCERS, RESOURCE_QUOTAS, deployment,
-    divided, policy,
+    divided_policy, policy,
 };
 
 const FLAGS: &[&str] = &[
@@ -18,7 +18,7 @@ const FLAGS: &[&str] = &[
 
 /// A Deployment whose replicas request a quarter of a core each: a container and a sidecar,
 /// and an init container that requests less than both.
-fn requesting(ns: &str, name: &str, replicas: i64) -> Value {
+fn deployment_with_requests(ns: &str, name: &str, replicas: i64) -> Value {
     let mut made = deployment(ns, name, replicas);
     let pod = &mut made["spec"]["template"]["spec"];
     let requests = |cpu: &str| json!({"requests": {"cpu": cpu}});
@@ -29,17 +29,17 @@ fn requesting(ns: &str, name: &str, replicas: i64) -> Value {
     made
 }
 
-fn quota(ns: &str, name: &str, spec: Value) -> Value {
+fn federated_quota(ns: &str, name: &str, spec: Value) -> Value {
     json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "FederatedResourceQuota",
         "metadata": {"name": name, "namespace": ns}, "spec": spec})
 }
 
-fn reason(binding: &Value) -> &Value {
-    &condition(binding, "Scheduled")["reason"]
+fn scheduled_reason(binding: &Value) -> &Value {
+    &find_condition(binding, "Scheduled")["reason"]
 }
 
 /// The number of replicas of a binding in all its clusters.
-fn placed(binding: &Value) -> i64 {
+fn placed_replicas(binding: &Value) -> i64 {
     let clusters = binding["spec"]["clusters"].as_array();
     let clusters = clusters.into_iter().flatten();
     clusters.filter_map(|c| c["replicas"].as_i64()).sum()
@@ -47,15 +47,17 @@ fn placed(binding: &Value) -> i64 {
 
 // proves: QUO-charged, QUO-recount, AUT-marked, AUT-unmarked, AUT-follows
 #[tokio::test]
-async fn nothing_is_placed_beyond_a_quota() {
+async fn scheduling_stops_at_the_quota() {
     let ns = "quotas";
-    let fleet = Fleet::with_flags(FLAGS, ns).await;
+    let fleet = FleetFixture::with_flags(FLAGS, ns).await;
     let control = &fleet.control;
     let limit = |cpu: &str| json!({"overall": {"cpu": cpu}});
-    control.create(quota(ns, "q", limit("1"))).await;
-    let object = requesting(ns, "web", 3);
+    control.create(federated_quota(ns, "q", limit("1"))).await;
+    let object = deployment_with_requests(ns, "web", 3);
     let weights = [("member1", 2), ("member2", 1)];
-    control.create(divided(ns, "p", &object, &weights)).await;
+    control
+        .create(divided_policy(ns, "p", &object, &weights))
+        .await;
     control.create(object).await;
     let used = async |amount: Value| {
         let what = format!("used {amount}");
@@ -63,25 +65,27 @@ async fn nothing_is_placed_beyond_a_quota() {
             let used = &q["status"]["overallUsed"];
             used.get("cpu").unwrap_or(&Value::Null) == &amount
         };
-        control.until(&QUOTAS, ns, "q", &what, same).await
+        control.wait_until(&QUOTAS, ns, "q", &what, same).await
     };
     used(json!("750m")).await;
     // The resource summary of the member counts pods by the same rule.
     control
-        .until(&CLUSTERS, "", "member1", "summed", |c| {
+        .wait_until(&CLUSTERS, "", "member1", "summed", |c| {
             c["status"]["resourceSummary"]["allocated"]["cpu"] == "500m"
         })
         .await;
 
     let replicas = |n: i64| json!({"spec": {"replicas": n}});
-    control.merge(&DEPLOYMENTS, ns, "web", replicas(5)).await;
+    control
+        .merge_patch(&DEPLOYMENTS, ns, "web", replicas(5))
+        .await;
     let refused = control
-        .until(&BINDINGS, ns, "web-deployment", "refused", |b| {
-            reason(b) == "QuotaExceeded"
+        .wait_until(&BINDINGS, ns, "web-deployment", "refused", |b| {
+            scheduled_reason(b) == "QuotaExceeded"
         })
         .await;
-    assert_eq!(placed(&refused), 3);
-    let text = condition(&refused, "Scheduled")["message"]
+    assert_eq!(placed_replicas(&refused), 3);
+    let text = find_condition(&refused, "Scheduled")["message"]
         .as_str()
         .unwrap();
     let expected =
@@ -91,10 +95,10 @@ async fn nothing_is_placed_beyond_a_quota() {
 
     // The scheduler retries without another change.
     let more = json!({"spec": limit("2")});
-    control.merge(&QUOTAS, ns, "q", more).await;
+    control.merge_patch(&QUOTAS, ns, "q", more).await;
     control
-        .until(&BINDINGS, ns, "web-deployment", "placed", |b| {
-            placed(b) == 5 && reason(b) == "Success"
+        .wait_until(&BINDINGS, ns, "web-deployment", "placed", |b| {
+            placed_replicas(b) == 5 && scheduled_reason(b) == "Success"
         })
         .await;
     let updated = used(json!("1250m")).await;
@@ -102,23 +106,27 @@ async fn nothing_is_placed_beyond_a_quota() {
 
     // Scaling down is allowed although it still exceeds the quota.
     let less = json!({"spec": limit("500m")});
-    control.merge(&QUOTAS, ns, "q", less).await;
-    control.merge(&DEPLOYMENTS, ns, "web", replicas(4)).await;
+    control.merge_patch(&QUOTAS, ns, "q", less).await;
+    control
+        .merge_patch(&DEPLOYMENTS, ns, "web", replicas(4))
+        .await;
     used(json!("1")).await;
     control.delete(&DEPLOYMENTS, ns, "web").await;
     used(Value::Null).await;
-    scaled_by_a_member(&fleet).await;
+    check_scaling_by_member(&fleet).await;
 }
 
 /// A member scales its workload, as its autoscaler would, and the template follows.
-async fn scaled_by_a_member(fleet: &Fleet) {
+async fn check_scaling_by_member(fleet: &FleetFixture) {
     let ns = "scaled";
     let control = &fleet.control;
-    control.namespace(ns).await;
-    spread(fleet, ns).await;
+    control.create_namespace(ns).await;
+    wait_for_namespace(fleet, ns).await;
     let object = deployment(ns, "web", 2);
     let weights = [("member1", 1), ("member2", 1)];
-    control.create(divided(ns, "p", &object, &weights)).await;
+    control
+        .create(divided_policy(ns, "p", &object, &weights))
+        .await;
     control.create(object).await;
     let autoscaler = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
         "metadata": {"name": "web", "namespace": ns},
@@ -131,37 +139,37 @@ async fn scaled_by_a_member(fleet: &Fleet) {
     let label = "resourcetemplate.karmada.io/retain-replicas";
     let is_marked = |d: &Value| d["metadata"]["labels"][label] == "true";
     control
-        .until(&DEPLOYMENTS, ns, "web", "marked", is_marked)
+        .wait_until(&DEPLOYMENTS, ns, "web", "marked", is_marked)
         .await;
     let one = fleet.member("member1");
-    one.until(&DEPLOYMENTS, ns, "web", "marked too", is_marked)
+    one.wait_until(&DEPLOYMENTS, ns, "web", "marked too", is_marked)
         .await;
     let more = json!({"spec": {"replicas": 3}});
-    one.merge(&DEPLOYMENTS, ns, "web", more).await;
+    one.merge_patch(&DEPLOYMENTS, ns, "web", more).await;
     control
-        .until(&DEPLOYMENTS, ns, "web", "following", |d| {
+        .wait_until(&DEPLOYMENTS, ns, "web", "following", |d| {
             d["spec"]["replicas"] == 4
         })
         .await;
-    one.until(&DEPLOYMENTS, ns, "web", "kept", |d| {
+    one.wait_until(&DEPLOYMENTS, ns, "web", "kept", |d| {
         d["spec"]["replicas"] == 3
     })
     .await;
     control.delete(&AUTOSCALERS, ns, "web").await;
     control
-        .until(&DEPLOYMENTS, ns, "web", "unmarked", |d| !is_marked(d))
+        .wait_until(&DEPLOYMENTS, ns, "web", "unmarked", |d| !is_marked(d))
         .await;
 }
 
 // proves: QUO-share, QUO-collected, QUO-leaves
 #[tokio::test]
-async fn a_cluster_has_its_share_of_a_quota() {
+async fn static_assignments_become_resource_quotas() {
     let ns = "shares";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
-    spread(&fleet, ns).await;
+    wait_for_namespace(&fleet, ns).await;
     let hard = json!({"cpu": "2"});
-    let bad = quota(
+    let bad = federated_quota(
         ns,
         "q",
         json!({"overall": hard, "staticAssignments": [{"clusterName": "member1", "hard": {"cpu": "3"}}]}),
@@ -174,36 +182,38 @@ async fn a_cluster_has_its_share_of_a_quota() {
     );
     let assigned = json!([{"clusterName": "member1", "hard": hard}]);
     let spec = json!({"overall": {"cpu": "4"}, "staticAssignments": assigned});
-    control.create(quota(ns, "q", spec)).await;
+    control.create(federated_quota(ns, "q", spec)).await;
     let one = fleet.member("member1");
-    let share = one.until_there(&RESOURCE_QUOTAS, ns, "q").await;
+    let share = one.wait_until_exists(&RESOURCE_QUOTAS, ns, "q").await;
     assert_eq!(share["spec"], json!({"hard": hard}));
-    one.report(&share, json!({"hard": hard, "used": {"cpu": "1"}}))
+    one.patch_status(&share, json!({"hard": hard, "used": {"cpu": "1"}}))
         .await;
     let status = json!({"overall": {"cpu": "4"}, "overallUsed": {"cpu": "1"},
         "aggregatedStatus": [{"clusterName": "member1", "hard": hard, "used": {"cpu": "1"}}]});
     control
-        .until(&QUOTAS, ns, "q", "collected", |q| q["status"] == status)
+        .wait_until(&QUOTAS, ns, "q", "collected", |q| q["status"] == status)
         .await;
     let two = fleet.member("member2");
     assert_eq!(two.get(&RESOURCE_QUOTAS, ns, "q").await, None);
     control.delete(&QUOTAS, ns, "q").await;
-    one.until_gone(&RESOURCE_QUOTAS, ns, "q").await;
+    one.wait_until_deleted(&RESOURCE_QUOTAS, ns, "q").await;
 }
 
 // proves: REB-marks, REB-missing, REB-ttl
 #[tokio::test]
-async fn a_rebalancer_has_a_workload_placed_anew() {
+async fn rebalancer_reschedules_a_workload() {
     let ns = "rebalanced";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let object = deployment(ns, "web", 2);
     let weights = [("member1", 1), ("member2", 1)];
-    control.create(divided(ns, "p", &object, &weights)).await;
+    control
+        .create(divided_policy(ns, "p", &object, &weights))
+        .await;
     control.create(object).await;
     control
-        .until(&BINDINGS, ns, "web-deployment", "placed", |b| {
-            reason(b) == "Success"
+        .wait_until(&BINDINGS, ns, "web-deployment", "placed", |b| {
+            scheduled_reason(b) == "Success"
         })
         .await;
     let workload = |name: &str| json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name, "namespace": ns});
@@ -219,7 +229,7 @@ async fn a_rebalancer_has_a_workload_placed_anew() {
         .create(rebalancer(json!({"workloads": workloads})))
         .await;
     let done = control
-        .until(&REBALANCERS, "", "rebalanced", "done", |r| {
+        .wait_until(&REBALANCERS, "", "rebalanced", "done", |r| {
             !r["status"]["finishTime"].is_null()
         })
         .await;
@@ -231,14 +241,18 @@ async fn a_rebalancer_has_a_workload_placed_anew() {
     assert_eq!(done["status"]["observedGeneration"], 1);
     let created = done["metadata"]["creationTimestamp"].clone();
     control
-        .until(&BINDINGS, ns, "web-deployment", "placed anew", |b| {
+        .wait_until(&BINDINGS, ns, "web-deployment", "placed anew", |b| {
             let observed = &b["status"]["schedulerObservedGeneration"];
             b["spec"]["rescheduleTriggeredAt"] == created
                 && *observed == b["metadata"]["generation"]
-                && placed(b) == 2
+                && placed_replicas(b) == 2
         })
         .await;
     let ttl = json!({"spec": {"ttlSecondsAfterFinished": 0}});
-    control.merge(&REBALANCERS, "", "rebalanced", ttl).await;
-    control.until_gone(&REBALANCERS, "", "rebalanced").await;
+    control
+        .merge_patch(&REBALANCERS, "", "rebalanced", ttl)
+        .await;
+    control
+        .wait_until_deleted(&REBALANCERS, "", "rebalanced")
+        .await;
 }

@@ -2,40 +2,42 @@
 
 use serde_json::{Value, json};
 
-use crate::fleet::{Fleet, Server, condition};
+use crate::fleet::{ApiServerClient, FleetFixture, find_condition};
 use crate::objects::{
     BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, CONFIG_MAPS, DEPLOYMENTS, POLICIES, WORKS,
-    cluster_wide, config_map, deployment, policy, works_of,
+    cluster_scoped, config_map, deployment, execution_space, policy,
 };
 
-fn work_of(object: &Value) -> String {
+fn work_name(object: &Value) -> String {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     let kind = object["kind"].as_str().unwrap();
-    openapi::karmada::names::work(kind, text("name"), text("namespace"))
+    openapi::karmada::names::work_name(kind, text("name"), text("namespace"))
 }
 
-async fn until_applied(control: &Server, cluster: &str, work: &str) -> Value {
+async fn wait_until_applied(control: &ApiServerClient, cluster: &str, work: &str) -> Value {
     control
-        .until(&WORKS, &works_of(cluster), work, "applied", |w| {
-            condition(w, "Applied")["status"] == "True"
+        .wait_until(&WORKS, &execution_space(cluster), work, "applied", |w| {
+            find_condition(w, "Applied")["status"] == "True"
         })
         .await
 }
 
 // proves: WRK-marks, WRK-finalizer, WRK-generation, WRK-managed-keys, WRK-preserve, WRK-work-id, WRK-no-write, EXE-applied, EXE-dispatching
 #[tokio::test]
-async fn a_work_and_its_object_carry_their_marks() {
+async fn work_and_its_object_have_their_labels_and_annotations() {
     let ns = "marks";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let mut object = config_map(ns, "c", "v");
     object["metadata"]["labels"] = json!({"own": "1"});
     object["metadata"]["annotations"] = json!({"note": "x"});
     control.create(policy(ns, "p", &object, &["member1"])).await;
     let made = control.create(object.clone()).await;
-    let name = work_of(&object);
-    let work = until_applied(control, "member1", &name).await;
-    let binding = control.until_there(&BINDINGS, ns, "c-configmap").await;
+    let name = work_name(&object);
+    let work = wait_until_applied(control, "member1", &name).await;
+    let binding = control
+        .wait_until_exists(&BINDINGS, ns, "c-configmap")
+        .await;
     let id = &binding["metadata"]["labels"]["resourcebinding.karmada.io/permanent-id"];
     let work_id = &work["metadata"]["labels"]["work.karmada.io/permanent-id"];
     assert_eq!(
@@ -54,7 +56,7 @@ async fn a_work_and_its_object_carry_their_marks() {
     );
     assert_eq!(work["spec"]["suspendDispatching"], false);
     assert_eq!(work["spec"]["preserveResourcesOnDeletion"], false);
-    let applied = condition(&work, "Applied");
+    let applied = find_condition(&work, "Applied");
     assert_eq!(
         (&applied["reason"], &applied["message"]),
         (
@@ -62,7 +64,7 @@ async fn a_work_and_its_object_carry_their_marks() {
             &json!("Manifest has been successfully applied")
         )
     );
-    let dispatching = condition(&work, "Dispatching");
+    let dispatching = find_condition(&work, "Dispatching");
     assert_eq!(
         (&dispatching["reason"], &dispatching["message"]),
         (
@@ -75,7 +77,7 @@ async fn a_work_and_its_object_carry_their_marks() {
         binding["metadata"]["labels"]["propagationpolicy.karmada.io/permanent-id"].clone();
     let there = fleet
         .member("member1")
-        .until_there(&CONFIG_MAPS, ns, "c")
+        .wait_until_exists(&CONFIG_MAPS, ns, "c")
         .await;
     let labels = json!({"own": "1", "karmada.io/managed": "true", "resourcebinding.karmada.io/permanent-id": id,
         "work.karmada.io/permanent-id": work_id, "propagationpolicy.karmada.io/permanent-id": policy_id});
@@ -102,12 +104,16 @@ async fn a_work_and_its_object_carry_their_marks() {
 
     // Without a change nothing is written again.
     let status = control
-        .until(&WORKS, &works_of("member1"), &name, "reported", |w| {
-            w["status"]["manifestStatuses"][0]["health"] == "Healthy"
-        })
+        .wait_until(
+            &WORKS,
+            &execution_space("member1"),
+            &name,
+            "reported",
+            |w| w["status"]["manifestStatuses"][0]["health"] == "Healthy",
+        )
         .await;
     control
-        .merge(
+        .merge_patch(
             &CONFIG_MAPS,
             ns,
             "c",
@@ -116,7 +122,7 @@ async fn a_work_and_its_object_carry_their_marks() {
         .await;
     control.create(config_map(ns, "other", "v")).await;
     let same = control
-        .get(&WORKS, &works_of("member1"), &name)
+        .get(&WORKS, &execution_space("member1"), &name)
         .await
         .unwrap();
     assert_eq!(
@@ -129,27 +135,31 @@ async fn a_work_and_its_object_carry_their_marks() {
 #[tokio::test]
 async fn dispatching_is_suspended_in_one_cluster() {
     let ns = "suspend-one";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let (one, two) = (fleet.member("member1"), fleet.member("member2"));
     let object = config_map(ns, "c", "v1");
-    let work = work_of(&object);
+    let work = work_name(&object);
     control
         .create(policy(ns, "p", &object, &["member1", "member2"]))
         .await;
     control.create(object).await;
     for member in [one, two] {
-        member.until_there(&CONFIG_MAPS, ns, "c").await;
+        member.wait_until_exists(&CONFIG_MAPS, ns, "c").await;
     }
     let only =
         json!({"spec": {"suspension": {"dispatchingOnClusters": {"clusterNames": ["member1"]}}}});
-    control.merge(&POLICIES, ns, "p", only).await;
+    control.merge_patch(&POLICIES, ns, "p", only).await;
     let held = control
-        .until(&WORKS, &works_of("member1"), &work, "suspended", |w| {
-            condition(w, "Dispatching")["status"] == "False"
-        })
+        .wait_until(
+            &WORKS,
+            &execution_space("member1"),
+            &work,
+            "suspended",
+            |w| find_condition(w, "Dispatching")["status"] == "False",
+        )
         .await;
-    let dispatching = condition(&held, "Dispatching");
+    let dispatching = find_condition(&held, "Dispatching");
     assert_eq!(
         (&dispatching["reason"], &dispatching["message"]),
         (
@@ -158,49 +168,57 @@ async fn dispatching_is_suspended_in_one_cluster() {
         )
     );
     control
-        .merge(&CONFIG_MAPS, ns, "c", json!({"data": {"k": "v2"}}))
+        .merge_patch(&CONFIG_MAPS, ns, "c", json!({"data": {"k": "v2"}}))
         .await;
-    two.until(&CONFIG_MAPS, ns, "c", "changed", |c| c["data"]["k"] == "v2")
+    two.wait_until(&CONFIG_MAPS, ns, "c", "changed", |c| c["data"]["k"] == "v2")
         .await;
     control
-        .until(&WORKS, &works_of("member1"), &work, "up to date", |w| {
-            w["spec"]["workload"]["manifests"][0]["data"]["k"] == "v2"
-        })
+        .wait_until(
+            &WORKS,
+            &execution_space("member1"),
+            &work,
+            "up to date",
+            |w| w["spec"]["workload"]["manifests"][0]["data"]["k"] == "v2",
+        )
         .await;
     let kept = one.get(&CONFIG_MAPS, ns, "c").await.unwrap();
     assert_eq!(kept["data"]["k"], "v1");
     control
-        .merge(&POLICIES, ns, "p", json!({"spec": {"suspension": null}}))
+        .merge_patch(&POLICIES, ns, "p", json!({"spec": {"suspension": null}}))
         .await;
-    one.until(&CONFIG_MAPS, ns, "c", "changed", |c| c["data"]["k"] == "v2")
+    one.wait_until(&CONFIG_MAPS, ns, "c", "changed", |c| c["data"]["k"] == "v2")
         .await;
     // A suspended Work is deleted like others.
     let all = json!({"spec": {"suspension": {"dispatching": true}}});
-    control.merge(&POLICIES, ns, "p", all).await;
+    control.merge_patch(&POLICIES, ns, "p", all).await;
     control
-        .until(&WORKS, &works_of("member1"), &work, "suspended", |w| {
-            condition(w, "Dispatching")["status"] == "False"
-        })
+        .wait_until(
+            &WORKS,
+            &execution_space("member1"),
+            &work,
+            "suspended",
+            |w| find_condition(w, "Dispatching")["status"] == "False",
+        )
         .await;
     control.delete(&CONFIG_MAPS, ns, "c").await;
     for member in [one, two] {
-        member.until_gone(&CONFIG_MAPS, ns, "c").await;
+        member.wait_until_deleted(&CONFIG_MAPS, ns, "c").await;
     }
 }
 
 /// Evicts a new binding from `member1`, with an affinity that excludes it from then on.
 /// Returns the name of the Work.
-async fn evicted(fleet: &Fleet, ns: &str, mode: &str) -> String {
+async fn evict_from_member1(fleet: &FleetFixture, ns: &str, mode: &str) -> String {
     let control = &fleet.control;
     let name = mode.to_lowercase();
     let object = config_map(ns, &name, "v");
-    let work = work_of(&object);
+    let work = work_name(&object);
     control
         .create(policy(ns, &name, &object, &["member1", "member2"]))
         .await;
     control.create(object).await;
     for cluster in ["member1", "member2"] {
-        until_applied(control, cluster, &work).await;
+        wait_until_applied(control, cluster, &work).await;
     }
     // `suppressDeletion` keeps controllers from ending the task.
     let task = json!({"fromCluster": "member1", "purgeMode": mode, "reason": "TaintUntolerated",
@@ -208,12 +226,14 @@ async fn evicted(fleet: &Fleet, ns: &str, mode: &str) -> String {
     let spec = json!({"clusters": [{"name": "member2"}], "gracefulEvictionTasks": [task]});
     let binding = format!("{name}-configmap");
     control
-        .merge(&BINDINGS, ns, &binding, json!({"spec": spec}))
+        .merge_patch(&BINDINGS, ns, &binding, json!({"spec": spec}))
         .await;
     let only = json!({"spec": {"placement": {"clusterAffinity": {"clusterNames": ["member2"]}}}});
-    control.merge(&POLICIES, ns, &name, only.clone()).await;
     control
-        .until(&BINDINGS, ns, &binding, "placed elsewhere", |b| {
+        .merge_patch(&POLICIES, ns, &name, only.clone())
+        .await;
+    control
+        .wait_until(&BINDINGS, ns, &binding, "placed elsewhere", |b| {
             b["spec"]["placement"]["clusterAffinity"]
                 == only["spec"]["placement"]["clusterAffinity"]
                 && b["spec"]["clusters"] == json!([{"name": "member2"}])
@@ -226,47 +246,47 @@ async fn evicted(fleet: &Fleet, ns: &str, mode: &str) -> String {
 #[tokio::test]
 async fn purge_modes_of_evictions() {
     let ns = "evictions";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let one = fleet.member("member1");
-    let gone = evicted(&fleet, ns, "Directly").await;
-    one.until_gone(&CONFIG_MAPS, ns, "directly").await;
+    let gone = evict_from_member1(&fleet, ns, "Directly").await;
+    one.wait_until_deleted(&CONFIG_MAPS, ns, "directly").await;
     control
-        .until_gone(&WORKS, &works_of("member1"), &gone)
+        .wait_until_deleted(&WORKS, &execution_space("member1"), &gone)
         .await;
     for mode in ["Gracefully", "Never"] {
         let name = mode.to_lowercase();
-        let work = evicted(&fleet, ns, mode).await;
+        let work = evict_from_member1(&fleet, ns, mode).await;
         // Changes reach the cluster until the task ends.
         control
-            .merge(&CONFIG_MAPS, ns, &name, json!({"data": {"k": "later"}}))
+            .merge_patch(&CONFIG_MAPS, ns, &name, json!({"data": {"k": "later"}}))
             .await;
         fleet
             .member("member2")
-            .until(&CONFIG_MAPS, ns, &name, "changed", |c| {
+            .wait_until(&CONFIG_MAPS, ns, &name, "changed", |c| {
                 c["data"]["k"] == "later"
             })
             .await;
         control
-            .get(&WORKS, &works_of("member1"), &work)
+            .get(&WORKS, &execution_space("member1"), &work)
             .await
             .unwrap();
         one.get(&CONFIG_MAPS, ns, &name).await.unwrap();
         let done = json!({"spec": {"gracefulEvictionTasks": null}});
         control
-            .merge(&BINDINGS, ns, &format!("{name}-configmap"), done)
+            .merge_patch(&BINDINGS, ns, &format!("{name}-configmap"), done)
             .await;
-        one.until_gone(&CONFIG_MAPS, ns, &name).await;
+        one.wait_until_deleted(&CONFIG_MAPS, ns, &name).await;
     }
 }
 
 // proves: EXE-conflict-overwrite, WRK-resolution-template, EXE-exact
 #[tokio::test]
-async fn the_template_may_say_that_conflicts_are_overwritten() {
+async fn template_annotation_overwrites_conflicts() {
     let ns = "conflict-template";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
-    crate::fleet::spread(&fleet, ns).await;
+    crate::fleet::wait_for_namespace(&fleet, ns).await;
     let one = fleet.member("member1");
     let mut theirs = config_map(ns, "c", "theirs");
     theirs["metadata"]["labels"] = json!({"theirs": "yes"});
@@ -277,7 +297,7 @@ async fn the_template_may_say_that_conflicts_are_overwritten() {
     control.create(policy(ns, "p", &ours, &["member1"])).await;
     control.create(ours).await;
     let adopted = one
-        .until(&CONFIG_MAPS, ns, "c", "adopted", |c| {
+        .wait_until(&CONFIG_MAPS, ns, "c", "adopted", |c| {
             c["data"]["k"] == "ours"
         })
         .await;
@@ -290,22 +310,22 @@ async fn the_template_may_say_that_conflicts_are_overwritten() {
     );
     // It is deleted like an object that Flotilla created.
     control.delete(&CONFIG_MAPS, ns, "c").await;
-    one.until_gone(&CONFIG_MAPS, ns, "c").await;
+    one.wait_until_deleted(&CONFIG_MAPS, ns, "c").await;
 }
 
 // proves: MBR-managed, EXE-delete-own, EXE-conflict-abort
 #[tokio::test]
 async fn an_object_that_is_not_managed_outlives_its_work() {
     let ns = "unmanaged";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let one = fleet.member("member1");
     let object = config_map(ns, "c", "v");
-    let work = work_of(&object);
+    let work = work_name(&object);
     control.create(policy(ns, "p", &object, &["member1"])).await;
     control.create(object).await;
-    until_applied(control, "member1", &work).await;
-    one.merge(
+    wait_until_applied(control, "member1", &work).await;
+    one.merge_patch(
         &CONFIG_MAPS,
         ns,
         "c",
@@ -313,8 +333,8 @@ async fn an_object_that_is_not_managed_outlives_its_work() {
     )
     .await;
     control
-        .until(&WORKS, &works_of("member1"), &work, "refused", |w| {
-            let message = condition(w, "Applied")["message"]
+        .wait_until(&WORKS, &execution_space("member1"), &work, "refused", |w| {
+            let message = find_condition(w, "Applied")["message"]
                 .as_str()
                 .unwrap_or_default();
             message.contains("already exists in the cluster member1")
@@ -322,32 +342,32 @@ async fn an_object_that_is_not_managed_outlives_its_work() {
         .await;
     control.delete(&CONFIG_MAPS, ns, "c").await;
     control
-        .until_gone(&WORKS, &works_of("member1"), &work)
+        .wait_until_deleted(&WORKS, &execution_space("member1"), &work)
         .await;
     one.get(&CONFIG_MAPS, ns, "c").await.unwrap();
 }
 
 // proves: EXE-preserve, BND-wide
 #[tokio::test]
-async fn cluster_scoped_objects_are_kept_too() {
+async fn cluster_scoped_objects_are_preserved() {
     let ns = "preserve-wide";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let one = fleet.member("member1");
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "flow-kept"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]});
-    let work = work_of(&role);
-    let mut keeping = cluster_wide(policy("", "flow-kept", &role, &["member1"]));
+    let work = work_name(&role);
+    let mut keeping = cluster_scoped(policy("", "flow-kept", &role, &["member1"]));
     keeping["spec"]["preserveResourcesOnDeletion"] = json!(true);
     control.create(keeping).await;
     control.create(role).await;
-    until_applied(control, "member1", &work).await;
+    wait_until_applied(control, "member1", &work).await;
     control.delete(&CLUSTER_ROLES, "", "flow-kept").await;
     control
-        .until_gone(&CLUSTER_BINDINGS, "", "flow-kept-clusterrole")
+        .wait_until_deleted(&CLUSTER_BINDINGS, "", "flow-kept-clusterrole")
         .await;
     control
-        .until_gone(&WORKS, &works_of("member1"), &work)
+        .wait_until_deleted(&WORKS, &execution_space("member1"), &work)
         .await;
     let kept = one.get(&CLUSTER_ROLES, "", "flow-kept").await.unwrap();
     assert_eq!(kept["metadata"]["labels"], Value::Null);
@@ -359,9 +379,9 @@ async fn cluster_scoped_objects_are_kept_too() {
 
 // proves: EXE-retain
 #[tokio::test]
-async fn a_member_keeps_its_own_number_of_replicas_where_the_template_says_so() {
+async fn member_replicas_are_retained_if_the_template_has_the_label() {
     let ns = "retain";
-    let fleet = Fleet::shared(ns).await;
+    let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let one = fleet.member("member1");
     let mut template = deployment(ns, "web", 2);
@@ -370,14 +390,14 @@ async fn a_member_keeps_its_own_number_of_replicas_where_the_template_says_so() 
         .create(policy(ns, "p", &template, &["member1"]))
         .await;
     control.create(template).await;
-    one.until(&DEPLOYMENTS, ns, "web", "two", |d| {
+    one.wait_until(&DEPLOYMENTS, ns, "web", "two", |d| {
         d["spec"]["replicas"] == 2
     })
     .await;
-    one.merge(&DEPLOYMENTS, ns, "web", json!({"spec": {"replicas": 5}}))
+    one.merge_patch(&DEPLOYMENTS, ns, "web", json!({"spec": {"replicas": 5}}))
         .await;
     control
-        .merge(
+        .merge_patch(
             &DEPLOYMENTS,
             ns,
             "web",
@@ -385,7 +405,7 @@ async fn a_member_keeps_its_own_number_of_replicas_where_the_template_says_so() 
         )
         .await;
     let kept = one
-        .until(&DEPLOYMENTS, ns, "web", "changed", |d| {
+        .wait_until(&DEPLOYMENTS, ns, "web", "changed", |d| {
             d["spec"]["minReadySeconds"] == 1
         })
         .await;

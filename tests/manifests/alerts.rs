@@ -7,10 +7,10 @@ use std::process::Command;
 use harness::tools;
 use serde_json::{Value, json};
 
-use crate::rules;
+use crate::prometheus_rules;
 
 /// An alert, input series, and the time when it must fire.
-struct Case {
+struct AlertCase {
     alert: &'static str,
     /// Series with their values in promtool's notation, one value per minute.
     series: &'static [(&'static str, &'static str)],
@@ -26,8 +26,8 @@ const fn case(
     at: &'static str,
     labels: &'static [(&'static str, &'static str)],
     severity: &'static str,
-) -> Case {
-    Case {
+) -> AlertCase {
+    AlertCase {
         alert,
         series,
         at,
@@ -42,7 +42,7 @@ const JOB: (&str, &str) = ("job", "flotilla");
 const M1: (&str, &str) = ("member_cluster", "m1");
 
 #[rustfmt::skip]
-const CASES: &[Case] = &[
+const CASES: &[AlertCase] = &[
     case("FlotillaDown", &[("up{job='flotilla',instance='a'}", "0x10")], "5m", &[], CRITICAL),
     case("FlotillaReplicaDown", &[("up{job='flotilla',instance='a'}", "0x10"), ("up{job='flotilla',instance='b'}", "1x10")], "8m", &[JOB, ("instance", "a")], WARNING),
     case("FlotillaNoLeader", &[("leader_election_master_status{job='flotilla',name='flotilla',instance='a'}", "0x10")], "5m", &[], CRITICAL),
@@ -71,7 +71,7 @@ const CASES: &[Case] = &[
 ];
 
 /// Whether an alert has a summary and a description.
-fn annotations(alert: &Value) -> bool {
+fn has_annotations(alert: &Value) -> bool {
     let all = alert["annotations"].as_object();
     ["summary", "description"].iter().all(|name| {
         all.is_some_and(|a| {
@@ -82,7 +82,7 @@ fn annotations(alert: &Value) -> bool {
 }
 
 pub(crate) fn alerts() -> Vec<Value> {
-    let rules = rules();
+    let rules = prometheus_rules();
     let groups = rules["groups"].as_array().unwrap().iter();
     let all = groups.flat_map(|g| g["rules"].as_array().unwrap().clone());
     all.filter(|r| r["alert"].is_string()).collect()
@@ -94,13 +94,13 @@ fn every_alert_fires_on_its_series() {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
-    let mut plain = rules();
+    let mut plain = prometheus_rules();
     let groups = plain["groups"].as_array_mut().unwrap().iter_mut();
     for rule in groups.flat_map(|g| g["rules"].as_array_mut().unwrap()) {
         rule.as_object_mut().unwrap().remove("annotations");
     }
     std::fs::write(dir.path().join("rules.yaml"), plain.to_string()).unwrap();
-    let tests: Vec<Value> = CASES.iter().map(unit).collect();
+    let tests: Vec<Value> = CASES.iter().map(promtool_test).collect();
     let file = json!({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests});
     let tests = dir.path().join("tests.yaml");
     std::fs::write(&tests, file.to_string()).unwrap();
@@ -116,7 +116,7 @@ fn every_alert_fires_on_its_series() {
 
 /// The unit test of promtool for a case: the alert does not fire at the start, and fires at the
 /// case's time.
-fn unit(case: &Case) -> Value {
+fn promtool_test(case: &AlertCase) -> Value {
     let quoted = |text: &str| text.replace('\'', "\"");
     let series: Vec<Value> = case
         .series
@@ -144,10 +144,13 @@ fn every_alert_has_annotations_and_a_case() {
     for alert in alerts() {
         let name = alert["alert"].as_str().unwrap();
         assert!(cases.contains(name), "no case for {name}");
-        assert!(annotations(&alert), "{name} has no summary or description");
+        assert!(
+            has_annotations(&alert),
+            "{name} has no summary or description"
+        );
         let severity = alert["labels"]["severity"].as_str();
         assert!(matches!(severity, Some("warning" | "critical")), "{name}");
     }
     // In aggregated mode the rules must not select series of the kube-apiserver.
-    assert!(!rules().to_string().contains("kube-apiserver"));
+    assert!(!prometheus_rules().to_string().contains("kube-apiserver"));
 }

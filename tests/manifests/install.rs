@@ -8,38 +8,38 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{At, Informers, ListOptions, Shutdown, Tasks};
-use harness::cluster::{FULL, Options};
-use harness::daemon::Kept;
+use client::{InformerFactory, ListOptions, ResourcePath, ShutdownToken, TaskGroup};
+use harness::cluster::{DEFAULT_CONTROLLERS, Options};
+use harness::daemon::TestDir;
 use harness::objects::{
     API_SERVICES, CLUSTERS, CONFIG_MAPS, NAMESPACES, POLICIES, config_map, policy,
 };
-use harness::{Cluster, Daemon, Etcd, Process, Server, etcd, port, tools};
-use hollow::Hollow;
+use harness::{ApiServerClient, Daemon, Etcd, KubernetesCluster, ServerProcess, etcd, port, tools};
+use hollow::HollowCluster;
 use machinery::Gvr;
 use machinery::time::SystemClock;
 use serde_json::{Value, json};
 
-use crate::installed::{self, InstalledEtcd};
-use crate::{BINARY, manifest};
+use crate::installed_etcd::{self, InstalledEtcd};
+use crate::{BINARY, manifest_path};
 
-const PATIENCE: Duration = Duration::from_secs(30);
-const PAUSE: Duration = Duration::from_millis(50);
-const ACCOUNT: &str = "system:serviceaccount:flotilla-system:flotilla";
+const ROUTE_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+const SERVICE_ACCOUNT_USER: &str = "system:serviceaccount:flotilla-system:flotilla";
 /// Resources of which `flotilla uninstall` must not leave objects.
-static PLACES: [Gvr; 8] = [
-    Gvr::constant("", "v1", "namespaces"),
-    Gvr::constant("apiregistration.k8s.io", "v1", "apiservices"),
-    Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterroles"),
-    Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterrolebindings"),
-    Gvr::constant("rbac.authorization.k8s.io", "v1", "roles"),
-    Gvr::constant("rbac.authorization.k8s.io", "v1", "rolebindings"),
-    Gvr::constant(
+static INVENTORY_RESOURCES: [Gvr; 8] = [
+    Gvr::from_static("", "v1", "namespaces"),
+    Gvr::from_static("apiregistration.k8s.io", "v1", "apiservices"),
+    Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles"),
+    Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterrolebindings"),
+    Gvr::from_static("rbac.authorization.k8s.io", "v1", "roles"),
+    Gvr::from_static("rbac.authorization.k8s.io", "v1", "rolebindings"),
+    Gvr::from_static(
         "admissionregistration.k8s.io",
         "v1",
         "validatingwebhookconfigurations",
     ),
-    Gvr::constant(
+    Gvr::from_static(
         "admissionregistration.k8s.io",
         "v1",
         "mutatingwebhookconfigurations",
@@ -48,41 +48,41 @@ static PLACES: [Gvr; 8] = [
 
 /// A cluster into which Flotilla is installed. A hollow kubelet runs the pods, so that Deployments
 /// become available.
-struct Host {
-    cluster: Cluster,
-    server: Server,
+struct InstallHost {
+    cluster: KubernetesCluster,
+    server: ApiServerClient,
     kubectl: PathBuf,
-    _kubelet: (Arc<Hollow>, Informers, Tasks),
+    _kubelet: (Arc<HollowCluster>, InformerFactory, TaskGroup),
     _etcd: Etcd,
 }
 
-impl Host {
+impl InstallHost {
     async fn start() -> Option<Self> {
         // On this thread, whose name is that of the test.
         let [kubectl] = tools(["kubectl-new"])?;
         tools(["etcd-3.5", "kube-apiserver", "kube-controller-manager"])?;
         let started = tokio::task::spawn_blocking(|| {
-            let etcd = Etcd::start(etcd::NEW, 1)?;
+            let etcd = Etcd::start(etcd::VERSION_3_5, 1)?;
             let options = Options {
                 name: "host",
-                controllers: FULL,
+                controllers: DEFAULT_CONTROLLERS,
                 flags: &[],
             };
-            Some((Cluster::start(&options, &etcd)?, etcd))
+            Some((KubernetesCluster::start(&options, &etcd)?, etcd))
         });
         let (cluster, etcd) = started.await.unwrap()?;
-        let tasks = Tasks::new(Shutdown::new());
-        let informers = Informers::new(&tasks);
+        let tasks = TaskGroup::new(ShutdownToken::new());
+        let informers = InformerFactory::new(&tasks);
         let options = hollow::Options {
             nodes: 1,
             ready_after: Duration::from_millis(10),
-            controllers: false,
+            run_controllers: false,
             ..hollow::Options::default()
         };
         let clock = Arc::new(SystemClock);
-        let hollow = Hollow::start(cluster.api(), clock, options, &informers, &tasks);
-        let server = Server::connect("host", &cluster.kubeconfig);
-        server.until_there(&NAMESPACES, "", "default").await;
+        let hollow = HollowCluster::start(cluster.api(), clock, options, &informers, &tasks);
+        let server = ApiServerClient::connect("host", &cluster.kubeconfig);
+        server.wait_until_exists(&NAMESPACES, "", "default").await;
         Some(Self {
             _kubelet: (hollow.await.unwrap(), informers, tasks),
             server,
@@ -101,13 +101,13 @@ impl Host {
         let mut command = Command::new(&self.kubectl);
         let config = self.kubeconfig();
         command.args(["--kubeconfig", &config]).args(arguments);
-        run(command, input.to_owned()).await
+        run_command(command, input.to_owned()).await
     }
 
     /// Resources, namespaces and names of the objects in the cluster.
     async fn inventory(&self) -> BTreeSet<String> {
         let mut all = BTreeSet::new();
-        for resource in &PLACES {
+        for resource in &INVENTORY_RESOURCES {
             for object in self.server.list(resource, "").await {
                 let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
                 let (namespace, name) = (text("namespace"), text("name"));
@@ -118,7 +118,7 @@ impl Host {
     }
 }
 
-async fn run(mut command: Command, input: String) -> String {
+async fn run_command(mut command: Command, input: String) -> String {
     let done = tokio::task::spawn_blocking(move || {
         let shown = format!("{command:?}");
         let started = command
@@ -138,21 +138,21 @@ async fn run(mut command: Command, input: String) -> String {
     done.await.unwrap()
 }
 
-async fn flotilla(arguments: &[&str]) -> String {
+async fn run_flotilla(arguments: &[&str]) -> String {
     let mut command = Command::new(BINARY);
     command.args(arguments);
-    run(command, String::new()).await
+    run_command(command, String::new()).await
 }
 
 /// Asserts that two inventories are equal; the panic shows the differences only.
-fn same(found: &BTreeSet<String>, expected: &BTreeSet<String>) {
+fn assert_same_inventory(found: &BTreeSet<String>, expected: &BTreeSet<String>) {
     let more: Vec<&String> = found.difference(expected).collect();
     let less: Vec<&String> = expected.difference(found).collect();
     assert!(more.is_empty() && less.is_empty(), "+ {more:?}\n- {less:?}");
 }
 
 /// Parses a stream of YAML documents into objects by kind, namespace and name.
-fn objects(text: &str) -> BTreeMap<String, Value> {
+fn parse_objects(text: &str) -> BTreeMap<String, Value> {
     let documents = text.split("\n---\n").map(|d| {
         let object: Value = serde_saphyr::from_str(d).unwrap();
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or("");
@@ -166,7 +166,7 @@ fn objects(text: &str) -> BTreeMap<String, Value> {
 }
 
 /// Replaces the version of PodDisruptionBudgets by that of Kubernetes before 1.21.
-fn for_old(text: &str) -> String {
+fn with_old_api_versions(text: &str) -> String {
     text.replace("apiVersion: policy/v1\n", "apiVersion: policy/v1beta1\n")
 }
 
@@ -176,11 +176,11 @@ async fn kustomize_build_equals_install_output() {
         return;
     };
     let mut command = Command::new(kubectl);
-    command.arg("kustomize").arg(manifest("install"));
-    let built = objects(&run(command, String::new()).await);
-    let printed = objects(&flotilla(&["install"]).await);
+    command.arg("kustomize").arg(manifest_path("install"));
+    let built = parse_objects(&run_command(command, String::new()).await);
+    let printed = parse_objects(&run_flotilla(&["install"]).await);
     assert_eq!(built, printed);
-    let listed = flotilla(&["install", "--output", "json"]).await;
+    let listed = run_flotilla(&["install", "--output", "json"]).await;
     let listed: Value = serde_json::from_str(&listed).unwrap();
     assert_eq!(listed["items"].as_array().unwrap().len(), printed.len());
 }
@@ -191,8 +191,8 @@ async fn monitoring_manifests_build() {
         return;
     };
     let mut command = Command::new(kubectl);
-    command.arg("kustomize").arg(manifest("monitoring"));
-    let built = objects(&run(command, String::new()).await);
+    command.arg("kustomize").arg(manifest_path("monitoring"));
+    let built = parse_objects(&run_command(command, String::new()).await);
     let kinds: BTreeSet<&str> = built
         .values()
         .map(|o| o["kind"].as_str().unwrap())
@@ -211,7 +211,7 @@ async fn monitoring_manifests_build() {
         .find(|o| o["kind"] == "ServiceMonitor")
         .unwrap();
     let selector = &monitor["spec"]["selector"]["matchLabels"];
-    let installed = objects(&flotilla(&["install"]).await);
+    let installed = parse_objects(&run_flotilla(&["install"]).await);
     let services = installed.values().filter(|o| o["kind"] == "Service");
     let found: Vec<&Value> = services
         .filter(|s| {
@@ -229,20 +229,20 @@ async fn monitoring_manifests_build() {
 /// `flotilla install --apply`.
 #[tokio::test(flavor = "multi_thread")]
 async fn installed_rights_are_enough_and_uninstall_removes_everything() {
-    let Some(host) = Host::start().await else {
+    let Some(host) = InstallHost::start().await else {
         return;
     };
     let before = host.inventory().await;
     let config = host.kubeconfig();
 
-    let printed = for_old(&flotilla(&["install"]).await);
+    let printed = with_old_api_versions(&run_flotilla(&["install"]).await);
     host.kubectl(&["create", "namespace", "flotilla-system"], "")
         .await;
     let checked = host
         .kubectl(&["apply", "--dry-run=server", "-f", "-"], &printed)
         .await;
     let count = checked.matches("(server dry run)").count();
-    assert_eq!(count, objects(&printed).len(), "{checked}");
+    assert_eq!(count, parse_objects(&printed).len(), "{checked}");
     host.kubectl(&["apply", "-f", "-"], &printed).await;
     host.kubectl(
         &[
@@ -255,8 +255,8 @@ async fn installed_rights_are_enough_and_uninstall_removes_everything() {
         "",
     )
     .await;
-    propagates(&host, &objects(&printed)).await;
-    let output = flotilla(&["uninstall", "--kubeconfig", &config]).await;
+    check_installed_flotilla(&host, &parse_objects(&printed)).await;
+    let output = run_flotilla(&["uninstall", "--kubeconfig", &config]).await;
     assert!(
         output.contains("apiservices v1alpha1.cluster.karmada.io deleted"),
         "{output}"
@@ -265,11 +265,11 @@ async fn installed_rights_are_enough_and_uninstall_removes_everything() {
         output.contains("namespaces karmada-es-member1 deleted"),
         "{output}"
     );
-    same(&host.inventory().await, &before);
+    assert_same_inventory(&host.inventory().await, &before);
 
-    let checked = flotilla(&["install", "--apply", "--dry-run", "--kubeconfig", &config]).await;
+    let checked = run_flotilla(&["install", "--apply", "--dry-run", "--kubeconfig", &config]).await;
     assert!(checked.contains("can be installed (dry run)"), "{checked}");
-    same(&host.inventory().await, &before);
+    assert_same_inventory(&host.inventory().await, &before);
     let apply = [
         "install",
         "--apply",
@@ -278,29 +278,29 @@ async fn installed_rights_are_enough_and_uninstall_removes_everything() {
         "--namespace",
         "fleet",
     ];
-    let output = flotilla(&[&apply[..], &["--replicas", "3"]].concat()).await;
+    let output = run_flotilla(&[&apply[..], &["--replicas", "3"]].concat()).await;
     assert!(output.contains("Deployment flotilla created"), "{output}");
     assert!(
         output.contains("Flotilla is installed in namespace fleet"),
         "{output}"
     );
-    let again = flotilla(&[&apply[..], &["--replicas", "3"]].concat()).await;
+    let again = run_flotilla(&[&apply[..], &["--replicas", "3"]].concat()).await;
     assert!(
         !again.contains("created") && !again.contains("configured"),
         "{again}"
     );
     // A namespace that only has the prefix of an execution space is not deleted.
-    host.server.namespace("karmada-es-other").await;
+    host.server.create_namespace("karmada-es-other").await;
     let mut expected = before.clone();
     expected.insert("namespaces /karmada-es-other".into());
     let uninstalled =
-        flotilla(&["uninstall", "--kubeconfig", &config, "--namespace", "fleet"]).await;
+        run_flotilla(&["uninstall", "--kubeconfig", &config, "--namespace", "fleet"]).await;
     assert!(
         uninstalled.contains("namespaces fleet deleted"),
         "{uninstalled}"
     );
-    same(&host.inventory().await, &expected);
-    let again = flotilla(&["uninstall", "--kubeconfig", &config, "--namespace", "fleet"]).await;
+    assert_same_inventory(&host.inventory().await, &expected);
+    let again = run_flotilla(&["uninstall", "--kubeconfig", &config, "--namespace", "fleet"]).await;
     assert!(
         !again.contains("deleted"),
         "nothing is left to delete: {again}"
@@ -311,18 +311,23 @@ async fn installed_rights_are_enough_and_uninstall_removes_everything() {
 ///
 /// Flotilla has the rights of the installed service account. It must serve through the host and
 /// propagate objects, and its log must have no forbidden request.
-async fn propagates(host: &Host, installed: &BTreeMap<String, Value>) {
-    let dir = Kept::new();
+async fn check_installed_flotilla(host: &InstallHost, installed: &BTreeMap<String, Value>) {
+    let dir = TestDir::new();
     let path = |name: &str| dir.path().join(name).display().to_string();
     let groups = [
         "system:serviceaccounts",
         "system:serviceaccounts:flotilla-system",
         "system:authenticated",
     ];
-    let account = host.cluster.user(ACCOUNT, &groups);
-    let ports = [port::free(), port::free(), port::free(), port::free()];
+    let account = host.cluster.user_kubeconfig(SERVICE_ACCOUNT_USER, &groups);
+    let ports = [
+        port::free_port(),
+        port::free_port(),
+        port::free_port(),
+        port::free_port(),
+    ];
     let [port, etcd_port, ..] = ports;
-    lead_here(host, port).await;
+    point_service_to_loopback(host, port).await;
     let replacements = [
         (
             "--in-cluster",
@@ -336,7 +341,7 @@ async fn propagates(host: &Host, installed: &BTreeMap<String, Value>) {
             format!("--etcd-servers=https://127.0.0.1:{etcd_port}"),
         ),
     ];
-    let mut arguments = installed::arguments(installed, "Deployment");
+    let mut arguments = installed_etcd::container_arguments(installed, "Deployment");
     for (flag, argument) in replacements {
         let found = arguments.iter_mut().find(|a| a.starts_with(flag));
         *found.unwrap() = argument;
@@ -348,16 +353,16 @@ async fn propagates(host: &Host, installed: &BTreeMap<String, Value>) {
     let etcd = InstalledEtcd::start(&host.server, installed, etcd_port).await;
     for name in ["v1alpha1.cluster.karmada.io", "v1alpha1.policy.karmada.io"] {
         host.server
-            .until(&API_SERVICES, "", name, "available", |s| {
-                harness::server::condition(s, "Available")["status"] == "True"
+            .wait_until(&API_SERVICES, "", name, "available", |s| {
+                harness::api_server_client::find_condition(s, "Available")["status"] == "True"
             })
             .await;
     }
     // The host routes requests some time after the APIServices are Available.
-    let end = Instant::now() + PATIENCE;
-    while !routes(host).await {
+    let end = Instant::now() + ROUTE_TIMEOUT;
+    while !is_routed(host).await {
         assert!(Instant::now() < end, "the host does not route");
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     let member = [
         "member",
@@ -366,22 +371,22 @@ async fn propagates(host: &Host, installed: &BTreeMap<String, Value>) {
         "--dir",
         &path("member"),
     ];
-    let (_member, _) = Process::start(BINARY, &member, &dir.path().join("member.log"));
+    let (_member, _) = ServerProcess::start(BINARY, &member, &dir.path().join("member.log"));
     let kubeconfig = dir.path().join("member/kubeconfig");
     let of_member = kubeconfig.display().to_string();
     let config = host.kubeconfig();
     let join = ["join", "member1", "--kubeconfig", &config];
-    flotilla(&[&join[..], &["--cluster-kubeconfig", &of_member]].concat()).await;
-    host.server.until_ready("member1").await;
+    run_flotilla(&[&join[..], &["--cluster-kubeconfig", &of_member]].concat()).await;
+    host.server.wait_until_cluster_ready("member1").await;
     let map = config_map("default", "settings", "v");
     let policy = policy("default", "settings", &map, &["member1"]);
     host.server.create(policy).await;
     host.server.create(map).await;
-    let member = Server::connect("member1", &kubeconfig);
+    let member = ApiServerClient::connect("member1", &kubeconfig);
     member
-        .until_there(&CONFIG_MAPS, "default", "settings")
+        .wait_until_exists(&CONFIG_MAPS, "default", "settings")
         .await;
-    etcd.refuses_strangers();
+    etcd.assert_requires_client_certificate();
     let flotilla_log = std::fs::read_to_string(&log).unwrap();
     assert!(!flotilla_log.contains("forbidden"), "{flotilla_log}");
     drop(served);
@@ -399,15 +404,18 @@ async fn propagates(host: &Host, installed: &BTreeMap<String, Value>) {
     .await;
     // Without its control plane the member keeps its objects.
     member
-        .until_there(&CONFIG_MAPS, "default", "settings")
+        .wait_until_exists(&CONFIG_MAPS, "default", "settings")
         .await;
 }
 
 /// Whether the host routes requests to Flotilla.
-async fn routes(host: &Host) -> bool {
+async fn is_routed(host: &InstallHost) -> bool {
     for resource in [&CLUSTERS, &POLICIES] {
         let options = ListOptions::default();
-        let listed = host.server.api.list(At::all(resource, ""), &options);
+        let listed = host
+            .server
+            .api
+            .list(ResourcePath::collection(resource, ""), &options);
         if listed.await.is_err() {
             return false;
         }
@@ -417,7 +425,7 @@ async fn routes(host: &Host) -> bool {
 
 /// Replaces the installed Service by one that resolves to a port of this machine, because there
 /// is no pod network.
-async fn lead_here(host: &Host, port: u16) {
+async fn point_service_to_loopback(host: &InstallHost, port: u16) {
     let service = json!({"apiVersion": "v1", "kind": "Service",
         "metadata": {"name": "flotilla", "namespace": "flotilla-system",
                      "labels": {"app.kubernetes.io/name": "flotilla"}},

@@ -4,27 +4,27 @@
 use std::path::Path;
 use std::time::Duration;
 
-use client::{At, ListOptions, WatchOptions};
+use client::{ListOptions, ResourcePath, WatchOptions};
 use futures_util::StreamExt;
-use harness::Server;
+use harness::ApiServerClient;
 use harness::objects::{
-    BINDINGS, CONFIG_MAPS, DEPLOYMENTS, PODS, config_map, deployment, divided, policy,
+    BINDINGS, CONFIG_MAPS, DEPLOYMENTS, PODS, config_map, deployment, divided_policy, policy,
 };
 use serde_json::json;
 
 const NAMESPACE: &str = "load";
-const DEPLOYS: usize = 8;
-const ROUND: Duration = Duration::from_millis(300);
+const DEPLOYMENT_COUNT: usize = 8;
+const ROUND_PAUSE: Duration = Duration::from_millis(300);
 
 /// Creates the first objects.
-pub(crate) async fn begin(control: &Server) {
-    control.namespace(NAMESPACE).await;
-    for n in 0..DEPLOYS {
+pub(crate) async fn create_objects(control: &ApiServerClient) {
+    control.create_namespace(NAMESPACE).await;
+    for n in 0..DEPLOYMENT_COUNT {
         let name = format!("web{n}");
         let object = deployment(NAMESPACE, &name, 2);
         let weights = [("member1", 1), ("member2", 1)];
         control
-            .create(divided(NAMESPACE, &name, &object, &weights))
+            .create(divided_policy(NAMESPACE, &name, &object, &weights))
             .await;
         control.create(object).await;
     }
@@ -36,13 +36,17 @@ pub(crate) async fn begin(control: &Server) {
 }
 
 /// Runs one round of changes; `n` is the number of the round.
-pub(crate) async fn round(control: &Server, n: i64) {
-    let one = format!("web{}", n as usize % DEPLOYS);
+pub(crate) async fn run_round(control: &ApiServerClient, n: i64) {
+    let one = format!("web{}", n as usize % DEPLOYMENT_COUNT);
     let replicas = json!({"spec": {"replicas": 2 + n % 3}});
-    control.merge(&DEPLOYMENTS, NAMESPACE, &one, replicas).await;
+    control
+        .merge_patch(&DEPLOYMENTS, NAMESPACE, &one, replicas)
+        .await;
     // A binding that fits no cluster is scheduled again when it changes.
     let scaled = json!({"spec": {"replicas": 1 + n % 2}});
-    control.merge(&DEPLOYMENTS, NAMESPACE, "lost", scaled).await;
+    control
+        .merge_patch(&DEPLOYMENTS, NAMESPACE, "lost", scaled)
+        .await;
     let name = format!("map{n}");
     let map = config_map(NAMESPACE, &name, "v");
     control
@@ -58,26 +62,26 @@ pub(crate) async fn round(control: &Server, n: i64) {
     };
     let _ = control
         .api
-        .list(At::all(&DEPLOYMENTS, NAMESPACE), &fresh)
+        .list(ResourcePath::collection(&DEPLOYMENTS, NAMESPACE), &fresh)
         .await;
     if n > 2 {
         let old = format!("map{}", n - 2);
         control.delete(&CONFIG_MAPS, NAMESPACE, &old).await;
         let replaced = control.get(&DEPLOYMENTS, NAMESPACE, &one).await.unwrap();
-        let at = At::one(&DEPLOYMENTS, NAMESPACE, &one);
+        let at = ResourcePath::object(&DEPLOYMENTS, NAMESPACE, &one);
         let options = client::WriteOptions::default();
         // The update may fail with a conflict: that is load, too.
         let _ = control.api.update(at, replaced, &options).await;
     }
-    tokio::time::sleep(ROUND).await;
+    tokio::time::sleep(ROUND_PAUSE).await;
 }
 
 /// Watches Deployments until the task is aborted.
-pub(crate) fn watch(control: &Server) -> tokio::task::JoinHandle<()> {
+pub(crate) fn spawn_watch(control: &ApiServerClient) -> tokio::task::JoinHandle<()> {
     let api = control.api.clone();
     tokio::spawn(async move {
         let options = WatchOptions::default();
-        let watch = api.watch(At::all(&DEPLOYMENTS, ""), &options);
+        let watch = api.watch(ResourcePath::collection(&DEPLOYMENTS, ""), &options);
         if let Ok(mut events) = watch.await {
             while events.next().await.is_some() {}
         }
@@ -85,7 +89,7 @@ pub(crate) fn watch(control: &Server) -> tokio::task::JoinHandle<()> {
 }
 
 /// Sends requests without credentials and with an unknown token.
-pub(crate) async fn strangers(kubeconfig: &Path, dir: &Path) {
+pub(crate) async fn send_unauthenticated_requests(kubeconfig: &Path, dir: &Path) {
     let text = std::fs::read_to_string(kubeconfig).unwrap();
     let mut file: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
     for (n, user) in [json!({}), json!({"token": "nobody"})]
@@ -95,9 +99,11 @@ pub(crate) async fn strangers(kubeconfig: &Path, dir: &Path) {
         file["users"][0]["user"] = user;
         let path = dir.join(format!("stranger{n}"));
         std::fs::write(&path, file.to_string()).unwrap();
-        let stranger = Server::connect("a stranger", &path);
+        let stranger = ApiServerClient::connect("a stranger", &path);
         let options = ListOptions::default();
-        let listed = stranger.api.list(At::all(&PODS, ""), &options);
+        let listed = stranger
+            .api
+            .list(ResourcePath::collection(&PODS, ""), &options);
         assert!(listed.await.is_err());
     }
 }

@@ -2,14 +2,14 @@
 //! the alerts and dashboards with a real Prometheus that scrapes a server under load.
 #![expect(clippy::unwrap_used, reason = "a test ends where its machine fails it")]
 
+/// Alerts over time.
+mod alert_incidents;
 /// Each alert fires on its series.
 mod alerts;
-/// Alerts over time.
-mod incidents;
 /// Install, apply, uninstall.
 mod install;
 /// The workloads of the manifests, on this machine.
-mod installed;
+mod installed_etcd;
 /// A load on a control plane.
 mod load;
 /// Every rule and panel has data under load.
@@ -17,21 +17,21 @@ mod monitoring;
 /// A Prometheus process and its API.
 mod prometheus;
 /// The RBAC rules of the manifests.
-mod rights;
+mod rbac;
 
 use std::path::PathBuf;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
 
 /// A file or directory below `manifests/`.
-fn manifest(path: &str) -> PathBuf {
+fn manifest_path(path: &str) -> PathBuf {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests");
     PathBuf::from(root).join(path)
 }
 
 /// The recording rules and alerts as Prometheus itself reads them.
-fn rules() -> serde_json::Value {
-    let text = std::fs::read_to_string(manifest("monitoring/rules.yaml")).unwrap();
+fn prometheus_rules() -> serde_json::Value {
+    let text = std::fs::read_to_string(manifest_path("monitoring/rules.yaml")).unwrap();
     let resource: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
     serde_json::json!({"groups": resource["spec"]["groups"]})
 }

@@ -6,27 +6,27 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use harness::daemon::Kept;
-use harness::{Process, Server, tools};
+use harness::daemon::TestDir;
+use harness::{ApiServerClient, ServerProcess, tools};
 use serde_json::Value;
 
-use crate::prometheus::{Prometheus, Target, is_number};
-use crate::{BINARY, load, manifest, rules};
+use crate::prometheus::{Prometheus, ScrapeTarget, is_number};
+use crate::{BINARY, load, manifest_path, prometheus_rules};
 
 const DASHBOARDS: [&str; 2] = ["flotilla-fleet", "flotilla-apiserver"];
 /// The values of the variables that Grafana fills in.
-const VARIABLES: [(&str, &str); 5] = [
+const DASHBOARD_VARIABLES: [(&str, &str); 5] = [
     ("$__rate_interval", "20s"),
     ("$job", "flotilla"),
     ("$cluster", ".*"),
     ("$instance", ".*"),
     ("${datasource}", "prometheus"),
 ];
-const PATIENCE: Duration = Duration::from_secs(90);
+const DATA_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The expressions of the panels of a dashboard, by title.
 fn panels(name: &str) -> BTreeMap<String, Vec<String>> {
-    let path = manifest(&format!("monitoring/dashboards/{name}.json"));
+    let path = manifest_path(&format!("monitoring/dashboards/{name}.json"));
     let dashboard: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let all = dashboard["panels"].as_array().unwrap().iter();
     let data_panels: Vec<&Value> = all.filter(|p| p["type"] != "row").collect();
@@ -34,7 +34,9 @@ fn panels(name: &str) -> BTreeMap<String, Vec<String>> {
         .iter()
         .map(|panel| {
             let targets = panel["targets"].as_array().unwrap().iter();
-            let expressions = targets.map(|t| fill(t["expr"].as_str().unwrap())).collect();
+            let expressions = targets
+                .map(|t| fill_variables(t["expr"].as_str().unwrap()))
+                .collect();
             (panel["title"].as_str().unwrap().to_owned(), expressions)
         })
         .collect();
@@ -51,8 +53,8 @@ fn panels(name: &str) -> BTreeMap<String, Vec<String>> {
     panels
 }
 
-fn fill(expression: &str) -> String {
-    let filled = VARIABLES
+fn fill_variables(expression: &str) -> String {
+    let filled = DASHBOARD_VARIABLES
         .iter()
         .fold(expression.to_owned(), |text, (name, value)| {
             text.replace(name, value)
@@ -66,7 +68,7 @@ async fn every_rule_and_panel_has_data_under_load() {
     let Some([prometheus, promtool]) = tools(["prometheus", "promtool"]) else {
         return;
     };
-    let dir = Kept::new();
+    let dir = TestDir::new();
     let data = dir.path().join("fleet");
     let arguments = [
         "up",
@@ -77,15 +79,15 @@ async fn every_rule_and_panel_has_data_under_load() {
         "--dir",
         &data.display().to_string(),
     ];
-    let (_fleet, address) = Process::start(BINARY, &arguments, &dir.path().join("fleet.log"));
-    let control = Server::connect("control plane", &data.join("kubeconfig"));
-    let target = Target {
+    let (_fleet, address) = ServerProcess::start(BINARY, &arguments, &dir.path().join("fleet.log"));
+    let control = ApiServerClient::connect("control plane", &data.join("kubeconfig"));
+    let target = ScrapeTarget {
         address: &address,
         pki: data.join("pki"),
     };
-    let prometheus = Prometheus::start(&prometheus, dir.path(), &target, &rules());
-    load::begin(&control).await;
-    let watching = load::watch(&control);
+    let prometheus = Prometheus::start(&prometheus, dir.path(), &target, &prometheus_rules());
+    load::create_objects(&control).await;
+    let watching = load::spawn_watch(&control);
 
     // Expressions without data yet, with their panels. Under load each must have data once.
     let mut missing: Vec<(String, String)> = Vec::new();
@@ -95,19 +97,19 @@ async fn every_rule_and_panel_has_data_under_load() {
             missing.extend(expressions.map(|e| (format!("{name}: {title}"), e)));
         }
     }
-    let recorded = rules();
+    let recorded = prometheus_rules();
     let groups = recorded["groups"].as_array().unwrap().iter();
     let records = groups.flat_map(|g| g["rules"].as_array().unwrap());
     let records = records.filter_map(|r| r["record"].as_str());
     missing.extend(records.map(|r| ("recorded".to_owned(), r.to_owned())));
 
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + DATA_TIMEOUT;
     let mut n = 0;
     while !missing.is_empty() {
         assert!(Instant::now() < end, "no data for {missing:#?}");
         n += 1;
-        load::round(&control, n).await;
-        load::strangers(&data.join("kubeconfig"), dir.path()).await;
+        load::run_round(&control, n).await;
+        load::send_unauthenticated_requests(&data.join("kubeconfig"), dir.path()).await;
         // A rate needs two samples.
         if n % 5 == 0 {
             let mut left = Vec::new();
@@ -122,13 +124,13 @@ async fn every_rule_and_panel_has_data_under_load() {
         }
     }
     watching.abort();
-    evaluated(&prometheus).await;
-    lines_are_sound(&control, &promtool).await;
+    assert_rules_healthy(&prometheus).await;
+    assert_metrics_well_formed(&control, &promtool).await;
 }
 
 /// Asserts by the API of Prometheus that no rule has failed and no alert fires.
-async fn evaluated(prometheus: &Prometheus) {
-    let rules = prometheus.ask("rules", &[]).await.unwrap();
+async fn assert_rules_healthy(prometheus: &Prometheus) {
+    let rules = prometheus.get_api("rules", &[]).await.unwrap();
     let groups = rules["groups"].as_array().unwrap().iter();
     let all: Vec<&Value> = groups
         .flat_map(|g| g["rules"].as_array().unwrap())
@@ -138,13 +140,13 @@ async fn evaluated(prometheus: &Prometheus) {
         assert_eq!(rule["health"], "ok", "{rule:#}");
         assert_ne!(rule["state"], "firing", "{rule:#}");
     }
-    let clusters = prometheus.until("cluster_ready_state == 1").await;
+    let clusters = prometheus.wait_for_data("cluster_ready_state == 1").await;
     assert_eq!(clusters.len(), 2);
 }
 
 /// Asserts that each metric has one type, and that promtool parses all metrics.
-async fn lines_are_sound(control: &Server, promtool: &Path) {
-    let text = control.api.raw("/metrics").await.unwrap();
+async fn assert_metrics_well_formed(control: &ApiServerClient, promtool: &Path) {
+    let text = control.api.get_raw("/metrics").await.unwrap();
     let text = String::from_utf8(text.to_vec()).unwrap();
     let mut types = BTreeMap::new();
     for line in text.lines().filter_map(|l| l.strip_prefix("# TYPE ")) {

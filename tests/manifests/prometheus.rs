@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use harness::{Daemon, port};
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(200);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A Prometheus that scrapes one target every second. Dropping it ends the process.
 pub(crate) struct Prometheus {
@@ -18,7 +18,7 @@ pub(crate) struct Prometheus {
 }
 
 /// The server to scrape, with the client certificate for it.
-pub(crate) struct Target<'a> {
+pub(crate) struct ScrapeTarget<'a> {
     /// `host:port`
     pub(crate) address: &'a str,
     /// Directory with `ca.crt`, `admin.crt` and `admin.key`.
@@ -26,7 +26,12 @@ pub(crate) struct Target<'a> {
 }
 
 impl Prometheus {
-    pub(crate) fn start(program: &Path, dir: &Path, target: &Target<'_>, rules: &Value) -> Self {
+    pub(crate) fn start(
+        program: &Path,
+        dir: &Path,
+        target: &ScrapeTarget<'_>,
+        rules: &Value,
+    ) -> Self {
         let file = |name: &str| target.pki.join(name).display().to_string();
         let config = json!({
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
@@ -44,7 +49,7 @@ impl Prometheus {
         // JSON is valid YAML.
         std::fs::write(dir.join("prometheus.yml"), config.to_string()).unwrap();
         std::fs::write(dir.join("rules.yaml"), rules.to_string()).unwrap();
-        let port = port::free();
+        let port = port::free_port();
         let arguments = [
             format!("--config.file={}", dir.join("prometheus.yml").display()),
             format!("--storage.tsdb.path={}", dir.join("tsdb").display()),
@@ -56,14 +61,18 @@ impl Prometheus {
     }
 
     /// Calls the API and returns the `data` of the response.
-    pub(crate) async fn ask(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, String> {
+    pub(crate) async fn get_api(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<Value, String> {
         let query: Vec<String> = query
             .iter()
-            .map(|(k, v)| format!("{k}={}", encode(v)))
+            .map(|(k, v)| format!("{k}={}", percent_encode(v)))
             .collect();
         let path = format!("/api/v1/{path}?{}", query.join("&"));
         let port = self.port;
-        let got = tokio::task::spawn_blocking(move || get(port, &path));
+        let got = tokio::task::spawn_blocking(move || http_get(port, &path));
         let text = got.await.unwrap().map_err(|e| e.to_string())?;
         let response: Value = serde_json::from_str(&text).map_err(|e| format!("{e}: {text}"))?;
         match response["status"].as_str() {
@@ -74,13 +83,13 @@ impl Prometheus {
 
     /// Evaluates an expression now and returns its samples.
     pub(crate) async fn query(&self, expression: &str) -> Result<Vec<Value>, String> {
-        let data = self.ask("query", &[("query", expression)]).await?;
+        let data = self.get_api("query", &[("query", expression)]).await?;
         Ok(data["result"].as_array().cloned().unwrap_or_default())
     }
 
     /// Waits until an expression has a sample that is a number; returns its samples.
-    pub(crate) async fn until(&self, expression: &str) -> Vec<Value> {
-        let end = Instant::now() + PATIENCE;
+    pub(crate) async fn wait_for_data(&self, expression: &str) -> Vec<Value> {
+        let end = Instant::now() + QUERY_TIMEOUT;
         loop {
             let samples = self.query(expression).await;
             match &samples {
@@ -88,10 +97,10 @@ impl Prometheus {
                 _ => assert!(
                     Instant::now() < end,
                     "{expression}: {samples:?}\n{}",
-                    self.daemon.log_end()
+                    self.daemon.log_tail()
                 ),
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
@@ -102,7 +111,7 @@ pub(crate) fn is_number(sample: &Value) -> bool {
     text.parse::<f64>().is_ok_and(f64::is_finite)
 }
 
-fn get(port: u16, path: &str) -> std::io::Result<String> {
+fn http_get(port: u16, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
     let mut reply = String::new();
@@ -111,6 +120,6 @@ fn get(port: u16, path: &str) -> std::io::Result<String> {
     Ok(body.unwrap_or_default().to_owned())
 }
 
-fn encode(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     text.bytes().map(|b| format!("%{b:02X}")).collect()
 }

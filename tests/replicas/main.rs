@@ -11,31 +11,31 @@
 )]
 
 /// Processes of the binary: replicas and members.
-mod processes;
+mod flotilla_process;
 
 /// Two replicas on one etcd.
-mod pair;
+mod replica_pair;
 
 /// The leader election lease.
 mod lease;
 
 /// A watch client that records its events.
-mod history;
+mod watch_history;
 
 /// The expected objects after a rollout.
 mod rollout;
 
 /// One process that loses the lease and acquires it again.
-mod terms;
+mod leader_terms;
 
 /// Graceful shutdown.
 mod shutdown;
 
 /// Consistency between two replicas.
-mod together;
+mod consistency;
 
 /// A leader that is killed, or suspended, in the middle of a rollout.
 mod failover;
 
 /// Rolling restarts under load.
-mod rolling;
+mod rolling_restart;

@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use harness::Server;
-use harness::objects::{BINDINGS, DEPLOYMENTS, WORKS, deployment, policy, works_of};
+use harness::ApiServerClient;
+use harness::objects::{BINDINGS, DEPLOYMENTS, WORKS, deployment, execution_space, policy};
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_secs(120);
-const PAUSE: Duration = Duration::from_millis(100);
+const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(120);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A policy that propagates every Deployment of the namespace to all `clusters`.
-pub(crate) fn everything(namespace: &str, clusters: &[&str]) -> Value {
+pub(crate) fn policy_for_all_deployments(namespace: &str, clusters: &[&str]) -> Value {
     let mut all = policy(namespace, "all", &deployment(namespace, "", 1), clusters);
     all["spec"]["resourceSelectors"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment"}]);
     all
@@ -28,27 +28,31 @@ fn names<'a>(objects: impl IntoIterator<Item = &'a Value>) -> BTreeSet<String> {
 }
 
 /// Uid and spec of the objects in members, by member and name.
-pub(crate) type Seen = BTreeMap<(String, String), (String, Value)>;
+pub(crate) type MemberObjects = BTreeMap<(String, String), (String, Value)>;
 
 /// Waits until exactly the Deployments `expected` are rolled out. The panic at a timeout shows
 /// the difference.
-pub(crate) async fn until_exact(
-    control: &Server,
-    members: &[Server],
+pub(crate) async fn wait_until_rolled_out(
+    control: &ApiServerClient,
+    members: &[ApiServerClient],
     namespace: &str,
     expected: &BTreeSet<String>,
-) -> Seen {
-    let end = Instant::now() + PATIENCE;
+) -> MemberObjects {
+    let end = Instant::now() + ROLLOUT_TIMEOUT;
     loop {
-        match exact(control, members, namespace, expected).await {
+        match check_rollout(control, members, namespace, expected).await {
             Ok(objects) => return objects,
             Err(difference) => assert!(Instant::now() < end, "{difference}"),
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-fn same(what: &str, found: &BTreeSet<String>, expected: &BTreeSet<String>) -> Result<(), String> {
+fn compare_names(
+    what: &str,
+    found: &BTreeSet<String>,
+    expected: &BTreeSet<String>,
+) -> Result<(), String> {
     let (more, less): (Vec<_>, Vec<_>) = (
         found.difference(expected).collect(),
         expected.difference(found).collect(),
@@ -59,27 +63,27 @@ fn same(what: &str, found: &BTreeSet<String>, expected: &BTreeSet<String>) -> Re
     }
 }
 
-async fn exact(
-    control: &Server,
-    members: &[Server],
+async fn check_rollout(
+    control: &ApiServerClient,
+    members: &[ApiServerClient],
     namespace: &str,
     expected: &BTreeSet<String>,
-) -> Result<Seen, String> {
+) -> Result<MemberObjects, String> {
     let count = members.len();
     let templates = control.list(&DEPLOYMENTS, namespace).await;
-    same("templates", &names(&templates), expected)?;
+    compare_names("templates", &names(&templates), expected)?;
     let done = |t: &&Value| {
         t["status"]["readyReplicas"] == json!(count)
             && t["status"]["observedGeneration"] == t["metadata"]["generation"]
     };
     let finished = names(templates.iter().filter(done));
-    same("finished templates", &finished, expected)?;
+    compare_names("finished templates", &finished, expected)?;
     let bindings = control.list(&BINDINGS, namespace).await;
     let binding_names = expected.iter().map(|n| format!("{n}-deployment")).collect();
-    same("bindings", &names(&bindings), &binding_names)?;
-    let mut member_objects = Seen::new();
+    compare_names("bindings", &names(&bindings), &binding_names)?;
+    let mut member_objects = MemberObjects::new();
     for member in members {
-        let works = control.list(&WORKS, &works_of(&member.name)).await;
+        let works = control.list(&WORKS, &execution_space(&member.name)).await;
         let manifests = works
             .iter()
             .filter_map(|work| work.pointer("/spec/workload/manifests/0"));
@@ -89,12 +93,12 @@ async fn exact(
             .collect();
         let name = &member.name;
         let of_works = names(ours.iter().copied());
-        same(&format!("works of {name}"), &of_works, expected)?;
+        compare_names(&format!("works of {name}"), &of_works, expected)?;
         if of_works.len() != ours.len() {
             return Err(format!("{name}: two Works of one object"));
         }
         let objects = member.list(&DEPLOYMENTS, namespace).await;
-        same(&format!("objects in {name}"), &names(&objects), expected)?;
+        compare_names(&format!("objects in {name}"), &names(&objects), expected)?;
         for object in &objects {
             if object["metadata"]["generation"] != 1 {
                 return Err(format!("{name}: written twice: {object:#}"));

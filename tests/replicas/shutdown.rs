@@ -2,20 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use client::{At, Error, WatchEvent, WatchOptions};
+use client::{Error, ResourcePath, WatchEvent, WatchOptions};
 use futures_util::StreamExt;
-use harness::Server;
+use harness::ApiServerClient;
 use harness::objects::{CONFIG_MAPS, config_map};
 
-use crate::processes::Node;
+use crate::flotilla_process::FlotillaProcess;
 
 const NS: &str = "default";
-const PATIENCE: Duration = Duration::from_secs(30);
+const READYZ_TIMEOUT: Duration = Duration::from_secs(30);
 
-async fn until_red(server: &Server) {
-    let end = Instant::now() + PATIENCE;
+async fn wait_until_not_ready(server: &ApiServerClient) {
+    let end = Instant::now() + READYZ_TIMEOUT;
     loop {
-        match server.api.raw("/readyz").await {
+        match server.api.get_raw("/readyz").await {
             Ok(_) => assert!(Instant::now() < end, "readyz stays ok"),
             Err(Error::Status(status)) if status.code == 500 => return,
             Err(error) => panic!("readyz: {error}"),
@@ -26,13 +26,13 @@ async fn until_red(server: &Server) {
 
 #[tokio::test]
 async fn readiness_fails_first_then_requests_and_watches_end_without_an_error() {
-    let mut node = Node::serve(&["--shutdown-delay-duration=4s"]);
+    let mut node = FlotillaProcess::serve(&["--shutdown-delay-duration=4s"]);
     let server = node.connect("control plane");
     let options = WatchOptions::default();
-    let at = At::all(&CONFIG_MAPS, NS);
+    let at = ResourcePath::collection(&CONFIG_MAPS, NS);
     let mut watch = server.api.watch(at, &options).await.unwrap();
     node.signal("-TERM");
-    until_red(&server).await;
+    wait_until_not_ready(&server).await;
     server.create(config_map(NS, "late", "1")).await;
     let mut received = false;
     while let Some(event) = watch.next().await {
@@ -43,5 +43,5 @@ async fn readiness_fails_first_then_requests_and_watches_end_without_an_error() 
         }
     }
     assert!(received, "the watch has no event of an acknowledged write");
-    node.ended().await;
+    node.wait_for_exit().await;
 }

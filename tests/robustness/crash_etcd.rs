@@ -11,42 +11,44 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use harness::etcdctl::Change;
+use harness::etcdctl::EtcdChange;
 use parking_lot::Mutex;
-use storage::etcd::{Etcd, Options};
-use storage::{Error, Event, Feed, Store};
+use storage::etcd::{EtcdOptions, EtcdStore};
+use storage::{Error, Store, StoreEvent, StoreWatch};
 use tokio::time::{Instant, sleep, timeout};
 
 #[path = "record.rs"]
 mod record;
 
-use record::{History, KEYS, WRITERS, parent_gave, run_and_kill, seen, write, write_once};
+use record::{
+    KEYS_PER_WRITER, WRITERS, WriteHistory, key_write, parent_gave, run_and_kill, write, write_once,
+};
 
-const SERVER: &str = "FLOTILLA_CRASH_ETCD";
-const PREFIX: &str = "/crash/";
-const PATIENCE: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(5);
+const SERVER_VARIABLE: &str = "FLOTILLA_CRASH_ETCD";
+const KEY_PREFIX: &str = "/crash/";
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The kills of a normal run.
-const FEW: usize = 4;
+const QUICK_ROUNDS: usize = 4;
 
 /// The test that is the writer when its parent sets [`SERVER_VARIABLE`].
-const WRITER: &str = "writer_is_killed_34";
+const WRITER_TEST: &str = "writer_is_killed_34";
 
-async fn open(server: &str) -> Arc<Etcd> {
-    let options = Options {
+async fn open_store(server: &str) -> Arc<EtcdStore> {
+    let options = EtcdOptions {
         servers: vec![server.to_owned()],
         history: None,
-        ..Options::default()
+        ..EtcdOptions::default()
     };
-    Arc::new(Etcd::open(options).await.unwrap())
+    Arc::new(EtcdStore::open(options).await.unwrap())
 }
 
 /// Reads events up to the last one, which [`write_end`] writes.
-async fn until_end(feed: &mut Box<dyn Feed>) -> Vec<Event> {
+async fn read_until_end(feed: &mut Box<dyn StoreWatch>) -> Vec<StoreEvent> {
     let mut events = Vec::new();
     loop {
-        let batch = timeout(PATIENCE, feed.next()).await;
+        let batch = timeout(WAIT_TIMEOUT, feed.next()).await;
         events.extend(batch.unwrap().unwrap().events);
         if events.last().is_some_and(|e| &*e.key == "/crash/end") {
             return events;
@@ -54,13 +56,13 @@ async fn until_end(feed: &mut Box<dyn Feed>) -> Vec<Event> {
     }
 }
 
-async fn end(store: &dyn Store) {
+async fn write_end(store: &dyn Store) {
     assert!(write(store, "/crash/end", 0).await.unwrap().is_some());
 }
 
 /// Checks that revisions ascend without gaps and that each event has the right previous
 /// revision.
-fn check_history(events: &[Event], after: u64) {
+fn check_history(events: &[StoreEvent], after: u64) {
     let mut last = after;
     let mut present = std::collections::BTreeMap::new();
     for event in events {
@@ -71,7 +73,7 @@ fn check_history(events: &[Event], after: u64) {
             Some(_) => present.insert(event.key.clone(), event.revision),
             None => present.remove(&event.key),
         };
-        let previous = event.previous.as_ref().map(|p| p.revision);
+        let previous = event.previous.as_ref().map(|p| p.mod_revision);
         // The revision before the first event of a key is unknown here.
         if before.is_some() || previous.is_none_or(|r| r > after) {
             assert_eq!(
@@ -84,40 +86,44 @@ fn check_history(events: &[Event], after: u64) {
 }
 
 /// Checks that the feed delivered the history that etcdctl reads.
-fn check_told(server: &harness::Etcd, events: &[Event], after: u64) {
-    let history = server.history(PREFIX, after, "/crash/end");
-    let events: Vec<Change> = events.iter().map(change).collect();
+fn check_feed(server: &harness::Etcd, events: &[StoreEvent], after: u64) {
+    let history = server.history(KEY_PREFIX, after, "/crash/end");
+    let events: Vec<EtcdChange> = events.iter().map(etcd_change).collect();
     // Only etcdctl reports revisions before the base.
-    let known = |c: Change| Change {
-        before: if c.before > after { c.before } else { 0 },
+    let known = |c: EtcdChange| EtcdChange {
+        previous_revision: if c.previous_revision > after {
+            c.previous_revision
+        } else {
+            0
+        },
         ..c
     };
-    let plain = |all: Vec<Change>| all.into_iter().map(known).collect::<Vec<_>>();
+    let plain = |all: Vec<EtcdChange>| all.into_iter().map(known).collect::<Vec<_>>();
     assert_eq!(plain(events), plain(history));
 }
 
-fn change(event: &Event) -> Change {
-    Change {
+fn etcd_change(event: &StoreEvent) -> EtcdChange {
+    EtcdChange {
         revision: event.revision,
         key: event.key.to_string(),
         value: event.value.as_ref().map(|value| value.to_vec()),
-        before: event.previous.as_ref().map_or(0, |p| p.revision),
+        previous_revision: event.previous.as_ref().map_or(0, |p| p.mod_revision),
     }
 }
 
-fn check_acknowledged(history: &History, acknowledged: &History) {
+fn check_acknowledged(history: &WriteHistory, acknowledged: &WriteHistory) {
     for (at, write) in acknowledged {
         assert_eq!(history.get(at), Some(write), "acknowledged at {at}");
     }
 }
 
 async fn write_until_killed(server: &str) {
-    let store = open(server).await;
+    let store = open_store(server).await;
     let writers = (0..WRITERS).map(|writer| {
         let store = store.clone();
         tokio::spawn(async move {
             for turn in 0_u64.. {
-                let key = format!("{PREFIX}{writer}/{}", turn % KEYS);
+                let key = format!("{KEY_PREFIX}{writer}/{}", turn % KEYS_PER_WRITER);
                 // Writes in flight of the previous process may still arrive.
                 write_once(&*store, &key, turn).await.unwrap();
             }
@@ -128,28 +134,28 @@ async fn write_until_killed(server: &str) {
     }
 }
 
-async fn writer_is_killed(version: &str, rounds: usize) {
+async fn kill_writer(version: &str, rounds: usize) {
     let Some(server) = harness::Etcd::start(version, 1) else {
         return;
     };
-    let store = open(&server.endpoints()).await;
+    let store = open_store(&server.endpoints()).await;
     let base = store.revision().await.unwrap();
-    let mut feed = store.watch(PREFIX, base).await.unwrap();
-    let mut acknowledged = History::new();
+    let mut feed = store.watch(KEY_PREFIX, base).await.unwrap();
+    let mut acknowledged = WriteHistory::new();
     for _ in 0..rounds {
         let url = server.endpoints();
-        let round = run_and_kill(WRITER, SERVER, OsStr::new(&url)).await;
+        let round = run_and_kill(WRITER_TEST, SERVER_VARIABLE, OsStr::new(&url)).await;
         let before = acknowledged.keys().last().copied().unwrap_or(base);
         assert!(round.keys().all(|at| *at > before));
         let now = store.revision().await.unwrap();
         assert!(round.keys().all(|at| *at <= now));
         acknowledged.extend(round);
     }
-    end(&*store).await;
-    let events = until_end(&mut feed).await;
+    write_end(&*store).await;
+    let events = read_until_end(&mut feed).await;
     check_history(&events, base);
-    check_told(&server, &events, base);
-    let history: History = events.iter().map(seen).collect();
+    check_feed(&server, &events, base);
+    let history: WriteHistory = events.iter().map(key_write).collect();
     check_acknowledged(&history, &acknowledged);
     // The writes in flight when a process was killed, and the end.
     let unacknowledged = history.len() - acknowledged.len();
@@ -160,16 +166,16 @@ async fn writer_is_killed(version: &str, rounds: usize) {
     store.close().await;
 }
 
-async fn etcd_is_killed(version: &str, rounds: usize) {
+async fn kill_etcd(version: &str, rounds: usize) {
     let Some(mut server) = harness::Etcd::start(version, 1) else {
         return;
     };
-    let store = open(&server.endpoints()).await;
+    let store = open_store(&server.endpoints()).await;
     let base = store.revision().await.unwrap();
-    let acknowledged: Arc<Mutex<History>> = Arc::default();
+    let acknowledged: Arc<Mutex<WriteHistory>> = Arc::default();
     let done = Arc::new(AtomicBool::new(false));
-    let mut feed = store.watch(PREFIX, base).await.unwrap();
-    let following = tokio::spawn(async move { until_end(&mut feed).await });
+    let mut feed = store.watch(KEY_PREFIX, base).await.unwrap();
+    let following = tokio::spawn(async move { read_until_end(&mut feed).await });
     let writers = (0..WRITERS).map(|writer| {
         let (store, done) = (store.clone(), done.clone());
         let acknowledged = acknowledged.clone();
@@ -178,14 +184,14 @@ async fn etcd_is_killed(version: &str, rounds: usize) {
                 if done.load(Ordering::Relaxed) {
                     return;
                 }
-                let key = format!("{PREFIX}{writer}/{}", turn % KEYS);
+                let key = format!("{KEY_PREFIX}{writer}/{}", turn % KEYS_PER_WRITER);
                 match write(&*store, &key, turn).await {
                     Ok(Some((revision, write))) => {
                         let twice = acknowledged.lock().insert(revision, write);
                         assert_eq!(twice, None, "{revision} acknowledged twice");
                     }
                     Ok(None) => {}
-                    Err(Error::Unavailable(_)) => sleep(PAUSE).await,
+                    Err(Error::Unavailable(_)) => sleep(RETRY_INTERVAL).await,
                     Err(other) => panic!("{other}"),
                 }
             }
@@ -194,73 +200,73 @@ async fn etcd_is_killed(version: &str, rounds: usize) {
     let writers: Vec<_> = writers.collect();
     for round in 0..rounds {
         let target = acknowledged.lock().len() + 100 + round * 17 % 50;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + WAIT_TIMEOUT;
         while acknowledged.lock().len() < target {
             assert!(Instant::now() < end, "no more writes after {round} rounds");
-            sleep(PAUSE).await;
+            sleep(RETRY_INTERVAL).await;
         }
         server.nodes[0].daemon.kill();
         sleep(Duration::from_millis(round as u64 % 3 * 200)).await;
-        server.nodes[0].daemon.again();
+        server.nodes[0].daemon.restart();
     }
-    server.wait();
+    server.wait_ready();
     done.store(true, Ordering::Relaxed);
     for writer in writers {
         writer.await.unwrap();
     }
-    end(&*store).await;
-    let events = timeout(PATIENCE, following).await.unwrap().unwrap();
+    write_end(&*store).await;
+    let events = timeout(WAIT_TIMEOUT, following).await.unwrap().unwrap();
     check_history(&events, base);
-    check_told(&server, &events, base);
-    let history: History = events.iter().map(seen).collect();
+    check_feed(&server, &events, base);
+    let history: WriteHistory = events.iter().map(key_write).collect();
     check_acknowledged(&history, &acknowledged.lock());
     store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_is_killed_34() {
-    if let Some(server) = parent_gave(SERVER) {
+    if let Some(server) = parent_gave(SERVER_VARIABLE) {
         write_until_killed(server.to_str().unwrap()).await;
         return;
     }
-    writer_is_killed(harness::etcd::OLD, FEW).await;
+    kill_writer(harness::etcd::VERSION_3_4, QUICK_ROUNDS).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_is_killed_35() {
-    writer_is_killed(harness::etcd::NEW, FEW).await;
+    kill_writer(harness::etcd::VERSION_3_5, QUICK_ROUNDS).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcd_is_killed_34() {
-    etcd_is_killed(harness::etcd::OLD, FEW).await;
+    kill_etcd(harness::etcd::VERSION_3_4, QUICK_ROUNDS).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcd_is_killed_35() {
-    etcd_is_killed(harness::etcd::NEW, FEW).await;
+    kill_etcd(harness::etcd::VERSION_3_5, QUICK_ROUNDS).await;
 }
 
 #[harness::slow]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_is_killed_sixty_times_34() {
-    writer_is_killed(harness::etcd::OLD, 60).await;
+    kill_writer(harness::etcd::VERSION_3_4, 60).await;
 }
 
 #[harness::slow]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_is_killed_sixty_times_35() {
-    writer_is_killed(harness::etcd::NEW, 60).await;
+    kill_writer(harness::etcd::VERSION_3_5, 60).await;
 }
 
 #[harness::slow]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcd_is_killed_forty_times_34() {
-    etcd_is_killed(harness::etcd::OLD, 40).await;
+    kill_etcd(harness::etcd::VERSION_3_4, 40).await;
 }
 
 #[harness::slow]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcd_is_killed_forty_times_35() {
-    etcd_is_killed(harness::etcd::NEW, 40).await;
+    kill_etcd(harness::etcd::VERSION_3_5, 40).await;
 }

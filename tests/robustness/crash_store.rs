@@ -9,46 +9,51 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+mod durability_check;
 mod power_loss;
 mod record;
-mod survival;
 
 use std::path::Path;
 use std::time::Duration;
 
-use record::{History, WRITERS, parent_gave, run_and_kill};
-use storage::Options;
-use survival::{check, write_until_killed};
+use durability_check::{check, write_until_killed};
+use record::{WRITERS, WriteHistory, parent_gave, run_and_kill};
+use storage::EmbeddedOptions;
 
-const TEST: &str = "survives_sigkill_at_any_moment";
-const DIRECTORY: &str = "FLOTILLA_CRASH_DIRECTORY";
+const WRITER_TEST: &str = "survives_sigkill_at_any_moment";
+const DIRECTORY_VARIABLE: &str = "FLOTILLA_CRASH_DIRECTORY";
 
 #[test]
 fn survives_sigkill_at_any_moment() {
-    if let Some(directory) = parent_gave(DIRECTORY) {
+    if let Some(directory) = parent_gave(DIRECTORY_VARIABLE) {
         // A short history, so that some kills hit a compaction.
-        let options = Options {
+        let options = EmbeddedOptions {
             history: Some(Duration::from_millis(100)),
-            ..Options::default()
+            ..EmbeddedOptions::default()
         };
-        runtime().block_on(write_until_killed(Path::new(&directory), options, WRITERS));
+        new_runtime().block_on(write_until_killed(Path::new(&directory), options, WRITERS));
         return;
     }
-    survives(10);
+    survive_kills(10);
 }
 
 #[harness::slow]
 #[test]
 fn survives_sigkill_two_hundred_times() {
-    survives(200);
+    survive_kills(200);
 }
 
-fn survives(rounds: usize) {
+fn survive_kills(rounds: usize) {
     let directory = tempfile::tempdir().unwrap();
-    let mut known = History::new();
+    let mut known = WriteHistory::new();
     for _ in 0..rounds {
-        runtime().block_on(async {
-            let acknowledged = run_and_kill(TEST, DIRECTORY, directory.path().as_os_str()).await;
+        new_runtime().block_on(async {
+            let acknowledged = run_and_kill(
+                WRITER_TEST,
+                DIRECTORY_VARIABLE,
+                directory.path().as_os_str(),
+            )
+            .await;
             let checked = check(directory.path(), &acknowledged, &mut known).await;
             checked.unwrap();
         });
@@ -56,7 +61,7 @@ fn survives(rounds: usize) {
     assert!(known.len() > rounds, "only {} writes in all", known.len());
 }
 
-fn runtime() -> tokio::runtime::Runtime {
+fn new_runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -11,34 +11,36 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use client::{At, ListOptions, WriteOptions};
+use client::{ListOptions, ResourcePath, WriteOptions};
 use harness::cluster::Options;
-use harness::etcd::NEW;
-use harness::kubectl::{Kubectl, with_each};
+use harness::etcd::VERSION_3_5;
+use harness::kubectl::{Kubectl, with_each_kubectl};
 use harness::objects::{CONFIG_MAPS, SECRETS, config_map};
-use harness::{Cluster, Etcd, Process, Server};
+use harness::{ApiServerClient, Etcd, KubernetesCluster, ServerProcess};
 use serde_json::{Value, json};
-use storage::encryption::{EncryptedStore, Encryption, PrefixTransformer, Transformer};
-use storage::{Embedded, Op, Outcome, Range, Store, Txn};
+use storage::encryption::{
+    EncryptedStore, PrefixTransformer, PrefixTransformers, ResourceTransformers,
+};
+use storage::{EmbeddedStore, Op, RangeRequest, Store, Txn, TxnResponse};
 use tempfile::TempDir;
 
-use crate::refused::{check, refused};
+use crate::startup_errors::{assert_contains_all, startup_error};
 
 const NS: &str = "default";
-const PATIENCE: Duration = Duration::from_secs(30);
-const PLAIN: &str = "the-plaintext-of-a-secret";
-const OPEN: &str = "the-content-of-a-config-map";
-const IDENTITY: &str = "/registry/flotilla/identity";
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+const SECRET_PLAINTEXT: &str = "the-plaintext-of-a-secret";
+const CONFIG_MAP_CONTENT: &str = "the-content-of-a-config-map";
+const SHARED_KEYS_KEY: &str = "/registry/flotilla/identity";
 
-const BOX_1: &str =
+const SECRETBOX_K1: &str =
     "{secretbox: {keys: [{name: k1, secret: MTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTE=}]}}";
-const GCM_2: &str =
+const AESGCM_K2: &str =
     "{aesgcm: {keys: [{name: k2, secret: MjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjI=}]}}";
-const GCM_3: &str =
+const AESGCM_K3: &str =
     "{aesgcm: {keys: [{name: k3, secret: MzMzMzMzMzMzMzMzMzMzMzMzMzMzMzMzMzMzMzMzMzM=}]}}";
-const NONE: &str = "{identity: {}}";
+const IDENTITY_PROVIDER: &str = "{identity: {}}";
 
-fn config(providers: &[&str]) -> String {
+fn encryption_config(providers: &[&str]) -> String {
     format!(
         "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n\
          - {{resources: [secrets], providers: [{}]}}\n",
@@ -48,25 +50,25 @@ fn config(providers: &[&str]) -> String {
 
 fn secret(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": NS},
-        "stringData": {"password": PLAIN}})
+        "stringData": {"password": SECRET_PLAINTEXT}})
 }
 
 /// The data directory, and the etcd if there is one, of a control plane across restarts.
-struct Place {
+struct EncryptionFixture {
     dir: TempDir,
     etcd: Option<Etcd>,
 }
 
-impl Place {
-    fn directory() -> Self {
+impl EncryptionFixture {
+    fn with_data_directory() -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self { dir, etcd: None }
     }
 
-    fn etcd() -> Option<Self> {
+    fn with_etcd() -> Option<Self> {
         Some(Self {
-            etcd: Some(Etcd::start(NEW, 1)?),
-            ..Self::directory()
+            etcd: Some(Etcd::start(VERSION_3_5, 1)?),
+            ..Self::with_data_directory()
         })
     }
 
@@ -85,7 +87,7 @@ impl Place {
         let data = format!("--data-dir={}", self.file("data").display());
         let mut all = vec!["serve".to_owned(), "--listen=127.0.0.1:0".to_owned(), data];
         if !providers.is_empty() {
-            all.push(self.write_config(&config(providers), 0o600));
+            all.push(self.write_config(&encryption_config(providers), 0o600));
         }
         all.extend(
             self.etcd
@@ -95,10 +97,10 @@ impl Place {
         all
     }
 
-    fn serve(&self, providers: &[&str]) -> Process {
+    fn serve(&self, providers: &[&str]) -> ServerProcess {
         let arguments = self.arguments(providers);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        Process::start(
+        ServerProcess::start(
             env!("CARGO_BIN_EXE_flotilla"),
             &arguments,
             &self.file("log"),
@@ -110,14 +112,14 @@ impl Place {
         self.file("data/kubeconfig")
     }
 
-    fn server(&self) -> Server {
-        Server::connect("plane", &self.kubeconfig())
+    fn client(&self) -> ApiServerClient {
+        ApiServerClient::connect("plane", &self.kubeconfig())
     }
 
     /// The keys with a prefix and their stored values; no server may be running.
-    async fn stored(&self, prefix: &str) -> Vec<(String, Vec<u8>)> {
+    async fn list_raw(&self, prefix: &str) -> Vec<(String, Vec<u8>)> {
         if let Some(etcd) = &self.etcd {
-            let output = etcd.ctl(&["get", prefix, "--prefix", "-w", "json"]);
+            let output = etcd.etcdctl(&["get", prefix, "--prefix", "-w", "json"]);
             let response: Value = serde_json::from_str(&output).unwrap();
             let decode = |v: &Value| BASE64_STANDARD.decode(v.as_str().unwrap()).unwrap();
             let all = response["kvs"].as_array().cloned().unwrap_or_default();
@@ -127,26 +129,29 @@ impl Place {
             };
             return all.iter().map(pair).collect();
         }
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + OPEN_TIMEOUT;
         let store = loop {
             // A program that another test starts inherits the previous lock for a moment,
             // from its fork to its exec.
-            match Embedded::open(&self.file("data/store"), storage::Options::default()) {
+            match EmbeddedStore::open(
+                &self.file("data/store"),
+                storage::EmbeddedOptions::default(),
+            ) {
                 Ok(store) => break store,
                 Err(why) => assert!(Instant::now() < end, "{why}"),
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
-        let page = store.range(&Range::prefix(prefix)).await.unwrap();
+        let page = store.range(&RangeRequest::prefix(prefix)).await.unwrap();
         store.close().await;
-        let entries = page.entries.into_iter();
+        let entries = page.kvs.into_iter();
         entries
             .map(|e| (e.key.to_string(), e.value.to_vec()))
             .collect()
     }
 
     /// All bytes of the engine's files.
-    fn disk(&self) -> Vec<u8> {
+    fn read_disk(&self) -> Vec<u8> {
         let dir = match &self.etcd {
             Some(etcd) => etcd.dir().join("n0"),
             None => self.file("data/store"),
@@ -168,67 +173,81 @@ fn read_all(dir: &Path, all: &mut Vec<u8>) {
     }
 }
 
-fn contains(all: &[u8], text: &str) -> bool {
+fn contains_text(all: &[u8], text: &str) -> bool {
     all.windows(text.len()).any(|w| w == text.as_bytes())
 }
 
 fn has_secret(all: &[u8]) -> bool {
-    contains(all, PLAIN) || contains(all, &BASE64_STANDARD.encode(PLAIN))
+    contains_text(all, SECRET_PLAINTEXT)
+        || contains_text(all, &BASE64_STANDARD.encode(SECRET_PLAINTEXT))
 }
 
-async fn nothing_readable_lies_on_the_disk(place: Place) {
+async fn check_disk_is_encrypted(place: EncryptionFixture) {
     // Without encryption the check must find the secret.
     {
-        let place = Place::directory();
+        let place = EncryptionFixture::with_data_directory();
         let process = place.serve(&[]);
-        place.server().create(secret("open")).await;
+        place.client().create(secret("open")).await;
         process.stop();
-        assert!(has_secret(&place.disk()));
+        assert!(has_secret(&place.read_disk()));
     }
-    for providers in [&[BOX_1, NONE][..], &[GCM_2, BOX_1]] {
+    for providers in [
+        &[SECRETBOX_K1, IDENTITY_PROVIDER][..],
+        &[AESGCM_K2, SECRETBOX_K1],
+    ] {
         let process = place.serve(providers);
-        let server = place.server();
+        let server = place.client();
         let name = format!("a{}", providers[0].len());
         server.create(secret(&name)).await;
-        server.create(config_map(NS, &name, OPEN)).await;
+        server
+            .create(config_map(NS, &name, CONFIG_MAP_CONTENT))
+            .await;
         let patch = json!({"metadata": {"labels": {"a": "b"}}});
-        let patched = server.merge(&SECRETS, NS, &name, patch).await;
-        assert_eq!(patched["data"]["password"], BASE64_STANDARD.encode(PLAIN));
+        let patched = server.merge_patch(&SECRETS, NS, &name, patch).await;
+        assert_eq!(
+            patched["data"]["password"],
+            BASE64_STANDARD.encode(SECRET_PLAINTEXT)
+        );
         server.create(secret("gone")).await;
         server.delete(&SECRETS, NS, "gone").await;
         process.stop();
-        let disk = place.disk();
-        assert!(contains(&disk, OPEN) && !has_secret(&disk));
-        assert!(!contains(&disk, "PRIVATE KEY"));
+        let disk = place.read_disk();
+        assert!(contains_text(&disk, CONFIG_MAP_CONTENT) && !has_secret(&disk));
+        assert!(!contains_text(&disk, "PRIVATE KEY"));
     }
 }
 
 #[tokio::test]
-async fn nothing_readable_lies_in_the_data_directory() {
-    nothing_readable_lies_on_the_disk(Place::directory()).await;
+async fn secrets_in_the_data_directory_are_encrypted() {
+    check_disk_is_encrypted(EncryptionFixture::with_data_directory()).await;
 }
 
 #[tokio::test]
-async fn nothing_readable_lies_in_etcd() {
-    let Some(place) = Place::etcd() else { return };
-    nothing_readable_lies_on_the_disk(place).await;
+async fn secrets_in_etcd_are_encrypted() {
+    let Some(place) = EncryptionFixture::with_etcd() else {
+        return;
+    };
+    check_disk_is_encrypted(place).await;
 }
 
 /// `kubectl get` and `kubectl replace` of every secret, as the Kubernetes documentation
 /// describes key rotation. Each kubectl creates a namespace in each round and rewrites the
 /// secrets of all rounds up to then.
-fn replace_all(place: &Place, round: usize) {
+fn replace_all_secrets(place: &EncryptionFixture, round: usize) {
     let area = format!("round{round}");
     let rewrite = |kubectl: &Kubectl| {
         kubectl.output(&format!(
-            "create secret generic rotated --from-literal=k={PLAIN}"
+            "create secret generic rotated --from-literal=k={SECRET_PLAINTEXT}"
         ));
         for round in 0..=round {
             let namespace = format!("round{round}-{}", kubectl.label);
             let all = kubectl.output(&format!("get secrets --namespace {namespace} -o json"));
-            assert!(all.contains(&BASE64_STANDARD.encode(PLAIN)), "{all}");
+            assert!(
+                all.contains(&BASE64_STANDARD.encode(SECRET_PLAINTEXT)),
+                "{all}"
+            );
             let (code, output) =
-                kubectl.pipe(&format!("replace --namespace {namespace} -f -"), &all);
+                kubectl.run_with_input(&format!("replace --namespace {namespace} -f -"), &all);
             assert!(
                 code == 0 && output.contains("secret/rotated replaced"),
                 "{output}"
@@ -236,52 +255,54 @@ fn replace_all(place: &Place, round: usize) {
         }
     };
     tokio::task::block_in_place(|| {
-        with_each(&place.kubeconfig(), place.dir.path(), &area, rewrite);
+        with_each_kubectl(&place.kubeconfig(), place.dir.path(), &area, rewrite);
     });
 }
 
-async fn keys_are_rotated(place: Place) {
+async fn check_key_rotation(place: EncryptionFixture) {
     const BOX: &str = "k8s:enc:secretbox:v1:k1:";
     const GCM: &str = "k8s:enc:aesgcm:v1:k2:";
     let rounds = [
         (&[][..], "{"),
-        (&[BOX_1, NONE], BOX),
-        (&[GCM_2, BOX_1], GCM),
+        (&[SECRETBOX_K1, IDENTITY_PROVIDER], BOX),
+        (&[AESGCM_K2, SECRETBOX_K1], GCM),
         // All secrets were rewritten, so the old key is not needed any more.
-        (&[GCM_2], GCM),
-        (&[NONE, GCM_2], "{"),
+        (&[AESGCM_K2], GCM),
+        (&[IDENTITY_PROVIDER, AESGCM_K2], "{"),
     ];
     for (round, (providers, prefix)) in rounds.into_iter().enumerate() {
         let process = place.serve(providers);
-        replace_all(&place, round);
+        replace_all_secrets(&place, round);
         process.stop();
-        let mut stored = place.stored("/registry/secrets/").await;
+        let mut stored = place.list_raw("/registry/secrets/").await;
         assert!(stored.len() > round, "{stored:?}");
-        stored.extend(place.stored(IDENTITY).await);
+        stored.extend(place.list_raw(SHARED_KEYS_KEY).await);
         for (key, value) in stored {
             let value = String::from_utf8_lossy(&value);
             assert!(value.starts_with(prefix), "{providers:?} {key}: {value}");
         }
-        let others = place.stored("/registry/configmaps/").await;
+        let others = place.list_raw("/registry/configmaps/").await;
         assert!(others.iter().all(|(_, value)| value.starts_with(b"{")));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_rotated_by_get_and_replace_in_the_data_directory() {
-    keys_are_rotated(Place::directory()).await;
+    check_key_rotation(EncryptionFixture::with_data_directory()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_rotated_by_get_and_replace_in_etcd() {
-    let Some(place) = Place::etcd() else { return };
-    keys_are_rotated(place).await;
+    let Some(place) = EncryptionFixture::with_etcd() else {
+        return;
+    };
+    check_key_rotation(place).await;
 }
 
 /// Checks for a 500 that names the object and the missing key.
-fn unreadable(answer: client::Result<impl std::fmt::Debug>, key: &str, why: &str) {
+fn assert_unreadable(answer: client::Result<impl std::fmt::Debug>, key: &str, why: &str) {
     let error = format!("{:?}", answer.unwrap_err());
-    check(&error, &["500", key, why]);
+    assert_contains_all(&error, &["500", key, why]);
     assert!(
         !has_secret(error.as_bytes()) && !error.contains("\\u{"),
         "{error}"
@@ -289,42 +310,48 @@ fn unreadable(answer: client::Result<impl std::fmt::Debug>, key: &str, why: &str
 }
 
 #[tokio::test]
-async fn a_missing_key_loses_its_own_objects_only() {
-    let place = Place::directory();
-    let process = place.serve(&[GCM_2, NONE]);
-    place.server().create(secret("first")).await;
-    place.server().create(config_map(NS, "map", OPEN)).await;
+async fn missing_key_affects_only_its_own_objects() {
+    let place = EncryptionFixture::with_data_directory();
+    let process = place.serve(&[AESGCM_K2, IDENTITY_PROVIDER]);
+    place.client().create(secret("first")).await;
+    place
+        .client()
+        .create(config_map(NS, "map", CONFIG_MAP_CONTENT))
+        .await;
     process.stop();
     // Informers of secrets cannot sync, but the process does not wait for them.
-    let process = place.serve(&[GCM_3, NONE]);
-    let server = place.server();
+    let process = place.serve(&[AESGCM_K3, IDENTITY_PROVIDER]);
+    let server = place.client();
     let (key, why) = ("/registry/secrets/default/first", "k8s:enc:aesgcm:v1:k2");
-    let at = At::one(&SECRETS, NS, "first");
-    unreadable(server.api.get(at).await, key, why);
-    let all = At::all(&SECRETS, NS);
-    unreadable(
+    let at = ResourcePath::object(&SECRETS, NS, "first");
+    assert_unreadable(server.api.get(at).await, key, why);
+    let all = ResourcePath::collection(&SECRETS, NS);
+    assert_unreadable(
         server.api.list(all, &ListOptions::default()).await,
         key,
         why,
     );
     let options = WriteOptions::default();
     let updated = server.api.update(at, secret("first"), &options).await;
-    unreadable(updated, key, why);
-    let error = format!("{:?}", server.api.raw("/readyz").await.unwrap_err());
-    check(&error, &["informer-sync failed"]);
+    assert_unreadable(updated, key, why);
+    let error = format!("{:?}", server.api.get_raw("/readyz").await.unwrap_err());
+    assert_contains_all(&error, &["informer-sync failed"]);
     // Other objects are served, even of the same resource.
     server.create(secret("second")).await;
-    server.until_there(&SECRETS, NS, "second").await;
+    server.wait_until_exists(&SECRETS, NS, "second").await;
     let patch = json!({"data": {"k": "changed"}});
-    server.merge(&CONFIG_MAPS, NS, "map", patch).await;
+    server.merge_patch(&CONFIG_MAPS, NS, "map", patch).await;
     let log = std::fs::read(place.file("log")).unwrap();
     assert!(!has_secret(&log));
     process.stop();
     // With the right key the object is readable again.
-    let process = place.serve(&[GCM_2, GCM_3, NONE]);
+    let process = place.serve(&[AESGCM_K2, AESGCM_K3, IDENTITY_PROVIDER]);
     for name in ["first", "second"] {
-        let read = place.server().get(&SECRETS, NS, name).await.unwrap();
-        assert_eq!(read["data"]["password"], BASE64_STANDARD.encode(PLAIN));
+        let read = place.client().get(&SECRETS, NS, name).await.unwrap();
+        assert_eq!(
+            read["data"]["password"],
+            BASE64_STANDARD.encode(SECRET_PLAINTEXT)
+        );
     }
     process.stop();
 }
@@ -332,21 +359,30 @@ async fn a_missing_key_loses_its_own_objects_only() {
 /// etcd also stores the keys that all replicas share.
 #[tokio::test]
 async fn shared_keys_that_cannot_be_decrypted_end_the_start() {
-    let Some(place) = Place::etcd() else { return };
-    place.serve(&[GCM_2]).stop();
+    let Some(place) = EncryptionFixture::with_etcd() else {
+        return;
+    };
+    place.serve(&[AESGCM_K2]).stop();
     let servers = place.etcd.as_ref().unwrap().endpoints();
-    let flag = place.write_config(&config(&[GCM_3]), 0o600);
-    let output = refused(&servers, &[&flag]);
-    check(
+    let flag = place.write_config(&encryption_config(&[AESGCM_K3]), 0o600);
+    let output = startup_error(&servers, &[&flag]);
+    assert_contains_all(
         &output,
-        &[IDENTITY, "cannot be decrypted", "k8s:enc:aesgcm:v1:k2"],
+        &[
+            SHARED_KEYS_KEY,
+            "cannot be decrypted",
+            "k8s:enc:aesgcm:v1:k2",
+        ],
     );
-    check(&refused(&servers, &[]), &[IDENTITY, "cannot be decrypted"]);
+    assert_contains_all(
+        &startup_error(&servers, &[]),
+        &[SHARED_KEYS_KEY, "cannot be decrypted"],
+    );
 }
 
 #[test]
-fn a_configuration_that_cannot_act_is_refused() {
-    let place = Place::directory();
+fn invalid_configuration_ends_the_start() {
+    let place = EncryptionFixture::with_data_directory();
     let fails = |flag: &str, wanted: &[&str]| {
         let mut arguments = place.arguments(&[]);
         arguments.push(flag.to_owned());
@@ -354,7 +390,7 @@ fn a_configuration_that_cannot_act_is_refused() {
         let out = command.args(&arguments).output().unwrap();
         let output = String::from_utf8(out.stderr).unwrap();
         assert_eq!(out.status.code(), Some(1), "{output}");
-        check(&output, wanted);
+        assert_contains_all(&output, wanted);
         assert!(
             !output.contains("MTExMTEx") && !output.contains("1111"),
             "{output}"
@@ -370,7 +406,7 @@ fn a_configuration_that_cannot_act_is_refused() {
             "No such file",
         ],
     );
-    let short = config(&[&BOX_1.replace("MTExMTE=", "MTE=")]);
+    let short = encryption_config(&[&SECRETBOX_K1.replace("MTExMTE=", "MTE=")]);
     let flag = place.write_config(&short, 0o600);
     let path = "resources[0].providers[0].secretbox.keys[0].secret";
     fails(
@@ -378,23 +414,29 @@ fn a_configuration_that_cannot_act_is_refused() {
         &["encryption.yaml: ", path, "not of the expected length"],
     );
     // A syntax error quotes no line of the file, which holds keys.
-    let flag = place.write_config(&config(&[BOX_1]).replace("]}}", "]"), 0o600);
+    let flag = place.write_config(
+        &encryption_config(&[SECRETBOX_K1]).replace("]}}", "]"),
+        0o600,
+    );
     fails(&flag, &["not YAML or JSON at line"]);
 }
 
 #[test]
-fn a_configuration_that_others_may_read_is_told() {
-    let place = Place::directory();
-    let mut arguments = place.arguments(&[BOX_1, NONE]);
-    place.write_config(&config(&[BOX_1, NONE]), 0o644);
+fn configuration_readable_by_others_is_logged() {
+    let place = EncryptionFixture::with_data_directory();
+    let mut arguments = place.arguments(&[SECRETBOX_K1, IDENTITY_PROVIDER]);
+    place.write_config(
+        &encryption_config(&[SECRETBOX_K1, IDENTITY_PROVIDER]),
+        0o644,
+    );
     arguments.push("--v=1".to_owned());
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let log = place.file("log");
-    Process::start(env!("CARGO_BIN_EXE_flotilla"), &arguments, &log)
+    ServerProcess::start(env!("CARGO_BIN_EXE_flotilla"), &arguments, &log)
         .0
         .stop();
     let output = std::fs::read_to_string(&log).unwrap();
-    check(
+    assert_contains_all(
         &output,
         &[
             "encryption.yaml holds encryption keys",
@@ -406,29 +448,33 @@ fn a_configuration_that_others_may_read_is_told() {
 
 /// Flotilla and a kube-apiserver each read what the other one encrypted.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kube_apiserver_reads_what_we_encrypt_and_we_what_it_encrypts() {
-    let Some(etcd) = Etcd::start(NEW, 1) else {
+async fn kube_apiserver_and_flotilla_decrypt_each_others_secrets() {
+    let Some(etcd) = Etcd::start(VERSION_3_5, 1) else {
         return;
     };
     let keys = [
         || PrefixTransformer::aes_gcm("k2", &[b'2'; 32]).unwrap(),
         || PrefixTransformer::secretbox("k1", &[b'1'; 32]).unwrap(),
     ];
-    let options = storage::etcd::Options {
+    let options = storage::etcd::EtcdOptions {
         servers: vec![etcd.endpoints()],
         prefix: "/host".into(),
-        ..storage::etcd::Options::default()
+        ..storage::etcd::EtcdOptions::default()
     };
-    let engine: Arc<dyn Store> = Arc::new(storage::etcd::Etcd::open(options).await.unwrap());
+    let engine: Arc<dyn Store> = Arc::new(storage::etcd::EtcdStore::open(options).await.unwrap());
     let over = |first: usize| {
-        let transformer = Transformer::new(keys[first](), vec![keys[1 - first]()]);
+        let transformer = PrefixTransformers::new(keys[first](), vec![keys[1 - first]()]);
         let rules = vec![("/registry/secrets/".to_owned(), Arc::new(transformer))];
-        EncryptedStore::new(Arc::clone(&engine), Encryption::new(rules), "/host")
+        EncryptedStore::new(
+            Arc::clone(&engine),
+            ResourceTransformers::new(rules),
+            "/host",
+        )
     };
     for (n, name) in ["gcm", "box"].into_iter().enumerate() {
         let value = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
             "metadata": {"name": name, "namespace": NS, "uid": "u"},
-            "data": {"password": BASE64_STANDARD.encode(PLAIN)}});
+            "data": {"password": BASE64_STANDARD.encode(SECRET_PLAINTEXT)}});
         let put = Txn {
             key: format!("/registry/secrets/{NS}/{name}").into(),
             expected: 0,
@@ -438,25 +484,28 @@ async fn a_kube_apiserver_reads_what_we_encrypt_and_we_what_it_encrypts() {
             },
         };
         let written = over(n).commit(put).await.unwrap();
-        assert!(matches!(written, Outcome::Committed { .. }));
+        assert!(matches!(written, TxnResponse::Committed { .. }));
     }
-    for providers in [[GCM_2, BOX_1], [BOX_1, GCM_2]] {
-        let place = Place::directory();
-        let flags = [place.write_config(&config(&providers), 0o600)];
+    for providers in [[AESGCM_K2, SECRETBOX_K1], [SECRETBOX_K1, AESGCM_K2]] {
+        let place = EncryptionFixture::with_data_directory();
+        let flags = [place.write_config(&encryption_config(&providers), 0o600)];
         let options = Options {
             name: "host",
             controllers: "",
             flags: &flags,
         };
         let etcd = &etcd;
-        let host = tokio::task::block_in_place(|| Cluster::start(&options, etcd));
+        let host = tokio::task::block_in_place(|| KubernetesCluster::start(&options, etcd));
         let Some(host) = host else { return };
-        let server = Server::connect("host", &host.kubeconfig);
+        let server = ApiServerClient::connect("host", &host.kubeconfig);
         for name in ["gcm", "box"] {
             let read = server.get(&SECRETS, NS, name).await.unwrap();
-            assert_eq!(read["data"]["password"], BASE64_STANDARD.encode(PLAIN));
+            assert_eq!(
+                read["data"]["password"],
+                BASE64_STANDARD.encode(SECRET_PLAINTEXT)
+            );
         }
-        let name = if providers[0] == GCM_2 {
+        let name = if providers[0] == AESGCM_K2 {
             "theirs-gcm"
         } else {
             "theirs-box"
@@ -467,6 +516,6 @@ async fn a_kube_apiserver_reads_what_we_encrypt_and_we_what_it_encrypts() {
         assert!(stored.starts_with(b"k8s:enc:"));
         let read = over(0).get(&key).await.unwrap().unwrap().value;
         // The prefix of Kubernetes' protobuf encoding.
-        assert!(read.starts_with(b"k8s\0") && contains(&read, PLAIN));
+        assert!(read.starts_with(b"k8s\0") && contains_text(&read, SECRET_PLAINTEXT));
     }
 }

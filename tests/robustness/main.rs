@@ -20,35 +20,35 @@
     reason = "a test fails by panicking"
 )]
 
-mod disk;
+mod consistent_reads;
+mod disk_faults;
 mod encryption;
-mod fresh;
-mod history;
-mod layout;
-mod nodes;
-mod refused;
-mod stalled;
+mod etcd_node_failures;
+mod history_check;
+mod stalled_etcd;
+mod startup_errors;
+mod storage_layout;
 mod upgrade;
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use harness::{Process, Server};
+use harness::{ApiServerClient, ServerProcess};
 use tempfile::TempDir;
 
 /// `flotilla serve` on an etcd.
-struct Replica {
-    server: Server,
+struct ReplicaProcess {
+    server: ApiServerClient,
     /// `host:port`.
     address: String,
     data: PathBuf,
     /// Killed when this is dropped.
-    process: Process,
+    process: ServerProcess,
     dir: TempDir,
 }
 
-impl Replica {
+impl ReplicaProcess {
     /// Must be called where tokio runs.
     fn start(name: &str, servers: &str, more: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -57,10 +57,11 @@ impl Replica {
         arguments.extend(["--etcd-servers", servers]);
         arguments.extend(more);
         let log = dir.path().join("log");
-        let (process, address) = Process::start(env!("CARGO_BIN_EXE_flotilla"), &arguments, &log);
+        let (process, address) =
+            ServerProcess::start(env!("CARGO_BIN_EXE_flotilla"), &arguments, &log);
         let data = PathBuf::from(data);
         Self {
-            server: Server::connect(name, &data.join("kubeconfig")),
+            server: ApiServerClient::connect(name, &data.join("kubeconfig")),
             address,
             data,
             process,
@@ -69,7 +70,7 @@ impl Replica {
     }
 
     /// Waits until the process has ended by itself.
-    async fn ended(&mut self, timeout: Duration) -> ExitStatus {
+    async fn wait_for_exit(&mut self, timeout: Duration) -> ExitStatus {
         let end = Instant::now() + timeout;
         loop {
             if let Some(status) = self.process.child.try_wait().unwrap() {

@@ -9,63 +9,65 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use harness::{Disk, Fsync};
-use storage::Options;
+use harness::{FaultyDisk, FsyncMode};
+use storage::EmbeddedOptions;
 
-use crate::record::{History, Running, WRITERS, child, kill_after, parent_gave, random};
-use crate::runtime;
-use crate::survival::{Defect, check, check_after_failures, write_until_killed};
+use crate::durability_check::{StoreDefect, check, check_after_failures, write_until_killed};
+use crate::new_runtime;
+use crate::record::{
+    WRITERS, WriteHistory, WriterProcess, child_command, kill_after, parent_gave, random_below,
+};
 
-const DIRECTORY: &str = "FLOTILLA_POWER_DIRECTORY";
-const SYNC: &str = "FLOTILLA_POWER_SYNC";
-const WRITING: &str = "FLOTILLA_POWER_WRITERS";
+const DIRECTORY_VARIABLE: &str = "FLOTILLA_POWER_DIRECTORY";
+const SYNC_VARIABLE: &str = "FLOTILLA_POWER_SYNC";
+const WRITERS_VARIABLE: &str = "FLOTILLA_POWER_WRITERS";
 /// Acknowledged writes after which the write-ahead log has been checkpointed into the
 /// database, and restarted, several times.
-const LOGS: u64 = 2_000;
+const CHECKPOINTED_WRITES: u64 = 2_000;
 
 /// The test that runs in the child.
-const WRITER: &str = "power_loss::child_writes";
+const WRITER_TEST: &str = "power_loss::child_writes";
 
 /// The child of the other tests; without a parent it does nothing.
 #[test]
 fn child_writes() {
-    if let Some(directory) = parent_gave(DIRECTORY) {
+    if let Some(directory) = parent_gave(DIRECTORY_VARIABLE) {
         let number = |name| {
             let text = parent_gave(name).unwrap().into_string().unwrap();
             text.parse::<u64>().unwrap()
         };
-        let options = Options {
-            sync: number(SYNC) == 1,
+        let options = EmbeddedOptions {
+            sync: number(SYNC_VARIABLE) == 1,
             // A short history, so that compaction removes rows, too.
             history: Some(Duration::from_millis(100)),
-            ..Options::default()
+            ..EmbeddedOptions::default()
         };
-        let writing = write_until_killed(Path::new(&directory), options, number(WRITING));
-        runtime().block_on(writing);
+        let writing = write_until_killed(Path::new(&directory), options, number(WRITERS_VARIABLE));
+        new_runtime().block_on(writing);
     }
 }
 
 /// A child process that writes to a store on a simulated disk.
-struct Child<'a> {
+struct WriterChild<'a> {
     directory: &'a Path,
-    disk: &'a Disk,
+    disk: &'a FaultyDisk,
     sync: bool,
     writers: u64,
 }
 
-impl Child<'_> {
+impl WriterChild<'_> {
     /// Kills it after `writes` acknowledged writes, and returns them.
-    async fn run(&self, writes: u64) -> History {
+    async fn run_and_kill(&self, writes: u64) -> WriteHistory {
         kill_after(self.command(), writes).await
     }
 
     fn command(&self) -> Command {
-        let mut command = child(WRITER);
+        let mut command = child_command(WRITER_TEST);
         let number = |n: u64| OsString::from(n.to_string());
         command
-            .env(DIRECTORY, self.directory)
-            .env(SYNC, number(self.sync.into()))
-            .env(WRITING, number(self.writers))
+            .env(DIRECTORY_VARIABLE, self.directory)
+            .env(SYNC_VARIABLE, number(self.sync.into()))
+            .env(WRITERS_VARIABLE, number(self.writers))
             .envs(self.disk.environment(&std::env::current_exe().unwrap()));
         command
     }
@@ -73,36 +75,36 @@ impl Child<'_> {
 
 #[test]
 fn survives_power_loss_at_any_moment() {
-    survives(8);
+    survive_power_losses(8);
 }
 
 #[harness::slow]
 #[test]
 fn survives_power_loss_sixty_times() {
-    survives(60);
+    survive_power_losses(60);
 }
 
-fn survives(rounds: u64) {
+fn survive_power_losses(rounds: u64) {
     let directory = tempfile::tempdir().unwrap();
-    let disk = Disk::new(directory.path());
-    let child = Child {
+    let disk = FaultyDisk::new(directory.path());
+    let child = WriterChild {
         directory: directory.path(),
         disk: &disk,
         sync: true,
         writers: WRITERS,
     };
-    let mut known = History::new();
+    let mut known = WriteHistory::new();
     for round in 0..rounds {
-        runtime().block_on(async {
+        new_runtime().block_on(async {
             let writes = if round % 4 == 3 {
-                LOGS
+                CHECKPOINTED_WRITES
             } else {
-                random(5) * random(200)
+                random_below(5) * random_below(200)
             };
-            let acknowledged = child.run(writes).await;
+            let acknowledged = child.run_and_kill(writes).await;
             // No page that was not synced survives, or one in two, or one in three.
             let odds = round % 3;
-            disk.lose_power(|| odds > 0 && random(odds + 1) == 0);
+            disk.lose_power(|| odds > 0 && random_below(odds + 1) == 0);
             let checked = check(directory.path(), &acknowledged, &mut known).await;
             checked.unwrap();
         });
@@ -111,46 +113,46 @@ fn survives(rounds: u64) {
 }
 
 /// The result of the check after a power loss that must have lost acknowledged writes.
-fn defect(fsync: Fsync, sync: bool) -> Result<(), Defect> {
+fn check_after_power_loss(fsync: FsyncMode, sync: bool) -> Result<(), StoreDefect> {
     let directory = tempfile::tempdir().unwrap();
-    let disk = Disk::new(directory.path());
+    let disk = FaultyDisk::new(directory.path());
     disk.set_fsync(fsync);
-    let child = Child {
+    let child = WriterChild {
         directory: directory.path(),
         disk: &disk,
         sync,
         writers: WRITERS,
     };
-    runtime().block_on(async {
-        let acknowledged = child.run(100).await;
+    new_runtime().block_on(async {
+        let acknowledged = child.run_and_kill(100).await;
         disk.lose_power(|| false);
-        check(directory.path(), &acknowledged, &mut History::new()).await
+        check(directory.path(), &acknowledged, &mut WriteHistory::new()).await
     })
 }
 
 #[test]
 fn check_finds_what_a_store_without_sync_loses() {
-    let found = defect(Fsync::Works, false);
+    let found = check_after_power_loss(FsyncMode::Works, false);
     assert!(found.is_err(), "synchronous=OFF passes for durable");
 }
 
 #[test]
 fn check_finds_what_a_disk_that_forgets_loses() {
-    let found = defect(Fsync::Forgets, true);
+    let found = check_after_power_loss(FsyncMode::Forgets, true);
     assert!(found.is_err(), "a forgotten fsync passes for durable");
 }
 
 #[test]
 fn each_acknowledged_write_has_waited_for_an_fsync() {
     let directory = tempfile::tempdir().unwrap();
-    let disk = Disk::new(directory.path());
-    let child = Child {
+    let disk = FaultyDisk::new(directory.path());
+    let child = WriterChild {
         directory: directory.path(),
         disk: &disk,
         sync: true,
         writers: 1,
     };
-    let acknowledged = runtime().block_on(child.run(50));
+    let acknowledged = new_runtime().block_on(child.run_and_kill(50));
     let fsyncs = disk.fsyncs().worked;
     let writes = acknowledged.len() as u64;
     assert!(
@@ -164,25 +166,25 @@ fn each_acknowledged_write_has_waited_for_an_fsync() {
 #[test]
 fn store_whose_fsync_failed_writes_again_and_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let disk = Disk::new(directory.path());
-    let child = Child {
+    let disk = FaultyDisk::new(directory.path());
+    let child = WriterChild {
         directory: directory.path(),
         disk: &disk,
         sync: true,
         writers: WRITERS,
     };
-    let mut known = History::new();
+    let mut known = WriteHistory::new();
     for round in 0..4 {
-        let mut running = Running::start(child.command());
+        let mut running = WriterProcess::start(child.command());
         for failure in 1..=3 {
             // The log has been checkpointed in part, or not at all.
-            running.until(|report| report.count >= failure * (20 + round * 200));
-            disk.set_fsync(Fsync::Fails);
-            running.until(|report| report.refused >= failure * 2 * WRITERS);
-            disk.set_fsync(Fsync::Works);
+            running.wait_until(|report| report.acknowledged_count >= failure * (20 + round * 200));
+            disk.set_fsync(FsyncMode::Fails);
+            running.wait_until(|report| report.refused >= failure * 2 * WRITERS);
+            disk.set_fsync(FsyncMode::Works);
         }
         let count = 3 * (20 + round * 200) + 100;
-        running.until(|report| report.count >= count);
+        running.wait_until(|report| report.acknowledged_count >= count);
         let report = running.kill();
         disk.lose_power(|| false);
         let checked = check_after_failures(
@@ -191,7 +193,7 @@ fn store_whose_fsync_failed_writes_again_and_loses_nothing() {
             &mut known,
             report.refused,
         );
-        runtime().block_on(checked).unwrap();
+        new_runtime().block_on(checked).unwrap();
     }
     assert!(disk.fsyncs().failed > 0);
 }
@@ -201,25 +203,25 @@ fn store_whose_fsync_failed_writes_again_and_loses_nothing() {
 #[test]
 fn process_after_one_whose_fsync_failed_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let disk = Disk::new(directory.path());
-    let child = Child {
+    let disk = FaultyDisk::new(directory.path());
+    let child = WriterChild {
         directory: directory.path(),
         disk: &disk,
         sync: true,
         writers: WRITERS,
     };
-    let mut running = Running::start(child.command());
-    running.until(|report| report.count >= 50);
-    disk.set_fsync(Fsync::Fails);
-    running.until(|report| report.refused > 0);
+    let mut running = WriterProcess::start(child.command());
+    running.wait_until(|report| report.acknowledged_count >= 50);
+    disk.set_fsync(FsyncMode::Fails);
+    running.wait_until(|report| report.refused > 0);
     let mut report = running.kill();
-    disk.set_fsync(Fsync::Works);
+    disk.set_fsync(FsyncMode::Works);
     report
         .acknowledged
-        .extend(runtime().block_on(child.run(100)));
+        .extend(new_runtime().block_on(child.run_and_kill(100)));
     disk.lose_power(|| false);
-    let mut known = History::new();
+    let mut known = WriteHistory::new();
     let (refused, acknowledged) = (report.refused + WRITERS, report.acknowledged);
     let checked = check_after_failures(directory.path(), &acknowledged, &mut known, refused);
-    runtime().block_on(checked).unwrap();
+    new_runtime().block_on(checked).unwrap();
 }

@@ -10,21 +10,21 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use storage::{Event, Op, Outcome, Store, Txn};
+use storage::{Op, Store, StoreEvent, Txn, TxnResponse};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const CHILD_TIMEOUT: Duration = Duration::from_secs(120);
 pub(crate) const WRITERS: u64 = 16;
 /// The number of keys of each writer.
-pub(crate) const KEYS: u64 = 6;
+pub(crate) const KEYS_PER_WRITER: u64 = 6;
 
 /// What a key was set to (`None`: deleted) at a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Write {
+pub(crate) struct KeyWrite {
     pub(crate) key: String,
     pub(crate) value: Option<String>,
 }
 
-pub(crate) type History = BTreeMap<u64, Write>;
+pub(crate) type WriteHistory = BTreeMap<u64, KeyWrite>;
 
 /// Sets a key to a new value, or deletes it, and prints the acknowledged write. False:
 /// another writer changed the key meanwhile.
@@ -44,9 +44,9 @@ pub(crate) async fn write(
     store: &dyn Store,
     key: &str,
     turn: u64,
-) -> storage::Result<Option<(u64, Write)>> {
+) -> storage::Result<Option<(u64, KeyWrite)>> {
     let current = store.get(key).await?;
-    let expected = current.map_or(0, |e| e.revision);
+    let expected = current.map_or(0, |e| e.mod_revision);
     let delete = expected > 0 && turn % 7 == 3;
     // Sizes from nothing to several pages; unique by key and turn.
     let padding = usize::try_from(turn * 997 % 20_000).unwrap();
@@ -64,10 +64,10 @@ pub(crate) async fn write(
         expected,
         op,
     };
-    let Outcome::Committed { revision } = store.commit(txn).await? else {
+    let TxnResponse::Committed { revision } = store.commit(txn).await? else {
         return Ok(None);
     };
-    let write = Write {
+    let write = KeyWrite {
         key: key.to_owned(),
         value: (!delete).then(|| digest(value.as_bytes())),
     };
@@ -80,19 +80,19 @@ pub(crate) fn digest(value: &[u8]) -> String {
     format!("{}{}", text.trim_end_matches('x'), value.len())
 }
 
-fn parse(line: &str) -> Option<(u64, Write)> {
+fn parse_acknowledged(line: &str) -> Option<(u64, KeyWrite)> {
     let words: Vec<_> = line.split(' ').collect();
     let ["acknowledged", revision, key, value, "."] = words[..] else {
         return None;
     };
-    let write = Write {
+    let write = KeyWrite {
         key: key.into(),
         value: (value != "-").then(|| value.to_owned()),
     };
     Some((revision.parse().unwrap(), write))
 }
 
-pub(crate) fn random(below: u64) -> u64 {
+pub(crate) fn random_below(below: u64) -> u64 {
     RandomState::new().hash_one(0) % below
 }
 
@@ -102,28 +102,28 @@ pub(crate) fn parent_gave(variable: &str) -> Option<OsString> {
 }
 
 /// A command that runs one test of this binary as the child process.
-pub(crate) fn child(test: &str) -> Command {
+pub(crate) fn child_command(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([test, "--exact", "--nocapture", "--include-ignored"]);
     command
 }
 
 /// Starts the child, lets it write and kills it; returns its acknowledged writes.
-pub(crate) async fn run_and_kill(test: &str, variable: &str, value: &OsStr) -> History {
-    let mut command = child(test);
+pub(crate) async fn run_and_kill(test: &str, variable: &str, value: &OsStr) -> WriteHistory {
+    let mut command = child_command(test);
     command.env(variable, value);
     // It is killed sometimes while it opens the store, else after some writes.
-    kill_after(command, random(5) * random(200)).await
+    kill_after(command, random_below(5) * random_below(200)).await
 }
 
 /// Kills the child a moment after `writes` acknowledged writes, and returns them.
-pub(crate) async fn kill_after(command: Command, writes: u64) -> History {
-    let mut running = Running::start(command);
-    running.until(|now| now.count >= writes);
+pub(crate) async fn kill_after(command: Command, writes: u64) -> WriteHistory {
+    let mut running = WriterProcess::start(command);
+    running.wait_until(|now| now.acknowledged_count >= writes);
     let pause = if writes == 0 {
-        random(60_000)
+        random_below(60_000)
     } else {
-        random(3_000)
+        random_below(3_000)
     };
     tokio::time::sleep(Duration::from_micros(pause)).await;
     let ended = running.kill();
@@ -133,22 +133,22 @@ pub(crate) async fn kill_after(command: Command, writes: u64) -> History {
 
 /// The writes that a child has printed.
 #[derive(Default)]
-pub(crate) struct Said {
-    pub(crate) acknowledged: History,
+pub(crate) struct WriterReport {
+    pub(crate) acknowledged: WriteHistory,
     /// The number of acknowledged writes.
-    pub(crate) count: u64,
+    pub(crate) acknowledged_count: u64,
     /// The number of writes that failed.
     pub(crate) refused: u64,
 }
 
 /// A child that writes. Dropping it kills the process.
-pub(crate) struct Running {
+pub(crate) struct WriterProcess {
     child: Child,
     lines: mpsc::Receiver<String>,
-    said: Said,
+    report: WriterReport,
 }
 
-impl Running {
+impl WriterProcess {
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -161,55 +161,55 @@ impl Running {
         Self {
             child,
             lines: receiver,
-            said: Said::default(),
+            report: WriterReport::default(),
         }
     }
 
     /// Reads lines until `holds` returns true.
-    pub(crate) fn until(&mut self, holds: impl Fn(&Said) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !holds(&self.said) {
+    pub(crate) fn wait_until(&mut self, holds: impl Fn(&WriterReport) -> bool) {
+        let deadline = Instant::now() + CHILD_TIMEOUT;
+        while !holds(&self.report) {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
-                Ok(line) => self.said.hear(&line),
+                Ok(line) => self.report.record_line(&line),
                 Err(why) => panic!(
                     "{why}: {} writes acknowledged, {} refused",
-                    self.said.count, self.said.refused
+                    self.report.acknowledged_count, self.report.refused
                 ),
             }
         }
     }
 
     /// SIGKILL; reads the lines that it printed before.
-    pub(crate) fn kill(mut self) -> Said {
+    pub(crate) fn kill(mut self) -> WriterReport {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         for line in self.lines.iter() {
-            self.said.hear(&line);
+            self.report.record_line(&line);
         }
-        std::mem::take(&mut self.said)
+        std::mem::take(&mut self.report)
     }
 }
 
-impl Drop for Running {
+impl Drop for WriterProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Said {
-    fn hear(&mut self, line: &str) {
-        if let Some((revision, write)) = parse(line) {
+impl WriterReport {
+    fn record_line(&mut self, line: &str) {
+        if let Some((revision, write)) = parse_acknowledged(line) {
             self.acknowledged.insert(revision, write);
-            self.count += 1;
+            self.acknowledged_count += 1;
         }
         self.refused += u64::from(line.starts_with("refused "));
     }
 }
 
-pub(crate) fn seen(event: &Event) -> (u64, Write) {
-    let write = Write {
+pub(crate) fn key_write(event: &StoreEvent) -> (u64, KeyWrite) {
+    let write = KeyWrite {
         key: event.key.to_string(),
         value: event.value.as_deref().map(digest),
     };

@@ -9,31 +9,31 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use client::{At, WriteOptions};
-use harness::etcd::NEW;
+use client::{ResourcePath, WriteOptions};
+use harness::etcd::VERSION_3_5;
 use harness::objects::{CONFIG_MAPS, SECRETS, gvr};
-use harness::{Etcd, Process, Server};
+use harness::{ApiServerClient, Etcd, ServerProcess};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::Replica;
-use crate::refused::{check, refused};
+use crate::ReplicaProcess;
+use crate::startup_errors::{assert_contains_all, startup_error};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
-const NS: &str = "shop";
+const NAMESPACE: &str = "shop";
 const FORMAT_KEY: &str = "/registry/flotilla/format";
-const BEFORE: &str = "e3bebb2";
+const FIXTURE_REVISION: &str = "e3bebb2";
 /// The bytes of `user_version` in SQLite's header.
-const USER_VERSION: std::ops::Range<usize> = 60..64;
-const PATIENCE: Duration = Duration::from_secs(60);
+const USER_VERSION_BYTES: std::ops::Range<usize> = 60..64;
+const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-fn fixture(suffix: &str) -> PathBuf {
+fn fixture_path(suffix: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/upgrade");
-    folder.join(format!("{BEFORE}.{suffix}"))
+    folder.join(format!("{FIXTURE_REVISION}.{suffix}"))
 }
 
-fn unpacked(suffix: &str) -> Vec<u8> {
-    let file = std::fs::File::open(fixture(suffix)).unwrap();
+fn decompress_fixture(suffix: &str) -> Vec<u8> {
+    let file = std::fs::File::open(fixture_path(suffix)).unwrap();
     let mut content = Vec::new();
     flate2::read::GzDecoder::new(file)
         .read_to_end(&mut content)
@@ -42,34 +42,34 @@ fn unpacked(suffix: &str) -> Vec<u8> {
 }
 
 /// Unpacks the data directory of the previous release.
-fn directory() -> TempDir {
+fn unpack_data_directory() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let mut tar = Command::new("tar");
-    tar.arg("-xzf").arg(fixture("data.tar.gz"));
+    tar.arg("-xzf").arg(fixture_path("data.tar.gz"));
     assert!(tar.arg("-C").arg(dir.path()).status().unwrap().success());
     dir
 }
 
-fn etcd() -> Option<Etcd> {
+fn restore_etcd() -> Option<Etcd> {
     let dir = tempfile::tempdir().unwrap();
     let snapshot = dir.path().join("snapshot");
-    std::fs::write(&snapshot, unpacked("etcd.gz")).unwrap();
-    Etcd::restore(NEW, &snapshot)
+    std::fs::write(&snapshot, decompress_fixture("etcd.gz")).unwrap();
+    Etcd::restore(VERSION_3_5, &snapshot)
 }
 
 /// `flotilla serve` on a data directory.
-fn serve(dir: &Path) -> (Process, Server) {
+fn serve(dir: &Path) -> (ServerProcess, ApiServerClient) {
     let data = dir.display().to_string();
     let arguments = ["serve", "--listen=127.0.0.1:0", "--data-dir", &data];
-    let (process, _) = Process::start(BINARY, &arguments, &dir.join("log"));
+    let (process, _) = ServerProcess::start(BINARY, &arguments, &dir.join("log"));
     (
         process,
-        Server::connect("upgraded", &dir.join("kubeconfig")),
+        ApiServerClient::connect("upgraded", &dir.join("kubeconfig")),
     )
 }
 
 /// The object without the fields that controllers may change over time.
-fn lasting(mut object: Value) -> Value {
+fn without_changing_fields(mut object: Value) -> Value {
     object.as_object_mut().unwrap().remove("status");
     let cluster = object["kind"] == "Cluster";
     let metadata = object["metadata"].as_object_mut().unwrap();
@@ -82,8 +82,8 @@ fn lasting(mut object: Value) -> Value {
 }
 
 /// Checks that every object that the previous release served exists and can be written.
-async fn nothing_is_lost(server: &Server, shown: &str) {
-    let shown: Value = serde_json::from_slice(&unpacked(shown)).unwrap();
+async fn check_nothing_lost(server: &ApiServerClient, shown: &str) {
+    let shown: Value = serde_json::from_slice(&decompress_fixture(shown)).unwrap();
     let items = shown["items"].as_array().unwrap();
     assert!(items.len() > 30, "{}", items.len());
     for before in items {
@@ -91,9 +91,12 @@ async fn nothing_is_lost(server: &Server, shown: &str) {
         let (namespace, name) = (text("namespace"), text("name"));
         let now = server.get(gvr(before), namespace, name).await;
         let now = now.unwrap_or_else(|| panic!("{} {namespace}/{name} is lost", before["kind"]));
-        assert_eq!(lasting(now), lasting(before.clone()));
+        assert_eq!(
+            without_changing_fields(now),
+            without_changing_fields(before.clone())
+        );
     }
-    assert!(server.get(&CONFIG_MAPS, NS, "gone").await.is_none());
+    assert!(server.get(&CONFIG_MAPS, NAMESPACE, "gone").await.is_none());
     let revision = |o: &Value| {
         o["metadata"]["resourceVersion"]
             .as_str()
@@ -101,11 +104,14 @@ async fn nothing_is_lost(server: &Server, shown: &str) {
             .to_owned()
     };
     let settings = items.iter().find(|o| o["metadata"]["name"] == "settings");
-    let now = server.get(&CONFIG_MAPS, NS, "settings").await.unwrap();
+    let now = server
+        .get(&CONFIG_MAPS, NAMESPACE, "settings")
+        .await
+        .unwrap();
     assert_eq!(revision(&now), revision(settings.unwrap()));
     let mut next = now.clone();
     next["data"]["color"] = "red".into();
-    let at = At::one(&CONFIG_MAPS, NS, "settings");
+    let at = ResourcePath::object(&CONFIG_MAPS, NAMESPACE, "settings");
     let written = server.api.update(at, next, &WriteOptions::default()).await;
     let written = written.unwrap().value().unwrap();
     assert_eq!(
@@ -114,52 +120,52 @@ async fn nothing_is_lost(server: &Server, shown: &str) {
     );
 }
 
-fn user_version(dir: &Path) -> u32 {
+fn read_user_version(dir: &Path) -> u32 {
     let file = std::fs::read(dir.join("store/store.db")).unwrap();
-    u32::from_be_bytes(file[USER_VERSION].try_into().unwrap())
+    u32::from_be_bytes(file[USER_VERSION_BYTES].try_into().unwrap())
 }
 
 #[tokio::test]
 async fn a_data_directory_of_the_release_before_opens_without_loss() {
-    let dir = directory();
+    let dir = unpack_data_directory();
     let authority = std::fs::read(dir.path().join("pki/ca.crt")).unwrap();
     let (process, server) = serve(dir.path());
-    nothing_is_lost(&server, "data.json.gz").await;
+    check_nothing_lost(&server, "data.json.gz").await;
     process.stop();
     assert_eq!(
         std::fs::read(dir.path().join("pki/ca.crt")).unwrap(),
         authority
     );
-    assert_eq!(user_version(dir.path()), 1);
+    assert_eq!(read_user_version(dir.path()), 1);
 }
 
 #[tokio::test]
 async fn an_etcd_of_the_release_before_opens_without_loss() {
-    let Some(etcd) = etcd() else { return };
-    assert!(etcd.ctl(&["get", FORMAT_KEY]).is_empty());
-    let replica = Replica::start("upgraded", &etcd.endpoints(), &[]);
-    nothing_is_lost(&replica.server, "etcd.json.gz").await;
-    let format = etcd.ctl(&["get", FORMAT_KEY, "--print-value-only"]);
+    let Some(etcd) = restore_etcd() else { return };
+    assert!(etcd.etcdctl(&["get", FORMAT_KEY]).is_empty());
+    let replica = ReplicaProcess::start("upgraded", &etcd.endpoints(), &[]);
+    check_nothing_lost(&replica.server, "etcd.json.gz").await;
+    let format = etcd.etcdctl(&["get", FORMAT_KEY, "--print-value-only"]);
     assert_eq!(format.trim(), "{\"format\":1}");
 }
 
 #[tokio::test]
-async fn the_format_lies_below_the_prefix_of_its_own_data() {
-    let Some(etcd) = Etcd::start(NEW, 1) else {
+async fn format_key_is_below_the_etcd_prefix() {
+    let Some(etcd) = Etcd::start(VERSION_3_5, 1) else {
         return;
     };
-    let _replica = Replica::start("one", &etcd.endpoints(), &["--etcd-prefix=/one"]);
-    let keys = etcd.ctl(&["get", "", "--prefix", "--keys-only"]);
+    let _replica = ReplicaProcess::start("one", &etcd.endpoints(), &["--etcd-prefix=/one"]);
+    let keys = etcd.etcdctl(&["get", "", "--prefix", "--keys-only"]);
     let formats: Vec<&str> = keys.lines().filter(|k| k.contains("format")).collect();
     assert_eq!(formats, ["/one/flotilla/format"]);
 }
 
 #[test]
 fn a_data_directory_of_a_newer_release_is_refused_and_untouched() {
-    let dir = directory();
+    let dir = unpack_data_directory();
     let file = dir.path().join("store/store.db");
     let mut content = std::fs::read(&file).unwrap();
-    content[USER_VERSION].copy_from_slice(&3_u32.to_be_bytes());
+    content[USER_VERSION_BYTES].copy_from_slice(&3_u32.to_be_bytes());
     std::fs::write(&file, &content).unwrap();
     let out = Command::new(BINARY)
         .args(["serve", "--listen=127.0.0.1:0", "--data-dir"])
@@ -173,31 +179,31 @@ fn a_data_directory_of_a_newer_release_is_refused_and_untouched() {
         "knows only formats 1 to 2",
         "a newer one",
     ];
-    check(&output, &parts);
+    assert_contains_all(&output, &parts);
     assert_eq!(std::fs::read(&file).unwrap(), content);
     assert!(!dir.path().join("kubeconfig").exists());
 }
 
 #[test]
 fn an_etcd_of_a_newer_release_is_refused_and_untouched() {
-    let Some(etcd) = etcd() else { return };
-    etcd.ctl(&["put", FORMAT_KEY, "{\"format\":3}"]);
+    let Some(etcd) = restore_etcd() else { return };
+    etcd.etcdctl(&["put", FORMAT_KEY, "{\"format\":3}"]);
     let revision = || {
-        let output = etcd.ctl(&["get", "none", "-w", "fields"]);
+        let output = etcd.etcdctl(&["get", "none", "-w", "fields"]);
         let line = output.lines().find(|l| l.starts_with("\"Revision\""));
         line.unwrap().to_owned()
     };
     let before = revision();
-    let output = refused(&etcd.endpoints(), &[]);
+    let output = startup_error(&etcd.endpoints(), &[]);
     let parts = [
         "/registry/flotilla/format has format 3",
         "knows only formats 1 to 2",
     ];
-    check(&output, &parts);
+    assert_contains_all(&output, &parts);
     assert_eq!(revision(), before);
-    etcd.ctl(&["put", FORMAT_KEY, "three"]);
-    check(
-        &refused(&etcd.endpoints(), &[]),
+    etcd.etcdctl(&["put", FORMAT_KEY, "three"]);
+    assert_contains_all(
+        &startup_error(&etcd.endpoints(), &[]),
         &["does not hold a format version"],
     );
 }
@@ -205,15 +211,15 @@ fn an_etcd_of_a_newer_release_is_refused_and_untouched() {
 /// A running replica ends when a newer one has raised the format.
 #[tokio::test]
 async fn a_replica_ends_when_the_format_is_raised_beyond_it() {
-    let Some(etcd) = Etcd::start(NEW, 1) else {
+    let Some(etcd) = Etcd::start(VERSION_3_5, 1) else {
         return;
     };
-    let mut replica = Replica::start("old", &etcd.endpoints(), &[]);
+    let mut replica = ReplicaProcess::start("old", &etcd.endpoints(), &[]);
     replica.server.list(&SECRETS, "").await;
-    etcd.ctl(&["put", FORMAT_KEY, "{\"format\":3}"]);
-    let ended = replica.ended(PATIENCE).await;
+    etcd.etcdctl(&["put", FORMAT_KEY, "{\"format\":3}"]);
+    let ended = replica.wait_for_exit(EXIT_TIMEOUT).await;
     assert_eq!(ended.code(), Some(1));
-    check(
+    assert_contains_all(
         &replica.log(),
         &["has format 3", "knows only formats 1 to 2"],
     );

@@ -16,25 +16,25 @@
 )]
 
 /// The expected state, computed from Karmada's rules and a scenario's expectations.
-mod frame;
+mod expected_state;
 
 /// Computed names of bindings and Works.
-mod names;
+mod expected_names;
 
 /// Rules for parts of the expected state.
-mod rules;
+mod expectation_rules;
 
 /// The observed state, without the fields that no rule can predict.
-mod seen;
+mod observed_state;
 
 /// Runs the steps of a scenario.
-mod stage;
+mod scenario_run;
 
 /// The format of a scenario.
-mod story;
+mod scenario;
 
 /// Templates and policies as their scenario writes them.
-mod written;
+mod written_objects;
 
 use std::io::Write;
 use std::path::Path;
@@ -42,23 +42,24 @@ use std::process::Command;
 
 use futures_util::{StreamExt, stream};
 
-use crate::stage::{Plane, Stage};
-use crate::story::{Scenario, Theme};
+use crate::scenario::{Scenario, ScenarioTheme};
+use crate::scenario_run::{ScenarioControlPlane, ScenarioRun};
 
 /// Concurrent scenarios of one theme.
-const AT_ONCE: usize = 6;
+const CONCURRENT_SCENARIOS: usize = 6;
 
-fn theme(name: &str) -> Theme {
+fn read_theme(name: &str) -> ScenarioTheme {
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/scenarios")
         .join(format!("{name}.yaml"));
-    Theme::read(&std::fs::read_to_string(file).unwrap()).unwrap_or_else(|e| panic!("{name}: {e}"))
+    ScenarioTheme::parse(&std::fs::read_to_string(file).unwrap())
+        .unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
 /// The name of the one scenario that the variable SCENARIO selects.
-fn selected() -> Option<String> {
+fn selected_scenario() -> Option<String> {
     let name = std::env::var("SCENARIO").ok()?;
-    let mut all = THEMES.iter().flat_map(|t| theme(t).scenarios);
+    let mut all = THEMES.iter().flat_map(|t| read_theme(t).scenarios);
     let exists = all.any(|s| s.name == name);
     assert!(
         exists,
@@ -68,8 +69,11 @@ fn selected() -> Option<String> {
 }
 
 async fn play(name: &str) {
-    let Theme { head, scenarios } = theme(name);
-    let only = selected();
+    let ScenarioTheme {
+        requirements: head,
+        scenarios,
+    } = read_theme(name);
+    let only = selected_scenario();
     let is_selected = |s: &Scenario| only.as_ref().is_none_or(|o| *o == s.name);
     let scenarios: Vec<Scenario> = scenarios.into_iter().filter(is_selected).collect();
     if let (Some(only), []) = (&only, &*scenarios) {
@@ -77,14 +81,14 @@ async fn play(name: &str) {
         let _ = writeln!(std::io::stderr(), "{name}: not run, SCENARIO={only}");
         return;
     }
-    let plane = tokio::task::spawn_blocking(move || Plane::of(&head));
+    let plane = tokio::task::spawn_blocking(move || ScenarioControlPlane::for_theme(&head));
     let plane = plane.await.unwrap();
     let played = scenarios.iter().map(async |scenario| {
-        let done = Stage::play(&plane, scenario).await;
+        let done = ScenarioRun::run(&plane, scenario).await;
         done.map_err(|why| format!("=== {}: {why}", scenario.name))
     });
     let played: Vec<Result<(), String>> = stream::iter(played)
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(CONCURRENT_SCENARIOS)
         .collect()
         .await;
     let failed: Vec<String> = played.into_iter().filter_map(Result::err).collect();
@@ -128,7 +132,7 @@ fn every_file_is_a_theme_and_every_name_is_used_once() {
         }
         let stem = path.file_stem().unwrap().to_str().unwrap();
         assert!(THEMES.contains(&stem), "{stem}.yaml is not in `themes!`");
-        names.extend(theme(stem).scenarios.into_iter().map(|s| s.name));
+        names.extend(read_theme(stem).scenarios.into_iter().map(|s| s.name));
     }
     names.sort();
     let twice: Vec<&[String]> = names.windows(2).filter(|w| w[0] == w[1]).collect();

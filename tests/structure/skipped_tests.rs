@@ -27,20 +27,21 @@ const READERS: [(&str, &str); 5] = [
 ];
 
 /// How a test asks for what a machine may lack. Each of these ends in `harness::tools`.
-const STARTERS: [&str; 13] = [
+const STARTERS: [&str; 14] = [
     "tools(",
     "Etcd::start(",
     "Etcd::start_tls(",
     "Engine::",
-    "Pair::start(",
-    "Scene::set(",
-    "Host::start(",
-    "Behind::start(",
-    "Behind::start_on_etcd(",
-    "Behind::prepare(",
-    "Members::start(",
-    "Member::alone(",
+    "ReplicaPair::start(",
+    "FailoverFixture::start(",
+    "InstallHost::start(",
+    "AggregatedControlPlane::start(",
+    "AggregatedControlPlane::start_on_etcd(",
+    "AggregatedControlPlane::prepare(",
+    "RealMemberClusters::start(",
+    "RealMemberCluster::start(",
     "SmallDisk::mount(",
+    "EncryptionFixture::with_etcd(",
 ];
 
 /// File → its lines that belong to tests.

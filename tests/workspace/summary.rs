@@ -4,7 +4,7 @@ use std::io::Write;
 
 #[test]
 fn skipped_tests_are_listed() {
-    let skipped = harness::tools::take_skipped();
+    let skipped = harness::tools::drain_skipped();
     let ci = std::env::var("CI").is_ok_and(|v| v == "true");
     assert!(!ci || skipped.is_empty(), "skipped: {skipped:#?}");
     if !skipped.is_empty() {

@@ -4,14 +4,14 @@ use machinery::{Gvk, Gvr, UserInfo};
 
 /// The operation of a request (kube-apiserver's `admission.Operation`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum AdmissionOperation {
     Create,
     Update,
     Delete,
     Connect,
 }
 
-impl Operation {
+impl AdmissionOperation {
     /// The operation's name in an AdmissionReview.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -25,7 +25,7 @@ impl Operation {
 
 /// A request without its objects (kube-apiserver's `admission.Attributes`).
 #[derive(Clone, Copy, Debug)]
-pub struct Attributes<'a> {
+pub struct AdmissionAttributes<'a> {
     pub gvk: &'a Gvk,
     pub gvr: &'a Gvr,
     /// Empty for cluster-scoped objects.
@@ -33,7 +33,7 @@ pub struct Attributes<'a> {
     pub name: &'a str,
     /// Empty when the request is on the object itself.
     pub subresource: &'a str,
-    pub operation: Operation,
+    pub operation: AdmissionOperation,
     pub user: &'a UserInfo,
     pub dry_run: bool,
 }

@@ -5,19 +5,19 @@
 use std::collections::HashSet;
 
 use machinery::FieldError;
-use openapi::karmada::labels::WORK_ID;
-use openapi::karmada::{FeatureGates, Gate};
+use openapi::karmada::well_known_keys::WORK_ID;
+use openapi::karmada::{FeatureGates, KarmadaFeature};
 use openapi::karmada_prune;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::tree::{entries, get, items, items_mut, nth, object_mut, text};
+use crate::unstructured::{entries, get, index_path, items, items_mut, object_mut, text};
 
-pub(crate) const SERVICE_ID: &str = "multiclusterservice.karmada.io/permanent-id";
-const DEPENDENCIES: &str = "resourcebinding.karmada.io/dependencies";
+pub(crate) const SERVICE_PERMANENT_ID_LABEL: &str = "multiclusterservice.karmada.io/permanent-id";
+const DEPENDENCIES_ANNOTATION: &str = "resourcebinding.karmada.io/dependencies";
 
 /// Sets the label `label` to a new UUID unless it has a value.
-pub(crate) fn permanent_id(object: &mut Value, label: &str) {
+pub(crate) fn set_permanent_id(object: &mut Value, label: &str) {
     if let Some(labels) = object_mut(object, &["metadata", "labels"])
         && labels.get(label).is_none_or(|id| id == "")
     {
@@ -26,7 +26,7 @@ pub(crate) fn permanent_id(object: &mut Value, label: &str) {
 }
 
 pub(crate) fn mutate_work(work: &mut Value) {
-    permanent_id(work, WORK_ID);
+    set_permanent_id(work, WORK_ID);
     let id = get(work, "/metadata/labels")
         .get(WORK_ID)
         .cloned()
@@ -36,7 +36,7 @@ pub(crate) fn mutate_work(work: &mut Value) {
         if let Some(labels) = object_mut(manifest, &["metadata", "labels"]) {
             labels.insert(WORK_ID.into(), id.clone());
         }
-        karmada_prune::record_managed(manifest);
+        karmada_prune::record_managed_keys(manifest);
     }
 }
 
@@ -55,17 +55,18 @@ pub(crate) fn validate_work(work: &Value) -> Vec<FieldError> {
 
 pub(crate) fn validate(binding: &Value, gates: FeatureGates) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let annotation = entries(binding, "/metadata/annotations").find(|(k, _)| *k == DEPENDENCIES);
+    let annotation =
+        entries(binding, "/metadata/annotations").find(|(k, _)| *k == DEPENDENCIES_ANNOTATION);
     if let Some((_, value)) = annotation {
-        dependencies(value.as_str().unwrap_or(""), &mut errors);
+        validate_dependencies(value.as_str().unwrap_or(""), &mut errors);
     }
-    if gates.is_on(Gate::MultiplePodTemplatesScheduling) {
-        component_names(binding, &mut errors);
+    if gates.enabled(KarmadaFeature::MultiplePodTemplatesScheduling) {
+        validate_component_names(binding, &mut errors);
     }
     errors
 }
 
-fn component_names(binding: &Value, errors: &mut Vec<FieldError>) {
+fn validate_component_names(binding: &Value, errors: &mut Vec<FieldError>) {
     let mut names = HashSet::new();
     for (i, component) in items(binding, "/spec/components").iter().enumerate() {
         let name = text(component, "/name");
@@ -74,12 +75,12 @@ fn component_names(binding: &Value, errors: &mut Vec<FieldError>) {
             name if !names.insert(name) => "component names must be unique",
             _ => continue,
         };
-        let field = format!("{}.name", nth("spec.components", i));
+        let field = format!("{}.name", index_path("spec.components", i));
         errors.push(FieldError::invalid(field, &name.into(), why));
     }
 }
 
-fn dependencies(annotation: &str, errors: &mut Vec<FieldError>) {
+fn validate_dependencies(annotation: &str, errors: &mut Vec<FieldError>) {
     let parsed = serde_json::from_str::<Value>(annotation);
     // Go encodes a nil slice as null.
     let nothing = Vec::new();
@@ -97,7 +98,7 @@ fn dependencies(annotation: &str, errors: &mut Vec<FieldError>) {
     };
     if !references.is_some_and(|list| list.iter().all(fits)) {
         errors.push(FieldError::invalid(
-            format!("metadata.annotations.{DEPENDENCIES}"),
+            format!("metadata.annotations.{DEPENDENCIES_ANNOTATION}"),
             &annotation.into(),
             "annotation value must be a valid JSON",
         ));
@@ -107,24 +108,24 @@ fn dependencies(annotation: &str, errors: &mut Vec<FieldError>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use openapi::karmada::labels::{BINDING_ID, CLUSTER_BINDING_ID, MANAGED_LABELS};
+    use openapi::karmada::well_known_keys::{BINDING_ID, CLUSTER_BINDING_ID, MANAGED_LABELS};
     use serde_json::json;
 
     #[test]
-    fn an_id_is_given_once() {
+    fn permanent_id_is_set_once() {
         let mut binding = json!({"metadata": {"name": "b"}});
-        permanent_id(&mut binding, BINDING_ID);
+        set_permanent_id(&mut binding, BINDING_ID);
         let id = binding["metadata"]["labels"][BINDING_ID].clone();
         assert_eq!(id.as_str().unwrap().len(), 36);
-        permanent_id(&mut binding, BINDING_ID);
+        set_permanent_id(&mut binding, BINDING_ID);
         assert_eq!(binding["metadata"]["labels"][BINDING_ID], id);
         let mut own = json!({"metadata": {"labels": {CLUSTER_BINDING_ID: "x"}}});
-        permanent_id(&mut own, CLUSTER_BINDING_ID);
+        set_permanent_id(&mut own, CLUSTER_BINDING_ID);
         assert_eq!(own["metadata"]["labels"][CLUSTER_BINDING_ID], "x");
     }
 
     #[test]
-    fn manifests_of_a_work_are_pruned_and_marked() {
+    fn work_manifests_are_pruned_and_labeled() {
         let mut work = json!({"metadata": {"name": "w"}, "spec": {"workload": {"manifests": [
             {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "uid": "u", "labels": {"a": "b"}},
              "spec": {"ttlSecondsAfterFinished": 1}, "status": {}}]}}});
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_says_what_it_is() {
+    fn manifests_need_a_kind() {
         let with = |manifest: Value| json!({"spec": {"workload": {"manifests": [{"kind": "X"}, manifest]}}});
         assert_eq!(validate_work(&with(json!({"kind": "Y"}))), []);
         let errors = validate_work(&with(json!({"apiVersion": "v1"})));
@@ -163,12 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn components_have_names_of_their_own() {
+    fn component_names_are_unique() {
         let parts = json!([{"name": "a"}, {"name": ""}, {"name": "b"}, {"name": "a"}]);
         let binding = json!({"spec": {"components": parts}});
         let gates = FeatureGates::default();
         assert!(validate(&binding, gates).is_empty());
-        let gates = gates.with(Gate::MultiplePodTemplatesScheduling, true);
+        let gates = gates.with_feature(KarmadaFeature::MultiplePodTemplatesScheduling, true);
         let errors = validate(&binding, gates);
         let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(
@@ -181,26 +182,26 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_are_a_list_of_references() {
+    fn dependencies_annotation_is_validated() {
         let table = [
             (json!({}), true),
-            (json!({DEPENDENCIES: "[]"}), true),
-            (json!({DEPENDENCIES: "null"}), true),
+            (json!({DEPENDENCIES_ANNOTATION: "[]"}), true),
+            (json!({DEPENDENCIES_ANNOTATION: "null"}), true),
             (
-                json!({DEPENDENCIES: r#"[{"apiVersion":"v1","kind":"Secret","name":"s"}]"#}),
+                json!({DEPENDENCIES_ANNOTATION: r#"[{"apiVersion":"v1","kind":"Secret","name":"s"}]"#}),
                 true,
             ),
-            (json!({DEPENDENCIES: "{}"}), false),
-            (json!({DEPENDENCIES: "[3]"}), false),
-            (json!({DEPENDENCIES: r#"[{"kind":3}]"#}), false),
-            (json!({DEPENDENCIES: ""}), false),
+            (json!({DEPENDENCIES_ANNOTATION: "{}"}), false),
+            (json!({DEPENDENCIES_ANNOTATION: "[3]"}), false),
+            (json!({DEPENDENCIES_ANNOTATION: r#"[{"kind":3}]"#}), false),
+            (json!({DEPENDENCIES_ANNOTATION: ""}), false),
         ];
         for (annotations, fine) in table {
             let binding = json!({"metadata": {"annotations": annotations}});
             let errors = validate(&binding, FeatureGates::default());
             assert_eq!(errors.is_empty(), fine, "{annotations}");
         }
-        let binding = json!({"metadata": {"annotations": {DEPENDENCIES: "{}"}}});
+        let binding = json!({"metadata": {"annotations": {DEPENDENCIES_ANNOTATION: "{}"}}});
         assert_eq!(
             validate(&binding, FeatureGates::default())[0].to_string(),
             r#"metadata.annotations.resourcebinding.karmada.io/dependencies: Invalid value: "{}": annotation value must be a valid JSON"#

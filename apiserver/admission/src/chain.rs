@@ -6,79 +6,79 @@
 
 use std::sync::{Arc, OnceLock};
 
-use client::{Api, At, ListOptions};
-use machinery::fields::aggregate;
+use client::{Api, ListOptions, ResourcePath};
+use machinery::field_error::aggregate;
 use machinery::time::{Clock, SystemClock};
 use machinery::{FieldError, Gvr, Status};
 use openapi::karmada::resources::CUSTOMIZATIONS;
-use openapi::karmada::{FeatureGates, Gate, labels};
+use openapi::karmada::{FeatureGates, KarmadaFeature, well_known_keys};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use crate::attributes::{Attributes, Operation};
-use crate::interpreter::{self, Compile};
-use crate::quota::enforce::{self, Charge};
+use crate::attributes::{AdmissionAttributes, AdmissionOperation};
+use crate::federated_quota::quota_enforcement::{self, QuotaCharge};
+use crate::interpreter_configuration::{self, ScriptCompiler};
 use crate::secret_access::SecretAuthorizer;
-use crate::tree::text;
+use crate::unstructured::text;
 use crate::{
-    binding, builtin, cluster, federated, overrides, policy, protection, quota, search,
-    secret_access, taint_policy,
+    binding, builtin, cluster, cluster_taint_policy, deletion_protection, federated_quota,
+    federated_resources, override_policy, propagation_policy, resource_registry, secret_access,
 };
 
-const PRIORITY_CLASSES: Gvr = Gvr::constant("scheduling.k8s.io", "v1", "priorityclasses");
+const PRIORITY_CLASSES: Gvr = Gvr::from_static("scheduling.k8s.io", "v1", "priorityclasses");
 /// Objects per list call when a rule reads all objects of a kind.
-pub(crate) const PAGE: u64 = 500;
+pub(crate) const LIST_PAGE_ITEMS: u64 = 500;
 
 /// Options of an [`AdmissionChain`].
 #[derive(Clone)]
 pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Compiles the scripts of interpreter customizations; `None` skips the check.
-    pub compile: Option<Compile>,
+    pub script_compiler: Option<ScriptCompiler>,
     /// Whether a ClusterTaintPolicy may use the effect NoExecute.
-    pub allow_no_execute: bool,
+    pub allow_no_execute_taints: bool,
     /// The feature gates.
-    pub gates: FeatureGates,
+    pub feature_gates: FeatureGates,
     /// Whether deletion protection applies. False in a member cluster, where copies
     /// carry the labels of their template.
-    pub protects: bool,
+    pub deletion_protection: bool,
     /// Decides which Secrets the writer of a Cluster may read; `None` allows all.
-    pub secrets: Option<Arc<dyn SecretAuthorizer>>,
+    pub secret_authorizer: Option<Arc<dyn SecretAuthorizer>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             clock: Arc::new(SystemClock),
-            compile: None,
-            allow_no_execute: false,
-            gates: FeatureGates::default(),
-            protects: true,
-            secrets: None,
+            script_compiler: None,
+            allow_no_execute_taints: false,
+            feature_gates: FeatureGates::default(),
+            deletion_protection: true,
+            secret_authorizer: None,
         }
     }
 }
 
 /// Mutates and validates writes.
-pub struct Chain {
+pub struct AdmissionChain {
     options: Options,
     api: OnceLock<Arc<dyn Api>>,
     /// Serializes quota charges in this process, which would otherwise conflict.
-    charging: Mutex<()>,
+    quota_lock: Mutex<()>,
 }
 
-impl Chain {
+impl AdmissionChain {
     pub fn new(options: Options) -> Self {
         Self {
             options,
             api: OnceLock::new(),
-            charging: Mutex::default(),
+            quota_lock: Mutex::default(),
         }
     }
 
     /// Sets the API for reading other objects. Until then, writes that need it fail
     /// with 503. Later calls have no effect.
-    pub fn connect(&self, api: Arc<dyn Api>) {
+    pub fn set_api(&self, api: Arc<dyn Api>) {
         // A second API would be the same server.
         let _ = self.api.set(api);
     }
@@ -86,33 +86,35 @@ impl Chain {
     /// Mutates the object; runs after defaulting and before schema validation.
     pub async fn mutate(
         &self,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionAttributes<'_>,
         new: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        if !concerns_the_object(attributes) {
+        if !is_object_write(attributes) {
             return Ok(());
         }
-        let create = attributes.operation == Operation::Create;
+        let create = attributes.operation == AdmissionOperation::Create;
         match (&*attributes.gvk.group, &*attributes.gvk.kind) {
             ("policy.karmada.io", "PropagationPolicy" | "ClusterPropagationPolicy") => {
-                policy::mutate(attributes, new);
+                propagation_policy::mutate(attributes, new);
             }
-            ("policy.karmada.io", "OverridePolicy") => overrides::mutate(attributes, new),
+            ("policy.karmada.io", "OverridePolicy") => override_policy::mutate(attributes, new),
             ("work.karmada.io", "ResourceBinding") if create => {
-                binding::permanent_id(new, labels::BINDING_ID);
+                binding::set_permanent_id(new, well_known_keys::BINDING_ID);
             }
             ("work.karmada.io", "ClusterResourceBinding") if create => {
-                binding::permanent_id(new, labels::CLUSTER_BINDING_ID);
+                binding::set_permanent_id(new, well_known_keys::CLUSTER_BINDING_ID);
             }
             ("work.karmada.io", "Work") => binding::mutate_work(new),
             ("cluster.karmada.io", "Cluster") => {
-                let gate = Gate::CustomizedClusterResourceModeling;
-                let graded = self.options.gates.is_on(gate);
+                let gate = KarmadaFeature::CustomizedClusterResourceModeling;
+                let graded = self.options.feature_gates.enabled(gate);
                 cluster::mutate(attributes.operation, graded, new, self.options.clock.now());
             }
-            ("autoscaling.karmada.io", "FederatedHPA") => federated::mutate_hpa(new),
-            ("networking.karmada.io", "MultiClusterService") => federated::mutate_service(new),
+            ("autoscaling.karmada.io", "FederatedHPA") => federated_resources::mutate_hpa(new),
+            ("networking.karmada.io", "MultiClusterService") => {
+                federated_resources::mutate_multi_cluster_service(new)
+            }
             _ => builtin::mutate(attributes, new, old)?,
         }
         Ok(())
@@ -122,41 +124,50 @@ impl Chain {
     /// `old` alone. Returns warnings for the client.
     pub async fn validate(
         &self,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionAttributes<'_>,
         new: &Value,
         old: Option<&Value>,
     ) -> Result<Vec<String>, Status> {
-        if attributes.operation == Operation::Delete {
-            if self.options.protects
+        if attributes.operation == AdmissionOperation::Delete {
+            if self.options.deletion_protection
                 && attributes.subresource.is_empty()
                 && let Some(old) = old
             {
-                protection::check(old)?;
+                deletion_protection::validate_deletion(old)?;
             }
             return Ok(Vec::new());
         }
-        if !concerns_the_object(attributes) {
+        if !is_object_write(attributes) {
             return Ok(Vec::new());
         }
         match (&*attributes.gvk.group, &*attributes.gvk.kind) {
             ("cluster.karmada.io", "Cluster") => {
-                invalid(attributes, new, cluster::validate(new, old))?;
-                if let Some(secrets) = &self.options.secrets {
-                    secret_access::check(&**secrets, attributes, name(attributes, new), new, old)
-                        .await?;
+                invalid_unless_empty(attributes, new, cluster::validate(new, old))?;
+                if let Some(secrets) = &self.options.secret_authorizer {
+                    secret_access::check(
+                        &**secrets,
+                        attributes,
+                        object_name(attributes, new),
+                        new,
+                        old,
+                    )
+                    .await?;
                 }
             }
             ("search.karmada.io", "ResourceRegistry") => {
-                invalid(attributes, new, search::validate(new))?;
+                invalid_unless_empty(attributes, new, resource_registry::validate(new))?;
             }
             (group, _) if group.ends_with(".karmada.io") => {
-                let errors = self.karmada(attributes, new, old).await?;
+                let errors = self.validate_karmada(attributes, new, old).await?;
                 if !errors.is_empty() {
-                    return Err(Status::denied(&webhook(attributes), aggregate(&errors)));
+                    return Err(Status::webhook_denied(
+                        &webhook_name(attributes),
+                        aggregate(&errors),
+                    ));
                 }
             }
             ("scheduling.k8s.io", "PriorityClass") => {
-                self.one_default(attributes, new).await?;
+                self.validate_single_default(attributes, new).await?;
             }
             _ => {}
         }
@@ -165,33 +176,36 @@ impl Chain {
 
     /// Charges quotas for a valid write, as the last step before it is stored. When the
     /// write fails, the caller must [`refund`](Self::refund_quota) the charge.
-    pub async fn charge(
+    pub async fn charge_quota(
         &self,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionAttributes<'_>,
         new: &Value,
         old: Option<&Value>,
-    ) -> Result<Charge, Status> {
+    ) -> Result<QuotaCharge, Status> {
         let bindings = (&*attributes.gvk.group, &*attributes.gvk.kind)
             == ("work.karmada.io", "ResourceBinding");
-        let enforced = self.options.gates.is_on(Gate::FederatedQuotaEnforcement);
-        if !enforced || !bindings || !concerns_the_object(attributes) {
-            return Ok(Charge::default());
+        let enforced = self
+            .options
+            .feature_gates
+            .enabled(KarmadaFeature::FederatedQuotaEnforcement);
+        if !enforced || !bindings || !is_object_write(attributes) {
+            return Ok(QuotaCharge::default());
         }
-        let Some(more) = enforce::demand(attributes.operation, new, old)? else {
-            return Ok(Charge::default());
+        let Some(more) = quota_enforcement::usage_increase(attributes.operation, new, old)? else {
+            return Ok(QuotaCharge::default());
         };
         let api = self.api()?;
-        let _quota_guard = self.charging.lock().await;
-        enforce::charge(&**api, attributes, &more).await
+        let _quota_guard = self.quota_lock.lock().await;
+        quota_enforcement::charge_quotas(&**api, attributes, &more).await
     }
 
     /// Refunds the charge of a write that was not stored.
-    pub async fn refund(&self, charge: &Charge) {
+    pub async fn refund_quota(&self, charge: &QuotaCharge) {
         if let Some(api) = self.api.get()
             && !charge.is_empty()
         {
-            let _quota_guard = self.charging.lock().await;
-            enforce::refund(&**api, charge).await;
+            let _quota_guard = self.quota_lock.lock().await;
+            quota_enforcement::refund_quotas(&**api, charge).await;
         }
     }
 
@@ -200,50 +214,62 @@ impl Chain {
         api.ok_or_else(|| Status::unavailable("the server is not ready to validate this object"))
     }
 
-    async fn karmada(
+    async fn validate_karmada(
         &self,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionAttributes<'_>,
         new: &Value,
         old: Option<&Value>,
     ) -> Result<Vec<FieldError>, Status> {
         Ok(match &*attributes.gvk.kind {
             "PropagationPolicy" | "ClusterPropagationPolicy" => {
-                policy::identity(attributes, new, old)
-                    .map_err(|e| Status::denied(&webhook(attributes), e))?;
-                policy::validate(attributes, new)
+                propagation_policy::validate_identity(attributes, new, old)
+                    .map_err(|e| Status::webhook_denied(&webhook_name(attributes), e))?;
+                propagation_policy::validate(attributes, new)
             }
-            "OverridePolicy" | "ClusterOverridePolicy" => overrides::validate(attributes, new),
-            "ClusterTaintPolicy" => taint_policy::validate(new, self.options.allow_no_execute),
-            "FederatedResourceQuota" => quota::validate(new),
-            "ResourceBinding" => binding::validate(new, self.options.gates),
+            "OverridePolicy" | "ClusterOverridePolicy" => {
+                override_policy::validate(attributes, new)
+            }
+            "ClusterTaintPolicy" => {
+                cluster_taint_policy::validate(new, self.options.allow_no_execute_taints)
+            }
+            "FederatedResourceQuota" => federated_quota::validate(new),
+            "ResourceBinding" => binding::validate(new, self.options.feature_gates),
             "Work" => binding::validate_work(new),
-            "ResourceInterpreterWebhookConfiguration" => interpreter::validate_webhooks(new),
+            "ResourceInterpreterWebhookConfiguration" => {
+                interpreter_configuration::validate_webhooks(new)
+            }
             "ResourceInterpreterCustomization" => {
-                let others = self.others(name(attributes, new), &CUSTOMIZATIONS).await?;
-                let compile = self.options.compile.as_ref();
-                interpreter::validate_customization(new, &others, compile)
-                    .map_err(|e| Status::denied(&webhook(attributes), e))?;
+                let others = self
+                    .list_others(object_name(attributes, new), &CUSTOMIZATIONS)
+                    .await?;
+                let compile = self.options.script_compiler.as_ref();
+                interpreter_configuration::validate_customization(new, &others, compile)
+                    .map_err(|e| Status::webhook_denied(&webhook_name(attributes), e))?;
                 Vec::new()
             }
-            "FederatedHPA" => federated::validate_hpa(new),
-            "CronFederatedHPA" => federated::validate_cron(new),
-            "MultiClusterService" => federated::validate_service(new, old),
-            "MultiClusterIngress" => federated::validate_ingress(new),
+            "FederatedHPA" => federated_resources::validate_hpa(new),
+            "CronFederatedHPA" => federated_resources::validate_cron_hpa(new),
+            "MultiClusterService" => federated_resources::validate_multi_cluster_service(new, old),
+            "MultiClusterIngress" => federated_resources::validate_multi_cluster_ingress(new),
             _ => Vec::new(),
         })
     }
 
-    async fn one_default(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), Status> {
+    async fn validate_single_default(
+        &self,
+        attributes: &AdmissionAttributes<'_>,
+        new: &Value,
+    ) -> Result<(), Status> {
         if new.get("globalDefault") != Some(&Value::Bool(true)) {
             return Ok(());
         }
         let others = self
-            .others(name(attributes, new), &PRIORITY_CLASSES)
+            .list_others(object_name(attributes, new), &PRIORITY_CLASSES)
             .await?;
-        match builtin::rival_default(new, &others) {
+        match builtin::conflicting_global_default(new, &others) {
             Some(why) => Err(Status::forbidden(
                 attributes.gvr,
-                name(attributes, new),
+                object_name(attributes, new),
                 why,
             )),
             None => Ok(()),
@@ -251,15 +277,17 @@ impl Chain {
     }
 
     /// All objects of a cluster-scoped kind except the one called `name`.
-    async fn others(&self, name: &str, resource: &Gvr) -> Result<Vec<Value>, Status> {
+    async fn list_others(&self, name: &str, resource: &Gvr) -> Result<Vec<Value>, Status> {
         let api = self.api()?;
         let mut options = ListOptions {
-            limit: PAGE,
+            limit: LIST_PAGE_ITEMS,
             ..ListOptions::default()
         };
         let mut others = Vec::new();
         loop {
-            let page = api.list(At::all(resource, ""), &options).await;
+            let page = api
+                .list(ResourcePath::collection(resource, ""), &options)
+                .await;
             let page = page.map_err(|e| match e {
                 client::Error::Status(status) => *status,
                 other => Status::internal(other),
@@ -277,13 +305,15 @@ impl Chain {
 
 /// Whether the request writes the object itself; a scale counts as such. Status and
 /// connecting subresources have no rules here.
-fn concerns_the_object(attributes: &Attributes<'_>) -> bool {
-    matches!(attributes.operation, Operation::Create | Operation::Update)
-        && matches!(attributes.subresource, "" | "scale")
+fn is_object_write(attributes: &AdmissionAttributes<'_>) -> bool {
+    matches!(
+        attributes.operation,
+        AdmissionOperation::Create | AdmissionOperation::Update
+    ) && matches!(attributes.subresource, "" | "scale")
 }
 
-fn invalid(
-    attributes: &Attributes<'_>,
+fn invalid_unless_empty(
+    attributes: &AdmissionAttributes<'_>,
     new: &Value,
     errors: Vec<FieldError>,
 ) -> Result<(), Status> {
@@ -292,14 +322,14 @@ fn invalid(
     } else {
         Err(Status::invalid(
             attributes.gvk,
-            name(attributes, new),
+            object_name(attributes, new),
             &errors,
         ))
     }
 }
 
 /// The object's name; in a creation the path has none.
-fn name<'a>(attributes: &Attributes<'a>, new: &'a Value) -> &'a str {
+fn object_name<'a>(attributes: &AdmissionAttributes<'a>, new: &'a Value) -> &'a str {
     if attributes.name.is_empty() {
         text(new, "/metadata/name")
     } else {
@@ -308,7 +338,7 @@ fn name<'a>(attributes: &Attributes<'a>, new: &'a Value) -> &'a str {
 }
 
 /// The name of Karmada's webhook for a kind.
-pub(crate) fn webhook(attributes: &Attributes<'_>) -> String {
+pub(crate) fn webhook_name(attributes: &AdmissionAttributes<'_>) -> String {
     match &*attributes.gvk.kind {
         "ResourceInterpreterWebhookConfiguration" => "config.karmada.io".into(),
         kind => format!("{}.karmada.io", kind.to_ascii_lowercase()),

@@ -1,25 +1,32 @@
 //! Mutates and validates Cluster. Does no I/O; time is an argument. Rules of Karmada's
 //! `apis/cluster/{mutation,validation}`.
 
-mod models;
+mod resource_models;
 
 use std::collections::HashSet;
 
 use jiff::Timestamp;
 use machinery::FieldError;
-use machinery::names::{dns1123_label, label_value, qualified_name};
+use machinery::names::{validate_dns1123_label, validate_label_value, validate_qualified_name};
 use machinery::time::rfc3339_seconds;
 use openapi::karmada::cluster::Taint;
 use serde_json::Value;
 
-use crate::attributes::Operation;
-use crate::tree::{check, flag, get, has, items, items_mut, nth, object_mut, shown, text};
+use crate::attributes::AdmissionOperation;
+use crate::unstructured::{
+    flag, get, go_json, has, index_path, items, items_mut, object_mut, report_invalid, text,
+};
 use crate::url;
 
-const MAX_NAME: usize = 48;
+const MAX_CLUSTER_NAME_LENGTH: usize = 48;
 
 /// `graded` is the feature gate CustomizedClusterResourceModeling.
-pub(crate) fn mutate(operation: Operation, graded: bool, cluster: &mut Value, now: Timestamp) {
+pub(crate) fn mutate(
+    operation: AdmissionOperation,
+    graded: bool,
+    cluster: &mut Value,
+    now: Timestamp,
+) {
     for taint in items_mut(cluster, "/spec/taints") {
         if text(taint, "/effect") == "NoExecute"
             && !has(taint, "/timeAdded")
@@ -37,17 +44,19 @@ pub(crate) fn mutate(operation: Operation, graded: bool, cluster: &mut Value, no
         spec.insert("zones".into(), vec![zone].into());
     }
     if graded && let Some(spec) = object_mut(cluster, &["spec"]) {
-        models::mutate(operation, spec);
+        resource_models::mutate(operation, spec);
     }
 }
 
 /// Validates a cluster name wherever it occurs; prefixed, it is also the name of a
 /// namespace.
-pub(crate) fn name(name: &str) -> Result<(), String> {
+pub(crate) fn validate_cluster_name(name: &str) -> Result<(), String> {
     match name.len() {
         0 => Err("must be not empty".into()),
-        n if n > MAX_NAME => Err(format!("must be no more than {MAX_NAME} characters")),
-        _ => dns1123_label(name),
+        n if n > MAX_CLUSTER_NAME_LENGTH => Err(format!(
+            "must be no more than {MAX_CLUSTER_NAME_LENGTH} characters"
+        )),
+        _ => validate_dns1123_label(name),
     }
 }
 
@@ -57,7 +66,7 @@ const SECRET_REFERENCES: [(&str, &str); 2] = [
     ("/spec/impersonatorSecretRef", "spec.impersonatorSecretRef"),
 ];
 /// The fields that decide where the tokens of the Secrets are sent.
-const CONNECTION: [&str; 4] = [
+const CONNECTION_FIELDS: [&str; 4] = [
     "/spec/apiEndpoint",
     "/spec/proxyURL",
     "/spec/proxyHeader",
@@ -78,7 +87,7 @@ pub(crate) fn secrets_to_authorize<'a>(
     old: Option<&Value>,
 ) -> Vec<SecretReference<'a>> {
     let changed = |path: &str| old.is_none_or(|old| is_changed(new, old, path));
-    let moved = CONNECTION.into_iter().any(changed);
+    let moved = CONNECTION_FIELDS.into_iter().any(changed);
     let references = SECRET_REFERENCES.into_iter();
     references
         .filter(|(path, _)| has(new, path) && (moved || changed(path)))
@@ -108,20 +117,25 @@ fn is_changed(new: &Value, old: &Value, path: &str) -> bool {
 pub(crate) fn validate(cluster: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let own = text(cluster, "/metadata/name");
-    check("metadata.name", own, name(own), &mut errors);
+    report_invalid(
+        "metadata.name",
+        own,
+        validate_cluster_name(own),
+        &mut errors,
+    );
     let spec = get(cluster, "/spec");
-    connection(spec, &mut errors);
+    validate_connection(spec, &mut errors);
     let transport = ["/spec/apiEndpoint", "/spec/insecureSkipTLSVerification"];
     if old.is_none_or(|old| transport.into_iter().any(|f| is_changed(cluster, old, f))) {
-        encryption(spec, &mut errors);
+        validate_encryption(spec, &mut errors);
     }
-    places(spec, &mut errors);
-    taints(items(spec, "/taints"), &mut errors);
-    models::validate(items(spec, "/resourceModels"), &mut errors);
+    validate_location(spec, &mut errors);
+    validate_taints(items(spec, "/taints"), &mut errors);
+    resource_models::validate(items(spec, "/resourceModels"), &mut errors);
     errors
 }
 
-fn connection(spec: &Value, errors: &mut Vec<FieldError>) {
+fn validate_connection(spec: &Value, errors: &mut Vec<FieldError>) {
     let mode = text(spec, "/syncMode");
     if mode.is_empty() {
         errors.push(FieldError::required("spec.syncMode", ""));
@@ -134,7 +148,7 @@ fn connection(spec: &Value, errors: &mut Vec<FieldError>) {
             &known,
         ));
     }
-    endpoint(text(spec, "/apiEndpoint"), errors);
+    validate_endpoint(text(spec, "/apiEndpoint"), errors);
     for reference in ["secretRef", "impersonatorSecretRef"] {
         if !has(spec, &format!("/{reference}")) {
             continue;
@@ -146,14 +160,14 @@ fn connection(spec: &Value, errors: &mut Vec<FieldError>) {
         }
     }
     let proxy = text(spec, "/proxyURL");
-    let scheme = url::parts(proxy).map_or("", |parts| parts.scheme);
+    let scheme = url::split_url(proxy).map_or("", |parts| parts.scheme);
     if !proxy.is_empty() && !matches!(scheme, "http" | "https" | "socks5") {
         let why = format!("unsupported scheme {scheme:?}, must be http, https, or socks5");
         errors.push(FieldError::invalid("spec.proxyURL", &proxy.into(), why));
     }
 }
 
-fn endpoint(endpoint: &str, errors: &mut Vec<FieldError>) {
+fn validate_endpoint(endpoint: &str, errors: &mut Vec<FieldError>) {
     const FORM: &str = "desired format: hostname, hostname:port, IP or IP:port";
     if endpoint.is_empty() {
         return;
@@ -161,7 +175,7 @@ fn endpoint(endpoint: &str, errors: &mut Vec<FieldError>) {
     let mut refuse = |value: &str, why: &str| {
         errors.push(FieldError::invalid("spec.apiEndpoint", &value.into(), why))
     };
-    let Some(parts) = url::parts(endpoint).filter(|parts| !parts.host.is_empty()) else {
+    let Some(parts) = url::split_url(endpoint).filter(|parts| !parts.host.is_empty()) else {
         refuse("", &format!("host must be provided; {FORM}"));
         return;
     };
@@ -177,8 +191,8 @@ fn endpoint(endpoint: &str, errors: &mut Vec<FieldError>) {
 }
 
 /// Requires TLS, because tokens are sent to the endpoint.
-fn encryption(spec: &Value, errors: &mut Vec<FieldError>) {
-    let scheme = url::parts(text(spec, "/apiEndpoint")).map_or("", |parts| parts.scheme);
+fn validate_encryption(spec: &Value, errors: &mut Vec<FieldError>) {
+    let scheme = url::split_url(text(spec, "/apiEndpoint")).map_or("", |parts| parts.scheme);
     let insecure = flag(spec, "/insecureSkipTLSVerification");
     let encrypted = scheme.eq_ignore_ascii_case("https");
     if scheme.is_empty() || encrypted || (insecure && scheme.eq_ignore_ascii_case("http")) {
@@ -190,10 +204,15 @@ fn encryption(spec: &Value, errors: &mut Vec<FieldError>) {
 
 /// Validates provider, region and zones. Error paths use the field names of Karmada's
 /// internal type.
-fn places(spec: &Value, errors: &mut Vec<FieldError>) {
+fn validate_location(spec: &Value, errors: &mut Vec<FieldError>) {
     for field in ["provider", "region"] {
         let value = text(spec, &format!("/{field}"));
-        check(format!("spec.{field}"), value, label_value(value), errors);
+        report_invalid(
+            format!("spec.{field}"),
+            value,
+            validate_label_value(value),
+            errors,
+        );
     }
     let (zone, zones) = (text(spec, "/zone"), items(spec, "/zones"));
     if !zone.is_empty() && !zones.is_empty() {
@@ -204,20 +223,30 @@ fn places(spec: &Value, errors: &mut Vec<FieldError>) {
         ));
         return;
     }
-    check("spec.Zone", zone, label_value(zone), errors);
+    report_invalid("spec.Zone", zone, validate_label_value(zone), errors);
     for zone in zones {
         let zone = zone.as_str().unwrap_or("");
-        check("spec.Zones", zone, label_value(zone), errors);
+        report_invalid("spec.Zones", zone, validate_label_value(zone), errors);
     }
 }
 
-fn taints(taints: &[Value], errors: &mut Vec<FieldError>) {
+fn validate_taints(taints: &[Value], errors: &mut Vec<FieldError>) {
     let mut seen = HashSet::new();
     for (i, taint) in taints.iter().enumerate() {
-        let field = nth("spec.taints", i);
+        let field = index_path("spec.taints", i);
         let (key, value) = (text(taint, "/key"), text(taint, "/value"));
-        check(format!("{field}.key"), key, qualified_name(key), errors);
-        check(format!("{field}.value"), value, label_value(value), errors);
+        report_invalid(
+            format!("{field}.key"),
+            key,
+            validate_qualified_name(key),
+            errors,
+        );
+        report_invalid(
+            format!("{field}.value"),
+            value,
+            validate_label_value(value),
+            errors,
+        );
         let effect = text(taint, "/effect");
         match effect {
             "NoSchedule" | "NoExecute" => {}
@@ -229,9 +258,9 @@ fn taints(taints: &[Value], errors: &mut Vec<FieldError>) {
             )),
         }
         if !seen.insert((key, effect)) {
-            let taint = shown::<Taint>(taint);
+            let taint = go_json::<Taint>(taint);
             let why = "taints must be unique by key and effect pair";
-            errors.push(FieldError::duplicate_shown(field, &taint, why));
+            errors.push(FieldError::duplicate_rendered(field, &taint, why));
         }
     }
 }

@@ -12,31 +12,31 @@
 //! Entry points: [`AdmissionChain`], [`webhooks::WebhookDispatcher`],
 //! [`AdmissionAttributes`], [`metadata`], [`rules`].
 
-mod affinity;
 mod attributes;
 mod binding;
 mod builtin;
 mod chain;
 mod cluster;
-mod federated;
-mod interpreter;
+mod cluster_affinity;
+mod cluster_taint_policy;
+pub mod deletion_protection;
+mod federated_quota;
+mod federated_resources;
+mod interpreter_configuration;
 pub mod metadata;
-mod overrides;
+mod override_policy;
 mod placement;
-mod policy;
-pub mod protection;
-mod quota;
-mod resources;
-mod search;
+mod propagation_policy;
+mod resource_list;
+mod resource_registry;
 mod secret_access;
-mod taint_policy;
-mod tree;
+mod unstructured;
 mod url;
 pub mod webhooks;
 
-pub use attributes::{Attributes, Operation};
-pub use builtin::validate as rules;
-pub use chain::{Chain, Options};
-pub use interpreter::Compile;
-pub use quota::enforce::Charge;
+pub use attributes::{AdmissionAttributes, AdmissionOperation};
+pub use builtin::validate_builtin as rules;
+pub use chain::{AdmissionChain, Options};
+pub use federated_quota::quota_enforcement::QuotaCharge;
+pub use interpreter_configuration::ScriptCompiler;
 pub use secret_access::SecretAuthorizer;

@@ -2,19 +2,22 @@
 //! `apimachinery/pkg/api/validation/objectmeta.go`.
 
 use machinery::names::{
-    dns1035_label, dns1123_label, dns1123_subdomain, label_value, path_segment, qualified_name,
-    split_api_version,
+    split_api_version, validate_dns1035_label, validate_dns1123_label, validate_dns1123_subdomain,
+    validate_label_value, validate_path_segment_name, validate_qualified_name,
 };
 use machinery::{FieldError, Gvk};
 use serde_json::Value;
 
-use crate::tree::{check, entries, flag, get, has, immutable, items, nth, object_mut, text, texts};
+use crate::unstructured::{
+    entries, flag, get, has, index_path, items, object_mut, report_invalid, text, texts,
+    validate_immutable_field,
+};
 
 /// Bound on the bytes of all annotations of an object together.
-const MAX_ANNOTATIONS: usize = 256 << 10;
+const MAX_ANNOTATIONS_BYTES: usize = 256 << 10;
 
 /// Groups in which finalizers must have a domain or be one of the standard ones.
-const GROUPS_OF_KUBERNETES: &[&str] = &[
+const BUILTIN_GROUPS: &[&str] = &[
     "",
     "apps",
     "autoscaling",
@@ -28,7 +31,7 @@ const GROUPS_OF_KUBERNETES: &[&str] = &[
     "scheduling.k8s.io",
     "storage.k8s.io",
 ];
-const PLAIN_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
+const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
 
 /// The naming rule of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +46,7 @@ pub enum NameRule {
 
 impl NameRule {
     /// The rule of a kind; the default is `Subdomain`.
-    pub fn of(gvk: &Gvk) -> Self {
+    pub fn for_kind(gvk: &Gvk) -> Self {
         match (&*gvk.group, &*gvk.kind) {
             ("", "Namespace") => Self::Label,
             ("", "Service") => Self::Label1035,
@@ -56,10 +59,10 @@ impl NameRule {
     /// Checks a name; the error is Kubernetes' text.
     pub fn check(self, name: &str) -> Result<(), String> {
         match self {
-            Self::Subdomain => dns1123_subdomain(name),
-            Self::Label => dns1123_label(name),
-            Self::Label1035 => dns1035_label(name),
-            Self::PathSegment => path_segment(name),
+            Self::Subdomain => validate_dns1123_subdomain(name),
+            Self::Label => validate_dns1123_label(name),
+            Self::Label1035 => validate_dns1035_label(name),
+            Self::PathSegment => validate_path_segment_name(name),
         }
     }
 }
@@ -69,20 +72,20 @@ impl NameRule {
 pub fn validate(gvk: &Gvk, namespaced: bool, object: &Value) -> Vec<FieldError> {
     let meta = get(object, "/metadata");
     let mut errors = Vec::new();
-    name(NameRule::of(gvk), meta, &mut errors);
-    namespace(namespaced, text(meta, "/namespace"), &mut errors);
-    labels("metadata.labels", get(meta, "/labels"), &mut errors);
-    annotations(
+    validate_name(NameRule::for_kind(gvk), meta, &mut errors);
+    validate_namespace(namespaced, text(meta, "/namespace"), &mut errors);
+    validate_labels("metadata.labels", get(meta, "/labels"), &mut errors);
+    validate_annotations(
         "metadata.annotations",
         get(meta, "/annotations"),
         &mut errors,
     );
-    owners(items(meta, "/ownerReferences"), &mut errors);
-    finalizers(gvk, meta, &mut errors);
+    validate_owner_references(items(meta, "/ownerReferences"), &mut errors);
+    validate_finalizers(gvk, meta, &mut errors);
     errors
 }
 
-fn name(rule: NameRule, meta: &Value, errors: &mut Vec<FieldError>) {
+fn validate_name(rule: NameRule, meta: &Value, errors: &mut Vec<FieldError>) {
     let (name, prefix) = (text(meta, "/name"), text(meta, "/generateName"));
     if !prefix.is_empty() {
         // A prefix may end with a hyphen, a name may not.
@@ -90,7 +93,7 @@ fn name(rule: NameRule, meta: &Value, errors: &mut Vec<FieldError>) {
             Some(head) => format!("{head}a"),
             None => prefix.to_owned(),
         };
-        check("metadata.generateName", prefix, rule.check(&masked), errors);
+        report_invalid("metadata.generateName", prefix, rule.check(&masked), errors);
     }
     if name.is_empty() {
         if prefix.is_empty() {
@@ -100,14 +103,19 @@ fn name(rule: NameRule, meta: &Value, errors: &mut Vec<FieldError>) {
             ));
         }
     } else {
-        check("metadata.name", name, rule.check(name), errors);
+        report_invalid("metadata.name", name, rule.check(name), errors);
     }
 }
 
-fn namespace(namespaced: bool, namespace: &str, errors: &mut Vec<FieldError>) {
+fn validate_namespace(namespaced: bool, namespace: &str, errors: &mut Vec<FieldError>) {
     match (namespaced, namespace) {
         (true, "") => errors.push(FieldError::required("metadata.namespace", "")),
-        (true, name) => check("metadata.namespace", name, dns1123_label(name), errors),
+        (true, name) => report_invalid(
+            "metadata.namespace",
+            name,
+            validate_dns1123_label(name),
+            errors,
+        ),
         (false, "") => {}
         (false, _) => errors.push(FieldError::forbidden(
             "metadata.namespace",
@@ -117,35 +125,35 @@ fn namespace(namespaced: bool, namespace: &str, errors: &mut Vec<FieldError>) {
 }
 
 /// Validates a map of labels at `field`.
-pub fn labels(field: &str, labels: &Value, errors: &mut Vec<FieldError>) {
+pub fn validate_labels(field: &str, labels: &Value, errors: &mut Vec<FieldError>) {
     for (key, value) in entries(labels, "") {
-        check(field, key, qualified_name(key), errors);
+        report_invalid(field, key, validate_qualified_name(key), errors);
         let value = value.as_str().unwrap_or("");
-        check(field, value, label_value(value), errors);
+        report_invalid(field, value, validate_label_value(value), errors);
     }
 }
 
 /// Validates a map of annotations at `field`.
-pub fn annotations(field: &str, annotations: &Value, errors: &mut Vec<FieldError>) {
+pub fn validate_annotations(field: &str, annotations: &Value, errors: &mut Vec<FieldError>) {
     let mut bytes = 0;
     for (key, value) in entries(annotations, "") {
-        check(
+        report_invalid(
             field,
             key,
-            qualified_name(&key.to_ascii_lowercase()),
+            validate_qualified_name(&key.to_ascii_lowercase()),
             errors,
         );
         bytes += key.len() + value.as_str().map_or(0, str::len);
     }
-    if bytes > MAX_ANNOTATIONS {
-        errors.push(FieldError::too_long(field, MAX_ANNOTATIONS));
+    if bytes > MAX_ANNOTATIONS_BYTES {
+        errors.push(FieldError::too_long(field, MAX_ANNOTATIONS_BYTES));
     }
 }
 
-fn owners(owners: &[Value], errors: &mut Vec<FieldError>) {
+fn validate_owner_references(owners: &[Value], errors: &mut Vec<FieldError>) {
     let mut controller: Option<&str> = None;
     for (i, owner) in owners.iter().enumerate() {
-        let field = nth("metadata.ownerReferences", i);
+        let field = index_path("metadata.ownerReferences", i);
         let api_version = text(owner, "/apiVersion");
         let (group, version) = split_api_version(api_version);
         if version.is_empty() {
@@ -188,16 +196,16 @@ fn owners(owners: &[Value], errors: &mut Vec<FieldError>) {
     }
 }
 
-fn finalizers(gvk: &Gvk, meta: &Value, errors: &mut Vec<FieldError>) {
+fn validate_finalizers(gvk: &Gvk, meta: &Value, errors: &mut Vec<FieldError>) {
     let field = "metadata.finalizers";
     // Custom resources may use unqualified names (unlike
     // `core/validation.ValidateObjectMeta`).
-    let qualified = GROUPS_OF_KUBERNETES.contains(&&*gvk.group);
+    let qualified = BUILTIN_GROUPS.contains(&&*gvk.group);
     for (i, name) in texts(meta, "/finalizers").enumerate() {
-        check(field, name, qualified_name(name), errors);
-        if qualified && !name.contains('/') && !PLAIN_FINALIZERS.contains(&name) {
+        report_invalid(field, name, validate_qualified_name(name), errors);
+        if qualified && !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
-            errors.push(FieldError::invalid(nth(field, i), &name.into(), why));
+            errors.push(FieldError::invalid(index_path(field, i), &name.into(), why));
         }
     }
     let set = |name: &str| texts(meta, "/finalizers").any(|f| f == name);
@@ -212,7 +220,7 @@ fn finalizers(gvk: &Gvk, meta: &Value, errors: &mut Vec<FieldError>) {
 
 /// In an update, copies fields that the client left out or may not remove from the
 /// stored object.
-pub fn inherit(new: &mut Value, old: &Value) {
+pub fn inherit_metadata(new: &mut Value, old: &Value) {
     let old = get(old, "/metadata");
     let Some(meta) = object_mut(new, &["metadata"]) else {
         return;
@@ -245,7 +253,7 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
         "deletionGracePeriodSeconds",
     ];
     for field in fields {
-        immutable(new, old, &format!("metadata.{field}"), &mut errors);
+        validate_immutable_field(new, old, &format!("metadata.{field}"), &mut errors);
     }
     if has(old, "/metadata/deletionTimestamp") {
         let added: Vec<String> = texts(new, "/metadata/finalizers")
@@ -268,7 +276,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const POD: Gvk = Gvk::constant("", "v1", "Pod");
+    const POD: Gvk = Gvk::from_static("", "v1", "Pod");
 
     fn fields(errors: &[FieldError]) -> Vec<&str> {
         errors.iter().map(|e| e.field.as_str()).collect()
@@ -280,10 +288,10 @@ mod tests {
     }
 
     #[test]
-    fn names_fit_their_kind() {
-        let role = Gvk::constant("rbac.authorization.k8s.io", "v1", "ClusterRole");
-        let namespace = Gvk::constant("", "v1", "Namespace");
-        let service = Gvk::constant("", "v1", "Service");
+    fn names_follow_the_rule_of_their_kind() {
+        let role = Gvk::from_static("rbac.authorization.k8s.io", "v1", "ClusterRole");
+        let namespace = Gvk::from_static("", "v1", "Namespace");
+        let service = Gvk::from_static("", "v1", "Service");
         check_create(&POD, true, json!({"name": "a.b", "namespace": "n"}), &[]);
         check_create(
             &POD,
@@ -328,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_owners_and_finalizers_are_judged() {
+    fn labels_owners_and_finalizers_are_validated() {
         let with = |extra: Value| {
             let mut meta = json!({"name": "a", "namespace": "n"});
             for (k, v) in extra.as_object().unwrap() {
@@ -348,7 +356,7 @@ mod tests {
                 vec!["metadata.annotations"],
             ),
             (
-                json!({"annotations": {"a": "x".repeat(MAX_ANNOTATIONS)}}),
+                json!({"annotations": {"a": "x".repeat(MAX_ANNOTATIONS_BYTES)}}),
                 vec!["metadata.annotations"],
             ),
             (
@@ -387,12 +395,12 @@ mod tests {
     }
 
     #[test]
-    fn updates_keep_what_never_changes() {
+    fn immutable_metadata_is_inherited_and_validated() {
         let old = json!({"metadata": {"name": "a", "uid": "u", "creationTimestamp": "t",
             "deletionTimestamp": "d", "finalizers": ["x"]}});
         let check_update = |meta: Value, expect: &[&str]| {
             let mut new = json!({ "metadata": meta });
-            inherit(&mut new, &old);
+            inherit_metadata(&mut new, &old);
             assert_eq!(fields(&validate_update(&new, &old)), expect, "{meta}");
         };
         check_update(json!({"name": "a", "selfLink": "s"}), &[]);

@@ -4,83 +4,90 @@
 use std::collections::{HashMap, HashSet};
 
 use machinery::FieldError;
-use machinery::names::qualified_name;
-use openapi::karmada::placement::{AffinityTerm, OverflowTerm, Placement, SpreadConstraint};
+use machinery::names::validate_qualified_name;
+use openapi::karmada::placement::{
+    ClusterAffinityTerm, OverflowClusterAffinityTerm, Placement, SpreadConstraint,
+};
 use serde_json::Value;
 
-use crate::affinity;
-use crate::tree::{check, get, has, int, items, nth, shown, text};
+use crate::cluster_affinity;
+use crate::unstructured::{get, go_json, has, index_path, int, items, report_invalid, text};
 
-const BASE: &str = "spec.placement";
-const TERMS: &str = "spec.placement.clusterAffinities";
+const PLACEMENT_FIELD: &str = "spec.placement";
+const AFFINITY_TERMS_FIELD: &str = "spec.placement.clusterAffinities";
 
 pub(crate) fn validate(placement: &Value, errors: &mut Vec<FieldError>) {
     if has(placement, "/clusterAffinity") && has(placement, "/clusterAffinities") {
-        errors.push(FieldError::invalid_shown(
-            BASE,
-            &shown::<Placement>(placement),
+        errors.push(FieldError::invalid_rendered(
+            PLACEMENT_FIELD,
+            &go_json::<Placement>(placement),
             "clusterAffinities cannot co-exist with clusterAffinity",
         ));
     }
     let all = items(placement, "/clusterAffinities");
-    if !may_overflow(get(placement, "/replicaScheduling")) {
+    if !allows_overflow(get(placement, "/replicaScheduling")) {
         for (i, term) in all.iter().enumerate() {
             if has(term, "/overflowAffinities") {
-                errors.push(FieldError::invalid_shown(
-                    format!("{}.overflowAffinities", nth(TERMS, i)),
-                    &shown::<Vec<OverflowTerm>>(get(term, "/overflowAffinities")),
+                errors.push(FieldError::invalid_rendered(
+                    format!("{}.overflowAffinities", index_path(AFFINITY_TERMS_FIELD, i)),
+                    &go_json::<Vec<OverflowClusterAffinityTerm>>(get(term, "/overflowAffinities")),
                     "overflowAffinities can only be used together with dynamic weight or aggregated scheduling",
                 ));
             }
         }
     }
-    affinity::validate(
-        &format!("{BASE}.clusterAffinity"),
+    cluster_affinity::validate(
+        &format!("{PLACEMENT_FIELD}.clusterAffinity"),
         get(placement, "/clusterAffinity"),
         errors,
     );
-    terms(all, errors);
-    spread(items(placement, "/spreadConstraints"), errors);
-    workload_affinity(get(placement, "/workloadAffinity"), errors);
-    tolerations(items(placement, "/clusterTolerations"), errors);
+    validate_affinity_terms(all, errors);
+    validate_spread_constraints(items(placement, "/spreadConstraints"), errors);
+    validate_workload_affinity(get(placement, "/workloadAffinity"), errors);
+    validate_tolerations(items(placement, "/clusterTolerations"), errors);
 }
 
-fn terms(all: &[Value], errors: &mut Vec<FieldError>) {
+fn validate_affinity_terms(all: &[Value], errors: &mut Vec<FieldError>) {
     let mut names = HashSet::new();
     for (i, term) in all.iter().enumerate() {
-        let field = nth(TERMS, i);
+        let field = index_path(AFFINITY_TERMS_FIELD, i);
         let name = text(term, "/affinityName");
-        check(&field, name, qualified_name(name), errors);
+        report_invalid(&field, name, validate_qualified_name(name), errors);
         if !names.insert(name) {
-            errors.push(FieldError::invalid_shown(
-                TERMS,
-                &shown::<Vec<AffinityTerm>>(&Value::from(all)),
+            errors.push(FieldError::invalid_rendered(
+                AFFINITY_TERMS_FIELD,
+                &go_json::<Vec<ClusterAffinityTerm>>(&Value::from(all)),
                 "each affinity term in a policy must have a unique name",
             ));
         }
-        affinity::validate(&field, term, errors);
-        overflow(&field, name, term, errors);
+        cluster_affinity::validate(&field, term, errors);
+        validate_overflow_affinities(&field, name, term, errors);
     }
 }
 
-fn overflow(field: &str, primary: &str, term: &Value, errors: &mut Vec<FieldError>) {
+fn validate_overflow_affinities(
+    field: &str,
+    primary: &str,
+    term: &Value,
+    errors: &mut Vec<FieldError>,
+) {
     if !has(term, "/overflowAffinities") {
         return;
     }
     let field = format!("{field}.overflowAffinities");
-    if affinity::is_empty(term) {
-        errors.push(FieldError::invalid_shown(
+    if cluster_affinity::is_empty(term) {
+        errors.push(FieldError::invalid_rendered(
             &field,
-            &shown::<Vec<OverflowTerm>>(get(term, "/overflowAffinities")),
+            &go_json::<Vec<OverflowClusterAffinityTerm>>(get(term, "/overflowAffinities")),
             "overflowAffinities can only be used together with the inline ClusterAffinity",
         ));
     }
     let mut names = HashSet::from([primary]);
     for (i, tier) in items(term, "/overflowAffinities").iter().enumerate() {
-        let at = nth(&field, i);
+        let at = index_path(&field, i);
         let name = text(tier, "/affinityName");
         let named = format!("{at}.affinityName");
-        check(&named, name, qualified_name(name), errors);
+        report_invalid(&named, name, validate_qualified_name(name), errors);
         if !names.insert(name) {
             errors.push(FieldError::invalid(
                 named,
@@ -88,11 +95,11 @@ fn overflow(field: &str, primary: &str, term: &Value, errors: &mut Vec<FieldErro
                 "overflow affinity name must be unique and must not duplicate the primary group's affinityName",
             ));
         }
-        affinity::validate(&at, tier, errors);
+        cluster_affinity::validate(&at, tier, errors);
     }
 }
 
-fn may_overflow(strategy: &Value) -> bool {
+fn allows_overflow(strategy: &Value) -> bool {
     text(strategy, "/replicaSchedulingType") == "Divided"
         && match text(strategy, "/replicaDivisionPreference") {
             "Aggregated" => true,
@@ -101,9 +108,9 @@ fn may_overflow(strategy: &Value) -> bool {
         }
 }
 
-fn spread(constraints: &[Value], errors: &mut Vec<FieldError>) {
-    let base = format!("{BASE}.spreadConstraints");
-    let all = || shown::<Vec<SpreadConstraint>>(&Value::from(constraints));
+fn validate_spread_constraints(constraints: &[Value], errors: &mut Vec<FieldError>) {
+    let base = format!("{PLACEMENT_FIELD}.spreadConstraints");
+    let all = || go_json::<Vec<SpreadConstraint>>(&Value::from(constraints));
     // Number of constraints per spreadByField.
     let mut by_field: HashMap<&str, usize> = HashMap::new();
     for (i, constraint) in constraints.iter().enumerate() {
@@ -121,20 +128,24 @@ fn spread(constraints: &[Value], errors: &mut Vec<FieldError>) {
             ),
         ];
         for (_, why) in rules.into_iter().filter(|(broken, _)| *broken) {
-            let value = shown::<SpreadConstraint>(constraint);
-            errors.push(FieldError::invalid_shown(nth(&base, i), &value, why));
+            let value = go_json::<SpreadConstraint>(constraint);
+            errors.push(FieldError::invalid_rendered(
+                index_path(&base, i),
+                &value,
+                why,
+            ));
         }
         if !field.is_empty() {
             let times = by_field.entry(field).or_default();
             *times += 1;
             if *times == 2 {
                 let why = format!("multiple {field} spread constraints are not allowed");
-                errors.push(FieldError::invalid_shown(&base, &all(), why));
+                errors.push(FieldError::invalid_rendered(&base, &all(), why));
             }
         }
     }
     if !by_field.is_empty() && !by_field.contains_key("cluster") {
-        errors.push(FieldError::invalid_shown(
+        errors.push(FieldError::invalid_rendered(
             &base,
             &all(),
             "the cluster spread constraint must be enabled in one of the constraints in case of SpreadByField is enabled",
@@ -142,11 +153,14 @@ fn spread(constraints: &[Value], errors: &mut Vec<FieldError>) {
     }
 }
 
-fn tolerations(tolerations: &[Value], errors: &mut Vec<FieldError>) {
+fn validate_tolerations(tolerations: &[Value], errors: &mut Vec<FieldError>) {
     for (i, toleration) in tolerations.iter().enumerate() {
         if matches!(text(toleration, "/operator"), "Lt" | "Gt") {
             errors.push(FieldError::not_supported(
-                format!("{}.operator", nth(&format!("{BASE}.clusterTolerations"), i)),
+                format!(
+                    "{}.operator",
+                    index_path(&format!("{PLACEMENT_FIELD}.clusterTolerations"), i)
+                ),
                 get(toleration, "/operator"),
                 &["", "Exists", "Equal"],
             ));
@@ -154,18 +168,18 @@ fn tolerations(tolerations: &[Value], errors: &mut Vec<FieldError>) {
     }
 }
 
-fn workload_affinity(workload: &Value, errors: &mut Vec<FieldError>) {
+fn validate_workload_affinity(workload: &Value, errors: &mut Vec<FieldError>) {
     let key = |side: &str| get(workload, &format!("/{side}/groupByLabelKey"));
     for side in ["affinity", "antiAffinity"] {
         if has(workload, &format!("/{side}")) {
             let key = key(side).as_str().unwrap_or("");
-            let field = format!("{BASE}.workloadAffinity.{side}.groupByLabelKey");
-            check(field, key, qualified_name(key), errors);
+            let field = format!("{PLACEMENT_FIELD}.workloadAffinity.{side}.groupByLabelKey");
+            report_invalid(field, key, validate_qualified_name(key), errors);
         }
     }
     if !key("affinity").is_null() && key("affinity") == key("antiAffinity") {
         errors.push(FieldError::invalid(
-            format!("{BASE}.workloadAffinity"),
+            format!("{PLACEMENT_FIELD}.workloadAffinity"),
             workload,
             "affinity and antiAffinity must not use the same groupByLabelKey",
         ));

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use machinery::{Status, UserInfo};
 use serde_json::Value;
 
-use crate::attributes::Attributes;
+use crate::attributes::AdmissionAttributes;
 use crate::cluster;
 
 /// Decides whether a user may `get` a Secret. Fails when this cannot be decided.
@@ -21,7 +21,7 @@ pub trait SecretAuthorizer: Send + Sync {
 /// Fails with 403 when the Cluster would use a Secret that its writer may not get.
 pub(crate) async fn check(
     authorizer: &dyn SecretAuthorizer,
-    attributes: &Attributes<'_>,
+    attributes: &AdmissionAttributes<'_>,
     name: &str,
     new: &Value,
     old: Option<&Value>,
@@ -37,7 +37,7 @@ pub(crate) async fn check(
         );
         let field = secret.field;
         let status = Status::forbidden(attributes.gvr, name, format!("{field}: {why}"));
-        return Err(status.cause("FieldValueForbidden", why, field));
+        return Err(status.with_cause("FieldValueForbidden", why, field));
     }
     Ok(())
 }

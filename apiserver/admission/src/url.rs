@@ -2,7 +2,7 @@
 
 /// The parts of a URL, not validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Parts<'a> {
+pub(crate) struct UrlParts<'a> {
     pub(crate) scheme: &'a str,
     pub(crate) host: &'a str,
     pub(crate) user: Option<&'a str>,
@@ -12,7 +12,7 @@ pub(crate) struct Parts<'a> {
 }
 
 /// Splits a URL; `None` without a scheme and `://`.
-pub(crate) fn parts(url: &str) -> Option<Parts<'_>> {
+pub(crate) fn split_url(url: &str) -> Option<UrlParts<'_>> {
     let (scheme, rest) = url.split_once("://")?;
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"+-.".contains(&b);
     let clean = !url.bytes().any(|b| b.is_ascii_control() || b == b' ');
@@ -25,7 +25,7 @@ pub(crate) fn parts(url: &str) -> Option<Parts<'_>> {
         None => (None, authority),
     };
     let (before_fragment, fragment) = rest.split_once('#').unwrap_or((rest, ""));
-    Some(Parts {
+    Some(UrlParts {
         scheme,
         host,
         user,
@@ -39,9 +39,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_taken_apart() {
+    fn urls_are_split() {
         let url_parts = |scheme, host, user, query, fragment| {
-            Some(Parts {
+            Some(UrlParts {
                 scheme,
                 host,
                 user,
@@ -68,7 +68,7 @@ mod tests {
             ),
             ("https://a b", None),
         ] {
-            assert_eq!(parts(url), expected, "{url}");
+            assert_eq!(split_url(url), expected, "{url}");
         }
     }
 }

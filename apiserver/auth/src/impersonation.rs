@@ -3,15 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use machinery::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED};
+use machinery::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS};
 use machinery::{Status, UserInfo};
 
-use crate::rbac::Target;
-use crate::token::{account_groups, split_account};
+use crate::rbac::AuthorizationAttributes;
+use crate::token::{service_account_groups, split_service_account_username};
 
 /// The user that a request impersonates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ImpersonatedUser {
     user: String,
     uid: String,
     groups: Vec<String>,
@@ -21,10 +21,10 @@ pub struct Wanted {
 /// Parses the headers; `None` when there are none. Names are case-insensitive. An
 /// unusable header fails with 400, so that the request never continues with the
 /// requesting user's own rights.
-pub fn wanted<'a>(
+pub fn parse_impersonation_headers<'a>(
     headers: impl Iterator<Item = (&'a str, &'a [u8])>,
-) -> Result<Option<Wanted>, Status> {
-    let mut impersonated = Wanted::default();
+) -> Result<Option<ImpersonatedUser>, Status> {
+    let mut impersonated = ImpersonatedUser::default();
     let mut any = false;
     for (name, value) in headers {
         let name = name.to_ascii_lowercase();
@@ -49,7 +49,8 @@ pub fn wanted<'a>(
             _ => {
                 let key = what.strip_prefix("extra-");
                 let key = key.ok_or_else(|| unusable("is unknown"))?;
-                let key = unescape(key).ok_or_else(|| unusable("names a key that is not UTF-8"))?;
+                let key = unescape_extra_key(key)
+                    .ok_or_else(|| unusable("names a key that is not UTF-8"))?;
                 impersonated
                     .extra
                     .entry(key)
@@ -68,7 +69,7 @@ pub fn wanted<'a>(
 
 /// Percent-decodes the key of an extra; malformed escapes stay as they are. `None` when
 /// the result is not UTF-8.
-pub(crate) fn unescape(key: &str) -> Option<String> {
+pub(crate) fn unescape_extra_key(key: &str) -> Option<String> {
     let bytes = key.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
@@ -92,18 +93,19 @@ pub(crate) fn unescape(key: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-impl Wanted {
+impl ImpersonatedUser {
     /// What the requesting user must be allowed to `impersonate`.
-    pub fn requires(&self) -> Vec<Target<'_>> {
-        let resource = |group, resource, subresource, namespace, name| Target::Resource {
-            group,
-            version: "v1",
-            resource,
-            subresource,
-            namespace,
-            name,
-        };
-        let mut all = vec![match split_account(&self.user) {
+    pub fn required_access(&self) -> Vec<AuthorizationAttributes<'_>> {
+        let resource =
+            |group, resource, subresource, namespace, name| AuthorizationAttributes::Resource {
+                group,
+                version: "v1",
+                resource,
+                subresource,
+                namespace,
+                name,
+            };
+        let mut all = vec![match split_service_account_username(&self.user) {
             Some((namespace, name)) => resource("", "serviceaccounts", "", namespace, name),
             None => resource("", "users", "", "", &self.user),
         }];
@@ -123,21 +125,21 @@ impl Wanted {
     }
 
     /// The user to act as, once all of [`Self::required_access`] is authorized.
-    pub fn user(self) -> UserInfo {
+    pub fn into_user_info(self) -> UserInfo {
         let mut groups = self.groups;
         if groups.is_empty()
-            && let Some((namespace, _)) = split_account(&self.user)
+            && let Some((namespace, _)) = split_service_account_username(&self.user)
         {
-            groups = account_groups(namespace);
+            groups = service_account_groups(namespace);
         }
         let everyone = if self.user == ANONYMOUS {
-            UNAUTHENTICATED
+            ALL_UNAUTHENTICATED
         } else {
-            AUTHENTICATED
+            ALL_AUTHENTICATED
         };
         if !groups
             .iter()
-            .any(|g| g == AUTHENTICATED || g == UNAUTHENTICATED)
+            .any(|g| g == ALL_AUTHENTICATED || g == ALL_UNAUTHENTICATED)
         {
             groups.push(everyone.into());
         }
@@ -154,8 +156,8 @@ impl Wanted {
 mod tests {
     use super::*;
 
-    fn ask(headers: &[(&str, &str)]) -> Result<Option<Wanted>, Status> {
-        wanted(
+    fn parse(headers: &[(&str, &str)]) -> Result<Option<ImpersonatedUser>, Status> {
+        parse_impersonation_headers(
             headers
                 .iter()
                 .map(|(name, value)| (*name, value.as_bytes())),
@@ -163,11 +165,11 @@ mod tests {
     }
 
     #[test]
-    fn each_header_needs_its_right() {
-        assert_eq!(ask(&[("accept", "x")]).unwrap(), None);
-        assert!(ask(&[("Impersonate-Group", "g")]).is_err());
-        assert!(ask(&[("Impersonate-User", "u"), ("Impersonate-Frob", "g")]).is_err());
-        let one = ask(&[
+    fn each_header_needs_its_permission() {
+        assert_eq!(parse(&[("accept", "x")]).unwrap(), None);
+        assert!(parse(&[("Impersonate-Group", "g")]).is_err());
+        assert!(parse(&[("Impersonate-User", "u"), ("Impersonate-Frob", "g")]).is_err());
+        let one = parse(&[
             ("Impersonate-User", "system:serviceaccount:ns:bot"),
             ("Impersonate-Group", "g"),
             ("Impersonate-Extra-a%2Fb", "v"),
@@ -175,20 +177,24 @@ mod tests {
         ])
         .unwrap()
         .unwrap();
-        let rights: Vec<String> = one.requires().iter().map(|t| format!("{t:?}")).collect();
+        let rights: Vec<String> = one
+            .required_access()
+            .iter()
+            .map(|t| format!("{t:?}"))
+            .collect();
         assert_eq!(rights.len(), 4);
         assert!(rights[0].contains("serviceaccounts") && rights[0].contains("\"ns\""));
         assert!(rights[2].contains("userextras") && rights[2].contains("a/b"));
-        let user = one.user();
-        assert_eq!(user.groups, ["g", AUTHENTICATED]);
+        let user = one.into_user_info();
+        assert_eq!(user.groups, ["g", ALL_AUTHENTICATED]);
     }
 
     #[test]
-    fn accounts_get_their_groups() {
-        let user = ask(&[("Impersonate-User", "system:serviceaccount:ns:bot")])
+    fn service_accounts_get_their_groups() {
+        let user = parse(&[("Impersonate-User", "system:serviceaccount:ns:bot")])
             .unwrap()
             .unwrap()
-            .user();
+            .into_user_info();
         assert!(user.in_group("system:serviceaccounts:ns"));
     }
 }

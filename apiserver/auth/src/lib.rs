@@ -13,24 +13,24 @@
 //! Entry points: [`pki::Pki`], [`tls::server_config`], [`Authenticator`],
 //! [`rbac::RbacAuthorizer`], [`delegated`], [`token::TokenSigner`], [`reviews`].
 
-mod access;
-pub mod authenticate;
+pub mod authenticator;
+pub mod cert_rotation;
 pub mod delegated;
-pub mod etcd;
+pub mod etcd_certificates;
 pub mod impersonation;
 pub mod pki;
-mod private;
+mod private_dir;
 pub mod rbac;
+mod request_auth;
 pub mod reviews;
-pub mod rolling;
-mod shared;
+mod shared_keys;
 pub mod tls;
 pub mod token;
-mod tokenrequest;
+mod token_request;
 pub mod x509;
 
-pub use access::{Authentication, Authorization, Denied};
-pub use authenticate::{Authenticator, Credentials, Headers, Refused};
-pub use private::private_dir;
-pub use shared::Shared;
-pub use tls::Peer;
+pub use authenticator::{Authenticator, HeaderVisitor, InvalidCredential, RequestCredentials};
+pub use private_dir::create_private_dir;
+pub use request_auth::{AuthenticationError, RequestAuthenticator, RequestAuthorizer};
+pub use shared_keys::SharedKeys;
+pub use tls::PeerCertificates;

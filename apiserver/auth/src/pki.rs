@@ -16,7 +16,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use machinery::user::MASTERS;
+use machinery::user::SYSTEM_PRIVILEGED_GROUP;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
@@ -24,19 +24,19 @@ use rcgen::{
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::private::private_dir;
-use crate::rolling::with_earlier;
-use crate::x509::{Usage, Verifier};
+use crate::cert_rotation::merge_bundles;
+use crate::private_dir::create_private_dir;
+use crate::x509::{CertificateUsage, CertificateVerifier};
 
-pub(crate) const DAY: u64 = 24 * 60 * 60;
+pub(crate) const DAY_SECONDS: u64 = 24 * 60 * 60;
 pub(crate) const CA_DAYS: u64 = 3650;
 pub(crate) const LEAF_DAYS: u64 = 365;
 /// A certificate is renewed when less than this is left, in seconds.
-const RENEW_BEFORE: u64 = 30 * DAY;
+const RENEW_BEFORE_SECONDS: u64 = 30 * DAY_SECONDS;
 /// Backdates certificates by this many seconds for clients whose clocks are behind.
-pub(crate) const BACKDATED: u64 = 60 * 60;
+pub(crate) const BACKDATE_SECONDS: u64 = 60 * 60;
 /// Names in every Kubernetes API server's certificate.
-const NAMES: [&str; 7] = [
+const DEFAULT_SERVING_NAMES: [&str; 7] = [
     "127.0.0.1",
     "::1",
     "localhost",
@@ -71,14 +71,14 @@ pub enum Error {
     Tls(#[from] rustls::Error),
 }
 
-const RESTORE_CA: &str = "restore it from a backup, or remove ca.crt and ca.key to start over with a new CA (existing kubeconfigs stop working)";
-const REMOVE: &str = "restore it from a backup, or remove it to create a new one";
-const REMOVE_SA: &str =
+const RESTORE_CA_ADVICE: &str = "restore it from a backup, or remove ca.crt and ca.key to start over with a new CA (existing kubeconfigs stop working)";
+const REMOVE_ADVICE: &str = "restore it from a backup, or remove it to create a new one";
+const REMOVE_SA_KEY_ADVICE: &str =
     "restore it from a backup, or remove it (service account tokens issued so far stop working)";
 
 /// A certificate with its private key, both as PEM.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Identity {
+pub struct CertKeyPair {
     pub certificate_pem: String,
     pub key_pem: String,
 }
@@ -87,9 +87,9 @@ pub struct Identity {
 pub struct Pki {
     pub ca_pem: String,
     pub(crate) ca_key_pem: String,
-    pub serving: Identity,
+    pub serving: CertKeyPair,
     /// `kubernetes-admin` of `system:masters`.
-    pub admin: Identity,
+    pub admin: CertKeyPair,
     /// PKCS#8 PEM of the ES256 key that signs service account tokens.
     pub token_key_pem: String,
 }
@@ -99,30 +99,33 @@ impl Pki {
     /// they expire and when `names` changes: the addresses and host names by which
     /// clients reach the server, in addition to the default ones.
     pub fn open(dir: &Path, names: &[String], now: Timestamp) -> Result<Self, Error> {
-        private_dir(dir).map_err(|e| io("use", dir, e))?;
-        let (ca_pem, ca_key_pem) = authority(dir, now)?;
-        let store = Maker {
+        create_private_dir(dir).map_err(|e| io_error("use", dir, e))?;
+        let (ca_pem, ca_key_pem) = load_or_create_ca(dir, now)?;
+        let store = CertificateStore {
             dir,
             ca_pem: &ca_pem,
             ca_key_pem: &ca_key_pem,
             now,
         };
-        let mut serving_names: BTreeSet<String> = NAMES.iter().map(|n| (*n).to_owned()).collect();
+        let mut serving_names: BTreeSet<String> = DEFAULT_SERVING_NAMES
+            .iter()
+            .map(|n| (*n).to_owned())
+            .collect();
         serving_names.extend(names.iter().filter_map(|n| canonical_name(n)));
-        let serving = store.keep_or_make(
+        let serving = store.keep_or_sign(
             "server",
-            &Leaf::Server {
+            &LeafCertificate::Server {
                 names: serving_names,
             },
         )?;
-        let admin = store.keep_or_make(
+        let admin = store.keep_or_sign(
             "admin",
-            &Leaf::Client {
+            &LeafCertificate::Client {
                 user: "kubernetes-admin".into(),
-                groups: vec![MASTERS.into()],
+                groups: vec![SYSTEM_PRIVILEGED_GROUP.into()],
             },
         )?;
-        let token_key_pem = key_file(&dir.join("sa.key"), REMOVE_SA)?;
+        let token_key_pem = load_or_create_key(&dir.join("sa.key"), REMOVE_SA_KEY_ADVICE)?;
         Ok(Self {
             serving,
             admin,
@@ -133,21 +136,26 @@ impl Pki {
     }
 
     /// Signs a new client certificate for a user, valid for a year.
-    pub fn client(&self, user: &str, groups: &[String], now: Timestamp) -> Result<Identity, Error> {
-        let leaf = Leaf::Client {
+    pub fn sign_client_certificate(
+        &self,
+        user: &str,
+        groups: &[String],
+        now: Timestamp,
+    ) -> Result<CertKeyPair, Error> {
+        let leaf = LeafCertificate::Client {
             user: user.into(),
             groups: groups.to_vec(),
         };
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-        sign(&self.ca_pem, &self.ca_key_pem, &leaf, &key, now)
+        sign_certificate(&self.ca_pem, &self.ca_key_pem, &leaf, &key, now)
     }
 
     /// The verifier of client certificates signed by this CA.
-    pub fn verifier(&self) -> Result<Verifier, Error> {
-        Verifier::from_pem(&self.ca_pem).map_err(|why| Error::Malformed {
+    pub fn verifier(&self) -> Result<CertificateVerifier, Error> {
+        CertificateVerifier::from_pem(&self.ca_pem).map_err(|why| Error::Malformed {
             path: "ca.crt".into(),
             why,
-            advice: RESTORE_CA,
+            advice: RESTORE_CA_ADVICE,
         })
     }
 
@@ -165,7 +173,7 @@ impl Pki {
 }
 
 /// A kubeconfig with one cluster, one user and one context, data embedded.
-pub fn kubeconfig(server: &str, ca_pem: &str, user: &str, identity: &Identity) -> String {
+pub fn kubeconfig(server: &str, ca_pem: &str, user: &str, identity: &CertKeyPair) -> String {
     let credential = format!(
         "    client-certificate-data: {}\n    client-key-data: {}\n",
         STANDARD.encode(&identity.certificate_pem),
@@ -190,12 +198,12 @@ fn kubeconfig_with(server: &str, ca_pem: &str, user: &str, credential: &str) -> 
 }
 
 pub(crate) fn identity_der(
-    identity: &Identity,
+    identity: &CertKeyPair,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Error> {
     let malformed = |e: rustls_pki_types::pem::Error| Error::Malformed {
         path: "server.crt".into(),
         why: format!("is not PEM: {e}"),
-        advice: REMOVE,
+        advice: REMOVE_ADVICE,
     };
     let chain = CertificateDer::pem_slice_iter(identity.certificate_pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()
@@ -204,7 +212,7 @@ pub(crate) fn identity_der(
     Ok((chain, key))
 }
 
-pub(crate) enum Leaf {
+pub(crate) enum LeafCertificate {
     Server {
         names: BTreeSet<String>,
     },
@@ -218,66 +226,67 @@ pub(crate) enum Leaf {
     },
 }
 
-struct Maker<'a> {
+struct CertificateStore<'a> {
     dir: &'a Path,
     ca_pem: &'a str,
     ca_key_pem: &'a str,
     now: Timestamp,
 }
 
-impl Maker<'_> {
-    fn keep_or_make(&self, name: &str, leaf: &Leaf) -> Result<Identity, Error> {
+impl CertificateStore<'_> {
+    fn keep_or_sign(&self, name: &str, leaf: &LeafCertificate) -> Result<CertKeyPair, Error> {
         let cert_path = self.dir.join(format!("{name}.crt"));
         let key_path = self.dir.join(format!("{name}.key"));
-        let key_pem = key_file(&key_path, REMOVE)?;
-        let key = parse_key(&key_path, &key_pem, REMOVE)?;
-        if let Some(certificate_pem) = read(&cert_path)?
-            && self.still_good(&cert_path, &certificate_pem, leaf, &key)?
+        let key_pem = load_or_create_key(&key_path, REMOVE_ADVICE)?;
+        let key = parse_key(&key_path, &key_pem, REMOVE_ADVICE)?;
+        if let Some(certificate_pem) = read_file(&cert_path)?
+            && self.is_valid(&cert_path, &certificate_pem, leaf, &key)?
         {
-            return Ok(Identity {
+            return Ok(CertKeyPair {
                 certificate_pem,
                 key_pem,
             });
         }
-        let signed = sign(self.ca_pem, self.ca_key_pem, leaf, &key, self.now)?;
-        write(&cert_path, &signed.certificate_pem, 0o644)?;
-        Ok(Identity {
+        let signed = sign_certificate(self.ca_pem, self.ca_key_pem, leaf, &key, self.now)?;
+        write_file(&cert_path, &signed.certificate_pem, 0o644)?;
+        Ok(CertKeyPair {
             certificate_pem: signed.certificate_pem,
             key_pem,
         })
     }
 
-    fn still_good(
+    fn is_valid(
         &self,
         path: &Path,
         pem: &str,
-        leaf: &Leaf,
+        leaf: &LeafCertificate,
         key: &KeyPair,
     ) -> Result<bool, Error> {
         let malformed = |why: String| Error::Malformed {
             path: path.into(),
             why,
-            advice: REMOVE,
+            advice: REMOVE_ADVICE,
         };
         let der = CertificateDer::from_pem_slice(pem.as_bytes())
             .map_err(|e| malformed(format!("is not a PEM certificate: {e}")))?;
-        let (names, public) = names_and_key(&der).map_err(malformed)?;
+        let (names, public) = san_and_public_key(&der).map_err(malformed)?;
         let usage = match leaf {
-            Leaf::Server { names: expected } | Leaf::Peer { names: expected } => {
+            LeafCertificate::Server { names: expected }
+            | LeafCertificate::Peer { names: expected } => {
                 if *expected != names {
                     return Ok(false);
                 }
-                Usage::Server
+                CertificateUsage::Server
             }
-            Leaf::Client { .. } => Usage::Client,
+            LeafCertificate::Client { .. } => CertificateUsage::Client,
         };
-        let verifier = Verifier::from_pem(self.ca_pem).map_err(malformed)?;
-        let until = self.now.as_second().max(0) as u64 + RENEW_BEFORE;
-        Ok(public == key.public_key_raw() && verifier.chain(&[der], usage, until).is_ok())
+        let verifier = CertificateVerifier::from_pem(self.ca_pem).map_err(malformed)?;
+        let until = self.now.as_second().max(0) as u64 + RENEW_BEFORE_SECONDS;
+        Ok(public == key.public_key_raw() && verifier.verify_chain(&[der], usage, until).is_ok())
     }
 }
 
-pub(crate) fn names_and_key(
+pub(crate) fn san_and_public_key(
     der: &CertificateDer<'_>,
 ) -> Result<(BTreeSet<String>, Vec<u8>), String> {
     use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
@@ -291,7 +300,7 @@ pub(crate) fn names_and_key(
                     names.insert((*n).to_owned());
                 }
                 GeneralName::IPAddress(raw) => {
-                    names.extend(address(raw).map(|ip| ip.to_string()));
+                    names.extend(parse_ip(raw).map(|ip| ip.to_string()));
                 }
                 _ => {}
             }
@@ -301,7 +310,7 @@ pub(crate) fn names_and_key(
     Ok((names, key))
 }
 
-fn address(raw: &[u8]) -> Option<IpAddr> {
+fn parse_ip(raw: &[u8]) -> Option<IpAddr> {
     if let Ok(v4) = <[u8; 4]>::try_from(raw) {
         return Some(v4.into());
     }
@@ -316,52 +325,52 @@ fn canonical_name(name: &str) -> Option<String> {
         Ok(ip) => Some(ip.to_string()),
         Err(_) => {
             let lower = name.to_ascii_lowercase();
-            machinery::names::dns1123_subdomain(&lower)
+            machinery::names::validate_dns1123_subdomain(&lower)
                 .is_ok()
                 .then_some(lower)
         }
     }
 }
 
-fn authority(dir: &Path, now: Timestamp) -> Result<(String, String), Error> {
+fn load_or_create_ca(dir: &Path, now: Timestamp) -> Result<(String, String), Error> {
     let (cert_path, key_path) = (dir.join("ca.crt"), dir.join("ca.key"));
-    let existing = read(&cert_path)?;
-    if existing.is_some() && read(&key_path)?.is_none() {
+    let existing = read_file(&cert_path)?;
+    if existing.is_some() && read_file(&key_path)?.is_none() {
         return Err(Error::Malformed {
             path: key_path,
             why: "is missing beside ca.crt".into(),
-            advice: RESTORE_CA,
+            advice: RESTORE_CA_ADVICE,
         });
     }
-    let key_pem = key_file(&key_path, RESTORE_CA)?;
-    let key = parse_key(&key_path, &key_pem, RESTORE_CA)?;
+    let key_pem = load_or_create_key(&key_path, RESTORE_CA_ADVICE)?;
+    let key = parse_key(&key_path, &key_pem, RESTORE_CA_ADVICE)?;
     if let Some(pem) = &existing {
         let malformed = |why: String| Error::Malformed {
             path: cert_path.clone(),
             why,
-            advice: RESTORE_CA,
+            advice: RESTORE_CA_ADVICE,
         };
         let der = CertificateDer::from_pem_slice(pem.as_bytes())
             .map_err(|e| malformed(format!("is not a PEM certificate: {e}")))?;
-        let (_, public) = names_and_key(&der).map_err(malformed)?;
+        let (_, public) = san_and_public_key(&der).map_err(malformed)?;
         if public != key.public_key_raw() {
             return Err(malformed("does not belong to ca.key".into()));
         }
         let expires = crate::x509::expiry(&der).map_err(malformed)?;
-        if expires > now.as_second() + (LEAF_DAYS * DAY) as i64 {
+        if expires > now.as_second() + (LEAF_DAYS * DAY_SECONDS) as i64 {
             return Ok((pem.clone(), key_pem));
         }
     }
     // Same key and name, so that certificates signed before stay valid and clients keep
     // trusting them. The old CA stays in the bundle until it expires.
-    let renewed = authority_params(now).self_signed(&key)?.pem();
-    let pem = with_earlier(&renewed, &existing.unwrap_or_default(), now);
-    write(&cert_path, &pem, 0o644)?;
+    let renewed = ca_params(now).self_signed(&key)?.pem();
+    let pem = merge_bundles(&renewed, &existing.unwrap_or_default(), now);
+    write_file(&cert_path, &pem, 0o644)?;
     Ok((pem, key_pem))
 }
 
-pub(crate) fn authority_params(now: Timestamp) -> CertificateParams {
-    let mut params = params(now, CA_DAYS);
+pub(crate) fn ca_params(now: Timestamp) -> CertificateParams {
+    let mut params = certificate_params(now, CA_DAYS);
     params
         .distinguished_name
         .push(DnType::CommonName, "flotilla-ca");
@@ -374,32 +383,32 @@ pub(crate) fn authority_params(now: Timestamp) -> CertificateParams {
     params
 }
 
-fn params(now: Timestamp, days: u64) -> CertificateParams {
+fn certificate_params(now: Timestamp, days: u64) -> CertificateParams {
     let now = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(now.as_second().max(0) as u64);
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    params.not_before = now - Duration::from_secs(BACKDATED);
-    params.not_after = now + Duration::from_secs(days * DAY);
+    params.not_before = now - Duration::from_secs(BACKDATE_SECONDS);
+    params.not_after = now + Duration::from_secs(days * DAY_SECONDS);
     params
 }
 
-pub(crate) fn sign(
+pub(crate) fn sign_certificate(
     ca_pem: &str,
     ca_key_pem: &str,
-    leaf: &Leaf,
+    leaf: &LeafCertificate,
     key: &KeyPair,
     now: Timestamp,
-) -> Result<Identity, Error> {
-    let mut params = params(now, LEAF_DAYS);
+) -> Result<CertKeyPair, Error> {
+    let mut params = certificate_params(now, LEAF_DAYS);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
     match leaf {
-        Leaf::Server { names } | Leaf::Peer { names } => {
+        LeafCertificate::Server { names } | LeafCertificate::Peer { names } => {
             params
                 .distinguished_name
                 .push(DnType::CommonName, "flotilla");
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-            if matches!(leaf, Leaf::Peer { .. }) {
+            if matches!(leaf, LeafCertificate::Peer { .. }) {
                 let client = ExtendedKeyUsagePurpose::ClientAuth;
                 params.extended_key_usages.push(client);
             }
@@ -410,7 +419,7 @@ pub(crate) fn sign(
                 });
             }
         }
-        Leaf::Client { user, groups } => {
+        LeafCertificate::Client { user, groups } => {
             for group in groups {
                 params
                     .distinguished_name
@@ -423,20 +432,20 @@ pub(crate) fn sign(
         }
     }
     let issuer = Issuer::from_ca_cert_pem(ca_pem, KeyPair::from_pem(ca_key_pem)?)?;
-    Ok(Identity {
+    Ok(CertKeyPair {
         certificate_pem: params.signed_by(key, &issuer)?.pem(),
         key_pem: key.serialize_pem(),
     })
 }
 
 /// The private key in a file, created when the file is missing.
-fn key_file(path: &Path, advice: &'static str) -> Result<String, Error> {
-    if let Some(pem) = read(path)? {
+fn load_or_create_key(path: &Path, advice: &'static str) -> Result<String, Error> {
+    if let Some(pem) = read_file(path)? {
         parse_key(path, &pem, advice)?;
         return Ok(pem);
     }
     let pem = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?.serialize_pem();
-    write(path, &pem, 0o600)?;
+    write_file(path, &pem, 0o600)?;
     Ok(pem)
 }
 
@@ -448,7 +457,7 @@ fn parse_key(path: &Path, pem: &str, advice: &'static str) -> Result<KeyPair, Er
     })
 }
 
-fn io(doing: &'static str, path: &Path, source: std::io::Error) -> Error {
+fn io_error(doing: &'static str, path: &Path, source: std::io::Error) -> Error {
     Error::Io {
         doing,
         path: path.into(),
@@ -456,16 +465,16 @@ fn io(doing: &'static str, path: &Path, source: std::io::Error) -> Error {
     }
 }
 
-pub(crate) fn read(path: &Path) -> Result<Option<String>, Error> {
+pub(crate) fn read_file(path: &Path) -> Result<Option<String>, Error> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(io("read", path, e)),
+        Err(e) => Err(io_error("read", path, e)),
     }
 }
 
 /// Replaces a file atomically. Kubeconfigs, which hold keys, are written with it too.
-pub fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
+pub fn write_file(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
     let temporary = path.with_extension(format!("tmp{}", std::process::id()));
     let result = (|| {
         let mut file = fs::OpenOptions::new()
@@ -484,7 +493,7 @@ pub fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
     })();
     result.map_err(|e| {
         let _ = fs::remove_file(&temporary);
-        io("write", path, e)
+        io_error("write", path, e)
     })
 }
 
@@ -494,11 +503,11 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn at(day: i64) -> Timestamp {
-        Timestamp::from_second(1_790_000_000 + day * DAY as i64).unwrap()
+        Timestamp::from_second(1_790_000_000 + day * DAY_SECONDS as i64).unwrap()
     }
 
     #[test]
-    fn files_are_kept_and_renewed() {
+    fn files_are_reused_and_renewed() {
         let dir = tempfile::tempdir().unwrap();
         let names = vec!["10.1.2.3".to_owned(), "Hub.example".to_owned()];
         let first = Pki::open(dir.path(), &names, at(0)).unwrap();
@@ -531,19 +540,19 @@ mod tests {
     }
 
     #[test]
-    fn the_admin_is_a_master() {
+    fn admin_is_in_system_masters() {
         let dir = tempfile::tempdir().unwrap();
         let pki = Pki::open(dir.path(), &[], at(0)).unwrap();
         let der = CertificateDer::from_pem_slice(pki.admin.certificate_pem.as_bytes()).unwrap();
-        let user = pki.verifier().unwrap().user(&[der], at(1)).unwrap();
+        let user = pki.verifier().unwrap().authenticate(&[der], at(1)).unwrap();
         assert_eq!(user.name, "kubernetes-admin");
-        assert!(user.in_group(MASTERS));
+        assert!(user.in_group(SYSTEM_PRIVILEGED_GROUP));
         let config = pki.admin_kubeconfig("https://127.0.0.1:6443");
         assert!(config.contains("server: \"https://127.0.0.1:6443\""));
     }
 
     #[test]
-    fn broken_files_say_what_to_do() {
+    fn malformed_files_yield_advice() {
         let check = |file: &str, content: Option<&str>, expect: &str| {
             let dir = tempfile::tempdir().unwrap();
             Pki::open(dir.path(), &[], at(0)).unwrap();

@@ -8,14 +8,14 @@ use machinery::{FieldError, Gvk, Status, UserInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::access::Denied;
-use crate::authenticate::Authenticator;
-use crate::rbac::{Authorizer, Target};
+use crate::authenticator::Authenticator;
+use crate::rbac::{AuthorizationAttributes, RbacAuthorizer};
+use crate::request_auth::AuthenticationError;
 
 const AUTHN: &str = "authentication.k8s.io";
 const AUTHZ: &str = "authorization.k8s.io";
 
-fn reply(body: Value, group: &'static str, kind: &'static str, status: Value) -> Value {
+fn review_response(body: Value, group: &'static str, kind: &'static str, status: Value) -> Value {
     let mut body = match body {
         Value::Object(_) => body,
         _ => json!({}),
@@ -31,21 +31,21 @@ fn reply(body: Value, group: &'static str, kind: &'static str, status: Value) ->
 }
 
 #[derive(Deserialize, Default)]
-struct TokenSpec {
+struct TokenReviewSpec {
     token: Option<String>,
     audiences: Option<Vec<String>>,
 }
 
 /// Creates a TokenReview.
 pub async fn token_review(authenticator: &Authenticator, body: Value) -> Result<Value, Status> {
-    let spec = Option::<TokenSpec>::deserialize(&body["spec"])
+    let spec = Option::<TokenReviewSpec>::deserialize(&body["spec"])
         .map_err(|e| Status::bad_request(format!("TokenReview: spec: {e}")))?;
-    let TokenSpec { token, audiences } = spec.unwrap_or_default();
+    let TokenReviewSpec { token, audiences } = spec.unwrap_or_default();
     let token = token.filter(|token| !token.is_empty()).ok_or_else(|| {
         Status::bad_request("token is required for TokenReview in authentication")
     })?;
     let audiences = audiences.unwrap_or_default();
-    let status = match authenticator.token(&token, &audiences).await {
+    let status = match authenticator.authenticate_token(&token, &audiences).await {
         Ok((user, matched)) => {
             let mut status = json!({"authenticated": true, "user": *user});
             if !audiences.is_empty() {
@@ -53,22 +53,24 @@ pub async fn token_review(authenticator: &Authenticator, body: Value) -> Result<
             }
             status
         }
-        Err(Denied::Refused(refused)) => json!({"user": {}, "error": refused.to_string()}),
-        Err(Denied::Unknown(status)) => return Err(*status),
+        Err(AuthenticationError::InvalidCredential(refused)) => {
+            json!({"user": {}, "error": refused.to_string()})
+        }
+        Err(AuthenticationError::Undecided(status)) => return Err(*status),
     };
-    Ok(reply(body, AUTHN, "TokenReview", status))
+    Ok(review_response(body, AUTHN, "TokenReview", status))
 }
 
 /// Creates a SelfSubjectReview: the user info of the caller.
 pub fn self_subject_review(user: &UserInfo, body: Value) -> Value {
-    reply(body, AUTHN, "SelfSubjectReview", json!({"userInfo": user}))
+    review_response(body, AUTHN, "SelfSubjectReview", json!({"userInfo": user}))
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Spec {
+struct SubjectAccessReviewSpec {
     resource_attributes: Option<ResourceAttributes>,
-    non_resource_attributes: Option<PathAttributes>,
+    non_resource_attributes: Option<NonResourceAttributes>,
     user: String,
     uid: String,
     groups: Vec<String>,
@@ -89,14 +91,14 @@ struct ResourceAttributes {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct PathAttributes {
+struct NonResourceAttributes {
     path: String,
     verb: String,
 }
 
-fn spec(body: &Value, kind: &'static str) -> Result<Spec, Status> {
-    let spec: Spec = match body.get("spec") {
-        Some(Value::Null) | None => Spec::default(),
+fn parse_spec(body: &Value, kind: &'static str) -> Result<SubjectAccessReviewSpec, Status> {
+    let spec: SubjectAccessReviewSpec = match body.get("spec") {
+        Some(Value::Null) | None => SubjectAccessReviewSpec::default(),
         Some(spec) => serde_json::from_value(spec.clone())
             .map_err(|e| Status::bad_request(format!("{kind}: spec: {e}")))?,
     };
@@ -104,7 +106,7 @@ fn spec(body: &Value, kind: &'static str) -> Result<Spec, Status> {
         let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
         let error = FieldError::invalid("spec.resourceAttributes", &Value::Null, why);
         return Err(Status::invalid(
-            &Gvk::constant(AUTHZ, "v1", kind),
+            &Gvk::from_static(AUTHZ, "v1", kind),
             "",
             &[error],
         ));
@@ -112,12 +114,16 @@ fn spec(body: &Value, kind: &'static str) -> Result<Spec, Status> {
     Ok(spec)
 }
 
-fn decide(authorizer: &Authorizer, user: &UserInfo, spec: &Spec) -> Value {
+fn access_review_status(
+    authorizer: &RbacAuthorizer,
+    user: &UserInfo,
+    spec: &SubjectAccessReviewSpec,
+) -> Value {
     let decision = match (&spec.resource_attributes, &spec.non_resource_attributes) {
         (Some(r), _) => authorizer.explain(
             user,
             &r.verb,
-            Target::Resource {
+            AuthorizationAttributes::Resource {
                 group: &r.group,
                 version: &r.version,
                 resource: &r.resource,
@@ -128,33 +134,33 @@ fn decide(authorizer: &Authorizer, user: &UserInfo, spec: &Spec) -> Value {
         ),
         (None, p) => {
             let (path, verb) = p.as_ref().map_or(("", ""), |p| (&p.path, &p.verb));
-            authorizer.explain(user, verb, Target::Path(path))
+            authorizer.explain(user, verb, AuthorizationAttributes::NonResource(path))
         }
     };
     let mut status = json!({"allowed": decision.allowed});
     if !decision.reason.is_empty() {
         status["reason"] = decision.reason.into();
     }
-    if !decision.error.is_empty() {
-        status["evaluationError"] = decision.error.into();
+    if !decision.evaluation_error.is_empty() {
+        status["evaluationError"] = decision.evaluation_error.into();
     }
     status
 }
 
 /// Creates a SelfSubjectAccessReview.
 pub fn self_subject_access_review(
-    authorizer: &Authorizer,
+    authorizer: &RbacAuthorizer,
     user: &UserInfo,
     body: Value,
 ) -> Result<Value, Status> {
     const KIND: &str = "SelfSubjectAccessReview";
-    let status = decide(authorizer, user, &spec(&body, KIND)?);
-    Ok(reply(body, AUTHZ, KIND, status))
+    let status = access_review_status(authorizer, user, &parse_spec(&body, KIND)?);
+    Ok(review_response(body, AUTHZ, KIND, status))
 }
 
 /// Creates a SubjectAccessReview; with a namespace a LocalSubjectAccessReview.
 pub fn subject_access_review(
-    authorizer: &Authorizer,
+    authorizer: &RbacAuthorizer,
     namespace: Option<&str>,
     body: Value,
 ) -> Result<Value, Status> {
@@ -162,10 +168,10 @@ pub fn subject_access_review(
         Some(_) => "LocalSubjectAccessReview",
         None => "SubjectAccessReview",
     };
-    let spec = spec(&body, kind)?;
+    let spec = parse_spec(&body, kind)?;
     let invalid = |field: &str, value: Value, why: &str| {
         let error = FieldError::invalid(field, &value, why);
-        Status::invalid(&Gvk::constant(AUTHZ, "v1", kind), "", &[error])
+        Status::invalid(&Gvk::from_static(AUTHZ, "v1", kind), "", &[error])
     };
     if spec.user.is_empty() && spec.groups.is_empty() {
         let why = "at least one of user or group must be specified";
@@ -191,13 +197,13 @@ pub fn subject_access_review(
         groups: spec.groups.clone(),
         extra: spec.extra.clone(),
     };
-    let status = decide(authorizer, &user, &spec);
-    Ok(reply(body, AUTHZ, kind, status))
+    let status = access_review_status(authorizer, &user, &spec);
+    Ok(review_response(body, AUTHZ, kind, status))
 }
 
 /// Creates a SelfSubjectRulesReview.
 pub fn self_subject_rules_review(
-    authorizer: &Authorizer,
+    authorizer: &RbacAuthorizer,
     user: &UserInfo,
     body: Value,
 ) -> Result<Value, Status> {
@@ -205,26 +211,31 @@ pub fn self_subject_rules_review(
     if namespace.is_empty() {
         return Err(Status::bad_request("no namespace on request"));
     }
-    let rules = authorizer.rules(user, namespace);
+    let rules = authorizer.subject_rules(user, namespace);
     let status = json!({
-        "resourceRules": rules.resources,
-        "nonResourceRules": rules.paths,
+        "resourceRules": rules.resource_rules,
+        "nonResourceRules": rules.non_resource_rules,
         "incomplete": false,
     });
-    Ok(reply(body, AUTHZ, "SelfSubjectRulesReview", status))
+    Ok(review_response(
+        body,
+        AUTHZ,
+        "SelfSubjectRulesReview",
+        status,
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machinery::user::MASTERS;
+    use machinery::user::SYSTEM_PRIVILEGED_GROUP;
 
     #[test]
-    fn reviews_answer_in_their_own_body() {
-        let authorizer = Authorizer::new();
+    fn reviews_set_status_in_their_body() {
+        let authorizer = RbacAuthorizer::new();
         let root = UserInfo {
             name: "root".into(),
-            groups: vec![MASTERS.into()],
+            groups: vec![SYSTEM_PRIVILEGED_GROUP.into()],
             ..UserInfo::default()
         };
         let ask = json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});

@@ -18,9 +18,9 @@ use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureSc
 /// A certificate chain whose key the client proved to possess; its issuer is not
 /// verified yet.
 #[derive(Clone, Debug, Default)]
-pub struct Peer(Option<Arc<[CertificateDer<'static>]>>);
+pub struct PeerCertificates(Option<Arc<[CertificateDer<'static>]>>);
 
-impl Peer {
+impl PeerCertificates {
     /// Takes the chain that rustls got in the handshake.
     pub fn new(chain: Option<&[CertificateDer<'static>]>) -> Self {
         Self(
@@ -37,9 +37,9 @@ impl Peer {
 }
 
 #[derive(Debug)]
-struct PossessionOnly(Arc<CryptoProvider>);
+struct PossessionOnlyVerifier(Arc<CryptoProvider>);
 
-impl ClientCertVerifier for PossessionOnly {
+impl ClientCertVerifier for PossessionOnlyVerifier {
     fn offer_client_auth(&self) -> bool {
         true
     }
@@ -98,15 +98,15 @@ impl ClientCertVerifier for PossessionOnly {
 /// The serving certificate, replaceable while in use. It is served for every server
 /// name, because clients behind a tunnel may use any.
 #[derive(Debug)]
-pub struct Certificate(RwLock<Arc<CertifiedKey>>);
+pub struct ReloadableCertificate(RwLock<Arc<CertifiedKey>>);
 
-impl Certificate {
+impl ReloadableCertificate {
     /// Fails when the key is unusable or does not match the chain.
     pub fn new(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<Arc<Self>, rustls::Error> {
-        Ok(Arc::new(Self(RwLock::new(certified(chain, key)?))))
+        Ok(Arc::new(Self(RwLock::new(certified_key(chain, key)?))))
     }
 
     /// Replaces the certificate for new connections.
@@ -115,30 +115,32 @@ impl Certificate {
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<(), rustls::Error> {
-        *self.0.write() = certified(chain, key)?;
+        *self.0.write() = certified_key(chain, key)?;
         Ok(())
     }
 }
 
-fn certified(
+fn certified_key(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 ) -> Result<Arc<CertifiedKey>, rustls::Error> {
     CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider()).map(Arc::new)
 }
 
-impl ResolvesServerCert for Certificate {
+impl ResolvesServerCert for ReloadableCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.0.read()))
     }
 }
 
 /// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1 by ALPN; client certificates are optional.
-pub fn server_config(certificate: Arc<Certificate>) -> Result<Arc<ServerConfig>, rustls::Error> {
+pub fn server_config(
+    certificate: Arc<ReloadableCertificate>,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()?
-        .with_client_cert_verifier(Arc::new(PossessionOnly(provider)))
+        .with_client_cert_verifier(Arc::new(PossessionOnlyVerifier(provider)))
         .with_cert_resolver(certificate);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use machinery::UserInfo;
-use machinery::user::AUTHENTICATED;
+use machinery::user::ALL_AUTHENTICATED;
 use rcgen::PublicKeyData;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -18,26 +18,26 @@ pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// Issuer of tokens in secrets.
 const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 /// Longer tokens are refused unparsed.
-const MAX_TOKEN: usize = 16 * 1024;
+const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
 /// Why a service account key cannot sign.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use the service account key: {0}")]
-pub struct BadKey(String);
+pub struct InvalidTokenKey(String);
 
 /// Signs and verifies tokens with one ES256 key.
-pub struct Signer {
+pub struct TokenSigner {
     signing: EncodingKey,
     verifying: DecodingKey,
     key_id: String,
     /// Coordinates of the public key, base64url.
-    point: (String, String),
+    public_point: (String, String),
     issuer: String,
 }
 
 /// The object a token is bound to; deleting it invalidates the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bound {
+pub struct BoundObject {
     /// `Pod`, `Secret` or `Node`.
     pub kind: String,
     pub name: String,
@@ -46,11 +46,11 @@ pub struct Bound {
 
 /// The claims of a token with a valid signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claims {
+pub struct ServiceAccountClaims {
     pub namespace: String,
     pub account: String,
     pub account_uid: String,
-    pub bound: Option<Bound>,
+    pub bound: Option<BoundObject>,
     /// The secret that holds the token; the token is valid while the secret holds it.
     pub secret: Option<String>,
     /// Empty for tokens in secrets, which are for the API server.
@@ -61,9 +61,9 @@ pub struct Claims {
     pub id: String,
 }
 
-impl Claims {
+impl ServiceAccountClaims {
     /// The user of the token, as `serviceaccount.UserInfo` of kube-apiserver builds it.
-    pub fn user(&self) -> UserInfo {
+    pub fn user_info(&self) -> UserInfo {
         let mut extra = BTreeMap::new();
         if !self.id.is_empty() {
             extra.insert(
@@ -83,21 +83,21 @@ impl Claims {
             }
         }
         UserInfo {
-            name: account_name(&self.namespace, &self.account),
+            name: service_account_username(&self.namespace, &self.account),
             uid: self.account_uid.clone(),
-            groups: account_groups(&self.namespace),
+            groups: service_account_groups(&self.namespace),
             extra,
         }
     }
 }
 
 /// `system:serviceaccount:NAMESPACE:NAME` (kube-apiserver's `MakeUsername`).
-pub fn account_name(namespace: &str, name: &str) -> String {
+pub fn service_account_username(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }
 
 /// Splits `system:serviceaccount:NAMESPACE:NAME` into namespace and name.
-pub fn split_account(user: &str) -> Option<(&str, &str)> {
+pub fn split_service_account_username(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user
         .strip_prefix("system:serviceaccount:")?
         .split_once(':')?;
@@ -106,24 +106,24 @@ pub fn split_account(user: &str) -> Option<(&str, &str)> {
 
 /// The groups of every service account in a namespace (kube-apiserver's
 /// `MakeGroupNames`).
-pub fn account_groups(namespace: &str) -> Vec<String> {
+pub fn service_account_groups(namespace: &str) -> Vec<String> {
     vec![
         "system:serviceaccounts".into(),
         format!("system:serviceaccounts:{namespace}"),
-        AUTHENTICATED.into(),
+        ALL_AUTHENTICATED.into(),
     ]
 }
 
-impl Signer {
+impl TokenSigner {
     /// Takes a P-256 private key in PKCS#8 PEM.
-    pub fn new(key_pem: &str) -> Result<Self, BadKey> {
-        let bad = |e: &dyn std::fmt::Display| BadKey(e.to_string());
+    pub fn new(key_pem: &str) -> Result<Self, InvalidTokenKey> {
+        let bad = |e: &dyn std::fmt::Display| InvalidTokenKey(e.to_string());
         let pair = rcgen::KeyPair::from_pem(key_pem).map_err(|e| bad(&e))?;
         let [4, point @ ..] = pair.public_key_raw() else {
-            return Err(BadKey("not an elliptic curve key".into()));
+            return Err(InvalidTokenKey("not an elliptic curve key".into()));
         };
         if point.len() != 64 {
-            return Err(BadKey("not a P-256 key".into()));
+            return Err(InvalidTokenKey("not a P-256 key".into()));
         }
         let (x, y) = point.split_at(32);
         let point = (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y));
@@ -131,7 +131,7 @@ impl Signer {
             signing: EncodingKey::from_ec_pem(key_pem.as_bytes()).map_err(|e| bad(&e))?,
             verifying: DecodingKey::from_ec_components(&point.0, &point.1).map_err(|e| bad(&e))?,
             key_id: URL_SAFE_NO_PAD.encode(Sha256::digest(pair.subject_public_key_info())),
-            point,
+            public_point: point,
             issuer: ISSUER.into(),
         })
     }
@@ -145,12 +145,12 @@ impl Signer {
     pub fn jwks(&self) -> Value {
         json!({"keys": [{
             "use": "sig", "kty": "EC", "kid": self.key_id, "crv": "P-256", "alg": "ES256",
-            "x": self.point.0, "y": self.point.1,
+            "x": self.public_point.0, "y": self.public_point.1,
         }]})
     }
 
     /// The document of `/.well-known/openid-configuration`.
-    pub fn discovery(&self, jwks_uri: &str) -> Value {
+    pub fn openid_configuration(&self, jwks_uri: &str) -> Value {
         json!({
             "issuer": self.issuer,
             "jwks_uri": jwks_uri,
@@ -161,7 +161,11 @@ impl Signer {
     }
 
     /// Signs a token that expires, for TokenRequest.
-    pub fn issue(&self, claims: &Claims, now: Timestamp) -> Result<String, BadKey> {
+    pub fn issue(
+        &self,
+        claims: &ServiceAccountClaims,
+        now: Timestamp,
+    ) -> Result<String, InvalidTokenKey> {
         let mut own = json!({
             "namespace": claims.namespace,
             "serviceaccount": {"name": claims.account, "uid": claims.account_uid},
@@ -171,7 +175,7 @@ impl Signer {
         }
         let body = json!({
             "iss": self.issuer,
-            "sub": account_name(&claims.namespace, &claims.account),
+            "sub": service_account_username(&claims.namespace, &claims.account),
             "aud": claims.audiences,
             "exp": claims.expires,
             "iat": now.as_second(),
@@ -189,10 +193,10 @@ impl Signer {
         account: &str,
         account_uid: &str,
         secret: &str,
-    ) -> Result<String, BadKey> {
+    ) -> Result<String, InvalidTokenKey> {
         self.sign(&json!({
             "iss": LEGACY_ISSUER,
-            "sub": account_name(namespace, account),
+            "sub": service_account_username(namespace, account),
             "kubernetes.io/serviceaccount/namespace": namespace,
             "kubernetes.io/serviceaccount/secret.name": secret,
             "kubernetes.io/serviceaccount/service-account.name": account,
@@ -200,17 +204,18 @@ impl Signer {
         }))
     }
 
-    fn sign(&self, body: &Value) -> Result<String, BadKey> {
+    fn sign(&self, body: &Value) -> Result<String, InvalidTokenKey> {
         let mut header = Header::new(Algorithm::ES256);
         header.kid = Some(self.key_id.clone());
         header.typ = None;
-        jsonwebtoken::encode(&header, body, &self.signing).map_err(|e| BadKey(e.to_string()))
+        jsonwebtoken::encode(&header, body, &self.signing)
+            .map_err(|e| InvalidTokenKey(e.to_string()))
     }
 
     /// Verifies signature and issuer and returns the claims; the caller checks times
     /// and audiences.
-    pub fn verify(&self, token: &str) -> Result<Claims, String> {
-        if token.len() > MAX_TOKEN {
+    pub fn verify(&self, token: &str) -> Result<ServiceAccountClaims, String> {
+        if token.len() > MAX_TOKEN_BYTES {
             return Err("token too long".into());
         }
         let mut rules = Validation::new(Algorithm::ES256);
@@ -226,7 +231,7 @@ impl Signer {
             Some(issuer) if issuer == self.issuer => bound_claims(&body),
             _ => return Err("unknown issuer".into()),
         };
-        let expected = account_name(&claims.namespace, &claims.account);
+        let expected = service_account_username(&claims.namespace, &claims.account);
         if claims.namespace.is_empty() || body["sub"] != expected.as_str() {
             return Err("the subject does not match the service account in the claims".into());
         }
@@ -234,13 +239,13 @@ impl Signer {
     }
 }
 
-fn text(value: &Value) -> String {
+fn string_or_empty(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn legacy_claims(body: &Value) -> Claims {
-    let claim = |name: &str| text(&body[format!("kubernetes.io/serviceaccount/{name}")]);
-    Claims {
+fn legacy_claims(body: &Value) -> ServiceAccountClaims {
+    let claim = |name: &str| string_or_empty(&body[format!("kubernetes.io/serviceaccount/{name}")]);
+    ServiceAccountClaims {
         namespace: claim("namespace"),
         account: claim("service-account.name"),
         account_uid: claim("service-account.uid"),
@@ -253,32 +258,32 @@ fn legacy_claims(body: &Value) -> Claims {
     }
 }
 
-fn bound_claims(body: &Value) -> Claims {
+fn bound_claims(body: &Value) -> ServiceAccountClaims {
     let own = &body["kubernetes.io"];
     let bound = ["Pod", "Secret", "Node"].into_iter().find_map(|kind| {
         let object = own.get(kind.to_ascii_lowercase())?;
-        Some(Bound {
+        Some(BoundObject {
             kind: kind.into(),
-            name: text(&object["name"]),
-            uid: text(&object["uid"]),
+            name: string_or_empty(&object["name"]),
+            uid: string_or_empty(&object["uid"]),
         })
     });
     let audiences = match &body["aud"] {
         Value::String(one) => vec![one.clone()],
-        Value::Array(many) => many.iter().map(text).collect(),
+        Value::Array(many) => many.iter().map(string_or_empty).collect(),
         _ => Vec::new(),
     };
-    Claims {
-        namespace: text(&own["namespace"]),
-        account: text(&own["serviceaccount"]["name"]),
-        account_uid: text(&own["serviceaccount"]["uid"]),
+    ServiceAccountClaims {
+        namespace: string_or_empty(&own["namespace"]),
+        account: string_or_empty(&own["serviceaccount"]["name"]),
+        account_uid: string_or_empty(&own["serviceaccount"]["uid"]),
         bound,
         secret: None,
         audiences,
         // A bound token always has an expiry; without one it counts as expired.
         expires: Some(body["exp"].as_i64().unwrap_or(0)),
         not_before: body["nbf"].as_i64(),
-        id: text(&body["jti"]),
+        id: string_or_empty(&body["jti"]),
     }
 }
 
@@ -286,13 +291,13 @@ fn bound_claims(body: &Value) -> Claims {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn signer() -> Signer {
+    pub(crate) fn signer() -> TokenSigner {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
-        Signer::new(&key.serialize_pem()).unwrap()
+        TokenSigner::new(&key.serialize_pem()).unwrap()
     }
 
-    pub(crate) fn claims(expires: i64) -> Claims {
-        Claims {
+    pub(crate) fn claims(expires: i64) -> ServiceAccountClaims {
+        ServiceAccountClaims {
             namespace: "ns".into(),
             account: "bot".into(),
             account_uid: "u1".into(),
@@ -306,10 +311,10 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_signed_is_read_back() {
+    fn issued_tokens_verify() {
         let signer = signer();
         let mut issued = claims(600);
-        issued.bound = Some(Bound {
+        issued.bound = Some(BoundObject {
             kind: "Pod".into(),
             name: "p".into(),
             uid: "u2".into(),
@@ -317,7 +322,7 @@ pub(crate) mod tests {
         let token = signer.issue(&issued, Timestamp::UNIX_EPOCH).unwrap();
         let read = signer.verify(&token).unwrap();
         assert_eq!(read, issued);
-        let user = read.user();
+        let user = read.user_info();
         assert_eq!(user.name, "system:serviceaccount:ns:bot");
         assert!(user.in_group("system:serviceaccounts:ns"));
         assert_eq!(user.extra["authentication.kubernetes.io/pod-name"], ["p"]);
@@ -327,7 +332,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_others_signed_is_refused() {
+    fn foreign_tokens_are_rejected() {
         let ours = signer();
         let theirs = signer().issue(&claims(600), Timestamp::UNIX_EPOCH).unwrap();
         assert!(ours.verify(&theirs).is_err());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use machinery::UserInfo;
-use machinery::user::AUTHENTICATED;
+use machinery::user::ALL_AUTHENTICATED;
 use parking_lot::Mutex;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
@@ -16,21 +16,21 @@ use x509_parser::asn1_rs::{Oid, oid};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Bound on cached verified certificates.
-const REMEMBERED: usize = 1024;
+const MAX_CACHED_CERTIFICATES: usize = 1024;
 
 /// The subject attribute for the user's UID (Kubernetes 1.33 and later).
 const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 
 /// The extended key usage that a certificate must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Usage {
+pub enum CertificateUsage {
     Client,
     Server,
 }
 
 /// The user of a verified certificate, cached until it expires.
 #[derive(Clone)]
-struct Known {
+struct VerifiedCertificate {
     /// Its name is empty when the certificate has no common name.
     user: Arc<UserInfo>,
     /// The earliest expiry in the chain, in seconds since the epoch.
@@ -38,12 +38,12 @@ struct Known {
 }
 
 /// Verifies certificates against a CA bundle.
-pub struct Verifier {
+pub struct CertificateVerifier {
     anchors: Vec<TrustAnchor<'static>>,
-    known: Mutex<HashMap<[u8; 32], Known>>,
+    verified: Mutex<HashMap<[u8; 32], VerifiedCertificate>>,
 }
 
-impl Verifier {
+impl CertificateVerifier {
     /// Parses a bundle of PEM certificates.
     pub fn from_pem(pem: &str) -> Result<Self, String> {
         let mut anchors = Vec::new();
@@ -58,22 +58,22 @@ impl Verifier {
         }
         Ok(Self {
             anchors,
-            known: Mutex::new(HashMap::new()),
+            verified: Mutex::new(HashMap::new()),
         })
     }
 
     /// Checks signatures, validity at `now` (seconds since the epoch) and usage.
-    pub fn chain(
+    pub fn verify_chain(
         &self,
         chain: &[CertificateDer<'_>],
-        usage: Usage,
+        usage: CertificateUsage,
         now: u64,
     ) -> Result<(), String> {
         let (leaf, rest) = chain.split_first().ok_or("no certificate")?;
         let leaf = EndEntityCert::try_from(leaf).map_err(|e| e.to_string())?;
         let usage = match usage {
-            Usage::Client => KeyUsage::client_auth(),
-            Usage::Server => KeyUsage::server_auth(),
+            CertificateUsage::Client => KeyUsage::client_auth(),
+            CertificateUsage::Server => KeyUsage::server_auth(),
         };
         let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
         leaf.verify_for_usage(
@@ -91,12 +91,12 @@ impl Verifier {
 
     /// Verifies a client's chain and returns its user: CN is the name, O are the groups
     /// (Kubernetes' CommonNameUserConversion).
-    pub fn user(
+    pub fn authenticate(
         &self,
         chain: &[CertificateDer<'_>],
         now: Timestamp,
     ) -> Result<Arc<UserInfo>, String> {
-        let user = self.known(chain, now)?.user;
+        let user = self.verify_client(chain, now)?.user;
         if user.name.is_empty() {
             return Err("the certificate has no common name".into());
         }
@@ -109,28 +109,37 @@ impl Verifier {
         chain: &[CertificateDer<'_>],
         now: Timestamp,
     ) -> Result<String, String> {
-        self.known(chain, now).map(|known| known.user.name.clone())
+        self.verify_client(chain, now)
+            .map(|known| known.user.name.clone())
     }
 
-    fn known(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Result<Known, String> {
+    fn verify_client(
+        &self,
+        chain: &[CertificateDer<'_>],
+        now: Timestamp,
+    ) -> Result<VerifiedCertificate, String> {
         let leaf = chain.first().ok_or("no certificate")?;
         let mut hasher = Sha256::new();
         chain.iter().for_each(|c| hasher.update(c));
         let hash: [u8; 32] = hasher.finalize().into();
-        if let Some(known) = self.known.lock().get(&hash)
+        if let Some(known) = self.verified.lock().get(&hash)
             && now.as_second() < known.expires
         {
             return Ok(known.clone());
         }
-        self.chain(chain, Usage::Client, now.as_second().max(0) as u64)?;
-        let user = Arc::new(identity(leaf)?);
+        self.verify_chain(
+            chain,
+            CertificateUsage::Client,
+            now.as_second().max(0) as u64,
+        )?;
+        let user = Arc::new(user_info(leaf)?);
         let mut expires = i64::MAX;
         for cert in chain {
             expires = expires.min(expiry(cert)?);
         }
-        let verified = Known { user, expires };
-        let mut known = self.known.lock();
-        if known.len() >= REMEMBERED {
+        let verified = VerifiedCertificate { user, expires };
+        let mut known = self.verified.lock();
+        if known.len() >= MAX_CACHED_CERTIFICATES {
             known.clear();
         }
         known.insert(hash, verified.clone());
@@ -145,7 +154,7 @@ pub fn expiry(der: &CertificateDer<'_>) -> Result<i64, String> {
     Ok(cert.validity().not_after.timestamp())
 }
 
-fn identity(der: &CertificateDer<'_>) -> Result<UserInfo, String> {
+fn user_info(der: &CertificateDer<'_>) -> Result<UserInfo, String> {
     let (_, cert) = X509Certificate::from_der(der).map_err(|e| e.to_string())?;
     let subject = cert.subject();
     let name = subject
@@ -157,8 +166,8 @@ fn identity(der: &CertificateDer<'_>) -> Result<UserInfo, String> {
         .iter_organization()
         .filter_map(|o| o.as_str().ok().map(str::to_owned))
         .collect();
-    if !groups.iter().any(|g| g == AUTHENTICATED) {
-        groups.push(AUTHENTICATED.into());
+    if !groups.iter().any(|g| g == ALL_AUTHENTICATED) {
+        groups.push(ALL_AUTHENTICATED.into());
     }
     let fingerprint: String = Sha256::digest(der)
         .iter()

@@ -11,11 +11,11 @@ use machinery::{Gvr, Object, Status};
 use serde_json::Value;
 
 use crate::encoded::EncodedBody;
-use crate::event::{EVENTS, Event};
+use crate::event::{CoreEvent, EVENTS};
 
 /// How many events [`Api::create_events`] creates concurrently when each is a call of its
 /// own.
-const EVENTS_AT_ONCE: usize = 8;
+const MAX_CONCURRENT_EVENT_WRITES: usize = 8;
 
 /// The error of a call, by what the caller does next.
 #[derive(Debug, thiserror::Error)]
@@ -37,8 +37,8 @@ impl From<Status> for Error {
     }
 }
 
-impl From<machinery::object::Malformed> for Error {
-    fn from(e: machinery::object::Malformed) -> Self {
+impl From<machinery::object::MalformedObject> for Error {
+    fn from(e: machinery::object::MalformedObject) -> Self {
         Self::Protocol(e.to_string())
     }
 }
@@ -52,23 +52,23 @@ impl Error {
         }
     }
 
-    fn reason_is(&self, reason: &str) -> bool {
+    fn has_reason(&self, reason: &str) -> bool {
         self.status().is_some_and(|s| s.reason == reason)
     }
 
     /// 404: no such object.
     pub fn is_not_found(&self) -> bool {
-        self.reason_is("NotFound")
+        self.has_reason("NotFound")
     }
 
     /// 409: the object exists already.
     pub fn is_already_exists(&self) -> bool {
-        self.reason_is("AlreadyExists")
+        self.has_reason("AlreadyExists")
     }
 
     /// 409: the object has changed since it was read.
     pub fn is_conflict(&self) -> bool {
-        self.reason_is("Conflict")
+        self.has_reason("Conflict")
     }
 
     /// 410: the resource version is too old; list again.
@@ -89,16 +89,16 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// The target of a request. Empty strings mean "none": no namespace (cluster scope, or
 /// all namespaces in a list), no name (the collection), no subresource.
 #[derive(Clone, Copy, Debug)]
-pub struct At<'a> {
+pub struct ResourcePath<'a> {
     pub resource: &'a Gvr,
     pub namespace: &'a str,
     pub name: &'a str,
     pub subresource: &'a str,
 }
 
-impl<'a> At<'a> {
+impl<'a> ResourcePath<'a> {
     /// A collection: of one namespace, or of all namespaces if `namespace` is empty.
-    pub fn all(resource: &'a Gvr, namespace: &'a str) -> Self {
+    pub fn collection(resource: &'a Gvr, namespace: &'a str) -> Self {
         Self {
             resource,
             namespace,
@@ -108,7 +108,7 @@ impl<'a> At<'a> {
     }
 
     /// One object.
-    pub fn one(resource: &'a Gvr, namespace: &'a str, name: &'a str) -> Self {
+    pub fn object(resource: &'a Gvr, namespace: &'a str, name: &'a str) -> Self {
         Self {
             resource,
             namespace,
@@ -118,8 +118,8 @@ impl<'a> At<'a> {
     }
 
     /// The path of an existing object.
-    pub fn of(resource: &'a Gvr, object: &'a Object) -> Self {
-        Self::one(resource, object.namespace(), object.name())
+    pub fn of_object(resource: &'a Gvr, object: &'a Object) -> Self {
+        Self::object(resource, object.namespace(), object.name())
     }
 
     /// A subresource of the same object.
@@ -127,7 +127,7 @@ impl<'a> At<'a> {
         clippy::should_implement_trait,
         reason = "reads as a path does; places are not subtracted"
     )]
-    pub fn sub(self, subresource: &'a str) -> Self {
+    pub fn subresource(self, subresource: &'a str) -> Self {
         Self {
             subresource,
             ..self
@@ -137,7 +137,7 @@ impl<'a> At<'a> {
 
 /// How the server matches the `resourceVersion` of a list (`resourceVersionMatch`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Match {
+pub enum ResourceVersionMatch {
     #[default]
     Unset,
     Exact,
@@ -151,7 +151,7 @@ pub struct ListOptions {
     pub field_selector: String,
     /// Empty: the most recent.
     pub resource_version: String,
-    pub resource_version_match: Match,
+    pub resource_version_match: ResourceVersionMatch,
     /// 0: no limit.
     pub limit: u64,
     pub continue_token: String,
@@ -181,7 +181,7 @@ pub struct WriteOptions {
 
 /// What the garbage collector does with the dependents (`metav1.DeletionPropagation`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Propagation {
+pub enum DeletionPropagation {
     Background,
     Foreground,
     Orphan,
@@ -192,7 +192,7 @@ pub enum Propagation {
 pub struct DeleteOptions {
     pub uid: Option<String>,
     pub resource_version: Option<String>,
-    pub propagation: Option<Propagation>,
+    pub propagation: Option<DeletionPropagation>,
     pub grace_period_seconds: Option<i64>,
     pub dry_run: bool,
 }
@@ -210,7 +210,7 @@ pub enum Patch {
 
 /// One page of a list, consistent at one resource version.
 #[derive(Clone, Debug, Default)]
-pub struct List {
+pub struct ObjectList {
     pub items: Vec<Object>,
     /// The list's `resourceVersion`.
     pub revision: u64,
@@ -261,92 +261,108 @@ impl ApiResource {
 #[async_trait]
 pub trait Api: Send + Sync + 'static {
     /// GET of one object or subresource.
-    async fn get(&self, at: At<'_>) -> Result<Object>;
+    async fn get(&self, at: ResourcePath<'_>) -> Result<Object>;
     /// GET of one object with `resourceVersion=0`: the server may answer from its watch
     /// cache, which can lag behind its store. A server without a watch cache returns the
     /// most recent object.
-    async fn get_cached(&self, at: At<'_>) -> Result<Object> {
+    async fn get_cached(&self, at: ResourcePath<'_>) -> Result<Object> {
         self.get(at).await
     }
     /// GET of a collection. A remote server may leave out `managedFields`, here and in a
     /// watch.
-    async fn list(&self, at: At<'_>, options: &ListOptions) -> Result<List>;
+    async fn list(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList>;
     /// GET of a collection with `watch=1`.
-    async fn watch(&self, at: At<'_>, options: &WatchOptions) -> Result<WatchStream>;
+    async fn watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream>;
     /// POST to a collection, or to a named subresource.
-    async fn create(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object>;
+    async fn create(
+        &self,
+        at: ResourcePath<'_>,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<Object>;
     /// As [`Api::create`], with an encoded body, so that no JSON tree is kept while a slow server is
     /// awaited.
     async fn create_encoded(
         &self,
-        at: At<'_>,
+        at: ResourcePath<'_>,
         body: EncodedBody,
         options: &WriteOptions,
     ) -> Result<Object>;
     /// Creates events independently of each other; the results are in the order of the
     /// events. The loopback implementation has a cheaper way than one [`Api::create`] per
     /// event.
-    async fn record(&self, events: Vec<Event>) -> Vec<Result<()>> {
+    async fn create_events(&self, events: Vec<CoreEvent>) -> Vec<Result<()>> {
         let writes = events.into_iter().map(|event| async move {
             let body = serde_json::to_value(&event).map_err(|e| Error::Protocol(e.to_string()))?;
-            let at = At::all(&EVENTS, &event.metadata.namespace);
+            let at = ResourcePath::collection(&EVENTS, &event.metadata.namespace);
             let created = self.create(at, body, &WriteOptions::default()).await;
             created.map(drop)
         });
         let writes = futures_util::stream::iter(writes.collect::<Vec<_>>());
-        writes.buffered(EVENTS_AT_ONCE).collect().await
+        writes.buffered(MAX_CONCURRENT_EVENT_WRITES).collect().await
     }
     /// PUT.
-    async fn update(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object>;
+    async fn update(
+        &self,
+        at: ResourcePath<'_>,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<Object>;
     /// As [`Api::update`], with a body that is encoded.
     async fn update_encoded(
         &self,
-        at: At<'_>,
+        at: ResourcePath<'_>,
         body: EncodedBody,
         options: &WriteOptions,
     ) -> Result<Object>;
     /// PATCH.
-    async fn patch(&self, at: At<'_>, patch: Patch, options: &WriteOptions) -> Result<Object>;
+    async fn patch(
+        &self,
+        at: ResourcePath<'_>,
+        patch: Patch,
+        options: &WriteOptions,
+    ) -> Result<Object>;
     /// DELETE of one object. Returns the object if finalizers or a graceful deletion keep
     /// it, `None` if it is gone.
-    async fn delete(&self, at: At<'_>, options: &DeleteOptions) -> Result<Option<Object>>;
+    async fn delete(&self, at: ResourcePath<'_>, options: &DeleteOptions)
+    -> Result<Option<Object>>;
     /// DELETE of the objects in a collection that `select` matches.
     async fn delete_collection(
         &self,
-        at: At<'_>,
+        at: ResourcePath<'_>,
         options: &DeleteOptions,
         select: &ListOptions,
     ) -> Result<()>;
     /// Discovery: every resource served, each group's preferred version first. A group
     /// that cannot be read is reported in `failed_group_versions`; the others are
     /// returned.
-    async fn resources(&self) -> Result<Discovered>;
+    async fn discover(&self) -> Result<ServerResources>;
     /// As [`Self::discover`], limited to the groups that pass the filter. Where each
     /// group has its own discovery document, a remote server is not asked for the other
     /// groups.
-    async fn resources_of(&self, wanted: Groups<'_>) -> Result<Discovered> {
-        Ok(self.resources().await?.only(wanted))
+    async fn discover_groups(&self, wanted: GroupFilter<'_>) -> Result<ServerResources> {
+        Ok(self.discover().await?.retain_groups(wanted))
     }
     /// GET of a path outside the resources, such as `/version` or `/readyz`.
-    async fn raw(&self, path: &str) -> Result<Bytes>;
+    async fn get_raw(&self, path: &str) -> Result<Bytes>;
 }
 
 /// Selects API groups by name; the core group's name is empty.
-pub type Groups<'a> = &'a (dyn Fn(&str) -> bool + Sync);
+pub type GroupFilter<'a> = &'a (dyn Fn(&str) -> bool + Sync);
 
 /// The result of discovery.
 #[derive(Clone, Debug, Default)]
-pub struct Discovered {
+pub struct ServerResources {
     pub resources: Vec<ApiResource>,
     /// `group/version` and the reason why its resources could not be read.
-    pub failed: Vec<(String, String)>,
+    pub failed_group_versions: Vec<(String, String)>,
 }
 
-impl Discovered {
+impl ServerResources {
     /// Drops the groups that do not pass the filter.
-    pub fn only(mut self, wanted: Groups<'_>) -> Self {
+    pub fn retain_groups(mut self, wanted: GroupFilter<'_>) -> Self {
         self.resources.retain(|r| wanted(&r.resource.group));
-        self.failed
+        self.failed_group_versions
             .retain(|(version, _)| wanted(split_api_version(version).0));
         self
     }

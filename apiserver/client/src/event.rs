@@ -9,12 +9,12 @@ use machinery::{Gvr, Object};
 use serde::{Deserialize, Serialize};
 
 /// The resource of [`CoreEvent`].
-pub static EVENTS: Gvr = Gvr::constant("", "v1", "events");
+pub static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
 
 /// The object that an event is about (`involvedObject`, an `ObjectReference`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ObjectRef {
+pub struct InvolvedObject {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub api_version: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -39,7 +39,7 @@ struct TypeMeta {
     kind: String,
 }
 
-impl ObjectRef {
+impl InvolvedObject {
     pub fn new(api_version: &str, kind: &str, object: &Object) -> Self {
         let resource_version = match object.revision() {
             0 => String::new(),
@@ -56,7 +56,7 @@ impl ObjectRef {
     }
 
     /// Reads `apiVersion` and `kind` from the object's bytes.
-    pub fn of(object: &Object) -> Self {
+    pub fn from_object(object: &Object) -> Self {
         match serde_json::from_slice::<TypeMeta>(object.bytes()) {
             Ok(t) => Self::new(&t.api_version, &t.kind, object),
             Err(_) => Self::new("", "", object),
@@ -67,21 +67,21 @@ impl ObjectRef {
 /// A new event. The fields are in alphabetical order, in which objects are stored.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Event {
+pub struct CoreEvent {
     api_version: &'static str,
     pub count: u64,
     /// RFC 3339 with seconds.
     pub first_timestamp: String,
-    pub involved_object: ObjectRef,
+    pub involved_object: InvolvedObject,
     kind: &'static str,
     pub last_timestamp: String,
     pub message: String,
-    pub metadata: EventMeta,
+    pub metadata: EventObjectMeta,
     pub reason: String,
     pub reporting_component: Arc<str>,
     /// Empty, but always present.
     reporting_instance: &'static str,
-    source: Source,
+    source: EventSource,
     /// `Normal` or `Warning`.
     r#type: &'static str,
 }
@@ -89,7 +89,7 @@ pub struct Event {
 /// The metadata of an event; the server sets `creationTimestamp` and `uid`.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct EventMeta {
+pub struct EventObjectMeta {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub creation_timestamp: String,
     pub name: String,
@@ -99,21 +99,21 @@ pub struct EventMeta {
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Source {
+struct EventSource {
     component: Arc<str>,
 }
 
-impl Event {
+impl CoreEvent {
     /// An event with `count` 1 and both timestamps at `now`. Without a namespace in
     /// `about` it goes to the namespace `default`.
-    pub fn new(component: &Arc<str>, about: ObjectRef, warning: bool, now: &str) -> Self {
+    pub fn new(component: &Arc<str>, about: InvolvedObject, warning: bool, now: &str) -> Self {
         let namespace = match about.namespace.as_str() {
             "" => "default",
             own => own,
         };
-        let metadata = EventMeta {
+        let metadata = EventObjectMeta {
             namespace: namespace.to_owned(),
-            ..EventMeta::default()
+            ..EventObjectMeta::default()
         };
         Self {
             api_version: "v1",
@@ -127,7 +127,7 @@ impl Event {
             reason: String::new(),
             reporting_component: Arc::clone(component),
             reporting_instance: "",
-            source: Source {
+            source: EventSource {
                 component: Arc::clone(component),
             },
             r#type: if warning { "Warning" } else { "Normal" },

@@ -15,21 +15,22 @@ pub mod encoded;
 pub mod event;
 #[cfg(feature = "fake")]
 pub mod fake;
+pub mod group_split;
 pub mod informer;
-pub mod reflect;
+pub mod reflector;
 pub mod remote;
-pub mod split;
 pub mod tasks;
 pub mod webhook;
 
 pub use api::{
-    Api, ApiResource, At, DeleteOptions, Discovered, Error, Groups, List, ListOptions, Match,
-    Patch, Propagation, Result, WatchEvent, WatchOptions, WatchStream, WriteOptions,
+    Api, ApiResource, DeleteOptions, DeletionPropagation, Error, GroupFilter, ListOptions,
+    ObjectList, Patch, ResourcePath, ResourceVersionMatch, Result, ServerResources, WatchEvent,
+    WatchOptions, WatchStream, WriteOptions,
 };
 pub use encoded::EncodedBody;
-pub use event::{Event, EventMeta, ObjectRef};
-pub use informer::{Change, Informer, Informers};
-pub use reflect::{Select, Sink, reflect};
-pub use remote::Remote;
-pub use split::Split;
-pub use tasks::{Shutdown, Tasks};
+pub use event::{CoreEvent, EventObjectMeta, InvolvedObject};
+pub use group_split::GroupSplitApi;
+pub use informer::{Informer, InformerEvent, InformerFactory};
+pub use reflector::{ListWatchSelector, ReflectorSink, run_reflector};
+pub use remote::RemoteApi;
+pub use tasks::{ShutdownToken, TaskGroup};

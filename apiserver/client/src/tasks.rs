@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Asks tasks to stop. Clones share one token.
 #[derive(Clone, Debug, Default)]
-pub struct Shutdown(CancellationToken);
+pub struct ShutdownToken(CancellationToken);
 
-impl Shutdown {
+impl ShutdownToken {
     pub fn new() -> Self {
         Self::default()
     }
@@ -41,58 +41,58 @@ impl Shutdown {
     }
 
     /// The result of `work`, or `None` if the token is triggered first.
-    pub async fn unless<F: Future>(&self, work: F) -> Option<F::Output> {
+    pub async fn run_until_triggered<F: Future>(&self, work: F) -> Option<F::Output> {
         self.0.run_until_cancelled(work).await
     }
 }
 
-impl From<CancellationToken> for Shutdown {
+impl From<CancellationToken> for ShutdownToken {
     fn from(token: CancellationToken) -> Self {
         Self(token)
     }
 }
 
 #[derive(Default)]
-struct Owned {
+struct SpawnedTasks {
     running: JoinSet<()>,
-    children: Vec<Weak<Inner>>,
+    children: Vec<Weak<TaskGroupInner>>,
 }
 
-struct Inner {
-    shutdown: Shutdown,
+struct TaskGroupInner {
+    shutdown: ShutdownToken,
     /// Aborts tasks that ignore the shutdown token.
-    cut: CancellationToken,
-    owned: Mutex<Owned>,
+    abort_token: CancellationToken,
+    spawned: Mutex<SpawnedTasks>,
 }
 
 /// The owner of spawned tasks. Clones share one group; when the last clone is dropped,
 /// running tasks are aborted.
 #[derive(Clone)]
-pub struct Tasks(Arc<Inner>);
+pub struct TaskGroup(Arc<TaskGroupInner>);
 
-impl Tasks {
+impl TaskGroup {
     /// A group whose tasks stop when `shutdown` is triggered.
-    pub fn new(shutdown: Shutdown) -> Self {
-        Self::with(shutdown, CancellationToken::new())
+    pub fn new(shutdown: ShutdownToken) -> Self {
+        Self::with_tokens(shutdown, CancellationToken::new())
     }
 
-    fn with(shutdown: Shutdown, cut: CancellationToken) -> Self {
-        Self(Arc::new(Inner {
+    fn with_tokens(shutdown: ShutdownToken, cut: CancellationToken) -> Self {
+        Self(Arc::new(TaskGroupInner {
             shutdown,
-            cut,
-            owned: Mutex::default(),
+            abort_token: cut,
+            spawned: Mutex::default(),
         }))
     }
 
-    pub fn shutdown(&self) -> &Shutdown {
+    pub fn shutdown(&self) -> &ShutdownToken {
         &self.0.shutdown
     }
 
     /// A child group: it can be stopped on its own, and is stopped and joined with this
     /// one.
     pub fn child(&self) -> Self {
-        let child = Self::with(self.0.shutdown.child(), self.0.cut.child_token());
-        let mut owned = self.0.owned.lock();
+        let child = Self::with_tokens(self.0.shutdown.child(), self.0.abort_token.child_token());
+        let mut owned = self.0.spawned.lock();
         owned.children.retain(|c| c.strong_count() > 0);
         owned.children.push(Arc::downgrade(&child.0));
         child
@@ -100,11 +100,11 @@ impl Tasks {
 
     /// Spawns a task. It should end soon after the shutdown token is triggered.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let mut owned = self.0.owned.lock();
+        let mut owned = self.0.spawned.lock();
         while let Some(ended) = owned.running.try_join_next() {
-            tell_panic(ended);
+            log_panic(ended);
         }
-        let cut = self.0.cut.clone();
+        let cut = self.0.abort_token.clone();
         owned.running.spawn(async move {
             cut.run_until_cancelled(work).await;
         });
@@ -114,10 +114,10 @@ impl Tasks {
     /// future aborts the tasks it was waiting for.
     pub async fn join(&self) {
         loop {
-            let Owned {
+            let SpawnedTasks {
                 mut running,
                 children,
-            } = std::mem::take(&mut *self.0.owned.lock());
+            } = std::mem::take(&mut *self.0.spawned.lock());
             let children: Vec<Self> = children
                 .iter()
                 .filter_map(Weak::upgrade)
@@ -127,7 +127,7 @@ impl Tasks {
                 return;
             }
             while let Some(ended) = running.join_next().await {
-                tell_panic(ended);
+                log_panic(ended);
             }
             for child in children {
                 Box::pin(child.join()).await;
@@ -137,14 +137,14 @@ impl Tasks {
 
     /// Asks the tasks to stop; after `patience`, aborts those still running at their next
     /// await point. Returns whether all of them ended by themselves.
-    pub async fn stop_within(&self, patience: Duration) -> bool {
+    pub async fn stop_with_timeout(&self, patience: Duration) -> bool {
         self.0.shutdown.trigger();
         let mut joined = std::pin::pin!(self.join());
         let in_time = tokio::time::timeout(patience, joined.as_mut()).await;
         if in_time.is_ok() {
             return true;
         }
-        self.0.cut.cancel();
+        self.0.abort_token.cancel();
         joined.await;
         false
     }
@@ -156,7 +156,7 @@ impl Tasks {
     }
 }
 
-fn tell_panic(ended: Result<(), tokio::task::JoinError>) {
+fn log_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {
@@ -172,7 +172,7 @@ mod tests {
     #[tokio::test]
     async fn stopping_the_parent_joins_the_children() {
         let ended = Arc::new(AtomicUsize::new(0));
-        let tasks = Tasks::new(Shutdown::new());
+        let tasks = TaskGroup::new(ShutdownToken::new());
         let child = tasks.child();
         for owner in [&tasks, &child] {
             let (ended, shutdown) = (Arc::clone(&ended), owner.shutdown().clone());
@@ -190,7 +190,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn tasks_that_ignore_the_token_are_aborted_in_children_too() {
-        let tasks = Tasks::new(Shutdown::new());
+        let tasks = TaskGroup::new(ShutdownToken::new());
         let child = tasks.child().child();
         let held = Arc::new(());
         for owner in [&tasks, &child] {
@@ -200,14 +200,14 @@ mod tests {
                 drop(held);
             });
         }
-        assert!(!tasks.stop_within(Duration::from_secs(3)).await);
+        assert!(!tasks.stop_with_timeout(Duration::from_secs(3)).await);
         assert_eq!(Arc::strong_count(&held), 1);
-        assert!(tasks.stop_within(Duration::from_secs(3)).await);
+        assert!(tasks.stop_with_timeout(Duration::from_secs(3)).await);
     }
 
     #[tokio::test]
     async fn a_panic_ends_one_task_only() {
-        let tasks = Tasks::new(Shutdown::new());
+        let tasks = TaskGroup::new(ShutdownToken::new());
         tasks.spawn(async { panic!("on purpose") });
         tasks.spawn(async {});
         tasks.stop().await;

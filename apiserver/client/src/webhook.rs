@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 /// A Service and its port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
-pub struct ServiceRef {
+pub struct ServiceReference {
     pub namespace: String,
     pub name: String,
     #[serde(default = "default_https_port")]
@@ -25,16 +25,16 @@ fn default_https_port() -> u16 {
 
 /// The server of a webhook: a URL or a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Host {
+pub enum WebhookEndpoint {
     /// `https://HOST:PORT`.
     Url(String),
-    Service(ServiceRef),
+    Service(ServiceReference),
 }
 
 /// How to connect to a webhook.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
-    pub host: Host,
+pub struct WebhookClientConfig {
+    pub endpoint: WebhookEndpoint,
     /// Path and query, with the leading slash.
     pub path: String,
     /// CA bundle in PEM; empty: the system's roots.
@@ -44,27 +44,32 @@ pub struct Place {
 /// Sends a request body to a webhook and returns the response body. The error is a
 /// message for users. A call takes at most `patience`.
 #[async_trait]
-pub trait Caller: Send + Sync {
-    async fn call(&self, hook: &Place, body: Bytes, patience: Duration) -> Result<Bytes, String>;
+pub trait WebhookClient: Send + Sync {
+    async fn call(
+        &self,
+        hook: &WebhookClientConfig,
+        body: Bytes,
+        patience: Duration,
+    ) -> Result<Bytes, String>;
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Written {
+struct RawWebhookClientConfig {
     url: Option<String>,
-    service: Option<WrittenService>,
+    service: Option<RawServiceReference>,
     ca_bundle: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct WrittenService {
+struct RawServiceReference {
     #[serde(flatten)]
-    service: ServiceRef,
+    service: ServiceReference,
     path: Option<String>,
 }
 
-impl Place {
-    fn of(written: Written) -> Result<Self, String> {
+impl WebhookClientConfig {
+    fn from_raw(written: RawWebhookClientConfig) -> Result<Self, String> {
         let ca = match written.ca_bundle.as_deref() {
             None => Vec::new(),
             Some(text) => STANDARD
@@ -79,22 +84,29 @@ impl Place {
                     path if path.starts_with('/') => path.to_owned(),
                     query => format!("/{query}"),
                 };
-                (Host::Url(format!("https://{}", &rest[..end])), path)
+                (
+                    WebhookEndpoint::Url(format!("https://{}", &rest[..end])),
+                    path,
+                )
             }
-            (None, Some(WrittenService { service, path })) => {
+            (None, Some(RawServiceReference { service, path })) => {
                 let path = path.unwrap_or_default();
                 let path = format!("/{}", path.trim_start_matches('/'));
-                (Host::Service(service), path)
+                (WebhookEndpoint::Service(service), path)
             }
             _ => return Err("exactly one of url or service is required".into()),
         };
-        Ok(Self { host, path, ca })
+        Ok(Self {
+            endpoint: host,
+            path,
+            ca,
+        })
     }
 }
 
-impl<'de> Deserialize<'de> for Place {
+impl<'de> Deserialize<'de> for WebhookClientConfig {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Self::of(Written::deserialize(from)?).map_err(serde::de::Error::custom)
+        Self::from_raw(RawWebhookClientConfig::deserialize(from)?).map_err(serde::de::Error::custom)
     }
 }
 
@@ -106,9 +118,9 @@ mod tests {
 
     #[test]
     fn client_configs_are_parsed() {
-        let url = |server: &str| Host::Url(server.to_owned());
+        let url = |server: &str| WebhookEndpoint::Url(server.to_owned());
         let service = |port| {
-            Host::Service(ServiceRef {
+            WebhookEndpoint::Service(ServiceReference {
                 namespace: "n".into(),
                 name: "s".into(),
                 port,
@@ -138,12 +150,12 @@ mod tests {
             (named(json!({"path": "p/q"})), service(443), "/p/q", "x"),
             (named(json!({"port": 8443})), service(8443), "/", "x"),
         ] {
-            let expected = Place {
-                host,
+            let expected = WebhookClientConfig {
+                endpoint: host,
                 path: path.into(),
                 ca: ca.into(),
             };
-            let found: Place = serde_json::from_value(config.clone()).unwrap();
+            let found: WebhookClientConfig = serde_json::from_value(config.clone()).unwrap();
             assert_eq!(found, expected, "{config}");
         }
         for bad in [
@@ -153,7 +165,7 @@ mod tests {
             json!({"url": "https://a", "caBundle": "?"}),
             json!({"service": {"namespace": "n"}}),
         ] {
-            let found: Result<Place, _> = serde_json::from_value(bad.clone());
+            let found: Result<WebhookClientConfig, _> = serde_json::from_value(bad.clone());
             assert!(found.is_err(), "{bad}");
         }
     }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::logs::Format;
+use crate::logs::LogFormat;
 use crate::{
     completion, demo, install, interpret, join, member, plan, serve, unjoin, up, version, why,
 };
@@ -23,47 +23,47 @@ pub(crate) struct Cli {
     )]
     pub(crate) verbosity: u8,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Start a control plane, with simulated members if asked, in the foreground.
-    Up(Box<up::Arguments>),
+    Up(Box<up::UpArgs>),
     /// Run a demonstration: a Deployment in three simulated clusters.
-    Demo(demo::Arguments),
+    Demo(demo::DemoArgs),
     /// Run the API server and its controllers with production flags.
-    Serve(Box<serve::Arguments>),
+    Serve(Box<serve::ServeArgs>),
     /// Run a simulated member cluster: an API server with hollow nodes.
-    Member(member::Arguments),
+    Member(member::MemberArgs),
     /// Install Flotilla into a cluster, or print the manifests.
-    Install(install::InstallArguments),
+    Install(install::InstallArgs),
     /// Uninstall Flotilla from a cluster.
-    Uninstall(install::UninstallArguments),
+    Uninstall(install::UninstallArgs),
     /// Register a cluster with the control plane.
-    Join(join::Arguments),
+    Join(join::JoinArgs),
     /// Remove a cluster from the control plane.
-    Unjoin(unjoin::Arguments),
+    Unjoin(unjoin::UnjoinArgs),
     /// Explain why a resource is propagated to its clusters, or to none.
-    Why(why::Arguments),
+    Why(why::WhyArgs),
     /// Show which templates would move if policies were applied.
-    Plan(Box<plan::Arguments>),
+    Plan(Box<plan::PlanArgs>),
     /// Validate and test interpreter customizations.
-    Interpret(interpret::Arguments),
+    Interpret(interpret::InterpretArgs),
     /// Print the version.
-    Version(version::Arguments),
+    Version(version::VersionArgs),
     /// Print a completion script for a shell.
-    Completion(completion::Arguments),
+    Completion(completion::CompletionArgs),
 }
 
-impl Command {
+impl CliCommand {
     /// The log format; commands that serve have a flag for it.
-    pub(crate) fn logging_format(&self) -> Format {
+    pub(crate) fn logging_format(&self) -> LogFormat {
         match self {
             Self::Up(arguments) => arguments.logs.logging_format,
             Self::Serve(arguments) => arguments.logs.logging_format,
             Self::Member(arguments) => arguments.logs.logging_format,
-            _ => Format::default(),
+            _ => LogFormat::default(),
         }
     }
 

@@ -6,11 +6,11 @@ use clap_complete::Shell;
 /// Print a completion script for a shell.
 #[derive(Args)]
 #[command(after_help = "Example:\n  source <(flotilla completion bash)")]
-pub(crate) struct Arguments {
+pub(crate) struct CompletionArgs {
     shell: Shell,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &CompletionArgs) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(
         arguments.shell,
@@ -18,6 +18,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         "flotilla",
         &mut script,
     );
-    crate::output::line(String::from_utf8(script)?.trim_end());
+    crate::output::print_line(String::from_utf8(script)?.trim_end());
     Ok(())
 }

@@ -7,42 +7,42 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use client::{Api, At, Error, ListOptions};
-use flotilla_http::{Tell, Tellers};
+use client::{Api, Error, ListOptions, ResourcePath};
+use flotilla_http::{SubresourceGetter, SubresourceGetters};
 use machinery::{Gvr, Object, Status};
-use openapi::karmada::Binding;
+use openapi::karmada::ResourceBinding;
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS};
-use scheduler::core::{Rules, Snapshot, World};
-use scheduler::{Decisions, Explanation};
+use scheduler::core::{ClusterSnapshot, SchedulingContext, SchedulingRules};
+use scheduler::{DecisionCache, DecisionExplanation};
 use serde::Serialize;
 use serde_json::Value;
 
-pub(crate) const DECISION: &str = "decision";
+pub(crate) const DECISION_SUBRESOURCE: &str = "decision";
 
 /// Serves the decisions of one kind of binding.
-struct Told {
+struct DecisionGetter {
     api: Arc<dyn Api>,
     resource: &'static Gvr,
-    decisions: Decisions,
-    rules: Rules,
+    decisions: DecisionCache,
+    rules: SchedulingRules,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Document<'a> {
+struct DecisionDocument<'a> {
     kind: &'static str,
     api_version: String,
-    metadata: Head<'a>,
+    metadata: DecisionMetadata<'a>,
     /// Whether the decision was computed for this request, and is not the one that was
     /// applied.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     recomputed: bool,
     #[serde(flatten)]
-    explanation: &'a Explanation,
+    explanation: &'a DecisionExplanation,
 }
 
 #[derive(Serialize)]
-struct Head<'a> {
+struct DecisionMetadata<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     namespace: &'a str,
@@ -50,14 +50,18 @@ struct Head<'a> {
 }
 
 /// The subresource getters for both kinds of binding; `rules` are the scheduler's.
-pub(crate) fn tellers(api: &Arc<dyn Api>, decisions: &Decisions, rules: Rules) -> Tellers {
+pub(crate) fn decision_getters(
+    api: &Arc<dyn Api>,
+    decisions: &DecisionCache,
+    rules: SchedulingRules,
+) -> SubresourceGetters {
     let of = |resource: &'static Gvr| {
         let key = (
             resource.group.to_string(),
             resource.resource.to_string(),
-            DECISION.to_owned(),
+            DECISION_SUBRESOURCE.to_owned(),
         );
-        let getter = Told {
+        let getter = DecisionGetter {
             api: Arc::clone(api),
             resource,
             decisions: decisions.clone(),
@@ -65,24 +69,27 @@ pub(crate) fn tellers(api: &Arc<dyn Api>, decisions: &Decisions, rules: Rules) -
         };
         (key, Arc::new(getter) as _)
     };
-    Tellers::from([of(&BINDINGS), of(&CLUSTER_BINDINGS)])
+    SubresourceGetters::from([of(&BINDINGS), of(&CLUSTER_BINDINGS)])
 }
 
 #[async_trait]
-impl Tell for Told {
-    async fn tell(&self, namespace: &str, name: &str) -> Result<Value, Status> {
-        let object = self.api.get(At::one(self.resource, namespace, name)).await;
-        let object = object.map_err(status)?;
-        let held = self.decisions.get(&object.head().key());
+impl SubresourceGetter for DecisionGetter {
+    async fn get_subresource(&self, namespace: &str, name: &str) -> Result<Value, Status> {
+        let object = self
+            .api
+            .get(ResourcePath::object(self.resource, namespace, name))
+            .await;
+        let object = object.map_err(to_status)?;
+        let held = self.decisions.get(&object.meta().key());
         let recomputed = held.is_none();
         let explanation = match held {
             Some(held) => held,
             None => Arc::new(self.recompute(&object).await?),
         };
-        let document = Document {
+        let document = DecisionDocument {
             kind: "Decision",
             api_version: self.resource.api_version(),
-            metadata: Head {
+            metadata: DecisionMetadata {
                 name: object.name(),
                 namespace: object.namespace(),
                 uid: object.uid(),
@@ -94,26 +101,29 @@ impl Tell for Told {
     }
 }
 
-impl Told {
-    async fn recompute(&self, object: &Object) -> Result<Explanation, Status> {
-        let binding = object.view::<Binding>().map_err(Status::internal)?;
-        let all = At::all(&CLUSTERS, "");
+impl DecisionGetter {
+    async fn recompute(&self, object: &Object) -> Result<DecisionExplanation, Status> {
+        let binding = object
+            .decode::<ResourceBinding>()
+            .map_err(Status::internal)?;
+        let all = ResourcePath::collection(&CLUSTERS, "");
         let clusters = self.api.list(all, &ListOptions::default()).await;
-        let snapshot = Snapshot::new(clusters.map_err(status)?.items).under(self.rules);
+        let snapshot =
+            ClusterSnapshot::new(clusters.map_err(to_status)?.items).with_rules(self.rules);
         let grouped = binding.spec.workload_affinity_groups.is_some();
-        let others = if self.rules.looks_at_peers() && grouped {
-            let collection = At::all(self.resource, object.namespace());
+        let others = if self.rules.uses_workload_affinity() && grouped {
+            let collection = ResourcePath::collection(self.resource, object.namespace());
             let list = self.api.list(collection, &ListOptions::default()).await;
-            list.map_err(status)?.items
+            list.map_err(to_status)?.items
         } else {
             Vec::new()
         };
-        let peers = scheduler::peers(object, &binding, &others);
-        let world = World {
+        let peers = scheduler::affinity_peers(object, &binding, &others);
+        let world = SchedulingContext {
             peers: &peers,
-            ..World::of(&snapshot)
+            ..SchedulingContext::from_snapshot(&snapshot)
         };
-        let explained = scheduler::explain(&binding, object.head().generation, &world);
+        let explained = scheduler::explain(&binding, object.meta().generation, &world);
         explained.ok_or_else(|| {
             let mut status = Status::not_found(self.resource, object.name());
             status.message = format!(
@@ -126,7 +136,7 @@ impl Told {
     }
 }
 
-fn status(error: Error) -> Status {
+fn to_status(error: Error) -> Status {
     match error {
         Error::Status(status) => *status,
         other => Status::internal(other),
@@ -137,19 +147,19 @@ fn status(error: Error) -> Status {
 mod tests {
     use super::*;
     use client::fake::FakeApi;
-    use openapi::karmada::{FeatureGates, Gate};
-    use scheduler::core::Plugins;
+    use openapi::karmada::{FeatureGates, KarmadaFeature};
+    use scheduler::core::SchedulerPluginSet;
     use serde_json::json;
 
     fn binding(name: &str, spec: Value) -> Value {
         json!({"metadata": {"name": name, "namespace": "n", "uid": "u", "generation": 2}, "spec": spec})
     }
 
-    fn told(fake: &Arc<FakeApi>, rules: Rules) -> Arc<dyn Tell> {
+    fn decision_getter(fake: &Arc<FakeApi>, rules: SchedulingRules) -> Arc<dyn SubresourceGetter> {
         let api: Arc<dyn Api> = Arc::clone(fake) as _;
-        let key = ("work.karmada.io", "resourcebindings", DECISION);
+        let key = ("work.karmada.io", "resourcebindings", DECISION_SUBRESOURCE);
         let key = (key.0.to_owned(), key.1.to_owned(), key.2.to_owned());
-        Arc::clone(&tellers(&api, &Decisions::default(), rules)[&key])
+        Arc::clone(&decision_getters(&api, &DecisionCache::default(), rules)[&key])
     }
 
     #[tokio::test]
@@ -177,10 +187,13 @@ mod tests {
             spec(json!({"workloadAffinityGroups": together, "clusters": [{"name": "m2"}]}));
         fake.seed(&BINDINGS, binding("s", grouped));
         fake.seed(&BINDINGS, binding("near", neighbor));
-        let gates = FeatureGates::default().with(Gate::WorkloadAffinity, true);
-        let grouping = Rules::new(gates, Plugins::default(), false);
-        for (rules, chosen) in [(Rules::default(), 2), (grouping, 1)] {
-            let document = told(&fake, rules).tell("n", "s").await.unwrap();
+        let gates = FeatureGates::default().with_feature(KarmadaFeature::WorkloadAffinity, true);
+        let grouping = SchedulingRules::new(gates, SchedulerPluginSet::default(), false);
+        for (rules, chosen) in [(SchedulingRules::default(), 2), (grouping, 1)] {
+            let document = decision_getter(&fake, rules)
+                .get_subresource("n", "s")
+                .await
+                .unwrap();
             assert_eq!(document["recomputed"], true);
             assert_eq!(
                 document["metadata"],
@@ -201,12 +214,12 @@ mod tests {
             &BINDINGS,
             binding("dependent", json!({"requiredBy": [{"name": "x"}]})),
         );
-        let getter = told(&fake, Rules::default());
+        let getter = decision_getter(&fake, SchedulingRules::default());
         for (name, part) in [
             ("dependent", "has no placement of its own"),
             ("none", "not found"),
         ] {
-            let refused = getter.tell("n", name).await.unwrap_err();
+            let refused = getter.get_subresource("n", name).await.unwrap_err();
             assert_eq!((refused.code, &*refused.reason), (404, "NotFound"));
             assert!(refused.message.contains(part), "{}", refused.message);
         }

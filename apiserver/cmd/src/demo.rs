@@ -6,86 +6,91 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
-use client::{At, WriteOptions};
+use client::{ResourcePath, WriteOptions};
+use flotilla_runtime::{Informer, ListWatchSelector};
 use machinery::Gvr;
-use openapi::karmada::Binding;
+use openapi::karmada::ResourceBinding;
 use openapi::karmada::resources::{BINDINGS, OVERRIDES, POLICIES};
-use flotilla_runtime::{Informer, Select};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::control::Settings;
-use crate::member::Size;
+use crate::controller_manager::ControlPlaneOptions;
+use crate::member::HollowClusterArgs;
 use crate::output;
-use crate::signals::Signals;
-use crate::up::Fleet;
+use crate::signals::TerminationSignals;
+use crate::up::LocalFleet;
 
-static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
-static SERVICES: Gvr = Gvr::constant("", "v1", "services");
+static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
+static SERVICES: Gvr = Gvr::from_static("", "v1", "services");
 
 const NAMESPACE: &str = "default";
 const MEMBERS: usize = 3;
 const REPLICAS: i64 = 8;
-const PATIENCE: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Run a demonstration in a temporary directory: three simulated clusters, a Deployment, a
 /// Service, a policy that divides replicas 1:1:2, and an override.
 #[derive(Args)]
 #[command(after_help = "Example:\n  flotilla demo\n  flotilla demo --keep")]
-pub(crate) struct Arguments {
+pub(crate) struct DemoArgs {
     /// Keep it running, and print kubectl commands to try.
     #[arg(long)]
     keep: bool,
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let mut signals = Signals::listen()?;
+pub(crate) async fn run(arguments: DemoArgs) -> anyhow::Result<()> {
+    let mut signals = TerminationSignals::listen()?;
     let dir = tempfile::Builder::new()
         .prefix("flotilla-demo-")
         .tempdir()?;
-    output::progress("starting a control plane and 3 simulated clusters ...");
+    output::print_progress("starting a control plane and 3 simulated clusters ...");
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let (size, settings) = (Size::default(), Settings::default());
-    let starting = Fleet::start(dir.path(), any, MEMBERS, &size, &settings);
-    let Some(fleet) = signals.unless(starting).await? else {
+    let (size, settings) = (HollowClusterArgs::default(), ControlPlaneOptions::default());
+    let starting = LocalFleet::start(dir.path(), any, MEMBERS, &size, &settings);
+    let Some(fleet) = signals.run_unless_signaled(starting).await? else {
         return Ok(());
     };
     let shown = tokio::select! {
         () = signals.wait() => Ok(()),
-        shown = show(&fleet) => shown,
+        shown = run_demo(&fleet) => shown,
     };
     if shown.is_ok() && arguments.keep {
-        output::line(hints(&fleet));
+        output::print_line(hints(&fleet));
         signals.wait().await;
     }
     fleet.stop().await;
     shown
 }
 
-async fn show(fleet: &Fleet) -> anyhow::Result<()> {
+async fn run_demo(fleet: &LocalFleet) -> anyhow::Result<()> {
     let api = &fleet.control.api;
-    output::progress("applying a Deployment, a Service, a policy and an override ...");
+    output::print_progress("applying a Deployment, a Service, a policy and an override ...");
     for (resource, object) in samples() {
         api.create(
-            At::all(resource, NAMESPACE),
+            ResourcePath::collection(resource, NAMESPACE),
             object,
             &WriteOptions::default(),
         )
         .await?;
     }
-    let informer = |resource| fleet.control.informers.get(api, &Select::all(resource));
+    let informer = |resource| {
+        fleet
+            .control
+            .informers
+            .get(api, &ListWatchSelector::all(resource))
+    };
     let (deployments, bindings) = (informer(&DEPLOYMENTS), informer(&BINDINGS));
     let changed = Arc::new(tokio::sync::Notify::new());
     for informer in [&deployments, &bindings] {
         let wake = Arc::clone(&changed);
-        informer.on_change(move |_| wake.notify_one());
+        informer.add_event_handler(move |_| wake.notify_one());
     }
     let mut last = String::new();
     let done = async {
         loop {
-            let (table, ready) = table(&deployments, &bindings);
+            let (table, ready) = status_table(&deployments, &bindings);
             if table != last {
-                output::line(&table);
+                output::print_line(&table);
                 last = table;
             }
             if ready {
@@ -94,39 +99,39 @@ async fn show(fleet: &Fleet) -> anyhow::Result<()> {
             changed.notified().await;
         }
     };
-    if tokio::time::timeout(PATIENCE, done).await.is_err() {
+    if tokio::time::timeout(READY_TIMEOUT, done).await.is_err() {
         bail!(
             "the Deployment did not become ready within {} s",
-            PATIENCE.as_secs()
+            READY_TIMEOUT.as_secs()
         );
     }
-    output::line(format!(
+    output::print_line(format!(
         "All {REPLICAS} replicas are ready, as the status of the template shows."
     ));
     Ok(())
 }
 
 #[derive(Default, Deserialize)]
-struct Template {
+struct DemoDeployment {
     #[serde(default)]
-    status: Counters,
+    status: DemoDeploymentStatus,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Counters {
+struct DemoDeploymentStatus {
     ready_replicas: i64,
 }
 
 /// A table of clusters with their replicas, and whether all replicas are ready.
-fn table(deployments: &Informer, bindings: &Informer) -> (String, bool) {
+fn status_table(deployments: &Informer, bindings: &Informer) -> (String, bool) {
     let template = deployments
         .get(NAMESPACE, "web")
-        .and_then(|d| d.view::<Template>().ok());
+        .and_then(|d| d.decode::<DemoDeployment>().ok());
     let ready = template.map_or(0, |t| t.status.ready_replicas);
     let binding = bindings
         .get(NAMESPACE, "web-deployment")
-        .and_then(|b| b.view::<Binding>().ok());
+        .and_then(|b| b.decode::<ResourceBinding>().ok());
     let mut lines = vec![format!(
         "{:<10} {:>8} {:>6}  {}",
         "CLUSTER", "REPLICAS", "READY", "HEALTH"
@@ -196,7 +201,7 @@ fn samples() -> [(&'static Gvr, Value); 4] {
     ]
 }
 
-fn hints(fleet: &Fleet) -> String {
+fn hints(fleet: &LocalFleet) -> String {
     let control = fleet.control.kubeconfig.display();
     let member = fleet
         .members

@@ -9,94 +9,100 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 /// The modes in which a flag has an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Acts {
+enum FlagScope {
     Always,
     /// Only in a standalone server.
-    Alone,
+    Standalone,
     /// Only behind another API server.
     BehindHost,
     /// Only with leader election.
-    Elected,
+    LeaderElection,
 }
 
 /// The mode in which `serve` runs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mode {
+pub(crate) struct ServeMode {
     pub(crate) behind_host: bool,
     pub(crate) elected: bool,
 }
 
 /// The scope of every flag, by its id, which is its name with underscores.
-const FLAGS: &[(&str, Acts)] = &[
-    ("allow_no_execute_taint_policy", Acts::Always),
-    ("anonymous_auth", Acts::Always),
-    ("api_audiences", Acts::Always),
-    ("authentication_token_webhook_cache_ttl", Acts::BehindHost),
+const FLAGS: &[(&str, FlagScope)] = &[
+    ("allow_no_execute_taint_policy", FlagScope::Always),
+    ("anonymous_auth", FlagScope::Always),
+    ("api_audiences", FlagScope::Always),
+    (
+        "authentication_token_webhook_cache_ttl",
+        FlagScope::BehindHost,
+    ),
     (
         "authorization_webhook_cache_authorized_ttl",
-        Acts::BehindHost,
+        FlagScope::BehindHost,
     ),
     (
         "authorization_webhook_cache_unauthorized_ttl",
-        Acts::BehindHost,
+        FlagScope::BehindHost,
     ),
-    ("cluster_failure_threshold", Acts::Always),
-    ("cluster_monitor_grace_period", Acts::Always),
-    ("cluster_monitor_period", Acts::Always),
-    ("cluster_startup_grace_period", Acts::Always),
-    ("cluster_status_update_frequency", Acts::Always),
-    ("cluster_success_threshold", Acts::Always),
-    ("controllers", Acts::Always),
-    ("data_dir", Acts::Always),
-    ("disable_scheduler_estimator_in_pull_mode", Acts::Always),
-    ("enable_empty_workload_propagation", Acts::Always),
-    ("enable_no_execute_taint_eviction", Acts::Always),
-    ("enable_scheduler_estimator", Acts::Always),
-    ("enable_taint_manager", Acts::Always),
-    ("encryption_provider_config", Acts::Always),
+    ("cluster_failure_threshold", FlagScope::Always),
+    ("cluster_monitor_grace_period", FlagScope::Always),
+    ("cluster_monitor_period", FlagScope::Always),
+    ("cluster_startup_grace_period", FlagScope::Always),
+    ("cluster_status_update_frequency", FlagScope::Always),
+    ("cluster_success_threshold", FlagScope::Always),
+    ("controllers", FlagScope::Always),
+    ("data_dir", FlagScope::Always),
+    (
+        "disable_scheduler_estimator_in_pull_mode",
+        FlagScope::Always,
+    ),
+    ("enable_empty_workload_propagation", FlagScope::Always),
+    ("enable_no_execute_taint_eviction", FlagScope::Always),
+    ("enable_scheduler_estimator", FlagScope::Always),
+    ("enable_taint_manager", FlagScope::Always),
+    ("encryption_provider_config", FlagScope::Always),
     // The other flags of etcd require --etcd-servers.
-    ("etcd_cafile", Acts::Always),
-    ("etcd_certificates_secret", Acts::BehindHost),
-    ("etcd_certfile", Acts::Always),
-    ("etcd_keyfile", Acts::Always),
-    ("etcd_prefix", Acts::Always),
-    ("etcd_servers", Acts::Always),
-    ("feature_gates", Acts::Always),
-    ("federated_resource_quota_sync_period", Acts::Always),
-    ("graceful_eviction_timeout", Acts::Always),
-    ("host_workloads", Acts::BehindHost),
-    ("in_cluster", Acts::Always),
-    ("insecure_skip_estimator_verify", Acts::Always),
-    ("kubeconfig", Acts::Always),
-    ("leader_elect", Acts::Always),
-    ("leader_elect_lease_duration", Acts::Elected),
-    ("leader_elect_renew_deadline", Acts::Elected),
-    ("leader_elect_resource_name", Acts::Elected),
-    ("leader_elect_resource_namespace", Acts::Elected),
-    ("leader_elect_retry_period", Acts::Elected),
-    ("listen", Acts::Always),
-    ("logging_format", Acts::Always),
-    ("lua_deadline", Acts::Always),
-    ("lua_memory", Acts::Always),
-    ("lua_memory_per_byte", Acts::Always),
-    ("plugins", Acts::Always),
-    ("no_execute_taint_eviction_purge_mode", Acts::Always),
-    ("resource_eviction_rate", Acts::Always),
-    ("scheduler_estimator_ca_file", Acts::Always),
-    ("scheduler_estimator_cert_file", Acts::Always),
-    ("scheduler_estimator_key_file", Acts::Always),
-    ("scheduler_estimator_port", Acts::Always),
-    ("scheduler_estimator_service_namespace", Acts::Always),
-    ("scheduler_estimator_service_prefix", Acts::Always),
-    ("scheduler_estimator_timeout", Acts::Always),
-    ("scheduler_name", Acts::Always),
-    ("service_name", Acts::BehindHost),
-    ("service_namespace", Acts::BehindHost),
-    ("service_port", Acts::BehindHost),
-    ("shutdown_delay_duration", Acts::Always),
-    ("skipped_propagating_apis", Acts::Always),
-    ("skipped_propagating_namespaces", Acts::Always),
-    ("tls_san", Acts::Alone),
+    ("etcd_cafile", FlagScope::Always),
+    ("etcd_certificates_secret", FlagScope::BehindHost),
+    ("etcd_certfile", FlagScope::Always),
+    ("etcd_keyfile", FlagScope::Always),
+    ("etcd_prefix", FlagScope::Always),
+    ("etcd_servers", FlagScope::Always),
+    ("feature_gates", FlagScope::Always),
+    ("federated_resource_quota_sync_period", FlagScope::Always),
+    ("graceful_eviction_timeout", FlagScope::Always),
+    ("host_workloads", FlagScope::BehindHost),
+    ("in_cluster", FlagScope::Always),
+    ("insecure_skip_estimator_verify", FlagScope::Always),
+    ("kubeconfig", FlagScope::Always),
+    ("leader_elect", FlagScope::Always),
+    ("leader_elect_lease_duration", FlagScope::LeaderElection),
+    ("leader_elect_renew_deadline", FlagScope::LeaderElection),
+    ("leader_elect_resource_name", FlagScope::LeaderElection),
+    ("leader_elect_resource_namespace", FlagScope::LeaderElection),
+    ("leader_elect_retry_period", FlagScope::LeaderElection),
+    ("listen", FlagScope::Always),
+    ("logging_format", FlagScope::Always),
+    ("lua_deadline", FlagScope::Always),
+    ("lua_memory", FlagScope::Always),
+    ("lua_memory_per_byte", FlagScope::Always),
+    ("plugins", FlagScope::Always),
+    ("no_execute_taint_eviction_purge_mode", FlagScope::Always),
+    ("resource_eviction_rate", FlagScope::Always),
+    ("scheduler_estimator_ca_file", FlagScope::Always),
+    ("scheduler_estimator_cert_file", FlagScope::Always),
+    ("scheduler_estimator_key_file", FlagScope::Always),
+    ("scheduler_estimator_port", FlagScope::Always),
+    ("scheduler_estimator_service_namespace", FlagScope::Always),
+    ("scheduler_estimator_service_prefix", FlagScope::Always),
+    ("scheduler_estimator_timeout", FlagScope::Always),
+    ("scheduler_name", FlagScope::Always),
+    ("service_name", FlagScope::BehindHost),
+    ("service_namespace", FlagScope::BehindHost),
+    ("service_port", FlagScope::BehindHost),
+    ("shutdown_delay_duration", FlagScope::Always),
+    ("skipped_propagating_apis", FlagScope::Always),
+    ("skipped_propagating_namespaces", FlagScope::Always),
+    ("tls_san", FlagScope::Standalone),
 ];
 
 /// The ids of the flags that are set on the command line. It must be the first field of
@@ -128,10 +134,10 @@ impl Args for CommandLineFlags {
 
 impl CommandLineFlags {
     /// Fails for the first flag that has no effect in a mode.
-    pub(crate) fn check(&self, mode: Mode) -> anyhow::Result<()> {
+    pub(crate) fn check(&self, mode: ServeMode) -> anyhow::Result<()> {
         for (id, acts) in FLAGS {
             if self.0.contains(*id)
-                && let Some(condition) = acts.unless_in(mode)
+                && let Some(condition) = acts.unmet_condition(mode)
             {
                 bail!("--{} has an effect only {condition}", id.replace('_', "-"));
             }
@@ -140,12 +146,12 @@ impl CommandLineFlags {
     }
 }
 
-impl Acts {
+impl FlagScope {
     /// The condition under which a flag has an effect, if it has none in this mode.
-    fn unless_in(self, mode: Mode) -> Option<&'static str> {
+    fn unmet_condition(self, mode: ServeMode) -> Option<&'static str> {
         let (acts, condition) = match self {
             Self::Always => (true, ""),
-            Self::Alone => (
+            Self::Standalone => (
                 !mode.behind_host,
                 "when Flotilla serves alone, without --kubeconfig and --in-cluster",
             ),
@@ -153,7 +159,7 @@ impl Acts {
                 mode.behind_host,
                 "behind another API server (--kubeconfig or --in-cluster)",
             ),
-            Self::Elected => (
+            Self::LeaderElection => (
                 mode.elected,
                 "with leader election (--etcd-servers or --leader-elect)",
             ),
@@ -170,27 +176,27 @@ mod tests {
     use crate::cli::Cli;
 
     #[derive(Parser)]
-    struct Line {
+    struct ServeCommandLine {
         #[command(flatten)]
         given: CommandLineFlags,
         #[command(flatten)]
-        _serve: crate::serve::Arguments,
+        _serve: crate::serve::ServeArgs,
     }
 
-    const MODES: [Mode; 4] = [
-        Mode {
+    const MODES: [ServeMode; 4] = [
+        ServeMode {
             behind_host: false,
             elected: false,
         },
-        Mode {
+        ServeMode {
             behind_host: false,
             elected: true,
         },
-        Mode {
+        ServeMode {
             behind_host: true,
             elected: false,
         },
-        Mode {
+        ServeMode {
             behind_host: true,
             elected: true,
         },
@@ -246,22 +252,26 @@ mod tests {
     fn a_flag_is_refused_where_it_has_no_effect() {
         let command = serve();
         let mut refusals = 0;
-        for (id, acts) in FLAGS.iter().filter(|(_, acts)| *acts != Acts::Always) {
+        for (id, acts) in FLAGS.iter().filter(|(_, acts)| *acts != FlagScope::Always) {
             let flag = command.get_arguments().find(|a| a.get_id() == id).unwrap();
             let long = format!("--{}", flag.get_long().unwrap());
             let argument = match value(flag) {
                 Some(value) => format!("{long}={value}"),
                 None => long.clone(),
             };
-            let line =
-                Line::try_parse_from(["x", "--data-dir=d", "--etcd-servers=http://e", &argument])
-                    .unwrap();
+            let line = ServeCommandLine::try_parse_from([
+                "x",
+                "--data-dir=d",
+                "--etcd-servers=http://e",
+                &argument,
+            ])
+            .unwrap();
             for mode in MODES {
                 let fits = match acts {
-                    Acts::Always => true,
-                    Acts::Alone => !mode.behind_host,
-                    Acts::BehindHost => mode.behind_host,
-                    Acts::Elected => mode.elected,
+                    FlagScope::Always => true,
+                    FlagScope::Standalone => !mode.behind_host,
+                    FlagScope::BehindHost => mode.behind_host,
+                    FlagScope::LeaderElection => mode.elected,
                 };
                 let checked = line.given.check(mode).map_err(|e| e.to_string());
                 assert_eq!(checked.is_ok(), fits, "{long} {mode:?}: {checked:?}");
@@ -274,7 +284,7 @@ mod tests {
         }
         assert!(refusals > 0);
         // A flag that is not set is never refused.
-        let plain = Line::try_parse_from(["x", "--data-dir", "d"]).unwrap();
+        let plain = ServeCommandLine::try_parse_from(["x", "--data-dir", "d"]).unwrap();
         for mode in MODES {
             plain.given.check(mode).unwrap();
         }
@@ -284,7 +294,7 @@ mod tests {
     fn flags_of_etcd_require_its_servers() {
         for flag in ["--etcd-prefix=/p", "--etcd-cafile=f", "--etcd-certfile=f"] {
             assert!(
-                Line::try_parse_from(["x", "--data-dir", "d", flag]).is_err(),
+                ServeCommandLine::try_parse_from(["x", "--data-dir", "d", flag]).is_err(),
                 "{flag}"
             );
         }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Args;
 use client::Api;
-use client::remote::kubeconfig::Source;
-use client::remote::{Config, Remote};
+use client::remote::kubeconfig::KubeconfigSource;
+use client::remote::{Config, RemoteApi};
 use clusters::JoinSpec;
-use flotilla_runtime::{Shutdown, Tasks};
+use flotilla_runtime::{ShutdownToken, TaskGroup};
 
 use crate::output;
 
@@ -18,7 +18,7 @@ use crate::output;
 #[command(
     after_help = "Example:\n  flotilla join m1 --cluster-kubeconfig m1.kubeconfig --cluster-region eu"
 )]
-pub(crate) struct Arguments {
+pub(crate) struct JoinArgs {
     /// The name of the cluster.
     name: String,
     /// Path of the cluster's kubeconfig.
@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "CONTEXT")]
     cluster_context: Option<String>,
     #[command(flatten)]
-    control: Control,
+    control: ControlPlaneArgs,
     /// Namespace in the control plane and in the cluster where secrets are stored.
     #[arg(long, default_value = "karmada-cluster")]
     cluster_namespace: String,
@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
 
 /// The flags that select the control plane.
 #[derive(Args)]
-pub(crate) struct Control {
+pub(crate) struct ControlPlaneArgs {
     /// Kubeconfig of the control plane; $KUBECONFIG or ~/.kube/config by default.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -57,18 +57,21 @@ pub(crate) struct Control {
     karmada_context: Option<String>,
 }
 
-impl Control {
-    pub(crate) fn connect(&self, tasks: &Tasks) -> anyhow::Result<Arc<dyn Api>> {
-        Ok(self.open(tasks)?.0)
+impl ControlPlaneArgs {
+    pub(crate) fn connect(&self, tasks: &TaskGroup) -> anyhow::Result<Arc<dyn Api>> {
+        Ok(self.connect_with_namespace(tasks)?.0)
     }
 
     /// Connects; also returns the namespace of the context, `default` if it has none.
-    pub(crate) fn open(&self, tasks: &Tasks) -> anyhow::Result<(Arc<dyn Api>, String)> {
+    pub(crate) fn connect_with_namespace(
+        &self,
+        tasks: &TaskGroup,
+    ) -> anyhow::Result<(Arc<dyn Api>, String)> {
         let source = match &self.kubeconfig {
-            Some(path) => Source::file(path),
-            None => Source::environment(),
+            Some(path) => KubeconfigSource::from_file(path),
+            None => KubeconfigSource::from_environment(),
         };
-        let config = Source {
+        let config = KubeconfigSource {
             context: self.karmada_context.clone(),
             ..source
         }
@@ -77,30 +80,33 @@ impl Control {
             "" => "default".to_owned(),
             namespace => namespace.to_owned(),
         };
-        Ok((Arc::new(Remote::new(config, tasks)?), namespace))
+        Ok((Arc::new(RemoteApi::new(config, tasks)?), namespace))
     }
 }
 
 /// Loads the kubeconfig of a member cluster.
-pub(crate) fn cluster_config(file: &PathBuf, context: Option<String>) -> anyhow::Result<Config> {
-    Source {
+pub(crate) fn load_cluster_config(
+    file: &PathBuf,
+    context: Option<String>,
+) -> anyhow::Result<Config> {
+    KubeconfigSource {
         context,
-        ..Source::file(file)
+        ..KubeconfigSource::from_file(file)
     }
     .load()
     .context("the cluster's kubeconfig")
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let tasks = Tasks::new(Shutdown::new());
+pub(crate) async fn run(arguments: JoinArgs) -> anyhow::Result<()> {
+    let tasks = TaskGroup::new(ShutdownToken::new());
     let control = arguments.control.connect(&tasks)?;
-    let config = cluster_config(&arguments.cluster_kubeconfig, arguments.cluster_context)?;
+    let config = load_cluster_config(&arguments.cluster_kubeconfig, arguments.cluster_context)?;
     let spec = JoinSpec {
         name: arguments.name,
         endpoint: endpoint(&config),
-        insecure: config.insecure,
+        insecure_skip_tls_verification: config.insecure_skip_tls_verify,
         proxy_url: config.proxy.as_ref().map(ToString::to_string),
-        ca_pem: config
+        ca_bundle: config
             .ca
             .clone()
             .map(String::from_utf8)
@@ -112,14 +118,14 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         zones: arguments.cluster_zones,
         dry_run: arguments.dry_run,
     };
-    let cluster = Remote::new(config, &tasks)?;
+    let cluster = RemoteApi::new(config, &tasks)?;
     let joined = Box::pin(clusters::join(&*control, &cluster, &spec, &|text| {
-        output::progress(text)
+        output::print_progress(text)
     }))
     .await;
     tasks.stop().await;
     joined?;
-    output::line(format!(
+    output::print_line(format!(
         "cluster({}) is joined successfully{}",
         spec.name,
         if spec.dry_run { " (dry run)" } else { "" }

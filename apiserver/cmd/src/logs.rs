@@ -6,26 +6,26 @@ use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 /// The log target of the startup line, which is logged at every verbosity.
-pub(crate) const STARTUP: &str = "flotilla::startup";
+pub(crate) const STARTUP_TARGET: &str = "flotilla::startup";
 
 /// The logging flag of commands that serve, named as kube-apiserver's.
 #[derive(Args, Clone, Copy, Debug)]
 #[group(id = "logs")]
-pub(crate) struct Flags {
+pub(crate) struct LoggingArgs {
     /// Sets the log format.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub(crate) logging_format: Format,
+    pub(crate) logging_format: LogFormat,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum LogFormat {
     #[default]
     Text,
     Json,
 }
 
 /// Initializes logging: `-v=N` as in kubectl; a filter in `FLOTILLA_LOG` takes precedence.
-pub(crate) fn init(verbosity: u8, format: Format) {
+pub(crate) fn init(verbosity: u8, format: LogFormat) {
     let level = match verbosity {
         0 => "warn",
         1 => "info",
@@ -33,19 +33,19 @@ pub(crate) fn init(verbosity: u8, format: Format) {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_env("FLOTILLA_LOG")
-        .unwrap_or_else(|_| EnvFilter::new(format!("{level},{STARTUP}=info")));
+        .unwrap_or_else(|_| EnvFilter::new(format!("{level},{STARTUP_TARGET}=info")));
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_target(true);
     match format {
-        Format::Text => {
+        LogFormat::Text => {
             let no_color = std::env::var_os("NO_COLOR");
             let no_color = no_color.is_some_and(|value| !value.is_empty());
             let is_terminal = std::io::stderr().is_terminal();
             logs.with_ansi(has_colors(is_terminal, no_color)).init();
         }
-        Format::Json => {
+        LogFormat::Json => {
             logs.json().flatten_event(true).init();
             // The default hook writes several lines of text.
             std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "panicked")));

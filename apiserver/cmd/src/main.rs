@@ -7,48 +7,48 @@
 
 mod aggregated;
 mod cli;
-mod columns;
+mod cluster_flags;
 mod completion;
+mod connectors;
 mod containers;
-mod control;
-mod controllers;
+mod controller_flags;
+mod controller_manager;
 mod decision;
 mod demo;
 mod encryption;
-mod engine;
-mod estimators;
-mod figures;
-mod files;
+mod estimator_flags;
+mod feature_gate_flags;
 mod flag_modes;
-mod fleet;
-mod gates;
 mod install;
 mod interpret;
 mod join;
-mod keys;
-mod leadership;
-mod links;
-mod listen;
+mod leader_election;
+mod listener;
 mod logs;
+mod manifest_files;
 mod member;
-mod named;
 mod output;
 mod plan;
-mod plane;
+mod printers;
+mod process_metrics;
 mod renewal;
-mod scheduling;
-mod scripts;
+mod resource_args;
+mod running_server;
+mod scheduler_flags;
+mod script_flags;
 mod secret_access;
 mod serve;
+mod server_keys;
 mod signals;
 mod standalone;
 mod startup;
+mod storage_engine;
 mod store_events;
-mod templates;
+mod template_flags;
 mod unjoin;
 mod up;
 mod version;
-mod webhooks;
+mod webhook_client;
 mod why;
 
 use std::process::ExitCode;
@@ -73,15 +73,15 @@ fn main() -> ExitCode {
     {
         Ok(runtime) => runtime,
         Err(e) => {
-            return output::failed(&anyhow::anyhow!("cannot start the runtime: {e}"), format);
+            return output::print_error(&anyhow::anyhow!("cannot start the runtime: {e}"), format);
         }
     };
     // With two crypto providers in the binary rustls has no default, so set it.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    figures::register(&version::current(), runtime.handle());
+    process_metrics::register(&version::current(), runtime.handle());
     let code = match runtime.block_on(cli.command.run()) {
         Ok(code) => code,
-        Err(e) => output::failed(&e, format),
+        Err(e) => output::print_error(&e, format),
     };
     // Tasks that a failed start leaves behind end with the process.
     runtime.shutdown_background();

@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use hollow::Hollow;
-use interpreter::Limits;
+use hollow::HollowCluster;
+use interpreter::LuaLimits;
 use openapi::karmada::FeatureGates;
-use scheduler::core::Rules;
+use scheduler::core::SchedulingRules;
 
-use crate::control::{self, Base};
-use crate::engine::Choice;
-use crate::signals::Signals;
-use crate::standalone::{Setup, Standalone};
-use crate::startup::Startup;
+use crate::controller_manager::{self, ControllerContext};
+use crate::signals::TerminationSignals;
+use crate::standalone::{StandaloneOptions, StandaloneServer};
+use crate::startup::StartupLog;
+use crate::storage_engine::StorageBackend;
 use crate::{logs, output};
 
 /// The store of a simulated member, whose writes do not wait for fsync.
-const STORE: Choice = Choice::Embedded { sync: false };
+const STORE: StorageBackend = StorageBackend::Embedded { sync: false };
 
 /// Run a simulated member cluster: an API server with hollow nodes, whose pods
 /// become Ready without containers.
@@ -28,7 +28,7 @@ const STORE: Choice = Choice::Embedded { sync: false };
 #[command(
     after_help = "Example:\n  flotilla member --dir /tmp/m1 --listen 127.0.0.1:0 --nodes 3\n  flotilla join m1 --cluster-kubeconfig /tmp/m1/kubeconfig --kubeconfig CONTROL_PLANE"
 )]
-pub(crate) struct Arguments {
+pub(crate) struct MemberArgs {
     /// The data directory; it also stores the port.
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
@@ -37,14 +37,14 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     #[command(flatten)]
-    size: Size,
+    size: HollowClusterArgs,
     #[command(flatten)]
-    pub(crate) logs: logs::Flags,
+    pub(crate) logs: logs::LoggingArgs,
 }
 
 /// The size and speed of a hollow cluster.
 #[derive(Args, Clone)]
-pub(crate) struct Size {
+pub(crate) struct HollowClusterArgs {
     /// The number of nodes.
     #[arg(long, default_value_t = 10)]
     nodes: usize,
@@ -66,7 +66,7 @@ pub(crate) struct Size {
     workloads: bool,
 }
 
-impl Default for Size {
+impl Default for HollowClusterArgs {
     fn default() -> Self {
         let options = hollow::Options::default();
         Self {
@@ -84,26 +84,30 @@ impl Default for Size {
 pub(crate) async fn start(
     dir: &Path,
     listen: SocketAddr,
-    size: &Size,
-) -> anyhow::Result<Standalone> {
-    let server = Standalone::start(Setup {
+    size: &HollowClusterArgs,
+) -> anyhow::Result<StandaloneServer> {
+    let server = StandaloneServer::start(StandaloneOptions {
         dir,
         listen,
         engine: STORE,
         encryption: None,
-        keep_port: true,
+        reuse_port: true,
         federation: false,
-        rules: Rules::default(),
+        rules: SchedulingRules::default(),
         names: &[],
         authentication: Default::default(),
         shutdown_delay: Duration::ZERO,
         allow_no_execute: false,
-        scripts: Limits::default(),
+        scripts: LuaLimits::default(),
         gates: FeatureGates::default(),
     })
     .await
     .with_context(|| format!("member in {}", dir.display()))?;
-    control::housekeeping(&Base::alone(&server), &server.identity()).await?;
+    controller_manager::start_kube_controllers(
+        &ControllerContext::without_election(&server),
+        &server.service_account_options(),
+    )
+    .await?;
     if size.workloads {
         let options = hollow::Options {
             nodes: size.nodes,
@@ -115,18 +119,18 @@ pub(crate) async fn start(
         };
         let api = Arc::clone(&server.api);
         let clock = Arc::clone(&server.clock);
-        Hollow::start(api, clock, options, &server.informers, &server.controllers).await?;
+        HollowCluster::start(api, clock, options, &server.informers, &server.controllers).await?;
     }
     Ok(server)
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let mut signals = Signals::listen()?;
+pub(crate) async fn run(arguments: MemberArgs) -> anyhow::Result<()> {
+    let mut signals = TerminationSignals::listen()?;
     let starting = start(&arguments.dir, arguments.listen, &arguments.size);
-    let Some(server) = signals.unless(starting).await? else {
+    let Some(server) = signals.run_unless_signaled(starting).await? else {
         return Ok(());
     };
-    Startup {
+    StartupLog {
         mode: "member",
         store: &STORE,
         address: server.address,
@@ -135,17 +139,17 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         members: 0,
     }
     .log();
-    output::line(ready(&server));
+    output::print_line(ready_line(&server));
     let ended = tokio::select! {
         () = signals.wait() => Ok(()),
-        error = server.failed() => Err(error),
+        error = server.wait_for_failure() => Err(error),
     };
     server.stop().await;
     ended
 }
 
 /// The line that tells scripts that a server is ready.
-pub(crate) fn ready(server: &Standalone) -> String {
+pub(crate) fn ready_line(server: &StandaloneServer) -> String {
     format!(
         "ready {} kubeconfig={}",
         server.url,

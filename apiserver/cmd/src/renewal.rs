@@ -10,22 +10,22 @@ use std::time::Duration;
 
 use auth::Authenticator;
 use auth::pki::Pki;
-use auth::tls::Certificate;
+use auth::tls::ReloadableCertificate;
+use flotilla_runtime::TaskGroup;
 use machinery::FailureLog;
 use machinery::time::Clock;
 use parking_lot::Mutex;
-use flotilla_runtime::Tasks;
 use tokio::sync::watch;
 
-use crate::keys::Keys;
+use crate::server_keys::ServerKeys;
 
 /// The interval at which certificates are checked for renewal.
 pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(60);
 
 /// The users of the certificates, which a renewal updates.
-pub(crate) struct Credentials {
+pub(crate) struct CertificateUsers {
     /// The serving certificate of the listener.
-    pub(crate) certificate: Arc<Certificate>,
+    pub(crate) certificate: Arc<ReloadableCertificate>,
     /// Verifies client certificates.
     pub(crate) authenticator: Arc<Authenticator>,
     /// The CA bundle for clients.
@@ -38,7 +38,7 @@ pub(crate) struct Credentials {
 
 /// The certificates in use, as PEM.
 #[derive(Default)]
-struct InUse {
+struct CertificatesInUse {
     serving: String,
     authority: String,
     /// The content of the kubeconfig file.
@@ -47,30 +47,30 @@ struct InUse {
 
 /// Keeps the certificates of a standalone server valid.
 pub(crate) struct CertificateRenewal {
-    keys: Keys,
+    server_keys: ServerKeys,
     clock: Arc<dyn Clock>,
-    credentials: Credentials,
-    in_use: Mutex<InUse>,
+    users: CertificateUsers,
+    in_use: Mutex<CertificatesInUse>,
     failures: FailureLog,
 }
 
 impl CertificateRenewal {
     /// Starts with the certificates in use, and writes the kubeconfig file.
     pub(crate) fn new(
-        keys: Keys,
+        keys: ServerKeys,
         clock: Arc<dyn Clock>,
-        credentials: Credentials,
+        credentials: CertificateUsers,
         pki: &Pki,
     ) -> anyhow::Result<Arc<Self>> {
         let renewal = Self {
-            keys,
+            server_keys: keys,
             clock,
-            in_use: Mutex::new(InUse {
+            in_use: Mutex::new(CertificatesInUse {
                 serving: pki.serving.certificate_pem.clone(),
                 authority: pki.ca_pem.clone(),
-                ..InUse::default()
+                ..CertificatesInUse::default()
             }),
-            credentials,
+            users: credentials,
             failures: FailureLog::new(),
         };
         renewal.apply(pki)?;
@@ -79,14 +79,18 @@ impl CertificateRenewal {
 
     /// The CA bundle for clients; the receiver is notified of changes.
     pub(crate) fn root_ca(&self) -> watch::Receiver<String> {
-        self.credentials.root_ca.subscribe()
+        self.users.root_ca.subscribe()
     }
 
     /// Checks once in each period until the tasks stop.
-    pub(crate) fn keep(self: &Arc<Self>, period: Duration, tasks: &Tasks) {
+    pub(crate) fn run(self: &Arc<Self>, period: Duration, tasks: &TaskGroup) {
         let (renewal, stop) = (Arc::clone(self), tasks.shutdown().clone());
         tasks.spawn(async move {
-            while stop.unless(tokio::time::sleep(period)).await.is_some() {
+            while stop
+                .run_until_triggered(tokio::time::sleep(period))
+                .await
+                .is_some()
+            {
                 renewal.check().await;
             }
         });
@@ -110,16 +114,16 @@ impl CertificateRenewal {
 
     /// Renews due certificates, and uses those that another replica has renewed.
     async fn renew(&self) -> anyhow::Result<()> {
-        let pki = self.keys.open(self.clock.now()).await?;
+        let pki = self.server_keys.open(self.clock.now()).await?;
         self.apply(&pki)
     }
 
     fn apply(&self, pki: &Pki) -> anyhow::Result<()> {
-        let (to, mut in_use) = (&self.credentials, self.in_use.lock());
+        let (to, mut in_use) = (&self.users, self.in_use.lock());
         // Trust is updated first, since the other certificates may be signed by a new
         // authority.
         if in_use.authority != pki.ca_pem {
-            to.authenticator.trust(pki.verifier()?);
+            to.authenticator.set_client_ca(pki.verifier()?);
             to.root_ca.send_replace(pki.ca_pem.clone());
             in_use.authority.clone_from(&pki.ca_pem);
             tracing::info!("the certificate authority was renewed");
@@ -132,7 +136,7 @@ impl CertificateRenewal {
         }
         let kubeconfig = pki.admin_kubeconfig(&to.url);
         if in_use.kubeconfig != kubeconfig {
-            auth::pki::write(&to.kubeconfig, &kubeconfig, 0o600)?;
+            auth::pki::write_file(&to.kubeconfig, &kubeconfig, 0o600)?;
             in_use.kubeconfig = kubeconfig;
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use auth::pki::Identity;
+use auth::pki::CertKeyPair;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -20,8 +20,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::*;
-use crate::engine::Choice;
-use crate::standalone::{Setup, Standalone};
+use crate::standalone::{StandaloneOptions, StandaloneServer};
+use crate::storage_engine::StorageBackend;
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 
@@ -31,15 +31,15 @@ fn days(days: i64) -> SignedDuration {
 
 /// The time of TLS clients, which is the server's fake clock.
 #[derive(Clone)]
-struct Time(Arc<FakeClock>);
+struct FakeTimeProvider(Arc<FakeClock>);
 
-impl std::fmt::Debug for Time {
+impl std::fmt::Debug for FakeTimeProvider {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Time")
     }
 }
 
-impl TimeProvider for Time {
+impl TimeProvider for FakeTimeProvider {
     fn current_time(&self) -> Option<UnixTime> {
         let seconds = self.0.now().as_second().unsigned_abs();
         Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
@@ -47,12 +47,12 @@ impl TimeProvider for Time {
 }
 
 /// The credentials of a kubeconfig.
-struct Kubeconfig {
+struct KubeconfigCredentials {
     ca: String,
-    identity: Identity,
+    identity: CertKeyPair,
 }
 
-impl Kubeconfig {
+impl KubeconfigCredentials {
     fn read(file: &Path) -> Self {
         let text = std::fs::read_to_string(file).unwrap();
         let config: Value = serde_saphyr::from_str(&text).unwrap();
@@ -63,7 +63,7 @@ impl Kubeconfig {
         let user = &config["users"][0]["user"];
         Self {
             ca: decode(&config["clusters"][0]["cluster"]["certificate-authority-data"]),
-            identity: Identity {
+            identity: CertKeyPair {
                 certificate_pem: decode(&user["client-certificate-data"]),
                 key_pem: decode(&user["client-key-data"]),
             },
@@ -72,15 +72,15 @@ impl Kubeconfig {
 }
 
 /// A connection to the server.
-struct Connection(SendRequest<Empty<Bytes>>);
+struct TlsTestConnection(SendRequest<Empty<Bytes>>);
 
-impl Connection {
+impl TlsTestConnection {
     /// Fails where the client does not trust the server.
     async fn open(
-        server: &Standalone,
-        time: &Time,
+        server: &StandaloneServer,
+        time: &FakeTimeProvider,
         ca: &str,
-        identity: Option<&Identity>,
+        identity: Option<&CertKeyPair>,
     ) -> std::io::Result<Self> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(ca.as_bytes()) {
@@ -120,24 +120,26 @@ impl Connection {
     }
 }
 
-async fn start(dir: &Path, clock: &Arc<FakeClock>) -> Standalone {
-    let setup = Setup {
+async fn start(dir: &Path, clock: &Arc<FakeClock>) -> StandaloneServer {
+    let setup = StandaloneOptions {
         dir,
         listen: "127.0.0.1:0".parse().unwrap(),
-        engine: Choice::Embedded { sync: false },
+        engine: StorageBackend::Embedded { sync: false },
         encryption: None,
-        keep_port: false,
+        reuse_port: false,
         federation: false,
-        rules: scheduler::core::Rules::default(),
+        rules: scheduler::core::SchedulingRules::default(),
         names: &[],
-        authentication: auth::authenticate::Options::default(),
+        authentication: auth::authenticator::AuthenticatorOptions::default(),
         shutdown_delay: Duration::ZERO,
         allow_no_execute: false,
-        scripts: interpreter::Limits::default(),
+        scripts: interpreter::LuaLimits::default(),
         gates: openapi::karmada::FeatureGates::default(),
     };
     let clock = Arc::clone(clock) as Arc<dyn Clock>;
-    Box::pin(Standalone::start_at(setup, clock)).await.unwrap()
+    Box::pin(StandaloneServer::start_with_clock(setup, clock))
+        .await
+        .unwrap()
 }
 
 /// Renews certificates over twelve years, past the end of the first authority.
@@ -146,21 +148,22 @@ async fn certificates_are_renewed_while_the_server_runs() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(FakeClock::new(Timestamp::now()));
-    let (time, begin) = (Time(Arc::clone(&clock)), clock.now());
+    let (time, begin) = (FakeTimeProvider(Arc::clone(&clock)), clock.now());
     let server = start(dir.path(), &clock).await;
-    let first = Kubeconfig::read(&server.kubeconfig);
-    let mut open = Connection::open(&server, &time, &first.ca, None).await;
+    let first = KubeconfigCredentials::read(&server.kubeconfig);
+    let mut open = TlsTestConnection::open(&server, &time, &first.ca, None).await;
     let open = open.as_mut().unwrap();
-    let root_ca = server.identity().root_ca;
+    let root_ca = server.service_account_options().root_ca;
     let (mut serving, mut administrators) = (Vec::new(), Vec::new());
     while clock.now() < begin + days(12 * 365) {
         clock.advance(days(10));
         // A client can use the kubeconfig of before the renewal and that of after it.
-        let before = Kubeconfig::read(&server.kubeconfig);
+        let before = KubeconfigCredentials::read(&server.kubeconfig);
         server.renewal.renew().await.unwrap();
-        let now = Kubeconfig::read(&server.kubeconfig);
+        let now = KubeconfigCredentials::read(&server.kubeconfig);
         for config in [&before, &now] {
-            let connected = Connection::open(&server, &time, &config.ca, Some(&config.identity));
+            let connected =
+                TlsTestConnection::open(&server, &time, &config.ca, Some(&config.identity));
             let at = clock.now();
             let mut connected = connected.await.unwrap_or_else(|why| panic!("{at}: {why}"));
             assert_eq!(connected.get(NAMESPACES).await, 200, "{at}");
@@ -171,7 +174,7 @@ async fn certificates_are_renewed_while_the_server_runs() {
         serving.push(certificate);
         administrators.push(now.identity.certificate_pem);
         if clock.now() < begin + days(3649) {
-            let old = Connection::open(&server, &time, &first.ca, None).await;
+            let old = TlsTestConnection::open(&server, &time, &first.ca, None).await;
             assert!(
                 old.is_ok(),
                 "the first authority is trusted: {}",
@@ -184,8 +187,8 @@ async fn certificates_are_renewed_while_the_server_runs() {
         assert!((12..15).contains(&all.len()), "renewed once a year");
     }
     // An expired certificate is refused.
-    let config = Kubeconfig::read(&server.kubeconfig);
-    let expired = Connection::open(&server, &time, &config.ca, Some(&first.identity)).await;
+    let config = KubeconfigCredentials::read(&server.kubeconfig);
+    let expired = TlsTestConnection::open(&server, &time, &config.ca, Some(&first.identity)).await;
     assert_eq!(expired.unwrap().get(NAMESPACES).await, 401);
     server.stop().await;
 }
@@ -197,17 +200,17 @@ async fn certificates_of_an_earlier_authority_stay_valid() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(FakeClock::new(Timestamp::now()));
-    let time = Time(Arc::clone(&clock));
+    let time = FakeTimeProvider(Arc::clone(&clock));
     let server = start(dir.path(), &clock).await;
     clock.advance(days(3650 - 365 - 5));
     server.renewal.renew().await.unwrap();
-    let before = Kubeconfig::read(&server.kubeconfig);
+    let before = KubeconfigCredentials::read(&server.kubeconfig);
     let pki = Pki::open(&dir.path().join("pki"), &["127.0.0.1".into()], clock.now()).unwrap();
-    let user = pki.client("jane", &["system:masters".into()], clock.now());
+    let user = pki.sign_client_certificate("jane", &["system:masters".into()], clock.now());
     let user = user.unwrap();
     clock.advance(days(10));
     server.renewal.renew().await.unwrap();
-    let after = Kubeconfig::read(&server.kubeconfig);
+    let after = KubeconfigCredentials::read(&server.kubeconfig);
     assert_ne!(before.ca, after.ca, "the authority was renewed");
     assert!(
         after.ca.contains(&before.ca),
@@ -216,7 +219,7 @@ async fn certificates_of_an_earlier_authority_stay_valid() {
     clock.advance(days(300));
     server.renewal.renew().await.unwrap();
     for ca in [&before.ca, &after.ca] {
-        let connection = Connection::open(&server, &time, ca, Some(&user)).await;
+        let connection = TlsTestConnection::open(&server, &time, ca, Some(&user)).await;
         assert_eq!(connection.unwrap().get(NAMESPACES).await, 200);
     }
     server.stop().await;
@@ -240,8 +243,8 @@ async fn the_check_runs_by_itself_and_survives_a_broken_file() {
         "the old one stays"
     );
     std::fs::write(&file, &good).unwrap();
-    let tasks = Tasks::new(flotilla_runtime::Shutdown::new());
-    server.renewal.keep(Duration::from_millis(20), &tasks);
+    let tasks = TaskGroup::new(flotilla_runtime::ShutdownToken::new());
+    server.renewal.run(Duration::from_millis(20), &tasks);
     let renewed = async {
         while std::fs::read_to_string(&server.kubeconfig).unwrap() == first {
             tokio::time::sleep(Duration::from_millis(10)).await;

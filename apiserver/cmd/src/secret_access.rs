@@ -5,21 +5,23 @@ use std::sync::Arc;
 
 use admission::SecretAuthorizer;
 use async_trait::async_trait;
-use auth::Authorization;
-use auth::rbac::Target;
+use auth::RequestAuthorizer;
+use auth::rbac::AuthorizationAttributes;
 use machinery::{Status, UserInfo};
 
-struct Authorizer(Authorization);
+struct SecretGetAuthorizer(RequestAuthorizer);
 
 /// An authorizer for the verb `get` on Secrets.
-pub(crate) fn authorizer(authorization: impl Into<Authorization>) -> Arc<dyn SecretAuthorizer> {
-    Arc::new(Authorizer(authorization.into()))
+pub(crate) fn secret_authorizer(
+    authorization: impl Into<RequestAuthorizer>,
+) -> Arc<dyn SecretAuthorizer> {
+    Arc::new(SecretGetAuthorizer(authorization.into()))
 }
 
 #[async_trait]
-impl SecretAuthorizer for Authorizer {
+impl SecretAuthorizer for SecretGetAuthorizer {
     async fn may_get(&self, user: &UserInfo, namespace: &str, name: &str) -> Result<bool, Status> {
-        let secret = Target::Resource {
+        let secret = AuthorizationAttributes::Resource {
             group: "",
             version: "v1",
             resource: "secrets",

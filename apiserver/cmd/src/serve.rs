@@ -5,34 +5,36 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use auth::authenticate;
+use auth::authenticator;
 use clap::Args;
 use client::remote::Config;
-use client::remote::incluster::Pod;
-use client::remote::kubeconfig::Source;
-use flotilla_runtime::Election;
+use client::remote::in_cluster::InClusterEnvironment;
+use client::remote::kubeconfig::KubeconfigSource;
+use flotilla_runtime::LeaderElector;
 
-use crate::aggregated::{self, Aggregated, Service};
-use crate::control::{self, Base, Settings};
-use crate::controllers;
-use crate::encryption::Scope;
-use crate::engine;
-use crate::flag_modes::{CommandLineFlags, Mode};
-use crate::gates;
-use crate::leadership;
+use crate::aggregated::{self, AggregatedServer, HostService};
+use crate::controller_flags;
+use crate::controller_manager::{self, ControlPlaneOptions, ControllerContext};
+use crate::encryption::EncryptionScope;
+use crate::feature_gate_flags;
+use crate::flag_modes::{CommandLineFlags, ServeMode};
+use crate::leader_election;
 use crate::logs;
-use crate::plane::Plane;
-use crate::signals::Signals;
-use crate::standalone::{Setup, Standalone};
-use crate::startup::Startup;
-use crate::templates::{self, Templates};
-use crate::{duration, estimators, fleet, member, output, scheduling, scripts};
+use crate::running_server::RunningServer;
+use crate::signals::TerminationSignals;
+use crate::standalone::{StandaloneOptions, StandaloneServer};
+use crate::startup::StartupLog;
+use crate::storage_engine;
+use crate::template_flags::{self, TemplateOptions};
+use crate::{
+    cluster_flags, duration, estimator_flags, member, output, scheduler_flags, script_flags,
+};
 
 /// The namespace of the lease of a standalone server.
-const LEASES: &str = "kube-system";
+const LEASE_NAMESPACE: &str = "kube-system";
 /// The default namespace of the installation and name of its Service.
-const NAMESPACE: &str = "flotilla-system";
-const SERVICE: &str = "flotilla";
+const DEFAULT_NAMESPACE: &str = "flotilla-system";
+const DEFAULT_SERVICE: &str = "flotilla";
 /// How long the start waits for informers; later /readyz reports those that are missing.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -46,9 +48,9 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(20);
 #[command(
     after_help = "Examples:\n  flotilla serve --data-dir /var/lib/flotilla --listen 0.0.0.0:6443\n  flotilla serve --data-dir /var/lib/flotilla --listen 0.0.0.0:6443 --in-cluster\n  flotilla serve --data-dir /var/lib/flotilla --etcd-servers https://10.0.0.1:2379,https://10.0.0.2:2379 \\\n    --etcd-cafile ca.crt --etcd-certfile client.crt --etcd-keyfile client.key"
 )]
-pub(crate) struct Arguments {
+pub(crate) struct ServeArgs {
     #[command(flatten)]
-    given: CommandLineFlags,
+    command_line_flags: CommandLineFlags,
     /// The directory of the store, keys and certificates; a standalone server also writes
     /// a kubeconfig there.
     #[arg(long, value_name = "DIR")]
@@ -65,44 +67,48 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse)]
     shutdown_delay_duration: Duration,
     #[command(flatten)]
-    store: engine::Flags,
+    store: storage_engine::StorageArgs,
     #[command(flatten)]
-    host: Host,
+    host: AggregationArgs,
     #[command(flatten)]
-    leadership: leadership::Flags,
+    leadership: leader_election::LeaderElectionArgs,
     #[command(flatten)]
-    templates: templates::Flags,
+    templates: template_flags::TemplateArgs,
     #[command(flatten)]
-    fleet: fleet::Flags,
+    fleet: cluster_flags::ClusterArgs,
     #[command(flatten)]
-    scheduling: scheduling::Flags,
+    scheduling: scheduler_flags::SchedulerArgs,
     #[command(flatten)]
-    estimators: estimators::Flags,
+    estimators: estimator_flags::EstimatorArgs,
     #[command(flatten)]
-    controllers: controllers::Flags,
+    controllers: controller_flags::ControllerArgs,
     #[command(flatten)]
-    scripts: scripts::Flags,
+    scripts: script_flags::ScriptLimitArgs,
     #[command(flatten)]
-    gates: gates::Flags,
+    gates: feature_gate_flags::FeatureGateArgs,
     #[command(flatten)]
-    pub(crate) logs: logs::Flags,
+    pub(crate) logs: logs::LoggingArgs,
 }
 
-impl Arguments {
-    fn mode(&self) -> Mode {
-        Mode {
+impl ServeArgs {
+    fn mode(&self) -> ServeMode {
+        ServeMode {
             behind_host: self.host.kubeconfig.is_some() || self.host.in_cluster,
             elected: self.leadership.is_elected(self.store.is_shared()),
         }
     }
 
-    fn settings(&self, templates: Templates) -> anyhow::Result<Settings> {
-        let scheduling = self.scheduling.under(self.gates.feature_gates)?;
-        Ok(Settings {
+    fn control_plane_options(
+        &self,
+        templates: TemplateOptions,
+    ) -> anyhow::Result<ControlPlaneOptions> {
+        let scheduling = self.scheduling.options(self.gates.feature_gates)?;
+        Ok(ControlPlaneOptions {
             clusters: self.fleet.options(),
             templates,
-            scheduling: scheduling.asking(self.estimators.under(self.gates.feature_gates)?),
-            controllers: self.controllers.settle()?,
+            scheduling: scheduling
+                .with_estimators(self.estimators.options(self.gates.feature_gates)?),
+            controllers: self.controllers.options()?,
             scripts: self.scripts.limits(),
             gates: self.gates.feature_gates,
             allow_no_execute: self.fleet.allow_no_execute_taint_policy,
@@ -112,7 +118,7 @@ impl Arguments {
 
 /// The flags of the aggregated mode.
 #[derive(Args)]
-struct Host {
+struct AggregationArgs {
     /// Serve behind the API server of this kubeconfig, with its current user.
     #[arg(long, value_name = "FILE", conflicts_with = "in_cluster")]
     kubeconfig: Option<PathBuf>,
@@ -120,7 +126,7 @@ struct Host {
     #[arg(long)]
     in_cluster: bool,
     /// The Service by which that API server reaches Flotilla.
-    #[arg(long, value_name = "NAME", default_value = SERVICE)]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_SERVICE)]
     service_name: String,
     /// The namespace of that Service and of Flotilla's own objects; by default the pod's
     /// namespace, else flotilla-system.
@@ -152,58 +158,59 @@ struct Host {
     authorization_webhook_cache_unauthorized_ttl: Duration,
 }
 
-impl Host {
+impl AggregationArgs {
     /// The client configuration for the host, and the namespace of this pod; `None` in the
     /// standalone mode.
     fn config(&self) -> anyhow::Result<Option<(Config, Option<String>)>> {
         if let Some(file) = &self.kubeconfig {
-            return Ok(Some((Source::file(file).load()?, None)));
+            return Ok(Some((KubeconfigSource::from_file(file).load()?, None)));
         }
         if !self.in_cluster {
             return Ok(None);
         }
-        let pod = Pod::environment()?;
+        let pod = InClusterEnvironment::from_environment()?;
         Ok(Some((pod.load()?, pod.namespace())))
     }
 
-    fn delegated(&self) -> auth::delegated::Options {
-        auth::delegated::Options {
+    fn delegated(&self) -> auth::delegated::DelegatedAuthOptions {
+        auth::delegated::DelegatedAuthOptions {
             anonymous: self.anonymous_auth,
             audiences: self.api_audiences.clone(),
-            token_ttl: self.authentication_token_webhook_cache_ttl,
-            allowed_ttl: self.authorization_webhook_cache_authorized_ttl,
-            refused_ttl: self.authorization_webhook_cache_unauthorized_ttl,
+            token_cache_ttl: self.authentication_token_webhook_cache_ttl,
+            authorized_cache_ttl: self.authorization_webhook_cache_authorized_ttl,
+            unauthorized_cache_ttl: self.authorization_webhook_cache_unauthorized_ttl,
         }
     }
 
-    fn authentication(&self) -> authenticate::Options {
-        authenticate::Options {
+    fn authentication(&self) -> authenticator::AuthenticatorOptions {
+        authenticator::AuthenticatorOptions {
             anonymous: self.anonymous_auth,
             audiences: self.api_audiences.clone(),
         }
     }
 
-    fn service(&self, pod_namespace: Option<String>) -> Service {
+    fn service(&self, pod_namespace: Option<String>) -> HostService {
         let namespace = self.service_namespace.clone().or(pod_namespace);
-        Service {
-            namespace: namespace.unwrap_or_else(|| NAMESPACE.into()),
+        HostService {
+            namespace: namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.into()),
             name: self.service_name.clone(),
             port: self.service_port,
         }
     }
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    arguments.given.check(arguments.mode())?;
+pub(crate) async fn run(arguments: ServeArgs) -> anyhow::Result<()> {
+    arguments.command_line_flags.check(arguments.mode())?;
     match arguments.host.config()? {
-        None => Box::pin(alone(&arguments)).await,
+        None => Box::pin(run_standalone(&arguments)).await,
         Some((host, pod_namespace)) => {
-            let settings = arguments.settings(arguments.templates.behind())?;
-            let setup = aggregated::Setup {
+            let settings =
+                arguments.control_plane_options(arguments.templates.aggregated_options())?;
+            let setup = aggregated::AggregatedOptions {
                 dir: &arguments.data_dir,
                 listen: arguments.listen,
-                engine: arguments.store.choice()?,
-                encryption: arguments.store.encryption(Scope::OwnGroups)?,
+                engine: arguments.store.backend()?,
+                encryption: arguments.store.encryption(EncryptionScope::OwnGroups)?,
                 host,
                 service: arguments.host.service(pod_namespace),
                 etcd_secret: arguments.store.certificates_secret().map(str::to_owned),
@@ -214,33 +221,36 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
                 scripts: settings.scripts,
                 gates: arguments.gates.feature_gates,
             };
-            Box::pin(behind(setup, &arguments.leadership, settings)).await
+            Box::pin(run_aggregated(setup, &arguments.leadership, settings)).await
         }
     }
 }
 
-async fn alone(arguments: &Arguments) -> anyhow::Result<()> {
-    let mut signals = Signals::listen()?;
-    let Some(server) = signals.unless(start(arguments)).await? else {
+async fn run_standalone(arguments: &ServeArgs) -> anyhow::Result<()> {
+    let mut signals = TerminationSignals::listen()?;
+    let Some(server) = signals
+        .run_unless_signaled(start_standalone(arguments))
+        .await?
+    else {
         return Ok(());
     };
-    output::line(member::ready(&server));
+    output::print_line(member::ready_line(&server));
     let ended = tokio::select! {
         () = signals.wait() => Ok(()),
-        error = server.failed() => Err(error),
+        error = server.wait_for_failure() => Err(error),
     };
     server.stop().await;
     ended
 }
 
-async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
-    let settings = arguments.settings(arguments.templates.alone())?;
-    let setup = Setup {
+async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneServer> {
+    let settings = arguments.control_plane_options(arguments.templates.standalone_options())?;
+    let setup = StandaloneOptions {
         dir: &arguments.data_dir,
         listen: arguments.listen,
-        engine: arguments.store.choice()?,
-        encryption: arguments.store.encryption(Scope::All)?,
-        keep_port: false,
+        engine: arguments.store.backend()?,
+        encryption: arguments.store.encryption(EncryptionScope::All)?,
+        reuse_port: false,
         federation: true,
         rules: settings.scheduling.rules,
         scripts: settings.scripts,
@@ -251,9 +261,11 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
         gates: arguments.gates.feature_gates,
     };
     let store = setup.engine.clone();
-    let election = arguments.leadership.election(store.is_shared(), LEASES)?;
-    let server = Standalone::start(setup).await?;
-    Startup {
+    let election = arguments
+        .leadership
+        .election(store.is_shared(), LEASE_NAMESPACE)?;
+    let server = StandaloneServer::start(setup).await?;
+    StartupLog {
         mode: "standalone",
         store: &store,
         address: server.address,
@@ -262,12 +274,15 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
         members: 0,
     }
     .log();
-    let identity = server.identity();
-    let controllers = move |context: Base| {
+    let identity = server.service_account_options();
+    let controllers = move |context: ControllerContext| {
         let (identity, settings) = (identity.clone(), settings.clone());
         async move {
-            control::housekeeping(&context, &identity).await?;
-            Box::pin(control::federation(&context, &settings)).await
+            controller_manager::start_kube_controllers(&context, &identity).await?;
+            Box::pin(controller_manager::start_karmada_controllers(
+                &context, &settings,
+            ))
+            .await
         }
     };
     run_controllers(&server, election, controllers).await?;
@@ -276,64 +291,69 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
 
 /// Starts the controllers now, or with leader election in each term.
 async fn run_controllers<F, Fut>(
-    server: &Plane,
-    election: Option<Election>,
+    server: &RunningServer,
+    election: Option<LeaderElector>,
     controllers: F,
 ) -> anyhow::Result<()>
 where
-    F: Fn(Base) -> Fut + Send + Sync + 'static,
+    F: Fn(ControllerContext) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = anyhow::Result<()>> + Send,
 {
     match election {
         None => {
-            controllers(Base::alone(server)).await?;
-            let synced = server.informers.wait_synced();
+            controllers(ControllerContext::without_election(server)).await?;
+            let synced = server.informers.wait_for_cache_sync();
             if tokio::time::timeout(SYNC_TIMEOUT, synced).await.is_err() {
                 // Such as when one stored object cannot be decrypted: the others are served.
                 let missing = server.informers.unsynced();
                 tracing::warn!(?missing, "serving before every informer has synced");
             }
         }
-        Some(election) => leadership::compete(election, server, controllers),
+        Some(election) => leader_election::run_leader_election(election, server, controllers),
     }
     Ok(())
 }
 
-async fn behind(
-    setup: aggregated::Setup<'_>,
-    flags: &leadership::Flags,
-    settings: Settings,
+async fn run_aggregated(
+    setup: aggregated::AggregatedOptions<'_>,
+    flags: &leader_election::LeaderElectionArgs,
+    settings: ControlPlaneOptions,
 ) -> anyhow::Result<()> {
     let election = flags.election(setup.engine.is_shared(), &setup.service.namespace)?;
-    let mut signals = Signals::listen()?;
+    let mut signals = TerminationSignals::listen()?;
     let starting = async {
         let (store, data) = (setup.engine.clone(), setup.dir);
-        let aggregated = Aggregated::start(setup).await?;
-        Startup {
+        let aggregated = AggregatedServer::start(setup).await?;
+        StartupLog {
             mode: "aggregated",
             store: &store,
-            address: aggregated.plane.address,
+            address: aggregated.running.address,
             data,
             host: Some(&aggregated.host),
             members: 0,
         }
         .log();
         aggregated.register().await?;
-        let controllers = move |context: Base| {
+        let controllers = move |context: ControllerContext| {
             let settings = settings.clone();
-            async move { Box::pin(control::federation(&context, &settings)).await }
+            async move {
+                Box::pin(controller_manager::start_karmada_controllers(
+                    &context, &settings,
+                ))
+                .await
+            }
         };
-        run_controllers(&aggregated.plane, election, controllers).await?;
+        run_controllers(&aggregated.running, election, controllers).await?;
         Ok(aggregated)
     };
-    let Some(aggregated) = signals.unless(Box::pin(starting)).await? else {
+    let Some(aggregated) = signals.run_unless_signaled(Box::pin(starting)).await? else {
         return Ok(());
     };
-    let server = &aggregated.plane;
-    output::line(format!("ready {} behind {}", server.url, aggregated.host));
+    let server = &aggregated.running;
+    output::print_line(format!("ready {} behind {}", server.url, aggregated.host));
     let ended = tokio::select! {
         () = signals.wait() => Ok(()),
-        error = server.failed() => Err(error),
+        error = server.wait_for_failure() => Err(error),
     };
     aggregated.stop().await;
     ended

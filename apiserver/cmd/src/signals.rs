@@ -4,12 +4,12 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Handlers of both signals.
-pub(crate) struct Signals {
+pub(crate) struct TerminationSignals {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
 }
 
-impl Signals {
+impl TerminationSignals {
     pub(crate) fn listen() -> anyhow::Result<Self> {
         let on = |kind| signal(kind).context("cannot listen to signals");
         Ok(Self {
@@ -27,7 +27,7 @@ impl Signals {
     }
 
     /// Runs `start`; returns `None` when a signal arrives first.
-    pub(crate) async fn unless<T>(
+    pub(crate) async fn run_unless_signaled<T>(
         &mut self,
         start: impl Future<Output = anyhow::Result<T>>,
     ) -> anyhow::Result<Option<T>> {

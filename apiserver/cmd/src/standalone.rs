@@ -8,134 +8,138 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission::Chain;
+use admission::AdmissionChain;
 use anyhow::Context;
-use auth::rbac::Authorizer;
-use auth::tls::Certificate;
-use auth::token::Signer;
-use auth::{Authenticator, authenticate};
+use auth::rbac::RbacAuthorizer;
+use auth::tls::ReloadableCertificate;
+use auth::token::TokenSigner;
+use auth::{Authenticator, authenticator};
 use client::Api;
-use flotilla_http::Server;
-use interpreter::Limits;
+use flotilla_http::ApiServer;
+use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
+use interpreter::LuaLimits;
 use machinery::UserInfo;
 use machinery::time::{Clock, SystemClock};
 use openapi::karmada::FeatureGates;
-use registry::{Loopback, Registry};
-use flotilla_runtime::{Informers, Shutdown, Tasks};
-use scheduler::Decisions;
-use scheduler::core::Rules;
-use storage::encryption::Encryption;
+use registry::{LoopbackApi, Registry};
+use scheduler::DecisionCache;
+use scheduler::core::SchedulingRules;
+use storage::encryption::ResourceTransformers;
 use tokio::sync::watch;
-use watchcache::Hub;
+use watchcache::WatchCaches;
 
-use crate::control::Identity;
-use crate::engine::{Choice, Engine};
-use crate::keys::Keys;
-use crate::plane::{self, Plane};
-use crate::renewal::{CHECK_PERIOD, CertificateRenewal, Credentials};
-use crate::{decision, links, listen, scripts, secret_access};
+use crate::controller_manager::ServiceAccountOptions;
+use crate::renewal::{CHECK_PERIOD, CertificateRenewal, CertificateUsers};
+use crate::running_server::{self, RunningServer};
+use crate::server_keys::ServerKeys;
+use crate::storage_engine::{StorageBackend, StorageEngine};
+use crate::{connectors, decision, listener, script_flags, secret_access};
 
-const STORE: &str = "store";
-const KEYS: &str = "pki";
-const KUBECONFIG: &str = "kubeconfig";
+const STORE_DIR: &str = "store";
+const KEYS_DIR: &str = "pki";
+const KUBECONFIG_FILE: &str = "kubeconfig";
 
 /// The options of a standalone server.
-pub(crate) struct Setup<'a> {
+pub(crate) struct StandaloneOptions<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) listen: SocketAddr,
-    pub(crate) engine: Choice,
+    pub(crate) engine: StorageBackend,
     /// The encryption of stored values.
-    pub(crate) encryption: Option<Encryption>,
+    pub(crate) encryption: Option<ResourceTransformers>,
     /// Whether a port selected for port 0 is used again at the next start.
-    pub(crate) keep_port: bool,
+    pub(crate) reuse_port: bool,
     /// Whether Karmada's groups are served in addition to the built-in kinds.
     pub(crate) federation: bool,
     /// The scheduler's settings.
-    pub(crate) rules: Rules,
+    pub(crate) rules: SchedulingRules,
     /// Additional names in the serving certificate.
     pub(crate) names: &'a [String],
     /// Anonymous requests and the audiences of tokens.
-    pub(crate) authentication: authenticate::Options,
+    pub(crate) authentication: authenticator::AuthenticatorOptions,
     /// How long requests are still accepted after the signal to stop.
     pub(crate) shutdown_delay: Duration,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
     pub(crate) allow_no_execute: bool,
-    pub(crate) scripts: Limits,
+    pub(crate) scripts: LuaLimits,
     /// The feature gates.
     pub(crate) gates: FeatureGates,
 }
 
 /// A running standalone server.
-pub(crate) struct Standalone {
-    plane: Plane,
+pub(crate) struct StandaloneServer {
+    running: RunningServer,
     pub(crate) kubeconfig: PathBuf,
-    signer: Arc<Signer>,
+    signer: Arc<TokenSigner>,
     serves: fn(&str) -> bool,
     pub(crate) renewal: Arc<CertificateRenewal>,
 }
 
-impl Deref for Standalone {
-    type Target = Plane;
+impl Deref for StandaloneServer {
+    type Target = RunningServer;
 
-    fn deref(&self) -> &Plane {
-        &self.plane
+    fn deref(&self) -> &RunningServer {
+        &self.running
     }
 }
 
-impl Standalone {
+impl StandaloneServer {
     /// Opens the directory and serves.
-    pub(crate) async fn start(setup: Setup<'_>) -> anyhow::Result<Self> {
-        Box::pin(Self::start_at(setup, Arc::new(SystemClock))).await
+    pub(crate) async fn start(setup: StandaloneOptions<'_>) -> anyhow::Result<Self> {
+        Box::pin(Self::start_with_clock(setup, Arc::new(SystemClock))).await
     }
 
     /// Opens the directory and serves, with the given clock.
-    pub(crate) async fn start_at(setup: Setup<'_>, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
+    pub(crate) async fn start_with_clock(
+        setup: StandaloneOptions<'_>,
+        clock: Arc<dyn Clock>,
+    ) -> anyhow::Result<Self> {
         let dir = setup.dir;
-        auth::private_dir(dir).with_context(|| format!("cannot use {}", dir.display()))?;
-        let engine = Engine::open(&setup.engine, setup.encryption, &dir.join(STORE)).await?;
-        let metrics = flotilla_metrics::Registry::new();
-        engine.tell(&metrics);
-        let listener = if setup.keep_port {
-            listen::bind_remembered(dir, setup.listen).await?
+        auth::create_private_dir(dir).with_context(|| format!("cannot use {}", dir.display()))?;
+        let engine =
+            StorageEngine::open(&setup.engine, setup.encryption, &dir.join(STORE_DIR)).await?;
+        let metrics = flotilla_metrics::MetricsRegistry::new();
+        engine.register_metrics(&metrics);
+        let listener = if setup.reuse_port {
+            listener::bind_same_port(dir, setup.listen).await?
         } else {
-            listen::bind(setup.listen).await?
+            listener::bind(setup.listen).await?
         };
         let address = listener.local_addr().context("no local address")?;
         let mut names = setup.names.to_vec();
         names.push(address.ip().to_string());
         let shared = setup.engine.is_shared();
-        let keys = Keys {
-            dir: dir.join(KEYS),
+        let keys = ServerKeys {
+            dir: dir.join(KEYS_DIR),
             names,
             store: shared.then(|| engine.store()),
         };
         let pki = keys.open(clock.now()).await?;
-        let signer = Arc::new(Signer::new(&pki.token_key_pem)?);
+        let signer = Arc::new(TokenSigner::new(&pki.token_key_pem)?);
         let authenticator = Authenticator::new(
             Some(pki.verifier()?),
             Arc::clone(&signer),
             Arc::clone(&clock),
             setup.authentication,
         );
-        let authorizer = Authorizer::new();
-        let chain = Arc::new(Chain::new(admission::Options {
+        let authorizer = RbacAuthorizer::new();
+        let chain = Arc::new(AdmissionChain::new(admission::Options {
             clock: Arc::clone(&clock),
-            allow_no_execute: setup.allow_no_execute,
-            compile: Some(scripts::compile(setup.scripts)),
-            gates: setup.gates,
-            protects: setup.federation,
-            secrets: Some(secret_access::authorizer(Arc::clone(&authorizer))),
+            allow_no_execute_taints: setup.allow_no_execute,
+            script_compiler: Some(script_flags::script_validator(setup.scripts)),
+            feature_gates: setup.gates,
+            deletion_protection: setup.federation,
+            secret_authorizer: Some(secret_access::secret_authorizer(Arc::clone(&authorizer))),
         }));
-        let hub = Hub::new(engine.store(), watchcache::Config::default());
+        let hub = WatchCaches::new(engine.store(), watchcache::Config::default());
         let serves: fn(&str) -> bool = match setup.federation {
             true => |_| true,
             false => |group| !group.ends_with(".karmada.io"),
         };
         let options = registry::Options {
             clock: Arc::clone(&clock),
-            creators: flotilla_http::creators(&authenticator, &authorizer),
-            raw: Arc::new(plane::raw),
-            serves,
+            create_handlers: flotilla_http::creators(&authenticator, &authorizer),
+            raw_path_handler: Arc::new(running_server::non_resource_path),
+            serves_group: serves,
             metrics: metrics.clone(),
             shared_store: shared,
             ..registry::Options::new(Arc::clone(&chain))
@@ -145,11 +149,11 @@ impl Standalone {
             .bootstrap()
             .await
             .context("cannot write the initial objects")?;
-        let api: Arc<dyn Api> = Loopback::new(Arc::clone(&registry), UserInfo::internal());
-        chain.connect(Arc::clone(&api));
-        authenticator.attach(Arc::clone(&api));
+        let api: Arc<dyn Api> = LoopbackApi::new(Arc::clone(&registry), UserInfo::internal());
+        chain.set_api(Arc::clone(&api));
+        authenticator.set_api(Arc::clone(&api));
 
-        let server = Tasks::new(Shutdown::new());
+        let server = TaskGroup::new(ShutdownToken::new());
         engine.record_faults(&api, &clock, &server);
         let (crds, stop) = (Arc::clone(&registry), server.shutdown().clone());
         server.spawn(async move { crds.run(async move { stop.wait().await }).await });
@@ -164,34 +168,34 @@ impl Standalone {
             }
         });
         authorizer.wait_synced().await;
-        let controllers = Tasks::new(Shutdown::new());
-        let informers = Informers::new(&controllers);
+        let controllers = TaskGroup::new(ShutdownToken::new());
+        let informers = InformerFactory::new(&controllers);
         let connectors = match setup.federation {
-            true => links::to_clusters(&api, &server, &metrics),
-            false => links::to_containers(&api, &clock, &server),
+            true => connectors::cluster_connectors(&api, &server, &metrics),
+            false => connectors::container_connectors(&api, &clock, &server),
         };
-        let decisions = Decisions::default();
+        let decisions = DecisionCache::default();
         let options = flotilla_http::Options {
             connectors,
-            tellers: decision::tellers(&api, &decisions, setup.rules),
+            subresource_getters: decision::decision_getters(&api, &decisions, setup.rules),
             metrics,
             // With simulated members in the same process, only the control plane serves
             // the metrics of the process.
             process_metrics: setup.federation,
-            ..plane::options(&engine, &informers, setup.shutdown_delay)
+            ..running_server::http_options(&engine, &informers, setup.shutdown_delay)
         };
-        let http = Server::new(registry, Arc::clone(&authenticator), authorizer, options);
+        let http = ApiServer::new(registry, Arc::clone(&authenticator), authorizer, options);
         let (chain, key) = pki.serving_der()?;
-        let certificate = Certificate::new(chain, key)?;
-        let listening = Tasks::new(Shutdown::new());
-        plane::listen_on(http, listener, &certificate, &listening)?;
+        let certificate = ReloadableCertificate::new(chain, key)?;
+        let listening = TaskGroup::new(ShutdownToken::new());
+        running_server::serve_on(http, listener, &certificate, &listening)?;
 
-        let url = listen::url(address);
-        let kubeconfig = dir.join(KUBECONFIG);
+        let url = listener::url(address);
+        let kubeconfig = dir.join(KUBECONFIG_FILE);
         let renewal = CertificateRenewal::new(
             keys,
             Arc::clone(&clock),
-            Credentials {
+            CertificateUsers {
                 certificate,
                 authenticator,
                 root_ca: watch::Sender::new(pki.ca_pem.clone()),
@@ -200,8 +204,8 @@ impl Standalone {
             },
             &pki,
         )?;
-        renewal.keep(CHECK_PERIOD, &server);
-        let plane = Plane {
+        renewal.run(CHECK_PERIOD, &server);
+        let plane = RunningServer {
             api,
             clock,
             informers,
@@ -212,10 +216,10 @@ impl Standalone {
             listening,
             server,
             engine,
-            hub,
+            watch_caches: hub,
         };
         Ok(Self {
-            plane,
+            running: plane,
             kubeconfig,
             signer,
             serves,
@@ -224,8 +228,8 @@ impl Standalone {
     }
 
     /// The token signer and root CA of this server's service accounts.
-    pub(crate) fn identity(&self) -> Identity {
-        Identity {
+    pub(crate) fn service_account_options(&self) -> ServiceAccountOptions {
+        ServiceAccountOptions {
             signer: Arc::clone(&self.signer),
             serves: self.serves,
             root_ca: self.renewal.root_ca(),

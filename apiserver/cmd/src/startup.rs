@@ -3,15 +3,15 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use crate::engine::Choice;
-use crate::logs::STARTUP;
+use crate::logs::STARTUP_TARGET;
+use crate::storage_engine::StorageBackend;
 use crate::version;
 
 /// The fields of the startup log line.
-pub(crate) struct Startup<'a> {
+pub(crate) struct StartupLog<'a> {
     /// `standalone`, `aggregated` or `member`.
     pub(crate) mode: &'static str,
-    pub(crate) store: &'a Choice,
+    pub(crate) store: &'a StorageBackend,
     /// The address of the listener.
     pub(crate) address: SocketAddr,
     pub(crate) data: &'a Path,
@@ -21,11 +21,11 @@ pub(crate) struct Startup<'a> {
     pub(crate) members: usize,
 }
 
-impl Startup<'_> {
+impl StartupLog<'_> {
     /// Logs the line, at every verbosity.
     pub(crate) fn log(&self) {
         tracing::info!(
-            target: STARTUP,
+            target: STARTUP_TARGET,
             mode = self.mode,
             store = %self.store,
             address = %self.address,

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Event, ObjectRef};
+use client::{Api, CoreEvent, InvolvedObject};
 use machinery::time::{Clock, rfc3339_seconds};
-use storage::{FaultKind, Health};
+use storage::{StoreFaultKind, StoreHealth};
 use tokio::sync::watch;
 
 /// The interval between attempts to write an event, which a full store rejects.
@@ -16,22 +16,22 @@ const MAX_PENDING: usize = 16;
 
 /// The involved object of the events. The store has no object of its own, so it is the
 /// namespace kube-system.
-fn involved_object() -> ObjectRef {
-    ObjectRef {
+fn involved_object() -> InvolvedObject {
+    InvolvedObject {
         api_version: "v1".into(),
         kind: "Namespace".into(),
         name: "kube-system".into(),
-        ..ObjectRef::default()
+        ..InvolvedObject::default()
     }
 }
 
 pub(crate) struct StoreEventRecorder {
     api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
-    health: watch::Receiver<Health>,
-    pending: VecDeque<Event>,
+    health: watch::Receiver<StoreHealth>,
+    pending: VecDeque<CoreEvent>,
     /// The number of faults for which events were created.
-    known: u64,
+    recorded_faults: u64,
     faulty: bool,
 }
 
@@ -39,14 +39,14 @@ impl StoreEventRecorder {
     pub(crate) fn new(
         api: Arc<dyn Api>,
         clock: Arc<dyn Clock>,
-        health: watch::Receiver<Health>,
+        health: watch::Receiver<StoreHealth>,
     ) -> Self {
         Self {
             api,
             clock,
             health,
             pending: VecDeque::new(),
-            known: 0,
+            recorded_faults: 0,
             faulty: false,
         }
     }
@@ -68,16 +68,16 @@ impl StoreEventRecorder {
     /// Creates events for changes of the health. A short fault may have ended already.
     fn observe(&mut self) {
         let health = self.health.borrow_and_update().clone();
-        let count = health.all_faults();
+        let count = health.total_faults();
         if let Some(fault) = health.last_fault
-            && count > self.known
+            && count > self.recorded_faults
         {
-            self.known = count;
+            self.recorded_faults = count;
             self.faulty = true;
             let reason = match fault.kind {
-                FaultKind::Space => "StoreFull",
-                FaultKind::Disk => "StoreDiskFailed",
-                FaultKind::Writer => "StoreWriterPanicked",
+                StoreFaultKind::Space => "StoreFull",
+                StoreFaultKind::Disk => "StoreDiskFailed",
+                StoreFaultKind::Writer => "StoreWriterPanicked",
             };
             let message = format!("The store cannot write: {}", fault.message);
             self.push(true, reason, message);
@@ -90,7 +90,7 @@ impl StoreEventRecorder {
 
     fn push(&mut self, warning: bool, reason: &str, message: String) {
         let now = self.clock.now();
-        let mut event = Event::new(
+        let mut event = CoreEvent::new(
             &"flotilla".into(),
             involved_object(),
             warning,
@@ -107,7 +107,7 @@ impl StoreEventRecorder {
     /// Writes the pending events; returns whether all were written.
     async fn write_pending(&mut self) -> bool {
         while let Some(event) = self.pending.front() {
-            let written = self.api.record(vec![event.clone()]).await;
+            let written = self.api.create_events(vec![event.clone()]).await;
             if let Some(Err(error)) = written.into_iter().next() {
                 tracing::debug!(%error, "the event of a fault of the store is not written yet");
                 return false;

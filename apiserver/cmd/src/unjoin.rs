@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use clap::Args;
 use client::Api;
-use client::remote::Remote;
+use client::remote::RemoteApi;
 use clusters::UnjoinSpec;
-use flotilla_runtime::{Shutdown, Tasks};
+use flotilla_runtime::{ShutdownToken, TaskGroup};
 
-use crate::join::{Control, cluster_config};
+use crate::join::{ControlPlaneArgs, load_cluster_config};
 use crate::output;
 
 /// Remove a cluster from the control plane, and the objects that were propagated to it.
 #[derive(Args)]
 #[command(after_help = "Example:\n  flotilla unjoin m1 --cluster-kubeconfig m1.kubeconfig")]
-pub(crate) struct Arguments {
+pub(crate) struct UnjoinArgs {
     /// The name of the cluster.
     name: String,
     /// Path of the cluster's kubeconfig; with it the service accounts created there are
@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "CONTEXT")]
     cluster_context: Option<String>,
     #[command(flatten)]
-    control: Control,
+    control: ControlPlaneArgs,
     /// Namespace in the control plane and in the cluster where secrets are stored.
     #[arg(long, default_value = "karmada-cluster")]
     cluster_namespace: String,
@@ -38,12 +38,12 @@ pub(crate) struct Arguments {
     wait: u64,
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let tasks = Tasks::new(Shutdown::new());
+pub(crate) async fn run(arguments: UnjoinArgs) -> anyhow::Result<()> {
+    let tasks = TaskGroup::new(ShutdownToken::new());
     let control = arguments.control.connect(&tasks)?;
     let cluster = match &arguments.cluster_kubeconfig {
-        Some(file) => Some(Remote::new(
-            cluster_config(file, arguments.cluster_context)?,
+        Some(file) => Some(RemoteApi::new(
+            load_cluster_config(file, arguments.cluster_context)?,
             &tasks,
         )?),
         None => None,
@@ -52,15 +52,15 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         name: arguments.name,
         namespace: arguments.cluster_namespace,
         force: arguments.force,
-        wait: Duration::from_secs(arguments.wait),
+        timeout: Duration::from_secs(arguments.wait),
     };
     let cluster = cluster.as_ref().map(|c| c as &dyn Api);
     let unjoined = Box::pin(clusters::unjoin(&*control, cluster, &spec, &|text| {
-        output::progress(text)
+        output::print_progress(text)
     }))
     .await;
     tasks.stop().await;
     unjoined?;
-    output::line(format!("cluster({}) is unjoined successfully", spec.name));
+    output::print_line(format!("cluster({}) is unjoined successfully", spec.name));
     Ok(())
 }

@@ -8,36 +8,36 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
-use client::{At, Error};
+use client::{Error, ResourcePath};
 use clusters::JoinSpec;
+use flotilla_runtime::{Informer, ListWatchSelector};
 use machinery::Object;
 use openapi::karmada::Cluster;
 use openapi::karmada::resources::CLUSTERS;
-use flotilla_runtime::{Informer, Select};
 
-use crate::control::{self, Base, Settings};
-use crate::controllers;
-use crate::engine::Choice;
-use crate::estimators;
-use crate::fleet;
-use crate::gates;
+use crate::cluster_flags;
+use crate::controller_flags;
+use crate::controller_manager::{self, ControlPlaneOptions, ControllerContext};
+use crate::estimator_flags;
+use crate::feature_gate_flags;
 use crate::logs;
-use crate::member::{self, Size};
-use crate::scripts;
-use crate::signals::Signals;
-use crate::standalone::{Setup, Standalone};
-use crate::startup::Startup;
-use crate::{output, scheduling};
+use crate::member::{self, HollowClusterArgs};
+use crate::script_flags;
+use crate::signals::TerminationSignals;
+use crate::standalone::{StandaloneOptions, StandaloneServer};
+use crate::startup::StartupLog;
+use crate::storage_engine::StorageBackend;
+use crate::{output, scheduler_flags};
 
-const STORE: Choice = Choice::Embedded { sync: true };
-const PATIENCE: Duration = Duration::from_secs(60);
+const STORE: StorageBackend = StorageBackend::Embedded { sync: true };
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Start a control plane in the foreground; with --members, simulated clusters join it.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  flotilla up --members 3\n  kubectl --kubeconfig ~/.local/share/flotilla/kubeconfig get clusters"
 )]
-pub(crate) struct Arguments {
+pub(crate) struct UpArgs {
     /// The data directory; by default flotilla in the user's data directory.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -48,51 +48,54 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 0, value_name = "N")]
     members: usize,
     #[command(flatten)]
-    size: Size,
+    size: HollowClusterArgs,
     #[command(flatten)]
-    fleet: fleet::Flags,
+    fleet: cluster_flags::ClusterArgs,
     #[command(flatten)]
-    controllers: controllers::Flags,
+    controllers: controller_flags::ControllerArgs,
     #[command(flatten)]
-    scheduling: scheduling::Flags,
+    scheduling: scheduler_flags::SchedulerArgs,
     #[command(flatten)]
-    estimators: estimators::Flags,
+    estimators: estimator_flags::EstimatorArgs,
     #[command(flatten)]
-    scripts: scripts::Flags,
+    scripts: script_flags::ScriptLimitArgs,
     #[command(flatten)]
-    gates: gates::Flags,
+    gates: feature_gate_flags::FeatureGateArgs,
     #[command(flatten)]
-    pub(crate) logs: logs::Flags,
+    pub(crate) logs: logs::LoggingArgs,
 }
 
 /// A control plane with its simulated members.
-pub(crate) struct Fleet {
-    pub(crate) control: Standalone,
-    pub(crate) members: Vec<Standalone>,
+pub(crate) struct LocalFleet {
+    pub(crate) control: StandaloneServer,
+    pub(crate) members: Vec<StandaloneServer>,
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let mut signals = Signals::listen()?;
+pub(crate) async fn run(arguments: UpArgs) -> anyhow::Result<()> {
+    let mut signals = TerminationSignals::listen()?;
     let dir = match arguments.dir {
         Some(dir) => dir,
-        None => default_dir()?,
+        None => default_data_dir()?,
     };
     let gates = arguments.gates.feature_gates;
-    let estimators = arguments.estimators.under(gates)?;
-    let settings = Settings {
+    let estimators = arguments.estimators.options(gates)?;
+    let settings = ControlPlaneOptions {
         clusters: arguments.fleet.options(),
-        controllers: arguments.controllers.settle()?,
+        controllers: arguments.controllers.options()?,
         allow_no_execute: arguments.fleet.allow_no_execute_taint_policy,
         scripts: arguments.scripts.limits(),
-        scheduling: arguments.scheduling.under(gates)?.asking(estimators),
-        ..Settings::with(gates)
+        scheduling: arguments
+            .scheduling
+            .options(gates)?
+            .with_estimators(estimators),
+        ..ControlPlaneOptions::with_gates(gates)
     };
     let (listen, members) = (arguments.listen, arguments.members);
-    let starting = Fleet::start(&dir, listen, members, &arguments.size, &settings);
-    let Some(fleet) = signals.unless(starting).await? else {
+    let starting = LocalFleet::start(&dir, listen, members, &arguments.size, &settings);
+    let Some(fleet) = signals.run_unless_signaled(starting).await? else {
         return Ok(());
     };
-    Startup {
+    StartupLog {
         mode: "standalone",
         store: &STORE,
         address: fleet.control.address,
@@ -101,17 +104,17 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         members,
     }
     .log();
-    output::line(member::ready(&fleet.control));
+    output::print_line(member::ready_line(&fleet.control));
     let ended = tokio::select! {
         () = signals.wait() => Ok(()),
-        error = fleet.failed() => Err(error),
+        error = fleet.wait_for_failure() => Err(error),
     };
     fleet.stop().await;
     ended
 }
 
 /// `$XDG_DATA_HOME/flotilla`, by default `~/.local/share/flotilla`.
-fn default_dir() -> anyhow::Result<PathBuf> {
+fn default_data_dir() -> anyhow::Result<PathBuf> {
     let home = std::env::var_os("XDG_DATA_HOME")
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/share")));
@@ -120,21 +123,21 @@ fn default_dir() -> anyhow::Result<PathBuf> {
         .join("flotilla"))
 }
 
-impl Fleet {
+impl LocalFleet {
     /// Starts everything and waits until every Cluster is Ready.
     pub(crate) async fn start(
         dir: &Path,
         listen: SocketAddr,
         members: usize,
-        size: &Size,
-        settings: &Settings,
+        size: &HollowClusterArgs,
+        settings: &ControlPlaneOptions,
     ) -> anyhow::Result<Self> {
-        let setup = Setup {
+        let setup = StandaloneOptions {
             dir,
             listen,
             engine: STORE,
             encryption: None,
-            keep_port: false,
+            reuse_port: false,
             federation: true,
             rules: settings.scheduling.rules,
             names: &[],
@@ -145,10 +148,14 @@ impl Fleet {
             gates: settings.gates,
         };
         let control = async {
-            let server = Standalone::start(setup).await?;
-            let context = Base::alone(&server);
-            control::housekeeping(&context, &server.identity()).await?;
-            Box::pin(control::federation(&context, settings)).await?;
+            let server = StandaloneServer::start(setup).await?;
+            let context = ControllerContext::without_election(&server);
+            controller_manager::start_kube_controllers(&context, &server.service_account_options())
+                .await?;
+            Box::pin(controller_manager::start_karmada_controllers(
+                &context, settings,
+            ))
+            .await?;
             Ok::<_, anyhow::Error>(server)
         };
         let starts = (1..=members).map(|n| async move {
@@ -175,7 +182,7 @@ impl Fleet {
                 let spec = JoinSpec {
                     name: format!("member{}", n + 1),
                     endpoint: member.url.clone(),
-                    ca_pem: Some(member.root_ca()),
+                    ca_bundle: Some(member.root_ca()),
                     ..JoinSpec::default()
                 };
                 if self.is_joined(&spec).await? {
@@ -201,10 +208,10 @@ impl Fleet {
         match self
             .control
             .api
-            .get(At::one(&CLUSTERS, "", &spec.name))
+            .get(ResourcePath::object(&CLUSTERS, "", &spec.name))
             .await
         {
-            Ok(object) => Ok(object.view::<Cluster>()?.spec.api_endpoint == spec.endpoint),
+            Ok(object) => Ok(object.decode::<Cluster>()?.spec.api_endpoint == spec.endpoint),
             Err(Error::Status(status)) if status.code == 404 => Ok(false),
             Err(e) => Err(e.into()),
         }
@@ -214,19 +221,19 @@ impl Fleet {
         let clusters = self
             .control
             .informers
-            .get(&self.control.api, &Select::all(&CLUSTERS));
+            .get(&self.control.api, &ListWatchSelector::all(&CLUSTERS));
         let names: Vec<String> = (1..=self.members.len())
             .map(|n| format!("member{n}"))
             .collect();
         let changed = Arc::new(tokio::sync::Notify::new());
         let wake = Arc::clone(&changed);
-        clusters.on_change(move |_| wake.notify_one());
+        clusters.add_event_handler(move |_| wake.notify_one());
         let all_ready = async {
             while !names.iter().all(|name| is_ready(&clusters, name)) {
                 changed.notified().await;
             }
         };
-        tokio::time::timeout(PATIENCE, all_ready)
+        tokio::time::timeout(READY_TIMEOUT, all_ready)
             .await
             .map_err(|_| {
                 let missing: Vec<&str> = names
@@ -236,17 +243,17 @@ impl Fleet {
                     .collect();
                 anyhow!(
                     "not ready after {} s: {}; see kubectl describe clusters",
-                    PATIENCE.as_secs(),
+                    READY_TIMEOUT.as_secs(),
                     missing.join(", ")
                 )
             })
     }
 
     /// Resolves with the error when a store has failed permanently.
-    pub(crate) async fn failed(&self) -> anyhow::Error {
-        let members = self.members.iter().map(|m| Box::pin(m.failed()));
+    pub(crate) async fn wait_for_failure(&self) -> anyhow::Error {
+        let members = self.members.iter().map(|m| Box::pin(m.wait_for_failure()));
         let mut all: Vec<_> = members.collect();
-        all.push(Box::pin(self.control.failed()));
+        all.push(Box::pin(self.control.wait_for_failure()));
         futures_util::future::select_all(all).await.0
     }
 
@@ -258,7 +265,7 @@ impl Fleet {
 
 fn is_ready(clusters: &Informer, name: &str) -> bool {
     let complete = |c: &Object| {
-        c.view::<Cluster>().is_ok_and(|c| {
+        c.decode::<Cluster>().is_ok_and(|c| {
             c.is_ready()
                 && c.condition("CompleteAPIEnablements")
                     .is_some_and(|c| c.status == "True")

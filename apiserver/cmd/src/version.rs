@@ -1,7 +1,7 @@
 //! The command `flotilla version`, and the version of the binary.
 
 use clap::Args;
-use flotilla_http::Version;
+use flotilla_http::VersionInfo;
 use serde_json::json;
 
 use crate::output;
@@ -9,20 +9,20 @@ use crate::output;
 /// Print the version of this binary and of the Kubernetes API that it serves.
 #[derive(Args)]
 #[command(after_help = "Example:\n  flotilla version -o json")]
-pub(crate) struct Arguments {
+pub(crate) struct VersionArgs {
     /// One of 'json' or 'yaml'; text by default.
     #[arg(short, long, value_parser = ["json", "yaml"])]
     output: Option<String>,
 }
 
 /// The version of the Kubernetes API, with Flotilla's own version appended.
-pub(crate) fn current() -> Version {
-    Version::new("1", "36", env!("CARGO_PKG_VERSION"))
+pub(crate) fn current() -> VersionInfo {
+    VersionInfo::new("1", "36", env!("CARGO_PKG_VERSION"))
 }
 
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let document = json!({"clientVersion": current().document()});
-    output::line(match arguments.output.as_deref() {
+pub(crate) fn run(arguments: &VersionArgs) -> anyhow::Result<()> {
+    let document = json!({"clientVersion": current().to_json()});
+    output::print_line(match arguments.output.as_deref() {
         Some("json") => serde_json::to_string_pretty(&document)?,
         Some(_) => serde_saphyr::to_string(&document)?,
         None => format!("flotilla {}", current().git_version),

@@ -5,53 +5,57 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use auth::rbac::Authorizer;
+use auth::rbac::RbacAuthorizer;
 use auth::{Authenticator, reviews};
-use client::At;
+use client::ResourcePath;
 use machinery::{Gvr, Object, Status};
-use registry::{Creator, Ctx};
+use registry::{CreateHandler, RequestContext};
 use serde_json::Value;
 
 const AUTHN: &str = "authentication.k8s.io";
 const AUTHZ: &str = "authorization.k8s.io";
 
 #[derive(Clone, Copy)]
-enum Question {
-    Token,
-    WhoAmI,
-    MayI,
-    MayThey,
-    MayTheyHere,
-    WhatMayI,
+enum ReviewKind {
+    TokenReview,
+    SelfSubjectReview,
+    SelfSubjectAccessReview,
+    SubjectAccessReview,
+    LocalSubjectAccessReview,
+    SelfSubjectRulesReview,
     TokenRequest,
 }
 
-struct Review {
-    question: Question,
+struct ReviewCreator {
+    kind: ReviewKind,
     authenticator: Arc<Authenticator>,
-    authorizer: Arc<Authorizer>,
+    authorizer: Arc<RbacAuthorizer>,
 }
 
 #[async_trait]
-impl Creator for Review {
+impl CreateHandler for ReviewCreator {
     async fn create(
         &self,
-        ctx: &Ctx,
-        at: At<'_>,
+        ctx: &RequestContext,
+        at: ResourcePath<'_>,
         body: Value,
         parent: Option<&Object>,
     ) -> Result<Value, Status> {
         let rights = &self.authorizer;
-        match self.question {
-            Question::Token => reviews::token_review(&self.authenticator, body).await,
-            Question::WhoAmI => Ok(reviews::self_subject_review(&ctx.user, body)),
-            Question::MayI => reviews::self_subject_access_review(rights, &ctx.user, body),
-            Question::MayThey => reviews::subject_access_review(rights, None, body),
-            Question::MayTheyHere => {
+        match self.kind {
+            ReviewKind::TokenReview => reviews::token_review(&self.authenticator, body).await,
+            ReviewKind::SelfSubjectReview => Ok(reviews::self_subject_review(&ctx.user, body)),
+            ReviewKind::SelfSubjectAccessReview => {
+                reviews::self_subject_access_review(rights, &ctx.user, body)
+            }
+            ReviewKind::SubjectAccessReview => reviews::subject_access_review(rights, None, body),
+            ReviewKind::LocalSubjectAccessReview => {
                 reviews::subject_access_review(rights, Some(at.namespace), body)
             }
-            Question::WhatMayI => reviews::self_subject_rules_review(rights, &ctx.user, body),
-            Question::TokenRequest => {
+            ReviewKind::SelfSubjectRulesReview => {
+                reviews::self_subject_rules_review(rights, &ctx.user, body)
+            }
+            ReviewKind::TokenRequest => {
                 let account = parent.ok_or_else(|| Status::not_found(at.resource, at.name))?;
                 self.authenticator.token_request(account, body).await
             }
@@ -62,30 +66,50 @@ impl Creator for Review {
 /// The creators of the review and token resources, for `registry::Options::creators`.
 pub fn creators(
     authenticator: &Arc<Authenticator>,
-    authorizer: &Arc<Authorizer>,
-) -> HashMap<(Gvr, &'static str), Arc<dyn Creator>> {
+    authorizer: &Arc<RbacAuthorizer>,
+) -> HashMap<(Gvr, &'static str), Arc<dyn CreateHandler>> {
     let rows = [
-        (AUTHN, "tokenreviews", "", Question::Token),
-        (AUTHN, "selfsubjectreviews", "", Question::WhoAmI),
-        (AUTHZ, "selfsubjectaccessreviews", "", Question::MayI),
-        (AUTHZ, "subjectaccessreviews", "", Question::MayThey),
+        (AUTHN, "tokenreviews", "", ReviewKind::TokenReview),
+        (
+            AUTHN,
+            "selfsubjectreviews",
+            "",
+            ReviewKind::SelfSubjectReview,
+        ),
+        (
+            AUTHZ,
+            "selfsubjectaccessreviews",
+            "",
+            ReviewKind::SelfSubjectAccessReview,
+        ),
+        (
+            AUTHZ,
+            "subjectaccessreviews",
+            "",
+            ReviewKind::SubjectAccessReview,
+        ),
         (
             AUTHZ,
             "localsubjectaccessreviews",
             "",
-            Question::MayTheyHere,
+            ReviewKind::LocalSubjectAccessReview,
         ),
-        (AUTHZ, "selfsubjectrulesreviews", "", Question::WhatMayI),
-        ("", "serviceaccounts", "token", Question::TokenRequest),
+        (
+            AUTHZ,
+            "selfsubjectrulesreviews",
+            "",
+            ReviewKind::SelfSubjectRulesReview,
+        ),
+        ("", "serviceaccounts", "token", ReviewKind::TokenRequest),
     ];
     rows.into_iter()
         .map(|(group, resource, sub, question)| {
-            let review: Arc<dyn Creator> = Arc::new(Review {
-                question,
+            let review: Arc<dyn CreateHandler> = Arc::new(ReviewCreator {
+                kind: question,
                 authenticator: Arc::clone(authenticator),
                 authorizer: Arc::clone(authorizer),
             });
-            ((Gvr::constant(group, "v1", resource), sub), review)
+            ((Gvr::from_static(group, "v1", resource), sub), review)
         })
         .collect()
 }

@@ -8,33 +8,34 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, Response};
 use machinery::Gvk;
-use registry::{Group, Row, Subresource, Table, Version};
+use registry::{GroupInfo, GroupVersionInfo, ResourceInfo, ResourceTable, SubresourceInfo};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256, Sha512};
 
-use crate::body::Body;
-use crate::negotiation::{self, Form};
-use crate::reply;
-use crate::requestinfo::Query;
+use crate::negotiation::{self, ResponseFormat};
+use crate::requestinfo::QueryParams;
+use crate::response_body::ServerResponseBody;
+use crate::response_writers;
 
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const AGGREGATED_DISCOVERY_TYPE: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-struct Tagged {
+struct TaggedDocument {
     bytes: Bytes,
     etag: String,
 }
 
 /// The discovery documents of one resource table.
-pub(crate) struct Discovery {
+pub(crate) struct DiscoveryDocuments {
     /// `/api` and `/apis` in the aggregated form.
-    aggregated: HashMap<&'static str, Tagged>,
+    aggregated: HashMap<&'static str, TaggedDocument>,
     /// Every discovery path in the legacy form.
     legacy: HashMap<String, Value>,
 }
 
-impl Discovery {
-    pub(crate) fn new(table: &Table) -> Self {
-        let (core, named): (Vec<&Group>, Vec<&Group>) =
+impl DiscoveryDocuments {
+    pub(crate) fn new(table: &ResourceTable) -> Self {
+        let (core, named): (Vec<&GroupInfo>, Vec<&GroupInfo>) =
             table.groups().iter().partition(|g| g.name.is_empty());
         let mut legacy = HashMap::new();
         let versions: Vec<&str> = core
@@ -66,39 +67,41 @@ impl Discovery {
                 legacy.insert(path, resource_list(group, version));
             }
         }
-        let aggregated =
-            HashMap::from([("/api", aggregated(&core)), ("/apis", aggregated(&named))]);
+        let aggregated = HashMap::from([
+            ("/api", aggregated_document(&core)),
+            ("/apis", aggregated_document(&named)),
+        ]);
         Self { aggregated, legacy }
     }
 
     /// Serves a discovery path; `None` when the path is no discovery path.
-    pub(crate) fn answer(
+    pub(crate) fn serve(
         &self,
         headers: &HeaderMap,
-        query: &Query,
+        query: &QueryParams,
         path: &str,
-    ) -> Option<Response<Body>> {
+    ) -> Option<Response<ServerResponseBody>> {
         let legacy = self.legacy.get(path)?;
         if let Some(tagged) = self.aggregated.get(path)
             && wants_aggregated(headers)
         {
-            return Some(reply::document(
+            return Some(response_writers::write_document(
                 headers,
-                AGGREGATED,
+                AGGREGATED_DISCOVERY_TYPE,
                 &tagged.etag,
                 &tagged.bytes,
             ));
         }
-        Some(match negotiation::reply(headers, query, false) {
+        Some(match negotiation::negotiate(headers, query, false) {
             Ok(form) => {
-                let mut response = reply::value(200, legacy, form);
+                let mut response = response_writers::write_value(200, legacy, form);
                 if self.aggregated.contains_key(path) {
                     let vary = http::HeaderValue::from_static("Accept");
                     response.headers_mut().insert(http::header::VARY, vary);
                 }
                 response
             }
-            Err(status) => reply::status(&status, Form::PLAIN),
+            Err(status) => response_writers::write_status(&status, ResponseFormat::PLAIN_JSON),
         })
     }
 
@@ -110,8 +113,11 @@ impl Discovery {
 
 /// Whether the best Accept clause that can be served asks for aggregated discovery.
 fn wants_aggregated(headers: &HeaderMap) -> bool {
-    for clause in negotiation::clauses(headers) {
-        let json = matches!(clause.media, "application/json" | "*/*" | "application/*");
+    for clause in negotiation::accept_clauses(headers) {
+        let json = matches!(
+            clause.media_type,
+            "application/json" | "*/*" | "application/*"
+        );
         match (clause.param("as"), clause.param("g"), clause.param("v")) {
             ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") if json => return true,
             ("", _, _) if json => return false,
@@ -121,8 +127,8 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
     false
 }
 
-fn api_group(group: &Group) -> Value {
-    let named = |version: &Version| {
+fn api_group(group: &GroupInfo) -> Value {
+    let named = |version: &GroupVersionInfo| {
         json!({"groupVersion": format!("{}/{}", group.name, version.version),
                "version": version.version})
     };
@@ -134,9 +140,9 @@ fn api_group(group: &Group) -> Value {
     })
 }
 
-fn resource_list(group: &Group, version: &Version) -> Value {
+fn resource_list(group: &GroupInfo, version: &GroupVersionInfo) -> Value {
     let mut resources = Vec::new();
-    for resource_info in &version.rows {
+    for resource_info in &version.resources {
         resources.push(api_resource(group, version, resource_info));
         for sub in &resource_info.subresources {
             resources.push(api_subresource(group, version, resource_info, sub));
@@ -147,20 +153,24 @@ fn resource_list(group: &Group, version: &Version) -> Value {
            "groupVersion": group_version, "resources": resources})
 }
 
-fn sorted(verbs: &[impl AsRef<str>]) -> Vec<&str> {
+fn sorted_verbs(verbs: &[impl AsRef<str>]) -> Vec<&str> {
     let mut all: Vec<&str> = verbs.iter().map(AsRef::as_ref).collect();
     all.sort_unstable();
     all
 }
 
-fn api_resource(group: &Group, version: &Version, resource_info: &Row) -> Value {
+fn api_resource(
+    group: &GroupInfo,
+    version: &GroupVersionInfo,
+    resource_info: &ResourceInfo,
+) -> Value {
     let kind = &resource_info.kind;
     let mut resource = json!({
         "name": kind.gvr.resource,
         "singularName": kind.singular,
         "namespaced": kind.namespaced,
         "kind": kind.gvk.kind,
-        "verbs": sorted(&resource_info.verbs),
+        "verbs": sorted_verbs(&resource_info.verbs),
     });
     if !kind.short_names.is_empty() {
         resource["shortNames"] = json!(kind.short_names);
@@ -168,7 +178,7 @@ fn api_resource(group: &Group, version: &Version, resource_info: &Row) -> Value 
     if !kind.categories.is_empty() {
         resource["categories"] = json!(kind.categories);
     }
-    if resource_info.allows("get") {
+    if resource_info.supports_verb("get") {
         let text = format!("{}/{}/{}", group.name, version.version, kind.gvk.kind);
         let hash = STANDARD.encode(&Sha256::digest(text)[..8]);
         resource["storageVersionHash"] = hash.into();
@@ -177,17 +187,17 @@ fn api_resource(group: &Group, version: &Version, resource_info: &Row) -> Value 
 }
 
 fn api_subresource(
-    group: &Group,
-    version: &Version,
-    resource_info: &Row,
-    sub: &Subresource,
+    group: &GroupInfo,
+    version: &GroupVersionInfo,
+    resource_info: &ResourceInfo,
+    sub: &SubresourceInfo,
 ) -> Value {
     let mut resource = json!({
         "name": format!("{}/{}", resource_info.kind.gvr.resource, sub.name),
         "singularName": "",
         "namespaced": resource_info.kind.namespaced,
         "kind": sub.kind.kind,
-        "verbs": sorted(sub.verbs),
+        "verbs": sorted_verbs(sub.verbs),
     });
     if sub.kind.group != group.name || sub.kind.version != version.version {
         resource["group"] = sub.kind.group.as_ref().into();
@@ -200,7 +210,7 @@ fn response_kind(gvk: &Gvk) -> Value {
     json!({"group": gvk.group, "version": gvk.version, "kind": gvk.kind})
 }
 
-fn aggregated(groups: &[&Group]) -> Tagged {
+fn aggregated_document(groups: &[&GroupInfo]) -> TaggedDocument {
     let items: Vec<Value> = groups
         .iter()
         .filter(|g| !g.versions.is_empty())
@@ -220,22 +230,26 @@ fn aggregated(groups: &[&Group]) -> Tagged {
         .iter()
         .map(|b| format!("{b:02X}"))
         .collect();
-    Tagged { bytes, etag }
+    TaggedDocument { bytes, etag }
 }
 
-fn aggregated_version(version: &Version) -> Value {
-    let resources: Vec<Value> = version.rows.iter().map(|r| aggregated_row(r)).collect();
+fn aggregated_version(version: &GroupVersionInfo) -> Value {
+    let resources: Vec<Value> = version
+        .resources
+        .iter()
+        .map(|r| aggregated_resource(r))
+        .collect();
     json!({"version": version.version, "freshness": "Current", "resources": resources})
 }
 
-fn aggregated_row(resource_info: &Row) -> Value {
+fn aggregated_resource(resource_info: &ResourceInfo) -> Value {
     let kind = &resource_info.kind;
     let mut resource = json!({
         "resource": kind.gvr.resource,
         "responseKind": response_kind(&kind.gvk),
         "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": kind.singular,
-        "verbs": sorted(&resource_info.verbs),
+        "verbs": sorted_verbs(&resource_info.verbs),
     });
     if !kind.short_names.is_empty() {
         resource["shortNames"] = json!(kind.short_names);
@@ -249,7 +263,7 @@ fn aggregated_row(resource_info: &Row) -> Value {
             .iter()
             .map(|s| {
                 json!({"subresource": s.name, "responseKind": response_kind(&s.kind),
-                       "verbs": sorted(s.verbs)})
+                       "verbs": sorted_verbs(s.verbs)})
             })
             .collect();
         resource["subresources"] = subs.into();
@@ -262,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_aggregated_form_is_given_to_who_asks_first() {
+    fn aggregated_discovery_is_chosen_by_accept() {
         let check = |accept: &str, expect: bool| {
             let mut headers = HeaderMap::new();
             headers.insert(http::header::ACCEPT, accept.parse().unwrap());

@@ -19,28 +19,28 @@ use http::header::{
 use http::{HeaderMap, Response, StatusCode};
 use machinery::Status;
 use openapi::publish;
-use registry::{Registry, Table};
+use registry::{Registry, ResourceTable};
 use serde_json::Value;
 use sha2::{Digest, Sha512};
 use tokio::sync::OnceCell;
 
-use crate::body::Body;
-use crate::discovery::Discovery;
-use crate::negotiation::{self, Form};
-use crate::reply;
-use crate::requestinfo::Query;
+use crate::discovery::DiscoveryDocuments;
+use crate::negotiation::{self, ResponseFormat};
+use crate::requestinfo::QueryParams;
+use crate::response_body::ServerResponseBody;
+use crate::response_writers;
 
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 /// As clients send it in `Accept`; a content type may not contain `@`.
-const V2_PROTOBUF_ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+const V2_PROTOBUF_ACCEPT: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
 /// A gzipped document and its ETag.
-struct Packed {
+struct CompressedDocument {
     gzip: Bytes,
     etag: String,
 }
 
-impl Packed {
+impl CompressedDocument {
     fn new(bytes: &[u8]) -> Self {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         // Writing to a vector cannot fail.
@@ -55,9 +55,14 @@ impl Packed {
         }
     }
 
-    fn reply(&self, headers: &HeaderMap, content_type: &'static str) -> Response<Body> {
-        if negotiation::takes_gzip(headers) {
-            let mut response = reply::document(headers, content_type, &self.etag, &self.gzip);
+    fn response(
+        &self,
+        headers: &HeaderMap,
+        content_type: &'static str,
+    ) -> Response<ServerResponseBody> {
+        if negotiation::accepts_gzip(headers) {
+            let mut response =
+                response_writers::write_document(headers, content_type, &self.etag, &self.gzip);
             if response.status() == StatusCode::OK {
                 let gzip = HeaderValue::from_static("gzip");
                 response.headers_mut().insert(CONTENT_ENCODING, gzip);
@@ -68,61 +73,62 @@ impl Packed {
         }
         let mut plain = Vec::new();
         let _ = GzDecoder::new(&self.gzip[..]).read_to_end(&mut plain);
-        reply::document(headers, content_type, &self.etag, &plain.into())
+        response_writers::write_document(headers, content_type, &self.etag, &plain.into())
     }
 }
 
-struct V2 {
-    json: Packed,
-    protobuf: Packed,
+struct OpenApiV2 {
+    json: CompressedDocument,
+    protobuf: CompressedDocument,
 }
 
-struct V3 {
+struct OpenApiV3 {
     index: Value,
     /// By `api/v1` or `apis/GROUP/VERSION`.
-    groups: Vec<(String, Packed)>,
+    groups: Vec<(String, CompressedDocument)>,
 }
 
 /// The documents of one resource table.
-struct Generation {
-    table: Arc<Table>,
-    discovery: Discovery,
-    v2: OnceCell<V2>,
-    v3: OnceCell<V3>,
+struct TableDocuments {
+    table: Arc<ResourceTable>,
+    discovery: DiscoveryDocuments,
+    v2: OnceCell<OpenApiV2>,
+    v3: OnceCell<OpenApiV3>,
 }
 
 /// The documents of the newest resource table.
-pub(crate) struct Documents {
+pub(crate) struct ApiDocuments {
     registry: Arc<Registry>,
-    newest: ArcSwapOption<Generation>,
+    current: ArcSwapOption<TableDocuments>,
     /// `Last-Modified` of OpenAPI v2: when this process started.
-    since: HeaderValue,
+    last_modified: HeaderValue,
 }
 
-impl Documents {
+impl ApiDocuments {
     pub(crate) fn new(registry: Arc<Registry>, now: jiff::Timestamp) -> Self {
         let text = now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
         Self {
             registry,
-            newest: ArcSwapOption::empty(),
-            since: HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("0")),
+            current: ArcSwapOption::empty(),
+            last_modified: HeaderValue::from_str(&text)
+                .unwrap_or_else(|_| HeaderValue::from_static("0")),
         }
     }
 
-    fn generation(&self) -> Arc<Generation> {
+    fn table_documents(&self) -> Arc<TableDocuments> {
         let table = self.registry.table();
-        if let Some(current) = self.newest.load_full()
+        if let Some(current) = self.current.load_full()
             && Arc::ptr_eq(&current.table, &table)
         {
             return current;
         }
-        let built = Arc::new(Generation {
-            discovery: Discovery::new(&table),
+        let built = Arc::new(TableDocuments {
+            discovery: DiscoveryDocuments::new(&table),
             table,
             v2: OnceCell::new(),
             v3: OnceCell::new(),
         });
-        self.newest.store(Some(Arc::clone(&built)));
+        self.current.store(Some(Arc::clone(&built)));
         built
     }
 
@@ -130,36 +136,39 @@ impl Documents {
     pub(crate) fn discovery(
         &self,
         headers: &HeaderMap,
-        query: &Query,
+        query: &QueryParams,
         path: &str,
-    ) -> Option<Response<Body>> {
-        self.generation().discovery.answer(headers, query, path)
+    ) -> Option<Response<ServerResponseBody>> {
+        self.table_documents().discovery.serve(headers, query, path)
     }
 
     /// The discovery paths, for the document of `/`.
     pub(crate) fn paths(&self) -> Vec<String> {
-        self.generation().discovery.paths().cloned().collect()
+        self.table_documents().discovery.paths().cloned().collect()
     }
 
     /// Serves `/openapi/v2`.
-    pub(crate) async fn v2(&self, headers: &HeaderMap) -> Result<Response<Body>, Status> {
+    pub(crate) async fn v2(
+        &self,
+        headers: &HeaderMap,
+    ) -> Result<Response<ServerResponseBody>, Status> {
         let protobuf = wants_protobuf(headers)?;
-        let generation = self.generation();
+        let generation = self.table_documents();
         let v2 = generation
             .v2
             .get_or_try_init(|| {
                 let table = Arc::clone(&generation.table);
-                beside(move || make_v2(&table))
+                run_blocking(move || build_v2(&table))
             })
             .await?;
         let mut response = if protobuf {
-            v2.protobuf.reply(headers, V2_PROTOBUF)
+            v2.protobuf.response(headers, V2_PROTOBUF)
         } else {
-            v2.json.reply(headers, "application/json")
+            v2.json.response(headers, "application/json")
         };
         response
             .headers_mut()
-            .insert(LAST_MODIFIED, self.since.clone());
+            .insert(LAST_MODIFIED, self.last_modified.clone());
         Ok(response)
     }
 
@@ -167,32 +176,36 @@ impl Documents {
     pub(crate) async fn v3(
         &self,
         headers: &HeaderMap,
-        query: &Query,
+        query: &QueryParams,
         below: &str,
-    ) -> Result<Response<Body>, Status> {
-        let generation = self.generation();
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        let generation = self.table_documents();
         let v3 = generation
             .v3
             .get_or_try_init(|| {
                 let table = Arc::clone(&generation.table);
-                beside(move || make_v3(&table))
+                run_blocking(move || build_v3(&table))
             })
             .await?;
         if below.is_empty() {
-            return Ok(reply::value(200, &v3.index, Form::PLAIN));
+            return Ok(response_writers::write_value(
+                200,
+                &v3.index,
+                ResponseFormat::PLAIN_JSON,
+            ));
         }
         let (path, packed) = v3
             .groups
             .iter()
             .find(|(path, _)| path == below)
-            .ok_or_else(Status::no_such_path)?;
+            .ok_or_else(Status::path_not_found)?;
         let Some(hash) = query.get("hash").filter(|h| !h.is_empty()) else {
-            return Ok(packed.reply(headers, "application/json"));
+            return Ok(packed.response(headers, "application/json"));
         };
         if hash != packed.etag {
-            return moved(path, &packed.etag);
+            return redirect_to_hash(path, &packed.etag);
         }
-        let mut response = packed.reply(headers, "application/json");
+        let mut response = packed.response(headers, "application/json");
         let headers = response.headers_mut();
         let for_ever = HeaderValue::from_static("public, immutable");
         headers.insert(CACHE_CONTROL, for_ever);
@@ -205,8 +218,8 @@ impl Documents {
     }
 }
 
-fn moved(path: &str, hash: &str) -> Result<Response<Body>, Status> {
-    let mut response = Response::new(Body::empty());
+fn redirect_to_hash(path: &str, hash: &str) -> Result<Response<ServerResponseBody>, Status> {
+    let mut response = Response::new(ServerResponseBody::empty());
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
     let to = HeaderValue::from_str(&format!("/openapi/v3/{path}?hash={hash}"))
         .map_err(Status::internal)?;
@@ -217,40 +230,42 @@ fn moved(path: &str, hash: &str) -> Result<Response<Body>, Status> {
 }
 
 fn wants_protobuf(headers: &HeaderMap) -> Result<bool, Status> {
-    for clause in negotiation::clauses(headers) {
-        match clause.media {
-            V2_PROTOBUF | V2_PROTOBUF_ASKED => return Ok(true),
+    for clause in negotiation::accept_clauses(headers) {
+        match clause.media_type {
+            V2_PROTOBUF | V2_PROTOBUF_ACCEPT => return Ok(true),
             "application/json" | "*/*" | "application/*" => return Ok(false),
             _ => {}
         }
     }
-    let served = ["application/json", V2_PROTOBUF_ASKED];
+    let served = ["application/json", V2_PROTOBUF_ACCEPT];
     Err(Status::not_acceptable(&served))
 }
 
 /// Runs long CPU-bound work on a blocking thread.
-async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
+async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Status> {
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|_| Status::internal("building the document panicked"))
 }
 
-fn make_v2(table: &Table) -> V2 {
-    let resources: Vec<publish::Resource<'_>> = table
-        .rows()
+fn build_v2(table: &ResourceTable) -> OpenApiV2 {
+    let resources: Vec<publish::PublishedResource<'_>> = table
+        .resources()
         .iter()
-        .map(|resource_info| publish::Resource {
+        .map(|resource_info| publish::PublishedResource {
             kind: &resource_info.kind,
             schema: &resource_info.schema,
         })
         .collect();
-    let document = publish::v2(&resources);
-    let protobuf = Packed::new(&publish::v2_protobuf(&document));
-    let json = Packed::new(document.to_string().as_bytes());
-    V2 { json, protobuf }
+    let document = publish::v2_document(&resources);
+    let protobuf = CompressedDocument::new(&publish::v2_protobuf(&document));
+    let json = CompressedDocument::new(document.to_string().as_bytes());
+    OpenApiV2 { json, protobuf }
 }
 
-fn make_v3(table: &Table) -> V3 {
+fn build_v3(table: &ResourceTable) -> OpenApiV3 {
     let mut groups = Vec::new();
     let mut hashes = Vec::new();
     for group in table.groups() {
@@ -260,21 +275,21 @@ fn make_v3(table: &Table) -> V3 {
             } else {
                 format!("apis/{}/{}", group.name, version.version)
             };
-            let resources: Vec<publish::Resource<'_>> = version
-                .rows
+            let resources: Vec<publish::PublishedResource<'_>> = version
+                .resources
                 .iter()
-                .map(|resource_info| publish::Resource {
+                .map(|resource_info| publish::PublishedResource {
                     kind: &resource_info.kind,
                     schema: &resource_info.schema,
                 })
                 .collect();
-            let document = publish::v3_group(&resources).to_string();
-            let packed = Packed::new(document.as_bytes());
+            let document = publish::v3_document(&resources).to_string();
+            let packed = CompressedDocument::new(document.as_bytes());
             hashes.push((path.clone(), packed.etag.clone()));
             groups.push((path, packed));
         }
     }
-    V3 {
+    OpenApiV3 {
         index: publish::v3_index(&hashes),
         groups,
     }

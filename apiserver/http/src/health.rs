@@ -5,26 +5,26 @@ use std::sync::Arc;
 
 use http::Response;
 
-use crate::body::Body;
-use crate::metrics::Metrics;
-use crate::reply;
-use crate::requestinfo::Query;
+use crate::metrics::ApiServerMetrics;
+use crate::requestinfo::QueryParams;
+use crate::response_body::ServerResponseBody;
+use crate::response_writers;
 
 /// Runs a health check and returns why it failed; must be quick and not block.
-pub type Probe = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+pub type HealthProbe = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// A named health check.
 #[derive(Clone)]
-pub struct Check {
+pub struct HealthCheck {
     pub name: String,
     /// Part of `/livez` and `/healthz` too; every check is part of `/readyz`.
     pub live: bool,
-    pub probe: Probe,
+    pub probe: HealthProbe,
 }
 
-impl Check {
+impl HealthCheck {
     /// A check of `/readyz` only.
-    pub fn ready(
+    pub fn readiness(
         name: impl Into<String>,
         probe: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
@@ -36,38 +36,38 @@ impl Check {
     }
 
     /// A check of `/livez`, `/healthz` and `/readyz`.
-    pub fn live(
+    pub fn liveness(
         name: impl Into<String>,
         probe: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
         Self {
             live: true,
-            ..Self::ready(name, probe)
+            ..Self::readiness(name, probe)
         }
     }
 }
 
 /// Serves a health path; `None` when the path is none.
-pub(crate) fn answer(
-    checks: &[Check],
-    metrics: &Metrics,
+pub(crate) fn serve(
+    checks: &[HealthCheck],
+    metrics: &ApiServerMetrics,
     path: &str,
-    query: &Query,
-) -> Option<Response<Body>> {
+    query: &QueryParams,
+) -> Option<Response<ServerResponseBody>> {
     let mut parts = path.trim_start_matches('/').splitn(2, '/');
     let (kind, one) = (parts.next()?, parts.next());
-    let in_scope = |c: &&Check| kind == "readyz" || c.live;
+    let in_scope = |c: &&HealthCheck| kind == "readyz" || c.live;
     if !matches!(kind, "healthz" | "livez" | "readyz") {
         return None;
     }
     if let Some(name) = one {
         let check = checks.iter().filter(in_scope).find(|c| c.name == name)?;
         return Some(match (check.probe)() {
-            Ok(()) => reply::text(200, "ok".into()),
+            Ok(()) => response_writers::write_text(200, "ok".into()),
             Err(why) => {
                 tracing::info!(check = %check.name, %why, "health check failed");
                 let text = "internal server error: reason withheld\n";
-                reply::text(500, text.into())
+                response_writers::write_text(500, text.into())
             }
         });
     }
@@ -80,7 +80,7 @@ pub(crate) fn answer(
             continue;
         }
         let result = (check.probe)();
-        metrics.health(&check.name, kind, result.is_ok());
+        metrics.set_health(&check.name, kind, result.is_ok());
         match result {
             Ok(()) => lines.push_str(&format!("[+]{} ok\n", check.name)),
             Err(why) => {
@@ -100,30 +100,34 @@ pub(crate) fn answer(
         ));
     }
     Some(if !fine {
-        reply::text(500, format!("{lines}{kind} check failed\n"))
+        response_writers::write_text(500, format!("{lines}{kind} check failed\n"))
     } else if query.get("verbose").is_some() {
-        reply::text(200, format!("{lines}{kind} check passed\n"))
+        response_writers::write_text(200, format!("{lines}{kind} check passed\n"))
     } else {
-        reply::text(200, "ok".into())
+        response_writers::write_text(200, "ok".into())
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Version;
+    use crate::VersionInfo;
     use http_body_util::BodyExt;
 
     #[tokio::test]
-    async fn checks_are_told_as_kubernetes_does() {
+    async fn health_responses_match_kubernetes() {
         let checks = [
-            Check::live("ping", || Ok(())),
-            Check::ready("informer-sync", || Err("2 left".into())),
+            HealthCheck::liveness("ping", || Ok(())),
+            HealthCheck::readiness("informer-sync", || Err("2 left".into())),
         ];
-        let metrics = Metrics::new(flotilla_metrics::Registry::new(), false, &Version::default());
+        let metrics = ApiServerMetrics::new(
+            flotilla_metrics::MetricsRegistry::new(),
+            false,
+            &VersionInfo::default(),
+        );
         let ask = async |path: &str, query: &str| {
-            let query = Query::parse(Some(query));
-            let reply = answer(&checks, &metrics, path, &query)?;
+            let query = QueryParams::parse(Some(query));
+            let reply = serve(&checks, &metrics, path, &query)?;
             let code = reply.status().as_u16();
             let body = reply.into_body().collect().await.unwrap().to_bytes();
             Some((code, String::from_utf8(body.to_vec()).unwrap()))

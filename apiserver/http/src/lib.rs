@@ -11,37 +11,40 @@
 //! Entry points: [`ApiServer`], [`Options`], [`creators()`], [`SubresourceConnector`],
 //! [`ClusterProxy`], [`HealthCheck`].
 
-mod app;
-mod body;
-mod connect;
+mod admission_review;
+mod api_server;
 mod creators;
-mod decode;
 mod discovery;
 mod documents;
-mod ending;
+mod handler;
 mod health;
-mod layers;
 mod metrics;
 mod negotiation;
-mod options;
 mod proxy;
-mod reply;
+mod request_body;
 mod requestinfo;
-mod resource;
-mod review;
-mod server;
+mod resource_handlers;
+mod response_body;
+mod response_headers;
+mod response_writers;
+mod secure_serving;
+mod subresources;
 mod table;
 mod version;
 mod watch;
+mod watch_drain;
 
 #[cfg(test)]
 mod tests;
 
-pub use body::Body;
-pub use connect::{Connect, Connection, Connectors, Tell, Tellers};
+pub use admission_review::{AdmissionReviewHandler, AdmissionReviewHandlers};
+pub use api_server::{ApiServer, Options};
 pub use creators::creators;
-pub use health::{Check, Probe};
-pub use options::{Options, Server};
+pub use health::{HealthCheck, HealthProbe};
 pub use proxy::{CLUSTER_PROXY, ClusterProxy};
-pub use review::{Webhook, Webhooks};
-pub use version::Version;
+pub use response_body::ServerResponseBody;
+pub use subresources::{
+    SubresourceConnectRequest, SubresourceConnector, SubresourceConnectors, SubresourceGetter,
+    SubresourceGetters,
+};
+pub use version::VersionInfo;

@@ -7,17 +7,19 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use flotilla_metrics::{Counter, Family, Gauge, Histogram, Registry, exponential};
+use flotilla_metrics::{
+    Counter, Gauge, Histogram, MetricVec, MetricsRegistry, exponential_buckets,
+};
 use parking_lot::RwLock;
 
-use crate::Version;
+use crate::VersionInfo;
 
-const DURATIONS: [f64; 23] = [
+const REQUEST_DURATION_BUCKETS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
 /// Labels of every request metric; `dry_run` and `code` follow where a metric has them.
-const BASE: [&str; 7] = [
+const BASE_LABELS: [&str; 7] = [
     "verb",
     "group",
     "version",
@@ -26,7 +28,7 @@ const BASE: [&str; 7] = [
     "scope",
     "component",
 ];
-const LIVES: [f64; 14] = [
+const CERTIFICATE_LIFETIME_BUCKETS: [f64; 14] = [
     0.0,
     1800.0,
     3600.0,
@@ -44,11 +46,11 @@ const LIVES: [f64; 14] = [
 ];
 const COMPONENT: &str = "apiserver";
 /// Bound on distinct label sets; further requests are counted without a resource.
-const MAX_ROUTES: usize = 20_000;
+const MAX_LABEL_SETS: usize = 20_000;
 
 /// The labels of a request's metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Route {
+pub(crate) struct RequestLabels {
     /// `GET`, `LIST`, ... or `other`.
     pub(crate) verb: &'static str,
     pub(crate) group: String,
@@ -61,13 +63,13 @@ pub(crate) struct Route {
 }
 
 /// The series of one label set.
-struct Handles {
-    timed: OnceLock<Timed>,
+struct RequestSeries {
+    latency: OnceLock<LatencySeries>,
     codes: RwLock<HashMap<u16, Counter>>,
 }
 
 /// The latency and size series of requests that are not long-running.
-struct Timed {
+struct LatencySeries {
     duration: Histogram,
     /// `None` for WATCH and CONNECT, which have no latency objective.
     sli: Option<Histogram>,
@@ -76,31 +78,31 @@ struct Timed {
 }
 
 /// All metrics of the server.
-pub(crate) struct Metrics {
-    registry: Registry,
+pub(crate) struct ApiServerMetrics {
+    registry: MetricsRegistry,
     /// The health check metrics, served at `/metrics/slis`.
-    slis: Registry,
+    slis: MetricsRegistry,
     /// Whether `/metrics` includes the metrics of the whole process.
     process: bool,
-    requests: Family<Counter, 9>,
-    durations: Family<Histogram, 8>,
-    sli: Family<Histogram, 7>,
-    sizes: Family<Histogram, 7>,
-    long_running: Family<Gauge, 7>,
+    requests: MetricVec<Counter, 9>,
+    durations: MetricVec<Histogram, 8>,
+    sli: MetricVec<Histogram, 7>,
+    sizes: MetricVec<Histogram, 7>,
+    long_running: MetricVec<Gauge, 7>,
     inflight: [Gauge; 2],
-    terminations: Family<Counter, 3>,
+    terminations: MetricVec<Counter, 3>,
     pub(crate) aborts: Counter,
     pub(crate) handshake_errors: Counter,
-    watch_events: Family<Counter, 3>,
+    watch_events: MetricVec<Counter, 3>,
     certificate_expiration: Histogram,
-    health: Family<Gauge, 2>,
-    attempts: Outcomes,
-    decisions: [Counter; 2],
-    routes: RwLock<HashMap<Route, Arc<Handles>>>,
+    health: MetricVec<Gauge, 2>,
+    authentication: AuthenticationMetrics,
+    authorization_attempts: [Counter; 2],
+    series: RwLock<HashMap<RequestLabels, Arc<RequestSeries>>>,
 }
 
 /// Authentication attempts: successes, then failures.
-struct Outcomes {
+struct AuthenticationMetrics {
     counts: [Counter; 2],
     times: [Histogram; 2],
 }
@@ -123,15 +125,15 @@ pub(crate) fn verb_label(verb: &str) -> &'static str {
 }
 
 /// Appends `more` to `base`; serves label names and label values alike.
-fn labels<'a, const N: usize>(base: [&'a str; 7], more: &[&'a str]) -> [&'a str; N] {
+fn append_labels<'a, const N: usize>(base: [&'a str; 7], more: &[&'a str]) -> [&'a str; N] {
     std::array::from_fn(|n| base.get(n).copied().unwrap_or_else(|| more[n - base.len()]))
 }
 
-impl Metrics {
+impl ApiServerMetrics {
     /// Registers the metrics with `registry`. With `process`, [`flotilla_metrics::process`] is
     /// served too.
-    pub(crate) fn new(registry: Registry, process: bool, version: &Version) -> Self {
-        let slis = Registry::new();
+    pub(crate) fn new(registry: MetricsRegistry, process: bool, version: &VersionInfo) -> Self {
+        let slis = MetricsRegistry::new();
         let health = slis.gauges(
             "kubernetes_healthcheck",
             "The result of a single healthcheck.",
@@ -147,30 +149,30 @@ impl Metrics {
             requests: registry.counters(
                 "apiserver_request_total",
                 "Counter of apiserver requests by verb, dry run value, group, version, resource, scope, component and HTTP response code.",
-                labels(BASE, &["dry_run", "code"]),
+                append_labels(BASE_LABELS, &["dry_run", "code"]),
             ),
             durations: registry.histograms(
                 "apiserver_request_duration_seconds",
                 "Response latency in seconds.",
-                &DURATIONS,
-                labels(BASE, &["dry_run"]),
+                &REQUEST_DURATION_BUCKETS,
+                append_labels(BASE_LABELS, &["dry_run"]),
             ),
             sli: registry.histograms(
                 "apiserver_request_sli_duration_seconds",
                 "Response latency in seconds, not counting webhook duration and queue wait times.",
-                &DURATIONS[2..],
-                BASE,
+                &REQUEST_DURATION_BUCKETS[2..],
+                BASE_LABELS,
             ),
             sizes: registry.histograms(
                 "apiserver_response_sizes",
                 "Response size in bytes for GET and LIST, where known beforehand.",
-                &exponential(1000.0, 10.0, 7),
-                BASE,
+                &exponential_buckets(1000.0, 10.0, 7),
+                BASE_LABELS,
             ),
             long_running: registry.gauges(
                 "apiserver_longrunning_requests",
                 "Active long-running requests.",
-                BASE,
+                BASE_LABELS,
             ),
             terminations: registry.counters(
                 "apiserver_request_terminations_total",
@@ -190,69 +192,71 @@ impl Metrics {
             certificate_expiration: registry.histogram(
                 "apiserver_client_certificate_expiration_seconds",
                 "Distribution of the remaining lifetime on the certificate used to authenticate a request.",
-                &LIVES,
+                &CERTIFICATE_LIFETIME_BUCKETS,
             ),
-            attempts: Outcomes::new(&registry),
-            decisions: {
+            authentication: AuthenticationMetrics::new(&registry),
+            authorization_attempts: {
                 let family = registry.counters(
                     "authorization_attempts_total",
                     "Counter of authorization attempts by result.",
                     ["result"],
                 );
-                ["allowed", "denied"].map(|result| family.with([result]))
+                ["allowed", "denied"].map(|result| family.with_label_values([result]))
             },
-            inflight: ["readOnly", "mutating"].map(|kind| inflight.with([kind])),
+            inflight: ["readOnly", "mutating"].map(|kind| inflight.with_label_values([kind])),
             health,
-            routes: RwLock::new(HashMap::new()),
+            series: RwLock::new(HashMap::new()),
             slis,
             process,
             registry,
         }
     }
 
-    fn handles(&self, route: &Route) -> Arc<Handles> {
-        if let Some(found) = self.routes.read().get(route) {
+    fn request_series(&self, route: &RequestLabels) -> Arc<RequestSeries> {
+        if let Some(found) = self.series.read().get(route) {
             return Arc::clone(found);
         }
         let new_series = || {
-            Arc::new(Handles {
-                timed: OnceLock::new(),
+            Arc::new(RequestSeries {
+                latency: OnceLock::new(),
                 codes: RwLock::default(),
             })
         };
-        let mut routes = self.routes.write();
-        let route = if routes.len() < MAX_ROUTES {
+        let mut routes = self.series.write();
+        let route = if routes.len() < MAX_LABEL_SETS {
             route.clone()
         } else {
-            Route {
+            RequestLabels {
                 verb: route.verb,
-                ..Route::default()
+                ..RequestLabels::default()
             }
         };
         Arc::clone(routes.entry(route).or_insert_with(new_series))
     }
 
-    fn timed(&self, r: &Route) -> Timed {
+    fn latency_series(&self, r: &RequestLabels) -> LatencySeries {
         let base = base_labels(r);
-        Timed {
-            duration: self.durations.with(labels(base, &[dry(r)])),
-            sli: (!matches!(r.verb, "WATCH" | "CONNECT")).then(|| self.sli.with(base)),
-            size: matches!(r.verb, "GET" | "LIST").then(|| self.sizes.with(base)),
+        LatencySeries {
+            duration: self
+                .durations
+                .with_label_values(append_labels(base, &[dry_run_label(r)])),
+            sli: (!matches!(r.verb, "WATCH" | "CONNECT")).then(|| self.sli.with_label_values(base)),
+            size: matches!(r.verb, "GET" | "LIST").then(|| self.sizes.with_label_values(base)),
         }
     }
 
     /// Records a response. `took` is set when the request was not long-running, `size`
     /// (bytes) when it is known beforehand.
-    pub(crate) fn observe(
+    pub(crate) fn observe_response(
         &self,
-        route: &Route,
+        route: &RequestLabels,
         code: u16,
         took: Option<Duration>,
         size: Option<u64>,
     ) {
-        let handles = self.handles(route);
+        let handles = self.request_series(route);
         if let Some(took) = took {
-            let timed = handles.timed.get_or_init(|| self.timed(route));
+            let timed = handles.latency.get_or_init(|| self.latency_series(route));
             timed.duration.observe(took.as_secs_f64());
             if let Some(sli) = &timed.sli {
                 sli.observe(took.as_secs_f64());
@@ -266,68 +270,75 @@ impl Metrics {
             return;
         }
         let text = code.to_string();
-        let values = labels(base_labels(route), &[dry(route), &text]);
-        let counter = self.requests.with(values);
+        let values = append_labels(base_labels(route), &[dry_run_label(route), &text]);
+        let counter = self.requests.with_label_values(values);
         counter.inc();
         handles.codes.write().insert(code, counter);
     }
 
     /// Counts a long-running request until the guard is dropped.
-    pub(crate) fn long_running(&self, route: &Route) -> GaugeGuard {
-        GaugeGuard::new(self.long_running.with(base_labels(route)))
+    pub(crate) fn start_long_running(&self, route: &RequestLabels) -> GaugeGuard {
+        GaugeGuard::new(self.long_running.with_label_values(base_labels(route)))
     }
 
     /// Counts a short request in flight until the guard is dropped.
-    pub(crate) fn inflight(&self, mutating: bool) -> GaugeGuard {
+    pub(crate) fn start_inflight(&self, mutating: bool) -> GaugeGuard {
         GaugeGuard::new(self.inflight[usize::from(mutating)].clone())
     }
 
     /// Counts a request that was refused to protect the server.
-    pub(crate) fn terminated(&self, verb: &'static str, code: &str) {
-        self.terminations.with([verb, code, COMPONENT]).inc();
+    pub(crate) fn count_termination(&self, verb: &'static str, code: &str) {
+        self.terminations
+            .with_label_values([verb, code, COMPONENT])
+            .inc();
     }
 
     /// Records an authentication attempt.
-    pub(crate) fn authenticated(&self, took: Duration, success: bool) {
+    pub(crate) fn observe_authentication(&self, took: Duration, success: bool) {
         let at = usize::from(!success);
-        self.attempts.counts[at].inc();
-        self.attempts.times[at].observe(took.as_secs_f64());
+        self.authentication.counts[at].inc();
+        self.authentication.times[at].observe(took.as_secs_f64());
     }
 
     /// Records an authorization decision.
-    pub(crate) fn authorized(&self, allowed: bool) {
-        self.decisions[usize::from(!allowed)].inc();
+    pub(crate) fn count_authorization(&self, allowed: bool) {
+        self.authorization_attempts[usize::from(!allowed)].inc();
     }
 
     /// The counter for events of a resource's watches.
     pub(crate) fn watch_events(&self, group: &str, version: &str, resource: &str) -> Counter {
-        self.watch_events.with([group, version, resource])
+        self.watch_events
+            .with_label_values([group, version, resource])
     }
 
     /// Records the remaining lifetime of a client certificate in seconds.
-    pub(crate) fn certificate(&self, seconds_left: f64) {
+    pub(crate) fn observe_certificate_expiration(&self, seconds_left: f64) {
         self.certificate_expiration.observe(seconds_left);
     }
 
     /// Records the result of a health check; `kind` is `healthz`, `livez` or `readyz`.
-    pub(crate) fn health(&self, name: &str, kind: &str, fine: bool) {
-        self.health.with([name, kind]).set(fine.into());
+    pub(crate) fn set_health(&self, name: &str, kind: &str, fine: bool) {
+        self.health.with_label_values([name, kind]).set(fine.into());
     }
 
     /// All metrics in Prometheus' text format.
     pub(crate) fn text(&self) -> Vec<u8> {
-        let all = [&self.registry, &self.slis, flotilla_metrics::process()];
-        flotilla_metrics::text(if self.process { &all } else { &all[..2] })
+        let all = [
+            &self.registry,
+            &self.slis,
+            flotilla_metrics::process_registry(),
+        ];
+        flotilla_metrics::encode_text(if self.process { &all } else { &all[..2] })
     }
 
     /// The health check metrics in Prometheus' text format.
-    pub(crate) fn slis(&self) -> Vec<u8> {
-        flotilla_metrics::text(&[&self.slis])
+    pub(crate) fn slis_text(&self) -> Vec<u8> {
+        flotilla_metrics::encode_text(&[&self.slis])
     }
 }
 
-impl Outcomes {
-    fn new(registry: &Registry) -> Self {
+impl AuthenticationMetrics {
+    fn new(registry: &MetricsRegistry) -> Self {
         let counts = registry.counters(
             "authentication_attempts",
             "Counter of authentication attempts by result.",
@@ -336,18 +347,18 @@ impl Outcomes {
         let times = registry.histograms(
             "authentication_duration_seconds",
             "Authentication duration in seconds by result.",
-            &exponential(0.001, 2.0, 15),
+            &exponential_buckets(0.001, 2.0, 15),
             ["result"],
         );
         let results = ["success", "failure"];
         Self {
-            counts: results.map(|r| counts.with([r])),
-            times: results.map(|r| times.with([r])),
+            counts: results.map(|r| counts.with_label_values([r])),
+            times: results.map(|r| times.with_label_values([r])),
         }
     }
 }
 
-fn build_info(registry: &Registry, version: &Version) {
+fn build_info(registry: &MetricsRegistry, version: &VersionInfo) {
     let labels = ["git_version", "major", "minor", "git_commit", "platform"];
     registry
         .gauges(
@@ -355,7 +366,7 @@ fn build_info(registry: &Registry, version: &Version) {
             "A metric with a constant '1' value labeled by the version that is running.",
             labels,
         )
-        .with([
+        .with_label_values([
             &version.git_version,
             &version.major,
             &version.minor,
@@ -365,7 +376,7 @@ fn build_info(registry: &Registry, version: &Version) {
         .set(1);
 }
 
-fn base_labels(r: &Route) -> [&str; 7] {
+fn base_labels(r: &RequestLabels) -> [&str; 7] {
     [
         r.verb,
         &r.group,
@@ -377,7 +388,7 @@ fn base_labels(r: &Route) -> [&str; 7] {
     ]
 }
 
-fn dry(r: &Route) -> &'static str {
+fn dry_run_label(r: &RequestLabels) -> &'static str {
     if r.dry_run { "All" } else { "" }
 }
 
@@ -398,9 +409,9 @@ impl Drop for GaugeGuard {
 }
 
 /// Records a response when its body ends.
-pub(crate) struct Observation {
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) route: Route,
+pub(crate) struct ResponseObservation {
+    pub(crate) metrics: Arc<ApiServerMetrics>,
+    pub(crate) route: RequestLabels,
     pub(crate) code: u16,
     /// When the request began; `None` for a long-running request.
     pub(crate) since: Option<Instant>,
@@ -408,11 +419,11 @@ pub(crate) struct Observation {
     pub(crate) size: Option<u64>,
 }
 
-impl Drop for Observation {
+impl Drop for ResponseObservation {
     fn drop(&mut self) {
         let took = self.since.map(|at| at.elapsed());
         self.metrics
-            .observe(&self.route, self.code, took, self.size);
+            .observe_response(&self.route, self.code, took, self.size);
     }
 }
 
@@ -422,19 +433,19 @@ mod tests {
 
     #[test]
     fn text_has_kubernetes_names_and_buckets() {
-        let metrics = Metrics::new(Registry::new(), true, &Version::default());
-        let route = Route {
+        let metrics = ApiServerMetrics::new(MetricsRegistry::new(), true, &VersionInfo::default());
+        let route = RequestLabels {
             verb: verb_label("list"),
             version: "v1".into(),
             resource: "pods".into(),
             scope: "cluster",
-            ..Route::default()
+            ..RequestLabels::default()
         };
-        metrics.observe(&route, 200, Some(Duration::from_millis(3)), Some(1500));
-        metrics.observe(&route, 200, None, None);
-        let _watch = metrics.long_running(&route);
-        metrics.health("ping", "livez", true);
-        metrics.authenticated(Duration::ZERO, false);
+        metrics.observe_response(&route, 200, Some(Duration::from_millis(3)), Some(1500));
+        metrics.observe_response(&route, 200, None, None);
+        let _watch = metrics.start_long_running(&route);
+        metrics.set_health("ping", "livez", true);
+        metrics.observe_authentication(Duration::ZERO, false);
         let text = String::from_utf8(metrics.text()).unwrap();
         for expect in [
             "apiserver_request_total{code=\"200\",component=\"apiserver\",dry_run=\"\",group=\"\",resource=\"pods\",scope=\"cluster\",subresource=\"\",verb=\"LIST\",version=\"v1\"} 2",
@@ -448,7 +459,7 @@ mod tests {
         ] {
             assert!(text.contains(expect), "{expect}\n{text}");
         }
-        let slis = String::from_utf8(metrics.slis()).unwrap();
+        let slis = String::from_utf8(metrics.slis_text()).unwrap();
         assert_eq!(slis.lines().count(), 3, "{slis}");
     }
 }

@@ -6,15 +6,15 @@ use http::HeaderMap;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, USER_AGENT};
 use machinery::Status;
 
-use crate::requestinfo::Query;
+use crate::requestinfo::QueryParams;
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const YAML: &str = "application/yaml";
 pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// Media types of responses.
-const SERVED: [&str; 2] = [JSON, YAML];
+const RESPONSE_MEDIA_TYPES: [&str; 2] = [JSON, YAML];
 /// Media types of request bodies.
-const TAKEN: [&str; 3] = [JSON, YAML, PROTOBUF];
+const REQUEST_MEDIA_TYPES: [&str; 3] = [JSON, YAML, PROTOBUF];
 /// Bound on parsed clauses of Accept.
 const MAX_CLAUSES: usize = 32;
 
@@ -27,7 +27,7 @@ pub(crate) enum Encoding {
 
 /// The representation of an object that a client asks for (`as=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum View {
+pub(crate) enum Representation {
     Object,
     /// `as=Table`
     Table {
@@ -45,30 +45,30 @@ pub(crate) enum View {
 
 /// The negotiated format of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Form {
+pub(crate) struct ResponseFormat {
     pub(crate) encoding: Encoding,
-    pub(crate) view: View,
+    pub(crate) representation: Representation,
     pub(crate) pretty: bool,
 }
 
-impl Form {
+impl ResponseFormat {
     /// Compact JSON, for responses sent before or without negotiation.
-    pub(crate) const PLAIN: Self = Self {
+    pub(crate) const PLAIN_JSON: Self = Self {
         encoding: Encoding::Json,
-        view: View::Object,
+        representation: Representation::Object,
         pretty: false,
     };
 }
 
 /// One clause of an Accept header.
-pub(crate) struct Clause<'a> {
+pub(crate) struct AcceptClause<'a> {
     /// `type/subtype`, compared case-sensitively in lower case.
-    pub(crate) media: &'a str,
+    pub(crate) media_type: &'a str,
     params: Vec<(&'a str, &'a str)>,
     quality: u16,
 }
 
-impl<'a> Clause<'a> {
+impl<'a> AcceptClause<'a> {
     /// A parameter's value, empty when absent.
     pub(crate) fn param(&self, name: &str) -> &'a str {
         self.params
@@ -79,27 +79,27 @@ impl<'a> Clause<'a> {
 }
 
 /// The clauses of all Accept headers, best first; a missing header counts as `*/*`.
-pub(crate) fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
-    let mut all: Vec<Clause<'_>> = headers
+pub(crate) fn accept_clauses(headers: &HeaderMap) -> Vec<AcceptClause<'_>> {
+    let mut all: Vec<AcceptClause<'_>> = headers
         .get_all(ACCEPT)
         .iter()
         .filter_map(|v| v.to_str().ok())
         .flat_map(|v| v.split(','))
-        .filter_map(clause)
+        .filter_map(parse_clause)
         .take(MAX_CLAUSES)
         .collect();
     if all.is_empty() {
-        all.extend(clause("*/*"));
+        all.extend(parse_clause("*/*"));
     }
     all.sort_by_key(|c| std::cmp::Reverse(c.quality));
     all
 }
 
-fn clause(text: &str) -> Option<Clause<'_>> {
+fn parse_clause(text: &str) -> Option<AcceptClause<'_>> {
     let mut parts = text.split(';').map(str::trim);
     let media = parts.next().filter(|m| !m.is_empty())?;
-    let mut found = Clause {
-        media,
+    let mut found = AcceptClause {
+        media_type: media,
         params: Vec::new(),
         quality: 1000,
     };
@@ -125,49 +125,53 @@ fn encoding_of(media: &str) -> Option<Encoding> {
 }
 
 /// `None` when the clause asks for an unknown representation.
-fn view_of(clause: &Clause<'_>) -> Option<View> {
+fn representation_of(clause: &AcceptClause<'_>) -> Option<Representation> {
     let beta = match clause.param("v") {
         "v1" => false,
         "v1beta1" => true,
-        _ if clause.param("as").is_empty() => return Some(View::Object),
+        _ if clause.param("as").is_empty() => return Some(Representation::Object),
         _ => return None,
     };
     if clause.param("as").is_empty() {
-        return Some(View::Object);
+        return Some(Representation::Object);
     }
     if clause.param("g") != "meta.k8s.io" {
         return None;
     }
     match clause.param("as") {
-        "Table" => Some(View::Table { beta }),
-        "PartialObjectMetadata" => Some(View::Metadata { beta }),
-        "PartialObjectMetadataList" => Some(View::MetadataList { beta }),
+        "Table" => Some(Representation::Table { beta }),
+        "PartialObjectMetadata" => Some(Representation::Metadata { beta }),
+        "PartialObjectMetadataList" => Some(Representation::MetadataList { beta }),
         _ => None,
     }
 }
 
 /// Negotiates the format of a response. With `views` false, only the object's own
 /// representation is offered.
-pub(crate) fn reply(headers: &HeaderMap, query: &Query, views: bool) -> Result<Form, Status> {
-    for clause in clauses(headers) {
-        let Some(encoding) = encoding_of(clause.media) else {
+pub(crate) fn negotiate(
+    headers: &HeaderMap,
+    query: &QueryParams,
+    views: bool,
+) -> Result<ResponseFormat, Status> {
+    for clause in accept_clauses(headers) {
+        let Some(encoding) = encoding_of(clause.media_type) else {
             continue;
         };
-        match view_of(&clause) {
-            Some(view) if views || view == View::Object => {
-                return Ok(Form {
+        match representation_of(&clause) {
+            Some(view) if views || view == Representation::Object => {
+                return Ok(ResponseFormat {
                     encoding,
-                    view,
-                    pretty: pretty(headers, query, &clause),
+                    representation: view,
+                    pretty: wants_pretty(headers, query, &clause),
                 });
             }
             _ => {}
         }
     }
-    Err(Status::not_acceptable(&SERVED))
+    Err(Status::not_acceptable(&RESPONSE_MEDIA_TYPES))
 }
 
-fn pretty(headers: &HeaderMap, query: &Query, clause: &Clause<'_>) -> bool {
+fn wants_pretty(headers: &HeaderMap, query: &QueryParams, clause: &AcceptClause<'_>) -> bool {
     if let Some(value) = query.get("pretty") {
         return matches!(value, "1" | "true" | "t" | "T" | "TRUE" | "True");
     }
@@ -186,7 +190,7 @@ fn pretty(headers: &HeaderMap, query: &Query, clause: &Clause<'_>) -> bool {
 
 /// The serialization of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BodyType {
+pub(crate) enum RequestBodyType {
     Json,
     Yaml,
     Protobuf,
@@ -208,18 +212,18 @@ pub(crate) fn content_type(headers: &HeaderMap) -> &str {
 
 /// The serialization of a request body; `proto` is whether the kind has a protobuf
 /// form.
-pub(crate) fn body_type(headers: &HeaderMap, proto: bool) -> Result<BodyType, Status> {
+pub(crate) fn body_type(headers: &HeaderMap, proto: bool) -> Result<RequestBodyType, Status> {
     match content_type(headers) {
-        JSON => Ok(BodyType::Json),
-        YAML => Ok(BodyType::Yaml),
-        PROTOBUF if proto => Ok(BodyType::Protobuf),
-        _ if proto => Err(Status::unsupported_media_type(&TAKEN)),
-        _ => Err(Status::unsupported_media_type(&SERVED)),
+        JSON => Ok(RequestBodyType::Json),
+        YAML => Ok(RequestBodyType::Yaml),
+        PROTOBUF if proto => Ok(RequestBodyType::Protobuf),
+        _ if proto => Err(Status::unsupported_media_type(&REQUEST_MEDIA_TYPES)),
+        _ => Err(Status::unsupported_media_type(&RESPONSE_MEDIA_TYPES)),
     }
 }
 
 /// Whether the client accepts gzip.
-pub(crate) fn takes_gzip(headers: &HeaderMap) -> bool {
+pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     headers
         .get_all(ACCEPT_ENCODING)
         .iter()
@@ -235,57 +239,64 @@ pub(crate) fn takes_gzip(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
-    fn check(accept: &str, expect: Option<(Encoding, View)>) {
+    fn check(accept: &str, expect: Option<(Encoding, Representation)>) {
         let mut headers = HeaderMap::new();
         if !accept.is_empty() {
             headers.insert(ACCEPT, accept.parse().unwrap());
         }
-        let got = reply(&headers, &Query::parse(None), true).ok();
-        assert_eq!(got.map(|f| (f.encoding, f.view)), expect, "{accept:?}");
+        let got = negotiate(&headers, &QueryParams::parse(None), true).ok();
+        assert_eq!(
+            got.map(|f| (f.encoding, f.representation)),
+            expect,
+            "{accept:?}"
+        );
     }
 
     #[test]
-    fn replies_are_negotiated() {
+    fn accept_is_negotiated() {
         use Encoding::{Json, Yaml};
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
-        check("", Some((Json, View::Object)));
-        check("*/*", Some((Json, View::Object)));
-        check("application/yaml", Some((Yaml, View::Object)));
-        check(table, Some((Json, View::Table { beta: false })));
+        check("", Some((Json, Representation::Object)));
+        check("*/*", Some((Json, Representation::Object)));
+        check("application/yaml", Some((Yaml, Representation::Object)));
+        check(table, Some((Json, Representation::Table { beta: false })));
         check(
             &format!(
                 "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,{table},{JSON}"
             ),
-            Some((Json, View::Table { beta: false })),
+            Some((Json, Representation::Table { beta: false })),
         );
         check(
             "application/json;as=Table;v=v9;g=meta.k8s.io,application/json",
-            Some((Json, View::Object)),
+            Some((Json, Representation::Object)),
         );
         check(
             "application/json;as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io",
-            Some((Json, View::MetadataList { beta: true })),
+            Some((Json, Representation::MetadataList { beta: true })),
         );
         check(
             "application/json;q=0.1, application/yaml",
-            Some((Yaml, View::Object)),
+            Some((Yaml, Representation::Object)),
         );
-        check("application/json;stream=watch", Some((Json, View::Object)));
+        check(
+            "application/json;stream=watch",
+            Some((Json, Representation::Object)),
+        );
         check(PROTOBUF, None);
         check("application/cbor", None);
         check(
             "application/cbor,application/json",
-            Some((Json, View::Object)),
+            Some((Json, Representation::Object)),
         );
     }
 
     #[test]
-    fn pretty_is_for_people() {
+    fn pretty_is_negotiated() {
         let ask = |agent: &str, query: &str, accept: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(USER_AGENT, agent.parse().unwrap());
             headers.insert(ACCEPT, accept.parse().unwrap());
-            reply(&headers, &Query::parse(Some(query)), true)
+            negotiate(&headers, &QueryParams::parse(Some(query)), true)
                 .unwrap()
                 .pretty
         };
@@ -297,19 +308,22 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_judged_by_their_type() {
+    fn content_type_selects_body_type() {
         let ask = |value: &str, proto: bool| {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_TYPE, value.parse().unwrap());
             body_type(&headers, proto).map_err(|s| s.code)
         };
-        assert_eq!(body_type(&HeaderMap::new(), false).unwrap(), BodyType::Json);
+        assert_eq!(
+            body_type(&HeaderMap::new(), false).unwrap(),
+            RequestBodyType::Json
+        );
         assert_eq!(
             ask("application/json; charset=utf-8", false),
-            Ok(BodyType::Json)
+            Ok(RequestBodyType::Json)
         );
-        assert_eq!(ask(YAML, false), Ok(BodyType::Yaml));
-        assert_eq!(ask(PROTOBUF, true), Ok(BodyType::Protobuf));
+        assert_eq!(ask(YAML, false), Ok(RequestBodyType::Yaml));
+        assert_eq!(ask(PROTOBUF, true), Ok(RequestBodyType::Protobuf));
         assert_eq!(ask(PROTOBUF, false), Err(415));
         assert_eq!(ask("application/cbor", true), Err(415));
     }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use http::Method;
 use machinery::Status;
-use machinery::names::path_segment;
+use machinery::names::validate_path_segment_name;
 use machinery::selector::FieldSelector;
 
 /// Bound on path segments; no route is longer.
@@ -18,7 +18,7 @@ pub(crate) struct RequestInfo {
     /// `get`, `list`, `create`, ...; for a non-resource path the method in lower case.
     pub(crate) verb: &'static str,
     /// `None` for a non-resource path.
-    pub(crate) resource: Option<Resource>,
+    pub(crate) resource: Option<RequestedResource>,
     /// Of a resource the path as received; otherwise decoded and without empty
     /// segments.
     pub(crate) path: String,
@@ -26,7 +26,7 @@ pub(crate) struct RequestInfo {
 
 /// The resource part of a request. Empty strings mean "none".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Resource {
+pub(crate) struct RequestedResource {
     pub(crate) group: String,
     pub(crate) version: String,
     pub(crate) resource: String,
@@ -38,10 +38,10 @@ pub(crate) struct Resource {
     /// Whether the path names one object.
     pub(crate) named: bool,
     /// The undecoded path after the subresource, with its leading slash.
-    pub(crate) tail: String,
+    pub(crate) subpath: String,
 }
 
-fn decode(segment: &str) -> Result<String, Status> {
+fn decode_segment(segment: &str) -> Result<String, Status> {
     let decoded = percent_decode(segment, false)
         .ok_or_else(|| Status::bad_request(format!("malformed path segment {segment:?}")))?;
     if decoded.contains('/') || decoded == "." || decoded == ".." {
@@ -77,13 +77,13 @@ pub(crate) fn percent_decode(text: &str, query: bool) -> Option<String> {
 }
 
 /// Query parameters in their order.
-pub(crate) struct Query {
+pub(crate) struct QueryParams {
     pairs: Vec<(String, String)>,
     /// The first parameter that cannot be decoded, as received.
     malformed: Option<String>,
 }
 
-impl Query {
+impl QueryParams {
     pub(crate) fn parse(query: Option<&str>) -> Self {
         let mut parsed = Self {
             pairs: Vec::new(),
@@ -102,7 +102,7 @@ impl Query {
 
     /// Fails with 400 when a parameter cannot be decoded: it could be the `dryRun` that
     /// keeps a request from writing.
-    pub(crate) fn check(&self) -> Result<(), Status> {
+    pub(crate) fn validate(&self) -> Result<(), Status> {
         match &self.malformed {
             None => Ok(()),
             Some(pair) => {
@@ -132,7 +132,7 @@ impl Query {
     }
 }
 
-fn verb_of(method: &Method) -> &'static str {
+fn resource_verb(method: &Method) -> &'static str {
     match *method {
         Method::POST => "create",
         Method::GET | Method::HEAD => "get",
@@ -143,7 +143,7 @@ fn verb_of(method: &Method) -> &'static str {
     }
 }
 
-fn plain_verb(method: &Method) -> &'static str {
+fn non_resource_verb(method: &Method) -> &'static str {
     match *method {
         Method::POST => "post",
         Method::GET => "get",
@@ -158,12 +158,16 @@ fn plain_verb(method: &Method) -> &'static str {
 
 /// Parses a request. Fails with 400 on malformed escapes and on segments that contain a
 /// slash or are `.` or `..`.
-pub(crate) fn parse(method: &Method, path: &str, query: &Query) -> Result<RequestInfo, Status> {
+pub(crate) fn parse_request(
+    method: &Method,
+    path: &str,
+    query: &QueryParams,
+) -> Result<RequestInfo, Status> {
     let raw: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
     if raw.len() > MAX_SEGMENTS && !is_resource_prefix(&raw) {
-        return Err(Status::no_such_path());
+        return Err(Status::path_not_found());
     }
-    match resource(method, path, &raw, query)? {
+    match parse_resource(method, path, &raw, query)? {
         Some((verb, resource)) => Ok(RequestInfo {
             verb,
             resource: Some(resource),
@@ -173,13 +177,13 @@ pub(crate) fn parse(method: &Method, path: &str, query: &Query) -> Result<Reques
             let mut decoded = String::with_capacity(path.len());
             for segment in &raw {
                 decoded.push('/');
-                decoded.push_str(&decode(segment)?);
+                decoded.push_str(&decode_segment(segment)?);
             }
             if decoded.is_empty() {
                 decoded.push('/');
             }
             Ok(RequestInfo {
-                verb: plain_verb(method),
+                verb: non_resource_verb(method),
                 resource: None,
                 path: decoded,
             })
@@ -191,27 +195,27 @@ fn is_resource_prefix(raw: &[&str]) -> bool {
     matches!(raw.first(), Some(&"api" | &"apis"))
 }
 
-fn resource(
+fn parse_resource(
     method: &Method,
     path: &str,
     raw: &[&str],
-    query: &Query,
-) -> Result<Option<(&'static str, Resource)>, Status> {
+    query: &QueryParams,
+) -> Result<Option<(&'static str, RequestedResource)>, Status> {
     // Number of path segments before the version.
     let skip = match raw.first() {
         Some(&"api") if raw.len() >= 3 => 1,
         Some(&"apis") if raw.len() >= 4 => 2,
         _ => return Ok(None),
     };
-    let mut found = Resource {
-        version: decode(raw[skip])?,
-        ..Resource::default()
+    let mut found = RequestedResource {
+        version: decode_segment(raw[skip])?,
+        ..RequestedResource::default()
     };
     if skip == 2 {
-        found.group = decode(raw[1])?;
+        found.group = decode_segment(raw[1])?;
     }
     let mut at = skip + 1;
-    let mut verb = verb_of(method);
+    let mut verb = resource_verb(method);
     if raw[at] == "watch" && matches!(*method, Method::GET) {
         if raw.len() == at + 1 {
             return Err(Status::bad_request(
@@ -222,22 +226,22 @@ fn resource(
         at += 1;
     }
     if raw[at] == "namespaces" && raw.len() > at + 1 {
-        found.namespace = decode(raw[at + 1])?;
+        found.namespace = decode_segment(raw[at + 1])?;
         if raw.len() > at + 2 && raw[at + 2] != "status" && raw[at + 2] != "finalize" {
             at += 2;
         }
     }
-    found.resource = decode(raw[at])?;
+    found.resource = decode_segment(raw[at])?;
     if let Some(name) = raw.get(at + 1) {
-        found.name = decode(name)?;
+        found.name = decode_segment(name)?;
         found.named = true;
-        path_segment(&found.name).map_err(|e| {
+        validate_path_segment_name(&found.name).map_err(|e| {
             Status::bad_request(format!("invalid resource name {:?}: {e}", found.name))
         })?;
     }
     if let Some(sub) = raw.get(at + 2) {
-        found.subresource = decode(sub)?;
-        found.tail = tail(path, at + 3);
+        found.subresource = decode_segment(sub)?;
+        found.subpath = path_after(path, at + 3);
     }
     if !found.named {
         verb = match verb {
@@ -255,15 +259,15 @@ fn resource(
 
 /// The name that a field selector requires, so that RBAC rules with resourceNames apply
 /// to lists and watches.
-fn selected_name(query: &Query) -> Option<Cow<'static, str>> {
+fn selected_name(query: &QueryParams) -> Option<Cow<'static, str>> {
     let selector = FieldSelector::parse(query.get("fieldSelector")?).ok()?;
-    let name = selector.exact("metadata.name")?;
-    path_segment(name).ok()?;
+    let name = selector.exact_match("metadata.name")?;
+    validate_path_segment_name(name).ok()?;
     Some(Cow::Owned(name.to_owned()))
 }
 
 /// The undecoded path after the first `count` segments.
-fn tail(path: &str, count: usize) -> String {
+fn path_after(path: &str, count: usize) -> String {
     let mut segments = 0;
     let mut in_segment = false;
     for (at, byte) in path.bytes().enumerate() {
@@ -287,7 +291,7 @@ mod tests {
 
     fn show(method: Method, url: &str) -> String {
         let (path, query) = url.split_once('?').unwrap_or((url, ""));
-        match parse(&method, path, &Query::parse(Some(query))) {
+        match parse_request(&method, path, &QueryParams::parse(Some(query))) {
             Err(e) => format!("{}", e.code),
             Ok(info) => match info.resource {
                 None => format!("{} {}", info.verb, info.path),
@@ -300,14 +304,14 @@ mod tests {
                     r.subresource,
                     r.namespace,
                     r.name,
-                    r.tail
+                    r.subpath
                 ),
             },
         }
     }
 
     #[test]
-    fn requests_are_understood_as_kubernetes_does() {
+    fn request_info_matches_kubernetes() {
         let get = Method::GET;
         let table: &[(&Method, &str, &str)] = &[
             (&get, "/", "get /"),
@@ -373,7 +377,7 @@ mod tests {
     proptest! {
         #[test]
         fn parsing_never_panics(path in "(/[a-z.%/0-9]{0,8}){0,12}", query in ".{0,40}") {
-            let _ = parse(&Method::GET, &path, &Query::parse(Some(&query)));
+            let _ = parse_request(&Method::GET, &path, &QueryParams::parse(Some(&query)));
         }
     }
 }

@@ -4,20 +4,20 @@
 use bytes::Bytes;
 use machinery::{Object, Status};
 use openapi::printer;
-use registry::Row;
+use registry::ResourceInfo;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// What the rows of a table carry besides their cells (meta/v1 `IncludeObjectPolicy`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Include {
+pub(crate) enum IncludeObjectPolicy {
     None,
     Metadata,
     Object,
 }
 
-impl Include {
+impl IncludeObjectPolicy {
     /// Parses the `includeObject` query parameter. Fails with 400 when it is unknown.
     pub(crate) fn parse(text: Option<&str>) -> Result<Self, Status> {
         match text {
@@ -31,7 +31,7 @@ impl Include {
     }
 }
 
-pub(crate) fn api_version(beta: bool) -> &'static str {
+pub(crate) fn meta_api_version(beta: bool) -> &'static str {
     if beta {
         "meta.k8s.io/v1beta1"
     } else {
@@ -55,7 +55,12 @@ pub(crate) fn list_metadata(revision: u64, next: Option<&str>, remaining: Option
 
 /// A table up to its rows. With `columns` false the column definitions are null, as in
 /// every watch event but the first.
-pub(crate) fn open(resource_info: &Row, beta: bool, metadata: &str, columns: bool) -> String {
+pub(crate) fn table_opening(
+    resource_info: &ResourceInfo,
+    beta: bool,
+    metadata: &str,
+    columns: bool,
+) -> String {
     let definitions = if columns {
         let headers = printer::columns(&resource_info.kind);
         serde_json::to_string(&headers).unwrap_or_else(|_| "[]".into())
@@ -64,30 +69,30 @@ pub(crate) fn open(resource_info: &Row, beta: bool, metadata: &str, columns: boo
     };
     format!(
         "{{\"kind\":\"Table\",\"apiVersion\":{:?},\"metadata\":{metadata},\"columnDefinitions\":{definitions},\"rows\":[",
-        api_version(beta)
+        meta_api_version(beta)
     )
 }
 
 /// One row of a table.
-pub(crate) fn row(
-    resource_info: &Row,
+pub(crate) fn table_row(
+    resource_info: &ResourceInfo,
     object: &Object,
-    include: Include,
+    include: IncludeObjectPolicy,
     beta: bool,
     now: jiff::Timestamp,
 ) -> Result<String, Status> {
     let value = object
         .value()
-        .map_err(|e| resource_info.unreadable(object, e))?;
+        .map_err(|e| resource_info.decode_failure(object, e))?;
     let cells = Value::Array(printer::cells(&resource_info.kind, &value, now));
     let mut text = format!("{{\"cells\":{cells},\"object\":");
     match include {
-        Include::None => text.push_str("null"),
-        Include::Metadata => {
-            let partial = partial(object, beta)?;
+        IncludeObjectPolicy::None => text.push_str("null"),
+        IncludeObjectPolicy::Metadata => {
+            let partial = partial_object_metadata(object, beta)?;
             text.push_str(std::str::from_utf8(&partial).map_err(Status::internal)?);
         }
-        Include::Object => {
+        IncludeObjectPolicy::Object => {
             text.push_str(std::str::from_utf8(object.bytes()).map_err(Status::internal)?);
         }
     }
@@ -96,22 +101,22 @@ pub(crate) fn row(
 }
 
 #[derive(Deserialize)]
-struct Outer<'a> {
+struct ObjectWithRawMetadata<'a> {
     #[serde(borrow)]
     metadata: Option<&'a RawValue>,
 }
 
 /// Builds PartialObjectMetadata by splicing the metadata from the object's bytes.
-pub(crate) fn partial(object: &Object, beta: bool) -> Result<Bytes, Status> {
-    let outer: Result<Outer<'_>, _> = serde_json::from_slice(object.bytes());
+pub(crate) fn partial_object_metadata(object: &Object, beta: bool) -> Result<Bytes, Status> {
+    let outer: Result<ObjectWithRawMetadata<'_>, _> = serde_json::from_slice(object.bytes());
     let outer = outer.map_err(|e| {
-        let key = object.head().key();
+        let key = object.meta().key();
         Status::internal(format_args!("unable to read the metadata of {key:?}: {e}"))
     })?;
     let metadata = outer.metadata.map_or("{}", RawValue::get);
     Ok(format!(
         "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":{:?},\"metadata\":{metadata}}}",
-        api_version(beta)
+        meta_api_version(beta)
     )
     .into())
 }
@@ -121,12 +126,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_is_spliced() {
+    fn partial_metadata_is_spliced() {
         let o = Object::from_json(
             r#"{"kind":"X","metadata":{"name":"a","resourceVersion":"3"},"spec":{}}"#.into(),
         )
         .unwrap();
-        let got: Value = serde_json::from_slice(&partial(&o, false).unwrap()).unwrap();
+        let got: Value =
+            serde_json::from_slice(&partial_object_metadata(&o, false).unwrap()).unwrap();
         assert_eq!(
             got,
             serde_json::json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
@@ -136,6 +142,6 @@ mod tests {
             list_metadata(7, Some("t"), Some(2)),
             r#"{"resourceVersion":"7","continue":"t","remainingItemCount":2}"#
         );
-        assert!(Include::parse(Some("x")).is_err());
+        assert!(IncludeObjectPolicy::parse(Some("x")).is_err());
     }
 }

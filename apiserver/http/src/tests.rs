@@ -2,16 +2,16 @@
 //! client.
 
 mod identity;
-mod series;
+mod metric_series;
 mod streams;
-mod unreadable;
+mod unreadable_objects;
 
 use std::io::Read as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::pki::{Identity, Pki};
-use auth::rbac::Authorizer;
+use auth::pki::{CertKeyPair, Pki};
+use auth::rbac::RbacAuthorizer;
 use auth::{Authenticator, tls, token};
 use bytes::Bytes;
 use client::Api;
@@ -21,7 +21,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use machinery::UserInfo;
 use machinery::time::SystemClock;
-use registry::{Loopback, Registry};
+use registry::{LoopbackApi, Registry};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::{Value, json};
@@ -29,9 +29,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::{Options, Server, creators};
+use crate::{ApiServer, Options, creators};
 
-struct Running {
+struct TestApiServer {
     address: std::net::SocketAddr,
     pki: Pki,
     stop: Option<oneshot::Sender<()>>,
@@ -41,52 +41,52 @@ struct Running {
     _dir: tempfile::TempDir,
 }
 
-struct Reply {
+struct TestHttpResponse {
     code: u16,
     headers: HeaderMap,
     body: Bytes,
 }
 
-impl Reply {
+impl TestHttpResponse {
     fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {:?}", self.body))
     }
 }
 
-async fn start() -> Running {
+async fn start_server() -> TestApiServer {
     let dir = tempfile::tempdir().unwrap();
     let now = jiff::Timestamp::now();
     let pki = Pki::open(dir.path(), &[], now).unwrap();
-    let signer = Arc::new(token::Signer::new(&pki.token_key_pem).unwrap());
+    let signer = Arc::new(token::TokenSigner::new(&pki.token_key_pem).unwrap());
     let authenticator = Authenticator::new(
         Some(pki.verifier().unwrap()),
         signer,
         Arc::new(SystemClock),
-        auth::authenticate::Options::default(),
+        auth::authenticator::AuthenticatorOptions::default(),
     );
-    let authorizer = Authorizer::new();
+    let authorizer = RbacAuthorizer::new();
     let store: Arc<dyn storage::Store> =
-        Arc::new(storage::Embedded::memory(storage::Options::default()).unwrap());
-    let hub = watchcache::Hub::new(Arc::clone(&store), watchcache::Config::default());
-    let mut options = registry::Options::new(Arc::new(admission::Chain::new(
+        Arc::new(storage::EmbeddedStore::in_memory(storage::EmbeddedOptions::default()).unwrap());
+    let hub = watchcache::WatchCaches::new(Arc::clone(&store), watchcache::Config::default());
+    let mut options = registry::Options::new(Arc::new(admission::AdmissionChain::new(
         admission::Options::default(),
     )));
-    options.creators = creators(&authenticator, &authorizer);
+    options.create_handlers = creators(&authenticator, &authorizer);
     let registry = Registry::new(Arc::clone(&store), hub, options);
     registry.bootstrap().await.unwrap();
-    let api: Arc<dyn Api> = Loopback::new(Arc::clone(&registry), UserInfo::internal());
-    authenticator.attach(Arc::clone(&api));
+    let api: Arc<dyn Api> = LoopbackApi::new(Arc::clone(&registry), UserInfo::internal());
+    authenticator.set_api(Arc::clone(&api));
     let mut tasks = JoinSet::new();
     tasks.spawn(Arc::clone(&authorizer).run(api));
     authorizer.wait_synced().await;
-    let server = Server::new(
+    let server = ApiServer::new(
         Arc::clone(&registry),
         authenticator,
         authorizer,
         Options::default(),
     );
     let (chain, key) = pki.serving_der().unwrap();
-    let tls = tls::server_config(tls::Certificate::new(chain, key).unwrap()).unwrap();
+    let tls = tls::server_config(tls::ReloadableCertificate::new(chain, key).unwrap()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
@@ -96,7 +96,7 @@ async fn start() -> Running {
         };
         server.serve(listener, tls, stopped).await.unwrap();
     });
-    Running {
+    TestApiServer {
         address,
         pki,
         stop: Some(stop),
@@ -107,10 +107,10 @@ async fn start() -> Running {
     }
 }
 
-type Sender = hyper::client::conn::http1::SendRequest<Full<Bytes>>;
+type Http1Sender = hyper::client::conn::http1::SendRequest<Full<Bytes>>;
 
-impl Running {
-    fn tls(&self, identity: Option<&Identity>, alpn: &[u8]) -> tokio_rustls::TlsConnector {
+impl TestApiServer {
+    fn tls(&self, identity: Option<&CertKeyPair>, alpn: &[u8]) -> tokio_rustls::TlsConnector {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut roots = rustls::RootCertStore::empty();
         roots
@@ -133,7 +133,7 @@ impl Running {
         tokio_rustls::TlsConnector::from(Arc::new(config))
     }
 
-    async fn connect(&self, identity: Option<&Identity>) -> Sender {
+    async fn connect(&self, identity: Option<&CertKeyPair>) -> Http1Sender {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let name = ServerName::try_from("localhost").unwrap();
         let tls = self.tls(identity, b"http/1.1");
@@ -147,18 +147,18 @@ impl Running {
         sender
     }
 
-    async fn admin(&self) -> Caller {
-        Caller(self.connect(Some(&self.pki.admin)).await)
+    async fn admin(&self) -> TestHttpClient {
+        TestHttpClient(self.connect(Some(&self.pki.admin)).await)
     }
 
-    async fn nobody(&self) -> Caller {
-        Caller(self.connect(None).await)
+    async fn anonymous(&self) -> TestHttpClient {
+        TestHttpClient(self.connect(None).await)
     }
 }
 
-struct Caller(Sender);
+struct TestHttpClient(Http1Sender);
 
-impl Caller {
+impl TestHttpClient {
     async fn send<V: AsRef<[u8]>>(
         &mut self,
         method: Method,
@@ -184,7 +184,7 @@ impl Caller {
         path: &str,
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
-    ) -> Reply {
+    ) -> TestHttpResponse {
         self.call_with(method, path, headers, body).await
     }
 
@@ -195,41 +195,41 @@ impl Caller {
         path: &str,
         headers: &[(&str, V)],
         body: impl Into<Bytes>,
-    ) -> Reply {
+    ) -> TestHttpResponse {
         let response = self.send(method, path, headers, body).await;
         let (parts, body) = response.into_parts();
-        Reply {
+        TestHttpResponse {
             code: parts.status.as_u16(),
             headers: parts.headers,
             body: body.collect().await.unwrap().to_bytes(),
         }
     }
 
-    async fn get(&mut self, path: &str) -> Reply {
+    async fn get(&mut self, path: &str) -> TestHttpResponse {
         self.call(Method::GET, path, &[], "").await
     }
 
-    async fn get_as(&mut self, path: &str, accept: &str) -> Reply {
+    async fn get_as(&mut self, path: &str, accept: &str) -> TestHttpResponse {
         self.call(Method::GET, path, &[("accept", accept)], "")
             .await
     }
 
-    async fn post(&mut self, path: &str, body: Value) -> Reply {
+    async fn post(&mut self, path: &str, body: Value) -> TestHttpResponse {
         let json = [("content-type", "application/json")];
         self.call(Method::POST, path, &json, body.to_string()).await
     }
 }
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-fn map(name: &str) -> Value {
+fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "1"}})
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_asks_decides_what_is_answered() {
-    let running = start().await;
-    let mut nobody = running.nobody().await;
+async fn requests_are_authenticated_and_authorized() {
+    let running = start_server().await;
+    let mut nobody = running.anonymous().await;
     let refused = nobody.get("/api/v1/namespaces/default/pods").await;
     assert_eq!(refused.code, 403);
     assert_eq!(
@@ -251,22 +251,31 @@ async fn who_asks_decides_what_is_answered() {
         ("x-remote-user", "admin"),
         ("x-remote-group", "system:masters"),
     ];
-    assert_eq!(nobody.call(Method::GET, MAPS, &forged, "").await.code, 403);
+    assert_eq!(
+        nobody
+            .call(Method::GET, CONFIG_MAPS, &forged, "")
+            .await
+            .code,
+        403
+    );
     // A certificate of another CA fails authentication, not the handshake.
     let other = tempfile::tempdir().unwrap();
     let foreign = Pki::open(other.path(), &[], jiff::Timestamp::now()).unwrap();
-    let mut stranger = Caller(running.connect(Some(&foreign.admin)).await);
+    let mut stranger = TestHttpClient(running.connect(Some(&foreign.admin)).await);
     assert_eq!(stranger.get("/livez").await.code, 401);
 
     let mut admin = running.admin().await;
-    assert_eq!(admin.get(MAPS).await.code, 200);
+    assert_eq!(admin.get(CONFIG_MAPS).await.code, 200);
     let as_ann = [("impersonate-user", "ann")];
-    assert_eq!(admin.call(Method::GET, MAPS, &as_ann, "").await.code, 403);
+    assert_eq!(
+        admin.call(Method::GET, CONFIG_MAPS, &as_ann, "").await.code,
+        403
+    );
     let ann = running
         .pki
-        .client("ann", &["staff".into()], jiff::Timestamp::now())
+        .sign_client_certificate("ann", &["staff".into()], jiff::Timestamp::now())
         .unwrap();
-    let mut ann = Caller(running.connect(Some(&ann)).await);
+    let mut ann = TestHttpClient(running.connect(Some(&ann)).await);
     let as_root = [
         ("impersonate-user", "root"),
         ("impersonate-group", "system:masters"),
@@ -305,8 +314,8 @@ async fn who_asks_decides_what_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_live_as_long_as_their_account() {
-    let running = start().await;
+async fn tokens_are_invalid_after_account_deletion() {
+    let running = start_server().await;
     let mut admin = running.admin().await;
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     let account =
@@ -322,8 +331,8 @@ async fn tokens_live_as_long_as_their_account() {
         .to_owned();
     let bearer = format!("Bearer {token}");
     let bearer = [("authorization", bearer.as_str())];
-    let mut bot = running.nobody().await;
-    let refused = bot.call(Method::GET, MAPS, &bearer, "").await;
+    let mut bot = running.anonymous().await;
+    let refused = bot.call(Method::GET, CONFIG_MAPS, &bearer, "").await;
     assert_eq!(refused.code, 403);
     let text = refused.json()["message"].to_string();
     assert!(text.contains("system:serviceaccount:default:bot"), "{text}");
@@ -341,7 +350,7 @@ async fn tokens_live_as_long_as_their_account() {
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     assert_eq!(admin.post(bindings, binding).await.code, 201);
     let until = tokio::time::Instant::now() + Duration::from_secs(10);
-    while bot.call(Method::GET, MAPS, &bearer, "").await.code != 200 {
+    while bot.call(Method::GET, CONFIG_MAPS, &bearer, "").await.code != 200 {
         assert!(
             tokio::time::Instant::now() < until,
             "the binding has no effect"
@@ -351,7 +360,7 @@ async fn tokens_live_as_long_as_their_account() {
         .call(Method::DELETE, &format!("{accounts}/bot"), &[], "")
         .await;
     assert_eq!(deleted.code, 200);
-    while bot.call(Method::GET, MAPS, &bearer, "").await.code != 401 {
+    while bot.call(Method::GET, CONFIG_MAPS, &bearer, "").await.code != 401 {
         assert!(
             tokio::time::Instant::now() < until,
             "the token outlives its account"
@@ -360,8 +369,8 @@ async fn tokens_live_as_long_as_their_account() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_put_that_creates_needs_the_right_to_create() {
-    let running = start().await;
+async fn create_on_update_needs_create_permission() {
+    let running = start_server().await;
     let mut admin = running.admin().await;
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "leaser"},
@@ -379,9 +388,9 @@ async fn a_put_that_creates_needs_the_right_to_create() {
     assert_eq!(made.code, 201);
     let ann = running
         .pki
-        .client("ann", &[], jiff::Timestamp::now())
+        .sign_client_certificate("ann", &[], jiff::Timestamp::now())
         .unwrap();
-    let mut ann = Caller(running.connect(Some(&ann)).await);
+    let mut ann = TestHttpClient(running.connect(Some(&ann)).await);
     let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l";
     let until = tokio::time::Instant::now() + Duration::from_secs(10);
     while ann.get(path).await.code != 404 {
@@ -409,29 +418,34 @@ async fn a_put_that_creates_needs_the_right_to_create() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn objects_are_written_and_read_in_every_form() {
-    let running = start().await;
+async fn objects_are_served_in_every_representation() {
+    let running = start_server().await;
     let mut admin = running.admin().await;
-    let made = admin.post(MAPS, map("a")).await;
+    let made = admin.post(CONFIG_MAPS, config_map("a")).await;
     assert_eq!(made.code, 201, "{:?}", made.body);
     assert_eq!(made.json()["kind"], "ConfigMap");
     assert!(made.headers.contains_key("audit-id"));
     assert_eq!(
-        admin.post(MAPS, map("a")).await.json()["reason"],
+        admin.post(CONFIG_MAPS, config_map("a")).await.json()["reason"],
         "AlreadyExists"
     );
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: b\n";
     let as_yaml = [("content-type", "application/yaml")];
     assert_eq!(
-        admin.call(Method::POST, MAPS, &as_yaml, yaml).await.code,
+        admin
+            .call(Method::POST, CONFIG_MAPS, &as_yaml, yaml)
+            .await
+            .code,
         201
     );
     let twice = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"x":"1","x":"2"}}"#;
     let json_type = [("content-type", "application/json")];
-    let strict = format!("{MAPS}?fieldValidation=Strict");
+    let strict = format!("{CONFIG_MAPS}?fieldValidation=Strict");
     let refused = admin.call(Method::POST, &strict, &json_type, twice).await;
     assert_eq!(refused.code, 400, "{:?}", refused.body);
-    let warned = admin.call(Method::POST, MAPS, &json_type, twice).await;
+    let warned = admin
+        .call(Method::POST, CONFIG_MAPS, &json_type, twice)
+        .await;
     assert_eq!(warned.code, 201);
     assert!(
         warned.headers["warning"]
@@ -440,33 +454,35 @@ async fn objects_are_written_and_read_in_every_form() {
             .contains("data.x")
     );
 
-    let list = admin.get(MAPS).await.json();
+    let list = admin.get(CONFIG_MAPS).await.json();
     assert_eq!(list["kind"], "ConfigMapList");
     assert!(list["items"].as_array().unwrap().len() >= 3);
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-    let table = admin.get_as(MAPS, table).await.json();
+    let table = admin.get_as(CONFIG_MAPS, table).await.json();
     assert_eq!(table["kind"], "Table");
     assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
     let partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
-    let partial = admin.get_as(MAPS, partial).await.json();
+    let partial = admin.get_as(CONFIG_MAPS, partial).await.json();
     assert_eq!(partial["items"][0].get("data"), None);
     let wrong = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
-    assert_eq!(admin.get_as(MAPS, wrong).await.code, 406);
+    assert_eq!(admin.get_as(CONFIG_MAPS, wrong).await.code, 406);
     assert_eq!(
         admin
-            .get_as(MAPS, "application/vnd.kubernetes.protobuf")
+            .get_as(CONFIG_MAPS, "application/vnd.kubernetes.protobuf")
             .await
             .code,
         406
     );
-    let yaml = admin.get_as(&format!("{MAPS}/a"), "application/yaml").await;
+    let yaml = admin
+        .get_as(&format!("{CONFIG_MAPS}/a"), "application/yaml")
+        .await;
     assert!(
         std::str::from_utf8(&yaml.body)
             .unwrap()
             .contains("kind: ConfigMap")
     );
 
-    let one = format!("{MAPS}/a");
+    let one = format!("{CONFIG_MAPS}/a");
     let patch = [("content-type", "application/merge-patch+json")];
     let patched = admin
         .call(Method::PATCH, &one, &patch, r#"{"data":{"b":"2"}}"#)
@@ -481,12 +497,15 @@ async fn objects_are_written_and_read_in_every_form() {
             .unwrap()
             .contains("application/merge-patch+json")
     );
-    assert_eq!(admin.post(&one, map("a")).await.code, 405);
+    assert_eq!(admin.post(&one, config_map("a")).await.code, 405);
     assert_eq!(admin.get("/api/v1/nonsense").await.code, 404);
     assert_eq!(admin.get(&format!("{one}/nonsense")).await.code, 404);
     let huge = format!("{{\"a\":\"{}\"}}", "x".repeat(3 << 20));
     assert_eq!(
-        admin.call(Method::POST, MAPS, &json_type, huge).await.code,
+        admin
+            .call(Method::POST, CONFIG_MAPS, &json_type, huge)
+            .await
+            .code,
         413
     );
     let mut admin = running.admin().await;
@@ -498,8 +517,8 @@ async fn objects_are_written_and_read_in_every_form() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn documents_are_served_with_their_tags() {
-    let running = start().await;
+async fn documents_are_served_with_etags() {
+    let running = start_server().await;
     let mut admin = running.admin().await;
     let aggregated =
         "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";

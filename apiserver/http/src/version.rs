@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 /// The Kubernetes version that the server is compatible with, and its own build.
 #[derive(Clone, Debug, Default)]
-pub struct Version {
+pub struct VersionInfo {
     pub major: String,
     pub minor: String,
     /// `vX.Y.Z+flotilla.V`; clients parse it as a semantic version.
@@ -16,7 +16,7 @@ pub struct Version {
     pub platform: String,
 }
 
-impl Version {
+impl VersionInfo {
     /// Builds `v1.36.0+flotilla.0.1.0` and the like, with this machine's platform.
     pub fn new(major: &str, minor: &str, own: &str) -> Self {
         let os = match std::env::consts::OS {
@@ -39,7 +39,7 @@ impl Version {
     }
 
     /// The document of `/version`.
-    pub fn document(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         json!({
             "major": self.major,
             "minor": self.minor,

@@ -6,176 +6,183 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use flotilla_metrics::Counter;
 use futures_util::{FutureExt, StreamExt};
 use machinery::time::Clock;
 use machinery::{Object, Status};
-use flotilla_metrics::Counter;
-use registry::Item;
-use registry::{Row, Watch};
+use registry::RegistryWatchItem;
+use registry::{RegistryWatch, ResourceInfo};
 
-use crate::body::Events;
-use crate::ending::Leaving;
-use crate::negotiation::View;
-use crate::reply::Shape;
+use crate::negotiation::Representation;
+use crate::response_body::BodyEventStream;
+use crate::response_writers::ResponseOptions;
 use crate::table;
+use crate::watch_drain::OpenWatch;
 
 /// Bound on bytes of ready events that are sent in one write.
-const BATCH: usize = 64 * 1024;
+const MAX_BATCH_BYTES: usize = 64 * 1024;
 
 /// Encodes watch events (kube-apiserver's `watchEncoder`).
-struct Writer {
-    row: Arc<Row>,
-    shape: Shape,
+struct WatchEncoder {
+    resource_info: Arc<ResourceInfo>,
+    options: ResponseOptions,
     clock: Arc<dyn Clock>,
     /// Column definitions are sent in a table's first event only.
     columns_sent: bool,
 }
 
-impl Writer {
-    fn line(&mut self, item: Result<Item, Status>) -> (Bytes, bool) {
+impl WatchEncoder {
+    fn encode(&mut self, item: Result<RegistryWatchItem, Status>) -> (Bytes, bool) {
         let line = match item {
-            Ok(item) => self.event(item),
+            Ok(item) => self.encode_event(item),
             Err(status) => Err(status),
         };
         match line {
             Ok(line) => (line, false),
             Err(status) => {
-                let text = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status.document());
+                let text = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status.to_json());
                 (text.into(), true)
             }
         }
     }
 
-    fn event(&mut self, item: Item) -> Result<Bytes, Status> {
+    fn encode_event(&mut self, item: RegistryWatchItem) -> Result<Bytes, Status> {
         match item {
-            Item::Event(delivery) if self.shape.form.view == View::Object => Ok(delivery.frame()),
-            Item::Event(delivery) => {
-                let object = self.view(delivery.object())?;
-                Ok(wrap(delivery.change().as_str(), &object))
+            RegistryWatchItem::Event(delivery)
+                if self.options.format.representation == Representation::Object =>
+            {
+                Ok(delivery.frame())
             }
-            Item::Bookmark {
+            RegistryWatchItem::Event(delivery) => {
+                let object = self.encode_object(delivery.object())?;
+                Ok(watch_event_line(delivery.change().as_str(), &object))
+            }
+            RegistryWatchItem::Bookmark {
                 revision,
                 initial_end,
             } => {
-                let object = self.bookmark(revision, initial_end)?;
-                Ok(wrap("BOOKMARK", &object))
+                let object = self.encode_bookmark(revision, initial_end)?;
+                Ok(watch_event_line("BOOKMARK", &object))
             }
         }
     }
 
-    fn view(&mut self, object: &Object) -> Result<String, Status> {
-        match self.shape.form.view {
-            View::Table { beta } => {
+    fn encode_object(&mut self, object: &Object) -> Result<String, Status> {
+        match self.options.format.representation {
+            Representation::Table { beta } => {
                 let metadata = table::list_metadata(object.revision(), None, None);
                 let columns = !std::mem::replace(&mut self.columns_sent, true);
-                let mut text = table::open(&self.row, beta, &metadata, columns);
+                let mut text = table::table_opening(&self.resource_info, beta, &metadata, columns);
                 let now = self.clock.now();
-                let row = table::row(&self.row, object, self.shape.include, beta, now)?;
+                let row =
+                    table::table_row(&self.resource_info, object, self.options.include, beta, now)?;
                 text.push_str(&row);
                 text.push_str("]}");
                 Ok(text)
             }
-            View::Metadata { beta } | View::MetadataList { beta } => {
-                let bytes = table::partial(object, beta)?;
+            Representation::Metadata { beta } | Representation::MetadataList { beta } => {
+                let bytes = table::partial_object_metadata(object, beta)?;
                 String::from_utf8(bytes.into()).map_err(Status::internal)
             }
-            View::Object => String::from_utf8(object.bytes().to_vec()).map_err(Status::internal),
+            Representation::Object => {
+                String::from_utf8(object.bytes().to_vec()).map_err(Status::internal)
+            }
         }
     }
 
-    fn bookmark(&mut self, revision: u64, initial_end: bool) -> Result<String, Status> {
+    fn encode_bookmark(&mut self, revision: u64, initial_end: bool) -> Result<String, Status> {
         let annotations = if initial_end {
             ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}"
         } else {
             ""
         };
-        let gvk = &self.row.kind.gvk;
+        let gvk = &self.resource_info.kind.gvk;
         let text = format!(
             "{{\"kind\":{:?},\"apiVersion\":{:?},\"metadata\":{{\"resourceVersion\":\"{revision}\",\"creationTimestamp\":null{annotations}}}}}",
             gvk.kind,
             gvk.api_version()
         );
-        if self.shape.form.view == View::Object {
+        if self.options.format.representation == Representation::Object {
             return Ok(text);
         }
         let object = Object::from_json(text.into()).map_err(Status::internal)?;
-        self.view(&object)
+        self.encode_object(&object)
     }
 }
 
-fn wrap(kind: &str, object: &str) -> Bytes {
+fn watch_event_line(kind: &str, object: &str) -> Bytes {
     format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n").into()
 }
 
-struct State {
-    watch: Watch,
-    writer: Writer,
-    leaving: Leaving,
-    sent: Counter,
-    over: bool,
+struct WatchServer {
+    watch: RegistryWatch,
+    encoder: WatchEncoder,
+    open_watch: OpenWatch,
+    sent_events: Counter,
+    done: bool,
 }
 
 /// The encoded events of a watch. The stream ends when the watch ends, or when the
 /// draining server ends this watch.
-pub(crate) fn events(
-    watch: Watch,
-    resource_info: Arc<Row>,
-    response_options: Shape,
+pub(crate) fn event_stream(
+    watch: RegistryWatch,
+    resource_info: Arc<ResourceInfo>,
+    response_options: ResponseOptions,
     clock: Arc<dyn Clock>,
-    open_watch: Leaving,
+    open_watch: OpenWatch,
     sent_events: Counter,
-) -> Events {
-    let state = State {
+) -> BodyEventStream {
+    let state = WatchServer {
         watch,
-        writer: Writer {
-            row: resource_info,
-            shape: response_options,
+        encoder: WatchEncoder {
+            resource_info,
+            options: response_options,
             clock,
             columns_sent: false,
         },
-        leaving: open_watch,
-        sent: sent_events,
-        over: false,
+        open_watch,
+        sent_events,
+        done: false,
     };
     futures_util::stream::unfold(state, |mut state| async move {
-        let lines = next(&mut state).await?;
+        let lines = next_batch(&mut state).await?;
         Some((lines, state))
     })
     .boxed()
 }
 
-async fn next(state: &mut State) -> Option<Bytes> {
-    if state.over {
+async fn next_batch(state: &mut WatchServer) -> Option<Bytes> {
+    if state.done {
         return None;
     }
     let item = tokio::select! {
         biased;
-        () = state.leaving.turn() => return None,
+        () = state.open_watch.wait_for_turn() => return None,
         item = state.watch.next() => item?,
     };
-    let (first, over) = state.writer.line(item);
+    let (first, over) = state.encoder.encode(item);
     let mut count = 1;
-    state.over = over;
+    state.done = over;
     let mut batch = BytesMut::new();
-    while !state.over && first.len() + batch.len() < BATCH {
+    while !state.done && first.len() + batch.len() < MAX_BATCH_BYTES {
         // Takes only events that are ready now, without waiting for more.
         let Some(ready) = state.watch.next().now_or_never() else {
             break;
         };
         let Some(item) = ready else {
-            state.over = true;
+            state.done = true;
             break;
         };
-        let (line, over) = state.writer.line(item);
+        let (line, over) = state.encoder.encode(item);
         count += 1;
-        state.over = over;
+        state.done = over;
         if batch.is_empty() {
             batch.reserve(first.len() + 2 * line.len());
             batch.extend_from_slice(&first);
         }
         batch.extend_from_slice(&line);
     }
-    state.sent.inc_by(count);
+    state.sent_events.inc_by(count);
     Some(if batch.is_empty() {
         first
     } else {

@@ -13,7 +13,7 @@ const UNITS: [(&str, f64); 7] = [
     ("h", 3600.0),
 ];
 /// Longest duration that is accepted: one year.
-const LONGEST: f64 = 365.0 * 24.0 * 3600.0;
+const MAX_SECONDS: f64 = 365.0 * 24.0 * 3600.0;
 
 /// Parses `15s`, `1m30s`, `1.5h`, `0`. Negative durations are an error.
 pub fn parse(text: &str) -> Result<Duration, String> {
@@ -39,7 +39,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         seconds += number * size;
         rest = next;
     }
-    if text.is_empty() || seconds > LONGEST {
+    if text.is_empty() || seconds > MAX_SECONDS {
         return Err(wrong());
     }
     Duration::try_from_secs_f64(seconds).map_err(|_| wrong())

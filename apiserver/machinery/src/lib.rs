@@ -7,24 +7,24 @@
 //!
 //! Entry points: [`Object`], [`Gvr`], [`Gvk`], [`Status`].
 
+mod decode_cache;
 pub mod duration;
-pub mod failures;
-pub mod fields;
+pub mod failure_log;
+pub mod field_error;
+mod label_keys;
 pub mod names;
 pub mod object;
 pub mod quantity;
 pub mod selector;
-mod shared;
 pub mod status;
 pub mod time;
 pub mod user;
-mod views;
 
-pub use failures::FailureLog;
-pub use fields::FieldError;
+pub use failure_log::FailureLog;
+pub use field_error::FieldError;
 pub use names::{Gvk, Gvr};
-pub use object::{Head, Object, Owner};
+pub use object::{Object, ObjectMeta, OwnerReference};
 pub use quantity::Quantity;
 pub use selector::{FieldSelector, LabelSelector};
-pub use status::{Cause, Details, Status};
+pub use status::{Status, StatusCause, StatusDetails};
 pub use user::UserInfo;

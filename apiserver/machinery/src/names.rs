@@ -22,7 +22,7 @@ pub struct Gvk {
 
 impl Gvr {
     /// A resource known at compile time.
-    pub const fn constant(
+    pub const fn from_static(
         group: &'static str,
         version: &'static str,
         resource: &'static str,
@@ -53,8 +53,8 @@ impl Gvr {
     }
 
     /// `resource.group`, or `resource` in the core group, as error texts name it.
-    pub fn qualified(&self) -> String {
-        qualify(&self.resource, &self.group)
+    pub fn group_resource(&self) -> String {
+        join_group(&self.resource, &self.group)
     }
 
     /// The kind `kind` in the group and version of this resource.
@@ -69,7 +69,11 @@ impl Gvr {
 
 impl Gvk {
     /// A kind known at compile time.
-    pub const fn constant(group: &'static str, version: &'static str, kind: &'static str) -> Self {
+    pub const fn from_static(
+        group: &'static str,
+        version: &'static str,
+        kind: &'static str,
+    ) -> Self {
         Self {
             group: Cow::Borrowed(group),
             version: Cow::Borrowed(version),
@@ -129,7 +133,7 @@ pub fn join_api_version(group: &str, version: &str) -> String {
 }
 
 /// `name.group`, or `name` in the core group.
-pub fn qualify(name: &str, group: &str) -> String {
+pub fn join_group(name: &str, group: &str) -> String {
     if group.is_empty() {
         name.to_owned()
     } else {
@@ -137,20 +141,22 @@ pub fn qualify(name: &str, group: &str) -> String {
     }
 }
 
-const LABEL_MAX: usize = 63;
-const SUBDOMAIN_MAX: usize = 253;
+const LABEL_MAX_LENGTH: usize = 63;
+const SUBDOMAIN_MAX_LENGTH: usize = 253;
 
-fn lower_alnum(b: u8) -> bool {
+fn is_lower_alphanumeric(b: u8) -> bool {
     b.is_ascii_lowercase() || b.is_ascii_digit()
 }
 
-fn label_shaped(s: &str) -> bool {
+fn is_dns_label(s: &str) -> bool {
     let bytes = s.as_bytes();
     match (bytes.first(), bytes.last()) {
         (Some(first), Some(last)) => {
-            lower_alnum(*first)
-                && lower_alnum(*last)
-                && bytes.iter().all(|b| lower_alnum(*b) || *b == b'-')
+            is_lower_alphanumeric(*first)
+                && is_lower_alphanumeric(*last)
+                && bytes
+                    .iter()
+                    .all(|b| is_lower_alphanumeric(*b) || *b == b'-')
         }
         _ => false,
     }
@@ -158,36 +164,42 @@ fn label_shaped(s: &str) -> bool {
 
 /// Validates a DNS-1123 label (RFC 1123, at most 63 characters). The error is the
 /// text of `apimachinery/pkg/util/validation`.
-pub fn dns1123_label(s: &str) -> Result<(), String> {
-    if s.len() > LABEL_MAX {
-        return Err(format!("must be no more than {LABEL_MAX} characters"));
+pub fn validate_dns1123_label(s: &str) -> Result<(), String> {
+    if s.len() > LABEL_MAX_LENGTH {
+        return Err(format!(
+            "must be no more than {LABEL_MAX_LENGTH} characters"
+        ));
     }
-    if label_shaped(s) {
+    if is_dns_label(s) {
         return Ok(());
     }
-    if s.split('.').all(label_shaped) {
+    if s.split('.').all(is_dns_label) {
         return Err("must not contain dots".into());
     }
     Err("a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')".into())
 }
 
 /// Validates a DNS-1123 subdomain (at most 253 characters).
-pub fn dns1123_subdomain(s: &str) -> Result<(), String> {
-    if s.len() > SUBDOMAIN_MAX {
-        return Err(format!("must be no more than {SUBDOMAIN_MAX} characters"));
+pub fn validate_dns1123_subdomain(s: &str) -> Result<(), String> {
+    if s.len() > SUBDOMAIN_MAX_LENGTH {
+        return Err(format!(
+            "must be no more than {SUBDOMAIN_MAX_LENGTH} characters"
+        ));
     }
-    if s.split('.').all(label_shaped) {
+    if s.split('.').all(is_dns_label) {
         return Ok(());
     }
     Err("a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')".into())
 }
 
 /// Validates a DNS-1035 label: a DNS-1123 label that starts with a letter.
-pub fn dns1035_label(s: &str) -> Result<(), String> {
-    if s.len() > LABEL_MAX {
-        return Err(format!("must be no more than {LABEL_MAX} characters"));
+pub fn validate_dns1035_label(s: &str) -> Result<(), String> {
+    if s.len() > LABEL_MAX_LENGTH {
+        return Err(format!(
+            "must be no more than {LABEL_MAX_LENGTH} characters"
+        ));
     }
-    if label_shaped(s) && s.as_bytes().first().is_some_and(u8::is_ascii_lowercase) {
+    if is_dns_label(s) && s.as_bytes().first().is_some_and(u8::is_ascii_lowercase) {
         return Ok(());
     }
     Err("a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')".into())
@@ -195,7 +207,7 @@ pub fn dns1035_label(s: &str) -> Result<(), String> {
 
 /// Validates a name that only has to fit into one URL path segment, such as the names of
 /// RBAC objects (`path.IsValidPathSegmentName`).
-pub fn path_segment(s: &str) -> Result<(), String> {
+pub fn validate_path_segment_name(s: &str) -> Result<(), String> {
     match s {
         "." | ".." => Err(format!("may not be '{s}'")),
         _ if s.contains('/') => Err("may not contain '/'".into()),
@@ -204,7 +216,7 @@ pub fn path_segment(s: &str) -> Result<(), String> {
     }
 }
 
-fn qualified_part(s: &str) -> bool {
+fn is_qualified_name_part(s: &str) -> bool {
     let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = s.as_bytes();
     edge(bytes.first())
@@ -216,13 +228,13 @@ fn qualified_part(s: &str) -> bool {
 
 /// Validates a label or annotation key: an optional DNS prefix, a slash, and a name
 /// of at most 63 characters.
-pub fn qualified_name(s: &str) -> Result<(), String> {
+pub fn validate_qualified_name(s: &str) -> Result<(), String> {
     let name = match s.split_once('/') {
         Some((prefix, name)) => {
             if prefix.is_empty() {
                 return Err("prefix part must be non-empty".into());
             }
-            dns1123_subdomain(prefix).map_err(|e| format!("prefix part {e}"))?;
+            validate_dns1123_subdomain(prefix).map_err(|e| format!("prefix part {e}"))?;
             name
         }
         None => s,
@@ -230,12 +242,12 @@ pub fn qualified_name(s: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("name part must be non-empty".into());
     }
-    if name.len() > LABEL_MAX {
+    if name.len() > LABEL_MAX_LENGTH {
         return Err(format!(
-            "name part must be no more than {LABEL_MAX} characters"
+            "name part must be no more than {LABEL_MAX_LENGTH} characters"
         ));
     }
-    if qualified_part(name) {
+    if is_qualified_name_part(name) {
         return Ok(());
     }
     Err("name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')".into())
@@ -243,11 +255,13 @@ pub fn qualified_name(s: &str) -> Result<(), String> {
 
 /// Validates the value of a label: empty, or at most 63 characters of a qualified
 /// name without prefix.
-pub fn label_value(s: &str) -> Result<(), String> {
-    if s.len() > LABEL_MAX {
-        return Err(format!("must be no more than {LABEL_MAX} characters"));
+pub fn validate_label_value(s: &str) -> Result<(), String> {
+    if s.len() > LABEL_MAX_LENGTH {
+        return Err(format!(
+            "must be no more than {LABEL_MAX_LENGTH} characters"
+        ));
     }
-    if s.is_empty() || qualified_part(s) {
+    if s.is_empty() || is_qualified_name_part(s) {
         return Ok(());
     }
     Err("a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')".into())
@@ -261,22 +275,22 @@ mod tests {
     fn names_are_validated_as_in_kubernetes() {
         type Check = fn(&str) -> Result<(), String>;
         let table: &[(Check, &str, bool)] = &[
-            (dns1123_label, "a", true),
-            (dns1123_label, "a-b", true),
-            (dns1123_label, "-a", false),
-            (dns1123_label, "a.b", false),
-            (dns1123_label, "", false),
-            (dns1123_subdomain, "a.b-c", true),
-            (dns1123_subdomain, "a..b", false),
-            (dns1035_label, "1a", false),
-            (dns1035_label, "a1", true),
-            (path_segment, "system:foo", true),
-            (path_segment, "a/b", false),
-            (qualified_name, "karmada.io/managed", true),
-            (qualified_name, "/x", false),
-            (qualified_name, "a/b/c", false),
-            (label_value, "", true),
-            (label_value, "a b", false),
+            (validate_dns1123_label, "a", true),
+            (validate_dns1123_label, "a-b", true),
+            (validate_dns1123_label, "-a", false),
+            (validate_dns1123_label, "a.b", false),
+            (validate_dns1123_label, "", false),
+            (validate_dns1123_subdomain, "a.b-c", true),
+            (validate_dns1123_subdomain, "a..b", false),
+            (validate_dns1035_label, "1a", false),
+            (validate_dns1035_label, "a1", true),
+            (validate_path_segment_name, "system:foo", true),
+            (validate_path_segment_name, "a/b", false),
+            (validate_qualified_name, "karmada.io/managed", true),
+            (validate_qualified_name, "/x", false),
+            (validate_qualified_name, "a/b/c", false),
+            (validate_label_value, "", true),
+            (validate_label_value, "a b", false),
         ];
         for (validate, text, valid) in table {
             assert_eq!(validate(text).is_ok(), *valid, "{text:?}");
@@ -289,7 +303,7 @@ mod tests {
         assert_eq!(split_api_version("apps/v1"), ("apps", "v1"));
         assert_eq!(join_api_version("", "v1"), "v1");
         assert_eq!(
-            Gvr::constant("apps", "v1", "deployments").qualified(),
+            Gvr::from_static("apps", "v1", "deployments").group_resource(),
             "deployments.apps"
         );
     }

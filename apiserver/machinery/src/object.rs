@@ -15,12 +15,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::shared;
-use crate::views::{self, Slot};
+use crate::decode_cache::{self, DecodeSlot};
+use crate::label_keys;
 
 /// The error for bytes that are not an object.
 #[derive(Debug, thiserror::Error)]
-pub enum Malformed {
+pub enum MalformedObject {
     /// Not JSON, or a field of `metadata` has the wrong type.
     #[error("not a Kubernetes object: {0}")]
     Json(#[from] serde_json::Error),
@@ -32,7 +32,7 @@ pub enum Malformed {
 /// One entry of `metadata.ownerReferences`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Owner {
+pub struct OwnerReference {
     #[serde(default)]
     pub api_version: Box<str>,
     #[serde(default)]
@@ -52,7 +52,7 @@ pub type Label = (Arc<str>, Box<str>);
 
 /// The fields of `metadata` that are parsed for every object.
 #[derive(Clone, Debug, Default)]
-pub struct Head {
+pub struct ObjectMeta {
     /// Empty for cluster-scoped objects.
     pub namespace: Box<str>,
     pub name: Box<str>,
@@ -64,10 +64,10 @@ pub struct Head {
     pub generation: i64,
     /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-    pub owners: Box<[Owner]>,
+    pub owner_references: Box<[OwnerReference]>,
 }
 
-impl Head {
+impl ObjectMeta {
     /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         let at = self.labels.binary_search_by(|(k, _)| (**k).cmp(key)).ok()?;
@@ -84,66 +84,66 @@ impl Head {
     }
 
     /// The owner that is the controller of this object, if any (`GetControllerOf`).
-    pub fn controller(&self) -> Option<&Owner> {
-        self.owners.iter().find(|o| o.controller)
+    pub fn controller(&self) -> Option<&OwnerReference> {
+        self.owner_references.iter().find(|o| o.controller)
     }
 }
 
-struct Inner {
-    head: Head,
+struct ObjectData {
+    meta: ObjectMeta,
     bytes: Bytes,
-    view: Slot,
+    decoded: DecodeSlot,
 }
 
-impl views::Holder for Inner {
-    fn slot(&self) -> &Slot {
-        &self.view
+impl decode_cache::DecodeSlotOwner for ObjectData {
+    fn slot(&self) -> &DecodeSlot {
+        &self.decoded
     }
 }
 
 /// An immutable object at one revision. Clones share its memory.
 #[derive(Clone)]
-pub struct Object(Arc<Inner>);
+pub struct Object(Arc<ObjectData>);
 
 impl Object {
     /// Creates an object from JSON with `resourceVersion`, as a server returns it.
-    pub fn from_json(bytes: Bytes) -> Result<Self, Malformed> {
-        let outer: Outer<'_> = serde_json::from_slice(&bytes)?;
+    pub fn from_json(bytes: Bytes) -> Result<Self, MalformedObject> {
+        let outer: ObjectEnvelope<'_> = serde_json::from_slice(&bytes)?;
         let head = match outer.metadata {
-            Some(raw) => parse_head(raw.get())?,
-            None => Head::default(),
+            Some(raw) => parse_meta(raw.get())?,
+            None => ObjectMeta::default(),
         };
         Ok(Self::assemble(head, bytes))
     }
 
     /// As [`Self::from_json`], without `metadata.managedFields`: in a cache of many objects
     /// they often take more memory than all other fields, and nothing reads them.
-    pub fn from_json_trimmed(bytes: Bytes) -> Result<Self, Malformed> {
-        let outer: Outer<'_> = serde_json::from_slice(&bytes)?;
+    pub fn from_json_trimmed(bytes: Bytes) -> Result<Self, MalformedObject> {
+        let outer: ObjectEnvelope<'_> = serde_json::from_slice(&bytes)?;
         let Some(raw) = outer.metadata else {
-            return Ok(Self::assemble(Head::default(), bytes));
+            return Ok(Self::assemble(ObjectMeta::default(), bytes));
         };
-        let metadata: Metadata<'_> = serde_json::from_str(raw.get())?;
+        let metadata: RawObjectMeta<'_> = serde_json::from_str(raw.get())?;
         let Some(managed_fields) = metadata.managed_fields.map(RawValue::get) else {
-            let head = metadata.head();
+            let head = metadata.into_meta();
             return Ok(Self::assemble(head, bytes));
         };
         // The value borrows from `bytes`, so its address gives its offset.
         let from = managed_fields.as_ptr() as usize - bytes.as_ptr() as usize;
-        let (before, after) = cut(&bytes[..from], &bytes[from + managed_fields.len()..]);
+        let (before, after) = cut_field(&bytes[..from], &bytes[from + managed_fields.len()..]);
         let mut rest = BytesMut::with_capacity(before.len() + after.len());
         rest.extend_from_slice(before);
         rest.extend_from_slice(after);
-        let head = metadata.head();
+        let head = metadata.into_meta();
         Ok(Self::assemble(head, rest.freeze()))
     }
 
     /// Creates an object from stored JSON, which has no `resourceVersion`. The revision
     /// at which the key was last written is inserted as its `resourceVersion`.
-    pub fn from_stored(stored: &[u8], revision: u64) -> Result<Self, Malformed> {
-        let outer: Outer<'_> = serde_json::from_slice(stored)?;
-        let metadata = outer.metadata.ok_or(Malformed::NoMetadata)?.get();
-        let mut head = parse_head(metadata)?;
+    pub fn from_stored(stored: &[u8], revision: u64) -> Result<Self, MalformedObject> {
+        let outer: ObjectEnvelope<'_> = serde_json::from_slice(stored)?;
+        let metadata = outer.metadata.ok_or(MalformedObject::NoMetadata)?.get();
+        let mut head = parse_meta(metadata)?;
         head.revision = revision;
         // `metadata` borrows from `stored`, so its address gives its offset.
         let open = metadata.as_ptr() as usize - stored.as_ptr() as usize + 1;
@@ -160,16 +160,16 @@ impl Object {
     }
 
     /// Creates an object from a JSON tree.
-    pub fn from_value(value: &Value) -> Result<Self, Malformed> {
+    pub fn from_value(value: &Value) -> Result<Self, MalformedObject> {
         Self::from_json(Bytes::from(serde_json::to_vec(value)?))
     }
 
     /// Returns the same content with another revision: a deletion event carries the last
     /// content with the revision of the deletion.
-    pub fn at_revision(&self, revision: u64) -> Result<Self, Malformed> {
+    pub fn with_revision(&self, revision: u64) -> Result<Self, MalformedObject> {
         let bytes = self.bytes();
-        let outer: Outer<'_> = serde_json::from_slice(bytes)?;
-        let metadata = outer.metadata.ok_or(Malformed::NoMetadata)?.get();
+        let outer: ObjectEnvelope<'_> = serde_json::from_slice(bytes)?;
+        let metadata = outer.metadata.ok_or(MalformedObject::NoMetadata)?.get();
         let open = metadata.as_ptr() as usize - bytes.as_ptr() as usize + 1;
         let old = format!("\"resourceVersion\":\"{}\"", self.revision());
         if !bytes[open..].starts_with(old.as_bytes()) {
@@ -183,21 +183,21 @@ impl Object {
         moved.extend_from_slice(&bytes[..open]);
         moved.extend_from_slice(field.as_bytes());
         moved.extend_from_slice(&bytes[open + old.len()..]);
-        let mut head = self.head().clone();
+        let mut head = self.meta().clone();
         head.revision = revision;
         Ok(Self::assemble(head, moved.freeze()))
     }
 
-    fn assemble(head: Head, bytes: Bytes) -> Self {
-        Self(Arc::new(Inner {
-            head,
+    fn assemble(head: ObjectMeta, bytes: Bytes) -> Self {
+        Self(Arc::new(ObjectData {
+            meta: head,
             bytes,
-            view: Slot::default(),
+            decoded: DecodeSlot::default(),
         }))
     }
 
-    pub fn head(&self) -> &Head {
-        &self.0.head
+    pub fn meta(&self) -> &ObjectMeta {
+        &self.0.meta
     }
 
     /// The encoded JSON, with `resourceVersion`.
@@ -206,64 +206,66 @@ impl Object {
     }
 
     pub fn namespace(&self) -> &str {
-        &self.0.head.namespace
+        &self.0.meta.namespace
     }
 
     pub fn name(&self) -> &str {
-        &self.0.head.name
+        &self.0.meta.name
     }
 
     pub fn uid(&self) -> &str {
-        &self.0.head.uid
+        &self.0.meta.uid
     }
 
     pub fn revision(&self) -> u64 {
-        self.0.head.revision
+        self.0.meta.revision
     }
 
     /// Parses a new JSON tree, to be kept only for one write or one interpretation.
-    pub fn value(&self) -> Result<Value, Malformed> {
+    pub fn value(&self) -> Result<Value, MalformedObject> {
         Ok(serde_json::from_slice(&self.0.bytes)?)
     }
 
     /// Decodes the object into a typed view. The view of the first requested type is
     /// cached and shared by all clones of this object until the cache evicts it; views of
     /// other types are decoded on each call.
-    pub fn view<T: DeserializeOwned + Send + Sync + 'static>(&self) -> Result<Arc<T>, Malformed> {
-        let cached = self.0.view.get();
+    pub fn decode<T: DeserializeOwned + Send + Sync + 'static>(
+        &self,
+    ) -> Result<Arc<T>, MalformedObject> {
+        let cached = self.0.decoded.get();
         if let Some(view) = cached.and_then(|value| value.downcast::<T>().ok()) {
             return Ok(view);
         }
         let parsed: Arc<T> = Arc::new(serde_json::from_slice(&self.0.bytes)?);
         let view = Arc::clone(&parsed) as Arc<dyn Any + Send + Sync>;
-        if self.0.view.fill(view) {
-            let holder: Arc<dyn views::Holder> = Arc::clone(&self.0) as _;
-            views::KEPT.enter(&holder);
+        if self.0.decoded.fill(view) {
+            let holder: Arc<dyn decode_cache::DecodeSlotOwner> = Arc::clone(&self.0) as _;
+            decode_cache::DECODE_CACHE.insert(&holder);
         }
         Ok(parsed)
     }
 
     /// Whether both share one allocation; equal objects may not.
-    pub fn same(&self, other: &Self) -> bool {
+    pub fn ptr_eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
 impl fmt::Debug for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Object({}@{})", self.head().key(), self.revision())
+        write!(f, "Object({}@{})", self.meta().key(), self.revision())
     }
 }
 
 #[derive(Deserialize)]
-struct Outer<'a> {
+struct ObjectEnvelope<'a> {
     #[serde(borrow)]
     metadata: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata<'a> {
+struct RawObjectMeta<'a> {
     namespace: Option<Box<str>>,
     name: Option<Box<str>>,
     uid: Option<Box<str>>,
@@ -271,37 +273,39 @@ struct Metadata<'a> {
     resource_version: Option<Box<str>>,
     generation: Option<i64>,
     deletion_timestamp: Option<Box<str>>,
-    owner_references: Option<Box<[Owner]>>,
+    owner_references: Option<Box<[OwnerReference]>>,
     #[serde(borrow)]
     managed_fields: Option<&'a RawValue>,
 }
 
-impl Metadata<'_> {
-    fn head(self) -> Head {
+impl RawObjectMeta<'_> {
+    fn into_meta(self) -> ObjectMeta {
         let labels = self.labels.unwrap_or_default().into_iter();
-        Head {
+        ObjectMeta {
             namespace: self.namespace.unwrap_or_default(),
             name: self.name.unwrap_or_default(),
             uid: self.uid.unwrap_or_default(),
-            labels: labels.map(|(k, v)| (shared::key(k), v)).collect(),
+            labels: labels
+                .map(|(k, v)| (label_keys::intern_label_key(k), v))
+                .collect(),
             revision: self
                 .resource_version
                 .and_then(|v| v.parse().ok())
                 .unwrap_or(0),
             generation: self.generation.unwrap_or(0),
             deleting: self.deletion_timestamp.is_some(),
-            owners: self.owner_references.unwrap_or_default(),
+            owner_references: self.owner_references.unwrap_or_default(),
         }
     }
 }
 
-fn parse_head(metadata: &str) -> Result<Head, Malformed> {
-    Ok(serde_json::from_str::<Metadata<'_>>(metadata)?.head())
+fn parse_meta(metadata: &str) -> Result<ObjectMeta, MalformedObject> {
+    Ok(serde_json::from_str::<RawObjectMeta<'_>>(metadata)?.into_meta())
 }
 
 /// Returns the text before and after a field, given the text on both sides of its value:
 /// removes its key and one comma.
-fn cut<'a>(before: &'a [u8], after: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+fn cut_field<'a>(before: &'a [u8], after: &'a [u8]) -> (&'a [u8], &'a [u8]) {
     let quote = |text: &[u8]| text.iter().rposition(|b| *b == b'"');
     let key = quote(before).and_then(|end| quote(&before[..end]));
     let before = before[..key.unwrap_or(0)].trim_ascii_end();
@@ -330,8 +334,8 @@ mod tests {
             (
                 o.name(),
                 o.revision(),
-                o.head().label("b"),
-                o.head().label("c")
+                o.meta().label("b"),
+                o.meta().label("c")
             ),
             ("a", 7, Some("1"), None)
         );
@@ -349,7 +353,7 @@ mod tests {
             .unwrap(),
         ];
         for object in objects {
-            let moved = object.at_revision(12).unwrap();
+            let moved = object.with_revision(12).unwrap();
             let mut expected = object.value().unwrap();
             expected["metadata"]["resourceVersion"] = "12".into();
             assert_eq!(moved.value().unwrap(), expected);
@@ -401,9 +405,9 @@ mod tests {
             spec: BTreeMap<String, i64>,
         }
         let o = stored(r#"{"metadata":{"name":"a"},"spec":{"x":1}}"#, 1);
-        let first = o.view::<Spec>().unwrap();
+        let first = o.decode::<Spec>().unwrap();
         assert_eq!(first.spec["x"], 1);
-        assert!(Arc::ptr_eq(&first, &o.view::<Spec>().unwrap()));
-        assert_eq!(o.view::<Value>().unwrap()["spec"]["x"], 1);
+        assert!(Arc::ptr_eq(&first, &o.decode::<Spec>().unwrap()));
+        assert_eq!(o.decode::<Value>().unwrap()["spec"]["x"], 1);
     }
 }

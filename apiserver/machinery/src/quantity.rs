@@ -14,19 +14,19 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
 
 /// Nanos in one unit.
-const ONE: i128 = 1_000_000_000;
+const NANOS_PER_UNIT: i128 = 1_000_000_000;
 /// Nanos in one thousandth.
-const MILLI: i128 = 1_000_000;
+const NANOS_PER_MILLI: i128 = 1_000_000;
 /// Larger amounts are capped, as Kubernetes does; so sums cannot overflow.
-const CAP: i128 = i128::MAX / 4;
+const MAX_NANOS: i128 = i128::MAX / 4;
 /// A number with more digits before the decimal point is certainly capped.
-const CAP_DIGITS: i64 = 29;
+const MAX_INTEGER_DIGITS: i64 = 29;
 /// Longest text that is parsed, in bytes.
-const MAX_TEXT: usize = 256;
+const MAX_QUANTITY_BYTES: usize = 256;
 
 /// The family of suffixes with which a quantity is written (`resource.Format`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum QuantityFormat {
     /// `m`, `k`, `M`, `G` …
     #[default]
     Decimal,
@@ -40,18 +40,18 @@ pub enum Format {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quantity {
     nanos: i128,
-    format: Format,
+    format: QuantityFormat,
 }
 
 /// The error for text that is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParseError {
+pub enum QuantityParseError {
     #[error(
         "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
     )]
-    Shape,
+    Format,
     #[error("unable to parse numeric part of quantity")]
-    Number,
+    Numeric,
     #[error("unable to parse quantity's suffix")]
     Suffix,
 }
@@ -60,21 +60,21 @@ impl Quantity {
     /// The amount zero.
     pub const ZERO: Self = Self {
         nanos: 0,
-        format: Format::Decimal,
+        format: QuantityFormat::Decimal,
     };
 
     /// An integer amount in decimal format.
     pub fn from_units(units: i64) -> Self {
         Self {
-            nanos: i128::from(units) * ONE,
-            format: Format::Decimal,
+            nanos: i128::from(units) * NANOS_PER_UNIT,
+            format: QuantityFormat::Decimal,
         }
     }
 
     /// An integer amount, such as bytes, in binary format.
     pub fn from_bytes(units: i64) -> Self {
         Self {
-            format: Format::Binary,
+            format: QuantityFormat::Binary,
             ..Self::from_units(units)
         }
     }
@@ -82,19 +82,21 @@ impl Quantity {
     /// An amount in thousandths.
     pub fn from_milli(milli: i64) -> Self {
         Self {
-            nanos: i128::from(milli) * MILLI,
-            format: Format::Decimal,
+            nanos: i128::from(milli) * NANOS_PER_MILLI,
+            format: QuantityFormat::Decimal,
         }
     }
 
     /// Parses the text form.
-    pub fn parse(text: &str) -> Result<Self, ParseError> {
-        let parts = split(text)?;
-        let (scale, format) = suffix(parts.suffix)?;
-        let nanos = whole_nanos(&parts, &scale).unwrap_or_else(|| match scale {
-            Scale::Ten(exponent) => decimal_nanos(parts.int, parts.frac, i64::from(exponent)),
-            Scale::Kibi(0) => decimal_nanos(parts.int, parts.frac, 0),
-            Scale::Kibi(power) => binary_nanos(parts.int, parts.frac, power),
+    pub fn parse(text: &str) -> Result<Self, QuantityParseError> {
+        let parts = split_parts(text)?;
+        let (scale, format) = parse_suffix(parts.suffix)?;
+        let nanos = integer_nanos(&parts, &scale).unwrap_or_else(|| match scale {
+            QuantityScale::PowerOfTen(exponent) => {
+                decimal_nanos(parts.int, parts.frac, i64::from(exponent))
+            }
+            QuantityScale::PowerOf1024(0) => decimal_nanos(parts.int, parts.frac, 0),
+            QuantityScale::PowerOf1024(power) => binary_nanos(parts.int, parts.frac, power),
         });
         Ok(Self {
             nanos: if parts.negative { -nanos } else { nanos },
@@ -103,27 +105,27 @@ impl Quantity {
     }
 
     /// Parses a JSON string or number.
-    pub fn from_value(value: &Value) -> Result<Self, ParseError> {
+    pub fn from_value(value: &Value) -> Result<Self, QuantityParseError> {
         match value {
             Value::String(s) => Self::parse(s),
             Value::Number(n) => Self::parse(&n.to_string()),
-            _ => Err(ParseError::Shape),
+            _ => Err(QuantityParseError::Format),
         }
     }
 
     /// The amount in thousandths, rounded away from zero (`MilliValue`).
-    pub fn milli(self) -> i128 {
-        div_away(self.nanos, MILLI)
+    pub fn milli_value(self) -> i128 {
+        div_round_away(self.nanos, NANOS_PER_MILLI)
     }
 
     /// The amount in units, rounded away from zero (`Value`).
     pub fn value(self) -> i128 {
-        div_away(self.nanos, ONE)
+        div_round_away(self.nanos, NANOS_PER_UNIT)
     }
 
     /// Whether the amount has no fraction.
-    pub fn is_whole(self) -> bool {
-        self.nanos % ONE == 0
+    pub fn is_integer(self) -> bool {
+        self.nanos % NANOS_PER_UNIT == 0
     }
 
     pub fn is_zero(self) -> bool {
@@ -136,12 +138,12 @@ impl Quantity {
 
     /// The amount multiplied by `n`, capped.
     pub fn times(self, n: i64) -> Self {
-        self.with(self.nanos.saturating_mul(i128::from(n)))
+        self.with_nanos(self.nanos.saturating_mul(i128::from(n)))
     }
 
-    fn with(self, nanos: i128) -> Self {
+    fn with_nanos(self, nanos: i128) -> Self {
         Self {
-            nanos: nanos.clamp(-CAP, CAP),
+            nanos: nanos.clamp(-MAX_NANOS, MAX_NANOS),
             ..self
         }
     }
@@ -153,7 +155,7 @@ impl Quantity {
         } else {
             self.format
         };
-        Self { format, ..self }.with(nanos)
+        Self { format, ..self }.with_nanos(nanos)
     }
 }
 
@@ -186,7 +188,7 @@ impl SubAssign for Quantity {
 impl Neg for Quantity {
     type Output = Self;
     fn neg(self) -> Self {
-        self.with(-self.nanos)
+        self.with_nanos(-self.nanos)
     }
 }
 
@@ -217,8 +219,8 @@ impl Ord for Quantity {
 }
 
 impl FromStr for Quantity {
-    type Err = ParseError;
-    fn from_str(s: &str) -> Result<Self, ParseError> {
+    type Err = QuantityParseError;
+    fn from_str(s: &str) -> Result<Self, QuantityParseError> {
         Self::parse(s)
     }
 }
@@ -243,18 +245,19 @@ impl fmt::Display for Quantity {
             return f.write_str("0");
         }
         // Small and fractional amounts are never written with binary suffixes.
-        let binary =
-            self.format == Format::Binary && self.is_whole() && self.nanos.abs() >= 1024 * ONE;
+        let binary = self.format == QuantityFormat::Binary
+            && self.is_integer()
+            && self.nanos.abs() >= 1024 * NANOS_PER_UNIT;
         if binary {
-            let (mut mantissa, mut power) = (self.nanos / ONE, 0);
-            while mantissa % 1024 == 0 && power < BINARY.len() - 1 {
+            let (mut mantissa, mut power) = (self.nanos / NANOS_PER_UNIT, 0);
+            while mantissa % 1024 == 0 && power < BINARY_SUFFIXES.len() - 1 {
                 mantissa /= 1024;
                 power += 1;
             }
-            return write!(f, "{mantissa}{}", BINARY[power]);
+            return write!(f, "{mantissa}{}", BINARY_SUFFIXES[power]);
         }
         let (mut mantissa, mut exponent) = (self.nanos, -9_i32);
-        let top = if self.format == Format::Exponent {
+        let top = if self.format == QuantityFormat::Exponent {
             i32::MAX
         } else {
             18
@@ -265,17 +268,20 @@ impl fmt::Display for Quantity {
         }
         match (self.format, exponent) {
             (_, 0) => write!(f, "{mantissa}"),
-            (Format::Exponent, e) => write!(f, "{mantissa}e{e}"),
+            (QuantityFormat::Exponent, e) => write!(f, "{mantissa}e{e}"),
             (_, e) => {
-                let suffix = DECIMAL.iter().find(|(_, at)| *at == e).map_or("", |d| d.0);
+                let suffix = DECIMAL_SUFFIXES
+                    .iter()
+                    .find(|(_, at)| *at == e)
+                    .map_or("", |d| d.0);
                 write!(f, "{mantissa}{suffix}")
             }
         }
     }
 }
 
-const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-const DECIMAL: [(&str, i32); 10] = [
+const BINARY_SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+const DECIMAL_SUFFIXES: [(&str, i32); 10] = [
     ("n", -9),
     ("u", -6),
     ("m", -3),
@@ -288,21 +294,21 @@ const DECIMAL: [(&str, i32); 10] = [
     ("E", 18),
 ];
 
-struct Parts<'a> {
+struct QuantityParts<'a> {
     negative: bool,
     int: &'a str,
     frac: &'a str,
     suffix: &'a str,
 }
 
-enum Scale {
-    Ten(i32),
-    Kibi(u32),
+enum QuantityScale {
+    PowerOfTen(i32),
+    PowerOf1024(u32),
 }
 
-fn split(text: &str) -> Result<Parts<'_>, ParseError> {
-    if text.is_empty() || text.len() > MAX_TEXT || !text.is_ascii() {
-        return Err(ParseError::Shape);
+fn split_parts(text: &str) -> Result<QuantityParts<'_>, QuantityParseError> {
+    if text.is_empty() || text.len() > MAX_QUANTITY_BYTES || !text.is_ascii() {
+        return Err(QuantityParseError::Format);
     }
     let (negative, rest) = match text.as_bytes()[0] {
         b'-' => (true, &text[1..]),
@@ -316,12 +322,12 @@ fn split(text: &str) -> Result<Parts<'_>, ParseError> {
         None => ("", rest),
     };
     if int.is_empty() && frac.is_empty() {
-        return Err(ParseError::Shape);
+        return Err(QuantityParseError::Format);
     }
     if suffix.contains('.') {
-        return Err(ParseError::Number);
+        return Err(QuantityParseError::Numeric);
     }
-    Ok(Parts {
+    Ok(QuantityParts {
         negative,
         int: int.trim_start_matches('0'),
         frac: frac.trim_end_matches('0'),
@@ -329,34 +335,44 @@ fn split(text: &str) -> Result<Parts<'_>, ParseError> {
     })
 }
 
-fn suffix(text: &str) -> Result<(Scale, Format), ParseError> {
-    if let Some((_, exponent)) = DECIMAL.iter().find(|(s, _)| *s == text) {
-        return Ok((Scale::Ten(*exponent), Format::Decimal));
+fn parse_suffix(text: &str) -> Result<(QuantityScale, QuantityFormat), QuantityParseError> {
+    if let Some((_, exponent)) = DECIMAL_SUFFIXES.iter().find(|(s, _)| *s == text) {
+        return Ok((
+            QuantityScale::PowerOfTen(*exponent),
+            QuantityFormat::Decimal,
+        ));
     }
-    if let Some(power) = BINARY.iter().position(|s| *s == text) {
-        let power = u32::try_from(power).map_err(|_| ParseError::Suffix)?;
-        return Ok((Scale::Kibi(power), Format::Binary));
+    if let Some(power) = BINARY_SUFFIXES.iter().position(|s| *s == text) {
+        let power = u32::try_from(power).map_err(|_| QuantityParseError::Suffix)?;
+        return Ok((QuantityScale::PowerOf1024(power), QuantityFormat::Binary));
     }
-    let exponent = text.strip_prefix(['e', 'E']).ok_or(ParseError::Suffix)?;
-    let exponent = exponent.parse().map_err(|_| ParseError::Suffix)?;
-    Ok((Scale::Ten(exponent), Format::Exponent))
+    let exponent = text
+        .strip_prefix(['e', 'E'])
+        .ok_or(QuantityParseError::Suffix)?;
+    let exponent = exponent.parse().map_err(|_| QuantityParseError::Suffix)?;
+    Ok((
+        QuantityScale::PowerOfTen(exponent),
+        QuantityFormat::Exponent,
+    ))
 }
 
 /// Fast path for amounts without a fraction that are not very large, as most are.
-fn whole_nanos(parts: &Parts<'_>, scale: &Scale) -> Option<i128> {
+fn integer_nanos(parts: &QuantityParts<'_>, scale: &QuantityScale) -> Option<i128> {
     if !parts.frac.is_empty() {
         return None;
     }
     let count: u64 = parts.int.parse().ok()?;
     let factor = match scale {
-        Scale::Ten(exponent) => {
+        QuantityScale::PowerOfTen(exponent) => {
             let exponent = u32::try_from(exponent.checked_add(9)?).ok()?;
             10_i128.checked_pow(exponent)?
         }
-        Scale::Kibi(power) => 1024_i128.checked_pow(*power)?.checked_mul(ONE)?,
+        QuantityScale::PowerOf1024(power) => {
+            1024_i128.checked_pow(*power)?.checked_mul(NANOS_PER_UNIT)?
+        }
     };
     let nanos = i128::from(count).checked_mul(factor)?;
-    (nanos <= CAP).then_some(nanos)
+    (nanos <= MAX_NANOS).then_some(nanos)
 }
 
 /// `int.frac × 10^exponent` in nanos, rounded up.
@@ -372,8 +388,8 @@ fn decimal_nanos(int: &str, frac: &str, exponent: i64) -> i128 {
         return 0;
     }
     // The value is 0.DIGITS × 10^magnitude.
-    if magnitude > CAP_DIGITS {
-        return CAP;
+    if magnitude > MAX_INTEGER_DIGITS {
+        return MAX_NANOS;
     }
     let Ok(keep) = usize::try_from(magnitude + 9) else {
         return 1;
@@ -388,7 +404,7 @@ fn decimal_nanos(int: &str, frac: &str, exponent: i64) -> i128 {
     };
     digits_kept
         .and_then(|n| n.checked_mul(10_i128.checked_pow(zeros)?))
-        .map_or(CAP, |n| (n + up).min(CAP))
+        .map_or(MAX_NANOS, |n| (n + up).min(MAX_NANOS))
 }
 
 /// `int.frac × 1024^power` in nanos, rounded up. Multiplies exactly as many digits of the
@@ -406,12 +422,12 @@ fn binary_nanos(int: &str, frac: &str, power: u32) -> i128 {
             continue;
         };
         let shift = u32::try_from(places - 9).unwrap_or(0);
-        return div_away(product, 10_i128.pow(shift)).min(CAP);
+        return div_round_away(product, 10_i128.pow(shift)).min(MAX_NANOS);
     }
-    CAP
+    MAX_NANOS
 }
 
-fn div_away(n: i128, by: i128) -> i128 {
+fn div_round_away(n: i128, by: i128) -> i128 {
     n / by + (n % by).signum()
 }
 
@@ -475,8 +491,8 @@ mod tests {
     #[test]
     fn rounding_is_away_from_zero() {
         let q = |s: &str| Quantity::parse(s).unwrap();
-        assert_eq!((q("1500u").milli(), q("1100m").value()), (2, 2));
-        assert_eq!((q("-1500u").milli(), q("-1100m").value()), (-2, -2));
+        assert_eq!((q("1500u").milli_value(), q("1100m").value()), (2, 2));
+        assert_eq!((q("-1500u").milli_value(), q("-1100m").value()), (-2, -2));
         assert_eq!(q("4Gi").value(), 4 << 30);
         assert!(q("1e400") > q("1000E") && q("1e-400") == q("1n"));
     }
@@ -509,11 +525,11 @@ mod tests {
         fn the_fast_path_agrees_with_the_exact_one(
             int in "[1-9][0-9]{0,20}", exponent in -12_i32..30, power in 0_u32..7,
         ) {
-            let parts = Parts { negative: false, int: &int, frac: "", suffix: "" };
-            if let Some(nanos) = whole_nanos(&parts, &Scale::Ten(exponent)) {
+            let parts = QuantityParts { negative: false, int: &int, frac: "", suffix: "" };
+            if let Some(nanos) = integer_nanos(&parts, &QuantityScale::PowerOfTen(exponent)) {
                 prop_assert_eq!(nanos, decimal_nanos(&int, "", exponent.into()));
             }
-            if let Some(nanos) = whole_nanos(&parts, &Scale::Kibi(power)) {
+            if let Some(nanos) = integer_nanos(&parts, &QuantityScale::PowerOf1024(power)) {
                 prop_assert_eq!(nanos, binary_nanos(&int, "", power));
             }
         }
@@ -522,7 +538,7 @@ mod tests {
         fn arbitrary_text_never_panics(text in ".{0,40}", odd in "[-+0-9.eEinumkKMGTP]{0,60}") {
             for t in [&text, &odd] {
                 if let Ok(q) = Quantity::parse(t) {
-                    let _ = (q.to_string(), q.milli(), q.value(), -q, q.times(i64::MAX), q + q, q - q);
+                    let _ = (q.to_string(), q.milli_value(), q.value(), -q, q.times(i64::MAX), q + q, q - q);
                 }
             }
         }

@@ -10,16 +10,16 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::names::{label_value, qualified_name};
+use crate::names::{validate_label_value, validate_qualified_name};
 
 pub use field::{FieldRequirement, FieldSelector};
 
 /// Longest selector that is parsed, in bytes.
-const MAX_TEXT: usize = 64 << 10;
+const MAX_SELECTOR_BYTES: usize = 64 << 10;
 
 /// How a requirement compares a label with its values (`selection.Operator`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operator {
+pub enum SelectorOperator {
     Equals,
     NotEquals,
     In,
@@ -32,9 +32,9 @@ pub enum Operator {
 
 /// One condition on one label (`labels.Requirement`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Requirement {
+pub struct LabelRequirement {
     pub key: String,
-    pub operator: Operator,
+    pub operator: SelectorOperator,
     /// Sorted.
     pub values: Vec<String>,
 }
@@ -42,14 +42,18 @@ pub struct Requirement {
 /// Conditions on labels, all of which must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
-    requirements: Vec<Requirement>,
+    requirements: Vec<LabelRequirement>,
     nothing: bool,
 }
 
-impl Requirement {
+impl LabelRequirement {
     /// Validates key and values as Kubernetes does; the error is Kubernetes' text.
-    pub fn new(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Self, String> {
-        qualified_name(key).map_err(|e| format!("key: Invalid value: {key:?}: {e}"))?;
+    pub fn new(
+        key: &str,
+        operator: SelectorOperator,
+        mut values: Vec<String>,
+    ) -> Result<Self, String> {
+        validate_qualified_name(key).map_err(|e| format!("key: Invalid value: {key:?}: {e}"))?;
         let bad = |why: &str| {
             Err(format!(
                 "values: Invalid value: {}: {why}",
@@ -57,16 +61,16 @@ impl Requirement {
             ))
         };
         match operator {
-            Operator::In | Operator::NotIn if values.is_empty() => {
+            SelectorOperator::In | SelectorOperator::NotIn if values.is_empty() => {
                 return bad("for 'in', 'notin' operators, values set can't be empty");
             }
-            Operator::Equals | Operator::NotEquals if values.len() != 1 => {
+            SelectorOperator::Equals | SelectorOperator::NotEquals if values.len() != 1 => {
                 return bad("exact-match compatibility requires one single value");
             }
-            Operator::Exists | Operator::DoesNotExist if !values.is_empty() => {
+            SelectorOperator::Exists | SelectorOperator::DoesNotExist if !values.is_empty() => {
                 return bad("values set must be empty for exists and does not exist");
             }
-            Operator::GreaterThan | Operator::LessThan => {
+            SelectorOperator::GreaterThan | SelectorOperator::LessThan => {
                 if values.len() != 1 {
                     return bad("for 'Gt', 'Lt' operators, exactly one value is required");
                 }
@@ -80,7 +84,7 @@ impl Requirement {
             _ => {}
         }
         for (i, value) in values.iter().enumerate() {
-            label_value(value)
+            validate_label_value(value)
                 .map_err(|e| format!("values[{i}][{key}]: Invalid value: {value:?}: {e}"))?;
         }
         values.sort_unstable();
@@ -93,17 +97,17 @@ impl Requirement {
     }
 
     /// Whether a label with this value, or an absent label, meets the requirement.
-    pub fn holds(&self, actual: Option<&str>) -> bool {
+    pub fn matches(&self, actual: Option<&str>) -> bool {
         let listed = |v: &str| self.values.iter().any(|x| x == v);
         let bound = || self.values.first().and_then(|v| v.parse::<i64>().ok());
         let number = || actual.and_then(|v| v.parse::<i64>().ok());
         match self.operator {
-            Operator::Equals | Operator::In => actual.is_some_and(listed),
-            Operator::NotEquals | Operator::NotIn => !actual.is_some_and(listed),
-            Operator::Exists => actual.is_some(),
-            Operator::DoesNotExist => actual.is_none(),
-            Operator::GreaterThan => number().zip(bound()).is_some_and(|(a, b)| a > b),
-            Operator::LessThan => number().zip(bound()).is_some_and(|(a, b)| a < b),
+            SelectorOperator::Equals | SelectorOperator::In => actual.is_some_and(listed),
+            SelectorOperator::NotEquals | SelectorOperator::NotIn => !actual.is_some_and(listed),
+            SelectorOperator::Exists => actual.is_some(),
+            SelectorOperator::DoesNotExist => actual.is_none(),
+            SelectorOperator::GreaterThan => number().zip(bound()).is_some_and(|(a, b)| a > b),
+            SelectorOperator::LessThan => number().zip(bound()).is_some_and(|(a, b)| a < b),
         }
     }
 }
@@ -125,10 +129,12 @@ impl LabelSelector {
     /// Parses the query syntax: `a=b,c!=d,e in (f,g),h,!i,j>1`. Empty text matches
     /// everything.
     pub fn parse(text: &str) -> Result<Self, String> {
-        if text.len() > MAX_TEXT {
-            return Err(format!("the selector is longer than {MAX_TEXT} bytes"));
+        if text.len() > MAX_SELECTOR_BYTES {
+            return Err(format!(
+                "the selector is longer than {MAX_SELECTOR_BYTES} bytes"
+            ));
         }
-        let mut requirements = Parser::new(text).requirements()?;
+        let mut requirements = SelectorParser::new(text).parse_requirements()?;
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(Self {
             requirements,
@@ -149,15 +155,15 @@ impl LabelSelector {
             let value = value
                 .as_str()
                 .ok_or_else(|| format!("matchLabels[{key}] must be a string"))?;
-            requirements.push(Requirement::new(
+            requirements.push(LabelRequirement::new(
                 key,
-                Operator::Equals,
+                SelectorOperator::Equals,
                 vec![value.to_owned()],
             )?);
         }
         let expressions = selector.get("matchExpressions").and_then(Value::as_array);
         for expression in expressions.into_iter().flatten() {
-            requirements.push(expression_requirement(expression)?);
+            requirements.push(parse_match_expression(expression)?);
         }
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(Self {
@@ -172,7 +178,7 @@ impl LabelSelector {
     ) -> Result<Self, String> {
         let mut requirements = labels
             .into_iter()
-            .map(|(k, v)| Requirement::new(k, Operator::Equals, vec![v.to_owned()]))
+            .map(|(k, v)| LabelRequirement::new(k, SelectorOperator::Equals, vec![v.to_owned()]))
             .collect::<Result<Vec<_>, _>>()?;
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(Self {
@@ -183,7 +189,7 @@ impl LabelSelector {
 
     /// Whether labels, looked up by `get`, satisfy every requirement.
     pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
-        !self.nothing && self.requirements.iter().all(|r| r.holds(get(&r.key)))
+        !self.nothing && self.requirements.iter().all(|r| r.matches(get(&r.key)))
     }
 
     /// Whether every object matches.
@@ -192,12 +198,12 @@ impl LabelSelector {
     }
 
     /// Sorted by key.
-    pub fn requirements(&self) -> &[Requirement] {
+    pub fn requirements(&self) -> &[LabelRequirement] {
         &self.requirements
     }
 }
 
-fn expression_requirement(expression: &Value) -> Result<Requirement, String> {
+fn parse_match_expression(expression: &Value) -> Result<LabelRequirement, String> {
     let text = |name: &str| expression.get(name).and_then(Value::as_str).unwrap_or("");
     let values = match expression.get("values") {
         None | Some(Value::Null) => Vec::new(),
@@ -209,13 +215,13 @@ fn expression_requirement(expression: &Value) -> Result<Requirement, String> {
         Some(_) => return Err("values of a label selector must be a list".into()),
     };
     let operator = match text("operator") {
-        "In" => Operator::In,
-        "NotIn" => Operator::NotIn,
-        "Exists" => Operator::Exists,
-        "DoesNotExist" => Operator::DoesNotExist,
+        "In" => SelectorOperator::In,
+        "NotIn" => SelectorOperator::NotIn,
+        "Exists" => SelectorOperator::Exists,
+        "DoesNotExist" => SelectorOperator::DoesNotExist,
         other => return Err(format!("{other:?} is not a valid label selector operator")),
     };
-    Requirement::new(text("key"), operator, values)
+    LabelRequirement::new(text("key"), operator, values)
 }
 
 /// The query syntax.
@@ -227,14 +233,14 @@ impl fmt::Display for LabelSelector {
             }
             let values = r.values.join(",");
             match r.operator {
-                Operator::Equals => write!(f, "{}={values}", r.key),
-                Operator::NotEquals => write!(f, "{}!={values}", r.key),
-                Operator::In => write!(f, "{} in ({values})", r.key),
-                Operator::NotIn => write!(f, "{} notin ({values})", r.key),
-                Operator::Exists => f.write_str(&r.key),
-                Operator::DoesNotExist => write!(f, "!{}", r.key),
-                Operator::GreaterThan => write!(f, "{}>{values}", r.key),
-                Operator::LessThan => write!(f, "{}<{values}", r.key),
+                SelectorOperator::Equals => write!(f, "{}={values}", r.key),
+                SelectorOperator::NotEquals => write!(f, "{}!={values}", r.key),
+                SelectorOperator::In => write!(f, "{} in ({values})", r.key),
+                SelectorOperator::NotIn => write!(f, "{} notin ({values})", r.key),
+                SelectorOperator::Exists => f.write_str(&r.key),
+                SelectorOperator::DoesNotExist => write!(f, "!{}", r.key),
+                SelectorOperator::GreaterThan => write!(f, "{}>{values}", r.key),
+                SelectorOperator::LessThan => write!(f, "{}<{values}", r.key),
             }?;
         }
         Ok(())
@@ -242,13 +248,13 @@ impl fmt::Display for LabelSelector {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Token<'a> {
+enum SelectorToken<'a> {
     End,
     Word(&'a str),
     Symbol(&'a str),
 }
 
-impl<'a> Token<'a> {
+impl<'a> SelectorToken<'a> {
     fn text(self) -> &'a str {
         match self {
             Self::End => "",
@@ -257,16 +263,16 @@ impl<'a> Token<'a> {
     }
 }
 
-struct Parser<'a> {
+struct SelectorParser<'a> {
     rest: &'a str,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> SelectorParser<'a> {
     fn new(text: &'a str) -> Self {
         Self { rest: text }
     }
 
-    fn next(&mut self) -> Token<'a> {
+    fn next(&mut self) -> SelectorToken<'a> {
         self.rest = self.rest.trim_start_matches([' ', '\t', '\r', '\n']);
         let special = |c: char| "=!(),<>".contains(c);
         let word = |c: char| special(c) || " \t\r\n".contains(c);
@@ -274,29 +280,29 @@ impl<'a> Parser<'a> {
         if let Some(s) = symbol.iter().find(|s| self.rest.starts_with(**s)) {
             let (symbol, rest) = self.rest.split_at(s.len());
             self.rest = rest;
-            return Token::Symbol(symbol);
+            return SelectorToken::Symbol(symbol);
         }
         let (text, rest) = self
             .rest
             .split_at(self.rest.find(word).unwrap_or(self.rest.len()));
         self.rest = rest;
         if text.is_empty() {
-            Token::End
+            SelectorToken::End
         } else {
-            Token::Word(text)
+            SelectorToken::Word(text)
         }
     }
 
-    fn peek(&self) -> Token<'a> {
-        Parser { rest: self.rest }.next()
+    fn peek(&self) -> SelectorToken<'a> {
+        SelectorParser { rest: self.rest }.next()
     }
 
-    fn requirements(&mut self) -> Result<Vec<Requirement>, String> {
+    fn parse_requirements(&mut self) -> Result<Vec<LabelRequirement>, String> {
         let mut requirements = Vec::new();
         loop {
             match self.peek() {
-                Token::End => return Ok(requirements),
-                Token::Word(_) | Token::Symbol("!") => {}
+                SelectorToken::End => return Ok(requirements),
+                SelectorToken::Word(_) | SelectorToken::Symbol("!") => {}
                 other => {
                     return Err(format!(
                         "found '{}', expected: !, identifier, or 'end of string'",
@@ -305,13 +311,13 @@ impl<'a> Parser<'a> {
                 }
             }
             let requirement = self
-                .requirement()
+                .parse_requirement()
                 .map_err(|e| format!("unable to parse requirement: {e}"))?;
             requirements.push(requirement);
             match self.next() {
-                Token::End => return Ok(requirements),
-                Token::Symbol(",") => match self.peek() {
-                    Token::Word(_) | Token::Symbol("!") => {}
+                SelectorToken::End => return Ok(requirements),
+                SelectorToken::Symbol(",") => match self.peek() {
+                    SelectorToken::Word(_) | SelectorToken::Symbol("!") => {}
                     other => {
                         return Err(format!(
                             "found '{}', expected: identifier after ','",
@@ -329,29 +335,29 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn requirement(&mut self) -> Result<Requirement, String> {
+    fn parse_requirement(&mut self) -> Result<LabelRequirement, String> {
         let mut first = self.next();
-        let absent = first == Token::Symbol("!");
+        let absent = first == SelectorToken::Symbol("!");
         if absent {
             first = self.next();
         }
-        let Token::Word(key) = first else {
+        let SelectorToken::Word(key) = first else {
             return Err(format!("found '{}', expected: identifier", first.text()));
         };
         if absent {
-            return Requirement::new(key, Operator::DoesNotExist, Vec::new());
+            return LabelRequirement::new(key, SelectorOperator::DoesNotExist, Vec::new());
         }
-        qualified_name(key).map_err(|e| format!("key: Invalid value: {key:?}: {e}"))?;
-        if matches!(self.peek(), Token::End | Token::Symbol(",")) {
-            return Requirement::new(key, Operator::Exists, Vec::new());
+        validate_qualified_name(key).map_err(|e| format!("key: Invalid value: {key:?}: {e}"))?;
+        if matches!(self.peek(), SelectorToken::End | SelectorToken::Symbol(",")) {
+            return LabelRequirement::new(key, SelectorOperator::Exists, Vec::new());
         }
         let operator = match self.next() {
-            Token::Symbol("=" | "==") => Operator::Equals,
-            Token::Symbol("!=") => Operator::NotEquals,
-            Token::Symbol(">") => Operator::GreaterThan,
-            Token::Symbol("<") => Operator::LessThan,
-            Token::Word("in") => Operator::In,
-            Token::Word("notin") => Operator::NotIn,
+            SelectorToken::Symbol("=" | "==") => SelectorOperator::Equals,
+            SelectorToken::Symbol("!=") => SelectorOperator::NotEquals,
+            SelectorToken::Symbol(">") => SelectorOperator::GreaterThan,
+            SelectorToken::Symbol("<") => SelectorOperator::LessThan,
+            SelectorToken::Word("in") => SelectorOperator::In,
+            SelectorToken::Word("notin") => SelectorOperator::NotIn,
             other => {
                 return Err(format!(
                     "found '{}', expected: in, notin, =, ==, !=, gt, lt",
@@ -360,39 +366,39 @@ impl<'a> Parser<'a> {
             }
         };
         let values = match operator {
-            Operator::In | Operator::NotIn => self.set()?,
-            _ => vec![self.exact()?],
+            SelectorOperator::In | SelectorOperator::NotIn => self.parse_value_set()?,
+            _ => vec![self.parse_exact_value()?],
         };
-        Requirement::new(key, operator, values)
+        LabelRequirement::new(key, operator, values)
     }
 
-    fn exact(&mut self) -> Result<String, String> {
+    fn parse_exact_value(&mut self) -> Result<String, String> {
         match self.peek() {
             // `a=` requires the empty value.
-            Token::End | Token::Symbol(",") => Ok(String::new()),
-            Token::Word(value) => {
+            SelectorToken::End | SelectorToken::Symbol(",") => Ok(String::new()),
+            SelectorToken::Word(value) => {
                 self.next();
                 Ok(value.to_owned())
             }
-            other @ Token::Symbol(_) => {
+            other @ SelectorToken::Symbol(_) => {
                 Err(format!("found '{}', expected: identifier", other.text()))
             }
         }
     }
 
-    fn set(&mut self) -> Result<Vec<String>, String> {
+    fn parse_value_set(&mut self) -> Result<Vec<String>, String> {
         let open = self.next();
-        if open != Token::Symbol("(") {
+        if open != SelectorToken::Symbol("(") {
             return Err(format!("found '{}' expected: '('", open.text()));
         }
         let mut values = Vec::new();
         loop {
             match self.peek() {
-                Token::Word(value) => {
+                SelectorToken::Word(value) => {
                     self.next();
                     values.push(value.to_owned());
                 }
-                Token::Symbol("," | ")") => values.push(String::new()),
+                SelectorToken::Symbol("," | ")") => values.push(String::new()),
                 other => {
                     return Err(format!(
                         "found '{}', expected: ',', ')' or identifier",
@@ -401,8 +407,8 @@ impl<'a> Parser<'a> {
                 }
             }
             match self.next() {
-                Token::Symbol(")") => return Ok(values),
-                Token::Symbol(",") => {}
+                SelectorToken::Symbol(")") => return Ok(values),
+                SelectorToken::Symbol(",") => {}
                 other => return Err(format!("found '{}', expected: ',' or ')'", other.text())),
             }
         }
@@ -479,7 +485,7 @@ mod tests {
         }
         let key = LabelSelector::parse("a/b/c=1").unwrap_err();
         assert!(key.starts_with("unable to parse requirement: key: Invalid value: \"a/b/c\": "));
-        assert!(LabelSelector::parse(&"a,".repeat(MAX_TEXT)).is_err());
+        assert!(LabelSelector::parse(&"a,".repeat(MAX_SELECTOR_BYTES)).is_err());
     }
 
     #[test]

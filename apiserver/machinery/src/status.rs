@@ -7,8 +7,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::fields::{FieldError, aggregate};
-use crate::names::{Gvk, Gvr, qualify};
+use crate::field_error::{FieldError, aggregate};
+use crate::names::{Gvk, Gvr, join_group};
 
 /// A failure, or the result of a deletion, as the API reports it (`metav1.Status`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub struct Status {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub details: Option<Box<Details>>,
+    pub details: Option<Box<StatusDetails>>,
     /// The HTTP status code.
     pub code: u16,
     /// `metadata.continue`: the token with which a client may resume a list whose own
@@ -33,7 +33,7 @@ pub struct Status {
 /// The object that the failure is about (`metav1.StatusDetails`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Details {
+pub struct StatusDetails {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -44,7 +44,7 @@ pub struct Details {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub causes: Vec<Cause>,
+    pub causes: Vec<StatusCause>,
     #[serde(skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u32,
 }
@@ -52,7 +52,7 @@ pub struct Details {
 /// One of the causes of a failure (`metav1.StatusCause`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Cause {
+pub struct StatusCause {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -77,7 +77,7 @@ impl Status {
         }
     }
 
-    fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
+    fn with_details(mut self, group: &str, kind: &str, name: &str) -> Self {
         let details = self.details_mut();
         details.group = group.into();
         details.kind = kind.into();
@@ -85,24 +85,24 @@ impl Status {
         self
     }
 
-    fn about_resource(self, resource: &Gvr, name: &str) -> Self {
-        self.about(&resource.group, &resource.resource, name)
+    fn with_resource_details(self, resource: &Gvr, name: &str) -> Self {
+        self.with_details(&resource.group, &resource.resource, name)
     }
 
     /// The details, created when absent.
-    pub fn details_mut(&mut self) -> &mut Details {
+    pub fn details_mut(&mut self) -> &mut StatusDetails {
         self.details.get_or_insert_default()
     }
 
     /// Asks the client to retry after `seconds` seconds.
-    pub fn retry_after(mut self, seconds: u32) -> Self {
+    pub fn with_retry_after(mut self, seconds: u32) -> Self {
         self.details_mut().retry_after_seconds = seconds;
         self
     }
 
     /// Adds a cause.
-    pub fn cause(mut self, reason: &str, message: impl Into<String>, field: &str) -> Self {
-        let cause = Cause {
+    pub fn with_cause(mut self, reason: &str, message: impl Into<String>, field: &str) -> Self {
+        let cause = StatusCause {
             reason: reason.into(),
             message: message.into(),
             field: field.into(),
@@ -116,38 +116,38 @@ impl Status {
         Self::failure(
             404,
             "NotFound",
-            format!("{} {name:?} not found", resource.qualified()),
+            format!("{} {name:?} not found", resource.group_resource()),
         )
-        .about_resource(resource, name)
+        .with_resource_details(resource, name)
     }
 
     /// 404 for a URL path.
-    pub fn no_such_path() -> Self {
+    pub fn path_not_found() -> Self {
         Self::failure(
             404,
             "NotFound",
             "the server could not find the requested resource",
         )
-        .about("", "", "")
+        .with_details("", "", "")
     }
 
     /// 409 for a create of an existing object.
     pub fn already_exists(resource: &Gvr, name: &str) -> Self {
-        let text = format!("{} {name:?} already exists", resource.qualified());
-        Self::failure(409, "AlreadyExists", text).about_resource(resource, name)
+        let text = format!("{} {name:?} already exists", resource.group_resource());
+        Self::failure(409, "AlreadyExists", text).with_resource_details(resource, name)
     }
 
     /// 409 for an update that conflicts with the current object.
     pub fn conflict(resource: &Gvr, name: &str, why: impl fmt::Display) -> Self {
         let text = format!(
             "Operation cannot be fulfilled on {} {name:?}: {why}",
-            resource.qualified()
+            resource.group_resource()
         );
-        Self::failure(409, "Conflict", text).about_resource(resource, name)
+        Self::failure(409, "Conflict", text).with_resource_details(resource, name)
     }
 
     /// 409 for an update with an outdated `resourceVersion` (`OptimisticLockErrorMsg`).
-    pub fn stale(resource: &Gvr, name: &str) -> Self {
+    pub fn stale_resource_version(resource: &Gvr, name: &str) -> Self {
         Self::conflict(
             resource,
             name,
@@ -159,12 +159,13 @@ impl Status {
     pub fn invalid(kind: &Gvk, name: &str, errors: &[FieldError]) -> Self {
         let text = format!(
             "{} {name:?} is invalid: {}",
-            qualify(&kind.kind, &kind.group),
+            join_group(&kind.kind, &kind.group),
             aggregate(errors)
         );
-        let mut status = Self::failure(422, "Invalid", text).about(&kind.group, &kind.kind, name);
+        let mut status =
+            Self::failure(422, "Invalid", text).with_details(&kind.group, &kind.kind, name);
         for e in errors {
-            status = status.cause(e.reason.as_str(), e.message.clone(), &e.field);
+            status = status.with_cause(e.error_type.as_str(), e.message.clone(), &e.field);
         }
         status
     }
@@ -176,7 +177,7 @@ impl Status {
             "Invalid",
             "the server rejected our request due to an error in our request",
         )
-        .about("", "", "")
+        .with_details("", "", "")
     }
 
     /// 400.
@@ -192,15 +193,15 @@ impl Status {
     /// 403 for an object, or for the whole resource when `name` is empty.
     pub fn forbidden(resource: &Gvr, name: &str, why: impl fmt::Display) -> Self {
         let text = if name.is_empty() {
-            format!("{} is forbidden: {why}", resource.qualified())
+            format!("{} is forbidden: {why}", resource.group_resource())
         } else {
-            format!("{} {name:?} is forbidden: {why}", resource.qualified())
+            format!("{} {name:?} is forbidden: {why}", resource.group_resource())
         };
-        Self::failure(403, "Forbidden", text).about_resource(resource, name)
+        Self::failure(403, "Forbidden", text).with_resource_details(resource, name)
     }
 
     /// 403 with the text of a denial by an admission webhook.
-    pub fn denied(webhook: &str, why: impl fmt::Display) -> Self {
+    pub fn webhook_denied(webhook: &str, why: impl fmt::Display) -> Self {
         Self::failure(
             403,
             "Forbidden",
@@ -215,7 +216,7 @@ impl Status {
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource",
         )
-        .about("", "", "")
+        .with_details("", "", "")
     }
 
     /// 406 that names the media types the server can produce.
@@ -228,7 +229,7 @@ impl Status {
     }
 
     /// 413.
-    pub fn too_large(message: impl Into<String>) -> Self {
+    pub fn request_entity_too_large(message: impl Into<String>) -> Self {
         let text = format!("Request entity too large: {}", message.into());
         Self::failure(413, "RequestEntityTooLarge", text)
     }
@@ -249,15 +250,15 @@ impl Status {
 
     /// 429.
     pub fn too_many_requests(message: impl Into<String>, seconds: u32) -> Self {
-        Self::failure(429, "TooManyRequests", message).retry_after(seconds)
+        Self::failure(429, "TooManyRequests", message).with_retry_after(seconds)
     }
 
     /// 504 for a read at a revision that the server has not reached yet.
-    pub fn revision_too_large(requested: u64, current: u64) -> Self {
+    pub fn resource_version_too_large(requested: u64, current: u64) -> Self {
         let text = format!("Too large resource version: {requested}, current: {current}");
         Self::failure(504, "Timeout", format!("Timeout: {text}"))
-            .retry_after(1)
-            .cause("ResourceVersionTooLarge", "Too large resource version", "")
+            .with_retry_after(1)
+            .with_cause("ResourceVersionTooLarge", "Too large resource version", "")
     }
 
     /// 504 for a request that passed its deadline.
@@ -269,16 +270,16 @@ impl Status {
     pub fn server_timeout(resource: &Gvr, operation: &str) -> Self {
         let text = format!(
             "The {operation} operation against {} could not be completed at this time, please try again.",
-            resource.qualified()
+            resource.group_resource()
         );
         Self::failure(500, "ServerTimeout", text)
-            .about_resource(resource, operation)
-            .retry_after(1)
+            .with_resource_details(resource, operation)
+            .with_retry_after(1)
     }
 
     /// 503 while the server is not ready.
     pub fn unavailable(message: impl Into<String>) -> Self {
-        Self::failure(503, "ServiceUnavailable", message).retry_after(1)
+        Self::failure(503, "ServiceUnavailable", message).with_retry_after(1)
     }
 
     /// 500.
@@ -289,23 +290,23 @@ impl Status {
             "InternalError",
             format!("Internal error occurred: {why}"),
         )
-        .cause("", why, "")
+        .with_cause("", why, "")
     }
 
     /// The body of a successful deletion.
-    pub fn deleted(resource: &Gvr, name: &str, uid: &str) -> Self {
+    pub fn deletion_success(resource: &Gvr, name: &str, uid: &str) -> Self {
         let mut status = Self {
             status: "Success".into(),
             code: 200,
             ..Self::default()
         }
-        .about_resource(resource, name);
+        .with_resource_details(resource, name);
         status.details_mut().uid = uid.into();
         status
     }
 
     /// The complete JSON document (`kind: Status`, `apiVersion: v1`).
-    pub fn document(&self) -> serde_json::Value {
+    pub fn to_json(&self) -> serde_json::Value {
         let mut doc = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}});
         if let Some(token) = &self.continue_token {
             doc["metadata"]["continue"] = token.as_str().into();
@@ -347,21 +348,21 @@ mod tests {
 
     #[test]
     fn bodies_are_those_of_kubernetes() {
-        let pods = Gvr::constant("", "v1", "pods");
+        let pods = Gvr::from_static("", "v1", "pods");
         assert_eq!(
-            Status::not_found(&pods, "a").document(),
+            Status::not_found(&pods, "a").to_json(),
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "pods \"a\" not found",
                    "reason": "NotFound", "details": {"name": "a", "kind": "pods"}, "code": 404})
         );
-        let kind = Gvk::constant("apps", "v1", "Deployment");
+        let kind = Gvk::from_static("apps", "v1", "Deployment");
         let errors = [FieldError::required("spec.selector", "")];
         assert_eq!(
-            Status::invalid(&kind, "d", &errors).document()["details"],
+            Status::invalid(&kind, "d", &errors).to_json()["details"],
             json!({"name": "d", "group": "apps", "kind": "Deployment",
                    "causes": [{"reason": "FieldValueRequired", "message": "Required value", "field": "spec.selector"}]})
         );
         assert_eq!(
-            Status::deleted(&pods, "a", "u").document()["details"]["uid"],
+            Status::deletion_success(&pods, "a", "u").to_json()["details"]["uid"],
             "u"
         );
     }

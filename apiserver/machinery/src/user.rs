@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// Group of the built-in superusers; authorization is skipped for them.
-pub const MASTERS: &str = "system:masters";
+pub const SYSTEM_PRIVILEGED_GROUP: &str = "system:masters";
 /// Group of all users whose credentials were accepted.
-pub const AUTHENTICATED: &str = "system:authenticated";
+pub const ALL_AUTHENTICATED: &str = "system:authenticated";
 /// Group of users of requests without credentials.
-pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+pub const ALL_UNAUTHENTICATED: &str = "system:unauthenticated";
 /// User name of requests without credentials.
 pub const ANONYMOUS: &str = "system:anonymous";
 
@@ -31,7 +31,7 @@ impl UserInfo {
     pub fn internal() -> Self {
         Self {
             name: "system:apiserver".into(),
-            groups: vec![MASTERS.into(), AUTHENTICATED.into()],
+            groups: vec![SYSTEM_PRIVILEGED_GROUP.into(), ALL_AUTHENTICATED.into()],
             ..Self::default()
         }
     }

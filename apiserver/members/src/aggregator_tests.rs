@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use client::Shutdown;
+use client::ShutdownToken;
 use client::fake::FakeApi;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
 
-fn q(text: &str) -> Quantity {
+fn quantity(text: &str) -> Quantity {
     Quantity::parse(text).unwrap()
 }
 
@@ -24,7 +24,7 @@ fn pod(name: &str, on: &str, cpu: &str, phase: &str) -> Value {
            "spec": {"nodeName": on, "containers": [{"resources": {"requests": {"cpu": cpu}}}]}, "status": {"phase": phase}})
 }
 
-async fn until(what: impl Fn() -> bool) {
+async fn wait_until(what: impl Fn() -> bool) {
     let poll = async {
         while !what() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -35,9 +35,9 @@ async fn until(what: impl Fn() -> bool) {
         .unwrap();
 }
 
-fn models() -> Vec<Model> {
-    let grade = |cpu: &str| Model {
-        ranges: vec![("cpu".into(), q(cpu))],
+fn models() -> Vec<ResourceModelGrade> {
+    let grade = |cpu: &str| ResourceModelGrade {
+        minimums: vec![("cpu".into(), quantity(cpu))],
     };
     vec![grade("0"), grade("2"), grade("4")]
 }
@@ -45,7 +45,7 @@ fn models() -> Vec<Model> {
 #[tokio::test(start_paused = true)]
 async fn sums_follow_nodes_and_pods() {
     let fake = FakeApi::new();
-    let tasks = Tasks::new(Shutdown::new());
+    let tasks = TaskGroup::new(ShutdownToken::new());
     fake.seed(&NODES, node("a", "4", "2", true));
     fake.seed(&NODES, node("b", "8", "1", false));
     fake.seed(&PODS, pod("p", "a", "500m", "Running"));
@@ -53,42 +53,56 @@ async fn sums_follow_nodes_and_pods() {
     fake.seed(&PODS, pod("done", "a", "3", "Succeeded"));
     fake.seed(&PODS, pod("waiting", "", "250m", "Pending"));
     let api: Arc<dyn Api> = fake.clone();
-    let fold = Fold::start(&api, &tasks, true);
-    until(|| fold.summary().is_some()).await;
+    let fold = NodePodAggregator::start(&api, &tasks, true);
+    wait_until(|| fold.summary().is_some()).await;
     let told = fold.summary().unwrap();
-    assert_eq!((told.nodes, told.ready), (2, 1));
+    assert_eq!((told.total_nodes, told.ready_nodes), (2, 1));
     assert_eq!(
         told.allocatable,
-        [("cpu".into(), q("12")), ("pods".into(), q("3"))].into()
+        [
+            ("cpu".into(), quantity("12")),
+            ("pods".into(), quantity("3"))
+        ]
+        .into()
     );
     assert_eq!(
         told.allocated,
-        [("cpu".into(), q("1500m")), ("pods".into(), q("2"))].into()
+        [
+            ("cpu".into(), quantity("1500m")),
+            ("pods".into(), quantity("2"))
+        ]
+        .into()
     );
     assert_eq!(
         told.allocating,
-        [("cpu".into(), q("250m")), ("pods".into(), q("1"))].into()
+        [
+            ("cpu".into(), quantity("250m")),
+            ("pods".into(), quantity("1"))
+        ]
+        .into()
     );
     // Node a has 3.5 cpu free; b has cpu, but no pod slot.
-    assert_eq!(fold.modelings(&models()).unwrap(), [0, 1, 0]);
+    assert_eq!(fold.allocatable_modelings(&models()).unwrap(), [0, 1, 0]);
 
     fake.seed(&PODS, pod("p", "a", "500m", "Failed"));
     fake.seed(&PODS, pod("waiting", "a", "250m", "Running"));
     fake.remove(&PODS, "ns", "q");
     fake.remove(&NODES, "", "a");
-    until(|| fold.summary().unwrap().nodes == 1 && fold.summary().unwrap().allocating.is_empty())
-        .await;
-    until(|| fold.summary().unwrap().allocated["pods"] == q("1")).await;
-    assert_eq!(fold.modelings(&models()).unwrap(), [0, 0, 1]);
+    wait_until(|| {
+        fold.summary().unwrap().total_nodes == 1 && fold.summary().unwrap().allocating.is_empty()
+    })
+    .await;
+    wait_until(|| fold.summary().unwrap().allocated["pods"] == quantity("1")).await;
+    assert_eq!(fold.allocatable_modelings(&models()).unwrap(), [0, 0, 1]);
 
     // Objects deleted while the watch is broken are subtracted after the next list.
     fake.on_call(|c| (c.verb == "watch").then(|| machinery::Status::expired("old").into()));
     fake.end_watches();
     fake.remove(&PODS, "ns", "waiting");
     fake.remove(&NODES, "", "b");
-    until(|| {
+    wait_until(|| {
         let now = fold.summary().unwrap();
-        now.nodes == 0 && now.allocated.is_empty() && now.allocatable.is_empty()
+        now.total_nodes == 0 && now.allocated.is_empty() && now.allocatable.is_empty()
     })
     .await;
     tasks.stop().await;
@@ -100,35 +114,35 @@ fn grades(
     pods: &[&[(&str, &str)]],
     models: &[&[(&str, &str)]],
 ) -> Vec<i64> {
-    let mut sums = Sums::default();
-    let mut amounts = |of: &[(&str, &str)]| -> Amounts {
+    let mut sums = ResourceTotals::default();
+    let mut amounts = |of: &[(&str, &str)]| -> ResourceAmounts {
         of.iter()
-            .map(|(name, amount)| (sums.id(name).unwrap(), q(amount)))
+            .map(|(name, amount)| (sums.intern_resource(name).unwrap(), quantity(amount)))
             .collect()
     };
     let allocatable = amounts(&node);
-    let taken: Vec<Amounts> = pods.iter().map(|of| amounts(of)).collect();
-    let node = Node {
+    let taken: Vec<ResourceAmounts> = pods.iter().map(|of| amounts(of)).collect();
+    let node = NodeAmounts {
         ready: true,
         allocatable,
-        shape: None,
+        scheduling: None,
     };
     sums.set_node("a", Some(node));
     for (n, requests) in taken.into_iter().enumerate() {
-        sums.add_pod(&Pod {
+        sums.add_pod(&PodAmounts {
             node: Some("a".into()),
-            ended: n == 0,
+            terminated: n == 0,
             requests,
         });
     }
-    let model = |ranges: &&[(&str, &str)]| Model {
-        ranges: ranges
+    let model = |ranges: &&[(&str, &str)]| ResourceModelGrade {
+        minimums: ranges
             .iter()
-            .map(|(name, min)| ((*name).into(), q(min)))
+            .map(|(name, min)| ((*name).into(), quantity(min)))
             .collect(),
     };
-    let models: Vec<Model> = models.iter().map(model).collect();
-    sums.modelings(&models)
+    let models: Vec<ResourceModelGrade> = models.iter().map(model).collect();
+    sums.allocatable_modelings(&models)
 }
 
 // proves: SCH-models-build
@@ -195,44 +209,48 @@ fn requests_are_those_the_scheduler_reserves() {
         ),
     ];
     for (spec, expected) in table {
-        let sum = requests(&serde_json::from_value(spec.clone()).unwrap());
-        assert_eq!((sum["cpu"], sum["pods"]), (q(expected), q("1")), "{spec}");
+        let sum = pod_resource_requests(&serde_json::from_value(spec.clone()).unwrap());
+        assert_eq!(
+            (sum["cpu"], sum["pods"]),
+            (quantity(expected), quantity("1")),
+            "{spec}"
+        );
     }
 }
 
 proptest! {
     #[test]
     fn running_sums_equal_sums_from_scratch(steps in prop::collection::vec((0_u8..6, 0_u8..3, 0_i64..5000, any::<bool>()), 0..80)) {
-        let mut sums = Sums::default();
-        let cpu = sums.id("cpu").unwrap();
-        let mut pods: AHashMap<u8, Pod> = AHashMap::new();
-        let mut nodes: AHashMap<u8, Node> = AHashMap::new();
+        let mut sums = ResourceTotals::default();
+        let cpu = sums.intern_resource("cpu").unwrap();
+        let mut pods: AHashMap<u8, PodAmounts> = AHashMap::new();
+        let mut nodes: AHashMap<u8, NodeAmounts> = AHashMap::new();
         let named = |n: u8| Box::<str>::from(format!("n{n}"));
         for (what, on, milli, flag) in steps {
-            let amounts: Amounts = Box::new([(cpu, Quantity::from_milli(milli + 1))]);
+            let amounts: ResourceAmounts = Box::new([(cpu, Quantity::from_milli(milli + 1))]);
             if what < 2 {
-                let node = (what == 0).then_some(Node { ready: flag, allocatable: amounts, shape: None });
+                let node = (what == 0).then_some(NodeAmounts { ready: flag, allocatable: amounts, scheduling: None });
                 sums.set_node(&named(on), node.clone());
                 match node { Some(n) => drop(nodes.insert(on, n)), None => drop(nodes.remove(&on)) }
             } else {
-                let pod = Pod { node: (on > 0).then(|| named(on)), ended: flag, requests: amounts };
+                let pod = PodAmounts { node: (on > 0).then(|| named(on)), terminated: flag, requests: amounts };
                 if let Some(old) = pods.remove(&what) { sums.remove_pod(&old); }
                 if milli % 3 > 0 { sums.add_pod(&pod); pods.insert(what, pod); }
             }
         }
-        let mut fresh = Sums::default();
-        fresh.id("cpu");
+        let mut fresh = ResourceTotals::default();
+        fresh.intern_resource("cpu");
         for pod in pods.values() { fresh.add_pod(pod); }
         for (on, node) in &nodes { fresh.set_node(&named(*on), Some(node.clone())); }
         prop_assert_eq!(sums.summary(), fresh.summary());
-        let models: Vec<Model> = [0, 1000, 3000].iter().map(|m| Model { ranges: vec![("cpu".into(), Quantity::from_milli(*m))] }).collect();
-        prop_assert_eq!(sums.modelings(&models), fresh.modelings(&models));
+        let models: Vec<ResourceModelGrade> = [0, 1000, 3000].iter().map(|m| ResourceModelGrade { minimums: vec![("cpu".into(), Quantity::from_milli(*m))] }).collect();
+        prop_assert_eq!(sums.allocatable_modelings(&models), fresh.allocatable_modelings(&models));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn single_nodes_can_be_read_if_enabled() {
-    let (fake, tasks) = (FakeApi::new(), Tasks::new(Shutdown::new()));
+    let (fake, tasks) = (FakeApi::new(), TaskGroup::new(ShutdownToken::new()));
     let mut tainted = node("a", "4", "2", true);
     tainted["metadata"]["labels"] = json!({"zone": "x", "empty": "", "a.b/c": "1"});
     tainted["spec"] = json!({"unschedulable": true, "taints": [{"key": "k", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}]});
@@ -241,13 +259,13 @@ async fn single_nodes_can_be_read_if_enabled() {
     fake.seed(&PODS, pod("p", "a", "500m", "Running"));
     fake.seed(&PODS, pod("q", "gone", "1", "Running"));
     let api: Arc<dyn Api> = fake.clone();
-    let fold = Fold::start(&api, &tasks, true);
-    let sums = Fold::start(&api, &tasks, false);
-    until(|| fold.summary().is_some() && sums.summary().is_some()).await;
-    let told = |fold: &Fold| {
-        let told = fold.nodes(|nodes| {
-            let cpu = nodes.resource("cpu").unwrap();
-            let line = |node: crate::Node<'_>| {
+    let fold = NodePodAggregator::start(&api, &tasks, true);
+    let sums = NodePodAggregator::start(&api, &tasks, false);
+    wait_until(|| fold.summary().is_some() && sums.summary().is_some()).await;
+    let told = |fold: &NodePodAggregator| {
+        let told = fold.with_nodes(|nodes| {
+            let cpu = nodes.resource_id("cpu").unwrap();
+            let line = |node: crate::NodeInfo<'_>| {
                 let label = |key| node.label(key).map(str::to_owned);
                 let taints: Vec<&str> = node.taints().iter().map(|t| &*t.key).collect();
                 let labels = ["zone", "empty", "a.b/c", "zon"].map(label);
@@ -259,7 +277,7 @@ async fn single_nodes_can_be_read_if_enabled() {
             };
             let mut lines: Vec<_> = nodes.iter().map(line).collect();
             lines.sort();
-            assert_eq!(nodes.resource("gpu"), None);
+            assert_eq!(nodes.resource_id("gpu"), None);
             lines
         });
         told.unwrap()

@@ -14,7 +14,7 @@ fn cluster(spec: Value) -> Value {
            "metadata": {"name": "m"}, "spec": spec})
 }
 
-fn whole() -> Value {
+fn complete_spec() -> Value {
     json!({"syncMode": "Push", "apiEndpoint": "https://m/base/", "insecureSkipTLSVerification": true,
            "secretRef": {"namespace": "kc", "name": "m"},
            "impersonatorSecretRef": {"namespace": "kc", "name": "m-impersonator"}})
@@ -28,9 +28,9 @@ fn secret(name: &str, data: &[(&str, &str)]) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "kc"}, "data": data})
 }
 
-fn told(entered: Result<Place, Refused>) -> String {
+fn base_path_or_error(entered: Result<ClusterProxyPermit, ClusterProxyError>) -> String {
     match entered {
-        Ok(place) => place.forwarder().base().to_owned(),
+        Ok(place) => place.forwarder().base_path().to_owned(),
         Err(refused) => refused.to_string(),
     }
 }
@@ -38,7 +38,7 @@ fn told(entered: Result<Place, Refused>) -> String {
 #[tokio::test]
 async fn errors_name_what_is_missing() {
     let without = |field: &str| {
-        let mut spec = whole();
+        let mut spec = complete_spec();
         spec.as_object_mut().unwrap().remove(field);
         cluster(spec)
     };
@@ -56,12 +56,12 @@ async fn errors_name_what_is_missing() {
             "the impersonatorSecretRef of cluster \"m\" is not set",
         ),
         (
-            Some(cluster(whole())),
+            Some(cluster(complete_spec())),
             vec![],
             "the secret \"kc/m-impersonator\" of cluster \"m\" does not exist",
         ),
         (
-            Some(cluster(whole())),
+            Some(cluster(complete_spec())),
             vec![secret("m-impersonator", &[("other", "t")])],
             "the secret \"kc/m-impersonator\" of cluster \"m\" has no \"token\"",
         ),
@@ -70,7 +70,7 @@ async fn errors_name_what_is_missing() {
             token(),
             "the secret \"kc/m\" of cluster \"m\" does not exist",
         ),
-        (Some(cluster(whole())), token(), "/base"),
+        (Some(cluster(complete_spec())), token(), "/base"),
         // A cluster in pull mode may have no access secret.
         (Some(without("secretRef")), token(), "/base"),
     ];
@@ -82,9 +82,9 @@ async fn errors_name_what_is_missing() {
         for secret in secrets {
             host.seed(&SECRETS, secret);
         }
-        let tasks = Tasks::new(Shutdown::new());
-        let gateways = Gateways::start(host, &tasks);
-        assert_eq!(told(gateways.enter("m").await), expected);
+        let tasks = TaskGroup::new(ShutdownToken::new());
+        let gateways = ClusterProxyBackends::start(host, &tasks);
+        assert_eq!(base_path_or_error(gateways.acquire("m").await), expected);
         tasks.stop().await;
     }
 }
@@ -92,20 +92,20 @@ async fn errors_name_what_is_missing() {
 #[tokio::test]
 async fn a_gateway_is_kept_until_something_changes() {
     let host = FakeApi::new();
-    host.seed(&CLUSTERS, cluster(whole()));
+    host.seed(&CLUSTERS, cluster(complete_spec()));
     host.seed(&SECRETS, secret("m-impersonator", &[("token", "t")]));
-    let tasks = Tasks::new(Shutdown::new());
-    let gateways = Gateways::start(host.clone(), &tasks);
-    let enter = async || gateways.enter("m").await.unwrap();
+    let tasks = TaskGroup::new(ShutdownToken::new());
+    let gateways = ClusterProxyBackends::start(host.clone(), &tasks);
+    let enter = async || gateways.acquire("m").await.unwrap();
     let (one, two) = (enter().await, enter().await);
-    assert!(Arc::ptr_eq(&one.gateway, &two.gateway));
+    assert!(Arc::ptr_eq(&one.backend, &two.backend));
     drop(two);
     // A new token opens a new backend, while the first request keeps the old one.
     host.seed(&SECRETS, secret("m-impersonator", &[("token", "u")]));
     let late = async {
         loop {
             let now = enter().await;
-            if !Arc::ptr_eq(&one.gateway, &now.gateway) {
+            if !Arc::ptr_eq(&one.backend, &now.backend) {
                 return now;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -114,20 +114,23 @@ async fn a_gateway_is_kept_until_something_changes() {
     let late = tokio::time::timeout(Duration::from_secs(60), late)
         .await
         .unwrap();
-    assert!(!one.gateway.tasks.shutdown().is_triggered());
-    let ended = one.gateway.tasks.shutdown().clone();
+    assert!(!one.backend.tasks.shutdown().is_triggered());
+    let ended = one.backend.tasks.shutdown().clone();
     drop(one);
     let patience = Duration::from_secs(60);
     tokio::time::timeout(patience, ended.wait()).await.unwrap();
     // The number of requests per cluster is limited.
-    let all: Vec<Place> = {
+    let all: Vec<ClusterProxyPermit> = {
         let mut all = vec![late];
-        while let Ok(place) = gateways.enter("m").await {
+        while let Ok(place) = gateways.acquire("m").await {
             all.push(place);
         }
         all
     };
-    assert_eq!(all.len(), PLACES as usize);
-    assert!(matches!(gateways.enter("m").await, Err(Refused::Full(_))));
+    assert_eq!(all.len(), MAX_REQUESTS_PER_CLUSTER as usize);
+    assert!(matches!(
+        gateways.acquire("m").await,
+        Err(ClusterProxyError::TooManyRequests(_))
+    ));
     tasks.stop().await;
 }

@@ -8,72 +8,79 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use client::remote::{Config, Gate, Secret};
-use client::{Api, Remote, Tasks};
+use client::remote::{Config, Redacted, WriteFence};
+use client::{Api, RemoteApi, TaskGroup};
 use machinery::Object;
 use openapi::karmada::cluster::ClusterSpec;
 use serde::Deserialize;
 
 /// Everything that a connection to a member depends on. A change means a new connection.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct MemberEndpoint {
     pub cluster: String,
     pub server: String,
     /// CA bundle in PEM; empty: the system's roots.
     pub ca: Vec<u8>,
     pub token: String,
-    pub insecure: bool,
+    pub insecure_skip_tls_verification: bool,
     /// Empty: no proxy.
     pub proxy: String,
     pub proxy_headers: Vec<(String, String)>,
 }
 
-impl fmt::Debug for Endpoint {
+impl fmt::Debug for MemberEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Endpoint({} at {})", self.cluster, self.server)
     }
 }
 
-const TOKEN: &str = "token";
-const CA: &str = "caBundle";
+const TOKEN_KEY: &str = "token";
+const CA_BUNDLE_KEY: &str = "caBundle";
 
 #[derive(Deserialize)]
-struct SecretView {
+struct SecretData {
     #[serde(default)]
     data: Option<BTreeMap<String, String>>,
 }
 
-impl Endpoint {
+impl MemberEndpoint {
     /// The endpoint of a cluster, or an error that names what is missing.
     pub(crate) fn new(name: &str, spec: &ClusterSpec, secret: &Object) -> Result<Self, String> {
         let ca = match spec.insecure_skip_tls_verification {
             true => Vec::new(),
-            false => read(name, secret, CA)?,
+            false => read_secret_key(name, secret, CA_BUNDLE_KEY)?,
         };
-        Self::with(name, spec, ca, secret)
+        Self::from_parts(name, spec, ca, secret)
     }
 
     /// The endpoint for the requests of users, with the impersonator's token. Without
     /// `access` (a cluster in pull mode may have no such secret) the system's roots are
     /// trusted.
-    pub(crate) fn for_users(
+    pub(crate) fn for_impersonation(
         name: &str,
         spec: &ClusterSpec,
         access: Option<&Object>,
         impersonator: &Object,
     ) -> Result<Self, String> {
         let ca = match access {
-            Some(secret) if !spec.insecure_skip_tls_verification => read(name, secret, CA)?,
+            Some(secret) if !spec.insecure_skip_tls_verification => {
+                read_secret_key(name, secret, CA_BUNDLE_KEY)?
+            }
             _ => Vec::new(),
         };
-        Self::with(name, spec, ca, impersonator)
+        Self::from_parts(name, spec, ca, impersonator)
     }
 
-    fn with(name: &str, spec: &ClusterSpec, ca: Vec<u8>, secret: &Object) -> Result<Self, String> {
+    fn from_parts(
+        name: &str,
+        spec: &ClusterSpec,
+        ca: Vec<u8>,
+        secret: &Object,
+    ) -> Result<Self, String> {
         if spec.api_endpoint.is_empty() {
             return Err(format!("cluster {name:?} has no apiEndpoint"));
         }
-        let token = String::from_utf8(read(name, secret, TOKEN)?)
+        let token = String::from_utf8(read_secret_key(name, secret, TOKEN_KEY)?)
             .map_err(|_| format!("the token of cluster {name:?} is not text"))?;
         let headers = spec.proxy_header.iter().flat_map(|(header, values)| {
             values
@@ -85,19 +92,19 @@ impl Endpoint {
             server: spec.api_endpoint.clone(),
             ca,
             token: token.trim().to_owned(),
-            insecure: spec.insecure_skip_tls_verification,
+            insecure_skip_tls_verification: spec.insecure_skip_tls_verification,
             proxy: spec.proxy_url.clone(),
             proxy_headers: headers.collect(),
         })
     }
 
     /// The client configuration, or an error that names what is unusable.
-    pub(crate) fn config(&self) -> Result<Config, String> {
+    pub(crate) fn client_config(&self) -> Result<Config, String> {
         let fail = |e: &dyn fmt::Display| format!("cluster {:?}: {e}", self.cluster);
         let mut config = Config::new(&self.server).map_err(|e| fail(&e))?;
-        config.insecure = self.insecure;
+        config.insecure_skip_tls_verify = self.insecure_skip_tls_verification;
         config.ca = Some(self.ca.clone()).filter(|ca| !ca.is_empty());
-        config.auth.token = Some(Secret(self.token.clone()));
+        config.auth.token = Some(Redacted(self.token.clone()));
         if !self.proxy.is_empty() {
             config.set_proxy(&self.proxy).map_err(|e| fail(&e))?;
             config.proxy_headers.clone_from(&self.proxy_headers);
@@ -107,12 +114,12 @@ impl Endpoint {
 }
 
 /// The value of a key in a cluster's secret.
-fn read(cluster: &str, secret: &Object, key: &str) -> Result<Vec<u8>, String> {
-    let view: SecretView = serde_json::from_slice(secret.bytes())
+fn read_secret_key(cluster: &str, secret: &Object, key: &str) -> Result<Vec<u8>, String> {
+    let view: SecretData = serde_json::from_slice(secret.bytes())
         .map_err(|_| format!("the secret of cluster {cluster:?} cannot be read"))?;
     let data = view.data.unwrap_or_default();
     let Some(text) = data.get(key).filter(|t| !t.is_empty()) else {
-        let at = secret.head().key();
+        let at = secret.meta().key();
         return Err(format!(
             "the secret {at:?} of cluster {cluster:?} has no {key:?}"
         ));
@@ -122,34 +129,34 @@ fn read(cluster: &str, secret: &Object, key: &str) -> Result<Vec<u8>, String> {
 }
 
 /// Creates clients of members. `tasks` owns their connections.
-pub trait Connector: Send + Sync + 'static {
+pub trait MemberConnector: Send + Sync + 'static {
     /// A client of an endpoint, or an error that names what is unusable. It need not dial
     /// yet.
-    fn connect(&self, to: &Endpoint, tasks: &Tasks) -> Result<Arc<dyn Api>, String>;
+    fn connect(&self, to: &MemberEndpoint, tasks: &TaskGroup) -> Result<Arc<dyn Api>, String>;
 }
 
-impl<F> Connector for F
+impl<F> MemberConnector for F
 where
-    F: Fn(&Endpoint, &Tasks) -> Result<Arc<dyn Api>, String> + Send + Sync + 'static,
+    F: Fn(&MemberEndpoint, &TaskGroup) -> Result<Arc<dyn Api>, String> + Send + Sync + 'static,
 {
-    fn connect(&self, to: &Endpoint, tasks: &Tasks) -> Result<Arc<dyn Api>, String> {
+    fn connect(&self, to: &MemberEndpoint, tasks: &TaskGroup) -> Result<Arc<dyn Api>, String> {
         self(to, tasks)
     }
 }
 
 /// Connects with HTTPS.
 #[derive(Clone, Debug, Default)]
-pub struct RemoteConnector {
+pub struct RemoteMemberConnector {
     /// Nothing is sent to members while the fence is closed.
-    pub gate: Option<Gate>,
+    pub write_fence: Option<WriteFence>,
 }
 
-impl Connector for RemoteConnector {
-    fn connect(&self, to: &Endpoint, tasks: &Tasks) -> Result<Arc<dyn Api>, String> {
-        let mut config = to.config()?;
-        config.gate.clone_from(&self.gate);
+impl MemberConnector for RemoteMemberConnector {
+    fn connect(&self, to: &MemberEndpoint, tasks: &TaskGroup) -> Result<Arc<dyn Api>, String> {
+        let mut config = to.client_config()?;
+        config.write_fence.clone_from(&self.write_fence);
         let remote =
-            Remote::new(config, tasks).map_err(|e| format!("cluster {:?}: {e}", to.cluster))?;
+            RemoteApi::new(config, tasks).map_err(|e| format!("cluster {:?}: {e}", to.cluster))?;
         Ok(Arc::new(remote))
     }
 }

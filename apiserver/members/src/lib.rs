@@ -12,22 +12,24 @@
 //!
 //! Entry points: [`MemberClusterManager`], [`MemberCluster`], [`ClusterProxyBackends`].
 
+mod aggregator;
+mod cluster_proxy;
+mod concurrency_limit;
 mod endpoint;
-mod figures;
-mod fold;
-mod gateway;
-mod limit;
+mod manager;
 mod member;
-mod members;
+mod metrics;
 mod nodes;
-mod quotas;
-mod sums;
+mod resource_quotas;
+mod resource_totals;
 
-pub use endpoint::{Connector, Endpoint, RemoteConnector};
-pub use gateway::{Gateway, Gateways, Place, Refused};
-pub use limit::Limited;
-pub use member::{Detail, Member};
-pub use members::Members;
-pub use nodes::{Node, Nodes, ResourceId};
-pub use quotas::{Quota, Scope};
-pub use sums::{Model, Summary};
+pub use cluster_proxy::{
+    ClusterProxyBackend, ClusterProxyBackends, ClusterProxyError, ClusterProxyPermit,
+};
+pub use concurrency_limit::ConcurrencyLimitedApi;
+pub use endpoint::{MemberConnector, MemberEndpoint, RemoteMemberConnector};
+pub use manager::MemberClusterManager;
+pub use member::{MemberCluster, MemberTrackingOptions};
+pub use nodes::{NodeInfo, NodeInfos, ResourceId};
+pub use resource_quotas::{MemberResourceQuota, ScopedResourceSelectorRequirement};
+pub use resource_totals::{MemberResourceSummary, ResourceModelGrade};

@@ -3,60 +3,60 @@
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use client::{Api, Change, Informer, Informers, Select, Tasks};
+use client::{Api, Informer, InformerEvent, InformerFactory, ListWatchSelector, TaskGroup};
 use machinery::Gvr;
-use openapi::karmada::labels::{MANAGED, MANAGED_VALUE};
+use openapi::karmada::well_known_keys::{MANAGED, MANAGED_VALUE};
 use parking_lot::Mutex;
 
-use crate::endpoint::{Connector, Endpoint};
-use crate::fold::Fold;
-use crate::limit::Limited;
-use crate::nodes::Nodes;
-use crate::quotas::{Quota, Quotas};
-use crate::sums::{Model, Summary};
+use crate::aggregator::NodePodAggregator;
+use crate::concurrency_limit::ConcurrencyLimitedApi;
+use crate::endpoint::{MemberConnector, MemberEndpoint};
+use crate::nodes::NodeInfos;
+use crate::resource_quotas::{MemberResourceQuota, ResourceQuotaCache};
+use crate::resource_totals::{MemberResourceSummary, ResourceModelGrade};
 
-type Handler = Arc<dyn Fn(&str, &Gvr, &Change<'_>) + Send + Sync>;
+type ManagedObjectHandler = Arc<dyn Fn(&str, &Gvr, &InformerEvent<'_>) + Send + Sync>;
 
 /// The handlers of changes of managed objects, shared by all members.
 #[derive(Clone, Default)]
-pub(crate) struct Handlers(Arc<Mutex<Vec<Handler>>>);
+pub(crate) struct ManagedObjectHandlers(Arc<Mutex<Vec<ManagedObjectHandler>>>);
 
 /// What is tracked in members besides totals. Each option costs memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Detail {
+pub struct MemberTrackingOptions {
     /// Single nodes.
-    pub nodes: bool,
+    pub individual_nodes: bool,
     pub quotas: bool,
 }
 
 /// A connected member. Closing it ends everything it started.
-pub struct Member {
-    endpoint: Endpoint,
+pub struct MemberCluster {
+    endpoint: MemberEndpoint,
     api: Arc<dyn Api>,
-    tasks: Tasks,
-    informers: Informers,
+    tasks: TaskGroup,
+    informers: InformerFactory,
     managed_informers: Mutex<AHashMap<Gvr, Informer>>,
-    detail: Detail,
-    aggregator: Mutex<Option<Fold>>,
-    quotas: Mutex<Option<Quotas>>,
-    handlers: Handlers,
+    tracking: MemberTrackingOptions,
+    aggregator: Mutex<Option<NodePodAggregator>>,
+    quotas: Mutex<Option<ResourceQuotaCache>>,
+    handlers: ManagedObjectHandlers,
 }
 
-impl Member {
+impl MemberCluster {
     pub(crate) fn connect(
-        endpoint: Endpoint,
-        connector: &dyn Connector,
-        handlers: &Handlers,
-        detail: Detail,
-        tasks: &Tasks,
+        endpoint: MemberEndpoint,
+        connector: &dyn MemberConnector,
+        handlers: &ManagedObjectHandlers,
+        detail: MemberTrackingOptions,
+        tasks: &TaskGroup,
     ) -> Result<Arc<Self>, String> {
         let tasks = tasks.child();
         let api = connector.connect(&endpoint, &tasks)?;
         Ok(Arc::new(Self {
-            api: Arc::new(Limited::new(&endpoint.cluster, api)),
-            informers: Informers::new(&tasks),
+            api: Arc::new(ConcurrencyLimitedApi::new(&endpoint.cluster, api)),
+            informers: InformerFactory::new(&tasks),
             managed_informers: Mutex::default(),
-            detail,
+            tracking: detail,
             aggregator: Mutex::default(),
             quotas: Mutex::default(),
             handlers: handlers.clone(),
@@ -69,7 +69,7 @@ impl Member {
         &self.endpoint.cluster
     }
 
-    pub fn endpoint(&self) -> &Endpoint {
+    pub fn endpoint(&self) -> &MemberEndpoint {
         &self.endpoint
     }
 
@@ -79,66 +79,69 @@ impl Member {
     }
 
     /// The informer of a resource's managed objects, started by the first call.
-    pub fn managed(&self, resource: &Gvr) -> Informer {
+    pub fn managed_informer(&self, resource: &Gvr) -> Informer {
         // Both locks are held, so that no handler is attached twice or never.
         let handlers = self.handlers.0.lock();
         let mut managed = self.managed_informers.lock();
         if let Some(informer) = managed.get(resource) {
             return informer.clone();
         }
-        let informer = self.informers.get(&self.api, &select(resource));
+        let informer = self.informers.get(&self.api, &managed_selector(resource));
         managed.insert(resource.clone(), informer.clone());
         for handler in &*handlers {
-            self.attach(&informer, handler);
+            self.attach_handler(&informer, handler);
         }
         informer
     }
 
     /// The same informer, if it was started.
-    pub fn followed(&self, resource: &Gvr) -> Option<Informer> {
+    pub fn find_managed_informer(&self, resource: &Gvr) -> Option<Informer> {
         self.managed_informers.lock().get(resource).cloned()
     }
 
     /// Stops the informer of a resource, until [`Self::managed_informer`] is called
     /// again.
-    pub fn unfollow(&self, resource: &Gvr) {
+    pub fn stop_managed_informer(&self, resource: &Gvr) {
         let _nobody_is_attached = self.handlers.0.lock();
         let mut managed = self.managed_informers.lock();
         if managed.remove(resource).is_none() {
             return;
         }
-        if let Some(ending) = self.informers.release(&self.api, &select(resource)) {
+        if let Some(ending) = self
+            .informers
+            .begin_stop_informer(&self.api, &managed_selector(resource))
+        {
             self.tasks.spawn(async move { ending.join().await });
         }
     }
 
-    fn attach(&self, informer: &Informer, handler: &Handler) {
+    fn attach_handler(&self, informer: &Informer, handler: &ManagedObjectHandler) {
         let (name, handler) = (self.endpoint.cluster.clone(), Arc::clone(handler));
         let resource = informer.resource().clone();
-        informer.on_change(move |change| handler(&name, &resource, change));
+        informer.add_event_handler(move |change| handler(&name, &resource, change));
     }
 
-    pub(crate) fn resources(&self) -> Vec<Gvr> {
+    pub(crate) fn managed_resources(&self) -> Vec<Gvr> {
         self.managed_informers.lock().keys().cloned().collect()
     }
 
     /// The totals of nodes and pods, tracked from the first call on; `None` until both
     /// were listed.
-    pub fn summary(&self) -> Option<Summary> {
-        self.fold().summary()
+    pub fn resource_summary(&self) -> Option<MemberResourceSummary> {
+        self.aggregator().summary()
     }
 
     /// The number of nodes in each grade of the resource models; `None` until nodes and
     /// pods were listed.
-    pub fn modelings(&self, models: &[Model]) -> Option<Vec<i64>> {
-        self.fold().modelings(models)
+    pub fn allocatable_modelings(&self, models: &[ResourceModelGrade]) -> Option<Vec<i64>> {
+        self.aggregator().allocatable_modelings(models)
     }
 
     /// Reads single nodes; `None` if they are not tracked, and until nodes and pods were
     /// listed. The totals are locked meanwhile.
-    pub fn nodes<T>(&self, read: impl FnOnce(Nodes<'_>) -> T) -> Option<T> {
-        if self.detail.nodes {
-            self.fold().nodes(read)
+    pub fn with_nodes<T>(&self, read: impl FnOnce(NodeInfos<'_>) -> T) -> Option<T> {
+        if self.tracking.individual_nodes {
+            self.aggregator().with_nodes(read)
         } else {
             None
         }
@@ -146,22 +149,25 @@ impl Member {
 
     /// The ResourceQuotas of a namespace; `None` if they are not tracked, and until they
     /// were listed.
-    pub fn quotas(&self, namespace: &str) -> Option<Vec<Arc<Quota>>> {
-        if !self.detail.quotas {
+    pub fn quotas(&self, namespace: &str) -> Option<Vec<Arc<MemberResourceQuota>>> {
+        if !self.tracking.quotas {
             return None;
         }
         let mut quotas = self.quotas.lock();
-        let quotas = quotas.get_or_insert_with(|| Quotas::start(&self.api, &self.tasks));
-        quotas.of(namespace)
+        let quotas =
+            quotas.get_or_insert_with(|| ResourceQuotaCache::start(&self.api, &self.tasks));
+        quotas.in_namespace(namespace)
     }
 
-    fn fold(&self) -> Fold {
+    fn aggregator(&self) -> NodePodAggregator {
         let mut fold = self.aggregator.lock();
-        fold.get_or_insert_with(|| Fold::start(&self.api, &self.tasks, self.detail.nodes))
-            .clone()
+        fold.get_or_insert_with(|| {
+            NodePodAggregator::start(&self.api, &self.tasks, self.tracking.individual_nodes)
+        })
+        .clone()
     }
 
-    pub(crate) fn is_folding(&self) -> bool {
+    pub(crate) fn is_aggregating(&self) -> bool {
         self.aggregator.lock().is_some()
     }
 
@@ -171,17 +177,17 @@ impl Member {
     }
 }
 
-fn select(resource: &Gvr) -> Select {
-    Select::all(resource).labels(format!("{MANAGED}={MANAGED_VALUE}"))
+fn managed_selector(resource: &Gvr) -> ListWatchSelector {
+    ListWatchSelector::all(resource).labels(format!("{MANAGED}={MANAGED_VALUE}"))
 }
 
-impl Handlers {
+impl ManagedObjectHandlers {
     /// Adds a handler, also to the informers already started.
-    pub(crate) fn add(&self, handler: Handler, members: &[Arc<Member>]) {
+    pub(crate) fn add(&self, handler: ManagedObjectHandler, members: &[Arc<MemberCluster>]) {
         let mut handlers = self.0.lock();
         for member in members {
             for informer in member.managed_informers.lock().values() {
-                member.attach(informer, &handler);
+                member.attach_handler(informer, &handler);
             }
         }
         handlers.push(handler);

@@ -5,11 +5,11 @@ use machinery::Quantity;
 use machinery::object::Label;
 use openapi::karmada::cluster::Taint;
 
-use crate::sums::{Amounts, Sums, Total};
+use crate::resource_totals::{ResourceAmounts, ResourceTotals, RunningTotal};
 
 /// What decides whether a pod can be scheduled to a node.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Shape {
+pub(crate) struct NodeSchedulingInfo {
     /// `key=value` pairs separated by commas; neither character occurs in a key or a
     /// value.
     labels: Box<str>,
@@ -17,7 +17,7 @@ pub(crate) struct Shape {
     unschedulable: bool,
 }
 
-impl Shape {
+impl NodeSchedulingInfo {
     pub(crate) fn new(labels: &[Label], taints: Vec<Taint>, unschedulable: bool) -> Self {
         let pairs: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
         let mut taints = taints;
@@ -38,26 +38,26 @@ pub struct ResourceId(pub(crate) u16);
 
 /// An existing node and what its pods use (kube-scheduler's `NodeInfo`).
 #[derive(Clone, Copy)]
-pub struct Node<'a> {
+pub struct NodeInfo<'a> {
     pub name: &'a str,
-    pub(crate) shape: &'a Shape,
-    pub(crate) allocatable: &'a Amounts,
-    pub(crate) used: &'a Total,
+    pub(crate) scheduling: &'a NodeSchedulingInfo,
+    pub(crate) allocatable: &'a ResourceAmounts,
+    pub(crate) used: &'a RunningTotal,
 }
 
-impl<'a> Node<'a> {
+impl<'a> NodeInfo<'a> {
     pub fn label(&self, key: &str) -> Option<&'a str> {
-        let pairs = self.shape.labels.split(',');
+        let pairs = self.scheduling.labels.split(',');
         let mut pairs = pairs.filter_map(|pair| pair.split_once('='));
         pairs.find(|(k, _)| *k == key).map(|(_, value)| value)
     }
 
     pub fn taints(&self) -> &'a [Taint] {
-        &self.shape.taints
+        &self.scheduling.taints
     }
 
     pub fn is_unschedulable(&self) -> bool {
-        self.shape.unschedulable
+        self.scheduling.unschedulable
     }
 
     /// The allocatable amount of a resource minus the requests of the node's pods.
@@ -70,16 +70,16 @@ impl<'a> Node<'a> {
 
 /// All nodes of a member.
 #[derive(Clone, Copy)]
-pub struct Nodes<'a>(pub(crate) &'a Sums);
+pub struct NodeInfos<'a>(pub(crate) &'a ResourceTotals);
 
-impl<'a> Nodes<'a> {
+impl<'a> NodeInfos<'a> {
     /// `None`: no node and no pod names this resource.
-    pub fn resource(&self, name: &str) -> Option<ResourceId> {
-        self.0.known(name).map(ResourceId)
+    pub fn resource_id(&self, name: &str) -> Option<ResourceId> {
+        self.0.find_resource(name).map(ResourceId)
     }
 
     /// The nodes, unordered.
-    pub fn iter(&self) -> impl Iterator<Item = Node<'a>> {
+    pub fn iter(&self) -> impl Iterator<Item = NodeInfo<'a>> {
         self.0.nodes()
     }
 }

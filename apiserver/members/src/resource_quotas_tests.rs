@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::Shutdown;
+use client::ShutdownToken;
 use client::fake::FakeApi;
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ fn quota(name: &str, hard: &str) -> Value {
            "status": {"hard": {"cpu": hard}, "used": {"cpu": "1"}}})
 }
 
-async fn until(what: impl Fn() -> bool) {
+async fn wait_until(what: impl Fn() -> bool) {
     let poll = async {
         while !what() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -27,17 +27,17 @@ async fn until(what: impl Fn() -> bool) {
 
 #[tokio::test(start_paused = true)]
 async fn quotas_are_followed_by_namespace() {
-    let (fake, tasks) = (FakeApi::new(), Tasks::new(Shutdown::new()));
-    fake.seed(&QUOTAS, quota("a", "3"));
+    let (fake, tasks) = (FakeApi::new(), TaskGroup::new(ShutdownToken::new()));
+    fake.seed(&RESOURCE_QUOTAS, quota("a", "3"));
     fake.seed(
-        &QUOTAS,
+        &RESOURCE_QUOTAS,
         json!({"metadata": {"name": "bare", "namespace": "m"}}),
     );
     let api: Arc<dyn Api> = fake.clone();
-    let quotas = Quotas::start(&api, &tasks);
-    until(|| quotas.of("n").is_some()).await;
-    let scope = |name: &str, operator: &str, values: &[&str]| Scope {
-        name: name.into(),
+    let quotas = ResourceQuotaCache::start(&api, &tasks);
+    wait_until(|| quotas.in_namespace("n").is_some()).await;
+    let scope = |name: &str, operator: &str, values: &[&str]| ScopedResourceSelectorRequirement {
+        scope_name: name.into(),
         operator: operator.into(),
         values: values.iter().map(|v| (*v).into()).collect(),
     };
@@ -45,7 +45,7 @@ async fn quotas_are_followed_by_namespace() {
         let cpu = Quantity::parse(text).unwrap();
         BTreeMap::from([("cpu".to_owned(), cpu)])
     };
-    let read = Quota {
+    let read = MemberResourceQuota {
         scopes: vec![
             scope("Terminating", "Exists", &[]),
             scope("PriorityClass", "In", &["high"]),
@@ -53,19 +53,25 @@ async fn quotas_are_followed_by_namespace() {
         hard: amount("3"),
         used: amount("1"),
     };
-    assert_eq!(quotas.of("n").unwrap(), [Arc::new(read)]);
-    assert_eq!(quotas.of("m").unwrap(), [Arc::new(Quota::default())]);
-    assert!(quotas.of("none").unwrap().is_empty());
+    assert_eq!(quotas.in_namespace("n").unwrap(), [Arc::new(read)]);
+    assert_eq!(
+        quotas.in_namespace("m").unwrap(),
+        [Arc::new(MemberResourceQuota::default())]
+    );
+    assert!(quotas.in_namespace("none").unwrap().is_empty());
 
-    fake.seed(&QUOTAS, quota("a", "4"));
-    fake.seed(&QUOTAS, quota("b", "5"));
-    fake.remove(&QUOTAS, "m", "bare");
-    until(|| quotas.of("m").unwrap().is_empty() && quotas.of("n").unwrap().len() == 2).await;
-    until(|| quotas.of("n").unwrap()[0].hard == amount("4")).await;
+    fake.seed(&RESOURCE_QUOTAS, quota("a", "4"));
+    fake.seed(&RESOURCE_QUOTAS, quota("b", "5"));
+    fake.remove(&RESOURCE_QUOTAS, "m", "bare");
+    wait_until(|| {
+        quotas.in_namespace("m").unwrap().is_empty() && quotas.in_namespace("n").unwrap().len() == 2
+    })
+    .await;
+    wait_until(|| quotas.in_namespace("n").unwrap()[0].hard == amount("4")).await;
     // Objects deleted while the watch is broken are removed after the next list.
     fake.on_call(|c| (c.verb == "watch").then(|| machinery::Status::expired("old").into()));
     fake.end_watches();
-    fake.remove(&QUOTAS, "n", "a");
-    until(|| quotas.of("n").unwrap().len() == 1).await;
+    fake.remove(&RESOURCE_QUOTAS, "n", "a");
+    wait_until(|| quotas.in_namespace("n").unwrap().len() == 1).await;
     tasks.stop().await;
 }

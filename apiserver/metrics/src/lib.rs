@@ -14,13 +14,13 @@
 //! Entry points: [`MetricsRegistry`], [`process_registry`], [`MetricVec`],
 //! [`ResultHistograms`], [`encode_text`].
 
-mod family;
-mod outcomes;
-mod read;
+mod callback;
+mod metric_vec;
 mod registry;
+mod result_histograms;
 
-pub use family::{Family, LabeledMetric};
-pub use outcomes::Outcomes;
+pub use callback::{CallbackMetric, CallbackMetricType, CollectedMetrics};
+pub use metric_vec::{LabeledMetric, MetricVec};
 pub use prometheus::{Gauge as FloatGauge, Histogram, IntCounter as Counter, IntGauge as Gauge};
-pub use read::{Figure, Readings, Shape};
-pub use registry::{Registry, exponential, process, text};
+pub use registry::{MetricsRegistry, encode_text, exponential_buckets, process_registry};
+pub use result_histograms::ResultHistograms;

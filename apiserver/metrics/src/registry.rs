@@ -6,34 +6,34 @@ use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Encoder, HistogramOpts, Opts, TextEncoder};
 
-use crate::family::{Family, LabeledMetric};
-use crate::read::{Figure, Reader, Readings};
+use crate::callback::{CallbackCollector, CallbackMetric, CollectedMetrics};
+use crate::metric_vec::{LabeledMetric, MetricVec};
 use crate::{Counter, FloatGauge, Gauge, Histogram};
 
 /// The metrics of one server, or of the process. Clones share one registry.
 #[derive(Clone, Default)]
-pub struct Registry(prometheus::Registry);
+pub struct MetricsRegistry(prometheus::Registry);
 
 /// The metrics that this process has once, however many servers run in it. Its names
 /// differ from those in the registry of a server.
-pub fn process() -> &'static Registry {
-    static PROCESS: LazyLock<Registry> = LazyLock::new(|| {
-        let registry = Registry::new();
-        registry.keep(ProcessCollector::for_self());
+pub fn process_registry() -> &'static MetricsRegistry {
+    static PROCESS: LazyLock<MetricsRegistry> = LazyLock::new(|| {
+        let registry = MetricsRegistry::new();
+        registry.register(ProcessCollector::for_self());
         registry
     });
     &PROCESS
 }
 
 /// The upper bounds of `n` buckets from `start`, each `factor` times the previous.
-pub fn exponential(start: f64, factor: f64, n: usize) -> Vec<f64> {
+pub fn exponential_buckets(start: f64, factor: f64, n: usize) -> Vec<f64> {
     std::iter::successors(Some(start), |last| Some(last * factor))
         .take(n)
         .collect()
 }
 
 /// Encodes the metrics of some registries in Prometheus' text format 0.0.4.
-pub fn text(registries: &[&Registry]) -> Vec<u8> {
+pub fn encode_text(registries: &[&MetricsRegistry]) -> Vec<u8> {
     let mut out = Vec::with_capacity(128 * 1024);
     for registry in registries {
         // Writing to a vector fails only for metrics without a name, which cannot be
@@ -43,24 +43,25 @@ pub fn text(registries: &[&Registry]) -> Vec<u8> {
     out
 }
 
-impl Registry {
+impl MetricsRegistry {
     pub fn new() -> Self {
         Self::default()
     }
 
     /// A counter without labels.
     pub fn counter(&self, name: &str, help: &str) -> Counter {
-        self.counters(name, help, []).with([])
+        self.counters(name, help, []).with_label_values([])
     }
 
     /// A gauge without labels.
     pub fn gauge(&self, name: &str, help: &str) -> Gauge {
-        self.gauges(name, help, []).with([])
+        self.gauges(name, help, []).with_label_values([])
     }
 
     /// A histogram without labels; `buckets` are upper bounds, ascending.
     pub fn histogram(&self, name: &str, help: &str, buckets: &[f64]) -> Histogram {
-        self.histograms(name, help, buckets, []).with([])
+        self.histograms(name, help, buckets, [])
+            .with_label_values([])
     }
 
     /// Counters by labels.
@@ -69,7 +70,7 @@ impl Registry {
         name: &str,
         help: &str,
         labels: [&str; N],
-    ) -> Family<Counter, N> {
+    ) -> MetricVec<Counter, N> {
         self.family(Opts::new(name, help), labels)
     }
 
@@ -79,17 +80,17 @@ impl Registry {
         name: &str,
         help: &str,
         labels: [&str; N],
-    ) -> Family<Gauge, N> {
+    ) -> MetricVec<Gauge, N> {
         self.family(Opts::new(name, help), labels)
     }
 
     /// Floating-point gauges by labels.
-    pub fn amounts<const N: usize>(
+    pub fn float_gauges<const N: usize>(
         &self,
         name: &str,
         help: &str,
         labels: [&str; N],
-    ) -> Family<FloatGauge, N> {
+    ) -> MetricVec<FloatGauge, N> {
         self.family(Opts::new(name, help), labels)
     }
 
@@ -100,7 +101,7 @@ impl Registry {
         help: &str,
         buckets: &[f64],
         labels: [&str; N],
-    ) -> Family<Histogram, N> {
+    ) -> MetricVec<Histogram, N> {
         self.family(
             HistogramOpts::new(name, help).buckets(buckets.to_vec()),
             labels,
@@ -109,21 +110,21 @@ impl Registry {
 
     /// Metrics whose values other code counts: each scrape calls `read`, which sets any
     /// number of values per metric.
-    pub fn read(
+    pub fn register_callback(
         &self,
-        figures: &[Figure],
-        read: impl Fn(&mut Readings<'_>) + Send + Sync + 'static,
+        figures: &[CallbackMetric],
+        read: impl Fn(&mut CollectedMetrics<'_>) + Send + Sync + 'static,
     ) {
-        self.keep(Reader::new(figures, Box::new(read)));
+        self.register(CallbackCollector::new(figures, Box::new(read)));
     }
 
     fn family<M: LabeledMetric, const N: usize>(
         &self,
         options: M::Options,
         labels: [&str; N],
-    ) -> Family<M, N> {
-        let family = Family::new(options, labels);
-        self.keep(family.collector());
+    ) -> MetricVec<M, N> {
+        let family = MetricVec::new(options, labels);
+        self.register(family.collector());
         family
     }
 
@@ -131,7 +132,7 @@ impl Registry {
         clippy::expect_used,
         reason = "names are constants: the first scrape of a test fails on one used twice"
     )]
-    fn keep(&self, collector: impl Collector + 'static) {
+    fn register(&self, collector: impl Collector + 'static) {
         self.0
             .register(Box::new(collector))
             .expect("a metric's name is used once");
@@ -141,28 +142,33 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Shape;
+    use crate::CallbackMetricType;
 
     #[test]
     fn metrics_are_encoded_as_text() {
-        let registry = Registry::new();
+        let registry = MetricsRegistry::new();
         let family = registry.counters("seen_total", "Things seen.", ["kind"]);
-        let pods = family.with(["pods"]);
+        let pods = family.with_label_values(["pods"]);
         pods.inc_by(2);
-        family.with(["pods"]).inc();
-        family.with(["gone"]).inc();
-        family.forget(["gone"]);
+        family.with_label_values(["pods"]).inc();
+        family.with_label_values(["gone"]).inc();
+        family.remove_label_values(["gone"]);
         registry
-            .histogram("took_seconds", "Time.", &exponential(0.5, 2.0, 2))
+            .histogram("took_seconds", "Time.", &exponential_buckets(0.5, 2.0, 2))
             .observe(0.75);
         let figures = [
-            Figure::new("held", "Things held.", Shape::Gauge, &["where"]),
-            Figure::new("none", "Nothing.", Shape::Counter, &[]),
+            CallbackMetric::new(
+                "held",
+                "Things held.",
+                CallbackMetricType::Gauge,
+                &["where"],
+            ),
+            CallbackMetric::new("none", "Nothing.", CallbackMetricType::Counter, &[]),
         ];
-        registry.read(&figures, |readings| {
+        registry.register_callback(&figures, |readings| {
             readings.set("held", &["here"], 7.0);
         });
-        let text = String::from_utf8(text(&[&registry, &Registry::new()])).unwrap();
+        let text = String::from_utf8(encode_text(&[&registry, &MetricsRegistry::new()])).unwrap();
         let expected = "\
 # HELP held Things held.
 # TYPE held gauge

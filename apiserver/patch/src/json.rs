@@ -12,16 +12,16 @@ use crate::Error;
 /// Most operations of one patch (`handlers/patch.go`).
 const MAX_OPERATIONS: usize = 10_000;
 /// Most bytes that the `copy` operations of one patch may add.
-const MAX_COPIED: usize = 3 << 20;
+const MAX_COPIED_BYTES: usize = 3 << 20;
 /// Deepest nesting of the patched document.
-const MAX_DEPTH: usize = 256;
+const MAX_RESULT_DEPTH: usize = 256;
 /// Most segments in the path of an operation.
-const MAX_SEGMENTS: usize = 64;
+const MAX_PATH_SEGMENTS: usize = 64;
 /// The upper bound of the depth from which the actual depth is measured.
-const SUSPICIOUS_DEPTH: usize = 1_000;
+const DEPTH_MEASURE_THRESHOLD: usize = 1_000;
 
 /// Applies the operations in order, all or none.
-pub fn json(doc: &Value, patch: &Value) -> Result<Value, Error> {
+pub fn apply_json_patch(doc: &Value, patch: &Value) -> Result<Value, Error> {
     let Some(list) = patch.as_array() else {
         return Err(Error::BadRequest(
             "a JSON patch must be a list of operations".into(),
@@ -33,31 +33,31 @@ pub fn json(doc: &Value, patch: &Value) -> Result<Value, Error> {
             list.len()
         )));
     }
-    let mut run = Run {
+    let mut run = JsonPatcher {
         doc: doc.clone(),
         copied: 0,
-        depth: depth(doc),
+        depth: nesting_depth(doc),
     };
     for (i, item) in list.iter().enumerate() {
-        run.step(i, item)?;
+        run.apply_operation(i, item)?;
     }
-    if depth(&run.doc) > MAX_DEPTH {
+    if nesting_depth(&run.doc) > MAX_RESULT_DEPTH {
         return Err(too_deep());
     }
     Ok(run.doc)
 }
 
-struct Run {
+struct JsonPatcher {
     doc: Value,
     copied: usize,
     /// An upper bound of the depth of `doc`.
     depth: usize,
 }
 
-impl Run {
-    fn step(&mut self, i: usize, item: &Value) -> Result<(), Error> {
+impl JsonPatcher {
+    fn apply_operation(&mut self, i: usize, item: &Value) -> Result<(), Error> {
         let mut item = item.clone();
-        self.shim(&mut item);
+        self.normalize_operation(&mut item);
         let is_operation = item.is_object();
         let operation: PatchOperation = serde_json::from_value(item).map_err(|e| {
             let why = format!("operation {i} of the JSON patch: {e}");
@@ -67,7 +67,7 @@ impl Run {
             }
         })?;
         let segments = operation.path().count();
-        if segments > MAX_SEGMENTS {
+        if segments > MAX_PATH_SEGMENTS {
             return Err(too_deep());
         }
         match &operation {
@@ -75,16 +75,16 @@ impl Run {
                 let found = self.doc.pointer(test.path.as_str());
                 return match found {
                     None | Some(Value::Null) => Ok(()),
-                    Some(_) => Err(failed(i, &operation, "value did not match")),
+                    Some(_) => Err(operation_failed(i, &operation, "value did not match")),
                 };
             }
             PatchOperation::Copy(copy) => {
                 if let Some(source) = self.doc.pointer(copy.from.as_str()) {
                     self.copied += source.to_string().len();
                 }
-                if self.copied > MAX_COPIED {
+                if self.copied > MAX_COPIED_BYTES {
                     return Err(Error::TooLarge(format!(
-                        "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the limit {MAX_COPIED}",
+                        "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the limit {MAX_COPIED_BYTES}",
                         self.copied
                     )));
                 }
@@ -92,17 +92,17 @@ impl Run {
             _ => {}
         }
         let inserted = match &operation {
-            PatchOperation::Add(add) => depth(&add.value),
-            PatchOperation::Replace(replace) => depth(&replace.value),
+            PatchOperation::Add(add) => nesting_depth(&add.value),
+            PatchOperation::Replace(replace) => nesting_depth(&replace.value),
             PatchOperation::Copy(_) | PatchOperation::Move(_) => self.depth,
             _ => 0,
         };
         self.depth = self.depth.max(segments + inserted);
         json_patch::patch_unsafe(&mut self.doc, std::slice::from_ref(&operation))
-            .map_err(|e| failed(i, &operation, &reason(&e.kind)))?;
-        if self.depth > SUSPICIOUS_DEPTH {
-            self.depth = depth(&self.doc);
-            if self.depth > MAX_DEPTH {
+            .map_err(|e| operation_failed(i, &operation, &error_text(&e.kind)))?;
+        if self.depth > DEPTH_MEASURE_THRESHOLD {
+            self.depth = nesting_depth(&self.doc);
+            if self.depth > MAX_RESULT_DEPTH {
                 return Err(too_deep());
             }
         }
@@ -110,7 +110,7 @@ impl Run {
     }
 
     /// Rewrites an operation that the `json_patch` crate would treat differently.
-    fn shim(&self, item: &mut Value) {
+    fn normalize_operation(&self, item: &mut Value) {
         let Some(fields) = item.as_object_mut() else {
             return;
         };
@@ -120,7 +120,7 @@ impl Run {
         let replaces = op == "replace";
         for (name, inserts) in [("path", inserts), ("from", false)] {
             if let Some(Value::String(path)) = fields.get_mut(name) {
-                self.positive(path, inserts);
+                self.resolve_negative_indices(path, inserts);
             }
         }
         let path = fields.get("path").and_then(Value::as_str);
@@ -141,7 +141,7 @@ impl Run {
 
     /// Replaces the negative indices of a path by positive ones. The last one of an
     /// insertion counts from behind the last item.
-    fn positive(&self, path: &mut String, inserts: bool) {
+    fn resolve_negative_indices(&self, path: &mut String, inserts: bool) {
         if !path.contains("/-") {
             return;
         }
@@ -166,11 +166,11 @@ impl Run {
     }
 }
 
-fn reason(kind: &PatchErrorKind) -> String {
+fn error_text(kind: &PatchErrorKind) -> String {
     kind.to_string().replace('"', "'")
 }
 
-fn failed(i: usize, operation: &PatchOperation, why: &str) -> Error {
+fn operation_failed(i: usize, operation: &PatchOperation, why: &str) -> Error {
     Error::Unprocessable(format!(
         "operation {i} of the JSON patch failed at path {:?}: {why}",
         operation.path().as_str()
@@ -179,12 +179,12 @@ fn failed(i: usize, operation: &PatchOperation, why: &str) -> Error {
 
 fn too_deep() -> Error {
     Error::TooLarge(format!(
-        "the JSON patch nests deeper than {MAX_DEPTH} levels"
+        "the JSON patch nests deeper than {MAX_RESULT_DEPTH} levels"
     ))
 }
 
 /// The depth of nesting, measured without recursion.
-fn depth(value: &Value) -> usize {
+fn nesting_depth(value: &Value) -> usize {
     let (mut deepest, mut open) = (0, vec![(value, 1)]);
     while let Some((value, level)) = open.pop() {
         deepest = deepest.max(level);
@@ -204,16 +204,16 @@ mod tests {
     use serde_json::json;
 
     #[derive(Debug, PartialEq)]
-    enum Outcome {
+    enum PatchResult {
         Done(Value),
         Bad,
         Unprocessable,
         Large,
     }
-    use Outcome::*;
+    use PatchResult::*;
 
-    fn check(doc: Value, patch: Value, expect: Outcome) {
-        let got = match json(&doc, &patch) {
+    fn check(doc: Value, patch: Value, expect: PatchResult) {
+        let got = match apply_json_patch(&doc, &patch) {
             Ok(v) => Done(v),
             Err(Error::BadRequest(_)) => Bad,
             Err(Error::Unprocessable(_)) => Unprocessable,
@@ -329,7 +329,7 @@ mod tests {
             wrap.push(json!({"op":"move","from":"/b","path":"/a"}));
         }
         check(json!({"a": 1}), Value::from(wrap), Large);
-        let long = "/a".repeat(MAX_SEGMENTS + 1);
+        let long = "/a".repeat(MAX_PATH_SEGMENTS + 1);
         check(
             json!({}),
             json!([{"op":"add","path":long,"value":1}]),
@@ -349,7 +349,7 @@ mod tests {
                 .into_iter()
                 .map(|(op, path, from, value)| json!({"op": op, "path": path, "from": from, "value": value}))
                 .collect();
-            let _ = json(&json!({"a": [1, {"b": [2, 3]}], "b": {"a": null}}), &Value::from(list));
+            let _ = apply_json_patch(&json!({"a": [1, {"b": [2, 3]}], "b": {"a": null}}), &Value::from(list));
         }
     }
 }

@@ -6,13 +6,13 @@
 //!
 //! Entry points: [`json`], [`merge`], [`strategic`].
 
+mod element_order;
 mod error;
 mod json;
 mod merge;
-mod order;
 mod strategic;
 
 pub use error::Error;
-pub use json::json;
-pub use merge::merge;
-pub use strategic::strategic;
+pub use json::apply_json_patch;
+pub use merge::apply_merge_patch;
+pub use strategic::apply_strategic_merge_patch;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// Merges `patch` into `doc`: objects are merged field by field, `null` removes a field,
 /// any other value replaces it.
-pub fn merge(doc: &mut Value, patch: &Value) {
+pub fn apply_merge_patch(doc: &mut Value, patch: &Value) {
     json_patch::merge(doc, patch);
 }
 
@@ -43,12 +43,12 @@ pub(crate) mod tests {
             ),
         ];
         for (mut doc, patch, expect) in table {
-            merge(&mut doc, &patch);
+            apply_merge_patch(&mut doc, &patch);
             assert_eq!(doc, expect, "{patch}");
         }
     }
 
-    pub(crate) fn tree() -> impl Strategy<Value = Value> {
+    pub(crate) fn json_tree() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),
@@ -66,19 +66,19 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn merging_twice_is_merging_once(doc in tree(), patch in tree()) {
+        fn merging_twice_is_merging_once(doc in json_tree(), patch in json_tree()) {
             let mut once = doc;
-            merge(&mut once, &patch);
+            apply_merge_patch(&mut once, &patch);
             let mut twice = once.clone();
-            merge(&mut twice, &patch);
+            apply_merge_patch(&mut twice, &patch);
             prop_assert_eq!(twice, once);
         }
 
         #[test]
-        fn the_empty_patch_changes_no_object(doc in tree()) {
+        fn the_empty_patch_changes_no_object(doc in json_tree()) {
             prop_assume!(doc.is_object());
             let mut merged = doc.clone();
-            merge(&mut merged, &json!({}));
+            apply_merge_patch(&mut merged, &json!({}));
             prop_assert_eq!(merged, doc);
         }
     }

@@ -10,54 +10,62 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use serde_json::{Map, Value};
 
 use crate::Error;
-use crate::order::{arrange, identity, positions};
+use crate::element_order::{item_identity, normalize_element_order, positions};
 
-const PATCH: &str = "$patch";
-const RETAIN_KEYS: &str = "$retainKeys";
-const SET_ORDER: &str = "$setElementOrder/";
-const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
+const PATCH_DIRECTIVE: &str = "$patch";
+const RETAIN_KEYS_DIRECTIVE: &str = "$retainKeys";
+const SET_ELEMENT_ORDER_PREFIX: &str = "$setElementOrder/";
+const DELETE_FROM_PRIMITIVE_LIST_PREFIX: &str = "$deleteFromPrimitiveList/";
 
-type Fields = Map<String, Value>;
+type JsonObject = Map<String, Value>;
 
 /// The patch metadata of one field in a schema (`LookupPatchMeta`).
-pub(crate) trait Shape: Sized {
+pub(crate) trait PatchMetaLookup: Sized {
     /// The metadata of a child field, if the schema has it.
     fn field(&self, name: &str) -> Option<Self>;
     /// The metadata of the items of this list.
     fn item(&self) -> Option<Self>;
     /// Whether a list is merged rather than replaced.
-    fn merges(&self) -> bool;
+    fn is_merged_list(&self) -> bool;
     /// The merge key of a merged list; `None` if its items are scalars.
     fn merge_key(&self) -> Option<&str>;
     /// Whether an object is replaced rather than merged.
-    fn replaces(&self) -> bool;
+    fn is_replaced_object(&self) -> bool;
 }
 
-impl Shape for openapi::Cursor<'_> {
+impl PatchMetaLookup for openapi::SchemaCursor<'_> {
     fn field(&self, name: &str) -> Option<Self> {
-        openapi::Cursor::field(*self, name)
+        openapi::SchemaCursor::field(*self, name)
     }
     fn item(&self) -> Option<Self> {
-        openapi::Cursor::item(*self)
+        openapi::SchemaCursor::item(*self)
     }
-    fn merges(&self) -> bool {
-        self.patch().merge
+    fn is_merged_list(&self) -> bool {
+        self.patch_strategy().merge
     }
     fn merge_key(&self) -> Option<&str> {
-        let key = &self.patch().merge_key;
+        let key = &self.patch_strategy().merge_key;
         (!key.is_empty()).then_some(key)
     }
-    fn replaces(&self) -> bool {
-        self.patch().replace
+    fn is_replaced_object(&self) -> bool {
+        self.patch_strategy().replace
     }
 }
 
 /// Merges `patch` into `doc` by the schema of the document's kind.
-pub fn strategic(doc: &Value, patch: &Value, schema: &openapi::Schema) -> Result<Value, Error> {
-    apply(doc, patch, Some(schema.root()))
+pub fn apply_strategic_merge_patch(
+    doc: &Value,
+    patch: &Value,
+    schema: &openapi::Schema,
+) -> Result<Value, Error> {
+    apply_patch(doc, patch, Some(schema.root()))
 }
 
-fn apply<S: Shape>(doc: &Value, patch: &Value, shape: Option<S>) -> Result<Value, Error> {
+fn apply_patch<S: PatchMetaLookup>(
+    doc: &Value,
+    patch: &Value,
+    shape: Option<S>,
+) -> Result<Value, Error> {
     let (Some(doc), Some(patch)) = (doc.as_object(), patch.as_object()) else {
         return Err(Error::BadRequest(
             "a strategic merge patch must be an object".into(),
@@ -66,37 +74,42 @@ fn apply<S: Shape>(doc: &Value, patch: &Value, shape: Option<S>) -> Result<Value
     merge_fields(doc.clone(), patch, shape.as_ref()).map(Value::Object)
 }
 
-fn merge_fields<S: Shape>(
-    mut doc: Fields,
-    patch: &Fields,
+fn merge_fields<S: PatchMetaLookup>(
+    mut doc: JsonObject,
+    patch: &JsonObject,
     shape: Option<&S>,
-) -> Result<Fields, Error> {
-    match patch.get(PATCH).map(Value::as_str) {
+) -> Result<JsonObject, Error> {
+    match patch.get(PATCH_DIRECTIVE).map(Value::as_str) {
         None | Some(Some("merge")) => {}
         Some(Some("replace")) => doc.clear(),
-        Some(Some("delete")) => return Ok(Fields::new()),
-        Some(_) => return Err(unknown_directive(&patch[PATCH])),
+        Some(Some("delete")) => return Ok(JsonObject::new()),
+        Some(_) => return Err(unknown_directive(&patch[PATCH_DIRECTIVE])),
     }
     retain_keys(&mut doc, patch)?;
-    let before = orders_before(&doc, patch);
+    let before = ordered_lists_before(&doc, patch);
 
     for (key, value) in patch {
-        if let Some(field) = key.strip_prefix(DELETE_FROM) {
+        if let Some(field) = key.strip_prefix(DELETE_FROM_PRIMITIVE_LIST_PREFIX) {
             delete_from_primitives(&mut doc, field, value)?;
-        } else if key != PATCH && key != RETAIN_KEYS && !key.starts_with(SET_ORDER) {
+        } else if key != PATCH_DIRECTIVE
+            && key != RETAIN_KEYS_DIRECTIVE
+            && !key.starts_with(SET_ELEMENT_ORDER_PREFIX)
+        {
             merge_field(&mut doc, key, value, shape)?;
         }
     }
     for (field, before) in before {
-        let order = patch.get(&format!("{SET_ORDER}{field}"));
-        set_order(&mut doc, patch, field, order, &before, shape)?;
+        let order = patch.get(&format!("{SET_ELEMENT_ORDER_PREFIX}{field}"));
+        apply_element_order(&mut doc, patch, field, order, &before, shape)?;
     }
     Ok(doc)
 }
 
 /// The fields of `doc` that the patch orders, with their lists before the patch.
-fn orders_before<'a>(doc: &Fields, patch: &'a Fields) -> Vec<(&'a str, Vec<Value>)> {
-    let ordered = patch.keys().filter_map(|k| k.strip_prefix(SET_ORDER));
+fn ordered_lists_before<'a>(doc: &JsonObject, patch: &'a JsonObject) -> Vec<(&'a str, Vec<Value>)> {
+    let ordered = patch
+        .keys()
+        .filter_map(|k| k.strip_prefix(SET_ELEMENT_ORDER_PREFIX));
     ordered
         .map(|field| {
             let list = doc.get(field).and_then(Value::as_array);
@@ -105,8 +118,8 @@ fn orders_before<'a>(doc: &Fields, patch: &'a Fields) -> Vec<(&'a str, Vec<Value
         .collect()
 }
 
-fn merge_field<S: Shape>(
-    doc: &mut Fields,
+fn merge_field<S: PatchMetaLookup>(
+    doc: &mut JsonObject,
     key: &str,
     value: &Value,
     shape: Option<&S>,
@@ -118,10 +131,12 @@ fn merge_field<S: Shape>(
             return Ok(());
         }
         Value::Object(fields) => {
-            let replaces = field_meta.as_ref().is_some_and(Shape::replaces);
+            let replaces = field_meta
+                .as_ref()
+                .is_some_and(PatchMetaLookup::is_replaced_object);
             let old = match doc.remove(key) {
                 Some(Value::Object(old)) if !replaces => old,
-                _ => Fields::new(),
+                _ => JsonObject::new(),
             };
             Value::Object(merge_fields(old, fields, field_meta.as_ref())?)
         }
@@ -138,18 +153,18 @@ fn merge_field<S: Shape>(
     Ok(())
 }
 
-fn merge_list<S: Shape>(
+fn merge_list<S: PatchMetaLookup>(
     old: Vec<Value>,
     patch: &[Value],
     shape: Option<&S>,
 ) -> Result<Vec<Value>, Error> {
-    let key = shape.and_then(Shape::merge_key);
-    let item_shape = shape.and_then(Shape::item);
-    if !shape.is_some_and(Shape::merges) {
+    let key = shape.and_then(PatchMetaLookup::merge_key);
+    let item_shape = shape.and_then(PatchMetaLookup::item);
+    if !shape.is_some_and(PatchMetaLookup::is_merged_list) {
         return patch
             .iter()
-            .filter(|item| item.get(PATCH).is_none())
-            .map(|item| fresh(item, item_shape.as_ref()))
+            .filter(|item| item.get(PATCH_DIRECTIVE).is_none())
+            .map(|item| new_value(item, item_shape.as_ref()))
             .collect();
     }
     let before = positions(&old, key);
@@ -166,11 +181,11 @@ fn merge_scalars(
 ) -> Vec<Value> {
     old.extend(patch.iter().cloned());
     let mut seen = HashSet::new();
-    old.retain(|item| seen.insert(identity(item, None)));
-    arrange(old, &positions(patch, None), before, None)
+    old.retain(|item| seen.insert(item_identity(item, None)));
+    normalize_element_order(old, &positions(patch, None), before, None)
 }
 
-fn merge_items<S: Shape>(
+fn merge_items<S: PatchMetaLookup>(
     old: Vec<Value>,
     patch: &[Value],
     before: &HashMap<String, usize>,
@@ -180,7 +195,7 @@ fn merge_items<S: Shape>(
     let mut slots: Vec<Option<Value>> = old.into_iter().map(Some).collect();
     let mut slots_by_id: HashMap<String, VecDeque<usize>> = HashMap::new();
     for (i, slot) in slots.iter().enumerate() {
-        let id = slot.as_ref().map(|v| identity(v, Some(key)));
+        let id = slot.as_ref().map(|v| item_identity(v, Some(key)));
         slots_by_id
             .entry(id.unwrap_or_default())
             .or_default()
@@ -194,28 +209,31 @@ fn merge_items<S: Shape>(
                 "the items of a list with a merge key must be objects".into(),
             ));
         };
-        match fields.get(PATCH).map(Value::as_str) {
+        match fields.get(PATCH_DIRECTIVE).map(Value::as_str) {
             None | Some(Some("merge")) => plain.push((item, fields)),
             Some(Some("replace")) => replace = true,
             Some(Some("delete")) => {
-                let id = item_id(item, key)?;
+                let id = require_item_identity(item, key)?;
                 for deleted in slots_by_id.remove(&id).into_iter().flatten() {
                     slots[deleted] = None;
                 }
             }
-            Some(_) => return Err(unknown_directive(&fields[PATCH])),
+            Some(_) => return Err(unknown_directive(&fields[PATCH_DIRECTIVE])),
         }
     }
     if replace {
-        return plain.iter().map(|(item, _)| fresh(item, shape)).collect();
+        return plain
+            .iter()
+            .map(|(item, _)| new_value(item, shape))
+            .collect();
     }
     for (item, fields) in &plain {
-        let id = item_id(item, key)?;
+        let id = require_item_identity(item, key)?;
         // The merge key of Service ports is not unique: each item is merged once.
         let slot = slots_by_id.get_mut(&id).and_then(VecDeque::pop_front);
         let old = match slot.and_then(|at| slots[at].take()) {
             Some(Value::Object(old)) => old,
-            _ => Fields::new(),
+            _ => JsonObject::new(),
         };
         let merged = Some(Value::Object(merge_fields(old, fields, shape)?));
         match slot {
@@ -225,28 +243,33 @@ fn merge_items<S: Shape>(
     }
     let merged = slots.into_iter().flatten().collect();
     let patch_order = positions(plain.iter().map(|(item, _)| *item), Some(key));
-    Ok(arrange(merged, &patch_order, before, Some(key)))
+    Ok(normalize_element_order(
+        merged,
+        &patch_order,
+        before,
+        Some(key),
+    ))
 }
 
 /// A value of the patch without counterpart in the document, without directives and nulls.
-fn fresh<S: Shape>(value: &Value, shape: Option<&S>) -> Result<Value, Error> {
+fn new_value<S: PatchMetaLookup>(value: &Value, shape: Option<&S>) -> Result<Value, Error> {
     match value {
-        Value::Object(fields) => merge_fields(Fields::new(), fields, shape).map(Value::Object),
+        Value::Object(fields) => merge_fields(JsonObject::new(), fields, shape).map(Value::Object),
         other => Ok(other.clone()),
     }
 }
 
-fn item_id(item: &Value, key: &str) -> Result<String, Error> {
+fn require_item_identity(item: &Value, key: &str) -> Result<String, Error> {
     match item.get(key) {
-        Some(_) => Ok(identity(item, Some(key))),
+        Some(_) => Ok(item_identity(item, Some(key))),
         None => Err(Error::Unprocessable(format!(
             "map: {item} does not contain declared merge key: {key}"
         ))),
     }
 }
 
-fn retain_keys(doc: &mut Fields, patch: &Fields) -> Result<(), Error> {
-    let Some(directive) = patch.get(RETAIN_KEYS) else {
+fn retain_keys(doc: &mut JsonObject, patch: &JsonObject) -> Result<(), Error> {
+    let Some(directive) = patch.get(RETAIN_KEYS_DIRECTIVE) else {
         return Ok(());
     };
     let bad = || {
@@ -268,22 +291,22 @@ fn retain_keys(doc: &mut Fields, patch: &Fields) -> Result<(), Error> {
     Ok(())
 }
 
-fn delete_from_primitives(doc: &mut Fields, field: &str, value: &Value) -> Result<(), Error> {
+fn delete_from_primitives(doc: &mut JsonObject, field: &str, value: &Value) -> Result<(), Error> {
     let Some(deleted) = value.as_array() else {
         return Err(Error::BadRequest(format!(
-            "invalid patch format of primitive list: {DELETE_FROM}{field} must be a list"
+            "invalid patch format of primitive list: {DELETE_FROM_PRIMITIVE_LIST_PREFIX}{field} must be a list"
         )));
     };
-    let deleted: HashSet<String> = deleted.iter().map(|v| identity(v, None)).collect();
+    let deleted: HashSet<String> = deleted.iter().map(|v| item_identity(v, None)).collect();
     if let Some(list) = doc.get_mut(field).and_then(Value::as_array_mut) {
-        list.retain(|item| !deleted.contains(&identity(item, None)));
+        list.retain(|item| !deleted.contains(&item_identity(item, None)));
     }
     Ok(())
 }
 
-fn set_order<S: Shape>(
-    doc: &mut Fields,
-    patch: &Fields,
+fn apply_element_order<S: PatchMetaLookup>(
+    doc: &mut JsonObject,
+    patch: &JsonObject,
     field: &str,
     order: Option<&Value>,
     before: &[Value],
@@ -291,21 +314,21 @@ fn set_order<S: Shape>(
 ) -> Result<(), Error> {
     let Some(order) = order.and_then(Value::as_array) else {
         return Err(Error::BadRequest(format!(
-            "invalid patch format of setElementOrder list: {SET_ORDER}{field} must be a list"
+            "invalid patch format of setElementOrder list: {SET_ELEMENT_ORDER_PREFIX}{field} must be a list"
         )));
     };
     let field_meta = shape.and_then(|s| s.field(field));
-    let key = field_meta.as_ref().and_then(Shape::merge_key);
+    let key = field_meta.as_ref().and_then(PatchMetaLookup::merge_key);
     let patch_order = positions(order, key);
     if let Some(items) = patch.get(field).and_then(Value::as_array) {
         let patch_positions = items
             .iter()
-            .filter(|item| item.get(PATCH).is_none())
-            .map(|item| patch_order.get(&identity(item, key)));
+            .filter(|item| item.get(PATCH_DIRECTIVE).is_none())
+            .map(|item| patch_order.get(&item_identity(item, key)));
         let patch_positions: Option<Vec<&usize>> = patch_positions.collect();
         if !patch_positions.is_some_and(|p| p.is_sorted()) {
             return Err(Error::BadRequest(format!(
-                "The order in patch list:\n{}\n doesn't match {SET_ORDER}{field} list:\n{}\n",
+                "The order in patch list:\n{}\n doesn't match {SET_ELEMENT_ORDER_PREFIX}{field} list:\n{}\n",
                 Value::from(items.as_slice()),
                 Value::from(order.as_slice())
             )));
@@ -313,7 +336,7 @@ fn set_order<S: Shape>(
     }
     if let Some(list) = doc.get_mut(field).and_then(Value::as_array_mut) {
         let merged = std::mem::take(list);
-        *list = arrange(merged, &patch_order, &positions(before, key), key);
+        *list = normalize_element_order(merged, &patch_order, &positions(before, key), key);
     }
     Ok(())
 }

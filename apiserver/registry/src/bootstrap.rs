@@ -1,17 +1,18 @@
 //! Creates the objects that every control plane needs: namespaces and default RBAC roles and
 //! bindings (contract F2.5, F3.8).
 
-use client::At;
+use client::ResourcePath;
 use machinery::{Gvr, Status};
 use serde_json::{Value, json};
 
 use crate::registry::{NAMESPACES, Registry};
-use crate::request::{Body, Ctx, GetOptions, WriteOptions};
+use crate::request::{GetOptions, ObjectBody, RegistryWriteOptions, RequestContext};
 
-const ROLES: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterroles");
-const BINDINGS: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
+const CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
+const CLUSTER_ROLE_BINDINGS: Gvr =
+    Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
 
-const NAMES: [&str; 6] = [
+const BOOTSTRAP_NAMESPACES: [&str; 6] = [
     "default",
     "kube-system",
     "kube-public",
@@ -37,7 +38,7 @@ const DISCOVERY_PATHS: [&str; 9] = [
 const VERSION_PATHS: [&str; 2] = ["/version", "/version/"];
 const PUBLIC_PATHS: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
 
-fn metadata(name: &str) -> Value {
+fn bootstrap_metadata(name: &str) -> Value {
     json!({
         "name": name,
         "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
@@ -45,39 +46,39 @@ fn metadata(name: &str) -> Value {
     })
 }
 
-fn role(name: &str, rules: &Value) -> (Gvr, Value) {
+fn cluster_role(name: &str, rules: &Value) -> (Gvr, Value) {
     let body = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-                      "metadata": metadata(name), "rules": rules});
-    (ROLES, body)
+                      "metadata": bootstrap_metadata(name), "rules": rules});
+    (CLUSTER_ROLES, body)
 }
 
-fn binding(name: &str, groups: &[&str]) -> (Gvr, Value) {
+fn cluster_role_binding(name: &str, groups: &[&str]) -> (Gvr, Value) {
     let subjects: Vec<Value> = groups
         .iter()
         .map(|g| json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": g}))
         .collect();
     let body = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": metadata(name), "subjects": subjects,
+        "metadata": bootstrap_metadata(name), "subjects": subjects,
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}});
-    (BINDINGS, body)
+    (CLUSTER_ROLE_BINDINGS, body)
 }
 
 /// The role and binding that name the administrators: clusters grant impersonation of the
 /// subjects of roles with `clusters/proxy`.
-fn proxy_admin() -> [(Gvr, Value); 2] {
+fn cluster_proxy_admin() -> [(Gvr, Value); 2] {
     let name = "cluster-proxy-admin";
     let rules = json!([{"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["*"]}]);
-    let (gvr, mut body) = binding(name, &[]);
+    let (gvr, mut body) = cluster_role_binding(name, &[]);
     body["subjects"] = json!(PROXY_ADMINS.map(|user| {
         json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user})
     }));
-    [role(name, &rules), (gvr, body)]
+    [cluster_role(name, &rules), (gvr, body)]
 }
 
-fn defaults() -> Vec<(Gvr, Value)> {
+fn bootstrap_objects() -> Vec<(Gvr, Value)> {
     let mut paths: Vec<&str> = DISCOVERY_PATHS.to_vec();
     paths.extend(VERSION_PATHS);
-    let mut all: Vec<(Gvr, Value)> = NAMES
+    let mut all: Vec<(Gvr, Value)> = BOOTSTRAP_NAMESPACES
         .iter()
         .map(|name| {
             let mut body =
@@ -100,20 +101,20 @@ fn defaults() -> Vec<(Gvr, Value)> {
          "resources": ["selfsubjectreviews"]},
     ]);
     all.extend([
-        role("cluster-admin", &everything),
-        role(
+        cluster_role("cluster-admin", &everything),
+        cluster_role(
             "system:discovery",
             &json!([{"nonResourceURLs": paths, "verbs": ["get"]}]),
         ),
-        role("system:basic-user", &own_reviews),
-        role(
+        cluster_role("system:basic-user", &own_reviews),
+        cluster_role(
             "system:public-info-viewer",
             &json!([{"nonResourceURLs": PUBLIC_PATHS, "verbs": ["get"]}]),
         ),
-        binding("cluster-admin", &["system:masters"]),
-        binding("system:discovery", &["system:authenticated"]),
-        binding("system:basic-user", &["system:authenticated"]),
-        binding(
+        cluster_role_binding("cluster-admin", &["system:masters"]),
+        cluster_role_binding("system:discovery", &["system:authenticated"]),
+        cluster_role_binding("system:basic-user", &["system:authenticated"]),
+        cluster_role_binding(
             "system:public-info-viewer",
             &["system:authenticated", "system:unauthenticated"],
         ),
@@ -124,24 +125,31 @@ fn defaults() -> Vec<(Gvr, Value)> {
 impl Registry {
     /// Creates the objects that do not exist. Idempotent, and safe in several processes.
     pub async fn bootstrap(&self) -> Result<(), Status> {
-        let ctx = Ctx::internal();
-        let mut all = defaults();
-        if (self.options.serves)("cluster.karmada.io") {
-            all.extend(proxy_admin());
+        let ctx = RequestContext::internal();
+        let mut all = bootstrap_objects();
+        if (self.options.serves_group)("cluster.karmada.io") {
+            all.extend(cluster_proxy_admin());
         }
         for (gvr, body) in all {
             let name = body["metadata"]["name"].as_str().unwrap_or("").to_owned();
             let existing = self
-                .get(&ctx, At::one(&gvr, "", &name), &GetOptions::default())
+                .get(
+                    &ctx,
+                    ResourcePath::object(&gvr, "", &name),
+                    &GetOptions::default(),
+                )
                 .await;
             match existing {
                 Ok(_) => continue,
                 Err(status) if status.code == 404 => {}
                 Err(status) => return Err(status),
             }
-            let at = At::all(&gvr, "");
-            let options = WriteOptions::default();
-            match self.create(&ctx, at, Body::from(body), &options).await {
+            let at = ResourcePath::collection(&gvr, "");
+            let options = RegistryWriteOptions::default();
+            match self
+                .create(&ctx, at, ObjectBody::from(body), &options)
+                .await
+            {
                 Err(status) if status.reason != "AlreadyExists" => return Err(status),
                 _ => {}
             }

@@ -7,29 +7,30 @@ use std::time::Duration;
 use bytes::Bytes;
 use machinery::{Gvr, Object, Status};
 use serde_json::Value;
-use storage::{Entry, Op, Outcome, Txn};
+use storage::{KeyValue, Op, Txn, TxnResponse};
 use tokio::time::Instant;
-use watchcache::Freshness;
+use watchcache::ReadFreshness;
 
-use crate::figures::Operation;
-use crate::read::suffix;
+use crate::metrics::StoreOperation;
+use crate::read::key_suffix;
 use crate::registry::Registry;
-use crate::request::Ctx;
-use crate::table::Row;
+use crate::request::RequestContext;
+use crate::resource_table::ResourceInfo;
 
 /// The timeout of a write whose request has no deadline.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The result of a transaction.
-pub(crate) enum Committed {
-    Done(Object),
+pub(crate) enum CommitResult {
+    Committed(Object),
     /// The key has another object, or none.
-    Lost(Option<Object>),
+    Conflict(Option<Object>),
 }
 
 /// When a write gives up.
-pub(crate) fn deadline(ctx: &Ctx) -> Instant {
-    ctx.deadline.unwrap_or_else(|| Instant::now() + PATIENCE)
+pub(crate) fn write_deadline(ctx: &RequestContext) -> Instant {
+    ctx.deadline
+        .unwrap_or_else(|| Instant::now() + DEFAULT_WRITE_TIMEOUT)
 }
 
 /// 504 after the deadline.
@@ -43,7 +44,7 @@ pub(crate) fn check_deadline(until: Instant) -> Result<(), Status> {
 }
 
 /// The response to an error of the store.
-pub(crate) fn store_failed(error: &storage::Error, gvr: &Gvr, operation: &str) -> Status {
+pub(crate) fn store_error_status(error: &storage::Error, gvr: &Gvr, operation: &str) -> Status {
     match error {
         storage::Error::Unavailable(_) => Status::server_timeout(gvr, operation),
         // Clients match on the text.
@@ -51,61 +52,80 @@ pub(crate) fn store_failed(error: &storage::Error, gvr: &Gvr, operation: &str) -
             Status::failure(500, "InternalError", error.to_string())
         }
         storage::Error::Disk(_) => {
-            Status::failure(500, "InternalError", error.to_string()).retry_after(1)
+            Status::failure(500, "InternalError", error.to_string()).with_retry_after(1)
         }
         other => Status::internal(other),
     }
 }
 
-fn decode(entry: &Entry) -> Result<Object, Status> {
-    if let Some(why) = storage::encryption::unreadable(&entry.value) {
+fn decode_entry(entry: &KeyValue) -> Result<Object, Status> {
+    if let Some(why) = storage::encryption::unreadable_reason(&entry.value) {
         let text = format!("unable to read the object stored at {:?}: {why}", entry.key);
         return Err(Status::failure(500, "StoreReadError", text));
     }
-    Object::from_stored(&entry.value, entry.revision)
+    Object::from_stored(&entry.value, entry.mod_revision)
         .map_err(|why| Status::internal(format!("StoreReadError: {}: {why}", entry.key)))
 }
 
 impl Registry {
-    pub(crate) fn key(&self, resource: &Row, namespace: &str, name: &str) -> Arc<str> {
-        let prefix = resource.stored.cache.prefix();
-        format!("{prefix}{}", suffix(resource, namespace, name)).into()
+    pub(crate) fn storage_key(
+        &self,
+        resource: &ResourceInfo,
+        namespace: &str,
+        name: &str,
+    ) -> Arc<str> {
+        let prefix = resource.storage.cache.prefix();
+        format!("{prefix}{}", key_suffix(resource, namespace, name)).into()
     }
 
     /// The object in the cache, which may be outdated.
-    pub(crate) async fn cached(
+    pub(crate) async fn get_cached(
         &self,
-        resource: &Row,
+        resource: &ResourceInfo,
         namespace: &str,
         name: &str,
     ) -> Result<Option<Object>, Status> {
-        let suffix = suffix(resource, namespace, name);
-        let found = resource.stored.cache.get(&suffix, Freshness::Any).await;
+        let suffix = key_suffix(resource, namespace, name);
+        let found = resource
+            .storage
+            .cache
+            .get(&suffix, ReadFreshness::Any)
+            .await;
         found.map_err(|e| e.status())
     }
 
     /// The newest object in the store.
-    pub(crate) async fn newest(&self, resource: &Row, key: &str) -> Result<Option<Object>, Status> {
+    pub(crate) async fn get_newest(
+        &self,
+        resource: &ResourceInfo,
+        key: &str,
+    ) -> Result<Option<Object>, Status> {
         let began = Instant::now();
         let entry = self.store.get(key).await;
-        self.timed(resource, Operation::Get, began, entry.is_ok());
-        let entry = entry.map_err(|e| store_failed(&e, &resource.kind.gvr, "get"))?;
-        entry.as_ref().map(decode).transpose()
+        self.observe_store_call(resource, StoreOperation::Get, began, entry.is_ok());
+        let entry = entry.map_err(|e| store_error_status(&e, &resource.kind.gvr, "get"))?;
+        entry.as_ref().map(decode_entry).transpose()
     }
 
-    fn timed(&self, resource: &Row, operation: Operation, began: Instant, success: bool) {
-        let (of, timings) = (&resource.stored.kind.gvr, &resource.stored.timings);
-        timings.observe(&self.figures, of, operation, began.elapsed(), success);
+    fn observe_store_call(
+        &self,
+        resource: &ResourceInfo,
+        operation: StoreOperation,
+        began: Instant,
+        success: bool,
+    ) {
+        let (of, timings) = (&resource.storage.kind.gvr, &resource.storage.metrics);
+        timings.observe(&self.store_metrics, of, operation, began.elapsed(), success);
     }
 
     /// Writes a tree (without `resourceVersion`) if the key is still at revision `expected`.
     pub(crate) async fn put(
         &self,
-        resource: &Row,
+        resource: &ResourceInfo,
         key: &Arc<str>,
         value: &Value,
         expected: u64,
-    ) -> Result<Committed, Status> {
+    ) -> Result<CommitResult, Status> {
         let bytes = Bytes::from(serde_json::to_vec(value).map_err(Status::internal)?);
         self.put_encoded(resource, key, bytes, expected).await
     }
@@ -113,19 +133,19 @@ impl Registry {
     /// As [`Self::put`], for an encoded object.
     pub(crate) async fn put_encoded(
         &self,
-        resource: &Row,
+        resource: &ResourceInfo,
         key: &Arc<str>,
         bytes: Bytes,
         expected: u64,
-    ) -> Result<Committed, Status> {
+    ) -> Result<CommitResult, Status> {
         let op = Op::Put {
             value: bytes.clone(),
-            ttl: resource.stored.strategy.ttl,
+            ttl: resource.storage.strategy.ttl,
         };
         let operation = if expected == 0 {
-            Operation::Create
+            StoreOperation::Create
         } else {
-            Operation::Update
+            StoreOperation::Update
         };
         self.commit(resource, key, op, expected, &bytes, operation)
             .await
@@ -133,19 +153,19 @@ impl Registry {
 
     /// Writes the same object again if its stored form is outdated, such as encrypted with an
     /// old key, and it is still at revision `expected`. `None`: the stored form is current.
-    pub(crate) async fn rewrite(
+    pub(crate) async fn rewrite_stale(
         &self,
-        resource: &Row,
+        resource: &ResourceInfo,
         key: &Arc<str>,
         expected: u64,
-    ) -> Result<Option<Committed>, Status> {
-        let stale = self.store.stale(key).await;
-        let stale = stale.map_err(|e| store_failed(&e, &resource.kind.gvr, "update"))?;
+    ) -> Result<Option<CommitResult>, Status> {
+        let stale = self.store.get_stale(key).await;
+        let stale = stale.map_err(|e| store_error_status(&e, &resource.kind.gvr, "update"))?;
         let Some(entry) = stale else {
             return Ok(None);
         };
-        if entry.revision != expected {
-            return Ok(Some(Committed::Lost(Some(decode(&entry)?))));
+        if entry.mod_revision != expected {
+            return Ok(Some(CommitResult::Conflict(Some(decode_entry(&entry)?))));
         }
         let put = self.put_encoded(resource, key, entry.value, expected);
         Ok(Some(put.await?))
@@ -155,11 +175,11 @@ impl Registry {
     /// the object, returned with the revision of the deletion.
     pub(crate) async fn remove(
         &self,
-        resource: &Row,
+        resource: &ResourceInfo,
         key: &Arc<str>,
         last: &Value,
         expected: u64,
-    ) -> Result<Committed, Status> {
+    ) -> Result<CommitResult, Status> {
         let bytes = Bytes::from(serde_json::to_vec(last).map_err(Status::internal)?);
         self.commit(
             resource,
@@ -167,64 +187,64 @@ impl Registry {
             Op::Delete,
             expected,
             &bytes,
-            Operation::Delete,
+            StoreOperation::Delete,
         )
         .await
     }
 
     /// Writes a new object without decoding it; returns its revision, or `None` if the key
     /// exists.
-    pub(crate) async fn put_unseen(
+    pub(crate) async fn put_without_decoding(
         &self,
-        resource: &Row,
+        resource: &ResourceInfo,
         key: Arc<str>,
         value: Bytes,
     ) -> Result<Option<u64>, Status> {
-        let ttl = resource.stored.strategy.ttl;
+        let ttl = resource.storage.strategy.ttl;
         let op = Op::Put { value, ttl };
         let outcome = self
-            .transact(resource, key, op, 0, Operation::Create)
+            .transact(resource, key, op, 0, StoreOperation::Create)
             .await?;
         Ok(match outcome {
-            Outcome::Committed { revision } => Some(revision),
-            Outcome::Conflict { .. } => None,
+            TxnResponse::Committed { revision } => Some(revision),
+            TxnResponse::Conflict { .. } => None,
         })
     }
 
     async fn commit(
         &self,
-        resource: &Row,
+        resource: &ResourceInfo,
         key: &Arc<str>,
         op: Op,
         expected: u64,
         bytes: &Bytes,
-        operation: Operation,
-    ) -> Result<Committed, Status> {
+        operation: StoreOperation,
+    ) -> Result<CommitResult, Status> {
         let outcome = self.transact(resource, Arc::clone(key), op, expected, operation);
         match outcome.await? {
-            Outcome::Committed { revision } => {
-                let decoded = resource.stored.cache.written(key, bytes, revision);
-                Ok(Committed::Done(decoded.map_err(|e| e.status())?))
+            TxnResponse::Committed { revision } => {
+                let decoded = resource.storage.cache.decode_written(key, bytes, revision);
+                Ok(CommitResult::Committed(decoded.map_err(|e| e.status())?))
             }
-            Outcome::Conflict { current } => {
-                Ok(Committed::Lost(current.as_ref().map(decode).transpose()?))
-            }
+            TxnResponse::Conflict { current } => Ok(CommitResult::Conflict(
+                current.as_ref().map(decode_entry).transpose()?,
+            )),
         }
     }
 
     /// Commits one transaction and records its metrics.
     async fn transact(
         &self,
-        resource: &Row,
+        resource: &ResourceInfo,
         key: Arc<str>,
         op: Op,
         expected: u64,
-        operation: Operation,
-    ) -> Result<Outcome, Status> {
+        operation: StoreOperation,
+    ) -> Result<TxnResponse, Status> {
         let txn = Txn { key, expected, op };
         let began = Instant::now();
         let outcome = self.store.commit(txn).await;
-        self.timed(resource, operation, began, outcome.is_ok());
-        outcome.map_err(|e| store_failed(&e, &resource.kind.gvr, operation.as_str()))
+        self.observe_store_call(resource, operation, began, outcome.is_ok());
+        outcome.map_err(|e| store_error_status(&e, &resource.kind.gvr, operation.as_str()))
     }
 }

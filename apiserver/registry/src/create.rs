@@ -3,80 +3,90 @@
 //! Order as in Kubernetes: defaults, mutating admission, generated metadata, strategy,
 //! validation, validating admission, one transaction.
 
-use admission::Operation;
-use client::At;
+use admission::AdmissionOperation;
+use client::ResourcePath;
 use machinery::{Object, Status};
 use serde_json::Value;
 
-use crate::accept::{Admit, check_kind, check_namespace, complete, decode, judge};
-use crate::commit::Committed;
-use crate::meta;
-use crate::read::{check_verb, shown};
+use crate::commit::CommitResult;
+use crate::object_meta;
+use crate::read::{check_verb, convert_object};
 use crate::registry::{NAMESPACES, Registry};
-use crate::request::{Body, Ctx, WriteOptions, Written};
-use crate::table::Row;
+use crate::request::{ObjectBody, RegistryWriteOptions, RequestContext, WriteResult};
+use crate::resource_table::ResourceInfo;
+use crate::write_pipeline::{
+    AdmissionContext, apply_defaults, check_kind, check_namespace, decode, validate_object,
+};
 
-const NAME_TRIES: usize = 8;
+const MAX_NAME_ATTEMPTS: usize = 8;
 
 impl Registry {
     /// POST to a collection, or to a subresource of a named object.
     pub async fn create(
         &self,
-        ctx: &Ctx,
-        at: At<'_>,
-        body: Body,
-        options: &WriteOptions,
-    ) -> Result<Written, Status> {
-        let resource = self.row(at.resource)?;
+        ctx: &RequestContext,
+        at: ResourcePath<'_>,
+        body: ObjectBody,
+        options: &RegistryWriteOptions,
+    ) -> Result<WriteResult, Status> {
+        let resource = self.resource_info(at.resource)?;
         check_verb(&resource, &at, "create")?;
         if !at.subresource.is_empty() {
-            return self.create_below(ctx, &resource, at, body, options).await;
+            return self
+                .create_subresource(ctx, &resource, at, body, options)
+                .await;
         }
         if !at.name.is_empty() {
             return Err(Status::method_not_allowed());
         }
         if resource.is_virtual() {
-            return self.answer(ctx, at, body, None).await;
+            return self.call_create_handler(ctx, at, body, None).await;
         }
-        let Body {
+        let ObjectBody {
             mut value,
             duplicates,
         } = body;
         check_kind(&resource, &mut value)?;
         check_namespace(&resource, &at, &mut value)?;
-        if !meta::text(&value, "resourceVersion").is_empty() {
+        if !object_meta::metadata_string(&value, "resourceVersion").is_empty() {
             let why = "resourceVersion should not be set on objects to be created";
             return Err(Status::failure(500, "InternalError", why));
         }
         let field_validation = options.field_validation;
         let mut warnings = decode(&resource, &mut value, &duplicates, field_validation, false)?;
         if resource.custom {
-            warnings.extend(meta::finalizer_warnings(&value));
+            warnings.extend(object_meta::finalizer_warnings(&value));
         }
-        resource.view.write(&resource.stored.kind.gvk, &mut value);
-        complete(&resource, &mut value);
-        self.check_lifecycle(&resource, at.namespace, meta::text(&value, "name"))
-            .await?;
-        self.insert_named(ctx, &resource, at, value, options, warnings)
+        resource
+            .conversion
+            .convert_to_storage(&resource.storage.kind.gvk, &mut value);
+        apply_defaults(&resource, &mut value);
+        self.check_namespace_lifecycle(
+            &resource,
+            at.namespace,
+            object_meta::metadata_string(&value, "name"),
+        )
+        .await?;
+        self.insert_with_generated_name(ctx, &resource, at, value, options, warnings)
             .await
     }
 
     /// Calls the create handler of a resource or subresource.
-    pub(crate) async fn answer(
+    pub(crate) async fn call_create_handler(
         &self,
-        ctx: &Ctx,
-        at: At<'_>,
-        body: Body,
+        ctx: &RequestContext,
+        at: ResourcePath<'_>,
+        body: ObjectBody,
         parent: Option<&Object>,
-    ) -> Result<Written, Status> {
-        let creators = self.options.creators.iter();
+    ) -> Result<WriteResult, Status> {
+        let creators = self.options.create_handlers.iter();
         let found = creators
             .filter(|((gvr, sub), _)| gvr == at.resource && *sub == at.subresource)
             .map(|(_, creator)| creator)
             .next();
         let creator = found.ok_or_else(Status::method_not_allowed)?;
         let reply = creator.create(ctx, at, body.value, parent).await?;
-        Ok(Written {
+        Ok(WriteResult {
             object: Object::from_value(&reply).map_err(Status::internal)?,
             created: true,
             warnings: Vec::new(),
@@ -84,25 +94,25 @@ impl Registry {
     }
 
     /// 404 if the namespace does not exist, 403 if it is being terminated (B2.8).
-    pub(crate) async fn check_lifecycle(
+    pub(crate) async fn check_namespace_lifecycle(
         &self,
-        resource: &Row,
+        resource: &ResourceInfo,
         namespace: &str,
         name: &str,
     ) -> Result<(), Status> {
         if !resource.kind.namespaced {
             return Ok(());
         }
-        let Some(namespace_object) = self.namespace(namespace).await? else {
+        let Some(namespace_object) = self.get_namespace(namespace).await? else {
             return Err(Status::not_found(&NAMESPACES, namespace));
         };
-        if !namespace_object.head().deleting {
+        if !namespace_object.meta().deleting {
             return Ok(());
         }
         let why = format!(
             "unable to create new content in namespace {namespace} because it is being terminated"
         );
-        Err(Status::forbidden(&resource.kind.gvr, name, why).cause(
+        Err(Status::forbidden(&resource.kind.gvr, name, why).with_cause(
             "NamespaceTerminating",
             format!("namespace {namespace} is being terminated"),
             "metadata.namespace",
@@ -110,25 +120,25 @@ impl Registry {
     }
 
     /// Generates a name if only `generateName` is set, and another one if it exists already.
-    async fn insert_named(
+    async fn insert_with_generated_name(
         &self,
-        ctx: &Ctx,
-        resource: &Row,
-        at: At<'_>,
+        ctx: &RequestContext,
+        resource: &ResourceInfo,
+        at: ResourcePath<'_>,
         mut value: Value,
-        options: &WriteOptions,
+        options: &RegistryWriteOptions,
         warnings: Vec<String>,
-    ) -> Result<Written, Status> {
-        let base = meta::text(&value, "generateName").to_owned();
-        if !meta::text(&value, "name").is_empty() || base.is_empty() {
+    ) -> Result<WriteResult, Status> {
+        let base = object_meta::metadata_string(&value, "generateName").to_owned();
+        if !object_meta::metadata_string(&value, "name").is_empty() || base.is_empty() {
             return self
                 .insert(ctx, resource, at, value, options, warnings)
                 .await;
         }
         let mut conflict = None;
-        for _ in 0..NAME_TRIES {
-            let name = meta::generate_name(&base);
-            meta::metadata(&mut value)?.insert("name".into(), name.into());
+        for _ in 0..MAX_NAME_ATTEMPTS {
+            let name = object_meta::generate_name(&base);
+            object_meta::metadata_mut(&mut value)?.insert("name".into(), name.into());
             let attempt = self.insert(ctx, resource, at, value.clone(), options, warnings.clone());
             match attempt.await {
                 Err(status) if status.reason == "AlreadyExists" => conflict = Some(status),
@@ -137,49 +147,49 @@ impl Registry {
         }
         let conflict =
             conflict.unwrap_or_else(|| Status::already_exists(&resource.kind.gvr, &base));
-        Err(conflict.retry_after(1))
+        Err(conflict.with_retry_after(1))
     }
 
     pub(crate) async fn insert(
         &self,
-        ctx: &Ctx,
-        resource: &Row,
-        at: At<'_>,
+        ctx: &RequestContext,
+        resource: &ResourceInfo,
+        at: ResourcePath<'_>,
         mut new: Value,
-        options: &WriteOptions,
+        options: &RegistryWriteOptions,
         mut warnings: Vec<String>,
-    ) -> Result<Written, Status> {
-        let name = meta::text(&new, "name").to_owned();
-        let admit = Admit {
+    ) -> Result<WriteResult, Status> {
+        let name = object_meta::metadata_string(&new, "name").to_owned();
+        let admit = AdmissionContext {
             registry: self,
             ctx,
             resource,
-            at: At { name: &name, ..at },
-            operation: Operation::Create,
+            at: ResourcePath { name: &name, ..at },
+            operation: AdmissionOperation::Create,
             dry_run: options.dry_run,
         };
         warnings.extend(admit.mutate(&mut new, None).await?);
-        let strategy = resource.stored.strategy;
-        if resource.stored.kind.status
+        let strategy = resource.storage.strategy;
+        if resource.storage.kind.status
             && let Some(map) = new.as_object_mut()
         {
             map.remove("status");
         }
-        let meta = meta::metadata(&mut new)?;
-        meta::drop_server_owned(meta);
-        meta::stamp(meta, &self.now(), strategy.generation.tracked());
+        let meta = object_meta::metadata_mut(&mut new)?;
+        object_meta::remove_server_owned_fields(meta);
+        object_meta::fill_system_fields(meta, &self.now(), strategy.generation.is_tracked());
         (strategy.create)(&mut new);
-        judge(resource, &new, None, true, |_| true)?;
+        validate_object(resource, &new, None, true, |_| true)?;
         warnings.extend(admit.validate(&new, None).await?);
-        let allocation = Box::pin(admit.take(&mut new, None)).await?;
+        let allocation = Box::pin(admit.allocate(&mut new, None)).await?;
         let stored = self
             .store_new(resource, at.namespace, &name, &new, options.dry_run)
             .await;
         if stored.is_err() {
-            self.give_back(&allocation).await;
+            self.release_allocation(&allocation).await;
         }
-        Ok(Written {
-            object: shown(resource, stored?)?,
+        Ok(WriteResult {
+            object: convert_object(resource, stored?)?,
             created: true,
             warnings,
         })
@@ -187,26 +197,26 @@ impl Registry {
 
     async fn store_new(
         &self,
-        resource: &Row,
+        resource: &ResourceInfo,
         namespace: &str,
         name: &str,
         new: &Value,
         dry_run: bool,
     ) -> Result<Object, Status> {
-        let key = self.key(resource, namespace, name);
+        let key = self.storage_key(resource, namespace, name);
         let committed = if dry_run {
-            match self.newest(resource, &key).await? {
+            match self.get_newest(resource, &key).await? {
                 None => return Object::from_value(new).map_err(Status::internal),
-                existing => Committed::Lost(existing),
+                existing => CommitResult::Conflict(existing),
             }
         } else {
             self.put(resource, &key, new, 0).await?
         };
         match committed {
-            Committed::Done(object) => Ok(object),
-            Committed::Lost(existing) => {
+            CommitResult::Committed(object) => Ok(object),
+            CommitResult::Conflict(existing) => {
                 let mut status = Status::already_exists(&resource.kind.gvr, name);
-                if existing.is_some_and(|o| o.head().deleting) {
+                if existing.is_some_and(|o| o.meta().deleting) {
                     status.message = format!("object is being deleted: {}", status.message);
                 }
                 Err(status)

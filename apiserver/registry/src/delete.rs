@@ -4,29 +4,29 @@
 //! Pods are removed at once, whatever their grace period: no kubelet confirms their
 //! termination.
 
-use admission::Operation;
-use client::{At, DeleteOptions, ListOptions, Propagation};
+use admission::AdmissionOperation;
+use client::{DeleteOptions, DeletionPropagation, ListOptions, ResourcePath};
 use futures_util::StreamExt;
 use machinery::{Gvr, Object, Status};
 use serde_json::{Value, json};
 
-use crate::accept::Admit;
-use crate::commit::{Committed, check_deadline, deadline};
-use crate::meta::{self, FOREGROUND, ORPHAN};
-use crate::read::{check_verb, shown};
+use crate::commit::{CommitResult, check_deadline, write_deadline};
+use crate::object_meta::{self, FOREGROUND_FINALIZER, ORPHAN_FINALIZER};
+use crate::read::{check_verb, convert_object};
 use crate::registry::{NAMESPACES, Registry};
-use crate::request::{Ctx, Deleted, ListReply};
-use crate::strategy::{Strategy, UNDELETABLE_NAMESPACES};
-use crate::table::Row;
+use crate::request::{DeleteResult, ObjectListPage, RequestContext};
+use crate::resource_table::ResourceInfo;
+use crate::strategy::{RestStrategy, UNDELETABLE_NAMESPACES};
+use crate::write_pipeline::AdmissionContext;
 
 /// How many objects of a collection are deleted concurrently.
-const TOGETHER: usize = 16;
+const MAX_CONCURRENT_DELETES: usize = 16;
 
 /// The effect of a deletion on an object.
 #[derive(Debug, PartialEq)]
-enum Plan {
+enum DeletionPlan {
     Remove,
-    Mark(Value),
+    SetDeletionTimestamp(Value),
     /// The deletion timestamp is set already, and nothing changes.
     Wait,
 }
@@ -35,49 +35,59 @@ impl Registry {
     /// DELETE of one object.
     pub async fn delete(
         &self,
-        ctx: &Ctx,
-        at: At<'_>,
+        ctx: &RequestContext,
+        at: ResourcePath<'_>,
         options: &DeleteOptions,
-    ) -> Result<Deleted, Status> {
-        let resource = self.row(at.resource)?;
+    ) -> Result<DeleteResult, Status> {
+        let resource = self.resource_info(at.resource)?;
         check_verb(&resource, &at, "delete")?;
         if !at.subresource.is_empty() {
             return Err(Status::method_not_allowed());
         }
-        self.delete_row(ctx, &resource, at, options).await
+        self.delete_object(ctx, &resource, at, options).await
     }
 
-    async fn delete_row(
+    async fn delete_object(
         &self,
-        ctx: &Ctx,
-        resource: &Row,
-        at: At<'_>,
+        ctx: &RequestContext,
+        resource: &ResourceInfo,
+        at: ResourcePath<'_>,
         options: &DeleteOptions,
-    ) -> Result<Deleted, Status> {
+    ) -> Result<DeleteResult, Status> {
         if *at.resource == NAMESPACES && UNDELETABLE_NAMESPACES.contains(&at.name) {
             let why = "this namespace may not be deleted";
             return Err(Status::forbidden(&resource.kind.gvr, at.name, why));
         }
-        let until = deadline(ctx);
-        let key = self.key(resource, at.namespace, at.name);
+        let until = write_deadline(ctx);
+        let key = self.storage_key(resource, at.namespace, at.name);
         let mut fresh = false;
         // A dry run commits nothing, so no conflict would reveal a stale cached object.
         let mut current = match options.dry_run {
             true => None,
-            false => self.cached(resource, at.namespace, at.name).await?,
+            false => self.get_cached(resource, at.namespace, at.name).await?,
         };
         loop {
             check_deadline(until)?;
             if current.is_none() && !fresh {
-                current = self.newest(resource, &key).await?;
+                current = self.get_newest(resource, &key).await?;
                 fresh = true;
             }
             let Some(object) = current.take() else {
                 return Err(Status::not_found(&resource.kind.gvr, at.name));
             };
-            let planned = self.plan(ctx, resource, at, options, &object).await;
-            if !fresh && !matches!(planned, Ok((_, Plan::Remove | Plan::Mark(_)))) {
-                let newest = self.newest(resource, &key).await?;
+            let planned = self
+                .plan_deletion(ctx, resource, at, options, &object)
+                .await;
+            if !fresh
+                && !matches!(
+                    planned,
+                    Ok((
+                        _,
+                        DeletionPlan::Remove | DeletionPlan::SetDeletionTimestamp(_)
+                    ))
+                )
+            {
+                let newest = self.get_newest(resource, &key).await?;
                 fresh = true;
                 if newest.as_ref().map(Object::revision) != Some(object.revision()) {
                     current = newest;
@@ -86,50 +96,54 @@ impl Registry {
             }
             let (old, plan) = planned?;
             if options.dry_run {
-                return rehearsed(resource, object, plan);
+                return dry_run_result(resource, object, plan);
             }
             let committed = match &plan {
-                Plan::Wait => return kept(resource, object),
-                Plan::Remove => self.remove(resource, &key, &old, object.revision()).await?,
-                Plan::Mark(new) => self.put(resource, &key, new, object.revision()).await?,
+                DeletionPlan::Wait => return pending_result(resource, object),
+                DeletionPlan::Remove => {
+                    self.remove(resource, &key, &old, object.revision()).await?
+                }
+                DeletionPlan::SetDeletionTimestamp(new) => {
+                    self.put(resource, &key, new, object.revision()).await?
+                }
             };
             match committed {
-                Committed::Lost(winner) => {
+                CommitResult::Conflict(winner) => {
                     current = winner;
                     fresh = true;
                 }
-                Committed::Done(object) if plan == Plan::Remove => {
-                    self.release(resource, &old, None).await;
-                    return gone(resource, object);
+                CommitResult::Committed(object) if plan == DeletionPlan::Remove => {
+                    self.release_service_addresses(resource, &old, None).await;
+                    return removed_result(resource, object);
                 }
-                Committed::Done(object) => return kept(resource, object),
+                CommitResult::Committed(object) => return pending_result(resource, object),
             }
         }
     }
 
     /// Checks preconditions and admission; returns the object's tree and the plan.
-    async fn plan(
+    async fn plan_deletion(
         &self,
-        ctx: &Ctx,
-        resource: &Row,
-        at: At<'_>,
+        ctx: &RequestContext,
+        resource: &ResourceInfo,
+        at: ResourcePath<'_>,
         options: &DeleteOptions,
         object: &Object,
-    ) -> Result<(Value, Plan), Status> {
-        preconditions(resource, options, object)?;
+    ) -> Result<(Value, DeletionPlan), Status> {
+        check_preconditions(resource, options, object)?;
         let mut old = object.value().map_err(Status::internal)?;
-        let admit = Admit {
+        let admit = AdmissionContext {
             registry: self,
             ctx,
             resource,
             at,
-            operation: Operation::Delete,
+            operation: AdmissionOperation::Delete,
             dry_run: options.dry_run,
         };
         admit.validate(&Value::Null, Some(&old)).await?;
-        meta::metadata(&mut old)?.remove("resourceVersion");
-        let plan = plan(
-            resource.stored.strategy,
+        object_meta::metadata_mut(&mut old)?.remove("resourceVersion");
+        let plan = deletion_plan(
+            resource.storage.strategy,
             &old,
             options.propagation,
             &self.now(),
@@ -141,21 +155,21 @@ impl Registry {
     /// that were deleted meanwhile are skipped.
     pub async fn delete_collection(
         &self,
-        ctx: &Ctx,
-        at: At<'_>,
+        ctx: &RequestContext,
+        at: ResourcePath<'_>,
         options: &DeleteOptions,
         select: &ListOptions,
-    ) -> Result<ListReply, Status> {
-        let resource = self.row(at.resource)?;
+    ) -> Result<ObjectListPage, Status> {
+        let resource = self.resource_info(at.resource)?;
         check_verb(&resource, &at, "deletecollection")?;
         let reply = self.list(ctx, at, select).await?;
         let resource = &resource;
         let mut deletions = futures_util::stream::iter(reply.items.clone())
             .map(|object| async move {
-                let at = At::one(at.resource, object.namespace(), object.name());
-                self.delete_row(ctx, resource, at, options).await
+                let at = ResourcePath::object(at.resource, object.namespace(), object.name());
+                self.delete_object(ctx, resource, at, options).await
             })
-            .buffer_unordered(TOGETHER);
+            .buffer_unordered(MAX_CONCURRENT_DELETES);
         while let Some(outcome) = deletions.next().await {
             match outcome {
                 Err(status) if status.code != 404 => return Err(status),
@@ -167,7 +181,11 @@ impl Registry {
     }
 }
 
-fn preconditions(resource: &Row, options: &DeleteOptions, object: &Object) -> Result<(), Status> {
+fn check_preconditions(
+    resource: &ResourceInfo,
+    options: &DeleteOptions,
+    object: &Object,
+) -> Result<(), Status> {
     // Kubernetes has the kind in place of the resource here (`rest/delete.go`).
     let gvk = &resource.kind.gvk;
     let kind_as_resource = Gvr::new(gvk.group.clone(), gvk.version.clone(), gvk.kind.clone());
@@ -192,24 +210,30 @@ fn preconditions(resource: &Row, options: &DeleteOptions, object: &Object) -> Re
 }
 
 /// The finalizers after the propagation policy is applied.
-fn adjusted(strategy: &Strategy, old: &Value, policy: Option<Propagation>) -> Vec<String> {
-    let has = |name: &str| meta::finalizers(old).any(|f| f == name);
+fn deletion_finalizers(
+    strategy: &RestStrategy,
+    old: &Value,
+    policy: Option<DeletionPropagation>,
+) -> Vec<String> {
+    let has = |name: &str| object_meta::finalizers(old).any(|f| f == name);
     let policy = policy.unwrap_or_else(|| {
-        if has(ORPHAN) {
-            Propagation::Orphan
-        } else if has(FOREGROUND) {
-            Propagation::Foreground
+        if has(ORPHAN_FINALIZER) {
+            DeletionPropagation::Orphan
+        } else if has(FOREGROUND_FINALIZER) {
+            DeletionPropagation::Foreground
         } else {
             strategy.propagation
         }
     });
     let policy_finalizer = match policy {
-        Propagation::Orphan => Some(ORPHAN),
-        Propagation::Foreground => Some(FOREGROUND),
-        Propagation::Background => None,
+        DeletionPropagation::Orphan => Some(ORPHAN_FINALIZER),
+        DeletionPropagation::Foreground => Some(FOREGROUND_FINALIZER),
+        DeletionPropagation::Background => None,
     };
-    let mut list: Vec<String> = meta::finalizers(old)
-        .filter(|f| policy_finalizer == Some(*f) || (*f != ORPHAN && *f != FOREGROUND))
+    let mut list: Vec<String> = object_meta::finalizers(old)
+        .filter(|f| {
+            policy_finalizer == Some(*f) || (*f != ORPHAN_FINALIZER && *f != FOREGROUND_FINALIZER)
+        })
         .map(str::to_owned)
         .collect();
     if let Some(finalizer) = policy_finalizer
@@ -220,12 +244,17 @@ fn adjusted(strategy: &Strategy, old: &Value, policy: Option<Propagation>) -> Ve
     list
 }
 
-fn plan(strategy: &Strategy, old: &Value, policy: Option<Propagation>, now: &str) -> Plan {
+fn deletion_plan(
+    strategy: &RestStrategy,
+    old: &Value,
+    policy: Option<DeletionPropagation>,
+    now: &str,
+) -> DeletionPlan {
     let mut new = old.clone();
-    let finalizers = adjusted(strategy, old, policy);
-    let is_deleting = meta::deleting(old);
-    let Ok(meta) = meta::metadata(&mut new) else {
-        return Plan::Remove;
+    let finalizers = deletion_finalizers(strategy, old, policy);
+    let is_deleting = object_meta::is_deleting(old);
+    let Ok(meta) = object_meta::metadata_mut(&mut new) else {
+        return DeletionPlan::Remove;
     };
     if finalizers.is_empty() {
         meta.remove("finalizers");
@@ -235,46 +264,50 @@ fn plan(strategy: &Strategy, old: &Value, policy: Option<Propagation>, now: &str
     if !is_deleting {
         meta.insert("deletionTimestamp".into(), now.into());
         meta.insert("deletionGracePeriodSeconds".into(), 0.into());
-        meta::bump_generation(&mut new);
+        object_meta::increment_generation(&mut new);
         (strategy.begin_delete)(&mut new, now);
     }
-    if meta::finalizers(&new).next().is_none() && !(strategy.held)(&new) {
-        Plan::Remove
+    if object_meta::finalizers(&new).next().is_none() && !(strategy.delays_removal)(&new) {
+        DeletionPlan::Remove
     } else if new == *old {
-        Plan::Wait
+        DeletionPlan::Wait
     } else {
-        Plan::Mark(new)
+        DeletionPlan::SetDeletionTimestamp(new)
     }
 }
 
-fn kept(resource: &Row, object: Object) -> Result<Deleted, Status> {
-    let object = shown(resource, object)?;
-    Ok(Deleted::Object {
+fn pending_result(resource: &ResourceInfo, object: Object) -> Result<DeleteResult, Status> {
+    let object = convert_object(resource, object)?;
+    Ok(DeleteResult::Object {
         object,
         gone: false,
     })
 }
 
-fn gone(resource: &Row, object: Object) -> Result<Deleted, Status> {
-    if resource.kind.returns_deleted {
-        let object = shown(resource, object)?;
-        return Ok(Deleted::Object { object, gone: true });
+fn removed_result(resource: &ResourceInfo, object: Object) -> Result<DeleteResult, Status> {
+    if resource.kind.returns_deleted_object {
+        let object = convert_object(resource, object)?;
+        return Ok(DeleteResult::Object { object, gone: true });
     }
-    Ok(Deleted::Gone(Status::deleted(
+    Ok(DeleteResult::Status(Status::deletion_success(
         &resource.kind.gvr,
         object.name(),
         object.uid(),
     )))
 }
 
-fn rehearsed(resource: &Row, object: Object, plan: Plan) -> Result<Deleted, Status> {
+fn dry_run_result(
+    resource: &ResourceInfo,
+    object: Object,
+    plan: DeletionPlan,
+) -> Result<DeleteResult, Status> {
     match plan {
-        Plan::Remove => gone(resource, object),
-        Plan::Wait => kept(resource, object),
-        Plan::Mark(mut new) => {
+        DeletionPlan::Remove => removed_result(resource, object),
+        DeletionPlan::Wait => pending_result(resource, object),
+        DeletionPlan::SetDeletionTimestamp(mut new) => {
             let revision = object.revision().to_string();
-            meta::metadata(&mut new)?.insert("resourceVersion".into(), revision.into());
-            kept(
+            object_meta::metadata_mut(&mut new)?.insert("resourceVersion".into(), revision.into());
+            pending_result(
                 resource,
                 Object::from_value(&new).map_err(Status::internal)?,
             )
@@ -287,50 +320,63 @@ mod tests {
     use super::*;
     use crate::strategy;
 
-    fn check(object: Value, policy: Option<Propagation>, want: Option<Value>) {
-        let plain = strategy::of("", "configmaps", false);
-        let finalizers = match plan(plain, &object, policy, "now") {
-            Plan::Mark(new) => Some(new["metadata"]["finalizers"].clone()),
-            Plan::Wait => Some(json!("wait")),
-            Plan::Remove => None,
+    fn check(object: Value, policy: Option<DeletionPropagation>, want: Option<Value>) {
+        let plain = strategy::built_in_strategy("", "configmaps", false);
+        let finalizers = match deletion_plan(plain, &object, policy, "now") {
+            DeletionPlan::SetDeletionTimestamp(new) => Some(new["metadata"]["finalizers"].clone()),
+            DeletionPlan::Wait => Some(json!("wait")),
+            DeletionPlan::Remove => None,
         };
         assert_eq!(finalizers, want, "{object}");
     }
 
     #[test]
     fn policy_and_finalizers_determine_the_plan() {
-        use Propagation::{Background, Foreground, Orphan};
+        use DeletionPropagation::{Background, Foreground, Orphan};
         check(json!({"metadata": {}}), None, None);
         check(
             json!({"metadata": {}}),
             Some(Foreground),
-            Some(json!([FOREGROUND])),
+            Some(json!([FOREGROUND_FINALIZER])),
         );
-        check(json!({"metadata": {}}), Some(Orphan), Some(json!([ORPHAN])));
+        check(
+            json!({"metadata": {}}),
+            Some(Orphan),
+            Some(json!([ORPHAN_FINALIZER])),
+        );
         check(
             json!({"metadata": {"finalizers": ["a/b"]}}),
             Some(Background),
             Some(json!(["a/b"])),
         );
         check(
-            json!({"metadata": {"finalizers": [ORPHAN]}}),
+            json!({"metadata": {"finalizers": [ORPHAN_FINALIZER]}}),
             Some(Background),
             None,
         );
         check(
-            json!({"metadata": {"finalizers": [ORPHAN]}}),
+            json!({"metadata": {"finalizers": [ORPHAN_FINALIZER]}}),
             None,
-            Some(json!([ORPHAN])),
+            Some(json!([ORPHAN_FINALIZER])),
         );
         let deleting = json!({"metadata": {"deletionTimestamp": "t", "finalizers": ["a/b"]}});
         check(deleting.clone(), None, Some(json!("wait")));
-        check(deleting, Some(Foreground), Some(json!(["a/b", FOREGROUND])));
+        check(
+            deleting,
+            Some(Foreground),
+            Some(json!(["a/b", FOREGROUND_FINALIZER])),
+        );
     }
 
     #[test]
     fn setting_the_deletion_timestamp_raises_the_generation() {
         let object = json!({"metadata": {"generation": 2, "finalizers": ["a/b"]}});
-        let Plan::Mark(new) = plan(strategy::custom(true), &object, None, "now") else {
+        let DeletionPlan::SetDeletionTimestamp(new) = deletion_plan(
+            strategy::custom_resource_strategy(true),
+            &object,
+            None,
+            "now",
+        ) else {
             panic!("the deletion timestamp is not set");
         };
         assert_eq!(

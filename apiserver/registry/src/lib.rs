@@ -11,40 +11,43 @@
 //!
 //! Entry points: [`Registry::new`], [`Registry::table`], [`LoopbackApi::new`].
 
-mod accept;
-mod apart;
-mod below;
+mod allocation;
 mod bootstrap;
-mod claims;
 mod commit;
+mod conversion;
 mod create;
-mod custom;
+mod custom_resources;
 mod delete;
-mod fields;
-mod figures;
+mod event_create;
 mod loopback;
-mod meta;
-mod modify;
+mod metrics;
+mod object_meta;
 pub mod options;
 mod read;
-mod record;
 mod registry;
 mod request;
+mod resource_table;
 mod scale;
+mod selectable_fields;
+mod service_address_claims;
+mod status_patch;
 mod strategy;
-mod table;
-mod taken;
-mod view;
+mod subresource_create;
+mod update;
 mod webhooks;
+mod write_pipeline;
 
 #[cfg(test)]
 mod tests;
 
-pub use loopback::Loopback;
-pub use read::{Event, Item, Watch};
-pub use registry::{Creator, Creators, Options, Raw, Registry};
+pub use loopback::LoopbackApi;
+pub use read::{RegistryWatch, RegistryWatchEvent, RegistryWatchItem};
+pub use registry::{CreateHandler, CreateHandlers, Options, RawPathHandler, Registry};
 pub use request::{
-    Body, Ctx, Deleted, FieldValidation, GetOptions, ListReply, WatchOptions, WriteOptions, Written,
+    DeleteResult, FieldValidation, GetOptions, ObjectBody, ObjectListPage, RegistryWatchOptions,
+    RegistryWriteOptions, RequestContext, WriteResult,
 };
-pub use table::{Group, Row, Subresource, Table, Version};
-pub use webhooks::apply_patch;
+pub use resource_table::{
+    GroupInfo, GroupVersionInfo, ResourceInfo, ResourceTable, SubresourceInfo,
+};
+pub use webhooks::apply_webhook_patch;

@@ -7,27 +7,30 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use client::{
-    Api, ApiResource, At, DeleteOptions, Discovered, EncodedBody, Event, List, ListOptions, Match,
-    Patch, Result, WatchEvent, WatchStream,
+    Api, ApiResource, CoreEvent, DeleteOptions, EncodedBody, ListOptions, ObjectList, Patch,
+    ResourcePath, ResourceVersionMatch, Result, ServerResources, WatchEvent, WatchStream,
 };
 use machinery::{Object, Status, UserInfo};
 use serde_json::Value;
-use watchcache::Change;
+use watchcache::EventType;
 
-use crate::read::Item;
+use crate::read::RegistryWatchItem;
 use crate::registry::Registry;
-use crate::request::{Body, Ctx, Deleted, FieldValidation, GetOptions, WatchOptions, WriteOptions};
+use crate::request::{
+    DeleteResult, FieldValidation, GetOptions, ObjectBody, RegistryWatchOptions,
+    RegistryWriteOptions, RequestContext,
+};
 
 /// The registry as an [`Api`], without authorization.
-pub struct Loopback {
+pub struct LoopbackApi {
     registry: Arc<Registry>,
-    ctx: Ctx,
+    ctx: RequestContext,
 }
 
-impl Loopback {
+impl LoopbackApi {
     /// Creates an API whose calls are made as `user`.
     pub fn new(registry: Arc<Registry>, user: UserInfo) -> Arc<Self> {
-        let ctx = Ctx {
+        let ctx = RequestContext {
             user: Arc::new(user),
             deadline: None,
         };
@@ -35,29 +38,29 @@ impl Loopback {
     }
 }
 
-fn writing(options: &client::WriteOptions) -> WriteOptions {
-    WriteOptions {
+fn registry_write_options(options: &client::WriteOptions) -> RegistryWriteOptions {
+    RegistryWriteOptions {
         dry_run: options.dry_run,
         field_manager: options.field_manager.clone(),
         field_validation: FieldValidation::Ignore,
     }
 }
 
-fn event(item: Item) -> WatchEvent {
+fn watch_event(item: RegistryWatchItem) -> WatchEvent {
     match item {
-        Item::Bookmark {
+        RegistryWatchItem::Bookmark {
             revision,
             initial_end,
         } => WatchEvent::Bookmark {
             revision,
             initial_end,
         },
-        Item::Event(event) => {
+        RegistryWatchItem::Event(event) => {
             let object = event.object().clone();
             match event.change() {
-                Change::Added => WatchEvent::Added(object),
-                Change::Modified => WatchEvent::Modified(object),
-                Change::Deleted => WatchEvent::Deleted(object),
+                EventType::Added => WatchEvent::Added(object),
+                EventType::Modified => WatchEvent::Modified(object),
+                EventType::Deleted => WatchEvent::Deleted(object),
             }
         }
     }
@@ -69,40 +72,44 @@ fn decode(body: EncodedBody) -> Result<Value> {
 }
 
 #[async_trait]
-impl Api for Loopback {
-    async fn get(&self, at: At<'_>) -> Result<Object> {
+impl Api for LoopbackApi {
+    async fn get(&self, at: ResourcePath<'_>) -> Result<Object> {
         Ok(self
             .registry
             .get(&self.ctx, at, &GetOptions::default())
             .await?)
     }
 
-    async fn get_cached(&self, at: At<'_>) -> Result<Object> {
+    async fn get_cached(&self, at: ResourcePath<'_>) -> Result<Object> {
         let options = GetOptions {
             resource_version: "0".into(),
         };
         Ok(self.registry.get(&self.ctx, at, &options).await?)
     }
 
-    async fn list(&self, at: At<'_>, options: &ListOptions) -> Result<List> {
+    async fn list(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
         let reply = self.registry.list(&self.ctx, at, options).await?;
-        Ok(List {
+        Ok(ObjectList {
             items: reply.items,
             revision: reply.revision,
-            continue_token: reply.next.unwrap_or_default(),
+            continue_token: reply.continue_token.unwrap_or_default(),
         })
     }
 
-    async fn watch(&self, at: At<'_>, options: &client::WatchOptions) -> Result<WatchStream> {
+    async fn watch(
+        &self,
+        at: ResourcePath<'_>,
+        options: &client::WatchOptions,
+    ) -> Result<WatchStream> {
         let initial = options.send_initial_events;
-        let options = WatchOptions {
+        let options = RegistryWatchOptions {
             label_selector: options.label_selector.clone(),
             field_selector: options.field_selector.clone(),
             resource_version: options.resource_version.clone(),
             resource_version_match: if initial {
-                Match::NotOlderThan
+                ResourceVersionMatch::NotOlderThan
             } else {
-                Match::Unset
+                ResourceVersionMatch::Unset
             },
             send_initial_events: initial.then_some(true),
             bookmarks: options.bookmarks,
@@ -113,7 +120,7 @@ impl Api for Loopback {
         let stream = futures_util::stream::unfold(Some(watch), |watch| async move {
             let mut watch = watch?;
             match watch.next().await? {
-                Ok(item) => Some((Ok(event(item)), Some(watch))),
+                Ok(item) => Some((Ok(watch_event(item)), Some(watch))),
                 Err(status) => Some((Err(status.into()), None)),
             }
         });
@@ -122,50 +129,50 @@ impl Api for Loopback {
 
     async fn create(
         &self,
-        at: At<'_>,
+        at: ResourcePath<'_>,
         body: Value,
         options: &client::WriteOptions,
     ) -> Result<Object> {
-        let body = Body::from(body);
+        let body = ObjectBody::from(body);
         let written = self
             .registry
-            .create(&self.ctx, at, body, &writing(options))
+            .create(&self.ctx, at, body, &registry_write_options(options))
             .await?;
         Ok(written.object)
     }
 
     async fn create_encoded(
         &self,
-        at: At<'_>,
+        at: ResourcePath<'_>,
         body: EncodedBody,
         options: &client::WriteOptions,
     ) -> Result<Object> {
         self.create(at, decode(body)?, options).await
     }
 
-    async fn record(&self, events: Vec<Event>) -> Vec<Result<()>> {
-        let outcomes = self.registry.record(&self.ctx, events).await;
+    async fn create_events(&self, events: Vec<CoreEvent>) -> Vec<Result<()>> {
+        let outcomes = self.registry.create_events(&self.ctx, events).await;
         let outcomes = outcomes.into_iter().map(|o| o.map_err(Into::into));
         outcomes.collect()
     }
 
     async fn update(
         &self,
-        at: At<'_>,
+        at: ResourcePath<'_>,
         body: Value,
         options: &client::WriteOptions,
     ) -> Result<Object> {
-        let body = Body::from(body);
+        let body = ObjectBody::from(body);
         let written = self
             .registry
-            .update(&self.ctx, at, body, &writing(options))
+            .update(&self.ctx, at, body, &registry_write_options(options))
             .await?;
         Ok(written.object)
     }
 
     async fn update_encoded(
         &self,
-        at: At<'_>,
+        at: ResourcePath<'_>,
         body: EncodedBody,
         options: &client::WriteOptions,
     ) -> Result<Object> {
@@ -174,30 +181,34 @@ impl Api for Loopback {
 
     async fn patch(
         &self,
-        at: At<'_>,
+        at: ResourcePath<'_>,
         patch: Patch,
         options: &client::WriteOptions,
     ) -> Result<Object> {
         let written = self
             .registry
-            .patch(&self.ctx, at, patch, &writing(options))
+            .patch(&self.ctx, at, patch, &registry_write_options(options))
             .await?;
         Ok(written.object)
     }
 
-    async fn delete(&self, at: At<'_>, options: &DeleteOptions) -> Result<Option<Object>> {
+    async fn delete(
+        &self,
+        at: ResourcePath<'_>,
+        options: &DeleteOptions,
+    ) -> Result<Option<Object>> {
         match self.registry.delete(&self.ctx, at, options).await? {
-            Deleted::Object {
+            DeleteResult::Object {
                 object,
                 gone: false,
             } => Ok(Some(object)),
-            Deleted::Object { .. } | Deleted::Gone(_) => Ok(None),
+            DeleteResult::Object { .. } | DeleteResult::Status(_) => Ok(None),
         }
     }
 
     async fn delete_collection(
         &self,
-        at: At<'_>,
+        at: ResourcePath<'_>,
         options: &DeleteOptions,
         select: &ListOptions,
     ) -> Result<()> {
@@ -207,13 +218,13 @@ impl Api for Loopback {
         Ok(())
     }
 
-    async fn resources(&self) -> Result<Discovered> {
+    async fn discover(&self) -> Result<ServerResources> {
         let table = self.registry.table();
         let rows = table
             .groups()
             .iter()
             .flat_map(|g| &g.versions)
-            .flat_map(|v| &v.rows);
+            .flat_map(|v| &v.resources);
         let resources = rows
             .map(|resource| ApiResource {
                 resource: resource.kind.gvr.clone(),
@@ -229,14 +240,14 @@ impl Api for Loopback {
                 short_names: resource.kind.short_names.clone(),
             })
             .collect();
-        Ok(Discovered {
+        Ok(ServerResources {
             resources,
-            failed: Vec::new(),
+            failed_group_versions: Vec::new(),
         })
     }
 
-    async fn raw(&self, path: &str) -> Result<Bytes> {
-        let found = self.registry.raw(path);
-        found.ok_or_else(|| Status::no_such_path().into())
+    async fn get_raw(&self, path: &str) -> Result<Bytes> {
+        let found = self.registry.get_raw(path);
+        found.ok_or_else(|| Status::path_not_found().into())
     }
 }

@@ -5,34 +5,34 @@
 
 use std::time::Duration;
 
-use client::{DeleteOptions, ListOptions, Match, Propagation};
+use client::{DeleteOptions, DeletionPropagation, ListOptions, ResourceVersionMatch};
 use machinery::{FieldError, Gvk, Status};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use watchcache::Params;
+use watchcache::ResourceVersionParams;
 
-use crate::request::{FieldValidation, GetOptions, WatchOptions, WriteOptions};
+use crate::request::{FieldValidation, GetOptions, RegistryWatchOptions, RegistryWriteOptions};
 
 /// Looks up the decoded value of the first query parameter with a name.
-pub type Query<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
+pub type QueryParamGetter<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
 
-const MANAGER_MAX: usize = 128;
-const META: &str = "meta.k8s.io";
+const MAX_FIELD_MANAGER_LENGTH: usize = 128;
+const META_GROUP: &str = "meta.k8s.io";
 
-fn invalid(kind: &'static str, errors: &[FieldError]) -> Status {
-    Status::invalid(&Gvk::constant(META, "v1", kind), "", errors)
+fn invalid_options(kind: &'static str, errors: &[FieldError]) -> Status {
+    Status::invalid(&Gvk::from_static(META_GROUP, "v1", kind), "", errors)
 }
 
 /// A boolean as Kubernetes converts it: true if present and neither `0` nor `false`.
-fn flag(query: Query<'_>, name: &str) -> Option<bool> {
+fn bool_parameter(query: QueryParamGetter<'_>, name: &str) -> Option<bool> {
     query(name).map(|v| !(v == "0" || v.eq_ignore_ascii_case("false")))
 }
 
-fn text(query: Query<'_>, name: &str) -> String {
+fn string_parameter(query: QueryParamGetter<'_>, name: &str) -> String {
     query(name).unwrap_or_default()
 }
 
-fn number(query: Query<'_>, name: &str) -> Result<i64, Status> {
+fn int_parameter(query: QueryParamGetter<'_>, name: &str) -> Result<i64, Status> {
     match query(name).as_deref() {
         None | Some("") => Ok(0),
         Some(v) => v.parse().map_err(|_| {
@@ -42,49 +42,51 @@ fn number(query: Query<'_>, name: &str) -> Result<i64, Status> {
 }
 
 /// Whether a GET of a collection is a watch.
-pub fn is_watch(query: Query<'_>) -> bool {
-    flag(query, "watch").unwrap_or(false)
+pub fn is_watch(query: QueryParamGetter<'_>) -> bool {
+    bool_parameter(query, "watch").unwrap_or(false)
 }
 
 /// Options of GET.
-pub fn get(query: Query<'_>) -> GetOptions {
+pub fn parse_get_options(query: QueryParamGetter<'_>) -> GetOptions {
     GetOptions {
-        resource_version: text(query, "resourceVersion"),
+        resource_version: string_parameter(query, "resourceVersion"),
     }
 }
 
 /// Parses `resourceVersionMatch`; the error is an unsupported value.
-fn matching(query: Query<'_>) -> Result<Match, String> {
-    match text(query, "resourceVersionMatch").as_str() {
-        "" => Ok(Match::Unset),
-        "Exact" => Ok(Match::Exact),
-        "NotOlderThan" => Ok(Match::NotOlderThan),
+fn parse_resource_version_match(
+    query: QueryParamGetter<'_>,
+) -> Result<ResourceVersionMatch, String> {
+    match string_parameter(query, "resourceVersionMatch").as_str() {
+        "" => Ok(ResourceVersionMatch::Unset),
+        "Exact" => Ok(ResourceVersionMatch::Exact),
+        "NotOlderThan" => Ok(ResourceVersionMatch::NotOlderThan),
         other => Err(other.to_owned()),
     }
 }
 
-fn bad_match(value: &str) -> Status {
+fn unsupported_resource_version_match(value: &str) -> Status {
     let error = FieldError::not_supported(
         "resourceVersionMatch",
         &json!(value),
         &["Exact", "NotOlderThan", ""],
     );
-    invalid("ListOptions", &[error])
+    invalid_options("ListOptions", &[error])
 }
 
-fn match_text(m: Match) -> &'static str {
+fn resource_version_match_text(m: ResourceVersionMatch) -> &'static str {
     match m {
-        Match::Unset => "",
-        Match::Exact => "Exact",
-        Match::NotOlderThan => "NotOlderThan",
+        ResourceVersionMatch::Unset => "",
+        ResourceVersionMatch::Exact => "Exact",
+        ResourceVersionMatch::NotOlderThan => "NotOlderThan",
     }
 }
 
 /// The parameters of a list that the watch cache validates.
-pub(crate) fn params(options: &ListOptions) -> Params<'_> {
-    Params {
+pub(crate) fn list_params(options: &ListOptions) -> ResourceVersionParams<'_> {
+    ResourceVersionParams {
         resource_version: &options.resource_version,
-        resource_version_match: match_text(options.resource_version_match),
+        resource_version_match: resource_version_match_text(options.resource_version_match),
         limit: usize::try_from(options.limit).unwrap_or(usize::MAX),
         continue_token: &options.continue_token,
         send_initial_events: None,
@@ -92,10 +94,10 @@ pub(crate) fn params(options: &ListOptions) -> Params<'_> {
 }
 
 /// The parameters of a watch that the watch cache validates.
-pub(crate) fn watch_params(options: &WatchOptions) -> Params<'_> {
-    Params {
+pub(crate) fn watch_params(options: &RegistryWatchOptions) -> ResourceVersionParams<'_> {
+    ResourceVersionParams {
         resource_version: &options.resource_version,
-        resource_version_match: match_text(options.resource_version_match),
+        resource_version_match: resource_version_match_text(options.resource_version_match),
         limit: 0,
         continue_token: "",
         send_initial_events: options.send_initial_events,
@@ -103,51 +105,56 @@ pub(crate) fn watch_params(options: &WatchOptions) -> Params<'_> {
 }
 
 /// Options of a list (B9.3, B9.4, B9.12).
-pub fn list(query: Query<'_>) -> Result<ListOptions, Status> {
-    if flag(query, "sendInitialEvents").is_some() {
+pub fn parse_list_options(query: QueryParamGetter<'_>) -> Result<ListOptions, Status> {
+    if bool_parameter(query, "sendInitialEvents").is_some() {
         let why = "sendInitialEvents is forbidden for list";
-        return Err(invalid(
+        return Err(invalid_options(
             "ListOptions",
             &[FieldError::forbidden("sendInitialEvents", why)],
         ));
     }
     let options = ListOptions {
-        label_selector: text(query, "labelSelector"),
-        field_selector: text(query, "fieldSelector"),
-        resource_version: text(query, "resourceVersion"),
-        resource_version_match: matching(query).map_err(|v| bad_match(&v))?,
-        limit: u64::try_from(number(query, "limit")?).unwrap_or(0),
-        continue_token: text(query, "continue"),
+        label_selector: string_parameter(query, "labelSelector"),
+        field_selector: string_parameter(query, "fieldSelector"),
+        resource_version: string_parameter(query, "resourceVersion"),
+        resource_version_match: parse_resource_version_match(query)
+            .map_err(|v| unsupported_resource_version_match(&v))?,
+        limit: u64::try_from(int_parameter(query, "limit")?).unwrap_or(0),
+        continue_token: string_parameter(query, "continue"),
     };
-    params(&options).list()?;
+    list_params(&options).for_list()?;
     Ok(options)
 }
 
 /// Options of a watch (C3.2, C3.3).
-pub fn watch(query: Query<'_>) -> Result<WatchOptions, Status> {
-    let seconds = number(query, "timeoutSeconds")?;
-    let options = WatchOptions {
-        label_selector: text(query, "labelSelector"),
-        field_selector: text(query, "fieldSelector"),
-        resource_version: text(query, "resourceVersion"),
-        resource_version_match: matching(query).map_err(|v| bad_match(&v))?,
-        send_initial_events: flag(query, "sendInitialEvents"),
-        bookmarks: flag(query, "allowWatchBookmarks").unwrap_or(false),
+pub fn parse_watch_options(query: QueryParamGetter<'_>) -> Result<RegistryWatchOptions, Status> {
+    let seconds = int_parameter(query, "timeoutSeconds")?;
+    let options = RegistryWatchOptions {
+        label_selector: string_parameter(query, "labelSelector"),
+        field_selector: string_parameter(query, "fieldSelector"),
+        resource_version: string_parameter(query, "resourceVersion"),
+        resource_version_match: parse_resource_version_match(query)
+            .map_err(|v| unsupported_resource_version_match(&v))?,
+        send_initial_events: bool_parameter(query, "sendInitialEvents"),
+        bookmarks: bool_parameter(query, "allowWatchBookmarks").unwrap_or(false),
         timeout: u64::try_from(seconds)
             .ok()
             .filter(|s| *s > 0)
             .map(Duration::from_secs),
     };
-    if !text(query, "continue").is_empty() {
+    if !string_parameter(query, "continue").is_empty() {
         return Err(Status::bad_request("continue is forbidden for watch"));
     }
-    watch_params(&options).watch()?;
+    watch_params(&options).for_watch()?;
     Ok(options)
 }
 
 /// Options of a write. `kind` is `CreateOptions`, `UpdateOptions` or
 /// `PatchOptions`: the name under which errors are reported.
-pub fn write(query: Query<'_>, kind: &'static str) -> Result<WriteOptions, Status> {
+pub fn parse_write_options(
+    query: QueryParamGetter<'_>,
+    kind: &'static str,
+) -> Result<RegistryWriteOptions, Status> {
     let mut errors = Vec::new();
     let dry_run = match query("dryRun").as_deref() {
         None => false,
@@ -161,9 +168,12 @@ pub fn write(query: Query<'_>, kind: &'static str) -> Result<WriteOptions, Statu
             false
         }
     };
-    let manager = text(query, "fieldManager");
-    if manager.len() > MANAGER_MAX {
-        errors.push(FieldError::too_long("fieldManager", MANAGER_MAX));
+    let manager = string_parameter(query, "fieldManager");
+    if manager.len() > MAX_FIELD_MANAGER_LENGTH {
+        errors.push(FieldError::too_long(
+            "fieldManager",
+            MAX_FIELD_MANAGER_LENGTH,
+        ));
     }
     if manager.chars().any(char::is_control) {
         let why = "should contain only printable characters";
@@ -173,7 +183,7 @@ pub fn write(query: Query<'_>, kind: &'static str) -> Result<WriteOptions, Statu
         let why = "may not be specified for non-apply patch";
         errors.push(FieldError::forbidden("force", why));
     }
-    let field_validation = match text(query, "fieldValidation").as_str() {
+    let field_validation = match string_parameter(query, "fieldValidation").as_str() {
         "" | "Warn" => FieldValidation::Warn,
         "Ignore" => FieldValidation::Ignore,
         "Strict" => FieldValidation::Strict,
@@ -187,9 +197,9 @@ pub fn write(query: Query<'_>, kind: &'static str) -> Result<WriteOptions, Statu
         }
     };
     if !errors.is_empty() {
-        return Err(invalid(kind, &errors));
+        return Err(invalid_options(kind, &errors));
     }
-    Ok(WriteOptions {
+    Ok(RegistryWriteOptions {
         dry_run,
         field_manager: manager,
         field_validation,
@@ -198,17 +208,20 @@ pub fn write(query: Query<'_>, kind: &'static str) -> Result<WriteOptions, Statu
 
 /// Options of a deletion: from the body if there is one, otherwise from the query
 /// (B8.1).
-pub fn delete(query: Query<'_>, body: Option<&Value>) -> Result<DeleteOptions, Status> {
+pub fn parse_delete_options(
+    query: QueryParamGetter<'_>,
+    body: Option<&Value>,
+) -> Result<DeleteOptions, Status> {
     match body {
-        Some(body) if !body.is_null() => delete_from_body(body),
+        Some(body) if !body.is_null() => parse_delete_options_body(body),
         _ => {
             let grace = match query("gracePeriodSeconds") {
-                Some(_) => Some(number(query, "gracePeriodSeconds")?),
+                Some(_) => Some(int_parameter(query, "gracePeriodSeconds")?),
                 None => None,
             };
             let dry: Vec<String> = query("dryRun").into_iter().collect();
-            checked_delete(
-                flag(query, "orphanDependents"),
+            validate_delete_options(
+                bool_parameter(query, "orphanDependents"),
                 query("propagationPolicy").as_deref(),
                 grace,
                 &dry,
@@ -221,7 +234,7 @@ pub fn delete(query: Query<'_>, body: Option<&Value>) -> Result<DeleteOptions, S
 /// does not want a deletion without a precondition that cannot be parsed.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct DeleteBody {
+struct DeleteOptionsBody {
     kind: Option<String>,
     dry_run: Option<Vec<String>>,
     orphan_dependents: Option<bool>,
@@ -230,11 +243,11 @@ struct DeleteBody {
     preconditions: Option<Map<String, Value>>,
 }
 
-fn delete_from_body(body: &Value) -> Result<DeleteOptions, Status> {
+fn parse_delete_options_body(body: &Value) -> Result<DeleteOptions, Status> {
     let unreadable = |why: &dyn std::fmt::Display| {
         Status::bad_request(format!("unable to decode DeleteOptions: {why}"))
     };
-    let body = DeleteBody::deserialize(body).map_err(|e| unreadable(&e))?;
+    let body = DeleteOptionsBody::deserialize(body).map_err(|e| unreadable(&e))?;
     if let Some(kind) = body.kind
         && !matches!(kind.as_str(), "" | "DeleteOptions")
     {
@@ -242,7 +255,7 @@ fn delete_from_body(body: &Value) -> Result<DeleteOptions, Status> {
             "decoded object cannot be converted to DeleteOptions: {kind}"
         )));
     }
-    let mut options = checked_delete(
+    let mut options = validate_delete_options(
         body.orphan_dependents,
         body.propagation_policy.as_deref(),
         body.grace_period_seconds,
@@ -261,7 +274,7 @@ fn delete_from_body(body: &Value) -> Result<DeleteOptions, Status> {
     Ok(options)
 }
 
-fn checked_delete(
+fn validate_delete_options(
     orphan: Option<bool>,
     policy: Option<&str>,
     grace: Option<i64>,
@@ -271,14 +284,14 @@ fn checked_delete(
     let propagation = match policy {
         None => orphan.map(|o| {
             if o {
-                Propagation::Orphan
+                DeletionPropagation::Orphan
             } else {
-                Propagation::Background
+                DeletionPropagation::Background
             }
         }),
-        Some("Background") => Some(Propagation::Background),
-        Some("Foreground") => Some(Propagation::Foreground),
-        Some("Orphan") => Some(Propagation::Orphan),
+        Some("Background") => Some(DeletionPropagation::Background),
+        Some("Foreground") => Some(DeletionPropagation::Foreground),
+        Some("Orphan") => Some(DeletionPropagation::Orphan),
         Some(other) => {
             errors.push(FieldError::not_supported(
                 "propagationPolicy",
@@ -303,7 +316,7 @@ fn checked_delete(
         ));
     }
     if !errors.is_empty() {
-        return Err(invalid("DeleteOptions", &errors));
+        return Err(invalid_options("DeleteOptions", &errors));
     }
     Ok(DeleteOptions {
         propagation,
@@ -317,7 +330,7 @@ fn checked_delete(
 mod tests {
     use super::*;
 
-    fn with<R>(text: &str, f: impl FnOnce(Query<'_>) -> R) -> R {
+    fn with_query<R>(text: &str, f: impl FnOnce(QueryParamGetter<'_>) -> R) -> R {
         let pairs: Vec<(String, String)> = text
             .split('&')
             .filter_map(|p| p.split_once('='))
@@ -331,7 +344,7 @@ mod tests {
         })
     }
 
-    fn code<T>(result: Result<T, Status>) -> u16 {
+    fn status_code<T>(result: Result<T, Status>) -> u16 {
         result.err().map_or(200, |s| s.code)
     }
 
@@ -357,7 +370,11 @@ mod tests {
             ("unknown=1", 200),
         ];
         for (query, want) in table {
-            assert_eq!(with(query, |q| code(list(q))), want, "{query}");
+            assert_eq!(
+                with_query(query, |q| status_code(parse_list_options(q))),
+                want,
+                "{query}"
+            );
         }
     }
 
@@ -379,7 +396,11 @@ mod tests {
             ("continue=a", 400),
         ];
         for (query, want) in table {
-            assert_eq!(with(query, |q| code(watch(q))), want, "{query}");
+            assert_eq!(
+                with_query(query, |q| status_code(parse_watch_options(q))),
+                want,
+                "{query}"
+            );
         }
     }
 
@@ -397,7 +418,10 @@ mod tests {
         ];
         for (query, want) in table {
             assert_eq!(
-                with(query, |q| code(write(q, "PatchOptions"))),
+                with_query(query, |q| status_code(parse_write_options(
+                    q,
+                    "PatchOptions"
+                ))),
                 want,
                 "{query}"
             );
@@ -414,14 +438,18 @@ mod tests {
             (json!([]), 400),
         ];
         for (body, want) in bodies {
-            assert_eq!(with("", |q| code(delete(q, Some(&body)))), want, "{body}");
+            assert_eq!(
+                with_query("", |q| status_code(parse_delete_options(q, Some(&body)))),
+                want,
+                "{body}"
+            );
         }
-        let options = with("propagationPolicy=Orphan&gracePeriodSeconds=0", |q| {
-            delete(q, None).unwrap()
+        let options = with_query("propagationPolicy=Orphan&gracePeriodSeconds=0", |q| {
+            parse_delete_options(q, None).unwrap()
         });
         assert_eq!(
             (options.propagation, options.grace_period_seconds),
-            (Some(Propagation::Orphan), Some(0))
+            (Some(DeletionPropagation::Orphan), Some(0))
         );
     }
 }

@@ -7,26 +7,29 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::At;
+use client::ResourcePath;
 use machinery::{FieldSelector, Gvk, LabelSelector, Object, Status};
 use rand::Rng;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use watchcache::{Change, Delivery, Filter, ListRequest, Params, Predicate, WatchRequest, Watcher};
+use watchcache::{
+    CacheWatcher, EventType, ListRequest, ObjectEvent, ObjectPredicate, ResourceVersionParams,
+    SelectionPredicate, WatchRequest,
+};
 
-use crate::fields::Field;
-use crate::options::{params, watch_params};
+use crate::conversion::VersionConversion;
+use crate::options::{list_params, watch_params};
 use crate::registry::Registry;
-use crate::request::{Ctx, GetOptions, ListReply, WatchOptions};
+use crate::request::{GetOptions, ObjectListPage, RegistryWatchOptions, RequestContext};
+use crate::resource_table::ResourceInfo;
 use crate::scale;
-use crate::table::Row;
-use crate::view::View;
+use crate::selectable_fields::SelectableField;
 
 /// The timeout of watches without one is random, between this and twice this.
-const WATCH_MIN: Duration = Duration::from_secs(30 * 60);
+const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// The storage key of an object without the prefix of its resource.
-pub(crate) fn suffix(resource: &Row, namespace: &str, name: &str) -> String {
+pub(crate) fn key_suffix(resource: &ResourceInfo, namespace: &str, name: &str) -> String {
     if resource.kind.namespaced {
         format!("{namespace}/{name}")
     } else {
@@ -35,25 +38,31 @@ pub(crate) fn suffix(resource: &Row, namespace: &str, name: &str) -> String {
 }
 
 /// Converts a stored object to the version of a served resource.
-pub(crate) fn shown(resource: &Row, object: Object) -> Result<Object, Status> {
-    if resource.view == View::Stored {
+pub(crate) fn convert_object(resource: &ResourceInfo, object: Object) -> Result<Object, Status> {
+    if resource.conversion == VersionConversion::Stored {
         return Ok(object);
     }
     let mut value = object
         .value()
-        .map_err(|e| resource.unreadable(&object, e))?;
-    resource.view.read(&resource.kind.gvk, &mut value);
+        .map_err(|e| resource.decode_failure(&object, e))?;
+    resource
+        .conversion
+        .convert_from_storage(&resource.kind.gvk, &mut value);
     Object::from_value(&value).map_err(Status::internal)
 }
 
 /// 405 unless the resource, or its subresource, supports the verb.
-pub(crate) fn check_verb(resource: &Row, at: &At<'_>, verb: &str) -> Result<(), Status> {
+pub(crate) fn check_verb(
+    resource: &ResourceInfo,
+    at: &ResourcePath<'_>,
+    verb: &str,
+) -> Result<(), Status> {
     let allowed = if at.subresource.is_empty() {
-        resource.allows(verb)
+        resource.supports_verb(verb)
     } else {
         let sub = resource
             .subresource(at.subresource)
-            .ok_or_else(Status::no_such_path)?;
+            .ok_or_else(Status::path_not_found)?;
         sub.verbs.contains(&verb)
     };
     if allowed {
@@ -65,113 +74,121 @@ pub(crate) fn check_verb(resource: &Row, at: &At<'_>, verb: &str) -> Result<(), 
 
 impl Registry {
     /// Gets an object, or its `status` or `scale`. 404 if it does not exist.
-    pub async fn get(&self, _: &Ctx, at: At<'_>, options: &GetOptions) -> Result<Object, Status> {
-        let resource = self.row(at.resource)?;
+    pub async fn get(
+        &self,
+        _: &RequestContext,
+        at: ResourcePath<'_>,
+        options: &GetOptions,
+    ) -> Result<Object, Status> {
+        let resource = self.resource_info(at.resource)?;
         check_verb(&resource, &at, "get")?;
-        let position = Params {
+        let position = ResourceVersionParams {
             resource_version: &options.resource_version,
             resource_version_match: "",
             limit: 0,
             continue_token: "",
             send_initial_events: None,
         };
-        let fresh = position.get()?;
+        let fresh = position.for_get()?;
         let object = resource
-            .stored
+            .storage
             .cache
-            .get(&suffix(&resource, at.namespace, at.name), fresh)
+            .get(&key_suffix(&resource, at.namespace, at.name), fresh)
             .await
             .map_err(|e| e.status())?
             .ok_or_else(|| Status::not_found(&resource.kind.gvr, at.name))?;
         match (at.subresource, &resource.kind.scale) {
             ("scale", Some(paths)) => {
                 let parent = object.value().map_err(Status::internal)?;
-                Object::from_value(&scale::of(paths, &parent)?).map_err(Status::internal)
+                Object::from_value(&scale::scale_of(paths, &parent)?).map_err(Status::internal)
             }
-            ("" | "status", _) => shown(&resource, object),
+            ("" | "status", _) => convert_object(&resource, object),
             // Other subresources are served elsewhere.
-            _ => Err(Status::no_such_path()),
+            _ => Err(Status::path_not_found()),
         }
     }
 
     /// Lists a page of a collection.
     pub async fn list(
         &self,
-        _: &Ctx,
-        at: At<'_>,
+        _: &RequestContext,
+        at: ResourcePath<'_>,
         options: &client::ListOptions,
-    ) -> Result<ListReply, Status> {
-        let resource = self.row(at.resource)?;
+    ) -> Result<ObjectListPage, Status> {
+        let resource = self.resource_info(at.resource)?;
         check_verb(&resource, &at, "list")?;
-        let position = params(options);
+        let position = list_params(options);
         let request = ListRequest {
-            filter: filter(
+            filter: watch_cache_filter(
                 &resource,
                 &at,
                 &options.label_selector,
                 &options.field_selector,
             )?,
-            at: position.list()?,
+            revision: position.for_list()?,
             limit: position.limit,
         };
         let reply = resource
-            .stored
+            .storage
             .cache
             .list(request)
             .await
             .map_err(|e| e.status())?;
-        let items = if resource.view == View::Stored {
+        let items = if resource.conversion == VersionConversion::Stored {
             reply.items
         } else {
-            let converted = reply.items.into_iter().map(|o| shown(&resource, o));
+            let converted = reply
+                .items
+                .into_iter()
+                .map(|o| convert_object(&resource, o));
             converted.collect::<Result<_, _>>()?
         };
-        Ok(ListReply {
+        Ok(ObjectListPage {
             items,
             revision: reply.revision,
-            next: reply.next,
-            remaining: reply.remaining,
-            row: resource,
+            continue_token: reply.continue_token,
+            remaining_item_count: reply.remaining_item_count,
+            resource,
         })
     }
 
     /// Watches a collection.
     pub async fn watch(
         &self,
-        _: &Ctx,
-        at: At<'_>,
-        options: &WatchOptions,
-    ) -> Result<Watch, Status> {
-        let resource = self.row(at.resource)?;
+        _: &RequestContext,
+        at: ResourcePath<'_>,
+        options: &RegistryWatchOptions,
+    ) -> Result<RegistryWatch, Status> {
+        let resource = self.resource_info(at.resource)?;
         check_verb(&resource, &at, "watch")?;
         let request = WatchRequest {
-            filter: filter(
+            filter: watch_cache_filter(
                 &resource,
                 &at,
                 &options.label_selector,
                 &options.field_selector,
             )?,
-            start: watch_params(options).watch()?,
+            start: watch_params(options).for_watch()?,
             bookmarks: options.bookmarks,
-            deadline: Some(Instant::now() + options.timeout.unwrap_or_else(draw_timeout)),
+            deadline: Some(Instant::now() + options.timeout.unwrap_or_else(random_watch_timeout)),
         };
         let watcher = resource
-            .stored
+            .storage
             .cache
             .watch(request)
             .await
             .map_err(|e| e.status())?;
-        let definition = resource.definition.clone();
-        Ok(Watch {
+        let definition = resource.definition_watch.clone();
+        Ok(RegistryWatch {
             watcher,
             resource,
-            definition,
+            definition_watch: definition,
         })
     }
 }
 
 /// Resolves when the definition of a custom resource changes or is deleted.
-async fn redefined(definition: &mut Option<watch::Receiver<()>>) {
+async fn definition_changed(definition: &mut Option<watch::Receiver<()>>) {
     match definition {
         // Nothing is ever sent; the drop of the sender is the signal.
         Some(definition) => while definition.changed().await.is_ok() {},
@@ -179,21 +196,26 @@ async fn redefined(definition: &mut Option<watch::Receiver<()>>) {
     }
 }
 
-fn draw_timeout() -> Duration {
-    WATCH_MIN.mul_f64(1.0 + rand::rng().random::<f64>())
+fn random_watch_timeout() -> Duration {
+    MIN_WATCH_TIMEOUT.mul_f64(1.0 + rand::rng().random::<f64>())
 }
 
 /// Builds the filter of the watch cache, which takes namespace and name separately.
-fn filter(resource: &Row, at: &At<'_>, labels: &str, fields: &str) -> Result<Filter, Status> {
+fn watch_cache_filter(
+    resource: &ResourceInfo,
+    at: &ResourcePath<'_>,
+    labels: &str,
+    fields: &str,
+) -> Result<SelectionPredicate, Status> {
     let labels = LabelSelector::parse(labels).map_err(Status::bad_request)?;
     let fields = FieldSelector::parse(fields).map_err(Status::bad_request)?;
-    let mut filter = Filter {
+    let mut filter = SelectionPredicate {
         namespace: (resource.kind.namespaced && !at.namespace.is_empty())
             .then(|| at.namespace.to_owned()),
         name: (!at.name.is_empty()).then(|| at.name.to_owned()),
         matches: None,
     };
-    let mut used: Vec<Field> = Vec::new();
+    let mut used: Vec<SelectableField> = Vec::new();
     let mut match_fields = false;
     for requirement in fields.requirements() {
         match (requirement.field.as_str(), requirement.equal) {
@@ -203,7 +225,7 @@ fn filter(resource: &Row, at: &At<'_>, labels: &str, fields: &str) -> Result<Fil
             ("metadata.name" | "metadata.namespace", _) => match_fields = true,
             (label, _) => {
                 let field = resource
-                    .fields
+                    .selectable_fields
                     .iter()
                     .find(|f| f.label == label)
                     .ok_or_else(|| {
@@ -216,36 +238,40 @@ fn filter(resource: &Row, at: &At<'_>, labels: &str, fields: &str) -> Result<Fil
     }
     let match_labels = !labels.is_everything();
     if match_labels || match_fields {
-        let predicate: Predicate = Arc::new(move |object: &Object| {
-            labels.matches(|key| object.head().label(key))
-                && (!match_fields || fields.matches(|label| field_of(&used, object, label)))
+        let predicate: ObjectPredicate = Arc::new(move |object: &Object| {
+            labels.matches(|key| object.meta().label(key))
+                && (!match_fields || fields.matches(|label| field_value(&used, object, label)))
         });
         filter.matches = Some(predicate);
     }
     Ok(filter)
 }
 
-fn field_of<'a>(used: &[Field], object: &'a Object, label: &str) -> Option<Cow<'a, str>> {
+fn field_value<'a>(
+    used: &[SelectableField],
+    object: &'a Object,
+    label: &str,
+) -> Option<Cow<'a, str>> {
     match label {
         "metadata.name" => Some(Cow::Borrowed(object.name())),
         "metadata.namespace" => Some(Cow::Borrowed(object.namespace())),
         _ => used
             .iter()
             .find(|f| f.label == label)
-            .map(|f| Cow::Owned(f.of(object))),
+            .map(|f| Cow::Owned(f.value(object))),
     }
 }
 
 /// A running watch; dropping it stops it.
-pub struct Watch {
-    watcher: Watcher,
-    resource: Arc<Row>,
-    definition: Option<watch::Receiver<()>>,
+pub struct RegistryWatch {
+    watcher: CacheWatcher,
+    resource: Arc<ResourceInfo>,
+    definition_watch: Option<watch::Receiver<()>>,
 }
 
 /// An item of a watch.
-pub enum Item {
-    Event(Event),
+pub enum RegistryWatchItem {
+    Event(RegistryWatchEvent),
     /// All events up to `revision` were delivered; `initial_end` marks the end of the
     /// initial events.
     Bookmark {
@@ -255,29 +281,29 @@ pub enum Item {
 }
 
 /// One event, with the object in the requested version.
-pub struct Event(Inner);
+pub struct RegistryWatchEvent(WatchEventPayload);
 
-enum Inner {
-    Shared(Delivery),
+enum WatchEventPayload {
+    Shared(ObjectEvent),
     Converted {
-        change: Change,
+        change: EventType,
         object: Object,
         frame: OnceLock<Bytes>,
     },
 }
 
-impl Event {
-    pub fn change(&self) -> Change {
+impl RegistryWatchEvent {
+    pub fn change(&self) -> EventType {
         match &self.0 {
-            Inner::Shared(d) => d.change(),
-            Inner::Converted { change, .. } => *change,
+            WatchEventPayload::Shared(d) => d.event_type(),
+            WatchEventPayload::Converted { change, .. } => *change,
         }
     }
 
     pub fn object(&self) -> &Object {
         match &self.0 {
-            Inner::Shared(d) => d.object(),
-            Inner::Converted { object, .. } => object,
+            WatchEventPayload::Shared(d) => d.object(),
+            WatchEventPayload::Converted { object, .. } => object,
         }
     }
 
@@ -289,17 +315,17 @@ impl Event {
     /// storage version.
     pub fn frame(&self) -> Bytes {
         match &self.0 {
-            Inner::Shared(d) => d.frame(),
-            Inner::Converted {
+            WatchEventPayload::Shared(d) => d.frame(),
+            WatchEventPayload::Converted {
                 change,
                 object,
                 frame,
-            } => frame.get_or_init(|| encode(*change, object)).clone(),
+            } => frame.get_or_init(|| encode_frame(*change, object)).clone(),
         }
     }
 }
 
-fn encode(change: Change, object: &Object) -> Bytes {
+fn encode_frame(change: EventType, object: &Object) -> Bytes {
     let mut line = Vec::with_capacity(object.bytes().len() + 40);
     line.extend_from_slice(b"{\"type\":\"");
     line.extend_from_slice(change.as_str().as_bytes());
@@ -309,21 +335,21 @@ fn encode(change: Change, object: &Object) -> Bytes {
     line.into()
 }
 
-impl Watch {
+impl RegistryWatch {
     /// The next item; `None` at the end of the watch, or when the definition of a custom
     /// resource changes. An error ends the watch. Cancel-safe.
-    pub async fn next(&mut self) -> Option<Result<Item, Status>> {
+    pub async fn next(&mut self) -> Option<Result<RegistryWatchItem, Status>> {
         let item = tokio::select! {
             biased;
-            () = redefined(&mut self.definition) => return None,
+            () = definition_changed(&mut self.definition_watch) => return None,
             item = self.watcher.next() => item?,
         };
         Some(self.convert(item))
     }
 
     /// The next item, if one is available without waiting.
-    pub fn try_next(&mut self) -> Option<Result<Item, Status>> {
-        let definition = self.definition.as_ref();
+    pub fn try_next(&mut self) -> Option<Result<RegistryWatchItem, Status>> {
+        let definition = self.definition_watch.as_ref();
         if definition.is_some_and(|d| d.has_changed().is_err()) {
             return None;
         }
@@ -332,7 +358,7 @@ impl Watch {
     }
 
     /// The watched resource.
-    pub fn row(&self) -> &Arc<Row> {
+    pub fn resource(&self) -> &Arc<ResourceInfo> {
         &self.resource
     }
 
@@ -341,23 +367,32 @@ impl Watch {
         &self.resource.kind.gvk
     }
 
-    fn convert(&self, item: Result<watchcache::Item, watchcache::Error>) -> Result<Item, Status> {
+    fn convert(
+        &self,
+        item: Result<watchcache::CacherEvent, watchcache::Error>,
+    ) -> Result<RegistryWatchItem, Status> {
         match item.map_err(|e| e.status())? {
-            watchcache::Item::Bookmark {
+            watchcache::CacherEvent::Bookmark {
                 revision,
                 initial_end,
-            } => Ok(Item::Bookmark {
+            } => Ok(RegistryWatchItem::Bookmark {
                 revision,
                 initial_end,
             }),
-            watchcache::Item::Event(delivery) if self.resource.view == View::Stored => {
-                Ok(Item::Event(Event(Inner::Shared(delivery))))
+            watchcache::CacherEvent::Event(delivery)
+                if self.resource.conversion == VersionConversion::Stored =>
+            {
+                Ok(RegistryWatchItem::Event(RegistryWatchEvent(
+                    WatchEventPayload::Shared(delivery),
+                )))
             }
-            watchcache::Item::Event(delivery) => Ok(Item::Event(Event(Inner::Converted {
-                change: delivery.change(),
-                object: shown(&self.resource, delivery.object().clone())?,
-                frame: OnceLock::new(),
-            }))),
+            watchcache::CacherEvent::Event(delivery) => Ok(RegistryWatchItem::Event(
+                RegistryWatchEvent(WatchEventPayload::Converted {
+                    change: delivery.event_type(),
+                    object: convert_object(&self.resource, delivery.object().clone())?,
+                    frame: OnceLock::new(),
+                }),
+            )),
         }
     }
 }

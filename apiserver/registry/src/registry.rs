@@ -5,76 +5,78 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use admission::Chain;
-use admission::webhooks::{Namespaces, Webhooks};
+use admission::AdmissionChain;
+use admission::webhooks::{NamespaceLookup, WebhookDispatcher};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::Bytes;
-use client::At;
+use client::ResourcePath;
 use machinery::time::{Clock, SystemClock, rfc3339_seconds};
 use machinery::{FailureLog, Gvr, Object, Status};
 use parking_lot::Mutex;
 use serde_json::Value;
 use storage::Store;
 use tokio::sync::watch;
-use watchcache::{Cache, Filter, Freshness, Hub, ListRequest, Start, WatchRequest};
+use watchcache::{
+    Cacher, ListRequest, ReadFreshness, SelectionPredicate, WatchCaches, WatchRequest, WatchStart,
+};
 
-use crate::claims::UnheldClaims;
-use crate::custom::{self, Customs};
-use crate::figures::{Figures, read};
-use crate::request::Ctx;
-use crate::strategy::services::Allocator;
-use crate::table::{Row, Table, catalog_rows};
+use crate::custom_resources::{self, ServedDefinitions};
+use crate::metrics::{StoreCallMetrics, register_cache_metrics};
+use crate::request::RequestContext;
+use crate::resource_table::{ResourceInfo, ResourceTable, catalog_resources};
+use crate::service_address_claims::UnusedClaims;
+use crate::strategy::services::ServiceAllocator;
 
 /// Handles a create that stores nothing, such as `serviceaccounts/token` and reviews.
 #[async_trait]
-pub trait Creator: Send + Sync {
+pub trait CreateHandler: Send + Sync {
     /// Returns the complete response object. `parent` is the named object, for a create
     /// of a subresource.
     async fn create(
         &self,
-        ctx: &Ctx,
-        at: At<'_>,
+        ctx: &RequestContext,
+        at: ResourcePath<'_>,
         body: Value,
         parent: Option<&Object>,
     ) -> Result<Value, Status>;
 }
 
 /// [`CreateHandler`]s by resource and subresource (empty: the resource itself).
-pub type Creators = HashMap<(Gvr, &'static str), Arc<dyn Creator>>;
+pub type CreateHandlers = HashMap<(Gvr, &'static str), Arc<dyn CreateHandler>>;
 
 /// Answers GETs of paths outside of the resources, such as `/version`.
-pub type Raw = Arc<dyn Fn(&str) -> Option<Bytes> + Send + Sync>;
+pub type RawPathHandler = Arc<dyn Fn(&str) -> Option<Bytes> + Send + Sync>;
 
 /// The dependencies of a registry.
 pub struct Options {
     pub clock: Arc<dyn Clock>,
-    pub chain: Arc<Chain>,
-    pub creators: Creators,
-    pub raw: Raw,
+    pub chain: Arc<AdmissionChain>,
+    pub create_handlers: CreateHandlers,
+    pub raw_path_handler: RawPathHandler,
     /// Whether an API group is served; a simulated member does not serve Karmada's.
-    pub serves: fn(&str) -> bool,
+    pub serves_group: fn(&str) -> bool,
     /// Whether other processes may write to the same store.
     pub shared_store: bool,
     /// Where the metrics of store and caches are registered.
-    pub metrics: flotilla_metrics::Registry,
+    pub metrics: flotilla_metrics::MetricsRegistry,
     /// Looks up namespaces elsewhere, if they are not in this store.
-    pub namespaces: Option<Arc<dyn Namespaces>>,
+    pub namespaces: Option<Arc<dyn NamespaceLookup>>,
     /// The webhooks of the host cluster, called in addition to the chain.
-    pub webhooks: Option<Arc<Webhooks>>,
+    pub webhooks: Option<Arc<WebhookDispatcher>>,
 }
 
 impl Options {
     /// The system clock, no create handlers, no raw paths.
-    pub fn new(chain: Arc<Chain>) -> Self {
+    pub fn new(chain: Arc<AdmissionChain>) -> Self {
         Self {
             clock: Arc::new(SystemClock),
             chain,
-            creators: HashMap::new(),
-            raw: Arc::new(|_| None),
-            serves: |_| true,
+            create_handlers: HashMap::new(),
+            raw_path_handler: Arc::new(|_| None),
+            serves_group: |_| true,
             shared_store: false,
-            metrics: flotilla_metrics::Registry::new(),
+            metrics: flotilla_metrics::MetricsRegistry::new(),
             namespaces: None,
             webhooks: None,
         }
@@ -84,74 +86,74 @@ impl Options {
 /// The API as a library.
 pub struct Registry {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) hub: Arc<WatchCaches>,
     pub(crate) options: Options,
-    pub(crate) services: Allocator,
-    pub(crate) unheld_claims: UnheldClaims,
-    namespaces: Arc<Cache>,
-    table: ArcSwap<Table>,
-    changed: watch::Sender<u64>,
-    builtin: Vec<Arc<Row>>,
-    customs: Mutex<Customs>,
+    pub(crate) service_allocator: ServiceAllocator,
+    pub(crate) unused_claims: UnusedClaims,
+    namespaces: Arc<Cacher>,
+    table: ArcSwap<ResourceTable>,
+    table_generation: watch::Sender<u64>,
+    builtin: Vec<Arc<ResourceInfo>>,
+    served_definitions: Mutex<ServedDefinitions>,
     /// Serializes the synchronizations of CRDs.
-    syncing: tokio::sync::Mutex<()>,
-    crds: Arc<Cache>,
-    pub(crate) figures: Figures,
+    crd_sync_lock: tokio::sync::Mutex<()>,
+    crds: Arc<Cacher>,
+    pub(crate) store_metrics: StoreCallMetrics,
 }
 
-pub(crate) const NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
+pub(crate) const NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
 const NAMESPACES_PREFIX: &str = "/registry/namespaces/";
 const CRDS_PREFIX: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
 
 impl Registry {
     /// Creates a registry over a store and its caches. Does no I/O.
-    pub fn new(store: Arc<dyn Store>, hub: Arc<Hub>, options: Options) -> Arc<Self> {
-        let builtin = catalog_rows(&hub, options.serves);
+    pub fn new(store: Arc<dyn Store>, hub: Arc<WatchCaches>, options: Options) -> Arc<Self> {
+        let builtin = catalog_resources(&hub, options.serves_group);
         let registry = Arc::new(Self {
-            figures: Figures::new(&options.metrics),
-            table: ArcSwap::from_pointee(Table::new(builtin.clone(), 1)),
-            changed: watch::Sender::new(1),
-            namespaces: hub.resource(NAMESPACES_PREFIX),
-            crds: hub.resource(CRDS_PREFIX),
+            store_metrics: StoreCallMetrics::new(&options.metrics),
+            table: ArcSwap::from_pointee(ResourceTable::new(builtin.clone(), 1)),
+            table_generation: watch::Sender::new(1),
+            namespaces: hub.cacher(NAMESPACES_PREFIX),
+            crds: hub.cacher(CRDS_PREFIX),
             store,
             hub,
             options,
-            services: Allocator::default(),
-            unheld_claims: UnheldClaims::default(),
+            service_allocator: ServiceAllocator::default(),
+            unused_claims: UnusedClaims::default(),
             builtin,
-            customs: Mutex::default(),
-            syncing: tokio::sync::Mutex::default(),
+            served_definitions: Mutex::default(),
+            crd_sync_lock: tokio::sync::Mutex::default(),
         });
-        read(&registry.options.metrics, &registry);
+        register_cache_metrics(&registry.options.metrics, &registry);
         registry
     }
 
     /// The current resource table.
-    pub fn table(&self) -> Arc<Table> {
+    pub fn table(&self) -> Arc<ResourceTable> {
         self.table.load_full()
     }
 
     /// The generation of the table, which changes with its resources.
-    pub fn tables(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
+    pub fn subscribe_table_generation(&self) -> watch::Receiver<u64> {
+        self.table_generation.subscribe()
     }
 
     /// A namespace, from this store or from where namespaces are.
-    pub(crate) async fn namespace(&self, name: &str) -> Result<Option<Object>, Status> {
+    pub(crate) async fn get_namespace(&self, name: &str) -> Result<Option<Object>, Status> {
         if let Some(elsewhere) = &self.options.namespaces {
-            return elsewhere.find(name).await;
+            return elsewhere.get_namespace(name).await;
         }
-        let cached = self.namespaces.get(name, Freshness::Any).await;
+        let cached = self.namespaces.get(name, ReadFreshness::Any).await;
         if let Some(found) = cached.map_err(|e| e.status())? {
             return Ok(Some(found));
         }
-        let newest = self.namespaces.get(name, Freshness::Newest).await;
+        let newest = self.namespaces.get(name, ReadFreshness::Newest).await;
         newest.map_err(|e| e.status())
     }
 
     /// Answers a GET of a path outside of the resources.
-    pub(crate) fn raw(&self, path: &str) -> Option<Bytes> {
-        (self.options.raw)(path)
+    pub(crate) fn get_raw(&self, path: &str) -> Option<Bytes> {
+        (self.options.raw_path_handler)(path)
     }
 
     pub(crate) fn now(&self) -> String {
@@ -159,18 +161,21 @@ impl Registry {
     }
 
     /// A served resource, or the 404 of an unknown path.
-    pub(crate) fn row(&self, gvr: &Gvr) -> Result<Arc<Row>, Status> {
-        self.table.load().find(gvr).ok_or_else(Status::no_such_path)
+    pub(crate) fn resource_info(&self, gvr: &Gvr) -> Result<Arc<ResourceInfo>, Status> {
+        self.table
+            .load()
+            .find(gvr)
+            .ok_or_else(Status::path_not_found)
     }
 
     /// A served resource, or the 404 of an unknown path. If other processes write to the
     /// same store, a client may know a CRD from one of them before this process does; so
     /// CRDs are synchronized before the 404.
-    pub async fn served(&self, gvr: &Gvr) -> Result<Arc<Row>, Status> {
-        match self.row(gvr) {
+    pub async fn resource_info_synced(&self, gvr: &Gvr) -> Result<Arc<ResourceInfo>, Status> {
+        match self.resource_info(gvr) {
             Err(_) if self.options.shared_store && gvr.group.contains('.') => {
                 self.sync_crds().await?;
-                self.row(gvr)
+                self.resource_info(gvr)
             }
             known => known,
         }
@@ -180,14 +185,14 @@ impl Registry {
     pub async fn run(self: Arc<Self>, shutdown: impl Future<Output = ()> + Send) {
         tokio::select! {
             () = shutdown => {}
-            () = self.follow_crds() => {}
+            () = self.watch_crds() => {}
         }
     }
 
-    async fn follow_crds(&self) {
+    async fn watch_crds(&self) {
         let failures = FailureLog::new();
         loop {
-            if let Err(why) = self.follow_crds_once(&failures).await {
+            if let Err(why) = self.watch_crds_once(&failures).await {
                 if failures.record_failure("follow", &why.to_string()) {
                     tracing::warn!(%why, "failed to watch CustomResourceDefinitions");
                 }
@@ -196,10 +201,10 @@ impl Registry {
         }
     }
 
-    async fn follow_crds_once(&self, failures: &FailureLog) -> Result<(), Status> {
+    async fn watch_crds_once(&self, failures: &FailureLog) -> Result<(), Status> {
         let request = WatchRequest {
-            filter: Filter::default(),
-            start: Start::Now(Freshness::Newest),
+            filter: SelectionPredicate::default(),
+            start: WatchStart::Now(ReadFreshness::Newest),
             bookmarks: false,
             deadline: None,
         };
@@ -219,24 +224,30 @@ impl Registry {
 
     /// Synchronizes the resources of CRDs with the CRDs stored now.
     pub async fn sync_crds(&self) -> Result<(), Status> {
-        let _one = self.syncing.lock().await;
+        let _one = self.crd_sync_lock.lock().await;
         let request = ListRequest {
-            filter: Filter::default(),
-            at: watchcache::At::Newest,
+            filter: SelectionPredicate::default(),
+            revision: watchcache::ListRevision::Newest,
             limit: 0,
         };
         let crds = self.crds.list(request).await.map_err(|e| e.status())?;
         let closed = {
-            let mut customs = self.customs.lock();
-            let outcome = custom::sync(&mut customs, &crds.items, &self.builtin, &self.hub);
+            let mut customs = self.served_definitions.lock();
+            let outcome = custom_resources::sync_definitions(
+                &mut customs,
+                &crds.items,
+                &self.builtin,
+                &self.hub,
+            );
             if outcome.changed {
                 let mut rows = self.builtin.clone();
-                rows.extend(customs.values().flat_map(|c| &c.rows).cloned());
+                rows.extend(customs.values().flat_map(|c| &c.resources).cloned());
                 let generation = self.table.load().generation() + 1;
-                self.table.store(Arc::new(Table::new(rows, generation)));
-                self.changed.send_replace(generation);
+                self.table
+                    .store(Arc::new(ResourceTable::new(rows, generation)));
+                self.table_generation.send_replace(generation);
             }
-            outcome.closed
+            outcome.closed_prefixes
         };
         for prefix in closed {
             self.hub.remove(&prefix).await;

@@ -7,17 +7,17 @@ use machinery::{Object, Status, UserInfo};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::table::Row;
+use crate::resource_table::ResourceInfo;
 
 /// The user and the deadline of a request.
 #[derive(Clone, Debug)]
-pub struct Ctx {
+pub struct RequestContext {
     pub user: Arc<UserInfo>,
     /// When a write gives up with 504.
     pub deadline: Option<Instant>,
 }
 
-impl Ctx {
+impl RequestContext {
     /// The context of this process's own controllers, without a deadline.
     pub fn internal() -> Self {
         Self {
@@ -29,13 +29,13 @@ impl Ctx {
 
 /// A decoded request body.
 #[derive(Clone, Debug, Default)]
-pub struct Body {
+pub struct ObjectBody {
     pub value: Value,
     /// Paths of duplicate fields, such as `spec.replicas`.
     pub duplicates: Vec<String>,
 }
 
-impl From<Value> for Body {
+impl From<Value> for ObjectBody {
     fn from(value: Value) -> Self {
         Self {
             value,
@@ -53,11 +53,11 @@ pub struct GetOptions {
 
 /// Options of a watch.
 #[derive(Clone, Debug, Default)]
-pub struct WatchOptions {
+pub struct RegistryWatchOptions {
     pub label_selector: String,
     pub field_selector: String,
     pub resource_version: String,
-    pub resource_version_match: client::Match,
+    pub resource_version_match: client::ResourceVersionMatch,
     pub send_initial_events: Option<bool>,
     pub bookmarks: bool,
     /// `None`: a random time between 30 and 60 minutes.
@@ -75,7 +75,7 @@ pub enum FieldValidation {
 
 /// Options of a write.
 #[derive(Clone, Debug, Default)]
-pub struct WriteOptions {
+pub struct RegistryWriteOptions {
     pub dry_run: bool,
     pub field_manager: String,
     pub field_validation: FieldValidation,
@@ -83,7 +83,7 @@ pub struct WriteOptions {
 
 /// The result of a write.
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct WriteResult {
     pub object: Object,
     /// Whether the object is new (HTTP 201).
     pub created: bool,
@@ -92,9 +92,9 @@ pub struct Written {
 
 /// The result of a deletion.
 #[derive(Clone, Debug)]
-pub enum Deleted {
+pub enum DeleteResult {
     /// The object is deleted; the response is this status.
-    Gone(Status),
+    Status(Status),
     /// The response is the object: it still exists with pending finalizers, or it is
     /// deleted and its kind returns deleted objects.
     Object {
@@ -106,13 +106,13 @@ pub enum Deleted {
 
 /// A page of a list at `revision`.
 #[derive(Clone, Debug)]
-pub struct ListReply {
+pub struct ObjectListPage {
     pub items: Vec<Object>,
     pub revision: u64,
     /// `metadata.continue`, if there are further pages.
-    pub next: Option<String>,
+    pub continue_token: Option<String>,
     /// `metadata.remainingItemCount`; unknown for lists with selectors.
-    pub remaining: Option<u64>,
+    pub remaining_item_count: Option<u64>,
     /// The listed resource; the kind of the list is `resource.kind.list_kind`.
-    pub row: Arc<Row>,
+    pub resource: Arc<ResourceInfo>,
 }

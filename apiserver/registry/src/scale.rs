@@ -2,22 +2,22 @@
 //! `apiextensions-apiserver/pkg/registry/customresource/etcd.go`).
 
 use machinery::{FieldError, Gvk, LabelSelector, Status};
-use openapi::Scale;
+use openapi::ScalePaths;
 use serde_json::{Map, Value, json};
 
-pub(crate) const KIND: Gvk = Gvk::constant("autoscaling", "v1", "Scale");
+pub(crate) const SCALE_KIND: Gvk = Gvk::from_static("autoscaling", "v1", "Scale");
 
-fn segments(path: &str) -> impl Iterator<Item = &str> {
+fn path_segments(path: &str) -> impl Iterator<Item = &str> {
     path.split('.').filter(|s| !s.is_empty())
 }
 
-fn find<'a>(parent: &'a Value, path: &str) -> Option<&'a Value> {
-    let found = segments(path).try_fold(parent, |at, segment| at.get(segment))?;
+fn find_path<'a>(parent: &'a Value, path: &str) -> Option<&'a Value> {
+    let found = path_segments(path).try_fold(parent, |at, segment| at.get(segment))?;
     (!found.is_null()).then_some(found)
 }
 
 /// The Scale of an object.
-pub(crate) fn of(paths: &Scale, parent: &Value) -> Result<Value, Status> {
+pub(crate) fn scale_of(paths: &ScalePaths, parent: &Value) -> Result<Value, Status> {
     let metadata = &parent["metadata"];
     let mut meta = Map::new();
     for field in [
@@ -32,13 +32,13 @@ pub(crate) fn of(paths: &Scale, parent: &Value) -> Result<Value, Status> {
         }
     }
     let mut spec = Map::new();
-    if let Some(replicas) = find(parent, &paths.spec) {
+    if let Some(replicas) = find_path(parent, &paths.spec) {
         spec.insert("replicas".into(), replicas.clone());
     }
     let mut status = Map::new();
-    let replicas = find(parent, &paths.status).cloned();
+    let replicas = find_path(parent, &paths.status).cloned();
     status.insert("replicas".into(), replicas.unwrap_or_else(|| json!(0)));
-    if let Some(selector) = find(parent, &paths.selector) {
+    if let Some(selector) = find_path(parent, &paths.selector) {
         let text = match selector {
             Value::String(text) => text.clone(),
             other => selector_text(other)?,
@@ -65,12 +65,16 @@ fn selector_text(selector: &Value) -> Result<String, Status> {
 }
 
 /// Sets the replicas of a Scale in the object.
-pub(crate) fn apply(paths: &Scale, scale: &Value, parent: &mut Value) -> Result<(), Status> {
+pub(crate) fn apply_scale(
+    paths: &ScalePaths,
+    scale: &Value,
+    parent: &mut Value,
+) -> Result<(), Status> {
     let replicas = &scale["spec"]["replicas"];
     let name = parent["metadata"]["name"].as_str().unwrap_or("").to_owned();
     let refuse = |why: &str| {
         let error = FieldError::invalid("spec.replicas", replicas, why);
-        Status::invalid(&KIND, &name, &[error])
+        Status::invalid(&SCALE_KIND, &name, &[error])
     };
     let count = match replicas {
         Value::Null => 0,
@@ -83,7 +87,7 @@ pub(crate) fn apply(paths: &Scale, scale: &Value, parent: &mut Value) -> Result<
         return Err(refuse("must be a 32-bit integer"));
     }
     let mut at = parent;
-    let mut path = segments(&paths.spec).peekable();
+    let mut path = path_segments(&paths.spec).peekable();
     while let Some(segment) = path.next() {
         let map = at.as_object_mut().ok_or_else(|| {
             Status::internal(format!(
@@ -108,14 +112,14 @@ mod tests {
 
     #[test]
     fn a_scale_reads_and_sets_replicas() {
-        let paths = Scale {
+        let paths = ScalePaths {
             spec: ".spec.replicas".into(),
             status: ".status.replicas".into(),
             selector: ".spec.selector".into(),
         };
         let mut parent = json!({"metadata": {"name": "a", "uid": "u", "labels": {"x": "y"}},
             "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "a"}}}, "status": {}});
-        let mut scale = of(&paths, &parent).unwrap();
+        let mut scale = scale_of(&paths, &parent).unwrap();
         assert_eq!(
             scale,
             json!({"apiVersion": "autoscaling/v1", "kind": "Scale",
@@ -123,11 +127,14 @@ mod tests {
             "status": {"replicas": 0, "selector": "app=a"}})
         );
         scale["spec"]["replicas"] = 5.into();
-        apply(&paths, &scale, &mut parent).unwrap();
+        apply_scale(&paths, &scale, &mut parent).unwrap();
         assert_eq!(parent["spec"]["replicas"], 5);
         for bad in [json!(-1), json!("3"), json!(1i64 << 40)] {
             scale["spec"]["replicas"] = bad;
-            assert_eq!(apply(&paths, &scale, &mut parent).unwrap_err().code, 422);
+            assert_eq!(
+                apply_scale(&paths, &scale, &mut parent).unwrap_err().code,
+                422
+            );
         }
     }
 }

@@ -3,88 +3,98 @@
 
 use std::sync::Arc;
 
-use admission::Operation;
-use admission::webhooks::{Versions, Webhooks};
+use admission::AdmissionOperation;
+use admission::webhooks::{EquivalentVersions, WebhookDispatcher};
 use machinery::Status;
 use serde_json::Value;
 
-use crate::accept::Admit;
 use crate::registry::Registry;
-use crate::table::Row;
+use crate::resource_table::ResourceInfo;
+use crate::write_pipeline::AdmissionContext;
 
 /// Applies a JSON patch for [`WebhookDispatcher::new`].
-pub fn apply_patch(doc: &Value, patch: &Value) -> Result<Value, String> {
-    patch::json(doc, patch).map_err(|e| format!("its patch cannot be applied: {e}"))
+pub fn apply_webhook_patch(doc: &Value, patch: &Value) -> Result<Value, String> {
+    patch::apply_json_patch(doc, patch).map_err(|e| format!("its patch cannot be applied: {e}"))
 }
 
 impl Registry {
     /// The webhooks, if any matches the resource. They are not called for a scale: they
     /// would get its parent.
-    pub(crate) fn hooks(&self, resource: &Row, subresource: &str) -> Option<&Arc<Webhooks>> {
+    pub(crate) fn matching_webhooks(
+        &self,
+        resource: &ResourceInfo,
+        subresource: &str,
+    ) -> Option<&Arc<WebhookDispatcher>> {
         let hooks = self.options.webhooks.as_ref()?;
-        let gvr = &resource.stored.kind.gvr;
-        (subresource != "scale" && hooks.concern(gvr, subresource)).then_some(hooks)
+        let gvr = &resource.storage.kind.gvr;
+        (subresource != "scale" && hooks.has_webhook_for(gvr, subresource)).then_some(hooks)
     }
 
     /// A resource in all its versions, the requested one first.
-    fn versions(&self, resource: &Row) -> Vec<Arc<Row>> {
+    fn resource_versions(&self, resource: &ResourceInfo) -> Vec<Arc<ResourceInfo>> {
         let gvr = &resource.kind.gvr;
         let table = self.table();
-        let same = table.rows().iter().filter(|other| {
+        let same = table.resources().iter().filter(|other| {
             let other = &other.kind.gvr;
             other.group == gvr.group && other.resource == gvr.resource
         });
-        let mut all: Vec<Arc<Row>> = same.cloned().collect();
+        let mut all: Vec<Arc<ResourceInfo>> = same.cloned().collect();
         all.sort_by_key(|other| other.kind.gvr.version != gvr.version);
         all
     }
 }
 
-impl Admit<'_> {
+impl AdmissionContext<'_> {
     /// Runs mutating webhooks. Returns whether one changed the object.
-    pub(crate) async fn hooked(
+    pub(crate) async fn run_mutating_webhooks(
         &self,
-        hooks: &Webhooks,
+        hooks: &WebhookDispatcher,
         new: &mut Value,
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
-        let resources = self.registry.versions(self.resource);
-        let (show, take) = (show(&resources), take(&resources));
-        let versions = versions(&resources, &show, &take);
+        let resources = self.registry.resource_versions(self.resource);
+        let (show, take) = (
+            convert_to_version(&resources),
+            convert_from_version(&resources),
+        );
+        let versions = webhook_versions(&resources, &show, &take);
         let at = self.attributes();
         hooks.mutate(&at, &versions, new, old, warnings).await
     }
 
     /// Reverts changes by webhooks that the request itself may not make: of the status,
     /// except through `status`, of anything else there, and of server-owned fields.
-    pub(crate) fn keep_apart(&self, mut before: Value, new: &mut Value) {
+    pub(crate) fn revert_forbidden_changes(&self, mut before: Value, new: &mut Value) {
         if self.at.subresource == "status" {
             before["status"] = new["status"].take();
             *new = before;
             return;
         }
-        if self.resource.stored.kind.status {
-            put(new, "status", before.get("status"));
+        if self.resource.storage.kind.status {
+            set_field(new, "status", before.get("status"));
         }
         for field in ["generation", "resourceVersion"] {
-            put(&mut new["metadata"], field, before["metadata"].get(field));
+            set_field(&mut new["metadata"], field, before["metadata"].get(field));
         }
     }
 
     /// Runs validating webhooks; for a deletion, mutating ones too.
-    pub(crate) async fn judged(
+    pub(crate) async fn run_validating_webhooks(
         &self,
-        hooks: &Webhooks,
+        hooks: &WebhookDispatcher,
         new: &Value,
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
-        let resources = self.registry.versions(self.resource);
-        let (show, take) = (show(&resources), take(&resources));
-        let versions = versions(&resources, &show, &take);
+        let resources = self.registry.resource_versions(self.resource);
+        let (show, take) = (
+            convert_to_version(&resources),
+            convert_from_version(&resources),
+        );
+        let versions = webhook_versions(&resources, &show, &take);
         let at = self.attributes();
-        if self.operation == Operation::Delete {
+        if self.operation == AdmissionOperation::Delete {
             let mut deleted = Value::Null;
             hooks
                 .mutate(&at, &versions, &mut deleted, old, warnings)
@@ -94,7 +104,7 @@ impl Admit<'_> {
     }
 }
 
-fn put(object: &mut Value, field: &str, value: Option<&Value>) {
+fn set_field(object: &mut Value, field: &str, value: Option<&Value>) {
     let Some(map) = object.as_object_mut() else {
         return;
     };
@@ -104,37 +114,45 @@ fn put(object: &mut Value, field: &str, value: Option<&Value>) {
     };
 }
 
-type Show = Box<dyn Fn(usize, &Value) -> Value + Send + Sync>;
-type Take = Box<dyn Fn(usize, Value) -> Value + Send + Sync>;
+type ConvertToVersion = Box<dyn Fn(usize, &Value) -> Value + Send + Sync>;
+type ConvertFromVersion = Box<dyn Fn(usize, Value) -> Value + Send + Sync>;
 
-fn show(resources: &[Arc<Row>]) -> Show {
+fn convert_to_version(resources: &[Arc<ResourceInfo>]) -> ConvertToVersion {
     let resources = resources.to_vec();
     Box::new(move |version, object| {
         let mut converted = object.clone();
         if let Some(resource) = resources.get(version) {
-            resource.view.read(&resource.kind.gvk, &mut converted);
+            resource
+                .conversion
+                .convert_from_storage(&resource.kind.gvk, &mut converted);
         }
         converted
     })
 }
 
-fn take(resources: &[Arc<Row>]) -> Take {
+fn convert_from_version(resources: &[Arc<ResourceInfo>]) -> ConvertFromVersion {
     let resources = resources.to_vec();
     Box::new(move |version, mut object| {
         if let Some(resource) = resources.get(version) {
-            resource.view.write(&resource.stored.kind.gvk, &mut object);
+            resource
+                .conversion
+                .convert_to_storage(&resource.storage.kind.gvk, &mut object);
         }
         object
     })
 }
 
-fn versions<'a>(resources: &[Arc<Row>], show: &'a Show, take: &'a Take) -> Versions<'a> {
-    Versions {
+fn webhook_versions<'a>(
+    resources: &[Arc<ResourceInfo>],
+    show: &'a ConvertToVersion,
+    take: &'a ConvertFromVersion,
+) -> EquivalentVersions<'a> {
+    EquivalentVersions {
         kinds: resources
             .iter()
             .map(|resource| (resource.kind.gvk.clone(), resource.kind.gvr.clone()))
             .collect(),
-        show: &**show,
-        take: &**take,
+        to_version: &**show,
+        from_version: &**take,
     }
 }

@@ -14,8 +14,10 @@ pub mod etcd;
 pub mod format;
 pub mod store;
 
-pub use embedded::{Embedded, Fault, FaultKind, Health, Options, Stats};
+pub use embedded::{
+    EmbeddedOptions, EmbeddedStore, StoreFault, StoreFaultKind, StoreHealth, StoreStats,
+};
 pub use store::{
-    Batch, Entry, Error, Event, Feed, MAX_REQUEST_BYTES, Op, Outcome, Page, Proof, Range, Result,
-    Store, Txn, prefix_end,
+    ConsistentReadSupport, Error, KeyValue, MAX_REQUEST_BYTES, Op, RangeRequest, RangeResponse,
+    Result, Store, StoreEvent, StoreWatch, Txn, TxnResponse, WatchResponse, prefix_end,
 };

@@ -44,33 +44,33 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// A key with its value at one revision (etcd: KeyValue).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct KeyValue {
     pub key: Arc<str>,
     pub value: Bytes,
     /// The revision of the last write to this key (etcd: mod_revision).
-    pub revision: u64,
+    pub mod_revision: u64,
 }
 
 /// A read of the keys in `[start, end)`, in ascending order.
 #[derive(Clone, Debug, Default)]
-pub struct Range {
+pub struct RangeRequest {
     pub start: String,
     /// Exclusive.
     pub end: String,
     /// The most keys to return; 0: no limit.
     pub limit: usize,
     /// The revision to read at; 0: the newest.
-    pub at: u64,
+    pub revision: u64,
 }
 
-impl Range {
+impl RangeRequest {
     /// The range of one key.
     pub fn key(key: &str) -> Self {
         Self {
             start: key.to_owned(),
             end: format!("{key}\0"),
             limit: 0,
-            at: 0,
+            revision: 0,
         }
     }
 
@@ -80,7 +80,7 @@ impl Range {
             start: prefix.to_owned(),
             end: prefix_end(prefix),
             limit: 0,
-            at: 0,
+            revision: 0,
         }
     }
 }
@@ -97,8 +97,8 @@ pub fn prefix_end(prefix: &str) -> String {
 
 /// The response to a [`RangeRequest`].
 #[derive(Clone, Debug, Default)]
-pub struct Page {
-    pub entries: Vec<Entry>,
+pub struct RangeResponse {
+    pub kvs: Vec<KeyValue>,
     /// The number of keys in the range beyond those returned (etcd: count).
     pub remaining: u64,
     /// The revision at which the range was read.
@@ -129,52 +129,52 @@ pub struct Txn {
 
 /// The result of a transaction.
 #[derive(Clone, Debug)]
-pub enum Outcome {
+pub enum TxnResponse {
     /// Durable, at this revision.
     Committed { revision: u64 },
     /// The condition did not hold; `current` is the key's present state.
-    Conflict { current: Option<Entry> },
+    Conflict { current: Option<KeyValue> },
 }
 
 /// One change of one key (etcd: mvccpb.Event).
 #[derive(Clone, Debug)]
-pub struct Event {
+pub struct StoreEvent {
     pub key: Arc<str>,
     pub revision: u64,
     /// `None`: deleted.
     pub value: Option<Bytes>,
     /// The state before the change (etcd: prev_kv).
-    pub previous: Option<Entry>,
+    pub previous: Option<KeyValue>,
 }
 
 /// Events of one or more complete revisions.
 #[derive(Clone, Debug, Default)]
-pub struct Batch {
-    pub events: Vec<Event>,
+pub struct WatchResponse {
+    pub events: Vec<StoreEvent>,
     /// Everything up to this revision has been delivered (etcd: progress).
     pub revision: u64,
 }
 
 /// A watch of the store. After an error it has ended; the caller resumes with a new one.
 #[async_trait]
-pub trait Feed: Send {
+pub trait StoreWatch: Send {
     /// The next events, in ascending revisions, without gaps or repetitions. Also returns
     /// an empty response when only the progress advanced. Cancel-safe.
-    async fn next(&mut self) -> Result<Batch>;
+    async fn next(&mut self) -> Result<WatchResponse>;
 }
 
 /// Whether and how a cache that is built from a watch supports consistent reads
 /// (Kubernetes: ConsistentListFromCache).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Proof {
+pub enum ConsistentReadSupport {
     /// [`Store::prefix_revision`] is local and free, and watches reach it by themselves.
-    Free,
+    Local,
     /// [`Store::prefix_revision`] is a round trip, and so is the progress request that it
     /// causes.
-    Asked,
+    ProgressRequest,
     /// Unsupported: the progress of watches is not reliable. Consistent reads go to the
     /// store.
-    None,
+    Unsupported,
 }
 
 /// A storage engine. A write is visible to reads and watches only when it is durable;
@@ -183,8 +183,8 @@ pub enum Proof {
 pub trait Store: Send + Sync + 'static {
     /// How a cache of this store supports consistent reads. The answer can change while
     /// the engine runs.
-    fn proof(&self) -> Proof {
-        Proof::Free
+    fn consistent_read_support(&self) -> ConsistentReadSupport {
+        ConsistentReadSupport::Local
     }
     /// The newest revision, linearizable (etcd: header of an empty range). Every watch
     /// soon reports a progress of at least this revision without any further write (etcd:
@@ -194,27 +194,27 @@ pub trait Store: Send + Sync + 'static {
     /// change acknowledged so far. It may be older than [`Store::revision`] where other
     /// keys were written since; then no watch is woken, which makes consistent reads from
     /// a cache cheap.
-    async fn revision_of(&self, prefix: &str) -> Result<u64> {
+    async fn prefix_revision(&self, prefix: &str) -> Result<u64> {
         let _ = prefix;
         self.revision().await
     }
     /// One key at the newest revision.
-    async fn get(&self, key: &str) -> Result<Option<Entry>>;
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>>;
     /// One key at the newest revision if its stored form is stale: a write of the same
     /// value would store it differently, such as under another encryption key. `None`
     /// otherwise.
-    async fn stale(&self, key: &str) -> Result<Option<Entry>> {
+    async fn get_stale(&self, key: &str) -> Result<Option<KeyValue>> {
         let _ = key;
         Ok(None)
     }
     /// The keys of a range, in order, at one revision.
-    async fn range(&self, range: &Range) -> Result<Page>;
+    async fn range(&self, range: &RangeRequest) -> Result<RangeResponse>;
     /// Commits one transaction. When the call is dropped, the transaction may or may not be
     /// applied. Key and value together take up to [`MAX_REQUEST_BYTES`].
-    async fn commit(&self, txn: Txn) -> Result<Outcome>;
+    async fn commit(&self, txn: Txn) -> Result<TxnResponse>;
     /// Watches the keys with `prefix` for events with a revision greater than `after`.
     /// Fails when `after` is compacted or in the future.
-    async fn watch(&self, prefix: &str, after: u64) -> Result<Box<dyn Feed>>;
+    async fn watch(&self, prefix: &str, after: u64) -> Result<Box<dyn StoreWatch>>;
     /// Compacts the history before `revision`, which itself stays readable. Does nothing
     /// when that is compacted already.
     async fn compact(&self, revision: u64) -> Result<()>;

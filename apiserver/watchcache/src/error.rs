@@ -2,7 +2,7 @@
 
 use machinery::Status;
 
-use crate::event::Corrupt;
+use crate::event::CorruptObject;
 
 /// Each variant has one `Status`; see [`Error::status`].
 #[derive(Clone, Debug, thiserror::Error)]
@@ -18,13 +18,13 @@ pub enum Error {
     },
     /// The requested revision was not reached in time.
     #[error("Too large resource version: {asked}, current: {current}")]
-    TooLarge { asked: u64, current: u64 },
+    TooLargeResourceVersion { asked: u64, current: u64 },
     /// The cache is being filled.
     #[error("storage is (re)initializing")]
     NotReady,
     /// The continue token is malformed or belongs to another collection.
     #[error("continue key is not valid: {0}")]
-    BadContinue(String),
+    InvalidContinueToken(String),
     /// A stored value cannot be decoded.
     #[error("unable to read the object stored at {key:?}: {why}")]
     Corrupt { key: String, why: String },
@@ -42,7 +42,9 @@ impl Error {
                 oldest: at,
                 next: None,
             },
-            storage::Error::Future { asked, current } => Self::TooLarge { asked, current },
+            storage::Error::Future { asked, current } => {
+                Self::TooLargeResourceVersion { asked, current }
+            }
             other => Self::Storage(other),
         }
     }
@@ -63,9 +65,11 @@ impl Error {
                 status.continue_token.clone_from(next);
                 status
             }
-            Self::TooLarge { asked, current } => Status::revision_too_large(*asked, *current),
+            Self::TooLargeResourceVersion { asked, current } => {
+                Status::resource_version_too_large(*asked, *current)
+            }
             Self::NotReady => Status::too_many_requests(self.to_string(), 1),
-            Self::BadContinue(_) => Status::bad_request(self.to_string()),
+            Self::InvalidContinueToken(_) => Status::bad_request(self.to_string()),
             Self::Corrupt { .. } => Status::failure(500, "StoreReadError", self.to_string()),
             Self::Storage(storage::Error::Unavailable(why)) => Status::unavailable(why.as_str()),
             Self::Storage(other) => Status::internal(other),
@@ -73,8 +77,8 @@ impl Error {
     }
 }
 
-impl From<&Corrupt> for Error {
-    fn from(corrupt: &Corrupt) -> Self {
+impl From<&CorruptObject> for Error {
+    fn from(corrupt: &CorruptObject) -> Self {
         Self::Corrupt {
             key: corrupt.key.to_string(),
             why: corrupt.why.clone(),

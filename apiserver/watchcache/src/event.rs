@@ -13,36 +13,36 @@ use crate::error::Error;
 
 /// A stored value that cannot be decoded.
 #[derive(Debug)]
-pub(crate) struct Corrupt {
+pub(crate) struct CorruptObject {
     pub(crate) key: Arc<str>,
     pub(crate) why: String,
 }
 
 /// The decoded value of a key.
-pub(crate) type Slot = Result<Object, Arc<Corrupt>>;
+pub(crate) type DecodedObject = Result<Object, Arc<CorruptObject>>;
 
 /// Decodes a stored value.
-pub(crate) fn decode(key: &Arc<str>, value: &[u8], revision: u64) -> Slot {
-    let decoded = match storage::encryption::unreadable(value) {
+pub(crate) fn decode(key: &Arc<str>, value: &[u8], revision: u64) -> DecodedObject {
+    let decoded = match storage::encryption::unreadable_reason(value) {
         Some(why) => Err(why.to_owned()),
         None => Object::from_stored(value, revision).map_err(|why| why.to_string()),
     };
     decoded.map_err(|why| {
         tracing::error!(%key, revision, %why, "stored value is not an object");
         let key = Arc::clone(key);
-        Arc::new(Corrupt { key, why })
+        Arc::new(CorruptObject { key, why })
     })
 }
 
 /// The type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum EventType {
     Added,
     Modified,
     Deleted,
 }
 
-impl Change {
+impl EventType {
     /// The type as it is sent to clients.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -54,33 +54,33 @@ impl Change {
 }
 
 /// One change of one key, an element of the ring (`watchCacheEvent`).
-pub(crate) struct Event {
+pub(crate) struct WatchCacheEvent {
     pub(crate) revision: u64,
     pub(crate) key: Arc<str>,
     /// `None`: deleted.
-    pub(crate) now: Option<Slot>,
-    pub(crate) was: Option<Slot>,
+    pub(crate) object: Option<DecodedObject>,
+    pub(crate) previous: Option<DecodedObject>,
     /// The previous object with this event's revision, for watchers that receive it as
     /// deleted.
-    gone: OnceLock<Slot>,
+    deleted_object: OnceLock<DecodedObject>,
     frames: [OnceLock<Bytes>; 3],
     encodings: Arc<AtomicU64>,
 }
 
-impl Event {
+impl WatchCacheEvent {
     pub(crate) fn new(
         revision: u64,
         key: Arc<str>,
-        now: Option<Slot>,
-        was: Option<Slot>,
+        object: Option<DecodedObject>,
+        previous: Option<DecodedObject>,
         encodings: Arc<AtomicU64>,
     ) -> Self {
         Self {
             revision,
             key,
-            now,
-            was,
-            gone: OnceLock::new(),
+            object,
+            previous,
+            deleted_object: OnceLock::new(),
             frames: Default::default(),
             encodings,
         }
@@ -88,16 +88,16 @@ impl Event {
 
     /// An estimate of the bytes that the ring holds because of this event, including its
     /// frames.
-    pub(crate) fn weight(&self) -> usize {
+    pub(crate) fn weight_bytes(&self) -> usize {
         const FIXED: usize = 512;
-        let size = |slot: &Option<Slot>| match slot {
+        let size = |slot: &Option<DecodedObject>| match slot {
             Some(Ok(object)) => object.bytes().len(),
             _ => 0,
         };
-        let (now, was) = (size(&self.now), size(&self.was));
+        let (now, was) = (size(&self.object), size(&self.previous));
         FIXED
             + self.key.len()
-            + if self.now.is_some() {
+            + if self.object.is_some() {
                 2 * now + was
             } else {
                 3 * was
@@ -107,44 +107,44 @@ impl Event {
     /// The event for a watcher with this selector: an object that starts to match is
     /// added, one that no longer matches is deleted. `None` when neither the old nor the
     /// new object matches (`convertToWatchEvent`).
-    pub(crate) fn seen_by(
+    pub(crate) fn object_event(
         self: &Arc<Self>,
         matches: impl Fn(&Object) -> bool,
-    ) -> Result<Option<Delivery>, Error> {
-        let now = match &self.now {
+    ) -> Result<Option<ObjectEvent>, Error> {
+        let now = match &self.object {
             Some(Err(corrupt)) => return Err((&**corrupt).into()),
             Some(Ok(object)) => Some(object).filter(|o| matches(o)),
             None => None,
         };
         // A watcher that received the corrupt object has ended; for others it did not
         // match.
-        let was = match &self.was {
+        let was = match &self.previous {
             Some(Ok(object)) => matches(object),
             _ => false,
         };
         let (change, object) = match (was, now) {
-            (false, Some(now)) => (Change::Added, now.clone()),
-            (true, Some(now)) => (Change::Modified, now.clone()),
-            (true, None) => (Change::Deleted, self.gone()?),
+            (false, Some(now)) => (EventType::Added, now.clone()),
+            (true, Some(now)) => (EventType::Modified, now.clone()),
+            (true, None) => (EventType::Deleted, self.deleted()?),
             (false, None) => return Ok(None),
         };
-        Ok(Some(Delivery {
-            change,
+        Ok(Some(ObjectEvent {
+            event_type: change,
             object,
-            shared: Some(Arc::clone(self)),
+            event: Some(Arc::clone(self)),
         }))
     }
 
-    fn gone(&self) -> Result<Object, Error> {
-        let slot = self.gone.get_or_init(|| match &self.was {
-            Some(Ok(object)) => object.at_revision(self.revision).map_err(|why| {
-                Arc::new(Corrupt {
+    fn deleted(&self) -> Result<Object, Error> {
+        let slot = self.deleted_object.get_or_init(|| match &self.previous {
+            Some(Ok(object)) => object.with_revision(self.revision).map_err(|why| {
+                Arc::new(CorruptObject {
                     key: Arc::clone(&self.key),
                     why: why.to_string(),
                 })
             }),
             Some(Err(corrupt)) => Err(Arc::clone(corrupt)),
-            None => Err(Arc::new(Corrupt {
+            None => Err(Arc::new(CorruptObject {
                 key: Arc::clone(&self.key),
                 why: "no previous state".into(),
             })),
@@ -152,16 +152,16 @@ impl Event {
         slot.clone().map_err(|corrupt| (&*corrupt).into())
     }
 
-    fn frame(&self, change: Change, object: &Object) -> Bytes {
+    fn frame(&self, change: EventType, object: &Object) -> Bytes {
         let encoded = self.frames[change as usize].get_or_init(|| {
             self.encodings.fetch_add(1, Ordering::Relaxed);
-            encode(change, object)
+            encode_frame(change, object)
         });
         encoded.clone()
     }
 }
 
-fn encode(change: Change, object: &Object) -> Bytes {
+fn encode_frame(change: EventType, object: &Object) -> Bytes {
     let body = object.bytes();
     let mut frame = BytesMut::with_capacity(body.len() + 40);
     frame.extend_from_slice(b"{\"type\":\"");
@@ -174,8 +174,8 @@ fn encode(change: Change, object: &Object) -> Bytes {
 
 /// An element of a watch stream.
 #[derive(Clone, Debug)]
-pub enum Item {
-    Event(Delivery),
+pub enum CacherEvent {
+    Event(ObjectEvent),
     /// The watcher has sent all its events up to the revision.
     Bookmark {
         revision: u64,
@@ -186,25 +186,25 @@ pub enum Item {
 
 /// An event of one object, as one watcher sends it.
 #[derive(Clone)]
-pub struct Delivery {
-    change: Change,
+pub struct ObjectEvent {
+    event_type: EventType,
     object: Object,
     /// `None` for an initial event.
-    shared: Option<Arc<Event>>,
+    event: Option<Arc<WatchCacheEvent>>,
 }
 
-impl Delivery {
+impl ObjectEvent {
     /// The initial event of an object that exists when the watch starts.
-    pub(crate) fn present(object: Object) -> Self {
+    pub(crate) fn initial(object: Object) -> Self {
         Self {
-            change: Change::Added,
+            event_type: EventType::Added,
             object,
-            shared: None,
+            event: None,
         }
     }
 
-    pub fn change(&self) -> Change {
-        self.change
+    pub fn event_type(&self) -> EventType {
+        self.event_type
     }
 
     /// The new object; for a deletion the last object that matched, with the revision of
@@ -220,15 +220,15 @@ impl Delivery {
     /// `{"type":"ADDED","object":{...}}` and a line feed. All watchers share one encoding
     /// per event and type.
     pub fn frame(&self) -> Bytes {
-        match &self.shared {
-            Some(event) => event.frame(self.change, &self.object),
-            None => encode(self.change, &self.object),
+        match &self.event {
+            Some(event) => event.frame(self.event_type, &self.object),
+            None => encode_frame(self.event_type, &self.object),
         }
     }
 }
 
-impl std::fmt::Debug for Delivery {
+impl std::fmt::Debug for ObjectEvent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {:?}", self.change.as_str(), self.object)
+        write!(f, "{} {:?}", self.event_type.as_str(), self.object)
     }
 }

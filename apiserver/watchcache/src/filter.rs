@@ -7,26 +7,26 @@ use machinery::Object;
 use storage::prefix_end;
 
 /// A selector on the content of an object.
-pub type Predicate = Arc<dyn Fn(&Object) -> bool + Send + Sync>;
+pub type ObjectPredicate = Arc<dyn Fn(&Object) -> bool + Send + Sync>;
 
 /// The selection of a list or a watch, as Kubernetes' `storage.SelectionPredicate`. The
 /// default selects everything.
 #[derive(Clone, Default)]
-pub struct Filter {
+pub struct SelectionPredicate {
     /// `None` or empty: all namespaces, or a cluster-scoped resource.
     pub namespace: Option<String>,
     /// `metadata.name`, by path or by field selector.
     pub name: Option<String>,
     /// The label selector and further fields. `None` without a selector: a predicate costs
     /// two calls per event and suppresses `remainingItemCount`.
-    pub matches: Option<Predicate>,
+    pub matches: Option<ObjectPredicate>,
 }
 
 /// The keys of one storage prefix that a selection includes.
 #[derive(Clone, Debug)]
-pub(crate) struct Keys {
+pub(crate) struct KeySelector {
     /// The resource's prefix, with the namespace if there is one; ends with a slash.
-    pub(crate) base: Box<str>,
+    pub(crate) prefix: Box<str>,
     pub(crate) name: Option<Box<str>>,
     /// The name of the [`WatchScope`](crate::watch_cache::WatchScope): empty, `ns/`,
     /// `/name` or `ns/name`.
@@ -34,8 +34,8 @@ pub(crate) struct Keys {
     namespaced: bool,
 }
 
-impl Keys {
-    pub(crate) fn new(prefix: &str, filter: &Filter) -> Self {
+impl KeySelector {
+    pub(crate) fn new(prefix: &str, filter: &SelectionPredicate) -> Self {
         let namespace = filter.namespace.as_deref().filter(|ns| !ns.is_empty());
         let name = filter.name.as_deref();
         let base = match namespace {
@@ -48,7 +48,7 @@ impl Keys {
             (Some(ns), name) => format!("{ns}/{}", name.unwrap_or_default()),
         };
         Self {
-            base: base.into(),
+            prefix: base.into(),
             name: name.map(Into::into),
             scope: scope.into(),
             namespaced: namespace.is_some(),
@@ -57,7 +57,7 @@ impl Keys {
 
     /// Whether a storage key is selected.
     pub(crate) fn contains(&self, key: &str) -> bool {
-        let Some(rest) = key.strip_prefix(&*self.base) else {
+        let Some(rest) = key.strip_prefix(&*self.prefix) else {
             return false;
         };
         match &self.name {
@@ -71,11 +71,11 @@ impl Keys {
     pub(crate) fn bounds(&self) -> (String, String) {
         match &self.name {
             Some(name) if self.namespaced => {
-                let key = format!("{}{name}", self.base);
+                let key = format!("{}{name}", self.prefix);
                 let end = format!("{key}\0");
                 (key, end)
             }
-            _ => (self.base.to_string(), prefix_end(&self.base)),
+            _ => (self.prefix.to_string(), prefix_end(&self.prefix)),
         }
     }
 }
@@ -103,12 +103,12 @@ mod tests {
             (Some(""), Some("x"), "/r/pods/x", true),
         ];
         for (namespace, name, key, expected) in table {
-            let filter = Filter {
+            let filter = SelectionPredicate {
                 namespace: namespace.map(str::to_owned),
                 name: name.map(str::to_owned),
                 matches: None,
             };
-            let keys = Keys::new("/r/pods/", &filter);
+            let keys = KeySelector::new("/r/pods/", &filter);
             assert_eq!(keys.contains(key), expected, "{keys:?} {key}");
             let (start, end) = keys.bounds();
             if expected {

@@ -4,50 +4,50 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use storage::Feed;
+use storage::StoreWatch;
 
 use crate::error::Error;
-use crate::event::{Event, decode};
-use crate::shared::Shared;
+use crate::event::{WatchCacheEvent, decode};
+use crate::watch_cache::WatchCache;
 
 /// The interval at which a watch retries a start revision that does not exist yet.
-const RETRY: Duration = Duration::from_millis(250);
+const FUTURE_REVISION_RETRY: Duration = Duration::from_millis(250);
 
 /// A watch of the store with the undelivered events of its last response.
-pub(crate) struct History {
-    feed: Option<Box<dyn Feed>>,
+pub(crate) struct HistoryReader {
+    watch: Option<Box<dyn StoreWatch>>,
     after: u64,
-    pending: std::vec::IntoIter<storage::Event>,
+    pending: std::vec::IntoIter<storage::StoreEvent>,
     /// The revision that is reached when `pending` is empty.
     pub(crate) revision: u64,
     /// A revision, and how many of its first events were delivered before.
-    given: (u64, u32),
+    delivered: (u64, u32),
 }
 
-impl History {
+impl HistoryReader {
     /// Events after a revision, without the first `given.1` events of revision `given.0`.
-    pub(crate) fn new(after: u64, given: (u64, u32)) -> Self {
+    pub(crate) fn new(after: u64, delivered: (u64, u32)) -> Self {
         Self {
-            feed: None,
+            watch: None,
             after,
             pending: Vec::new().into_iter(),
             revision: after,
-            given,
+            delivered,
         }
     }
 
     /// The next event of the last response whose key `selects` accepts.
     pub(crate) fn next(
         &mut self,
-        shared: &Shared,
+        shared: &WatchCache,
         selects: impl Fn(&str) -> bool,
-    ) -> Option<Arc<Event>> {
+    ) -> Option<Arc<WatchCacheEvent>> {
         loop {
             let event = self.pending.next()?;
             if !selects(&event.key) {
                 continue;
             }
-            let (revision, count) = &mut self.given;
+            let (revision, count) = &mut self.delivered;
             if event.revision == *revision && *count > 0 {
                 *count -= 1;
                 continue;
@@ -56,9 +56,11 @@ impl History {
                 .value
                 .as_deref()
                 .map(|v| decode(&event.key, v, event.revision));
-            let was = event.previous.map(|e| decode(&e.key, &e.value, e.revision));
+            let was = event
+                .previous
+                .map(|e| decode(&e.key, &e.value, e.mod_revision));
             let encodings = Arc::clone(&shared.counters.encodings);
-            return Some(Arc::new(Event::new(
+            return Some(Arc::new(WatchCacheEvent::new(
                 event.revision,
                 event.key,
                 now,
@@ -69,7 +71,7 @@ impl History {
     }
 
     /// Whether no further event of `revision` is pending.
-    pub(crate) fn is_whole(&self, revision: u64) -> bool {
+    pub(crate) fn is_revision_complete(&self, revision: u64) -> bool {
         self.pending
             .as_slice()
             .first()
@@ -77,8 +79,8 @@ impl History {
     }
 
     /// Opens the watch, or waits for its next response. Cancel-safe.
-    pub(crate) async fn fetch(&mut self, shared: &Shared, prefix: &str) -> Result<(), Error> {
-        if let Some(feed) = &mut self.feed {
+    pub(crate) async fn fetch(&mut self, shared: &WatchCache, prefix: &str) -> Result<(), Error> {
+        if let Some(feed) = &mut self.watch {
             let batch = feed.next().await;
             let batch = batch.map_err(|e| Error::from_read(e, self.revision))?;
             let last = batch.events.last().map_or(0, |e| e.revision);
@@ -88,8 +90,8 @@ impl History {
             return Ok(());
         }
         match shared.store.watch(prefix, self.after).await {
-            Ok(feed) => self.feed = Some(feed),
-            Err(storage::Error::Future { .. }) => tokio::time::sleep(RETRY).await,
+            Ok(feed) => self.watch = Some(feed),
+            Err(storage::Error::Future { .. }) => tokio::time::sleep(FUTURE_REVISION_RETRY).await,
             Err(e) => return Err(Error::from_read(e, self.after)),
         }
         Ok(())

@@ -13,31 +13,31 @@
 //! Entry points: [`WatchCaches::new`], [`WatchCaches::cacher`], [`Cacher::list`],
 //! [`Cacher::watch`].
 
-mod cache;
+mod cache_watcher;
+mod cacher;
+mod caches;
+mod continue_token;
 mod error;
 mod event;
-mod fill;
+mod event_ring;
 mod filter;
 mod history;
-mod hub;
-mod initial;
+mod initial_events;
 mod list;
 mod params;
-mod ring;
-mod shared;
+mod reflector;
 mod snapshot;
 mod timer;
-mod token;
-mod watcher;
+mod watch_cache;
 
 #[cfg(test)]
 mod tests;
 
-pub use cache::{Cache, Freshness, Stats};
+pub use cache_watcher::{CacheWatcher, WatchRequest, WatchStart};
+pub use cacher::{Cacher, ReadFreshness, WatchCacheStats};
+pub use caches::{Config, WatchCaches};
 pub use error::Error;
-pub use event::{Change, Delivery, Item};
-pub use filter::{Filter, Predicate};
-pub use hub::{Config, Hub};
-pub use list::{At, ListReply, ListRequest};
-pub use params::Params;
-pub use watcher::{Start, WatchRequest, Watcher};
+pub use event::{CacherEvent, EventType, ObjectEvent};
+pub use filter::{ObjectPredicate, SelectionPredicate};
+pub use list::{CacherList, ListRequest, ListRevision};
+pub use params::ResourceVersionParams;

@@ -4,14 +4,14 @@
 use machinery::{FieldError, Gvk, Status};
 use serde_json::json;
 
-use crate::cache::Freshness;
-use crate::list::At;
-use crate::watcher::Start;
+use crate::cache_watcher::WatchStart;
+use crate::cacher::ReadFreshness;
+use crate::list::ListRevision;
 
 /// The query parameters of a get, list or watch that select a revision. An empty string
 /// is an absent parameter.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Params<'a> {
+pub struct ResourceVersionParams<'a> {
     pub resource_version: &'a str,
     pub resource_version_match: &'a str,
     /// 0: none.
@@ -20,47 +20,47 @@ pub struct Params<'a> {
     pub send_initial_events: Option<bool>,
 }
 
-const EXACT: &str = "Exact";
-const NOT_OLDER: &str = "NotOlderThan";
-const MATCH: &str = "resourceVersionMatch";
+const MATCH_EXACT: &str = "Exact";
+const MATCH_NOT_OLDER_THAN: &str = "NotOlderThan";
+const MATCH_FIELD: &str = "resourceVersionMatch";
 
-impl Params<'_> {
+impl ResourceVersionParams<'_> {
     /// For a get, which uses only `resource_version`.
-    pub fn get(&self) -> Result<Freshness, Status> {
-        Ok(match self.revision()? {
-            None => Freshness::Newest,
-            Some(0) => Freshness::Any,
-            Some(n) => Freshness::AtLeast(n),
+    pub fn for_get(&self) -> Result<ReadFreshness, Status> {
+        Ok(match self.parse_revision()? {
+            None => ReadFreshness::Newest,
+            Some(0) => ReadFreshness::Any,
+            Some(n) => ReadFreshness::AtLeast(n),
         })
     }
 
     /// For a list.
-    pub fn list(&self) -> Result<At, Status> {
+    pub fn for_list(&self) -> Result<ListRevision, Status> {
         let mut errors = Vec::new();
         let matching = self.resource_version_match;
         if !matching.is_empty() {
             if self.resource_version.is_empty() {
                 errors.push(FieldError::forbidden(
-                    MATCH,
+                    MATCH_FIELD,
                     "resourceVersionMatch is forbidden unless resourceVersion is provided",
                 ));
             }
             if !self.continue_token.is_empty() {
                 errors.push(FieldError::forbidden(
-                    MATCH,
+                    MATCH_FIELD,
                     "resourceVersionMatch is forbidden when continue is provided",
                 ));
             }
-            if matching != EXACT && matching != NOT_OLDER {
+            if matching != MATCH_EXACT && matching != MATCH_NOT_OLDER_THAN {
                 errors.push(FieldError::not_supported(
-                    MATCH,
+                    MATCH_FIELD,
                     &json!(matching),
-                    &[EXACT, NOT_OLDER, ""],
+                    &[MATCH_EXACT, MATCH_NOT_OLDER_THAN, ""],
                 ));
             }
-            if matching == EXACT && self.resource_version == "0" {
+            if matching == MATCH_EXACT && self.resource_version == "0" {
                 errors.push(FieldError::forbidden(
-                    MATCH,
+                    MATCH_FIELD,
                     "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
                 ));
             }
@@ -71,8 +71,8 @@ impl Params<'_> {
                 "sendInitialEvents is forbidden for list",
             ));
         }
-        refuse(&errors)?;
-        let revision = self.revision()?;
+        invalid_list_options(&errors)?;
+        let revision = self.parse_revision()?;
         if !self.continue_token.is_empty() {
             // "0" is allowed for old clients, as in Kubernetes.
             if revision.is_some_and(|n| n > 0) {
@@ -80,52 +80,52 @@ impl Params<'_> {
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            return Ok(At::Continue(self.continue_token.to_owned()));
+            return Ok(ListRevision::Continue(self.continue_token.to_owned()));
         }
         Ok(match (revision, matching) {
-            (None, _) => At::Newest,
-            (Some(0), _) => At::Any,
-            (Some(n), EXACT) => At::Exact(n),
-            (Some(n), "") if self.limit > 0 => At::Exact(n),
-            (Some(n), _) => At::AtLeast(n),
+            (None, _) => ListRevision::Newest,
+            (Some(0), _) => ListRevision::Any,
+            (Some(n), MATCH_EXACT) => ListRevision::Exact(n),
+            (Some(n), "") if self.limit > 0 => ListRevision::Exact(n),
+            (Some(n), _) => ListRevision::AtLeast(n),
         })
     }
 
     /// For a watch.
-    pub fn watch(&self) -> Result<Start, Status> {
+    pub fn for_watch(&self) -> Result<WatchStart, Status> {
         let mut errors = Vec::new();
         let matching = self.resource_version_match;
         match self.send_initial_events {
             None if !matching.is_empty() => errors.push(FieldError::forbidden(
-                MATCH,
+                MATCH_FIELD,
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             )),
             Some(_) if matching.is_empty() => errors.push(FieldError::forbidden(
-                MATCH,
+                MATCH_FIELD,
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             )),
-            Some(_) if matching != NOT_OLDER => errors.push(FieldError::not_supported(
-                MATCH,
+            Some(_) if matching != MATCH_NOT_OLDER_THAN => errors.push(FieldError::not_supported(
+                MATCH_FIELD,
                 &json!(matching),
-                &[NOT_OLDER],
+                &[MATCH_NOT_OLDER_THAN],
             )),
             _ => {}
         }
-        refuse(&errors)?;
-        let revision = self.revision()?;
+        invalid_list_options(&errors)?;
+        let revision = self.parse_revision()?;
         let fresh = match revision {
-            None => Freshness::Newest,
-            Some(0) => Freshness::Any,
-            Some(n) => Freshness::AtLeast(n),
+            None => ReadFreshness::Newest,
+            Some(0) => ReadFreshness::Any,
+            Some(n) => ReadFreshness::AtLeast(n),
         };
         Ok(match (self.send_initial_events, revision) {
-            (Some(true), _) | (None, None | Some(0)) => Start::Initial(fresh),
-            (_, Some(n)) if n > 0 => Start::After(n),
-            _ => Start::Now(fresh),
+            (Some(true), _) | (None, None | Some(0)) => WatchStart::Initial(fresh),
+            (_, Some(n)) if n > 0 => WatchStart::After(n),
+            _ => WatchStart::Now(fresh),
         })
     }
 
-    fn revision(&self) -> Result<Option<u64>, Status> {
+    fn parse_revision(&self) -> Result<Option<u64>, Status> {
         let text = self.resource_version;
         if text.is_empty() {
             return Ok(None);
@@ -138,7 +138,7 @@ impl Params<'_> {
     }
 }
 
-fn refuse(errors: &[FieldError]) -> Result<(), Status> {
+fn invalid_list_options(errors: &[FieldError]) -> Result<(), Status> {
     if errors.is_empty() {
         return Ok(());
     }
@@ -154,8 +154,13 @@ fn refuse(errors: &[FieldError]) -> Result<(), Status> {
 mod tests {
     use super::*;
 
-    fn params<'a>(rv: &'a str, matching: &'a str, limit: usize, token: &'a str) -> Params<'a> {
-        Params {
+    fn params<'a>(
+        rv: &'a str,
+        matching: &'a str,
+        limit: usize,
+        token: &'a str,
+    ) -> ResourceVersionParams<'a> {
+        ResourceVersionParams {
             resource_version: rv,
             resource_version_match: matching,
             limit,
@@ -178,16 +183,16 @@ mod tests {
             (params("", "", 5, ""), "Newest"),
             (params("0", "", 0, ""), "Any"),
             (params("0", "", 5, ""), "Any"),
-            (params("0", NOT_OLDER, 0, ""), "Any"),
+            (params("0", MATCH_NOT_OLDER_THAN, 0, ""), "Any"),
             (params("7", "", 0, ""), "AtLeast(7)"),
             (params("7", "", 5, ""), "Exact(7)"),
-            (params("7", NOT_OLDER, 5, ""), "AtLeast(7)"),
-            (params("7", EXACT, 0, ""), "Exact(7)"),
-            (params("0", EXACT, 0, ""), "422"),
-            (params("", EXACT, 0, ""), "422"),
-            (params("", NOT_OLDER, 0, ""), "422"),
+            (params("7", MATCH_NOT_OLDER_THAN, 5, ""), "AtLeast(7)"),
+            (params("7", MATCH_EXACT, 0, ""), "Exact(7)"),
+            (params("0", MATCH_EXACT, 0, ""), "422"),
+            (params("", MATCH_EXACT, 0, ""), "422"),
+            (params("", MATCH_NOT_OLDER_THAN, 0, ""), "422"),
             (params("7", "Nearly", 0, ""), "422"),
-            (params("7", EXACT, 0, "t"), "422"),
+            (params("7", MATCH_EXACT, 0, "t"), "422"),
             (params("x", "", 0, ""), "400"),
             (params("-1", "", 0, ""), "400"),
             (params("7", "", 0, "t"), "400"),
@@ -195,13 +200,13 @@ mod tests {
             (params("0", "", 5, "t"), "Continue(\"t\")"),
         ];
         for (params, expected) in table {
-            assert_eq!(show(params.list()), expected, "{params:?}");
+            assert_eq!(show(params.for_list()), expected, "{params:?}");
         }
-        let watch_only = Params {
+        let watch_only = ResourceVersionParams {
             send_initial_events: Some(true),
-            ..Params::default()
+            ..ResourceVersionParams::default()
         };
-        assert_eq!(show(watch_only.list()), "422");
+        assert_eq!(show(watch_only.for_list()), "422");
     }
 
     #[test]
@@ -210,24 +215,24 @@ mod tests {
             ("", "", None, "Initial(Newest)"),
             ("0", "", None, "Initial(Any)"),
             ("7", "", None, "After(7)"),
-            ("", NOT_OLDER, Some(true), "Initial(Newest)"),
-            ("0", NOT_OLDER, Some(true), "Initial(Any)"),
-            ("7", NOT_OLDER, Some(true), "Initial(AtLeast(7))"),
-            ("", NOT_OLDER, Some(false), "Now(Newest)"),
-            ("0", NOT_OLDER, Some(false), "Now(Any)"),
-            ("7", NOT_OLDER, Some(false), "After(7)"),
+            ("", MATCH_NOT_OLDER_THAN, Some(true), "Initial(Newest)"),
+            ("0", MATCH_NOT_OLDER_THAN, Some(true), "Initial(Any)"),
+            ("7", MATCH_NOT_OLDER_THAN, Some(true), "Initial(AtLeast(7))"),
+            ("", MATCH_NOT_OLDER_THAN, Some(false), "Now(Newest)"),
+            ("0", MATCH_NOT_OLDER_THAN, Some(false), "Now(Any)"),
+            ("7", MATCH_NOT_OLDER_THAN, Some(false), "After(7)"),
             ("", "", Some(true), "422"),
             ("7", "", Some(false), "422"),
-            ("7", EXACT, Some(true), "422"),
-            ("7", NOT_OLDER, None, "422"),
+            ("7", MATCH_EXACT, Some(true), "422"),
+            ("7", MATCH_NOT_OLDER_THAN, None, "422"),
             ("x", "", None, "400"),
         ];
         for (rv, matching, initial, expected) in table {
-            let params = Params {
+            let params = ResourceVersionParams {
                 send_initial_events: initial,
                 ..params(rv, matching, 0, "")
             };
-            assert_eq!(show(params.watch()), expected, "{params:?}");
+            assert_eq!(show(params.for_watch()), expected, "{params:?}");
         }
     }
 }

@@ -6,34 +6,34 @@ use std::sync::Arc;
 
 use rpds::RedBlackTreeMapSync;
 
-use crate::event::{Event, Slot};
+use crate::event::{DecodedObject, WatchCacheEvent};
 
 /// The decoded objects by key. A clone is O(1); the next write to a path that is shared
 /// with a clone copies the path.
-pub(crate) type Map = RedBlackTreeMapSync<Arc<str>, Slot>;
+pub(crate) type ObjectMap = RedBlackTreeMapSync<Arc<str>, DecodedObject>;
 
 /// The objects at one revision.
 #[derive(Clone)]
-pub(crate) struct Snapshot {
-    pub(crate) map: Map,
+pub(crate) struct CacheSnapshot {
+    pub(crate) map: ObjectMap,
     pub(crate) revision: u64,
 }
 
 /// The entries of `[start, end)` in order.
 pub(crate) fn entries<'a>(
-    map: &'a Map,
+    map: &'a ObjectMap,
     start: &'a str,
     end: &'a str,
-) -> impl Iterator<Item = (&'a Arc<str>, &'a Slot)> {
+) -> impl Iterator<Item = (&'a Arc<str>, &'a DecodedObject)> {
     // The map panics on an inverted range.
     let end = end.max(start);
     map.range::<str, _>((Bound::Included(start), Bound::Excluded(end)))
 }
 
 /// Reverts events, newest first.
-pub(crate) fn undo(map: &mut Map, newest_first: &[Arc<Event>]) {
+pub(crate) fn revert(map: &mut ObjectMap, newest_first: &[Arc<WatchCacheEvent>]) {
     for event in newest_first {
-        match &event.was {
+        match &event.previous {
             Some(slot) => map.insert_mut(Arc::clone(&event.key), slot.clone()),
             None => {
                 map.remove_mut(&*event.key);

@@ -7,23 +7,23 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The time between the last bookmark and the deadline, so that the client resumes from a
 /// recent revision.
-const FAREWELL: Duration = Duration::from_secs(2);
+const BOOKMARK_BEFORE_DEADLINE: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
+pub(crate) enum TimerDue {
     Nothing,
     Bookmark,
     Deadline,
 }
 
-pub(crate) struct Timer {
+pub(crate) struct WatcherTimer {
     sleep: Pin<Box<Sleep>>,
     bookmark: Option<Instant>,
     deadline: Option<Instant>,
     interval: Duration,
 }
 
-impl Timer {
+impl WatcherTimer {
     /// `None` without bookmarks and deadline.
     pub(crate) fn new(
         bookmarks: bool,
@@ -44,20 +44,20 @@ impl Timer {
         Some(timer)
     }
 
-    pub(crate) fn due(&self) -> Due {
+    pub(crate) fn due(&self) -> TimerDue {
         let now = Instant::now();
         let past = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if past(self.deadline) {
-            Due::Deadline
+            TimerDue::Deadline
         } else if past(self.bookmark) {
-            Due::Bookmark
+            TimerDue::Bookmark
         } else {
-            Due::Nothing
+            TimerDue::Nothing
         }
     }
 
     /// Schedules the next bookmark after one was sent.
-    pub(crate) fn bookmarked(&mut self) {
+    pub(crate) fn schedule_bookmark(&mut self) {
         self.next_bookmark(Instant::now());
     }
 
@@ -65,7 +65,9 @@ impl Timer {
         if self.bookmark.is_some() {
             // Jitter, so that watchers that started together do not stay in step.
             let regular = now + self.interval.mul_f64(rand::random_range(0.75..1.0));
-            let farewell = self.deadline.and_then(|d| d.checked_sub(FAREWELL));
+            let farewell = self
+                .deadline
+                .and_then(|d| d.checked_sub(BOOKMARK_BEFORE_DEADLINE));
             self.bookmark = match farewell {
                 Some(last) if last <= now => None,
                 Some(last) => Some(regular.min(last)),
@@ -78,7 +80,7 @@ impl Timer {
     }
 
     /// Completes when something is due. Cancel-safe.
-    pub(crate) async fn tick(timer: &mut Option<Self>) {
+    pub(crate) async fn wait_until_due(timer: &mut Option<Self>) {
         match timer {
             Some(timer) if timer.bookmark.is_some() || timer.deadline.is_some() => {
                 timer.sleep.as_mut().await;
@@ -92,22 +94,22 @@ impl Timer {
 mod tests {
     use super::*;
 
-    async fn check(bookmarks: bool, deadline: Option<u64>, seconds: u64) -> Vec<(u64, Due)> {
+    async fn check(bookmarks: bool, deadline: Option<u64>, seconds: u64) -> Vec<(u64, TimerDue)> {
         let start = Instant::now();
         let until = start + Duration::from_secs(seconds);
         let deadline = deadline.map(|s| start + Duration::from_secs(s));
-        let mut timer = Timer::new(bookmarks, Duration::from_secs(60), deadline);
+        let mut timer = WatcherTimer::new(bookmarks, Duration::from_secs(60), deadline);
         let mut items = Vec::new();
-        while tokio::time::timeout_at(until, Timer::tick(&mut timer))
+        while tokio::time::timeout_at(until, WatcherTimer::wait_until_due(&mut timer))
             .await
             .is_ok()
         {
             let due = timer.as_ref().unwrap().due();
             items.push((start.elapsed().as_secs(), due));
             match due {
-                Due::Bookmark => timer.as_mut().unwrap().bookmarked(),
-                Due::Deadline => break,
-                Due::Nothing => panic!("nothing is due"),
+                TimerDue::Bookmark => timer.as_mut().unwrap().schedule_bookmark(),
+                TimerDue::Deadline => break,
+                TimerDue::Nothing => panic!("nothing is due"),
             }
         }
         items
@@ -116,11 +118,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn bookmarks_come_each_minute_and_before_the_deadline() {
         assert_eq!(check(false, None, 500).await, []);
-        assert_eq!(check(false, Some(10), 500).await, [(10, Due::Deadline)]);
-        assert_eq!(check(true, Some(1), 500).await, [(1, Due::Deadline)]);
+        assert_eq!(
+            check(false, Some(10), 500).await,
+            [(10, TimerDue::Deadline)]
+        );
+        assert_eq!(check(true, Some(1), 500).await, [(1, TimerDue::Deadline)]);
         assert_eq!(
             check(true, Some(30), 500).await,
-            [(28, Due::Bookmark), (30, Due::Deadline)]
+            [(28, TimerDue::Bookmark), (30, TimerDue::Deadline)]
         );
         let regular = check(true, None, 300).await;
         assert!((5..=6).contains(&regular.len()), "{regular:?}");
@@ -128,7 +133,7 @@ mod tests {
         assert!(long.len() >= 3, "{long:?}");
         assert_eq!(
             long[long.len() - 2..],
-            [(98, Due::Bookmark), (100, Due::Deadline)]
+            [(98, TimerDue::Bookmark), (100, TimerDue::Deadline)]
         );
     }
 }

@@ -8,26 +8,26 @@
 //!
 //! Entry points: [`start`], [`AutoscaleDeps`], [`Options`].
 
-mod marker;
-mod replicas;
+mod deployment_replicas_syncer;
+mod hpa_scale_target_marker;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
 use client::Api;
+use flotilla_runtime::{InformerFactory, TaskGroup};
 use machinery::Gvr;
-use flotilla_runtime::{Informers, Tasks};
 
-static AUTOSCALERS: Gvr = Gvr::constant("autoscaling", "v2", "horizontalpodautoscalers");
-static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
+static AUTOSCALERS: Gvr = Gvr::from_static("autoscaling", "v2", "horizontalpodautoscalers");
+static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
 
 /// The dependencies of the controllers.
-pub struct Deps {
+pub struct AutoscaleDeps {
     /// The API server with templates and bindings.
     pub control: Arc<dyn Api>,
     /// The informers on `control`.
-    pub informers: Informers,
+    pub informers: InformerFactory,
     pub options: Options,
 }
 
@@ -41,11 +41,11 @@ pub struct Options {
 }
 
 /// Starts the enabled controllers; they stop with `tasks`.
-pub async fn start(deps: &Deps, tasks: &Tasks) {
+pub async fn start(deps: &AutoscaleDeps, tasks: &TaskGroup) {
     if deps.options.scale_target_marker {
-        marker::Marker::start(deps, tasks).await;
+        hpa_scale_target_marker::HpaScaleTargetMarker::start(deps, tasks).await;
     }
     if deps.options.replicas_syncer {
-        replicas::Syncer::start(deps, tasks).await;
+        deployment_replicas_syncer::DeploymentReplicasSyncer::start(deps, tasks).await;
     }
 }

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use client::fake::FakeApi;
 use client::{Api, ApiResource};
-use openapi::karmada::labels::{POLICY_ID, RETAIN_REPLICAS};
+use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
 use openapi::karmada::resources::BINDINGS;
-use flotilla_runtime::{Informers, Shutdown, Tasks};
+use openapi::karmada::well_known_keys::{POLICY_ID, RETAIN_REPLICAS};
 use serde_json::{Value, json};
 
-use crate::{AUTOSCALERS, DEPLOYMENTS, Deps, Options, start};
+use crate::{AUTOSCALERS, AutoscaleDeps, DEPLOYMENTS, Options, start};
 
 /// Starts both controllers. The watches end with the informers.
-async fn plane() -> (Arc<FakeApi>, Informers, Tasks) {
+async fn start_controllers() -> (Arc<FakeApi>, InformerFactory, TaskGroup) {
     let api = FakeApi::new();
-    api.serve(ApiResource {
+    api.add_resource(ApiResource {
         resource: DEPLOYMENTS.clone(),
         kind: "Deployment".into(),
         namespaced: true,
@@ -28,10 +28,10 @@ async fn plane() -> (Arc<FakeApi>, Informers, Tasks) {
         api.seed(&DEPLOYMENTS, json!({"apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": name, "namespace": "n"}, "spec": {"replicas": 2}, "status": {"replicas": 2}}));
     }
-    let tasks = Tasks::new(Shutdown::new());
+    let tasks = TaskGroup::new(ShutdownToken::new());
     let control: Arc<dyn Api> = api.clone();
-    let informers = Informers::new(&tasks);
-    let deps = Deps {
+    let informers = InformerFactory::new(&tasks);
+    let deps = AutoscaleDeps {
         control,
         informers: informers.clone(),
         options: Options {
@@ -49,7 +49,7 @@ fn autoscaler(name: &str, target: &str) -> Value {
         "spec": {"maxReplicas": 9, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}}})
 }
 
-async fn until(what: &str, done: impl Fn() -> bool) {
+async fn wait_until(what: &str, done: impl Fn() -> bool) {
     for _ in 0..2000 {
         if done() {
             return;
@@ -62,29 +62,29 @@ async fn until(what: &str, done: impl Fn() -> bool) {
 // proves: AUT-marked, AUT-unmarked
 #[tokio::test]
 async fn targets_are_labeled_while_an_autoscaler_targets_them() {
-    let (api, _informers, tasks) = plane().await;
+    let (api, _informers, tasks) = start_controllers().await;
     let marked = |name: &str| {
-        let deployment = api.object(&DEPLOYMENTS, "n", name).unwrap();
+        let deployment = api.get_object(&DEPLOYMENTS, "n", name).unwrap();
         deployment["metadata"]["labels"][RETAIN_REPLICAS] == "true"
     };
     api.seed(&AUTOSCALERS, autoscaler("h", "a"));
     api.seed(&AUTOSCALERS, autoscaler("i", "a"));
-    until("marked", || marked("a")).await;
+    wait_until("marked", || marked("a")).await;
     api.seed(&AUTOSCALERS, autoscaler("h", "b"));
-    until("the other marked", || marked("b")).await;
+    wait_until("the other marked", || marked("b")).await;
     assert!(marked("a"), "another autoscaler still targets it");
     api.remove(&AUTOSCALERS, "n", "i");
-    until("unmarked", || !marked("a")).await;
+    wait_until("unmarked", || !marked("a")).await;
     api.remove(&AUTOSCALERS, "n", "h");
-    until("the other unmarked", || !marked("b")).await;
+    wait_until("the other unmarked", || !marked("b")).await;
     tasks.stop().await;
 }
 
 // proves: AUT-follows
 #[tokio::test]
 async fn deployment_replicas_follow_the_members() {
-    let (api, _informers, tasks) = plane().await;
-    let replicas = || api.object(&DEPLOYMENTS, "n", "a").unwrap()["spec"]["replicas"].clone();
+    let (api, _informers, tasks) = start_controllers().await;
+    let replicas = || api.get_object(&DEPLOYMENTS, "n", "a").unwrap()["spec"]["replicas"].clone();
     let binding = |reported: i64| {
         json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
             "metadata": {"name": "a-deployment", "namespace": "n", "generation": 1},
@@ -96,17 +96,17 @@ async fn deployment_replicas_follow_the_members() {
     };
     api.seed(&BINDINGS, binding(2));
     api.seed(&AUTOSCALERS, autoscaler("h", "a"));
-    until("marked", || {
-        let deployment = api.object(&DEPLOYMENTS, "n", "a").unwrap();
+    wait_until("marked", || {
+        let deployment = api.get_object(&DEPLOYMENTS, "n", "a").unwrap();
         deployment["metadata"]["labels"][RETAIN_REPLICAS] == "true"
     })
     .await;
-    let mut scaled = api.object(&DEPLOYMENTS, "n", "a").unwrap();
+    let mut scaled = api.get_object(&DEPLOYMENTS, "n", "a").unwrap();
     scaled["status"]["replicas"] = json!(4);
     api.seed(&DEPLOYMENTS, scaled);
     assert_eq!(replicas(), 2);
     // The status of the binding comes last; its change enqueues the Deployment.
     api.seed(&BINDINGS, binding(4));
-    until("followed", || replicas() == 4).await;
+    wait_until("followed", || replicas() == 4).await;
     tasks.stop().await;
 }

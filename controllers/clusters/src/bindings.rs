@@ -6,49 +6,58 @@
 
 use std::sync::Arc;
 
-use client::{Api, At, Patch, Result, WriteOptions};
+use client::{Api, Patch, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{
+    EventRecorder, IndexVisitor, Informer, InformerEvent, InvolvedObject, ListWatchSelector,
+    TaskGroup,
+};
 use machinery::Object;
-use openapi::karmada::resource_group::BY_RESOURCE_GROUP;
+use openapi::karmada::resource_group::RESOURCE_GROUP_INDEX;
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
-use openapi::karmada::{Binding, BindingSpec, resource_group};
-use flotilla_runtime::{Change, IndexSweep, Informer, ObjectRef, Recorder, Select, Tasks};
+use openapi::karmada::{BindingSpec, ResourceBinding, resource_group};
 use serde_json::{Value, json};
 
-use crate::start::Deps;
+use crate::start::ClustersContext;
 
 /// The index of bindings by the clusters they are scheduled to. The clusters of
 /// dependents (`requiredBy`) and of eviction tasks do not count.
-const TARGETS: &str = "clusters/targets";
+const SCHEDULED_CLUSTERS_INDEX: &str = "clusters/targets";
 
 #[derive(Clone)]
-pub(crate) struct Bindings {
+pub(crate) struct BindingStore {
     api: Arc<dyn Api>,
     informers: [Informer; 2],
 }
 
-impl Bindings {
-    pub(crate) fn new(deps: &Deps) -> Self {
-        let informer = |resource| deps.informers.get(&deps.control, &Select::all(resource));
+impl BindingStore {
+    pub(crate) fn new(deps: &ClustersContext) -> Self {
+        let informer = |resource| {
+            deps.informers
+                .get(&deps.control_plane, &ListWatchSelector::all(resource))
+        };
         let informers = [informer(&BINDINGS), informer(&CLUSTER_BINDINGS)];
         for informer in &informers {
-            informer.add_index(TARGETS, targets);
+            informer.add_index(SCHEDULED_CLUSTERS_INDEX, scheduled_clusters);
         }
         Self {
-            api: Arc::clone(&deps.control),
+            api: Arc::clone(&deps.control_plane),
             informers,
         }
     }
 
-    pub(crate) async fn wait_synced(&self) {
+    pub(crate) async fn wait_for_cache_sync(&self) {
         for informer in &self.informers {
-            informer.wait_synced().await;
+            informer.wait_for_cache_sync().await;
         }
     }
 
     /// Adds an event handler to both kinds of binding.
-    pub(crate) fn on_change(&self, handler: impl Fn(&Change<'_>) + Clone + Send + Sync + 'static) {
+    pub(crate) fn add_event_handler(
+        &self,
+        handler: impl Fn(&InformerEvent<'_>) + Clone + Send + Sync + 'static,
+    ) {
         for informer in &self.informers {
-            informer.on_change(handler.clone());
+            informer.add_event_handler(handler.clone());
         }
     }
 
@@ -63,23 +72,29 @@ impl Bindings {
     pub(crate) fn get(&self, key: &str) -> Option<Object> {
         let [local, of_cluster] = &self.informers;
         let informer = if key.contains('/') { local } else { of_cluster };
-        informer.get_key(key).filter(|b| !b.head().deleting)
+        informer.get_by_key(key).filter(|b| !b.meta().deleting)
     }
 
-    pub(crate) fn placed_on(&self, cluster: &str) -> Vec<Object> {
-        self.by_index(TARGETS, cluster)
+    pub(crate) fn scheduled_to(&self, cluster: &str) -> Vec<Object> {
+        self.by_index(SCHEDULED_CLUSTERS_INDEX, cluster)
     }
 
     /// Visits the bindings of resource groups, by an index.
-    pub(crate) fn sweep(
+    pub(crate) fn start_index_visitor(
         &self,
-        tasks: &Tasks,
+        tasks: &TaskGroup,
         name: &'static str,
         visit: impl Fn(&Object) + Clone + Send + Sync + 'static,
-    ) -> IndexSweep {
-        self.add_index(BY_RESOURCE_GROUP, resource_group::index_keys);
+    ) -> IndexVisitor {
+        self.add_index(RESOURCE_GROUP_INDEX, resource_group::index_keys);
         let [local, of_cluster] = &self.informers;
-        IndexSweep::start(tasks, name, &[local, of_cluster], BY_RESOURCE_GROUP, visit)
+        IndexVisitor::start(
+            tasks,
+            name,
+            &[local, of_cluster],
+            RESOURCE_GROUP_INDEX,
+            visit,
+        )
     }
 
     pub(crate) fn by_index(&self, index: &str, key: &str) -> Vec<Object> {
@@ -90,14 +105,14 @@ impl Bindings {
     /// Patches the clusters and eviction tasks that differ between the two specs, with
     /// `annotations` as a merge patch of the annotations; writes nothing if nothing
     /// differs.
-    pub(crate) async fn write(
+    pub(crate) async fn patch_spec(
         &self,
         binding: &Object,
         old: &BindingSpec,
         new: &BindingSpec,
         annotations: Value,
     ) -> Result<()> {
-        let mut patch = difference(old, new);
+        let mut patch = spec_patch(old, new);
         if !annotations.is_null() {
             patch["metadata"]["annotations"] = annotations;
         }
@@ -109,55 +124,61 @@ impl Bindings {
             "" => &CLUSTER_BINDINGS,
             _ => &BINDINGS,
         };
-        let (at, options) = (At::of(resource, binding), WriteOptions::default());
+        let (at, options) = (
+            ResourcePath::of_object(resource, binding),
+            WriteOptions::default(),
+        );
         let written = self.api.patch(at, Patch::Merge(patch), &options).await;
         written.map(drop)
     }
 }
 
-fn difference(old: &BindingSpec, new: &BindingSpec) -> Value {
+fn spec_patch(old: &BindingSpec, new: &BindingSpec) -> Value {
     let mut patch = json!({});
     if old.clusters != new.clusters {
-        patch["spec"]["clusters"] = list(&new.clusters);
+        patch["spec"]["clusters"] = list_or_null(&new.clusters);
     }
     if old.graceful_eviction_tasks != new.graceful_eviction_tasks {
-        patch["spec"]["gracefulEvictionTasks"] = list(&new.graceful_eviction_tasks);
+        patch["spec"]["gracefulEvictionTasks"] = list_or_null(&new.graceful_eviction_tasks);
     }
     patch
 }
 
 /// An empty list is an absent field, as with Go's `omitempty`.
-fn list<T: serde::Serialize>(items: &[T]) -> Value {
+fn list_or_null<T: serde::Serialize>(items: &[T]) -> Value {
     match items {
         [] => Value::Null,
         items => json!(items),
     }
 }
 
-pub(crate) fn targets(binding: &Object) -> Vec<String> {
-    let names = |b: Arc<Binding>| b.spec.clusters.iter().map(|t| t.name.clone()).collect();
-    binding.view::<Binding>().map(names).unwrap_or_default()
+pub(crate) fn scheduled_clusters(binding: &Object) -> Vec<String> {
+    let names = |b: Arc<ResourceBinding>| b.spec.clusters.iter().map(|t| t.name.clone()).collect();
+    binding
+        .decode::<ResourceBinding>()
+        .map(names)
+        .unwrap_or_default()
 }
 
 /// Records an event on a binding and on its template: the eviction from a cluster
 /// succeeded or failed.
-pub(crate) fn tell_evicted(
-    recorder: &Recorder,
+pub(crate) fn record_eviction(
+    recorder: &EventRecorder,
     binding: &Object,
     spec: &BindingSpec,
     cluster: &str,
     succeeded: bool,
 ) {
     let of = &spec.resource;
-    let template = ObjectRef {
+    let template = InvolvedObject {
         api_version: of.api_version.clone(),
         kind: of.kind.clone(),
         name: of.name.clone(),
         namespace: of.namespace.clone(),
         uid: of.uid.clone(),
-        ..ObjectRef::default()
+        ..InvolvedObject::default()
     };
-    for about in [ObjectRef::of(binding), template] {
+    for about in [InvolvedObject::from_object(binding), template] {
         if succeeded {
             let text = format!("Evict from cluster {cluster} succeed.");
             recorder.normal(&about, "EvictWorkloadFromClusterSucceed", text);
@@ -176,7 +197,7 @@ mod tests {
     fn patches_have_only_differences_and_no_empty_lists() {
         let spec = |value: Value| serde_json::from_value::<BindingSpec>(value).unwrap();
         let check = |old: Value, new: Value, patch: Value| {
-            assert_eq!(difference(&spec(old), &spec(new)), patch);
+            assert_eq!(spec_patch(&spec(old), &spec(new)), patch);
         };
         let on = |names: &[&str]| {
             names

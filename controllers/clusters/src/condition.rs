@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 
 /// The status, reason and message of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct ConditionUpdate {
     /// `True`, `False` or `Unknown`.
     pub(crate) status: &'static str,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
 }
 
-impl Verdict {
+impl ConditionUpdate {
     pub(crate) fn new(
         status: &'static str,
         reason: &'static str,
@@ -32,7 +32,12 @@ impl Verdict {
 
 /// Sets the condition of type `kind` in a list that may be null. `lastTransitionTime`
 /// changes only with the status.
-pub(crate) fn set(all: &mut Value, kind: &str, verdict: &Verdict, now: &str) {
+pub(crate) fn set_status_condition(
+    all: &mut Value,
+    kind: &str,
+    verdict: &ConditionUpdate,
+    now: &str,
+) {
     if !all.is_array() {
         *all = json!([]);
     }
@@ -62,12 +67,32 @@ mod tests {
     #[test]
     fn the_time_moves_with_the_status_only() {
         let mut all = Value::Null;
-        set(&mut all, "Ready", &Verdict::new("True", "A", "a"), "t1");
-        set(&mut all, "Other", &Verdict::new("False", "O", "o"), "t1");
-        set(&mut all, "Ready", &Verdict::new("True", "B", "b"), "t2");
+        set_status_condition(
+            &mut all,
+            "Ready",
+            &ConditionUpdate::new("True", "A", "a"),
+            "t1",
+        );
+        set_status_condition(
+            &mut all,
+            "Other",
+            &ConditionUpdate::new("False", "O", "o"),
+            "t1",
+        );
+        set_status_condition(
+            &mut all,
+            "Ready",
+            &ConditionUpdate::new("True", "B", "b"),
+            "t2",
+        );
         assert_eq!(all[0]["lastTransitionTime"], "t1");
         assert_eq!(all[0]["reason"], "B");
-        set(&mut all, "Ready", &Verdict::new("Unknown", "C", "c"), "t3");
+        set_status_condition(
+            &mut all,
+            "Ready",
+            &ConditionUpdate::new("Unknown", "C", "c"),
+            "t3",
+        );
         assert_eq!(all[0]["lastTransitionTime"], "t3");
         assert_eq!(
             all[1],

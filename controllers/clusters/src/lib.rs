@@ -16,15 +16,17 @@ mod bindings;
 mod cluster;
 mod condition;
 mod failover;
-mod join;
 #[cfg(test)]
-mod lab;
+mod fixture;
+mod join;
 mod start;
 mod status;
-mod taints;
+mod taint_policy;
 
-pub use failover::{Options as FailoverOptions, PurgeMode};
-pub use join::{JoinError, JoinSpec, Joined, Progress, UnjoinError, UnjoinSpec, join, unjoin};
-pub use start::{Deps, Options, start};
+pub use failover::{FailoverOptions, PurgeMode};
+pub use join::{
+    JoinError, JoinSpec, JoinedCluster, ProgressCallback, UnjoinError, UnjoinSpec, join, unjoin,
+};
+pub use start::{ClustersContext, Options, start};
 
-static NAMESPACES: machinery::Gvr = machinery::Gvr::constant("", "v1", "namespaces");
+static NAMESPACES: machinery::Gvr = machinery::Gvr::from_static("", "v1", "namespaces");

@@ -4,27 +4,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Api;
+use flotilla_runtime::{EventRecorder, InformerFactory, TaskGroup};
 use interpreter::Interpreter;
 use machinery::time::Clock;
-use members::Members;
-use openapi::karmada::{FeatureGates, Gate};
-use flotilla_runtime::{Informers, Recorder, Tasks};
+use members::MemberClusterManager;
+use openapi::karmada::{FeatureGates, KarmadaFeature};
 
-use crate::bindings::Bindings;
-use crate::{cluster, failover, status, taints};
+use crate::bindings::BindingStore;
+use crate::{cluster, failover, status, taint_policy};
 
 /// The dependencies of the controllers.
-pub struct Deps {
+pub struct ClustersContext {
     /// The API of the control plane.
-    pub control: Arc<dyn Api>,
-    pub members: Members,
-    pub recorder: Recorder,
+    pub control_plane: Arc<dyn Api>,
+    pub members: MemberClusterManager,
+    pub recorder: EventRecorder,
     pub interpreter: Interpreter,
     pub clock: Arc<dyn Clock>,
     /// The informers on the control plane.
-    pub informers: Informers,
+    pub informers: InformerFactory,
     /// The controllers' tasks; stopping them stops the controllers.
-    pub tasks: Tasks,
+    pub tasks: TaskGroup,
     pub options: Options,
 }
 
@@ -33,7 +33,7 @@ pub struct Deps {
 #[derive(Clone, Debug)]
 pub struct Options {
     /// `--cluster-status-update-frequency`
-    pub status_period: Duration,
+    pub status_update_period: Duration,
     /// `--cluster-success-threshold`
     pub success_threshold: Duration,
     /// `--cluster-failure-threshold`
@@ -41,42 +41,42 @@ pub struct Options {
     /// `--cluster-monitor-period`
     pub monitor_period: Duration,
     /// `--cluster-monitor-grace-period`
-    pub grace: Duration,
+    pub monitor_grace_period: Duration,
     /// `--cluster-startup-grace-period`
-    pub startup_grace: Duration,
+    pub startup_grace_period: Duration,
     /// `--concurrent-cluster-syncs`: the number of workers of the cluster controller.
-    pub workers: usize,
+    pub concurrent_syncs: usize,
     /// `--enable-cluster-resource-modeling`: whether nodes and pods are aggregated.
     pub resource_modeling: bool,
     /// The feature gates.
     pub gates: FeatureGates,
-    pub failover: failover::Options,
+    pub failover: failover::FailoverOptions,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            status_period: Duration::from_secs(10),
+            status_update_period: Duration::from_secs(10),
             success_threshold: Duration::from_secs(30),
             failure_threshold: Duration::from_secs(30),
             monitor_period: Duration::from_secs(5),
-            grace: Duration::from_secs(40),
-            startup_grace: Duration::from_secs(60),
-            workers: 5,
+            monitor_grace_period: Duration::from_secs(40),
+            startup_grace_period: Duration::from_secs(60),
+            concurrent_syncs: 5,
             resource_modeling: true,
             gates: FeatureGates::default(),
-            failover: failover::Options::default(),
+            failover: failover::FailoverOptions::default(),
         }
     }
 }
 
 /// Starts the controllers; they stop with the given tasks.
-pub fn start(deps: Deps) {
-    let bindings = Bindings::new(&deps);
+pub fn start(deps: ClustersContext) {
+    let bindings = BindingStore::new(&deps);
     cluster::start(&deps, &bindings);
     status::start(&deps);
     failover::start(&deps, &bindings);
-    if deps.options.gates.is_on(Gate::Failover) {
-        taints::Controller::start(&deps);
+    if deps.options.gates.enabled(KarmadaFeature::Failover) {
+        taint_policy::ClusterTaintPolicyController::start(&deps);
     }
 }

@@ -10,25 +10,25 @@
 //!
 //! Entry points: [`AccurateEstimator`], [`Options`].
 
-mod address;
-mod ask;
-mod claim;
-mod figures;
-mod links;
-mod nodes;
+mod accurate_estimator;
+mod estimator_cache;
+mod grpc_client;
+mod local_estimate;
+mod metrics;
+mod node_claim;
+mod node_resource;
 mod options;
-mod own;
-mod quota;
-mod remote;
+mod protobuf;
+mod resource_quota;
+mod service_address;
 mod tls;
-mod wire;
 
 #[cfg(test)]
 mod tests;
 
-pub use ask::Estimator;
+pub use accurate_estimator::AccurateEstimator;
 pub use options::Options;
-pub use tls::Files;
+pub use tls::EstimatorTlsFiles;
 
 /// The estimate if nothing limits it.
-const UNBOUNDED: i64 = i32::MAX as i64;
+const UNBOUNDED_REPLICAS: i64 = i32::MAX as i64;

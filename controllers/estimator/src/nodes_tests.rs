@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use members::{Detail, Member};
+use members::{MemberCluster, MemberTrackingOptions};
 use openapi::karmada::binding::Component;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::tests::lab::{Lab, NODES, PODS, node, pod};
+use crate::tests::fixture::{EstimatorFixture, NODES, PODS, node, pod};
 
-const ONE_BY_ONE: Detail = Detail {
-    nodes: true,
+const PER_NODE_DETAIL: MemberTrackingOptions = MemberTrackingOptions {
+    individual_nodes: true,
     quotas: false,
 };
 
-async fn member(nodes: &[&str], pods: Vec<Value>) -> (Lab, Arc<Member>) {
-    let lab = Lab::new(ONE_BY_ONE);
+async fn member(nodes: &[&str], pods: Vec<Value>) -> (EstimatorFixture, Arc<MemberCluster>) {
+    let lab = EstimatorFixture::new(PER_NODE_DETAIL);
     for text in nodes {
         lab.member.seed(&NODES, node(text));
     }
@@ -24,13 +24,17 @@ async fn member(nodes: &[&str], pods: Vec<Value>) -> (Lab, Arc<Member>) {
         lab.member.seed(&PODS, pod);
     }
     lab.join("m", "Push", 100);
-    let member = lab.listed("m", false).await;
+    let member = lab.wait_until_listed("m", false).await;
     (lab, member)
 }
 
-fn count(member: &Member, subject: Asked<'_>, assumed: &[Arc<AssumedWorkload>]) -> i64 {
-    let estimate = Estimate::of(subject, assumed).unwrap();
-    estimate.count(member.nodes(|n| estimate.rooms(n)).unwrap())
+fn count(
+    member: &MemberCluster,
+    subject: EstimateSubject<'_>,
+    assumed: &[Arc<AssumedWorkload>],
+) -> i64 {
+    let estimate = NodeEstimate::from_subject(subject, assumed).unwrap();
+    estimate.count(member.with_nodes(|n| estimate.node_capacity(n)).unwrap())
 }
 
 fn component(replicas: i64, requirements: Value) -> Component {
@@ -41,11 +45,11 @@ fn component(replicas: i64, requirements: Value) -> Component {
     }
 }
 
-fn asking(cpu: &str) -> Value {
+fn cpu_requirements(cpu: &str) -> Value {
     json!({"resourceRequest": {"cpu": cpu}})
 }
 
-fn claiming(claim: Value) -> Value {
+fn claim_requirements(claim: Value) -> Value {
     json!({"resourceRequest": {"cpu": "1"}, "nodeClaim": claim})
 }
 
@@ -64,14 +68,14 @@ async fn replicas_are_counted_node_by_node() {
     let (lab, member) = member(&nodes, pods).await;
     let expressions = |key: &str, operator: &str, values: Value| json!({"hardNodeAffinity": {"nodeSelectorTerms": [{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]}});
     let field = |operator: &str, values: Value| json!({"hardNodeAffinity": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": operator, "values": values}]}]}});
-    let tolerating = |t: Value| claiming(json!({"tolerations": [t]}));
+    let tolerating = |t: Value| claim_requirements(json!({"tolerations": [t]}));
     let table = [
         (json!(null), 9 + 3),
         (json!({}), 9 + 3),
-        (asking("1"), 3 + 3),
-        (asking("2"), 1 + 3),
-        (asking("4"), 2),
-        (asking("0"), 9 + 3),
+        (cpu_requirements("1"), 3 + 3),
+        (cpu_requirements("2"), 1 + 3),
+        (cpu_requirements("4"), 2),
+        (cpu_requirements("0"), 9 + 3),
         (json!({"resourceRequest": {"gpu.x/y": "1"}}), 2 + 2),
         (json!({"resourceRequest": {"other.x/y": "1"}}), 0),
         // An unqualified name that is no node resource is ignored.
@@ -80,32 +84,59 @@ async fn replicas_are_counted_node_by_node() {
             json!({"resourceRequest": {"cpu": "1", "memory": "32Gi"}}),
             2 + 2,
         ),
-        (claiming(json!({"nodeSelector": {"zone": "x"}})), 3),
         (
-            claiming(json!({"nodeSelector": {"zone": "x", "disk": "2"}})),
-            0,
+            claim_requirements(json!({"nodeSelector": {"zone": "x"}})),
+            3,
         ),
-        (claiming(expressions("zone", "In", json!(["y", "z"]))), 3),
-        (claiming(expressions("zone", "NotIn", json!(["y"]))), 3),
-        (claiming(expressions("none", "NotIn", json!(["y"]))), 6),
-        (claiming(expressions("disk", "Exists", json!([]))), 6),
-        (claiming(expressions("disk", "DoesNotExist", json!([]))), 0),
-        (claiming(expressions("disk", "Gt", json!(["5"]))), 3),
-        (claiming(expressions("disk", "Lt", json!(["5"]))), 3),
-        (claiming(expressions("zone", "Like", json!(["y"]))), 0),
-        (claiming(field("In", json!(["b"]))), 3),
-        (claiming(field("NotIn", json!(["b"]))), 3),
-        (claiming(field("In", json!(["a", "b"]))), 0),
         (
-            claiming(json!({"hardNodeAffinity": {"nodeSelectorTerms": []}})),
+            claim_requirements(json!({"nodeSelector": {"zone": "x", "disk": "2"}})),
             0,
         ),
         (
-            claiming(json!({"hardNodeAffinity": {"nodeSelectorTerms": [{}]}})),
+            claim_requirements(expressions("zone", "In", json!(["y", "z"]))),
+            3,
+        ),
+        (
+            claim_requirements(expressions("zone", "NotIn", json!(["y"]))),
+            3,
+        ),
+        (
+            claim_requirements(expressions("none", "NotIn", json!(["y"]))),
+            6,
+        ),
+        (
+            claim_requirements(expressions("disk", "Exists", json!([]))),
+            6,
+        ),
+        (
+            claim_requirements(expressions("disk", "DoesNotExist", json!([]))),
             0,
         ),
         (
-            claiming(json!({"hardNodeAffinity": {"nodeSelectorTerms": [
+            claim_requirements(expressions("disk", "Gt", json!(["5"]))),
+            3,
+        ),
+        (
+            claim_requirements(expressions("disk", "Lt", json!(["5"]))),
+            3,
+        ),
+        (
+            claim_requirements(expressions("zone", "Like", json!(["y"]))),
+            0,
+        ),
+        (claim_requirements(field("In", json!(["b"]))), 3),
+        (claim_requirements(field("NotIn", json!(["b"]))), 3),
+        (claim_requirements(field("In", json!(["a", "b"]))), 0),
+        (
+            claim_requirements(json!({"hardNodeAffinity": {"nodeSelectorTerms": []}})),
+            0,
+        ),
+        (
+            claim_requirements(json!({"hardNodeAffinity": {"nodeSelectorTerms": [{}]}})),
+            0,
+        ),
+        (
+            claim_requirements(json!({"hardNodeAffinity": {"nodeSelectorTerms": [
                 {"matchExpressions": [{"key": "zone", "operator": "Bad"}]},
                 {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["x"]}]}]}})),
             3,
@@ -132,7 +163,7 @@ async fn replicas_are_counted_node_by_node() {
         (tolerating(json!({"operator": "Exists"})), 6 + 4 + 2),
     ];
     for (requirements, expected) in table {
-        let subject = Asked::Replicas(Some(&requirements).filter(|r| !r.is_null()));
+        let subject = EstimateSubject::Replicas(Some(&requirements).filter(|r| !r.is_null()));
         assert_eq!(count(&member, subject, &[]), expected, "{requirements}");
     }
     lab.tasks.stop().await;
@@ -142,32 +173,47 @@ async fn replicas_are_counted_node_by_node() {
 #[tokio::test]
 async fn sets_are_placed_first_fit() {
     let (lab, member) = member(&["a 4 10 zone=x", "b 3 10", "c 3 4"], vec![]).await;
-    let on_x = claiming(json!({"nodeSelector": {"zone": "x"}}));
+    let on_x = claim_requirements(json!({"nodeSelector": {"zone": "x"}}));
     let table = [
-        (vec![component(1, asking("1"))], 10),
-        (vec![component(1, asking("2"))], 2 + 1 + 1),
+        (vec![component(1, cpu_requirements("1"))], 10),
+        (vec![component(1, cpu_requirements("2"))], 2 + 1 + 1),
         // 2 and 3 go to a and b, then nothing is left for another 3.
         (
-            vec![component(1, asking("2")), component(1, asking("3"))],
+            vec![
+                component(1, cpu_requirements("2")),
+                component(1, cpu_requirements("3")),
+            ],
             2,
         ),
         (
-            vec![component(1, asking("3")), component(1, asking("2"))],
+            vec![
+                component(1, cpu_requirements("3")),
+                component(1, cpu_requirements("2")),
+            ],
             1,
         ),
         (
-            vec![component(2, asking("2")), component(1, Value::Null)],
+            vec![
+                component(2, cpu_requirements("2")),
+                component(1, Value::Null),
+            ],
             2,
         ),
         (vec![component(3, Value::Null)], (10 + 10 + 4) / 3),
         // The second component takes what is left on its only allowed node.
-        (vec![component(1, on_x), component(1, asking("3"))], 1),
-        (vec![component(9, asking("2"))], 0),
-        (vec![component(0, asking("2"))], UNBOUNDED),
-        (vec![], UNBOUNDED),
+        (
+            vec![component(1, on_x), component(1, cpu_requirements("3"))],
+            1,
+        ),
+        (vec![component(9, cpu_requirements("2"))], 0),
+        (
+            vec![component(0, cpu_requirements("2"))],
+            UNBOUNDED_REPLICAS,
+        ),
+        (vec![], UNBOUNDED_REPLICAS),
     ];
     for (components, expected) in table {
-        let subject = Asked::Sets {
+        let subject = EstimateSubject::Sets {
             namespace: "n",
             components: &components,
         };
@@ -187,10 +233,10 @@ async fn assumed_workloads_are_placed_first() {
             components,
         })
     };
-    let one = asking("1");
-    let subject = Asked::Replicas(Some(&one));
-    let three = assumed(vec![component(3, asking("1"))]);
-    let huge = assumed(vec![component(1, asking("9"))]);
+    let one = cpu_requirements("1");
+    let subject = EstimateSubject::Replicas(Some(&one));
+    let three = assumed(vec![component(3, cpu_requirements("1"))]);
+    let huge = assumed(vec![component(1, cpu_requirements("9"))]);
     let pods = assumed(vec![component(19, Value::Null)]);
     for (workloads, expected) in [
         (vec![], 8),
@@ -206,8 +252,8 @@ async fn assumed_workloads_are_placed_first() {
             "{workloads:?}"
         );
     }
-    let set = [component(2, asking("2"))];
-    let subject = Asked::Sets {
+    let set = [component(2, cpu_requirements("2"))];
+    let subject = EstimateSubject::Sets {
         namespace: "n",
         components: &set,
     };
@@ -219,23 +265,26 @@ async fn assumed_workloads_are_placed_first() {
 fn invalid_requirements_name_the_component() {
     let none: &[Arc<AssumedWorkload>] = &[];
     let wrong = |requirements: Value| {
-        let subject = Asked::Replicas(Some(&requirements));
-        Estimate::of(subject, none).err().unwrap()
+        let subject = EstimateSubject::Replicas(Some(&requirements));
+        NodeEstimate::from_subject(subject, none).err().unwrap()
     };
-    assert_eq!(wrong(asking("much")), "resourceRequest: invalid quantity");
-    let why = wrong(claiming(json!({"nodeSelector": 1})));
+    assert_eq!(
+        wrong(cpu_requirements("much")),
+        "resourceRequest: invalid quantity"
+    );
+    let why = wrong(claim_requirements(json!({"nodeSelector": 1})));
     assert!(why.starts_with("nodeClaim: "), "{why}");
-    let components = [component(1, asking("much"))];
-    let subject = Asked::Sets {
+    let components = [component(1, cpu_requirements("much"))];
+    let subject = EstimateSubject::Sets {
         namespace: "n",
         components: &components,
     };
-    let why = Estimate::of(subject, none).err().unwrap();
+    let why = NodeEstimate::from_subject(subject, none).err().unwrap();
     assert_eq!(why, "component \"c\": resourceRequest: invalid quantity");
 }
 
 /// The definition: node by node and replica by replica.
-fn slowly(mut nodes: Vec<(i64, i64)>, set: &[(i64, i64)], bound: i64) -> i64 {
+fn naive_first_fit(mut nodes: Vec<(i64, i64)>, set: &[(i64, i64)], bound: i64) -> i64 {
     let mut sets = 0;
     while sets < bound {
         for (replicas, cpu) in set {
@@ -261,25 +310,25 @@ proptest! {
         nodes in prop::collection::vec((0_i64..20, 0_i64..12), 0..6),
         set in prop::collection::vec((0_i64..4, 1_i64..6), 1..4),
     ) {
-        let ready = set.iter().map(|(_, cpu)| Ready {
-            each: vec![(0, *cpu)],
-            open: vec![true; nodes.len()],
-            first: 0,
+        let ready = set.iter().map(|(_, cpu)| PodFit {
+            amounts: vec![(0, *cpu)],
+            allowed: vec![true; nodes.len()],
+            first_free_node: 0,
         });
-        let rooms = Rooms {
-            width: 1,
-            ready: ready.collect(),
+        let rooms = NodeCapacity {
+            resource_count: 1,
+            pod_fits: ready.collect(),
             pods: nodes.iter().map(|(_, pods)| *pods).collect(),
             free: nodes.iter().map(|(free, _)| *free).collect(),
         };
-        let estimate = Estimate {
-            goal: Goal::Sets,
+        let estimate = NodeEstimate {
+            goal: EstimateGoal::Sets,
             pods: Vec::new(),
             assumed: Vec::new(),
-            asked: set.iter().enumerate().map(|(at, (replicas, _))| (at, *replicas)).collect(),
+            requested: set.iter().enumerate().map(|(at, (replicas, _))| (at, *replicas)).collect(),
         };
         let takes_nothing = set.iter().all(|(replicas, _)| *replicas == 0);
-        let expected = if takes_nothing { UNBOUNDED } else { slowly(nodes, &set, UNBOUNDED) };
+        let expected = if takes_nothing { UNBOUNDED_REPLICAS } else { naive_first_fit(nodes, &set, UNBOUNDED_REPLICAS) };
         prop_assert_eq!(estimate.count(rooms), expected);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::tls::Files;
+use crate::tls::EstimatorTlsFiles;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -15,9 +15,9 @@ pub struct Options {
     /// The port of those Services.
     pub port: u16,
     /// TLS files; without them connections are not encrypted.
-    pub tls: Option<Files>,
+    pub tls: Option<EstimatorTlsFiles>,
     /// Estimators of clusters in pull mode are not called.
-    pub not_in_pull_mode: bool,
+    pub skip_pull_clusters: bool,
     /// Local estimates respect the ResourceQuotas of clusters.
     pub quotas: bool,
 }
@@ -30,7 +30,7 @@ impl Default for Options {
             prefix: "karmada-scheduler-estimator".into(),
             port: 10352,
             tls: None,
-            not_in_pull_mode: false,
+            skip_pull_clusters: false,
             quotas: false,
         }
     }
@@ -38,12 +38,12 @@ impl Default for Options {
 
 impl Options {
     /// The name of the Service of a cluster's estimator.
-    pub(crate) fn service(&self, cluster: &str) -> String {
+    pub(crate) fn service_name(&self, cluster: &str) -> String {
         format!("{}-{cluster}", self.prefix)
     }
 
     /// The cluster whose estimator would have a Service of this name.
-    pub(crate) fn cluster<'a>(&self, service: &'a str) -> Option<&'a str> {
+    pub(crate) fn cluster_of_service<'a>(&self, service: &'a str) -> Option<&'a str> {
         service.strip_prefix(&self.prefix)?.strip_prefix('-')
     }
 }

@@ -6,7 +6,11 @@ use serde_json::json;
 
 use super::*;
 
-fn quota(hard: &[(&str, &str)], used: &[(&str, &str)], scopes: &[(&str, &str, &[&str])]) -> Quota {
+fn quota(
+    hard: &[(&str, &str)],
+    used: &[(&str, &str)],
+    scopes: &[(&str, &str, &[&str])],
+) -> MemberResourceQuota {
     let amounts = |list: &[(&str, &str)]| {
         let amounts = list.iter().map(|(name, text)| {
             let amount = Quantity::parse(text).unwrap();
@@ -14,12 +18,13 @@ fn quota(hard: &[(&str, &str)], used: &[(&str, &str)], scopes: &[(&str, &str, &[
         });
         amounts.collect()
     };
-    let scope = |(name, operator, values): &(&str, &str, &[&str])| Scope {
-        name: (*name).into(),
-        operator: (*operator).into(),
-        values: values.iter().map(|v| (*v).into()).collect(),
-    };
-    Quota {
+    let scope =
+        |(name, operator, values): &(&str, &str, &[&str])| ScopedResourceSelectorRequirement {
+            scope_name: (*name).into(),
+            operator: (*operator).into(),
+            values: values.iter().map(|v| (*v).into()).collect(),
+        };
+    MemberResourceQuota {
         scopes: scopes.iter().map(scope).collect(),
         hard: amounts(hard),
         used: amounts(used),
@@ -30,17 +35,17 @@ fn class<'a>(operator: &'a str, values: &'a [&'a str]) -> (&'a str, &'a str, &'a
     ("PriorityClass", operator, values)
 }
 
-const NOBODY: &[Arc<AssumedWorkload>] = &[];
+const NO_WORKLOADS: &[Arc<AssumedWorkload>] = &[];
 
 // proves: EST-quota
 #[test]
 fn quotas_limit_replicas_by_their_free_amounts() {
     let request = json!({"namespace": "n", "priorityClassName": "high",
                          "resourceRequest": {"cpu": "500m", "memory": "1Gi", "x.y/gpu": "1"}});
-    let asked = Asked::Replicas(Some(&request));
+    let asked = EstimateSubject::Replicas(Some(&request));
     let cpu: &[_] = &[("cpu", "4")];
     let one: &[_] = &[("cpu", "1")];
-    let table: Vec<(Quota, i64)> = vec![
+    let table: Vec<(MemberResourceQuota, i64)> = vec![
         (quota(cpu, one, &[]), 6),
         (
             quota(&[("requests.cpu", "4")], &[("requests.cpu", "1")], &[]),
@@ -48,7 +53,7 @@ fn quotas_limit_replicas_by_their_free_amounts() {
         ),
         (
             quota(&[("limits.cpu", "1")], &[("limits.cpu", "1")], &[]),
-            UNBOUNDED,
+            UNBOUNDED_REPLICAS,
         ),
         (
             quota(
@@ -72,7 +77,7 @@ fn quotas_limit_replicas_by_their_free_amounts() {
                 &[("pods", "1"), ("count/secrets", "1")],
                 &[],
             ),
-            UNBOUNDED,
+            UNBOUNDED_REPLICAS,
         ),
         (
             quota(
@@ -80,20 +85,29 @@ fn quotas_limit_replicas_by_their_free_amounts() {
                 &[("requests.ephemeral-storage", "1")],
                 &[],
             ),
-            UNBOUNDED,
+            UNBOUNDED_REPLICAS,
         ),
         // A resource without a used amount is ignored.
-        (quota(cpu, &[], &[]), UNBOUNDED),
+        (quota(cpu, &[], &[]), UNBOUNDED_REPLICAS),
         (quota(cpu, &[("cpu", "5")], &[]), 0),
         (quota(cpu, one, &[class("In", &["high"])]), 6),
-        (quota(cpu, one, &[class("In", &["low"])]), UNBOUNDED),
+        (
+            quota(cpu, one, &[class("In", &["low"])]),
+            UNBOUNDED_REPLICAS,
+        ),
         (quota(cpu, one, &[class("NotIn", &["low"])]), 6),
         (quota(cpu, one, &[class("Exists", &[])]), 6),
-        (quota(cpu, one, &[class("DoesNotExist", &[])]), UNBOUNDED),
-        (quota(cpu, one, &[("BestEffort", "Exists", &[])]), UNBOUNDED),
+        (
+            quota(cpu, one, &[class("DoesNotExist", &[])]),
+            UNBOUNDED_REPLICAS,
+        ),
+        (
+            quota(cpu, one, &[("BestEffort", "Exists", &[])]),
+            UNBOUNDED_REPLICAS,
+        ),
         (
             quota(cpu, one, &[("NotBestEffort", "Exists", &[])]),
-            UNBOUNDED,
+            UNBOUNDED_REPLICAS,
         ),
         // One matching scope suffices.
         (
@@ -106,18 +120,34 @@ fn quotas_limit_replicas_by_their_free_amounts() {
         ),
     ];
     for (quota, expected) in &table {
-        assert_eq!(fits([quota], &asked, NOBODY), *expected, "{quota:?}");
+        assert_eq!(
+            fit_within_quotas([quota], &asked, NO_WORKLOADS),
+            *expected,
+            "{quota:?}"
+        );
     }
     let all = table.iter().map(|(quota, _)| quota);
-    assert_eq!(fits(all, &asked, NOBODY), 0);
-    assert_eq!(fits([], &asked, NOBODY), UNBOUNDED);
+    assert_eq!(fit_within_quotas(all, &asked, NO_WORKLOADS), 0);
+    assert_eq!(
+        fit_within_quotas([], &asked, NO_WORKLOADS),
+        UNBOUNDED_REPLICAS
+    );
     let full = quota(cpu, &[("cpu", "4")], &[]);
-    assert_eq!(fits([&full], &Asked::Replicas(None), NOBODY), UNBOUNDED);
+    assert_eq!(
+        fit_within_quotas([&full], &EstimateSubject::Replicas(None), NO_WORKLOADS),
+        UNBOUNDED_REPLICAS
+    );
     let classless = json!({"namespace": "n", "resourceRequest": {"cpu": "1"}});
-    let asked = Asked::Replicas(Some(&classless));
+    let asked = EstimateSubject::Replicas(Some(&classless));
     let scoped = |operator| quota(cpu, one, &[class(operator, &[])]);
-    assert_eq!(fits([&scoped("Exists")], &asked, NOBODY), UNBOUNDED);
-    assert_eq!(fits([&scoped("DoesNotExist")], &asked, NOBODY), 3);
+    assert_eq!(
+        fit_within_quotas([&scoped("Exists")], &asked, NO_WORKLOADS),
+        UNBOUNDED_REPLICAS
+    );
+    assert_eq!(
+        fit_within_quotas([&scoped("DoesNotExist")], &asked, NO_WORKLOADS),
+        3
+    );
 }
 
 fn component(replicas: i64, class: &str, cpu: &str) -> Component {
@@ -134,7 +164,7 @@ fn component(replicas: i64, class: &str, cpu: &str) -> Component {
 #[test]
 fn sets_request_the_sum_of_their_components() {
     let components = [component(2, "high", "500m"), component(1, "low", "1")];
-    let asked = Asked::Sets {
+    let asked = EstimateSubject::Sets {
         namespace: "n",
         components: &components,
     };
@@ -149,17 +179,23 @@ fn sets_request_the_sum_of_their_components() {
         &[("cpu", "1")],
         &[("PriorityClass", "In", &["none"])],
     );
-    assert_eq!(fits([&plain], &asked, NOBODY), 4);
-    assert_eq!(fits([&high], &asked, NOBODY), 3);
-    assert_eq!(fits([&other], &asked, NOBODY), UNBOUNDED);
-    assert_eq!(fits([&plain, &high, &other], &asked, NOBODY), 3);
+    assert_eq!(fit_within_quotas([&plain], &asked, NO_WORKLOADS), 4);
+    assert_eq!(fit_within_quotas([&high], &asked, NO_WORKLOADS), 3);
+    assert_eq!(
+        fit_within_quotas([&other], &asked, NO_WORKLOADS),
+        UNBOUNDED_REPLICAS
+    );
+    assert_eq!(
+        fit_within_quotas([&plain, &high, &other], &asked, NO_WORKLOADS),
+        3
+    );
 }
 
 // proves: EST-assumed
 #[test]
 fn assumed_workloads_of_the_namespace_reduce_the_quota() {
     let request = json!({"namespace": "n", "resourceRequest": {"cpu": "1"}});
-    let asked = Asked::Replicas(Some(&request));
+    let asked = EstimateSubject::Replicas(Some(&request));
     let left = quota(&[("cpu", "5")], &[("cpu", "1")], &[]);
     let assumed = |namespace: &str, replicas| {
         Arc::new(AssumedWorkload {
@@ -170,7 +206,7 @@ fn assumed_workloads_of_the_namespace_reduce_the_quota() {
     for (namespace, replicas, expected) in [("n", 3, 1), ("n", 4, 0), ("n", 9, 0), ("m", 3, 4)] {
         let assumed = [assumed(namespace, replicas)];
         assert_eq!(
-            fits([&left], &asked, &assumed),
+            fit_within_quotas([&left], &asked, &assumed),
             expected,
             "{namespace} {replicas}"
         );

@@ -6,12 +6,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use client::remote::{Config, Identity, Secret, tls_client};
+use client::remote::{ClientCertificate, Config, Redacted, tls_client};
 use tokio_rustls::TlsConnector;
 
 /// TLS files. The flags enable TLS only with a CA or with `insecure`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Files {
+pub struct EstimatorTlsFiles {
     pub ca: Option<PathBuf>,
     /// Client certificate presented to estimators, with its key.
     pub certificate: Option<(PathBuf, PathBuf)>,
@@ -19,7 +19,7 @@ pub struct Files {
     pub insecure: bool,
 }
 
-impl Files {
+impl EstimatorTlsFiles {
     /// Reads all files; the error names the one that fails.
     pub fn check(&self) -> Result<(), String> {
         self.connector().map(drop)
@@ -27,15 +27,15 @@ impl Files {
 
     pub(crate) fn connector(&self) -> Result<TlsConnector, String> {
         let mut config = Config::new("https://estimator").map_err(|e| e.to_string())?;
-        config.insecure = self.insecure;
+        config.insecure_skip_tls_verify = self.insecure;
         if let Some(ca) = &self.ca {
             config.ca = Some(read(ca)?);
         }
         let identity = match &self.certificate {
             None => None,
-            Some((certificate, key)) => Some(Identity {
+            Some((certificate, key)) => Some(ClientCertificate {
                 certificate: read(certificate)?,
-                key: Secret(read(key)?),
+                key: Redacted(read(key)?),
             }),
         };
         let tls = tls_client(&config, identity.as_ref(), &[b"h2"])?;

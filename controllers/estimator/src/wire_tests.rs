@@ -27,12 +27,14 @@ fn fields(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
 }
 
 /// The texts and numbers at a path of field numbers.
-fn at(bytes: &[u8], path: &[u32]) -> Vec<String> {
+fn values_at(bytes: &[u8], path: &[u32]) -> Vec<String> {
     let Some((first, rest)) = path.split_first() else {
         return vec![String::from_utf8(bytes.to_vec()).unwrap()];
     };
     let found = fields(bytes).into_iter().filter(|(tag, _)| tag == first);
-    found.flat_map(|(_, content)| at(&content, rest)).collect()
+    found
+        .flat_map(|(_, content)| values_at(&content, rest))
+        .collect()
 }
 
 fn requirements() -> Value {
@@ -66,7 +68,7 @@ fn assumed() -> [Arc<AssumedWorkload>; 1] {
 
 /// Asserts the encoded resource request and node claim.
 fn has_requirements(bytes: &[u8], path: &[u32], amounts: u32) {
-    let values = |more: &[u32]| at(bytes, &[path, more].concat());
+    let values = |more: &[u32]| values_at(bytes, &[path, more].concat());
     assert_eq!(values(&[amounts, 1]), ["cpu", "memory"]);
     // A quantity is a message of its own.
     assert_eq!(values(&[amounts, 2, 1]), ["500m", "1Gi"]);
@@ -88,7 +90,7 @@ fn has_requirements(bytes: &[u8], path: &[u32], amounts: u32) {
 }
 
 fn has_component(bytes: &[u8], path: &[u32]) {
-    let values = |more: &[u32]| at(bytes, &[path, more].concat());
+    let values = |more: &[u32]| values_at(bytes, &[path, more].concat());
     assert_eq!(
         (values(&[1]), values(&[3])),
         (vec!["job".into()], vec!["3".into()])
@@ -101,23 +103,23 @@ fn has_component(bytes: &[u8], path: &[u32]) {
 #[test]
 fn requests_have_the_field_numbers_of_the_protocol() {
     let requirements = requirements();
-    let request = replicas("m1", Some(&requirements), &assumed()).unwrap();
+    let request = replicas_request("m1", Some(&requirements), &assumed()).unwrap();
     let bytes = request.encode_to_vec();
-    assert_eq!(at(&bytes, &[1]), ["m1"]);
-    assert_eq!(at(&bytes, &[2, 3]), ["n"]);
-    assert_eq!(at(&bytes, &[2, 4]), ["high"]);
+    assert_eq!(values_at(&bytes, &[1]), ["m1"]);
+    assert_eq!(values_at(&bytes, &[2, 3]), ["n"]);
+    assert_eq!(values_at(&bytes, &[2, 4]), ["high"]);
     has_requirements(&bytes, &[2], 5);
-    assert_eq!(at(&bytes, &[3, 1]), ["other"]);
+    assert_eq!(values_at(&bytes, &[3, 1]), ["other"]);
     has_component(&bytes, &[3, 2]);
 
-    let request = sets("m1", "n", &[component()], &assumed()).unwrap();
+    let request = component_sets_request("m1", "n", &[component()], &assumed()).unwrap();
     let bytes = request.encode_to_vec();
     assert_eq!(
-        (at(&bytes, &[1]), at(&bytes, &[3])),
+        (values_at(&bytes, &[1]), values_at(&bytes, &[3])),
         (vec!["m1".into()], vec!["n".into()])
     );
     has_component(&bytes, &[2]);
-    assert_eq!(at(&bytes, &[4, 1]), ["other"]);
+    assert_eq!(values_at(&bytes, &[4, 1]), ["other"]);
     has_component(&bytes, &[4, 2]);
 }
 
@@ -125,7 +127,7 @@ fn requests_have_the_field_numbers_of_the_protocol() {
 fn absent_requirements_are_not_sent() {
     let nobody: &[Arc<AssumedWorkload>] = &[];
     let sent = |requirements: Option<Value>| {
-        let request = replicas("m1", requirements.as_ref(), nobody).unwrap();
+        let request = replicas_request("m1", requirements.as_ref(), nobody).unwrap();
         let fields = fields(&request.encode_to_vec());
         fields
             .into_iter()
@@ -135,6 +137,6 @@ fn absent_requirements_are_not_sent() {
     assert_eq!(sent(None), [(1, 2)]);
     assert_eq!(sent(Some(json!({}))), [(1, 2), (2, 0)]);
     let wrong = json!({"resourceRequest": {"cpu": "much"}});
-    let why = replicas("m1", Some(&wrong), nobody).unwrap_err();
+    let why = replicas_request("m1", Some(&wrong), nobody).unwrap_err();
     assert!(why.starts_with("resourceRequest[cpu]: "), "{why}");
 }

@@ -6,45 +6,45 @@ use machinery::Quantity;
 
 /// The capacity of a node or the requests of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Room {
+pub(crate) struct ComputeResources {
     pub(crate) cpu: Quantity,
     pub(crate) memory: Quantity,
     pub(crate) pods: i64,
 }
 
-impl Room {
-    fn holds(&self, requests: &Self) -> bool {
+impl ComputeResources {
+    fn fits(&self, requests: &Self) -> bool {
         self.cpu >= requests.cpu && self.memory >= requests.memory && self.pods >= requests.pods
     }
 
-    fn take(&mut self, requests: &Self) {
+    fn subtract(&mut self, requests: &Self) {
         self.cpu -= requests.cpu;
         self.memory -= requests.memory;
         self.pods -= requests.pods;
     }
 
-    fn give(&mut self, requests: &Self) {
+    fn add(&mut self, requests: &Self) {
         self.cpu += requests.cpu;
         self.memory += requests.memory;
         self.pods += requests.pods;
     }
 }
 
-struct Node {
+struct HollowNode {
     name: String,
-    free: Room,
+    free: ComputeResources,
 }
 
 /// The free capacity of all nodes, and the node of each pod.
 #[derive(Default)]
-pub(crate) struct Capacity {
-    nodes: Vec<Node>,
-    placed: HashMap<String, (usize, Room)>,
+pub(crate) struct NodeAllocations {
+    nodes: Vec<HollowNode>,
+    placed: HashMap<String, (usize, ComputeResources)>,
 }
 
-impl Capacity {
-    pub(crate) fn new(names: impl Iterator<Item = String>, each: Room) -> Self {
-        let nodes = names.map(|name| Node { name, free: each }).collect();
+impl NodeAllocations {
+    pub(crate) fn new(names: impl Iterator<Item = String>, each: ComputeResources) -> Self {
+        let nodes = names.map(|name| HollowNode { name, free: each }).collect();
         Self {
             nodes,
             placed: HashMap::new(),
@@ -56,14 +56,14 @@ impl Capacity {
     }
 
     /// Assigns the emptiest node with enough capacity to a pod; a pod with a node keeps it.
-    pub(crate) fn place(&mut self, pod: &str, requests: Room) -> Option<&str> {
+    pub(crate) fn assign_node(&mut self, pod: &str, requests: ComputeResources) -> Option<&str> {
         let at = match self.placed.get(pod) {
             Some((at, _)) => *at,
             None => {
                 let at = (0..self.nodes.len())
-                    .filter(|i| self.nodes[*i].free.holds(&requests))
+                    .filter(|i| self.nodes[*i].free.fits(&requests))
                     .max_by_key(|i| (self.nodes[*i].free.pods, self.nodes.len() - i))?;
-                self.book(pod, at, requests);
+                self.allocate(pod, at, requests);
                 at
             }
         };
@@ -71,11 +71,11 @@ impl Capacity {
     }
 
     /// Records a node that another process assigned; unknown nodes are ignored.
-    pub(crate) fn observe(&mut self, pod: &str, node: &str, requests: Room) {
+    pub(crate) fn observe(&mut self, pod: &str, node: &str, requests: ComputeResources) {
         if !self.placed.contains_key(pod)
             && let Some(at) = self.nodes.iter().position(|n| n.name == node)
         {
-            self.book(pod, at, requests);
+            self.allocate(pod, at, requests);
         }
     }
 
@@ -84,12 +84,12 @@ impl Capacity {
         let Some((at, requests)) = self.placed.remove(pod) else {
             return false;
         };
-        self.nodes[at].free.give(&requests);
+        self.nodes[at].free.add(&requests);
         true
     }
 
-    fn book(&mut self, pod: &str, at: usize, requests: Room) {
-        self.nodes[at].free.take(&requests);
+    fn allocate(&mut self, pod: &str, at: usize, requests: ComputeResources) {
+        self.nodes[at].free.subtract(&requests);
         self.placed.insert(pod.to_owned(), (at, requests));
     }
 }
@@ -98,16 +98,16 @@ impl Capacity {
 mod tests {
     use super::*;
 
-    fn room(pods: i64) -> Room {
-        Room {
+    fn pod_slots(pods: i64) -> ComputeResources {
+        ComputeResources {
             cpu: Quantity::from_milli(pods * 1000),
             memory: Quantity::from_bytes(1 << 30),
             pods,
         }
     }
 
-    fn ask(milli: i64) -> Room {
-        Room {
+    fn cpu_request(milli: i64) -> ComputeResources {
+        ComputeResources {
             cpu: Quantity::from_milli(milli),
             memory: Quantity::default(),
             pods: 1,
@@ -116,32 +116,33 @@ mod tests {
 
     #[test]
     fn pods_spread_until_the_nodes_are_full() {
-        let mut capacity = Capacity::new(["a", "b"].map(String::from).into_iter(), room(2));
-        assert_eq!(capacity.place("p1", ask(1000)), Some("a"));
+        let mut capacity =
+            NodeAllocations::new(["a", "b"].map(String::from).into_iter(), pod_slots(2));
+        assert_eq!(capacity.assign_node("p1", cpu_request(1000)), Some("a"));
         assert_eq!(
-            capacity.place("p1", ask(1000)),
+            capacity.assign_node("p1", cpu_request(1000)),
             Some("a"),
             "a pod stays where it is"
         );
-        assert_eq!(capacity.place("p2", ask(1500)), Some("b"));
-        assert_eq!(capacity.place("p3", ask(600)), Some("a"));
+        assert_eq!(capacity.assign_node("p2", cpu_request(1500)), Some("b"));
+        assert_eq!(capacity.assign_node("p3", cpu_request(600)), Some("a"));
         assert_eq!(
-            capacity.place("p4", ask(600)),
+            capacity.assign_node("p4", cpu_request(600)),
             None,
             "no node has that much left"
         );
         assert!(capacity.release("p2") && !capacity.release("p2"));
-        assert_eq!(capacity.place("p4", ask(600)), Some("b"));
+        assert_eq!(capacity.assign_node("p4", cpu_request(600)), Some("b"));
     }
 
     #[test]
     fn pods_bound_by_others_count_once() {
-        let mut capacity = Capacity::new(["a"].map(String::from).into_iter(), room(1));
-        capacity.observe("p", "a", ask(0));
-        capacity.observe("p", "a", ask(0));
-        capacity.observe("q", "elsewhere", ask(0));
-        assert_eq!(capacity.place("r", ask(0)), None);
+        let mut capacity = NodeAllocations::new(["a"].map(String::from).into_iter(), pod_slots(1));
+        capacity.observe("p", "a", cpu_request(0));
+        capacity.observe("p", "a", cpu_request(0));
+        capacity.observe("q", "elsewhere", cpu_request(0));
+        assert_eq!(capacity.assign_node("r", cpu_request(0)), None);
         capacity.release("p");
-        assert_eq!(capacity.place("r", ask(0)), Some("a"));
+        assert_eq!(capacity.assign_node("r", cpu_request(0)), Some("a"));
     }
 }

@@ -5,33 +5,33 @@ use jiff::Timestamp;
 use machinery::time::rfc3339_seconds;
 use serde_json::{Value, json};
 
-use crate::plan::{generation, status_with};
-use crate::pods::{Parent, short_hash};
+use crate::pods::{ParentWorkload, short_hash};
+use crate::workload_plan::{generation, updated_status};
 
 const HASH_LABEL: &str = "pod-template-hash";
 /// The annotation by which `kubectl rollout` orders replica sets.
-const REVISION: &str = "deployment.kubernetes.io/revision";
+const REVISION_ANNOTATION: &str = "deployment.kubernetes.io/revision";
 
 /// What to do about the replica sets of one Deployment.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Rollout {
+pub(crate) struct DeploymentPlan {
     /// The replica set of the current template, if it does not exist yet.
     pub(crate) create: Option<Value>,
     /// Replica sets to scale, with their new size.
     pub(crate) scale: Vec<(String, i64)>,
     /// Updates the revision of a replica set of an earlier template that is current again.
-    pub(crate) revise: Option<(String, Value)>,
+    pub(crate) revision_patch: Option<(String, Value)>,
     /// Updates the Deployment's own revision, from its second template on: `kubectl rollout
     /// undo` replaces annotations, and fails if there are none.
-    pub(crate) annotate: Option<Value>,
+    pub(crate) deployment_patch: Option<Value>,
     /// Empty replica sets beyond the history limit.
     pub(crate) delete: Vec<String>,
     pub(crate) status: Option<Value>,
     /// No further change of the status is expected soon.
-    pub(crate) settled: bool,
+    pub(crate) stable: bool,
 }
 
-struct Set<'a> {
+struct ReplicaSetCounts<'a> {
     name: &'a str,
     desired: i64,
     pods: i64,
@@ -39,15 +39,15 @@ struct Set<'a> {
     revision: i64,
 }
 
-impl<'a> Set<'a> {
-    fn of(set: &'a Value) -> Self {
+impl<'a> ReplicaSetCounts<'a> {
+    fn from_value(set: &'a Value) -> Self {
         let number = |at: &Value| at.as_i64().unwrap_or(0);
         Self {
             name: set["metadata"]["name"].as_str().unwrap_or(""),
             desired: number(&set["spec"]["replicas"]),
             pods: number(&set["status"]["replicas"]),
             available: number(&set["status"]["availableReplicas"]),
-            revision: set["metadata"]["annotations"][REVISION]
+            revision: set["metadata"]["annotations"][REVISION_ANNOTATION]
                 .as_str()
                 .and_then(|r| r.parse().ok())
                 .unwrap_or(0),
@@ -56,7 +56,7 @@ impl<'a> Set<'a> {
 }
 
 /// A number, or a percentage of `total`, rounded up if `up`.
-fn share(value: &Value, total: i64, up: bool) -> i64 {
+fn scaled_value(value: &Value, total: i64, up: bool) -> i64 {
     match value {
         Value::Number(n) => n.as_i64().unwrap_or(0),
         Value::String(text) => {
@@ -68,13 +68,13 @@ fn share(value: &Value, total: i64, up: bool) -> i64 {
 }
 
 /// (maxSurge, maxUnavailable); never both zero, or the rollout could not proceed.
-fn bounds(deployment: &Value, desired: i64) -> (i64, i64) {
+fn rolling_update_bounds(deployment: &Value, desired: i64) -> (i64, i64) {
     let strategy = &deployment["spec"]["strategy"];
     if strategy["type"] == "Recreate" {
         return (0, desired);
     }
-    let surge = share(&strategy["rollingUpdate"]["maxSurge"], desired, true);
-    let unavailable = share(&strategy["rollingUpdate"]["maxUnavailable"], desired, false);
+    let surge = scaled_value(&strategy["rollingUpdate"]["maxSurge"], desired, true);
+    let unavailable = scaled_value(&strategy["rollingUpdate"]["maxUnavailable"], desired, false);
     if surge == 0 && unavailable == 0 {
         (0, 1)
     } else {
@@ -83,27 +83,28 @@ fn bounds(deployment: &Value, desired: i64) -> (i64, i64) {
 }
 
 /// Plans one Deployment, given the replica sets that belong to it.
-pub(crate) fn decide(
-    parent: &Parent<'_>,
+pub(crate) fn plan_rollout(
+    parent: &ParentWorkload<'_>,
     deployment: &Value,
     sets: &[Value],
     now: Timestamp,
-) -> Rollout {
+) -> DeploymentPlan {
     let desired = deployment["spec"]["replicas"].as_i64().unwrap_or(1).max(0);
     let template = &deployment["spec"]["template"];
     let hash = short_hash(&template.to_string());
     let paused = deployment["spec"]["paused"] == true;
-    let (surge, unavailable) = bounds(deployment, desired);
+    let (surge, unavailable) = rolling_update_bounds(deployment, desired);
     let (new, old): (Vec<&Value>, Vec<&Value>) = sets
         .iter()
         .partition(|s| s["metadata"]["labels"][HASH_LABEL] == *hash);
-    let new = new.first().map(|s| Set::of(s));
-    let old: Vec<Set<'_>> = old.into_iter().map(Set::of).collect();
+    let new = new.first().map(|s| ReplicaSetCounts::from_value(s));
+    let old: Vec<ReplicaSetCounts<'_>> =
+        old.into_iter().map(ReplicaSetCounts::from_value).collect();
     let total: i64 = old.iter().chain(&new).map(|s| s.desired).sum();
 
     let newest = old.iter().map(|s| s.revision).max().unwrap_or(0);
 
-    let mut rollout = Rollout::default();
+    let mut rollout = DeploymentPlan::default();
     // Scale up the new replica set as far as the surge permits beside the old ones.
     let have = new.as_ref().map_or(0, |s| s.desired);
     let grown = if have >= desired {
@@ -122,19 +123,22 @@ pub(crate) fn decide(
         _ => {}
     }
     if !paused {
-        shrink(&old, &new, desired, unavailable, &mut rollout.scale);
+        scale_down_old(&old, &new, desired, unavailable, &mut rollout.scale);
     }
     let current = new.as_ref().map_or(0, |s| s.revision).max(newest + 1);
     let current_text = current.to_string();
-    let patch = json!({"metadata": {"annotations": {REVISION: current_text}}});
-    if current > 1 && deployment["metadata"]["annotations"][REVISION] != current_text && !paused {
-        rollout.annotate = Some(patch.clone());
+    let patch = json!({"metadata": {"annotations": {REVISION_ANNOTATION: current_text}}});
+    if current > 1
+        && deployment["metadata"]["annotations"][REVISION_ANNOTATION] != current_text
+        && !paused
+    {
+        rollout.deployment_patch = Some(patch.clone());
     }
     if let Some(set) = new.as_ref().filter(|s| s.revision < current) {
-        rollout.revise = Some((set.name.to_owned(), patch));
+        rollout.revision_patch = Some((set.name.to_owned(), patch));
     }
-    rollout.delete = history(deployment, &old);
-    status(
+    rollout.delete = surplus_replica_sets(deployment, &old);
+    update_status(
         deployment,
         &old,
         new.as_ref(),
@@ -146,10 +150,10 @@ pub(crate) fn decide(
 }
 
 /// The oldest empty replica sets beyond the revision history limit.
-fn history(deployment: &Value, old: &[Set<'_>]) -> Vec<String> {
+fn surplus_replica_sets(deployment: &Value, old: &[ReplicaSetCounts<'_>]) -> Vec<String> {
     let limit = deployment["spec"]["revisionHistoryLimit"].as_u64();
     let limit = limit.and_then(|l| usize::try_from(l).ok()).unwrap_or(10);
-    let mut empty: Vec<&Set<'_>> = old
+    let mut empty: Vec<&ReplicaSetCounts<'_>> = old
         .iter()
         .filter(|s| s.desired == 0 && s.pods == 0)
         .collect();
@@ -161,9 +165,9 @@ fn history(deployment: &Value, old: &[Set<'_>]) -> Vec<String> {
 
 /// Scales down old replica sets: unavailable pods at once, the others as far as enough
 /// pods stay available.
-fn shrink(
-    old: &[Set<'_>],
-    new: &Option<Set<'_>>,
+fn scale_down_old(
+    old: &[ReplicaSetCounts<'_>],
+    new: &Option<ReplicaSetCounts<'_>>,
     desired: i64,
     unavailable: i64,
     scale: &mut Vec<(String, i64)>,
@@ -181,7 +185,7 @@ fn shrink(
 }
 
 fn replica_set(
-    parent: &Parent<'_>,
+    parent: &ParentWorkload<'_>,
     template: &Value,
     hash: &str,
     replicas: i64,
@@ -193,20 +197,20 @@ fn replica_set(
     json!({
         "apiVersion": "apps/v1", "kind": "ReplicaSet",
         "metadata": {"name": format!("{}-{hash}", parent.object.name()), "namespace": parent.object.namespace(),
-                     "labels": labels, "annotations": {REVISION: revision.to_string()}, "ownerReferences": parent.reference()},
+                     "labels": labels, "annotations": {REVISION_ANNOTATION: revision.to_string()}, "ownerReferences": parent.owner_references()},
         "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
     })
 }
 
-fn status(
+fn update_status(
     deployment: &Value,
-    old: &[Set<'_>],
-    new: Option<&Set<'_>>,
-    rollout: &mut Rollout,
+    old: &[ReplicaSetCounts<'_>],
+    new: Option<&ReplicaSetCounts<'_>>,
+    rollout: &mut DeploymentPlan,
     (desired, unavailable): (i64, i64),
     now: Timestamp,
 ) {
-    let sum = |of: fn(&Set<'_>) -> i64| old.iter().chain(new).map(of).sum::<i64>();
+    let sum = |of: fn(&ReplicaSetCounts<'_>) -> i64| old.iter().chain(new).map(of).sum::<i64>();
     let created = rollout
         .create
         .as_ref()
@@ -226,7 +230,7 @@ fn status(
         ("observedGeneration", generation(deployment)),
     ];
     let before = &deployment["status"];
-    let mut status = status_with(before, &[], &counters).unwrap_or_else(|| before.clone());
+    let mut status = updated_status(before, &[], &counters).unwrap_or_else(|| before.clone());
     let complete = updated == desired && pods == desired && available == desired;
     let enough = available >= desired - unavailable;
     let name = rollout
@@ -235,7 +239,8 @@ fn status(
         .map(|s| s["metadata"]["name"].as_str());
     let name = name.flatten().or(new.map(|s| s.name)).unwrap_or("");
     // A rollout that was complete stays complete while it only changes its size.
-    let done = complete || pods == updated && progress(before) == DONE;
+    let done =
+        complete || pods == updated && progressing_reason(before) == NEW_REPLICA_SET_AVAILABLE;
     let available = if enough {
         (
             "True",
@@ -252,7 +257,7 @@ fn status(
     let progressing = if done {
         (
             "True",
-            DONE,
+            NEW_REPLICA_SET_AVAILABLE,
             format!("ReplicaSet {name:?} has successfully progressed."),
         )
     } else {
@@ -266,13 +271,13 @@ fn status(
         condition(before, "Available", available, now),
         condition(before, "Progressing", progressing, now)
     ]);
-    rollout.settled = complete && rollout.scale.is_empty();
+    rollout.stable = complete && rollout.scale.is_empty();
     rollout.status = (status != *before).then_some(status);
 }
 
-const DONE: &str = "NewReplicaSetAvailable";
+const NEW_REPLICA_SET_AVAILABLE: &str = "NewReplicaSetAvailable";
 
-fn progress(status: &Value) -> &str {
+fn progressing_reason(status: &Value) -> &str {
     let all = status["conditions"].as_array();
     let found = all.and_then(|all| all.iter().find(|c| c["type"] == "Progressing"));
     found.and_then(|c| c["reason"].as_str()).unwrap_or("")
@@ -304,7 +309,7 @@ mod tests {
     use machinery::Object;
 
     fn deployment(replicas: i64, strategy: Value) -> Value {
-        json!({"metadata": {"name": "d", "namespace": "n", "uid": "u", "generation": 1, "annotations": {REVISION: "2"}},
+        json!({"metadata": {"name": "d", "namespace": "n", "uid": "u", "generation": 1, "annotations": {REVISION_ANNOTATION: "2"}},
                "spec": {"replicas": replicas, "strategy": strategy, "template": {"metadata": {"labels": {"app": "d"}}, "spec": {}}}})
     }
 
@@ -319,24 +324,24 @@ mod tests {
             "old".into()
         };
         let (name, revision) = if current { ("new", "2") } else { ("old", "1") };
-        json!({"metadata": {"name": name, "labels": {HASH_LABEL: hash}, "annotations": {REVISION: revision}},
+        json!({"metadata": {"name": name, "labels": {HASH_LABEL: hash}, "annotations": {REVISION_ANNOTATION: revision}},
                "spec": {"replicas": desired}, "status": {"replicas": desired, "availableReplicas": available}})
     }
 
-    fn decide_for(deployment: &Value, sets: &[Value]) -> Rollout {
+    fn plan_rollout_for(deployment: &Value, sets: &[Value]) -> DeploymentPlan {
         let object = Object::from_value(deployment).unwrap();
-        let parent = Parent {
+        let parent = ParentWorkload {
             api_version: "apps/v1",
             kind: "Deployment",
             object: &object,
         };
-        decide(&parent, deployment, sets, Timestamp::UNIX_EPOCH)
+        plan_rollout(&parent, deployment, sets, Timestamp::UNIX_EPOCH)
     }
 
     #[test]
     fn the_first_replica_set_has_the_full_size() {
         let d = deployment(3, rolling("25%", "25%"));
-        let rollout = decide_for(&d, &[]);
+        let rollout = plan_rollout_for(&d, &[]);
         let made = rollout.create.unwrap();
         assert_eq!(made["spec"]["replicas"], 3);
         assert_eq!(
@@ -350,12 +355,12 @@ mod tests {
     fn a_rollout_stays_within_its_bounds() {
         let d = deployment(4, rolling("25%", "25%"));
         // At most one replica in surplus, at most one unavailable.
-        let start = decide_for(&d, &[set(&d, false, 4, 4)]);
+        let start = plan_rollout_for(&d, &[set(&d, false, 4, 4)]);
         assert_eq!(start.create.unwrap()["spec"]["replicas"], 1);
         assert_eq!(start.scale, [("old".to_owned(), 3)]);
-        let on = decide_for(&d, &[set(&d, false, 3, 3), set(&d, true, 1, 1)]);
+        let on = plan_rollout_for(&d, &[set(&d, false, 3, 3), set(&d, true, 1, 1)]);
         assert_eq!(on.scale, [("new".to_owned(), 2), ("old".to_owned(), 2)]);
-        let end = decide_for(&d, &[set(&d, false, 0, 0), set(&d, true, 4, 4)]);
+        let end = plan_rollout_for(&d, &[set(&d, false, 0, 0), set(&d, true, 4, 4)]);
         assert_eq!(end.scale, []);
         assert_eq!(
             end.status.unwrap()["conditions"][1]["reason"],
@@ -366,7 +371,7 @@ mod tests {
     #[test]
     fn recreate_removes_first() {
         let d = deployment(2, json!({"type": "Recreate"}));
-        let start = decide_for(&d, &[set(&d, false, 2, 2)]);
+        let start = plan_rollout_for(&d, &[set(&d, false, 2, 2)]);
         assert_eq!(
             (
                 start.create.unwrap()["spec"]["replicas"].as_i64(),
@@ -380,24 +385,27 @@ mod tests {
     fn an_unchanged_status_is_not_written() {
         let mut d = deployment(2, rolling("25%", "25%"));
         let sets = [set(&d, true, 2, 2)];
-        d["status"] = decide_for(&d, &sets).status.unwrap();
-        let nothing = Rollout {
-            settled: true,
-            ..Rollout::default()
+        d["status"] = plan_rollout_for(&d, &sets).status.unwrap();
+        let nothing = DeploymentPlan {
+            stable: true,
+            ..DeploymentPlan::default()
         };
-        assert_eq!(decide_for(&d, &sets), nothing);
+        assert_eq!(plan_rollout_for(&d, &sets), nothing);
     }
 
     #[test]
     fn a_rollback_has_the_newest_revision() {
         let d = deployment(1, rolling("25%", "25%"));
         let mut back = set(&d, true, 1, 1);
-        back["metadata"]["annotations"][REVISION] = "0".into();
-        let (name, patch) = decide_for(&d, &[set(&d, false, 0, 0), back])
-            .revise
+        back["metadata"]["annotations"][REVISION_ANNOTATION] = "0".into();
+        let (name, patch) = plan_rollout_for(&d, &[set(&d, false, 0, 0), back])
+            .revision_patch
             .unwrap();
         assert_eq!(
-            (&*name, &patch["metadata"]["annotations"][REVISION]),
+            (
+                &*name,
+                &patch["metadata"]["annotations"][REVISION_ANNOTATION]
+            ),
             ("new", &json!("2"))
         );
     }
@@ -406,9 +414,9 @@ mod tests {
     fn history_is_limited() {
         let mut d = deployment(1, rolling("25%", "25%"));
         d["spec"]["revisionHistoryLimit"] = 0.into();
-        let rollout = decide_for(&d, &[set(&d, false, 0, 0), set(&d, true, 1, 1)]);
+        let rollout = plan_rollout_for(&d, &[set(&d, false, 0, 0), set(&d, true, 1, 1)]);
         assert_eq!(rollout.delete, ["old"]);
-        let busy = decide_for(&d, &[set(&d, false, 1, 1), set(&d, true, 1, 1)]);
+        let busy = plan_rollout_for(&d, &[set(&d, false, 1, 1), set(&d, true, 1, 1)]);
         assert!(busy.delete.is_empty());
     }
 
@@ -416,7 +424,7 @@ mod tests {
     fn scaling_down_is_immediate() {
         let d = deployment(1, rolling("25%", "25%"));
         assert_eq!(
-            decide_for(&d, &[set(&d, true, 3, 3)]).scale,
+            plan_rollout_for(&d, &[set(&d, true, 3, 3)]).scale,
             [("new".to_owned(), 1)]
         );
     }

@@ -4,10 +4,10 @@ use jiff::Timestamp;
 use machinery::time::rfc3339_seconds;
 use serde_json::{Map, Value, json};
 
-use crate::plan::Plan;
-use crate::pods::{Parent, PodView, from_template, suffix};
+use crate::pods::{HollowPod, ParentWorkload, pod_from_template, pod_name_suffix};
+use crate::workload_plan::WorkloadPlan;
 
-fn finished(status: &Value) -> bool {
+fn is_finished(status: &Value) -> bool {
     let done =
         |c: &Value| (c["type"] == "Complete" || c["type"] == "Failed") && c["status"] == "True";
     status["conditions"]
@@ -16,17 +16,22 @@ fn finished(status: &Value) -> bool {
 }
 
 /// Plans one Job, given the pods that belong to it.
-pub(crate) fn decide(parent: &Parent<'_>, job: &Value, pods: &[&PodView], now: Timestamp) -> Plan {
-    let mut plan = Plan::default();
+pub(crate) fn plan_pods(
+    parent: &ParentWorkload<'_>,
+    job: &Value,
+    pods: &[&HollowPod],
+    now: Timestamp,
+) -> WorkloadPlan {
+    let mut plan = WorkloadPlan::default();
     let old = &job["status"];
-    if finished(old) || job["spec"]["suspend"] == true {
+    if is_finished(old) || job["spec"]["suspend"] == true {
         return plan;
     }
     let parallelism = job["spec"]["parallelism"].as_i64().unwrap_or(1);
-    let succeeded = pods.iter().filter(|p| p.succeeded()).count() as i64;
-    let active: Vec<&&PodView> = pods
+    let succeeded = pods.iter().filter(|p| p.is_succeeded()).count() as i64;
+    let active: Vec<&&HollowPod> = pods
         .iter()
-        .filter(|p| !p.finished() && !p.deleting())
+        .filter(|p| !p.is_finished() && !p.is_deleting())
         .collect();
     let completions = job["spec"]["completions"].as_i64();
     // Without `completions` one success is enough, and running pods may finish.
@@ -39,12 +44,16 @@ pub(crate) fn decide(parent: &Parent<'_>, job: &Value, pods: &[&PodView], now: T
         let name = format!(
             "{}-{}",
             parent.object.name(),
-            suffix(parent.object.uid(), nth)
+            pod_name_suffix(parent.object.uid(), nth)
         );
         nth += 1;
         if pods.iter().all(|p| p.metadata.name != name) {
-            plan.create
-                .push(from_template(parent, &job["spec"]["template"], &name, &[]));
+            plan.create.push(pod_from_template(
+                parent,
+                &job["spec"]["template"],
+                &name,
+                &[],
+            ));
         }
     }
     let mut status = Map::new();
@@ -57,7 +66,10 @@ pub(crate) fn decide(parent: &Parent<'_>, job: &Value, pods: &[&PodView], now: T
     let counters = [
         ("active", if complete { 0 } else { running as i64 }),
         ("succeeded", succeeded),
-        ("ready", active.iter().filter(|p| p.ready()).count() as i64),
+        (
+            "ready",
+            active.iter().filter(|p| p.is_ready()).count() as i64,
+        ),
     ];
     for (field, value) in counters {
         if value != 0 || field == "ready" {
@@ -78,7 +90,7 @@ pub(crate) fn decide(parent: &Parent<'_>, job: &Value, pods: &[&PodView], now: T
         );
         status.insert("completionTime".into(), time.clone().into());
     }
-    plan.settled = complete;
+    plan.stable = complete;
     let status = Value::Object(status);
     plan.status = (status != *old).then_some(status);
     plan
@@ -90,22 +102,22 @@ mod tests {
     use crate::pods::tests::pod;
     use machinery::Object;
 
-    fn check(completions: Option<i64>, pods: &[PodView], create: usize, complete: bool) {
+    fn check(completions: Option<i64>, pods: &[HollowPod], create: usize, complete: bool) {
         let job = json!({"metadata": {"name": "j", "uid": "u"}, "spec": {"parallelism": 2, "completions": completions, "template": {"spec": {}}}});
         let object = Object::from_value(&job).unwrap();
-        let parent = Parent {
+        let parent = ParentWorkload {
             api_version: "batch/v1",
             kind: "Job",
             object: &object,
         };
-        let plan = decide(
+        let plan = plan_pods(
             &parent,
             &job,
             &pods.iter().collect::<Vec<_>>(),
             Timestamp::UNIX_EPOCH,
         );
         assert_eq!(
-            (plan.create.len(), finished(&plan.status.unwrap())),
+            (plan.create.len(), is_finished(&plan.status.unwrap())),
             (create, complete)
         );
     }
@@ -144,14 +156,14 @@ mod tests {
     fn a_finished_job_is_not_changed() {
         let job = json!({"metadata": {"name": "j", "uid": "u"}, "spec": {}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}});
         let object = Object::from_value(&job).unwrap();
-        let parent = Parent {
+        let parent = ParentWorkload {
             api_version: "batch/v1",
             kind: "Job",
             object: &object,
         };
         assert_eq!(
-            decide(&parent, &job, &[], Timestamp::UNIX_EPOCH),
-            Plan::default()
+            plan_pods(&parent, &job, &[], Timestamp::UNIX_EPOCH),
+            WorkloadPlan::default()
         );
     }
 }

@@ -4,47 +4,47 @@ use jiff::Timestamp;
 use machinery::time::rfc3339_seconds;
 use serde_json::{Value, json};
 
-use crate::pods::{BROKEN_IMAGES, Container, PodView};
+use crate::pods::{BROKEN_IMAGE_PREFIX, HollowContainer, HollowPod};
 
 /// The next transition of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum PodTransition {
     /// Gets a node.
-    Place,
+    AssignNode,
     /// Starts to run once its delay has passed.
     Start,
     /// Succeeds: a running pod of a Job.
     Finish,
     /// Its image cannot be pulled; reported once.
-    Fail,
+    ReportImageFailure,
     /// Its deletion is confirmed: a server with graceful deletion waits for the kubelet.
-    End,
+    ConfirmDeletion,
     Nothing,
 }
 
 /// The next transition of a pod.
-pub(crate) fn next(pod: &PodView, of_job: bool) -> Next {
-    if pod.deleting() && pod.metadata.deletion_grace_period_seconds > 0 {
-        return Next::End;
+pub(crate) fn next_transition(pod: &HollowPod, of_job: bool) -> PodTransition {
+    if pod.is_deleting() && pod.metadata.deletion_grace_period_seconds > 0 {
+        return PodTransition::ConfirmDeletion;
     }
-    if pod.finished() || pod.deleting() {
-        return Next::Nothing;
+    if pod.is_finished() || pod.is_deleting() {
+        return PodTransition::Nothing;
     }
     if pod.spec.node_name.is_empty() {
-        return Next::Place;
+        return PodTransition::AssignNode;
     }
-    match (pod.status.phase.as_str(), pod.broken()) {
+    match (pod.status.phase.as_str(), pod.has_broken_image()) {
         ("Running", _)
             if of_job
                 || pod.spec.restart_policy == "Never"
                 || pod.spec.restart_policy == "OnFailure" =>
         {
-            Next::Finish
+            PodTransition::Finish
         }
-        ("Running", _) => Next::Nothing,
-        (_, true) if pod.status.told() => Next::Nothing,
-        (_, true) => Next::Fail,
-        _ => Next::Start,
+        ("Running", _) => PodTransition::Nothing,
+        (_, true) if pod.status.has_conditions() => PodTransition::Nothing,
+        (_, true) => PodTransition::ReportImageFailure,
+        _ => PodTransition::Start,
     }
 }
 
@@ -56,18 +56,18 @@ fn condition(kind: &str, yes: bool, reason: &str, time: &str) -> Value {
     condition
 }
 
-fn container(container: &Container, state: Value, ready: bool) -> Value {
+fn container_status(container: &HollowContainer, state: Value, ready: bool) -> Value {
     json!({"name": container.name, "image": container.image, "imageID": "", "restartCount": 0,
            "ready": ready, "started": ready, "state": state, "lastState": {}})
 }
 
-fn status(phase: &str, conditions: Vec<Value>, containers: Vec<Value>, time: &str) -> Value {
+fn pod_status(phase: &str, conditions: Vec<Value>, containers: Vec<Value>, time: &str) -> Value {
     json!({"phase": phase, "conditions": conditions, "containerStatuses": containers, "hostIP": "127.0.0.1",
            "startTime": time, "qosClass": "BestEffort"})
 }
 
 /// The status of a running and ready pod.
-pub(crate) fn running(pod: &PodView, ip: &str, now: Timestamp) -> Value {
+pub(crate) fn running_status(pod: &HollowPod, ip: &str, now: Timestamp) -> Value {
     let time = rfc3339_seconds(now);
     let conditions = ["Initialized", "Ready", "ContainersReady", "PodScheduled"];
     let conditions = conditions
@@ -79,16 +79,16 @@ pub(crate) fn running(pod: &PodView, ip: &str, now: Timestamp) -> Value {
         .spec
         .containers
         .iter()
-        .map(|c| container(c, state.clone(), true))
+        .map(|c| container_status(c, state.clone(), true))
         .collect();
-    let mut status = status("Running", conditions, containers, &time);
+    let mut status = pod_status("Running", conditions, containers, &time);
     status["podIP"] = ip.into();
     status["podIPs"] = json!([{"ip": ip}]);
     status
 }
 
 /// The status of a pod that has succeeded.
-pub(crate) fn succeeded(pod: &PodView, now: Timestamp) -> Value {
+pub(crate) fn succeeded_status(pod: &HollowPod, now: Timestamp) -> Value {
     let time = rfc3339_seconds(now);
     let conditions = vec![
         condition("Initialized", true, "PodCompleted", &time),
@@ -101,13 +101,13 @@ pub(crate) fn succeeded(pod: &PodView, now: Timestamp) -> Value {
         .spec
         .containers
         .iter()
-        .map(|c| container(c, state.clone(), false))
+        .map(|c| container_status(c, state.clone(), false))
         .collect();
-    status("Succeeded", conditions, containers, &time)
+    pod_status("Succeeded", conditions, containers, &time)
 }
 
 /// The status of a pod whose image cannot be pulled.
-pub(crate) fn broken(pod: &PodView, now: Timestamp) -> Value {
+pub(crate) fn image_failure_status(pod: &HollowPod, now: Timestamp) -> Value {
     let time = rfc3339_seconds(now);
     let conditions = vec![
         condition("Initialized", true, "", &time),
@@ -116,18 +116,18 @@ pub(crate) fn broken(pod: &PodView, now: Timestamp) -> Value {
         condition("PodScheduled", true, "", &time),
     ];
     let containers = pod.spec.containers.iter().map(|c| {
-        let reason = if c.image.starts_with(BROKEN_IMAGES) {
+        let reason = if c.image.starts_with(BROKEN_IMAGE_PREFIX) {
             "ImagePullBackOff"
         } else {
             "ContainerCreating"
         };
-        container(c, json!({"waiting": {"reason": reason}}), false)
+        container_status(c, json!({"waiting": {"reason": reason}}), false)
     });
-    status("Pending", conditions, containers.collect(), &time)
+    pod_status("Pending", conditions, containers.collect(), &time)
 }
 
 /// The status of a pod that fits on no node.
-pub(crate) fn unschedulable(now: Timestamp) -> Value {
+pub(crate) fn unschedulable_status(now: Timestamp) -> Value {
     let mut scheduled = condition(
         "PodScheduled",
         false,
@@ -142,53 +142,63 @@ pub(crate) fn unschedulable(now: Timestamp) -> Value {
 mod tests {
     use super::*;
 
-    fn check(spec: Value, status: Value, of_job: bool, expected: Next) {
-        let pod: PodView = serde_json::from_value(
+    fn check(spec: Value, status: Value, of_job: bool, expected: PodTransition) {
+        let pod: HollowPod = serde_json::from_value(
             json!({"metadata": {"name": "p"}, "spec": spec, "status": status}),
         )
         .unwrap();
-        assert_eq!(next(&pod, of_job), expected, "{pod:?}");
+        assert_eq!(next_transition(&pod, of_job), expected, "{pod:?}");
     }
 
     #[test]
     fn a_pod_is_assigned_started_and_then_unchanged() {
-        check(json!({}), json!({"phase": "Pending"}), false, Next::Place);
+        check(
+            json!({}),
+            json!({"phase": "Pending"}),
+            false,
+            PodTransition::AssignNode,
+        );
         check(
             json!({"nodeName": "n"}),
             json!({"phase": "Pending"}),
             false,
-            Next::Start,
+            PodTransition::Start,
         );
         check(
             json!({"nodeName": "n"}),
             json!({"phase": "Running"}),
             false,
-            Next::Nothing,
+            PodTransition::Nothing,
         );
         check(
             json!({"nodeName": "n"}),
             json!({"phase": "Running"}),
             true,
-            Next::Finish,
+            PodTransition::Finish,
         );
         check(
             json!({"nodeName": "n"}),
             json!({"phase": "Succeeded"}),
             true,
-            Next::Nothing,
+            PodTransition::Nothing,
         );
     }
 
     #[test]
     fn a_fake_image_never_becomes_ready_and_is_reported_once() {
         let spec = json!({"nodeName": "n", "containers": [{"name": "c", "image": "fake/x"}]});
-        check(spec.clone(), json!({"phase": "Pending"}), false, Next::Fail);
-        let pod: PodView = serde_json::from_value(json!({"spec": spec})).unwrap();
+        check(
+            spec.clone(),
+            json!({"phase": "Pending"}),
+            false,
+            PodTransition::ReportImageFailure,
+        );
+        let pod: HollowPod = serde_json::from_value(json!({"spec": spec})).unwrap();
         check(
             spec,
-            broken(&pod, Timestamp::UNIX_EPOCH),
+            image_failure_status(&pod, Timestamp::UNIX_EPOCH),
             false,
-            Next::Nothing,
+            PodTransition::Nothing,
         );
     }
 }

@@ -10,21 +10,21 @@
 //!
 //! Entry points: [`HollowCluster`].
 
-mod act;
+mod apply_plan;
 mod capacity;
-mod daemons;
+mod controller;
+mod daemon_sets;
 mod deployments;
 mod jobs;
 mod kubelet;
+mod kubelet_controller;
 mod nodes;
-mod plan;
 mod pods;
-mod replicas;
-mod run;
-mod stateful;
-mod tend;
+mod replica_sets;
+mod stateful_sets;
+mod workload_plan;
 
 #[cfg(test)]
 mod tests;
 
-pub use run::{Hollow, Options};
+pub use controller::{HollowCluster, Options};

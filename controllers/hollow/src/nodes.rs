@@ -1,30 +1,30 @@
 //! Creates the nodes, and updates their status only if their size has changed.
 
-use client::{Api, At, Error, Patch, WriteOptions};
+use client::{Api, Error, Patch, ResourcePath, WriteOptions};
 use machinery::Gvr;
 use machinery::time::rfc3339_seconds;
 use serde_json::{Value, json};
 
-use crate::run::Options;
+use crate::controller::Options;
 
-static NODES: Gvr = Gvr::constant("", "v1", "nodes");
+static NODES: Gvr = Gvr::from_static("", "v1", "nodes");
 
 /// Ensures that the nodes exist with the capacity that the options specify.
-pub(crate) async fn provide(
+pub(crate) async fn ensure_nodes(
     api: &dyn Api,
     names: &[String],
     options: &Options,
     now: jiff::Timestamp,
 ) -> Result<(), Error> {
-    let status = status(options, &rfc3339_seconds(now));
+    let status = node_status(options, &rfc3339_seconds(now));
     for name in names {
-        let at = At::one(&NODES, "", name);
+        let at = ResourcePath::object(&NODES, "", name);
         let node = json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "type": "hollow"}},
             "spec": {},
         });
-        let all = At::all(&NODES, "");
+        let all = ResourcePath::collection(&NODES, "");
         let node = match api.create(all, node, &WriteOptions::default()).await {
             Ok(created) => created.value()?,
             Err(e) if e.is_already_exists() => api.get(at).await?.value()?,
@@ -33,14 +33,14 @@ pub(crate) async fn provide(
         if node["status"]["allocatable"] != status["allocatable"] {
             // A patch, because an update would conflict where other clients write nodes too.
             let patch = Patch::Merge(json!({"status": status}));
-            api.patch(at.sub("status"), patch, &WriteOptions::default())
+            api.patch(at.subresource("status"), patch, &WriteOptions::default())
                 .await?;
         }
     }
     Ok(())
 }
 
-fn status(options: &Options, time: &str) -> Value {
+fn node_status(options: &Options, time: &str) -> Value {
     let offer = json!({"cpu": options.node_cpu, "memory": options.node_memory, "pods": options.pods_per_node.to_string()});
     json!({
         "capacity": offer, "allocatable": offer,

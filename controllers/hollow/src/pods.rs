@@ -3,29 +3,29 @@
 use std::collections::BTreeMap;
 
 use machinery::Object;
-use machinery::object::Malformed;
+use machinery::object::MalformedObject;
 use openapi::{ContainerResources, ResourceList, ResourceRequirements, pod_requests};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::capacity::Room;
+use crate::capacity::ComputeResources;
 
 /// Pods with an image of this prefix never start, to demonstrate failures.
-pub(crate) const BROKEN_IMAGES: &str = "fake/";
+pub(crate) const BROKEN_IMAGE_PREFIX: &str = "fake/";
 const HASH_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// The fields of a pod that the hollow cluster reads.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct PodView {
-    pub(crate) metadata: Meta,
-    pub(crate) spec: Spec,
-    pub(crate) status: Status,
+pub(crate) struct HollowPod {
+    pub(crate) metadata: HollowPodMetadata,
+    pub(crate) spec: HollowPodSpec,
+    pub(crate) status: HollowPodStatus,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Meta {
+pub(crate) struct HollowPodMetadata {
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) deletion_timestamp: Option<String>,
@@ -35,18 +35,18 @@ pub(crate) struct Meta {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Spec {
+pub(crate) struct HollowPodSpec {
     pub(crate) node_name: String,
     pub(crate) restart_policy: String,
-    pub(crate) containers: Vec<Container>,
-    pub(crate) init_containers: Vec<Container>,
+    pub(crate) containers: Vec<HollowContainer>,
+    pub(crate) init_containers: Vec<HollowContainer>,
     resources: Option<ResourceRequirements>,
     overhead: Option<ResourceList>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Container {
+pub(crate) struct HollowContainer {
     pub(crate) name: String,
     pub(crate) image: String,
     #[serde(flatten)]
@@ -55,48 +55,48 @@ pub(crate) struct Container {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Status {
+pub(crate) struct HollowPodStatus {
     pub(crate) phase: String,
-    conditions: Vec<Condition>,
+    conditions: Vec<HollowPodCondition>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Condition {
+struct HollowPodCondition {
     #[serde(rename = "type")]
     kind: String,
     status: String,
 }
 
-impl Status {
+impl HollowPodStatus {
     /// Whether a status beyond the phase was written.
-    pub(crate) fn told(&self) -> bool {
+    pub(crate) fn has_conditions(&self) -> bool {
         !self.conditions.is_empty()
     }
 }
 
-impl PodView {
-    pub(crate) fn of(pod: &Value) -> Result<Self, Malformed> {
+impl HollowPod {
+    pub(crate) fn from_value(pod: &Value) -> Result<Self, MalformedObject> {
         Ok(Self::deserialize(pod)?)
     }
 
-    pub(crate) fn ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.status
             .conditions
             .iter()
             .any(|c| c.kind == "Ready" && c.status == "True")
     }
 
-    pub(crate) fn deleting(&self) -> bool {
+    pub(crate) fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    pub(crate) fn succeeded(&self) -> bool {
+    pub(crate) fn is_succeeded(&self) -> bool {
         self.status.phase == "Succeeded"
     }
 
-    pub(crate) fn finished(&self) -> bool {
-        self.succeeded() || self.status.phase == "Failed"
+    pub(crate) fn is_finished(&self) -> bool {
+        self.is_succeeded() || self.status.phase == "Failed"
     }
 
     pub(crate) fn label(&self, key: &str) -> &str {
@@ -104,7 +104,7 @@ impl PodView {
     }
 
     /// The resources that the pod requests from a node.
-    pub(crate) fn room(&self) -> Room {
+    pub(crate) fn requests(&self) -> ComputeResources {
         let requests = pod_requests(
             self.spec.containers.iter().map(|c| &c.resources),
             self.spec.init_containers.iter().map(|c| &c.resources),
@@ -112,40 +112,40 @@ impl PodView {
             self.spec.overhead.as_ref(),
         );
         let amount = |name| requests.get(name).copied().unwrap_or_default();
-        Room {
+        ComputeResources {
             cpu: amount("cpu"),
             memory: amount("memory"),
             pods: 1,
         }
     }
 
-    pub(crate) fn broken(&self) -> bool {
+    pub(crate) fn has_broken_image(&self) -> bool {
         self.spec
             .containers
             .iter()
-            .any(|c| c.image.starts_with(BROKEN_IMAGES))
+            .any(|c| c.image.starts_with(BROKEN_IMAGE_PREFIX))
     }
 }
 
 /// The workload that a pod or replica set belongs to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Parent<'a> {
+pub(crate) struct ParentWorkload<'a> {
     pub(crate) api_version: &'a str,
     pub(crate) kind: &'a str,
     pub(crate) object: &'a Object,
 }
 
-impl Parent<'_> {
+impl ParentWorkload<'_> {
     /// The owner references of its children, with the workload as their controller.
-    pub(crate) fn reference(&self) -> Value {
+    pub(crate) fn owner_references(&self) -> Value {
         json!([{"apiVersion": self.api_version, "kind": self.kind, "name": self.object.name(),
                 "uid": self.object.uid(), "controller": true, "blockOwnerDeletion": true}])
     }
 }
 
 /// A pod from a template, owned by `parent`, with additional labels.
-pub(crate) fn from_template(
-    parent: &Parent<'_>,
+pub(crate) fn pod_from_template(
+    parent: &ParentWorkload<'_>,
     template: &Value,
     name: &str,
     labels: &[(&str, &str)],
@@ -158,7 +158,7 @@ pub(crate) fn from_template(
     }
     metadata.insert("name".into(), name.into());
     metadata.insert("namespace".into(), parent.object.namespace().into());
-    metadata.insert("ownerReferences".into(), parent.reference());
+    metadata.insert("ownerReferences".into(), parent.owner_references());
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"].clone()});
     for (key, value) in labels {
         pod["metadata"]["labels"][*key] = (*value).into();
@@ -182,7 +182,7 @@ pub(crate) fn short_hash(text: &str) -> String {
 
 /// The name suffix of the `nth` pod of an owner: stable, so that a repeated plan names the
 /// same pod again instead of a second one.
-pub(crate) fn suffix(owner_uid: &str, nth: u64) -> String {
+pub(crate) fn pod_name_suffix(owner_uid: &str, nth: u64) -> String {
     let mut hash = short_hash(&format!("{owner_uid}/{nth}"));
     hash.truncate(5);
     hash
@@ -193,7 +193,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// A pod in some state, for the tests of the controllers.
-    pub(crate) fn pod(name: &str, state: &str) -> PodView {
+    pub(crate) fn pod(name: &str, state: &str) -> HollowPod {
         let conditions =
             json!([{"type": "Ready", "status": if state == "Ready" { "True" } else { "False" }}]);
         let phase = if state == "Ready" { "Running" } else { state };
@@ -202,12 +202,12 @@ pub(crate) mod tests {
 
     #[test]
     fn a_pod_requests_its_containers_or_its_largest_init_container() {
-        let view: PodView = serde_json::from_value(json!({"spec": {
+        let view: HollowPod = serde_json::from_value(json!({"spec": {
             "containers": [{"resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}}, {"resources": {"requests": {"cpu": "500m"}}}],
             "initContainers": [{"resources": {"requests": {"cpu": "2"}}}]}})).unwrap();
-        let room = view.room();
+        let room = view.requests();
         assert_eq!(
-            (room.cpu.milli(), room.memory.value(), room.pods),
+            (room.cpu.milli_value(), room.memory.value(), room.pods),
             (2000, 1 << 30, 1)
         );
     }
@@ -215,8 +215,8 @@ pub(crate) mod tests {
     #[test]
     fn a_pod_requests_its_sidecars_its_overhead_and_pod_level_resources() {
         let room = |spec: Value| {
-            let view: PodView = serde_json::from_value(json!({"spec": spec})).unwrap();
-            view.room().cpu.milli()
+            let view: HollowPod = serde_json::from_value(json!({"spec": spec})).unwrap();
+            view.requests().cpu.milli_value()
         };
         let asks = |cpu: &str| json!({"resources": {"requests": {"cpu": cpu}}});
         let sidecar =
@@ -240,8 +240,8 @@ pub(crate) mod tests {
 
     #[test]
     fn names_are_stable_and_differ() {
-        assert_eq!(suffix("u", 1), suffix("u", 1));
-        assert_ne!(suffix("u", 1), suffix("u", 2));
-        assert_eq!(suffix("u", 1).len(), 5);
+        assert_eq!(pod_name_suffix("u", 1), pod_name_suffix("u", 1));
+        assert_ne!(pod_name_suffix("u", 1), pod_name_suffix("u", 2));
+        assert_eq!(pod_name_suffix("u", 1).len(), 5);
     }
 }

@@ -5,34 +5,34 @@ use std::time::{Duration, Instant};
 
 use client::Api;
 use client::fake::FakeApi;
+use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
 use machinery::Gvr;
 use machinery::time::SystemClock;
-use flotilla_runtime::{Informers, Shutdown, Tasks};
 use serde_json::{Value, json};
 
-use crate::run::{DEPLOYMENTS, PODS, REPLICA_SETS};
-use crate::{Hollow, Options};
+use crate::controller::{DEPLOYMENTS, PODS, REPLICA_SETS};
+use crate::{HollowCluster, Options};
 
-struct Lab {
+struct HollowFixture {
     fake: Arc<FakeApi>,
-    tasks: Tasks,
+    tasks: TaskGroup,
     /// Informers stop when they are dropped.
-    informers: Informers,
+    informers: InformerFactory,
 }
 
-impl Lab {
+impl HollowFixture {
     fn new() -> Self {
-        let tasks = Tasks::new(Shutdown::new());
+        let tasks = TaskGroup::new(ShutdownToken::new());
         Self {
             fake: FakeApi::new(),
-            informers: Informers::new(&tasks),
+            informers: InformerFactory::new(&tasks),
             tasks,
         }
     }
 
     /// Starts a cluster of one node with capacity for `pods` pods.
     async fn start(&mut self, pods: u32) {
-        self.tasks = Tasks::new(Shutdown::new());
+        self.tasks = TaskGroup::new(ShutdownToken::new());
         let options = Options {
             nodes: 1,
             pods_per_node: pods,
@@ -40,8 +40,8 @@ impl Lab {
             ..Options::default()
         };
         let api: Arc<dyn Api> = self.fake.clone();
-        self.informers = Informers::new(&self.tasks);
-        let started = Hollow::start(
+        self.informers = InformerFactory::new(&self.tasks);
+        let started = HollowCluster::start(
             api,
             Arc::new(SystemClock),
             options,
@@ -59,16 +59,20 @@ impl Lab {
         self.fake.seed(&DEPLOYMENTS, body);
     }
 
-    fn ready(&self, name: &str) -> i64 {
-        let found = self.fake.object(&DEPLOYMENTS, "n", name);
+    fn ready_replicas(&self, name: &str) -> i64 {
+        let found = self.fake.get_object(&DEPLOYMENTS, "n", name);
         found.map_or(0, |d| d["status"]["readyReplicas"].as_i64().unwrap_or(0))
     }
 
-    fn pods(&self, of: impl Fn(&Value) -> bool) -> usize {
-        self.fake.objects(&PODS).iter().filter(|p| of(p)).count()
+    fn count_pods(&self, of: impl Fn(&Value) -> bool) -> usize {
+        self.fake
+            .list_objects(&PODS)
+            .iter()
+            .filter(|p| of(p))
+            .count()
     }
 
-    fn written(&self, verb: &str, resource: &Gvr, subresource: &str) -> usize {
+    fn count_writes(&self, verb: &str, resource: &Gvr, subresource: &str) -> usize {
         let all = self.fake.writes();
         let same = all
             .iter()
@@ -77,7 +81,7 @@ impl Lab {
     }
 }
 
-async fn until(what: &str, condition: impl Fn() -> bool) {
+async fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     while !condition() {
         assert!(Instant::now() < end, "never: {what}");
@@ -91,13 +95,13 @@ fn unschedulable(pod: &Value) -> bool {
 
 #[tokio::test]
 async fn a_deployment_costs_few_writes_and_a_restart_none() {
-    let mut lab = Lab::new();
+    let mut lab = HollowFixture::new();
     lab.start(10).await;
     lab.deployment(3);
-    until("all are ready", || lab.ready("d") == 3).await;
-    assert_eq!(lab.written("create", &PODS, ""), 3);
-    assert_eq!(lab.written("create", &PODS, "binding"), 0);
-    assert_eq!(lab.written("update", &PODS, "status"), 3);
+    wait_until("all are ready", || lab.ready_replicas("d") == 3).await;
+    assert_eq!(lab.count_writes("create", &PODS, ""), 3);
+    assert_eq!(lab.count_writes("create", &PODS, "binding"), 0);
+    assert_eq!(lab.count_writes("update", &PODS, "status"), 3);
     lab.tasks.stop().await;
     lab.fake.clear_writes();
     lab.start(10).await;
@@ -105,30 +109,33 @@ async fn a_deployment_costs_few_writes_and_a_restart_none() {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare", "namespace": "n", "uid": "bare"},
         "spec": {"containers": [{"name": "c", "image": "i"}]}});
     lab.fake.seed(&PODS, pod);
-    until("the bare pod is bound", || {
-        lab.written("create", &PODS, "binding") == 1
+    wait_until("the bare pod is bound", || {
+        lab.count_writes("create", &PODS, "binding") == 1
     })
     .await;
-    assert_eq!(lab.written("create", &PODS, ""), 0);
-    assert_eq!(lab.written("update", &DEPLOYMENTS, "status"), 0);
-    assert_eq!(lab.written("update", &REPLICA_SETS, "status"), 0);
+    assert_eq!(lab.count_writes("create", &PODS, ""), 0);
+    assert_eq!(lab.count_writes("update", &DEPLOYMENTS, "status"), 0);
+    assert_eq!(lab.count_writes("update", &REPLICA_SETS, "status"), 0);
     lab.tasks.stop().await;
 }
 
 #[tokio::test]
 async fn unschedulable_pods_wait_for_capacity() {
-    let mut lab = Lab::new();
+    let mut lab = HollowFixture::new();
     lab.start(2).await;
     lab.deployment(3);
-    until("one pod is unschedulable", || lab.pods(unschedulable) == 1).await;
-    until("two are ready", || lab.ready("d") == 2).await;
+    wait_until("one pod is unschedulable", || {
+        lab.count_pods(unschedulable) == 1
+    })
+    .await;
+    wait_until("two are ready", || lab.ready_replicas("d") == 2).await;
     let placed = |p: &Value| p["spec"]["nodeName"].is_string();
-    let all = lab.fake.objects(&PODS);
+    let all = lab.fake.list_objects(&PODS);
     let sitting = all.into_iter().find(placed).unwrap();
     let name = sitting["metadata"]["name"].as_str().unwrap();
     lab.fake.remove(&PODS, "n", name);
-    until("the capacity is used", || {
-        lab.written("create", &PODS, "binding") >= 1
+    wait_until("the capacity is used", || {
+        lab.count_writes("create", &PODS, "binding") >= 1
     })
     .await;
     lab.tasks.stop().await;
@@ -136,17 +143,17 @@ async fn unschedulable_pods_wait_for_capacity() {
 
 #[tokio::test]
 async fn a_replica_set_that_lost_its_owner_is_adopted() {
-    let mut lab = Lab::new();
+    let mut lab = HollowFixture::new();
     lab.start(10).await;
     lab.deployment(1);
-    until("it is ready", || lab.ready("d") == 1).await;
-    let mut set = lab.fake.objects(&REPLICA_SETS).remove(0);
+    wait_until("it is ready", || lab.ready_replicas("d") == 1).await;
+    let mut set = lab.fake.list_objects(&REPLICA_SETS).remove(0);
     lab.fake.remove(&DEPLOYMENTS, "n", "d");
     set["metadata"]["ownerReferences"] = json!([]);
     lab.fake.seed(&REPLICA_SETS, set);
     lab.deployment(1);
-    until("it is ready again", || lab.ready("d") == 1).await;
-    assert_eq!(lab.fake.objects(&REPLICA_SETS).len(), 1);
-    assert_eq!(lab.written("create", &PODS, ""), 1);
+    wait_until("it is ready again", || lab.ready_replicas("d") == 1).await;
+    assert_eq!(lab.fake.list_objects(&REPLICA_SETS).len(), 1);
+    assert_eq!(lab.count_writes("create", &PODS, ""), 1);
     lab.tasks.stop().await;
 }

@@ -8,18 +8,19 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::native::{
-    ClusterStatus, Error, Replicas, Rules, keep, keep_added, keep_in_spec, member, parse,
+    CollectedStatus, Error, NativeRules, TemplateReplicas, parse_collected_status, parse_object,
+    retain_added_spec_fields, retain_field, retain_spec_field,
 };
-use crate::requirements::{PodTemplate, requirements};
+use crate::replica_requirements::{PodTemplate, generate_replica_requirements};
 
-pub(crate) struct Pod;
+pub(crate) struct PodRules;
 
 /// The aggregated phase is the first of these that any cluster reports.
-const PHASES: [&str; 4] = ["Failed", "Pending", "Running", "Succeeded"];
+const PHASE_PRECEDENCE: [&str; 4] = ["Failed", "Pending", "Running", "Succeeded"];
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Observed {
+struct ObservedPod {
     status: Status,
 }
 
@@ -27,47 +28,47 @@ struct Observed {
 #[serde(rename_all = "camelCase", default)]
 struct Status {
     phase: String,
-    conditions: Vec<Condition>,
-    container_statuses: Vec<Container>,
-    init_container_statuses: Vec<Container>,
+    conditions: Vec<ObservedPodCondition>,
+    container_statuses: Vec<ReflectedContainerStatus>,
+    init_container_statuses: Vec<ReflectedContainerStatus>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Condition {
+struct ObservedPodCondition {
     #[serde(rename = "type")]
-    kind: String,
+    condition_type: String,
     status: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Container {
+struct ReflectedContainerStatus {
     ready: bool,
     state: Map<String, Value>,
 }
 
-impl Container {
+impl ReflectedContainerStatus {
     /// The container status as it is aggregated: only `ready` and `state`. The other fields are
     /// those that the Go type always encodes.
-    fn shown(self) -> Value {
+    fn into_aggregated(self) -> Value {
         json!({"name": "", "state": self.state, "lastState": {}, "ready": self.ready,
                "restartCount": 0, "image": "", "imageID": ""})
     }
 }
 
 /// The elements of a list in the spec.
-fn listed<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
+fn spec_list<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
     let list = object["spec"][field].as_array();
     list.into_iter().flatten()
 }
 
-impl Rules for Pod {
-    fn replicas(&self, object: &Object) -> Result<Option<Replicas>, Error> {
-        let pod: PodTemplate = parse(object, "replicas")?;
-        Ok(Some(Replicas {
+impl NativeRules for PodRules {
+    fn replicas(&self, object: &Object) -> Result<Option<TemplateReplicas>, Error> {
+        let pod: PodTemplate = parse_object(object, "replicas")?;
+        Ok(Some(TemplateReplicas {
             count: 1,
-            requirements: requirements(&pod.spec),
+            requirements: generate_replica_requirements(&pod.spec),
         }))
     }
 
@@ -75,25 +76,25 @@ impl Rules for Pod {
     /// fields named here, and so fails to update a pod to which the member added others.
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         for field in ["nodeName", "serviceAccountName", "volumes"] {
-            keep_in_spec(desired, field, observed["spec"].get(field));
+            retain_spec_field(desired, field, observed["spec"].get(field));
         }
         for list in ["containers", "initContainers"] {
-            for current in listed(observed, list) {
+            for current in spec_list(observed, list) {
                 let containers = desired.get_mut("spec").and_then(|spec| spec.get_mut(list));
                 let containers = containers.and_then(Value::as_array_mut);
                 let mut containers = containers.into_iter().flatten();
                 if let Some(container) = containers.find(|c| c["name"] == current["name"]) {
-                    keep(container, "volumeMounts", current.get("volumeMounts"));
+                    retain_field(container, "volumeMounts", current.get("volumeMounts"));
                 }
             }
         }
-        keep_added(desired, observed);
+        retain_added_spec_fields(desired, observed);
         Ok(())
     }
 
-    fn healthy(&self, observed: &Object) -> Result<Option<bool>, Error> {
-        let pod: Observed = parse(observed, "health")?;
-        let ready = |c: &Condition| c.kind == "Ready" && c.status == "True";
+    fn interpret_health(&self, observed: &Object) -> Result<Option<bool>, Error> {
+        let pod: ObservedPod = parse_object(observed, "health")?;
+        let ready = |c: &ObservedPodCondition| c.condition_type == "Ready" && c.status == "True";
         Ok(Some(match pod.status.phase.as_str() {
             "Succeeded" => true,
             "Running" => pod.status.conditions.iter().any(ready),
@@ -101,10 +102,10 @@ impl Rules for Pod {
         }))
     }
 
-    fn aggregate(
+    fn aggregate_status(
         &self,
         _template: &Object,
-        items: &[ClusterStatus<'_>],
+        items: &[CollectedStatus<'_>],
         _now: Timestamp,
     ) -> Result<Option<Value>, Error> {
         if items.is_empty() {
@@ -118,18 +119,23 @@ impl Rules for Pod {
                 phases.insert("Pending".to_owned());
                 continue;
             };
-            let status: Status = member(item, reported)?;
+            let status: Status = parse_collected_status(item, reported)?;
             phases.insert(status.phase);
-            containers.extend(status.container_statuses.into_iter().map(Container::shown));
+            containers.extend(
+                status
+                    .container_statuses
+                    .into_iter()
+                    .map(ReflectedContainerStatus::into_aggregated),
+            );
             inits.extend(
                 status
                     .init_container_statuses
                     .into_iter()
-                    .map(Container::shown),
+                    .map(ReflectedContainerStatus::into_aggregated),
             );
         }
         let mut out = Map::new();
-        if let Some(phase) = PHASES.into_iter().find(|p| phases.contains(*p)) {
+        if let Some(phase) = PHASE_PRECEDENCE.into_iter().find(|p| phases.contains(*p)) {
             out.insert("phase".into(), phase.into());
         }
         for (field, list) in [
@@ -147,20 +153,20 @@ impl Rules for Pod {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::tests::{aggregated, object};
+    use crate::native::tests::{aggregate_statuses, object};
 
     // proves: NAT-pod
     #[test]
     fn a_pod_is_one_replica() {
         let pod = object(json!({"metadata": {"name": "p"}, "spec": {"containers": [
             {"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}));
-        let found = Pod.replicas(&pod).unwrap().unwrap();
+        let found = PodRules.replicas(&pod).unwrap().unwrap();
         assert_eq!(found.count, 1);
         assert_eq!(
             found.requirements,
             Some(json!({"resourceRequest": {"cpu": "1"}}))
         );
-        assert_eq!(Pod.replica_field(), None);
+        assert_eq!(PodRules.replica_field(), None);
     }
 
     // proves: NAT-pod-health
@@ -181,7 +187,11 @@ mod tests {
         ];
         for (status, healthy) in table {
             let pod = object(json!({"metadata": {"name": "p"}, "status": status}));
-            assert_eq!(Pod.healthy(&pod).unwrap(), Some(healthy), "{status}");
+            assert_eq!(
+                PodRules.interpret_health(&pod).unwrap(),
+                Some(healthy),
+                "{status}"
+            );
         }
     }
 
@@ -196,7 +206,7 @@ mod tests {
         let mut desired = json!({"spec": {"restartPolicy": "Never",
             "containers": [{"name": "c", "image": "new"}, {"name": "sidecar", "volumeMounts": [1]}],
             "initContainers": [{"name": "i"}]}});
-        Pod.retain(&mut desired, &observed).unwrap();
+        PodRules.retain(&mut desired, &observed).unwrap();
         assert_eq!(
             desired,
             json!({"spec": {"nodeName": "n1", "serviceAccountName": "default", "volumes": [{"name": "token"}],
@@ -205,7 +215,7 @@ mod tests {
         );
         // Fields that the member does not have are removed.
         let mut desired = json!({"spec": {"nodeName": "n2", "volumes": [1], "containers": []}});
-        Pod.retain(&mut desired, &json!({"spec": {}})).unwrap();
+        PodRules.retain(&mut desired, &json!({"spec": {}})).unwrap();
         assert_eq!(desired, json!({"spec": {"containers": []}}));
     }
 
@@ -224,7 +234,7 @@ mod tests {
                     }
                 })
                 .collect();
-            aggregated(&Pod, &pod, &items)
+            aggregate_statuses(&PodRules, &pod, &items)
         };
         assert_eq!(phases(&[]), None);
         for (all, one) in [
@@ -244,7 +254,7 @@ mod tests {
             "initContainerStatuses": [{"name": "i"}]});
         let shown = |ready: bool, state: &Value| json!({"name": "", "state": state, "lastState": {}, "ready": ready, "restartCount": 0, "image": "", "imageID": ""});
         assert_eq!(
-            aggregated(&Pod, &pod, &[one.clone(), one]),
+            aggregate_statuses(&PodRules, &pod, &[one.clone(), one]),
             Some(
                 json!({"phase": "Running", "containerStatuses": [shown(true, &state), shown(true, &state)],
                 "initContainerStatuses": [shown(false, &json!({})), shown(false, &json!({}))]})

@@ -2,38 +2,40 @@
 
 use jiff::Timestamp;
 use machinery::{Gvk, Object};
-use openapi::karmada::Dependency;
+use openapi::karmada::DependentObjectReference;
 use openapi::karmada::binding::Component;
 use serde_json::{Value, json};
 
-use crate::native::{ClusterStatus, Error, Native, Replicas};
-use crate::pods::tree;
-use crate::wellknown::WellKnown;
+use crate::native::{CollectedStatus, Error, NativeInterpreter, TemplateReplicas};
+use crate::pod_template::object_json;
+use crate::thirdparty::ThirdPartyInterpreter;
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct BuiltIn;
+pub(crate) struct BuiltInInterpreter;
 
 /// Applies a rule to the JSON of an object, if its kind is a third-party kind with rules.
-fn ask<T>(
+fn apply_third_party_rule<T>(
     kind: &Gvk,
     object: &Object,
     what: &'static str,
     rule: impl FnOnce(&Value) -> Result<Option<T>, Error>,
 ) -> Result<Option<T>, Error> {
-    if !WellKnown.knows(kind) {
+    if !ThirdPartyInterpreter.has_rules(kind) {
         return Ok(None);
     }
-    rule(&tree(object, what)?)
+    rule(&object_json(object, what)?)
 }
 
-impl BuiltIn {
+impl BuiltInInterpreter {
     pub(crate) fn replicas(
         &self,
         kind: &Gvk,
         template: &Object,
-    ) -> Result<Option<Replicas>, Error> {
-        match ask(kind, template, "replicas", |t| WellKnown.replicas(kind, t))? {
-            None => Native.replicas(kind, template),
+    ) -> Result<Option<TemplateReplicas>, Error> {
+        match apply_third_party_rule(kind, template, "replicas", |t| {
+            ThirdPartyInterpreter.replicas(kind, t)
+        })? {
+            None => NativeInterpreter.replicas(kind, template),
             found => Ok(found),
         }
     }
@@ -44,8 +46,8 @@ impl BuiltIn {
         kind: &Gvk,
         template: &Object,
     ) -> Result<Option<Vec<Component>>, Error> {
-        ask(kind, template, "components", |t| {
-            WellKnown.components(kind, t)
+        apply_third_party_rule(kind, template, "components", |t| {
+            ThirdPartyInterpreter.components(kind, t)
         })
     }
 
@@ -53,10 +55,10 @@ impl BuiltIn {
         &self,
         kind: &Gvk,
         template: &Object,
-    ) -> Result<Option<Vec<Dependency>>, Error> {
-        let rule = |t: &Value| WellKnown.dependencies(kind, t);
-        match ask(kind, template, "dependencies", rule)? {
-            None => Native.dependencies(kind, template),
+    ) -> Result<Option<Vec<DependentObjectReference>>, Error> {
+        let rule = |t: &Value| ThirdPartyInterpreter.dependencies(kind, t);
+        match apply_third_party_rule(kind, template, "dependencies", rule)? {
+            None => NativeInterpreter.dependencies(kind, template),
             found => Ok(found),
         }
     }
@@ -66,19 +68,19 @@ impl BuiltIn {
         kind: &Gvk,
         template: &Object,
     ) -> Result<Option<String>, Error> {
-        Native.priority_class(kind, template)
+        NativeInterpreter.priority_class(kind, template)
     }
 
-    pub(crate) fn revise(
+    pub(crate) fn revise_replica(
         &self,
         kind: &Gvk,
         mut copy: Value,
         replicas: i64,
     ) -> Result<Value, Error> {
-        if let Some(revised) = WellKnown.revise(kind, &copy, replicas)? {
+        if let Some(revised) = ThirdPartyInterpreter.revise_replica(kind, &copy, replicas)? {
             return Ok(revised);
         }
-        Native.revise(kind, &mut copy, replicas)?;
+        NativeInterpreter.revise_replica(kind, &mut copy, replicas)?;
         Ok(copy)
     }
 
@@ -88,42 +90,54 @@ impl BuiltIn {
         mut desired: Value,
         observed: &Value,
     ) -> Result<Value, Error> {
-        if let Some(retained) = WellKnown.retain(kind, &desired, observed)? {
+        if let Some(retained) = ThirdPartyInterpreter.retain(kind, &desired, observed)? {
             return Ok(retained);
         }
-        Native.retain(kind, &mut desired, observed)?;
+        NativeInterpreter.retain(kind, &mut desired, observed)?;
         Ok(desired)
     }
 
     /// Whether a kind has a health rule.
-    pub(crate) fn tells_health(&self, kind: &Gvk) -> bool {
-        WellKnown.tells_health(kind) || Native.tells_health(kind)
+    pub(crate) fn has_health_rule(&self, kind: &Gvk) -> bool {
+        ThirdPartyInterpreter.has_health_rule(kind) || NativeInterpreter.has_health_rule(kind)
     }
 
-    pub(crate) fn healthy(&self, kind: &Gvk, observed: &Object) -> Result<Option<bool>, Error> {
-        match ask(kind, observed, "health", |o| WellKnown.healthy(kind, o))? {
-            None => Native.healthy(kind, observed),
+    pub(crate) fn interpret_health(
+        &self,
+        kind: &Gvk,
+        observed: &Object,
+    ) -> Result<Option<bool>, Error> {
+        match apply_third_party_rule(kind, observed, "health", |o| {
+            ThirdPartyInterpreter.interpret_health(kind, o)
+        })? {
+            None => NativeInterpreter.interpret_health(kind, observed),
             found => Ok(found),
         }
     }
 
-    pub(crate) fn reflect(&self, kind: &Gvk, observed: &Object) -> Result<Option<Value>, Error> {
-        match ask(kind, observed, "status", |o| Ok(WellKnown.reflect(kind, o)))? {
-            None => Native.reflect(kind, observed),
+    pub(crate) fn reflect_status(
+        &self,
+        kind: &Gvk,
+        observed: &Object,
+    ) -> Result<Option<Value>, Error> {
+        match apply_third_party_rule(kind, observed, "status", |o| {
+            Ok(ThirdPartyInterpreter.reflect_status(kind, o))
+        })? {
+            None => NativeInterpreter.reflect_status(kind, observed),
             found => Ok(found),
         }
     }
 
     /// The aggregated status of a template.
-    pub(crate) fn aggregate(
+    pub(crate) fn aggregate_status(
         &self,
         kind: &Gvk,
         template: &Object,
-        items: &[ClusterStatus<'_>],
+        items: &[CollectedStatus<'_>],
         now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        match summed(kind, template, Some(items), now)? {
-            None => Native.aggregate(kind, template, items, now),
+        match aggregate_third_party(kind, template, Some(items), now)? {
+            None => NativeInterpreter.aggregate_status(kind, template, items, now),
             Some(mut result) => {
                 let status = result.get_mut("status").map(Value::take);
                 Ok(Some(status.unwrap_or_else(|| json!({}))))
@@ -132,21 +146,21 @@ impl BuiltIn {
     }
 
     /// The template with its aggregated status.
-    pub(crate) fn aggregated(
+    pub(crate) fn with_aggregated_status(
         &self,
         kind: &Gvk,
         template: &Object,
-        items: Option<&[ClusterStatus<'_>]>,
+        items: Option<&[CollectedStatus<'_>]>,
         now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        if let Some(result) = summed(kind, template, items, now)? {
+        if let Some(result) = aggregate_third_party(kind, template, items, now)? {
             return Ok(Some(result));
         }
         let items = items.unwrap_or_default();
-        let Some(status) = Native.aggregate(kind, template, items, now)? else {
+        let Some(status) = NativeInterpreter.aggregate_status(kind, template, items, now)? else {
             return Ok(None);
         };
-        let mut result = tree(template, "template")?;
+        let mut result = object_json(template, "template")?;
         if let Some(fields) = result.as_object_mut() {
             fields.insert("status".to_owned(), status);
         }
@@ -154,14 +168,14 @@ impl BuiltIn {
     }
 }
 
-fn summed(
+fn aggregate_third_party(
     kind: &Gvk,
     template: &Object,
-    items: Option<&[ClusterStatus<'_>]>,
+    items: Option<&[CollectedStatus<'_>]>,
     now: Timestamp,
 ) -> Result<Option<Value>, Error> {
-    ask(kind, template, "status", |t| {
-        WellKnown.aggregate(kind, t, items, now)
+    apply_third_party_rule(kind, template, "status", |t| {
+        ThirdPartyInterpreter.aggregate_status(kind, t, items, now)
     })
 }
 
@@ -174,51 +188,77 @@ mod tests {
     #[test]
     fn third_party_kind_without_a_rule_falls_back_to_native() {
         let (cron, deployment) = (
-            Gvk::constant("apps.kruise.io", "v1alpha1", "AdvancedCronJob"),
-            Gvk::constant("apps", "v1", "Deployment"),
+            Gvk::from_static("apps.kruise.io", "v1alpha1", "AdvancedCronJob"),
+            Gvk::from_static("apps", "v1", "Deployment"),
         );
         let status = json!({"type": "Job", "odd": 1});
         let copy =
             object(json!({"metadata": {"name": "x"}, "spec": {"replicas": 2}, "status": status}));
-        assert_eq!(BuiltIn.reflect(&cron, &copy).unwrap(), Some(status.clone()));
-        assert_eq!(BuiltIn.healthy(&cron, &copy).unwrap(), None);
-        assert_eq!(BuiltIn.replicas(&cron, &copy).unwrap(), None);
         assert_eq!(
-            BuiltIn.replicas(&deployment, &copy).unwrap().unwrap().count,
+            BuiltInInterpreter.reflect_status(&cron, &copy).unwrap(),
+            Some(status.clone())
+        );
+        assert_eq!(
+            BuiltInInterpreter.interpret_health(&cron, &copy).unwrap(),
+            None
+        );
+        assert_eq!(BuiltInInterpreter.replicas(&cron, &copy).unwrap(), None);
+        assert_eq!(
+            BuiltInInterpreter
+                .replicas(&deployment, &copy)
+                .unwrap()
+                .unwrap()
+                .count,
             2
         );
-        let items = [ClusterStatus {
+        let items = [CollectedStatus {
             cluster: "a",
             status: Some(&status),
         }];
         let now = Timestamp::UNIX_EPOCH;
-        let result = BuiltIn.aggregate(&cron, &copy, &items, now).unwrap();
+        let result = BuiltInInterpreter
+            .aggregate_status(&cron, &copy, &items, now)
+            .unwrap();
         assert_eq!(result, Some(json!({"type": "Job", "odd": 1})));
-        let result = BuiltIn.aggregated(&cron, &copy, Some(&items), now).unwrap();
+        let result = BuiltInInterpreter
+            .with_aggregated_status(&cron, &copy, Some(&items), now)
+            .unwrap();
         assert_eq!(result.unwrap()["spec"], json!({"replicas": 2}));
-        let empty = BuiltIn.aggregated(&cron, &copy, Some(&[]), now).unwrap();
+        let empty = BuiltInInterpreter
+            .with_aggregated_status(&cron, &copy, Some(&[]), now)
+            .unwrap();
         assert_eq!(empty.unwrap()["status"]["type"], "");
-        let none = BuiltIn.aggregated(&cron, &copy, None, now).unwrap();
+        let none = BuiltInInterpreter
+            .with_aggregated_status(&cron, &copy, None, now)
+            .unwrap();
         assert_eq!(none.unwrap()["status"]["type"], "Job");
     }
 
     // proves: CRD-before-native
     #[test]
     fn third_party_kind_uses_its_own_rules() {
-        let set = Gvk::constant("apps.kruise.io", "v1alpha1", "CloneSet");
-        let revised = BuiltIn.revise(&set, json!({"spec": {}}), 3).unwrap();
+        let set = Gvk::from_static("apps.kruise.io", "v1alpha1", "CloneSet");
+        let revised = BuiltInInterpreter
+            .revise_replica(&set, json!({"spec": {}}), 3)
+            .unwrap();
         assert_eq!(revised, json!({"spec": {"replicas": 3}}));
-        let release = Gvk::constant("helm.toolkit.fluxcd.io", "v2beta1", "HelmRelease");
+        let release = Gvk::from_static("helm.toolkit.fluxcd.io", "v2beta1", "HelmRelease");
         let observed = json!({"spec": {"suspend": true}});
-        let retained = BuiltIn.retain(&release, json!({"spec": {"a": 1}}), &observed);
+        let retained = BuiltInInterpreter.retain(&release, json!({"spec": {"a": 1}}), &observed);
         assert_eq!(
             retained.unwrap(),
             json!({"spec": {"a": 1, "suspend": true}})
         );
         let broken = object(json!({"metadata": {"name": "x"}, "spec": {}}));
-        let error = BuiltIn.replicas(&set, &broken).unwrap_err().to_string();
+        let error = BuiltInInterpreter
+            .replicas(&set, &broken)
+            .unwrap_err()
+            .to_string();
         assert_eq!(error, "spec.replicas: a number is needed");
-        let job = Gvk::constant("ray.io", "v1", "RayJob");
-        assert_eq!(BuiltIn.components(&job, &broken).unwrap(), Some(Vec::new()));
+        let job = Gvk::from_static("ray.io", "v1", "RayJob");
+        assert_eq!(
+            BuiltInInterpreter.components(&job, &broken).unwrap(),
+            Some(Vec::new())
+        );
     }
 }

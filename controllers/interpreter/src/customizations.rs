@@ -9,62 +9,62 @@ use std::sync::Arc;
 use machinery::{FailureLog, Gvk, Object};
 use serde::Deserialize;
 
-use crate::followed::Rules;
-use crate::lua::{Hash, Script};
-use crate::operation::Operation;
+use crate::config_manager::RuleIndex;
+use crate::lua::{LuaScript, ScriptHash};
+use crate::operation::InterpreterOperation;
 
 /// Customizations that currently fail to parse, by UID.
-static FAILURES: FailureLog = FailureLog::new();
+static PARSE_FAILURES: FailureLog = FailureLog::new();
 
 /// A script, and the name of its customization.
 #[derive(Clone, Debug)]
-pub(crate) struct Rule {
+pub(crate) struct CustomizationScript {
     pub(crate) customization: Arc<str>,
-    pub(crate) script: Arc<Script>,
+    pub(crate) script: Arc<LuaScript>,
 }
 
 /// The scripts of a kind by operation. Only dependency interpretation may have several.
-type Scripts = BTreeMap<Operation, Vec<Rule>>;
+type ScriptsByOperation = BTreeMap<InterpreterOperation, Vec<CustomizationScript>>;
 
 /// All scripts, by kind.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
-    kinds: HashMap<Gvk, Scripts>,
+pub(crate) struct ScriptIndex {
+    kinds: HashMap<Gvk, ScriptsByOperation>,
 }
 
 /// The fields of a ResourceInterpreterCustomization that are read.
 #[derive(Deserialize)]
-struct Customization {
+struct ResourceInterpreterCustomization {
     spec: Spec,
 }
 
 #[derive(Deserialize)]
 struct Spec {
-    target: Target,
+    target: CustomizationTarget,
     #[serde(default)]
-    customizations: BTreeMap<String, Option<Customized>>,
+    customizations: BTreeMap<String, Option<CustomizationRule>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Target {
+struct CustomizationTarget {
     api_version: String,
     kind: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Customized {
+struct CustomizationRule {
     #[serde(default)]
     lua_script: String,
 }
 
-impl Rules for Table {
+impl RuleIndex for ScriptIndex {
     /// When two customizations have a script for the same kind and operation, the first by name
     /// wins. Scripts with unchanged text are taken over from `before`, with their bytecode.
-    fn told<'a>(all: impl IntoIterator<Item = &'a Object>, before: &Self) -> Self {
-        let mut compiled: HashMap<Hash, Arc<Script>> = before
-            .rules()
+    fn build<'a>(all: impl IntoIterator<Item = &'a Object>, before: &Self) -> Self {
+        let mut compiled: HashMap<ScriptHash, Arc<LuaScript>> = before
+            .scripts()
             .map(|(_, _, rule)| (*rule.script.hash(), Arc::clone(&rule.script)))
             .collect();
         let mut all: Vec<&Object> = all.into_iter().collect();
@@ -72,13 +72,15 @@ impl Rules for Table {
         let mut table = Self::default();
         for object in all {
             let name: Arc<str> = object.name().into();
-            let found = match serde_json::from_slice::<Customization>(object.bytes()) {
+            let found = match serde_json::from_slice::<ResourceInterpreterCustomization>(
+                object.bytes(),
+            ) {
                 Ok(found) => {
-                    FAILURES.record_success(object.uid());
+                    PARSE_FAILURES.record_success(object.uid());
                     found.spec
                 }
                 Err(error) => {
-                    if FAILURES.record_failure(object.uid(), &error.to_string()) {
+                    if PARSE_FAILURES.record_failure(object.uid(), &error.to_string()) {
                         tracing::warn!(customization = &*name, %error, "failed to parse a ResourceInterpreterCustomization");
                     }
                     continue;
@@ -86,17 +88,18 @@ impl Rules for Table {
             };
             let kind = Gvk::from_api_version(&found.target.api_version, &found.target.kind);
             let rules = table.kinds.entry(kind).or_default();
-            for operation in Operation::ALL {
-                let customized = found.customizations.get(operation.field());
+            for operation in InterpreterOperation::ALL {
+                let customized = found.customizations.get(operation.customization_field());
                 let source = customized.and_then(Option::as_ref).map(|c| &*c.lua_script);
                 let Some(source) = source.filter(|source| !source.is_empty()) else {
                     continue;
                 };
                 let of_operation = rules.entry(operation).or_default();
-                if of_operation.is_empty() || operation == Operation::InterpretDependency {
-                    let script = Arc::new(Script::new(source));
+                if of_operation.is_empty() || operation == InterpreterOperation::InterpretDependency
+                {
+                    let script = Arc::new(LuaScript::new(source));
                     let script = compiled.entry(*script.hash()).or_insert(script);
-                    of_operation.push(Rule {
+                    of_operation.push(CustomizationScript {
                         customization: Arc::clone(&name),
                         script: Arc::clone(script),
                     });
@@ -106,7 +109,7 @@ impl Rules for Table {
         table
     }
 
-    fn differs(&self, before: &Self, kind: &Gvk, operation: Operation) -> bool {
+    fn differs(&self, before: &Self, kind: &Gvk, operation: InterpreterOperation) -> bool {
         let hashes = |table: &Self| {
             let rules = table.find(kind, operation).iter();
             rules.map(|rule| *rule.script.hash()).collect::<Vec<_>>()
@@ -114,15 +117,18 @@ impl Rules for Table {
         hashes(self) != hashes(before)
     }
 
-    fn touched(&self, before: &Self) -> Vec<Operation> {
+    fn changed_operations(&self, before: &Self) -> Vec<InterpreterOperation> {
         let kinds = || self.kinds.keys().chain(before.kinds.keys());
-        let touched = |o: &Operation| kinds().any(|kind| self.differs(before, kind, *o));
-        Operation::ALL.into_iter().filter(touched).collect()
+        let touched = |o: &InterpreterOperation| kinds().any(|kind| self.differs(before, kind, *o));
+        InterpreterOperation::ALL
+            .into_iter()
+            .filter(touched)
+            .collect()
     }
 }
 
-impl Table {
-    fn rules(&self) -> impl Iterator<Item = (&Gvk, Operation, &Rule)> {
+impl ScriptIndex {
+    fn scripts(&self) -> impl Iterator<Item = (&Gvk, InterpreterOperation, &CustomizationScript)> {
         self.kinds.iter().flat_map(|(kind, rules)| {
             let each = rules.iter();
             each.flat_map(move |(operation, rules)| {
@@ -132,7 +138,11 @@ impl Table {
     }
 
     /// The scripts for an operation on a kind; empty when no customization has one.
-    pub(crate) fn find(&self, kind: &Gvk, operation: Operation) -> &[Rule] {
+    pub(crate) fn find(
+        &self,
+        kind: &Gvk,
+        operation: InterpreterOperation,
+    ) -> &[CustomizationScript] {
         let rules = self.kinds.get(kind).and_then(|rules| rules.get(&operation));
         rules.map_or(&[], Vec::as_slice)
     }
@@ -154,7 +164,7 @@ mod tests {
                      "customizations": Value::Object(scripts.collect())}}))
     }
 
-    fn names(table: &Table, kind: &str, operation: Operation) -> Vec<String> {
+    fn names(table: &ScriptIndex, kind: &str, operation: InterpreterOperation) -> Vec<String> {
         let kind = Gvk::new("example.io", "v1", kind);
         let rules = table.find(&kind, operation).iter();
         rules.map(|rule| rule.customization.to_string()).collect()
@@ -178,13 +188,13 @@ mod tests {
             customization("d", "Other", &[("retention", "d")]),
             object(json!({"metadata": {"name": "broken"}, "spec": {}})),
         ];
-        let table = Table::told(&all, &Table::default());
-        let dependencies = Operation::InterpretDependency;
-        assert_eq!(names(&table, "Thing", Operation::Retain), ["b"]);
+        let table = ScriptIndex::build(&all, &ScriptIndex::default());
+        let dependencies = InterpreterOperation::InterpretDependency;
+        assert_eq!(names(&table, "Thing", InterpreterOperation::Retain), ["b"]);
         assert_eq!(names(&table, "Thing", dependencies), ["a", "c"]);
-        assert_eq!(names(&table, "Other", Operation::Retain), ["d"]);
-        assert!(names(&table, "Thing", Operation::InterpretHealth).is_empty());
-        assert!(names(&table, "None", Operation::Retain).is_empty());
+        assert_eq!(names(&table, "Other", InterpreterOperation::Retain), ["d"]);
+        assert!(names(&table, "Thing", InterpreterOperation::InterpretHealth).is_empty());
+        assert!(names(&table, "None", InterpreterOperation::Retain).is_empty());
     }
 
     #[test]
@@ -194,10 +204,10 @@ mod tests {
             "Thing",
             &[("retention", "x"), ("healthInterpretation", "h")],
         )];
-        let before = Table::told(&first, &Table::default());
+        let before = ScriptIndex::build(&first, &ScriptIndex::default());
         let changed = |all: &[Object]| {
-            let table = Table::told(all, &before);
-            let pairs = table.rules().zip(before.rules());
+            let table = ScriptIndex::build(all, &before);
+            let pairs = table.scripts().zip(before.scripts());
             for ((_, _, now), (_, _, then)) in pairs {
                 if now.script.hash() == then.script.hash() {
                     assert!(
@@ -206,12 +216,16 @@ mod tests {
                     );
                 }
             }
-            let touched = table.touched(&before);
+            let touched = table.changed_operations(&before);
             let kinds = ["Thing", "Other"].into_iter();
             let changed = kinds.map(|kind| {
-                let differs =
-                    |o: &Operation| table.differs(&before, &Gvk::new("example.io", "v1", kind), *o);
-                let operations: Vec<_> = Operation::ALL.into_iter().filter(differs).collect();
+                let differs = |o: &InterpreterOperation| {
+                    table.differs(&before, &Gvk::new("example.io", "v1", kind), *o)
+                };
+                let operations: Vec<_> = InterpreterOperation::ALL
+                    .into_iter()
+                    .filter(differs)
+                    .collect();
                 assert!(operations.iter().all(|o| touched.contains(o)));
                 (kind.to_owned(), operations)
             });
@@ -219,7 +233,8 @@ mod tests {
                 .filter(|(_, operations)| !operations.is_empty())
                 .collect::<Vec<_>>()
         };
-        let thing = |operations: &[Operation]| vec![("Thing".to_owned(), operations.to_vec())];
+        let thing =
+            |operations: &[InterpreterOperation]| vec![("Thing".to_owned(), operations.to_vec())];
         let with = |scripts: &[(&str, &str)]| vec![customization("b", "Thing", scripts)];
         // The same scripts in a customization with another name.
         assert_eq!(
@@ -228,17 +243,23 @@ mod tests {
         );
         assert_eq!(
             changed(&with(&[("retention", "y"), ("healthInterpretation", "h")])),
-            thing(&[Operation::Retain])
+            thing(&[InterpreterOperation::Retain])
         );
         assert_eq!(
             changed(&[]),
-            thing(&[Operation::Retain, Operation::InterpretHealth])
+            thing(&[
+                InterpreterOperation::Retain,
+                InterpreterOperation::InterpretHealth
+            ])
         );
         let mut other = first.to_vec();
         other.push(customization("c", "Other", &[("replicaResource", "r")]));
         assert_eq!(
             changed(&other),
-            vec![("Other".to_owned(), vec![Operation::InterpretReplica])]
+            vec![(
+                "Other".to_owned(),
+                vec![InterpreterOperation::InterpretReplica]
+            )]
         );
     }
 }

@@ -8,17 +8,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use machinery::{Gvk, Object};
-use openapi::karmada::affinity::Selector;
-use openapi::karmada::{Dependency, names};
+use openapi::karmada::affinity::ApiLabelSelector;
+use openapi::karmada::{DependentObjectReference, names};
 use serde_json::Value;
 
 use crate::native::Error;
-use crate::pods::{place, tree};
+use crate::pod_template::{object_json, pod_spec_pointer};
 
-const WHAT: &str = "dependencies";
+const ERROR_CONTEXT: &str = "dependencies";
 
 /// The JSON pointers of the fields of a volume that name a Secret.
-const SECRET_VOLUMES: [&str; 10] = [
+const VOLUME_SECRET_POINTERS: [&str; 10] = [
     "/azureFile/secretName",
     "/cephfs/secretRef/name",
     "/cinder/secretRef/name",
@@ -36,35 +36,38 @@ const SECRET_VOLUMES: [&str; 10] = [
 pub(crate) fn dependencies(
     kind: &Gvk,
     template: &Object,
-) -> Result<Option<Vec<Dependency>>, Error> {
+) -> Result<Option<Vec<DependentObjectReference>>, Error> {
     let found = match (&*kind.group, &*kind.kind) {
         ("networking.k8s.io", "Ingress") => {
-            certificates(&tree(template, WHAT)?, template.namespace())
+            ingress_dependencies(&object_json(template, ERROR_CONTEXT)?, template.namespace())
         }
-        ("multicluster.x-k8s.io", "ServiceImport") => imported(template),
+        ("multicluster.x-k8s.io", "ServiceImport") => service_import_dependencies(template),
         _ => {
-            let Some(pod) = place(kind) else {
+            let Some(pod) = pod_spec_pointer(kind) else {
                 return Ok(None);
             };
-            let tree = tree(template, WHAT)?;
+            let tree = object_json(template, ERROR_CONTEXT)?;
             let claims = (&*kind.kind == "StatefulSet").then_some("/spec/volumeClaimTemplates");
-            let own_claims = claims.map(|list| names_at(&tree, list, "/metadata/name"));
+            let own_claims = claims.map(|list| names_in_list(&tree, list, "/metadata/name"));
             let spec = tree.pointer(pod).unwrap_or(&Value::Null);
-            of_pod(spec, template.namespace(), &own_claims.unwrap_or_default())
+            pod_spec_dependencies(spec, template.namespace(), &own_claims.unwrap_or_default())
         }
     };
-    verify(&found)?;
+    validate_dependencies(&found)?;
     Ok(Some(found))
 }
 
 /// The dependencies of a pod template.
-pub(crate) fn of_template(template: &Value, namespace: &str) -> Vec<Dependency> {
+pub(crate) fn pod_template_dependencies(
+    template: &Value,
+    namespace: &str,
+) -> Vec<DependentObjectReference> {
     let pod = template.get("spec").unwrap_or(&Value::Null);
-    of_pod(pod, namespace, &BTreeSet::new())
+    pod_spec_dependencies(pod, namespace, &BTreeSet::new())
 }
 
 /// Fails when a dependency lacks its apiVersion, its kind, or both name and label selector.
-pub(crate) fn verify(found: &[Dependency]) -> Result<(), Error> {
+pub(crate) fn validate_dependencies(found: &[DependentObjectReference]) -> Result<(), Error> {
     for (at, one) in found.iter().enumerate() {
         for (field, text) in [("apiVersion", &one.api_version), ("kind", &one.kind)] {
             if text.is_empty() {
@@ -83,8 +86,8 @@ pub(crate) fn verify(found: &[Dependency]) -> Result<(), Error> {
     Ok(())
 }
 
-fn core(kind: &str, namespace: &str, name: &str) -> Dependency {
-    Dependency {
+fn core_dependency(kind: &str, namespace: &str, name: &str) -> DependentObjectReference {
+    DependentObjectReference {
         api_version: "v1".into(),
         kind: kind.into(),
         namespace: namespace.into(),
@@ -95,33 +98,41 @@ fn core(kind: &str, namespace: &str, name: &str) -> Dependency {
 
 /// The dependencies of a pod spec. Claims named in `own_claims` are left out: the StatefulSet creates
 /// them from its volumeClaimTemplates.
-pub(crate) fn of_pod(pod: &Value, namespace: &str, own_claims: &BTreeSet<&str>) -> Vec<Dependency> {
-    let volumes = || items(pod, "/volumes");
-    let sources = || volumes().flat_map(|volume| items(volume, "/projected/sources"));
+pub(crate) fn pod_spec_dependencies(
+    pod: &Value,
+    namespace: &str,
+    own_claims: &BTreeSet<&str>,
+) -> Vec<DependentObjectReference> {
+    let volumes = || list_items(pod, "/volumes");
+    let sources = || volumes().flat_map(|volume| list_items(volume, "/projected/sources"));
     let mut maps = BTreeSet::new();
-    let mut secrets = names_at(pod, "/imagePullSecrets", "/name");
+    let mut secrets = names_in_list(pod, "/imagePullSecrets", "/name");
     for container in ["/initContainers", "/containers", "/ephemeralContainers"] {
-        for container in items(pod, container) {
-            maps.extend(names_at(container, "/envFrom", "/configMapRef/name"));
-            maps.extend(names_at(
+        for container in list_items(pod, container) {
+            maps.extend(names_in_list(container, "/envFrom", "/configMapRef/name"));
+            maps.extend(names_in_list(
                 container,
                 "/env",
                 "/valueFrom/configMapKeyRef/name",
             ));
-            secrets.extend(names_at(container, "/envFrom", "/secretRef/name"));
-            secrets.extend(names_at(container, "/env", "/valueFrom/secretKeyRef/name"));
+            secrets.extend(names_in_list(container, "/envFrom", "/secretRef/name"));
+            secrets.extend(names_in_list(
+                container,
+                "/env",
+                "/valueFrom/secretKeyRef/name",
+            ));
         }
     }
-    maps.extend(volumes().filter_map(|volume| text(volume, "/configMap/name")));
-    maps.extend(sources().filter_map(|source| text(source, "/configMap/name")));
-    secrets.extend(sources().filter_map(|source| text(source, "/secret/name")));
-    for pointer in SECRET_VOLUMES {
-        secrets.extend(volumes().filter_map(|volume| text(volume, pointer)));
+    maps.extend(volumes().filter_map(|volume| non_empty_string(volume, "/configMap/name")));
+    maps.extend(sources().filter_map(|source| non_empty_string(source, "/configMap/name")));
+    secrets.extend(sources().filter_map(|source| non_empty_string(source, "/secret/name")));
+    for pointer in VOLUME_SECRET_POINTERS {
+        secrets.extend(volumes().filter_map(|volume| non_empty_string(volume, pointer)));
     }
-    let account = text(pod, "/serviceAccountName").filter(|name| *name != "default");
-    let claims = names_at(pod, "/volumes", "/persistentVolumeClaim/claimName");
+    let account = non_empty_string(pod, "/serviceAccountName").filter(|name| *name != "default");
+    let claims = names_in_list(pod, "/volumes", "/persistentVolumeClaim/claimName");
     let claims = claims.into_iter().filter(|name| !own_claims.contains(name));
-    let of = |kind: &'static str| move |name| core(kind, namespace, name);
+    let of = |kind: &'static str| move |name| core_dependency(kind, namespace, name);
     let maps = maps.into_iter().map(of("ConfigMap"));
     let secrets = secrets.into_iter().map(of("Secret"));
     let accounts = account.into_iter().map(of("ServiceAccount"));
@@ -129,42 +140,51 @@ pub(crate) fn of_pod(pod: &Value, namespace: &str, own_claims: &BTreeSet<&str>) 
     maps.chain(secrets).chain(accounts).chain(claims).collect()
 }
 
-fn certificates(ingress: &Value, namespace: &str) -> Vec<Dependency> {
-    let each = items(ingress, "/spec/tls");
-    each.map(|tls| core("Secret", namespace, text(tls, "/secretName").unwrap_or("")))
-        .collect()
+fn ingress_dependencies(ingress: &Value, namespace: &str) -> Vec<DependentObjectReference> {
+    let each = list_items(ingress, "/spec/tls");
+    each.map(|tls| {
+        core_dependency(
+            "Secret",
+            namespace,
+            non_empty_string(tls, "/secretName").unwrap_or(""),
+        )
+    })
+    .collect()
 }
 
-fn imported(import: &Object) -> Vec<Dependency> {
-    let service = names::derived_service(import.name());
-    let slices = Dependency {
+fn service_import_dependencies(import: &Object) -> Vec<DependentObjectReference> {
+    let service = names::derived_service_name(import.name());
+    let slices = DependentObjectReference {
         api_version: "discovery.k8s.io/v1".into(),
         kind: "EndpointSlice".into(),
         namespace: import.namespace().into(),
         name: String::new(),
-        label_selector: Some(Selector {
+        label_selector: Some(ApiLabelSelector {
             match_labels: BTreeMap::from([("kubernetes.io/service-name".into(), service.clone())]),
             match_expressions: Vec::new(),
         }),
     };
-    vec![core("Service", import.namespace(), &service), slices]
+    vec![
+        core_dependency("Service", import.namespace(), &service),
+        slices,
+    ]
 }
 
-fn items<'a>(tree: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
+fn list_items<'a>(tree: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
     let found = tree.pointer(list).and_then(Value::as_array);
     found.into_iter().flatten()
 }
 
 /// The string at a JSON pointer, unless it is empty.
-fn text<'a>(tree: &'a Value, pointer: &str) -> Option<&'a str> {
+fn non_empty_string<'a>(tree: &'a Value, pointer: &str) -> Option<&'a str> {
     let found = tree.pointer(pointer).and_then(Value::as_str);
     found.filter(|text| !text.is_empty())
 }
 
 /// The strings at a JSON pointer in every element of a list.
-fn names_at<'a>(tree: &'a Value, list: &str, pointer: &str) -> BTreeSet<&'a str> {
-    items(tree, list)
-        .filter_map(|item| text(item, pointer))
+fn names_in_list<'a>(tree: &'a Value, list: &str, pointer: &str) -> BTreeSet<&'a str> {
+    list_items(tree, list)
+        .filter_map(|item| non_empty_string(item, pointer))
         .collect()
 }
 
@@ -175,11 +195,16 @@ mod tests {
     use serde_json::json;
 
     /// The dependencies as `kind/name`.
-    fn found(group: &str, version: &str, kind: &str, spec: Value) -> Option<Vec<String>> {
+    fn dependency_names(
+        group: &str,
+        version: &str,
+        kind: &str,
+        spec: Value,
+    ) -> Option<Vec<String>> {
         let template = object(json!({"metadata": {"name": "x", "namespace": "n"}, "spec": spec}));
         let all = dependencies(&Gvk::new(group, version, kind), &template).unwrap()?;
         assert!(all.iter().all(|d| d.namespace == "n"));
-        let short = |d: Dependency| format!("{}/{}", d.kind, d.name);
+        let short = |d: DependentObjectReference| format!("{}/{}", d.kind, d.name);
         Some(all.into_iter().map(short).collect())
     }
 
@@ -237,7 +262,11 @@ mod tests {
                 json!({"jobTemplate": {"spec": template}}),
             ),
         ] {
-            assert_eq!(found(group, "v1", kind, spec), Some(all.clone()), "{kind}");
+            assert_eq!(
+                dependency_names(group, "v1", kind, spec),
+                Some(all.clone()),
+                "{kind}"
+            );
         }
     }
 
@@ -262,13 +291,16 @@ mod tests {
             ("Deployment", json!({}), vec![]),
         ] {
             assert_eq!(
-                found("apps", "v1", kind, spec.clone()),
+                dependency_names("apps", "v1", kind, spec.clone()),
                 Some(expected),
                 "{kind} {spec}"
             );
         }
-        assert_eq!(found("", "v1", "ConfigMap", json!({})), None);
-        assert_eq!(found("example.io", "v1", "Deployment", json!({})), None);
+        assert_eq!(dependency_names("", "v1", "ConfigMap", json!({})), None);
+        assert_eq!(
+            dependency_names("example.io", "v1", "Deployment", json!({})),
+            None
+        );
     }
 
     // proves: NAT-deps-others, NAT-deps-verified
@@ -276,17 +308,17 @@ mod tests {
     fn dependencies_of_ingresses_and_service_imports() {
         let tls = json!({"tls": [{"secretName": "b"}, {"secretName": "a"}]});
         assert_eq!(
-            found("networking.k8s.io", "v1", "Ingress", tls),
+            dependency_names("networking.k8s.io", "v1", "Ingress", tls),
             Some(vec!["Secret/b".into(), "Secret/a".into()])
         );
         let nameless = object(
             json!({"metadata": {"name": "x", "namespace": "n"}, "spec": {"tls": [{"hosts": ["h"]}]}}),
         );
-        let ingress = Gvk::constant("networking.k8s.io", "v1", "Ingress");
+        let ingress = Gvk::from_static("networking.k8s.io", "v1", "Ingress");
         let error = dependencies(&ingress, &nameless).unwrap_err().to_string();
         assert!(error.contains("dependencies[0]"), "{error}");
         let import = object(json!({"metadata": {"name": "web", "namespace": "n"}}));
-        let kind = Gvk::constant("multicluster.x-k8s.io", "v1alpha1", "ServiceImport");
+        let kind = Gvk::from_static("multicluster.x-k8s.io", "v1alpha1", "ServiceImport");
         assert_eq!(
             serde_json::to_value(dependencies(&kind, &import).unwrap()).unwrap(),
             json!([

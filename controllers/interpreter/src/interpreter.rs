@@ -8,136 +8,150 @@
 use std::sync::Arc;
 
 use client::Api;
+use flotilla_runtime::InformerFactory;
 use jiff::Timestamp;
 use machinery::{Gvk, Object};
-use openapi::karmada::Dependency;
-use openapi::karmada::binding::{AggregatedItem, Component};
-use flotilla_runtime::Informers;
+use openapi::karmada::DependentObjectReference;
+use openapi::karmada::binding::{AggregatedStatusItem, Component};
 use serde_json::{Value, json};
 
-use crate::built_in::BuiltIn;
-use crate::changed::Changed;
-use crate::customized::Customized;
-use crate::followed::Listener;
-use crate::lua::{Arg, Limits};
-use crate::native::{ClusterStatus, Error, Replicas};
-use crate::operation::Operation;
-use crate::pods::tree;
-use crate::returned::{Returned, union};
-use crate::webhook::{Outside, Question, Said, Webhooks};
+use crate::built_in::BuiltInInterpreter;
+use crate::config_manager::RuleChangeListener;
+use crate::declarative::DeclarativeInterpreter;
+use crate::lua::{LuaArg, LuaLimits};
+use crate::native::{CollectedStatus, Error, TemplateReplicas};
+use crate::operation::InterpreterOperation;
+use crate::pod_template::object_json;
+use crate::rule_change::RuleChange;
+use crate::script_result::{ScriptResult, union_dependencies};
+use crate::webhook::{
+    InterpreterRequestAttributes, WebhookDeps, WebhookInterpreter, WebhookResult,
+};
 
 /// Interprets resources. Cheap to clone. The default has only the built-in rules.
 #[derive(Clone, Debug, Default)]
 pub struct Interpreter {
-    customized: Option<Arc<Customized>>,
-    webhooks: Option<Arc<Webhooks>>,
-    built_in: BuiltIn,
+    declarative: Option<Arc<DeclarativeInterpreter>>,
+    webhooks: Option<Arc<WebhookInterpreter>>,
+    built_in: BuiltInInterpreter,
 }
 
 impl Interpreter {
     /// Watches the customizations and webhooks of a control plane and applies every change to them.
-    pub fn follow(
-        informers: &Informers,
+    pub fn watch(
+        informers: &InformerFactory,
         api: &Arc<dyn Api>,
-        limits: Limits,
-        outside: Outside,
+        limits: LuaLimits,
+        outside: WebhookDeps,
     ) -> Self {
         Self {
-            customized: Some(Arc::new(Customized::follow(informers, api, limits))),
-            webhooks: Some(Arc::new(Webhooks::follow(informers, api, outside))),
-            built_in: BuiltIn,
+            declarative: Some(Arc::new(DeclarativeInterpreter::watch(
+                informers, api, limits,
+            ))),
+            webhooks: Some(Arc::new(WebhookInterpreter::watch(informers, api, outside))),
+            built_in: BuiltInInterpreter,
         }
     }
 
     /// Uses a fixed set of customizations and no webhooks.
-    pub fn under(customizations: &[Object], limits: Limits) -> Self {
+    pub fn from_customizations(customizations: &[Object], limits: LuaLimits) -> Self {
         Self {
-            customized: Some(Arc::new(Customized::fixed(customizations, limits))),
+            declarative: Some(Arc::new(DeclarativeInterpreter::from_customizations(
+                customizations,
+                limits,
+            ))),
             ..Self::default()
         }
     }
 
     /// Waits until all customizations and webhooks are listed. Until then objects are
     /// interpreted as if there were none.
-    pub async fn wait_synced(&self) {
-        if let Some(customized) = &self.customized {
-            customized.followed.wait_synced().await;
+    pub async fn wait_for_cache_sync(&self) {
+        if let Some(customized) = &self.declarative {
+            customized.config.wait_for_cache_sync().await;
         }
         if let Some(webhooks) = &self.webhooks {
-            webhooks.followed.wait_synced().await;
+            webhooks.config.wait_for_cache_sync().await;
         }
     }
 
     /// Calls `listener` after each change of customizations or webhooks that changes a rule. It
     /// runs on the informer's task and must not block.
-    pub fn on_change(&self, listener: impl Fn(&Changed<'_>) + Send + Sync + 'static) {
-        let listener: Listener = Arc::new(listener);
-        if let Some(customized) = &self.customized {
-            customized.followed.on_change(Arc::clone(&listener));
+    pub fn add_change_listener(&self, listener: impl Fn(&RuleChange<'_>) + Send + Sync + 'static) {
+        let listener: RuleChangeListener = Arc::new(listener);
+        if let Some(customized) = &self.declarative {
+            customized.config.add_listener(Arc::clone(&listener));
         }
         if let Some(webhooks) = &self.webhooks {
-            webhooks.followed.on_change(listener);
+            webhooks.config.add_listener(listener);
         }
     }
 
     /// Whether a customization has a script for an operation on a kind.
-    pub fn customizes(&self, kind: &Gvk, operation: Operation) -> bool {
-        let customized = self.customized.as_ref();
-        customized.is_some_and(|level| level.answers(kind, operation))
+    pub fn has_customization(&self, kind: &Gvk, operation: InterpreterOperation) -> bool {
+        let customized = self.declarative.as_ref();
+        customized.is_some_and(|level| level.hook_enabled(kind, operation))
     }
 
     /// Whether any level has a health rule for a kind.
-    pub fn tells_health(&self, kind: &Gvk) -> bool {
-        let operation = Operation::InterpretHealth;
+    pub fn has_health_rule(&self, kind: &Gvk) -> bool {
+        let operation = InterpreterOperation::InterpretHealth;
         let hooks = self.webhooks.as_ref();
-        self.customizes(kind, operation)
-            || hooks.is_some_and(|level| level.answers(kind, operation))
-            || self.built_in.tells_health(kind)
+        self.has_customization(kind, operation)
+            || hooks.is_some_and(|level| level.hook_enabled(kind, operation))
+            || self.built_in.has_health_rule(kind)
     }
 
     /// Runs all scripts of an operation; `None` when no customization has one.
-    async fn scripts(
+    async fn run_scripts(
         &self,
-        operation: Operation,
+        operation: InterpreterOperation,
         kind: &Gvk,
-        args: impl FnOnce() -> Vec<Arg>,
-    ) -> Option<Result<Vec<Returned>, Error>> {
-        self.customized.as_ref()?.ask(operation, kind, args).await
+        args: impl FnOnce() -> Vec<LuaArg>,
+    ) -> Option<Result<Vec<ScriptResult>, Error>> {
+        self.declarative
+            .as_ref()?
+            .run_scripts(operation, kind, args)
+            .await
     }
 
     /// Runs the script of an operation that has at most one per kind.
-    async fn script(
+    async fn run_script(
         &self,
-        operation: Operation,
+        operation: InterpreterOperation,
         kind: &Gvk,
-        args: impl FnOnce() -> Vec<Arg>,
-    ) -> Option<Result<Returned, Error>> {
-        let all = self.scripts(operation, kind, args).await?;
+        args: impl FnOnce() -> Vec<LuaArg>,
+    ) -> Option<Result<ScriptResult, Error>> {
+        let all = self.run_scripts(operation, kind, args).await?;
         all.map(|all| all.into_iter().next()).transpose()
     }
 
     /// Calls the webhook of an operation; `None` when no webhook covers it.
-    async fn hook<'a>(
+    async fn call_webhook<'a>(
         &self,
-        operation: Operation,
+        operation: InterpreterOperation,
         kind: &Gvk,
-        attributes: impl FnOnce() -> Result<Question<'a>, Error>,
-    ) -> Option<Result<Said, Error>> {
+        attributes: impl FnOnce() -> Result<InterpreterRequestAttributes<'a>, Error>,
+    ) -> Option<Result<WebhookResult, Error>> {
         self.webhooks
             .as_ref()?
-            .ask(operation, kind, attributes)
+            .interpret(operation, kind, attributes)
             .await
     }
 
     /// The replicas that a template asks for.
-    pub async fn replicas(&self, kind: &Gvk, template: &Object) -> Result<Option<Replicas>, Error> {
-        let args = || vec![Arg::Object(template.clone(), kind.clone())];
-        let operation = Operation::InterpretReplica;
-        if let Some(returned) = self.script(operation, kind, args).await {
+    pub async fn replicas(
+        &self,
+        kind: &Gvk,
+        template: &Object,
+    ) -> Result<Option<TemplateReplicas>, Error> {
+        let args = || vec![LuaArg::Object(template.clone(), kind.clone())];
+        let operation = InterpreterOperation::InterpretReplica;
+        if let Some(returned) = self.run_script(operation, kind, args).await {
             return returned?.replicas().map(Some);
         }
-        let attributes = || about(template, "replicas");
-        match self.hook(operation, kind, attributes).await {
+        let attributes = || request_attributes(template, "replicas");
+        match self.call_webhook(operation, kind, attributes).await {
             Some(result) => result?.replicas().map(Some),
             None => self.built_in.replicas(kind, template),
         }
@@ -149,13 +163,13 @@ impl Interpreter {
         kind: &Gvk,
         template: &Object,
     ) -> Result<Option<Vec<Component>>, Error> {
-        let args = || vec![Arg::Object(template.clone(), kind.clone())];
-        let operation = Operation::InterpretComponent;
-        if let Some(returned) = self.script(operation, kind, args).await {
+        let args = || vec![LuaArg::Object(template.clone(), kind.clone())];
+        let operation = InterpreterOperation::InterpretComponent;
+        if let Some(returned) = self.run_script(operation, kind, args).await {
             return returned?.components().map(Some);
         }
-        let attributes = || about(template, "components");
-        match self.hook(operation, kind, attributes).await {
+        let attributes = || request_attributes(template, "components");
+        match self.call_webhook(operation, kind, attributes).await {
             Some(result) => result?.components().map(Some),
             None => self.built_in.components(kind, template),
         }
@@ -166,14 +180,14 @@ impl Interpreter {
         &self,
         kind: &Gvk,
         template: &Object,
-    ) -> Result<Option<Vec<Dependency>>, Error> {
-        let args = || vec![Arg::Object(template.clone(), kind.clone())];
-        let operation = Operation::InterpretDependency;
-        if let Some(returned) = self.scripts(operation, kind, args).await {
-            return union(returned?).map(Some);
+    ) -> Result<Option<Vec<DependentObjectReference>>, Error> {
+        let args = || vec![LuaArg::Object(template.clone(), kind.clone())];
+        let operation = InterpreterOperation::InterpretDependency;
+        if let Some(returned) = self.run_scripts(operation, kind, args).await {
+            return union_dependencies(returned?).map(Some);
         }
-        let attributes = || about(template, "dependencies");
-        match self.hook(operation, kind, attributes).await {
+        let attributes = || request_attributes(template, "dependencies");
+        match self.call_webhook(operation, kind, attributes).await {
             Some(result) => Ok(Some(result?.dependencies())),
             None => self.built_in.dependencies(kind, template),
         }
@@ -186,22 +200,27 @@ impl Interpreter {
 
     /// Writes the replicas of one cluster into the manifest for it. The manifest is returned
     /// unchanged when no rule covers its kind.
-    pub async fn revise(&self, kind: &Gvk, mut copy: Value, replicas: i64) -> Result<Value, Error> {
-        let args = || vec![Arg::tree(&copy), Arg::Count(replicas)];
-        let operation = Operation::ReviseReplica;
-        if let Some(returned) = self.script(operation, kind, args).await {
+    pub async fn revise_replica(
+        &self,
+        kind: &Gvk,
+        mut copy: Value,
+        replicas: i64,
+    ) -> Result<Value, Error> {
+        let args = || vec![LuaArg::from_value(&copy), LuaArg::Count(replicas)];
+        let operation = InterpreterOperation::ReviseReplica;
+        if let Some(returned) = self.run_script(operation, kind, args).await {
             return returned?.object();
         }
         let attributes = || {
-            Ok(Question {
+            Ok(InterpreterRequestAttributes {
                 object: copy.take(),
                 replicas,
-                ..Question::default()
+                ..InterpreterRequestAttributes::default()
             })
         };
-        match self.hook(operation, kind, attributes).await {
+        match self.call_webhook(operation, kind, attributes).await {
             Some(result) => result?.object(),
-            None => self.built_in.revise(kind, copy, replicas),
+            None => self.built_in.revise_replica(kind, copy, replicas),
         }
     }
 
@@ -212,121 +231,138 @@ impl Interpreter {
         mut desired: Value,
         observed: &Value,
     ) -> Result<Value, Error> {
-        let args = || vec![Arg::tree(&desired), Arg::tree(observed)];
-        if let Some(returned) = self.script(Operation::Retain, kind, args).await {
+        let args = || vec![LuaArg::from_value(&desired), LuaArg::from_value(observed)];
+        if let Some(returned) = self
+            .run_script(InterpreterOperation::Retain, kind, args)
+            .await
+        {
             return returned?.object();
         }
         let attributes = || {
-            Ok(Question {
+            Ok(InterpreterRequestAttributes {
                 object: desired.take(),
                 observed: Some(observed),
-                ..Question::default()
+                ..InterpreterRequestAttributes::default()
             })
         };
-        match self.hook(Operation::Retain, kind, attributes).await {
+        match self
+            .call_webhook(InterpreterOperation::Retain, kind, attributes)
+            .await
+        {
             Some(result) => result?.object(),
             None => self.built_in.retain(kind, desired, observed),
         }
     }
 
     /// Whether an object in a member cluster is healthy.
-    pub async fn healthy(&self, kind: &Gvk, observed: &Object) -> Result<Option<bool>, Error> {
-        let args = || vec![Arg::Object(observed.clone(), kind.clone())];
-        let operation = Operation::InterpretHealth;
-        if let Some(returned) = self.script(operation, kind, args).await {
-            return returned?.verdict().map(Some);
+    pub async fn interpret_health(
+        &self,
+        kind: &Gvk,
+        observed: &Object,
+    ) -> Result<Option<bool>, Error> {
+        let args = || vec![LuaArg::Object(observed.clone(), kind.clone())];
+        let operation = InterpreterOperation::InterpretHealth;
+        if let Some(returned) = self.run_script(operation, kind, args).await {
+            return returned?.health().map(Some);
         }
-        let attributes = || about(observed, "health");
-        match self.hook(operation, kind, attributes).await {
+        let attributes = || request_attributes(observed, "health");
+        match self.call_webhook(operation, kind, attributes).await {
             Some(result) => Ok(result?.healthy()),
-            None => self.built_in.healthy(kind, observed),
+            None => self.built_in.interpret_health(kind, observed),
         }
     }
 
     /// The part of a member object's status that is collected; `None` when there is none.
-    pub async fn reflect(&self, kind: &Gvk, observed: &Object) -> Result<Option<Value>, Error> {
-        let args = || vec![Arg::Object(observed.clone(), kind.clone())];
-        let operation = Operation::InterpretStatus;
-        if let Some(returned) = self.script(operation, kind, args).await {
+    pub async fn reflect_status(
+        &self,
+        kind: &Gvk,
+        observed: &Object,
+    ) -> Result<Option<Value>, Error> {
+        let args = || vec![LuaArg::Object(observed.clone(), kind.clone())];
+        let operation = InterpreterOperation::InterpretStatus;
+        if let Some(returned) = self.run_script(operation, kind, args).await {
             return returned?.status().map(Some);
         }
-        let attributes = || about(observed, "status");
-        match self.hook(operation, kind, attributes).await {
+        let attributes = || request_attributes(observed, "status");
+        match self.call_webhook(operation, kind, attributes).await {
             Some(result) => Ok(result?.status()),
-            None => self.built_in.reflect(kind, observed),
+            None => self.built_in.reflect_status(kind, observed),
         }
     }
 
     /// Aggregates the statuses of all clusters into the template's status. Also `None` when the
     /// status is final (a finished Job).
-    pub async fn aggregate(
+    pub async fn aggregate_status(
         &self,
         kind: &Gvk,
         template: &Object,
-        items: &[AggregatedItem],
+        items: &[AggregatedStatusItem],
         now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        if let Some(summed) = self.summed(kind, template, Some(items)).await {
+        if let Some(summed) = self.aggregate_customized(kind, template, Some(items)).await {
             let status = summed?.get_mut("status").map(Value::take);
             return Ok(Some(status.unwrap_or_else(|| json!({}))));
         }
-        let items = reported(items);
-        self.built_in.aggregate(kind, template, &items, now)
+        let items = collected_statuses(items);
+        self.built_in.aggregate_status(kind, template, &items, now)
     }
 
     /// The template with the status of [`Self::aggregate_status`]. Scripts and rules may
     /// distinguish an empty list of items from none.
-    pub async fn aggregated(
+    pub async fn with_aggregated_status(
         &self,
         kind: &Gvk,
         template: &Object,
-        items: Option<&[AggregatedItem]>,
+        items: Option<&[AggregatedStatusItem]>,
         now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        if let Some(summed) = self.summed(kind, template, items).await {
+        if let Some(summed) = self.aggregate_customized(kind, template, items).await {
             return summed.map(Some);
         }
-        let items = items.map(reported);
+        let items = items.map(collected_statuses);
         let built_in = self.built_in;
-        built_in.aggregated(kind, template, items.as_deref(), now)
+        built_in.with_aggregated_status(kind, template, items.as_deref(), now)
     }
 
     /// The template as the aggregation script or webhook returns it.
-    async fn summed(
+    async fn aggregate_customized(
         &self,
         kind: &Gvk,
         template: &Object,
-        items: Option<&[AggregatedItem]>,
+        items: Option<&[AggregatedStatusItem]>,
     ) -> Option<Result<Value, Error>> {
         let args = || {
-            let template = Arg::Object(template.clone(), kind.clone());
-            vec![template, Arg::tree(&json!(items))]
+            let template = LuaArg::Object(template.clone(), kind.clone());
+            vec![template, LuaArg::from_value(&json!(items))]
         };
-        let operation = Operation::AggregateStatus;
-        if let Some(returned) = self.script(operation, kind, args).await {
-            return Some(returned.and_then(Returned::object));
+        let operation = InterpreterOperation::AggregateStatus;
+        if let Some(returned) = self.run_script(operation, kind, args).await {
+            return Some(returned.and_then(ScriptResult::object));
         }
         let attributes = || {
-            Ok(Question {
+            Ok(InterpreterRequestAttributes {
                 items: items.unwrap_or_default(),
-                ..about(template, "status")?
+                ..request_attributes(template, "status")?
             })
         };
-        let result = self.hook(operation, kind, attributes).await?;
-        Some(result.and_then(Said::object))
+        let result = self.call_webhook(operation, kind, attributes).await?;
+        Some(result.and_then(WebhookResult::object))
     }
 }
 
 /// The attributes of a request about one object.
-fn about(object: &Object, what: &'static str) -> Result<Question<'static>, Error> {
-    Ok(Question {
-        object: tree(object, what)?,
-        ..Question::default()
+fn request_attributes(
+    object: &Object,
+    what: &'static str,
+) -> Result<InterpreterRequestAttributes<'static>, Error> {
+    Ok(InterpreterRequestAttributes {
+        object: object_json(object, what)?,
+        ..InterpreterRequestAttributes::default()
     })
 }
 
-fn reported(items: &[AggregatedItem]) -> Vec<ClusterStatus<'_>> {
-    let each = items.iter().map(|item| ClusterStatus {
+fn collected_statuses(items: &[AggregatedStatusItem]) -> Vec<CollectedStatus<'_>> {
+    let each = items.iter().map(|item| CollectedStatus {
         cluster: &item.cluster_name,
         status: item.status.as_ref(),
     });

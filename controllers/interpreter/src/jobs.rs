@@ -6,13 +6,15 @@ use machinery::time::rfc3339_seconds;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::native::{ClusterStatus, Error, Replicas, Rules, member, parse};
-use crate::requirements::{PodTemplate, requirements};
+use crate::native::{
+    CollectedStatus, Error, NativeRules, TemplateReplicas, parse_collected_status, parse_object,
+};
+use crate::replica_requirements::{PodTemplate, generate_replica_requirements};
 
-pub(crate) struct Job;
+pub(crate) struct JobRules;
 
 #[derive(Deserialize)]
-struct Template {
+struct BatchJob {
     #[serde(default)]
     spec: Spec,
     status: Option<Status>,
@@ -36,30 +38,30 @@ struct Status {
     #[serde(default)]
     failed: i64,
     #[serde(default)]
-    conditions: Vec<Condition>,
+    conditions: Vec<JobCondition>,
     // RFC 3339 in UTC: comparing the texts compares the times.
     start_time: Option<String>,
     completion_time: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Condition {
+struct JobCondition {
     #[serde(rename = "type")]
-    kind: String,
+    condition_type: String,
     status: String,
 }
 
 impl Status {
-    fn has(&self, kind: &str) -> bool {
+    fn has_condition(&self, kind: &str) -> bool {
         self.conditions
             .iter()
-            .any(|c| c.kind == kind && c.status == "True")
+            .any(|c| c.condition_type == kind && c.status == "True")
     }
 }
 
 /// The sums over the statuses of all clusters.
 #[derive(Default)]
-struct Total {
+struct JobStatusTotal {
     active: i64,
     succeeded: i64,
     failed: i64,
@@ -70,17 +72,17 @@ struct Total {
     completed: Vec<String>,
 }
 
-impl Total {
+impl JobStatusTotal {
     fn add(&mut self, cluster: &str, one: Status) {
         self.active = self.active.saturating_add(one.active);
         self.succeeded = self.succeeded.saturating_add(one.succeeded);
         self.failed = self.failed.saturating_add(one.failed);
-        if one.has("Complete") {
+        if one.has_condition("Complete") {
             self.complete += 1;
-        } else if one.has("Failed") {
+        } else if one.has_condition("Failed") {
             self.failed_in.push(cluster.to_owned());
         }
-        self.criteria_met += usize::from(one.has("SuccessCriteriaMet"));
+        self.criteria_met += usize::from(one.has_condition("SuccessCriteriaMet"));
         self.started.extend(one.start_time);
         self.completed.extend(one.completion_time);
     }
@@ -142,13 +144,13 @@ impl Total {
     }
 }
 
-impl Rules for Job {
-    fn replicas(&self, object: &Object) -> Result<Option<Replicas>, Error> {
-        let job: Template = parse(object, "replicas")?;
+impl NativeRules for JobRules {
+    fn replicas(&self, object: &Object) -> Result<Option<TemplateReplicas>, Error> {
+        let job: BatchJob = parse_object(object, "replicas")?;
         let parallelism = job.spec.parallelism.unwrap_or(0);
-        Ok(Some(Replicas {
+        Ok(Some(TemplateReplicas {
             count: parallelism.min(job.spec.completions.unwrap_or(parallelism)),
-            requirements: requirements(&job.spec.template.spec),
+            requirements: generate_replica_requirements(&job.spec.template.spec),
         }))
     }
 
@@ -168,19 +170,19 @@ impl Rules for Job {
             let Some(current) = current else { continue };
             let mut at = &mut *desired;
             for parent in parents {
-                at = object_at(at, parent);
+                at = object_field_mut(at, parent);
             }
-            *object_at(at, leaf) = current.clone();
+            *object_field_mut(at, leaf) = current.clone();
         }
         Ok(())
     }
 
-    fn reflect(&self, observed: &Object) -> Result<Option<Value>, Error> {
+    fn reflect_status(&self, observed: &Object) -> Result<Option<Value>, Error> {
         #[derive(Deserialize)]
         struct ObservedJob {
             status: Option<Map<String, Value>>,
         }
-        let observed: ObservedJob = parse(observed, "status")?;
+        let observed: ObservedJob = parse_object(observed, "status")?;
         let Some(mut status) = observed.status else {
             return Ok(None);
         };
@@ -198,30 +200,30 @@ impl Rules for Job {
         Ok(Some(Value::Object(status)))
     }
 
-    fn aggregate(
+    fn aggregate_status(
         &self,
         template: &Object,
-        items: &[ClusterStatus<'_>],
+        items: &[CollectedStatus<'_>],
         now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        let job: Template = parse(template, "status")?;
+        let job: BatchJob = parse_object(template, "status")?;
         let old = job.status.unwrap_or_default();
-        if old.has("Complete") || old.has("Failed") {
+        if old.has_condition("Complete") || old.has_condition("Failed") {
             return Ok(None);
         }
-        let mut total = Total::default();
+        let mut total = JobStatusTotal::default();
         for item in items {
             let Some(reported) = item.status else {
                 continue;
             };
-            total.add(item.cluster, member(item, reported)?);
+            total.add(item.cluster, parse_collected_status(item, reported)?);
         }
         Ok(Some(total.into_status(old.start_time, items.len(), now)))
     }
 }
 
 /// A field of a JSON object; the object and the field are created when absent.
-fn object_at<'a>(at: &'a mut Value, field: &str) -> &'a mut Value {
+fn object_field_mut<'a>(at: &'a mut Value, field: &str) -> &'a mut Value {
     if !at.is_object() {
         *at = Value::Object(Map::new());
     }
@@ -235,21 +237,22 @@ mod tests {
 
     const NOW: &str = "2026-01-02T03:04:05Z";
 
-    fn aggregate(template: Value, items: &[Value]) -> Option<Value> {
+    fn aggregate_job(template: Value, items: &[Value]) -> Option<Value> {
         let names = ["a", "b", "c"];
-        let items: Vec<ClusterStatus<'_>> = items
+        let items: Vec<CollectedStatus<'_>> = items
             .iter()
             .zip(names)
-            .map(|(s, cluster)| ClusterStatus {
+            .map(|(s, cluster)| CollectedStatus {
                 cluster,
                 status: (!s.is_null()).then_some(s),
             })
             .collect();
-        Job.aggregate(&object(template), &items, NOW.parse().unwrap())
+        JobRules
+            .aggregate_status(&object(template), &items, NOW.parse().unwrap())
             .unwrap()
     }
 
-    fn done(kind: &str, end: &str) -> Value {
+    fn finished_status(kind: &str, end: &str) -> Value {
         json!({"succeeded": 1, "startTime": "2026-01-01T00:00:00Z", "completionTime": end,
                "conditions": [{"type": kind, "status": "True"}]})
     }
@@ -262,7 +265,8 @@ mod tests {
         };
         for (parallelism, completions, count) in [(3, Some(2), 2), (2, Some(5), 2), (4, None, 4)] {
             assert_eq!(
-                Job.replicas(&job(parallelism, completions))
+                JobRules
+                    .replicas(&job(parallelism, completions))
                     .unwrap()
                     .unwrap()
                     .count,
@@ -275,28 +279,34 @@ mod tests {
     #[test]
     fn job_is_complete_when_every_cluster_is() {
         let job = json!({"metadata": {"name": "j"}});
-        let one = aggregate(
+        let one = aggregate_job(
             job.clone(),
             &[
-                done("Complete", "2026-01-01T01:00:00Z"),
+                finished_status("Complete", "2026-01-01T01:00:00Z"),
                 json!({"active": 1}),
             ],
         )
         .unwrap();
         assert!(one.get("conditions").is_none() && one.get("completionTime").is_none());
-        let both = aggregate(
+        let both = aggregate_job(
             job.clone(),
             &[
-                done("Complete", "2026-01-01T01:00:00Z"),
-                done("Complete", "2026-01-01T02:00:00Z"),
+                finished_status("Complete", "2026-01-01T01:00:00Z"),
+                finished_status("Complete", "2026-01-01T02:00:00Z"),
             ],
         )
         .unwrap();
         assert_eq!(both["conditions"][0]["type"], "Complete");
         assert_eq!(both["completionTime"], "2026-01-01T02:00:00Z");
         assert_eq!(both["succeeded"], 2);
-        let failed =
-            aggregate(job, &[done("Failed", "2026-01-01T01:00:00Z"), Value::Null]).unwrap();
+        let failed = aggregate_job(
+            job,
+            &[
+                finished_status("Failed", "2026-01-01T01:00:00Z"),
+                Value::Null,
+            ],
+        )
+        .unwrap();
         assert_eq!(
             failed["conditions"][0]["message"],
             "Job executed failed in member clusters a"
@@ -307,7 +317,7 @@ mod tests {
     #[test]
     fn finished_job_never_changes() {
         let finished = json!({"metadata": {"name": "j"}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}});
-        assert_eq!(aggregate(finished, &[json!({"active": 3})]), None);
+        assert_eq!(aggregate_job(finished, &[json!({"active": 3})]), None);
     }
 
     // proves: NAT-job-retain
@@ -315,7 +325,7 @@ mod tests {
     fn selector_of_the_member_is_retained() {
         let observed = json!({"spec": {"selector": {"matchLabels": {"uid": "1"}}, "template": {"metadata": {"labels": {"uid": "1"}}}}});
         let mut desired = json!({"spec": {"template": {"spec": {}}}});
-        Job.retain(&mut desired, &observed).unwrap();
+        JobRules.retain(&mut desired, &observed).unwrap();
         assert_eq!(desired["spec"]["selector"], observed["spec"]["selector"]);
         assert_eq!(
             desired["spec"]["template"]["metadata"],

@@ -11,42 +11,42 @@
 //!
 //! Entry point: [`Interpreter`].
 
-mod accounts;
 mod bare_pods;
 mod built_in;
-mod changed;
-mod cron;
+#[cfg(test)]
+mod case_tables;
+mod config_manager;
+mod cron_jobs;
 mod customizations;
-mod customized;
+mod declarative;
 mod dependencies;
-mod empties;
-mod followed;
+mod empty_values;
 #[cfg(test)]
 mod fuzz;
 mod interpreter;
 mod jobs;
 mod lua;
 mod native;
+#[cfg(test)]
+mod native_tests;
 mod networking;
 mod operation;
-mod pods;
-mod requirements;
-mod returned;
-#[cfg(test)]
-mod rows;
-mod scaling;
-#[cfg(test)]
-mod tables;
+mod pdb_and_hpa;
+mod pod_template;
+mod replica_requirements;
+mod rule_change;
+mod script_result;
+mod service_accounts;
 #[cfg(test)]
 mod tests;
+mod thirdparty;
 mod volumes;
 mod webhook;
-mod wellknown;
 mod workloads;
 
-pub use changed::Changed;
 pub use interpreter::Interpreter;
-pub use lua::{Limits, check};
-pub use native::{Error, Replicas};
-pub use operation::Operation;
-pub use webhook::{Apply, Outside};
+pub use lua::{LuaLimits, check};
+pub use native::{Error, TemplateReplicas};
+pub use operation::InterpreterOperation;
+pub use rule_change::RuleChange;
+pub use webhook::{ApplyJsonPatch, WebhookDeps};

@@ -5,16 +5,16 @@
 
 use jiff::Timestamp;
 use machinery::{Gvk, Object};
-use openapi::karmada::Dependency;
+use openapi::karmada::DependentObjectReference;
 use serde_json::{Map, Value};
 
-use crate::accounts::{Secret, ServiceAccount};
-use crate::bare_pods::Pod;
-use crate::cron::CronJob;
-use crate::jobs::Job;
-use crate::networking::{Ingress, Service};
-use crate::scaling::{Autoscaler, Budget};
-use crate::volumes::{Claim, Volume};
+use crate::bare_pods::PodRules;
+use crate::cron_jobs::CronJobRules;
+use crate::jobs::JobRules;
+use crate::networking::{IngressRules, ServiceRules};
+use crate::pdb_and_hpa::{HorizontalPodAutoscalerRules, PodDisruptionBudgetRules};
+use crate::service_accounts::{SecretRules, ServiceAccountRules};
+use crate::volumes::{PersistentVolumeClaimRules, PersistentVolumeRules};
 use crate::workloads::{DAEMON_SET, DEPLOYMENT, REPLICA_SET, STATEFUL_SET};
 
 /// Why an object could not be interpreted.
@@ -24,7 +24,7 @@ pub enum Error {
     #[error("failed to interpret {what}: {source}")]
     Malformed {
         what: &'static str,
-        source: machinery::object::Malformed,
+        source: machinery::object::MalformedObject,
     },
     /// The status of a cluster does not have the shape its kind prescribes.
     #[error("failed to read the status collected from cluster {cluster}: {source}")]
@@ -71,14 +71,14 @@ pub enum Error {
 
 impl Error {
     /// Whether the same call may succeed later.
-    pub fn may_pass(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Webhook { .. } | Self::ScriptRefused { .. })
     }
 }
 
 /// How many replicas a template asks for, and what each of them requires.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Replicas {
+pub struct TemplateReplicas {
     pub count: i64,
     /// `ReplicaRequirements` of `work.karmada.io/v1alpha2`; absent when a replica has no
     /// requirements.
@@ -87,7 +87,7 @@ pub struct Replicas {
 
 /// The status that one cluster reported.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ClusterStatus<'a> {
+pub(crate) struct CollectedStatus<'a> {
     pub(crate) cluster: &'a str,
     /// Absent until a status was collected.
     pub(crate) status: Option<&'a Value>,
@@ -95,8 +95,8 @@ pub(crate) struct ClusterStatus<'a> {
 
 /// The rules of one kind. A method that a kind does not implement returns `None`: the hook is not
 /// enabled.
-pub(crate) trait Rules: Sync {
-    fn replicas(&self, _object: &Object) -> Result<Option<Replicas>, Error> {
+pub(crate) trait NativeRules: Sync {
+    fn replicas(&self, _object: &Object) -> Result<Option<TemplateReplicas>, Error> {
         Ok(None)
     }
 
@@ -109,18 +109,18 @@ pub(crate) trait Rules: Sync {
         Ok(())
     }
 
-    fn healthy(&self, _observed: &Object) -> Result<Option<bool>, Error> {
+    fn interpret_health(&self, _observed: &Object) -> Result<Option<bool>, Error> {
         Ok(None)
     }
 
-    fn reflect(&self, observed: &Object) -> Result<Option<Value>, Error> {
-        whole(observed)
+    fn reflect_status(&self, observed: &Object) -> Result<Option<Value>, Error> {
+        reflect_whole_status(observed)
     }
 
-    fn aggregate(
+    fn aggregate_status(
         &self,
         _template: &Object,
-        _items: &[ClusterStatus<'_>],
+        _items: &[CollectedStatus<'_>],
         _now: Timestamp,
     ) -> Result<Option<Value>, Error> {
         Ok(None)
@@ -128,45 +128,45 @@ pub(crate) trait Rules: Sync {
 }
 
 /// The rules of all other kinds: their whole status is collected.
-struct Unknown;
+struct UnknownKindRules;
 
-impl Rules for Unknown {}
+impl NativeRules for UnknownKindRules {}
 
 /// The rules of a kind. The version is ignored, because the fields that are read are the same in
 /// all versions.
-pub(crate) fn rules(kind: &Gvk) -> &'static dyn Rules {
+pub(crate) fn rules_for(kind: &Gvk) -> &'static dyn NativeRules {
     match (&*kind.group, &*kind.kind) {
         ("apps", "Deployment") => &DEPLOYMENT,
         ("apps", "ReplicaSet") => &REPLICA_SET,
         ("apps", "StatefulSet") => &STATEFUL_SET,
         ("apps", "DaemonSet") => &DAEMON_SET,
-        ("batch", "Job") => &Job,
-        ("batch", "CronJob") => &CronJob,
-        ("", "Pod") => &Pod,
-        ("", "Service") => &Service,
-        ("networking.k8s.io", "Ingress") => &Ingress,
-        ("", "ServiceAccount") => &ServiceAccount,
-        ("", "Secret") => &Secret,
-        ("", "PersistentVolume") => &Volume,
-        ("", "PersistentVolumeClaim") => &Claim,
-        ("policy", "PodDisruptionBudget") => &Budget,
-        ("autoscaling", "HorizontalPodAutoscaler") => &Autoscaler,
-        _ => &Unknown,
+        ("batch", "Job") => &JobRules,
+        ("batch", "CronJob") => &CronJobRules,
+        ("", "Pod") => &PodRules,
+        ("", "Service") => &ServiceRules,
+        ("networking.k8s.io", "Ingress") => &IngressRules,
+        ("", "ServiceAccount") => &ServiceAccountRules,
+        ("", "Secret") => &SecretRules,
+        ("", "PersistentVolume") => &PersistentVolumeRules,
+        ("", "PersistentVolumeClaim") => &PersistentVolumeClaimRules,
+        ("policy", "PodDisruptionBudget") => &PodDisruptionBudgetRules,
+        ("autoscaling", "HorizontalPodAutoscaler") => &HorizontalPodAutoscalerRules,
+        _ => &UnknownKindRules,
     }
 }
 
 /// The last level: rules for the kinds of Kubernetes itself.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Native;
+pub(crate) struct NativeInterpreter;
 
-impl Native {
+impl NativeInterpreter {
     /// The replicas that a template asks for; `None` when its kind has none.
     pub(crate) fn replicas(
         &self,
         kind: &Gvk,
         template: &Object,
-    ) -> Result<Option<Replicas>, Error> {
-        rules(kind).replicas(template)
+    ) -> Result<Option<TemplateReplicas>, Error> {
+        rules_for(kind).replicas(template)
     }
 
     /// The objects that a template depends on; `None` when its kind has no rule.
@@ -174,7 +174,7 @@ impl Native {
         &self,
         kind: &Gvk,
         template: &Object,
-    ) -> Result<Option<Vec<Dependency>>, Error> {
+    ) -> Result<Option<Vec<DependentObjectReference>>, Error> {
         crate::dependencies::dependencies(kind, template)
     }
 
@@ -184,13 +184,18 @@ impl Native {
         kind: &Gvk,
         template: &Object,
     ) -> Result<Option<String>, Error> {
-        crate::pods::priority_class(kind, template)
+        crate::pod_template::priority_class(kind, template)
     }
 
     /// Writes the replicas of one cluster into the manifest, if the field exists. Fails when the
     /// field is not an integer.
-    pub(crate) fn revise(&self, kind: &Gvk, copy: &mut Value, replicas: i64) -> Result<(), Error> {
-        let Some(field) = rules(kind).replica_field() else {
+    pub(crate) fn revise_replica(
+        &self,
+        kind: &Gvk,
+        copy: &mut Value,
+        replicas: i64,
+    ) -> Result<(), Error> {
+        let Some(field) = rules_for(kind).replica_field() else {
             return Ok(());
         };
         match copy.get_mut("spec").and_then(|spec| spec.get_mut(field)) {
@@ -213,52 +218,60 @@ impl Native {
         desired: &mut Value,
         observed: &Value,
     ) -> Result<(), Error> {
-        rules(kind).retain(desired, observed)
+        rules_for(kind).retain(desired, observed)
     }
 
     /// Whether a kind has a health rule. It is tried on an empty object: a rule returns a result
     /// or fails, whatever the object.
-    pub(crate) fn tells_health(&self, kind: &Gvk) -> bool {
+    pub(crate) fn has_health_rule(&self, kind: &Gvk) -> bool {
         let nothing = Object::from_value(&Value::Object(Map::new()));
-        nothing.is_ok_and(|nothing| !matches!(rules(kind).healthy(&nothing), Ok(None)))
+        nothing.is_ok_and(|nothing| !matches!(rules_for(kind).interpret_health(&nothing), Ok(None)))
     }
 
     /// Whether an object in a member cluster is healthy; `None` when its kind has no health rule.
-    pub(crate) fn healthy(&self, kind: &Gvk, observed: &Object) -> Result<Option<bool>, Error> {
-        rules(kind).healthy(observed)
+    pub(crate) fn interpret_health(
+        &self,
+        kind: &Gvk,
+        observed: &Object,
+    ) -> Result<Option<bool>, Error> {
+        rules_for(kind).interpret_health(observed)
     }
 
     /// The part of a member object's status that is collected; `None` when there is none.
-    pub(crate) fn reflect(&self, kind: &Gvk, observed: &Object) -> Result<Option<Value>, Error> {
-        rules(kind).reflect(observed)
+    pub(crate) fn reflect_status(
+        &self,
+        kind: &Gvk,
+        observed: &Object,
+    ) -> Result<Option<Value>, Error> {
+        rules_for(kind).reflect_status(observed)
     }
 
     /// Aggregates the statuses of all clusters into the template's status; `None` when the kind
     /// has no rule or the status is final (a finished Job).
-    pub(crate) fn aggregate(
+    pub(crate) fn aggregate_status(
         &self,
         kind: &Gvk,
         template: &Object,
-        items: &[ClusterStatus<'_>],
+        items: &[CollectedStatus<'_>],
         now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        rules(kind).aggregate(template, items, now)
+        rules_for(kind).aggregate_status(template, items, now)
     }
 }
 
 #[derive(serde::Deserialize)]
-struct Whole {
+struct ObjectWithStatus {
     status: Option<Value>,
 }
 
 /// The whole status of an object (Karmada's `reflectWholeStatus`).
-pub(crate) fn whole(observed: &Object) -> Result<Option<Value>, Error> {
-    let found: Whole = parse(observed, "status")?;
+pub(crate) fn reflect_whole_status(observed: &Object) -> Result<Option<Value>, Error> {
+    let found: ObjectWithStatus = parse_object(observed, "status")?;
     Ok(found.status.filter(|s| !s.is_null()))
 }
 
 /// Deserializes the fields that a rule needs from the bytes of an object.
-pub(crate) fn parse<T: serde::de::DeserializeOwned>(
+pub(crate) fn parse_object<T: serde::de::DeserializeOwned>(
     object: &Object,
     what: &'static str,
 ) -> Result<T, Error> {
@@ -269,8 +282,8 @@ pub(crate) fn parse<T: serde::de::DeserializeOwned>(
 }
 
 /// Deserializes the status that one cluster reported.
-pub(crate) fn member<T: serde::de::DeserializeOwned>(
-    item: &ClusterStatus<'_>,
+pub(crate) fn parse_collected_status<T: serde::de::DeserializeOwned>(
+    item: &CollectedStatus<'_>,
     status: &Value,
 ) -> Result<T, Error> {
     T::deserialize(status).map_err(|source| Error::Status {
@@ -281,17 +294,17 @@ pub(crate) fn member<T: serde::de::DeserializeOwned>(
 
 /// A counter in the status that one cluster reported; zero when absent. Fails when it is not an
 /// integer.
-pub(crate) fn count(
-    item: &ClusterStatus<'_>,
+pub(crate) fn collected_counter(
+    item: &CollectedStatus<'_>,
     status: &Map<String, Value>,
     field: &str,
 ) -> Result<i64, Error> {
     let found = status.get(field).filter(|value| !value.is_null());
-    found.map_or(Ok(0), |value| member(item, value))
+    found.map_or(Ok(0), |value| parse_collected_status(item, value))
 }
 
 /// Sets a field to the value that the member has; removes it when the member has none.
-pub(crate) fn keep(at: &mut Value, field: &str, value: Option<&Value>) {
+pub(crate) fn retain_field(at: &mut Value, field: &str, value: Option<&Value>) {
     match value {
         Some(value) => {
             if !at.is_object() {
@@ -308,18 +321,18 @@ pub(crate) fn keep(at: &mut Value, field: &str, value: Option<&Value>) {
 }
 
 /// Like [`retain_field`], for a field of the spec.
-pub(crate) fn keep_in_spec(desired: &mut Value, field: &str, value: Option<&Value>) {
+pub(crate) fn retain_spec_field(desired: &mut Value, field: &str, value: Option<&Value>) {
     let Some(fields) = desired.as_object_mut() else {
         return;
     };
     if value.is_some() || fields.contains_key("spec") {
-        keep(fields.entry("spec").or_insert(Value::Null), field, value);
+        retain_field(fields.entry("spec").or_insert(Value::Null), field, value);
     }
 }
 
 /// Retains the spec fields that only the member has. An update could not remove them where the
 /// spec is immutable.
-pub(crate) fn keep_added(desired: &mut Value, observed: &Value) {
+pub(crate) fn retain_added_spec_fields(desired: &mut Value, observed: &Value) {
     let Some(spec) = desired.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
     };
@@ -343,18 +356,22 @@ pub(crate) mod tests {
     }
 
     /// Aggregates the statuses of clusters a, b, c; null stands for a status not collected.
-    pub(crate) fn aggregated(rules: &dyn Rules, template: &Value, all: &[Value]) -> Option<Value> {
-        let items: Vec<ClusterStatus<'_>> = ["a", "b", "c"]
+    pub(crate) fn aggregate_statuses(
+        rules: &dyn NativeRules,
+        template: &Value,
+        all: &[Value],
+    ) -> Option<Value> {
+        let items: Vec<CollectedStatus<'_>> = ["a", "b", "c"]
             .into_iter()
             .zip(all)
-            .map(|(cluster, status)| ClusterStatus {
+            .map(|(cluster, status)| CollectedStatus {
                 cluster,
                 status: (!status.is_null()).then_some(status),
             })
             .collect();
         let now = Timestamp::UNIX_EPOCH;
         rules
-            .aggregate(&object(template.clone()), &items, now)
+            .aggregate_status(&object(template.clone()), &items, now)
             .unwrap()
     }
 
@@ -384,20 +401,20 @@ pub(crate) mod tests {
             ("multicluster.x-k8s.io", "ServiceImport", [false; 4]),
             ("", "ConfigMap", [false; 4]),
         ];
-        let it = Native;
+        let it = NativeInterpreter;
         let status = json!({});
-        let items = [ClusterStatus {
+        let items = [CollectedStatus {
             cluster: "a",
             status: Some(&status),
         }];
         for (group, name, expected) in table {
             let kind = Gvk::new(group, "v1", name);
             let bare = object(json!({"metadata": {"name": "x"}, "spec": {}}));
-            let template_status = it.aggregate(&kind, &bare, &items, Timestamp::UNIX_EPOCH);
+            let template_status = it.aggregate_status(&kind, &bare, &items, Timestamp::UNIX_EPOCH);
             let found = [
                 it.replicas(&kind, &bare).unwrap().is_some(),
-                rules(&kind).replica_field().is_some(),
-                it.healthy(&kind, &bare).unwrap().is_some(),
+                rules_for(&kind).replica_field().is_some(),
+                it.interpret_health(&kind, &bare).unwrap().is_some(),
                 template_status.unwrap().is_some(),
             ];
             assert_eq!(found, expected, "{name}");
@@ -426,33 +443,34 @@ pub(crate) mod tests {
                 json!({"spec": []}),
             ] {
                 for observed in [&observed, &json!({"spec": {}}), &json!([])] {
-                    drop(Native.retain(&kind, &mut desired.clone(), observed));
+                    drop(NativeInterpreter.retain(&kind, &mut desired.clone(), observed));
                 }
             }
             let mut none = json!({"kind": name});
-            Native
+            NativeInterpreter
                 .retain(&kind, &mut none, &json!({"spec": {}}))
                 .unwrap();
             assert_eq!(none, json!({"kind": name}), "nothing is added");
         }
         for (kind, fields) in [
             (
-                Gvk::constant("apps", "v1", "Deployment"),
+                Gvk::from_static("apps", "v1", "Deployment"),
                 ["replicas", "readyReplicas"],
             ),
-            (Gvk::constant("batch", "v1", "Job"), ["active", "failed"]),
+            (Gvk::from_static("batch", "v1", "Job"), ["active", "failed"]),
             (
-                Gvk::constant("policy", "v1", "PodDisruptionBudget"),
+                Gvk::from_static("policy", "v1", "PodDisruptionBudget"),
                 ["expectedPods", "currentHealthy"],
             ),
         ] {
             let status = json!({fields[0]: huge, fields[1]: huge});
-            let items = ["a", "b"].map(|cluster| ClusterStatus {
+            let items = ["a", "b"].map(|cluster| CollectedStatus {
                 cluster,
                 status: Some(&status),
             });
             let template = object(json!({"metadata": {"name": "x"}}));
-            let sum = Native.aggregate(&kind, &template, &items, Timestamp::UNIX_EPOCH);
+            let sum =
+                NativeInterpreter.aggregate_status(&kind, &template, &items, Timestamp::UNIX_EPOCH);
             let sum = sum.unwrap().unwrap();
             assert_eq!([&sum[fields[0]], &sum[fields[1]]], [huge, huge], "{kind}");
         }
@@ -461,18 +479,18 @@ pub(crate) mod tests {
     // proves: NAT-any-kind
     #[test]
     fn unknown_kind_reflects_its_whole_status_and_has_no_other_rule() {
-        let kind = Gvk::constant("example.io", "v1", "Thing");
-        let it = Native;
+        let kind = Gvk::from_static("example.io", "v1", "Thing");
+        let it = NativeInterpreter;
         let thing = object(json!({"metadata": {"name": "a"}, "status": {"phase": "Ready"}}));
         assert_eq!(
-            it.reflect(&kind, &thing).unwrap(),
+            it.reflect_status(&kind, &thing).unwrap(),
             Some(json!({"phase": "Ready"}))
         );
         assert_eq!(it.replicas(&kind, &thing).unwrap(), None);
-        assert_eq!(it.healthy(&kind, &thing).unwrap(), None);
-        assert!(rules(&kind).replica_field().is_none());
+        assert_eq!(it.interpret_health(&kind, &thing).unwrap(), None);
+        assert!(rules_for(&kind).replica_field().is_none());
         assert_eq!(
-            it.aggregate(&kind, &thing, &[], Timestamp::UNIX_EPOCH)
+            it.aggregate_status(&kind, &thing, &[], Timestamp::UNIX_EPOCH)
                 .unwrap(),
             None
         );

@@ -7,13 +7,15 @@ use machinery::Object;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::native::{ClusterStatus, Error, Rules, member, parse, whole};
+use crate::native::{
+    CollectedStatus, Error, NativeRules, parse_collected_status, parse_object, reflect_whole_status,
+};
 
-pub(crate) struct Service;
-pub(crate) struct Ingress;
+pub(crate) struct ServiceRules;
+pub(crate) struct IngressRules;
 
 #[derive(Deserialize)]
-struct Observed {
+struct LoadBalancedObject {
     #[serde(default)]
     spec: Spec,
     #[serde(default)]
@@ -23,48 +25,48 @@ struct Observed {
 #[derive(Default, Deserialize)]
 struct Spec {
     #[serde(default, rename = "type")]
-    kind: String,
+    service_type: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Status {
     #[serde(default)]
-    load_balancer: LoadBalancer,
+    load_balancer: LoadBalancerStatus,
 }
 
 #[derive(Default, Deserialize)]
-struct LoadBalancer {
+struct LoadBalancerStatus {
     #[serde(default)]
     ingress: Vec<Map<String, Value>>,
 }
 
-fn text<'a>(point: &'a Map<String, Value>, field: &str) -> &'a str {
+fn string_field<'a>(point: &'a Map<String, Value>, field: &str) -> &'a str {
     point.get(field).and_then(Value::as_str).unwrap_or("")
 }
 
-fn reachable(status: &Status) -> bool {
+fn has_address(status: &Status) -> bool {
     status
         .load_balancer
         .ingress
         .iter()
-        .any(|p| !text(p, "hostname").is_empty() || !text(p, "ip").is_empty())
+        .any(|p| !string_field(p, "hostname").is_empty() || !string_field(p, "ip").is_empty())
 }
 
 /// Merges the addresses of all clusters: one per host name and IP with the ports of all, host
 /// names first.
-fn join(items: &[ClusterStatus<'_>]) -> Result<Value, Error> {
+fn merge_addresses(items: &[CollectedStatus<'_>]) -> Result<Value, Error> {
     // Addresses without a host name sort after those with one.
     let mut points: BTreeMap<(bool, String, String), Map<String, Value>> = BTreeMap::new();
     for item in items {
         let Some(reported) = item.status else {
             continue;
         };
-        let status: Status = member(item, reported)?;
+        let status: Status = parse_collected_status(item, reported)?;
         for mut point in status.load_balancer.ingress {
             let (host, ip) = (
-                text(&point, "hostname").to_owned(),
-                text(&point, "ip").to_owned(),
+                string_field(&point, "hostname").to_owned(),
+                string_field(&point, "ip").to_owned(),
             );
             let slot = points.entry((host.is_empty(), host, ip)).or_default();
             let ports = point.remove("ports");
@@ -100,7 +102,7 @@ fn join(items: &[ClusterStatus<'_>]) -> Result<Value, Error> {
     })
 }
 
-impl Rules for Service {
+impl NativeRules for ServiceRules {
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         for field in ["clusterIP", "healthCheckNodePort"] {
             let current = &observed["spec"][field];
@@ -113,22 +115,22 @@ impl Rules for Service {
         Ok(())
     }
 
-    fn healthy(&self, observed: &Object) -> Result<Option<bool>, Error> {
-        let service: Observed = parse(observed, "health")?;
+    fn interpret_health(&self, observed: &Object) -> Result<Option<bool>, Error> {
+        let service: LoadBalancedObject = parse_object(observed, "health")?;
         Ok(Some(
-            service.spec.kind != "LoadBalancer" || reachable(&service.status),
+            service.spec.service_type != "LoadBalancer" || has_address(&service.status),
         ))
     }
 
-    fn reflect(&self, observed: &Object) -> Result<Option<Value>, Error> {
+    fn reflect_status(&self, observed: &Object) -> Result<Option<Value>, Error> {
         #[derive(Deserialize)]
         struct ObservedService {
             #[serde(default)]
             spec: Spec,
             status: Option<Map<String, Value>>,
         }
-        let service: ObservedService = parse(observed, "status")?;
-        if service.spec.kind != "LoadBalancer" {
+        let service: ObservedService = parse_object(observed, "status")?;
+        if service.spec.service_type != "LoadBalancer" {
             return Ok(None);
         }
         Ok(service.status.map(
@@ -136,37 +138,37 @@ impl Rules for Service {
         ))
     }
 
-    fn aggregate(
+    fn aggregate_status(
         &self,
         template: &Object,
-        items: &[ClusterStatus<'_>],
+        items: &[CollectedStatus<'_>],
         _now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        let service: Observed = parse(template, "status")?;
-        if service.spec.kind != "LoadBalancer" {
+        let service: LoadBalancedObject = parse_object(template, "status")?;
+        if service.spec.service_type != "LoadBalancer" {
             return Ok(None);
         }
-        join(items).map(Some)
+        merge_addresses(items).map(Some)
     }
 }
 
-impl Rules for Ingress {
-    fn healthy(&self, observed: &Object) -> Result<Option<bool>, Error> {
-        let ingress: Observed = parse(observed, "health")?;
-        Ok(Some(reachable(&ingress.status)))
+impl NativeRules for IngressRules {
+    fn interpret_health(&self, observed: &Object) -> Result<Option<bool>, Error> {
+        let ingress: LoadBalancedObject = parse_object(observed, "health")?;
+        Ok(Some(has_address(&ingress.status)))
     }
 
-    fn reflect(&self, observed: &Object) -> Result<Option<Value>, Error> {
-        whole(observed)
+    fn reflect_status(&self, observed: &Object) -> Result<Option<Value>, Error> {
+        reflect_whole_status(observed)
     }
 
-    fn aggregate(
+    fn aggregate_status(
         &self,
         _template: &Object,
-        items: &[ClusterStatus<'_>],
+        items: &[CollectedStatus<'_>],
         _now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        join(items).map(Some)
+        merge_addresses(items).map(Some)
     }
 }
 
@@ -181,11 +183,11 @@ mod tests {
         let plain = object(
             json!({"metadata": {"name": "s"}, "spec": {"type": "ClusterIP"}, "status": {"loadBalancer": {}}}),
         );
-        assert_eq!(Service.reflect(&plain).unwrap(), None);
-        assert_eq!(Service.healthy(&plain).unwrap(), Some(true));
+        assert_eq!(ServiceRules.reflect_status(&plain).unwrap(), None);
+        assert_eq!(ServiceRules.interpret_health(&plain).unwrap(), Some(true));
         assert_eq!(
-            Service
-                .aggregate(&plain, &[], Timestamp::UNIX_EPOCH)
+            ServiceRules
+                .aggregate_status(&plain, &[], Timestamp::UNIX_EPOCH)
                 .unwrap(),
             None
         );
@@ -193,10 +195,13 @@ mod tests {
             json!({"metadata": {"name": "s"}, "spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {}, "conditions": []}}),
         );
         assert_eq!(
-            Service.reflect(&balanced).unwrap(),
+            ServiceRules.reflect_status(&balanced).unwrap(),
             Some(json!({"loadBalancer": {}}))
         );
-        assert_eq!(Service.healthy(&balanced).unwrap(), Some(false));
+        assert_eq!(
+            ServiceRules.interpret_health(&balanced).unwrap(),
+            Some(false)
+        );
     }
 
     // proves: NAT-addresses
@@ -205,22 +210,22 @@ mod tests {
         let a = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.2"}, {"hostname": "x"}]}});
         let b = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2", "ports": [{"port": 80, "protocol": "TCP"}]}]}});
         let items = [
-            ClusterStatus {
+            CollectedStatus {
                 cluster: "a",
                 status: Some(&a),
             },
-            ClusterStatus {
+            CollectedStatus {
                 cluster: "b",
                 status: Some(&b),
             },
-            ClusterStatus {
+            CollectedStatus {
                 cluster: "c",
                 status: None,
             },
         ];
         let ingress = object(json!({"metadata": {"name": "i"}}));
-        let joined = Ingress
-            .aggregate(&ingress, &items, Timestamp::UNIX_EPOCH)
+        let joined = IngressRules
+            .aggregate_status(&ingress, &items, Timestamp::UNIX_EPOCH)
             .unwrap()
             .unwrap();
         assert_eq!(
@@ -233,7 +238,7 @@ mod tests {
     #[test]
     fn addresses_that_the_member_assigned_are_retained() {
         let mut desired = json!({"spec": {"type": "ClusterIP"}});
-        Service
+        ServiceRules
             .retain(
                 &mut desired,
                 &json!({"spec": {"clusterIP": "10.1.2.3", "healthCheckNodePort": 0}}),

@@ -2,7 +2,7 @@
 
 /// An operation of the interpreter: `InterpreterOperation` of `config.karmada.io/v1alpha1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Operation {
+pub enum InterpreterOperation {
     InterpretReplica,
     InterpretComponent,
     ReviseReplica,
@@ -13,7 +13,7 @@ pub enum Operation {
     InterpretDependency,
 }
 
-impl Operation {
+impl InterpreterOperation {
     pub const ALL: [Self; 8] = [
         Self::InterpretReplica,
         Self::InterpretComponent,
@@ -40,7 +40,7 @@ impl Operation {
     }
 
     /// The name of the Lua function that implements it.
-    pub fn function(self) -> &'static str {
+    pub fn lua_function(self) -> &'static str {
         match self {
             Self::InterpretReplica => "GetReplicas",
             Self::InterpretComponent => "GetComponents",
@@ -54,7 +54,7 @@ impl Operation {
     }
 
     /// Its field in `spec.customizations` of a ResourceInterpreterCustomization.
-    pub fn field(self) -> &'static str {
+    pub fn customization_field(self) -> &'static str {
         match self {
             Self::InterpretReplica => "replicaResource",
             Self::InterpretComponent => "componentResource",
@@ -68,7 +68,9 @@ impl Operation {
     }
 
     /// The operation of a field in `spec.customizations`.
-    pub fn of_field(field: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|o| o.field() == field)
+    pub fn from_customization_field(field: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|o| o.customization_field() == field)
     }
 }

@@ -2,17 +2,17 @@
 
 use jiff::Timestamp;
 use machinery::{Gvk, Object};
-use openapi::karmada::binding::AggregatedItem;
+use openapi::karmada::binding::AggregatedStatusItem;
 use serde_json::{Value, json};
 
 use crate::native::tests::object;
-use crate::{Interpreter, Limits};
+use crate::{Interpreter, LuaLimits};
 
 fn customization(name: &str, scripts: &[(&str, &str)]) -> Object {
-    customized(name, "example.io/v1", "Thing", scripts)
+    customization_of(name, "example.io/v1", "Thing", scripts)
 }
 
-fn customized(name: &str, api_version: &str, kind: &str, scripts: &[(&str, &str)]) -> Object {
+fn customization_of(name: &str, api_version: &str, kind: &str, scripts: &[(&str, &str)]) -> Object {
     let scripts = scripts.iter().map(|(operation, script)| {
         let script = json!({"luaScript": script});
         ((*operation).to_owned(), script)
@@ -22,24 +22,24 @@ fn customized(name: &str, api_version: &str, kind: &str, scripts: &[(&str, &str)
                  "customizations": Value::Object(scripts.collect())}}))
 }
 
-fn under(all: &[Object]) -> Interpreter {
-    Interpreter::under(all, Limits::default())
+fn interpreter_with(all: &[Object]) -> Interpreter {
+    Interpreter::from_customizations(all, LuaLimits::default())
 }
 
-fn one(scripts: &[(&str, &str)]) -> Interpreter {
-    under(&[customization("mine", scripts)])
+fn interpreter_with_scripts(scripts: &[(&str, &str)]) -> Interpreter {
+    interpreter_with(&[customization("mine", scripts)])
 }
 
 fn thing() -> Gvk {
-    Gvk::constant("example.io", "v1", "Thing")
+    Gvk::from_static("example.io", "v1", "Thing")
 }
 
-fn item(cluster: &str, status: Value) -> AggregatedItem {
-    AggregatedItem {
+fn aggregated_item(cluster: &str, status: Value) -> AggregatedStatusItem {
+    AggregatedStatusItem {
         cluster_name: cluster.into(),
         status: (!status.is_null()).then_some(status),
         applied: true,
-        ..AggregatedItem::default()
+        ..AggregatedStatusItem::default()
     }
 }
 
@@ -50,18 +50,23 @@ async fn script_precedes_the_native_rule_of_its_operation_only() {
         "replicaResource",
         "function GetReplicas(obj) return obj.spec.replicas * 2 end",
     )];
-    let it = under(&[customized("mine", "apps/v1", "Deployment", &scripts)]);
-    let kind = Gvk::constant("apps", "v1", "Deployment");
+    let it = interpreter_with(&[customization_of("mine", "apps/v1", "Deployment", &scripts)]);
+    let kind = Gvk::from_static("apps", "v1", "Deployment");
     let deployment = object(json!({"metadata": {"name": "a", "generation": 1},
         "spec": {"replicas": 2, "template": {"spec": {"containers": []}}},
         "status": {"observedGeneration": 1, "updatedReplicas": 2, "availableReplicas": 2}}));
     let replicas = it.replicas(&kind, &deployment).await.unwrap().unwrap();
     assert_eq!(replicas.count, 4);
-    assert_eq!(it.healthy(&kind, &deployment).await.unwrap(), Some(true));
-    let revised = it.revise(&kind, json!({"spec": {"replicas": 2}}), 5).await;
+    assert_eq!(
+        it.interpret_health(&kind, &deployment).await.unwrap(),
+        Some(true)
+    );
+    let revised = it
+        .revise_replica(&kind, json!({"spec": {"replicas": 2}}), 5)
+        .await;
     assert_eq!(revised.unwrap(), json!({"spec": {"replicas": 5}}));
     // A customization applies to one version of a kind only.
-    let beta = Gvk::constant("apps", "v1beta1", "Deployment");
+    let beta = Gvk::from_static("apps", "v1beta1", "Deployment");
     let replicas = it.replicas(&beta, &deployment).await.unwrap().unwrap();
     assert_eq!(replicas.count, 2);
     // The error of a script is returned; no other level is tried.
@@ -69,7 +74,7 @@ async fn script_precedes_the_native_rule_of_its_operation_only() {
         "replicaResource",
         "function GetReplicas(obj) return obj.no.where end",
     )];
-    let it = under(&[customized("broken", "apps/v1", "Deployment", &broken)]);
+    let it = interpreter_with(&[customization_of("broken", "apps/v1", "Deployment", &broken)]);
     let error = it
         .replicas(&kind, &deployment)
         .await
@@ -97,7 +102,7 @@ async fn replicas_and_what_they_require() {
         ),
     ] {
         let script = format!("function GetReplicas(obj) {body} end");
-        let it = one(&[("replicaResource", &script)]);
+        let it = interpreter_with_scripts(&[("replicaResource", &script)]);
         let found = it.replicas(&thing(), &bare).await.unwrap().unwrap();
         assert_eq!(found.count, count, "{body}");
         assert_eq!(json!(found.requirements), requirements, "{body}");
@@ -113,7 +118,7 @@ async fn replicas_and_what_they_require() {
         ("return 1, {resourceRequest = {1}}", "resourceRequest"),
     ] {
         let script = format!("function GetReplicas(obj) {body} end");
-        let it = one(&[("replicaResource", &script)]);
+        let it = interpreter_with_scripts(&[("replicaResource", &script)]);
         let error = it.replicas(&thing(), &bare).await.unwrap_err().to_string();
         assert!(error.contains(why), "{body}: {error}");
     }
@@ -133,7 +138,7 @@ async fn components_come_sorted_by_name() {
         end
         return all
     end";
-    let it = one(&[("componentResource", script)]);
+    let it = interpreter_with_scripts(&[("componentResource", script)]);
     let found = it.components(&thing(), &job).await.unwrap();
     assert_eq!(
         json!(found),
@@ -142,7 +147,7 @@ async fn components_come_sorted_by_name() {
     );
     for body in ["return nil", "return {}", ""] {
         let script = format!("function GetComponents(obj) {body} end");
-        let it = one(&[("componentResource", &script)]);
+        let it = interpreter_with_scripts(&[("componentResource", &script)]);
         assert_eq!(
             it.components(&thing(), &job).await.unwrap(),
             Some(vec![]),
@@ -155,7 +160,7 @@ async fn components_come_sorted_by_name() {
         "return {{replicaRequirements = 1}}",
     ] {
         let script = format!("function GetComponents(obj) {body} end");
-        let it = one(&[("componentResource", &script)]);
+        let it = interpreter_with_scripts(&[("componentResource", &script)]);
         assert!(it.components(&thing(), &job).await.is_err(), "{body}");
     }
 }
@@ -163,7 +168,7 @@ async fn components_come_sorted_by_name() {
 // proves: LUA-revise, LUA-retain
 #[tokio::test]
 async fn objects_are_revised_and_retain_with_their_empty_fields() {
-    let it = one(&[
+    let it = interpreter_with_scripts(&[
         (
             "replicaRevision",
             "function ReviseReplica(obj, replicas) obj.spec.parallel = replicas obj.spec.new = {} return obj end",
@@ -174,7 +179,7 @@ async fn objects_are_revised_and_retain_with_their_empty_fields() {
         ),
     ]);
     let copy = json!({"spec": {"parallel": 1, "volume": {"emptyDir": {}}, "args": []}});
-    let revised = it.revise(&thing(), copy.clone(), 7).await.unwrap();
+    let revised = it.revise_replica(&thing(), copy.clone(), 7).await.unwrap();
     assert_eq!(
         revised,
         json!({"spec": {"parallel": 7, "volume": {"emptyDir": {}}, "args": []}})
@@ -187,7 +192,7 @@ async fn objects_are_revised_and_retain_with_their_empty_fields() {
     );
     for body in ["return nil", "return 'x'", "return {1}", ""] {
         let script = format!("function Retain(desired, observed) {body} end");
-        let it = one(&[("retention", &script)]);
+        let it = interpreter_with_scripts(&[("retention", &script)]);
         let error = it.retain(&thing(), json!({"a": 1}), &json!({})).await;
         assert!(error.is_err(), "{body}");
     }
@@ -196,7 +201,7 @@ async fn objects_are_revised_and_retain_with_their_empty_fields() {
 // proves: LUA-status, LUA-health, LUA-aggregate
 #[tokio::test]
 async fn status_and_health_of_a_custom_kind() {
-    let it = one(&[
+    let it = interpreter_with_scripts(&[
         (
             "statusReflection",
             "function ReflectStatus(obj) if obj.status == nil then return {} end return {ready = obj.status.ready} end",
@@ -223,26 +228,39 @@ async fn status_and_health_of_a_custom_kind() {
     let now = Timestamp::UNIX_EPOCH;
     let full = of(json!({"ready": 2, "phase": "x"}));
     assert_eq!(
-        it.reflect(&thing(), &full).await.unwrap(),
+        it.reflect_status(&thing(), &full).await.unwrap(),
         Some(json!({"ready": 2}))
     );
-    assert_eq!(it.healthy(&thing(), &full).await.unwrap(), Some(true));
+    assert_eq!(
+        it.interpret_health(&thing(), &full).await.unwrap(),
+        Some(true)
+    );
     let part = of(json!({"ready": 1}));
-    assert_eq!(it.healthy(&thing(), &part).await.unwrap(), Some(false));
+    assert_eq!(
+        it.interpret_health(&thing(), &part).await.unwrap(),
+        Some(false)
+    );
     let none = of(Value::Null);
-    assert_eq!(it.reflect(&thing(), &none).await.unwrap(), Some(json!({})));
-    assert!(it.healthy(&thing(), &none).await.is_err());
+    assert_eq!(
+        it.reflect_status(&thing(), &none).await.unwrap(),
+        Some(json!({}))
+    );
+    assert!(it.interpret_health(&thing(), &none).await.is_err());
     let items = [
-        item("m1", json!({"ready": 2})),
-        item("m2", Value::Null),
-        item("m3", json!({"ready": 1})),
+        aggregated_item("m1", json!({"ready": 2})),
+        aggregated_item("m2", Value::Null),
+        aggregated_item("m3", json!({"ready": 1})),
     ];
     assert_eq!(
-        it.aggregate(&thing(), &full, &items, now).await.unwrap(),
+        it.aggregate_status(&thing(), &full, &items, now)
+            .await
+            .unwrap(),
         Some(json!({"ready": 3, "clusters": ["m1", "m2", "m3"]}))
     );
     assert_eq!(
-        it.aggregate(&thing(), &full, &[], now).await.unwrap(),
+        it.aggregate_status(&thing(), &full, &[], now)
+            .await
+            .unwrap(),
         Some(json!({"ready": 0})),
         "an empty list in no reference is pruned"
     );
@@ -261,7 +279,7 @@ async fn dependencies_of_all_customizations_are_joined_sorted_and_verified() {
         )
     };
     let (first, second) = (script(&["z", "b"]), script(&["a", "b"]));
-    let it = under(&[
+    let it = interpreter_with(&[
         customization("x", &[("dependencyInterpretation", &first)]),
         customization("y", &[("dependencyInterpretation", &second)]),
     ]);
@@ -286,7 +304,7 @@ async fn dependencies_of_all_customizations_are_joined_sorted_and_verified() {
         ("return {a = 1}", ""),
     ] {
         let script = format!("function GetDependencies(obj) {body} end");
-        let it = one(&[("dependencyInterpretation", &script)]);
+        let it = interpreter_with_scripts(&[("dependencyInterpretation", &script)]);
         let error = it
             .dependencies(&thing(), &bare)
             .await
@@ -296,7 +314,7 @@ async fn dependencies_of_all_customizations_are_joined_sorted_and_verified() {
     }
     let selected = "function GetDependencies(obj)
         return {{apiVersion = 'v1', kind = 'Secret', namespace = 'n', labelSelector = {matchLabels = {app = 'a'}}}} end";
-    let it = one(&[("dependencyInterpretation", selected)]);
+    let it = interpreter_with_scripts(&[("dependencyInterpretation", selected)]);
     let found = it.dependencies(&thing(), &bare).await.unwrap();
     assert_eq!(
         json!(found),

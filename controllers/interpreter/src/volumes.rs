@@ -5,17 +5,20 @@ use machinery::Object;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::native::{ClusterStatus, Error, Rules, keep_added, keep_in_spec, member, parse};
+use crate::native::{
+    CollectedStatus, Error, NativeRules, parse_collected_status, parse_object,
+    retain_added_spec_fields, retain_spec_field,
+};
 
-pub(crate) struct Volume;
-pub(crate) struct Claim;
+pub(crate) struct PersistentVolumeRules;
+pub(crate) struct PersistentVolumeClaimRules;
 
 /// The aggregated phase is the first of these that any cluster reports.
-const PHASES: [&str; 5] = ["Failed", "Pending", "Available", "Bound", "Released"];
+const PHASE_PRECEDENCE: [&str; 5] = ["Failed", "Pending", "Available", "Bound", "Released"];
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Observed {
+struct ObservedClaim {
     status: Status,
 }
 
@@ -26,7 +29,7 @@ struct Status {
 }
 
 /// A status that has only a phase.
-fn phase(phase: &str) -> Value {
+fn phase_status(phase: &str) -> Value {
     if phase.is_empty() {
         json!({})
     } else {
@@ -34,18 +37,18 @@ fn phase(phase: &str) -> Value {
     }
 }
 
-impl Rules for Volume {
+impl NativeRules for PersistentVolumeRules {
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         if let Some(claim) = observed["spec"].get("claimRef") {
-            keep_in_spec(desired, "claimRef", Some(claim));
+            retain_spec_field(desired, "claimRef", Some(claim));
         }
         Ok(())
     }
 
-    fn aggregate(
+    fn aggregate_status(
         &self,
         _template: &Object,
-        items: &[ClusterStatus<'_>],
+        items: &[CollectedStatus<'_>],
         _now: Timestamp,
     ) -> Result<Option<Value>, Error> {
         let mut phases = Vec::with_capacity(items.len());
@@ -53,36 +56,38 @@ impl Rules for Volume {
             phases.push(match item.status {
                 // No status was collected yet.
                 None => "Pending".to_owned(),
-                Some(reported) => member::<Status>(item, reported)?.phase,
+                Some(reported) => parse_collected_status::<Status>(item, reported)?.phase,
             });
         }
-        let first = PHASES.into_iter().find(|p| phases.iter().any(|q| q == p));
-        Ok(Some(phase(first.unwrap_or_default())))
+        let first = PHASE_PRECEDENCE
+            .into_iter()
+            .find(|p| phases.iter().any(|q| q == p));
+        Ok(Some(phase_status(first.unwrap_or_default())))
     }
 }
 
-impl Rules for Claim {
+impl NativeRules for PersistentVolumeClaimRules {
     /// Retains the bound volume and every field that the member added, because the spec is
     /// immutable. Karmada fails to update a claim to which the member added a storage class.
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         let volume = &observed["spec"]["volumeName"];
         if volume.as_str().is_some_and(|v| !v.is_empty()) {
-            keep_in_spec(desired, "volumeName", Some(volume));
+            retain_spec_field(desired, "volumeName", Some(volume));
         }
-        keep_added(desired, observed);
+        retain_added_spec_fields(desired, observed);
         Ok(())
     }
 
-    fn healthy(&self, observed: &Object) -> Result<Option<bool>, Error> {
-        let claim: Observed = parse(observed, "health")?;
+    fn interpret_health(&self, observed: &Object) -> Result<Option<bool>, Error> {
+        let claim: ObservedClaim = parse_object(observed, "health")?;
         Ok(Some(claim.status.phase == "Bound"))
     }
 
     /// Lost if the claim is lost in any cluster, else the last phase other than Bound.
-    fn aggregate(
+    fn aggregate_status(
         &self,
         _template: &Object,
-        items: &[ClusterStatus<'_>],
+        items: &[CollectedStatus<'_>],
         _now: Timestamp,
     ) -> Result<Option<Value>, Error> {
         let mut all = "Bound".to_owned();
@@ -90,7 +95,7 @@ impl Rules for Claim {
             let Some(reported) = item.status else {
                 continue;
             };
-            let one = member::<Status>(item, reported)?.phase;
+            let one = parse_collected_status::<Status>(item, reported)?.phase;
             if one != "Bound" {
                 all = one;
             }
@@ -98,22 +103,22 @@ impl Rules for Claim {
                 break;
             }
         }
-        Ok(Some(phase(&all)))
+        Ok(Some(phase_status(&all)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::tests::{aggregated, object};
+    use crate::native::tests::{aggregate_statuses, object};
 
-    fn phases(rules: &dyn Rules, all: &[&str]) -> Option<Value> {
+    fn aggregated_phase(rules: &dyn NativeRules, all: &[&str]) -> Option<Value> {
         let status = |p: &&str| match *p {
             "-" => Value::Null,
             p => json!({"phase": p, "capacity": {}}),
         };
         let items: Vec<Value> = all.iter().map(status).collect();
-        aggregated(rules, &json!({"metadata": {"name": "v"}}), &items)
+        aggregate_statuses(rules, &json!({"metadata": {"name": "v"}}), &items)
     }
 
     // proves: NAT-volume
@@ -126,9 +131,16 @@ mod tests {
             (&["Released", "Bound"], "Bound"),
             (&["Released"], "Released"),
         ] {
-            assert_eq!(phases(&Volume, all), Some(json!({"phase": one})), "{all:?}");
+            assert_eq!(
+                aggregated_phase(&PersistentVolumeRules, all),
+                Some(json!({"phase": one})),
+                "{all:?}"
+            );
         }
-        assert_eq!(phases(&Volume, &[]), Some(json!({})));
+        assert_eq!(
+            aggregated_phase(&PersistentVolumeRules, &[]),
+            Some(json!({}))
+        );
     }
 
     // proves: NAT-claim
@@ -142,7 +154,11 @@ mod tests {
             (&["Lost", "Pending"], "Lost"),
             (&["Pending", "Lost"], "Lost"),
         ] {
-            assert_eq!(phases(&Claim, all), Some(json!({"phase": one})), "{all:?}");
+            assert_eq!(
+                aggregated_phase(&PersistentVolumeClaimRules, all),
+                Some(json!({"phase": one})),
+                "{all:?}"
+            );
         }
         for (status, healthy) in [
             (json!({"phase": "Bound"}), true),
@@ -150,7 +166,11 @@ mod tests {
             (json!({}), false),
         ] {
             let claim = object(json!({"metadata": {"name": "c"}, "status": status}));
-            assert_eq!(Claim.healthy(&claim).unwrap(), Some(healthy), "{status}");
+            assert_eq!(
+                PersistentVolumeClaimRules.interpret_health(&claim).unwrap(),
+                Some(healthy),
+                "{status}"
+            );
         }
     }
 
@@ -158,7 +178,7 @@ mod tests {
     #[test]
     fn bound_volumes_and_claims_are_retained() {
         let mut desired = json!({"spec": {"a": 1}});
-        Claim
+        PersistentVolumeClaimRules
             .retain(
                 &mut desired,
                 &json!({"spec": {"volumeName": "v1", "a": 2, "storageClassName": "fast"}}),
@@ -168,16 +188,18 @@ mod tests {
             desired,
             json!({"spec": {"a": 1, "volumeName": "v1", "storageClassName": "fast"}})
         );
-        Claim
+        PersistentVolumeClaimRules
             .retain(&mut desired, &json!({"spec": {"volumeName": ""}}))
             .unwrap();
         assert_eq!(desired["spec"]["volumeName"], "v1");
         let mut desired = json!({"spec": {}});
-        Volume
+        PersistentVolumeRules
             .retain(&mut desired, &json!({"spec": {"claimRef": {"name": "c"}}}))
             .unwrap();
         assert_eq!(desired, json!({"spec": {"claimRef": {"name": "c"}}}));
-        Volume.retain(&mut desired, &json!({"spec": {}})).unwrap();
+        PersistentVolumeRules
+            .retain(&mut desired, &json!({"spec": {}}))
+            .unwrap();
         assert_eq!(desired, json!({"spec": {"claimRef": {"name": "c"}}}));
     }
 }

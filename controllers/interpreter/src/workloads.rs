@@ -5,21 +5,24 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use machinery::Object;
-use openapi::karmada::labels::{RETAIN_REPLICAS, TEMPLATE_GENERATION};
+use openapi::karmada::well_known_keys::{RETAIN_REPLICAS, TEMPLATE_GENERATION};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::native::{ClusterStatus, Error, Replicas, Rules, count, counter, member, parse};
-use crate::requirements::{PodTemplate, requirements};
+use crate::native::{
+    CollectedStatus, Error, NativeRules, TemplateReplicas, collected_counter, counter,
+    parse_collected_status, parse_object,
+};
+use crate::replica_requirements::{PodTemplate, generate_replica_requirements};
 
 const RETAIN_REPLICAS_VALUE: &str = "true";
 
 /// How the counters of a workload decide its health.
 #[derive(Clone, Copy)]
-enum Health {
+enum WorkloadHealthRule {
     /// Healthy when all replicas are updated and all updated ones are available.
     Updated {
-        desired: Wanted,
+        desired: DesiredReplicasSource,
         updated: &'static str,
         available: &'static str,
     },
@@ -29,71 +32,71 @@ enum Health {
 
 /// Where the desired number of replicas is found.
 #[derive(Clone, Copy)]
-enum Wanted {
+enum DesiredReplicasSource {
     SpecReplicas,
-    Status(&'static str),
+    StatusField(&'static str),
 }
 
 /// The rules of one kind of workload, as its counters define them.
-pub(crate) struct Workload {
+pub(crate) struct WorkloadRules {
     /// Counters that are reflected and summed over clusters.
-    sums: &'static [&'static str],
+    summed_counters: &'static [&'static str],
     /// Counters that the kind's Go type encodes even when they are zero (no `omitempty`).
-    always: &'static [&'static str],
+    always_encoded_counters: &'static [&'static str],
     has_replicas: bool,
     /// Only Deployments honor the label `resourcetemplate.karmada.io/retain-replicas`.
     retains_replicas: bool,
-    health: Health,
+    health: WorkloadHealthRule,
 }
 
-pub(crate) static DEPLOYMENT: Workload = Workload {
-    sums: &[
+pub(crate) static DEPLOYMENT: WorkloadRules = WorkloadRules {
+    summed_counters: &[
         "replicas",
         "updatedReplicas",
         "readyReplicas",
         "availableReplicas",
         "unavailableReplicas",
     ],
-    always: &[],
+    always_encoded_counters: &[],
     has_replicas: true,
     retains_replicas: true,
-    health: Health::Updated {
-        desired: Wanted::SpecReplicas,
+    health: WorkloadHealthRule::Updated {
+        desired: DesiredReplicasSource::SpecReplicas,
         updated: "updatedReplicas",
         available: "availableReplicas",
     },
 };
 
-pub(crate) static REPLICA_SET: Workload = Workload {
-    sums: &["replicas", "readyReplicas", "availableReplicas"],
-    always: &["replicas"],
+pub(crate) static REPLICA_SET: WorkloadRules = WorkloadRules {
+    summed_counters: &["replicas", "readyReplicas", "availableReplicas"],
+    always_encoded_counters: &["replicas"],
     has_replicas: true,
     retains_replicas: false,
-    health: Health::Available {
+    health: WorkloadHealthRule::Available {
         available: "availableReplicas",
     },
 };
 
-pub(crate) static STATEFUL_SET: Workload = Workload {
-    sums: &[
+pub(crate) static STATEFUL_SET: WorkloadRules = WorkloadRules {
+    summed_counters: &[
         "availableReplicas",
         "currentReplicas",
         "readyReplicas",
         "replicas",
         "updatedReplicas",
     ],
-    always: &["replicas", "availableReplicas"],
+    always_encoded_counters: &["replicas", "availableReplicas"],
     has_replicas: true,
     retains_replicas: false,
-    health: Health::Updated {
-        desired: Wanted::SpecReplicas,
+    health: WorkloadHealthRule::Updated {
+        desired: DesiredReplicasSource::SpecReplicas,
         updated: "updatedReplicas",
         available: "availableReplicas",
     },
 };
 
-pub(crate) static DAEMON_SET: Workload = Workload {
-    sums: &[
+pub(crate) static DAEMON_SET: WorkloadRules = WorkloadRules {
+    summed_counters: &[
         "currentNumberScheduled",
         "desiredNumberScheduled",
         "numberAvailable",
@@ -102,7 +105,7 @@ pub(crate) static DAEMON_SET: Workload = Workload {
         "updatedNumberScheduled",
         "numberUnavailable",
     ],
-    always: &[
+    always_encoded_counters: &[
         "currentNumberScheduled",
         "desiredNumberScheduled",
         "numberMisscheduled",
@@ -110,15 +113,15 @@ pub(crate) static DAEMON_SET: Workload = Workload {
     ],
     has_replicas: false,
     retains_replicas: false,
-    health: Health::Updated {
-        desired: Wanted::Status("desiredNumberScheduled"),
+    health: WorkloadHealthRule::Updated {
+        desired: DesiredReplicasSource::StatusField("desiredNumberScheduled"),
         updated: "updatedNumberScheduled",
         available: "numberAvailable",
     },
 };
 
 #[derive(Deserialize)]
-struct Template {
+struct ReplicatedWorkload {
     #[serde(default)]
     spec: Spec,
 }
@@ -131,16 +134,16 @@ struct Spec {
 }
 
 #[derive(Deserialize)]
-struct Observed {
+struct WorkloadObject {
     #[serde(default)]
-    metadata: Metadata,
+    metadata: WorkloadMetadata,
     #[serde(default)]
-    spec: Wants,
+    spec: WorkloadReplicas,
     status: Option<Map<String, Value>>,
 }
 
 #[derive(Default, Deserialize)]
-struct Metadata {
+struct WorkloadMetadata {
     #[serde(default)]
     generation: i64,
     #[serde(default)]
@@ -148,19 +151,19 @@ struct Metadata {
 }
 
 #[derive(Default, Deserialize)]
-struct Wants {
+struct WorkloadReplicas {
     replicas: Option<i64>,
 }
 
-impl Rules for Workload {
-    fn replicas(&self, object: &Object) -> Result<Option<Replicas>, Error> {
+impl NativeRules for WorkloadRules {
+    fn replicas(&self, object: &Object) -> Result<Option<TemplateReplicas>, Error> {
         if !self.has_replicas {
             return Ok(None);
         }
-        let template: Template = parse(object, "replicas")?;
-        Ok(Some(Replicas {
+        let template: ReplicatedWorkload = parse_object(object, "replicas")?;
+        Ok(Some(TemplateReplicas {
             count: template.spec.replicas.unwrap_or(0),
-            requirements: requirements(&template.spec.template.spec),
+            requirements: generate_replica_requirements(&template.spec.template.spec),
         }))
     }
 
@@ -183,34 +186,34 @@ impl Rules for Workload {
         Ok(())
     }
 
-    fn healthy(&self, observed: &Object) -> Result<Option<bool>, Error> {
-        let observed: Observed = parse(observed, "health")?;
+    fn interpret_health(&self, observed: &Object) -> Result<Option<bool>, Error> {
+        let observed: WorkloadObject = parse_object(observed, "health")?;
         let status = observed.status.unwrap_or_default();
         if counter(&status, "observedGeneration") != observed.metadata.generation {
             return Ok(Some(false));
         }
         let healthy = match self.health {
-            Health::Updated {
+            WorkloadHealthRule::Updated {
                 desired,
                 updated,
                 available,
             } => {
                 let desired = match desired {
-                    Wanted::SpecReplicas => observed.spec.replicas.unwrap_or(0),
-                    Wanted::Status(field) => counter(&status, field),
+                    DesiredReplicasSource::SpecReplicas => observed.spec.replicas.unwrap_or(0),
+                    DesiredReplicasSource::StatusField(field) => counter(&status, field),
                 };
                 let updated = counter(&status, updated);
                 updated >= desired && counter(&status, available) >= updated
             }
-            Health::Available { available } => {
+            WorkloadHealthRule::Available { available } => {
                 counter(&status, available) >= observed.spec.replicas.unwrap_or(0)
             }
         };
         Ok(Some(healthy))
     }
 
-    fn reflect(&self, observed: &Object) -> Result<Option<Value>, Error> {
-        let observed: Observed = parse(observed, "status")?;
+    fn reflect_status(&self, observed: &Object) -> Result<Option<Value>, Error> {
+        let observed: WorkloadObject = parse_object(observed, "status")?;
         let Some(status) = observed.status else {
             return Ok(None);
         };
@@ -225,55 +228,55 @@ impl Rules for Workload {
             ("generation", observed.metadata.generation),
             ("resourceTemplateGeneration", generation),
         ] {
-            self.put(&mut out, field, value);
+            self.write_counter(&mut out, field, value);
         }
-        for field in ["observedGeneration"].iter().chain(self.sums) {
-            self.put(&mut out, field, counter(&status, field));
+        for field in ["observedGeneration"].iter().chain(self.summed_counters) {
+            self.write_counter(&mut out, field, counter(&status, field));
         }
         Ok((!out.is_empty()).then_some(Value::Object(out)))
     }
 
-    fn aggregate(
+    fn aggregate_status(
         &self,
         template: &Object,
-        items: &[ClusterStatus<'_>],
+        items: &[CollectedStatus<'_>],
         _now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        let observed: Observed = parse(template, "status")?;
+        let observed: WorkloadObject = parse_object(template, "status")?;
         let generation = observed.metadata.generation;
         let mut status = observed.status.unwrap_or_default();
-        let mut sums = vec![0_i64; self.sums.len()];
+        let mut sums = vec![0_i64; self.summed_counters.len()];
         let mut current = 0;
         for item in items {
             let Some(reported) = item.status else {
                 continue;
             };
-            let reported: Map<String, Value> = member(item, reported)?;
-            let counter_of = |field| count(item, &reported, field);
+            let reported: Map<String, Value> = parse_collected_status(item, reported)?;
+            let counter_of = |field| collected_counter(item, &reported, field);
             let own = counter_of("generation")?;
             if counter_of("observedGeneration")? >= own
                 && counter_of("resourceTemplateGeneration")? >= generation
             {
                 current += 1;
             }
-            for (sum, field) in sums.iter_mut().zip(self.sums) {
+            for (sum, field) in sums.iter_mut().zip(self.summed_counters) {
                 *sum = sum.saturating_add(counter_of(field)?);
             }
         }
         if current == items.len() {
-            self.put(&mut status, "observedGeneration", generation);
+            self.write_counter(&mut status, "observedGeneration", generation);
         }
-        for (sum, field) in sums.into_iter().zip(self.sums) {
-            self.put(&mut status, field, sum);
+        for (sum, field) in sums.into_iter().zip(self.summed_counters) {
+            self.write_counter(&mut status, field, sum);
         }
         Ok(Some(Value::Object(status)))
     }
 }
 
-impl Workload {
+impl WorkloadRules {
     /// Writes a counter as the kind's Go type encodes it: a zero is omitted unless always written.
-    fn put(&self, into: &mut Map<String, Value>, field: &str, value: i64) {
-        if value == 0 && !self.always.contains(&field) {
+    fn write_counter(&self, into: &mut Map<String, Value>, field: &str, value: i64) {
+        if value == 0 && !self.always_encoded_counters.contains(&field) {
             into.remove(field);
         } else {
             into.insert(field.to_owned(), value.into());
@@ -287,7 +290,12 @@ mod tests {
     use crate::native::tests::object;
     use serde_json::json;
 
-    fn status(generation: i64, observed: i64, updated: i64, available: i64) -> Value {
+    fn deployment_with_status(
+        generation: i64,
+        observed: i64,
+        updated: i64,
+        available: i64,
+    ) -> Value {
         json!({"metadata": {"name": "d", "generation": generation}, "spec": {"replicas": 2},
                "status": {"observedGeneration": observed, "updatedReplicas": updated, "availableReplicas": available}})
     }
@@ -296,10 +304,10 @@ mod tests {
     #[test]
     fn health_follows_the_counters() {
         let table = [
-            (status(1, 1, 2, 2), true),
-            (status(2, 1, 2, 2), false),
-            (status(1, 1, 1, 2), false),
-            (status(1, 1, 2, 1), false),
+            (deployment_with_status(1, 1, 2, 2), true),
+            (deployment_with_status(2, 1, 2, 2), false),
+            (deployment_with_status(1, 1, 1, 2), false),
+            (deployment_with_status(1, 1, 2, 1), false),
             (
                 json!({"metadata": {"name": "d", "generation": 1}, "spec": {"replicas": 2}}),
                 false,
@@ -307,14 +315,19 @@ mod tests {
         ];
         for (deployment, healthy) in table {
             assert_eq!(
-                DEPLOYMENT.healthy(&object(deployment.clone())).unwrap(),
+                DEPLOYMENT
+                    .interpret_health(&object(deployment.clone()))
+                    .unwrap(),
                 Some(healthy),
                 "{deployment}"
             );
         }
         let daemons = json!({"metadata": {"name": "d", "generation": 3}, "status": {"observedGeneration": 3,
             "desiredNumberScheduled": 2, "updatedNumberScheduled": 2, "numberAvailable": 2}});
-        assert_eq!(DAEMON_SET.healthy(&object(daemons)).unwrap(), Some(true));
+        assert_eq!(
+            DAEMON_SET.interpret_health(&object(daemons)).unwrap(),
+            Some(true)
+        );
     }
 
     // proves: NAT-requirements
@@ -355,18 +368,18 @@ mod tests {
                 "status": {"observedGeneration": 4, "replicas": 2, "readyReplicas": ready, "conditions": [{"type": "Available"}]}}),
             )
         };
-        let reflected = DEPLOYMENT.reflect(&copy(2)).unwrap().unwrap();
+        let reflected = DEPLOYMENT.reflect_status(&copy(2)).unwrap().unwrap();
         assert_eq!(
             reflected,
             json!({"generation": 4, "resourceTemplateGeneration": 2, "observedGeneration": 4, "replicas": 2, "readyReplicas": 2})
         );
-        let second = DEPLOYMENT.reflect(&copy(1)).unwrap().unwrap();
+        let second = DEPLOYMENT.reflect_status(&copy(1)).unwrap().unwrap();
         let items = [
-            ClusterStatus {
+            CollectedStatus {
                 cluster: "a",
                 status: Some(&reflected),
             },
-            ClusterStatus {
+            CollectedStatus {
                 cluster: "b",
                 status: Some(&second),
             },
@@ -375,7 +388,7 @@ mod tests {
             json!({"metadata": {"name": "d", "generation": 2}, "status": {"unavailableReplicas": 9}}),
         );
         let total = DEPLOYMENT
-            .aggregate(&template, &items, Timestamp::UNIX_EPOCH)
+            .aggregate_status(&template, &items, Timestamp::UNIX_EPOCH)
             .unwrap()
             .unwrap();
         assert_eq!(
@@ -388,7 +401,7 @@ mod tests {
             json!({"metadata": {"name": "d", "generation": 3}, "status": {"observedGeneration": 2}}),
         );
         let total = DEPLOYMENT
-            .aggregate(&ahead, &items, Timestamp::UNIX_EPOCH)
+            .aggregate_status(&ahead, &items, Timestamp::UNIX_EPOCH)
             .unwrap()
             .unwrap();
         assert_eq!(total["observedGeneration"], 2);
@@ -399,6 +412,6 @@ mod tests {
         let copy = object(
             json!({"metadata": {"name": "d", "annotations": {TEMPLATE_GENERATION: "x"}}, "status": {}}),
         );
-        assert!(DEPLOYMENT.reflect(&copy).is_err());
+        assert!(DEPLOYMENT.reflect_status(&copy).is_err());
     }
 }

@@ -9,17 +9,17 @@
 //!
 //! Entry points: [`start`].
 
-mod accounts;
-mod collector;
-mod definitions;
-mod graph;
-mod namespaces;
-mod resources;
+mod custom_resource_definitions;
+mod deletable_resources;
+mod garbage_collector;
+mod namespace_deletion;
+mod owner_graph;
+mod service_account_tokens;
+mod service_accounts;
 mod start;
-mod tokens;
 
 #[cfg(test)]
 mod tests;
 
+pub use service_account_tokens::TokenIssuer;
 pub use start::{Options, start};
-pub use tokens::Issue;

@@ -4,83 +4,88 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Api, Error};
+use flotilla_runtime::{
+    Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
+    run_workers,
+};
 use machinery::time::Clock;
 use machinery::{Gvr, Object};
-use flotilla_runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
 use tokio::sync::watch;
 
-use crate::collector::Collector;
-use crate::definitions::{BuiltIn, DEFINITIONS};
-use crate::resources::Resources;
-use crate::tokens::Issue;
-use crate::{accounts, definitions, namespaces, tokens};
+use crate::custom_resource_definitions::{BuiltInGroups, DEFINITIONS};
+use crate::deletable_resources::DeletableResources;
+use crate::garbage_collector::GarbageCollector;
+use crate::service_account_tokens::TokenIssuer;
+use crate::{
+    custom_resource_definitions, namespace_deletion, service_account_tokens, service_accounts,
+};
 
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const REDISCOVERY_DELAY: Duration = Duration::from_millis(200);
 
 /// Options of the controllers.
 #[derive(Clone)]
 pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Which API groups of the catalog the server serves, as configured in the registry.
-    pub serves: fn(&str) -> bool,
+    pub serves_group: fn(&str) -> bool,
     /// PEM of the authorities that sign the serving certificate; it may change.
     pub root_ca: watch::Receiver<String>,
-    pub issue: Issue,
+    pub issue_token: TokenIssuer,
 }
 
 /// Starts all controllers of this crate; they end with `tasks`.
 pub async fn start(
     api: Arc<dyn Api>,
     options: Options,
-    informers: &Informers,
-    tasks: &Tasks,
+    informers: &InformerFactory,
+    tasks: &TaskGroup,
 ) -> Result<(), Error> {
-    let resources = Arc::new(Resources::default());
+    let resources = Arc::new(DeletableResources::default());
     let clock = &options.clock;
-    let built_in = BuiltIn {
-        serves: options.serves,
+    let built_in = BuiltInGroups {
+        serves: options.serves_group,
     };
     let (server, known) = (Arc::clone(&api), Arc::clone(&resources));
-    let collector = Collector::new(server, known, Arc::clone(clock), tasks);
-    let served = informers.get(&api, &Select::all(&DEFINITIONS));
-    if !synced(tasks, [&served]).await {
+    let collector = GarbageCollector::new(server, known, Arc::clone(clock), tasks);
+    let served = informers.get(&api, &ListWatchSelector::all(&DEFINITIONS));
+    if !wait_for_cache_sync(tasks, [&served]).await {
         return Ok(());
     }
     resources.refresh(&*api).await?;
-    let custom = custom(&served, built_in);
-    collector.follow(informers, &custom, tasks).await;
+    let custom = custom_resource_filter(&served, built_in);
+    collector.sync_monitors(informers, &custom, tasks).await;
     collector.run(tasks);
-    rediscover(&api, &resources, &collector, custom, informers, tasks);
-    namespaces::start(
+    run_discovery_worker(&api, &resources, &collector, custom, informers, tasks);
+    namespace_deletion::start(
         Arc::clone(&api),
         resources,
         Arc::clone(clock),
         informers,
         tasks,
     );
-    definitions::start(
+    custom_resource_definitions::start(
         Arc::clone(&api),
         Arc::clone(clock),
         built_in,
         informers,
         tasks,
     );
-    accounts::start(Arc::clone(&api), options.root_ca.clone(), informers, tasks);
-    tokens::start(api, options.root_ca, options.issue, informers, tasks);
+    service_accounts::start(Arc::clone(&api), options.root_ca.clone(), informers, tasks);
+    service_account_tokens::start(api, options.root_ca, options.issue_token, informers, tasks);
     Ok(())
 }
 
 /// Enqueues `keys` whenever the root certificates change.
 pub(crate) fn requeue_on_change(
     mut root_ca: watch::Receiver<String>,
-    queue: &Queue<String>,
+    queue: &Workqueue<String>,
     keys: impl Fn() -> Vec<String> + Send + 'static,
-    tasks: &Tasks,
+    tasks: &TaskGroup,
 ) {
     let (queue, stop) = (queue.clone(), tasks.shutdown().clone());
     tasks.spawn(async move {
         // An error means that the server, which renews the certificates, has stopped.
-        while let Some(Ok(())) = stop.unless(root_ca.changed()).await {
+        while let Some(Ok(())) = stop.run_until_triggered(root_ca.changed()).await {
             root_ca.borrow_and_update();
             for key in keys() {
                 queue.add_low(key);
@@ -90,12 +95,15 @@ pub(crate) fn requeue_on_change(
 }
 
 /// Waits until all informers are synced; false if `tasks` end first.
-pub(crate) async fn synced<'a>(
-    tasks: &Tasks,
+pub(crate) async fn wait_for_cache_sync<'a>(
+    tasks: &TaskGroup,
     informers: impl IntoIterator<Item = &'a Informer>,
 ) -> bool {
     for informer in informers {
-        let listed = tasks.shutdown().unless(informer.wait_synced()).await;
+        let listed = tasks
+            .shutdown()
+            .run_until_triggered(informer.wait_for_cache_sync())
+            .await;
         if listed.is_none() {
             return false;
         }
@@ -105,24 +113,27 @@ pub(crate) async fn synced<'a>(
 
 /// Returns whether a resource belongs to a definition, by its name. A built-in resource
 /// stays when a definition of the same name is deleted.
-fn custom(definitions: &Informer, built_in: BuiltIn) -> impl Fn(&Gvr) -> bool + Clone + use<> {
+fn custom_resource_filter(
+    definitions: &Informer,
+    built_in: BuiltInGroups,
+) -> impl Fn(&Gvr) -> bool + Clone + use<> {
     let definitions = definitions.clone();
-    move |gvr| definitions.get("", &gvr.qualified()).is_some() && !built_in.has(gvr)
+    move |gvr| definitions.get("", &gvr.group_resource()).is_some() && !built_in.contains(gvr)
 }
 
 /// Rediscovers the resources and monitors whenever a definition changes.
-fn rediscover(
+fn run_discovery_worker(
     api: &Arc<dyn Api>,
-    resources: &Arc<Resources>,
-    collector: &Arc<Collector>,
+    resources: &Arc<DeletableResources>,
+    collector: &Arc<GarbageCollector>,
     custom: impl Fn(&Gvr) -> bool + Clone + Send + Sync + 'static,
-    informers: &Informers,
-    tasks: &Tasks,
+    informers: &InformerFactory,
+    tasks: &TaskGroup,
 ) {
-    let queue: Queue<()> = Queue::new();
+    let queue: Workqueue<()> = Workqueue::new();
     let wake = queue.clone();
-    let definitions = informers.get(api, &Select::all(&DEFINITIONS));
-    definitions.on_change(move |_| wake.add(()));
+    let definitions = informers.get(api, &ListWatchSelector::all(&DEFINITIONS));
+    definitions.add_event_handler(move |_| wake.add(()));
     let (api, resources) = (Arc::clone(api), Arc::clone(resources));
     let (collector, informers) = (Arc::clone(collector), informers.clone());
     let own = tasks.clone();
@@ -133,20 +144,23 @@ fn rediscover(
         let (definitions, custom) = (definitions.clone(), custom.clone());
         async move {
             resources.refresh(&*api).await?;
-            collector.follow(&informers, &custom, &own).await;
+            collector.sync_monitors(&informers, &custom, &own).await;
             // The server applies a definition, or its deletion, a moment after the write.
             let all = resources.all();
             let served = |d: &Object| {
-                definitions::served(d).is_none_or(|(group, plural)| {
-                    all.iter()
-                        .any(|r| r.resource.group == group && r.resource.resource == plural)
-                })
+                custom_resource_definitions::established_resource(d).is_none_or(
+                    |(group, plural)| {
+                        all.iter()
+                            .any(|r| r.resource.group == group && r.resource.resource == plural)
+                    },
+                )
             };
-            let complete = definitions.list().iter().all(served) && !collector.outlives(&custom);
+            let complete =
+                definitions.list().iter().all(served) && !collector.has_stale_monitor(&custom);
             Ok::<_, Error>(if complete {
-                Action::Done
+                ReconcileAction::Done
             } else {
-                Action::After(LOOK_AGAIN)
+                ReconcileAction::RequeueAfter(REDISCOVERY_DELAY)
             })
         }
     });

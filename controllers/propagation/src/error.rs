@@ -13,10 +13,10 @@ pub(crate) enum Error {
     Blocked(String),
     /// Another writer changed a Work right after it was written.
     #[error("work {0} was changed by another writer right after it was written")]
-    Overtaken(String),
+    ConcurrentUpdate(String),
     /// Several operations failed.
     #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
-    Several(Vec<Error>),
+    Aggregate(Vec<Error>),
 }
 
 impl Error {
@@ -25,23 +25,23 @@ impl Error {
     }
 
     /// Merges several errors into one and drops errors with the same text.
-    pub(crate) fn of(mut failed: Vec<Self>) -> Result<(), Self> {
+    pub(crate) fn aggregate(mut failed: Vec<Self>) -> Result<(), Self> {
         let mut texts = HashSet::new();
         failed.retain(|error| texts.insert(error.to_string()));
         match failed.len() {
             0 => Ok(()),
             1 => Err(failed.swap_remove(0)),
-            _ => Err(Self::Several(failed)),
+            _ => Err(Self::Aggregate(failed)),
         }
     }
 
     /// Whether the object was out of date; its newer version is about to arrive by the watch.
-    pub(crate) fn is_outdated(&self) -> bool {
+    pub(crate) fn is_conflict(&self) -> bool {
         match self {
             Self::Api(error) => error.is_conflict() || error.is_already_exists(),
             Self::Blocked(_) => false,
-            Self::Overtaken(_) => true,
-            Self::Several(all) => all.iter().all(Self::is_outdated),
+            Self::ConcurrentUpdate(_) => true,
+            Self::Aggregate(all) => all.iter().all(Self::is_conflict),
         }
     }
 
@@ -54,8 +54,8 @@ impl Error {
     }
 }
 
-impl From<machinery::object::Malformed> for Error {
-    fn from(error: machinery::object::Malformed) -> Self {
+impl From<machinery::object::MalformedObject> for Error {
+    fn from(error: machinery::object::MalformedObject) -> Self {
         Self::Api(error.into())
     }
 }
@@ -74,7 +74,9 @@ mod tests {
             (&["a", "b", "a"], Some("[a, b]")),
         ] {
             let failed = texts.iter().map(Error::blocked).collect();
-            let text = Error::of(failed).err().map(|error| error.to_string());
+            let text = Error::aggregate(failed)
+                .err()
+                .map(|error| error.to_string());
             assert_eq!(text.as_deref(), expected, "{texts:?}");
         }
     }

@@ -15,31 +15,31 @@
 //! Entry points: [`start`], [`PropagationContext`], [`MemberAccess`]; [`simulation`] computes what
 //! a policy would do without writing anything.
 
-mod access;
 mod binding;
 mod dependencies;
 mod detector;
 #[cfg(test)]
-mod echo_tests;
+mod end_to_end_tests;
 mod error;
 mod execution;
-mod figures;
 #[cfg(test)]
-mod flow_tests;
+mod host_workload_tests;
 #[cfg(test)]
-mod host_tests;
-mod impersonation;
-mod kinds;
+mod late_watch_tests;
 mod manifest_memory;
-mod meta;
+mod member_access;
+mod metrics;
 mod namespaces;
+mod object_metadata;
 mod overrides;
-pub mod plan;
-mod quota;
+mod quotas;
 mod rebalancer;
-mod run;
-mod templates;
-mod works;
+mod rest_mapper;
+pub mod simulation;
+mod startup;
+mod template_informers;
+mod unified_auth;
+mod work_client;
 
-pub use access::{MemberAccess, OnConnect, OnObject};
-pub use run::{Deps, Options, Reach, start};
+pub use member_access::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
+pub use startup::{ExecutionScope, Options, PropagationContext, start};

@@ -5,140 +5,155 @@
 
 use std::sync::Arc;
 
+use flotilla_runtime::{
+    EventRecorder, Informer, InvolvedObject, ListWatchSelector, ReconcileAction, TaskGroup,
+    Workqueue, run_workers,
+};
 use machinery::{Gvk, Gvr, Object};
-use openapi::karmada::labels::{APPLIED_CLUSTER_OVERRIDES, SKIP_AUTO_PROPAGATION};
 use openapi::karmada::names;
-use flotilla_runtime::{Action, Informer, ObjectRef, Queue, Recorder, Select, Tasks, run_workers};
-use scheduler::core::Member;
+use openapi::karmada::well_known_keys::{APPLIED_CLUSTER_OVERRIDES, SKIP_AUTO_PROPAGATION};
+use scheduler::core::ClusterInfo;
 use serde_json::{Map, Value, json};
 
 use crate::error::Error;
-use crate::kinds::Scope;
-use crate::meta::same_but_status;
-use crate::overrides::{Candidates, Failed, Overrides, Record, selects};
-use crate::run::Deps;
-use crate::works::{Draft, Works};
+use crate::object_metadata::is_equal_except_status;
+use crate::overrides::{
+    AppliedOverrides, CandidateOverridePolicies, OverrideFailure, OverrideManager, selects,
+};
+use crate::rest_mapper::NamespaceFilter;
+use crate::startup::PropagationContext;
+use crate::work_client::{DesiredWork, WorkClient};
 
-static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
-static NAMESPACE: Gvk = Gvk::constant("", "v1", "Namespace");
-const WORKERS: usize = 2;
+static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
+static NAMESPACE: Gvk = Gvk::from_static("", "v1", "Namespace");
+const NAMESPACE_WORKERS: usize = 2;
 
-pub(crate) struct Namespaces {
-    recorder: Recorder,
-    clusters: scheduler::Clusters,
-    overrides: Overrides,
-    works: Works,
-    scope: Scope,
+pub(crate) struct NamespaceSyncController {
+    recorder: EventRecorder,
+    clusters: scheduler::SchedulerClusterCache,
+    overrides: OverrideManager,
+    works: WorkClient,
+    namespace_filter: NamespaceFilter,
     namespaces: Informer,
-    queue: Queue<String>,
+    queue: Workqueue<String>,
 }
 
-impl Namespaces {
+impl NamespaceSyncController {
     pub(crate) async fn start(
-        deps: &Deps,
-        works: &Works,
-        overrides: &Overrides,
-        scope: &Scope,
-        tasks: &Tasks,
+        deps: &PropagationContext,
+        works: &WorkClient,
+        overrides: &OverrideManager,
+        scope: &NamespaceFilter,
+        tasks: &TaskGroup,
     ) {
         let it = Arc::new(Self {
-            recorder: deps.recorder.named("override-manager"),
+            recorder: deps.recorder.with_component("override-manager"),
             clusters: deps.clusters.clone(),
             overrides: overrides.clone(),
             works: works.clone(),
-            scope: scope.clone(),
-            namespaces: deps.informers.get(&deps.control, &Select::all(&NAMESPACES)),
-            queue: Queue::new(),
+            namespace_filter: scope.clone(),
+            namespaces: deps
+                .informers
+                .get(&deps.control_plane, &ListWatchSelector::all(&NAMESPACES)),
+            queue: Workqueue::new(),
         });
-        it.namespaces.wait_synced().await;
-        it.listen();
+        it.namespaces.wait_for_cache_sync().await;
+        it.add_event_handlers();
         let queue = it.queue.clone();
-        run_workers(tasks, "namespaces", &queue, WORKERS, move |name| {
-            let it = Arc::clone(&it);
-            async move { it.reconcile(&name).await }
-        });
+        run_workers(
+            tasks,
+            "namespaces",
+            &queue,
+            NAMESPACE_WORKERS,
+            move |name| {
+                let it = Arc::clone(&it);
+                async move { it.reconcile(&name).await }
+            },
+        );
     }
 
-    fn listen(self: &Arc<Self>) {
+    fn add_event_handlers(self: &Arc<Self>) {
         let queue = self.queue.clone();
-        self.namespaces.on_change(move |change| {
-            let same = |old: &Object, new: &Object| same_but_status(old, new);
+        self.namespaces.add_event_handler(move |change| {
+            let same = |old: &Object, new: &Object| is_equal_except_status(old, new);
             if let Some(new) = change.new
                 && !change.old.is_some_and(|old| same(old, new))
             {
-                queue.add_lane(new.name().to_owned(), change.initial);
+                queue.add_to_lane(new.name().to_owned(), change.in_initial_list);
             }
         });
         let it = Arc::downgrade(self);
-        self.clusters.informer().on_change(move |change| {
+        self.clusters.informer().add_event_handler(move |change| {
             if let Some(it) = it.upgrade()
                 && change.old.is_none()
-                && !change.initial
+                && !change.in_initial_list
             {
-                it.some(|_| true);
+                it.enqueue_matching(|_| true);
             }
         });
         let it = Arc::downgrade(self);
-        self.overrides.on_cluster_change(move |change| {
-            let Some(it) = it.upgrade() else { return };
-            let seen = |o: &Object| o.head().generation;
-            let same = matches!((change.old, change.new), (Some(a), Some(b)) if seen(a) == seen(b));
-            if !change.initial && !same {
-                let versions = [change.old, change.new];
-                it.some(|namespace| {
-                    let mut all = versions.iter().flatten();
-                    all.any(|p| selects(p, &NAMESPACE, namespace.head()))
-                });
-            }
-        });
+        self.overrides
+            .add_cluster_policy_event_handler(move |change| {
+                let Some(it) = it.upgrade() else { return };
+                let seen = |o: &Object| o.meta().generation;
+                let same =
+                    matches!((change.old, change.new), (Some(a), Some(b)) if seen(a) == seen(b));
+                if !change.in_initial_list && !same {
+                    let versions = [change.old, change.new];
+                    it.enqueue_matching(|namespace| {
+                        let mut all = versions.iter().flatten();
+                        all.any(|p| selects(p, &NAMESPACE, namespace.meta()))
+                    });
+                }
+            });
         // Recreates the Work of a namespace if somebody deletes it.
         let it = Arc::downgrade(self);
-        self.works.informer.on_change(move |change| {
+        self.works.informer.add_event_handler(move |change| {
             if let (Some(it), Some(old), None) = (it.upgrade(), change.old, change.new)
-                && let Some(owner) = old.head().controller().filter(|o| &*o.kind == "Namespace")
+                && let Some(owner) = old.meta().controller().filter(|o| &*o.kind == "Namespace")
             {
                 it.queue.add_low(owner.name.to_string());
             }
         });
     }
 
-    fn some(&self, which: impl Fn(&Object) -> bool) {
+    fn enqueue_matching(&self, which: impl Fn(&Object) -> bool) {
         for namespace in self.namespaces.list_where(|n| which(n)) {
             self.queue.add_low(namespace.name().to_owned());
         }
     }
 
-    async fn reconcile(&self, name: &str) -> Result<Action, Error> {
-        if name == "default" || !self.scope.takes(name) {
-            return Ok(Action::Done);
+    async fn reconcile(&self, name: &str) -> Result<ReconcileAction, Error> {
+        if name == "default" || !self.namespace_filter.allows(name) {
+            return Ok(ReconcileAction::Done);
         }
         let Some(namespace) = self.namespaces.get("", name) else {
-            return Ok(Action::Done);
+            return Ok(ReconcileAction::Done);
         };
-        let skip = namespace.head().label(SKIP_AUTO_PROPAGATION);
-        if namespace.head().deleting || skip.is_some_and(|v| v.eq_ignore_ascii_case("true")) {
-            return Ok(Action::Done);
+        let skip = namespace.meta().label(SKIP_AUTO_PROPAGATION);
+        if namespace.meta().deleting || skip.is_some_and(|v| v.eq_ignore_ascii_case("true")) {
+            return Ok(ReconcileAction::Done);
         }
         let mut tree = namespace.value()?;
         tree["apiVersion"] = "v1".into();
         tree["kind"] = "Namespace".into();
         let overrides = self.overrides.candidates("");
-        let about = ObjectRef::new("v1", "Namespace", &namespace);
+        let about = InvolvedObject::new("v1", "Namespace", &namespace);
         let mut failed = Vec::new();
         let snapshot = self.clusters.snapshot();
         for member in snapshot.members().iter().filter(|m| !m.is_terminating()) {
             let cluster = member.name();
-            let outcome = match self.draft(&namespace, tree.clone(), member, &overrides) {
+            let outcome = match self.build_work(&namespace, tree.clone(), member, &overrides) {
                 Ok((record, draft)) => {
-                    let put = self.works.put(draft, namespace.uid()).await;
+                    let put = self.works.create_or_update(draft, namespace.uid()).await;
                     put.map(|written| {
                         if written {
-                            record.tell(&self.recorder, &about, cluster);
+                            record.record_events(&self.recorder, &about, cluster);
                         }
                     })
                 }
                 Err(why) => {
-                    why.tell(&self.recorder, &about);
+                    why.record_event(&self.recorder, &about);
                     Err(Error::blocked(why))
                 }
             };
@@ -148,32 +163,32 @@ impl Namespaces {
                 )));
             }
         }
-        Error::of(failed).map(|()| Action::Done)
+        Error::aggregate(failed).map(|()| ReconcileAction::Done)
     }
 
-    fn draft(
+    fn build_work(
         &self,
         namespace: &Object,
         mut copy: Value,
-        member: &Member,
-        overrides: &Candidates,
-    ) -> Result<(Record, Draft), Failed> {
+        member: &ClusterInfo,
+        overrides: &CandidateOverridePolicies,
+    ) -> Result<(AppliedOverrides, DesiredWork), OverrideFailure> {
         let record = overrides.apply(&mut copy, &NAMESPACE, &member.facts())?;
         let mut annotations = Map::new();
-        if let Some(text) = record.of_cluster() {
+        if let Some(text) = record.cluster_policies_annotation() {
             annotations.insert(APPLIED_CLUSTER_OVERRIDES.into(), text.into());
         }
         let owner = json!({"apiVersion": "v1", "kind": "Namespace", "name": namespace.name(),
             "uid": namespace.uid(), "controller": true, "blockOwnerDeletion": true});
-        let draft = Draft {
-            namespace: names::execution_space(member.name()),
-            name: names::work("Namespace", namespace.name(), ""),
+        let draft = DesiredWork {
+            namespace: names::execution_space_name(member.name()),
+            name: names::work_name("Namespace", namespace.name(), ""),
             labels: Map::new(),
             annotations,
-            owners: vec![owner],
+            owner_references: vec![owner],
             manifest: copy,
             suspend_dispatching: None,
-            preserve_on_deletion: None,
+            preserve_resources_on_deletion: None,
         };
         Ok((record, draft))
     }

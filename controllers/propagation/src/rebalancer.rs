@@ -7,52 +7,57 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, At, DeleteOptions, Error, Patch, WriteOptions};
+use client::{Api, DeleteOptions, Error, Patch, ResourcePath, WriteOptions};
+use flotilla_runtime::{
+    Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers,
+};
 use machinery::Object;
 use machinery::time::{Clock, parse, rfc3339_seconds};
 use openapi::karmada::rebalancer::{
-    BINDING_NOT_FOUND, FAILED, ObservedWorkload, RebalancerStatus, SUCCESSFUL, Workload,
+    ObservedWorkload, REASON_BINDING_NOT_FOUND, REBALANCE_FAILED, REBALANCE_SUCCESSFUL,
+    RebalancerStatus, WorkloadReference,
 };
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, REBALANCERS};
-use openapi::karmada::{Binding, WorkloadRebalancer, names};
-use flotilla_runtime::{Action, Informer, Queue, Select, Tasks, run_workers};
+use openapi::karmada::{ResourceBinding, WorkloadRebalancer, names};
 use serde_json::json;
 
-use crate::meta::same_but_status;
-use crate::run::Deps;
+use crate::object_metadata::is_equal_except_status;
+use crate::startup::PropagationContext;
 
-const WORKERS: usize = 1;
+const REBALANCER_WORKERS: usize = 1;
 
-pub(crate) struct Rebalancers {
+pub(crate) struct RebalancerController {
     api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
     rebalancers: Informer,
 }
 
-impl Rebalancers {
-    pub(crate) async fn start(deps: &Deps, tasks: &Tasks) {
+impl RebalancerController {
+    pub(crate) async fn start(deps: &PropagationContext, tasks: &TaskGroup) {
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control),
+            api: Arc::clone(&deps.control_plane),
             clock: Arc::clone(&deps.clock),
             rebalancers: deps
                 .informers
-                .get(&deps.control, &Select::all(&REBALANCERS)),
+                .get(&deps.control_plane, &ListWatchSelector::all(&REBALANCERS)),
         });
-        it.rebalancers.wait_synced().await;
-        let queue: Queue<String> = Queue::new();
+        it.rebalancers.wait_for_cache_sync().await;
+        let queue: Workqueue<String> = Workqueue::new();
         let changed = queue.clone();
-        it.rebalancers.on_change(move |change| {
+        it.rebalancers.add_event_handler(move |change| {
             if let Some(new) = change.new
-                && !change.old.is_some_and(|old| same_but_status(old, new))
+                && !change
+                    .old
+                    .is_some_and(|old| is_equal_except_status(old, new))
             {
-                changed.add_lane(change.key(), change.initial);
+                changed.add_to_lane(change.key(), change.in_initial_list);
             }
         });
         run_workers(
             tasks,
             "workload-rebalancer",
             &queue,
-            WORKERS,
+            REBALANCER_WORKERS,
             move |name: String| {
                 let it = Arc::clone(&it);
                 async move { it.reconcile(&name).await }
@@ -60,35 +65,35 @@ impl Rebalancers {
         );
     }
 
-    async fn reconcile(&self, name: &str) -> Result<Action, Error> {
+    async fn reconcile(&self, name: &str) -> Result<ReconcileAction, Error> {
         let Some(object) = self.rebalancers.get("", name) else {
-            return Ok(Action::Done);
+            return Ok(ReconcileAction::Done);
         };
         match self.rebalance(object).await {
-            Err(e) if e.is_conflict() => Ok(Action::AFTER_CONFLICT),
-            Err(e) if e.is_not_found() => Ok(Action::Done),
+            Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
+            Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
             other => other,
         }
     }
 
-    async fn rebalance(&self, mut object: Object) -> Result<Action, Error> {
-        let seen = object.view::<WorkloadRebalancer>()?;
-        let mut observed = observed(&seen);
+    async fn rebalance(&self, mut object: Object) -> Result<ReconcileAction, Error> {
+        let seen = object.decode::<WorkloadRebalancer>()?;
+        let mut observed = sync_observed_workloads(&seen);
         let mut failed = Vec::new();
         for item in observed.iter_mut().filter(|item| item.result.is_empty()) {
             let created = &seen.metadata.creation_timestamp;
-            match self.trigger(&item.workload, created).await {
-                Ok(()) => item.result = SUCCESSFUL.into(),
+            match self.trigger_reschedule(&item.workload, created).await {
+                Ok(()) => item.result = REBALANCE_SUCCESSFUL.into(),
                 Err(e) if e.is_not_found() => {
-                    item.result = FAILED.into();
-                    item.reason = BINDING_NOT_FOUND.into();
+                    item.result = REBALANCE_FAILED.into();
+                    item.reason = REASON_BINDING_NOT_FOUND.into();
                 }
                 Err(e) => failed.push(e.to_string()),
             }
         }
         let mut status = RebalancerStatus {
             observed_workloads: observed,
-            observed_generation: object.head().generation,
+            observed_generation: object.meta().generation,
             finish_time: seen.status.finish_time.clone(),
         };
         if status != seen.status {
@@ -97,7 +102,7 @@ impl Rebalancers {
             }
             let mut body = object.value()?;
             body["status"] = json!(status);
-            let at = At::of(&REBALANCERS, &object).sub("status");
+            let at = ResourcePath::of_object(&REBALANCERS, &object).subresource("status");
             object = self.api.update(at, body, &WriteOptions::default()).await?;
         }
         if !failed.is_empty() {
@@ -108,22 +113,26 @@ impl Rebalancers {
             )));
         }
         match seen.spec.ttl_seconds_after_finished {
-            Some(ttl) => self.end(&object, &status, ttl).await,
-            None => Ok(Action::Done),
+            Some(ttl) => self.delete_if_expired(&object, &status, ttl).await,
+            None => Ok(ReconcileAction::Done),
         }
     }
 
     /// Sets `rescheduleTriggeredAt` of a workload's binding, unless a later rebalancer has done so.
-    async fn trigger(&self, workload: &Workload, created: &str) -> Result<(), Error> {
+    async fn trigger_reschedule(
+        &self,
+        workload: &WorkloadReference,
+        created: &str,
+    ) -> Result<(), Error> {
         let resource = match &*workload.namespace {
             "" => &CLUSTER_BINDINGS,
             _ => &BINDINGS,
         };
-        let name = names::binding(&workload.kind, &workload.name);
-        let at = At::one(resource, &workload.namespace, &name);
+        let name = names::binding_name(&workload.kind, &workload.name);
+        let at = ResourcePath::object(resource, &workload.namespace, &name);
         let binding = self.api.get(at).await?;
-        let triggered = binding.view::<Binding>()?;
-        if !is_later(created, triggered.spec.reschedule_triggered_at.as_deref()) {
+        let triggered = binding.decode::<ResourceBinding>()?;
+        if !is_later_trigger(created, triggered.spec.reschedule_triggered_at.as_deref()) {
             return Ok(());
         }
         let patch = json!({"metadata": {"resourceVersion": binding.revision().to_string()},
@@ -134,19 +143,19 @@ impl Rebalancers {
     }
 
     /// Deletes a finished rebalancer whose TTL has expired.
-    async fn end(
+    async fn delete_if_expired(
         &self,
         object: &Object,
         status: &RebalancerStatus,
         ttl: i64,
-    ) -> Result<Action, Error> {
+    ) -> Result<ReconcileAction, Error> {
         let finished = status.finish_time.as_deref().unwrap_or_default();
         let finished = parse(finished).map_err(Error::Protocol)?;
         let kept = self.clock.now().duration_since(finished).as_millis();
         let left = i128::from(ttl) * 1000 - kept;
         if left > 0 {
             let left = u64::try_from(left).unwrap_or(u64::MAX);
-            return Ok(Action::After(Duration::from_millis(left)));
+            return Ok(ReconcileAction::RequeueAfter(Duration::from_millis(left)));
         }
         let options = DeleteOptions {
             uid: Some(object.uid().to_owned()),
@@ -154,19 +163,19 @@ impl Rebalancers {
             ..DeleteOptions::default()
         };
         self.api
-            .delete(At::of(&REBALANCERS, object), &options)
+            .delete(ResourcePath::of_object(&REBALANCERS, object), &options)
             .await?;
-        Ok(Action::Done)
+        Ok(ReconcileAction::Done)
     }
 }
 
 /// The workloads of the status: those in the spec with their known results, and others only if they
 /// were rescheduled successfully.
-fn observed(rebalancer: &WorkloadRebalancer) -> Vec<ObservedWorkload> {
-    let mut new: BTreeSet<&Workload> = rebalancer.spec.workloads.iter().collect();
+fn sync_observed_workloads(rebalancer: &WorkloadRebalancer) -> Vec<ObservedWorkload> {
+    let mut new: BTreeSet<&WorkloadReference> = rebalancer.spec.workloads.iter().collect();
     let known = rebalancer.status.observed_workloads.iter();
     let mut all: Vec<ObservedWorkload> = known
-        .filter(|item| new.remove(&item.workload) || item.result == SUCCESSFUL)
+        .filter(|item| new.remove(&item.workload) || item.result == REBALANCE_SUCCESSFUL)
         .cloned()
         .collect();
     all.extend(new.into_iter().map(|workload| ObservedWorkload {
@@ -178,7 +187,7 @@ fn observed(rebalancer: &WorkloadRebalancer) -> Vec<ObservedWorkload> {
 }
 
 /// Whether a rebalancer was created after the last trigger.
-fn is_later(created: &str, triggered: Option<&str>) -> bool {
+fn is_later_trigger(created: &str, triggered: Option<&str>) -> bool {
     match (parse(created), triggered.map(parse)) {
         (Ok(created), Some(Ok(triggered))) => created > triggered,
         _ => true,
@@ -203,13 +212,17 @@ mod tests {
             ),
             (
                 vec!["c"],
-                vec![item("a", SUCCESSFUL), item("b", FAILED), item("c", FAILED)],
-                json!([item("a", SUCCESSFUL), item("c", FAILED)]),
+                vec![
+                    item("a", REBALANCE_SUCCESSFUL),
+                    item("b", REBALANCE_FAILED),
+                    item("c", REBALANCE_FAILED),
+                ],
+                json!([item("a", REBALANCE_SUCCESSFUL), item("c", REBALANCE_FAILED)]),
             ),
             (
                 vec!["b"],
-                vec![item("a", ""), item("b", SUCCESSFUL)],
-                json!([item("b", SUCCESSFUL)]),
+                vec![item("a", ""), item("b", REBALANCE_SUCCESSFUL)],
+                json!([item("b", REBALANCE_SUCCESSFUL)]),
             ),
         ];
         for (names, known, expected) in table {
@@ -217,7 +230,7 @@ mod tests {
             let rebalancer =
                 json!({"spec": {"workloads": workloads}, "status": {"observedWorkloads": known}});
             let rebalancer = serde_json::from_value(rebalancer).unwrap();
-            assert_eq!(json!(observed(&rebalancer)), expected);
+            assert_eq!(json!(sync_observed_workloads(&rebalancer)), expected);
         }
     }
 
@@ -232,7 +245,7 @@ mod tests {
             (Some("2026-01-02T04:04:05+01:00"), false),
             (Some("2026-01-02T03:04:06Z"), false),
         ] {
-            assert_eq!(is_later(created, triggered), later, "{triggered:?}");
+            assert_eq!(is_later_trigger(created, triggered), later, "{triggered:?}");
         }
     }
 }

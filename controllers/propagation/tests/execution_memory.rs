@@ -10,18 +10,24 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use client::fake::FakeApi;
 use client::{
-    Api, ApiResource, At, DeleteOptions, Discovered, EncodedBody, Error, List, ListOptions, Patch,
-    Result, WatchOptions, WatchStream, WriteOptions,
+    Api, ApiResource, DeleteOptions, EncodedBody, Error, ListOptions, ObjectList, Patch,
+    ResourcePath, Result, ServerResources, WatchOptions, WatchStream, WriteOptions,
+};
+use flotilla_runtime::{
+    EventRecorder, HostWorkloads, Informer, InformerFactory, ListWatchSelector, ShutdownToken,
+    TaskGroup,
 };
 use interpreter::Interpreter;
 use machinery::time::SystemClock;
 use machinery::{Gvr, Object};
-use openapi::karmada::labels::{MANAGED, MANAGED_VALUE};
 use openapi::karmada::resources::{CLUSTERS, WORKS};
+use openapi::karmada::well_known_keys::{MANAGED, MANAGED_VALUE};
 use peak_alloc::PeakAlloc;
-use propagation::{Deps, MemberAccess, OnConnect, OnObject, Options, start};
-use flotilla_runtime::{HostWorkloads, Informer, Informers, Recorder, Select, Shutdown, Tasks};
-use scheduler::core::{Plugins, Rules};
+use propagation::{
+    MemberAccess, MemberConnectionCallback, MemberObjectCallback, Options, PropagationContext,
+    start,
+};
+use scheduler::core::{SchedulerPluginSet, SchedulingRules};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -33,7 +39,7 @@ const MIB: usize = 1 << 20;
 /// What the application of all Works may take beside what is there before.
 const PEAK: usize = 16 * MIB;
 
-static CONFIG_MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
+static CONFIG_MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
 
 /// A member that can be read, and answers no write until it is closed.
 struct HungMember {
@@ -53,24 +59,24 @@ impl HungMember {
 
 #[async_trait]
 impl Api for HungMember {
-    async fn get(&self, at: At<'_>) -> Result<Object> {
+    async fn get(&self, at: ResourcePath<'_>) -> Result<Object> {
         self.objects.get(at).await
     }
-    async fn list(&self, at: At<'_>, options: &ListOptions) -> Result<List> {
+    async fn list(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
         self.objects.list(at, options).await
     }
-    async fn watch(&self, at: At<'_>, options: &WatchOptions) -> Result<WatchStream> {
+    async fn watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {
         self.objects.watch(at, options).await
     }
-    async fn create(&self, _: At<'_>, body: Value, _: &WriteOptions) -> Result<Object> {
+    async fn create(&self, _: ResourcePath<'_>, body: Value, _: &WriteOptions) -> Result<Object> {
         self.hang(body).await
     }
-    async fn update(&self, _: At<'_>, body: Value, _: &WriteOptions) -> Result<Object> {
+    async fn update(&self, _: ResourcePath<'_>, body: Value, _: &WriteOptions) -> Result<Object> {
         self.hang(body).await
     }
     async fn create_encoded(
         &self,
-        _: At<'_>,
+        _: ResourcePath<'_>,
         body: EncodedBody,
         _: &WriteOptions,
     ) -> Result<Object> {
@@ -78,33 +84,38 @@ impl Api for HungMember {
     }
     async fn update_encoded(
         &self,
-        _: At<'_>,
+        _: ResourcePath<'_>,
         body: EncodedBody,
         _: &WriteOptions,
     ) -> Result<Object> {
         self.hang(body).await
     }
-    async fn patch(&self, _: At<'_>, patch: Patch, _: &WriteOptions) -> Result<Object> {
+    async fn patch(&self, _: ResourcePath<'_>, patch: Patch, _: &WriteOptions) -> Result<Object> {
         self.hang(patch).await
     }
-    async fn delete(&self, _: At<'_>, _: &DeleteOptions) -> Result<Option<Object>> {
+    async fn delete(&self, _: ResourcePath<'_>, _: &DeleteOptions) -> Result<Option<Object>> {
         pending().await
     }
-    async fn delete_collection(&self, _: At<'_>, _: &DeleteOptions, _: &ListOptions) -> Result<()> {
+    async fn delete_collection(
+        &self,
+        _: ResourcePath<'_>,
+        _: &DeleteOptions,
+        _: &ListOptions,
+    ) -> Result<()> {
         pending().await
     }
-    async fn resources(&self) -> Result<Discovered> {
-        self.objects.resources().await
+    async fn discover(&self) -> Result<ServerResources> {
+        self.objects.discover().await
     }
-    async fn raw(&self, path: &str) -> Result<Bytes> {
-        self.objects.raw(path).await
+    async fn get_raw(&self, path: &str) -> Result<Bytes> {
+        self.objects.get_raw(path).await
     }
 }
 
 /// All members are one server: what its informer holds is there once.
 struct HungMembers {
     api: Arc<dyn Api>,
-    informers: Informers,
+    informers: InformerFactory,
 }
 
 impl MemberAccess for HungMembers {
@@ -112,19 +123,21 @@ impl MemberAccess for HungMembers {
         Ok(Arc::clone(&self.api))
     }
 
-    fn managed(&self, _: &str, resource: &Gvr) -> std::result::Result<Informer, String> {
-        Ok(self.informers.get(&self.api, &Select::all(resource)))
+    fn managed_informer(&self, _: &str, resource: &Gvr) -> std::result::Result<Informer, String> {
+        Ok(self
+            .informers
+            .get(&self.api, &ListWatchSelector::all(resource)))
     }
 
-    fn followed(&self, _: &str, _: &Gvr) -> Option<Informer> {
+    fn find_managed_informer(&self, _: &str, _: &Gvr) -> Option<Informer> {
         None
     }
 
-    fn unfollow(&self, _: &str, _: &Gvr) {}
+    fn stop_managed_informer(&self, _: &str, _: &Gvr) {}
 
-    fn on_object(&self, _: OnObject) {}
+    fn on_managed_object(&self, _: MemberObjectCallback) {}
 
-    fn on_connect(&self, _: OnConnect) {}
+    fn on_connect(&self, _: MemberConnectionCallback) {}
 }
 
 /// 1 MiB in the small parts that files of configuration have.
@@ -144,24 +157,24 @@ fn cluster(name: &str, ready: &str) -> Value {
         "status": {"conditions": [{"type": "Ready", "status": ready}]}})
 }
 
-fn deps(control: &Arc<FakeApi>, member: &Arc<HungMember>, tasks: &Tasks) -> Deps {
+fn deps(control: &Arc<FakeApi>, member: &Arc<HungMember>, tasks: &TaskGroup) -> PropagationContext {
     let control: Arc<dyn Api> = control.clone();
-    let informers = Informers::new(tasks);
-    let clusters = informers.get(&control, &Select::all(&CLUSTERS));
+    let informers = InformerFactory::new(tasks);
+    let clusters = informers.get(&control, &ListWatchSelector::all(&CLUSTERS));
     let options = Options {
         call_timeout: Duration::from_secs(3600),
         ..Options::default()
     };
-    let rules = Rules::new(options.gates, Plugins::default(), false);
-    Deps {
+    let rules = SchedulingRules::new(options.feature_gates, SchedulerPluginSet::default(), false);
+    PropagationContext {
         interpreter: Interpreter::default(),
-        control,
+        control_plane: control,
         members: Arc::new(HungMembers {
             api: member.clone(),
-            informers: Informers::new(tasks),
+            informers: InformerFactory::new(tasks),
         }),
-        clusters: scheduler::Clusters::under(clusters, rules),
-        recorder: Recorder::disabled(),
+        clusters: scheduler::SchedulerClusterCache::with_rules(clusters, rules),
+        recorder: EventRecorder::disabled(),
         clock: Arc::new(SystemClock),
         informers,
         host: HostWorkloads::default(),
@@ -172,7 +185,7 @@ fn deps(control: &Arc<FakeApi>, member: &Arc<HungMember>, tasks: &Tasks) -> Deps
 /// A control plane with a Work for each of its clusters, none of which is ready.
 fn control_plane(data: &Value) -> Arc<FakeApi> {
     let control = FakeApi::new();
-    control.serve(ApiResource {
+    control.add_resource(ApiResource {
         resource: CONFIG_MAPS.clone(),
         kind: "ConfigMap".into(),
         namespaced: true,
@@ -226,7 +239,7 @@ async fn peak(data: &Value, there: Option<Value>) -> usize {
         member.objects.seed(&CONFIG_MAPS, object);
     }
     let control = control_plane(data);
-    let tasks = Tasks::new(Shutdown::new());
+    let tasks = TaskGroup::new(ShutdownToken::new());
     let started = start(deps(&control, &member, &tasks), &tasks).await;
     assert_eq!(started, Ok(()));
     let before = settled_usage().await;

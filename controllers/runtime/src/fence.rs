@@ -11,8 +11,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use client::{
-    Api, At, DeleteOptions, Discovered, EncodedBody, Error, Event, List, ListOptions, Patch,
-    Result, WatchOptions, WatchStream, WriteOptions,
+    Api, CoreEvent, DeleteOptions, EncodedBody, Error, ListOptions, ObjectList, Patch,
+    ResourcePath, Result, ServerResources, WatchOptions, WatchStream, WriteOptions,
 };
 use machinery::Object;
 use parking_lot::Mutex;
@@ -21,11 +21,11 @@ use tokio::time::Instant;
 
 /// Open while this process certainly leads. Clones share one deadline.
 #[derive(Clone, Debug)]
-pub struct Fence(Arc<Mutex<Instant>>);
+pub struct LeaderFence(Arc<Mutex<Instant>>);
 
-impl Fence {
+impl LeaderFence {
     /// A fence that is open until `end`.
-    pub(crate) fn until(end: Instant) -> Self {
+    pub(crate) fn open_until(end: Instant) -> Self {
         Self(Arc::new(Mutex::new(end)))
     }
 
@@ -43,147 +43,169 @@ impl Fence {
     }
 
     /// Wraps `api` so that writes fail once the fence is closed.
-    pub fn around(&self, api: Arc<dyn Api>) -> Arc<dyn Api> {
-        Arc::new(Fenced {
+    pub fn wrap(&self, api: Arc<dyn Api>) -> Arc<dyn Api> {
+        Arc::new(FencedApi {
             api,
             fence: self.clone(),
         })
     }
 
-    fn pass(&self) -> Result<()> {
+    fn check_open(&self) -> Result<()> {
         if self.remaining().is_zero() {
-            return Err(closed());
+            return Err(closed_error());
         }
         Ok(())
     }
 }
 
-fn closed() -> Error {
+fn closed_error() -> Error {
     Error::Transport {
         host: "this process".into(),
         message: "no longer the leader; write refused".into(),
     }
 }
 
-struct Fenced {
+struct FencedApi {
     api: Arc<dyn Api>,
-    fence: Fence,
+    fence: LeaderFence,
 }
 
 #[async_trait]
-impl Api for Fenced {
-    async fn get(&self, at: At<'_>) -> Result<Object> {
+impl Api for FencedApi {
+    async fn get(&self, at: ResourcePath<'_>) -> Result<Object> {
         self.api.get(at).await
     }
 
-    async fn list(&self, at: At<'_>, options: &ListOptions) -> Result<List> {
+    async fn list(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
         self.api.list(at, options).await
     }
 
-    async fn watch(&self, at: At<'_>, options: &WatchOptions) -> Result<WatchStream> {
+    async fn watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {
         self.api.watch(at, options).await
     }
 
-    async fn create(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
-        self.fence.pass()?;
+    async fn create(
+        &self,
+        at: ResourcePath<'_>,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.fence.check_open()?;
         self.api.create(at, body, options).await
     }
 
     async fn create_encoded(
         &self,
-        at: At<'_>,
+        at: ResourcePath<'_>,
         body: EncodedBody,
         options: &WriteOptions,
     ) -> Result<Object> {
-        self.fence.pass()?;
+        self.fence.check_open()?;
         self.api.create_encoded(at, body, options).await
     }
 
-    async fn record(&self, events: Vec<Event>) -> Vec<Result<()>> {
-        if self.fence.pass().is_ok() {
-            return self.api.record(events).await;
+    async fn create_events(&self, events: Vec<CoreEvent>) -> Vec<Result<()>> {
+        if self.fence.check_open().is_ok() {
+            return self.api.create_events(events).await;
         }
-        events.iter().map(|_| Err(closed())).collect()
+        events.iter().map(|_| Err(closed_error())).collect()
     }
 
-    async fn update(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
-        self.fence.pass()?;
+    async fn update(
+        &self,
+        at: ResourcePath<'_>,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.fence.check_open()?;
         self.api.update(at, body, options).await
     }
 
     async fn update_encoded(
         &self,
-        at: At<'_>,
+        at: ResourcePath<'_>,
         body: EncodedBody,
         options: &WriteOptions,
     ) -> Result<Object> {
-        self.fence.pass()?;
+        self.fence.check_open()?;
         self.api.update_encoded(at, body, options).await
     }
 
-    async fn patch(&self, at: At<'_>, patch: Patch, options: &WriteOptions) -> Result<Object> {
-        self.fence.pass()?;
+    async fn patch(
+        &self,
+        at: ResourcePath<'_>,
+        patch: Patch,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.fence.check_open()?;
         self.api.patch(at, patch, options).await
     }
 
-    async fn delete(&self, at: At<'_>, options: &DeleteOptions) -> Result<Option<Object>> {
-        self.fence.pass()?;
+    async fn delete(
+        &self,
+        at: ResourcePath<'_>,
+        options: &DeleteOptions,
+    ) -> Result<Option<Object>> {
+        self.fence.check_open()?;
         self.api.delete(at, options).await
     }
 
     async fn delete_collection(
         &self,
-        at: At<'_>,
+        at: ResourcePath<'_>,
         options: &DeleteOptions,
         select: &ListOptions,
     ) -> Result<()> {
-        self.fence.pass()?;
+        self.fence.check_open()?;
         self.api.delete_collection(at, options, select).await
     }
 
-    async fn resources(&self) -> Result<Discovered> {
-        self.api.resources().await
+    async fn discover(&self) -> Result<ServerResources> {
+        self.api.discover().await
     }
 
-    async fn raw(&self, path: &str) -> Result<Bytes> {
-        self.api.raw(path).await
+    async fn get_raw(&self, path: &str) -> Result<Bytes> {
+        self.api.get_raw(path).await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::ObjectRef;
+    use client::InvolvedObject;
     use client::fake::FakeApi;
     use machinery::Gvr;
     use serde_json::json;
 
-    static MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
+    static CONFIG_MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
 
     #[tokio::test(start_paused = true)]
     async fn writes_end_with_the_time_and_reads_do_not() {
         let fake = FakeApi::new();
-        let fence = Fence::until(Instant::now() + Duration::from_secs(3));
-        let api = fence.around(fake.clone());
+        let fence = LeaderFence::open_until(Instant::now() + Duration::from_secs(3));
+        let api = fence.wrap(fake.clone());
         let create = async |name: &str| {
             let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "n"}});
-            let at = At::all(&MAPS, "n");
+            let at = ResourcePath::collection(&CONFIG_MAPS, "n");
             api.create(at, body, &WriteOptions::default()).await
         };
         create("a").await.unwrap();
         tokio::time::sleep(Duration::from_secs(4)).await;
         assert!(matches!(create("b").await, Err(Error::Transport { .. })));
-        let at = At::one(&MAPS, "n", "a");
+        let at = ResourcePath::object(&CONFIG_MAPS, "n", "a");
         let refused = api.delete(at, &DeleteOptions::default()).await;
         assert!(refused.is_err() && api.get(at).await.is_ok());
         fence.extend(Instant::now() + Duration::from_secs(3));
         create("b").await.unwrap();
         fence.close();
         assert!(create("c").await.is_err());
-        let event = Event::new(&"me".into(), ObjectRef::default(), false, "");
-        assert!(api.record(vec![event]).await[0].is_err());
+        let event = CoreEvent::new(&"me".into(), InvolvedObject::default(), false, "");
+        assert!(api.create_events(vec![event]).await[0].is_err());
         let options = ListOptions::default();
-        let all = api.list(At::all(&MAPS, "n"), &options).await.unwrap();
+        let all = api
+            .list(ResourcePath::collection(&CONFIG_MAPS, "n"), &options)
+            .await
+            .unwrap();
         assert_eq!(all.items.len(), 2);
     }
 }

@@ -11,26 +11,29 @@
 //! Entry points: [`InformerFactory`], [`Workqueue`], [`run_workers`], [`blocking_section`],
 //! [`EventRecorder`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloads`].
 
-mod aside;
-mod bucket;
-mod election;
-mod events;
+mod blocking_section;
+mod event_recorder;
 mod fence;
-mod figures;
-mod host;
-mod queue;
-mod shards;
-mod sweep;
+mod host_workloads;
+mod index_visitor;
+mod leader_election;
+mod metrics;
+mod sharded_map;
+mod token_bucket;
 mod workers;
+mod workqueue;
 
-pub use aside::aside;
-pub use client::{Change, Informer, Informers, ObjectRef, Select, Shutdown, Tasks};
-pub use election::{Election, Term};
-pub use events::Recorder;
-pub use fence::Fence;
-pub use figures::Name;
-pub use host::HostWorkloads;
-pub use queue::Queue;
-pub use shards::ShardedMap;
-pub use sweep::IndexSweep;
-pub use workers::{Action, run_workers};
+pub use blocking_section::blocking_section;
+pub use client::{
+    Informer, InformerEvent, InformerFactory, InvolvedObject, ListWatchSelector, ShutdownToken,
+    TaskGroup,
+};
+pub use event_recorder::EventRecorder;
+pub use fence::LeaderFence;
+pub use host_workloads::HostWorkloads;
+pub use index_visitor::IndexVisitor;
+pub use leader_election::{LeaderElector, LeaderTerm};
+pub use metrics::ControllerName;
+pub use sharded_map::ShardedMap;
+pub use workers::{ReconcileAction, run_workers};
+pub use workqueue::Workqueue;

@@ -8,148 +8,153 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Tasks;
+use client::TaskGroup;
 use futures_util::FutureExt;
 use machinery::FailureLog;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::aside::{Crew, Place};
-use crate::figures::{Ended, Name, OfWorkers};
-use crate::queue::Queue;
+use crate::blocking_section::{WorkerPool, WorkerSlot};
+use crate::metrics::{ControllerName, ReconcileOutcome, WorkerMetrics};
+use crate::workqueue::Workqueue;
 
 /// What to do with a key after a successful reconciliation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum ReconcileAction {
     /// Wait for the next change.
     Done,
     /// Reconcile the same key again after this delay.
-    After(Duration),
+    RequeueAfter(Duration),
 }
 
-impl Action {
+impl ReconcileAction {
     /// After a write conflict: the informer is about to deliver the newer object.
-    pub const AFTER_CONFLICT: Self = Self::After(Duration::from_millis(5));
+    pub const AFTER_CONFLICT: Self = Self::RequeueAfter(Duration::from_millis(5));
 }
 
 /// Error text recorded for a key whose reconciliation panicked.
-const PANICKED: &str = "panicked";
+const PANIC_REASON: &str = "panicked";
 /// Most substitute workers per queue. Beyond that, a worker in a blocking section is not
 /// replaced.
-const SUBSTITUTES: usize = 2048;
+const MAX_SUBSTITUTE_WORKERS: usize = 2048;
 
 /// Starts `n` workers on a queue. An error requeues the key with backoff; a panic counts
 /// as an error. On shutdown the running reconciliations finish and the queue is closed.
 /// A worker inside a [`blocking_section`](crate::blocking_section) does not count
 /// towards `n`.
 pub fn run_workers<K, E, F, Fut>(
-    tasks: &Tasks,
-    name: impl Into<Name>,
-    queue: &Queue<K>,
+    tasks: &TaskGroup,
+    name: impl Into<ControllerName>,
+    queue: &Workqueue<K>,
     n: usize,
     reconcile: F,
 ) where
     K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
     E: Display + Send + 'static,
     F: Fn(K) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<Action, E>> + Send + 'static,
+    Fut: Future<Output = Result<ReconcileAction, E>> + Send + 'static,
 {
     let (name, n) = (name.into(), n.max(1));
-    queue.measure(name);
-    let crew = Arc::new(Workers {
+    queue.enable_metrics(name);
+    let crew = Arc::new(QueueWorkers {
         tasks: tasks.clone(),
         name: name.controller,
-        figures: OfWorkers::new(name),
+        metrics: WorkerMetrics::new(name),
         queue: queue.clone(),
         reconcile,
-        n,
-        hands: Mutex::new(Hands { all: n, ready: n }),
+        concurrency: n,
+        count: Mutex::new(WorkerCount {
+            total: n,
+            unblocked: n,
+        }),
         failures: FailureLog::new(),
-        _ends: PhantomData,
+        _result: PhantomData,
     });
     for _ in 0..n {
-        tasks.spawn(Arc::clone(&crew).work());
+        tasks.spawn(Arc::clone(&crew).run_worker());
     }
 }
 
 /// How many workers exist, and how many of them are outside blocking sections.
-struct Hands {
-    all: usize,
-    ready: usize,
+struct WorkerCount {
+    total: usize,
+    unblocked: usize,
 }
 
-struct Workers<K, E, F, Fut> {
-    tasks: Tasks,
+struct QueueWorkers<K, E, F, Fut> {
+    tasks: TaskGroup,
     name: &'static str,
-    figures: Arc<OfWorkers>,
-    queue: Queue<K>,
+    metrics: Arc<WorkerMetrics>,
+    queue: Workqueue<K>,
     reconcile: F,
-    n: usize,
-    hands: Mutex<Hands>,
+    concurrency: usize,
+    count: Mutex<WorkerCount>,
     failures: FailureLog,
-    _ends: PhantomData<fn() -> (E, Fut)>,
+    _result: PhantomData<fn() -> (E, Fut)>,
 }
 
-impl<K, E, F, Fut> Crew for Workers<K, E, F, Fut>
+impl<K, E, F, Fut> WorkerPool for QueueWorkers<K, E, F, Fut>
 where
     K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
     E: Display + Send + 'static,
     F: Fn(K) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<Action, E>> + Send + 'static,
+    Fut: Future<Output = Result<ReconcileAction, E>> + Send + 'static,
 {
-    fn leave(self: Arc<Self>) {
-        let mut hands = self.hands.lock();
-        hands.ready -= 1;
-        if hands.ready < self.n && hands.all < self.n + SUBSTITUTES {
-            hands.ready += 1;
-            hands.all += 1;
+    fn begin_blocking(self: Arc<Self>) {
+        let mut hands = self.count.lock();
+        hands.unblocked -= 1;
+        if hands.unblocked < self.concurrency
+            && hands.total < self.concurrency + MAX_SUBSTITUTE_WORKERS
+        {
+            hands.unblocked += 1;
+            hands.total += 1;
             drop(hands);
-            self.tasks.spawn(Arc::clone(&self).work());
+            self.tasks.spawn(Arc::clone(&self).run_worker());
         }
     }
 
-    fn back(&self) {
-        self.hands.lock().ready += 1;
+    fn end_blocking(&self) {
+        self.count.lock().unblocked += 1;
     }
 }
 
-impl<K, E, F, Fut> Workers<K, E, F, Fut>
+impl<K, E, F, Fut> QueueWorkers<K, E, F, Fut>
 where
     K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
     E: Display + Send + 'static,
     F: Fn(K) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<Action, E>> + Send + 'static,
+    Fut: Future<Output = Result<ReconcileAction, E>> + Send + 'static,
 {
     /// Runs one worker until shutdown or until there are more workers than needed.
-    async fn work(self: Arc<Self>) {
-        let _worker = self.figures.worker();
+    async fn run_worker(self: Arc<Self>) {
+        let _worker = self.metrics.track_worker();
         let shutdown = self.tasks.shutdown().clone();
-        while let Some(Some(key)) = shutdown.unless(self.queue.get()).await {
-            self.deal_with(key).await;
-            if self.is_one_too_many() {
+        while let Some(Some(key)) = shutdown.run_until_triggered(self.queue.get()).await {
+            self.process(key).await;
+            if self.retire_if_surplus() {
                 return;
             }
         }
         self.queue.close();
     }
 
-    fn is_one_too_many(&self) -> bool {
-        let mut hands = self.hands.lock();
-        let surplus = hands.ready > self.n;
+    fn retire_if_surplus(&self) -> bool {
+        let mut hands = self.count.lock();
+        let surplus = hands.unblocked > self.concurrency;
         if surplus {
-            hands.ready -= 1;
-            hands.all -= 1;
+            hands.unblocked -= 1;
+            hands.total -= 1;
         }
         surplus
     }
 
-    async fn deal_with(self: &Arc<Self>, key: K) {
-        let (queue, figures) = (&self.queue, &self.figures);
+    async fn process(self: &Arc<Self>, key: K) {
+        let (queue, figures) = (&self.queue, &self.metrics);
         let began = Instant::now();
-        let busy = figures.busy();
+        let busy = figures.track_active();
         let work = async { (self.reconcile)(key.clone()).await };
-        let slot = Place::new(Arc::clone(self) as Arc<dyn Crew>);
-        let outcome = AssertUnwindSafe(slot.taken(work)).catch_unwind().await;
+        let slot = WorkerSlot::new(Arc::clone(self) as Arc<dyn WorkerPool>);
+        let outcome = AssertUnwindSafe(slot.scope(work)).catch_unwind().await;
         drop(busy);
         let ended = Instant::now();
         let took = ended - began;
@@ -165,11 +170,13 @@ where
                 let lag = queue.lag(&key, ended);
                 queue.forget(&key);
                 match action {
-                    Action::Done => figures.ended(took, Ended::Success, lag),
-                    Action::After(delay) => {
-                        figures.ended(took, Ended::Later, None);
+                    ReconcileAction::Done => {
+                        figures.record_reconcile(took, ReconcileOutcome::Success, lag)
+                    }
+                    ReconcileAction::RequeueAfter(delay) => {
+                        figures.record_reconcile(took, ReconcileOutcome::RequeueAfter, None);
                         if figures.is_stage() {
-                            queue.postpone(&key, lag.map(|lag| ended - lag));
+                            queue.set_pending_since(&key, lag.map(|lag| ended - lag));
                         }
                         queue.add_after(key.clone(), delay);
                     }
@@ -178,17 +185,17 @@ where
             }
             Ok(Err(error)) => Some(error.to_string()),
             Err(_) => {
-                if self.failures.record_failure(&key, PANICKED) {
+                if self.failures.record_failure(&key, PANIC_REASON) {
                     tracing::error!(controller = self.name, ?key, "reconciliation panicked");
                 }
-                Some(PANICKED.to_owned())
+                Some(PANIC_REASON.to_owned())
             }
         };
         if let Some(error) = failure {
-            figures.ended(took, Ended::Error, None);
-            let backoff = queue.add_backoff(key.clone());
+            figures.record_reconcile(took, ReconcileOutcome::Error, None);
+            let backoff = queue.add_rate_limited(key.clone());
             let controller = self.name;
-            let lasts = lasting(queue.attempts(&key));
+            let lasts = is_persistent(queue.num_requeues(&key));
             if lasts && self.failures.record_failure(&key, &error) {
                 tracing::warn!(controller, ?key, %error, ?backoff, "reconciliation failed");
             } else {
@@ -201,38 +208,41 @@ where
 
 /// Whether a key has failed often enough in a row to log a warning. Conflicts with
 /// another writer and namespaces that are still being created pass within two retries.
-fn lasting(failures: u32) -> bool {
+fn is_persistent(failures: u32) -> bool {
     failures > 2
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::Shutdown;
+    use client::ShutdownToken;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    fn told(series: &str) -> f64 {
-        let text = String::from_utf8(flotilla_metrics::text(&[flotilla_metrics::process()])).unwrap();
+    fn metric_value(series: &str) -> f64 {
+        let text = String::from_utf8(flotilla_metrics::encode_text(&[
+            flotilla_metrics::process_registry(),
+        ]))
+        .unwrap();
         let value = text.lines().find_map(|l| l.strip_prefix(series));
         value.map_or(0.0, |v| v.trim().parse().unwrap())
     }
 
     #[tokio::test(start_paused = true)]
     async fn lag_counts_from_the_change_to_the_answer_and_resyncs_have_none() {
-        let tasks = Tasks::new(Shutdown::new());
-        let queue = Queue::new();
+        let tasks = TaskGroup::new(ShutdownToken::new());
+        let queue = Workqueue::new();
         let (attempts, waited) = (queue.clone(), Arc::new(AtomicBool::new(false)));
-        let name = Name::stage("lagging", "tested");
+        let name = ControllerName::with_stage("lagging", "tested");
         run_workers(&tasks, name, &queue, 4, move |key: u32| {
-            let (attempt, waited) = (attempts.attempts(&key), Arc::clone(&waited));
+            let (attempt, waited) = (attempts.num_requeues(&key), Arc::clone(&waited));
             async move {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 match (key, attempt) {
                     (1, 0..3) => Err("not yet"),
                     (2, _) if !waited.swap(true, Ordering::Relaxed) => {
-                        Ok(Action::After(Duration::from_secs(20)))
+                        Ok(ReconcileAction::RequeueAfter(Duration::from_secs(20)))
                     }
-                    _ => Ok(Action::Done),
+                    _ => Ok(ReconcileAction::Done),
                 }
             }
         });
@@ -242,9 +252,12 @@ mod tests {
         queue.add_low(3);
         tokio::time::sleep(Duration::from_secs(100)).await;
         let lags = "flotilla_propagation_lag_seconds";
-        assert_eq!(told(&format!("{lags}_count{{stage=\"tested\"}}")), 3.0);
+        assert_eq!(
+            metric_value(&format!("{lags}_count{{stage=\"tested\"}}")),
+            3.0
+        );
         // At once, after three failures and pauses of 35 ms, and after 20 s.
-        let sum = told(&format!("{lags}_sum{{stage=\"tested\"}}"));
+        let sum = metric_value(&format!("{lags}_sum{{stage=\"tested\"}}"));
         assert!((27.035..27.1).contains(&sum), "{sum}");
         let reconciled = "controller_runtime_reconcile_total{controller=\"lagging\",result=";
         for (series, value) in [
@@ -255,21 +268,21 @@ mod tests {
             ("workqueue_retries_total{name=\"lagging\"}".into(), 3.0),
             ("workqueue_depth{name=\"lagging\"}".into(), 0.0),
         ] {
-            assert_eq!(told(&series), value, "{series}");
+            assert_eq!(metric_value(&series), value, "{series}");
         }
         tasks.stop().await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn errors_and_panics_come_back_and_shutdown_waits_for_the_running() {
-        let tasks = Tasks::new(Shutdown::new());
-        let queue = Queue::new();
+        let tasks = TaskGroup::new(ShutdownToken::new());
+        let queue = Workqueue::new();
         let seen: Arc<Mutex<Vec<(u32, u32)>>> = Arc::default();
         let (log, again) = (Arc::clone(&seen), queue.clone());
         run_workers(&tasks, "test", &queue, 2, move |key: u32| {
             let (log, queue) = (Arc::clone(&log), again.clone());
             async move {
-                let attempt = queue.attempts(&key);
+                let attempt = queue.num_requeues(&key);
                 log.lock().push((key, attempt));
                 match (key, attempt) {
                     (1, 0) => Err("no"),
@@ -277,10 +290,10 @@ mod tests {
                     (2, _) => {
                         tokio::time::sleep(Duration::from_secs(3600)).await;
                         log.lock().push((2, 99));
-                        Ok(Action::Done)
+                        Ok(ReconcileAction::Done)
                     }
-                    (3, _) => Ok(Action::After(Duration::from_secs(10))),
-                    _ => Ok(Action::Done),
+                    (3, _) => Ok(ReconcileAction::RequeueAfter(Duration::from_secs(10))),
+                    _ => Ok(ReconcileAction::Done),
                 }
             }
         });
@@ -291,7 +304,7 @@ mod tests {
             *seen.lock(),
             [(1, 0), (3, 0), (1, 1), (1, 2), (3, 0), (3, 0)]
         );
-        assert_eq!(queue.attempts(&1), 0);
+        assert_eq!(queue.num_requeues(&1), 0);
         queue.add(2);
         tokio::time::sleep(Duration::from_secs(1)).await;
         tasks.stop().await;
@@ -339,12 +352,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_failing_key_is_logged_once_per_state_change_and_not_per_retry() {
         let logged = LogWriter::start();
-        let tasks = Tasks::new(Shutdown::new());
-        let queue = Queue::new();
+        let tasks = TaskGroup::new(ShutdownToken::new());
+        let queue = Workqueue::new();
         let (attempts, done) = (queue.clone(), Arc::new(Mutex::new(Vec::new())));
         let log = Arc::clone(&done);
         run_workers(&tasks, "logging", &queue, 2, move |key: &'static str| {
-            let (attempt, log) = (attempts.attempts(&key), Arc::clone(&log));
+            let (attempt, log) = (attempts.num_requeues(&key), Arc::clone(&log));
             async move {
                 match (key, attempt) {
                     ("conflict", 0..2) => Err("conflict".to_owned()),
@@ -353,7 +366,7 @@ mod tests {
                     ("one" | "two", 10..20) => Err("timed out".to_owned()),
                     _ => {
                         log.lock().push(key);
-                        Ok(Action::Done)
+                        Ok(ReconcileAction::Done)
                     }
                 }
             }
@@ -387,8 +400,8 @@ mod tests {
     /// Two workers, five keys that block for an hour, and one that does not.
     #[tokio::test(start_paused = true)]
     async fn a_blocking_section_does_not_delay_other_keys() {
-        let tasks = Tasks::new(Shutdown::new());
-        let queue = Queue::new();
+        let tasks = TaskGroup::new(ShutdownToken::new());
+        let queue = Workqueue::new();
         let seen: Arc<Mutex<Vec<u32>>> = Arc::default();
         let log = Arc::clone(&seen);
         run_workers(&tasks, "outside", &queue, 2, move |key: u32| {
@@ -398,8 +411,12 @@ mod tests {
                 match key {
                     // Two concurrent sections count as one blocked worker; a dropped section no longer blocks.
                     0..5 => {
-                        let both =
-                            async { tokio::join!(crate::aside(hour()), crate::aside(hour())) };
+                        let both = async {
+                            tokio::join!(
+                                crate::blocking_section(hour()),
+                                crate::blocking_section(hour())
+                            )
+                        };
                         tokio::time::timeout(Duration::from_secs(1800), both)
                             .await
                             .ok();
@@ -408,7 +425,7 @@ mod tests {
                     _ => {}
                 }
                 log.lock().push(key);
-                Ok::<_, String>(Action::Done)
+                Ok::<_, String>(ReconcileAction::Done)
             }
         });
         for key in 0..10 {

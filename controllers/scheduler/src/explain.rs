@@ -4,54 +4,54 @@
 //! other bindings of its affinity groups. Pure.
 
 use machinery::Object;
-use openapi::karmada::Binding;
+use openapi::karmada::ResourceBinding;
 use serde::Serialize;
 
-use crate::book::Book;
-use crate::core::peers::Peers;
-use crate::core::{Mode, Trace, World};
-use crate::decide::{Outcome, place, rescheduled};
+use crate::assume_cache::AssumeCache;
+use crate::core::workload_affinity::AffinityPeers;
+use crate::core::{AssignmentMode, DecisionTrace, SchedulingContext};
+use crate::reconcile::{ScheduleResult, is_reschedule_triggered, schedule_binding};
 
 /// Upper bound of an explanation in JSON; with the metadata that a response adds it stays
 /// below 16 KiB.
-const LIMIT: usize = 15 * 1024;
-const TERMS: usize = 8;
-const TEXT: usize = 512;
+const MAX_EXPLANATION_BYTES: usize = 15 * 1024;
+const MAX_FAILED_TERMS: usize = 8;
+const MAX_TEXT_BYTES: usize = 512;
 
 /// Why a binding is scheduled to its clusters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Explanation {
+pub struct DecisionExplanation {
     /// Generation of the binding that was scheduled.
     pub generation: i64,
     /// The previous assignment of replicas was ignored.
     pub fresh: bool,
     /// Affinity terms that were tried before the last one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub failed_terms: Vec<TermTrace>,
+    pub failed_terms: Vec<AffinityTermTrace>,
     /// The last attempt.
     #[serde(flatten)]
-    pub trace: Trace,
+    pub trace: DecisionTrace,
 }
 
 /// An affinity term without a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TermTrace {
+pub struct AffinityTermTrace {
     pub affinity_name: String,
     pub failure: String,
 }
 
-impl Explanation {
+impl DecisionExplanation {
     /// Moves the trace out of `outcome` and bounds its size.
-    pub(crate) fn of(outcome: &mut Outcome, generation: i64, fresh: bool) -> Self {
+    pub(crate) fn from_result(outcome: &mut ScheduleResult, generation: i64, fresh: bool) -> Self {
         // The trace describes the last failed term, so it is not listed again.
         let last = usize::from(outcome.failure.is_some());
         let terms = outcome.failed_terms.iter();
         let terms = terms.take(outcome.failed_terms.len().saturating_sub(last));
-        let failed_terms = terms.take(TERMS).map(|term| TermTrace {
-            affinity_name: cut(term.affinity_name.clone()),
-            failure: cut(term.failure.to_string()),
+        let failed_terms = terms.take(MAX_FAILED_TERMS).map(|term| AffinityTermTrace {
+            affinity_name: truncate_text(term.affinity_name.clone()),
+            failure: truncate_text(term.failure.to_string()),
         });
         let mut it = Self {
             generation,
@@ -59,28 +59,30 @@ impl Explanation {
             failed_terms: failed_terms.collect(),
             trace: std::mem::take(&mut outcome.trace),
         };
-        it.trace.failure = it.trace.failure.map(cut);
-        it.fit();
+        it.trace.failure = it.trace.failure.map(truncate_text);
+        it.truncate_to_limit();
         it
     }
 
     /// Explains a decision that was made outside the scheduler, about a binding without
     /// affinity terms.
-    pub fn ahead(trace: Trace, generation: i64) -> Self {
+    pub fn from_inline_decision(trace: DecisionTrace, generation: i64) -> Self {
         let mut it = Self {
             generation,
             trace,
             ..Self::default()
         };
-        it.fit();
+        it.truncate_to_limit();
         it
     }
 
     /// The trace keeps to its own budget; together with the other fields it may still exceed
     /// the limit.
-    fn fit(&mut self) {
+    fn truncate_to_limit(&mut self) {
         let alone = self.failed_terms.is_empty() && self.trace.failure.is_none();
-        while !(alone && self.trace.regions.is_empty()) && self.size() > LIMIT {
+        while !(alone && self.trace.regions.is_empty())
+            && self.encoded_len() > MAX_EXPLANATION_BYTES
+        {
             let Some(cluster) = self.trace.clusters.len().checked_sub(1) else {
                 self.trace.regions.clear();
                 self.failed_terms.clear();
@@ -92,7 +94,7 @@ impl Explanation {
         }
     }
 
-    fn size(&self) -> usize {
+    fn encoded_len(&self) -> usize {
         serde_json::to_vec(self).map_or(usize::MAX, |text| text.len())
     }
 
@@ -106,16 +108,16 @@ impl Explanation {
             assigned.sort_unstable();
             assigned
         };
-        self.trace.rule == Mode::Keep
+        self.trace.rule == AssignmentMode::Keep
             && self.trace.failure.is_none()
             && earlier.trace.failure.is_none()
             && assigned(self) == assigned(earlier)
     }
 }
 
-fn cut(mut text: String) -> String {
-    if text.len() > TEXT {
-        text.truncate(text.floor_char_boundary(TEXT));
+fn truncate_text(mut text: String) -> String {
+    if text.len() > MAX_TEXT_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
         text.push('…');
     }
     text
@@ -123,18 +125,26 @@ fn cut(mut text: String) -> String {
 
 /// Decides about a binding as the scheduler would now, to explain the result. `None` if
 /// the binding has no placement.
-pub fn explain(binding: &Binding, generation: i64, world: &World<'_>) -> Option<Explanation> {
+pub fn explain(
+    binding: &ResourceBinding,
+    generation: i64,
+    world: &SchedulingContext<'_>,
+) -> Option<DecisionExplanation> {
     let placement = binding.spec.placement.as_ref()?;
-    let fresh = rescheduled(binding);
-    let mut outcome = place(binding, placement, fresh, world, &mut |_| {});
-    Some(Explanation::of(&mut outcome, generation, fresh))
+    let fresh = is_reschedule_triggered(binding);
+    let mut outcome = schedule_binding(binding, placement, fresh, world, &mut |_| {});
+    Some(DecisionExplanation::from_result(
+        &mut outcome,
+        generation,
+        fresh,
+    ))
 }
 
 /// The clusters of the other bindings in a binding's affinity groups. `others` are all
 /// bindings that may share a group.
-pub fn peers(own: &Object, binding: &Binding, others: &[Object]) -> Peers {
+pub fn affinity_peers(own: &Object, binding: &ResourceBinding, others: &[Object]) -> AffinityPeers {
     let groups = binding.spec.workload_affinity_groups.as_ref();
-    Book::default().peers(own, groups, others)
+    AssumeCache::default().peers(own, groups, others)
 }
 
 #[cfg(test)]

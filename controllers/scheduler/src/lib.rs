@@ -9,22 +9,22 @@
 //! [`SchedulerClusterCache`], [`DecisionCache`], [`ReplicaEstimator`], [`explain`] and
 //! [`SchedulingSimulation`].
 
-mod book;
-mod clusters;
+mod assume_cache;
+mod cluster_cache;
+mod controller;
 pub mod core;
-mod decide;
-mod decisions;
-mod estimators;
+mod decision_cache;
 mod explain;
-mod figures;
-mod foresight;
-mod shell;
+mod metrics;
+mod reconcile;
+mod replica_estimator;
+mod simulation;
 
-pub use clusters::Clusters;
-pub use decide::LeftAlone;
-pub use decisions::Decisions;
-pub use estimators::{Asked, Candidate, Estimators, Question};
-pub use explain::{Explanation, TermTrace, explain, peers};
-pub use figures::{LeftToScheduler, schedule_ahead};
-pub use foresight::{Foresight, Rehearsal};
-pub use shell::{Options, Scheduler, placement_text};
+pub use cluster_cache::SchedulerClusterCache;
+pub use controller::{Scheduler, SchedulerOptions, encode_placement};
+pub use decision_cache::DecisionCache;
+pub use explain::{AffinityTermTrace, DecisionExplanation, affinity_peers, explain};
+pub use metrics::{DeferredToScheduler, schedule_inline};
+pub use reconcile::SchedulingSkipReason;
+pub use replica_estimator::{EstimateRequest, EstimateSubject, EstimatedCluster, ReplicaEstimator};
+pub use simulation::{SchedulingSimulation, SimulatedPlacement};

@@ -11,16 +11,16 @@
 //! Entry points: [`start`], [`StatusContext`]; separately: [`work::start`]
 //! (in the agent of a pull-mode member), [`binding::start`].
 
-mod access;
 pub mod binding;
-mod deps;
-mod facts;
-mod failure;
-mod mapper;
+mod context;
+mod error;
+mod expectations;
+mod member_informers;
+mod partial_work;
+mod rest_mapper;
 #[cfg(test)]
 mod tests;
 pub mod work;
-mod written;
 
-pub use access::{MemberStatus, OnConnect, OnObject};
-pub use deps::{Deps, start};
+pub use context::{StatusContext, start};
+pub use member_informers::{MemberInformers, StatusConnectionHandler, StatusObjectHandler};

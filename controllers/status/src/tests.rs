@@ -5,30 +5,32 @@ use std::time::Duration;
 
 use client::fake::FakeApi;
 use client::{Api, Error};
+use flotilla_runtime::{
+    EventRecorder, HostWorkloads, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup,
+};
 use machinery::time::SystemClock;
 use machinery::{Gvr, Status};
-use members::{Endpoint, Members};
-use openapi::karmada::labels;
+use members::{MemberClusterManager, MemberEndpoint};
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS, WORKS};
-use flotilla_runtime::{HostWorkloads, Informers, Recorder, Select, Shutdown, Tasks};
-use scheduler::Clusters;
+use openapi::karmada::well_known_keys;
+use scheduler::SchedulerClusterCache;
 use serde_json::{Value, json};
 
-use crate::{Deps, start};
+use crate::{StatusContext, start};
 
-static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
-static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
-static NODES: Gvr = Gvr::constant("", "v1", "nodes");
-static EVENTS: Gvr = Gvr::constant("", "v1", "events");
-static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
+static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
+static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
+static NODES: Gvr = Gvr::from_static("", "v1", "nodes");
+static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
+static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
 
-struct Plane {
+struct StatusFixture {
     control: Arc<FakeApi>,
     members: [Arc<FakeApi>; 2],
-    tasks: Tasks,
+    tasks: TaskGroup,
 }
 
-impl Plane {
+impl StatusFixture {
     /// A control plane with a Deployment, its binding and a Work in each member.
     fn new() -> Self {
         let control = FakeApi::new();
@@ -42,28 +44,36 @@ impl Plane {
         Self {
             control,
             members: [FakeApi::new(), FakeApi::new()],
-            tasks: Tasks::new(Shutdown::new()),
+            tasks: TaskGroup::new(ShutdownToken::new()),
         }
     }
 
     /// Starts the controllers; a test may call it repeatedly.
     fn start(&self) {
         let control: Arc<dyn Api> = self.control.clone();
-        let informers = Informers::new(&self.tasks);
+        let informers = InformerFactory::new(&self.tasks);
         let apis = self.members.clone();
-        let connect = move |to: &Endpoint, _: &Tasks| {
+        let connect = move |to: &MemberEndpoint, _: &TaskGroup| {
             let at = usize::from(to.cluster == "m1");
             Ok(Arc::clone(&apis[at]) as Arc<dyn Api>)
         };
         let clock = Arc::new(SystemClock);
         let connector = Arc::new(connect);
-        let members = Members::start(Arc::clone(&control), &informers, connector, &self.tasks);
-        start(Deps {
+        let members =
+            MemberClusterManager::start(Arc::clone(&control), &informers, connector, &self.tasks);
+        start(StatusContext {
             interpreter: interpreter::Interpreter::default(),
             members: Arc::new(members),
-            clusters: Clusters::new(informers.get(&control, &Select::all(&CLUSTERS))),
-            host: HostWorkloads::follow(&control, &informers, true),
-            recorder: Recorder::new(Arc::clone(&control), "status", clock.clone(), &self.tasks),
+            clusters: SchedulerClusterCache::new(
+                informers.get(&control, &ListWatchSelector::all(&CLUSTERS)),
+            ),
+            host: HostWorkloads::watch(&control, &informers, true),
+            recorder: EventRecorder::new(
+                Arc::clone(&control),
+                "status",
+                clock.clone(),
+                &self.tasks,
+            ),
             control,
             clock,
             informers,
@@ -73,32 +83,34 @@ impl Plane {
 
     async fn restart(&mut self) {
         self.tasks.stop().await;
-        self.tasks = Tasks::new(Shutdown::new());
+        self.tasks = TaskGroup::new(ShutdownToken::new());
         self.start();
     }
 
-    fn reports(&self, member: usize, ready: i64) {
-        self.members[member].seed(&DEPLOYMENTS, copy(member, ready));
+    fn set_member_ready(&self, member: usize, ready: i64) {
+        self.members[member].seed(&DEPLOYMENTS, member_object(member, ready));
     }
 
-    async fn until(&self, what: impl Fn(&FakeApi) -> bool) {
+    async fn wait_until(&self, what: impl Fn(&FakeApi) -> bool) {
         for _ in 0..2000 {
             if what(&self.control) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let all = [&WORKS, &BINDINGS, &DEPLOYMENTS].map(|r| json!(self.control.objects(r)));
+        let all = [&WORKS, &BINDINGS, &DEPLOYMENTS].map(|r| json!(self.control.list_objects(r)));
         panic!("not reached: {all:#?}");
     }
 
     fn ready(control: &FakeApi) -> i64 {
-        let template = control.object(&DEPLOYMENTS, "n", "web").unwrap();
+        let template = control.get_object(&DEPLOYMENTS, "n", "web").unwrap();
         template["status"]["readyReplicas"].as_i64().unwrap_or(0)
     }
 
     fn binding_of(control: &FakeApi) -> Value {
-        control.object(&BINDINGS, "n", "web-deployment").unwrap()
+        control
+            .get_object(&BINDINGS, "n", "web-deployment")
+            .unwrap()
     }
 }
 
@@ -117,7 +129,7 @@ fn secret(name: &str) -> Value {
 fn work(cluster: &str, applied: &str) -> Value {
     json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
         "metadata": {"namespace": format!("karmada-es-{cluster}"), "name": "web-1", "generation": 1,
-                     "labels": {labels::BINDING_ID: "id"}},
+                     "labels": {well_known_keys::BINDING_ID: "id"}},
         "spec": {"workload": {"manifests": [{"apiVersion": "apps/v1", "kind": "Deployment",
                                              "metadata": {"namespace": "n", "name": "web"}}]}},
         "status": {"conditions": [{"type": "Applied", "status": applied, "message": "no reason"}]}})
@@ -125,7 +137,7 @@ fn work(cluster: &str, applied: &str) -> Value {
 
 fn binding() -> Value {
     json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
-        "metadata": {"namespace": "n", "name": "web-deployment", "generation": 1, "labels": {labels::BINDING_ID: "id"}},
+        "metadata": {"namespace": "n", "name": "web-deployment", "generation": 1, "labels": {well_known_keys::BINDING_ID: "id"}},
         "spec": {"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web", "resourceVersion": "1"},
                  "clusters": [{"name": "m0", "replicas": 1}, {"name": "m1", "replicas": 1}]},
         "status": {"lastScheduledTime": "2026-01-01T00:00:00Z",
@@ -140,32 +152,32 @@ fn deployment(status: Value) -> Value {
 }
 
 /// The object in a member cluster.
-fn copy(member: usize, ready: i64) -> Value {
+fn member_object(member: usize, ready: i64) -> Value {
     let mut copy = deployment(
         json!({"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1,
         "readyReplicas": ready, "availableReplicas": ready}),
     );
     copy["spec"]["replicas"] = 1.into();
-    copy["metadata"]["labels"] = json!({labels::MANAGED: "true"});
+    copy["metadata"]["labels"] = json!({well_known_keys::MANAGED: "true"});
     copy["metadata"]["annotations"] = json!({"resourcetemplate.karmada.io/generation": "1",
-        labels::WORK_NAMESPACE: format!("karmada-es-m{member}"), labels::WORK_NAME: "web-1"});
+        well_known_keys::WORK_NAMESPACE: format!("karmada-es-m{member}"), well_known_keys::WORK_NAME: "web-1"});
     copy
 }
 
 // proves: STA-road, STA-template, STA-told, STA-no-write
 #[tokio::test]
 async fn member_status_reaches_work_binding_and_template() {
-    let mut plane = Plane::new();
+    let mut plane = StatusFixture::new();
     plane.start();
-    plane.reports(0, 0);
-    plane.reports(1, 1);
-    plane.until(|c| Plane::ready(c) == 1).await;
-    plane.reports(0, 1);
-    plane.until(|c| Plane::ready(c) == 2).await;
+    plane.set_member_ready(0, 0);
+    plane.set_member_ready(1, 1);
+    plane.wait_until(|c| StatusFixture::ready(c) == 1).await;
+    plane.set_member_ready(0, 1);
+    plane.wait_until(|c| StatusFixture::ready(c) == 2).await;
 
     let work = plane
         .control
-        .object(&WORKS, "karmada-es-m0", "web-1")
+        .get_object(&WORKS, "karmada-es-m0", "web-1")
         .unwrap();
     assert_eq!(
         work["status"]["manifestStatuses"],
@@ -177,9 +189,11 @@ async fn member_status_reaches_work_binding_and_template() {
     );
     assert_eq!(work["status"]["conditions"][0]["type"], "Applied");
     plane
-        .until(|c| Plane::binding_of(c)["status"]["aggregatedStatus"][0]["health"] == "Healthy")
+        .wait_until(|c| {
+            StatusFixture::binding_of(c)["status"]["aggregatedStatus"][0]["health"] == "Healthy"
+        })
         .await;
-    let binding = Plane::binding_of(&plane.control);
+    let binding = StatusFixture::binding_of(&plane.control);
     let of = |at: usize, field: &str| binding["status"]["aggregatedStatus"][at][field].clone();
     assert_eq!(
         (of(0, "clusterName"), of(1, "clusterName")),
@@ -195,7 +209,7 @@ async fn member_status_reaches_work_binding_and_template() {
         (&conditions[0]["type"], &conditions[1]["reason"]),
         (&json!("Scheduled"), &json!("FullyAppliedSuccess"))
     );
-    let template = plane.control.object(&DEPLOYMENTS, "n", "web").unwrap();
+    let template = plane.control.get_object(&DEPLOYMENTS, "n", "web").unwrap();
     assert_eq!(
         template["status"],
         json!({"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2})
@@ -206,7 +220,11 @@ async fn member_status_reaches_work_binding_and_template() {
         "AggregateStatusSucceed",
     ] {
         plane
-            .until(|c| c.objects(&EVENTS).iter().any(|e| e["reason"] == reason))
+            .wait_until(|c| {
+                c.list_objects(&EVENTS)
+                    .iter()
+                    .any(|e| e["reason"] == reason)
+            })
             .await;
     }
 
@@ -214,8 +232,8 @@ async fn member_status_reaches_work_binding_and_template() {
     plane.tasks.stop().await;
     plane.control.clear_writes();
     plane.restart().await;
-    plane.reports(1, 0);
-    plane.until(|c| Plane::ready(c) == 1).await;
+    plane.set_member_ready(1, 0);
+    plane.wait_until(|c| StatusFixture::ready(c) == 1).await;
     let writes: Vec<_> = plane
         .control
         .writes()
@@ -235,16 +253,16 @@ async fn member_status_reaches_work_binding_and_template() {
 // proves: STA-starts, STA-unapplied
 #[tokio::test]
 async fn a_work_that_is_not_applied_and_a_cluster_that_is_not_ready_report_nothing() {
-    let plane = Plane::new();
+    let plane = StatusFixture::new();
     plane.control.seed(&WORKS, work("m0", "False"));
     plane.control.seed(&CLUSTERS, cluster("m1", "False"));
-    plane.reports(0, 1);
-    plane.reports(1, 1);
+    plane.set_member_ready(0, 1);
+    plane.set_member_ready(1, 1);
     plane.start();
     plane
-        .until(|c| Plane::binding_of(c)["status"]["aggregatedStatus"].is_array())
+        .wait_until(|c| StatusFixture::binding_of(c)["status"]["aggregatedStatus"].is_array())
         .await;
-    let status = Plane::binding_of(&plane.control)["status"].clone();
+    let status = StatusFixture::binding_of(&plane.control)["status"].clone();
     assert_eq!(
         status["aggregatedStatus"],
         json!([{"clusterName": "m0", "appliedMessage": "no reason", "health": "Unknown"},
@@ -254,39 +272,39 @@ async fn a_work_that_is_not_applied_and_a_cluster_that_is_not_ready_report_nothi
 
     // Both problems are fixed.
     plane.control.seed(&CLUSTERS, cluster("m1", "True"));
-    plane.until(|c| Plane::ready(c) == 1).await;
+    plane.wait_until(|c| StatusFixture::ready(c) == 1).await;
     plane.control.seed(&WORKS, work("m0", "True"));
-    plane.until(|c| Plane::ready(c) == 2).await;
+    plane.wait_until(|c| StatusFixture::ready(c) == 2).await;
     plane
-        .until(|c| Plane::binding_of(c)["status"]["conditions"][1]["status"] == "True")
+        .wait_until(|c| StatusFixture::binding_of(c)["status"]["conditions"][1]["status"] == "True")
         .await;
     plane.tasks.stop().await;
 }
 
 #[tokio::test]
 async fn a_host_that_runs_workloads_owns_their_status() {
-    let plane = Plane::new();
+    let plane = StatusFixture::new();
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}});
     plane.control.seed(&NODES, node);
     plane.start();
-    plane.reports(0, 1);
-    plane.reports(1, 1);
+    plane.set_member_ready(0, 1);
+    plane.set_member_ready(1, 1);
     plane
-        .until(|c| {
-            let binding = Plane::binding_of(c);
+        .wait_until(|c| {
+            let binding = StatusFixture::binding_of(c);
             let all = &binding["status"]["aggregatedStatus"];
             all[0]["health"] == "Healthy" && all[1]["health"] == "Healthy"
         })
         .await;
     plane.tasks.stop().await;
-    let is_template_write = |w: &client::fake::Write| w.resource == DEPLOYMENTS;
+    let is_template_write = |w: &client::fake::RecordedWrite| w.resource == DEPLOYMENTS;
     assert!(!plane.control.writes().iter().any(is_template_write));
 }
 
 // proves: STA-race, STA-template-missing
 #[tokio::test]
 async fn conflicts_are_retried_and_a_missing_template_is_no_error() {
-    let plane = Plane::new();
+    let plane = StatusFixture::new();
     plane.control.remove(&DEPLOYMENTS, "n", "web");
     let refused = parking_lot::Mutex::new(std::collections::HashSet::new());
     plane.control.on_call(move |call| {
@@ -297,41 +315,42 @@ async fn conflicts_are_retried_and_a_missing_template_is_no_error() {
                 .insert((call.resource.cloned(), call.namespace.to_owned()));
         first.then(|| Error::from(Status::conflict(&WORKS, call.name, "changed meanwhile")))
     });
-    plane.reports(0, 1);
-    plane.reports(1, 1);
+    plane.set_member_ready(0, 1);
+    plane.set_member_ready(1, 1);
     plane.start();
     let healthy = |c: &FakeApi| {
-        let all = Plane::binding_of(c)["status"]["aggregatedStatus"].clone();
+        let all = StatusFixture::binding_of(c)["status"]["aggregatedStatus"].clone();
         all.as_array()
             .is_some_and(|all| all.iter().filter(|i| i["health"] == "Healthy").count() == 2)
     };
-    plane.until(healthy).await;
+    plane.wait_until(healthy).await;
     plane.tasks.stop().await;
 }
 
 // proves: STA-work-gone, STA-fully-applied
 #[tokio::test]
 async fn removed_and_added_clusters_change_the_condition() {
-    let plane = Plane::new();
-    plane.reports(0, 1);
-    plane.reports(1, 1);
+    let plane = StatusFixture::new();
+    plane.set_member_ready(0, 1);
+    plane.set_member_ready(1, 1);
     plane.start();
-    let verdict = |c: &FakeApi| Plane::binding_of(c)["status"]["conditions"][1]["status"].clone();
+    let verdict =
+        |c: &FakeApi| StatusFixture::binding_of(c)["status"]["conditions"][1]["status"].clone();
     plane
-        .until(|c| Plane::ready(c) == 2 && verdict(c) == "True")
+        .wait_until(|c| StatusFixture::ready(c) == 2 && verdict(c) == "True")
         .await;
-    let mut wider = Plane::binding_of(&plane.control);
+    let mut wider = StatusFixture::binding_of(&plane.control);
     wider["metadata"]["generation"] = 2.into();
     wider["spec"]["clusters"] = json!([{"name": "m0"}, {"name": "m1"}, {"name": "m2"}]);
     plane.control.seed(&BINDINGS, wider);
-    plane.until(|c| verdict(c) == "False").await;
-    let mut narrow = Plane::binding_of(&plane.control);
+    plane.wait_until(|c| verdict(c) == "False").await;
+    let mut narrow = StatusFixture::binding_of(&plane.control);
     narrow["metadata"]["generation"] = 3.into();
     narrow["spec"]["clusters"] = json!([{"name": "m0"}]);
     plane.control.seed(&BINDINGS, narrow);
     plane.control.remove(&WORKS, "karmada-es-m1", "web-1");
     plane
-        .until(|c| Plane::ready(c) == 1 && verdict(c) == "True")
+        .wait_until(|c| StatusFixture::ready(c) == 1 && verdict(c) == "True")
         .await;
     plane.tasks.stop().await;
 }
@@ -339,14 +358,14 @@ async fn removed_and_added_clusters_change_the_condition() {
 // proves: STA-renamed, STA-told-failed
 #[tokio::test]
 async fn a_work_without_the_template_has_an_event() {
-    let plane = Plane::new();
+    let plane = StatusFixture::new();
     let mut renamed = work("m0", "True");
     renamed["spec"]["workload"]["manifests"][0]["metadata"]["name"] = "other".into();
     plane.control.seed(&WORKS, renamed);
     plane.start();
     plane
-        .until(|c| {
-            let all = c.objects(&EVENTS);
+        .wait_until(|c| {
+            let all = c.list_objects(&EVENTS);
             all.iter().any(|e| {
                 e["reason"] == "AggregateStatusFailed" && e["message"] == "no such manifest exist"
             })
@@ -358,26 +377,26 @@ async fn a_work_without_the_template_has_an_event() {
 // proves: STA-wide
 #[tokio::test]
 async fn cluster_scoped_bindings_too() {
-    let plane = Plane::new();
+    let plane = StatusFixture::new();
     let mut work = work("m0", "True");
-    work["metadata"]["labels"] = json!({labels::CLUSTER_BINDING_ID: "other"});
+    work["metadata"]["labels"] = json!({well_known_keys::CLUSTER_BINDING_ID: "other"});
     work["metadata"]["name"] = "ns-1".into();
     work["spec"]["workload"]["manifests"] =
         json!([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}]);
     plane.control.seed(&WORKS, work);
     let mut binding = binding();
     binding["kind"] = "ClusterResourceBinding".into();
-    binding["metadata"] = json!({"name": "ns-namespace", "generation": 1, "labels": {labels::CLUSTER_BINDING_ID: "other"}});
+    binding["metadata"] = json!({"name": "ns-namespace", "generation": 1, "labels": {well_known_keys::CLUSTER_BINDING_ID: "other"}});
     binding["spec"] = json!({"resource": {"apiVersion": "v1", "kind": "Namespace", "name": "ns"}, "clusters": [{"name": "m0"}]});
     plane.control.seed(&CLUSTER_BINDINGS, binding);
     plane.members[0].seed(&NAMESPACES, json!({"apiVersion": "v1", "kind": "Namespace",
-        "metadata": {"name": "ns", "labels": {labels::MANAGED: "true"},
-                     "annotations": {labels::WORK_NAMESPACE: "karmada-es-m0", labels::WORK_NAME: "ns-1"}},
+        "metadata": {"name": "ns", "labels": {well_known_keys::MANAGED: "true"},
+                     "annotations": {well_known_keys::WORK_NAMESPACE: "karmada-es-m0", well_known_keys::WORK_NAME: "ns-1"}},
         "status": {"phase": "Active"}}));
     plane.start();
     plane
-        .until(|c| {
-            let binding = c.object(&CLUSTER_BINDINGS, "", "ns-namespace").unwrap();
+        .wait_until(|c| {
+            let binding = c.get_object(&CLUSTER_BINDINGS, "", "ns-namespace").unwrap();
             binding["status"]["aggregatedStatus"]
                 == json!([{"clusterName": "m0", "applied": true, "health": "Healthy", "status": {"phase": "Active"}}])
         })
@@ -385,37 +404,37 @@ async fn cluster_scoped_bindings_too() {
     plane.tasks.stop().await;
 }
 
-impl Plane {
+impl StatusFixture {
     /// Changes an object as another client would.
     fn change(&self, resource: &Gvr, namespace: &str, name: &str, change: impl FnOnce(&mut Value)) {
-        let mut object = self.control.object(resource, namespace, name).unwrap();
+        let mut object = self.control.get_object(resource, namespace, name).unwrap();
         change(&mut object);
         self.control.seed(resource, object);
     }
 
     /// The reported ready replicas; zero if there is no status.
-    fn reported(control: &FakeApi, member: usize) -> i64 {
-        let work = control.object(&WORKS, &format!("karmada-es-m{member}"), "web-1");
+    fn reported_ready(control: &FakeApi, member: usize) -> i64 {
+        let work = control.get_object(&WORKS, &format!("karmada-es-m{member}"), "web-1");
         let ready = &work.unwrap()["status"]["manifestStatuses"][0]["status"]["readyReplicas"];
         ready.as_i64().unwrap_or(0)
     }
 
     /// A fixture in which both members are ready and all statuses are written.
-    async fn settled() -> Self {
+    async fn start_synced() -> Self {
         let plane = Self::new();
         plane.start();
-        plane.reports(0, 1);
-        plane.reports(1, 1);
+        plane.set_member_ready(0, 1);
+        plane.set_member_ready(1, 1);
         let all = |c: &FakeApi| {
             let conditions = Self::binding_of(c)["status"]["conditions"].clone();
             Self::ready(c) == 2 && conditions[1]["status"] == "True"
         };
-        plane.until(all).await;
+        plane.wait_until(all).await;
         plane
     }
 
-    fn told(&self, kind: &str, reason: &str) -> Vec<String> {
-        let mut all = self.control.objects(&EVENTS);
+    fn event_messages(&self, kind: &str, reason: &str) -> Vec<String> {
+        let mut all = self.control.list_objects(&EVENTS);
         all.retain(|e| e["reason"] == reason && e["involvedObject"]["kind"] == kind);
         all.iter()
             .map(|e| e["message"].as_str().unwrap().to_owned())
@@ -427,16 +446,18 @@ impl Plane {
 // proves: STA-goes-on
 #[tokio::test]
 async fn followed_objects_are_reflected_although_an_apply_fails() {
-    let plane = Plane::settled().await;
+    let plane = StatusFixture::start_synced().await;
     plane.change(&WORKS, "karmada-es-m0", "web-1", |work| {
         work["status"]["conditions"][0]["status"] = "False".into();
     });
-    let item = |c: &FakeApi| Plane::binding_of(c)["status"]["aggregatedStatus"][0].clone();
+    let item = |c: &FakeApi| StatusFixture::binding_of(c)["status"]["aggregatedStatus"][0].clone();
     let unapplied =
         json!({"clusterName": "m0", "appliedMessage": "no reason", "health": "Unknown"});
-    plane.until(|c| item(c) == unapplied).await;
-    plane.reports(0, 0);
-    plane.until(|c| Plane::reported(c, 0) == 0).await;
+    plane.wait_until(|c| item(c) == unapplied).await;
+    plane.set_member_ready(0, 0);
+    plane
+        .wait_until(|c| StatusFixture::reported_ready(c, 0) == 0)
+        .await;
     assert_eq!(
         item(&plane.control),
         unapplied,
@@ -448,11 +469,11 @@ async fn followed_objects_are_reflected_although_an_apply_fails() {
 // proves: STA-goes-on
 #[tokio::test]
 async fn followed_objects_are_reflected_although_the_cluster_is_not_ready() {
-    let plane = Plane::settled().await;
+    let plane = StatusFixture::start_synced().await;
     plane.control.seed(&CLUSTERS, cluster("m1", "False"));
-    plane.reports(1, 0);
+    plane.set_member_ready(1, 0);
     plane
-        .until(|c| Plane::reported(c, 1) == 0 && Plane::ready(c) == 1)
+        .wait_until(|c| StatusFixture::reported_ready(c, 1) == 0 && StatusFixture::ready(c) == 1)
         .await;
     plane.tasks.stop().await;
 }
@@ -460,18 +481,18 @@ async fn followed_objects_are_reflected_although_the_cluster_is_not_ready() {
 // proves: STA-gone-stays
 #[tokio::test]
 async fn the_last_status_of_a_deleted_object_stays() {
-    let plane = Plane::settled().await;
+    let plane = StatusFixture::start_synced().await;
     plane.members[0].remove(&DEPLOYMENTS, "n", "web");
-    plane.reports(1, 0);
-    plane.until(|c| Plane::ready(c) == 1).await;
-    assert_eq!(Plane::reported(&plane.control, 0), 1);
+    plane.set_member_ready(1, 0);
+    plane.wait_until(|c| StatusFixture::ready(c) == 1).await;
+    assert_eq!(StatusFixture::reported_ready(&plane.control, 0), 1);
     plane.tasks.stop().await;
 }
 
 // proves: STA-told-failed, STA-retry
 #[tokio::test]
 async fn a_failed_status_write_has_an_event_and_is_retried() {
-    let plane = Plane::new();
+    let plane = StatusFixture::new();
     let refused = parking_lot::Mutex::new(std::collections::HashSet::new());
     plane.control.on_call(move |call| {
         let resource = call.resource?;
@@ -480,27 +501,31 @@ async fn a_failed_status_write_has_an_event_and_is_retried() {
         first.then(|| Error::from(Status::internal(format!("no {}", resource.resource))))
     });
     plane.start();
-    plane.reports(0, 1);
-    plane.reports(1, 1);
+    plane.set_member_ready(0, 1);
+    plane.set_member_ready(1, 1);
     for (kind, plural) in [
         ("ResourceBinding", "resourcebindings"),
         ("Deployment", "deployments"),
     ] {
         let text = format!("Internal error occurred: no {plural}");
         plane
-            .until(|_| plane.told(kind, "AggregateStatusFailed").contains(&text))
+            .wait_until(|_| {
+                plane
+                    .event_messages(kind, "AggregateStatusFailed")
+                    .contains(&text)
+            })
             .await;
     }
-    plane.until(|c| Plane::ready(c) == 2).await;
+    plane.wait_until(|c| StatusFixture::ready(c) == 2).await;
     plane
-        .until(|c| Plane::binding_of(c)["status"]["conditions"][1]["status"] == "True")
+        .wait_until(|c| StatusFixture::binding_of(c)["status"]["conditions"][1]["status"] == "True")
         .await;
     let succeeded = "AggregateStatusSucceed";
     let on_binding = "Update ResourceBinding(n/web-deployment) with AggregatedStatus successfully.";
     plane
-        .until(|_| {
-            plane.told("ResourceBinding", succeeded) == [on_binding]
-                && plane.told("Deployment", succeeded)
+        .wait_until(|_| {
+            plane.event_messages("ResourceBinding", succeeded) == [on_binding]
+                && plane.event_messages("Deployment", succeeded)
                     == ["Update Resource with AggregatedStatus successfully."]
         })
         .await;
@@ -510,16 +535,16 @@ async fn a_failed_status_write_has_an_event_and_is_retried() {
 // proves: STA-template
 #[tokio::test]
 async fn the_status_of_the_template_is_written_and_nothing_else() {
-    let plane = Plane::new();
+    let plane = StatusFixture::new();
     let mut template = deployment(json!({"conditions": [{"type": "Old"}], "replicas": 9}));
     template["metadata"]["labels"] = json!({"mine": "1"});
     plane.control.seed(&DEPLOYMENTS, template);
     plane.start();
-    plane.reports(0, 1);
-    plane.reports(1, 1);
-    plane.until(|c| Plane::ready(c) == 2).await;
+    plane.set_member_ready(0, 1);
+    plane.set_member_ready(1, 1);
+    plane.wait_until(|c| StatusFixture::ready(c) == 2).await;
     plane.tasks.stop().await;
-    let after = plane.control.object(&DEPLOYMENTS, "n", "web").unwrap();
+    let after = plane.control.get_object(&DEPLOYMENTS, "n", "web").unwrap();
     assert_eq!(
         after["status"]["replicas"], 2,
         "the previous status is not part of the aggregated one"

@@ -2,21 +2,21 @@
 
 use serde_json::json;
 
-use super::{Fields, fill, is_empty, within, within_new};
+use super::{ObjectFields, is_empty, set_default, with_object, with_object_or_create};
 
-pub(super) fn autoscaler(version: &str, object: &mut Fields) {
-    within(object, "spec", |spec| {
-        fill(spec, "minReplicas", 1);
+pub(super) fn set_defaults_horizontal_pod_autoscaler(version: &str, object: &mut ObjectFields) {
+    with_object(object, "spec", |spec| {
+        set_default(spec, "minReplicas", 1);
         if version == "v1" {
             return;
         }
         if is_empty(spec, "metrics") {
             spec.insert("metrics".into(), default_metrics());
         }
-        within(spec, "behavior", |behavior| {
-            within_new(behavior, "scaleUp", |rules| {
-                fill(rules, "stabilizationWindowSeconds", 0);
-                fill(rules, "selectPolicy", "Max");
+        with_object(spec, "behavior", |behavior| {
+            with_object_or_create(behavior, "scaleUp", |rules| {
+                set_default(rules, "stabilizationWindowSeconds", 0);
+                set_default(rules, "selectPolicy", "Max");
                 if is_empty(rules, "policies") {
                     let policies = json!([
                         {"type": "Pods", "value": 4, "periodSeconds": 15},
@@ -25,8 +25,8 @@ pub(super) fn autoscaler(version: &str, object: &mut Fields) {
                     rules.insert("policies".into(), policies);
                 }
             });
-            within_new(behavior, "scaleDown", |rules| {
-                fill(rules, "selectPolicy", "Max");
+            with_object_or_create(behavior, "scaleDown", |rules| {
+                set_default(rules, "selectPolicy", "Max");
                 if is_empty(rules, "policies") {
                     let policies = json!([{"type": "Percent", "value": 100, "periodSeconds": 15}]);
                     rules.insert("policies".into(), policies);

@@ -8,38 +8,48 @@ use machinery::quantity::Quantity;
 use machinery::time;
 use serde_json::Value;
 
-use crate::model::{Definition, Definitions, Type};
+use crate::model::{DefinitionArena, SchemaDefinition, SchemaType};
 use crate::schema::MAX_DEPTH;
 
-pub(super) fn write(definitions: &Definitions, ty: &Type, value: &mut Value, depth: usize) {
+pub(super) fn canonicalize(
+    definitions: &DefinitionArena,
+    ty: &SchemaType,
+    value: &mut Value,
+    depth: usize,
+) {
     if depth > MAX_DEPTH {
         return;
     }
     match (ty, value) {
-        (Type::Ref(id), Value::Object(fields)) => {
+        (SchemaType::Ref(id), Value::Object(fields)) => {
             let definition = definitions.get(*id);
             for (name, child) in fields.iter_mut() {
                 if let Some(field) = definition.field(name) {
-                    write(definitions, &field.node.ty, child, depth + 1);
+                    canonicalize(definitions, &field.node.ty, child, depth + 1);
                 }
             }
             fields.retain(|name, child| {
                 let field = definition.field(name);
-                field.is_none_or(|f| f.node.keeps(f.required, child) || always(definition, name))
+                field.is_none_or(|f| {
+                    f.node.is_encoded(f.required, child) || is_always_encoded(definition, name)
+                })
             });
         }
-        (Type::Map(of), Value::Object(fields)) => {
+        (SchemaType::Map(of), Value::Object(fields)) => {
             for child in fields.values_mut() {
-                write(definitions, &of.ty, child, depth + 1);
+                canonicalize(definitions, &of.ty, child, depth + 1);
             }
         }
-        (Type::Array(of), Value::Array(items)) => {
+        (SchemaType::Array(of), Value::Array(items)) => {
             for child in items {
-                write(definitions, &of.ty, child, depth + 1);
+                canonicalize(definitions, &of.ty, child, depth + 1);
             }
         }
-        (Type::Quantity | Type::Time | Type::MicroTime | Type::Bytes, value) => {
-            if let Some(text) = scalar(ty, value)
+        (
+            SchemaType::Quantity | SchemaType::Time | SchemaType::MicroTime | SchemaType::Bytes,
+            value,
+        ) => {
+            if let Some(text) = canonical_scalar(ty, value)
                 && value.as_str() != Some(text.as_str())
             {
                 *value = text.into();
@@ -50,7 +60,7 @@ pub(super) fn write(definitions: &Definitions, ty: &Type, value: &mut Value, dep
 }
 
 /// Whether Go always encodes this optional field.
-fn always(definition: &Definition, field: &str) -> bool {
+fn is_always_encoded(definition: &SchemaDefinition, field: &str) -> bool {
     let of = &*definition.name;
     // The bounds in a JSON schema are pointers.
     of.contains(".apiextensions.")
@@ -69,17 +79,21 @@ fn always(definition: &Definition, field: &str) -> bool {
         )
 }
 
-fn scalar(ty: &Type, value: &Value) -> Option<String> {
+fn canonical_scalar(ty: &SchemaType, value: &Value) -> Option<String> {
     match (ty, value) {
-        (Type::Quantity, Value::String(text)) => Quantity::parse(text)
+        (SchemaType::Quantity, Value::String(text)) => Quantity::parse(text)
             .ok()
             .map(|quantity| quantity.to_string()),
-        (Type::Quantity, Value::Number(number)) => Quantity::parse(&number.to_string())
+        (SchemaType::Quantity, Value::Number(number)) => Quantity::parse(&number.to_string())
             .ok()
             .map(|quantity| quantity.to_string()),
-        (Type::Time, Value::String(text)) => time::parse(text).ok().map(time::rfc3339_seconds),
-        (Type::MicroTime, Value::String(text)) => time::parse(text).ok().map(time::rfc3339_micros),
-        (Type::Bytes, Value::String(text)) => Some(text.split(['\r', '\n']).collect()),
+        (SchemaType::Time, Value::String(text)) => {
+            time::parse(text).ok().map(time::rfc3339_seconds)
+        }
+        (SchemaType::MicroTime, Value::String(text)) => {
+            time::parse(text).ok().map(time::rfc3339_micros)
+        }
+        (SchemaType::Bytes, Value::String(text)) => Some(text.split(['\r', '\n']).collect()),
         _ => None,
     }
 }

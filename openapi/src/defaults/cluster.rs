@@ -4,36 +4,39 @@
 
 use serde_json::{Value, json};
 
-use super::{Fields, each, fill, is_empty, network, text, unset, within, within_new};
+use super::{
+    ObjectFields, for_each_object, is_empty, is_unset, network, set_default, string_field,
+    with_object, with_object_or_create,
+};
 
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
-pub(super) fn namespace(namespace: &mut Fields) {
+pub(super) fn set_defaults_namespace(namespace: &mut ObjectFields) {
     let mut deleting = false;
-    within_new(namespace, "metadata", |metadata| {
-        deleting = !unset(metadata, "deletionTimestamp");
-        let name = text(metadata, "name").to_owned();
+    with_object_or_create(namespace, "metadata", |metadata| {
+        deleting = !is_unset(metadata, "deletionTimestamp");
+        let name = string_field(metadata, "name").to_owned();
         if name.is_empty() {
             return;
         }
-        within_new(metadata, "labels", |labels| {
+        with_object_or_create(metadata, "labels", |labels| {
             labels.insert("kubernetes.io/metadata.name".into(), name.into());
         });
     });
-    within_new(namespace, "spec", |spec| {
+    with_object_or_create(namespace, "spec", |spec| {
         // While a namespace is being deleted, its last finalizer must stay removable.
-        if !deleting && unset(spec, "finalizers") {
+        if !deleting && is_unset(spec, "finalizers") {
             spec.insert("finalizers".into(), json!(["kubernetes"]));
         }
     });
-    within_new(namespace, "status", |status| {
-        fill(status, "phase", "Active")
+    with_object_or_create(namespace, "status", |status| {
+        set_default(status, "phase", "Active")
     });
 }
 
-pub(super) fn node(node: &mut Fields) {
-    within(node, "status", |status| {
-        if let (true, Some(capacity)) = (unset(status, "allocatable"), status.get("capacity")) {
+pub(super) fn set_defaults_node(node: &mut ObjectFields) {
+    with_object(node, "status", |status| {
+        if let (true, Some(capacity)) = (is_unset(status, "allocatable"), status.get("capacity")) {
             let capacity = capacity.clone();
             status.insert("allocatable".into(), capacity);
         }
@@ -42,10 +45,10 @@ pub(super) fn node(node: &mut Fields) {
 
 /// Sets the defaults of container limits: `max` → `default` → `defaultRequest`, then `min` →
 /// `defaultRequest`, each for resources that the latter does not have.
-pub(super) fn limit_range(range: &mut Fields) {
-    within(range, "spec", |spec| {
-        each(spec, "limits", |item| {
-            if text(item, "type") != "Container" {
+pub(super) fn set_defaults_limit_range(range: &mut ObjectFields) {
+    with_object(range, "spec", |spec| {
+        for_each_object(spec, "limits", |item| {
+            if string_field(item, "type") != "Container" {
                 return;
             }
             for (from, to) in [
@@ -56,7 +59,7 @@ pub(super) fn limit_range(range: &mut Fields) {
                 let Some(Value::Object(source)) = item.get(from).cloned() else {
                     continue;
                 };
-                within_new(item, to, |target| {
+                with_object_or_create(item, to, |target| {
                     for (name, quantity) in source {
                         target.entry(name).or_insert(quantity);
                     }
@@ -66,38 +69,38 @@ pub(super) fn limit_range(range: &mut Fields) {
     });
 }
 
-pub(super) fn role_binding(binding: &mut Fields) {
-    within(binding, "roleRef", |role| {
-        fill(role, "apiGroup", RBAC_GROUP)
+pub(super) fn set_defaults_role_binding(binding: &mut ObjectFields) {
+    with_object(binding, "roleRef", |role| {
+        set_default(role, "apiGroup", RBAC_GROUP)
     });
-    each(binding, "subjects", |subject| {
-        if matches!(text(subject, "kind"), "User" | "Group") {
-            fill(subject, "apiGroup", RBAC_GROUP);
+    for_each_object(binding, "subjects", |subject| {
+        if matches!(string_field(subject, "kind"), "User" | "Group") {
+            set_default(subject, "apiGroup", RBAC_GROUP);
         }
     });
 }
 
-pub(super) fn custom_resource_definition(definition: &mut Fields) {
-    within(definition, "spec", |spec| {
-        within(spec, "names", names);
-        within_new(spec, "conversion", |conversion| {
-            fill(conversion, "strategy", "None");
-            within(conversion, "webhook", |webhook| {
-                within(webhook, "clientConfig", |client| {
-                    within(client, "service", network::webhook_service);
+pub(super) fn set_defaults_custom_resource_definition(definition: &mut ObjectFields) {
+    with_object(definition, "spec", |spec| {
+        with_object(spec, "names", set_defaults_definition_names);
+        with_object_or_create(spec, "conversion", |conversion| {
+            set_default(conversion, "strategy", "None");
+            with_object(conversion, "webhook", |webhook| {
+                with_object(webhook, "clientConfig", |client| {
+                    with_object(client, "service", network::set_defaults_webhook_service);
                 });
             });
         });
     });
 }
 
-fn names(names: &mut Fields) {
-    let kind = text(names, "kind").to_owned();
+fn set_defaults_definition_names(names: &mut ObjectFields) {
+    let kind = string_field(names, "kind").to_owned();
     if kind.is_empty() {
         return;
     }
     if is_empty(names, "singular") {
         names.insert("singular".into(), kind.to_lowercase().into());
     }
-    fill(names, "listKind", format!("{kind}List"));
+    set_default(names, "listKind", format!("{kind}List"));
 }

@@ -21,11 +21,11 @@ use machinery::Gvk;
 use serde_json::{Map, Value};
 
 use crate::catalog::catalog;
-use crate::model::Type;
+use crate::model::SchemaType;
 
-pub use workload::job_selector;
+pub use workload::generate_job_selector;
 
-type Fields = Map<String, Value>;
+type ObjectFields = Map<String, Value>;
 
 /// Whether API servers hold the kind as a Go struct: the built-in kinds, and those of
 /// Karmada's aggregated API servers.
@@ -39,62 +39,66 @@ pub fn apply(gvk: &Gvk, object: &mut Value) {
     let catalog = catalog();
     if let Some(kind) = catalog
         .kind(gvk)
-        .filter(|kind| has_go_type(gvk, kind.proto))
+        .filter(|kind| has_go_type(gvk, kind.protobuf))
         && let Some(id) = catalog.definitions().id(&kind.definition)
     {
-        canonical::write(catalog.definitions(), &Type::Ref(id), object, 0);
+        canonical::canonicalize(catalog.definitions(), &SchemaType::Ref(id), object, 0);
     }
     let Some(object) = object.as_object_mut() else {
         return;
     };
     match (&*gvk.group, &*gvk.kind) {
-        ("", kind) => core(kind, object),
-        ("apps", "Deployment") => workload::deployment(object),
-        ("apps", "ReplicaSet") => workload::replica_set(object),
-        ("apps", "StatefulSet") => workload::stateful_set(object),
-        ("apps", "DaemonSet") => workload::daemon_set(object),
-        ("batch", "Job") => workload::job(object),
-        ("batch", "CronJob") => workload::cron_job(object),
-        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::autoscaler(&gvk.version, object),
-        ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice(object),
-        ("networking.k8s.io", "IngressClass") => network::ingress_class(object),
-        ("networking.k8s.io", "NetworkPolicy") => network::network_policy(object),
+        ("", kind) => set_defaults_core(kind, object),
+        ("apps", "Deployment") => workload::set_defaults_deployment(object),
+        ("apps", "ReplicaSet") => workload::set_defaults_replica_set(object),
+        ("apps", "StatefulSet") => workload::set_defaults_stateful_set(object),
+        ("apps", "DaemonSet") => workload::set_defaults_daemon_set(object),
+        ("batch", "Job") => workload::set_defaults_job(object),
+        ("batch", "CronJob") => workload::set_defaults_cron_job(object),
+        ("autoscaling", "HorizontalPodAutoscaler") => {
+            autoscaling::set_defaults_horizontal_pod_autoscaler(&gvk.version, object)
+        }
+        ("discovery.k8s.io", "EndpointSlice") => network::set_defaults_endpoint_slice(object),
+        ("networking.k8s.io", "IngressClass") => network::set_defaults_ingress_class(object),
+        ("networking.k8s.io", "NetworkPolicy") => network::set_defaults_network_policy(object),
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
-            cluster::role_binding(object);
+            cluster::set_defaults_role_binding(object);
         }
         ("scheduling.k8s.io", "PriorityClass") => {
-            fill(object, "preemptionPolicy", "PreemptLowerPriority");
+            set_default(object, "preemptionPolicy", "PreemptLowerPriority");
         }
-        ("storage.k8s.io", "StorageClass") => storage::storage_class(object),
+        ("storage.k8s.io", "StorageClass") => storage::set_defaults_storage_class(object),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-            cluster::custom_resource_definition(object);
+            cluster::set_defaults_custom_resource_definition(object);
         }
         ("authentication.k8s.io", "TokenRequest") => {
-            within(object, "spec", |spec| fill(spec, "expirationSeconds", 3600));
+            with_object(object, "spec", |spec| {
+                set_default(spec, "expirationSeconds", 3600)
+            });
         }
         _ => {}
     }
 }
 
-fn core(kind: &str, object: &mut Fields) {
+fn set_defaults_core(kind: &str, object: &mut ObjectFields) {
     match kind {
-        "Pod" => pod::pod(object),
-        "PodTemplate" => within(object, "template", pod::template),
-        "ReplicationController" => workload::replication_controller(object),
-        "Service" => network::service(object),
-        "Endpoints" => network::endpoints(object),
-        "Namespace" => cluster::namespace(object),
-        "Node" => cluster::node(object),
-        "Secret" => storage::secret(object),
-        "PersistentVolumeClaim" => storage::claim(object),
-        "PersistentVolume" => storage::volume(object),
-        "LimitRange" => cluster::limit_range(object),
+        "Pod" => pod::set_defaults_pod(object),
+        "PodTemplate" => with_object(object, "template", pod::set_defaults_pod_template),
+        "ReplicationController" => workload::set_defaults_replication_controller(object),
+        "Service" => network::set_defaults_service(object),
+        "Endpoints" => network::set_defaults_endpoints(object),
+        "Namespace" => cluster::set_defaults_namespace(object),
+        "Node" => cluster::set_defaults_node(object),
+        "Secret" => storage::set_defaults_secret(object),
+        "PersistentVolumeClaim" => storage::set_defaults_persistent_volume_claim(object),
+        "PersistentVolume" => storage::set_defaults_persistent_volume(object),
+        "LimitRange" => cluster::set_defaults_limit_range(object),
         _ => {}
     }
 }
 
 /// Absent as for Go: no value, or the empty string.
-fn unset(fields: &Fields, name: &str) -> bool {
+fn is_unset(fields: &ObjectFields, name: &str) -> bool {
     match fields.get(name) {
         None | Some(Value::Null) => true,
         Some(Value::String(text)) => text.is_empty(),
@@ -103,51 +107,55 @@ fn unset(fields: &Fields, name: &str) -> bool {
 }
 
 /// Sets a field that is unset.
-fn fill(fields: &mut Fields, name: &str, value: impl Into<Value>) {
-    if unset(fields, name) {
+fn set_default(fields: &mut ObjectFields, name: &str, value: impl Into<Value>) {
+    if is_unset(fields, name) {
         fields.insert(name.to_owned(), value.into());
     }
 }
 
 /// As [`set_default`], for numbers whose zero means unset.
-fn fill_number(fields: &mut Fields, name: &str, value: i64) {
+fn set_default_number(fields: &mut ObjectFields, name: &str, value: i64) {
     if fields.get(name).and_then(Value::as_i64) == Some(0) {
         fields.remove(name);
     }
-    fill(fields, name, value);
+    set_default(fields, name, value);
 }
 
-fn text<'a>(fields: &'a Fields, name: &str) -> &'a str {
+fn string_field<'a>(fields: &'a ObjectFields, name: &str) -> &'a str {
     fields.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn is_true(fields: &Fields, name: &str) -> bool {
+fn is_true(fields: &ObjectFields, name: &str) -> bool {
     fields.get(name).and_then(Value::as_bool).unwrap_or(false)
 }
 
-fn is_empty(fields: &Fields, name: &str) -> bool {
+fn is_empty(fields: &ObjectFields, name: &str) -> bool {
     match fields.get(name) {
         Some(Value::Array(items)) => items.is_empty(),
         Some(Value::Object(inner)) => inner.is_empty(),
-        _ => unset(fields, name),
+        _ => is_unset(fields, name),
     }
 }
 
 /// Calls `work` with an object-valued field, if it is present.
-fn within(fields: &mut Fields, name: &str, work: impl FnOnce(&mut Fields)) {
+fn with_object(fields: &mut ObjectFields, name: &str, work: impl FnOnce(&mut ObjectFields)) {
     if let Some(Value::Object(inner)) = fields.get_mut(name) {
         work(inner);
     }
 }
 
 /// As [`with_object`], and creates the field first if it is unset.
-fn within_new(fields: &mut Fields, name: &str, work: impl FnOnce(&mut Fields)) {
-    fill(fields, name, Fields::new());
-    within(fields, name, work);
+fn with_object_or_create(
+    fields: &mut ObjectFields,
+    name: &str,
+    work: impl FnOnce(&mut ObjectFields),
+) {
+    set_default(fields, name, ObjectFields::new());
+    with_object(fields, name, work);
 }
 
 /// Calls `work` with every object of a list-valued field.
-fn each(fields: &mut Fields, name: &str, mut work: impl FnMut(&mut Fields)) {
+fn for_each_object(fields: &mut ObjectFields, name: &str, mut work: impl FnMut(&mut ObjectFields)) {
     if let Some(Value::Array(items)) = fields.get_mut(name) {
         items
             .iter_mut()

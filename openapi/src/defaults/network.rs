@@ -4,49 +4,52 @@
 
 use serde_json::{Value, json};
 
-use super::{Fields, each, fill, fill_number, is_empty, text, unset, within, within_new};
+use super::{
+    ObjectFields, for_each_object, is_empty, is_unset, set_default, set_default_number,
+    string_field, with_object, with_object_or_create,
+};
 
-pub(super) fn service(service: &mut Fields) {
-    within_new(service, "spec", |spec| {
-        fill(spec, "sessionAffinity", "None");
-        fill(spec, "type", "ClusterIP");
-        affinity_config(spec);
-        each(spec, "ports", service_port);
-        let kind = text(spec, "type").to_owned();
+pub(super) fn set_defaults_service(service: &mut ObjectFields) {
+    with_object_or_create(service, "spec", |spec| {
+        set_default(spec, "sessionAffinity", "None");
+        set_default(spec, "type", "ClusterIP");
+        set_defaults_session_affinity(spec);
+        for_each_object(spec, "ports", set_defaults_service_port);
+        let kind = string_field(spec, "type").to_owned();
         if kind == "ExternalName" {
             return;
         }
-        fill(spec, "internalTrafficPolicy", "Cluster");
+        set_default(spec, "internalTrafficPolicy", "Cluster");
         let external = matches!(kind.as_str(), "NodePort" | "LoadBalancer")
             || (kind == "ClusterIP" && !is_empty(spec, "externalIPs"));
         if external {
-            fill(spec, "externalTrafficPolicy", "Cluster");
+            set_default(spec, "externalTrafficPolicy", "Cluster");
         }
         if kind == "LoadBalancer" {
-            fill(spec, "allocateLoadBalancerNodePorts", true);
+            set_default(spec, "allocateLoadBalancerNodePorts", true);
         }
-        families(spec);
+        set_defaults_ip_families(spec);
     });
 }
 
-fn affinity_config(spec: &mut Fields) {
-    match text(spec, "sessionAffinity") {
+fn set_defaults_session_affinity(spec: &mut ObjectFields) {
+    match string_field(spec, "sessionAffinity") {
         "None" => {
             spec.remove("sessionAffinityConfig");
         }
-        "ClientIP" => within_new(spec, "sessionAffinityConfig", |config| {
-            within_new(config, "clientIP", |client| {
-                fill(client, "timeoutSeconds", 10_800);
+        "ClientIP" => with_object_or_create(spec, "sessionAffinityConfig", |config| {
+            with_object_or_create(config, "clientIP", |client| {
+                set_default(client, "timeoutSeconds", 10_800);
             });
         }),
         _ => {}
     }
 }
 
-fn service_port(port: &mut Fields) {
-    fill(port, "protocol", "TCP");
+fn set_defaults_service_port(port: &mut ObjectFields) {
+    set_default(port, "protocol", "TCP");
     let target_is_zero = port.get("targetPort").and_then(Value::as_i64) == Some(0);
-    if (target_is_zero || unset(port, "targetPort"))
+    if (target_is_zero || is_unset(port, "targetPort"))
         && let Some(number) = port.get("port").cloned()
     {
         port.insert("targetPort".into(), number);
@@ -55,17 +58,17 @@ fn service_port(port: &mut Fields) {
 
 /// Sets IP families and their policy as in a single-stack IPv4 cluster, consistent with an
 /// address that is set already.
-fn families(spec: &mut Fields) {
-    let address = text(spec, "clusterIP").to_owned();
+fn set_defaults_ip_families(spec: &mut ObjectFields) {
+    let address = string_field(spec, "clusterIP").to_owned();
     if !address.is_empty() && is_empty(spec, "clusterIPs") {
         spec.insert("clusterIPs".into(), json!([address]));
     }
     // A headless service without selector has endpoints outside of this cluster's address
     // ranges, so it may have both families.
     if address == "None" && is_empty(spec, "selector") {
-        fill(spec, "ipFamilyPolicy", "RequireDualStack");
+        set_default(spec, "ipFamilyPolicy", "RequireDualStack");
     } else {
-        fill(spec, "ipFamilyPolicy", "SingleStack");
+        set_default(spec, "ipFamilyPolicy", "SingleStack");
     }
     let first = if address.contains(':') {
         "IPv6"
@@ -77,7 +80,7 @@ fn families(spec: &mut Fields) {
     }
     let both = address == "None"
         && is_empty(spec, "selector")
-        && text(spec, "ipFamilyPolicy") != "SingleStack";
+        && string_field(spec, "ipFamilyPolicy") != "SingleStack";
     if let (true, Some(Value::Array(list))) = (both, spec.get_mut("ipFamilies"))
         && list.len() == 1
     {
@@ -90,32 +93,32 @@ fn families(spec: &mut Fields) {
     }
 }
 
-pub(super) fn endpoints(endpoints: &mut Fields) {
-    each(endpoints, "subsets", |subset| {
-        each(subset, "ports", |port| fill(port, "protocol", "TCP"));
+pub(super) fn set_defaults_endpoints(endpoints: &mut ObjectFields) {
+    for_each_object(endpoints, "subsets", |subset| {
+        for_each_object(subset, "ports", |port| set_default(port, "protocol", "TCP"));
     });
 }
 
-pub(super) fn endpoint_slice(slice: &mut Fields) {
-    each(slice, "ports", |port| {
-        fill(port, "name", "");
-        fill(port, "protocol", "TCP");
+pub(super) fn set_defaults_endpoint_slice(slice: &mut ObjectFields) {
+    for_each_object(slice, "ports", |port| {
+        set_default(port, "name", "");
+        set_default(port, "protocol", "TCP");
     });
 }
 
-pub(super) fn ingress_class(class: &mut Fields) {
-    within(class, "spec", |spec| {
-        within(spec, "parameters", |parameters| {
-            fill(parameters, "scope", "Cluster");
+pub(super) fn set_defaults_ingress_class(class: &mut ObjectFields) {
+    with_object(class, "spec", |spec| {
+        with_object(spec, "parameters", |parameters| {
+            set_default(parameters, "scope", "Cluster");
         });
     });
 }
 
-pub(super) fn network_policy(policy: &mut Fields) {
-    within_new(policy, "spec", |spec| {
+pub(super) fn set_defaults_network_policy(policy: &mut ObjectFields) {
+    with_object_or_create(policy, "spec", |spec| {
         for list in ["ingress", "egress"] {
-            each(spec, list, |rule| {
-                each(rule, "ports", |port| fill(port, "protocol", "TCP"));
+            for_each_object(spec, list, |rule| {
+                for_each_object(rule, "ports", |port| set_default(port, "protocol", "TCP"));
             });
         }
         if is_empty(spec, "policyTypes") {
@@ -130,6 +133,6 @@ pub(super) fn network_policy(policy: &mut Fields) {
 }
 
 /// Defaults of a service reference of a webhook, which CRDs and webhook configurations share.
-pub(super) fn webhook_service(service: &mut Fields) {
-    fill_number(service, "port", 443);
+pub(super) fn set_defaults_webhook_service(service: &mut ObjectFields) {
+    set_default_number(service, "port", 443);
 }

@@ -2,51 +2,56 @@
 
 use serde_json::Value;
 
-use super::{Fields, each, fill, fill_number, is_true, storage, text, within, within_new};
+use super::{
+    ObjectFields, for_each_object, is_true, set_default, set_default_number, storage, string_field,
+    with_object, with_object_or_create,
+};
 
 /// Octal 0644, the mode of files in projected volumes.
-const FILE_MODE: i64 = 420;
+const PROJECTED_FILE_MODE: i64 = 420;
 
 /// Defaults of a Pod, including those that are not set in pod templates.
-pub(super) fn pod(object: &mut Fields) {
-    within_new(object, "spec", |fields| {
-        spec(fields);
-        fill(fields, "enableServiceLinks", true);
+pub(super) fn set_defaults_pod(object: &mut ObjectFields) {
+    with_object_or_create(object, "spec", |fields| {
+        set_defaults_pod_spec(fields);
+        set_default(fields, "enableServiceLinks", true);
         let host = is_true(fields, "hostNetwork");
         for list in ["initContainers", "containers"] {
-            each(fields, list, |container| {
-                requests_from_limits(container);
+            for_each_object(fields, list, |container| {
+                set_default_requests_from_limits(container);
                 if host {
-                    each(container, "ports", host_port);
+                    for_each_object(container, "ports", set_defaults_host_port);
                 }
             });
         }
     });
-    within_new(object, "status", |status| fill(status, "phase", "Pending"));
+    with_object_or_create(object, "status", |status| {
+        set_default(status, "phase", "Pending")
+    });
 }
 
 /// Defaults of a pod template, in any kind.
-pub(super) fn template(template: &mut Fields) {
-    within(template, "spec", spec);
+pub(super) fn set_defaults_pod_template(template: &mut ObjectFields) {
+    with_object(template, "spec", set_defaults_pod_spec);
 }
 
-fn spec(spec: &mut Fields) {
-    fill(spec, "dnsPolicy", "ClusterFirst");
-    fill(spec, "restartPolicy", "Always");
-    fill(spec, "terminationGracePeriodSeconds", 30);
-    fill(spec, "securityContext", Fields::new());
-    fill(spec, "schedulerName", "default-scheduler");
-    both_account_names(spec);
-    each(spec, "volumes", volume);
+fn set_defaults_pod_spec(spec: &mut ObjectFields) {
+    set_default(spec, "dnsPolicy", "ClusterFirst");
+    set_default(spec, "restartPolicy", "Always");
+    set_default(spec, "terminationGracePeriodSeconds", 30);
+    set_default(spec, "securityContext", ObjectFields::new());
+    set_default(spec, "schedulerName", "default-scheduler");
+    sync_service_account_names(spec);
+    for_each_object(spec, "volumes", set_defaults_volume);
     for list in ["initContainers", "containers", "ephemeralContainers"] {
-        each(spec, list, container);
+        for_each_object(spec, list, set_defaults_container);
     }
 }
 
 /// Sets the deprecated field `serviceAccount` and its successor to the same name.
-fn both_account_names(spec: &mut Fields) {
-    let name = match text(spec, "serviceAccountName") {
-        "" => text(spec, "serviceAccount"),
+fn sync_service_account_names(spec: &mut ObjectFields) {
+    let name = match string_field(spec, "serviceAccountName") {
+        "" => string_field(spec, "serviceAccount"),
         name => name,
     }
     .to_owned();
@@ -56,60 +61,64 @@ fn both_account_names(spec: &mut Fields) {
     }
 }
 
-fn container(container: &mut Fields) {
-    let policy = pull_policy(text(container, "image"));
-    fill(container, "imagePullPolicy", policy);
-    fill(container, "terminationMessagePath", "/dev/termination-log");
-    fill(container, "terminationMessagePolicy", "File");
-    each(container, "ports", |port| fill(port, "protocol", "TCP"));
-    each(container, "env", |variable| {
-        within(variable, "valueFrom", |from| {
-            within(from, "fieldRef", field_reference);
+fn set_defaults_container(container: &mut ObjectFields) {
+    let policy = default_pull_policy(string_field(container, "image"));
+    set_default(container, "imagePullPolicy", policy);
+    set_default(container, "terminationMessagePath", "/dev/termination-log");
+    set_default(container, "terminationMessagePolicy", "File");
+    for_each_object(container, "ports", |port| {
+        set_default(port, "protocol", "TCP")
+    });
+    for_each_object(container, "env", |variable| {
+        with_object(variable, "valueFrom", |from| {
+            with_object(from, "fieldRef", set_defaults_field_ref);
         });
     });
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
-        within(container, name, probe);
+        with_object(container, name, set_defaults_probe);
     }
-    within(container, "lifecycle", |lifecycle| {
+    with_object(container, "lifecycle", |lifecycle| {
         for hook in ["postStart", "preStop"] {
-            within(lifecycle, hook, |hook| within(hook, "httpGet", http_get));
+            with_object(lifecycle, hook, |hook| {
+                with_object(hook, "httpGet", set_defaults_http_get)
+            });
         }
     });
 }
 
-fn probe(probe: &mut Fields) {
-    fill_number(probe, "timeoutSeconds", 1);
-    fill_number(probe, "periodSeconds", 10);
-    fill_number(probe, "successThreshold", 1);
-    fill_number(probe, "failureThreshold", 3);
-    within(probe, "httpGet", http_get);
-    within(probe, "grpc", |grpc| fill(grpc, "service", ""));
+fn set_defaults_probe(probe: &mut ObjectFields) {
+    set_default_number(probe, "timeoutSeconds", 1);
+    set_default_number(probe, "periodSeconds", 10);
+    set_default_number(probe, "successThreshold", 1);
+    set_default_number(probe, "failureThreshold", 3);
+    with_object(probe, "httpGet", set_defaults_http_get);
+    with_object(probe, "grpc", |grpc| set_default(grpc, "service", ""));
 }
 
-fn http_get(action: &mut Fields) {
-    fill(action, "path", "/");
-    fill(action, "scheme", "HTTP");
+fn set_defaults_http_get(action: &mut ObjectFields) {
+    set_default(action, "path", "/");
+    set_default(action, "scheme", "HTTP");
 }
 
-fn field_reference(reference: &mut Fields) {
-    fill(reference, "apiVersion", "v1");
+fn set_defaults_field_ref(reference: &mut ObjectFields) {
+    set_default(reference, "apiVersion", "v1");
 }
 
-fn host_port(port: &mut Fields) {
+fn set_defaults_host_port(port: &mut ObjectFields) {
     if let Some(number) = port.get("containerPort").and_then(Value::as_i64) {
-        fill_number(port, "hostPort", number);
+        set_default_number(port, "hostPort", number);
     }
 }
 
-fn requests_from_limits(container: &mut Fields) {
-    within(container, "resources", |resources| {
+fn set_default_requests_from_limits(container: &mut ObjectFields) {
+    with_object(container, "resources", |resources| {
         let Some(Value::Object(limits)) = resources.get("limits").cloned() else {
             return;
         };
         if limits.is_empty() {
             return;
         }
-        within_new(resources, "requests", |requests| {
+        with_object_or_create(resources, "requests", |requests| {
             for (name, quantity) in limits {
                 requests.entry(name).or_insert(quantity);
             }
@@ -118,7 +127,7 @@ fn requests_from_limits(container: &mut Fields) {
 }
 
 /// `Always` for the tag "latest", explicit or implied; a digest implies no tag.
-fn pull_policy(image: &str) -> &'static str {
+fn default_pull_policy(image: &str) -> &'static str {
     let (name, digest) = match image.split_once('@') {
         Some((name, digest)) => (name, Some(digest)),
         None => (image, None),
@@ -130,54 +139,58 @@ fn pull_policy(image: &str) -> &'static str {
     }
 }
 
-fn volume(volume: &mut Fields) {
+fn set_defaults_volume(volume: &mut ObjectFields) {
     if volume
         .iter()
         .all(|(name, value)| name == "name" || value.is_null())
     {
-        volume.insert("emptyDir".into(), Fields::new().into());
+        volume.insert("emptyDir".into(), ObjectFields::new().into());
     }
     for name in ["secret", "configMap"] {
-        within(volume, name, |source| {
-            fill(source, "defaultMode", FILE_MODE)
+        with_object(volume, name, |source| {
+            set_default(source, "defaultMode", PROJECTED_FILE_MODE)
         });
     }
-    within(volume, "downwardAPI", |source| {
-        fill(source, "defaultMode", FILE_MODE);
-        each(source, "items", downward_item);
+    with_object(volume, "downwardAPI", |source| {
+        set_default(source, "defaultMode", PROJECTED_FILE_MODE);
+        for_each_object(source, "items", set_defaults_downward_api_item);
     });
-    within(volume, "projected", projected);
-    within(volume, "hostPath", |source| fill(source, "type", ""));
-    within(volume, "image", |source| {
-        let policy = pull_policy(text(source, "reference"));
-        fill(source, "pullPolicy", policy);
+    with_object(volume, "projected", set_defaults_projected_volume);
+    with_object(volume, "hostPath", |source| set_default(source, "type", ""));
+    with_object(volume, "image", |source| {
+        let policy = default_pull_policy(string_field(source, "reference"));
+        set_default(source, "pullPolicy", policy);
     });
-    within(volume, "ephemeral", |source| {
-        within(source, "volumeClaimTemplate", |template| {
-            within(template, "spec", storage::claim_spec);
+    with_object(volume, "ephemeral", |source| {
+        with_object(source, "volumeClaimTemplate", |template| {
+            with_object(
+                template,
+                "spec",
+                storage::set_defaults_persistent_volume_claim_spec,
+            );
         });
     });
 }
 
-fn projected(source: &mut Fields) {
-    fill(source, "defaultMode", FILE_MODE);
-    each(source, "sources", |source| {
-        within(source, "serviceAccountToken", |token| {
-            fill(token, "expirationSeconds", 3600);
+fn set_defaults_projected_volume(source: &mut ObjectFields) {
+    set_default(source, "defaultMode", PROJECTED_FILE_MODE);
+    for_each_object(source, "sources", |source| {
+        with_object(source, "serviceAccountToken", |token| {
+            set_default(token, "expirationSeconds", 3600);
         });
-        within(source, "downwardAPI", |downward| {
-            each(downward, "items", downward_item);
+        with_object(source, "downwardAPI", |downward| {
+            for_each_object(downward, "items", set_defaults_downward_api_item);
         });
     });
 }
 
-fn downward_item(item: &mut Fields) {
-    within(item, "fieldRef", field_reference);
+fn set_defaults_downward_api_item(item: &mut ObjectFields) {
+    with_object(item, "fieldRef", set_defaults_field_ref);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::pull_policy;
+    use super::default_pull_policy;
 
     #[test]
     fn the_tag_determines_the_pull_policy() {
@@ -191,7 +204,7 @@ mod tests {
             ("nginx:latest@sha256:0123", "Always"),
             ("", "Always"),
         ] {
-            assert_eq!(pull_policy(image), expected, "{image}");
+            assert_eq!(default_pull_policy(image), expected, "{image}");
         }
     }
 }

@@ -5,42 +5,46 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::{Fields, fill, within, within_new};
+use super::{ObjectFields, set_default, with_object, with_object_or_create};
 
-pub(super) fn claim(claim: &mut Fields) {
-    within(claim, "spec", claim_spec);
-    within_new(claim, "status", |status| fill(status, "phase", "Pending"));
-}
-
-pub(super) fn claim_spec(spec: &mut Fields) {
-    fill(spec, "volumeMode", "Filesystem");
-}
-
-pub(super) fn volume(volume: &mut Fields) {
-    within(volume, "spec", |spec| {
-        fill(spec, "persistentVolumeReclaimPolicy", "Retain");
-        fill(spec, "volumeMode", "Filesystem");
-        within(spec, "hostPath", |source| fill(source, "type", ""));
+pub(super) fn set_defaults_persistent_volume_claim(claim: &mut ObjectFields) {
+    with_object(claim, "spec", set_defaults_persistent_volume_claim_spec);
+    with_object_or_create(claim, "status", |status| {
+        set_default(status, "phase", "Pending")
     });
-    within_new(volume, "status", |status| fill(status, "phase", "Pending"));
 }
 
-pub(super) fn storage_class(class: &mut Fields) {
-    fill(class, "reclaimPolicy", "Delete");
-    fill(class, "volumeBindingMode", "Immediate");
+pub(super) fn set_defaults_persistent_volume_claim_spec(spec: &mut ObjectFields) {
+    set_default(spec, "volumeMode", "Filesystem");
+}
+
+pub(super) fn set_defaults_persistent_volume(volume: &mut ObjectFields) {
+    with_object(volume, "spec", |spec| {
+        set_default(spec, "persistentVolumeReclaimPolicy", "Retain");
+        set_default(spec, "volumeMode", "Filesystem");
+        with_object(spec, "hostPath", |source| set_default(source, "type", ""));
+    });
+    with_object_or_create(volume, "status", |status| {
+        set_default(status, "phase", "Pending")
+    });
+}
+
+pub(super) fn set_defaults_storage_class(class: &mut ObjectFields) {
+    set_default(class, "reclaimPolicy", "Delete");
+    set_default(class, "volumeBindingMode", "Immediate");
 }
 
 /// Sets the type, and moves the write-only `stringData` into `data`, where it takes
 /// precedence.
-pub(super) fn secret(secret: &mut Fields) {
-    fill(secret, "type", "Opaque");
+pub(super) fn set_defaults_secret(secret: &mut ObjectFields) {
+    set_default(secret, "type", "Opaque");
     let Some(Value::Object(plain)) = secret.remove("stringData") else {
         return;
     };
     if plain.is_empty() {
         return;
     }
-    within_new(secret, "data", |data| {
+    with_object_or_create(secret, "data", |data| {
         for (key, value) in plain {
             let text = value.as_str().unwrap_or_default();
             data.insert(key, STANDARD.encode(text).into());

@@ -3,7 +3,7 @@
 use machinery::Gvk;
 use serde_json::{Value, json};
 
-use super::{apply, job_selector};
+use super::{apply, generate_job_selector};
 use crate::catalog::catalog;
 
 /// The stored form of a manifest; a second application must not change it.
@@ -11,7 +11,7 @@ fn stored(api_version: &str, kind: &str, mut manifest: Value) -> Value {
     let gvk = Gvk::from_api_version(api_version, kind);
     let catalog = catalog();
     if let Some(kind) = catalog.kind(&gvk) {
-        catalog.schema(kind).default(&mut manifest);
+        catalog.schema(kind).apply_defaults(&mut manifest);
     }
     apply(&gvk, &mut manifest);
     let mut twice = manifest.clone();
@@ -237,7 +237,7 @@ fn a_job_selects_its_own_pods() {
         "controller-uid": "u", "job-name": "j",
     });
     let mut job = json!({"spec": {"template": {"spec": {}}}});
-    job_selector(&mut job, "j", "u");
+    generate_job_selector(&mut job, "j", "u");
     assert_eq!(job["spec"]["template"]["metadata"]["labels"], identity);
     assert_eq!(
         job["spec"]["selector"],
@@ -245,7 +245,7 @@ fn a_job_selects_its_own_pods() {
     );
     let mut manual = json!({"spec": {"manualSelector": true, "template": {}}});
     let before = manual.clone();
-    job_selector(&mut manual, "j", "u");
+    generate_job_selector(&mut manual, "j", "u");
     assert_eq!(manual, before);
 }
 

@@ -3,136 +3,139 @@
 
 use serde_json::{Value, json};
 
-use super::{Fields, each, fill, is_empty, is_true, pod, storage, text, unset, within, within_new};
+use super::{
+    ObjectFields, for_each_object, is_empty, is_true, is_unset, pod, set_default, storage,
+    string_field, with_object, with_object_or_create,
+};
 
-pub(super) fn deployment(object: &mut Fields) {
-    within(object, "spec", |spec| {
-        fill(spec, "replicas", 1);
-        within_new(spec, "strategy", |strategy| {
-            fill(strategy, "type", "RollingUpdate");
-            if text(strategy, "type") == "RollingUpdate" {
-                within_new(strategy, "rollingUpdate", |rolling| {
-                    fill(rolling, "maxUnavailable", "25%");
-                    fill(rolling, "maxSurge", "25%");
+pub(super) fn set_defaults_deployment(object: &mut ObjectFields) {
+    with_object(object, "spec", |spec| {
+        set_default(spec, "replicas", 1);
+        with_object_or_create(spec, "strategy", |strategy| {
+            set_default(strategy, "type", "RollingUpdate");
+            if string_field(strategy, "type") == "RollingUpdate" {
+                with_object_or_create(strategy, "rollingUpdate", |rolling| {
+                    set_default(rolling, "maxUnavailable", "25%");
+                    set_default(rolling, "maxSurge", "25%");
                 });
             }
         });
-        fill(spec, "revisionHistoryLimit", 10);
-        fill(spec, "progressDeadlineSeconds", 600);
-        within(spec, "template", pod::template);
+        set_default(spec, "revisionHistoryLimit", 10);
+        set_default(spec, "progressDeadlineSeconds", 600);
+        with_object(spec, "template", pod::set_defaults_pod_template);
     });
 }
 
-pub(super) fn replica_set(object: &mut Fields) {
-    within(object, "spec", |spec| {
-        fill(spec, "replicas", 1);
-        within(spec, "template", pod::template);
+pub(super) fn set_defaults_replica_set(object: &mut ObjectFields) {
+    with_object(object, "spec", |spec| {
+        set_default(spec, "replicas", 1);
+        with_object(spec, "template", pod::set_defaults_pod_template);
     });
 }
 
-pub(super) fn replication_controller(object: &mut Fields) {
+pub(super) fn set_defaults_replication_controller(object: &mut ObjectFields) {
     let mut labels = Value::Null;
-    within(object, "spec", |spec| {
-        fill(spec, "replicas", 1);
-        within(spec, "template", pod::template);
+    with_object(object, "spec", |spec| {
+        set_default(spec, "replicas", 1);
+        with_object(spec, "template", pod::set_defaults_pod_template);
         labels = template_labels(spec);
         if labels.is_object() && is_empty(spec, "selector") {
             spec.insert("selector".into(), labels.clone());
         }
     });
-    fill_labels(object, labels);
+    set_default_labels(object, labels);
 }
 
-pub(super) fn stateful_set(object: &mut Fields) {
-    within(object, "spec", |spec| {
-        fill(spec, "podManagementPolicy", "OrderedReady");
-        within_new(spec, "updateStrategy", |strategy| {
-            fill(strategy, "type", "RollingUpdate");
-            if text(strategy, "type") == "RollingUpdate" {
-                within_new(strategy, "rollingUpdate", |rolling| {
-                    fill(rolling, "partition", 0);
+pub(super) fn set_defaults_stateful_set(object: &mut ObjectFields) {
+    with_object(object, "spec", |spec| {
+        set_default(spec, "podManagementPolicy", "OrderedReady");
+        with_object_or_create(spec, "updateStrategy", |strategy| {
+            set_default(strategy, "type", "RollingUpdate");
+            if string_field(strategy, "type") == "RollingUpdate" {
+                with_object_or_create(strategy, "rollingUpdate", |rolling| {
+                    set_default(rolling, "partition", 0);
                 });
             }
         });
-        within_new(spec, "persistentVolumeClaimRetentionPolicy", |policy| {
-            fill(policy, "whenDeleted", "Retain");
-            fill(policy, "whenScaled", "Retain");
+        with_object_or_create(spec, "persistentVolumeClaimRetentionPolicy", |policy| {
+            set_default(policy, "whenDeleted", "Retain");
+            set_default(policy, "whenScaled", "Retain");
         });
-        fill(spec, "replicas", 1);
-        fill(spec, "revisionHistoryLimit", 10);
-        within(spec, "template", pod::template);
-        each(spec, "volumeClaimTemplates", |claim| {
+        set_default(spec, "replicas", 1);
+        set_default(spec, "revisionHistoryLimit", 10);
+        with_object(spec, "template", pod::set_defaults_pod_template);
+        for_each_object(spec, "volumeClaimTemplates", |claim| {
             claim.insert("apiVersion".into(), "v1".into());
             claim.insert("kind".into(), "PersistentVolumeClaim".into());
-            storage::claim(claim);
+            storage::set_defaults_persistent_volume_claim(claim);
         });
     });
 }
 
-pub(super) fn daemon_set(object: &mut Fields) {
-    within(object, "spec", |spec| {
-        within_new(spec, "updateStrategy", |strategy| {
-            fill(strategy, "type", "RollingUpdate");
-            if text(strategy, "type") == "RollingUpdate" {
-                within_new(strategy, "rollingUpdate", |rolling| {
-                    fill(rolling, "maxUnavailable", 1);
-                    fill(rolling, "maxSurge", 0);
+pub(super) fn set_defaults_daemon_set(object: &mut ObjectFields) {
+    with_object(object, "spec", |spec| {
+        with_object_or_create(spec, "updateStrategy", |strategy| {
+            set_default(strategy, "type", "RollingUpdate");
+            if string_field(strategy, "type") == "RollingUpdate" {
+                with_object_or_create(strategy, "rollingUpdate", |rolling| {
+                    set_default(rolling, "maxUnavailable", 1);
+                    set_default(rolling, "maxSurge", 0);
                 });
             }
         });
-        fill(spec, "revisionHistoryLimit", 10);
-        within(spec, "template", pod::template);
+        set_default(spec, "revisionHistoryLimit", 10);
+        with_object(spec, "template", pod::set_defaults_pod_template);
     });
 }
 
-pub(super) fn job(object: &mut Fields) {
+pub(super) fn set_defaults_job(object: &mut ObjectFields) {
     let mut labels = Value::Null;
-    within(object, "spec", |spec| {
-        if unset(spec, "completions") && unset(spec, "parallelism") {
-            fill(spec, "completions", 1);
+    with_object(object, "spec", |spec| {
+        if is_unset(spec, "completions") && is_unset(spec, "parallelism") {
+            set_default(spec, "completions", 1);
         }
-        fill(spec, "parallelism", 1);
-        let limit = if unset(spec, "backoffLimitPerIndex") {
+        set_default(spec, "parallelism", 1);
+        let limit = if is_unset(spec, "backoffLimitPerIndex") {
             6
         } else {
             i32::MAX
         };
-        fill(spec, "backoffLimit", limit);
-        fill(spec, "completionMode", "NonIndexed");
-        fill(spec, "suspend", false);
-        fill(spec, "manualSelector", false);
-        let replacement = if unset(spec, "podFailurePolicy") {
+        set_default(spec, "backoffLimit", limit);
+        set_default(spec, "completionMode", "NonIndexed");
+        set_default(spec, "suspend", false);
+        set_default(spec, "manualSelector", false);
+        let replacement = if is_unset(spec, "podFailurePolicy") {
             "TerminatingOrFailed"
         } else {
             "Failed"
         };
-        fill(spec, "podReplacementPolicy", replacement);
-        job_template_parts(spec);
+        set_default(spec, "podReplacementPolicy", replacement);
+        set_defaults_job_spec(spec);
         labels = template_labels(spec);
     });
-    fill_labels(object, labels);
+    set_default_labels(object, labels);
 }
 
-pub(super) fn cron_job(object: &mut Fields) {
-    within(object, "spec", |spec| {
-        fill(spec, "concurrencyPolicy", "Allow");
-        fill(spec, "suspend", false);
-        fill(spec, "successfulJobsHistoryLimit", 3);
-        fill(spec, "failedJobsHistoryLimit", 1);
-        within(spec, "jobTemplate", |template| {
-            within(template, "spec", job_template_parts);
+pub(super) fn set_defaults_cron_job(object: &mut ObjectFields) {
+    with_object(object, "spec", |spec| {
+        set_default(spec, "concurrencyPolicy", "Allow");
+        set_default(spec, "suspend", false);
+        set_default(spec, "successfulJobsHistoryLimit", 3);
+        set_default(spec, "failedJobsHistoryLimit", 1);
+        with_object(spec, "jobTemplate", |template| {
+            with_object(template, "spec", set_defaults_job_spec);
         });
     });
 }
 
 /// The defaults that a Job and the job template of a CronJob share. Other defaults of a Job
 /// are set when the template becomes a Job.
-fn job_template_parts(spec: &mut Fields) {
-    within(spec, "template", pod::template);
-    within(spec, "podFailurePolicy", |policy| {
-        each(policy, "rules", |rule| {
-            each(rule, "onPodConditions", |pattern| {
-                fill(pattern, "status", "True");
+fn set_defaults_job_spec(spec: &mut ObjectFields) {
+    with_object(spec, "template", pod::set_defaults_pod_template);
+    with_object(spec, "podFailurePolicy", |policy| {
+        for_each_object(policy, "rules", |rule| {
+            for_each_object(rule, "onPodConditions", |pattern| {
+                set_default(pattern, "status", "True");
             });
         });
     });
@@ -141,16 +144,16 @@ fn job_template_parts(spec: &mut Fields) {
 /// Sets the selector and the pod labels of a new Job, which distinguish its pods from those
 /// of other Jobs, unless `manualSelector` is true. `uid` and `name` must be final. Keeps
 /// labels that the user set: validation rejects contradictions.
-pub fn job_selector(object: &mut Value, name: &str, uid: &str) {
+pub fn generate_job_selector(object: &mut Value, name: &str, uid: &str) {
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
     };
     if is_true(spec, "manualSelector") {
         return;
     }
-    within_new(spec, "template", |template| {
-        within_new(template, "metadata", |metadata| {
-            within_new(metadata, "labels", |labels| {
+    with_object_or_create(spec, "template", |template| {
+        with_object_or_create(template, "metadata", |metadata| {
+            with_object_or_create(metadata, "labels", |labels| {
                 for (key, value) in [
                     ("batch.kubernetes.io/controller-uid", uid),
                     ("batch.kubernetes.io/job-name", name),
@@ -162,11 +165,11 @@ pub fn job_selector(object: &mut Value, name: &str, uid: &str) {
             });
         });
     });
-    within_new(spec, "selector", |selector| {
+    with_object_or_create(spec, "selector", |selector| {
         if !selector.contains_key("matchLabels") {
             selector.insert("matchLabels".into(), json!({}));
         }
-        within(selector, "matchLabels", |labels| {
+        with_object(selector, "matchLabels", |labels| {
             labels
                 .entry("batch.kubernetes.io/controller-uid")
                 .or_insert_with(|| uid.into());
@@ -174,7 +177,7 @@ pub fn job_selector(object: &mut Value, name: &str, uid: &str) {
     });
 }
 
-fn template_labels(spec: &Fields) -> Value {
+fn template_labels(spec: &ObjectFields) -> Value {
     spec.get("template")
         .and_then(|template| template.pointer("/metadata/labels"))
         .filter(|labels| labels.as_object().is_some_and(|labels| !labels.is_empty()))
@@ -182,11 +185,11 @@ fn template_labels(spec: &Fields) -> Value {
         .unwrap_or_default()
 }
 
-fn fill_labels(object: &mut Fields, labels: Value) {
+fn set_default_labels(object: &mut ObjectFields, labels: Value) {
     if !labels.is_object() {
         return;
     }
-    within_new(object, "metadata", |metadata| {
+    with_object_or_create(object, "metadata", |metadata| {
         if is_empty(metadata, "labels") {
             metadata.insert("labels".into(), labels);
         }

@@ -12,9 +12,9 @@ use serde_json::Value;
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterAffinity {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub label_selector: Option<Selector>,
+    pub label_selector: Option<ApiLabelSelector>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub field_selector: Option<FieldSelector>,
+    pub field_selector: Option<ClusterFieldSelector>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cluster_names: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -24,14 +24,14 @@ pub struct ClusterAffinity {
 /// `metav1.LabelSelector` in its JSON form.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Selector {
+pub struct ApiLabelSelector {
     #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub match_labels: std::collections::BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub match_expressions: Vec<Requirement>,
+    pub match_expressions: Vec<SelectorRequirement>,
 }
 
-impl Selector {
+impl ApiLabelSelector {
     /// Compiles the selector for matching.
     pub fn compile(&self) -> Result<LabelSelector, String> {
         let value: Value = serde_json::to_value(self).map_err(|e| e.to_string())?;
@@ -41,14 +41,14 @@ impl Selector {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct FieldSelector {
+pub struct ClusterFieldSelector {
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub match_expressions: Vec<Requirement>,
+    pub match_expressions: Vec<SelectorRequirement>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Requirement {
+pub struct SelectorRequirement {
     pub key: String,
     pub operator: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -57,7 +57,7 @@ pub struct Requirement {
 
 /// The fields of a cluster that an affinity matches.
 #[derive(Clone, Copy, Debug)]
-pub struct ClusterFacts<'a> {
+pub struct ClusterAttributes<'a> {
     pub name: &'a str,
     /// Sorted by key, as in [`machinery::ObjectMeta`].
     pub labels: &'a [Label],
@@ -68,7 +68,7 @@ pub struct ClusterFacts<'a> {
 
 /// An affinity with compiled selectors.
 #[derive(Debug)]
-pub struct Matcher<'a> {
+pub struct ClusterAffinityMatcher<'a> {
     affinity: &'a ClusterAffinity,
     names: Vec<&'a str>,
     excluded: Vec<&'a str>,
@@ -78,12 +78,12 @@ pub struct Matcher<'a> {
 
 impl ClusterAffinity {
     /// Compiles the selectors once.
-    pub fn matcher(&self) -> Matcher<'_> {
-        let labels = self
-            .label_selector
-            .as_ref()
-            .map_or_else(|| Ok(LabelSelector::everything()), Selector::compile);
-        Matcher {
+    pub fn matcher(&self) -> ClusterAffinityMatcher<'_> {
+        let labels = self.label_selector.as_ref().map_or_else(
+            || Ok(LabelSelector::everything()),
+            ApiLabelSelector::compile,
+        );
+        ClusterAffinityMatcher {
             affinity: self,
             names: sorted(&self.cluster_names),
             excluded: sorted(&self.exclude),
@@ -92,9 +92,9 @@ impl ClusterAffinity {
     }
 }
 
-impl Matcher<'_> {
+impl ClusterAffinityMatcher<'_> {
     /// Whether the affinity selects a cluster.
-    pub fn matches(&self, cluster: &ClusterFacts<'_>) -> bool {
+    pub fn matches(&self, cluster: &ClusterAttributes<'_>) -> bool {
         let affinity = self.affinity;
         let named = |names: &[&str]| names.binary_search(&cluster.name).is_ok();
         if named(&self.excluded) || !(self.names.is_empty() || named(&self.names)) {
@@ -125,7 +125,7 @@ fn sorted(names: &[String]) -> Vec<&str> {
     names
 }
 
-fn field_matches(requirement: &Requirement, cluster: &ClusterFacts<'_>) -> bool {
+fn field_matches(requirement: &SelectorRequirement, cluster: &ClusterAttributes<'_>) -> bool {
     let values = &requirement.values;
     if requirement.key == "zone" {
         let any = cluster.zones.iter().any(|zone| values.contains(zone));
@@ -160,7 +160,7 @@ mod tests {
     fn check(affinity: Value, expected: bool) {
         let labels = [("env".into(), "prod".into())];
         let zones = ["z1".to_owned(), "z2".to_owned()];
-        let cluster = ClusterFacts {
+        let cluster = ClusterAttributes {
             name: "m1",
             labels: &labels,
             provider: "p",

@@ -6,7 +6,7 @@ use machinery::Gvk;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::failover::DIRECTLY;
+use super::failover::PURGE_MODE_DIRECTLY;
 use super::placement::Placement;
 use super::policy::Suspension;
 
@@ -17,8 +17,8 @@ pub const HOST_RUNS_WORKLOADS: &str = "HostRunsWorkloads";
 /// A ResourceBinding or ClusterResourceBinding.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Binding {
-    pub metadata: Metadata,
+pub struct ResourceBinding {
+    pub metadata: KarmadaObjectMeta,
     pub spec: BindingSpec,
     pub status: BindingStatus,
 }
@@ -26,7 +26,7 @@ pub struct Binding {
 /// The fields of `metadata` that [`machinery::ObjectMeta`] does not have.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Metadata {
+pub struct KarmadaObjectMeta {
     pub annotations: BTreeMap<String, String>,
     pub finalizers: Vec<String>,
     pub generation: i64,
@@ -42,7 +42,7 @@ pub struct BindingSpec {
     pub components: Vec<Component>,
     pub clusters: Vec<TargetCluster>,
     pub placement: Option<Placement>,
-    pub graceful_eviction_tasks: Vec<EvictionTask>,
+    pub graceful_eviction_tasks: Vec<GracefulEvictionTask>,
     pub required_by: Vec<BindingSnapshot>,
     pub scheduler_name: String,
     pub failover: Option<Value>,
@@ -50,15 +50,15 @@ pub struct BindingSpec {
     pub preserve_resources_on_deletion: Option<bool>,
     pub reschedule_triggered_at: Option<String>,
     pub suspension: Option<Suspension>,
-    pub schedule_priority: Option<Priority>,
-    pub workload_affinity_groups: Option<AffinityGroups>,
+    pub schedule_priority: Option<BindingSchedulePriority>,
+    pub workload_affinity_groups: Option<WorkloadAffinityGroups>,
 }
 
-impl Binding {
+impl ResourceBinding {
     /// Whether the condition `Scheduled` says that the host cluster runs the workload.
-    pub fn is_refused(&self) -> bool {
+    pub fn runs_on_host(&self) -> bool {
         let mut conditions = self.status.conditions.iter();
-        conditions.any(|c| c.kind == "Scheduled" && c.reason == HOST_RUNS_WORKLOADS)
+        conditions.any(|c| c.condition_type == "Scheduled" && c.reason == HOST_RUNS_WORKLOADS)
     }
 }
 
@@ -152,7 +152,7 @@ pub struct Component {
 /// The `key=value` groups with which a workload is scheduled together or apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct AffinityGroups {
+pub struct WorkloadAffinityGroups {
     pub affinity_group: String,
     pub anti_affinity_group: String,
 }
@@ -160,7 +160,7 @@ pub struct AffinityGroups {
 /// `GracefulEvictionTask`, with the fields in Go's order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct EvictionTask {
+pub struct GracefulEvictionTask {
     pub from_cluster: String,
     /// `Directly`, `Gracefully` or `Never`.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -186,9 +186,9 @@ pub struct EvictionTask {
     pub clusters_before_failover: Vec<String>,
 }
 
-impl EvictionTask {
+impl GracefulEvictionTask {
     pub fn purges_directly(&self) -> bool {
-        self.purge_mode == DIRECTLY
+        self.purge_mode == PURGE_MODE_DIRECTLY
     }
 }
 
@@ -204,7 +204,7 @@ pub struct BindingSnapshot {
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Priority {
+pub struct BindingSchedulePriority {
     pub priority: i64,
 }
 
@@ -216,7 +216,7 @@ pub struct BindingStatus {
     pub observed_affinity: String,
     pub last_scheduled_time: Option<String>,
     pub conditions: Vec<Condition>,
-    pub aggregated_status: Vec<AggregatedItem>,
+    pub aggregated_status: Vec<AggregatedStatusItem>,
 }
 
 /// `metav1.Condition`.
@@ -224,7 +224,7 @@ pub struct BindingStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
     #[serde(rename = "type")]
-    pub kind: String,
+    pub condition_type: String,
     pub status: String,
     #[serde(skip_serializing_if = "is_zero")]
     pub observed_generation: i64,
@@ -235,7 +235,7 @@ pub struct Condition {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct AggregatedItem {
+pub struct AggregatedStatusItem {
     pub cluster_name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Value>,

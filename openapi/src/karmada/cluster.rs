@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use machinery::{Object, Quantity};
 use serde::{Deserialize, Serialize};
 
-use super::affinity::ClusterFacts;
+use super::affinity::ClusterAttributes;
 use super::binding::Condition;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Cluster {
-    pub metadata: super::binding::Metadata,
+    pub metadata: super::binding::KarmadaObjectMeta,
     pub spec: ClusterSpec,
     pub status: ClusterStatus,
 }
@@ -23,8 +23,8 @@ pub struct ClusterSpec {
     /// `Push` or `Pull`.
     pub sync_mode: String,
     pub api_endpoint: String,
-    pub secret_ref: Option<SecretRef>,
-    pub impersonator_secret_ref: Option<SecretRef>,
+    pub secret_ref: Option<LocalSecretReference>,
+    pub impersonator_secret_ref: Option<LocalSecretReference>,
     #[serde(rename = "insecureSkipTLSVerification")]
     pub insecure_skip_tls_verification: bool,
     #[serde(rename = "proxyURL")]
@@ -39,7 +39,7 @@ pub struct ClusterSpec {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
-pub struct SecretRef {
+pub struct LocalSecretReference {
     pub namespace: String,
     pub name: String,
 }
@@ -59,12 +59,12 @@ pub struct Taint {
 #[serde(default)]
 pub struct ResourceModel {
     pub grade: i64,
-    pub ranges: Vec<ResourceRange>,
+    pub ranges: Vec<ResourceModelRange>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct ResourceRange {
+pub struct ResourceModelRange {
     pub name: String,
     pub min: Quantity,
     pub max: Quantity,
@@ -91,12 +91,12 @@ pub struct NodeSummary {
 #[serde(rename_all = "camelCase", default)]
 pub struct ApiEnablement {
     pub group_version: String,
-    pub resources: Vec<ApiResource>,
+    pub resources: Vec<ClusterApiResource>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ApiResource {
+pub struct ClusterApiResource {
     pub name: String,
     pub kind: String,
 }
@@ -107,19 +107,19 @@ pub struct ResourceSummary {
     pub allocatable: BTreeMap<String, Quantity>,
     pub allocating: BTreeMap<String, Quantity>,
     pub allocated: BTreeMap<String, Quantity>,
-    pub allocatable_modelings: Vec<GradeCount>,
+    pub allocatable_modelings: Vec<AllocatableModeling>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct GradeCount {
+pub struct AllocatableModeling {
     pub grade: i64,
     pub count: i64,
 }
 
 /// Whether a cluster serves a kind (`APIEnablementStatus`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Enablement {
+pub enum ApiEnablementStatus {
     Enabled,
     Disabled,
     /// Not listed, and the list may be incomplete.
@@ -128,10 +128,10 @@ pub enum Enablement {
 
 impl Cluster {
     /// The fields that affinities match.
-    pub fn facts<'a>(&'a self, object: &'a Object) -> ClusterFacts<'a> {
-        ClusterFacts {
+    pub fn attributes<'a>(&'a self, object: &'a Object) -> ClusterAttributes<'a> {
+        ClusterAttributes {
             name: object.name(),
-            labels: &object.head().labels,
+            labels: &object.meta().labels,
             provider: &self.spec.provider,
             region: &self.spec.region,
             zones: &self.spec.zones,
@@ -139,14 +139,17 @@ impl Cluster {
     }
 
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
-        self.status.conditions.iter().find(|c| c.kind == kind)
+        self.status
+            .conditions
+            .iter()
+            .find(|c| c.condition_type == kind)
     }
 
     pub fn is_ready(&self) -> bool {
         self.condition("Ready").is_some_and(|c| c.status == "True")
     }
 
-    pub fn enablement(&self, api_version: &str, kind: &str) -> Enablement {
+    pub fn api_enablement(&self, api_version: &str, kind: &str) -> ApiEnablementStatus {
         let of_version = self
             .status
             .api_enablements
@@ -156,14 +159,14 @@ impl Cluster {
             .flat_map(|e| &e.resources)
             .any(|r| r.kind == kind)
         {
-            Enablement::Enabled
+            ApiEnablementStatus::Enabled
         } else if self
             .condition("CompleteAPIEnablements")
             .is_some_and(|c| c.status == "True")
         {
-            Enablement::Disabled
+            ApiEnablementStatus::Disabled
         } else {
-            Enablement::Unknown
+            ApiEnablementStatus::Unknown
         }
     }
 }

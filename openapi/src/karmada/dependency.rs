@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use machinery::{Head, LabelSelector};
+use machinery::{LabelSelector, ObjectMeta};
 use serde::{Deserialize, Serialize};
 
-use super::affinity::{Requirement, Selector};
+use super::affinity::{ApiLabelSelector, SelectorRequirement};
 
 /// A reference to one object by name, or to several by labels. Serializes as in Go.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Dependency {
+pub struct DependentObjectReference {
     pub api_version: String,
     pub kind: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -21,18 +21,18 @@ pub struct Dependency {
     pub name: String,
     /// Ignored if there is a name.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub label_selector: Option<Selector>,
+    pub label_selector: Option<ApiLabelSelector>,
 }
 
-impl Dependency {
+impl DependentObjectReference {
     /// Whether it refers to objects of this kind in this namespace.
-    pub fn concerns(&self, api_version: &str, kind: &str, namespace: &str) -> bool {
+    pub fn refers_to_kind(&self, api_version: &str, kind: &str, namespace: &str) -> bool {
         self.api_version == api_version && self.kind == kind && self.namespace == namespace
     }
 
     /// The compiled label selector; `None` if the reference has a name. The error says why
     /// the selector is invalid.
-    pub fn labels(&self) -> Result<Option<LabelSelector>, String> {
+    pub fn compile_label_selector(&self) -> Result<Option<LabelSelector>, String> {
         match &self.label_selector {
             Some(selector) if self.name.is_empty() => selector.compile().map(Some),
             _ => Ok(None),
@@ -40,8 +40,8 @@ impl Dependency {
     }
 
     /// Whether it refers to an object of its kind and namespace.
-    pub fn means(&self, head: &Head) -> Result<bool, String> {
-        Ok(match self.labels()? {
+    pub fn matches(&self, head: &ObjectMeta) -> Result<bool, String> {
+        Ok(match self.compile_label_selector()? {
             Some(labels) => labels.matches(|key| head.label(key)),
             None => *self.name == *head.name,
         })
@@ -50,7 +50,9 @@ impl Dependency {
 
 /// Encodes the annotation of a binding that lists the dependencies of its template. As in
 /// Go, an empty list is `null`.
-pub fn annotation(dependencies: &[Dependency]) -> Result<String, serde_json::Error> {
+pub fn encode_annotation(
+    dependencies: &[DependentObjectReference],
+) -> Result<String, serde_json::Error> {
     if dependencies.is_empty() {
         return Ok("null".into());
     }
@@ -58,19 +60,19 @@ pub fn annotation(dependencies: &[Dependency]) -> Result<String, serde_json::Err
 }
 
 /// Parses such an annotation.
-pub fn from_annotation(text: &str) -> Result<Vec<Dependency>, serde_json::Error> {
+pub fn parse_annotation(text: &str) -> Result<Vec<DependentObjectReference>, serde_json::Error> {
     Ok(serde_json::from_str::<Option<_>>(text)?.unwrap_or_default())
 }
 
 /// Prints dependencies as Go does in the messages of events.
-pub struct Listed<'a>(pub &'a [Dependency]);
+pub struct GoFormattedDependencies<'a>(pub &'a [DependentObjectReference]);
 
-impl fmt::Display for Listed<'_> {
+impl fmt::Display for GoFormattedDependencies<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[")?;
         for (at, one) in self.0.iter().enumerate() {
             let gap = if at == 0 { "" } else { " " };
-            let Dependency {
+            let DependentObjectReference {
                 api_version,
                 kind,
                 namespace,
@@ -91,14 +93,14 @@ impl fmt::Display for Listed<'_> {
     }
 }
 
-fn write_selector(f: &mut fmt::Formatter<'_>, selector: &Selector) -> fmt::Result {
+fn write_selector(f: &mut fmt::Formatter<'_>, selector: &ApiLabelSelector) -> fmt::Result {
     f.write_str("&LabelSelector{MatchLabels:map[string]string{")?;
     let labels: &BTreeMap<String, String> = &selector.match_labels;
     for (key, value) in labels {
         write!(f, "{key}: {value},")?;
     }
     f.write_str("},MatchExpressions:[]LabelSelectorRequirement{")?;
-    for Requirement {
+    for SelectorRequirement {
         key,
         operator,
         values,
@@ -118,7 +120,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn dependency(value: serde_json::Value) -> Dependency {
+    fn dependency(value: serde_json::Value) -> DependentObjectReference {
         serde_json::from_value(value).unwrap()
     }
 
@@ -133,13 +135,13 @@ mod tests {
             ),
         ];
         let text = r#"[{"apiVersion":"v1","kind":"Secret","namespace":"n","name":"s"},{"apiVersion":"v1","kind":"Pod","labelSelector":{"matchLabels":{"a":"b"}}}]"#;
-        assert_eq!(annotation(&all).unwrap(), text);
-        assert_eq!(from_annotation(text).unwrap(), all);
-        assert_eq!(annotation(&[]).unwrap(), "null");
-        assert_eq!(from_annotation("null").unwrap(), []);
-        assert!(from_annotation("{}").is_err());
+        assert_eq!(encode_annotation(&all).unwrap(), text);
+        assert_eq!(parse_annotation(text).unwrap(), all);
+        assert_eq!(encode_annotation(&[]).unwrap(), "null");
+        assert_eq!(parse_annotation("null").unwrap(), []);
+        assert!(parse_annotation("{}").is_err());
         assert_eq!(
-            Listed(&all).to_string(),
+            GoFormattedDependencies(&all).to_string(),
             "[{APIVersion:v1 Kind:Secret Namespace:n Name:s LabelSelector:nil} {APIVersion:v1 Kind:Pod Namespace: Name: \
              LabelSelector:&LabelSelector{MatchLabels:map[string]string{a: b,},MatchExpressions:[]LabelSelectorRequirement{},}}]"
         );
@@ -170,11 +172,11 @@ mod tests {
                 Ok(false),
             ),
         ] {
-            let found = dependency(reference.clone()).means(head(name).head());
+            let found = dependency(reference.clone()).matches(head(name).meta());
             assert_eq!(found, meant, "{reference} {name}");
         }
         let bad =
             json!({"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}});
-        assert!(dependency(bad).means(head("y").head()).is_err());
+        assert!(dependency(bad).matches(head("y").meta()).is_err());
     }
 }

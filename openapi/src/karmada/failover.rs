@@ -9,26 +9,26 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::binding::{BindingSpec, EvictionTask, TargetCluster};
-use super::labels::{FAILOVER, FAILOVER_AFTER, FAILOVER_AUTO};
+use super::binding::{BindingSpec, GracefulEvictionTask, TargetCluster};
+use super::well_known_keys::{FAILOVER, FAILOVER_AFTER, FAILOVER_AUTO};
 
-pub const DIRECTLY: &str = "Directly";
-pub const GRACEFULLY: &str = "Gracefully";
-pub const NEVER: &str = "Never";
+pub const PURGE_MODE_DIRECTLY: &str = "Directly";
+pub const PURGE_MODE_GRACEFULLY: &str = "Gracefully";
+pub const PURGE_MODE_NEVER: &str = "Never";
 
 /// How long a cluster may be not Ready, if the policy does not say.
-const AFTER: Duration = Duration::from_secs(300);
+const DEFAULT_FAILOVER_DELAY: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct FailoverBehavior {
-    pub application: Option<ApplicationFailover>,
-    pub cluster: Option<ClusterFailover>,
+    pub application: Option<ApplicationFailoverBehavior>,
+    pub cluster: Option<ClusterFailoverBehavior>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ApplicationFailover {
+pub struct ApplicationFailoverBehavior {
     pub decision_conditions: DecisionConditions,
     /// `Directly`, `Gracefully` or `Never`.
     pub purge_mode: String,
@@ -52,7 +52,7 @@ impl Default for DecisionConditions {
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ClusterFailover {
+pub struct ClusterFailoverBehavior {
     /// `Directly` or `Gracefully`.
     pub purge_mode: String,
     pub state_preservation: Option<StatePreservation>,
@@ -61,12 +61,12 @@ pub struct ClusterFailover {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct StatePreservation {
-    pub rules: Vec<StateRule>,
+    pub rules: Vec<StatePreservationRule>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct StateRule {
+pub struct StatePreservationRule {
     pub alias_label_name: String,
     /// The path, relative to the status.
     pub json_path: String,
@@ -74,7 +74,7 @@ pub struct StateRule {
 
 impl BindingSpec {
     /// The failover behavior that its policy declares; the default if it is malformed.
-    pub fn failover(&self) -> FailoverBehavior {
+    pub fn failover_behavior(&self) -> FailoverBehavior {
         let declared = self.failover.as_ref();
         declared
             .and_then(|value| FailoverBehavior::deserialize(value).ok())
@@ -88,7 +88,7 @@ impl BindingSpec {
 
     /// Removes a cluster from the targets and adds the eviction task, unless the cluster has
     /// one already (`GracefulEvictCluster`). Returns whether the cluster was a target.
-    pub fn evict(&mut self, mut task: EvictionTask) -> bool {
+    pub fn evict(&mut self, mut task: GracefulEvictionTask) -> bool {
         let named = |t: &TargetCluster| t.name == task.from_cluster;
         let Some(at) = self.clusters.iter().position(named) else {
             return false;
@@ -104,7 +104,7 @@ impl BindingSpec {
 
 /// An invalid annotation of a policy: its key, its value, and why it is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadAnnotation {
+pub struct InvalidAnnotation {
     pub key: &'static str,
     pub value: String,
     pub why: String,
@@ -112,16 +112,16 @@ pub struct BadAnnotation {
 
 /// How long a cluster must be not Ready before a policy evicts its resources automatically;
 /// `None`: never.
-pub fn automatic(
+pub fn automatic_failover_delay(
     annotations: &BTreeMap<String, String>,
-) -> Result<Option<Duration>, BadAnnotation> {
-    let bad = |key, value: &str, why: &str| BadAnnotation {
+) -> Result<Option<Duration>, InvalidAnnotation> {
+    let bad = |key, value: &str, why: &str| InvalidAnnotation {
         key,
         value: value.to_owned(),
         why: why.to_owned(),
     };
     let after = match annotations.get(FAILOVER_AFTER) {
-        None => AFTER,
+        None => DEFAULT_FAILOVER_DELAY,
         Some(text) => {
             machinery::duration::parse(text).map_err(|why| bad(FAILOVER_AFTER, text, &why))?
         }
@@ -146,11 +146,11 @@ mod tests {
     fn an_eviction_moves_a_target_to_the_tasks() {
         let check = |before: Value, changed: bool, clusters: Value, tasks: Value| {
             let mut spec = spec(before);
-            let task = EvictionTask {
+            let task = GracefulEvictionTask {
                 from_cluster: "a".into(),
                 reason: "r".into(),
                 producer: "p".into(),
-                ..EvictionTask::default()
+                ..GracefulEvictionTask::default()
             };
             assert_eq!(spec.evict(task), changed);
             assert_eq!(json!(spec.clusters), clusters);
@@ -189,7 +189,7 @@ mod tests {
     fn annotations_are_parsed_or_rejected() {
         let check = |all: &[(&str, &str)], expected: Result<Option<u64>, &str>| {
             let pairs = all.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-            let found = automatic(&pairs.collect());
+            let found = automatic_failover_delay(&pairs.collect());
             let found = found.map(|after| after.map(|d| d.as_secs()));
             assert_eq!(found.map_err(|bad| bad.key), expected, "{all:?}");
         };

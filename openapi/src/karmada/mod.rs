@@ -9,8 +9,7 @@ pub mod binding;
 pub mod cluster;
 pub mod dependency;
 pub mod failover;
-pub mod gates;
-pub mod labels;
+pub mod feature_gates;
 pub mod names;
 pub mod placement;
 pub mod policy;
@@ -19,13 +18,14 @@ pub mod rebalancer;
 pub mod resource_group;
 pub mod resources;
 pub mod taint_policy;
+pub mod well_known_keys;
 pub mod work;
 
-pub use affinity::{ClusterAffinity, ClusterFacts, Matcher};
-pub use binding::{Binding, BindingSpec, BindingStatus, TargetCluster};
+pub use affinity::{ClusterAffinity, ClusterAffinityMatcher, ClusterAttributes};
+pub use binding::{BindingSpec, BindingStatus, ResourceBinding, TargetCluster};
 pub use cluster::Cluster;
-pub use dependency::Dependency;
-pub use gates::{FeatureGates, Gate};
+pub use dependency::DependentObjectReference;
+pub use feature_gates::{FeatureGates, KarmadaFeature};
 pub use placement::Placement;
 pub use policy::{OverridePolicy, PropagationPolicy, ResourceSelector};
 pub use quota::FederatedResourceQuota;
@@ -35,7 +35,7 @@ pub use work::Work;
 
 /// Whether this is a group of Karmada's API that the catalog has. Other groups of the same
 /// domain are not.
-pub fn is_own_group(group: &str) -> bool {
+pub fn is_karmada_group(group: &str) -> bool {
     let mut kinds = crate::catalog().kinds().iter();
     group.ends_with(".karmada.io") && kinds.any(|kind| kind.gvk.group == group)
 }
@@ -54,7 +54,7 @@ mod tests {
             ("apps", false),
             ("", false),
         ] {
-            assert_eq!(super::is_own_group(group), own, "{group}");
+            assert_eq!(super::is_karmada_group(group), own, "{group}");
         }
     }
 }

@@ -4,7 +4,7 @@
 /// The prefix of every execution namespace.
 pub const EXECUTION_SPACE_PREFIX: &str = "karmada-es-";
 
-const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+const SAFE_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// FNV-1a with 32 bits.
 pub fn fnv1a(text: &str) -> u32 {
@@ -14,66 +14,66 @@ pub fn fnv1a(text: &str) -> u32 {
 }
 
 /// [`fnv1a`] with its decimal digits encoded in a safe alphabet (`rand.SafeEncodeString`).
-pub fn hash(text: &str) -> String {
+pub fn safe_encoded_hash(text: &str) -> String {
     fnv1a(text)
         .to_string()
         .bytes()
-        .map(|digit| char::from(ALPHABET[usize::from(digit) % ALPHABET.len()]))
+        .map(|digit| char::from(SAFE_ALPHABET[usize::from(digit) % SAFE_ALPHABET.len()]))
         .collect()
 }
 
-fn dotted(name: &str) -> String {
+fn colons_to_dots(name: &str) -> String {
     name.replace(':', ".")
 }
 
 /// The execution namespace of a cluster, which contains its Works.
-pub fn execution_space(cluster: &str) -> String {
+pub fn execution_space_name(cluster: &str) -> String {
     format!("{EXECUTION_SPACE_PREFIX}{cluster}")
 }
 
 /// The cluster of an execution namespace; `None` for other namespaces.
-pub fn cluster_of_space(namespace: &str) -> Option<&str> {
+pub fn cluster_of_execution_space(namespace: &str) -> Option<&str> {
     namespace.strip_prefix(EXECUTION_SPACE_PREFIX)
 }
 
 /// The name of the binding of a template.
-pub fn binding(kind: &str, name: &str) -> String {
-    format!("{}-{kind}", dotted(name)).to_lowercase()
+pub fn binding_name(kind: &str, name: &str) -> String {
+    format!("{}-{kind}", colons_to_dots(name)).to_lowercase()
 }
 
 /// The name of the Work of a manifest; `namespace` is empty for cluster-scoped kinds.
-pub fn work(kind: &str, name: &str, namespace: &str) -> String {
-    let name = dotted(name).to_lowercase();
+pub fn work_name(kind: &str, name: &str, namespace: &str) -> String {
+    let name = colons_to_dots(name).to_lowercase();
     let full = if namespace.is_empty() {
         format!("{name}-{kind}")
     } else {
         format!("{namespace}-{name}-{kind}")
     };
-    format!("{name}-{}", hash(&full.to_lowercase()))
+    format!("{name}-{}", safe_encoded_hash(&full.to_lowercase()))
 }
 
 /// The name of a policy that a command creates for one resource; `gvk` is the kind as text.
-pub fn policy(namespace: &str, name: &str, gvk: &str) -> String {
-    let hash = hash(&format!("{namespace}{gvk}"));
-    format!("{}-{hash}", dotted(name)).to_lowercase()
+pub fn policy_name(namespace: &str, name: &str, gvk: &str) -> String {
+    let hash = safe_encoded_hash(&format!("{namespace}{gvk}"));
+    format!("{}-{hash}", colons_to_dots(name)).to_lowercase()
 }
 
 /// The name of the Secret with the token for impersonating users in a cluster.
-pub fn impersonation_secret(cluster: &str) -> String {
+pub fn impersonation_secret_name(cluster: &str) -> String {
     format!("{cluster}-impersonator")
 }
 
 /// The name of the Service that is derived from a ServiceImport in a cluster.
-pub fn derived_service(import: &str) -> String {
+pub fn derived_service_name(import: &str) -> String {
     format!("derived-{import}")
 }
 
 /// The reference key of a binding, used in labels.
-pub fn reference_key(namespace: &str, name: &str) -> String {
+pub fn binding_reference_key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() {
-        hash(name)
+        safe_encoded_hash(name)
     } else {
-        hash(&format!("{namespace}/{name}"))
+        safe_encoded_hash(&format!("{namespace}/{name}"))
     }
 }
 
@@ -94,10 +94,10 @@ mod tests {
                 "karmada-impersonator-7cbb6bd5c9",
             ),
         ] {
-            assert_eq!(work(kind, name, namespace), expected);
+            assert_eq!(work_name(kind, name, namespace), expected);
         }
-        let dotted = work("ClusterRole", "System:X", "");
-        assert_eq!(dotted, work("ClusterRole", "system.x", ""));
+        let dotted = work_name("ClusterRole", "System:X", "");
+        assert_eq!(dotted, work_name("ClusterRole", "system.x", ""));
         assert!(dotted.starts_with("system.x-"), "{dotted}");
     }
 
@@ -105,38 +105,47 @@ mod tests {
     #[test]
     fn hashes_are_safe_encoded() {
         // FNV-1a of the empty text is 2166136261, and of "a" 3826002220.
-        assert_eq!(hash(""), "65bb57b6b5");
-        assert_eq!(hash("a"), "7d6b446664");
+        assert_eq!(safe_encoded_hash(""), "65bb57b6b5");
+        assert_eq!(safe_encoded_hash("a"), "7d6b446664");
     }
 
     // proves: NAM-binding
     #[test]
     fn binding_names_contain_the_kind() {
-        assert_eq!(binding("Deployment", "nginx"), "nginx-deployment");
-        assert_eq!(binding("ClusterRole", "System:X"), "system.x-clusterrole");
+        assert_eq!(binding_name("Deployment", "nginx"), "nginx-deployment");
+        assert_eq!(
+            binding_name("ClusterRole", "System:X"),
+            "system.x-clusterrole"
+        );
     }
 
     // proves: NAM-reference
     #[test]
     fn reference_keys_are_hashes() {
-        assert_eq!(reference_key("default", "nginx-deployment"), "5bdc5c4dcf");
-        assert_eq!(reference_key("", "x"), hash("x"));
+        assert_eq!(
+            binding_reference_key("default", "nginx-deployment"),
+            "5bdc5c4dcf"
+        );
+        assert_eq!(binding_reference_key("", "x"), safe_encoded_hash("x"));
     }
 
     // proves: NAM-policy
     #[test]
     fn policy_names_of_commands_contain_a_hash() {
-        assert_eq!(policy("ns-foo", "foo", "rand"), "foo-b4978784");
-        assert_eq!(policy("n", "A:b", "x"), format!("a.b-{}", hash("nx")));
+        assert_eq!(policy_name("ns-foo", "foo", "rand"), "foo-b4978784");
+        assert_eq!(
+            policy_name("n", "A:b", "x"),
+            format!("a.b-{}", safe_encoded_hash("nx"))
+        );
     }
 
     // proves: NAM-space, NAM-impersonation
     #[test]
     fn names_that_derive_from_a_cluster_or_service() {
-        assert_eq!(execution_space("m1"), "karmada-es-m1");
-        assert_eq!(cluster_of_space("karmada-es-m1"), Some("m1"));
-        assert_eq!(cluster_of_space("default"), None);
-        assert_eq!(impersonation_secret("m1"), "m1-impersonator");
-        assert_eq!(derived_service("web"), "derived-web");
+        assert_eq!(execution_space_name("m1"), "karmada-es-m1");
+        assert_eq!(cluster_of_execution_space("karmada-es-m1"), Some("m1"));
+        assert_eq!(cluster_of_execution_space("default"), None);
+        assert_eq!(impersonation_secret_name("m1"), "m1-impersonator");
+        assert_eq!(derived_service_name("web"), "derived-web");
     }
 }

@@ -12,30 +12,30 @@ pub struct Placement {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_affinity: Option<ClusterAffinity>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub cluster_affinities: Vec<AffinityTerm>,
+    pub cluster_affinities: Vec<ClusterAffinityTerm>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cluster_tolerations: Vec<Toleration>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub spread_constraints: Vec<SpreadConstraint>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub replica_scheduling: Option<ReplicaScheduling>,
+    pub replica_scheduling: Option<ReplicaSchedulingStrategy>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workload_affinity: Option<WorkloadAffinity>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct AffinityTerm {
+pub struct ClusterAffinityTerm {
     pub affinity_name: String,
     #[serde(flatten)]
     pub affinity: ClusterAffinity,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub overflow_affinities: Vec<OverflowTerm>,
+    pub overflow_affinities: Vec<OverflowClusterAffinityTerm>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct OverflowTerm {
+pub struct OverflowClusterAffinityTerm {
     pub affinity_name: String,
     #[serde(flatten)]
     pub affinity: ClusterAffinity,
@@ -85,7 +85,7 @@ pub struct SpreadConstraint {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ReplicaScheduling {
+pub struct ReplicaSchedulingStrategy {
     /// `Duplicated` or `Divided`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub replica_scheduling_type: String,
@@ -93,14 +93,14 @@ pub struct ReplicaScheduling {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub replica_division_preference: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub weight_preference: Option<WeightPreference>,
+    pub weight_preference: Option<ClusterPreferences>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct WeightPreference {
+pub struct ClusterPreferences {
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub static_weight_list: Vec<StaticWeight>,
+    pub static_weight_list: Vec<StaticClusterWeight>,
     /// `AvailableReplicas` or nothing.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub dynamic_weight: String,
@@ -108,7 +108,7 @@ pub struct WeightPreference {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct StaticWeight {
+pub struct StaticClusterWeight {
     pub target_cluster: ClusterAffinity,
     pub weight: i64,
 }
@@ -117,14 +117,14 @@ pub struct StaticWeight {
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadAffinity {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub affinity: Option<GroupTerm>,
+    pub affinity: Option<WorkloadAffinityTerm>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub anti_affinity: Option<GroupTerm>,
+    pub anti_affinity: Option<WorkloadAffinityTerm>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct GroupTerm {
+pub struct WorkloadAffinityTerm {
     pub group_by_label_key: String,
 }
 

@@ -5,17 +5,17 @@ use machinery::LabelSelector;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::affinity::{ClusterAffinity, Selector};
+use super::affinity::{ApiLabelSelector, ClusterAffinity};
 use super::placement::Placement;
 
 /// Karmada's implicit priority of a selector: how specifically it selects a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Closeness {
+pub enum ImplicitPriority {
     Mismatch,
     /// Selects all resources of the kind.
-    All,
-    Labels,
-    Name,
+    MatchAll,
+    MatchLabelSelector,
+    MatchName,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -28,86 +28,100 @@ pub struct ResourceSelector {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub label_selector: Option<Selector>,
+    pub label_selector: Option<ApiLabelSelector>,
 }
 
 /// A selector with compiled labels, for many objects.
 #[derive(Debug)]
-pub struct ReadySelector<'a> {
+pub struct CompiledResourceSelector<'a> {
     selector: &'a ResourceSelector,
     /// `Err`: an invalid selector, which matches nothing.
     labels: Option<Result<LabelSelector, String>>,
 }
 
-impl ReadySelector<'_> {
+impl CompiledResourceSelector<'_> {
     /// The implicit priority for an object.
-    pub fn closeness(&self, api_version: &str, kind: &str, head: &machinery::Head) -> Closeness {
+    pub fn implicit_priority(
+        &self,
+        api_version: &str,
+        kind: &str,
+        head: &machinery::ObjectMeta,
+    ) -> ImplicitPriority {
         self.selector
-            .closeness_by(api_version, kind, head, || match &self.labels {
-                None => Closeness::All,
-                Some(Ok(labels)) if labels.matches(|key| head.label(key)) => Closeness::Labels,
-                Some(_) => Closeness::Mismatch,
+            .implicit_priority_by(api_version, kind, head, || match &self.labels {
+                None => ImplicitPriority::MatchAll,
+                Some(Ok(labels)) if labels.matches(|key| head.label(key)) => {
+                    ImplicitPriority::MatchLabelSelector
+                }
+                Some(_) => ImplicitPriority::Mismatch,
             })
     }
 }
 
 impl ResourceSelector {
     /// Compiles the label selector.
-    pub fn ready(&self) -> ReadySelector<'_> {
+    pub fn compile(&self) -> CompiledResourceSelector<'_> {
         let labels = self.label_selector.as_ref();
-        ReadySelector {
+        CompiledResourceSelector {
             selector: self,
-            labels: labels.map(Selector::compile),
+            labels: labels.map(ApiLabelSelector::compile),
         }
     }
 
     /// The implicit priority for an object.
-    pub fn closeness(&self, api_version: &str, kind: &str, head: &machinery::Head) -> Closeness {
-        self.closeness_by(api_version, kind, head, || {
+    pub fn implicit_priority(
+        &self,
+        api_version: &str,
+        kind: &str,
+        head: &machinery::ObjectMeta,
+    ) -> ImplicitPriority {
+        self.implicit_priority_by(api_version, kind, head, || {
             let Some(labels) = &self.label_selector else {
-                return Closeness::All;
+                return ImplicitPriority::MatchAll;
             };
             match labels.compile() {
-                Ok(labels) if labels.matches(|key| head.label(key)) => Closeness::Labels,
-                _ => Closeness::Mismatch,
+                Ok(labels) if labels.matches(|key| head.label(key)) => {
+                    ImplicitPriority::MatchLabelSelector
+                }
+                _ => ImplicitPriority::Mismatch,
             }
         })
     }
 
     /// Calls `by_labels` if the selector has no name.
-    fn closeness_by(
+    fn implicit_priority_by(
         &self,
         api_version: &str,
         kind: &str,
-        head: &machinery::Head,
-        by_labels: impl FnOnce() -> Closeness,
-    ) -> Closeness {
+        head: &machinery::ObjectMeta,
+        by_labels: impl FnOnce() -> ImplicitPriority,
+    ) -> ImplicitPriority {
         if self.api_version != api_version
             || self.kind != kind
             || !(self.namespace.is_empty() || self.namespace == *head.namespace)
         {
-            return Closeness::Mismatch;
+            return ImplicitPriority::Mismatch;
         }
         match self.name.as_str() {
             "" => by_labels(),
-            name if *name == *head.name => Closeness::Name,
-            _ => Closeness::Mismatch,
+            name if *name == *head.name => ImplicitPriority::MatchName,
+            _ => ImplicitPriority::Mismatch,
         }
     }
 }
 
 /// The highest implicit priority of several selectors.
-pub fn closest(
+pub fn highest_implicit_priority(
     selectors: &[ResourceSelector],
     api_version: &str,
     kind: &str,
-    head: &machinery::Head,
-) -> Closeness {
+    head: &machinery::ObjectMeta,
+) -> ImplicitPriority {
     selectors
         .iter()
-        .map(|s| s.closeness(api_version, kind, head))
+        .map(|s| s.implicit_priority(api_version, kind, head))
         .max()
-        .unwrap_or(Closeness::Mismatch)
+        .unwrap_or(ImplicitPriority::Mismatch)
 }
 
 /// PropagationPolicy and ClusterPropagationPolicy.
@@ -184,7 +198,7 @@ pub struct OverridePolicy {
 pub struct OverrideSpec {
     /// Empty: selects all resources.
     pub resource_selectors: Vec<ResourceSelector>,
-    pub override_rules: Vec<OverrideRule>,
+    pub override_rules: Vec<RuleWithCluster>,
     /// The deprecated form of a single rule, with `overriders`.
     pub target_cluster: Option<ClusterAffinity>,
     pub overriders: Overriders,
@@ -192,7 +206,7 @@ pub struct OverrideSpec {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct OverrideRule {
+pub struct RuleWithCluster {
     pub target_cluster: Option<ClusterAffinity>,
     pub overriders: Overriders,
 }
@@ -202,24 +216,24 @@ pub struct OverrideRule {
 #[serde(rename_all = "camelCase", default)]
 pub struct Overriders {
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub plaintext: Vec<Plaintext>,
+    pub plaintext: Vec<PlaintextOverrider>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub image_overrider: Vec<ImageOverrider>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub command_overrider: Vec<CommandOverrider>,
+    pub command_overrider: Vec<CommandArgsOverrider>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub args_overrider: Vec<CommandOverrider>,
+    pub args_overrider: Vec<CommandArgsOverrider>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub labels_overrider: Vec<MapOverrider>,
+    pub labels_overrider: Vec<LabelAnnotationOverrider>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub annotations_overrider: Vec<MapOverrider>,
+    pub annotations_overrider: Vec<LabelAnnotationOverrider>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub field_overrider: Vec<FieldOverrider>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Plaintext {
+pub struct PlaintextOverrider {
     pub path: String,
     /// `add`, `remove` or `replace`.
     pub operator: String,
@@ -247,7 +261,7 @@ pub struct ImagePredicate {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct CommandOverrider {
+pub struct CommandArgsOverrider {
     pub container_name: String,
     pub operator: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -256,7 +270,7 @@ pub struct CommandOverrider {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct MapOverrider {
+pub struct LabelAnnotationOverrider {
     pub operator: String,
     #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub value: std::collections::BTreeMap<String, String>,
@@ -267,14 +281,14 @@ pub struct MapOverrider {
 pub struct FieldOverrider {
     pub field_path: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub json: Vec<FieldPatch>,
+    pub json: Vec<FieldPatchOperation>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub yaml: Vec<FieldPatch>,
+    pub yaml: Vec<FieldPatchOperation>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct FieldPatch {
+pub struct FieldPatchOperation {
     pub sub_path: String,
     pub operator: String,
     /// Serialized as null if absent, as Karmada's clients do.
@@ -293,40 +307,45 @@ mod tests {
             &json!({"metadata": {"name": "a", "namespace": "n", "labels": {"x": "1"}}}),
         )
         .unwrap();
-        let check = |selector: Value, expected: Closeness| {
+        let check = |selector: Value, expected: ImplicitPriority| {
             let mut all = json!({"apiVersion": "v1", "kind": "ConfigMap"});
             if let (Some(all), Some(more)) = (all.as_object_mut(), selector.as_object()) {
                 all.extend(more.clone());
             }
             let parsed: ResourceSelector = serde_json::from_value(all).unwrap();
             assert_eq!(
-                parsed.ready().closeness("v1", "ConfigMap", object.head()),
+                parsed
+                    .compile()
+                    .implicit_priority("v1", "ConfigMap", object.meta()),
                 expected,
                 "{selector}"
             );
             assert_eq!(
-                parsed.closeness("v1", "ConfigMap", object.head()),
+                parsed.implicit_priority("v1", "ConfigMap", object.meta()),
                 expected,
                 "{selector}"
             );
         };
-        check(json!({}), Closeness::All);
-        check(json!({"name": "a"}), Closeness::Name);
+        check(json!({}), ImplicitPriority::MatchAll);
+        check(json!({"name": "a"}), ImplicitPriority::MatchName);
         check(
             json!({"name": "a", "labelSelector": {"matchLabels": {"x": "2"}}}),
-            Closeness::Name,
+            ImplicitPriority::MatchName,
         );
-        check(json!({"name": "b"}), Closeness::Mismatch);
-        check(json!({"namespace": "m", "name": "a"}), Closeness::Mismatch);
+        check(json!({"name": "b"}), ImplicitPriority::Mismatch);
+        check(
+            json!({"namespace": "m", "name": "a"}),
+            ImplicitPriority::Mismatch,
+        );
         check(
             json!({"labelSelector": {"matchLabels": {"x": "1"}}}),
-            Closeness::Labels,
+            ImplicitPriority::MatchLabelSelector,
         );
-        check(json!({"namespace": "n"}), Closeness::All);
-        check(json!({"kind": "Secret"}), Closeness::Mismatch);
-        check(json!({"apiVersion": "v2"}), Closeness::Mismatch);
+        check(json!({"namespace": "n"}), ImplicitPriority::MatchAll);
+        check(json!({"kind": "Secret"}), ImplicitPriority::Mismatch);
+        check(json!({"apiVersion": "v2"}), ImplicitPriority::Mismatch);
         let bad = json!({"matchExpressions": [{"key": "x", "operator": "Near"}]});
-        check(json!({"labelSelector": bad}), Closeness::Mismatch);
+        check(json!({"labelSelector": bad}), ImplicitPriority::Mismatch);
     }
 
     // proves: DET-match-closest
@@ -342,13 +361,20 @@ mod tests {
             serde_json::from_value(all).unwrap()
         };
         for (all, expected) in [
-            (json!([]), Closeness::Mismatch),
-            (json!([{"name": "b"}]), Closeness::Mismatch),
-            (json!([{}, {"name": "b"}]), Closeness::All),
-            (json!([{}, {"labelSelector": {}}]), Closeness::Labels),
-            (json!([{"name": "a"}, {}, {"name": "b"}]), Closeness::Name),
+            (json!([]), ImplicitPriority::Mismatch),
+            (json!([{"name": "b"}]), ImplicitPriority::Mismatch),
+            (json!([{}, {"name": "b"}]), ImplicitPriority::MatchAll),
+            (
+                json!([{}, {"labelSelector": {}}]),
+                ImplicitPriority::MatchLabelSelector,
+            ),
+            (
+                json!([{"name": "a"}, {}, {"name": "b"}]),
+                ImplicitPriority::MatchName,
+            ),
         ] {
-            let found = closest(&selectors(all.clone()), "v1", "X", object.head());
+            let found =
+                highest_implicit_priority(&selectors(all.clone()), "v1", "X", object.meta());
             assert_eq!(found, expected, "{all}");
         }
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::binding::{BindingSpec, Component};
 
 /// Amounts by resource name.
-pub type Amounts = BTreeMap<String, Quantity>;
+pub type QuotaResourceList = BTreeMap<String, Quantity>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -24,13 +24,13 @@ pub struct FederatedResourceQuota {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct QuotaSpec {
-    pub overall: Amounts,
-    pub static_assignments: Vec<Assignment>,
+    pub overall: QuotaResourceList,
+    pub static_assignments: Vec<StaticClusterAssignment>,
 }
 
 impl QuotaSpec {
     /// The limits that are statically assigned to a cluster, if any.
-    pub fn assigned(&self, cluster: &str) -> Option<&Amounts> {
+    pub fn static_assignment(&self, cluster: &str) -> Option<&QuotaResourceList> {
         let mut assigned = self.static_assignments.iter();
         assigned
             .find(|a| a.cluster_name == cluster)
@@ -40,58 +40,61 @@ impl QuotaSpec {
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Assignment {
+pub struct StaticClusterAssignment {
     pub cluster_name: String,
-    pub hard: Option<Amounts>,
+    pub hard: Option<QuotaResourceList>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct QuotaStatus {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub overall: Amounts,
+    pub overall: QuotaResourceList,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub overall_used: Amounts,
+    pub overall_used: QuotaResourceList,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub aggregated_status: Vec<ClusterUse>,
+    pub aggregated_status: Vec<ClusterQuotaStatus>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ClusterUse {
+pub struct ClusterQuotaStatus {
     pub cluster_name: String,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub hard: Amounts,
+    pub hard: QuotaResourceList,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub used: Amounts,
+    pub used: QuotaResourceList,
 }
 
 /// The requests of all scheduled replicas of a binding. Of a workload with components, each
 /// cluster gets one set of all components.
-pub fn usage(binding: &BindingSpec) -> Amounts {
+pub fn calculate_resource_usage(binding: &BindingSpec) -> QuotaResourceList {
     let (each, times) = if binding.components.is_empty() {
         let replicas = binding.clusters.iter().map(|c| c.replicas).sum();
-        (request(binding.replica_requirements.as_ref()), replicas)
+        (
+            replica_request(binding.replica_requirements.as_ref()),
+            replicas,
+        )
     } else {
         let clusters = i64::try_from(binding.clusters.len()).unwrap_or(i64::MAX);
-        (set(&binding.components), clusters)
+        (component_set_request(&binding.components), clusters)
     };
     let all = each.into_iter().map(|(name, q)| (name, q.times(times)));
     all.filter(|(_, q)| !q.is_zero()).collect()
 }
 
-fn set(components: &[Component]) -> Amounts {
-    let mut sum = Amounts::new();
+fn component_set_request(components: &[Component]) -> QuotaResourceList {
+    let mut sum = QuotaResourceList::new();
     for component in components {
-        for (name, amount) in request(component.replica_requirements.as_ref()) {
-            add(&mut sum, name, amount.times(component.replicas));
+        for (name, amount) in replica_request(component.replica_requirements.as_ref()) {
+            add_amount(&mut sum, name, amount.times(component.replicas));
         }
     }
     sum
 }
 
 /// The requests of one replica. The schema has rejected malformed quantities.
-fn request(requirements: Option<&Value>) -> Amounts {
+fn replica_request(requirements: Option<&Value>) -> QuotaResourceList {
     let requested = requirements.and_then(|r| r.get("resourceRequest"));
     let entries = requested.and_then(Value::as_object).into_iter().flatten();
     entries
@@ -100,20 +103,20 @@ fn request(requirements: Option<&Value>) -> Amounts {
 }
 
 /// Adds an amount of one resource.
-pub fn add(to: &mut Amounts, name: String, amount: Quantity) {
+pub fn add_amount(to: &mut QuotaResourceList, name: String, amount: Quantity) {
     *to.entry(name).or_default() += amount;
 }
 
 /// Whether an update of a binding may change its usage.
-pub fn concerns_usage(old: &BindingSpec, new: &BindingSpec) -> bool {
-    let requested = |b: &BindingSpec| request(b.replica_requirements.as_ref());
+pub fn may_change_usage(old: &BindingSpec, new: &BindingSpec) -> bool {
+    let requested = |b: &BindingSpec| replica_request(b.replica_requirements.as_ref());
     let replicas = |b: &BindingSpec| b.clusters.iter().map(|c| c.replicas).sum::<i64>();
     let clusters = |b: &BindingSpec| -> BTreeSet<String> {
         b.clusters.iter().map(|c| c.name.clone()).collect()
     };
     let sets = |b: &BindingSpec| -> Vec<_> {
         let all = b.components.iter();
-        all.map(|c| (c.replicas, request(c.replica_requirements.as_ref())))
+        all.map(|c| (c.replicas, replica_request(c.replica_requirements.as_ref())))
             .collect()
     };
     let has_components = !(old.components.is_empty() && new.components.is_empty());
@@ -123,9 +126,9 @@ pub fn concerns_usage(old: &BindingSpec, new: &BindingSpec) -> bool {
 }
 
 /// `new` minus `old`, without resources that do not change.
-pub fn difference(new: &Amounts, old: &Amounts) -> Amounts {
+pub fn usage_difference(new: &QuotaResourceList, old: &QuotaResourceList) -> QuotaResourceList {
     let names: BTreeSet<&String> = new.keys().chain(old.keys()).collect();
-    let of = |amounts: &Amounts, name| amounts.get(name).copied().unwrap_or_default();
+    let of = |amounts: &QuotaResourceList, name| amounts.get(name).copied().unwrap_or_default();
     let all = names.into_iter();
     all.map(|name| (name.clone(), of(new, name) - of(old, name)))
         .filter(|(_, amount)| !amount.is_zero())
@@ -133,7 +136,10 @@ pub fn difference(new: &Amounts, old: &Amounts) -> Amounts {
 }
 
 /// The amounts of the resources that a quota limits.
-pub fn limited(amounts: &Amounts, overall: &Amounts) -> Amounts {
+pub fn retain_limited(
+    amounts: &QuotaResourceList,
+    overall: &QuotaResourceList,
+) -> QuotaResourceList {
     let mut limited_amounts = amounts.clone();
     limited_amounts.retain(|name, _| overall.contains_key(name));
     limited_amounts
@@ -148,7 +154,7 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    fn amounts(value: Value) -> Amounts {
+    fn amounts(value: Value) -> QuotaResourceList {
         serde_json::from_value(value).unwrap()
     }
 
@@ -182,7 +188,8 @@ mod tests {
             ),
         ];
         for (binding, used) in table {
-            let found = serde_json::to_value(usage(&spec(binding.clone()))).unwrap();
+            let found =
+                serde_json::to_value(calculate_resource_usage(&spec(binding.clone()))).unwrap();
             assert_eq!(found, used, "{binding}");
         }
     }
@@ -221,7 +228,7 @@ mod tests {
             ),
         ];
         for (new, concerned) in table {
-            let found = concerns_usage(&spec(old.clone()), &spec(new.clone()));
+            let found = may_change_usage(&spec(old.clone()), &spec(new.clone()));
             assert_eq!(found, concerned, "{new}");
         }
         let set = |clusters: Value, replicas: i64| {
@@ -233,7 +240,7 @@ mod tests {
             (set(json!([{"name": "b"}]), 1), true),
             (set(json!([{"name": "a"}]), 2), true),
         ] {
-            assert_eq!(concerns_usage(&old, &new), concerned);
+            assert_eq!(may_change_usage(&old, &new), concerned);
         }
     }
 
@@ -242,9 +249,12 @@ mod tests {
     fn amounts_are_compared_by_resource() {
         let new = amounts(json!({"cpu": "3", "memory": "1Gi", "pods": "5"}));
         let old = amounts(json!({"cpu": "1", "memory": "1024Mi", "x": "2"}));
-        let more = difference(&new, &old);
+        let more = usage_difference(&new, &old);
         assert_eq!(more, amounts(json!({"cpu": "2", "pods": "5", "x": "-2"})));
         let overall = amounts(json!({"cpu": "10"}));
-        assert_eq!(limited(&more, &overall), amounts(json!({"cpu": "2"})));
+        assert_eq!(
+            retain_limited(&more, &overall),
+            amounts(json!({"cpu": "2"}))
+        );
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct WorkloadRebalancer {
-    pub metadata: Metadata,
+    pub metadata: RebalancerMeta,
     pub spec: RebalancerSpec,
     pub status: RebalancerStatus,
 }
@@ -13,7 +13,7 @@ pub struct WorkloadRebalancer {
 /// The fields of `metadata` that [`machinery::ObjectMeta`] does not have.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Metadata {
+pub struct RebalancerMeta {
     pub creation_timestamp: String,
     pub generation: i64,
 }
@@ -21,7 +21,7 @@ pub struct Metadata {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RebalancerSpec {
-    pub workloads: Vec<Workload>,
+    pub workloads: Vec<WorkloadReference>,
     pub ttl_seconds_after_finished: Option<i64>,
 }
 
@@ -29,7 +29,7 @@ pub struct RebalancerSpec {
 /// namespace and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Workload {
+pub struct WorkloadReference {
     pub api_version: String,
     pub kind: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -50,7 +50,7 @@ pub struct RebalancerStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ObservedWorkload {
-    pub workload: Workload,
+    pub workload: WorkloadReference,
     /// Empty while pending.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub result: String,
@@ -58,7 +58,7 @@ pub struct ObservedWorkload {
     pub reason: String,
 }
 
-pub const SUCCESSFUL: &str = "Successful";
-pub const FAILED: &str = "Failed";
+pub const REBALANCE_SUCCESSFUL: &str = "Successful";
+pub const REBALANCE_FAILED: &str = "Failed";
 /// The only reason of a failure.
-pub const BINDING_NOT_FOUND: &str = "ReferencedBindingNotFound";
+pub const REASON_BINDING_NOT_FOUND: &str = "ReferencedBindingNotFound";

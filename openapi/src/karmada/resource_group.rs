@@ -3,11 +3,11 @@
 
 use machinery::{Gvk, Object};
 
-use super::Binding;
+use super::ResourceBinding;
 use super::binding::ObjectReference;
 
 /// The name of the informer index whose keys are [`index_keys`].
-pub const BY_RESOURCE_GROUP: &str = "resource group";
+pub const RESOURCE_GROUP_INDEX: &str = "resource group";
 
 /// Separates the fields of a key; no field contains it.
 const SEPARATOR: char = '|';
@@ -37,7 +37,7 @@ impl<'a> ResourceGroup<'a> {
     }
 }
 
-fn key(of: &ObjectReference) -> String {
+fn index_key(of: &ObjectReference) -> String {
     let ObjectReference {
         api_version,
         kind,
@@ -49,8 +49,8 @@ fn key(of: &ObjectReference) -> String {
 
 /// The keys of a binding in the index.
 pub fn index_keys(binding: &Object) -> Vec<String> {
-    let view = binding.view::<Binding>();
-    view.iter().map(|b| key(&b.spec.resource)).collect()
+    let view = binding.decode::<ResourceBinding>();
+    view.iter().map(|b| index_key(&b.spec.resource)).collect()
 }
 
 #[cfg(test)]

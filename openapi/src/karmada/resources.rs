@@ -5,7 +5,7 @@ use machinery::Gvr;
 
 macro_rules! resources {
     ($($name:ident = $group:literal $version:literal $plural:literal;)*) => {
-        $(pub static $name: Gvr = Gvr::constant(concat!($group, ".karmada.io"), $version, $plural);)*
+        $(pub static $name: Gvr = Gvr::from_static(concat!($group, ".karmada.io"), $version, $plural);)*
 
         #[cfg(test)]
         const ALL: &[&Gvr] = &[$(&$name),*];

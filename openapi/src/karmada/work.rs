@@ -4,12 +4,12 @@ use machinery::Gvk;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::binding::{Condition, Metadata};
+use super::binding::{Condition, KarmadaObjectMeta};
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Work {
-    pub metadata: Metadata,
+    pub metadata: KarmadaObjectMeta,
     pub spec: WorkSpec,
     pub status: WorkStatus,
 }
@@ -17,54 +17,54 @@ pub struct Work {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkSpec {
-    pub workload: Workload,
+    pub workload: WorkloadTemplate,
     pub suspend_dispatching: Option<bool>,
     pub preserve_resources_on_deletion: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Workload {
+pub struct WorkloadTemplate {
     pub manifests: Vec<Value>,
 }
 
 /// A view of `spec` that identifies the manifests without parsing them completely.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct Held {
-    workload: HeldWorkload,
+pub struct WorkManifestIdentities {
+    workload: WorkloadManifestIdentities,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct HeldWorkload {
-    manifests: Vec<ManifestHead>,
+struct WorkloadManifestIdentities {
+    manifests: Vec<ManifestIdentity>,
 }
 
 /// The identity of the object of a manifest.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ManifestHead {
+pub struct ManifestIdentity {
     pub api_version: String,
     pub kind: String,
-    pub metadata: ManifestName,
+    pub metadata: ManifestObjectName,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct ManifestName {
+pub struct ManifestObjectName {
     pub namespace: String,
     pub name: String,
 }
 
-impl ManifestHead {
+impl ManifestIdentity {
     pub fn gvk(&self) -> Gvk {
         Gvk::from_api_version(&self.api_version, &self.kind)
     }
 }
 
-impl Held {
-    pub fn manifests(&self) -> &[ManifestHead] {
+impl WorkManifestIdentities {
+    pub fn manifests(&self) -> &[ManifestIdentity] {
         &self.workload.manifests
     }
 }
@@ -79,7 +79,7 @@ pub struct WorkStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ManifestStatus {
-    pub identifier: Identifier,
+    pub identifier: ResourceIdentifier,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Value>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -88,7 +88,7 @@ pub struct ManifestStatus {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Identifier {
+pub struct ResourceIdentifier {
     pub ordinal: i64,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
@@ -103,7 +103,10 @@ pub struct Identifier {
 
 impl Work {
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
-        self.status.conditions.iter().find(|c| c.kind == kind)
+        self.status
+            .conditions
+            .iter()
+            .find(|c| c.condition_type == kind)
     }
 
     pub fn is_applied(&self) -> bool {

@@ -5,55 +5,55 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::Header;
-use crate::model::Kind;
+use super::TableColumnDefinition;
+use crate::model::KindInfo;
 
 mod batch;
-mod cells;
 mod cluster;
 mod network;
 mod pod;
+mod printed_object;
 mod storage;
 mod workload;
 
 #[cfg(test)]
 mod tests;
 
-use cells::Row;
+use printed_object::PrintedObject;
 
 /// Name and type (a type of JSON Schema) of a column.
-type Column = (&'static str, &'static str);
+type BuiltinColumn = (&'static str, &'static str);
 
 /// The columns of a kind, and how its objects are printed.
-struct Table {
-    columns: &'static [Column],
+struct PrintHandler {
+    columns: &'static [BuiltinColumn],
     /// The names of the columns that only `-o wide` shows.
-    wide: &'static [&'static str],
-    cells: fn(&Row<'_>) -> Vec<Value>,
+    wide_columns: &'static [&'static str],
+    cells: fn(&PrintedObject<'_>) -> Vec<Value>,
 }
 
-pub(super) fn columns(kind: &Kind) -> Option<Vec<Header>> {
-    let table = table(&kind.gvk.group, &kind.gvk.kind)?;
-    let header = |(name, ty): &Column| Header {
+pub(super) fn columns(kind: &KindInfo) -> Option<Vec<TableColumnDefinition>> {
+    let table = print_handler(&kind.gvk.group, &kind.gvk.kind)?;
+    let header = |(name, ty): &BuiltinColumn| TableColumnDefinition {
         name: (*name).into(),
         ty: (*ty).into(),
-        format: if *name == "Name" && !table.wide.contains(name) {
+        format: if *name == "Name" && !table.wide_columns.contains(name) {
             "name".into()
         } else {
             String::new()
         },
         description: String::new(),
-        priority: i32::from(table.wide.contains(name)),
+        priority: i32::from(table.wide_columns.contains(name)),
     };
     Some(table.columns.iter().map(header).collect())
 }
 
-pub(super) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Option<Vec<Value>> {
-    let table = table(&kind.gvk.group, &kind.gvk.kind)?;
-    Some((table.cells)(&Row { object, now }))
+pub(super) fn cells(kind: &KindInfo, object: &Value, now: Timestamp) -> Option<Vec<Value>> {
+    let table = print_handler(&kind.gvk.group, &kind.gvk.kind)?;
+    Some((table.cells)(&PrintedObject { object, now }))
 }
 
-fn table(group: &str, kind: &str) -> Option<&'static Table> {
+fn print_handler(group: &str, kind: &str) -> Option<&'static PrintHandler> {
     Some(match (group, kind) {
         ("", "Pod") => &pod::POD,
         ("", "PodTemplate") => &workload::POD_TEMPLATE,
@@ -63,8 +63,8 @@ fn table(group: &str, kind: &str) -> Option<&'static Table> {
         ("apps", "StatefulSet") => &workload::STATEFUL_SET,
         ("apps", "DaemonSet") => &workload::DAEMON_SET,
         ("apps", "ControllerRevision") => &workload::CONTROLLER_REVISION,
-        ("autoscaling", "HorizontalPodAutoscaler") => &workload::AUTOSCALER,
-        ("policy", "PodDisruptionBudget") => &workload::DISRUPTION_BUDGET,
+        ("autoscaling", "HorizontalPodAutoscaler") => &workload::HORIZONTAL_POD_AUTOSCALER,
+        ("policy", "PodDisruptionBudget") => &workload::POD_DISRUPTION_BUDGET,
         ("batch", "Job") => &batch::JOB,
         ("batch", "CronJob") => &batch::CRON_JOB,
         ("", "Service") => &network::SERVICE,
@@ -73,22 +73,22 @@ fn table(group: &str, kind: &str) -> Option<&'static Table> {
         ("networking.k8s.io", "Ingress") => &network::INGRESS,
         ("networking.k8s.io", "IngressClass") => &network::INGRESS_CLASS,
         ("networking.k8s.io", "NetworkPolicy") => &network::NETWORK_POLICY,
-        ("", "PersistentVolume") => &storage::VOLUME,
-        ("", "PersistentVolumeClaim") => &storage::CLAIM,
-        ("storage.k8s.io", "StorageClass") => &storage::CLASS,
+        ("", "PersistentVolume") => &storage::PERSISTENT_VOLUME,
+        ("", "PersistentVolumeClaim") => &storage::PERSISTENT_VOLUME_CLAIM,
+        ("storage.k8s.io", "StorageClass") => &storage::STORAGE_CLASS,
         ("", "ConfigMap") => &storage::CONFIG_MAP,
         ("", "Secret") => &storage::SECRET,
         ("", "Namespace") => &cluster::NAMESPACE,
         ("", "Node") => &cluster::NODE,
         ("" | "events.k8s.io", "Event") => &cluster::EVENT,
         ("", "ServiceAccount") => &cluster::SERVICE_ACCOUNT,
-        ("", "ResourceQuota") => &cluster::QUOTA,
+        ("", "ResourceQuota") => &cluster::RESOURCE_QUOTA,
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
             &cluster::ROLE_BINDING
         }
         ("", "LimitRange")
         | ("rbac.authorization.k8s.io", "Role" | "ClusterRole")
-        | ("apiextensions.k8s.io", "CustomResourceDefinition") => &cluster::CREATED,
+        | ("apiextensions.k8s.io", "CustomResourceDefinition") => &cluster::CREATED_AT,
         ("coordination.k8s.io", "Lease") => &cluster::LEASE,
         ("scheduling.k8s.io", "PriorityClass") => &cluster::PRIORITY_CLASS,
         _ => return None,

@@ -11,26 +11,26 @@ mod schemas;
 
 use serde_json::{Map, Value, json};
 
-use crate::model::Kind;
+use crate::model::KindInfo;
 use crate::schema::Schema;
 
 pub use protobuf::v2_protobuf;
 
 /// A served kind and its schema; custom kinds are not in the catalog.
 #[derive(Clone, Copy, Debug)]
-pub struct Resource<'a> {
-    pub kind: &'a Kind,
+pub struct PublishedResource<'a> {
+    pub kind: &'a KindInfo,
     pub schema: &'a Schema,
 }
 
 /// The versions of OpenAPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum OpenApiVersion {
     V2,
     V3,
 }
 
-impl Form {
+impl OpenApiVersion {
     fn reference(self, name: &str) -> Value {
         let at = match self {
             Self::V2 => "#/definitions/",
@@ -54,22 +54,22 @@ pub fn v3_index(groups: &[(String, String)]) -> Value {
 }
 
 /// The version 3 document of the kinds of one group version.
-pub fn v3_group(resources: &[Resource<'_>]) -> Value {
+pub fn v3_document(resources: &[PublishedResource<'_>]) -> Value {
     json!({
         "openapi": "3.0.0",
         "info": info(),
-        "paths": paths::paths(resources, Form::V3),
-        "components": { "schemas": schemas::schemas(resources, Form::V3) },
+        "paths": paths::paths(resources, OpenApiVersion::V3),
+        "components": { "schemas": schemas::schemas(resources, OpenApiVersion::V3) },
     })
 }
 
 /// The version 2 document of all kinds.
-pub fn v2(resources: &[Resource<'_>]) -> Value {
+pub fn v2_document(resources: &[PublishedResource<'_>]) -> Value {
     json!({
         "swagger": "2.0",
         "info": info(),
-        "paths": paths::paths(resources, Form::V2),
-        "definitions": schemas::schemas(resources, Form::V2),
+        "paths": paths::paths(resources, OpenApiVersion::V2),
+        "definitions": schemas::schemas(resources, OpenApiVersion::V2),
     })
 }
 

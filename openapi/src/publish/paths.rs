@@ -7,19 +7,22 @@
 use machinery::Gvk;
 use serde_json::{Map, Value, json};
 
-use super::schemas::{PATCH, SCALE, list_name_of, name_of};
-use super::{Form, Resource};
-use crate::model::Kind;
+use super::schemas::{PATCH_TYPE, SCALE_TYPE, list_schema_name, schema_name};
+use super::{OpenApiVersion, PublishedResource};
+use crate::model::KindInfo;
 
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
-const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
+const PROTOBUF_MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+const DELETE_OPTIONS_TYPE: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+const STATUS_TYPE: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 
 /// All paths of the kinds.
-pub(super) fn paths(resources: &[Resource<'_>], form: Form) -> Map<String, Value> {
+pub(super) fn paths(
+    resources: &[PublishedResource<'_>],
+    form: OpenApiVersion,
+) -> Map<String, Value> {
     let mut out = Map::new();
     for resource in resources {
-        Writer {
+        PathsBuilder {
             form,
             kind: resource.kind,
         }
@@ -30,11 +33,11 @@ pub(super) fn paths(resources: &[Resource<'_>], form: Form) -> Map<String, Value
 
 /// The resource or subresource at a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum PathKind {
     /// All objects of a cluster-scoped kind, or those of a namespace.
     Collection,
     /// The objects of a namespaced kind in all namespaces.
-    EveryNamespace,
+    AllNamespaces,
     Object,
     Status,
     Scale,
@@ -42,7 +45,7 @@ enum Place {
 
 /// The action of an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Action {
+enum OperationAction {
     List,
     Post,
     DeleteCollection,
@@ -52,7 +55,7 @@ enum Action {
     Delete,
 }
 
-impl Action {
+impl OperationAction {
     /// The value of `x-kubernetes-action`.
     fn name(self) -> &'static str {
         match self {
@@ -86,7 +89,7 @@ impl Action {
     }
 
     /// The first word of an operation's id.
-    fn word(self) -> &'static str {
+    fn operation_id_verb(self) -> &'static str {
         match self {
             Self::List => "list",
             Self::Post => "create",
@@ -100,18 +103,18 @@ impl Action {
 
     fn parameters(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::List => LIST,
+            Self::List => LIST_PARAMETERS,
             Self::Get => &[],
-            Self::Post | Self::Put => WRITE,
+            Self::Post | Self::Put => WRITE_PARAMETERS,
             Self::Patch => PATCH_PARAMETERS,
-            Self::Delete => DELETE,
-            Self::DeleteCollection => DELETE_COLLECTION,
+            Self::Delete => DELETE_PARAMETERS,
+            Self::DeleteCollection => DELETE_COLLECTION_PARAMETERS,
         }
     }
 }
 
 // Names and types; `parameter_description` has the descriptions.
-const LIST: &[(&str, &str)] = &[
+const LIST_PARAMETERS: &[(&str, &str)] = &[
     ("allowWatchBookmarks", "boolean"),
     ("continue", "string"),
     ("fieldSelector", "string"),
@@ -123,7 +126,7 @@ const LIST: &[(&str, &str)] = &[
     ("timeoutSeconds", "integer"),
     ("watch", "boolean"),
 ];
-const WRITE: &[(&str, &str)] = &[
+const WRITE_PARAMETERS: &[(&str, &str)] = &[
     ("dryRun", "string"),
     ("fieldManager", "string"),
     ("fieldValidation", "string"),
@@ -134,13 +137,13 @@ const PATCH_PARAMETERS: &[(&str, &str)] = &[
     ("fieldValidation", "string"),
     ("force", "boolean"),
 ];
-const DELETE: &[(&str, &str)] = &[
+const DELETE_PARAMETERS: &[(&str, &str)] = &[
     ("dryRun", "string"),
     ("gracePeriodSeconds", "integer"),
     ("orphanDependents", "boolean"),
     ("propagationPolicy", "string"),
 ];
-const DELETE_COLLECTION: &[(&str, &str)] = &[
+const DELETE_COLLECTION_PARAMETERS: &[(&str, &str)] = &[
     ("continue", "string"),
     ("dryRun", "string"),
     ("fieldSelector", "string"),
@@ -154,7 +157,7 @@ const DELETE_COLLECTION: &[(&str, &str)] = &[
     ("timeoutSeconds", "integer"),
 ];
 
-fn describe(parameter: &str) -> &'static str {
+fn parameter_description(parameter: &str) -> &'static str {
     match parameter {
         "allowWatchBookmarks" => "Whether a watch sends bookmarks.",
         "continue" => "The continue token of the previous page of a list.",
@@ -182,12 +185,12 @@ fn describe(parameter: &str) -> &'static str {
     }
 }
 
-struct Writer<'a> {
-    form: Form,
-    kind: &'a Kind,
+struct PathsBuilder<'a> {
+    form: OpenApiVersion,
+    kind: &'a KindInfo,
 }
 
-impl Writer<'_> {
+impl PathsBuilder<'_> {
     fn write(&self, out: &mut Map<String, Value>) {
         let kind = self.kind;
         let root = match &*kind.gvk.group {
@@ -201,51 +204,64 @@ impl Writer<'_> {
             format!("{root}/{plural}")
         };
         let object = format!("{collection}/{{name}}");
-        let mut add = |path: String, place: Place| {
-            if let Some(item) = self.item(place) {
+        let mut add = |path: String, place: PathKind| {
+            if let Some(item) = self.path_item(place) {
                 out.insert(path, item);
             }
         };
         if kind.namespaced {
-            add(format!("{root}/{plural}"), Place::EveryNamespace);
+            add(format!("{root}/{plural}"), PathKind::AllNamespaces);
         }
         if kind.status {
-            add(format!("{object}/status"), Place::Status);
+            add(format!("{object}/status"), PathKind::Status);
         }
         if kind.scale.is_some() {
-            add(format!("{object}/scale"), Place::Scale);
+            add(format!("{object}/scale"), PathKind::Scale);
         }
-        add(object, Place::Object);
-        add(collection, Place::Collection);
+        add(object, PathKind::Object);
+        add(collection, PathKind::Collection);
     }
 
     /// `None` if the kind supports no operation there.
-    fn item(&self, place: Place) -> Option<Value> {
-        let actions: &[Action] = match place {
-            Place::Collection => &[Action::List, Action::Post, Action::DeleteCollection],
-            Place::EveryNamespace => &[Action::List],
-            Place::Object => &[Action::Get, Action::Put, Action::Patch, Action::Delete],
-            Place::Status | Place::Scale => &[Action::Get, Action::Put, Action::Patch],
+    fn path_item(&self, place: PathKind) -> Option<Value> {
+        let actions: &[OperationAction] = match place {
+            PathKind::Collection => &[
+                OperationAction::List,
+                OperationAction::Post,
+                OperationAction::DeleteCollection,
+            ],
+            PathKind::AllNamespaces => &[OperationAction::List],
+            PathKind::Object => &[
+                OperationAction::Get,
+                OperationAction::Put,
+                OperationAction::Patch,
+                OperationAction::Delete,
+            ],
+            PathKind::Status | PathKind::Scale => &[
+                OperationAction::Get,
+                OperationAction::Put,
+                OperationAction::Patch,
+            ],
         };
         let mut item = Map::new();
         for action in actions {
-            if self.kind.allows(action.verb()) {
+            if self.kind.supports_verb(action.verb()) {
                 item.insert(action.method().to_owned(), self.operation(place, *action));
             }
         }
         if item.is_empty() {
             return None;
         }
-        item.insert("parameters".to_owned(), self.place_parameters(place));
+        item.insert("parameters".to_owned(), self.path_parameters(place));
         Some(Value::Object(item))
     }
 
-    fn place_parameters(&self, place: Place) -> Value {
+    fn path_parameters(&self, place: PathKind) -> Value {
         let mut parameters = Vec::new();
-        if matches!(place, Place::Object | Place::Status | Place::Scale) {
+        if matches!(place, PathKind::Object | PathKind::Status | PathKind::Scale) {
             parameters.push(self.parameter("name", "string", "path"));
         }
-        if self.kind.namespaced && place != Place::EveryNamespace {
+        if self.kind.namespaced && place != PathKind::AllNamespaces {
             parameters.push(self.parameter("namespace", "string", "path"));
         }
         parameters.push(self.parameter("pretty", "string", "query"));
@@ -256,15 +272,15 @@ impl Writer<'_> {
         let mut parameter = json!({
             "name": name,
             "in": location,
-            "description": describe(name),
+            "description": parameter_description(name),
             "uniqueItems": true,
         });
         if location == "path" {
             parameter["required"] = Value::Bool(true);
         }
         match self.form {
-            Form::V2 => parameter["type"] = ty.into(),
-            Form::V3 => {
+            OpenApiVersion::V2 => parameter["type"] = ty.into(),
+            OpenApiVersion::V3 => {
                 parameter["schema"] = json!({ "type": ty, "uniqueItems": true });
                 if let Value::Object(map) = &mut parameter {
                     map.remove("uniqueItems");
@@ -274,10 +290,10 @@ impl Writer<'_> {
         parameter
     }
 
-    fn operation(&self, place: Place, action: Action) -> Value {
+    fn operation(&self, place: PathKind, action: OperationAction) -> Value {
         let kind = self.kind;
         let gvk = match place {
-            Place::Scale => &Gvk::constant("autoscaling", "v1", "Scale"),
+            PathKind::Scale => &Gvk::from_static("autoscaling", "v1", "Scale"),
             _ => &kind.gvk,
         };
         let parameters: Vec<Value> = action
@@ -296,10 +312,10 @@ impl Writer<'_> {
                 "group": gvk.group, "version": gvk.version, "kind": gvk.kind,
             },
         });
-        self.body(&mut operation, place, action);
-        if self.form == Form::V2 {
-            let mut produces = self.media();
-            if action == Action::List {
+        self.add_request_body(&mut operation, place, action);
+        if self.form == OpenApiVersion::V2 {
+            let mut produces = self.media_types();
+            if action == OperationAction::List {
                 produces.push("application/json;stream=watch");
             }
             operation["produces"] = json!(produces);
@@ -315,24 +331,24 @@ impl Writer<'_> {
         format!("{group}_{}", self.kind.gvk.version)
     }
 
-    fn operation_id(&self, place: Place, action: Action) -> String {
+    fn operation_id(&self, place: PathKind, action: OperationAction) -> String {
         let kind = &self.kind.gvk;
         let group = match &*kind.group {
             "" => "core".to_owned(),
             // The whole name, so that groups with the same first word stay distinct.
             group => group.strip_suffix(".k8s.io").unwrap_or(group).to_owned(),
         };
-        let group: String = group.split(['.', '-']).map(capital).collect();
+        let group: String = group.split(['.', '-']).map(capitalize).collect();
         let (scope, tail) = match place {
-            Place::EveryNamespace => ("", "ForAllNamespaces"),
-            Place::Status => (self.scope(), "Status"),
-            Place::Scale => (self.scope(), "Scale"),
+            PathKind::AllNamespaces => ("", "ForAllNamespaces"),
+            PathKind::Status => (self.scope(), "Status"),
+            PathKind::Scale => (self.scope(), "Scale"),
             _ => (self.scope(), ""),
         };
-        let version = capital(&kind.version);
+        let version = capitalize(&kind.version);
         format!(
             "{}{group}{version}{scope}{}{tail}",
-            action.word(),
+            action.operation_id_verb(),
             kind.kind
         )
     }
@@ -345,62 +361,76 @@ impl Writer<'_> {
         }
     }
 
-    fn description(&self, place: Place, action: Action) -> String {
+    fn description(&self, place: PathKind, action: OperationAction) -> String {
         let kind = &self.kind.gvk.kind;
         match (action, place) {
-            (Action::List, _) => format!("list or watch objects of kind {kind}"),
-            (Action::DeleteCollection, _) => format!("delete collection of {kind}"),
-            (Action::Post, _) => format!("create a {kind}"),
-            (_, Place::Status) => format!("{} status of the specified {kind}", action.word()),
-            (_, Place::Scale) => format!("{} scale of the specified {kind}", action.word()),
-            _ => format!("{} the specified {kind}", action.word()),
+            (OperationAction::List, _) => format!("list or watch objects of kind {kind}"),
+            (OperationAction::DeleteCollection, _) => format!("delete collection of {kind}"),
+            (OperationAction::Post, _) => format!("create a {kind}"),
+            (_, PathKind::Status) => format!(
+                "{} status of the specified {kind}",
+                action.operation_id_verb()
+            ),
+            (_, PathKind::Scale) => format!(
+                "{} scale of the specified {kind}",
+                action.operation_id_verb()
+            ),
+            _ => format!("{} the specified {kind}", action.operation_id_verb()),
         }
     }
 
     /// The content types of request bodies and responses.
-    fn media(&self) -> Vec<&'static str> {
+    fn media_types(&self) -> Vec<&'static str> {
         let mut media = vec!["application/json", "application/yaml"];
-        if self.kind.proto {
-            media.push(PROTOBUF);
+        if self.kind.protobuf {
+            media.push(PROTOBUF_MEDIA_TYPE);
         }
         media
     }
 
-    fn patch_media(&self) -> Vec<&'static str> {
+    fn patch_media_types(&self) -> Vec<&'static str> {
         let mut media = vec![
             "application/json-patch+json",
             "application/merge-patch+json",
         ];
-        if self.kind.strategic {
+        if self.kind.strategic_merge_patch {
             media.push("application/strategic-merge-patch+json");
         }
         media
     }
 
-    fn type_at(&self, place: Place) -> Value {
+    fn body_type(&self, place: PathKind) -> Value {
         match place {
-            Place::Scale => self.form.reference(SCALE),
-            _ => self.form.reference(&name_of(self.kind)),
+            PathKind::Scale => self.form.reference(SCALE_TYPE),
+            _ => self.form.reference(&schema_name(self.kind)),
         }
     }
 
-    fn body(&self, operation: &mut Value, place: Place, action: Action) {
+    fn add_request_body(&self, operation: &mut Value, place: PathKind, action: OperationAction) {
         let (schema, media, required) = match action {
-            Action::List | Action::Get => return,
-            Action::Post | Action::Put => (self.type_at(place), self.media(), true),
-            Action::Patch => (self.form.reference(PATCH), self.patch_media(), true),
-            Action::Delete | Action::DeleteCollection => {
-                (self.form.reference(DELETE_OPTIONS), self.media(), false)
+            OperationAction::List | OperationAction::Get => return,
+            OperationAction::Post | OperationAction::Put => {
+                (self.body_type(place), self.media_types(), true)
             }
+            OperationAction::Patch => (
+                self.form.reference(PATCH_TYPE),
+                self.patch_media_types(),
+                true,
+            ),
+            OperationAction::Delete | OperationAction::DeleteCollection => (
+                self.form.reference(DELETE_OPTIONS_TYPE),
+                self.media_types(),
+                false,
+            ),
         };
         match self.form {
-            Form::V3 => {
+            OpenApiVersion::V3 => {
                 operation["requestBody"] = json!({ "content": content(&media, &schema) });
                 if required {
                     operation["requestBody"]["required"] = Value::Bool(true);
                 }
             }
-            Form::V2 => {
+            OpenApiVersion::V2 => {
                 let mut body = json!({ "name": "body", "in": "body", "schema": schema });
                 if required {
                     body["required"] = Value::Bool(true);
@@ -413,24 +443,29 @@ impl Writer<'_> {
         }
     }
 
-    fn responses(&self, place: Place, action: Action) -> Value {
+    fn responses(&self, place: PathKind, action: OperationAction) -> Value {
         let schema = match action {
-            Action::List => self.form.reference(&list_name_of(self.kind)),
-            Action::Delete if self.kind.returns_deleted => self.type_at(place),
-            Action::Delete | Action::DeleteCollection => self.form.reference(STATUS),
-            _ => self.type_at(place),
+            OperationAction::List => self.form.reference(&list_schema_name(self.kind)),
+            OperationAction::Delete if self.kind.returns_deleted_object => self.body_type(place),
+            OperationAction::Delete | OperationAction::DeleteCollection => {
+                self.form.reference(STATUS_TYPE)
+            }
+            _ => self.body_type(place),
         };
         let response = |text: &str| match self.form {
-            Form::V2 => json!({ "description": text, "schema": schema }),
-            Form::V3 => {
-                json!({ "description": text, "content": content(&self.media(), &schema) })
+            OpenApiVersion::V2 => json!({ "description": text, "schema": schema }),
+            OpenApiVersion::V3 => {
+                json!({ "description": text, "content": content(&self.media_types(), &schema) })
             }
         };
         let mut responses = json!({
             "200": response("OK"),
             "401": { "description": "Unauthorized" },
         });
-        if matches!(action, Action::Post | Action::Put | Action::Patch) {
+        if matches!(
+            action,
+            OperationAction::Post | OperationAction::Put | OperationAction::Patch
+        ) {
             responses["201"] = response("Created");
         }
         responses
@@ -445,7 +480,7 @@ fn content(media: &[&str], schema: &Value) -> Value {
         .into()
 }
 
-fn capital(word: &str) -> String {
+fn capitalize(word: &str) -> String {
     let mut chars = word.chars();
     match chars.next() {
         Some(first) => first.to_uppercase().chain(chars).collect(),

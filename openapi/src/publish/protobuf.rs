@@ -6,11 +6,11 @@
 use serde_json::{Map, Value};
 
 /// How deep schemas may be nested; deeper ones are cut off.
-const MAX_DEPTH: usize = 200;
+const MAX_SCHEMA_DEPTH: usize = 200;
 
 /// Encodes a version 2 document.
 pub fn v2_protobuf(document: &Value) -> Vec<u8> {
-    let mut out = Message::default();
+    let mut out = ProtobufMessage::default();
     out.text(1, document.get("swagger"));
     if let Some(info) = document.get("info") {
         out.message(2, |m| {
@@ -20,12 +20,12 @@ pub fn v2_protobuf(document: &Value) -> Vec<u8> {
     }
     out.message(8, |paths| {
         for (path, item) in entries(document.get("paths")) {
-            paths.named(2, path, |m| path_item(m, item));
+            paths.named_value(2, path, |m| write_path_item(m, item));
         }
     });
     out.message(9, |definitions| {
         for (name, definition) in entries(document.get("definitions")) {
-            definitions.named(1, name, |m| schema(m, definition, 0));
+            definitions.named_value(1, name, |m| write_schema(m, definition, 0));
         }
     });
     out.0
@@ -39,7 +39,7 @@ fn items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn path_item(out: &mut Message, item: &Value) {
+fn write_path_item(out: &mut ProtobufMessage, item: &Value) {
     for (method, number) in [
         ("get", 2),
         ("put", 3),
@@ -50,40 +50,40 @@ fn path_item(out: &mut Message, item: &Value) {
         ("patch", 8),
     ] {
         if let Some(value) = item.get(method) {
-            out.message(number, |m| operation(m, value));
+            out.message(number, |m| write_operation(m, value));
         }
     }
     for value in items(item.get("parameters")) {
-        out.message(9, |m| m.message(1, |m| parameter(m, value)));
+        out.message(9, |m| m.message(1, |m| write_parameter(m, value)));
     }
-    extensions(out, 10, item);
+    write_extensions(out, 10, item);
 }
 
-fn operation(out: &mut Message, value: &Value) {
+fn write_operation(out: &mut ProtobufMessage, value: &Value) {
     out.texts(1, value.get("tags"));
     out.text(3, value.get("description"));
     out.text(5, value.get("operationId"));
     out.texts(6, value.get("produces"));
     out.texts(7, value.get("consumes"));
     for value in items(value.get("parameters")) {
-        out.message(8, |m| m.message(1, |m| parameter(m, value)));
+        out.message(8, |m| m.message(1, |m| write_parameter(m, value)));
     }
     out.message(9, |responses| {
         for (code, value) in entries(value.get("responses")) {
-            responses.named(1, code, |m| m.message(1, |m| response(m, value)));
+            responses.named_value(1, code, |m| m.message(1, |m| write_response(m, value)));
         }
     });
-    extensions(out, 13, value);
+    write_extensions(out, 13, value);
 }
 
-fn response(out: &mut Message, value: &Value) {
+fn write_response(out: &mut ProtobufMessage, value: &Value) {
     out.text(1, value.get("description"));
     if let Some(of) = value.get("schema") {
-        out.message(2, |m| m.message(1, |m| schema(m, of, 0)));
+        out.message(2, |m| m.message(1, |m| write_schema(m, of, 0)));
     }
 }
 
-fn parameter(out: &mut Message, value: &Value) {
+fn write_parameter(out: &mut ProtobufMessage, value: &Value) {
     match value.get("in").and_then(Value::as_str) {
         Some("body") => out.message(1, |m| {
             m.text(1, value.get("description"));
@@ -91,19 +91,19 @@ fn parameter(out: &mut Message, value: &Value) {
             m.text(3, value.get("in"));
             m.flag(4, value.get("required"));
             if let Some(of) = value.get("schema") {
-                m.message(5, |m| schema(m, of, 0));
+                m.message(5, |m| write_schema(m, of, 0));
             }
         }),
         Some("path") => out.message(2, |m| {
             m.message(4, |m| {
-                plain_parameter(m, value);
+                write_common_parameter_fields(m, value);
                 m.text(5, value.get("type"));
                 m.flag(19, value.get("uniqueItems"));
             });
         }),
         _ => out.message(2, |m| {
             m.message(3, |m| {
-                plain_parameter(m, value);
+                write_common_parameter_fields(m, value);
                 m.text(6, value.get("type"));
                 m.flag(20, value.get("uniqueItems"));
             });
@@ -112,15 +112,15 @@ fn parameter(out: &mut Message, value: &Value) {
 }
 
 /// The fields that path and query parameters share.
-fn plain_parameter(out: &mut Message, value: &Value) {
+fn write_common_parameter_fields(out: &mut ProtobufMessage, value: &Value) {
     out.flag(1, value.get("required"));
     out.text(2, value.get("in"));
     out.text(3, value.get("description"));
     out.text(4, value.get("name"));
 }
 
-fn schema(out: &mut Message, value: &Value, depth: usize) {
-    if depth > MAX_DEPTH {
+fn write_schema(out: &mut ProtobufMessage, value: &Value, depth: usize) {
+    if depth > MAX_SCHEMA_DEPTH {
         return;
     }
     out.text(1, value.get("$ref"));
@@ -147,27 +147,27 @@ fn schema(out: &mut Message, value: &Value, depth: usize) {
     }
     match value.get("additionalProperties") {
         Some(allowed @ Value::Bool(_)) => out.message(21, |m| m.flag(2, Some(allowed))),
-        Some(of) => out.message(21, |m| m.message(1, |m| schema(m, of, depth + 1))),
+        Some(of) => out.message(21, |m| m.message(1, |m| write_schema(m, of, depth + 1))),
         None => {}
     }
     if value.get("type").is_some() {
         out.message(22, |m| m.text(1, value.get("type")));
     }
     if let Some(of) = value.get("items") {
-        out.message(23, |m| m.message(1, |m| schema(m, of, depth + 1)));
+        out.message(23, |m| m.message(1, |m| write_schema(m, of, depth + 1)));
     }
     if value.get("properties").is_some() {
         out.message(25, |m| {
             for (name, property) in entries(value.get("properties")) {
-                m.named(1, name, |m| schema(m, property, depth + 1));
+                m.named_value(1, name, |m| write_schema(m, property, depth + 1));
             }
         });
     }
-    extensions(out, 31, value);
+    write_extensions(out, 31, value);
 }
 
 /// Writes the `x-…` keys.
-fn extensions(out: &mut Message, number: u32, value: &Value) {
+fn write_extensions(out: &mut ProtobufMessage, number: u32, value: &Value) {
     let map: Option<&Map<String, Value>> = value.as_object();
     for (key, value) in map.into_iter().flatten() {
         if key.starts_with("x-") {
@@ -181,9 +181,9 @@ fn extensions(out: &mut Message, number: u32, value: &Value) {
 
 /// A protobuf message under construction.
 #[derive(Default)]
-struct Message(Vec<u8>);
+struct ProtobufMessage(Vec<u8>);
 
-impl Message {
+impl ProtobufMessage {
     fn varint(&mut self, mut n: u64) {
         while n >= 0x80 {
             self.0.push((n & 0x7f) as u8 | 0x80);
@@ -209,7 +209,7 @@ impl Message {
     }
 
     /// Writes a named value: a message of name (1) and value (2).
-    fn named(&mut self, number: u32, name: &str, write: impl FnOnce(&mut Self)) {
+    fn named_value(&mut self, number: u32, name: &str, write: impl FnOnce(&mut Self)) {
         self.message(number, |pair| {
             pair.bytes(1, name.as_bytes());
             pair.message(2, write);

@@ -6,18 +6,21 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::{Form, Resource};
+use super::{OpenApiVersion, PublishedResource};
 use crate::catalog::catalog;
-use crate::model::{Definition, Definitions, Kind, ListType, Logic, Node, Rules, Type};
+use crate::model::{
+    DefinitionArena, KindInfo, ListType, SchemaComposition, SchemaDefinition, SchemaNode,
+    SchemaType, ValueValidation,
+};
 
-const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
+const META_V1_PACKAGE: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 /// The types of `metav1` that all documents contain.
-const ALWAYS: [&str; 3] = ["DeleteOptions", "ListMeta", "Status"];
-pub(super) const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
-pub(super) const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
+const COMMON_META_TYPES: [&str; 3] = ["DeleteOptions", "ListMeta", "Status"];
+pub(super) const PATCH_TYPE: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
+pub(super) const SCALE_TYPE: &str = "io.k8s.api.autoscaling.v1.Scale";
 
 /// The name of the schema of a kind.
-pub(super) fn name_of(kind: &Kind) -> String {
+pub(super) fn schema_name(kind: &KindInfo) -> String {
     if !kind.definition.is_empty() {
         return kind.definition.clone();
     }
@@ -27,44 +30,47 @@ pub(super) fn name_of(kind: &Kind) -> String {
 }
 
 /// The name of the schema of a kind's lists.
-pub(super) fn list_name_of(kind: &Kind) -> String {
-    let name = name_of(kind);
+pub(super) fn list_schema_name(kind: &KindInfo) -> String {
+    let name = schema_name(kind);
     let package = name.rsplit_once('.').map_or("", |(package, _)| package);
     format!("{package}.{}", kind.list_kind)
 }
 
 /// The schemas of the kinds and of all types they refer to.
-pub(super) fn schemas(resources: &[Resource<'_>], form: Form) -> Map<String, Value> {
-    let mut writer = Writer {
+pub(super) fn schemas(
+    resources: &[PublishedResource<'_>],
+    form: OpenApiVersion,
+) -> Map<String, Value> {
+    let mut writer = SchemasBuilder {
         form,
         out: Map::new(),
-        wanted: BTreeSet::new(),
+        pending: BTreeSet::new(),
     };
     for resource in resources {
-        writer.kind(resource);
+        writer.add_kind(resource);
     }
-    writer.named(PATCH, patch());
+    writer.insert(PATCH_TYPE, patch_schema());
     writer
-        .wanted
-        .extend(ALWAYS.map(|name| format!("{META}{name}")));
+        .pending
+        .extend(COMMON_META_TYPES.map(|name| format!("{META_V1_PACKAGE}{name}")));
     if resources.iter().any(|r| r.kind.scale.is_some()) {
-        writer.wanted.insert(SCALE.to_owned());
+        writer.pending.insert(SCALE_TYPE.to_owned());
     }
-    writer.drain();
+    writer.add_pending();
     for name in ["Status", "DeleteOptions"] {
-        if let Some(schema) = writer.out.get_mut(&format!("{META}{name}")) {
+        if let Some(schema) = writer.out.get_mut(&format!("{META_V1_PACKAGE}{name}")) {
             schema["x-kubernetes-group-version-kind"] =
                 json!([{ "group": "", "version": "v1", "kind": name }]);
         }
     }
-    if let Some(scale) = writer.out.get_mut(SCALE) {
+    if let Some(scale) = writer.out.get_mut(SCALE_TYPE) {
         scale["x-kubernetes-group-version-kind"] =
             json!([{ "group": "autoscaling", "version": "v1", "kind": "Scale" }]);
     }
     writer.out
 }
 
-fn patch() -> Value {
+fn patch_schema() -> Value {
     json!({
         "type": "object",
         "description": "Patch is provided to give a concrete type for Kubernetes PATCH requests.",
@@ -72,21 +78,21 @@ fn patch() -> Value {
 }
 
 /// Builds schemas and collects the names of the types they refer to.
-struct Writer {
-    form: Form,
+struct SchemasBuilder {
+    form: OpenApiVersion,
     out: Map<String, Value>,
     /// Names of types in the catalog whose schemas are still to be built.
-    wanted: BTreeSet<String>,
+    pending: BTreeSet<String>,
 }
 
-impl Writer {
-    fn named(&mut self, name: &str, schema: Value) {
+impl SchemasBuilder {
+    fn insert(&mut self, name: &str, schema: Value) {
         self.out.insert(name.to_owned(), schema);
     }
 
-    fn kind(&mut self, resource: &Resource<'_>) {
+    fn add_kind(&mut self, resource: &PublishedResource<'_>) {
         let kind = resource.kind;
-        let name = name_of(kind);
+        let name = schema_name(kind);
         let gvk = json!({
             "group": kind.gvk.group, "version": kind.gvk.version, "kind": kind.gvk.kind,
         });
@@ -100,24 +106,24 @@ impl Writer {
             None => {
                 let cursor = resource.schema.root();
                 let mut schema = match cursor.definition() {
-                    Some(definition) => self.object(cursor.definitions(), definition),
-                    None => self.node(cursor.definitions(), cursor.node(), false),
+                    Some(definition) => self.object_schema(cursor.definitions(), definition),
+                    None => self.node_schema(cursor.definitions(), cursor.node(), false),
                 };
-                describe(&mut schema, &cursor.node().description);
+                set_description(&mut schema, &cursor.node().description);
                 schema["x-kubernetes-group-version-kind"] = json!([gvk]);
-                self.named(&name, schema);
+                self.insert(&name, schema);
             }
         }
-        if kind.allows("list") {
-            let list = self.list(kind, &name);
-            self.named(&list_name_of(kind), list);
+        if kind.supports_verb("list") {
+            let list = self.list_schema(kind, &name);
+            self.insert(&list_schema_name(kind), list);
         }
     }
 
-    fn list(&self, kind: &Kind, name: &str) -> Value {
+    fn list_schema(&self, kind: &KindInfo, name: &str) -> Value {
         let text = |description: &str| json!({ "type": "string", "description": description });
         let item = self.form.reference(name);
-        let meta = self.form.reference(&format!("{META}ListMeta"));
+        let meta = self.form.reference(&format!("{META_V1_PACKAGE}ListMeta"));
         json!({
             "type": "object",
             "description": format!("{} is a list of {}", kind.list_kind, kind.gvk.kind),
@@ -126,7 +132,7 @@ impl Writer {
                 "apiVersion": text("Group and version of the schema that this representation follows."),
                 "kind": text("Name of the type of this object, in CamelCase."),
                 "items": { "type": "array", "description": "The objects.", "items": item },
-                "metadata": self.referring(meta, "Standard metadata of a list.", None),
+                "metadata": self.described_reference(meta, "Standard metadata of a list.", None),
             },
             "x-kubernetes-group-version-kind": [{
                 "group": kind.gvk.group, "version": kind.gvk.version, "kind": kind.list_kind,
@@ -135,64 +141,69 @@ impl Writer {
     }
 
     /// Builds the schemas of all pending types.
-    fn drain(&mut self) {
-        while let Some(name) = self.wanted.pop_first() {
+    fn add_pending(&mut self) {
+        while let Some(name) = self.pending.pop_first() {
             if self.out.contains_key(&name) {
                 continue;
             }
             if let Some(definition) = catalog().definition(&name) {
-                let mut schema = self.object(catalog().definitions(), definition);
+                let mut schema = self.object_schema(catalog().definitions(), definition);
                 // `kubectl explain` would print it after the description of the field, which
                 // explains the type already; Karmada's own schemas have only that.
                 if let Some(schema) = schema.as_object_mut() {
                     schema.remove("description");
                 }
-                self.named(&name, schema);
-            } else if let Some(schema) = self.scalar(&name) {
-                self.named(&name, schema);
+                self.insert(&name, schema);
+            } else if let Some(schema) = self.named_scalar_schema(&name) {
+                self.insert(&name, schema);
             }
         }
     }
 
     /// The schema of a scalar that Kubernetes publishes under a name.
-    fn scalar(&self, name: &str) -> Option<Value> {
+    fn named_scalar_schema(&self, name: &str) -> Option<Value> {
         Some(match name.rsplit('.').next()? {
             "Time" | "MicroTime" => json!({ "type": "string", "format": "date-time" }),
             "Duration" => {
                 json!({ "type": "string", "description": "A duration in Go's format, such as 1h30m." })
             }
-            "Quantity" if self.form == Form::V3 => json!({
-                "description": QUANTITY,
+            "Quantity" if self.form == OpenApiVersion::V3 => json!({
+                "description": QUANTITY_DESCRIPTION,
                 "oneOf": [{ "type": "string" }, { "type": "number" }],
             }),
-            "Quantity" => json!({ "type": "string", "description": QUANTITY }),
-            "IntOrString" if self.form == Form::V3 => json!({
+            "Quantity" => json!({ "type": "string", "description": QUANTITY_DESCRIPTION }),
+            "IntOrString" if self.form == OpenApiVersion::V3 => json!({
                 "format": "int-or-string",
-                "description": INT_OR_STRING,
+                "description": INT_OR_STRING_DESCRIPTION,
                 "oneOf": [{ "type": "integer" }, { "type": "string" }],
             }),
             "IntOrString" => json!({
-                "type": "string", "format": "int-or-string", "description": INT_OR_STRING,
+                "type": "string", "format": "int-or-string", "description": INT_OR_STRING_DESCRIPTION,
             }),
             _ => return None,
         })
     }
 
-    fn object(&mut self, definitions: &Definitions, definition: &Definition) -> Value {
+    fn object_schema(
+        &mut self,
+        definitions: &DefinitionArena,
+        definition: &SchemaDefinition,
+    ) -> Value {
         let mut schema = json!({ "type": "object" });
-        describe(&mut schema, &definition.description);
+        set_description(&mut schema, &definition.description);
         let mut properties = Map::new();
         let mut required = Vec::new();
         for field in &definition.fields {
-            let mut property = self.node(definitions, &field.node, definition.native);
+            let mut property = self.node_schema(definitions, &field.node, definition.native);
             if let Some(reference) = property.get("$ref").cloned() {
                 let reference = json!({ "$ref": reference });
                 let default = field.node.default.as_ref();
-                let mut described = self.referring(reference, &field.description, default);
-                marks(&mut described, &field.node);
+                let mut described =
+                    self.described_reference(reference, &field.description, default);
+                add_list_extensions(&mut described, &field.node);
                 property = described;
             } else {
-                describe(&mut property, &field.description);
+                set_description(&mut property, &field.description);
             }
             if field.required {
                 required.push(Value::from(&*field.name));
@@ -208,7 +219,7 @@ impl Writer {
         if definition.preserve_unknown {
             schema["x-kubernetes-preserve-unknown-fields"] = Value::Bool(true);
         }
-        if definition.embedded {
+        if definition.embedded_resource {
             schema["x-kubernetes-embedded-resource"] = Value::Bool(true);
         }
         if definition.atomic {
@@ -219,62 +230,72 @@ impl Writer {
 
     /// A reference with a description and a default; in version 3 a reference has siblings
     /// only within `allOf`.
-    fn referring(&self, reference: Value, description: &str, default: Option<&Value>) -> Value {
-        let default = default.filter(|_| self.form == Form::V3);
+    fn described_reference(
+        &self,
+        reference: Value,
+        description: &str,
+        default: Option<&Value>,
+    ) -> Value {
+        let default = default.filter(|_| self.form == OpenApiVersion::V3);
         let mut schema = match self.form {
-            Form::V3 if !description.is_empty() || default.is_some() => {
+            OpenApiVersion::V3 if !description.is_empty() || default.is_some() => {
                 json!({ "allOf": [reference] })
             }
             _ => reference,
         };
-        describe(&mut schema, description);
+        set_description(&mut schema, description);
         if let Some(default) = default {
             schema["default"] = default.clone();
         }
         schema
     }
 
-    fn refer(&mut self, name: &str) -> Value {
-        self.wanted.insert(name.to_owned());
+    fn add_reference(&mut self, name: &str) -> Value {
+        self.pending.insert(name.to_owned());
         self.form.reference(name)
     }
 
     /// The schema of a node; a reference has no further keys.
-    fn node(&mut self, definitions: &Definitions, node: &Node, native: bool) -> Value {
+    fn node_schema(
+        &mut self,
+        definitions: &DefinitionArena,
+        node: &SchemaNode,
+        native: bool,
+    ) -> Value {
         let mut schema = match &node.ty {
-            Type::Ref(id) => {
+            SchemaType::Ref(id) => {
                 let definition = definitions.get(*id);
                 if definition.name.is_empty() {
-                    self.object(definitions, definition)
+                    self.object_schema(definitions, definition)
                 } else {
-                    return self.refer(&definition.name);
+                    return self.add_reference(&definition.name);
                 }
             }
-            Type::Array(item) => {
-                let items = self.node(definitions, item, native);
+            SchemaType::Array(item) => {
+                let items = self.node_schema(definitions, item, native);
                 json!({ "type": "array", "items": items })
             }
-            Type::Map(value) => {
-                let values = self.node(definitions, value, native);
+            SchemaType::Map(value) => {
+                let values = self.node_schema(definitions, value, native);
                 json!({ "type": "object", "additionalProperties": values })
             }
-            ty => match self.plain(ty, native) {
+            ty => match self.scalar_schema(ty, native) {
                 reference if reference.get("$ref").is_some() => return reference,
                 schema => schema,
             },
         };
-        marks(&mut schema, node);
-        describe(&mut schema, &node.description);
+        add_list_extensions(&mut schema, node);
+        set_description(&mut schema, &node.description);
         if !node.format.is_empty() {
             schema["format"] = (*node.format).into();
         }
         if let Some(rules) = &node.rules {
-            constrain(&mut schema, rules);
-            if let (Form::V3, Some(logic)) = (self.form, &rules.logic) {
-                self.logic(definitions, &mut schema, logic);
+            add_validations(&mut schema, rules);
+            if let (OpenApiVersion::V3, Some(logic)) = (self.form, &rules.logic) {
+                self.add_composition(definitions, &mut schema, logic);
             }
         }
-        if self.form == Form::V3 {
+        if self.form == OpenApiVersion::V3 {
             if let Some(default) = &node.default {
                 schema["default"] = default.clone();
             }
@@ -285,30 +306,41 @@ impl Writer {
         schema
     }
 
-    fn plain(&mut self, ty: &Type, native: bool) -> Value {
+    fn scalar_schema(&mut self, ty: &SchemaType, native: bool) -> Value {
         match ty {
-            Type::Int32 => json!({ "type": "integer", "format": "int32" }),
-            Type::Int64 => json!({ "type": "integer", "format": "int64" }),
-            Type::Bool => json!({ "type": "boolean" }),
-            Type::Number => json!({ "type": "number" }),
-            Type::Bytes => json!({ "type": "string", "format": "byte" }),
-            Type::Quantity => self.refer("io.k8s.apimachinery.pkg.api.resource.Quantity"),
-            Type::IntOrString if native => {
-                self.refer("io.k8s.apimachinery.pkg.util.intstr.IntOrString")
+            SchemaType::Int32 => json!({ "type": "integer", "format": "int32" }),
+            SchemaType::Int64 => json!({ "type": "integer", "format": "int64" }),
+            SchemaType::Bool => json!({ "type": "boolean" }),
+            SchemaType::Number => json!({ "type": "number" }),
+            SchemaType::Bytes => json!({ "type": "string", "format": "byte" }),
+            SchemaType::Quantity => {
+                self.add_reference("io.k8s.apimachinery.pkg.api.resource.Quantity")
             }
-            Type::IntOrString => json!({ "x-kubernetes-int-or-string": true }),
-            Type::Time => self.refer("io.k8s.apimachinery.pkg.apis.meta.v1.Time"),
-            Type::MicroTime => self.refer("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime"),
-            Type::Duration => self.refer("io.k8s.apimachinery.pkg.apis.meta.v1.Duration"),
-            Type::Object => json!({
+            SchemaType::IntOrString if native => {
+                self.add_reference("io.k8s.apimachinery.pkg.util.intstr.IntOrString")
+            }
+            SchemaType::IntOrString => json!({ "x-kubernetes-int-or-string": true }),
+            SchemaType::Time => self.add_reference("io.k8s.apimachinery.pkg.apis.meta.v1.Time"),
+            SchemaType::MicroTime => {
+                self.add_reference("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime")
+            }
+            SchemaType::Duration => {
+                self.add_reference("io.k8s.apimachinery.pkg.apis.meta.v1.Duration")
+            }
+            SchemaType::Object => json!({
                 "type": "object", "x-kubernetes-preserve-unknown-fields": true,
             }),
-            Type::Any => json!({ "x-kubernetes-preserve-unknown-fields": true }),
+            SchemaType::Any => json!({ "x-kubernetes-preserve-unknown-fields": true }),
             _ => json!({ "type": "string" }),
         }
     }
 
-    fn logic(&mut self, definitions: &Definitions, schema: &mut Value, logic: &Logic) {
+    fn add_composition(
+        &mut self,
+        definitions: &DefinitionArena,
+        schema: &mut Value,
+        logic: &SchemaComposition,
+    ) {
         for (key, nodes) in [
             ("allOf", &logic.all_of),
             ("anyOf", &logic.any_of),
@@ -317,15 +349,15 @@ impl Writer {
             if !nodes.is_empty() {
                 schema[key] = nodes
                     .iter()
-                    .map(|n| self.condition(definitions, n))
+                    .map(|n| self.validation_schema(definitions, n))
                     .collect();
             }
         }
         if let Some(node) = &logic.not {
-            schema["not"] = self.condition(definitions, node);
+            schema["not"] = self.validation_schema(definitions, node);
         }
-        if let Some(id) = logic.loose {
-            let fields = self.object(definitions, definitions.get(id));
+        if let Some(id) = logic.untyped {
+            let fields = self.object_schema(definitions, definitions.get(id));
             for key in ["properties", "required"] {
                 if let Some(value) = fields.get(key) {
                     schema[key] = value.clone();
@@ -335,27 +367,28 @@ impl Writer {
     }
 
     /// A schema for validation only, which preserves no fields.
-    fn condition(&mut self, definitions: &Definitions, node: &Node) -> Value {
-        let mut schema = self.node(definitions, node, false);
-        if let (Type::Any, Value::Object(map)) = (&node.ty, &mut schema) {
+    fn validation_schema(&mut self, definitions: &DefinitionArena, node: &SchemaNode) -> Value {
+        let mut schema = self.node_schema(definitions, node, false);
+        if let (SchemaType::Any, Value::Object(map)) = (&node.ty, &mut schema) {
             map.remove("x-kubernetes-preserve-unknown-fields");
         }
         schema
     }
 }
 
-const QUANTITY: &str = "A decimal number with an optional suffix: n, u, m, k, M, G, T, P, E, \
+const QUANTITY_DESCRIPTION: &str = "A decimal number with an optional suffix: n, u, m, k, M, G, T, P, E, \
     Ki, Mi, Gi, Ti, Pi, Ei, or an exponent.";
-const INT_OR_STRING: &str = "An integer or a string, such as a port name or a percentage.";
+const INT_OR_STRING_DESCRIPTION: &str =
+    "An integer or a string, such as a port name or a percentage.";
 
-fn describe(schema: &mut Value, description: &str) {
+fn set_description(schema: &mut Value, description: &str) {
     if !description.is_empty() {
         schema["description"] = description.into();
     }
 }
 
 /// Adds the extensions for merging lists and maps.
-fn marks(schema: &mut Value, node: &Node) {
+fn add_list_extensions(schema: &mut Value, node: &SchemaNode) {
     match &node.list {
         ListType::Unset => {}
         ListType::Atomic => schema["x-kubernetes-list-type"] = "atomic".into(),
@@ -385,7 +418,7 @@ fn marks(schema: &mut Value, node: &Node) {
     }
 }
 
-fn constrain(schema: &mut Value, rules: &Rules) {
+fn add_validations(schema: &mut Value, rules: &ValueValidation) {
     let mut put = |key: &str, value: Option<Value>| {
         if let Some(value) = value {
             schema[key] = value;
@@ -394,13 +427,13 @@ fn constrain(schema: &mut Value, rules: &Rules) {
     let flag = |set: bool| set.then_some(Value::Bool(true));
     put(
         "enum",
-        (!rules.allowed.is_empty()).then(|| rules.allowed.clone().into()),
+        (!rules.enum_values.is_empty()).then(|| rules.enum_values.clone().into()),
     );
-    put("minimum", rules.minimum.map(number));
-    put("maximum", rules.maximum.map(number));
+    put("minimum", rules.minimum.map(json_number));
+    put("maximum", rules.maximum.map(json_number));
     put("exclusiveMinimum", flag(rules.exclusive_minimum));
     put("exclusiveMaximum", flag(rules.exclusive_maximum));
-    put("multipleOf", rules.multiple_of.map(number));
+    put("multipleOf", rules.multiple_of.map(json_number));
     put("minLength", rules.min_length.map(Value::from));
     put("maxLength", rules.max_length.map(Value::from));
     put("minItems", rules.min_items.map(Value::from));
@@ -415,7 +448,7 @@ fn constrain(schema: &mut Value, rules: &Rules) {
 }
 
 /// A JSON number; whole numbers have no fraction.
-fn number(n: f64) -> Value {
+fn json_number(n: f64) -> Value {
     #[expect(
         clippy::cast_possible_truncation,
         reason = "checked: whole, and small enough to be exact"

@@ -7,20 +7,20 @@ use machinery::{Gvk, Gvr};
 use super::*;
 use crate::catalog::catalog;
 
-fn kinds() -> Vec<(&'static Kind, Schema)> {
+fn kinds() -> Vec<(&'static KindInfo, Schema)> {
     let catalog = catalog();
     let kinds = catalog.kinds().iter();
     kinds.map(|k| (&**k, catalog.schema(k))).collect()
 }
 
 fn resources<'a>(
-    kinds: &'a [(&'static Kind, Schema)],
-    filter: impl Fn(&Kind) -> bool,
-) -> Vec<Resource<'a>> {
+    kinds: &'a [(&'static KindInfo, Schema)],
+    filter: impl Fn(&KindInfo) -> bool,
+) -> Vec<PublishedResource<'a>> {
     kinds
         .iter()
         .filter(|(k, _)| filter(k))
-        .map(|(kind, schema)| Resource { kind, schema })
+        .map(|(kind, schema)| PublishedResource { kind, schema })
         .collect()
 }
 
@@ -91,8 +91,11 @@ fn a_field_is_described_once() {
             .any(|s| name.ends_with(s))
     };
     for (form, definitions) in [
-        (Form::V2, v2(&all)["definitions"].clone()),
-        (Form::V3, v3_group(&all)["components"]["schemas"].clone()),
+        (OpenApiVersion::V2, v2_document(&all)["definitions"].clone()),
+        (
+            OpenApiVersion::V3,
+            v3_document(&all)["components"]["schemas"].clone(),
+        ),
     ] {
         for (name, definition) in definitions.as_object().unwrap() {
             let properties = definition["properties"].as_object().into_iter().flatten();
@@ -119,12 +122,12 @@ fn every_group_document_is_closed_and_deterministic() {
     }
     for version in groups.keys() {
         let rows = resources(&kinds, |k| k.gvr.api_version() == *version);
-        let document = v3_group(&rows);
+        let document = v3_document(&rows);
         check_closed(&document);
         check_operations(&document);
-        assert_eq!(document.to_string(), v3_group(&rows).to_string());
+        assert_eq!(document.to_string(), v3_document(&rows).to_string());
     }
-    let version_2 = v2(&resources(&kinds, |_| true));
+    let version_2 = v2_document(&resources(&kinds, |_| true));
     check_closed(&version_2);
     check_operations(&version_2);
     let text = version_2.to_string();
@@ -135,7 +138,7 @@ fn every_group_document_is_closed_and_deterministic() {
 fn policies_are_published_as_clients_expect() {
     let kinds = kinds();
     let rows = resources(&kinds, |k| k.gvk.group == "policy.karmada.io");
-    let document = v3_group(&rows);
+    let document = v3_document(&rows);
     let patch = &document["paths"]["/apis/policy.karmada.io/v1alpha1/namespaces/{namespace}/propagationpolicies/{name}"]
         ["patch"];
     let content: Vec<&String> = patch["requestBody"]["content"]
@@ -183,7 +186,7 @@ fn policies_are_published_as_clients_expect() {
 fn built_in_kinds_have_their_extensions() {
     let kinds = kinds();
     let rows = resources(&kinds, |k| k.gvr.api_version() == "v1");
-    let document = v3_group(&rows);
+    let document = v3_document(&rows);
     let patch = &document["paths"]["/api/v1/namespaces/{namespace}/services/{name}"]["patch"];
     let content = &patch["requestBody"]["content"];
     assert!(
@@ -207,18 +210,18 @@ fn custom_kinds_are_published_inline() {
         "list": {"type": "array", "nullable": true, "items": {"type": "string", "enum": ["a"]}},
     }}}}))
     .unwrap();
-    let kind = Kind {
-        gvk: Gvk::constant("stable.example.com", "v1", "CronTab"),
-        gvr: Gvr::constant("stable.example.com", "v1", "crontabs"),
+    let kind = KindInfo {
+        gvk: Gvk::from_static("stable.example.com", "v1", "CronTab"),
+        gvr: Gvr::from_static("stable.example.com", "v1", "crontabs"),
         list_kind: "CronTabList".into(),
         namespaced: true,
-        ..Kind::default()
+        ..KindInfo::default()
     };
-    let rows = [Resource {
+    let rows = [PublishedResource {
         kind: &kind,
         schema: &schema,
     }];
-    let document = v3_group(&rows);
+    let document = v3_document(&rows);
     check_closed(&document);
     let tab = &document["components"]["schemas"]["com.example.stable.v1.CronTab"];
     assert_eq!(tab["description"], "a tab");
@@ -232,7 +235,7 @@ fn custom_kinds_are_published_inline() {
             .to_string()
             .contains("meta.v1.ObjectMeta")
     );
-    let old = v2(&rows);
+    let old = v2_document(&rows);
     check_closed(&old);
     let tab = &old["definitions"]["com.example.stable.v1.CronTab"];
     assert!(
@@ -291,7 +294,7 @@ fn text_of<'b>(fields: &[(u64, &'b [u8])], number: u64) -> &'b str {
 #[test]
 fn the_protobuf_encoding_has_the_content_of_the_json_form() {
     let kinds = kinds();
-    let document = v2(&resources(&kinds, |k| k.gvk.group == "policy.karmada.io"));
+    let document = v2_document(&resources(&kinds, |k| k.gvk.group == "policy.karmada.io"));
     let bytes = v2_protobuf(&document);
     let top = split(&bytes);
     assert_eq!(text_of(&top, 1), "2.0");

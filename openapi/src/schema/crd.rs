@@ -5,41 +5,42 @@ use serde_json::{Map, Value};
 
 use super::MAX_DEPTH;
 use crate::catalog::catalog;
-use crate::dsl::{OBJECT_META, object_fields};
 use crate::model::{
-    DefId, Definition, Definitions, Field, ListType, Logic, Node, Pattern, Rules, Type,
+    DefinitionArena, DefinitionId, ListType, RegexPattern, SchemaComposition, SchemaDefinition,
+    SchemaField, SchemaNode, SchemaType, ValueValidation,
 };
+use crate::schema_file_parser::{OBJECT_META_TYPE, object_fields};
 
 /// How many definitions one schema may have.
 const MAX_DEFINITIONS: usize = 50_000;
 
-pub(super) fn build(schema: &Value) -> Result<(Definitions, Node), String> {
-    let mut builder = Builder::default();
-    let meta = builder.import(catalog().definitions(), OBJECT_META)?;
+pub(super) fn build(schema: &Value) -> Result<(DefinitionArena, SchemaNode), String> {
+    let mut builder = CrdSchemaBuilder::default();
+    let meta = builder.import(catalog().definitions(), OBJECT_META_TYPE)?;
     builder.meta = Some(meta);
-    let mut root = builder.node(schema, 0)?;
-    if !matches!(root.ty, Type::Ref(_)) {
+    let mut root = builder.build_node(schema, 0)?;
+    if !matches!(root.ty, SchemaType::Ref(_)) {
         // No fields are declared: `type: object` alone, or a schema that preserves all.
-        let definition = Definition {
-            preserve_unknown: matches!(root.ty, Type::Any | Type::Object),
-            ..Definition::default()
+        let definition = SchemaDefinition {
+            preserve_unknown: matches!(root.ty, SchemaType::Any | SchemaType::Object),
+            ..SchemaDefinition::default()
         };
-        root.ty = Type::Ref(builder.add(definition)?);
+        root.ty = SchemaType::Ref(builder.add(definition)?);
     }
-    if let Type::Ref(id) = root.ty {
-        builder.make_object(id, true)?;
+    if let SchemaType::Ref(id) = root.ty {
+        builder.add_object_fields(id, true)?;
     }
     Ok((builder.definitions, root))
 }
 
 #[derive(Default)]
-struct Builder {
-    definitions: Definitions,
-    meta: Option<DefId>,
+struct CrdSchemaBuilder {
+    definitions: DefinitionArena,
+    meta: Option<DefinitionId>,
 }
 
-impl Builder {
-    fn add(&mut self, definition: Definition) -> Result<DefId, String> {
+impl CrdSchemaBuilder {
+    fn add(&mut self, definition: SchemaDefinition) -> Result<DefinitionId, String> {
         if self.definitions.len() >= MAX_DEFINITIONS {
             return Err("the schema has too many objects".into());
         }
@@ -47,7 +48,7 @@ impl Builder {
     }
 
     /// Copies a definition of the catalog under its name, with all definitions it refers to.
-    fn import(&mut self, from: &Definitions, name: &str) -> Result<DefId, String> {
+    fn import(&mut self, from: &DefinitionArena, name: &str) -> Result<DefinitionId, String> {
         if let Some(id) = self.definitions.id(name) {
             return Ok(id);
         }
@@ -59,16 +60,22 @@ impl Builder {
         // Added before its fields are visited, so that a cycle of references ends.
         let id = self.definitions.add(source.clone())?;
         for field in &mut copy.fields {
-            self.redirect(from, &mut field.node)?;
+            self.redirect_references(from, &mut field.node)?;
         }
         *self.definitions.get_mut(id) = copy;
         Ok(id)
     }
 
-    fn redirect(&mut self, from: &Definitions, node: &mut Node) -> Result<(), String> {
+    fn redirect_references(
+        &mut self,
+        from: &DefinitionArena,
+        node: &mut SchemaNode,
+    ) -> Result<(), String> {
         match &mut node.ty {
-            Type::Array(inner) | Type::Map(inner) => self.redirect(from, inner),
-            Type::Ref(id) => {
+            SchemaType::Array(inner) | SchemaType::Map(inner) => {
+                self.redirect_references(from, inner)
+            }
+            SchemaType::Ref(id) => {
                 let name = from.get(*id).name.clone();
                 *id = self.import(from, &name)?;
                 Ok(())
@@ -78,104 +85,114 @@ impl Builder {
     }
 
     /// Adds `apiVersion`, `kind` and `metadata` to a definition.
-    fn make_object(&mut self, id: DefId, root: bool) -> Result<(), String> {
+    fn add_object_fields(&mut self, id: DefinitionId, root: bool) -> Result<(), String> {
         let Some(meta) = self.meta else {
             return Ok(());
         };
         let definition = self.definitions.get_mut(id);
-        definition.embedded = !root;
-        for mut field in object_fields(Type::Ref(meta)) {
+        definition.embedded_resource = !root;
+        for mut field in object_fields(SchemaType::Ref(meta)) {
             field.required = !root && &*field.name != "metadata";
             match definition.field(&field.name) {
                 // The type of `metadata` is fixed, whatever the schema declares.
-                Some(_) if &*field.name == "metadata" => definition.replace(field),
+                Some(_) if &*field.name == "metadata" => definition.replace_field(field),
                 Some(_) => {}
-                None => definition.push(field)?,
+                None => definition.push_field(field)?,
             }
         }
         Ok(())
     }
 
-    fn node(&mut self, schema: &Value, depth: usize) -> Result<Node, String> {
+    fn build_node(&mut self, schema: &Value, depth: usize) -> Result<SchemaNode, String> {
         if depth > MAX_DEPTH {
             return Err("the schema is nested too deeply".into());
         }
         let Value::Object(map) = schema else {
             return Err(format!("a schema must be an object, not {schema}"));
         };
-        let mut node = Node {
+        let mut node = SchemaNode {
             default: map.get("default").filter(|d| !d.is_null()).cloned(),
-            list: list_type(map),
-            atomic_map: text(map, "x-kubernetes-map-type") == "atomic",
-            nullable: flag(map, "nullable"),
-            format: text(map, "format").into(),
-            description: text(map, "description").into(),
-            ..Node::default()
+            list: parse_list_type(map),
+            atomic_map: string_field(map, "x-kubernetes-map-type") == "atomic",
+            nullable: bool_field(map, "nullable"),
+            format: string_field(map, "format").into(),
+            description: string_field(map, "description").into(),
+            ..SchemaNode::default()
         };
-        node.ty = self.ty(map, depth)?;
-        node.rules = self.rules(map, &node.ty, depth)?.map(Box::new);
+        node.ty = self.build_type(map, depth)?;
+        node.rules = self.build_validation(map, &node.ty, depth)?.map(Box::new);
         Ok(node)
     }
 
-    fn ty(&mut self, map: &Map<String, Value>, depth: usize) -> Result<Type, String> {
-        if flag(map, "x-kubernetes-int-or-string") {
-            return Ok(Type::IntOrString);
+    fn build_type(&mut self, map: &Map<String, Value>, depth: usize) -> Result<SchemaType, String> {
+        if bool_field(map, "x-kubernetes-int-or-string") {
+            return Ok(SchemaType::IntOrString);
         }
-        Ok(match text(map, "type") {
-            "string" => Type::String,
-            "boolean" => Type::Bool,
-            "number" => Type::Number,
-            "integer" if text(map, "format") == "int32" => Type::Int32,
-            "integer" => Type::Int64,
-            "array" => Type::Array(Box::new(match map.get("items") {
-                Some(items) => self.node(items, depth + 1)?,
-                None => Node::default(),
+        Ok(match string_field(map, "type") {
+            "string" => SchemaType::String,
+            "boolean" => SchemaType::Bool,
+            "number" => SchemaType::Number,
+            "integer" if string_field(map, "format") == "int32" => SchemaType::Int32,
+            "integer" => SchemaType::Int64,
+            "array" => SchemaType::Array(Box::new(match map.get("items") {
+                Some(items) => self.build_node(items, depth + 1)?,
+                None => SchemaNode::default(),
             })),
-            "object" => self.object(map, depth)?,
-            "" => Type::Any,
+            "object" => self.build_object_type(map, depth)?,
+            "" => SchemaType::Any,
             other => return Err(format!("unknown type {other:?}")),
         })
     }
 
-    fn object(&mut self, map: &Map<String, Value>, depth: usize) -> Result<Type, String> {
-        let preserve = flag(map, "x-kubernetes-preserve-unknown-fields");
-        let embedded = flag(map, "x-kubernetes-embedded-resource");
+    fn build_object_type(
+        &mut self,
+        map: &Map<String, Value>,
+        depth: usize,
+    ) -> Result<SchemaType, String> {
+        let preserve = bool_field(map, "x-kubernetes-preserve-unknown-fields");
+        let embedded = bool_field(map, "x-kubernetes-embedded-resource");
         let properties = map.get("properties").and_then(Value::as_object);
         match map.get("additionalProperties") {
             Some(Value::Bool(true)) if properties.is_none() => {
-                return Ok(Type::Map(Box::default()));
+                return Ok(SchemaType::Map(Box::default()));
             }
             Some(values @ Value::Object(_)) if properties.is_none() => {
-                return Ok(Type::Map(Box::new(self.node(values, depth + 1)?)));
+                return Ok(SchemaType::Map(Box::new(
+                    self.build_node(values, depth + 1)?,
+                )));
             }
             _ => {}
         }
         if preserve && properties.is_none() && !embedded && !map.contains_key("required") {
-            return Ok(Type::Object);
+            return Ok(SchemaType::Object);
         }
-        let mut definition = self.fields(map, depth)?;
+        let mut definition = self.build_definition(map, depth)?;
         definition.preserve_unknown = preserve;
         let id = self.add(definition)?;
         if embedded {
-            self.make_object(id, false)?;
+            self.add_object_fields(id, false)?;
         }
-        Ok(Type::Ref(id))
+        Ok(SchemaType::Ref(id))
     }
 
     /// Builds a definition from `properties` and `required`.
-    fn fields(&mut self, map: &Map<String, Value>, depth: usize) -> Result<Definition, String> {
+    fn build_definition(
+        &mut self,
+        map: &Map<String, Value>,
+        depth: usize,
+    ) -> Result<SchemaDefinition, String> {
         let required: Vec<&str> = map
             .get("required")
             .and_then(Value::as_array)
             .map(|names| names.iter().filter_map(Value::as_str).collect())
             .unwrap_or_default();
-        let mut definition = Definition::default();
+        let mut definition = SchemaDefinition::default();
         let properties = map.get("properties").and_then(Value::as_object);
         for (name, schema) in properties.into_iter().flatten() {
             let mut node = self
-                .node(schema, depth + 1)
+                .build_node(schema, depth + 1)
                 .map_err(|e| format!("{name}: {e}"))?;
-            definition.push(Field {
+            definition.push_field(SchemaField {
                 name: name.as_str().into(),
                 number: 0,
                 required: required.contains(&name.as_str()),
@@ -185,27 +202,27 @@ impl Builder {
         }
         for name in required {
             if definition.field(name).is_none() {
-                definition.push(Field {
+                definition.push_field(SchemaField {
                     name: name.into(),
                     number: 0,
                     required: true,
                     description: "".into(),
-                    node: Node::default(),
+                    node: SchemaNode::default(),
                 })?;
             }
         }
         Ok(definition)
     }
 
-    fn rules(
+    fn build_validation(
         &mut self,
         map: &Map<String, Value>,
-        ty: &Type,
+        ty: &SchemaType,
         depth: usize,
-    ) -> Result<Option<Rules>, String> {
+    ) -> Result<Option<ValueValidation>, String> {
         let number = |key: &str| map.get(key).and_then(Value::as_f64);
         let count = |key: &str| map.get(key).and_then(Value::as_u64);
-        let logic = self.logic(map, ty, depth)?;
+        let logic = self.build_composition(map, ty, depth)?;
         let names = [
             "enum",
             "minimum",
@@ -225,7 +242,7 @@ impl Builder {
         }
         let pattern = match map.get("pattern").and_then(Value::as_str) {
             Some(source) => {
-                let pattern = Pattern::new(source);
+                let pattern = RegexPattern::new(source);
                 if pattern.matches("").is_none() {
                     return Err(format!("pattern {source:?} cannot be compiled"));
                 }
@@ -233,16 +250,16 @@ impl Builder {
             }
             None => None,
         };
-        Ok(Some(Rules {
-            allowed: map
+        Ok(Some(ValueValidation {
+            enum_values: map
                 .get("enum")
                 .and_then(Value::as_array)
                 .cloned()
                 .unwrap_or_default(),
             minimum: number("minimum"),
             maximum: number("maximum"),
-            exclusive_minimum: flag(map, "exclusiveMinimum"),
-            exclusive_maximum: flag(map, "exclusiveMaximum"),
+            exclusive_minimum: bool_field(map, "exclusiveMinimum"),
+            exclusive_maximum: bool_field(map, "exclusiveMaximum"),
             multiple_of: number("multipleOf"),
             min_length: count("minLength"),
             max_length: count("maxLength"),
@@ -250,66 +267,69 @@ impl Builder {
             max_items: count("maxItems"),
             min_properties: count("minProperties"),
             max_properties: count("maxProperties"),
-            unique_items: flag(map, "uniqueItems"),
+            unique_items: bool_field(map, "uniqueItems"),
             pattern,
             logic: logic.map(Box::new),
         }))
     }
 
-    fn logic(
+    fn build_composition(
         &mut self,
         map: &Map<String, Value>,
-        ty: &Type,
+        ty: &SchemaType,
         depth: usize,
-    ) -> Result<Option<Logic>, String> {
-        let mut logic = Logic::default();
+    ) -> Result<Option<SchemaComposition>, String> {
+        let mut logic = SchemaComposition::default();
         // `anyOf` and `allOf` of an int-or-string only repeat its two types.
-        if !matches!(ty, Type::IntOrString) {
-            logic.any_of = self.all(map, "anyOf", depth)?;
-            logic.all_of = self.all(map, "allOf", depth)?;
+        if !matches!(ty, SchemaType::IntOrString) {
+            logic.any_of = self.build_nodes(map, "anyOf", depth)?;
+            logic.all_of = self.build_nodes(map, "allOf", depth)?;
         }
-        logic.one_of = self.all(map, "oneOf", depth)?;
+        logic.one_of = self.build_nodes(map, "oneOf", depth)?;
         if let Some(not) = map.get("not") {
-            logic.not = Some(self.node(not, depth + 1)?);
+            logic.not = Some(self.build_node(not, depth + 1)?);
         }
         let has_fields = map.contains_key("properties") || map.contains_key("required");
-        if matches!(ty, Type::Any) && has_fields {
-            let definition = self.fields(map, depth)?;
-            logic.loose = Some(self.add(definition)?);
+        if matches!(ty, SchemaType::Any) && has_fields {
+            let definition = self.build_definition(map, depth)?;
+            logic.untyped = Some(self.add(definition)?);
         }
         let any = !logic.any_of.is_empty()
             || !logic.all_of.is_empty()
             || !logic.one_of.is_empty()
             || logic.not.is_some()
-            || logic.loose.is_some();
+            || logic.untyped.is_some();
         Ok(any.then_some(logic))
     }
 
-    fn all(
+    fn build_nodes(
         &mut self,
         map: &Map<String, Value>,
         key: &str,
         depth: usize,
-    ) -> Result<Vec<Node>, String> {
+    ) -> Result<Vec<SchemaNode>, String> {
         let schemas = map.get(key).and_then(Value::as_array);
         schemas
             .into_iter()
             .flatten()
-            .map(|s| self.node(s, depth + 1).map_err(|e| format!("{key}: {e}")))
+            .map(|s| {
+                self.build_node(s, depth + 1)
+                    .map_err(|e| format!("{key}: {e}"))
+            })
             .collect()
     }
 }
 
-fn text<'v>(map: &'v Map<String, Value>, key: &str) -> &'v str {
+fn string_field<'v>(map: &'v Map<String, Value>, key: &str) -> &'v str {
     map.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn flag(map: &Map<String, Value>, key: &str) -> bool {
+fn bool_field(map: &Map<String, Value>, key: &str) -> bool {
     map.get(key).and_then(Value::as_bool).unwrap_or_default()
 }
 
-fn list_type(map: &Map<String, Value>) -> ListType {
-    match text(map, "x-kubernetes-list-type") {
+fn parse_list_type(map: &Map<String, Value>) -> ListType {
+    match string_field(map, "x-kubernetes-list-type") {
         "atomic" => ListType::Atomic,
         "set" => ListType::Set,
         "map" => {
@@ -350,10 +370,13 @@ mod tests {
         .unwrap();
         let root = schema.root();
         let list = root.field("list").unwrap();
-        assert_eq!(*list.list(), ListType::Map(["k".into()].into()));
-        assert_eq!(*list.item().unwrap().field("k").unwrap().ty(), Type::String);
-        assert_eq!(*root.field("ios").unwrap().ty(), Type::IntOrString);
-        assert!(root.field("at").unwrap().atomic());
+        assert_eq!(*list.list_type(), ListType::Map(["k".into()].into()));
+        assert_eq!(
+            *list.item().unwrap().field("k").unwrap().ty(),
+            SchemaType::String
+        );
+        assert_eq!(*root.field("ios").unwrap().ty(), SchemaType::IntOrString);
+        assert!(root.field("at").unwrap().is_atomic());
         assert!(
             root.field("emb")
                 .unwrap()
@@ -362,7 +385,7 @@ mod tests {
                 .field("labels")
                 .is_some()
         );
-        assert!(root.field("emb").unwrap().keeps_unknown());
+        assert!(root.field("emb").unwrap().preserves_unknown_fields());
         assert!(root.field("zzz").is_none());
         assert!(root.field("metadata").is_some());
     }

@@ -3,32 +3,37 @@
 use serde_json::{Map, Value};
 
 use super::MAX_DEPTH;
-use crate::model::{Definition, Definitions, Node, Type};
+use crate::model::{DefinitionArena, SchemaDefinition, SchemaNode, SchemaType};
 
-pub(super) fn fill(definitions: &Definitions, node: &Node, value: &mut Value, depth: usize) {
+pub(super) fn apply_defaults(
+    definitions: &DefinitionArena,
+    node: &SchemaNode,
+    value: &mut Value,
+    depth: usize,
+) {
     if depth > MAX_DEPTH {
         return;
     }
     match (&node.ty, value) {
-        (Type::Ref(id), Value::Object(map)) => {
+        (SchemaType::Ref(id), Value::Object(map)) => {
             let definition = definitions.get(*id);
-            settle(definition, map);
+            default_fields(definition, map);
             for (key, child) in map.iter_mut() {
                 if let Some(field) = definition.field(key) {
-                    fill(definitions, &field.node, child, depth + 1);
+                    apply_defaults(definitions, &field.node, child, depth + 1);
                 }
             }
         }
-        (Type::Map(of), Value::Object(map)) => {
+        (SchemaType::Map(of), Value::Object(map)) => {
             for child in map.values_mut() {
                 replace_null(of, child);
-                fill(definitions, of, child, depth + 1);
+                apply_defaults(definitions, of, child, depth + 1);
             }
         }
-        (Type::Array(of), Value::Array(items)) => {
+        (SchemaType::Array(of), Value::Array(items)) => {
             for child in items {
                 replace_null(of, child);
-                fill(definitions, of, child, depth + 1);
+                apply_defaults(definitions, of, child, depth + 1);
             }
         }
         _ => {}
@@ -36,7 +41,7 @@ pub(super) fn fill(definitions: &Definitions, node: &Node, value: &mut Value, de
 }
 
 /// Removes nulls that mean absence, and sets the defaults of absent fields.
-fn settle(definition: &Definition, map: &mut Map<String, Value>) {
+fn default_fields(definition: &SchemaDefinition, map: &mut Map<String, Value>) {
     for field in &definition.fields {
         let default = field.node.default.as_ref();
         if !field.node.nullable
@@ -53,7 +58,7 @@ fn settle(definition: &Definition, map: &mut Map<String, Value>) {
     }
 }
 
-fn replace_null(node: &Node, value: &mut Value) {
+fn replace_null(node: &SchemaNode, value: &mut Value) {
     if value.is_null()
         && !node.nullable
         && let Some(default) = &node.default
@@ -96,7 +101,7 @@ mod tests {
             (json!({"spec": []}), json!({"spec": []})),
         ];
         for (mut value, expect) in table {
-            schema.default(&mut value);
+            schema.apply_defaults(&mut value);
             assert_eq!(value, expect);
         }
     }

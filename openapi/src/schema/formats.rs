@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
 /// Whether the text has the format.
-pub(super) fn holds(format: &str, text: &str) -> bool {
+pub(super) fn matches_format(format: &str, text: &str) -> bool {
     match format {
         "date-time" | "datetime" => machinery::time::parse(text).is_ok(),
         "date" => text.parse::<jiff::civil::Date>().is_ok() && text.len() == 10,
@@ -35,7 +35,7 @@ pub(super) fn holds(format: &str, text: &str) -> bool {
 }
 
 /// The offset at which Go's decoder fails in base64 text. Line breaks are not counted.
-pub(super) fn base64_fault(text: &str) -> Option<usize> {
+pub(super) fn base64_error_offset(text: &str) -> Option<usize> {
     let lines: String = text.split(['\r', '\n']).collect();
     match BASE64_STANDARD.decode(lines) {
         Ok(_) | Err(base64::DecodeError::InvalidLastSymbol(..)) => None,
@@ -151,7 +151,7 @@ mod tests {
             ("whatever", "x", true),
         ];
         for (format, text, expect) in table {
-            assert_eq!(holds(format, text), expect, "{format} {text:?}");
+            assert_eq!(matches_format(format, text), expect, "{format} {text:?}");
         }
     }
 }

@@ -3,14 +3,14 @@
 use serde_json::Value;
 
 use super::MAX_DEPTH;
-use crate::model::{Definitions, Node, Type};
+use crate::model::{DefinitionArena, SchemaNode, SchemaType};
 
 /// How many removed paths are reported; fields beyond are removed without a report.
-const MAX_TOLD: usize = 256;
+const MAX_REPORTED_PATHS: usize = 256;
 
 pub(super) fn prune(
-    definitions: &Definitions,
-    node: &Node,
+    definitions: &DefinitionArena,
+    node: &SchemaNode,
     value: &mut Value,
     path: &str,
     removed: &mut Vec<String>,
@@ -22,43 +22,43 @@ pub(super) fn prune(
         return;
     }
     match (&node.ty, value) {
-        (Type::Ref(id), Value::Object(map)) => {
+        (SchemaType::Ref(id), Value::Object(map)) => {
             let definition = definitions.get(*id);
             if !definition.preserve_unknown {
                 map.retain(|key, _| {
                     let known = definition.field(key).is_some();
-                    if !known && removed.len() < MAX_TOLD {
-                        removed.push(child(path, key));
+                    if !known && removed.len() < MAX_REPORTED_PATHS {
+                        removed.push(child_path(path, key));
                     }
                     known
                 });
             }
             for (key, value) in map.iter_mut() {
                 if let Some(field) = definition.field(key)
-                    && has_inside(&field.node, value)
+                    && may_contain_fields(&field.node, value)
                 {
-                    let path = child(path, key);
+                    let path = child_path(path, key);
                     prune(definitions, &field.node, value, &path, removed, depth + 1);
                 }
             }
         }
-        (Type::Map(of), Value::Object(map)) => {
+        (SchemaType::Map(of), Value::Object(map)) => {
             for (key, value) in map.iter_mut() {
-                if has_inside(of, value) {
+                if may_contain_fields(of, value) {
                     prune(
                         definitions,
                         of,
                         value,
-                        &child(path, key),
+                        &child_path(path, key),
                         removed,
                         depth + 1,
                     );
                 }
             }
         }
-        (Type::Array(of), Value::Array(items)) => {
+        (SchemaType::Array(of), Value::Array(items)) => {
             for (at, value) in items.iter_mut().enumerate() {
-                if has_inside(of, value) {
+                if may_contain_fields(of, value) {
                     let path = format!("{path}[{at}]");
                     prune(definitions, of, value, &path, removed, depth + 1);
                 }
@@ -69,12 +69,14 @@ pub(super) fn prune(
 }
 
 /// Whether the value can contain fields; if not, no path needs to be built.
-fn has_inside(node: &Node, value: &Value) -> bool {
-    matches!(node.ty, Type::Ref(_) | Type::Map(_) | Type::Array(_))
-        && matches!(value, Value::Object(_) | Value::Array(_))
+fn may_contain_fields(node: &SchemaNode, value: &Value) -> bool {
+    matches!(
+        node.ty,
+        SchemaType::Ref(_) | SchemaType::Map(_) | SchemaType::Array(_)
+    ) && matches!(value, Value::Object(_) | Value::Array(_))
 }
 
-fn child(path: &str, key: &str) -> String {
+fn child_path(path: &str, key: &str) -> String {
     if path.is_empty() {
         key.to_owned()
     } else {
@@ -136,7 +138,11 @@ mod tests {
             }})
         );
         let mut untyped = json!({"spec": {"zzz": 1}});
-        assert!(Schema::keep_all().prune(&mut untyped).is_empty());
+        assert!(
+            Schema::preserving_unknown_fields()
+                .prune(&mut untyped)
+                .is_empty()
+        );
         assert_eq!(untyped, json!({"spec": {"zzz": 1}}));
     }
 }

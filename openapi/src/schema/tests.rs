@@ -9,7 +9,7 @@ use crate::catalog::catalog;
 
 fn schema(group: &'static str, version: &'static str, kind: &'static str) -> Schema {
     let kind = catalog()
-        .kind(&Gvk::constant(group, version, kind))
+        .kind(&Gvk::from_static(group, version, kind))
         .unwrap();
     catalog().schema(kind)
 }
@@ -28,7 +28,7 @@ fn policies_are_defaulted_where_the_parent_is_present() {
     let schema = schema("policy.karmada.io", "v1alpha1", "PropagationPolicy");
     let selectors = json!([{"apiVersion": "v1", "kind": "ConfigMap"}]);
     let mut plain = policy(json!({"resourceSelectors": selectors}));
-    schema.default(&mut plain);
+    schema.apply_defaults(&mut plain);
     assert_eq!(
         plain["spec"],
         json!({
@@ -46,7 +46,7 @@ fn policies_are_defaulted_where_the_parent_is_present() {
         "placement": {"replicaScheduling": {}},
         "failover": {"application": {"decisionConditions": {}}, "cluster": {}},
     }));
-    schema.default(&mut full);
+    schema.apply_defaults(&mut full);
     let spec = &full["spec"];
     assert_eq!(spec["conflictResolution"], "Abort");
     assert_eq!(
@@ -153,10 +153,10 @@ proptest! {
         let schema = catalog().schema(kind);
         let mut once = value;
         schema.prune(&mut once);
-        schema.default(&mut once);
+        schema.apply_defaults(&mut once);
         let mut twice = once.clone();
         prop_assert!(schema.prune(&mut twice).is_empty());
-        schema.default(&mut twice);
+        schema.apply_defaults(&mut twice);
         prop_assert_eq!(&twice, &once);
         schema.validate(&once);
     }
@@ -166,7 +166,7 @@ proptest! {
         let crd_schema = json!({"type": "object", "properties": {"spec": schema}});
         if let Ok(schema) = Schema::from_crd(&crd_schema) {
             let mut value = value;
-            schema.default(&mut value);
+            schema.apply_defaults(&mut value);
             schema.prune(&mut value);
             schema.validate(&value);
         }
@@ -176,7 +176,7 @@ proptest! {
 #[test]
 fn values_of_a_wrong_type_get_gos_decode_error() {
     fn check(schema: &Schema, value: Value, text: &str) {
-        let found = schema.undecodable(&value).unwrap_or_default();
+        let found = schema.decode_error(&value).unwrap_or_default();
         assert_eq!(found, text, "{value}");
     }
     let deployment = schema("apps", "v1", "Deployment");

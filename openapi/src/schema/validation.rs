@@ -6,37 +6,40 @@ use std::collections::HashSet;
 use machinery::{FieldError, Quantity};
 use serde_json::{Map, Value};
 
-use super::{Path, Segment, formats};
-use crate::model::{DefId, Definitions, ListType, Logic, Node, Rules, Type};
+use super::{FieldPath, PathSegment, formats};
+use crate::model::{
+    DefinitionArena, DefinitionId, ListType, SchemaComposition, SchemaNode, SchemaType,
+    ValueValidation,
+};
 
 /// How many errors are reported.
 const MAX_ERRORS: usize = 100;
 /// How deep `allOf`, `anyOf`, `oneOf` and `not` may be nested in each other.
-const MAX_LOGIC: usize = 8;
+const MAX_COMPOSITION_DEPTH: usize = 8;
 
-pub(super) const QUANTITY: &str = "quantities must match the regular expression \
+pub(super) const QUANTITY_FORMAT_ERROR: &str = "quantities must match the regular expression \
     '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
-pub(super) struct Validation<'a> {
-    definitions: &'a Definitions,
+pub(super) struct SchemaValidator<'a> {
+    definitions: &'a DefinitionArena,
     pub(super) errors: Vec<FieldError>,
-    logic_depth: usize,
+    composition_depth: usize,
 }
 
-impl<'a> Validation<'a> {
-    pub(super) fn new(definitions: &'a Definitions) -> Self {
+impl<'a> SchemaValidator<'a> {
+    pub(super) fn new(definitions: &'a DefinitionArena) -> Self {
         Self {
             definitions,
             errors: Vec::new(),
-            logic_depth: 0,
+            composition_depth: 0,
         }
     }
 
-    pub(super) fn check(&mut self, root: &Node, value: &Value) {
-        self.walk(root, value, &mut Path::default());
+    pub(super) fn check(&mut self, root: &SchemaNode, value: &Value) {
+        self.validate_node(root, value, &mut FieldPath::default());
     }
 
-    fn walk<'v>(&mut self, node: &Node, value: &'v Value, path: &mut Path<'v>) {
+    fn validate_node<'v>(&mut self, node: &SchemaNode, value: &'v Value, path: &mut FieldPath<'v>) {
         if self.errors.len() >= MAX_ERRORS || (value.is_null() && node.nullable) {
             return;
         }
@@ -48,46 +51,51 @@ impl<'a> Validation<'a> {
             ));
             return;
         }
-        if let Err(error) = type_fits(node, value, path) {
+        if let Err(error) = check_type(node, value, path) {
             self.errors.push(error);
             return;
         }
         if let Some(rules) = &node.rules {
-            rules_hold(rules, value, path, &mut self.errors);
+            check_value_validation(rules, value, path, &mut self.errors);
             if let Some(logic) = &rules.logic {
-                self.logic(logic, value, path);
+                self.validate_composition(logic, value, path);
             }
         }
         match (&node.ty, value) {
-            (Type::Ref(id), Value::Object(map)) => self.fields(*id, map, path),
-            (Type::Map(of), Value::Object(map)) => {
+            (SchemaType::Ref(id), Value::Object(map)) => self.validate_fields(*id, map, path),
+            (SchemaType::Map(of), Value::Object(map)) => {
                 for (key, child) in map {
-                    self.below(Segment::Key(key), of, child, path);
+                    self.validate_child(PathSegment::Key(key), of, child, path);
                 }
             }
-            (Type::Array(of), Value::Array(items)) => {
+            (SchemaType::Array(of), Value::Array(items)) => {
                 for (at, child) in items.iter().enumerate() {
-                    self.below(Segment::Index(at), of, child, path);
+                    self.validate_child(PathSegment::Index(at), of, child, path);
                 }
-                self.unique(node, items, path);
+                self.check_unique_items(node, items, path);
             }
             _ => {}
         }
     }
 
-    fn below<'v>(
+    fn validate_child<'v>(
         &mut self,
-        segment: Segment<'v>,
-        node: &Node,
+        segment: PathSegment<'v>,
+        node: &SchemaNode,
         value: &'v Value,
-        path: &mut Path<'v>,
+        path: &mut FieldPath<'v>,
     ) {
         path.segments.push(segment);
-        self.walk(node, value, path);
+        self.validate_node(node, value, path);
         path.segments.pop();
     }
 
-    fn fields<'v>(&mut self, id: DefId, map: &'v Map<String, Value>, path: &mut Path<'v>) {
+    fn validate_fields<'v>(
+        &mut self,
+        id: DefinitionId,
+        map: &'v Map<String, Value>,
+        path: &mut FieldPath<'v>,
+    ) {
         let definition = self.definitions.get(id);
         for field in &definition.fields {
             match map.get_key_value(&*field.name) {
@@ -98,14 +106,17 @@ impl<'a> Validation<'a> {
                 None => {}
                 // Go treats null as absent.
                 Some((_, Value::Null)) if definition.native && !field.required => {}
-                Some((_, Value::String(text))) if text.is_empty() && is_core(&definition.name) => {}
-                Some((key, value)) => self.below(Segment::Key(key), &field.node, value, path),
+                Some((_, Value::String(text)))
+                    if text.is_empty() && is_kubernetes_type(&definition.name) => {}
+                Some((key, value)) => {
+                    self.validate_child(PathSegment::Key(key), &field.node, value, path)
+                }
             }
         }
     }
 
     /// Sets and keyed lists must not contain duplicates.
-    fn unique(&mut self, node: &Node, items: &[Value], path: &Path<'_>) {
+    fn check_unique_items(&mut self, node: &SchemaNode, items: &[Value], path: &FieldPath<'_>) {
         let keys: Option<&[Box<str>]> = match &node.list {
             ListType::Set => None,
             ListType::Map(keys) => Some(keys),
@@ -116,7 +127,7 @@ impl<'a> Validation<'a> {
         for (at, item) in items.iter().enumerate() {
             let identity = match keys {
                 None => item.clone(),
-                Some(keys) => self.key_of(node, item, keys),
+                Some(keys) => self.list_map_key(node, item, keys),
             };
             if !seen.insert(identity.to_string()) {
                 let field = format!("{}[{at}]", path.render());
@@ -125,10 +136,10 @@ impl<'a> Validation<'a> {
         }
     }
 
-    fn key_of(&self, node: &Node, item: &Value, keys: &[Box<str>]) -> Value {
+    fn list_map_key(&self, node: &SchemaNode, item: &Value, keys: &[Box<str>]) -> Value {
         let definition = match &node.ty {
-            Type::Array(of) => match of.ty {
-                Type::Ref(id) => Some(self.definitions.get(id)),
+            SchemaType::Array(of) => match of.ty {
+                SchemaType::Ref(id) => Some(self.definitions.get(id)),
                 _ => None,
             },
             _ => None,
@@ -142,28 +153,33 @@ impl<'a> Validation<'a> {
             .collect()
     }
 
-    fn logic<'v>(&mut self, logic: &Logic, value: &'v Value, path: &mut Path<'v>) {
-        if self.logic_depth >= MAX_LOGIC {
+    fn validate_composition<'v>(
+        &mut self,
+        logic: &SchemaComposition,
+        value: &'v Value,
+        path: &mut FieldPath<'v>,
+    ) {
+        if self.composition_depth >= MAX_COMPOSITION_DEPTH {
             return;
         }
-        if let Some(id) = logic.loose
+        if let Some(id) = logic.untyped
             && let Value::Object(map) = value
         {
-            self.loose(id, map, path);
+            self.validate_untyped_fields(id, map, path);
         }
         for node in &logic.all_of {
-            let found = self.aside(node, value, path);
+            let found = self.validate_subschema(node, value, path);
             self.errors.extend(found);
         }
-        let matching = |this: &mut Self, nodes: &[Node], path: &mut Path<'v>| {
+        let matching = |this: &mut Self, nodes: &[SchemaNode], path: &mut FieldPath<'v>| {
             nodes
                 .iter()
-                .filter(|n| this.aside(n, value, path).is_empty())
+                .filter(|n| this.validate_subschema(n, value, path).is_empty())
                 .count()
         };
         let name = format!("{:?}", path.render());
         if !logic.any_of.is_empty() && matching(self, &logic.any_of, path) == 0 {
-            self.refuse(
+            self.push_invalid(
                 path,
                 value,
                 format!("{name} must validate at least one schema (anyOf)"),
@@ -171,12 +187,12 @@ impl<'a> Validation<'a> {
         }
         if !logic.one_of.is_empty() && matching(self, &logic.one_of, path) != 1 {
             let text = format!("{name} must validate one and only one schema (oneOf)");
-            self.refuse(path, value, text);
+            self.push_invalid(path, value, text);
         }
         if let Some(node) = &logic.not
-            && self.aside(node, value, path).is_empty()
+            && self.validate_subschema(node, value, path).is_empty()
         {
-            self.refuse(
+            self.push_invalid(
                 path,
                 value,
                 format!("{name} must not validate the schema (not)"),
@@ -184,36 +200,49 @@ impl<'a> Validation<'a> {
         }
     }
 
-    fn refuse(&mut self, path: &Path<'_>, value: &Value, text: String) {
-        self.errors
-            .push(FieldError::invalid(path.render(), &brief(value), text));
+    fn push_invalid(&mut self, path: &FieldPath<'_>, value: &Value, text: String) {
+        self.errors.push(FieldError::invalid(
+            path.render(),
+            &without_composite(value),
+            text,
+        ));
     }
 
     /// Validates the fields of a schema without a declared type.
-    fn loose<'v>(&mut self, id: DefId, map: &'v Map<String, Value>, path: &mut Path<'v>) {
-        let mut nested = Validation::new(self.definitions);
-        nested.logic_depth = self.logic_depth + 1;
-        nested.fields(id, map, path);
+    fn validate_untyped_fields<'v>(
+        &mut self,
+        id: DefinitionId,
+        map: &'v Map<String, Value>,
+        path: &mut FieldPath<'v>,
+    ) {
+        let mut nested = SchemaValidator::new(self.definitions);
+        nested.composition_depth = self.composition_depth + 1;
+        nested.validate_fields(id, map, path);
         self.errors.append(&mut nested.errors);
     }
 
     /// Validates the value against another schema and returns its errors.
-    fn aside<'v>(&self, node: &Node, value: &'v Value, path: &mut Path<'v>) -> Vec<FieldError> {
-        let mut nested = Validation::new(self.definitions);
-        nested.logic_depth = self.logic_depth + 1;
-        nested.walk(node, value, path);
+    fn validate_subschema<'v>(
+        &self,
+        node: &SchemaNode,
+        value: &'v Value,
+        path: &mut FieldPath<'v>,
+    ) -> Vec<FieldError> {
+        let mut nested = SchemaValidator::new(self.definitions);
+        nested.composition_depth = self.composition_depth + 1;
+        nested.validate_node(node, value, path);
         nested.errors
     }
 }
 
 /// Whether this is one of Kubernetes' own Go types. Their empty strings count as unset and
 /// are left to the validation of the kind; Karmada's types are CRDs with a strict schema.
-fn is_core(definition: &str) -> bool {
+fn is_kubernetes_type(definition: &str) -> bool {
     definition.starts_with("io.k8s.")
 }
 
 /// Objects and arrays are reported as an empty string.
-fn brief(value: &Value) -> Value {
+fn without_composite(value: &Value) -> Value {
     match value {
         Value::Object(_) | Value::Array(_) => Value::from(""),
         other => other.clone(),
@@ -242,19 +271,23 @@ fn is_integer(value: &Value) -> bool {
 }
 
 /// Checks that the value has the declared type and format.
-fn type_fits(node: &Node, value: &Value, path: &Path<'_>) -> Result<(), FieldError> {
+fn check_type(node: &SchemaNode, value: &Value, path: &FieldPath<'_>) -> Result<(), FieldError> {
     let (fits, name) = match &node.ty {
-        Type::String | Type::Bytes | Type::Time | Type::MicroTime | Type::Duration => {
-            (value.is_string(), "string")
+        SchemaType::String
+        | SchemaType::Bytes
+        | SchemaType::Time
+        | SchemaType::MicroTime
+        | SchemaType::Duration => (value.is_string(), "string"),
+        SchemaType::Int32 | SchemaType::Int64 => (is_integer(value), "integer"),
+        SchemaType::Bool => (value.is_boolean(), "boolean"),
+        SchemaType::Number => (value.is_number(), "number"),
+        SchemaType::Quantity => (value.is_string() || value.is_number(), "integer,string"),
+        SchemaType::IntOrString => (value.is_string() || is_integer(value), "integer,string"),
+        SchemaType::Any => (true, ""),
+        SchemaType::Object | SchemaType::Map(_) | SchemaType::Ref(_) => {
+            (value.is_object(), "object")
         }
-        Type::Int32 | Type::Int64 => (is_integer(value), "integer"),
-        Type::Bool => (value.is_boolean(), "boolean"),
-        Type::Number => (value.is_number(), "number"),
-        Type::Quantity => (value.is_string() || value.is_number(), "integer,string"),
-        Type::IntOrString => (value.is_string() || is_integer(value), "integer,string"),
-        Type::Any => (true, ""),
-        Type::Object | Type::Map(_) | Type::Ref(_) => (value.is_object(), "object"),
-        Type::Array(_) => (value.is_array(), "array"),
+        SchemaType::Array(_) => (value.is_array(), "array"),
     };
     if !fits {
         let field = path.render();
@@ -262,25 +295,29 @@ fn type_fits(node: &Node, value: &Value, path: &Path<'_>) -> Result<(), FieldErr
         let text = format!("{field} in body must be of type {name}: {actual:?}");
         return Err(FieldError::type_invalid(field, &Value::from(actual), text));
     }
-    format_fits(node, value, path)
+    check_format(node, value, path)
 }
 
-fn format_fits(node: &Node, value: &Value, path: &Path<'_>) -> Result<(), FieldError> {
+fn check_format(node: &SchemaNode, value: &Value, path: &FieldPath<'_>) -> Result<(), FieldError> {
     let format = match &node.ty {
-        Type::Bytes => "byte",
-        Type::Time | Type::MicroTime => "date-time",
-        Type::Duration => "duration",
-        Type::Int32 => "int32",
-        Type::Quantity => {
+        SchemaType::Bytes => "byte",
+        SchemaType::Time | SchemaType::MicroTime => "date-time",
+        SchemaType::Duration => "duration",
+        SchemaType::Int32 => "int32",
+        SchemaType::Quantity => {
             return match Quantity::from_value(value) {
                 Ok(_) => Ok(()),
-                Err(_) => Err(FieldError::invalid(path.render(), value, QUANTITY)),
+                Err(_) => Err(FieldError::invalid(
+                    path.render(),
+                    value,
+                    QUANTITY_FORMAT_ERROR,
+                )),
             };
         }
         _ => &node.format,
     };
     let fits = match value {
-        Value::String(text) => formats::holds(format, text),
+        Value::String(text) => formats::matches_format(format, text),
         Value::Number(n) if format == "int32" => {
             n.as_i64().is_none_or(|n| i32::try_from(n).is_ok())
         }
@@ -298,22 +335,27 @@ fn format_fits(node: &Node, value: &Value, path: &Path<'_>) -> Result<(), FieldE
     Err(FieldError::type_invalid(field, value, text))
 }
 
-fn rules_hold(rules: &Rules, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    let mut validator = Judge {
+fn check_value_validation(
+    rules: &ValueValidation,
+    value: &Value,
+    path: &FieldPath<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let mut validator = ValueValidator {
         value,
         path,
         errors,
     };
-    if !rules.allowed.is_empty() && !rules.allowed.contains(value) {
-        validator.not_supported(&rules.allowed);
+    if !rules.enum_values.is_empty() && !rules.enum_values.contains(value) {
+        validator.not_supported(&rules.enum_values);
     }
     match value {
-        Value::String(text) => validator.text(rules, text),
-        Value::Number(n) => validator.number(rules, n.as_f64().unwrap_or(f64::NAN)),
+        Value::String(text) => validator.check_string(rules, text),
+        Value::Number(n) => validator.check_number(rules, n.as_f64().unwrap_or(f64::NAN)),
         Value::Array(items) => {
-            validator.count(items.len(), rules.min_items, rules.max_items, "items");
+            validator.check_count(items.len(), rules.min_items, rules.max_items, "items");
         }
-        Value::Object(map) => validator.count(
+        Value::Object(map) => validator.check_count(
             map.len(),
             rules.min_properties,
             rules.max_properties,
@@ -323,18 +365,21 @@ fn rules_hold(rules: &Rules, value: &Value, path: &Path<'_>, errors: &mut Vec<Fi
     }
 }
 
-struct Judge<'j> {
+struct ValueValidator<'j> {
     value: &'j Value,
-    path: &'j Path<'j>,
+    path: &'j FieldPath<'j>,
     errors: &'j mut Vec<FieldError>,
 }
 
-impl Judge<'_> {
+impl ValueValidator<'_> {
     fn invalid(&mut self, what: &str) {
         let field = self.path.render();
         let text = format!("{field} in body {what}");
-        self.errors
-            .push(FieldError::invalid(field, &brief(self.value), text));
+        self.errors.push(FieldError::invalid(
+            field,
+            &without_composite(self.value),
+            text,
+        ));
     }
 
     fn not_supported(&mut self, allowed: &[Value]) {
@@ -350,7 +395,7 @@ impl Judge<'_> {
         ));
     }
 
-    fn text(&mut self, rules: &Rules, text: &str) {
+    fn check_string(&mut self, rules: &ValueValidation, text: &str) {
         let length = text.chars().count() as u64;
         if let Some(min) = rules.min_length.filter(|n| length < *n) {
             self.invalid(&format!("should be at least {min} chars long"));
@@ -367,7 +412,7 @@ impl Judge<'_> {
         }
     }
 
-    fn number(&mut self, rules: &Rules, n: f64) {
+    fn check_number(&mut self, rules: &ValueValidation, n: f64) {
         if let Some(min) = rules.minimum {
             if rules.exclusive_minimum && n <= min {
                 self.invalid(&format!("should be greater than {min}"));
@@ -389,7 +434,7 @@ impl Judge<'_> {
         }
     }
 
-    fn count(&mut self, actual: usize, min: Option<u64>, max: Option<u64>, what: &str) {
+    fn check_count(&mut self, actual: usize, min: Option<u64>, max: Option<u64>, what: &str) {
         let count = actual as u64;
         if let Some(min) = min.filter(|n| count < *n) {
             self.invalid(&format!("should have at least {min} {what}"));
@@ -541,7 +586,7 @@ mod tests {
     #[test]
     fn depth_is_bounded() {
         let schema = crate::catalog()
-            .schema_of("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+            .definition_schema("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
             .unwrap();
         check(
             &schema,

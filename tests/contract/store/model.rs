@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use storage::{Error, Event, Feed, Op, Proof, Range};
+use storage::{ConsistentReadSupport, Error, Op, RangeRequest, StoreEvent, StoreWatch};
 
-use crate::{Shared, commit, soon, write};
+use crate::{SharedStore, commit, within_timeout, write};
 
 /// Revisions before the newest one.
-type Back = u64;
+type RevisionsBack = u64;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum StoreModelOperation {
     /// Writes or deletes a key, with its current revision as the expected one (`right`) or with
     /// another.
     Write {
@@ -27,53 +27,53 @@ enum Step {
         right: bool,
     },
     Range {
-        at: Option<Back>,
+        at: Option<RevisionsBack>,
         limit: usize,
         prefix: usize,
     },
     Watch {
-        after: Back,
+        after: RevisionsBack,
         prefix: usize,
     },
-    Compact(Back),
+    Compact(RevisionsBack),
 }
 
 const KEYS: [&str; 5] = ["a/1", "a/2", "ab/1", "b/1", "b/2"];
 const PREFIXES: [&str; 4] = ["", "a/", "b/", "none/"];
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn operations() -> impl Strategy<Value = Vec<StoreModelOperation>> {
     let write = (
         0..KEYS.len(),
         prop::bool::weighted(0.3),
         prop::bool::weighted(0.9),
     )
-        .prop_map(|(key, delete, right)| Step::Write { key, delete, right });
+        .prop_map(|(key, delete, right)| StoreModelOperation::Write { key, delete, right });
     let range = (prop::option::of(0..30_u64), 0..4_usize, 0..PREFIXES.len())
-        .prop_map(|(at, limit, prefix)| Step::Range { at, limit, prefix });
-    let watch =
-        (0..30_u64, 0..PREFIXES.len()).prop_map(|(after, prefix)| Step::Watch { after, prefix });
-    let compact = (0..20_u64).prop_map(Step::Compact);
+        .prop_map(|(at, limit, prefix)| StoreModelOperation::Range { at, limit, prefix });
+    let watch = (0..30_u64, 0..PREFIXES.len())
+        .prop_map(|(after, prefix)| StoreModelOperation::Watch { after, prefix });
+    let compact = (0..20_u64).prop_map(StoreModelOperation::Compact);
     let step = prop_oneof![8 => write, 3 => range, 1 => watch, 1 => compact];
     prop::collection::vec(step, 1..80)
 }
 
-struct Model {
-    store: Shared,
+struct StoreModel {
+    store: SharedStore,
     /// The key prefix of this run, which separates its keys from those of other runs.
     root: String,
     base: u64,
     /// All events in the order of their revisions.
-    events: Vec<Event>,
+    events: Vec<StoreEvent>,
     compacted: u64,
-    feeds: Vec<(Box<dyn Feed>, u64, String)>,
+    watches: Vec<(Box<dyn StoreWatch>, u64, String)>,
 }
 
-impl Model {
+impl StoreModel {
     fn revision(&self) -> u64 {
         self.events.last().map_or(self.base, |e| e.revision)
     }
 
-    fn state(&self, at: u64, prefix: &str) -> BTreeMap<Arc<str>, (Bytes, u64)> {
+    fn state_at(&self, at: u64, prefix: &str) -> BTreeMap<Arc<str>, (Bytes, u64)> {
         let mut state = BTreeMap::new();
         let events = self.events.iter().filter(|e| e.revision <= at);
         for event in events.filter(|e| e.key.starts_with(prefix)) {
@@ -85,17 +85,23 @@ impl Model {
         state
     }
 
-    fn back(&self, back: Back) -> u64 {
+    fn revision_before(&self, back: RevisionsBack) -> u64 {
         self.revision().saturating_sub(back).max(self.base)
     }
 
-    async fn step(&mut self, step: &Step) {
+    async fn run_operation(&mut self, step: &StoreModelOperation) {
         match *step {
-            Step::Write { key, delete, right } => self.write(KEYS[key], delete, right).await,
-            Step::Range { at, limit, prefix } => self.range(at, limit, PREFIXES[prefix]).await,
-            Step::Watch { after, prefix } => self.watch(after, PREFIXES[prefix]).await,
-            Step::Compact(back) => {
-                let at = self.back(back);
+            StoreModelOperation::Write { key, delete, right } => {
+                self.write(KEYS[key], delete, right).await
+            }
+            StoreModelOperation::Range { at, limit, prefix } => {
+                self.range(at, limit, PREFIXES[prefix]).await
+            }
+            StoreModelOperation::Watch { after, prefix } => {
+                self.watch(after, PREFIXES[prefix]).await
+            }
+            StoreModelOperation::Compact(back) => {
+                let at = self.revision_before(back);
                 self.store.compact(at).await.unwrap();
                 self.compacted = self.compacted.max(at);
             }
@@ -104,7 +110,10 @@ impl Model {
 
     async fn write(&mut self, key: &str, delete: bool, right: bool) {
         let key = format!("{}{key}", self.root);
-        let current = self.state(u64::MAX, &self.root).get(key.as_str()).cloned();
+        let current = self
+            .state_at(u64::MAX, &self.root)
+            .get(key.as_str())
+            .cloned();
         let current_revision = current.as_ref().map_or(0, |(_, revision)| *revision);
         let expected = if right {
             current_revision
@@ -121,23 +130,23 @@ impl Model {
             None => Op::Delete,
         };
         let holds = right && !(delete && current_revision == 0);
-        let previous = current.map(|(value, revision)| storage::Entry {
+        let previous = current.map(|(value, revision)| storage::KeyValue {
             key: key.as_str().into(),
             value,
-            revision,
+            mod_revision: revision,
         });
         match commit(&self.store, &key, expected, op).await {
-            storage::Outcome::Committed { revision: at } => {
+            storage::TxnResponse::Committed { revision: at } => {
                 assert!(holds);
                 assert_eq!(at, revision);
-                self.events.push(Event {
+                self.events.push(StoreEvent {
                     key: key.as_str().into(),
                     revision,
                     value,
                     previous,
                 });
             }
-            storage::Outcome::Conflict { current } => {
+            storage::TxnResponse::Conflict { current } => {
                 assert!(!holds);
                 assert_eq!(current, previous);
             }
@@ -145,13 +154,13 @@ impl Model {
         assert_eq!(self.store.revision().await.unwrap(), self.revision());
     }
 
-    async fn range(&self, back: Option<Back>, limit: usize, prefix: &str) {
+    async fn range(&self, back: Option<RevisionsBack>, limit: usize, prefix: &str) {
         let prefix = format!("{}{prefix}", self.root);
-        let at = back.map_or(0, |back| self.back(back));
-        let range = Range {
+        let at = back.map_or(0, |back| self.revision_before(back));
+        let range = RangeRequest {
             limit,
-            at,
-            ..Range::prefix(&prefix)
+            revision: at,
+            ..RangeRequest::prefix(&prefix)
         };
         let page = match self.store.range(&range).await {
             Ok(page) => page,
@@ -164,16 +173,16 @@ impl Model {
         };
         assert!(at == 0 || at >= self.compacted);
         assert_eq!(page.revision, if at == 0 { self.revision() } else { at });
-        let state = self.state(page.revision, &prefix);
+        let state = self.state_at(page.revision, &prefix);
         let count = if limit == 0 {
             state.len()
         } else {
             limit.min(state.len())
         };
         let got = page
-            .entries
+            .kvs
             .iter()
-            .map(|e| (e.key.clone(), (e.value.clone(), e.revision)));
+            .map(|e| (e.key.clone(), (e.value.clone(), e.mod_revision)));
         assert_eq!(
             got.collect::<Vec<_>>(),
             state.clone().into_iter().take(count).collect::<Vec<_>>()
@@ -181,13 +190,13 @@ impl Model {
         assert_eq!(page.remaining, u64::try_from(state.len() - count).unwrap());
     }
 
-    async fn watch(&mut self, back: Back, prefix: &str) {
+    async fn watch(&mut self, back: RevisionsBack, prefix: &str) {
         let prefix = format!("{}{prefix}", self.root);
-        let after = self.back(back);
+        let after = self.revision_before(back);
         match self.store.watch(&prefix, after).await {
             Ok(watch) => {
                 assert!(after >= self.compacted);
-                self.feeds.push((watch, after, prefix));
+                self.watches.push((watch, after, prefix));
             }
             Err(Error::Compacted { at }) => {
                 assert_eq!(at, self.compacted);
@@ -199,22 +208,24 @@ impl Model {
 
     /// Asserts that every watch delivers exactly the model's history.
     async fn finish(mut self) {
-        for (mut watch, after, prefix) in std::mem::take(&mut self.feeds) {
+        for (mut watch, after, prefix) in std::mem::take(&mut self.watches) {
             let mut reached = after;
             let mut got = Vec::new();
-            let ours = |e: &&Event| e.revision > after && e.key.starts_with(&prefix);
-            let proof = self.store.proof();
+            let ours = |e: &&StoreEvent| e.revision > after && e.key.starts_with(&prefix);
+            let proof = self.store.consistent_read_support();
             // Without progress notifications, only events advance a watch.
             let target = match proof {
-                Proof::None => self.events.iter().filter(ours).map(|e| e.revision).max(),
+                ConsistentReadSupport::Unsupported => {
+                    self.events.iter().filter(ours).map(|e| e.revision).max()
+                }
                 _ => Some(self.revision()),
             };
             let mut overtaken = false;
             while reached < target.unwrap_or(0) {
                 self.store.revision().await.unwrap();
-                let response = match soon(watch.next()).await {
+                let response = match within_timeout(watch.next()).await {
                     // An etcd may compact events that it has not sent yet.
-                    Err(Error::Compacted { at }) if proof != Proof::Free => {
+                    Err(Error::Compacted { at }) if proof != ConsistentReadSupport::Local => {
                         assert!(reached < at && at <= self.compacted);
                         overtaken = true;
                         break;
@@ -236,7 +247,7 @@ impl Model {
     }
 }
 
-pub(crate) async fn random_histories(store: &Shared) {
+pub(crate) async fn random_histories(store: &SharedStore) {
     let store = store.clone();
     let handle = tokio::runtime::Handle::current();
     let runs = AtomicU64::new(0);
@@ -246,22 +257,22 @@ pub(crate) async fn random_histories(store: &Shared) {
         ..Config::default()
     };
     let all = move || {
-        TestRunner::new(config).run(&steps(), |steps| {
+        TestRunner::new(config).run(&operations(), |steps| {
             let run = runs.fetch_add(1, Ordering::Relaxed);
             handle.block_on(async {
                 let base = store.revision().await.unwrap();
-                let mut model = Model {
+                let mut model = StoreModel {
                     store: store.clone(),
                     root: format!("/{run}/"),
                     base,
                     events: Vec::new(),
                     // An earlier run may have compacted up to here.
                     compacted: base,
-                    feeds: Vec::new(),
+                    watches: Vec::new(),
                 };
                 store.compact(base).await.unwrap();
                 for step in &steps {
-                    model.step(step).await;
+                    model.run_operation(step).await;
                 }
                 model.finish().await;
             });
@@ -273,7 +284,7 @@ pub(crate) async fn random_histories(store: &Shared) {
 
 /// A watch that begins while a compaction runs delivers all events or fails as compacted; it
 /// never skips events. etcd's bugs 17780, 18089 and 19179 violated this.
-pub(crate) async fn compaction_races_with_watch_starts(store: &Shared) {
+pub(crate) async fn compaction_races_with_watch_starts(store: &SharedStore) {
     const WRITES: u64 = 240;
     const KEYS: u64 = 8;
     // Before the first write.
@@ -311,12 +322,12 @@ pub(crate) async fn compaction_races_with_watch_starts(store: &Shared) {
         })
     });
     for task in watching.collect::<Vec<_>>() {
-        assert!(soon(task).await.unwrap() > 0);
+        assert!(within_timeout(task).await.unwrap() > 0);
     }
     writing.await.unwrap();
 
     /// Reads up to 3 batches and returns the revision reached; `Err` is the compacted revision.
-    async fn follow(store: &Shared, base: u64, after: u64) -> Result<u64, u64> {
+    async fn follow(store: &SharedStore, base: u64, after: u64) -> Result<u64, u64> {
         let compacted = |e: Error| match e {
             Error::Compacted { at } if at > after => at,
             other => panic!("{other}"),
@@ -327,13 +338,13 @@ pub(crate) async fn compaction_races_with_watch_starts(store: &Shared) {
             if reached >= base + WRITES {
                 break;
             }
-            let response = soon(watch.next()).await.map_err(compacted)?;
+            let response = within_timeout(watch.next()).await.map_err(compacted)?;
             for event in &response.events {
                 reached += 1;
                 assert_eq!(event.revision, reached, "a gap after {after}");
                 let value = event.value.as_ref().unwrap();
                 assert_eq!(u64::from(value[0]), (reached - base - 1) % 251);
-                let previous = event.previous.as_ref().map_or(0, |e| e.revision);
+                let previous = event.previous.as_ref().map_or(0, |e| e.mod_revision);
                 assert_eq!(
                     previous,
                     if reached > base + KEYS {

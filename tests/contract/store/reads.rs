@@ -1,41 +1,41 @@
 //! Contract of reads: at the newest and at older revisions, in pages, and after compactions.
 
-use storage::{Error, Op, Page, Range, prefix_end};
+use storage::{Error, Op, RangeRequest, RangeResponse, prefix_end};
 
-use crate::{Shared, create, entry, put, write};
+use crate::{SharedStore, create, key_value, put, write};
 
-async fn range(store: &Shared, prefix: &str, at: u64) -> storage::Result<Page> {
-    let range = Range {
-        at,
-        ..Range::prefix(prefix)
+async fn range(store: &SharedStore, prefix: &str, at: u64) -> storage::Result<RangeResponse> {
+    let range = RangeRequest {
+        revision: at,
+        ..RangeRequest::prefix(prefix)
     };
     store.range(&range).await
 }
 
-fn values(page: &Page) -> String {
+fn joined_values(page: &RangeResponse) -> String {
     let values = page
-        .entries
+        .kvs
         .iter()
         .map(|e| String::from_utf8_lossy(&e.value).into_owned());
     values.collect::<Vec<_>>().join(" ")
 }
 
-pub(crate) async fn get_returns_the_newest(store: &Shared) {
+pub(crate) async fn get_returns_the_newest(store: &SharedStore) {
     assert_eq!(store.get("/a/1").await.unwrap(), None);
     let first = create(store, "/a/1", "one").await;
     assert_eq!(
         store.get("/a/1").await.unwrap(),
-        Some(entry("/a/1", "one", first))
+        Some(key_value("/a/1", "one", first))
     );
     let second = write(store, "/a/1", first, put("two")).await;
     assert_eq!(
         store.get("/a/1").await.unwrap(),
-        Some(entry("/a/1", "two", second))
+        Some(key_value("/a/1", "two", second))
     );
     assert_eq!(store.get("/a/").await.unwrap(), None);
 }
 
-pub(crate) async fn prefix_does_not_match_longer_names(store: &Shared) {
+pub(crate) async fn prefix_does_not_match_longer_names(store: &SharedStore) {
     for key in [
         "/foo/b",
         "/foobar/a",
@@ -48,34 +48,34 @@ pub(crate) async fn prefix_does_not_match_longer_names(store: &Shared) {
         create(store, key, key).await;
     }
     let page = range(store, "/foo/", 0).await.unwrap();
-    assert_eq!(values(&page), "/foo/a /foo/a/x /foo/b");
+    assert_eq!(joined_values(&page), "/foo/a /foo/a/x /foo/b");
     assert_eq!(page.remaining, 0);
     assert_eq!(page.revision, store.revision().await.unwrap());
-    assert_eq!(values(&range(store, "/none/", 0).await.unwrap()), "");
+    assert_eq!(joined_values(&range(store, "/none/", 0).await.unwrap()), "");
 }
 
-pub(crate) async fn pages_are_of_one_revision(store: &Shared) {
+pub(crate) async fn pages_are_of_one_revision(store: &SharedStore) {
     let mut first = 0;
     for i in 0..10 {
         first = create(store, &format!("/a/{i}"), &format!("old{i}")).await;
     }
-    let mut next_page = Range {
+    let mut next_page = RangeRequest {
         limit: 4,
-        ..Range::prefix("/a/")
+        ..RangeRequest::prefix("/a/")
     };
     let mut pages = Vec::new();
     let mut sizes = Vec::new();
     loop {
         let page = store.range(&next_page).await.unwrap();
         assert_eq!(page.revision, first);
-        pages.push(values(&page));
-        sizes.push((page.entries.len(), page.remaining));
+        pages.push(joined_values(&page));
+        sizes.push((page.kvs.len(), page.remaining));
         // Write between two pages.
-        let last = page.entries.last().unwrap();
+        let last = page.kvs.last().unwrap();
         write(
             store,
             "/a/9",
-            store.get("/a/9").await.unwrap().unwrap().revision,
+            store.get("/a/9").await.unwrap().unwrap().mod_revision,
             put("new"),
         )
         .await;
@@ -83,7 +83,7 @@ pub(crate) async fn pages_are_of_one_revision(store: &Shared) {
         if page.remaining == 0 {
             break;
         }
-        next_page.at = page.revision;
+        next_page.revision = page.revision;
         next_page.start = format!("{}\0", last.key);
     }
     assert_eq!(sizes, [(4, 6), (4, 2), (2, 0)]);
@@ -93,7 +93,7 @@ pub(crate) async fn pages_are_of_one_revision(store: &Shared) {
     );
 }
 
-pub(crate) async fn range_at_an_older_revision(store: &Shared) {
+pub(crate) async fn range_at_an_older_revision(store: &SharedStore) {
     let one = create(store, "/a/1", "one").await;
     let two = write(store, "/a/1", one, put("two")).await;
     let deleted = write(store, "/a/1", two, Op::Delete).await;
@@ -108,12 +108,12 @@ pub(crate) async fn range_at_an_older_revision(store: &Shared) {
     ];
     for (at, expected) in table {
         let page = range(store, "/a/", at).await.unwrap();
-        assert_eq!(values(&page), expected, "at {at}");
+        assert_eq!(joined_values(&page), expected, "at {at}");
         assert_eq!(page.revision, at);
     }
 }
 
-pub(crate) async fn range_at_a_future_revision_is_rejected(store: &Shared) {
+pub(crate) async fn range_at_a_future_revision_is_rejected(store: &SharedStore) {
     let now = create(store, "/a/1", "one").await;
     let result = range(store, "/a/", now + 1).await;
     let Err(Error::Future { asked, current }) = result else {
@@ -122,7 +122,7 @@ pub(crate) async fn range_at_a_future_revision_is_rejected(store: &Shared) {
     assert_eq!((asked, current), (now + 1, now));
 }
 
-pub(crate) async fn compaction_keeps_its_own_revision(store: &Shared) {
+pub(crate) async fn compaction_keeps_its_own_revision(store: &SharedStore) {
     let one = create(store, "/a/1", "one").await;
     let two = write(store, "/a/1", one, put("two")).await;
     create(store, "/a/2", "other").await;
@@ -133,28 +133,34 @@ pub(crate) async fn compaction_keeps_its_own_revision(store: &Shared) {
         matches!(result, Err(Error::Compacted { at }) if at == two),
         "{result:?}"
     );
-    assert_eq!(values(&range(store, "/a/", two).await.unwrap()), "two");
     assert_eq!(
-        values(&range(store, "/a/", three).await.unwrap()),
+        joined_values(&range(store, "/a/", two).await.unwrap()),
+        "two"
+    );
+    assert_eq!(
+        joined_values(&range(store, "/a/", three).await.unwrap()),
         "three other"
     );
     assert_eq!(
-        values(&range(store, "/a/", 0).await.unwrap()),
+        joined_values(&range(store, "/a/", 0).await.unwrap()),
         "three other"
     );
 }
 
-pub(crate) async fn compaction_removes_deleted_keys(store: &Shared) {
+pub(crate) async fn compaction_removes_deleted_keys(store: &SharedStore) {
     let one = create(store, "/a/1", "one").await;
     let deleted = write(store, "/a/1", one, Op::Delete).await;
     store.compact(deleted).await.unwrap();
     assert_eq!(store.get("/a/1").await.unwrap(), None);
-    assert_eq!(values(&range(store, "/a/", deleted).await.unwrap()), "");
+    assert_eq!(
+        joined_values(&range(store, "/a/", deleted).await.unwrap()),
+        ""
+    );
     assert_eq!(store.revision().await.unwrap(), deleted);
     assert_eq!(create(store, "/a/1", "again").await, deleted + 1);
 }
 
-pub(crate) async fn compaction_twice_is_harmless(store: &Shared) {
+pub(crate) async fn compaction_twice_is_harmless(store: &SharedStore) {
     let one = create(store, "/a/1", "one").await;
     let two = write(store, "/a/1", one, put("two")).await;
     for at in [two, two, one, 0] {
@@ -162,6 +168,9 @@ pub(crate) async fn compaction_twice_is_harmless(store: &Shared) {
     }
     let result = store.compact(two + 1).await;
     assert!(matches!(result, Err(Error::Future { .. })), "{result:?}");
-    assert_eq!(values(&range(store, "/a/", two).await.unwrap()), "two");
+    assert_eq!(
+        joined_values(&range(store, "/a/", two).await.unwrap()),
+        "two"
+    );
     assert_eq!(prefix_end("/a/"), "/a0");
 }

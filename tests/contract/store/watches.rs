@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use storage::{Error, Feed, Op, Proof};
+use storage::{ConsistentReadSupport, Error, Op, StoreWatch};
 
-use crate::{Shared, create, events, next, put, shown, soon, write};
+use crate::{
+    SharedStore, create, format_events, next_events, next_response, put, within_timeout, write,
+};
 
-pub(crate) async fn watch_from_a_revision(store: &Shared) {
+pub(crate) async fn watch_from_a_revision(store: &SharedStore) {
     let mut revisions = Vec::new();
     for i in 0..6 {
         revisions.push(create(store, &format!("/a/{i}"), "x").await);
@@ -19,21 +21,24 @@ pub(crate) async fn watch_from_a_revision(store: &Shared) {
     for (from, after) in revisions.iter().enumerate().take(5) {
         let mut watch = store.watch("/a/", *after).await.unwrap();
         assert_eq!(
-            shown(&events(&mut watch, 5 - from).await),
+            format_events(&next_events(&mut watch, 5 - from).await),
             expected(from + 1)
         );
     }
     let mut watch = store.watch("/a/", 0).await.unwrap();
-    assert_eq!(shown(&events(&mut watch, 6).await), expected(0));
+    assert_eq!(
+        format_events(&next_events(&mut watch, 6).await),
+        expected(0)
+    );
     let mut watch = store.watch("/a/", revisions[5]).await.unwrap();
     let live = create(store, "/a/9", "y").await;
     assert_eq!(
-        shown(&events(&mut watch, 1).await),
+        format_events(&next_events(&mut watch, 1).await),
         [format!("/a/9=y@{live}")]
     );
 }
 
-pub(crate) async fn watch_delivers_previous_values(store: &Shared) {
+pub(crate) async fn watch_delivers_previous_values(store: &SharedStore) {
     let mut watch = store.watch("/a/", 0).await.unwrap();
     let one = create(store, "/a/1", "one").await;
     let two = write(store, "/a/1", one, put("two")).await;
@@ -43,31 +48,33 @@ pub(crate) async fn watch_delivers_previous_values(store: &Shared) {
         format!("/a/1=two@{two}<one@{one}"),
         format!("/a/1=-@{deleted}<two@{two}"),
     ];
-    assert_eq!(shown(&events(&mut watch, 3).await), expected);
+    assert_eq!(format_events(&next_events(&mut watch, 3).await), expected);
     let mut late = store.watch("/a/", 0).await.unwrap();
-    assert_eq!(shown(&events(&mut late, 3).await), expected);
+    assert_eq!(format_events(&next_events(&mut late, 3).await), expected);
 }
 
-pub(crate) async fn watch_is_limited_to_its_prefix(store: &Shared) {
+pub(crate) async fn watch_is_limited_to_its_prefix(store: &SharedStore) {
     let mut mine = store.watch("/foo/", 0).await.unwrap();
     let mut all = store.watch("/", 0).await.unwrap();
     create(store, "/foobar/a", "x").await;
     create(store, "/fo/a", "x").await;
     let at = create(store, "/foo/a", "x").await;
     assert_eq!(
-        shown(&events(&mut mine, 1).await),
+        format_events(&next_events(&mut mine, 1).await),
         [format!("/foo/a=x@{at}")]
     );
-    assert_eq!(events(&mut all, 3).await.len(), 3);
+    assert_eq!(next_events(&mut all, 3).await.len(), 3);
 }
 
 /// Waits until a watch without events reaches a revision, if the engine reports progress.
-async fn progresses(store: &Shared, watch: &mut Box<dyn Feed>, to: u64) {
-    while store.proof() != Proof::None && next(watch).await.revision < to {}
+async fn wait_for_progress(store: &SharedStore, watch: &mut Box<dyn StoreWatch>, to: u64) {
+    while store.consistent_read_support() != ConsistentReadSupport::Unsupported
+        && next_response(watch).await.revision < to
+    {}
 }
 
-pub(crate) async fn watch_of_an_idle_prefix_progresses(store: &Shared) {
-    if store.proof() == Proof::None {
+pub(crate) async fn watch_of_an_idle_prefix_progresses(store: &SharedStore) {
+    if store.consistent_read_support() == ConsistentReadSupport::Unsupported {
         return;
     }
     let mut quiet = store.watch("/quiet/", 0).await.unwrap();
@@ -78,7 +85,7 @@ pub(crate) async fn watch_of_an_idle_prefix_progresses(store: &Shared) {
     // The watch makes progress without a call of `revision`.
     let mut reached = 0;
     while reached < last {
-        let response = next(&mut quiet).await;
+        let response = next_response(&mut quiet).await;
         assert!(response.events.is_empty());
         assert!(response.revision > reached, "progress must ascend");
         reached = response.revision;
@@ -86,24 +93,24 @@ pub(crate) async fn watch_of_an_idle_prefix_progresses(store: &Shared) {
     assert_eq!(reached, last);
 }
 
-pub(crate) async fn revision_of_an_idle_prefix_is_reached(store: &Shared) {
+pub(crate) async fn revision_of_an_idle_prefix_is_reached(store: &SharedStore) {
     let mut watch = store.watch("/quiet/", 0).await.unwrap();
     let mine = create(store, "/quiet/1", "x").await;
-    let revision = store.revision_of("/quiet/").await.unwrap();
+    let revision = store.prefix_revision("/quiet/").await.unwrap();
     assert!(revision >= mine);
-    events(&mut watch, 1).await;
+    next_events(&mut watch, 1).await;
     for i in 0..5 {
         let other = create(store, &format!("/a/{i}"), "x").await;
         let revision = store.revision().await.unwrap();
         assert!(revision >= other);
-        progresses(store, &mut watch, revision).await;
+        wait_for_progress(store, &mut watch, revision).await;
         // The revision of an idle prefix stays cached.
-        assert!(store.revision_of("/quiet/").await.unwrap() <= revision);
+        assert!(store.prefix_revision("/quiet/").await.unwrap() <= revision);
     }
-    assert!(store.revision_of("/none/").await.unwrap() >= mine);
+    assert!(store.prefix_revision("/none/").await.unwrap() >= mine);
 }
 
-pub(crate) async fn watch_after_compaction_is_rejected(store: &Shared) {
+pub(crate) async fn watch_after_compaction_is_rejected(store: &SharedStore) {
     let one = create(store, "/a/1", "one").await;
     let two = write(store, "/a/1", one, put("two")).await;
     let three = write(store, "/a/1", two, put("three")).await;
@@ -117,12 +124,12 @@ pub(crate) async fn watch_after_compaction_is_rejected(store: &Shared) {
     }
     let mut watch = store.watch("/a/", two).await.unwrap();
     assert_eq!(
-        shown(&events(&mut watch, 1).await),
+        format_events(&next_events(&mut watch, 1).await),
         [format!("/a/1=three@{three}<two@{two}")]
     );
 }
 
-pub(crate) async fn watch_from_a_future_revision_is_rejected(store: &Shared) {
+pub(crate) async fn watch_from_a_future_revision_is_rejected(store: &SharedStore) {
     let now = create(store, "/a/1", "one").await;
     match store.watch("/a/", now + 1).await {
         Err(Error::Future { asked, current }) => assert_eq!((asked, current), (now + 1, now)),
@@ -131,30 +138,36 @@ pub(crate) async fn watch_from_a_future_revision_is_rejected(store: &Shared) {
     }
 }
 
-pub(crate) async fn running_watch_survives_compaction(store: &Shared) {
+pub(crate) async fn running_watch_survives_compaction(store: &SharedStore) {
     let mut watch = store.watch("/a/", 0).await.unwrap();
     let mut last = create(store, "/a/1", "0").await;
     let mut quiet = store.watch("/quiet/", last).await.unwrap();
     let mut received = Vec::new();
     for i in 1..5 {
         last = write(store, "/a/1", last, put(&i.to_string())).await;
-        if store.proof() != Proof::Free {
+        if store.consistent_read_support() != ConsistentReadSupport::Local {
             // An etcd may not have sent the event yet.
             while received.last() != Some(&last) {
-                received.extend(next(&mut watch).await.events.iter().map(|e| e.revision));
+                received.extend(
+                    next_response(&mut watch)
+                        .await
+                        .events
+                        .iter()
+                        .map(|e| e.revision),
+                );
             }
         }
         store.compact(last).await.unwrap();
     }
-    let rest = events(&mut watch, 5 - received.len()).await;
+    let rest = next_events(&mut watch, 5 - received.len()).await;
     received.extend(rest.iter().map(|e| e.revision));
     assert_eq!((received.len(), received.last()), (5, Some(&last)));
     store.revision().await.unwrap();
-    progresses(store, &mut quiet, last).await;
+    wait_for_progress(store, &mut quiet, last).await;
 }
 
 /// Writes more than any engine keeps in memory for watches: 12 values of 1 MiB.
-async fn flood(store: &Shared, key: &str) -> Vec<u64> {
+async fn write_large_values(store: &SharedStore, key: &str) -> Vec<u64> {
     let mut revisions = vec![0];
     for i in 0..12_u8 {
         let value = Bytes::from(vec![i; 1 << 20]);
@@ -165,37 +178,37 @@ async fn flood(store: &Shared, key: &str) -> Vec<u64> {
     revisions
 }
 
-pub(crate) async fn slow_watch_reads_history(store: &Shared) {
+pub(crate) async fn slow_watch_reads_history(store: &SharedStore) {
     let small = create(store, "/a/0", "small").await;
     let mut slow = store.watch("/a/", small).await.unwrap();
     let mut quiet = store.watch("/quiet/", small).await.unwrap();
-    let revisions = flood(store, "/a/1").await;
-    let received = events(&mut slow, 12).await;
+    let revisions = write_large_values(store, "/a/1").await;
+    let received = next_events(&mut slow, 12).await;
     for (i, event) in received.iter().enumerate() {
         assert_eq!(event.revision, revisions[i + 1]);
         assert_eq!(event.value.as_ref().unwrap()[0], u8::try_from(i).unwrap());
         let previous = event.previous.as_ref();
-        assert_eq!(previous.map_or(0, |e| e.revision), revisions[i]);
+        assert_eq!(previous.map_or(0, |e| e.mod_revision), revisions[i]);
         assert_eq!(previous.map(|e| usize::from(e.value[0])), i.checked_sub(1));
     }
     let live = create(store, "/a/2", "live").await;
     assert_eq!(
-        shown(&events(&mut slow, 1).await),
+        format_events(&next_events(&mut slow, 1).await),
         [format!("/a/2=live@{live}")]
     );
     store.revision().await.unwrap();
-    progresses(store, &mut quiet, live).await;
+    wait_for_progress(store, &mut quiet, live).await;
     assert_eq!(store.get("/a/0").await.unwrap().unwrap().value, "small");
 }
 
-pub(crate) async fn compaction_overtakes_a_slow_watch(store: &Shared) {
+pub(crate) async fn compaction_overtakes_a_slow_watch(store: &SharedStore) {
     let mut slow = store.watch("/a/", 0).await.unwrap();
-    let revisions = flood(store, "/a/1").await;
+    let revisions = write_large_values(store, "/a/1").await;
     let last = *revisions.last().unwrap();
     store.compact(last).await.unwrap();
     let mut received = vec![0];
     let error = loop {
-        match soon(slow.next()).await {
+        match within_timeout(slow.next()).await {
             Ok(response) => received.extend(response.events.iter().map(|e| e.revision)),
             Err(error) => break error,
         }
@@ -203,8 +216,8 @@ pub(crate) async fn compaction_overtakes_a_slow_watch(store: &Shared) {
         assert_eq!(received, revisions[..received.len()]);
         if received.len() == revisions.len() {
             assert_ne!(
-                store.proof(),
-                Proof::Free,
+                store.consistent_read_support(),
+                ConsistentReadSupport::Local,
                 "this engine keeps no events for slow watches"
             );
             return;
@@ -216,7 +229,7 @@ pub(crate) async fn compaction_overtakes_a_slow_watch(store: &Shared) {
     );
 }
 
-pub(crate) async fn cancelled_wait_loses_no_event(store: &Shared) {
+pub(crate) async fn cancelled_wait_loses_no_event(store: &SharedStore) {
     let mut watch = store.watch("/a/", 0).await.unwrap();
     let writer = store.clone();
     let task = tokio::spawn(async move {
@@ -225,7 +238,7 @@ pub(crate) async fn cancelled_wait_loses_no_event(store: &Shared) {
         }
     });
     let mut received = Vec::new();
-    soon(async {
+    within_timeout(async {
         while received.len() < 200 {
             let wait = tokio::time::timeout(Duration::from_micros(50), watch.next());
             if let Ok(response) = wait.await {

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use storage::{Error, MAX_REQUEST_BYTES, Op, Outcome, Txn};
+use storage::{Error, MAX_REQUEST_BYTES, Op, Txn, TxnResponse};
 
-use crate::{Shared, commit, conflict, create, entry, events, put, shown, soon, write};
+use crate::{
+    SharedStore, commit, create, expect_conflict, format_events, key_value, next_events, put,
+    within_timeout, write,
+};
 
-pub(crate) async fn create_returns_the_next_revision(store: &Shared) {
+pub(crate) async fn create_returns_the_next_revision(store: &SharedStore) {
     let before = store.revision().await.unwrap();
     for step in 1..=3 {
         assert_eq!(
@@ -18,54 +21,57 @@ pub(crate) async fn create_returns_the_next_revision(store: &Shared) {
     }
 }
 
-pub(crate) async fn create_of_an_existing_key_conflicts(store: &Shared) {
+pub(crate) async fn create_of_an_existing_key_conflicts(store: &SharedStore) {
     let revision = create(store, "/a/1", "old").await;
-    let current = conflict(store, "/a/1", 0, put("new")).await;
-    assert_eq!(current, Some(entry("/a/1", "old", revision)));
+    let current = expect_conflict(store, "/a/1", 0, put("new")).await;
+    assert_eq!(current, Some(key_value("/a/1", "old", revision)));
 }
 
-pub(crate) async fn update_requires_the_current_revision(store: &Shared) {
+pub(crate) async fn update_requires_the_current_revision(store: &SharedStore) {
     let first = create(store, "/a/1", "one").await;
     let second = write(store, "/a/1", first, put("two")).await;
-    let current = conflict(store, "/a/1", first, put("three")).await;
-    assert_eq!(current, Some(entry("/a/1", "two", second)));
-    assert_eq!(conflict(store, "/a/2", second, put("x")).await, None);
+    let current = expect_conflict(store, "/a/1", first, put("three")).await;
+    assert_eq!(current, Some(key_value("/a/1", "two", second)));
+    assert_eq!(expect_conflict(store, "/a/2", second, put("x")).await, None);
 }
 
-pub(crate) async fn delete_requires_the_current_revision(store: &Shared) {
+pub(crate) async fn delete_requires_the_current_revision(store: &SharedStore) {
     let first = create(store, "/a/1", "one").await;
     let second = write(store, "/a/1", first, put("two")).await;
-    let current = conflict(store, "/a/1", first, Op::Delete).await;
-    assert_eq!(current, Some(entry("/a/1", "two", second)));
+    let current = expect_conflict(store, "/a/1", first, Op::Delete).await;
+    assert_eq!(current, Some(key_value("/a/1", "two", second)));
     write(store, "/a/1", second, Op::Delete).await;
     assert_eq!(store.get("/a/1").await.unwrap(), None);
 }
 
-pub(crate) async fn delete_of_an_absent_key_conflicts(store: &Shared) {
-    assert_eq!(conflict(store, "/a/1", 0, Op::Delete).await, None);
-    assert_eq!(conflict(store, "/a/1", 7, Op::Delete).await, None);
+pub(crate) async fn delete_of_an_absent_key_conflicts(store: &SharedStore) {
+    assert_eq!(expect_conflict(store, "/a/1", 0, Op::Delete).await, None);
+    assert_eq!(expect_conflict(store, "/a/1", 7, Op::Delete).await, None);
     let revision = create(store, "/a/1", "x").await;
     let deleted = write(store, "/a/1", revision, Op::Delete).await;
-    assert_eq!(conflict(store, "/a/1", 0, Op::Delete).await, None);
-    assert_eq!(conflict(store, "/a/1", deleted, Op::Delete).await, None);
+    assert_eq!(expect_conflict(store, "/a/1", 0, Op::Delete).await, None);
+    assert_eq!(
+        expect_conflict(store, "/a/1", deleted, Op::Delete).await,
+        None
+    );
 }
 
-pub(crate) async fn recreated_key_has_new_revisions(store: &Shared) {
+pub(crate) async fn recreated_key_has_new_revisions(store: &SharedStore) {
     let first = create(store, "/a/1", "one").await;
     let deleted = write(store, "/a/1", first, Op::Delete).await;
     let again = create(store, "/a/1", "two").await;
     assert!(first < deleted && deleted < again);
-    let current = conflict(store, "/a/1", first, put("x")).await;
-    assert_eq!(current, Some(entry("/a/1", "two", again)));
+    let current = expect_conflict(store, "/a/1", first, put("x")).await;
+    assert_eq!(current, Some(key_value("/a/1", "two", again)));
     let mut watch = store.watch("/a/", first).await.unwrap();
     let expected = [
         format!("/a/1=-@{deleted}<one@{first}"),
         format!("/a/1=two@{again}"),
     ];
-    assert_eq!(shown(&events(&mut watch, 2).await), expected);
+    assert_eq!(format_events(&next_events(&mut watch, 2).await), expected);
 }
 
-pub(crate) async fn too_large_request_is_rejected(store: &Shared) {
+pub(crate) async fn too_large_request_is_rejected(store: &SharedStore) {
     let txn = |bytes: usize| Txn {
         key: "/a/1".into(),
         expected: 0,
@@ -78,19 +84,19 @@ pub(crate) async fn too_large_request_is_rejected(store: &Shared) {
     let result = store.commit(txn(most + 1)).await;
     assert!(matches!(result, Err(Error::TooLarge)), "{result:?}");
     let committed = store.commit(txn(most)).await.unwrap();
-    assert!(matches!(committed, Outcome::Committed { .. }));
+    assert!(matches!(committed, TxnResponse::Committed { .. }));
     assert_eq!(store.get("/a/1").await.unwrap().unwrap().value.len(), most);
 }
 
-pub(crate) async fn conflicts_do_not_move_the_revision(store: &Shared) {
+pub(crate) async fn conflicts_do_not_move_the_revision(store: &SharedStore) {
     let revision = create(store, "/a/1", "x").await;
-    conflict(store, "/a/1", 0, put("y")).await;
-    conflict(store, "/a/2", 5, Op::Delete).await;
+    expect_conflict(store, "/a/1", 0, put("y")).await;
+    expect_conflict(store, "/a/2", 5, Op::Delete).await;
     assert_eq!(store.revision().await.unwrap(), revision);
     assert_eq!(create(store, "/a/2", "z").await, revision + 1);
 }
 
-pub(crate) async fn concurrent_creates_have_one_winner(store: &Shared) {
+pub(crate) async fn concurrent_creates_have_one_winner(store: &SharedStore) {
     let tries = (0..50).map(|i| {
         let store = store.clone();
         tokio::spawn(async move { commit(&store, "/a/1", 0, put(&i.to_string())).await })
@@ -99,8 +105,10 @@ pub(crate) async fn concurrent_creates_have_one_winner(store: &Shared) {
     let mut current_revisions = Vec::new();
     for task in tries.collect::<Vec<_>>() {
         match task.await.unwrap() {
-            Outcome::Committed { revision } => revisions.push(revision),
-            Outcome::Conflict { current } => current_revisions.push(current.unwrap().revision),
+            TxnResponse::Committed { revision } => revisions.push(revision),
+            TxnResponse::Conflict { current } => {
+                current_revisions.push(current.unwrap().mod_revision)
+            }
         }
     }
     assert_eq!(revisions.len(), 1);
@@ -112,17 +120,17 @@ pub(crate) async fn concurrent_creates_have_one_winner(store: &Shared) {
     );
 }
 
-pub(crate) async fn concurrent_updates_lose_nothing(store: &Shared) {
+pub(crate) async fn concurrent_updates_lose_nothing(store: &SharedStore) {
     create(store, "/a/1", "0").await;
-    let add = |store: Shared| async move {
+    let add = |store: SharedStore| async move {
         for _ in 0..10 {
             let mut current = store.get("/a/1").await.unwrap().unwrap();
             loop {
                 let number: u64 = String::from_utf8_lossy(&current.value).parse().unwrap();
                 let next = put(&(number + 1).to_string());
-                match commit(&store, "/a/1", current.revision, next).await {
-                    Outcome::Committed { .. } => break,
-                    Outcome::Conflict { current: newer } => current = newer.unwrap(),
+                match commit(&store, "/a/1", current.mod_revision, next).await {
+                    TxnResponse::Committed { .. } => break,
+                    TxnResponse::Conflict { current: newer } => current = newer.unwrap(),
                 }
             }
         }
@@ -134,35 +142,35 @@ pub(crate) async fn concurrent_updates_lose_nothing(store: &Shared) {
     assert_eq!(store.get("/a/1").await.unwrap().unwrap().value, "80");
 }
 
-fn short_lived(value: &str, ttl: Duration) -> Op {
+fn put_with_ttl(value: &str, ttl: Duration) -> Op {
     Op::Put {
         value: Bytes::copy_from_slice(value.as_bytes()),
         ttl: Some(ttl),
     }
 }
 
-pub(crate) async fn key_expires_after_its_time_to_live(store: &Shared) {
-    let stays = short_lived("stays", Duration::from_secs(3600));
+pub(crate) async fn key_expires_after_its_time_to_live(store: &SharedStore) {
+    let stays = put_with_ttl("stays", Duration::from_secs(3600));
     write(store, "/a/2", 0, stays).await;
-    let goes = short_lived("goes", Duration::from_millis(1));
+    let goes = put_with_ttl("goes", Duration::from_millis(1));
     let revision = write(store, "/a/1", 0, goes).await;
     let mut watch = store.watch("/a/", revision).await.unwrap();
-    let expired = events(&mut watch, 1).await;
+    let expired = next_events(&mut watch, 1).await;
     assert_eq!(
-        shown(&expired),
+        format_events(&expired),
         [format!("/a/1=-@{}<goes@{revision}", revision + 1)]
     );
     assert_eq!(store.get("/a/1").await.unwrap(), None);
     assert!(store.get("/a/2").await.unwrap().is_some());
 }
 
-pub(crate) async fn update_removes_the_time_to_live(store: &Shared) {
+pub(crate) async fn update_removes_the_time_to_live(store: &SharedStore) {
     let ttl = Duration::from_millis(300);
-    let first = write(store, "/a/1", 0, short_lived("one", ttl)).await;
+    let first = write(store, "/a/1", 0, put_with_ttl("one", ttl)).await;
     write(store, "/a/1", first, put("two")).await;
     // When this key, which is written later, has expired, the other would have, too.
-    write(store, "/b/1", 0, short_lived("other", ttl)).await;
-    soon(async {
+    write(store, "/b/1", 0, put_with_ttl("other", ttl)).await;
+    within_timeout(async {
         while store.get("/b/1").await.unwrap().is_some() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -9,27 +9,27 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use auth::pki::{Identity, Pki, kubeconfig};
-use client::remote::kubeconfig::Source;
-use client::{Api, Remote, Shutdown, Tasks};
+use auth::pki::{CertKeyPair, Pki, kubeconfig};
+use client::remote::kubeconfig::KubeconfigSource;
+use client::{Api, RemoteApi, ShutdownToken, TaskGroup};
 use jiff::Timestamp;
 use rcgen::KeyPair;
 
-use crate::daemon::Kept;
+use crate::daemon::TestDir;
 use crate::{Daemon, Etcd, port, tools};
 
-const READY: Duration = Duration::from_secs(120);
-const PAUSE: Duration = Duration::from_millis(100);
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The controllers of a host cluster that stores templates and runs no workloads.
-pub const HOST: &str = "namespace,garbagecollector,serviceaccount-token,ttl-after-finished,\
+pub const HOST_CONTROLLERS: &str = "namespace,garbagecollector,serviceaccount-token,ttl-after-finished,\
     bootstrapsigner,tokencleaner,csrcleaner,csrsigning,clusterrole-aggregation";
 /// All controllers that are on by default, except the node lifecycle controller, which
 /// taints nodes without heartbeats: hollow nodes send none.
-pub const FULL: &str = "*,-nodelifecycle";
+pub const DEFAULT_CONTROLLERS: &str = "*,-nodelifecycle";
 
 /// The common name of the aggregator's client certificate.
-pub const FRONT_PROXY: &str = "front-proxy-client";
+pub const FRONT_PROXY_NAME: &str = "front-proxy-client";
 
 /// What to start.
 pub struct Options<'a> {
@@ -54,65 +54,65 @@ pub struct Options<'a> {
 /// host.apiserver.restart();
 /// host.wait_ready();
 /// ```
-pub struct Cluster {
+pub struct KubernetesCluster {
     pub apiserver: Daemon,
-    pub manager: Option<Daemon>,
+    pub controller_manager: Option<Daemon>,
     /// `https://127.0.0.1:PORT`, the same after a restart.
     pub server: String,
     /// The administrator's kubeconfig.
     pub kubeconfig: PathBuf,
     pki: Pki,
-    front: Pki,
-    dir: Kept,
+    front_proxy_pki: Pki,
+    dir: TestDir,
 }
 
-impl Cluster {
+impl KubernetesCluster {
     /// Returns when the kube-apiserver is ready. `None`: the programs are not available on
     /// this machine, and the test is recorded as skipped.
     pub fn start(options: &Options<'_>, etcd: &Etcd) -> Option<Self> {
         let [apiserver, manager] = tools(["kube-apiserver", "kube-controller-manager"])?;
-        let dir = Kept::new();
+        let dir = TestDir::new();
         let now = Timestamp::now();
         let pki = Pki::open(&dir.path().join("pki"), &[], now).unwrap();
         let front = Pki::open(&dir.path().join("front"), &[], now).unwrap();
-        let port = port::free();
+        let port = port::free_port();
         let server = format!("https://127.0.0.1:{port}");
-        let files = Files { dir: dir.path() };
+        let files = ClusterFiles { dir: dir.path() };
         files.write(&pki, &front, &server);
         let mut flags = apiserver_flags(&files, options.name, port, etcd);
         flags.extend_from_slice(options.flags);
         let mut cluster = Self {
             apiserver: Daemon::start(&apiserver, flags, &dir.path().join("apiserver.log")),
-            manager: None,
+            controller_manager: None,
             kubeconfig: files.path("admin.kubeconfig").into(),
             server,
             pki,
-            front,
+            front_proxy_pki: front,
             dir,
         };
-        cluster.wait();
+        cluster.wait_ready();
         if !options.controllers.is_empty() {
-            let files = Files {
+            let files = ClusterFiles {
                 dir: cluster.dir.path(),
             };
             let flags = manager_flags(&files, options.controllers, has_insecure_port(&manager));
             let log = cluster.dir.path().join("manager.log");
-            cluster.manager = Some(Daemon::start(&manager, flags, &log));
+            cluster.controller_manager = Some(Daemon::start(&manager, flags, &log));
         }
         Some(cluster)
     }
 
     /// Waits until `/readyz` of the kube-apiserver succeeds.
-    pub fn wait(&mut self) {
-        let end = Instant::now() + READY;
+    pub fn wait_ready(&mut self) {
+        let end = Instant::now() + READY_TIMEOUT;
         loop {
             self.apiserver.assert_running();
             let Err(why) = readyz(&self.kubeconfig) else {
                 return;
             };
-            let log = || self.apiserver.log_end();
+            let log = || self.apiserver.log_tail();
             assert!(Instant::now() < end, "kube-apiserver: {why}\n{}", log());
-            crate::pause(PAUSE);
+            crate::sleep_blocking(POLL_INTERVAL);
         }
     }
 
@@ -122,8 +122,8 @@ impl Cluster {
     }
 
     /// Writes a kubeconfig with a client certificate of this user.
-    pub fn user(&self, user: &str, groups: &[&str]) -> PathBuf {
-        let identity = self.identity(user, groups);
+    pub fn user_kubeconfig(&self, user: &str, groups: &[&str]) -> PathBuf {
+        let identity = self.client_certificate(user, groups);
         let text = kubeconfig(&self.server, &self.pki.ca_pem, user, &identity);
         let path = self
             .dir
@@ -134,16 +134,20 @@ impl Cluster {
     }
 
     /// Issues a client certificate of this cluster's certificate authority.
-    pub fn identity(&self, user: &str, groups: &[&str]) -> Identity {
+    pub fn client_certificate(&self, user: &str, groups: &[&str]) -> CertKeyPair {
         let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
-        self.pki.client(user, &groups, Timestamp::now()).unwrap()
+        self.pki
+            .sign_client_certificate(user, &groups, Timestamp::now())
+            .unwrap()
     }
 
     /// Issues a certificate like the one that the aggregator presents to extension API
     /// servers. With the name [`FRONT_PROXY_NAME`] its holder may set the user by request
     /// headers; with any other name it may not.
-    pub fn front_proxy(&self, name: &str) -> Identity {
-        self.front.client(name, &[], Timestamp::now()).unwrap()
+    pub fn front_proxy_certificate(&self, name: &str) -> CertKeyPair {
+        self.front_proxy_pki
+            .sign_client_certificate(name, &[], Timestamp::now())
+            .unwrap()
     }
 
     /// The certificate authority of the serving and client certificates.
@@ -159,8 +163,8 @@ impl Cluster {
 
 /// Connects by a kubeconfig. Must be called where tokio runs.
 pub fn connect(kubeconfig: &Path) -> std::sync::Arc<dyn Api> {
-    let config = Source::file(kubeconfig).load().unwrap();
-    std::sync::Arc::new(Remote::new(config, &Tasks::new(Shutdown::new())).unwrap())
+    let config = KubeconfigSource::from_file(kubeconfig).load().unwrap();
+    std::sync::Arc::new(RemoteApi::new(config, &TaskGroup::new(ShutdownToken::new())).unwrap())
 }
 
 /// Requests `/readyz` on a separate thread, because the caller may run in a runtime.
@@ -173,7 +177,7 @@ fn readyz(kubeconfig: &Path) -> Result<(), String> {
             .build();
         let result = runtime.unwrap().block_on(async {
             let api = connect(&kubeconfig);
-            let request = tokio::time::timeout(Duration::from_secs(5), api.raw("/readyz"));
+            let request = tokio::time::timeout(Duration::from_secs(5), api.get_raw("/readyz"));
             request
                 .await
                 .map_err(|_| "no answer".to_owned())?
@@ -187,24 +191,26 @@ fn readyz(kubeconfig: &Path) -> Result<(), String> {
 }
 
 /// The files in a cluster's directory.
-struct Files<'a> {
+struct ClusterFiles<'a> {
     dir: &'a Path,
 }
 
-impl Files<'_> {
+impl ClusterFiles<'_> {
     fn path(&self, name: &str) -> String {
         self.dir.join(name).display().to_string()
     }
 
     fn write(&self, pki: &Pki, front: &Pki, server: &str) {
         let now = Timestamp::now();
-        let proxy = front.client(FRONT_PROXY, &[], now).unwrap();
+        let proxy = front
+            .sign_client_certificate(FRONT_PROXY_NAME, &[], now)
+            .unwrap();
         let kubelet = pki
-            .client("kube-apiserver-kubelet-client", &[], now)
+            .sign_client_certificate("kube-apiserver-kubelet-client", &[], now)
             .unwrap();
         let masters = ["system:masters".to_owned()];
         let manager = pki
-            .client("system:kube-controller-manager", &masters, now)
+            .sign_client_certificate("system:kube-controller-manager", &masters, now)
             .unwrap();
         let manager = kubeconfig(server, &pki.ca_pem, "manager", &manager);
         let tokens = KeyPair::from_pem(&pki.token_key_pem).unwrap();
@@ -222,14 +228,14 @@ impl Files<'_> {
     }
 }
 
-fn flags(pairs: Vec<(&str, String)>) -> Vec<String> {
+fn format_flags(pairs: Vec<(&str, String)>) -> Vec<String> {
     let pairs = pairs.into_iter();
     pairs
         .map(|(name, value)| format!("--{name}={value}"))
         .collect()
 }
 
-fn apiserver_flags(files: &Files<'_>, name: &str, port: u16, etcd: &Etcd) -> Vec<String> {
+fn apiserver_flags(files: &ClusterFiles<'_>, name: &str, port: u16, etcd: &Etcd) -> Vec<String> {
     let mut all = vec![
         ("etcd-servers", etcd.endpoints()),
         ("etcd-prefix", format!("/{name}")),
@@ -250,7 +256,7 @@ fn apiserver_flags(files: &Files<'_>, name: &str, port: u16, etcd: &Etcd) -> Vec
         ("service-account-key-file", files.path("tokens.pub")),
         ("service-account-signing-key-file", files.path("pki/sa.key")),
         ("requestheader-client-ca-file", files.path("front/ca.crt")),
-        ("requestheader-allowed-names", FRONT_PROXY.into()),
+        ("requestheader-allowed-names", FRONT_PROXY_NAME.into()),
         ("requestheader-username-headers", "X-Remote-User".into()),
         ("requestheader-group-headers", "X-Remote-Group".into()),
         (
@@ -273,16 +279,16 @@ fn apiserver_flags(files: &Files<'_>, name: &str, port: u16, etcd: &Etcd) -> Vec
         all.push(("etcd-certfile", path(&tls.certificate)));
         all.push(("etcd-keyfile", path(&tls.key)));
     }
-    flags(all)
+    format_flags(all)
 }
 
-fn manager_flags(files: &Files<'_>, controllers: &str, insecure_port: bool) -> Vec<String> {
+fn manager_flags(files: &ClusterFiles<'_>, controllers: &str, insecure_port: bool) -> Vec<String> {
     let mut all = vec![
         ("kubeconfig", files.path("manager.kubeconfig")),
         ("controllers", controllers.to_owned()),
         ("leader-elect", "false".into()),
         ("bind-address", "127.0.0.1".into()),
-        ("secure-port", port::free().to_string()),
+        ("secure-port", port::free_port().to_string()),
         ("cert-dir", files.path("manager")),
         ("root-ca-file", files.path("pki/ca.crt")),
         ("service-account-private-key-file", files.path("pki/sa.key")),
@@ -295,7 +301,7 @@ fn manager_flags(files: &Files<'_>, controllers: &str, insecure_port: bool) -> V
     if insecure_port {
         all.push(("port", "0".into()));
     }
-    flags(all)
+    format_flags(all)
 }
 
 /// Whether the controller manager has the flag `--port`: old versions open a port

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long a program may take to end after SIGTERM.
-const END: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A command that the kernel kills when this process ends.
-pub fn bound(program: &Path) -> Command {
+pub fn parent_bound_command(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command
@@ -26,7 +26,7 @@ pub fn bound(program: &Path) -> Command {
 /// Starts a [`parent_bound_command`]. The kernel kills the child when the thread that
 /// started it ends, and threads of tests end early. So one thread that lives as long as
 /// the process starts all of them.
-pub fn spawn(command: Command) -> io::Result<Child> {
+pub fn spawn_bound(command: Command) -> io::Result<Child> {
     type SpawnRequest = (Command, mpsc::Sender<io::Result<Child>>);
     static SPAWNER: OnceLock<mpsc::Sender<SpawnRequest>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
@@ -45,9 +45,9 @@ pub fn spawn(command: Command) -> io::Result<Child> {
 
 /// A temporary directory that is removed on drop. When the test fails it stays, for its
 /// logs, and its path is printed to standard error.
-pub struct Kept(TempDir);
+pub struct TestDir(TempDir);
 
-impl Kept {
+impl TestDir {
     pub fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -57,13 +57,13 @@ impl Kept {
     }
 }
 
-impl Default for Kept {
+impl Default for TestDir {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Drop for Kept {
+impl Drop for TestDir {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.disable_cleanup(true);
@@ -89,22 +89,22 @@ impl Daemon {
             log: log.to_owned(),
             child: None,
         };
-        daemon.again();
+        daemon.restart();
         daemon
     }
 
     /// Starts it with the same arguments; it must not be running.
-    pub fn again(&mut self) {
+    pub fn restart(&mut self) {
         assert!(self.child.is_none(), "{} runs already", self.name());
         let log = OpenOptions::new().create(true).append(true).open(&self.log);
         let log = log.unwrap();
-        let mut command = bound(&self.program);
+        let mut command = parent_bound_command(&self.program);
         command
             .args(&self.arguments)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log);
-        self.child = Some(spawn(command).unwrap());
+        self.child = Some(spawn_bound(command).unwrap());
     }
 
     /// SIGKILL; the process has ended when this returns. It ends a suspended process, too.
@@ -117,8 +117,8 @@ impl Daemon {
 
     /// SIGTERM, and waits until it has ended.
     pub fn stop(&mut self) {
-        self.signal("-TERM");
-        let end = Instant::now() + END;
+        self.send_signal("-TERM");
+        let end = Instant::now() + STOP_TIMEOUT;
         let child = self.child.as_mut().unwrap();
         while child.try_wait().unwrap().is_none() {
             assert!(
@@ -126,23 +126,23 @@ impl Daemon {
                 "{} does not end",
                 self.program.display()
             );
-            crate::pause(PAUSE);
+            crate::sleep_blocking(POLL_INTERVAL);
         }
         self.child = None;
     }
 
     /// SIGSTOP: the process keeps its connections and does nothing.
     pub fn suspend(&self) {
-        self.signal("-STOP");
+        self.send_signal("-STOP");
     }
 
     /// SIGCONT.
     pub fn resume(&self) {
-        self.signal("-CONT");
+        self.send_signal("-CONT");
     }
 
     /// Whether it was started and neither killed nor stopped since.
-    pub fn runs(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         self.child.is_some()
     }
 
@@ -150,7 +150,7 @@ impl Daemon {
     pub fn assert_running(&mut self) {
         let ended = self.child.as_mut().and_then(|c| c.try_wait().unwrap());
         if let Some(status) = ended {
-            panic!("{} ended: {status}\n{}", self.name(), self.log_end());
+            panic!("{} ended: {status}\n{}", self.name(), self.log_tail());
         }
     }
 
@@ -162,7 +162,7 @@ impl Daemon {
     }
 
     /// The last 40 lines of its output.
-    pub fn log_end(&self) -> String {
+    pub fn log_tail(&self) -> String {
         let all = std::fs::read(&self.log).unwrap_or_default();
         let all = String::from_utf8_lossy(&all);
         let lines: Vec<&str> = all.lines().collect();
@@ -174,7 +174,7 @@ impl Daemon {
         name.to_string_lossy().into_owned()
     }
 
-    fn signal(&self, signal: &str) {
+    fn send_signal(&self, signal: &str) {
         let id = self.pid().to_string();
         let sent = Command::new("kill").args([signal, &id]).status().unwrap();
         assert!(sent.success(), "kill {signal} {id} ({})", self.name());

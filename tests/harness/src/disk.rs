@@ -14,13 +14,13 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/disk.c");
-const LIBRARY: &str = "libdisk.so";
-const PAGE: usize = 4096;
+const LIBRARY_SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/disk.c");
+const LIBRARY_FILE: &str = "libdisk.so";
+const PAGE_BYTES: usize = 4096;
 
 /// What fsync and fdatasync do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fsync {
+pub enum FsyncMode {
     /// Written pages become durable.
     Works,
     /// EIO; written pages are not durable, and a later fsync does not make them durable.
@@ -31,37 +31,37 @@ pub enum Fsync {
 
 /// How many calls of fsync and fdatasync there were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fsyncs {
+pub struct FsyncCounts {
     pub worked: u64,
     pub failed: u64,
     pub forgotten: u64,
 }
 
 /// The disk below a directory; one process at a time uses it.
-pub struct Disk {
+pub struct FaultyDisk {
     root: PathBuf,
     control: File,
     directory: TempDir,
 }
 
-impl Disk {
+impl FaultyDisk {
     /// The content of the directory is durable when a process starts.
     pub fn new(root: &Path) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        compile(&directory.path().join(LIBRARY));
+        compile_library(&directory.path().join(LIBRARY_FILE));
         let control = OpenOptions::new()
             .read(true)
             .write(true)
             .create_new(true)
             .open(directory.path().join("control"))
             .unwrap();
-        control.set_len(PAGE as u64).unwrap();
+        control.set_len(PAGE_BYTES as u64).unwrap();
         let disk = Self {
             root: root.to_owned(),
             control,
             directory,
         };
-        disk.forget();
+        disk.reset_durable_copies();
         disk
     }
 
@@ -69,7 +69,10 @@ impl Disk {
     pub fn environment(&self, program: &Path) -> Vec<(&'static str, OsString)> {
         let name = program.file_name().unwrap();
         vec![
-            ("LD_PRELOAD", self.directory.path().join(LIBRARY).into()),
+            (
+                "LD_PRELOAD",
+                self.directory.path().join(LIBRARY_FILE).into(),
+            ),
             ("DISK_PROGRAM", name.into()),
             ("DISK_ROOT", self.root.clone().into()),
             ("DISK_DURABLE", self.durable().into()),
@@ -78,22 +81,22 @@ impl Disk {
     }
 
     /// Sets what fsync does from now on.
-    pub fn set_fsync(&self, fsync: Fsync) {
+    pub fn set_fsync(&self, fsync: FsyncMode) {
         let mode = match fsync {
-            Fsync::Works => 0_u64,
-            Fsync::Fails => 1,
-            Fsync::Forgets => 2,
+            FsyncMode::Works => 0_u64,
+            FsyncMode::Fails => 1,
+            FsyncMode::Forgets => 2,
         };
         self.control.write_all_at(&mode.to_ne_bytes(), 0).unwrap();
     }
 
-    pub fn fsyncs(&self) -> Fsyncs {
+    pub fn fsyncs(&self) -> FsyncCounts {
         let count = |n: u64| {
             let mut bytes = [0; 8];
             self.control.read_exact_at(&mut bytes, 8 * n).unwrap();
             u64::from_ne_bytes(bytes)
         };
-        Fsyncs {
+        FsyncCounts {
             worked: count(1),
             failed: count(2),
             forgotten: count(3),
@@ -105,7 +108,7 @@ impl Disk {
     pub fn lose_power(&self, mut survives: impl FnMut() -> bool) {
         if !self.durable().join("ready").exists() {
             // The process was killed before the library had copied the files.
-            self.forget();
+            self.reset_durable_copies();
             return;
         }
         let mut entries = BTreeMap::new();
@@ -120,14 +123,14 @@ impl Disk {
                 content => content.unwrap(),
             };
             let written = fs::read(&path).unwrap_or_default();
-            keep_some(&mut content, &written, &mut survives);
+            apply_surviving_pages(&mut content, &written, &mut survives);
             entries.insert(path, content);
         }
         remove_files(&self.root);
         for (path, content) in entries {
             fs::write(path, content).unwrap();
         }
-        self.forget();
+        self.reset_durable_copies();
     }
 
     fn durable(&self) -> PathBuf {
@@ -135,7 +138,7 @@ impl Disk {
     }
 
     /// Removes the durable copies: for the next process the present files are durable.
-    fn forget(&self) {
+    fn reset_durable_copies(&self) {
         let durable = self.durable();
         if durable.exists() {
             fs::remove_dir_all(&durable).unwrap();
@@ -146,9 +149,13 @@ impl Disk {
 
 /// Overwrites `durable` with those pages of `written` that differ and for which
 /// `survives` returns true.
-fn keep_some(durable: &mut Vec<u8>, written: &[u8], survives: &mut impl FnMut() -> bool) {
-    for (n, page) in written.chunks(PAGE).enumerate() {
-        let range = n * PAGE..n * PAGE + page.len();
+fn apply_surviving_pages(
+    durable: &mut Vec<u8>,
+    written: &[u8],
+    survives: &mut impl FnMut() -> bool,
+) {
+    for (n, page) in written.chunks(PAGE_BYTES).enumerate() {
+        let range = n * PAGE_BYTES..n * PAGE_BYTES + page.len();
         if durable.get(range.clone()) == Some(page) || !survives() {
             continue;
         }
@@ -195,14 +202,14 @@ impl SmallDisk {
     /// Uses all space that is left.
     pub fn fill(&self) {
         let mut ballast = File::create(self.ballast()).unwrap();
-        let chunk = vec![0; PAGE];
+        let chunk = vec![0; PAGE_BYTES];
         while let Ok(size) = ballast.write(&chunk)
             && size > 0
         {}
     }
 
     /// Frees the space that [`SmallDisk::fill`] used.
-    pub fn free(&self) {
+    pub fn free_space(&self) {
         fs::remove_file(self.ballast()).unwrap();
     }
 
@@ -218,15 +225,15 @@ impl Drop for SmallDisk {
     }
 }
 
-fn compile(library: &Path) {
+fn compile_library(library: &Path) {
     let out = Command::new("cc")
         .args([
             "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o",
         ])
-        .args([library, Path::new(SOURCE)])
+        .args([library, Path::new(LIBRARY_SOURCE)])
         .args(["-ldl", "-lpthread"])
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "cc {SOURCE}: {errors}");
+    assert!(out.status.success(), "cc {LIBRARY_SOURCE}: {errors}");
 }

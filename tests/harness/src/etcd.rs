@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use auth::pki::Pki;
 use jiff::Timestamp;
 
-use crate::daemon::Kept;
+use crate::daemon::TestDir;
 use crate::{Daemon, port, tools};
 
-const READY: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(50);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// `etcd-3.4`, whose progress notifications cannot be trusted.
-pub const OLD: &str = "3.4";
+pub const VERSION_3_4: &str = "3.4";
 /// `etcd-3.5`, the newest release of that line.
-pub const NEW: &str = "3.5";
+pub const VERSION_3_5: &str = "3.5";
 
 /// An etcd cluster. Dropping it kills its nodes.
 ///
@@ -30,21 +30,21 @@ pub const NEW: &str = "3.5";
 /// etcd.wait_ready();
 /// ```
 pub struct Etcd {
-    ctl: PathBuf,
-    pub nodes: Vec<Node>,
-    tls: Option<Tls>,
-    dir: Kept,
+    etcdctl_program: PathBuf,
+    pub nodes: Vec<EtcdNode>,
+    tls: Option<EtcdClientCertificates>,
+    dir: TestDir,
 }
 
 /// One node.
-pub struct Node {
+pub struct EtcdNode {
     pub daemon: Daemon,
     /// Its client address.
     pub address: SocketAddr,
 }
 
 /// The certificate files of a client of a cluster with TLS.
-pub struct Tls {
+pub struct EtcdClientCertificates {
     pub ca: PathBuf,
     pub certificate: PathBuf,
     pub key: PathBuf,
@@ -54,46 +54,53 @@ impl Etcd {
     /// Serves plain HTTP; returns when the cluster is ready. `None`: this machine has no such
     /// etcd, and the test is recorded as skipped.
     pub fn start(version: &str, nodes: usize) -> Option<Self> {
-        Self::begin(version, nodes, false, None)
+        Self::start_nodes(version, nodes, false, None)
     }
 
     /// One node with the data of a snapshot of `etcdctl snapshot save`.
     pub fn restore(version: &str, snapshot: &Path) -> Option<Self> {
-        Self::begin(version, 1, false, Some(snapshot))
+        Self::start_nodes(version, 1, false, Some(snapshot))
     }
 
     /// Serves TLS and requires client certificates.
     pub fn start_tls(version: &str, nodes: usize) -> Option<Self> {
-        Self::begin(version, nodes, true, None)
+        Self::start_nodes(version, nodes, true, None)
     }
 
-    fn begin(version: &str, nodes: usize, tls: bool, snapshot: Option<&Path>) -> Option<Self> {
+    fn start_nodes(
+        version: &str,
+        nodes: usize,
+        tls: bool,
+        snapshot: Option<&Path>,
+    ) -> Option<Self> {
         let [program, ctl] = tools([&format!("etcd-{version}"), &format!("etcdctl-{version}")])?;
-        let dir = Kept::new();
-        let tls = tls.then(|| Tls::make(&dir.path().join("pki")));
-        let ports: Vec<[u16; 2]> = (0..nodes).map(|_| [port::free(), port::free()]).collect();
+        let dir = TestDir::new();
+        let tls = tls.then(|| EtcdClientCertificates::generate(&dir.path().join("pki")));
+        let ports: Vec<[u16; 2]> = (0..nodes)
+            .map(|_| [port::free_port(), port::free_port()])
+            .collect();
         let peers = ports.iter().enumerate();
         let peers = peers.map(|(n, [_, peer])| format!("n{n}=http://127.0.0.1:{peer}"));
         let peers = peers.collect::<Vec<_>>().join(",");
         if let Some(snapshot) = snapshot {
-            restore(&ctl, snapshot, dir.path(), &peers);
+            restore_snapshot(&ctl, snapshot, dir.path(), &peers);
         }
         let nodes = ports.iter().enumerate().map(|(n, [client, peer])| {
-            let arguments = arguments(dir.path(), tls.as_ref(), n, *client, *peer, &peers);
+            let arguments = node_arguments(dir.path(), tls.as_ref(), n, *client, *peer, &peers);
             let log = dir.path().join(format!("n{n}.log"));
-            Node {
+            EtcdNode {
                 daemon: Daemon::start(&program, arguments, &log),
                 address: SocketAddr::from(([127, 0, 0, 1], *client)),
             }
         });
         let nodes = nodes.collect();
         let mut etcd = Self {
-            ctl,
+            etcdctl_program: ctl,
             nodes,
             tls,
             dir,
         };
-        etcd.wait();
+        etcd.wait_ready();
         Some(etcd)
     }
 
@@ -103,7 +110,7 @@ impl Etcd {
         urls.collect::<Vec<_>>().join(",")
     }
 
-    pub fn tls(&self) -> Option<&Tls> {
+    pub fn tls(&self) -> Option<&EtcdClientCertificates> {
         self.tls.as_ref()
     }
 
@@ -112,37 +119,40 @@ impl Etcd {
         self.dir.path()
     }
 
-    fn url(&self, node: &Node) -> String {
+    fn url(&self, node: &EtcdNode) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", node.address)
     }
 
     /// Waits until every running node answers a linearizable read.
-    pub fn wait(&mut self) {
-        let end = Instant::now() + READY;
+    pub fn wait_ready(&mut self) {
+        let end = Instant::now() + READY_TIMEOUT;
         for n in 0..self.nodes.len() {
-            if !self.nodes[n].daemon.runs() {
+            if !self.nodes[n].daemon.is_running() {
                 continue;
             }
             let url = self.url(&self.nodes[n]);
-            while self.try_ctl(&["--endpoints", &url, "get", "x"]).is_none() {
+            while self
+                .try_etcdctl(&["--endpoints", &url, "get", "x"])
+                .is_none()
+            {
                 let daemon = &mut self.nodes[n].daemon;
                 daemon.assert_running();
                 let late = Instant::now() > end;
-                assert!(!late, "etcd does not get ready:\n{}", daemon.log_end());
-                crate::pause(PAUSE);
+                assert!(!late, "etcd does not get ready:\n{}", daemon.log_tail());
+                crate::sleep_blocking(POLL_INTERVAL);
             }
         }
     }
 
     /// The index of the leader; waits for an election.
-    pub fn leader(&self) -> usize {
-        let end = Instant::now() + READY;
+    pub fn wait_for_leader(&self) -> usize {
+        let end = Instant::now() + READY_TIMEOUT;
         loop {
-            let leads = |node: &Node| {
+            let leads = |node: &EtcdNode| {
                 let url = self.url(node);
                 let output =
-                    self.try_ctl(&["--endpoints", &url, "endpoint", "status", "-w", "fields"]);
+                    self.try_etcdctl(&["--endpoints", &url, "endpoint", "status", "-w", "fields"]);
                 let output = output.unwrap_or_default();
                 let field = |name: &str| {
                     let line = output
@@ -153,25 +163,28 @@ impl Etcd {
                 };
                 field("Leader").is_some() && field("Leader") == field("MemberID")
             };
-            let found = self.nodes.iter().position(|n| n.daemon.runs() && leads(n));
+            let found = self
+                .nodes
+                .iter()
+                .position(|n| n.daemon.is_running() && leads(n));
             if let Some(leader) = found {
                 return leader;
             }
             assert!(Instant::now() < end, "no node of etcd leads");
-            crate::pause(PAUSE);
+            crate::sleep_blocking(POLL_INTERVAL);
         }
     }
 
     /// Runs `etcdctl ARGUMENTS` with all endpoints and returns its output.
-    pub fn ctl(&self, arguments: &[&str]) -> String {
+    pub fn etcdctl(&self, arguments: &[&str]) -> String {
         let endpoints = self.endpoints();
         let all = [&["--endpoints", endpoints.as_str()], arguments].concat();
-        let output = self.try_ctl(&all);
+        let output = self.try_etcdctl(&all);
         output.unwrap_or_else(|| panic!("etcdctl {arguments:?} fails"))
     }
 
-    fn try_ctl(&self, arguments: &[&str]) -> Option<String> {
-        let mut command = self.command(&self.ctl);
+    fn try_etcdctl(&self, arguments: &[&str]) -> Option<String> {
+        let mut command = self.etcdctl_command(&self.etcdctl_program);
         command.args(["--command-timeout", "3s"]).args(arguments);
         let out = command.output().unwrap();
         let output = || String::from_utf8_lossy(&out.stdout).into_owned();
@@ -179,12 +192,12 @@ impl Etcd {
     }
 
     /// The path of this cluster's etcdctl.
-    pub(crate) fn ctl_program(&self) -> &Path {
-        &self.ctl
+    pub(crate) fn etcdctl_path(&self) -> &Path {
+        &self.etcdctl_program
     }
 
     /// A program with the environment that etcdctl needs for this cluster.
-    pub(crate) fn command(&self, program: &Path) -> Command {
+    pub(crate) fn etcdctl_command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         if let Some(tls) = &self.tls {
             command.env("ETCDCTL_CACERT", &tls.ca);
@@ -207,12 +220,12 @@ impl Drop for Etcd {
     }
 }
 
-impl Tls {
+impl EtcdClientCertificates {
     /// Writes a certificate authority, a server and a client certificate to a directory.
-    pub fn make(dir: &Path) -> Self {
+    pub fn generate(dir: &Path) -> Self {
         let now = Timestamp::now();
         let pki = Pki::open(dir, &[], now).unwrap();
-        let client = pki.client("root", &[], now).unwrap();
+        let client = pki.sign_client_certificate("root", &[], now).unwrap();
         let made = Self {
             ca: dir.join("ca.crt"),
             certificate: dir.join("client.crt"),
@@ -225,7 +238,7 @@ impl Tls {
 }
 
 /// Restores the snapshot into the data directory of `n0`, the only node.
-fn restore(ctl: &Path, snapshot: &Path, dir: &Path, peers: &str) {
+fn restore_snapshot(ctl: &Path, snapshot: &Path, dir: &Path, peers: &str) {
     let peer = peers.strip_prefix("n0=").unwrap();
     let out = Command::new(ctl)
         .args(["snapshot", "restore"])
@@ -240,9 +253,9 @@ fn restore(ctl: &Path, snapshot: &Path, dir: &Path, peers: &str) {
     assert!(out.status.success(), "etcdctl snapshot restore: {errors}");
 }
 
-fn arguments(
+fn node_arguments(
     dir: &Path,
-    tls: Option<&Tls>,
+    tls: Option<&EtcdClientCertificates>,
     node: usize,
     client: u16,
     peer: u16,

@@ -12,11 +12,11 @@ use serde_json::Value;
 use crate::Etcd;
 
 /// How long reading a history may take.
-const HISTORY_SECONDS: &str = "90";
+const HISTORY_TIMEOUT_SECONDS: &str = "90";
 
 /// A key with its current value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct EtcdKeyValue {
     pub key: String,
     pub value: Vec<u8>,
     /// Its `mod_revision`.
@@ -27,25 +27,25 @@ pub struct Stored {
 
 /// One change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct EtcdChange {
     pub revision: u64,
     pub key: String,
     /// `None`: deleted.
     pub value: Option<Vec<u8>>,
     /// The revision of the previous value; 0: there was none.
-    pub before: u64,
+    pub previous_revision: u64,
 }
 
 impl Etcd {
     /// Lists the keys with a prefix, in ascending order.
-    pub fn stored(&self, prefix: &str) -> Vec<Stored> {
-        let output = self.ctl(&["get", prefix, "--prefix", "-w", "json"]);
+    pub fn list_prefix(&self, prefix: &str) -> Vec<EtcdKeyValue> {
+        let output = self.etcdctl(&["get", prefix, "--prefix", "-w", "json"]);
         let answer: Value = serde_json::from_str(&output).unwrap();
         let all = answer["kvs"].as_array().cloned().unwrap_or_default();
-        let stored = |kv: &Value| Stored {
-            key: text(&kv["key"]),
-            value: bytes(&kv["value"]),
-            revision: number(&kv["mod_revision"]),
+        let stored = |kv: &Value| EtcdKeyValue {
+            key: decode_text(&kv["key"]),
+            value: decode_bytes(&kv["value"]),
+            revision: parse_number(&kv["mod_revision"]),
             lease: kv["lease"].as_i64().unwrap_or(0),
         };
         all.iter().map(stored).collect()
@@ -53,9 +53,11 @@ impl Etcd {
 
     /// Every change below a prefix after a revision, up to the first change of the key
     /// `last`.
-    pub fn history(&self, prefix: &str, after: u64, last: &str) -> Vec<Change> {
-        let mut command = self.command(Path::new("timeout"));
-        command.arg(HISTORY_SECONDS).arg(self.ctl_program());
+    pub fn history(&self, prefix: &str, after: u64, last: &str) -> Vec<EtcdChange> {
+        let mut command = self.etcdctl_command(Path::new("timeout"));
+        command
+            .arg(HISTORY_TIMEOUT_SECONDS)
+            .arg(self.etcdctl_path());
         command.args([
             "--endpoints",
             &self.endpoints(),
@@ -72,7 +74,7 @@ impl Etcd {
                 break;
             };
             let events = answer["Events"].as_array();
-            changes.extend(events.into_iter().flatten().map(change));
+            changes.extend(events.into_iter().flatten().map(parse_change));
             if changes.last().is_some_and(|c| c.key == last) {
                 break;
             }
@@ -85,25 +87,25 @@ impl Etcd {
     }
 }
 
-fn change(event: &Value) -> Change {
+fn parse_change(event: &Value) -> EtcdChange {
     // The type of a put is 0, which the JSON omits.
     let deleted = event["type"].as_i64() == Some(1);
-    Change {
-        revision: number(&event["kv"]["mod_revision"]),
-        key: text(&event["kv"]["key"]),
-        value: (!deleted).then(|| bytes(&event["kv"]["value"])),
-        before: number(&event["prev_kv"]["mod_revision"]),
+    EtcdChange {
+        revision: parse_number(&event["kv"]["mod_revision"]),
+        key: decode_text(&event["kv"]["key"]),
+        value: (!deleted).then(|| decode_bytes(&event["kv"]["value"])),
+        previous_revision: parse_number(&event["prev_kv"]["mod_revision"]),
     }
 }
 
-fn number(value: &Value) -> u64 {
+fn parse_number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 
-fn bytes(value: &Value) -> Vec<u8> {
+fn decode_bytes(value: &Value) -> Vec<u8> {
     STANDARD.decode(value.as_str().unwrap_or_default()).unwrap()
 }
 
-fn text(value: &Value) -> String {
-    String::from_utf8(bytes(value)).unwrap()
+fn decode_text(value: &Value) -> String {
+    String::from_utf8(decode_bytes(value)).unwrap()
 }

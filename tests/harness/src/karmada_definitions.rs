@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 /// Plural, group, kind, short name, whether it is namespaced, versions (the last one is
 /// the storage version), and whether the kind is built into Flotilla.
-type Row = (
+type DefinitionRow = (
     &'static str,
     &'static str,
     &'static str,
@@ -16,31 +16,31 @@ type Row = (
     bool,
 );
 
-const V1: &[&str] = &["v1alpha1"];
-const BOTH: &[&str] = &["v1alpha1", "v1alpha2"];
+const V1ALPHA1: &[&str] = &["v1alpha1"];
+const V1ALPHA1_AND_V1ALPHA2: &[&str] = &["v1alpha1", "v1alpha2"];
 
 #[rustfmt::skip]
-const TABLE: &[Row] = &[
-    ("workloadrebalancers", "apps.karmada.io", "WorkloadRebalancer", "", false, V1, true),
-    ("cronfederatedhpas", "autoscaling.karmada.io", "CronFederatedHPA", "cronfhpa", true, V1, false),
-    ("federatedhpas", "autoscaling.karmada.io", "FederatedHPA", "fhpa", true, V1, false),
-    ("resourceinterpretercustomizations", "config.karmada.io", "ResourceInterpreterCustomization", "ric", false, V1, true),
-    ("resourceinterpreterwebhookconfigurations", "config.karmada.io", "ResourceInterpreterWebhookConfiguration", "", false, V1, true),
-    ("serviceexports", "multicluster.x-k8s.io", "ServiceExport", "svcex", true, V1, false),
-    ("serviceimports", "multicluster.x-k8s.io", "ServiceImport", "svcim", true, V1, false),
-    ("multiclusteringresses", "networking.karmada.io", "MultiClusterIngress", "mci", true, V1, false),
-    ("multiclusterservices", "networking.karmada.io", "MultiClusterService", "mcs", true, V1, false),
-    ("clusteroverridepolicies", "policy.karmada.io", "ClusterOverridePolicy", "cop", false, V1, true),
-    ("clusterpropagationpolicies", "policy.karmada.io", "ClusterPropagationPolicy", "cpp", false, V1, true),
-    ("clustertaintpolicies", "policy.karmada.io", "ClusterTaintPolicy", "", false, V1, true),
-    ("federatedresourcequotas", "policy.karmada.io", "FederatedResourceQuota", "", true, V1, true),
-    ("overridepolicies", "policy.karmada.io", "OverridePolicy", "op", true, V1, true),
-    ("propagationpolicies", "policy.karmada.io", "PropagationPolicy", "pp", true, V1, true),
-    ("remedies", "remedy.karmada.io", "Remedy", "", false, V1, false),
-    ("clusterresourcebindings", "work.karmada.io", "ClusterResourceBinding", "crb", false, BOTH, true),
-    ("resourcebindings", "work.karmada.io", "ResourceBinding", "rb", true, BOTH, true),
-    ("works", "work.karmada.io", "Work", "wk", true, V1, true),
-    ("karmadas", "operator.karmada.io", "Karmada", "", true, V1, false),
+const DEFINITION_ROWS: &[DefinitionRow] = &[
+    ("workloadrebalancers", "apps.karmada.io", "WorkloadRebalancer", "", false, V1ALPHA1, true),
+    ("cronfederatedhpas", "autoscaling.karmada.io", "CronFederatedHPA", "cronfhpa", true, V1ALPHA1, false),
+    ("federatedhpas", "autoscaling.karmada.io", "FederatedHPA", "fhpa", true, V1ALPHA1, false),
+    ("resourceinterpretercustomizations", "config.karmada.io", "ResourceInterpreterCustomization", "ric", false, V1ALPHA1, true),
+    ("resourceinterpreterwebhookconfigurations", "config.karmada.io", "ResourceInterpreterWebhookConfiguration", "", false, V1ALPHA1, true),
+    ("serviceexports", "multicluster.x-k8s.io", "ServiceExport", "svcex", true, V1ALPHA1, false),
+    ("serviceimports", "multicluster.x-k8s.io", "ServiceImport", "svcim", true, V1ALPHA1, false),
+    ("multiclusteringresses", "networking.karmada.io", "MultiClusterIngress", "mci", true, V1ALPHA1, false),
+    ("multiclusterservices", "networking.karmada.io", "MultiClusterService", "mcs", true, V1ALPHA1, false),
+    ("clusteroverridepolicies", "policy.karmada.io", "ClusterOverridePolicy", "cop", false, V1ALPHA1, true),
+    ("clusterpropagationpolicies", "policy.karmada.io", "ClusterPropagationPolicy", "cpp", false, V1ALPHA1, true),
+    ("clustertaintpolicies", "policy.karmada.io", "ClusterTaintPolicy", "", false, V1ALPHA1, true),
+    ("federatedresourcequotas", "policy.karmada.io", "FederatedResourceQuota", "", true, V1ALPHA1, true),
+    ("overridepolicies", "policy.karmada.io", "OverridePolicy", "op", true, V1ALPHA1, true),
+    ("propagationpolicies", "policy.karmada.io", "PropagationPolicy", "pp", true, V1ALPHA1, true),
+    ("remedies", "remedy.karmada.io", "Remedy", "", false, V1ALPHA1, false),
+    ("clusterresourcebindings", "work.karmada.io", "ClusterResourceBinding", "crb", false, V1ALPHA1_AND_V1ALPHA2, true),
+    ("resourcebindings", "work.karmada.io", "ResourceBinding", "rb", true, V1ALPHA1_AND_V1ALPHA2, true),
+    ("works", "work.karmada.io", "Work", "wk", true, V1ALPHA1, true),
+    ("karmadas", "operator.karmada.io", "Karmada", "", true, V1ALPHA1, false),
 ];
 
 /// One CustomResourceDefinition, and whether its kind is built into Flotilla.
@@ -52,10 +52,10 @@ pub struct KarmadaDefinition {
 
 /// Returns all definitions.
 pub fn karmada_definitions() -> Vec<KarmadaDefinition> {
-    TABLE.iter().map(definition).collect()
+    DEFINITION_ROWS.iter().map(definition_from_row).collect()
 }
 
-fn definition(row: &Row) -> KarmadaDefinition {
+fn definition_from_row(row: &DefinitionRow) -> KarmadaDefinition {
     let &(plural, group, kind, short, namespaced, versions, built_in) = row;
     let stored = versions.last();
     let versions: Vec<Value> = versions

@@ -10,47 +10,55 @@ use std::time::{Duration, Instant};
 
 use crate::tools;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A command with its expected result. The line is split as a shell splits it; `NS` stands
 /// for the namespace. A prefix `old:` or `new:` restricts the command to that kubectl. Each
 /// expected fragment must occur in the output (runs of whitespace count as one blank); a
 /// fragment with the prefix `!` must not occur.
-pub struct Step<'a> {
-    line: &'a str,
+pub struct KubectlCommand<'a> {
+    command_line: &'a str,
     input: String,
-    code: i32,
-    wanted: &'a [&'a str],
+    exit_code: i32,
+    expected_output: &'a [&'a str],
 }
 
 /// A command that succeeds.
-pub fn ok<'a>(line: &'a str, wanted: &'a [&'a str]) -> Step<'a> {
-    with(line, "", wanted)
+pub fn succeeds<'a>(line: &'a str, wanted: &'a [&'a str]) -> KubectlCommand<'a> {
+    succeeds_with_input(line, "", wanted)
 }
 
 /// A command that succeeds, with standard input.
-pub fn with<'a>(line: &'a str, input: &str, wanted: &'a [&'a str]) -> Step<'a> {
-    Step {
-        line,
+pub fn succeeds_with_input<'a>(
+    line: &'a str,
+    input: &str,
+    wanted: &'a [&'a str],
+) -> KubectlCommand<'a> {
+    KubectlCommand {
+        command_line: line,
         input: input.to_owned(),
-        code: 0,
-        wanted,
+        exit_code: 0,
+        expected_output: wanted,
     }
 }
 
 /// A command that fails with exit code 1.
-pub fn refused<'a>(line: &'a str, wanted: &'a [&'a str]) -> Step<'a> {
-    Step {
-        code: 1,
-        ..ok(line, wanted)
+pub fn fails<'a>(line: &'a str, wanted: &'a [&'a str]) -> KubectlCommand<'a> {
+    KubectlCommand {
+        exit_code: 1,
+        ..succeeds(line, wanted)
     }
 }
 
 /// A command with standard input that fails with exit code 1.
-pub fn refused_with<'a>(line: &'a str, input: &str, wanted: &'a [&'a str]) -> Step<'a> {
-    Step {
-        code: 1,
-        ..with(line, input, wanted)
+pub fn fails_with_input<'a>(
+    line: &'a str,
+    input: &str,
+    wanted: &'a [&'a str],
+) -> KubectlCommand<'a> {
+    KubectlCommand {
+        exit_code: 1,
+        ..succeeds_with_input(line, input, wanted)
     }
 }
 
@@ -65,9 +73,14 @@ pub struct Kubectl {
 
 /// Runs `test` with each kubectl at the same time, each in a new namespace. `folder` holds
 /// the home directories of the kubectls.
-pub fn with_each(kubeconfig: &Path, folder: &Path, area: &str, test: impl Fn(&Kubectl) + Sync) {
+pub fn with_each_kubectl(
+    kubeconfig: &Path,
+    folder: &Path,
+    area: &str,
+    test: impl Fn(&Kubectl) + Sync,
+) {
     std::thread::scope(|scope| {
-        for (label, program) in programs() {
+        for (label, program) in kubectl_programs() {
             let test = &test;
             scope.spawn(move || {
                 let namespace = format!("{area}-{label}");
@@ -88,7 +101,7 @@ pub fn with_each(kubeconfig: &Path, folder: &Path, area: &str, test: impl Fn(&Ku
 }
 
 /// The available kubectls: both from Debian, else the one on the `PATH`.
-fn programs() -> Vec<(&'static str, PathBuf)> {
+fn kubectl_programs() -> Vec<(&'static str, PathBuf)> {
     match tools(["kubectl-old", "kubectl-new"]) {
         Some([old, new]) => vec![("old", old), ("new", new)],
         None => vec![("new", PathBuf::from("kubectl"))],
@@ -100,7 +113,7 @@ impl Kubectl {
         let mut command = Command::new(&self.program);
         command
             .args(["--namespace", &self.namespace])
-            .args(words(&line.replace("NS", &self.namespace)))
+            .args(split_words(&line.replace("NS", &self.namespace)))
             .env("KUBECONFIG", &self.kubeconfig)
             .env("HOME", &self.home)
             .env_remove("KUBE_EDITOR")
@@ -111,29 +124,32 @@ impl Kubectl {
     }
 
     /// Runs the commands of a table in order.
-    pub fn run(&self, steps: &[Step<'_>]) {
+    pub fn run_commands(&self, steps: &[KubectlCommand<'_>]) {
         for step in steps {
-            self.step(step);
+            self.run_command(step);
         }
     }
 
-    fn step(&self, step: &Step<'_>) {
-        let line = match step.line.split_once(':') {
+    fn run_command(&self, step: &KubectlCommand<'_>) {
+        let line = match step.command_line.split_once(':') {
             Some((label @ ("old" | "new"), line)) if label == self.label => line.trim(),
             Some(("old" | "new", _)) => return,
-            _ => step.line,
+            _ => step.command_line,
         };
         let mut command = self.command(line);
-        let (code, printed) = finish(&mut command, &step.input);
-        let output = squeeze(&printed);
+        let (code, printed) = run_to_end(&mut command, &step.input);
+        let output = collapse_whitespace(&printed);
         let context = format!("kubectl-{} {line}\n{printed}", self.label);
-        assert_eq!(code, step.code, "{context}");
-        for expected in step.wanted {
+        assert_eq!(code, step.exit_code, "{context}");
+        for expected in step.expected_output {
             let expected = expected.replace("NS", &self.namespace);
             match expected.strip_prefix('!') {
-                Some(not) => assert!(!output.contains(&squeeze(not)), "has {not:?}: {context}"),
+                Some(not) => assert!(
+                    !output.contains(&collapse_whitespace(not)),
+                    "has {not:?}: {context}"
+                ),
                 None => assert!(
-                    output.contains(&squeeze(&expected)),
+                    output.contains(&collapse_whitespace(&expected)),
                     "no {expected:?}: {context}"
                 ),
             }
@@ -142,17 +158,17 @@ impl Kubectl {
 
     /// Runs a command that must succeed and returns its output.
     pub fn output(&self, line: &str) -> String {
-        let (code, printed) = finish(&mut self.command(line), "");
+        let (code, printed) = run_to_end(&mut self.command(line), "");
         assert_eq!(code, 0, "kubectl-{} {line}\n{printed}", self.label);
         printed
     }
 
     /// Repeats a command until it has this exit code, for results that follow a write with a
     /// delay.
-    pub fn eventually(&self, line: &str, expected: i32) {
-        let end = Instant::now() + PATIENCE;
+    pub fn wait_for_exit_code(&self, line: &str, expected: i32) {
+        let end = Instant::now() + WAIT_TIMEOUT;
         loop {
-            let (code, printed) = finish(&mut self.command(line), "");
+            let (code, printed) = run_to_end(&mut self.command(line), "");
             if code == expected {
                 return;
             }
@@ -162,19 +178,19 @@ impl Kubectl {
     }
 
     /// Runs a command with standard input; returns exit code and output.
-    pub fn pipe(&self, line: &str, input: &str) -> (i32, String) {
-        finish(&mut self.command(line), input)
+    pub fn run_with_input(&self, line: &str, input: &str) -> (i32, String) {
+        run_to_end(&mut self.command(line), input)
     }
 
     /// Runs a command whose editor is `sed` with this script.
     pub fn edit(&self, line: &str, script: &str) -> (i32, String) {
         let mut command = self.command(line);
         command.env("EDITOR", format!("sed -i {script}"));
-        finish(&mut command, "")
+        run_to_end(&mut command, "")
     }
 
     /// Starts a command that runs until the handle is dropped.
-    pub fn follow(&self, line: &str) -> Following {
+    pub fn spawn(&self, line: &str) -> RunningKubectl {
         let mut process = self.command(line).spawn().unwrap();
         let output = process.stdout.take().unwrap();
         let (sender, lines) = mpsc::channel();
@@ -185,25 +201,25 @@ impl Kubectl {
                 }
             }
         });
-        Following { process, lines }
+        RunningKubectl { process, lines }
     }
 }
 
 /// A running command. Dropping it kills the process.
-pub struct Following {
+pub struct RunningKubectl {
     process: Child,
     lines: mpsc::Receiver<String>,
 }
 
-impl Following {
+impl RunningKubectl {
     /// Reads its output until a line contains the fragment.
-    pub fn until(&self, fragment: &str) {
-        let end = Instant::now() + PATIENCE;
+    pub fn wait_for_line(&self, fragment: &str) {
+        let end = Instant::now() + WAIT_TIMEOUT;
         let mut read = Vec::new();
         loop {
             let left = end.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
-                Ok(line) if squeeze(&line).contains(fragment) => return,
+                Ok(line) if collapse_whitespace(&line).contains(fragment) => return,
                 Ok(line) => read.push(line),
                 Err(_) => panic!("no {fragment:?} in {read:#?}"),
             }
@@ -211,7 +227,7 @@ impl Following {
     }
 }
 
-impl Drop for Following {
+impl Drop for RunningKubectl {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -219,7 +235,7 @@ impl Drop for Following {
 }
 
 /// Runs a command to its end; returns exit code and output.
-fn finish(command: &mut Command, input: &str) -> (i32, String) {
+fn run_to_end(command: &mut Command, input: &str) -> (i32, String) {
     let mut process = command
         .spawn()
         .unwrap_or_else(|why| panic!("{:?} cannot be run: {why}", command.get_program()));
@@ -234,12 +250,12 @@ fn finish(command: &mut Command, input: &str) -> (i32, String) {
 }
 
 /// Replaces each run of whitespace with one blank.
-fn squeeze(text: &str) -> String {
+fn collapse_whitespace(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Splits a line into words; text in single quotes stays one word.
-fn words(line: &str) -> Vec<String> {
+fn split_words(line: &str) -> Vec<String> {
     let (mut all, mut word, mut quoted) = (Vec::new(), None::<String>, false);
     for c in line.chars() {
         match c {

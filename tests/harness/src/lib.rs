@@ -19,42 +19,42 @@
     reason = "a test fails by panicking"
 )]
 
+pub mod api_server_client;
 pub mod cluster;
 pub mod daemon;
 pub mod disk;
 pub mod etcd;
 pub mod etcdctl;
+pub mod http_client;
+pub mod https_server;
 pub mod karmada_definitions;
 pub mod kubectl;
 pub mod objects;
-pub mod peer;
 pub mod port;
 pub mod process;
+pub mod raw_http;
 pub mod relay;
-pub mod server;
-pub mod target;
 pub mod tools;
 pub mod up;
-pub mod wire;
 
-pub use cluster::Cluster;
+pub use api_server_client::ApiServerClient;
+pub use cluster::KubernetesCluster;
 pub use daemon::Daemon;
-pub use disk::{Disk, Fsync};
+pub use disk::{FaultyDisk, FsyncMode};
 pub use etcd::Etcd;
 pub use harness_macros::slow;
-pub use peer::Peer;
-pub use process::Process;
-pub use relay::Relay;
-pub use server::Server;
-pub use target::Target;
+pub use http_client::HttpTestClient;
+pub use https_server::FakeHttpsServer;
+pub use process::ServerProcess;
+pub use relay::TcpRelay;
 pub use tools::tools;
-pub use up::Up;
+pub use up::UpProcess;
 
 /// Sleeps between two polls, on threads without a tokio runtime.
 #[expect(
     clippy::disallowed_methods,
     reason = "these threads run no tokio worker that could be blocked"
 )]
-fn pause(time: std::time::Duration) {
+fn sleep_blocking(time: std::time::Duration) {
     std::thread::sleep(time);
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 macro_rules! resources {
     ($($constant:ident $group:literal $version:literal $plural:literal $kind:literal;)*) => {
-        $(pub static $constant: Gvr = Gvr::constant($group, $version, $plural);)*
+        $(pub static $constant: Gvr = Gvr::from_static($group, $version, $plural);)*
 
         /// The resource of an object, by its kind.
         pub fn gvr(object: &Value) -> &'static Gvr {
@@ -65,12 +65,12 @@ pub fn deployment(namespace: &str, name: &str, replicas: i64) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
-        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": pods(name)},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": pod_template(name)},
     })
 }
 
 /// A pod template with one container.
-pub fn pods(name: &str) -> Value {
+pub fn pod_template(name: &str) -> Value {
     json!({"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": "nginx:1.27"}]}})
 }
 
@@ -83,7 +83,7 @@ pub fn secret(namespace: &str, name: &str, value: &str) -> Value {
 }
 
 /// The CustomResourceDefinition of [`widget`]s, with a status subresource.
-pub fn widgets() -> Value {
+pub fn widget_definition() -> Value {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -106,14 +106,19 @@ pub fn policy(namespace: &str, name: &str, object: &Value, clusters: &[&str]) ->
         "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {
-            "resourceSelectors": [selector(object)],
+            "resourceSelectors": [resource_selector(object)],
             "placement": {"clusterAffinity": {"clusterNames": clusters}},
         },
     })
 }
 
 /// A policy that divides replicas by static weights.
-pub fn divided(namespace: &str, name: &str, object: &Value, weights: &[(&str, i64)]) -> Value {
+pub fn divided_policy(
+    namespace: &str,
+    name: &str,
+    object: &Value,
+    weights: &[(&str, i64)],
+) -> Value {
     let clusters: Vec<&str> = weights.iter().map(|(c, _)| *c).collect();
     let list: Vec<Value> = weights
         .iter()
@@ -128,21 +133,21 @@ pub fn divided(namespace: &str, name: &str, object: &Value, weights: &[(&str, i6
 }
 
 /// An OverridePolicy for one object.
-pub fn overriding(namespace: &str, name: &str, object: &Value, rules: &Value) -> Value {
+pub fn override_policy(namespace: &str, name: &str, object: &Value, rules: &Value) -> Value {
     json!({
         "apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"resourceSelectors": [selector(object)], "overrideRules": rules},
+        "spec": {"resourceSelectors": [resource_selector(object)], "overrideRules": rules},
     })
 }
 
 /// A resource selector that selects one object by its name.
-pub fn selector(object: &Value) -> Value {
+pub fn resource_selector(object: &Value) -> Value {
     json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "name": object["metadata"]["name"]})
 }
 
 /// Makes a cluster-scoped policy of a namespaced one, with the same spec.
-pub fn cluster_wide(mut policy: Value) -> Value {
+pub fn cluster_scoped(mut policy: Value) -> Value {
     let kind = policy["kind"].as_str().unwrap_or_default();
     policy["kind"] = format!("Cluster{kind}").into();
     policy["metadata"] = json!({"name": policy["metadata"]["name"]});
@@ -150,6 +155,6 @@ pub fn cluster_wide(mut policy: Value) -> Value {
 }
 
 /// The execution space of a cluster: the namespace of its Works.
-pub fn works_of(cluster: &str) -> String {
+pub fn execution_space(cluster: &str) -> String {
     format!("karmada-es-{cluster}")
 }

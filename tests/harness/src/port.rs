@@ -6,21 +6,21 @@
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-const FIRST: u16 = 20_000;
-const LAST: u16 = 32_700;
+const FIRST_PORT: u16 = 20_000;
+const LAST_PORT: u16 = 32_700;
 
 /// Returns a port without a listener, each port once per process. Other processes start
 /// their search at another port.
-pub fn free() -> u16 {
+pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let span = LAST - FIRST;
+    let span = LAST_PORT - FIRST_PORT;
     let begin = (std::process::id().wrapping_mul(97) % u32::from(span)) as u16;
     for _ in 0..span {
         let offset = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = FIRST + (begin + offset % span) % span;
+        let port = FIRST_PORT + (begin + offset % span) % span;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
     }
-    panic!("no free port between {FIRST} and {LAST}");
+    panic!("no free port between {FIRST_PORT} and {LAST_PORT}");
 }

@@ -10,19 +10,19 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::daemon::{bound, spawn};
+use crate::daemon::{parent_bound_command, spawn_bound};
 
-const START: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs `program arguments`, which must succeed, and returns its output.
-pub async fn run(program: &str, arguments: &[&str]) -> String {
-    let (code, output) = ran(program, arguments).await;
+pub async fn run_successfully(program: &str, arguments: &[&str]) -> String {
+    let (code, output) = run_to_exit(program, arguments).await;
     assert_eq!(code, Some(0), "{arguments:?}: {output}");
     output
 }
 
 /// Runs `program arguments`; returns its exit code and output.
-pub async fn ran(program: &str, arguments: &[&str]) -> (Option<i32>, String) {
+pub async fn run_to_exit(program: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(program);
     command.args(arguments);
     let out = tokio::task::spawn_blocking(move || command.output());
@@ -32,27 +32,27 @@ pub async fn ran(program: &str, arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 /// A server that has printed its ready line. Dropping it is a `kill -9`.
-pub struct Process {
+pub struct ServerProcess {
     pub child: Child,
 }
 
-impl Process {
+impl ServerProcess {
     /// Starts `program arguments` and waits for its ready line; returns the process and its
     /// `host:port`. Standard error is appended to `log`, which the panic shows when the
     /// process does not get ready.
     pub fn start(program: &str, arguments: &[&str], log: &Path) -> (Self, String) {
-        Self::start_in(program, arguments, &[], log)
+        Self::start_with_environment(program, arguments, &[], log)
     }
 
     /// The same with additional environment variables.
-    pub fn start_in(
+    pub fn start_with_environment(
         program: &str,
         arguments: &[&str],
         environment: &[(&str, OsString)],
         log: &Path,
     ) -> (Self, String) {
         let errors = OpenOptions::new().create(true).append(true).open(log);
-        let mut command = bound(Path::new(program));
+        let mut command = parent_bound_command(Path::new(program));
         command
             .args(arguments)
             .envs(environment.iter().map(|(name, value)| (name, value)))
@@ -60,7 +60,7 @@ impl Process {
             .stdout(Stdio::piped())
             .stderr(errors.unwrap());
         let mut process = Self {
-            child: spawn(command).unwrap(),
+            child: spawn_bound(command).unwrap(),
         };
         let line = process.first_line();
         let address = line
@@ -92,11 +92,11 @@ impl Process {
                 let _ = sender.send(line);
             }
         });
-        lines.recv_timeout(START).unwrap_or_default()
+        lines.recv_timeout(START_TIMEOUT).unwrap_or_default()
     }
 }
 
-impl Drop for Process {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

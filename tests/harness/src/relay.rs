@@ -11,30 +11,30 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-const CONNECT: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
-struct State {
+struct RelayState {
     servers: Vec<SocketAddr>,
     /// No bytes pass in either direction.
-    cut: bool,
+    partitioned: bool,
     delay: Duration,
-    open: Vec<Open>,
+    connections: Vec<RelayedConnection>,
 }
 
-struct Open {
+struct RelayedConnection {
     id: usize,
     server: SocketAddr,
-    ends: [TcpStream; 2],
+    sockets: [TcpStream; 2],
 }
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
-    mended: Condvar,
-    ended: AtomicBool,
-    turn: AtomicUsize,
-    ids: AtomicUsize,
+struct RelayCore {
+    state: Mutex<RelayState>,
+    healed: Condvar,
+    stopped: AtomicBool,
+    next_server: AtomicUsize,
+    next_id: AtomicUsize,
 }
 
 /// Listens on loopback until it is dropped, which resets all its connections.
@@ -45,12 +45,12 @@ struct Shared {
 /// relay.heal();
 /// relay.set_servers(&[second]); // closes connections to other servers
 /// ```
-pub struct Relay {
+pub struct TcpRelay {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    core: Arc<RelayCore>,
 }
 
-impl Relay {
+impl TcpRelay {
     /// Distributes connections round robin and skips servers that refuse connections.
     pub fn start(servers: &[SocketAddr]) -> Self {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), servers)
@@ -60,19 +60,19 @@ impl Relay {
     pub fn start_at(address: SocketAddr, servers: &[SocketAddr]) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(RelayCore::default());
         shared.state.lock().servers = servers.to_vec();
         let relay = Self {
             address,
-            shared: Arc::clone(&shared),
+            core: Arc::clone(&shared),
         };
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                if shared.ended.load(Ordering::Relaxed) {
+                if shared.stopped.load(Ordering::Relaxed) {
                     return;
                 }
                 let shared = Arc::clone(&shared);
-                std::thread::spawn(move || carry(&shared, client));
+                std::thread::spawn(move || relay_connection(&shared, client));
             }
         });
         relay
@@ -83,10 +83,10 @@ impl Relay {
     }
 
     /// Replaces the servers; connections to removed servers are closed.
-    pub fn servers(&self, servers: &[SocketAddr]) {
-        let mut state = self.shared.state.lock();
+    pub fn set_servers(&self, servers: &[SocketAddr]) {
+        let mut state = self.core.state.lock();
         state.servers = servers.to_vec();
-        for open in &state.open {
+        for open in &state.connections {
             if !servers.contains(&open.server) {
                 close(open);
             }
@@ -95,103 +95,103 @@ impl Relay {
 
     /// Simulates an unplugged cable: bytes are held back, no side gets an error, new
     /// connections hang.
-    pub fn cut(&self) {
-        self.shared.state.lock().cut = true;
+    pub fn partition(&self) {
+        self.core.state.lock().partitioned = true;
     }
 
     /// Ends the partition; the bytes held back are delivered.
-    pub fn mend(&self) {
-        self.shared.state.lock().cut = false;
-        self.shared.mended.notify_all();
+    pub fn heal(&self) {
+        self.core.state.lock().partitioned = false;
+        self.core.healed.notify_all();
     }
 
     /// Delays each chunk of data by this time, in each direction.
-    pub fn delay(&self, by: Duration) {
-        self.shared.state.lock().delay = by;
+    pub fn set_delay(&self, by: Duration) {
+        self.core.state.lock().delay = by;
     }
 
     /// Closes every connection; new ones are accepted.
-    pub fn reset(&self) {
-        self.shared.state.lock().open.iter().for_each(close);
+    pub fn reset_connections(&self) {
+        self.core.state.lock().connections.iter().for_each(close);
     }
 
     /// The number of open connections.
-    pub fn connections(&self) -> usize {
-        self.shared.state.lock().open.len()
+    pub fn connection_count(&self) -> usize {
+        self.core.state.lock().connections.len()
     }
 }
 
-impl Drop for Relay {
+impl Drop for TcpRelay {
     fn drop(&mut self) {
-        self.shared.ended.store(true, Ordering::Relaxed);
-        self.mend();
-        self.reset();
+        self.core.stopped.store(true, Ordering::Relaxed);
+        self.heal();
+        self.reset_connections();
         // A connection wakes the listener's thread, which then ends.
-        let _ = TcpStream::connect_timeout(&self.address, CONNECT);
+        let _ = TcpStream::connect_timeout(&self.address, CONNECT_TIMEOUT);
     }
 }
 
-fn close(open: &Open) {
-    for end in &open.ends {
+fn close(open: &RelayedConnection) {
+    for end in &open.sockets {
         let _ = end.shutdown(Shutdown::Both);
     }
 }
 
-impl Shared {
+impl RelayCore {
     /// Waits for the end of a partition, then for the delay.
-    fn pass(&self) {
+    fn wait_to_pass(&self) {
         let mut state = self.state.lock();
-        while state.cut {
-            self.mended.wait(&mut state);
+        while state.partitioned {
+            self.healed.wait(&mut state);
         }
         let delay = state.delay;
         drop(state);
         if !delay.is_zero() {
-            crate::pause(delay);
+            crate::sleep_blocking(delay);
         }
     }
 
     fn connect(&self) -> Option<(SocketAddr, TcpStream)> {
         let servers = self.state.lock().servers.clone();
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let turn = self.next_server.fetch_add(1, Ordering::Relaxed);
         let in_turn = servers.iter().cycle().skip(turn % servers.len().max(1));
         in_turn.take(servers.len()).find_map(|server| {
-            let stream = TcpStream::connect_timeout(server, CONNECT).ok()?;
+            let stream = TcpStream::connect_timeout(server, CONNECT_TIMEOUT).ok()?;
             Some((*server, stream))
         })
     }
 }
 
-fn carry(shared: &Arc<Shared>, client: TcpStream) {
-    shared.pass();
+fn relay_connection(shared: &Arc<RelayCore>, client: TcpStream) {
+    shared.wait_to_pass();
     let Some((server, stream)) = shared.connect() else {
         return;
     };
-    let id = shared.ids.fetch_add(1, Ordering::Relaxed);
+    let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
     for end in [&client, &stream] {
         let _ = end.set_nodelay(true);
     }
     let copy = |end: &TcpStream| end.try_clone().unwrap();
-    shared.state.lock().open.push(Open {
+    shared.state.lock().connections.push(RelayedConnection {
         id,
         server,
-        ends: [copy(&client), copy(&stream)],
+        sockets: [copy(&client), copy(&stream)],
     });
     let (back_from, back_to) = (copy(&stream), copy(&client));
     let back = {
         let shared = Arc::clone(shared);
-        std::thread::spawn(move || pump(&shared, back_from, back_to))
+        std::thread::spawn(move || copy_bytes(&shared, back_from, back_to))
     };
-    pump(shared, client, stream);
+    copy_bytes(shared, client, stream);
     let _ = back.join();
-    shared.state.lock().open.retain(|o| o.id != id);
+    shared.state.lock().connections.retain(|o| o.id != id);
 }
 
-fn pump(shared: &Shared, mut from: TcpStream, mut to: TcpStream) {
+fn copy_bytes(shared: &RelayCore, mut from: TcpStream, mut to: TcpStream) {
     let mut piece = [0; 64 << 10];
     loop {
         let read = from.read(&mut piece);
-        shared.pass();
+        shared.wait_to_pass();
         match read {
             Ok(n) if n > 0 && to.write_all(&piece[..n]).is_ok() => {}
             Ok(0) => {

@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 pub fn tools<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
     let mut found = Vec::new();
     for name in names {
-        match get(name) {
+        match find_tool(name) {
             Some(path) => found.push(path),
             None => {
                 skip(name);
@@ -46,7 +46,7 @@ pub fn skip(need: &str) {
     let thread = std::thread::current();
     // The name of a tokio worker is not the name of a test.
     let test = thread.name().filter(|n| !n.starts_with("tokio-"));
-    let (suite, file) = record();
+    let (suite, file) = suite_record();
     let line = format!("{suite} {}: needs {need}", test.unwrap_or("(a test)"));
     // libtest captures what `eprintln!` prints, but not this.
     let _ = writeln!(std::io::stderr(), "skipped: {line}");
@@ -57,9 +57,9 @@ pub fn skip(need: &str) {
 }
 
 /// Removes and returns the lines that the suites of this build have recorded.
-pub fn take_skipped() -> Vec<String> {
+pub fn drain_skipped() -> Vec<String> {
     let mut lines = Vec::new();
-    for entry in std::fs::read_dir(folder()).into_iter().flatten() {
+    for entry in std::fs::read_dir(skipped_folder()).into_iter().flatten() {
         let file = entry.unwrap().path();
         let text = std::fs::read_to_string(&file).unwrap();
         lines.extend(text.lines().map(str::to_owned));
@@ -71,21 +71,21 @@ pub fn take_skipped() -> Vec<String> {
 }
 
 /// `target/debug/skipped` for a suite in `target/debug/deps`.
-fn folder() -> PathBuf {
+fn skipped_folder() -> PathBuf {
     let suite = std::env::current_exe().unwrap();
     let deps = suite.parent().unwrap();
     deps.parent().unwrap_or(deps).join("skipped")
 }
 
 /// The name of this suite and the file of its record, which starts empty.
-fn record() -> &'static (String, PathBuf) {
+fn suite_record() -> &'static (String, PathBuf) {
     static RECORD: OnceLock<(String, PathBuf)> = OnceLock::new();
     RECORD.get_or_init(|| {
         let program = std::env::current_exe().unwrap();
         let stem = program.file_stem().unwrap().to_string_lossy();
         // Cargo appends a hash to the name.
         let suite = stem.rsplit_once('-').map_or(&*stem, |(name, _)| name);
-        let folder = folder();
+        let folder = skipped_folder();
         std::fs::create_dir_all(&folder).unwrap();
         let file = folder.join(suite);
         let _ = std::fs::remove_file(&file);
@@ -93,14 +93,14 @@ fn record() -> &'static (String, PathBuf) {
     })
 }
 
-fn get(name: &str) -> Option<PathBuf> {
+fn find_tool(name: &str) -> Option<PathBuf> {
     static KNOWN: Mutex<Option<HashMap<String, Option<PathBuf>>>> = Mutex::new(None);
     let mut known = KNOWN.lock();
     let known = known.get_or_insert_default();
     if let Some(answer) = known.get(name) {
         return answer.clone();
     }
-    record();
+    suite_record();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/get");
     let out = Command::new(script)
         .arg(name)

@@ -6,18 +6,18 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::{Process, Server};
+use crate::{ApiServerClient, ServerProcess};
 
 /// `flotilla up` with members `member1`, `member2` and so on, of three nodes each.
-pub struct Up {
-    process: Option<Process>,
+pub struct UpProcess {
+    process: Option<ServerProcess>,
     dir: TempDir,
     program: String,
     arguments: Vec<String>,
     members: usize,
 }
 
-impl Up {
+impl UpProcess {
     /// Starts `program up` and returns when it is ready; `more` are additional arguments.
     pub fn start(program: &str, members: usize, more: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -56,7 +56,7 @@ impl Up {
         self.kill();
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
         let log = self.dir.path().join("log");
-        self.process = Some(Process::start(&self.program, &arguments, &log).0);
+        self.process = Some(ServerProcess::start(&self.program, &arguments, &log).0);
     }
 
     pub fn dir(&self) -> &Path {
@@ -64,15 +64,15 @@ impl Up {
     }
 
     /// A client of the control plane. Must be called where tokio runs.
-    pub fn control(&self) -> Server {
-        Server::connect("control plane", &self.dir().join("kubeconfig"))
+    pub fn control_plane(&self) -> ApiServerClient {
+        ApiServerClient::connect("control plane", &self.dir().join("kubeconfig"))
     }
 
     /// Clients of the members, in their order.
-    pub fn members(&self) -> Vec<Server> {
+    pub fn members(&self) -> Vec<ApiServerClient> {
         let connect = |n| {
             let name = format!("member{n}");
-            Server::connect(&name, &self.dir().join(&name).join("kubeconfig"))
+            ApiServerClient::connect(&name, &self.dir().join(&name).join("kubeconfig"))
         };
         (1..=self.members).map(connect).collect()
     }

@@ -1,15 +1,15 @@
 //! Validates HorizontalPodAutoscaler; FederatedHPA shares the parts.
 
 use machinery::FieldError;
-use machinery::names::path_segment;
+use machinery::names::validate_path_segment_name;
 use serde_json::Value;
 
-use crate::tree::{check, get, has, int, items, nth, text};
+use crate::unstructured::{get, has, index_path, int, items, report_invalid, text};
 
 pub(super) fn validate(version: &str, hpa: &Value, errors: &mut Vec<FieldError>) {
     let spec = get(hpa, "/spec");
-    replicas(spec, errors);
-    scale_target(spec, errors);
+    validate_replica_bounds(spec, errors);
+    validate_scale_target(spec, errors);
     if version == "v1" {
         if let Some(target) = int(spec, "/targetCPUUtilizationPercentage")
             && target < 1
@@ -22,7 +22,7 @@ pub(super) fn validate(version: &str, hpa: &Value, errors: &mut Vec<FieldError>)
         }
         return;
     }
-    metrics(
+    validate_metrics(
         &[
             "Object",
             "Pods",
@@ -33,11 +33,11 @@ pub(super) fn validate(version: &str, hpa: &Value, errors: &mut Vec<FieldError>)
         items(spec, "/metrics"),
         errors,
     );
-    behavior(get(spec, "/behavior"), errors);
+    validate_behavior(get(spec, "/behavior"), errors);
 }
 
 /// Requires 1 ≤ minReplicas ≤ maxReplicas.
-pub(crate) fn replicas(spec: &Value, errors: &mut Vec<FieldError>) {
+pub(crate) fn validate_replica_bounds(spec: &Value, errors: &mut Vec<FieldError>) {
     let min = int(spec, "/minReplicas");
     if let Some(min) = min
         && min < 1
@@ -60,23 +60,23 @@ pub(crate) fn replicas(spec: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// Requires kind and name of the scale target.
-pub(crate) fn scale_target(spec: &Value, errors: &mut Vec<FieldError>) {
+pub(crate) fn validate_scale_target(spec: &Value, errors: &mut Vec<FieldError>) {
     for part in ["kind", "name"] {
         let field = format!("spec.scaleTargetRef.{part}");
         let value = text(spec, &format!("/scaleTargetRef/{part}"));
         if value.is_empty() {
             errors.push(FieldError::required(field, ""));
         } else {
-            check(field, value, path_segment(value), errors);
+            report_invalid(field, value, validate_path_segment_name(value), errors);
         }
     }
 }
 
 /// Requires each metric to have an allowed type, only the source of that type, and a
 /// target in it.
-pub(crate) fn metrics(allowed: &[&str], metrics: &[Value], errors: &mut Vec<FieldError>) {
+pub(crate) fn validate_metrics(allowed: &[&str], metrics: &[Value], errors: &mut Vec<FieldError>) {
     for (i, metric) in metrics.iter().enumerate() {
-        let field = nth("spec.metrics", i);
+        let field = index_path("spec.metrics", i);
         let kind = text(metric, "/type");
         let source = match kind {
             "Object" => "object",
@@ -123,7 +123,7 @@ pub(crate) fn metrics(allowed: &[&str], metrics: &[Value], errors: &mut Vec<Fiel
             let name = name.replace('/', ".");
             errors.push(FieldError::required(format!("{field}.{source}{name}"), ""));
         }
-        target(
+        validate_metric_target(
             &format!("{field}.{source}.target"),
             get(fields, "/target"),
             errors,
@@ -131,7 +131,7 @@ pub(crate) fn metrics(allowed: &[&str], metrics: &[Value], errors: &mut Vec<Fiel
     }
 }
 
-fn target(field: &str, target: &Value, errors: &mut Vec<FieldError>) {
+fn validate_metric_target(field: &str, target: &Value, errors: &mut Vec<FieldError>) {
     let kind = text(target, "/type");
     if !matches!(kind, "Utilization" | "Value" | "AverageValue") {
         errors.push(FieldError::not_supported(
@@ -165,7 +165,7 @@ fn target(field: &str, target: &Value, errors: &mut Vec<FieldError>) {
 
 /// Requires windows of 0–3600 s and at least one policy, each with a period of 1–1800
 /// s.
-pub(crate) fn behavior(behavior: &Value, errors: &mut Vec<FieldError>) {
+pub(crate) fn validate_behavior(behavior: &Value, errors: &mut Vec<FieldError>) {
     for side in ["scaleUp", "scaleDown"] {
         let rules = get(behavior, &format!("/{side}"));
         if rules.is_null() {
@@ -199,12 +199,12 @@ pub(crate) fn behavior(behavior: &Value, errors: &mut Vec<FieldError>) {
             ));
         }
         for (i, policy) in policies.iter().enumerate() {
-            scaling_policy(&nth(&format!("{field}.policies"), i), policy, errors);
+            validate_scaling_policy(&index_path(&format!("{field}.policies"), i), policy, errors);
         }
     }
 }
 
-fn scaling_policy(field: &str, policy: &Value, errors: &mut Vec<FieldError>) {
+fn validate_scaling_policy(field: &str, policy: &Value, errors: &mut Vec<FieldError>) {
     let kind = text(policy, "/type");
     if !matches!(kind, "Pods" | "Percent") {
         errors.push(FieldError::not_supported(

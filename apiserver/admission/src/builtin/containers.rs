@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use machinery::FieldError;
-use machinery::names::dns1123_label;
+use machinery::names::validate_dns1123_label;
 use serde_json::Value;
 
-use crate::builtin::port;
-use crate::resources::{self, Place};
-use crate::tree::{check, entries, get, has, int, items, nth, text};
+use crate::builtin::validate_port;
+use crate::resource_list::{self, ResourceListField};
+use crate::unstructured::{entries, get, has, index_path, int, items, report_invalid, text};
 
 /// `spec` is the pod spec, `field` its path, `volumes` the names that may be mounted.
 pub(super) fn validate(
@@ -23,8 +23,8 @@ pub(super) fn validate(
     let mut names = HashSet::new();
     for list in ["initContainers", "containers"] {
         for (i, container) in items(spec, &format!("/{list}")).iter().enumerate() {
-            let at = nth(&format!("{field}.{list}"), i);
-            one(&at, container, volumes, errors);
+            let at = index_path(&format!("{field}.{list}"), i);
+            validate_container(&at, container, volumes, errors);
             let name = text(container, "/name");
             if !name.is_empty() && !names.insert(name) {
                 errors.push(FieldError::duplicate(format!("{at}.name"), &name.into()));
@@ -33,12 +33,22 @@ pub(super) fn validate(
     }
 }
 
-fn one(field: &str, container: &Value, volumes: &HashSet<&str>, errors: &mut Vec<FieldError>) {
+fn validate_container(
+    field: &str,
+    container: &Value,
+    volumes: &HashSet<&str>,
+    errors: &mut Vec<FieldError>,
+) {
     let name = text(container, "/name");
     if name.is_empty() {
         errors.push(FieldError::required(format!("{field}.name"), ""));
     } else {
-        check(format!("{field}.name"), name, dns1123_label(name), errors);
+        report_invalid(
+            format!("{field}.name"),
+            name,
+            validate_dns1123_label(name),
+            errors,
+        );
     }
     let image = text(container, "/image");
     if image.is_empty() {
@@ -50,37 +60,37 @@ fn one(field: &str, container: &Value, volumes: &HashSet<&str>, errors: &mut Vec
             "must not have leading or trailing whitespace",
         ));
     }
-    ports(field, container, errors);
-    environment(field, container, errors);
-    mounts(field, container, volumes, errors);
-    requests(field, get(container, "/resources"), errors);
+    validate_ports(field, container, errors);
+    validate_env(field, container, errors);
+    validate_volume_mounts(field, container, volumes, errors);
+    validate_resources(field, get(container, "/resources"), errors);
 }
 
-fn ports(field: &str, container: &Value, errors: &mut Vec<FieldError>) {
+fn validate_ports(field: &str, container: &Value, errors: &mut Vec<FieldError>) {
     let mut names = HashSet::new();
     for (i, entry) in items(container, "/ports").iter().enumerate() {
-        let at = nth(&format!("{field}.ports"), i);
+        let at = index_path(&format!("{field}.ports"), i);
         match int(entry, "/containerPort") {
             None | Some(0) => {
                 errors.push(FieldError::required(format!("{at}.containerPort"), ""));
             }
-            Some(number) => port(format!("{at}.containerPort"), number, errors),
+            Some(number) => validate_port(format!("{at}.containerPort"), number, errors),
         }
         if let Some(number) = int(entry, "/hostPort").filter(|n| *n != 0) {
-            port(format!("{at}.hostPort"), number, errors);
+            validate_port(format!("{at}.hostPort"), number, errors);
         }
         let name = text(entry, "/name");
         if !name.is_empty() {
-            check(format!("{at}.name"), name, port_name(name), errors);
+            report_invalid(format!("{at}.name"), name, validate_port_name(name), errors);
             if !names.insert(name) {
                 errors.push(FieldError::duplicate(format!("{at}.name"), &name.into()));
             }
         }
-        protocol(&at, entry, errors);
+        validate_protocol(&at, entry, errors);
     }
 }
 
-pub(super) fn protocol(field: &str, entry: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_protocol(field: &str, entry: &Value, errors: &mut Vec<FieldError>) {
     let protocol = text(entry, "/protocol");
     if !matches!(protocol, "" | "TCP" | "UDP" | "SCTP") {
         errors.push(FieldError::not_supported(
@@ -92,7 +102,7 @@ pub(super) fn protocol(field: &str, entry: &Value, errors: &mut Vec<FieldError>)
 }
 
 /// Checks an IANA service name, the form of port names (RFC 6335).
-pub(super) fn port_name(name: &str) -> Result<(), String> {
+pub(super) fn validate_port_name(name: &str) -> Result<(), String> {
     let bytes = name.as_bytes();
     if bytes.len() > 15 {
         return Err("must be no more than 15 characters".into());
@@ -117,9 +127,9 @@ pub(super) fn port_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn environment(field: &str, container: &Value, errors: &mut Vec<FieldError>) {
+fn validate_env(field: &str, container: &Value, errors: &mut Vec<FieldError>) {
     for (i, variable) in items(container, "/env").iter().enumerate() {
-        let at = nth(&format!("{field}.env"), i);
+        let at = index_path(&format!("{field}.env"), i);
         let name = text(variable, "/name");
         if name.is_empty() {
             errors.push(FieldError::required(format!("{at}.name"), ""));
@@ -140,10 +150,15 @@ fn environment(field: &str, container: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn mounts(field: &str, container: &Value, volumes: &HashSet<&str>, errors: &mut Vec<FieldError>) {
+fn validate_volume_mounts(
+    field: &str,
+    container: &Value,
+    volumes: &HashSet<&str>,
+    errors: &mut Vec<FieldError>,
+) {
     let mut paths = HashSet::new();
     for (i, mount) in items(container, "/volumeMounts").iter().enumerate() {
-        let at = nth(&format!("{field}.volumeMounts"), i);
+        let at = index_path(&format!("{field}.volumeMounts"), i);
         let name = text(mount, "/name");
         if name.is_empty() {
             errors.push(FieldError::required(format!("{at}.name"), ""));
@@ -163,21 +178,27 @@ fn mounts(field: &str, container: &Value, volumes: &HashSet<&str>, errors: &mut 
     }
 }
 
-fn requests(field: &str, resources: &Value, errors: &mut Vec<FieldError>) {
+fn validate_resources(field: &str, resources: &Value, errors: &mut Vec<FieldError>) {
     let (limits, requests) = (get(resources, "/limits"), get(resources, "/requests"));
     let base = format!("{field}.resources");
-    resources::list(Place::Container, &format!("{base}.limits"), limits, errors);
-    resources::list(
-        Place::Container,
+    resource_list::validate_resource_list(
+        ResourceListField::Container,
+        &format!("{base}.limits"),
+        limits,
+        errors,
+    );
+    resource_list::validate_resource_list(
+        ResourceListField::Container,
         &format!("{base}.requests"),
         requests,
         errors,
     );
     for (key, value) in entries(requests, "") {
         if limits.get(key).is_some()
-            && resources::amount(requests, key) > resources::amount(limits, key)
+            && resource_list::resource_quantity(requests, key)
+                > resource_list::resource_quantity(limits, key)
         {
-            let limit = resources::amount(limits, key);
+            let limit = resource_list::resource_quantity(limits, key);
             errors.push(FieldError::invalid(
                 format!("{base}.requests"),
                 value,

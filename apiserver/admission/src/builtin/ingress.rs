@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use machinery::FieldError;
-use machinery::names::{dns1035_label, dns1123_subdomain};
+use machinery::names::{validate_dns1035_label, validate_dns1123_subdomain};
 use serde_json::Value;
 
-use super::port;
-use crate::tree::{check, get, has, int, items, nth, text};
+use super::validate_port;
+use crate::unstructured::{get, has, index_path, int, items, report_invalid, text};
 
 pub(crate) fn validate(ingress: &Value, errors: &mut Vec<FieldError>) {
     let spec = get(ingress, "/spec");
@@ -21,11 +21,11 @@ pub(crate) fn validate(ingress: &Value, errors: &mut Vec<FieldError>) {
         ));
     }
     if !default.is_null() {
-        backend("spec.defaultBackend", default, errors);
+        validate_backend("spec.defaultBackend", default, errors);
     }
     for (i, rule) in rules.iter().enumerate() {
-        let field = nth("spec.rules", i);
-        host(&format!("{field}.host"), text(rule, "/host"), errors);
+        let field = index_path("spec.rules", i);
+        validate_host(&format!("{field}.host"), text(rule, "/host"), errors);
         if !has(rule, "/http") {
             continue;
         }
@@ -35,23 +35,23 @@ pub(crate) fn validate(ingress: &Value, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::required(&field, ""));
         }
         for (j, entry) in paths.iter().enumerate() {
-            path(&nth(&field, j), entry, errors);
+            validate_http_path(&index_path(&field, j), entry, errors);
         }
     }
     for (i, tls) in items(spec, "/tls").iter().enumerate() {
         for (j, name) in items(tls, "/hosts").iter().enumerate() {
-            let field = nth(&format!("{}.hosts", nth("spec.tls", i)), j);
-            host(&field, name.as_str().unwrap_or(""), errors);
+            let field = index_path(&format!("{}.hosts", index_path("spec.tls", i)), j);
+            validate_host(&field, name.as_str().unwrap_or(""), errors);
         }
         let secret = text(tls, "/secretName");
         if !secret.is_empty() {
-            let field = format!("{}.secretName", nth("spec.tls", i));
-            check(field, secret, dns1123_subdomain(secret), errors);
+            let field = format!("{}.secretName", index_path("spec.tls", i));
+            report_invalid(field, secret, validate_dns1123_subdomain(secret), errors);
         }
     }
 }
 
-fn host(field: &str, host: &str, errors: &mut Vec<FieldError>) {
+fn validate_host(field: &str, host: &str, errors: &mut Vec<FieldError>) {
     if host.is_empty() {
         return;
     }
@@ -64,10 +64,10 @@ fn host(field: &str, host: &str, errors: &mut Vec<FieldError>) {
         return;
     }
     let name = host.strip_prefix("*.").unwrap_or(host);
-    check(field, host, dns1123_subdomain(name), errors);
+    report_invalid(field, host, validate_dns1123_subdomain(name), errors);
 }
 
-fn path(field: &str, entry: &Value, errors: &mut Vec<FieldError>) {
+fn validate_http_path(field: &str, entry: &Value, errors: &mut Vec<FieldError>) {
     let path = text(entry, "/path");
     match text(entry, "/pathType") {
         "" => errors.push(FieldError::required(
@@ -107,10 +107,10 @@ fn path(field: &str, entry: &Value, errors: &mut Vec<FieldError>) {
             &["Exact", "ImplementationSpecific", "Prefix"],
         )),
     }
-    backend(&format!("{field}.backend"), get(entry, "/backend"), errors);
+    validate_backend(&format!("{field}.backend"), get(entry, "/backend"), errors);
 }
 
-fn backend(field: &str, backend: &Value, errors: &mut Vec<FieldError>) {
+fn validate_backend(field: &str, backend: &Value, errors: &mut Vec<FieldError>) {
     let (service, resource) = (has(backend, "/service"), has(backend, "/resource"));
     if service && resource {
         errors.push(FieldError::invalid(
@@ -134,10 +134,10 @@ fn backend(field: &str, backend: &Value, errors: &mut Vec<FieldError>) {
     if name.is_empty() {
         errors.push(FieldError::required(format!("{field}.service.name"), ""));
     } else {
-        check(
+        report_invalid(
             format!("{field}.service.name"),
             name,
-            dns1035_label(name),
+            validate_dns1035_label(name),
             errors,
         );
     }
@@ -148,7 +148,7 @@ fn backend(field: &str, backend: &Value, errors: &mut Vec<FieldError>) {
             backend,
             "cannot set both port name & port number",
         )),
-        Some(number) => port(format!("{field}.service.port.number"), number, errors),
+        Some(number) => validate_port(format!("{field}.service.port.number"), number, errors),
         None if named => {}
         None => errors.push(FieldError::required(
             field,

@@ -4,37 +4,39 @@
 //! rely on them; the schema checks types, required fields and enumerations.
 
 mod autoscaling;
-mod config;
 mod containers;
-mod cron;
-mod definition;
-mod disruption;
+mod core_resources;
+mod cron_schedule;
+mod custom_resource_definition;
 mod ingress;
+mod pod_disruption_budget;
 mod pods;
-mod quota;
+mod priority_and_storage_class;
 mod rbac;
-mod scheduling;
+mod resource_quota;
 mod service;
 mod workloads;
 
-pub(crate) use autoscaling::{behavior, metrics, replicas, scale_target};
-pub(crate) use cron::schedule;
+pub(crate) use autoscaling::{
+    validate_behavior, validate_metrics, validate_replica_bounds, validate_scale_target,
+};
+pub(crate) use cron_schedule::validate_schedule;
 pub(crate) use ingress::validate as ingress;
-pub(crate) use scheduling::rival_default;
+pub(crate) use priority_and_storage_class::conflicting_global_default;
 
 use machinery::{FieldError, Gvk, Status};
 use serde_json::Value;
 
-use crate::attributes::Attributes;
-use crate::tree::int;
+use crate::attributes::AdmissionAttributes;
+use crate::unstructured::int;
 
 pub(crate) fn mutate(
-    attributes: &Attributes<'_>,
+    attributes: &AdmissionAttributes<'_>,
     new: &mut Value,
     old: Option<&Value>,
 ) -> Result<(), Status> {
     match (&*attributes.gvk.group, &*attributes.gvk.kind) {
-        ("", "Secret") => config::readable_secret(new),
+        ("", "Secret") => core_resources::check_secret_encoding(new),
         ("", "Service") => {
             service::mutate(new, old);
             Ok(())
@@ -44,38 +46,46 @@ pub(crate) fn mutate(
 }
 
 /// Validates an object of a built-in kind beyond its schema; no errors for other kinds.
-pub fn validate(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+pub fn validate_builtin(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let e = &mut errors;
     match (&*gvk.group, &*gvk.kind) {
-        ("", "ConfigMap") => config::configmap(new, old, e),
-        ("", "Secret") => config::secret(new, old, e),
+        ("", "ConfigMap") => core_resources::validate_config_map(new, old, e),
+        ("", "Secret") => core_resources::validate_secret(new, old, e),
         ("", "Service") => service::validate(new, old, e),
-        ("", "Pod") => pods::pod(new, old, e),
-        ("", "PersistentVolumeClaim") => config::claim(new, old, e),
-        ("", "Event") => config::event(new, e),
-        ("", "ResourceQuota") => quota::quota(new, old, e),
-        ("", "LimitRange") => quota::limits(new, e),
-        ("apps", "Deployment") => workloads::deployment(new, old, e),
-        ("apps", "ReplicaSet") => workloads::replica_set(new, old, e),
-        ("apps", "DaemonSet") => workloads::daemon_set(new, old, e),
-        ("apps", "StatefulSet") => workloads::stateful_set(new, old, e),
-        ("batch", "Job") => workloads::job(new, old, e),
-        ("batch", "CronJob") => workloads::cron_job(new, e),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => definition::validate(new, old, e),
+        ("", "Pod") => pods::validate_pod(new, old, e),
+        ("", "PersistentVolumeClaim") => {
+            core_resources::validate_persistent_volume_claim(new, old, e)
+        }
+        ("", "Event") => core_resources::validate_event(new, e),
+        ("", "ResourceQuota") => resource_quota::validate_resource_quota(new, old, e),
+        ("", "LimitRange") => resource_quota::validate_limit_range(new, e),
+        ("apps", "Deployment") => workloads::validate_deployment(new, old, e),
+        ("apps", "ReplicaSet") => workloads::validate_replica_set(new, old, e),
+        ("apps", "DaemonSet") => workloads::validate_daemon_set(new, old, e),
+        ("apps", "StatefulSet") => workloads::validate_stateful_set(new, old, e),
+        ("batch", "Job") => workloads::validate_job(new, old, e),
+        ("batch", "CronJob") => workloads::validate_cron_job(new, e),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            custom_resource_definition::validate(new, old, e)
+        }
         ("rbac.authorization.k8s.io", kind) => rbac::validate(kind, new, old, e),
-        ("coordination.k8s.io", "Lease") => lease(new, e),
+        ("coordination.k8s.io", "Lease") => validate_lease(new, e),
         ("networking.k8s.io", "Ingress") => ingress::validate(new, e),
-        ("policy", "PodDisruptionBudget") => disruption::validate(new, e),
+        ("policy", "PodDisruptionBudget") => pod_disruption_budget::validate(new, e),
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::validate(&gvk.version, new, e),
-        ("scheduling.k8s.io", "PriorityClass") => scheduling::priority_class(new, old, e),
-        ("storage.k8s.io", "StorageClass") => scheduling::storage_class(new, old, e),
+        ("scheduling.k8s.io", "PriorityClass") => {
+            priority_and_storage_class::validate_priority_class(new, old, e)
+        }
+        ("storage.k8s.io", "StorageClass") => {
+            priority_and_storage_class::validate_storage_class(new, old, e)
+        }
         _ => {}
     }
     errors
 }
 
-fn lease(lease: &Value, errors: &mut Vec<FieldError>) {
+fn validate_lease(lease: &Value, errors: &mut Vec<FieldError>) {
     if let Some(seconds) = int(lease, "/spec/leaseDurationSeconds")
         && seconds <= 0
     {
@@ -85,12 +95,12 @@ fn lease(lease: &Value, errors: &mut Vec<FieldError>) {
             "must be greater than 0",
         ));
     }
-    not_negative(lease, "spec.leaseTransitions", errors);
+    validate_non_negative(lease, "spec.leaseTransitions", errors);
 }
 
 /// Requires the number at a dotted path to be at least 0.
-fn not_negative(object: &Value, field: &str, errors: &mut Vec<FieldError>) {
-    if let Some(n) = int(object, &crate::tree::pointer(field))
+fn validate_non_negative(object: &Value, field: &str, errors: &mut Vec<FieldError>) {
+    if let Some(n) = int(object, &crate::unstructured::pointer(field))
         && n < 0
     {
         errors.push(FieldError::invalid(
@@ -102,7 +112,7 @@ fn not_negative(object: &Value, field: &str, errors: &mut Vec<FieldError>) {
 }
 
 /// Requires a valid port number.
-pub(crate) fn port(field: impl Into<String>, port: i64, errors: &mut Vec<FieldError>) {
+pub(crate) fn validate_port(field: impl Into<String>, port: i64, errors: &mut Vec<FieldError>) {
     if !(1..=65_535).contains(&port) {
         errors.push(FieldError::invalid(
             field,

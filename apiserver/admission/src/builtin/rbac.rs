@@ -1,10 +1,10 @@
 //! Validates RBAC roles and bindings.
 
-use machinery::names::path_segment;
+use machinery::names::validate_path_segment_name;
 use machinery::{FieldError, LabelSelector};
 use serde_json::Value;
 
-use crate::tree::{check, get, has, items, nth, text};
+use crate::unstructured::{get, has, index_path, items, report_invalid, text};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -12,17 +12,17 @@ pub(super) fn validate(kind: &str, new: &Value, old: Option<&Value>, errors: &mu
     match kind {
         "Role" | "ClusterRole" => {
             for (i, rule) in items(new, "/rules").iter().enumerate() {
-                policy_rule(&nth("rules", i), rule, kind == "Role", errors);
+                validate_policy_rule(&index_path("rules", i), rule, kind == "Role", errors);
             }
-            aggregation(get(new, "/aggregationRule"), errors);
+            validate_aggregation_rule(get(new, "/aggregationRule"), errors);
         }
-        "RoleBinding" => binding(&["ClusterRole", "Role"], new, old, errors),
-        "ClusterRoleBinding" => binding(&["ClusterRole"], new, old, errors),
+        "RoleBinding" => validate_binding(&["ClusterRole", "Role"], new, old, errors),
+        "ClusterRoleBinding" => validate_binding(&["ClusterRole"], new, old, errors),
         _ => {}
     }
 }
 
-fn policy_rule(field: &str, rule: &Value, namespaced: bool, errors: &mut Vec<FieldError>) {
+fn validate_policy_rule(field: &str, rule: &Value, namespaced: bool, errors: &mut Vec<FieldError>) {
     let none = |name: &str| items(rule, &format!("/{name}")).is_empty();
     if none("verbs") {
         errors.push(FieldError::required(
@@ -60,7 +60,7 @@ fn policy_rule(field: &str, rule: &Value, namespaced: bool, errors: &mut Vec<Fie
     }
 }
 
-fn aggregation(rule: &Value, errors: &mut Vec<FieldError>) {
+fn validate_aggregation_rule(rule: &Value, errors: &mut Vec<FieldError>) {
     if rule.is_null() {
         return;
     }
@@ -74,12 +74,17 @@ fn aggregation(rule: &Value, errors: &mut Vec<FieldError>) {
     }
     for (i, selector) in selectors.iter().enumerate() {
         if let Err(why) = LabelSelector::from_value(selector) {
-            errors.push(FieldError::invalid(nth(field, i), selector, why));
+            errors.push(FieldError::invalid(index_path(field, i), selector, why));
         }
     }
 }
 
-fn binding(kinds: &[&str], new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+fn validate_binding(
+    kinds: &[&str],
+    new: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
     let role = get(new, "/roleRef");
     if text(role, "/apiGroup") != GROUP {
         errors.push(FieldError::not_supported(
@@ -99,11 +104,16 @@ fn binding(kinds: &[&str], new: &Value, old: Option<&Value>, errors: &mut Vec<Fi
     if name.is_empty() {
         errors.push(FieldError::required("roleRef.name", ""));
     } else {
-        check("roleRef.name", name, path_segment(name), errors);
+        report_invalid(
+            "roleRef.name",
+            name,
+            validate_path_segment_name(name),
+            errors,
+        );
     }
     let cluster = kinds.len() == 1;
     for (i, subject) in items(new, "/subjects").iter().enumerate() {
-        self::subject(&nth("subjects", i), subject, cluster, errors);
+        self::validate_subject(&index_path("subjects", i), subject, cluster, errors);
     }
     if let Some(old) = old
         && get(old, "/roleRef") != role
@@ -116,7 +126,7 @@ fn binding(kinds: &[&str], new: &Value, old: Option<&Value>, errors: &mut Vec<Fi
     }
 }
 
-fn subject(field: &str, subject: &Value, cluster: bool, errors: &mut Vec<FieldError>) {
+fn validate_subject(field: &str, subject: &Value, cluster: bool, errors: &mut Vec<FieldError>) {
     if text(subject, "/name").is_empty() {
         errors.push(FieldError::required(format!("{field}.name"), ""));
     }

@@ -4,14 +4,16 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use machinery::FieldError;
-use machinery::names::{dns1123_label, dns1123_subdomain};
+use machinery::names::{validate_dns1123_label, validate_dns1123_subdomain};
 use serde_json::Value;
 
-use super::{containers, port};
-use crate::tree::{check, get, has, int, items, not_empty_or, nth, object_mut, text};
+use super::{containers, validate_port};
+use crate::unstructured::{
+    get, has, index_path, int, items, non_empty_or, object_mut, report_invalid, text,
+};
 
-fn kind(service: &Value) -> &str {
-    not_empty_or(text(service, "/spec/type"), "ClusterIP")
+fn service_type(service: &Value) -> &str {
+    non_empty_or(text(service, "/spec/type"), "ClusterIP")
 }
 
 /// Keeps the cluster IP when an update leaves it out.
@@ -19,7 +21,7 @@ pub(super) fn mutate(new: &mut Value, old: Option<&Value>) {
     let Some(old) = old else {
         return;
     };
-    if kind(new) == "ExternalName" || kind(old) == "ExternalName" {
+    if service_type(new) == "ExternalName" || service_type(old) == "ExternalName" {
         return;
     }
     let no_address = text(new, "/spec/clusterIP").is_empty();
@@ -37,7 +39,7 @@ pub(super) fn mutate(new: &mut Value, old: Option<&Value>) {
 }
 
 pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    let kind = kind(new);
+    let kind = service_type(new);
     if !matches!(
         kind,
         "ClusterIP" | "NodePort" | "LoadBalancer" | "ExternalName"
@@ -51,7 +53,7 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
     let address = text(new, "/spec/clusterIP");
     let headless = address == "None";
     if kind == "ExternalName" {
-        external(new, errors);
+        validate_external_name(new, errors);
     } else if !address.is_empty() && !headless && address.parse::<IpAddr>().is_err() {
         errors.push(FieldError::invalid(
             "spec.clusterIPs[0]",
@@ -69,7 +71,7 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
     if items(new, "/spec/ports").is_empty() && kind != "ExternalName" && !headless {
         errors.push(FieldError::required("spec.ports", ""));
     }
-    ports(new, kind, errors);
+    validate_service_ports(new, kind, errors);
     let affinity = text(new, "/spec/sessionAffinity");
     if !matches!(affinity, "" | "None" | "ClientIP") {
         errors.push(FieldError::not_supported(
@@ -79,17 +81,22 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
         ));
     }
     if let Some(old) = old {
-        same_address(new, old, errors);
+        validate_cluster_ip_update(new, old, errors);
     }
 }
 
-fn external(service: &Value, errors: &mut Vec<FieldError>) {
+fn validate_external_name(service: &Value, errors: &mut Vec<FieldError>) {
     let name = text(service, "/spec/externalName");
     if name.is_empty() {
         errors.push(FieldError::required("spec.externalName", ""));
     } else {
         let host = name.strip_suffix('.').unwrap_or(name);
-        check("spec.externalName", name, dns1123_subdomain(host), errors);
+        report_invalid(
+            "spec.externalName",
+            name,
+            validate_dns1123_subdomain(host),
+            errors,
+        );
     }
     if !text(service, "/spec/clusterIP").is_empty() {
         errors.push(FieldError::forbidden(
@@ -99,34 +106,41 @@ fn external(service: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn ports(service: &Value, kind: &str, errors: &mut Vec<FieldError>) {
+fn validate_service_ports(service: &Value, kind: &str, errors: &mut Vec<FieldError>) {
     let ports = items(service, "/spec/ports");
     let (mut names, mut numbers) = (HashSet::new(), HashSet::new());
     for (i, entry) in ports.iter().enumerate() {
-        let at = nth("spec.ports", i);
+        let at = index_path("spec.ports", i);
         let name = text(entry, "/name");
         if name.is_empty() {
             if ports.len() > 1 {
                 errors.push(FieldError::required(format!("{at}.name"), ""));
             }
         } else {
-            check(format!("{at}.name"), name, dns1123_label(name), errors);
+            report_invalid(
+                format!("{at}.name"),
+                name,
+                validate_dns1123_label(name),
+                errors,
+            );
             if !names.insert(name) {
                 errors.push(FieldError::duplicate(format!("{at}.name"), &name.into()));
             }
         }
         let number = int(entry, "/port").unwrap_or(0);
-        port(format!("{at}.port"), number, errors);
-        containers::protocol(&at, entry, errors);
-        if !numbers.insert((number, not_empty_or(text(entry, "/protocol"), "TCP"))) {
+        validate_port(format!("{at}.port"), number, errors);
+        containers::validate_protocol(&at, entry, errors);
+        if !numbers.insert((number, non_empty_or(text(entry, "/protocol"), "TCP"))) {
             errors.push(FieldError::duplicate(&at, entry));
         }
         match get(entry, "/targetPort") {
-            Value::Number(n) => port(format!("{at}.targetPort"), n.as_i64().unwrap_or(0), errors),
-            Value::String(name) => check(
+            Value::Number(n) => {
+                validate_port(format!("{at}.targetPort"), n.as_i64().unwrap_or(0), errors)
+            }
+            Value::String(name) => report_invalid(
                 format!("{at}.targetPort"),
                 name,
-                containers::port_name(name),
+                containers::validate_port_name(name),
                 errors,
             ),
             _ => {}
@@ -141,8 +155,8 @@ fn ports(service: &Value, kind: &str, errors: &mut Vec<FieldError>) {
 }
 
 /// Forbids changes of the cluster IP, unless the type changes to or from ExternalName.
-fn same_address(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    if kind(new) == "ExternalName" || kind(old) == "ExternalName" {
+fn validate_cluster_ip_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    if service_type(new) == "ExternalName" || service_type(old) == "ExternalName" {
         return;
     }
     if has(old, "/spec/clusterIP")

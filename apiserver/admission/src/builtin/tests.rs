@@ -12,7 +12,7 @@ use super::*;
 /// Validates `new`, as an update of `old` if there is one.
 fn errors(api: &str, kind: &str, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let gvk = Gvk::from_api_version(api, kind);
-    validate(&gvk, new, old)
+    validate_builtin(&gvk, new, old)
 }
 
 /// Applies a merge patch: `null` removes.
@@ -220,11 +220,11 @@ fn configuration_and_secrets() {
         ],
     );
     assert_eq!(
-        config::readable_secret(&json!({"data": {"a": "e\nA=="}})),
+        core_resources::check_secret_encoding(&json!({"data": {"a": "e\nA=="}})),
         Ok(())
     );
     assert_eq!(
-        config::readable_secret(&json!({"data": {"a": "?"}}))
+        core_resources::check_secret_encoding(&json!({"data": {"a": "?"}}))
             .unwrap_err()
             .code,
         400

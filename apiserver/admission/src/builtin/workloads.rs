@@ -3,20 +3,20 @@
 use machinery::{FieldError, LabelSelector};
 use serde_json::{Map, Value};
 
-use super::{cron, not_negative, pods};
+use super::{cron_schedule, pods, validate_non_negative};
 use crate::metadata;
-use crate::tree::{get, has, immutable, int, text};
+use crate::unstructured::{get, has, int, text, validate_immutable_field};
 
 const ALWAYS: &[&str] = &["Always"];
 
-pub(super) fn deployment(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    template("deployment", new, ALWAYS, errors);
-    counts(
+pub(super) fn validate_deployment(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    validate_pod_template("deployment", new, ALWAYS, errors);
+    validate_counts(
         new,
         &["replicas", "minReadySeconds", "revisionHistoryLimit"],
         errors,
     );
-    strategy(get(new, "/spec/strategy"), errors);
+    validate_strategy(get(new, "/spec/strategy"), errors);
     if let Some(deadline) = int(new, "/spec/progressDeadlineSeconds") {
         let ready = int(new, "/spec/minReadySeconds").unwrap_or(0);
         if deadline <= ready {
@@ -27,10 +27,10 @@ pub(super) fn deployment(new: &Value, old: Option<&Value>, errors: &mut Vec<Fiel
             ));
         }
     }
-    keep(new, old, &["selector"], errors);
+    validate_immutable_fields(new, old, &["selector"], errors);
 }
 
-fn strategy(strategy: &Value, errors: &mut Vec<FieldError>) {
+fn validate_strategy(strategy: &Value, errors: &mut Vec<FieldError>) {
     let rolling = get(strategy, "/rollingUpdate");
     if text(strategy, "/type") == "Recreate" {
         if !rolling.is_null() {
@@ -45,7 +45,7 @@ fn strategy(strategy: &Value, errors: &mut Vec<FieldError>) {
         return;
     }
     for side in ["maxUnavailable", "maxSurge"] {
-        share(
+        validate_int_or_percent(
             &format!("spec.strategy.rollingUpdate.{side}"),
             get(rolling, &format!("/{side}")),
             errors,
@@ -62,7 +62,7 @@ fn strategy(strategy: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// Checks an int-or-percent: a number of at least 0, or a percentage.
-pub(super) fn share(field: &str, value: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_int_or_percent(field: &str, value: &Value, errors: &mut Vec<FieldError>) {
     match value {
         Value::Number(n) if n.as_i64().is_none_or(|n| n < 0) => errors.push(FieldError::invalid(
             field,
@@ -79,21 +79,25 @@ pub(super) fn share(field: &str, value: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-pub(super) fn replica_set(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    template("deployment", new, ALWAYS, errors);
-    counts(new, &["replicas", "minReadySeconds"], errors);
-    keep(new, old, &["selector"], errors);
+pub(super) fn validate_replica_set(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    validate_pod_template("deployment", new, ALWAYS, errors);
+    validate_counts(new, &["replicas", "minReadySeconds"], errors);
+    validate_immutable_fields(new, old, &["selector"], errors);
 }
 
-pub(super) fn daemon_set(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    template("daemonset", new, ALWAYS, errors);
-    counts(new, &["minReadySeconds", "revisionHistoryLimit"], errors);
-    keep(new, old, &["selector"], errors);
+pub(super) fn validate_daemon_set(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    validate_pod_template("daemonset", new, ALWAYS, errors);
+    validate_counts(new, &["minReadySeconds", "revisionHistoryLimit"], errors);
+    validate_immutable_fields(new, old, &["selector"], errors);
 }
 
-pub(super) fn stateful_set(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    template("statefulset", new, ALWAYS, errors);
-    counts(
+pub(super) fn validate_stateful_set(
+    new: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
+    validate_pod_template("statefulset", new, ALWAYS, errors);
+    validate_counts(
         new,
         &["replicas", "minReadySeconds", "revisionHistoryLimit"],
         errors,
@@ -124,16 +128,16 @@ pub(super) fn stateful_set(new: &Value, old: Option<&Value>, errors: &mut Vec<Fi
     }
 }
 
-pub(super) fn job(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    job_spec("spec", new, errors);
+pub(super) fn validate_job(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    validate_job_spec("spec", new, errors);
     // The server generates the selector unless the user sets one.
     if has(new, "/spec/selector") {
-        selects_template("job", new, errors);
+        validate_selector("job", new, errors);
     }
     let Some(old) = old else {
         return;
     };
-    keep(
+    validate_immutable_fields(
         new,
         Some(old),
         &["selector", "completionMode", "podFailurePolicy"],
@@ -142,16 +146,16 @@ pub(super) fn job(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>
     let elastic = text(new, "/spec/completionMode") == "Indexed"
         && get(new, "/spec/completions") == get(new, "/spec/parallelism");
     if !elastic {
-        keep(new, Some(old), &["completions"], errors);
+        validate_immutable_fields(new, Some(old), &["completions"], errors);
     }
     // The template of a suspended job that never started may still change.
     let not_started = get(old, "/spec/suspend") == true && !has(old, "/status/startTime");
     if !not_started {
-        keep(new, Some(old), &["template"], errors);
+        validate_immutable_fields(new, Some(old), &["template"], errors);
     }
 }
 
-fn job_spec(field: &str, object: &Value, errors: &mut Vec<FieldError>) {
+fn validate_job_spec(field: &str, object: &Value, errors: &mut Vec<FieldError>) {
     for name in [
         "parallelism",
         "completions",
@@ -159,7 +163,7 @@ fn job_spec(field: &str, object: &Value, errors: &mut Vec<FieldError>) {
         "backoffLimit",
         "ttlSecondsAfterFinished",
     ] {
-        not_negative(object, &format!("{field}.{name}"), errors);
+        validate_non_negative(object, &format!("{field}.{name}"), errors);
     }
     pods::validate(
         &format!("{field}.template.spec"),
@@ -169,7 +173,7 @@ fn job_spec(field: &str, object: &Value, errors: &mut Vec<FieldError>) {
     );
 }
 
-pub(super) fn cron_job(new: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_cron_job(new: &Value, errors: &mut Vec<FieldError>) {
     // Leaves eleven characters for the suffix of a Job's name.
     let name = text(new, "/metadata/name");
     if name.len() > 52 {
@@ -182,10 +186,10 @@ pub(super) fn cron_job(new: &Value, errors: &mut Vec<FieldError>) {
     let schedule = text(new, "/spec/schedule");
     if schedule.is_empty() {
         errors.push(FieldError::required("spec.schedule", ""));
-    } else if let Err(why) = cron::schedule(schedule) {
+    } else if let Err(why) = cron_schedule::validate_schedule(schedule) {
         errors.push(FieldError::invalid("spec.schedule", &schedule.into(), why));
     }
-    counts(
+    validate_counts(
         new,
         &[
             "startingDeadlineSeconds",
@@ -194,36 +198,46 @@ pub(super) fn cron_job(new: &Value, errors: &mut Vec<FieldError>) {
         ],
         errors,
     );
-    job_spec("spec.jobTemplate.spec", new, errors);
+    validate_job_spec("spec.jobTemplate.spec", new, errors);
 }
 
-fn counts(object: &Value, fields: &[&str], errors: &mut Vec<FieldError>) {
+fn validate_counts(object: &Value, fields: &[&str], errors: &mut Vec<FieldError>) {
     for field in fields {
-        not_negative(object, &format!("spec.{field}"), errors);
+        validate_non_negative(object, &format!("spec.{field}"), errors);
     }
 }
 
-fn keep(new: &Value, old: Option<&Value>, fields: &[&str], errors: &mut Vec<FieldError>) {
+fn validate_immutable_fields(
+    new: &Value,
+    old: Option<&Value>,
+    fields: &[&str],
+    errors: &mut Vec<FieldError>,
+) {
     if let Some(old) = old {
         for field in fields {
-            immutable(new, old, &format!("spec.{field}"), errors);
+            validate_immutable_field(new, old, &format!("spec.{field}"), errors);
         }
     }
 }
 
 /// Validates selector and pod template of a workload.
-fn template(kind: &str, object: &Value, policies: &[&str], errors: &mut Vec<FieldError>) {
+fn validate_pod_template(
+    kind: &str,
+    object: &Value,
+    policies: &[&str],
+    errors: &mut Vec<FieldError>,
+) {
     if has(object, "/spec/selector") {
-        selects_template(kind, object, errors);
+        validate_selector(kind, object, errors);
     } else {
         errors.push(FieldError::required("spec.selector", ""));
     }
-    metadata::labels(
+    metadata::validate_labels(
         "spec.template.labels",
         get(object, "/spec/template/metadata/labels"),
         errors,
     );
-    metadata::annotations(
+    metadata::validate_annotations(
         "spec.template.annotations",
         get(object, "/spec/template/metadata/annotations"),
         errors,
@@ -231,7 +245,7 @@ fn template(kind: &str, object: &Value, policies: &[&str], errors: &mut Vec<Fiel
     pods::validate("spec.template.spec", object, policies, errors);
 }
 
-fn selects_template(kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
+fn validate_selector(kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
     let value = get(object, "/spec/selector");
     let selector = match LabelSelector::from_value(value) {
         Ok(selector) => selector,

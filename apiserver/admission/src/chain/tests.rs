@@ -8,25 +8,29 @@ use serde_json::json;
 
 use super::*;
 
-struct Write {
+struct TestWrite {
     gvk: Gvk,
     gvr: Gvr,
     user: UserInfo,
 }
 
-fn write(api: &str, kind: &str, plural: &str) -> Write {
+fn new_test_write(api: &str, kind: &str, plural: &str) -> TestWrite {
     let gvk = Gvk::from_api_version(api, kind);
     let gvr = Gvr::new(gvk.group.clone(), gvk.version.clone(), plural);
-    Write {
+    TestWrite {
         gvk,
         gvr,
         user: UserInfo::internal(),
     }
 }
 
-impl Write {
-    fn at<'a>(&'a self, namespace: &'a str, operation: Operation) -> Attributes<'a> {
-        Attributes {
+impl TestWrite {
+    fn attributes<'a>(
+        &'a self,
+        namespace: &'a str,
+        operation: AdmissionOperation,
+    ) -> AdmissionAttributes<'a> {
+        AdmissionAttributes {
             gvk: &self.gvk,
             gvr: &self.gvr,
             namespace,
@@ -39,8 +43,8 @@ impl Write {
     }
 }
 
-fn chain() -> Chain {
-    Chain::new(Options {
+fn chain() -> AdmissionChain {
+    AdmissionChain::new(Options {
         clock: Arc::new(FakeClock::new(jiff::Timestamp::UNIX_EPOCH)),
         ..Options::default()
     })
@@ -48,8 +52,8 @@ fn chain() -> Chain {
 
 /// Mutates and validates; returns the object or the error.
 async fn admit(
-    chain: &Chain,
-    attributes: &Attributes<'_>,
+    chain: &AdmissionChain,
+    attributes: &AdmissionAttributes<'_>,
     mut new: Value,
     old: Option<&Value>,
 ) -> Result<Value, Status> {
@@ -59,49 +63,64 @@ async fn admit(
 }
 
 #[tokio::test]
-async fn refusals_have_the_form_of_their_origin() {
+async fn errors_match_their_origin() {
     let chain = chain();
-    let policy = write(
+    let policy = new_test_write(
         "policy.karmada.io/v1alpha1",
         "PropagationPolicy",
         "propagationpolicies",
     );
     let bad = json!({"metadata": {"name": "x"}, "spec": {"resourceSelectors": [{"kind": "Pod", "namespace": "other"}]}});
-    let status = admit(&chain, &policy.at("n", Operation::Create), bad, None)
-        .await
-        .unwrap_err();
+    let status = admit(
+        &chain,
+        &policy.attributes("n", AdmissionOperation::Create),
+        bad,
+        None,
+    )
+    .await
+    .unwrap_err();
     assert_eq!((status.code, &*status.reason), (403, "Forbidden"));
     let head = "admission webhook \"propagationpolicy.karmada.io\" denied the request: spec.resourceSelectors[0].namespace: Invalid value: \"other\": ";
     assert!(status.message.starts_with(head), "{}", status.message);
 
-    let hooks = write(
+    let hooks = new_test_write(
         "config.karmada.io/v1alpha1",
         "ResourceInterpreterWebhookConfiguration",
         "resourceinterpreterwebhookconfigurations",
     );
     let bad = json!({"webhooks": [{"name": "a.b", "clientConfig": {}}]});
-    let status = admit(&chain, &hooks.at("", Operation::Create), bad, None)
-        .await
-        .unwrap_err();
+    let status = admit(
+        &chain,
+        &hooks.attributes("", AdmissionOperation::Create),
+        bad,
+        None,
+    )
+    .await
+    .unwrap_err();
     assert_eq!(
         status.message,
         "admission webhook \"config.karmada.io\" denied the request: [webhooks[0].clientConfig: Required value: exactly one of url or service is required, webhooks[0].interpreterContextVersions: Required value: must specify one of v1alpha1]"
     );
 
-    let cluster = write("cluster.karmada.io/v1alpha1", "Cluster", "clusters");
+    let cluster = new_test_write("cluster.karmada.io/v1alpha1", "Cluster", "clusters");
     let bad = json!({"metadata": {"name": "x"}, "spec": {"syncMode": "No"}});
-    let status = admit(&chain, &cluster.at("", Operation::Create), bad, None)
-        .await
-        .unwrap_err();
+    let status = admit(
+        &chain,
+        &cluster.attributes("", AdmissionOperation::Create),
+        bad,
+        None,
+    )
+    .await
+    .unwrap_err();
     assert_eq!((status.code, &*status.reason), (422, "Invalid"));
     assert_eq!(
         status.message,
         "Cluster.cluster.karmada.io \"x\" is invalid: spec.syncMode: Unsupported value: \"No\": supported values: \"Pull\", \"Push\""
     );
 
-    let at = Attributes {
+    let at = AdmissionAttributes {
         name: "",
-        ..cluster.at("", Operation::Create)
+        ..cluster.attributes("", AdmissionOperation::Create)
     };
     let bad = json!({"metadata": {"name": "y"}, "spec": {}});
     let status = admit(&chain, &at, bad, None).await.unwrap_err();
@@ -109,7 +128,7 @@ async fn refusals_have_the_form_of_their_origin() {
 }
 
 #[tokio::test]
-async fn objects_are_completed() {
+async fn objects_are_mutated() {
     let chain = chain();
     for (api, kind, namespace, label) in [
         (
@@ -137,14 +156,19 @@ async fn objects_are_completed() {
             "clusterpropagationpolicy.karmada.io/permanent-id",
         ),
     ] {
-        let write = write(api, kind, "things");
+        let write = new_test_write(api, kind, "things");
         let new = json!({"metadata": {"name": "x"}, "spec": {}});
-        let done = admit(&chain, &write.at(namespace, Operation::Create), new, None)
-            .await
-            .unwrap();
+        let done = admit(
+            &chain,
+            &write.attributes(namespace, AdmissionOperation::Create),
+            new,
+            None,
+        )
+        .await
+        .unwrap();
         assert!(done["metadata"]["labels"][label].is_string(), "{kind}");
     }
-    let binding = write(
+    let binding = new_test_write(
         "work.karmada.io/v1alpha2",
         "ResourceBinding",
         "resourcebindings",
@@ -152,7 +176,7 @@ async fn objects_are_completed() {
     let new = json!({"metadata": {"name": "x"}});
     let update = admit(
         &chain,
-        &binding.at("n", Operation::Update),
+        &binding.attributes("n", AdmissionOperation::Update),
         new.clone(),
         Some(&new),
     )
@@ -162,7 +186,7 @@ async fn objects_are_completed() {
         json!({"metadata": {"name": "x", "labels": {format!("{kind}.karmada.io/permanent-id"): id},
             "annotations": {"resourcebinding.karmada.io/dependencies": "?"}}})
     };
-    let wide = write(
+    let wide = new_test_write(
         "work.karmada.io/v1alpha2",
         "ClusterResourceBinding",
         "clusterresourcebindings",
@@ -171,16 +195,16 @@ async fn objects_are_completed() {
         with_id("clusterresourcebinding", "a"),
         with_id("clusterresourcebinding", "b"),
     );
-    let at = wide.at("", Operation::Update);
+    let at = wide.attributes("", AdmissionOperation::Update);
     let changed = admit(&chain, &at, new.clone(), Some(&old)).await;
     assert_eq!(
         changed.unwrap(),
         new,
         "ClusterResourceBinding updates check neither ID nor dependencies"
     );
-    let work = write("work.karmada.io/v1alpha1", "Work", "works");
+    let work = new_test_write("work.karmada.io/v1alpha1", "Work", "works");
     let (old, new) = (with_id("work", "a"), with_id("work", "b"));
-    let at = work.at("n", Operation::Update);
+    let at = work.attributes("n", AdmissionOperation::Update);
     let changed = admit(&chain, &at, new.clone(), Some(&old)).await;
     assert_eq!(changed.unwrap(), new);
     let unmarked = json!({"metadata": {"name": "x"}});
@@ -190,28 +214,28 @@ async fn objects_are_completed() {
 }
 
 #[tokio::test]
-async fn deletion_is_judged_by_what_is_stored() {
+async fn deletion_is_validated_by_the_stored_object() {
     let chain = chain();
-    let any = write("example.io/v1", "Thing", "things");
+    let any = new_test_write("example.io/v1", "Thing", "things");
     let protected = json!({"metadata": {"labels": {"resourcetemplate.karmada.io/deletion-protected": "Always"}}});
-    let at = any.at("n", Operation::Delete);
-    let policy = write(
+    let at = any.attributes("n", AdmissionOperation::Delete);
+    let policy = new_test_write(
         "policy.karmada.io/v1alpha1",
         "ClusterPropagationPolicy",
         "clusterpropagationpolicies",
     );
     for at in [
         at,
-        any.at("", Operation::Delete),
-        policy.at("", Operation::Delete),
+        any.attributes("", AdmissionOperation::Delete),
+        policy.attributes("", AdmissionOperation::Delete),
     ] {
         let verdict = chain.validate(&at, &Value::Null, Some(&protected)).await;
         assert_eq!(verdict.unwrap_err().code, 403);
     }
     let free = json!({"metadata": {}});
     assert!(chain.validate(&at, &Value::Null, Some(&free)).await.is_ok());
-    let of_a_member = Chain::new(Options {
-        protects: false,
+    let of_a_member = AdmissionChain::new(Options {
+        deletion_protection: false,
         ..Options::default()
     });
     let copy = of_a_member.validate(&at, &Value::Null, Some(&protected));
@@ -219,24 +243,24 @@ async fn deletion_is_judged_by_what_is_stored() {
 }
 
 #[tokio::test]
-async fn rules_that_look_at_others_use_the_api() {
+async fn rules_read_other_objects_through_the_api() {
     let chain = chain();
     let customization = |name: &str| {
         json!({"apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterCustomization",
             "metadata": {"name": name}, "spec": {"target": {"apiVersion": "v1", "kind": "Pod"},
             "customizations": {"retention": {"luaScript": "x"}}}})
     };
-    let write_ric = write(
+    let write_ric = new_test_write(
         "config.karmada.io/v1alpha1",
         "ResourceInterpreterCustomization",
         "resourceinterpretercustomizations",
     );
-    let at = write_ric.at("", Operation::Create);
+    let at = write_ric.attributes("", AdmissionOperation::Create);
     let early = admit(&chain, &at, customization("x"), None).await;
     assert_eq!(early.unwrap_err().code, 503);
 
     let api = FakeApi::new();
-    chain.connect(api.clone());
+    chain.set_api(api.clone());
     api.seed(&CUSTOMIZATIONS, customization("x"));
     assert!(
         admit(&chain, &at, customization("x"), None).await.is_ok(),
@@ -256,8 +280,8 @@ async fn rules_that_look_at_others_use_the_api() {
         json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
             "metadata": {"name": name}, "value": 1, "globalDefault": true})
     };
-    let write_class = write("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses");
-    let at = write_class.at("", Operation::Create);
+    let write_class = new_test_write("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses");
+    let at = write_class.attributes("", AdmissionOperation::Create);
     assert!(admit(&chain, &at, class("x"), None).await.is_ok());
     api.seed(&PRIORITY_CLASSES, class("first"));
     let status = admit(&chain, &at, class("x"), None).await.unwrap_err();
@@ -269,8 +293,8 @@ async fn rules_that_look_at_others_use_the_api() {
 
 // proves: ADM-quota-gate, ADM-quota-deleted
 #[tokio::test]
-async fn quotas_are_charged_behind_their_gate_for_what_is_written() {
-    let binding = write(
+async fn quotas_are_charged_behind_their_feature_gate() {
+    let binding = new_test_write(
         "work.karmada.io/v1alpha2",
         "ResourceBinding",
         "resourcebindings",
@@ -279,32 +303,38 @@ async fn quotas_are_charged_behind_their_gate_for_what_is_written() {
         "replicaRequirements": {"resourceRequest": {"cpu": "1"}}}});
     let quota =
         json!({"metadata": {"name": "q", "namespace": "n"}, "spec": {"overall": {"cpu": "1"}}});
-    let quotas = Gvr::constant("policy.karmada.io", "v1alpha1", "federatedresourcequotas");
+    let quotas = Gvr::from_static("policy.karmada.io", "v1alpha1", "federatedresourcequotas");
     for on in [false, true] {
-        let chain = Chain::new(Options {
-            gates: FeatureGates::default().with(Gate::FederatedQuotaEnforcement, on),
+        let chain = AdmissionChain::new(Options {
+            feature_gates: FeatureGates::default()
+                .with_feature(KarmadaFeature::FederatedQuotaEnforcement, on),
             ..Options::default()
         });
         let api = FakeApi::new();
         api.seed(&quotas, quota.clone());
-        chain.connect(api.clone());
-        let at = binding.at("n", Operation::Create);
-        let verdict = chain.charge(&at, &placed, None).await;
+        chain.set_api(api.clone());
+        let at = binding.attributes("n", AdmissionOperation::Create);
+        let verdict = chain.charge_quota(&at, &placed, None).await;
         assert_eq!(verdict.is_err(), on);
-        let at = binding.at("n", Operation::Delete);
-        assert!(chain.charge(&at, &Value::Null, Some(&placed)).await.is_ok());
+        let at = binding.attributes("n", AdmissionOperation::Delete);
+        assert!(
+            chain
+                .charge_quota(&at, &Value::Null, Some(&placed))
+                .await
+                .is_ok()
+        );
         assert_eq!(api.writes(), []);
     }
 }
 
 #[tokio::test]
-async fn subresources_have_no_rules_but_scale() {
+async fn only_the_scale_subresource_has_rules() {
     let chain = chain();
-    let write = write("cluster.karmada.io/v1alpha1", "Cluster", "clusters");
+    let write = new_test_write("cluster.karmada.io/v1alpha1", "Cluster", "clusters");
     for (subresource, fine) in [("", false), ("scale", false), ("status", true)] {
-        let at = Attributes {
+        let at = AdmissionAttributes {
             subresource,
-            ..write.at("", Operation::Update)
+            ..write.attributes("", AdmissionOperation::Update)
         };
         let old = json!({"spec": {"syncMode": "No"}});
         assert_eq!(
@@ -316,7 +346,7 @@ async fn subresources_have_no_rules_but_scale() {
 }
 
 /// Random objects with the field names that rules look for.
-fn tree() -> impl Strategy<Value = Value> {
+fn arbitrary_object() -> impl Strategy<Value = Value> {
     const NAMES: &str = "(metadata|spec|labels|name|resourceSelectors|placement|clusterAffinities|overflowAffinities|taints|resourceModels|ranges|template|containers|ports|selector|matchLabels|workload|manifests|kind|rules|value|data|zone|metrics|behavior)";
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -336,7 +366,7 @@ fn tree() -> impl Strategy<Value = Value> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn rules_never_panic(new in tree(), old in tree()) {
+    fn rules_never_panic(new in arbitrary_object(), old in arbitrary_object()) {
         let kinds = [
             ("policy.karmada.io/v1alpha1", "PropagationPolicy"),
             ("policy.karmada.io/v1alpha1", "ClusterOverridePolicy"),
@@ -361,10 +391,10 @@ proptest! {
         let chain = chain();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for (api, kind) in kinds {
-            let write = write(api, kind, "things");
-            for operation in [Operation::Create, Operation::Update] {
-                let old = (operation == Operation::Update).then_some(&old);
-                let _ = runtime.block_on(admit(&chain, &write.at("n", operation), new.clone(), old));
+            let write = new_test_write(api, kind, "things");
+            for operation in [AdmissionOperation::Create, AdmissionOperation::Update] {
+                let old = (operation == AdmissionOperation::Update).then_some(&old);
+                let _ = runtime.block_on(admit(&chain, &write.attributes("n", operation), new.clone(), old));
             }
             crate::metadata::validate(&write.gvk, true, &new);
             crate::metadata::validate_update(&new, &old);

@@ -15,17 +15,17 @@ fn cluster(change: Value) -> Value {
 }
 
 /// The spec after mutation at the Unix epoch.
-fn stored(operation: Operation, change: Value) -> Value {
+fn mutated_spec(operation: AdmissionOperation, change: Value) -> Value {
     let mut new = cluster(change);
     mutate(operation, true, &mut new, Timestamp::UNIX_EPOCH);
     let once = new.clone();
-    mutate(Operation::Update, true, &mut new, Timestamp::MAX);
+    mutate(AdmissionOperation::Update, true, &mut new, Timestamp::MAX);
     assert_eq!(new, once, "stored twice");
     assert_eq!(validate(&new, None), []);
     new["spec"].take()
 }
 
-fn said(cluster: &Value) -> Vec<String> {
+fn validation_errors(cluster: &Value) -> Vec<String> {
     validate(cluster, None)
         .iter()
         .map(ToString::to_string)
@@ -33,7 +33,11 @@ fn said(cluster: &Value) -> Vec<String> {
 }
 
 fn check(change: Value, expected: &[&str]) {
-    assert_eq!(said(&cluster(change.clone())), expected, "{change}");
+    assert_eq!(
+        validation_errors(&cluster(change.clone())),
+        expected,
+        "{change}"
+    );
 }
 
 fn grade(grade: i64, ranges: &[(&str, &str, &str)]) -> Value {
@@ -43,8 +47,8 @@ fn grade(grade: i64, ranges: &[(&str, &str, &str)]) -> Value {
 }
 
 #[test]
-fn nine_grades_by_default() {
-    let new = stored(Operation::Create, json!({}));
+fn default_models_have_nine_grades() {
+    let new = mutated_spec(AdmissionOperation::Create, json!({}));
     let bounds = [
         ("0", "1", "0", "4Gi"),
         ("1", "2", "4Gi", "16Gi"),
@@ -62,10 +66,10 @@ fn nine_grades_by_default() {
 }
 
 #[test]
-fn grades_are_given_at_first_and_behind_their_gate() {
-    let emptied = stored(Operation::Update, json!({}));
+fn models_are_defaulted_on_create_behind_their_gate() {
+    let emptied = mutated_spec(AdmissionOperation::Update, json!({}));
     assert_eq!(emptied, json!({"syncMode": "Push"}));
-    for operation in [Operation::Create, Operation::Update] {
+    for operation in [AdmissionOperation::Create, AdmissionOperation::Update] {
         for given in [
             json!({}),
             json!({"resourceModels": [grade(3, &[("cpu", "1", "2")])]}),
@@ -79,12 +83,12 @@ fn grades_are_given_at_first_and_behind_their_gate() {
 }
 
 #[test]
-fn grades_are_in_order_and_begin_with_nothing_and_end_nowhere() {
+fn models_are_sorted_and_bounded() {
     let given =
         json!({"resourceModels": [grade(2, &[("cpu", "4", "8")]), grade(1, &[("cpu", "1", "4")])]});
-    for operation in [Operation::Create, Operation::Update] {
+    for operation in [AdmissionOperation::Create, AdmissionOperation::Update] {
         assert_eq!(
-            stored(operation, given.clone())["resourceModels"],
+            mutated_spec(operation, given.clone())["resourceModels"],
             json!([
                 grade(1, &[("cpu", "0", "4")]),
                 grade(2, &[("cpu", "4", MAX)])
@@ -94,7 +98,7 @@ fn grades_are_in_order_and_begin_with_nothing_and_end_nowhere() {
 }
 
 #[test]
-fn evicting_taints_have_a_time() {
+fn no_execute_taints_get_a_time() {
     let taint = |effect: &str, at: Option<&str>| {
         let mut taint = json!({"key": "a", "effect": effect});
         if let Some(at) = at {
@@ -111,27 +115,32 @@ fn evicting_taints_have_a_time() {
         (taint("NoExecute", own), taint("NoExecute", own)),
         (taint("NoSchedule", None), taint("NoSchedule", None)),
     ] {
-        let new = stored(Operation::Update, json!({"taints": [given]}));
+        let new = mutated_spec(AdmissionOperation::Update, json!({"taints": [given]}));
         assert_eq!(new["taints"], json!([expected]));
     }
 }
 
 #[test]
-fn a_zone_becomes_the_zones() {
+fn zone_moves_to_zones() {
     assert_eq!(
-        stored(Operation::Update, json!({"zone": "z"})),
+        mutated_spec(AdmissionOperation::Update, json!({"zone": "z"})),
         json!({"syncMode": "Push", "zones": ["z"]})
     );
     assert_eq!(
-        stored(Operation::Update, json!({"zones": ["y"]})),
+        mutated_spec(AdmissionOperation::Update, json!({"zones": ["y"]})),
         json!({"syncMode": "Push", "zones": ["y"]})
     );
     let both = json!({"zone": "z", "zones": ["y"]});
     let mut new = cluster(both.clone());
-    mutate(Operation::Update, true, &mut new, Timestamp::UNIX_EPOCH);
+    mutate(
+        AdmissionOperation::Update,
+        true,
+        &mut new,
+        Timestamp::UNIX_EPOCH,
+    );
     assert_eq!(new, cluster(both));
     assert_eq!(
-        said(&new),
+        validation_errors(&new),
         [
             r#"spec.spec: Invalid value: {"syncMode":"Push","zone":"z","zones":["y"]}: Zone and Zones cannot co-exist"#
         ]
@@ -139,10 +148,10 @@ fn a_zone_becomes_the_zones() {
 }
 
 #[test]
-fn the_name_of_a_cluster_fits_into_that_of_its_namespace() {
+fn cluster_names_are_validated() {
     let fits = "a".repeat(48);
     let long = "a".repeat(49);
-    let shape = |name: &str| dns1123_label(name).unwrap_err();
+    let shape = |name: &str| validate_dns1123_label(name).unwrap_err();
     for (name, why) in [
         (fits.as_str(), None),
         (&long, Some("must be no more than 48 characters".to_owned())),
@@ -153,12 +162,15 @@ fn the_name_of_a_cluster_fits_into_that_of_its_namespace() {
         let mut named = cluster(json!({}));
         named["metadata"]["name"] = name.into();
         let expected = why.map(|why| format!("metadata.name: Invalid value: {name:?}: {why}"));
-        assert_eq!(said(&named), expected.into_iter().collect::<Vec<_>>());
+        assert_eq!(
+            validation_errors(&named),
+            expected.into_iter().collect::<Vec<_>>()
+        );
     }
 }
 
 #[test]
-fn a_cluster_is_pushed_to_or_pulls() {
+fn sync_mode_is_push_or_pull() {
     let known = r#"supported values: "Pull", "Push""#;
     check(json!({"syncMode": "Pull"}), &[]);
     check(
@@ -177,7 +189,7 @@ fn a_cluster_is_pushed_to_or_pulls() {
 }
 
 #[test]
-fn the_address_of_a_cluster_is_a_url_with_a_host_alone() {
+fn api_endpoint_is_validated() {
     let at = |endpoint: &str| json!({ "apiEndpoint": endpoint });
     let host = "spec.apiEndpoint: Invalid value: \"\": host must be provided; desired format: hostname, hostname:port, IP or IP:port";
     check(at("https://a:6443"), &[]);
@@ -195,7 +207,7 @@ fn the_address_of_a_cluster_is_a_url_with_a_host_alone() {
 }
 
 #[test]
-fn secrets_of_a_cluster_are_named_whole() {
+fn secret_references_need_namespace_and_name() {
     for reference in ["secretRef", "impersonatorSecretRef"] {
         let of = |secret: Value| json!({ reference: secret });
         check(of(json!({"namespace": "n", "name": "s"})), &[]);
@@ -212,7 +224,7 @@ fn secrets_of_a_cluster_are_named_whole() {
 }
 
 #[test]
-fn proxies_speak_http_or_socks() {
+fn proxy_url_schemes_are_validated() {
     for scheme in ["http", "https", "socks5"] {
         check(json!({"proxyURL": format!("{scheme}://p:1")}), &[]);
     }
@@ -225,8 +237,8 @@ fn proxies_speak_http_or_socks() {
 }
 
 #[test]
-fn places_of_a_cluster_are_values_of_labels() {
-    let why = label_value("a b").unwrap_err();
+fn location_fields_are_label_values() {
+    let why = validate_label_value("a b").unwrap_err();
     check(
         json!({"provider": "p", "region": "r", "zones": ["a", ""]}),
         &[],
@@ -245,21 +257,21 @@ fn places_of_a_cluster_are_values_of_labels() {
 }
 
 #[test]
-fn taints_of_a_cluster_are_judged() {
+fn taints_are_validated() {
     let taint = |key: &str, value: &str, effect: &str| json!({"key": key, "value": value, "effect": effect});
     let of = |taints: &[Value]| json!({ "taints": taints });
     check(
         of(&[taint("a", "b", "NoSchedule"), taint("a", "b", "NoExecute")]),
         &[],
     );
-    let key = qualified_name("a b").unwrap_err();
+    let key = validate_qualified_name("a b").unwrap_err();
     check(
         of(&[taint("a b", "b", "NoExecute")]),
         &[&format!(
             r#"spec.taints[0].key: Invalid value: "a b": {key}"#
         )],
     );
-    let value = label_value("b c").unwrap_err();
+    let value = validate_label_value("b c").unwrap_err();
     check(
         of(&[taint("a", "b c", "NoExecute")]),
         &[&format!(
@@ -285,7 +297,7 @@ fn taints_of_a_cluster_are_judged() {
 }
 
 #[test]
-fn grades_of_a_cluster_follow_each_other() {
+fn models_must_be_contiguous() {
     let table = [
         (
             vec![
@@ -333,7 +345,7 @@ fn grades_of_a_cluster_follow_each_other() {
         ),
     ];
     for (models, why) in table {
-        let found = said(&cluster(json!({"resourceModels": models})));
+        let found = validation_errors(&cluster(json!({"resourceModels": models})));
         let messages: Vec<&str> = found.iter().filter_map(|s| s.rsplit(": ").next()).collect();
         assert_eq!(messages, why.into_iter().collect::<Vec<_>>(), "{models:?}");
     }
@@ -343,7 +355,7 @@ fn grades_of_a_cluster_follow_each_other() {
             r#"spec.resourceModels: Invalid value: [{"Grade":0,"Ranges":[{"Name":"cpu","Min":"0","Max":"5"}]}]: The max value of each resource in the last model should be MaxInt64"#,
         ],
     );
-    let unreadable = said(&cluster(
+    let unreadable = validation_errors(&cluster(
         json!({"resourceModels": [grade(0, &[("cpu", "x", MAX)])]}),
     ));
     assert!(
@@ -353,7 +365,7 @@ fn grades_of_a_cluster_follow_each_other() {
 }
 
 #[test]
-fn an_endpoint_is_https_unless_verification_is_off() {
+fn endpoint_is_https_unless_verification_is_off() {
     let why = "must be an https URL; spec.insecureSkipTLSVerification permits http";
     let refused = |scheme: &str| {
         vec![format!(
@@ -370,7 +382,11 @@ fn an_endpoint_is_https_unless_verification_is_off() {
         ("http://a:6443", true, vec![]),
         ("ftp://a:6443", true, refused("ftp")),
     ] {
-        assert_eq!(said(&at(endpoint, insecure)), expected, "{endpoint}");
+        assert_eq!(
+            validation_errors(&at(endpoint, insecure)),
+            expected,
+            "{endpoint}"
+        );
     }
     // Stored before the rule existed, or with verification off.
     let stored = at("http://a:6443", false);
@@ -386,7 +402,7 @@ fn an_endpoint_is_https_unless_verification_is_off() {
 }
 
 #[test]
-fn secrets_are_asked_about_when_they_are_put_to_a_new_use() {
+fn changed_references_and_connections_need_authorization() {
     let reference = json!({"namespace": "n", "name": "s"});
     let base = json!({"apiEndpoint": "https://a", "secretRef": reference,
         "impersonatorSecretRef": {"namespace": "n", "name": "i"}});

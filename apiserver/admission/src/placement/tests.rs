@@ -9,7 +9,10 @@ fn check(placement: Value, expected: &[&str]) {
     let mut errors = Vec::new();
     validate(&placement, &mut errors);
     let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    let expected: Vec<String> = expected.iter().map(|e| format!("{BASE}{e}")).collect();
+    let expected: Vec<String> = expected
+        .iter()
+        .map(|e| format!("{PLACEMENT_FIELD}{e}"))
+        .collect();
     assert_eq!(messages, expected, "{placement}");
 }
 
@@ -26,7 +29,7 @@ fn term(name: &str, more: Value) -> Value {
 }
 
 #[test]
-fn one_affinity_or_several() {
+fn cluster_affinity_excludes_cluster_affinities() {
     let why = "clusterAffinities cannot co-exist with clusterAffinity";
     check(json!({"clusterAffinity": {}}), &[]);
     check(json!({"clusterAffinities": [term("a", json!({}))]}), &[]);
@@ -46,7 +49,7 @@ fn one_affinity_or_several() {
 }
 
 #[test]
-fn clusters_are_selected_by_known_fields() {
+fn field_selectors_are_validated() {
     let message = |key: &str, operator: &str, why: &str| {
         format!(
             r#".fieldSelector: Invalid value: {{"matchExpressions":[{{"key":"{key}","operator":"{operator}","values":["x"]}}]}}: {why}"#
@@ -94,13 +97,13 @@ fn clusters_are_selected_by_known_fields() {
 }
 
 #[test]
-fn terms_have_names_of_their_own() {
+fn affinity_term_names_are_unique() {
     let named = |names: &[&str]| {
         let terms = names.iter().map(|n| json!({"affinityName": n}));
         json!({"clusterAffinities": terms.collect::<Value>()})
     };
     check(named(&["a", "b"]), &[]);
-    let why = qualified_name("a b").unwrap_err();
+    let why = validate_qualified_name("a b").unwrap_err();
     check(
         named(&["a b"]),
         &[&format!(
@@ -128,7 +131,7 @@ fn aggregated() -> Value {
 const OVERFLOW: &str = ".clusterAffinities[0].overflowAffinities";
 
 #[test]
-fn overflow_needs_a_dynamic_division() {
+fn overflow_needs_dynamic_weight_or_aggregation() {
     let tiers = json!([{"affinityName": "b"}]);
     let refused = format!(
         r#"{OVERFLOW}: Invalid value: [{{"affinityName":"b"}}]: overflowAffinities can only be used together with dynamic weight or aggregated scheduling"#
@@ -167,8 +170,8 @@ fn overflow_needs_a_primary_affinity() {
 }
 
 #[test]
-fn tiers_of_an_overflow_have_names_of_their_own() {
-    let why = qualified_name("b c").unwrap_err();
+fn overflow_affinity_names_are_unique() {
+    let why = validate_qualified_name("b c").unwrap_err();
     let twice = "overflow affinity name must be unique and must not duplicate the primary group's affinityName";
     let tiers = ["a", "b c", "d", "d"].map(|n| json!({"affinityName": n}));
     check(
@@ -192,7 +195,7 @@ fn spread(constraints: Value, expected: &[&str]) {
 }
 
 #[test]
-fn a_constraint_is_by_a_field_or_by_a_label() {
+fn spread_by_field_excludes_spread_by_label() {
     spread(json!([{"spreadByLabel": "x"}]), &[]);
     spread(
         json!([{"spreadByField": "cluster", "spreadByLabel": "x"}]),
@@ -203,7 +206,7 @@ fn a_constraint_is_by_a_field_or_by_a_label() {
 }
 
 #[test]
-fn bounds_of_a_constraint_are_numbers_in_order() {
+fn spread_constraint_groups_are_validated() {
     let bounds = |min: i64, max: i64, why: &str| {
         let constraint = json!([{"spreadByField": "cluster", "minGroups": min, "maxGroups": max}]);
         let mut shown = r#"{"spreadByField":"cluster""#.to_owned();
@@ -224,7 +227,7 @@ fn bounds_of_a_constraint_are_numbers_in_order() {
 }
 
 #[test]
-fn a_field_is_constrained_once() {
+fn spread_fields_are_unique() {
     let cluster = json!({"spreadByField": "cluster", "minGroups": 1});
     let shown = r#"{"spreadByField":"cluster","minGroups":1}"#;
     spread(
@@ -236,7 +239,7 @@ fn a_field_is_constrained_once() {
 }
 
 #[test]
-fn fields_are_spread_by_with_a_constraint_on_clusters() {
+fn spread_by_field_needs_a_cluster_constraint() {
     spread(
         json!([{"spreadByField": "region"}, {"spreadByField": "cluster"}]),
         &[],
@@ -250,7 +253,7 @@ fn fields_are_spread_by_with_a_constraint_on_clusters() {
 }
 
 #[test]
-fn tolerations_compare_no_numbers() {
+fn toleration_operators_are_validated() {
     for operator in ["", "Exists", "Equal", "Lt", "Gt"] {
         let placement = json!({"clusterTolerations": [{"key": "a", "operator": operator}]});
         let message = format!(
@@ -267,8 +270,8 @@ fn grouped(affinity: &str, anti: &str) -> Value {
 }
 
 #[test]
-fn workloads_are_grouped_by_keys_of_labels() {
-    let why = qualified_name("a b").unwrap_err();
+fn workload_affinity_keys_are_label_keys() {
+    let why = validate_qualified_name("a b").unwrap_err();
     check(grouped("a", "x.io/b"), &[]);
     check(
         grouped("a b", "a"),
@@ -285,7 +288,7 @@ fn workloads_are_grouped_by_keys_of_labels() {
 }
 
 #[test]
-fn workloads_are_not_kept_together_and_apart_by_one_key() {
+fn workload_affinity_and_anti_affinity_keys_differ() {
     check(
         grouped("a", "a"),
         &[

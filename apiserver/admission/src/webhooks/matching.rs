@@ -4,16 +4,16 @@
 use machinery::{Gvk, Gvr, LabelSelector};
 use serde_json::Value;
 
-use super::config::{Hook, Rule};
-use crate::attributes::Attributes;
+use super::configuration::{AdmissionWebhook, AdmissionWebhookRule};
+use crate::attributes::AdmissionAttributes;
 
-fn any(list: &[String], value: &str) -> bool {
+fn matches_any(list: &[String], value: &str) -> bool {
     list.iter().any(|entry| entry == "*" || entry == value)
 }
 
 /// Matches a rule's resource: `*` is every resource without subresources, `*/*`
 /// includes subresources.
-fn resource(entry: &str, resource: &str, subresource: &str) -> bool {
+fn matches_resource(entry: &str, resource: &str, subresource: &str) -> bool {
     let (one, sub) = entry.split_once('/').unwrap_or((entry, ""));
     (one == "*" || one == resource)
         && match sub {
@@ -23,60 +23,68 @@ fn resource(entry: &str, resource: &str, subresource: &str) -> bool {
         }
 }
 
-fn rule(rule: &Rule, attributes: &Attributes<'_>, gvr: &Gvr) -> bool {
+fn matches_rule(
+    rule: &AdmissionWebhookRule,
+    attributes: &AdmissionAttributes<'_>,
+    gvr: &Gvr,
+) -> bool {
     let scope = match rule.scope.as_deref() {
         Some("Namespaced") => !attributes.namespace.is_empty(),
         Some("Cluster") => attributes.namespace.is_empty(),
         _ => true,
     };
     scope
-        && any(&rule.operations, attributes.operation.as_str())
-        && any(&rule.api_groups, &gvr.group)
-        && any(&rule.api_versions, &gvr.version)
+        && matches_any(&rule.operations, attributes.operation.as_str())
+        && matches_any(&rule.api_groups, &gvr.group)
+        && matches_any(&rule.api_versions, &gvr.version)
         && rule
             .resources
             .iter()
-            .any(|entry| resource(entry, &gvr.resource, attributes.subresource))
+            .any(|entry| matches_resource(entry, &gvr.resource, attributes.subresource))
 }
 
 /// Whether a webhook has a rule for the resource in some version.
-pub(super) fn names(hook: &Hook, gvr: &Gvr, subresource: &str) -> bool {
+pub(super) fn has_rule_for(hook: &AdmissionWebhook, gvr: &Gvr, subresource: &str) -> bool {
     hook.rules.iter().any(|rule| {
-        any(&rule.api_groups, &gvr.group)
+        matches_any(&rule.api_groups, &gvr.group)
             && rule
                 .resources
                 .iter()
-                .any(|entry| resource(entry, &gvr.resource, subresource))
+                .any(|entry| matches_resource(entry, &gvr.resource, subresource))
     })
 }
 
 /// The index of the first version that a rule matches: the requested one, or any
 /// equivalent one when the webhook accepts them.
-pub(super) fn version(
-    hook: &Hook,
-    attributes: &Attributes<'_>,
+pub(super) fn matching_version(
+    hook: &AdmissionWebhook,
+    attributes: &AdmissionAttributes<'_>,
     versions: &[(Gvk, Gvr)],
 ) -> Option<usize> {
-    let tried = if hook.equivalent { versions.len() } else { 1 };
+    let tried = if hook.match_equivalent {
+        versions.len()
+    } else {
+        1
+    };
     (0..tried.min(versions.len())).find(|v| {
         hook.rules
             .iter()
-            .any(|r| rule(r, attributes, &versions[*v].1))
+            .any(|r| matches_rule(r, attributes, &versions[*v].1))
     })
 }
 
 /// Whether the object selector matches the new or the old object.
-pub(super) fn object(hook: &Hook, new: &Value, old: Option<&Value>) -> bool {
-    if hook.objects.is_everything() {
+pub(super) fn matches_object(hook: &AdmissionWebhook, new: &Value, old: Option<&Value>) -> bool {
+    if hook.object_selector.is_everything() {
         return true;
     }
     [Some(new), old]
         .into_iter()
         .flatten()
         .filter(|object| !object.is_null())
-        .any(|object| selected(&hook.objects, object))
+        .any(|object| selector_matches(&hook.object_selector, object))
 }
 
-fn selected(selector: &LabelSelector, object: &Value) -> bool {
+fn selector_matches(selector: &LabelSelector, object: &Value) -> bool {
     selector.matches(|key| object["metadata"]["labels"].get(key)?.as_str())
 }

@@ -6,33 +6,40 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use client::webhook::Place;
+use client::webhook::WebhookClientConfig;
 use machinery::UserInfo;
 use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
-use crate::attributes::Operation;
+use crate::attributes::AdmissionOperation;
 
-type Hooked = Box<dyn Fn(&Value) -> Result<Value, String> + Send + Sync>;
+type FakeWebhook = Box<dyn Fn(&Value) -> Result<Value, String> + Send + Sync>;
 
 /// Webhooks by path, and the requests they got.
 #[derive(Default)]
-struct Lab {
-    hooks: Mutex<BTreeMap<String, Hooked>>,
-    asked: Mutex<Vec<(String, Value)>>,
+struct FakeWebhookCaller {
+    hooks: Mutex<BTreeMap<String, FakeWebhook>>,
+    requests: Mutex<Vec<(String, Value)>>,
 }
 
 #[async_trait]
-impl Caller for Lab {
-    async fn call(&self, hook: &Place, body: Bytes, _: Duration) -> Result<Bytes, String> {
+impl WebhookClient for FakeWebhookCaller {
+    async fn call(
+        &self,
+        hook: &WebhookClientConfig,
+        body: Bytes,
+        _: Duration,
+    ) -> Result<Bytes, String> {
         let review: Value = serde_json::from_slice(&body).unwrap();
         let request = review["request"].clone();
         let answer = match self.hooks.lock().get(&hook.path) {
             Some(hook) => hook(&request),
             None => Err("connection refused".into()),
         };
-        self.asked.lock().push((hook.path.clone(), request.clone()));
+        self.requests
+            .lock()
+            .push((hook.path.clone(), request.clone()));
         let mut response = answer?;
         if response["uid"].is_null() {
             response["uid"] = request["uid"].clone();
@@ -43,11 +50,11 @@ impl Caller for Lab {
     }
 }
 
-struct OneNamespace;
+struct SingleNamespaceLookup;
 
 #[async_trait]
-impl Namespaces for OneNamespace {
-    async fn find(&self, name: &str) -> Result<Option<Object>, Status> {
+impl NamespaceLookup for SingleNamespaceLookup {
+    async fn get_namespace(&self, name: &str) -> Result<Option<Object>, Status> {
         let body = json!({"apiVersion": "v1", "kind": "Namespace",
                           "metadata": {"name": name, "labels": {"env": "prod"}}});
         Ok(Some(Object::from_value(&body).unwrap()))
@@ -93,34 +100,38 @@ fn configuration(name: &str, hooks: Value) -> Object {
 }
 
 /// A request and its webhooks.
-struct Case {
-    lab: Arc<Lab>,
-    hooks: Arc<Webhooks>,
-    operation: Operation,
+struct WebhookCase {
+    caller: Arc<FakeWebhookCaller>,
+    hooks: Arc<WebhookDispatcher>,
+    operation: AdmissionOperation,
     dry_run: bool,
     namespace: &'static str,
     subresource: &'static str,
 }
 
-impl Case {
+impl WebhookCase {
     fn new() -> Self {
-        let lab = Arc::new(Lab::default());
+        let caller = Arc::new(FakeWebhookCaller::default());
         Self {
-            hooks: Webhooks::new(Arc::clone(&lab) as _, Arc::new(OneNamespace), apply),
-            lab,
-            operation: Operation::Create,
+            hooks: WebhookDispatcher::new(
+                Arc::clone(&caller) as _,
+                Arc::new(SingleNamespaceLookup),
+                apply,
+            ),
+            caller,
+            operation: AdmissionOperation::Create,
             dry_run: false,
             namespace: "ns",
             subresource: "",
         }
     }
 
-    fn says(
+    fn add_webhook(
         &self,
         hook: &str,
         respond: impl Fn(&Value) -> Result<Value, String> + Send + Sync + 'static,
     ) {
-        let mut hooks = self.lab.hooks.lock();
+        let mut hooks = self.caller.hooks.lock();
         hooks.insert(format!("/{hook}"), Box::new(respond));
     }
 
@@ -141,7 +152,7 @@ impl Case {
             )
         };
         let (stored, other) = (kind("v1beta1"), kind("v1alpha1"));
-        let at = Attributes {
+        let at = AdmissionAttributes {
             gvk: &stored.0,
             gvr: &stored.1,
             namespace: self.namespace,
@@ -161,10 +172,10 @@ impl Case {
             object["apiVersion"] = "v1beta1".into();
             object
         };
-        let versions = Versions {
+        let versions = EquivalentVersions {
             kinds: vec![stored.clone(), other],
-            show: &show,
-            take: &take,
+            to_version: &show,
+            from_version: &take,
         };
         let mut warnings = Vec::new();
         self.hooks
@@ -176,8 +187,8 @@ impl Case {
         Ok((new, warnings))
     }
 
-    fn asked(&self) -> Vec<String> {
-        let mut requests = self.lab.asked.lock();
+    fn called_webhooks(&self) -> Vec<String> {
+        let mut requests = self.caller.requests.lock();
         requests
             .drain(..)
             .map(|(path, _)| path[1..].to_owned())
@@ -191,8 +202,8 @@ fn object() -> Value {
 }
 
 #[tokio::test]
-async fn mutating_hooks_build_on_each_other() {
-    let case = Case::new();
+async fn mutating_webhooks_run_in_order_and_are_reinvoked() {
+    let case = WebhookCase::new();
     case.hooks.set_mutating(&[
         configuration("b", json!([{"name": "third"}])),
         configuration(
@@ -200,14 +211,14 @@ async fn mutating_hooks_build_on_each_other() {
             json!([{"name": "first", "reinvocationPolicy": "IfNeeded"}, {"name": "second"}]),
         ),
     ]);
-    case.says("first", |r| {
+    case.add_webhook("first", |r| {
         let third = r["object"]["spec"]["third"].as_str().unwrap_or("none");
         Ok(set("/spec/first", third))
     });
-    case.says("second", |_| {
+    case.add_webhook("second", |_| {
         Ok(json!({"allowed": true, "warnings": ["careful"]}))
     });
-    case.says("third", |_| Ok(set("/spec/third", "was here")));
+    case.add_webhook("third", |_| Ok(set("/spec/third", "was here")));
     let (new, warnings) = case.write(object(), None).await.unwrap();
     assert_eq!(
         new["spec"],
@@ -215,20 +226,23 @@ async fn mutating_hooks_build_on_each_other() {
     );
     assert_eq!(new["apiVersion"], "v1beta1");
     assert_eq!(warnings, ["careful"]);
-    assert_eq!(case.asked(), ["first", "second", "third", "first"]);
+    assert_eq!(
+        case.called_webhooks(),
+        ["first", "second", "third", "first"]
+    );
 }
 
 #[tokio::test]
-async fn a_review_says_everything() {
-    let mut case = Case::new();
+async fn review_has_all_fields() {
+    let mut case = WebhookCase::new();
     case.hooks
         .set_validating(&[configuration("a", json!([{"name": "h"}]))]);
-    case.says("h", |_| Ok(json!({"allowed": true})));
-    case.operation = Operation::Update;
+    case.add_webhook("h", |_| Ok(json!({"allowed": true})));
+    case.operation = AdmissionOperation::Update;
     case.dry_run = true;
     let old = object();
     case.write(object(), Some(&old)).await.unwrap();
-    let (_, mut request) = case.lab.asked.lock().remove(0);
+    let (_, mut request) = case.caller.requests.lock().remove(0);
     assert!(request["uid"].as_str().unwrap().len() == 36);
     request["uid"] = Value::Null;
     let kind = |version: &str| json!({"group": "policy.karmada.io", "version": version, "kind": "OverridePolicy"});
@@ -247,11 +261,11 @@ async fn a_review_says_everything() {
 }
 
 #[tokio::test]
-async fn refusals_are_told_in_the_words_of_the_hook() {
-    let case = Case::new();
+async fn denials_carry_the_webhook_message() {
+    let case = WebhookCase::new();
     case.hooks
         .set_validating(&[configuration("a", json!([{"name": "h"}, {"name": "late"}]))]);
-    case.says("late", |_| Ok(json!({"allowed": false})));
+    case.add_webhook("late", |_| Ok(json!({"allowed": false})));
     for (status, code, text) in [
         (
             json!({"code": 422, "message": "too big"}),
@@ -267,7 +281,7 @@ async fn refusals_are_told_in_the_words_of_the_hook() {
         (Value::Null, 400, "denied the request without explanation"),
     ] {
         let denial = status.clone();
-        case.says("h", move |_| {
+        case.add_webhook("h", move |_| {
             Ok(json!({"allowed": false, "status": denial}))
         });
         let refused = case.write(object(), None).await.unwrap_err();
@@ -278,8 +292,8 @@ async fn refusals_are_told_in_the_words_of_the_hook() {
 }
 
 #[tokio::test]
-async fn a_hook_that_fails_stops_the_write_unless_it_may() {
-    let case = Case::new();
+async fn failure_policy_is_applied() {
+    let case = WebhookCase::new();
     let set_up = |policy: &str| {
         let hooks = json!([{"name": "h", "failurePolicy": policy}]);
         case.hooks.set_mutating(&[configuration("a", hooks)]);
@@ -293,7 +307,7 @@ async fn a_hook_that_fails_stops_the_write_unless_it_may() {
         || Ok(set("/metadata/name", "other")),
     ];
     for (n, fails) in wrong.into_iter().enumerate() {
-        case.says("h", move |_| fails());
+        case.add_webhook("h", move |_| fails());
         set_up("Fail");
         let failed = case.write(object(), None).await.unwrap_err();
         assert_eq!(failed.code, 500, "{n}");
@@ -308,7 +322,7 @@ async fn a_hook_that_fails_stops_the_write_unless_it_may() {
 }
 
 #[tokio::test]
-async fn only_what_matches_is_asked() {
+async fn only_matching_webhooks_are_called() {
     let rule = |change: Value| {
         let mut rule = json!({"operations": ["CREATE"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]});
         for (key, value) in change.as_object().unwrap() {
@@ -317,16 +331,20 @@ async fn only_what_matches_is_asked() {
         json!({"rules": [rule]})
     };
     let check = async |hook: Value, subresource: &'static str, expect: bool| {
-        let mut case = Case::new();
+        let mut case = WebhookCase::new();
         case.subresource = subresource;
         let mut hook = hook;
         hook["name"] = json!("h");
         let shown = hook.to_string();
-        case.says("h", |_| Ok(json!({"allowed": true})));
+        case.add_webhook("h", |_| Ok(json!({"allowed": true})));
         case.hooks
             .set_validating(&[configuration("a", json!([hook]))]);
         case.write(object(), None).await.unwrap();
-        assert_eq!(!case.asked().is_empty(), expect, "{shown} {subresource}");
+        assert_eq!(
+            !case.called_webhooks().is_empty(),
+            expect,
+            "{shown} {subresource}"
+        );
     };
     check(rule(json!({})), "", true).await;
     check(rule(json!({})), "status", false).await;
@@ -373,10 +391,10 @@ async fn only_what_matches_is_asked() {
 }
 
 #[tokio::test]
-async fn a_dry_run_reaches_no_hook_with_effects() {
-    let mut case = Case::new();
+async fn dry_run_rejects_webhooks_with_side_effects() {
+    let mut case = WebhookCase::new();
     case.dry_run = true;
-    case.says("h", |_| Ok(json!({"allowed": true})));
+    case.add_webhook("h", |_| Ok(json!({"allowed": true})));
     for (effects, code) in [
         ("Some", 400),
         ("Unknown", 400),
@@ -394,15 +412,15 @@ async fn a_dry_run_reaches_no_hook_with_effects() {
 }
 
 #[tokio::test]
-async fn a_deletion_is_judged_by_what_there_was() {
-    let mut case = Case::new();
-    case.operation = Operation::Delete;
+async fn deletion_passes_the_old_object() {
+    let mut case = WebhookCase::new();
+    case.operation = AdmissionOperation::Delete;
     case.hooks
         .set_mutating(&[configuration("a", json!([{"name": "m"}]))]);
     let hook = json!([{"name": "v", "objectSelector": {"matchLabels": {"app": "a"}}}]);
     case.hooks.set_validating(&[configuration("a", hook)]);
-    case.says("m", |_| Ok(set("/spec/x", "ignored")));
-    case.says("v", |r| {
+    case.add_webhook("m", |_| Ok(set("/spec/x", "ignored")));
+    case.add_webhook("v", |r| {
         assert!(r["object"].is_null());
         Ok(json!({"allowed": r["oldObject"]["spec"] != json!({})}))
     });
@@ -411,5 +429,5 @@ async fn a_deletion_is_judged_by_what_there_was() {
         case.write(Value::Null, Some(&old)).await.unwrap_err().code,
         400
     );
-    assert_eq!(case.asked(), ["m", "v"]);
+    assert_eq!(case.called_webhooks(), ["m", "v"]);
 }

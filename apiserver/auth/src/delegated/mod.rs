@@ -9,68 +9,76 @@
 //! error, never an anonymous user and never a denial. Results are cached for seconds,
 //! failures are not.
 
-mod answers;
-mod authorizer;
-mod review;
+mod extension_authentication;
+mod review_cache;
+mod review_client;
+mod subject_access_review;
 #[cfg(test)]
 mod tests;
-mod tokens;
-mod trust;
+mod token_review;
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Shutdown};
+use client::{Api, ShutdownToken};
 use machinery::time::Clock;
 use machinery::{Status, UserInfo};
 
-use crate::access::Denied;
-use crate::authenticate::{Credentials, NO_ANONYMOUS, Refused, anonymous, readable};
-pub use authorizer::Authorizer;
-use tokens::Tokens;
-use trust::{Followed, Trust, include_everyone};
+use crate::authenticator::{
+    ANONYMOUS_NOT_ALLOWED, InvalidCredential, RequestCredentials, anonymous_user, token_text,
+};
+use crate::request_auth::AuthenticationError;
+use extension_authentication::{
+    DynamicExtensionAuthentication, ExtensionAuthentication, add_authenticated_group,
+};
+pub use subject_access_review::DelegatingAuthorizer;
+use token_review::TokenReviewAuthenticator;
 
 /// Options of delegated authentication and authorization.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct DelegatedAuthOptions {
     /// Whether requests without credentials are anonymous; otherwise they get 401.
     pub anonymous: bool,
     /// Audiences a token must be valid for; empty means those of the host.
     pub audiences: Vec<String>,
     /// How long the result of a TokenReview is cached, authenticated or not.
-    pub token_ttl: Duration,
-    pub allowed_ttl: Duration,
-    pub refused_ttl: Duration,
+    pub token_cache_ttl: Duration,
+    pub authorized_cache_ttl: Duration,
+    pub unauthorized_cache_ttl: Duration,
 }
 
-impl Default for Options {
+impl Default for DelegatedAuthOptions {
     fn default() -> Self {
         let ttl = Duration::from_secs(10);
         Self {
             anonymous: true,
             audiences: Vec::new(),
-            token_ttl: ttl,
-            allowed_ttl: ttl,
-            refused_ttl: ttl,
+            token_cache_ttl: ttl,
+            authorized_cache_ttl: ttl,
+            unauthorized_cache_ttl: ttl,
         }
     }
 }
 
 /// Authenticates requests by front-proxy headers, client certificate and TokenReview.
-pub struct Authenticator {
-    followed: Arc<Followed>,
-    tokens: Tokens,
+pub struct DelegatingAuthenticator {
+    extension_authentication: Arc<DynamicExtensionAuthentication>,
+    tokens: TokenReviewAuthenticator,
     anonymous: Option<Arc<UserInfo>>,
     clock: Arc<dyn Clock>,
 }
 
-impl Authenticator {
-    pub fn new(host: Arc<dyn Api>, clock: Arc<dyn Clock>, options: &Options) -> Arc<Self> {
+impl DelegatingAuthenticator {
+    pub fn new(
+        host: Arc<dyn Api>,
+        clock: Arc<dyn Clock>,
+        options: &DelegatedAuthOptions,
+    ) -> Arc<Self> {
         Arc::new(Self {
-            followed: Arc::default(),
-            tokens: Tokens::new(host, options),
-            anonymous: options.anonymous.then(anonymous),
+            extension_authentication: Arc::default(),
+            tokens: TokenReviewAuthenticator::new(host, options),
+            anonymous: options.anonymous.then(anonymous_user),
             clock,
         })
     }
@@ -80,70 +88,73 @@ impl Authenticator {
     pub fn run(
         self: &Arc<Self>,
         host: Arc<dyn Api>,
-        shutdown: Shutdown,
+        shutdown: ShutdownToken,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let followed = Arc::clone(&self.followed);
-        async move { trust::follow(&followed, &*host, &shutdown).await }
+        let followed = Arc::clone(&self.extension_authentication);
+        async move { extension_authentication::watch_config_map(&followed, &*host, &shutdown).await }
     }
 
     /// Whether the ConfigMap has been read; the error says why not.
     pub fn ready(&self) -> Result<(), String> {
-        self.followed.ready()
+        self.extension_authentication.check_ready()
     }
 
     /// Waits until the ConfigMap has been read.
     pub async fn wait_ready(&self) {
-        self.followed.wait().await;
+        self.extension_authentication.wait_ready().await;
     }
 
     pub(crate) fn is_credential(&self, header: &str) -> bool {
-        self.followed
-            .trust()
-            .is_some_and(|trust| trust.names(header))
+        self.extension_authentication
+            .current()
+            .is_some_and(|trust| trust.is_identity_header(header))
     }
 
     pub(crate) async fn authenticate(
         &self,
-        credentials: Credentials<'_>,
-    ) -> Result<Arc<UserInfo>, Denied> {
-        let chain = credentials.peer.map(crate::Peer::chain).unwrap_or_default();
+        credentials: RequestCredentials<'_>,
+    ) -> Result<Arc<UserInfo>, AuthenticationError> {
+        let chain = credentials
+            .peer
+            .map(crate::PeerCertificates::chain)
+            .unwrap_or_default();
         let mut refused = None;
         if !chain.is_empty() {
-            let trust = self.followed.trust().ok_or_else(|| {
+            let trust = self.extension_authentication.current().ok_or_else(|| {
                 let text = "the client CA of the host has not been read yet";
-                Denied::from(Status::unavailable(text))
+                AuthenticationError::from(Status::unavailable(text))
             })?;
-            if let Some(user) = self.proxied(&trust, credentials)? {
+            if let Some(user) = self.authenticate_front_proxy(&trust, credentials)? {
                 return Ok(Arc::new(user));
             }
-            match trust.client(chain, self.clock.now()) {
+            match trust.authenticate_client(chain, self.clock.now()) {
                 Ok(user) => return Ok(user),
-                Err(why) => refused = Some(Refused(format!("client certificate: {why}"))),
+                Err(why) => refused = Some(InvalidCredential(format!("client certificate: {why}"))),
             }
         }
         if let Some(token) = credentials.bearer {
-            return self.tokens.user(readable(token)?).await;
+            return self.tokens.authenticate_token(token_text(token)?).await;
         }
         match (refused, &self.anonymous) {
             (Some(refused), _) => Err(refused.into()),
             (None, Some(anonymous)) => Ok(Arc::clone(anonymous)),
-            (None, None) => Err(Refused(NO_ANONYMOUS.into()).into()),
+            (None, None) => Err(InvalidCredential(ANONYMOUS_NOT_ALLOWED.into()).into()),
         }
     }
 
     /// The user that a verified front proxy names.
-    fn proxied(
+    fn authenticate_front_proxy(
         &self,
-        trust: &Trust,
-        credentials: Credentials<'_>,
-    ) -> Result<Option<UserInfo>, Refused> {
+        trust: &ExtensionAuthentication,
+        credentials: RequestCredentials<'_>,
+    ) -> Result<Option<UserInfo>, InvalidCredential> {
         let (Some(peer), Some(headers)) = (credentials.peer, credentials.headers) else {
             return Ok(None);
         };
-        if !trust.is_proxy(peer.chain(), self.clock.now()) {
+        if !trust.is_front_proxy(peer.chain(), self.clock.now()) {
             return Ok(None);
         }
-        let user = trust.remote_user(headers).map_err(Refused)?;
-        Ok(user.map(include_everyone))
+        let user = trust.remote_user(headers).map_err(InvalidCredential)?;
+        Ok(user.map(add_authenticated_group))
     }
 }

@@ -2,64 +2,64 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use client::Tasks;
+use client::TaskGroup;
 use client::fake::FakeApi;
 use machinery::Gvr;
 use machinery::time::SystemClock;
-use machinery::user::MASTERS;
+use machinery::user::SYSTEM_PRIVILEGED_GROUP;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::Peer;
-use crate::access::{Authentication, Authorization};
-use crate::pki::{Leaf, authority_params, sign};
-use crate::rbac::Target;
+use crate::PeerCertificates;
+use crate::pki::{LeafCertificate, ca_params, sign_certificate};
+use crate::rbac::AuthorizationAttributes;
+use crate::request_auth::{RequestAuthenticator, RequestAuthorizer};
 
-const CONFIGMAPS: Gvr = Gvr::constant("", "v1", "configmaps");
-const TOKENS: Gvr = Gvr::constant("authentication.k8s.io", "v1", "tokenreviews");
-const ACCESS: Gvr = Gvr::constant("authorization.k8s.io", "v1", "subjectaccessreviews");
+const CONFIGMAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
+const TOKENS: Gvr = Gvr::from_static("authentication.k8s.io", "v1", "tokenreviews");
+const ACCESS: Gvr = Gvr::from_static("authorization.k8s.io", "v1", "subjectaccessreviews");
 
-struct Ca {
+struct TestCa {
     pem: String,
     key: String,
 }
 
-impl Ca {
+impl TestCa {
     fn new() -> Self {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
-        let params = authority_params(SystemClock.now());
+        let params = ca_params(SystemClock.now());
         Self {
             pem: params.self_signed(&key).unwrap().pem(),
             key: key.serialize_pem(),
         }
     }
 
-    fn peer(&self, user: &str, groups: &[&str]) -> Peer {
-        let leaf = Leaf::Client {
+    fn peer(&self, user: &str, groups: &[&str]) -> PeerCertificates {
+        let leaf = LeafCertificate::Client {
             user: user.into(),
             groups: groups.iter().map(|g| (*g).into()).collect(),
         };
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
-        let made = sign(&self.pem, &self.key, &leaf, &key, SystemClock.now()).unwrap();
+        let made = sign_certificate(&self.pem, &self.key, &leaf, &key, SystemClock.now()).unwrap();
         let der = CertificateDer::from_pem_slice(made.certificate_pem.as_bytes()).unwrap();
-        Peer::new(Some(&[der]))
+        PeerCertificates::new(Some(&[der]))
     }
 }
 
 /// A host with two CAs, and an authenticator that has read them.
-struct Lab {
+struct DelegatedAuthFixture {
     fake: Arc<FakeApi>,
-    clients: Ca,
-    proxies: Ca,
-    authentication: Authentication,
-    authenticator: Arc<Authenticator>,
-    tasks: Tasks,
+    clients: TestCa,
+    proxies: TestCa,
+    authentication: RequestAuthenticator,
+    authenticator: Arc<DelegatingAuthenticator>,
+    tasks: TaskGroup,
 }
 
-fn config_map(clients: &Ca, proxies: &Ca, allowed: &[&str]) -> Value {
+fn config_map(clients: &TestCa, proxies: &TestCa, allowed: &[&str]) -> Value {
     let list = |names: &[&str]| json!(names).to_string();
     json!({"apiVersion": "v1", "kind": "ConfigMap",
     "metadata": {"namespace": "kube-system", "name": "extension-apiserver-authentication"},
@@ -74,14 +74,15 @@ fn config_map(clients: &Ca, proxies: &Ca, allowed: &[&str]) -> Value {
     }})
 }
 
-impl Lab {
-    async fn new(allowed: &[&str], options: Options) -> Self {
+impl DelegatedAuthFixture {
+    async fn new(allowed: &[&str], options: DelegatedAuthOptions) -> Self {
         let fake = FakeApi::new();
-        let (clients, proxies) = (Ca::new(), Ca::new());
+        let (clients, proxies) = (TestCa::new(), TestCa::new());
         fake.seed(&CONFIGMAPS, config_map(&clients, &proxies, allowed));
         let host: Arc<dyn Api> = fake.clone();
-        let authenticator = Authenticator::new(Arc::clone(&host), Arc::new(SystemClock), &options);
-        let tasks = Tasks::new(Shutdown::new());
+        let authenticator =
+            DelegatingAuthenticator::new(Arc::clone(&host), Arc::new(SystemClock), &options);
+        let tasks = TaskGroup::new(ShutdownToken::new());
         tasks.spawn(authenticator.run(host, tasks.shutdown().clone()));
         authenticator.wait_ready().await;
         Self {
@@ -94,29 +95,29 @@ impl Lab {
         }
     }
 
-    async fn ask(
+    async fn authenticate(
         &self,
-        peer: Option<&Peer>,
+        peer: Option<&PeerCertificates>,
         bearer: Option<&str>,
         headers: &[(&str, &str)],
-    ) -> Result<Arc<UserInfo>, Denied> {
-        self.ask_with(peer, bearer.map(str::as_bytes), headers)
+    ) -> Result<Arc<UserInfo>, AuthenticationError> {
+        self.authenticate_with(peer, bearer.map(str::as_bytes), headers)
             .await
     }
 
     /// Authenticates with a token and headers of any bytes.
-    async fn ask_with<V: AsRef<[u8]> + Sync>(
+    async fn authenticate_with<V: AsRef<[u8]> + Sync>(
         &self,
-        peer: Option<&Peer>,
+        peer: Option<&PeerCertificates>,
         bearer: Option<&[u8]>,
         headers: &[(&str, V)],
-    ) -> Result<Arc<UserInfo>, Denied> {
+    ) -> Result<Arc<UserInfo>, AuthenticationError> {
         let shown = |show: &mut dyn FnMut(&str, &[u8])| {
             for (name, value) in headers {
                 show(name, value.as_ref());
             }
         };
-        let credentials = Credentials {
+        let credentials = RequestCredentials {
             peer,
             bearer,
             headers: Some(&shown),
@@ -124,25 +125,29 @@ impl Lab {
         self.authentication.authenticate(credentials).await
     }
 
-    async fn name(&self, peer: &Peer, headers: &[(&str, &str)]) -> String {
-        match self.ask(Some(peer), None, headers).await {
+    async fn name(&self, peer: &PeerCertificates, headers: &[(&str, &str)]) -> String {
+        match self.authenticate(Some(peer), None, headers).await {
             Ok(user) => user.name.clone(),
-            Err(Denied::Refused(_)) => "401".into(),
-            Err(Denied::Unknown(status)) => status.code.to_string(),
+            Err(AuthenticationError::InvalidCredential(_)) => "401".into(),
+            Err(AuthenticationError::Undecided(status)) => status.code.to_string(),
         }
     }
 }
 
-const ADMIN: &[(&str, &str)] = &[("x-remote-user", "admin"), ("x-remote-group", MASTERS)];
+const ADMIN: &[(&str, &str)] = &[
+    ("x-remote-user", "admin"),
+    ("x-remote-group", SYSTEM_PRIVILEGED_GROUP),
+];
 
 #[tokio::test]
-async fn only_a_front_proxy_is_believed() {
-    let lab = Lab::new(&["front-proxy-client"], Options::default()).await;
+async fn identity_headers_need_a_front_proxy() {
+    let lab =
+        DelegatedAuthFixture::new(&["front-proxy-client"], DelegatedAuthOptions::default()).await;
     let proxy = lab.proxies.peer("front-proxy-client", &[]);
     let other_name = lab.proxies.peer("somebody", &[]);
     let user = lab.clients.peer("jane", &["devs"]);
     let same_name = lab.clients.peer("front-proxy-client", &[]);
-    let stranger = Ca::new().peer("front-proxy-client", &[]);
+    let stranger = TestCa::new().peer("front-proxy-client", &[]);
     for (peer, headers, expected) in [
         (&proxy, ADMIN, "admin"),
         (&other_name, ADMIN, "401"),
@@ -153,11 +158,11 @@ async fn only_a_front_proxy_is_believed() {
         // client.
         (&proxy, &[], "401"),
         (&proxy, &[("x-remote-user", "")], "401"),
-        (&Peer::default(), ADMIN, "system:anonymous"),
+        (&PeerCertificates::default(), ADMIN, "system:anonymous"),
     ] {
         assert_eq!(lab.name(peer, headers).await, expected, "{headers:?}");
     }
-    let any = Lab::new(&[], Options::default()).await;
+    let any = DelegatedAuthFixture::new(&[], DelegatedAuthOptions::default()).await;
     let proxy = any.proxies.peer("whoever", &[]);
     assert_eq!(any.name(&proxy, ADMIN).await, "admin");
     lab.tasks.stop().await;
@@ -165,8 +170,8 @@ async fn only_a_front_proxy_is_believed() {
 }
 
 #[tokio::test]
-async fn headers_name_the_whole_user() {
-    let lab = Lab::new(&[], Options::default()).await;
+async fn identity_headers_carry_the_full_user() {
+    let lab = DelegatedAuthFixture::new(&[], DelegatedAuthOptions::default()).await;
     let proxy = lab.proxies.peer("p", &[]);
     let headers = [
         ("x-remote-user", "jürgen"),
@@ -178,7 +183,10 @@ async fn headers_name_the_whole_user() {
         ("x-remote-extra-acme.com%2fproject", "two"),
         ("accept", "x"),
     ];
-    let user = lab.ask(Some(&proxy), None, &headers).await.unwrap();
+    let user = lab
+        .authenticate(Some(&proxy), None, &headers)
+        .await
+        .unwrap();
     assert_eq!((user.name.as_str(), user.uid.as_str()), ("jürgen", "7"));
     assert_eq!(user.groups, ["a", "b", "c", "system:authenticated"]);
     assert_eq!(user.extra["acme.com/project"], ["one", "two"]);
@@ -186,7 +194,10 @@ async fn headers_name_the_whole_user() {
         ("x-remote-user", "system:anonymous"),
         ("x-remote-group", "system:unauthenticated"),
     ];
-    let user = lab.ask(Some(&proxy), None, &anonymous).await.unwrap();
+    let user = lab
+        .authenticate(Some(&proxy), None, &anonymous)
+        .await
+        .unwrap();
     assert_eq!(user.groups, ["system:unauthenticated"]);
     for header in [
         "authorization",
@@ -201,9 +212,9 @@ async fn headers_name_the_whole_user() {
 }
 
 #[tokio::test]
-async fn a_change_of_trust_counts_at_once_and_a_broken_one_never() {
-    let lab = Lab::new(&["p"], Options::default()).await;
-    let (old, new) = (&lab.proxies, Ca::new());
+async fn valid_config_changes_apply_and_invalid_ones_do_not() {
+    let lab = DelegatedAuthFixture::new(&["p"], DelegatedAuthOptions::default()).await;
+    let (old, new) = (&lab.proxies, TestCa::new());
     let mut broken = config_map(&lab.clients, old, &["p"]);
     broken["data"]["client-ca-file"] = json!("no certificate");
     lab.fake.seed(&CONFIGMAPS, broken);
@@ -230,8 +241,8 @@ async fn a_change_of_trust_counts_at_once_and_a_broken_one_never() {
 }
 
 #[tokio::test]
-async fn unreadable_credentials_are_refused() {
-    let lab = Lab::new(&[], Options::default()).await;
+async fn malformed_credentials_are_rejected() {
+    let lab = DelegatedAuthFixture::new(&[], DelegatedAuthOptions::default()).await;
     let proxy = lab.proxies.peer("p", &[]);
     let user = ("x-remote-user", &b"admin"[..]);
     for headers in [
@@ -241,45 +252,55 @@ async fn unreadable_credentials_are_refused() {
         vec![user, ("x-remote-extra-scope", b"\xff")],
         vec![user, ("x-remote-extra-a%ffb", b"v")],
     ] {
-        let answer = lab.ask_with(Some(&proxy), None, &headers).await;
+        let answer = lab.authenticate_with(Some(&proxy), None, &headers).await;
         assert!(
-            matches!(answer, Err(Denied::Refused(_))),
+            matches!(answer, Err(AuthenticationError::InvalidCredential(_))),
             "{headers:?}: {answer:?}"
         );
     }
-    let answer = lab.ask_with::<&[u8]>(None, Some(b"\xff\xfe"), &[]).await;
-    assert!(matches!(answer, Err(Denied::Refused(_))), "{answer:?}");
+    let answer = lab
+        .authenticate_with::<&[u8]>(None, Some(b"\xff\xfe"), &[])
+        .await;
+    assert!(
+        matches!(answer, Err(AuthenticationError::InvalidCredential(_))),
+        "{answer:?}"
+    );
     lab.tasks.stop().await;
 }
 
 #[tokio::test]
-async fn without_the_config_map_nobody_is_known_yet() {
+async fn authentication_needs_the_config_map() {
     let fake = FakeApi::new();
     let host: Arc<dyn Api> = fake.clone();
-    let authenticator = Authenticator::new(host, Arc::new(SystemClock), &Options::default());
+    let authenticator = DelegatingAuthenticator::new(
+        host,
+        Arc::new(SystemClock),
+        &DelegatedAuthOptions::default(),
+    );
     assert!(authenticator.ready().is_err());
-    let peer = Ca::new().peer("x", &[]);
-    let credentials = Credentials {
+    let peer = TestCa::new().peer("x", &[]);
+    let credentials = RequestCredentials {
         peer: Some(&peer),
-        ..Credentials::default()
+        ..RequestCredentials::default()
     };
-    let Err(Denied::Unknown(status)) = authenticator.authenticate(credentials).await else {
+    let Err(AuthenticationError::Undecided(status)) = authenticator.authenticate(credentials).await
+    else {
         panic!("an answer without trust");
     };
     assert_eq!(status.code, 503);
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_are_reviewed_and_remembered() {
-    let options = Options {
+async fn token_reviews_are_cached() {
+    let options = DelegatedAuthOptions {
         audiences: vec!["us".into()],
         anonymous: false,
-        ..Options::default()
+        ..DelegatedAuthOptions::default()
     };
-    let lab = Lab::new(&[], options).await;
+    let lab = DelegatedAuthFixture::new(&[], options).await;
     let reviews = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&reviews);
-    lab.fake.answer(&TOKENS, move |mut review| {
+    lab.fake.respond_to_create(&TOKENS, move |mut review| {
         count.fetch_add(1, Ordering::Relaxed);
         assert_eq!(review["spec"]["audiences"], json!(["us"]));
         review["metadata"] = json!({"name": "x"});
@@ -293,11 +314,14 @@ async fn tokens_are_reviewed_and_remembered() {
         review
     });
     for _ in 0..3 {
-        let user = lab.ask(None, Some("good"), &[]).await.unwrap();
+        let user = lab.authenticate(None, Some("good"), &[]).await.unwrap();
         assert_eq!(user.groups, ["g", "system:authenticated"]);
         for refused in ["bad", "theirs"] {
-            let answer = lab.ask(None, Some(refused), &[]).await;
-            assert!(matches!(answer, Err(Denied::Refused(_))), "{answer:?}");
+            let answer = lab.authenticate(None, Some(refused), &[]).await;
+            assert!(
+                matches!(answer, Err(AuthenticationError::InvalidCredential(_))),
+                "{answer:?}"
+            );
         }
     }
     assert_eq!(
@@ -306,18 +330,18 @@ async fn tokens_are_reviewed_and_remembered() {
         "both results are cached"
     );
     tokio::time::advance(Duration::from_secs(11)).await;
-    lab.ask(None, Some("good"), &[]).await.unwrap();
+    lab.authenticate(None, Some("good"), &[]).await.unwrap();
     assert_eq!(reviews.load(Ordering::Relaxed), 4, "cached for ten seconds");
     assert!(matches!(
-        lab.ask(None, None, &[]).await,
-        Err(Denied::Refused(_))
+        lab.authenticate(None, None, &[]).await,
+        Err(AuthenticationError::InvalidCredential(_))
     ));
     lab.tasks.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_does_not_answer_is_neither_yes_nor_no() {
-    let lab = Lab::new(&[], Options::default()).await;
+async fn failed_reviews_are_errors() {
+    let lab = DelegatedAuthFixture::new(&[], DelegatedAuthOptions::default()).await;
     let tries = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&tries);
     lab.fake.on_call(move |call| {
@@ -326,16 +350,17 @@ async fn a_host_that_does_not_answer_is_neither_yes_nor_no() {
             Status::unavailable("down").into()
         })
     });
-    let answer = lab.ask(None, Some("t"), &[]).await;
-    let Err(Denied::Unknown(status)) = answer else {
+    let answer = lab.authenticate(None, Some("t"), &[]).await;
+    let Err(AuthenticationError::Undecided(status)) = answer else {
         panic!("{answer:?}");
     };
     assert_eq!(status.code, 500);
     assert_eq!(tries.load(Ordering::Relaxed), 5);
     let host: Arc<dyn Api> = lab.fake.clone();
-    let rights: Authorization = Authorizer::new(host, &Options::default()).into();
+    let rights: RequestAuthorizer =
+        DelegatingAuthorizer::new(host, &DelegatedAuthOptions::default()).into();
     let user = UserInfo::default();
-    let path = Target::Path("/metrics");
+    let path = AuthorizationAttributes::NonResource("/metrics");
     assert_eq!(
         rights.authorize(&user, "get", path).await.unwrap_err().code,
         500
@@ -349,11 +374,11 @@ async fn a_host_that_does_not_answer_is_neither_yes_nor_no() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rights_are_reviewed_and_remembered() {
+async fn subject_access_reviews_are_cached() {
     let fake = FakeApi::new();
     let reviews = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let log = Arc::clone(&reviews);
-    fake.answer(&ACCESS, move |mut review| {
+    fake.respond_to_create(&ACCESS, move |mut review| {
         log.lock().push(review["spec"].clone());
         let spec = &review["spec"];
         let allowed = spec["resourceAttributes"]["verb"] == "get";
@@ -362,14 +387,15 @@ async fn rights_are_reviewed_and_remembered() {
         review
     });
     let host: Arc<dyn Api> = fake.clone();
-    let rights: Authorization = Authorizer::new(host, &Options::default()).into();
+    let rights: RequestAuthorizer =
+        DelegatingAuthorizer::new(host, &DelegatedAuthOptions::default()).into();
     let jane = UserInfo {
         name: "jane".into(),
         uid: "7".into(),
         groups: vec!["g".into()],
         extra: [("k".to_owned(), vec!["v".to_owned()])].into(),
     };
-    let target = Target::Resource {
+    let target = AuthorizationAttributes::Resource {
         group: "work.karmada.io",
         version: "v1alpha1",
         resource: "works",
@@ -396,13 +422,17 @@ async fn rights_are_reviewed_and_remembered() {
     assert_eq!(reviews.lock().len(), 3);
     // These need no review.
     let master = UserInfo {
-        groups: vec![MASTERS.into()],
+        groups: vec![SYSTEM_PRIVILEGED_GROUP.into()],
         ..UserInfo::default()
     };
     rights.authorize(&master, "delete", target).await.unwrap();
     for open in ["/healthz", "/livez/ping", "/readyz"] {
         rights
-            .authorize(&UserInfo::default(), "get", Target::Path(open))
+            .authorize(
+                &UserInfo::default(),
+                "get",
+                AuthorizationAttributes::NonResource(open),
+            )
             .await
             .unwrap();
     }

@@ -3,8 +3,8 @@
 //! The RBAC objects are listed and watched through `client::Api`. A decision takes a
 //! read lock and never awaits.
 
-mod follow;
 mod policy;
+mod policy_watch;
 mod rule;
 
 use std::fmt;
@@ -12,17 +12,17 @@ use std::future::Future;
 use std::sync::Arc;
 
 use client::Api;
-use machinery::user::MASTERS;
+use machinery::user::SYSTEM_PRIVILEGED_GROUP;
 use machinery::{Gvr, Status, UserInfo};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
-use policy::Policy;
-pub use rule::{Rule, Rules};
+use policy::RbacPolicy;
+pub use rule::{PolicyRule, SubjectRules};
 
 /// The target of a request to authorize (kube-apiserver's `authorizer.Attributes`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target<'a> {
+pub enum AuthorizationAttributes<'a> {
     /// Empty strings mean "none"; the namespace is empty at the cluster scope.
     Resource {
         group: &'a str,
@@ -33,17 +33,17 @@ pub enum Target<'a> {
         name: &'a str,
     },
     /// A non-resource path.
-    Path(&'a str),
+    NonResource(&'a str),
 }
 
 /// A decision with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
+pub struct AuthorizerDecision {
     pub allowed: bool,
     /// The grant that allows it; empty when nothing does.
     pub reason: String,
     /// Evaluation errors: roles that bindings reference and that do not exist.
-    pub error: String,
+    pub evaluation_error: String,
 }
 
 /// Paths that need no permission, so that probes work without credentials.
@@ -55,29 +55,29 @@ pub(crate) fn always_allowed(path: &str) -> bool {
 }
 
 /// Authorizes requests by RBAC.
-pub struct Authorizer {
-    policy: RwLock<Policy>,
+pub struct RbacAuthorizer {
+    policy: RwLock<RbacPolicy>,
     synced: watch::Sender<u8>,
 }
 
 /// Bits of [`RbacAuthorizer::synced`]: one per watched resource.
 const ALL_SYNCED: u8 = 0b1111;
 
-impl Authorizer {
+impl RbacAuthorizer {
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
-            policy: RwLock::new(Policy::default()),
+            policy: RwLock::new(RbacPolicy::default()),
             synced: watch::channel(0).0,
         })
     }
 
     /// Watches the RBAC objects; the future never completes.
     pub fn run(self: Arc<Self>, api: Arc<dyn Api>) -> impl Future<Output = ()> + Send {
-        follow::run(self, api)
+        policy_watch::run(self, api)
     }
 
     /// Whether all RBAC objects have been listed once.
-    pub fn synced(&self) -> bool {
+    pub fn has_synced(&self) -> bool {
         *self.synced.borrow() == ALL_SYNCED
     }
 
@@ -88,53 +88,58 @@ impl Authorizer {
     }
 
     /// Whether `user` may `verb` the target.
-    pub fn allows(&self, user: &UserInfo, verb: &str, target: Target<'_>) -> bool {
-        if user.in_group(MASTERS) {
+    pub fn allows(&self, user: &UserInfo, verb: &str, target: AuthorizationAttributes<'_>) -> bool {
+        if user.in_group(SYSTEM_PRIVILEGED_GROUP) {
             return true;
         }
-        if let Target::Path(path) = target
+        if let AuthorizationAttributes::NonResource(path) = target
             && always_allowed(path)
         {
             return true;
         }
         self.policy
             .read()
-            .first_grant(user, target.namespace(), |rule| rule.covers(verb, target))
+            .first_grant(user, target.namespace(), |rule| rule.allows(verb, target))
             .is_some()
     }
 
     /// Like [`Self::allows`], with the reason, for reviews.
-    pub fn explain(&self, user: &UserInfo, verb: &str, target: Target<'_>) -> Decision {
-        let granted = |reason: String| Decision {
+    pub fn explain(
+        &self,
+        user: &UserInfo,
+        verb: &str,
+        target: AuthorizationAttributes<'_>,
+    ) -> AuthorizerDecision {
+        let granted = |reason: String| AuthorizerDecision {
             allowed: true,
             reason,
-            error: String::new(),
+            evaluation_error: String::new(),
         };
-        if user.in_group(MASTERS) {
+        if user.in_group(SYSTEM_PRIVILEGED_GROUP) {
             return granted(String::new());
         }
-        if let Target::Path(path) = target
+        if let AuthorizationAttributes::NonResource(path) = target
             && always_allowed(path)
         {
             return granted(String::new());
         }
         let policy = self.policy.read();
-        match policy.first_grant(user, target.namespace(), |rule| rule.covers(verb, target)) {
+        match policy.first_grant(user, target.namespace(), |rule| rule.allows(verb, target)) {
             Some(grant) => granted(format!("RBAC: allowed by {grant}")),
-            None => Decision {
+            None => AuthorizerDecision {
                 allowed: false,
                 reason: String::new(),
-                error: policy.missing_roles(user, target.namespace()),
+                evaluation_error: policy.missing_roles(user, target.namespace()),
             },
         }
     }
 
     /// Everything `user` may do in a namespace, cluster-wide grants included.
-    pub fn rules(&self, user: &UserInfo, namespace: &str) -> Rules {
-        if user.in_group(MASTERS) {
-            return Rules::everything();
+    pub fn subject_rules(&self, user: &UserInfo, namespace: &str) -> SubjectRules {
+        if user.in_group(SYSTEM_PRIVILEGED_GROUP) {
+            return SubjectRules::all_access();
         }
-        let mut rules = Rules::default();
+        let mut rules = SubjectRules::default();
         self.policy.read().first_grant(user, namespace, |rule| {
             rules.add(rule);
             false
@@ -143,9 +148,9 @@ impl Authorizer {
     }
 
     /// The 403 of a denied request, with Kubernetes' message.
-    pub fn forbidden(user: &UserInfo, verb: &str, target: Target<'_>) -> Status {
+    pub fn forbidden(user: &UserInfo, verb: &str, target: AuthorizationAttributes<'_>) -> Status {
         match target {
-            Target::Path(path) => Status::failure(
+            AuthorizationAttributes::NonResource(path) => Status::failure(
                 403,
                 "Forbidden",
                 format!(
@@ -153,7 +158,7 @@ impl Authorizer {
                     user.name
                 ),
             ),
-            Target::Resource {
+            AuthorizationAttributes::Resource {
                 group,
                 version,
                 resource,
@@ -181,17 +186,17 @@ impl Authorizer {
     }
 }
 
-impl Target<'_> {
+impl AuthorizationAttributes<'_> {
     fn namespace(&self) -> &str {
         match self {
             Self::Resource { namespace, .. } => namespace,
-            Self::Path(_) => "",
+            Self::NonResource(_) => "",
         }
     }
 }
 
 /// A binding that grants access, as reasons show it.
-struct Grant {
+struct RbacGrant {
     namespace: String,
     binding: String,
     role_kind: &'static str,
@@ -199,7 +204,7 @@ struct Grant {
     subject: String,
 }
 
-impl fmt::Display for Grant {
+impl fmt::Display for RbacGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.namespace.is_empty() {
             write!(f, "ClusterRoleBinding {:?}", self.binding)?;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use machinery::{Object, UserInfo};
 use serde::Deserialize;
 
-use super::{Grant, Rule};
+use super::{PolicyRule, RbacGrant};
 
 /// The four RBAC kinds, in the order of their bits in `synced`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RbacKind {
     ClusterRole,
     Role,
     ClusterRoleBinding,
@@ -18,9 +18,9 @@ pub(super) enum Kind {
 }
 
 /// Namespace (empty at the cluster scope) and name.
-type Key = (Box<str>, Box<str>);
+type RbacObjectKey = (Box<str>, Box<str>);
 
-struct Binding {
+struct RbacBinding {
     role_namespace: Option<Box<str>>,
     role: Box<str>,
     /// The keys of the subjects in `by_subject`.
@@ -28,28 +28,28 @@ struct Binding {
 }
 
 #[derive(Default)]
-pub(super) struct Policy {
-    roles: HashMap<Key, Arc<[Rule]>>,
-    bindings: HashMap<Key, Binding>,
-    by_subject: HashMap<String, BTreeSet<Key>>,
+pub(super) struct RbacPolicy {
+    roles: HashMap<RbacObjectKey, Arc<[PolicyRule]>>,
+    bindings: HashMap<RbacObjectKey, RbacBinding>,
+    by_subject: HashMap<String, BTreeSet<RbacObjectKey>>,
 }
 
 #[derive(Deserialize)]
-struct RoleView {
+struct RoleRules {
     #[serde(default)]
-    rules: Option<Vec<Rule>>,
+    rules: Option<Vec<PolicyRule>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct BindingView {
-    role_ref: RoleRef,
+struct RoleBindingSpec {
+    role_ref: RbacRoleRef,
     #[serde(default)]
-    subjects: Option<Vec<Subject>>,
+    subjects: Option<Vec<RbacSubject>>,
 }
 
 #[derive(Deserialize)]
-struct RoleRef {
+struct RbacRoleRef {
     #[serde(default)]
     kind: String,
     #[serde(default)]
@@ -57,7 +57,7 @@ struct RoleRef {
 }
 
 #[derive(Deserialize)]
-struct Subject {
+struct RbacSubject {
     #[serde(default)]
     kind: String,
     #[serde(default)]
@@ -66,8 +66,8 @@ struct Subject {
     namespace: String,
 }
 
-impl Subject {
-    fn key(&self, binding_namespace: &str) -> Option<String> {
+impl RbacSubject {
+    fn index_key(&self, binding_namespace: &str) -> Option<String> {
         match self.kind.as_str() {
             "User" => Some(user_key(&self.name)),
             "Group" => Some(group_key(&self.name)),
@@ -77,8 +77,11 @@ impl Subject {
                 } else {
                     &self.namespace
                 };
-                (!namespace.is_empty())
-                    .then(|| user_key(&crate::token::account_name(namespace, &self.name)))
+                (!namespace.is_empty()).then(|| {
+                    user_key(&crate::token::service_account_username(
+                        namespace, &self.name,
+                    ))
+                })
             }
             _ => None,
         }
@@ -93,48 +96,51 @@ fn group_key(name: &str) -> String {
     format!("g{name}")
 }
 
-fn key_of(object: &Object) -> Key {
+fn object_key(object: &Object) -> RbacObjectKey {
     (object.namespace().into(), object.name().into())
 }
 
-impl Policy {
+impl RbacPolicy {
     /// Applies an added or changed object. A malformed one grants nothing.
-    pub(super) fn apply(&mut self, kind: Kind, object: &Object) {
-        let key = key_of(object);
+    pub(super) fn apply(&mut self, kind: RbacKind, object: &Object) {
+        let key = object_key(object);
         match kind {
-            Kind::ClusterRole | Kind::Role => {
-                let rules = serde_json::from_slice::<RoleView>(object.bytes())
+            RbacKind::ClusterRole | RbacKind::Role => {
+                let rules = serde_json::from_slice::<RoleRules>(object.bytes())
                     .ok()
                     .and_then(|v| v.rules)
                     .unwrap_or_default();
                 self.roles.insert(key, rules.into());
             }
-            Kind::ClusterRoleBinding | Kind::RoleBinding => {
+            RbacKind::ClusterRoleBinding | RbacKind::RoleBinding => {
                 self.unbind(&key);
-                if let Ok(view) = serde_json::from_slice::<BindingView>(object.bytes()) {
+                if let Ok(view) = serde_json::from_slice::<RoleBindingSpec>(object.bytes()) {
                     self.bind(key, view);
                 }
             }
         }
     }
 
-    pub(super) fn delete(&mut self, kind: Kind, namespace: &str, name: &str) {
+    pub(super) fn delete(&mut self, kind: RbacKind, namespace: &str, name: &str) {
         let key = (namespace.into(), name.into());
         match kind {
-            Kind::ClusterRole | Kind::Role => {
+            RbacKind::ClusterRole | RbacKind::Role => {
                 self.roles.remove(&key);
             }
-            Kind::ClusterRoleBinding | Kind::RoleBinding => self.unbind(&key),
+            RbacKind::ClusterRoleBinding | RbacKind::RoleBinding => self.unbind(&key),
         }
     }
 
     /// Replaces all objects of a kind with a complete list.
-    pub(super) fn replace(&mut self, kind: Kind, objects: &[Object]) {
-        let listed: BTreeSet<Key> = objects.iter().map(key_of).collect();
-        let clustered = matches!(kind, Kind::ClusterRole | Kind::ClusterRoleBinding);
-        let is_stale = |key: &&Key| key.0.is_empty() == clustered && !listed.contains(*key);
-        let stale: Vec<Key> = match kind {
-            Kind::ClusterRole | Kind::Role => self.roles.keys().filter(is_stale).cloned().collect(),
+    pub(super) fn replace(&mut self, kind: RbacKind, objects: &[Object]) {
+        let listed: BTreeSet<RbacObjectKey> = objects.iter().map(object_key).collect();
+        let clustered = matches!(kind, RbacKind::ClusterRole | RbacKind::ClusterRoleBinding);
+        let is_stale =
+            |key: &&RbacObjectKey| key.0.is_empty() == clustered && !listed.contains(*key);
+        let stale: Vec<RbacObjectKey> = match kind {
+            RbacKind::ClusterRole | RbacKind::Role => {
+                self.roles.keys().filter(is_stale).cloned().collect()
+            }
             _ => self.bindings.keys().filter(is_stale).cloned().collect(),
         };
         for (namespace, name) in stale {
@@ -145,12 +151,12 @@ impl Policy {
         }
     }
 
-    fn bind(&mut self, key: Key, view: BindingView) {
+    fn bind(&mut self, key: RbacObjectKey, view: RoleBindingSpec) {
         let subjects: Vec<String> = view
             .subjects
             .unwrap_or_default()
             .iter()
-            .filter_map(|s| s.key(&key.0))
+            .filter_map(|s| s.index_key(&key.0))
             .collect();
         for subject in &subjects {
             self.by_subject
@@ -162,7 +168,7 @@ impl Policy {
             "Role" => Some(key.0.clone()),
             _ => None,
         };
-        let binding = Binding {
+        let binding = RbacBinding {
             role_namespace,
             role: view.role_ref.name,
             subjects,
@@ -170,7 +176,7 @@ impl Policy {
         self.bindings.insert(key, binding);
     }
 
-    fn unbind(&mut self, key: &Key) {
+    fn unbind(&mut self, key: &RbacObjectKey) {
         let Some(binding) = self.bindings.remove(key) else {
             return;
         };
@@ -189,7 +195,7 @@ impl Policy {
         &'a self,
         user: &'a UserInfo,
         namespace: &'a str,
-    ) -> impl Iterator<Item = (&'a Key, &'a Binding, Option<&'a str>)> {
+    ) -> impl Iterator<Item = (&'a RbacObjectKey, &'a RbacBinding, Option<&'a str>)> {
         let scopes = [Some(""), (!namespace.is_empty()).then_some(namespace)];
         scopes.into_iter().flatten().flat_map(move |scope| {
             let subjects = std::iter::once((user_key(&user.name), None)).chain(
@@ -213,14 +219,14 @@ impl Policy {
         &self,
         user: &UserInfo,
         namespace: &str,
-        mut predicate: impl FnMut(&Rule) -> bool,
-    ) -> Option<Grant> {
+        mut predicate: impl FnMut(&PolicyRule) -> bool,
+    ) -> Option<RbacGrant> {
         for (key, binding, group) in self.bindings_of(user, namespace) {
             let Some(rules) = self.rules_of(binding) else {
                 continue;
             };
             if rules.iter().any(&mut predicate) {
-                return Some(Grant {
+                return Some(RbacGrant {
                     namespace: key.0.to_string(),
                     binding: key.1.to_string(),
                     role_kind: match binding.role_namespace {
@@ -230,7 +236,7 @@ impl Policy {
                     role: binding.role.to_string(),
                     subject: match group {
                         Some(group) => format!("Group {group:?}"),
-                        None => describe_user(&user.name),
+                        None => subject_description(&user.name),
                     },
                 });
             }
@@ -238,7 +244,7 @@ impl Policy {
         None
     }
 
-    fn rules_of(&self, binding: &Binding) -> Option<&Arc<[Rule]>> {
+    fn rules_of(&self, binding: &RbacBinding) -> Option<&Arc<[PolicyRule]>> {
         let namespace = binding.role_namespace.clone().unwrap_or_default();
         self.roles.get(&(namespace, binding.role.clone()))
     }
@@ -268,8 +274,8 @@ impl Policy {
     }
 }
 
-fn describe_user(name: &str) -> String {
-    match crate::token::split_account(name) {
+fn subject_description(name: &str) -> String {
+    match crate::token::split_service_account_username(name) {
         Some((namespace, account)) => {
             format!("ServiceAccount {:?}", format!("{account}/{namespace}"))
         }

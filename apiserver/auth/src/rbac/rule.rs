@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Target;
+use super::AuthorizationAttributes;
 
 const ALL: &str = "*";
 
 /// PolicyRule of `rbac.authorization.k8s.io`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Rule {
+pub struct PolicyRule {
     pub verbs: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub api_groups: Vec<String>,
@@ -21,36 +21,38 @@ pub struct Rule {
     pub non_resource_urls: Vec<String>,
 }
 
-fn holds(list: &[String], value: &str) -> bool {
+fn matches_any(list: &[String], value: &str) -> bool {
     list.iter().any(|x| x == ALL || x == value)
 }
 
-impl Rule {
+impl PolicyRule {
     /// Whether the rule allows `verb` on `target`
     /// (`pkg/apis/rbac/v1/evaluation_helpers.go`).
-    pub fn covers(&self, verb: &str, target: Target<'_>) -> bool {
-        if !holds(&self.verbs, verb) {
+    pub fn allows(&self, verb: &str, target: AuthorizationAttributes<'_>) -> bool {
+        if !matches_any(&self.verbs, verb) {
             return false;
         }
         match target {
-            Target::Path(path) => self.non_resource_urls.iter().any(|url| {
-                url == path
-                    || url
-                        .strip_suffix('*')
-                        .is_some_and(|prefix| path.starts_with(prefix))
-            }),
-            Target::Resource {
+            AuthorizationAttributes::NonResource(path) => {
+                self.non_resource_urls.iter().any(|url| {
+                    url == path
+                        || url
+                            .strip_suffix('*')
+                            .is_some_and(|prefix| path.starts_with(prefix))
+                })
+            }
+            AuthorizationAttributes::Resource {
                 group,
                 resource,
                 subresource,
                 name,
                 ..
             } => {
-                holds(&self.api_groups, group)
+                matches_any(&self.api_groups, group)
                     && self
                         .resources
                         .iter()
-                        .any(|r| names(r, resource, subresource))
+                        .any(|r| matches_resource(r, resource, subresource))
                     && (self.resource_names.is_empty()
                         || self.resource_names.iter().any(|n| n == name))
             }
@@ -58,7 +60,7 @@ impl Rule {
     }
 }
 
-fn names(rule: &str, resource: &str, subresource: &str) -> bool {
+fn matches_resource(rule: &str, resource: &str, subresource: &str) -> bool {
     if rule == ALL {
         return true;
     }
@@ -70,34 +72,34 @@ fn names(rule: &str, resource: &str, subresource: &str) -> bool {
 
 /// The rules of a user, as SelfSubjectRulesReview reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
-    pub resources: Vec<Rule>,
-    pub paths: Vec<Rule>,
+pub struct SubjectRules {
+    pub resource_rules: Vec<PolicyRule>,
+    pub non_resource_rules: Vec<PolicyRule>,
 }
 
-impl Rules {
-    pub(super) fn everything() -> Self {
+impl SubjectRules {
+    pub(super) fn all_access() -> Self {
         let all = || vec![ALL.to_owned()];
         Self {
-            resources: vec![Rule {
+            resource_rules: vec![PolicyRule {
                 verbs: all(),
                 api_groups: all(),
                 resources: all(),
-                ..Rule::default()
+                ..PolicyRule::default()
             }],
-            paths: vec![Rule {
+            non_resource_rules: vec![PolicyRule {
                 verbs: all(),
                 non_resource_urls: all(),
-                ..Rule::default()
+                ..PolicyRule::default()
             }],
         }
     }
 
-    pub(super) fn add(&mut self, rule: &Rule) {
+    pub(super) fn add(&mut self, rule: &PolicyRule) {
         let list = if rule.resources.is_empty() {
-            &mut self.paths
+            &mut self.non_resource_rules
         } else {
-            &mut self.resources
+            &mut self.resource_rules
         };
         if !list.contains(rule) {
             list.push(rule.clone());

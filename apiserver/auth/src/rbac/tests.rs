@@ -3,7 +3,7 @@
 use machinery::Object;
 use serde_json::json;
 
-use super::policy::Kind;
+use super::policy::RbacKind;
 use super::*;
 
 fn object(value: serde_json::Value) -> Object {
@@ -22,30 +22,30 @@ fn binding(namespace: &str, name: &str, role: (&str, &str), subjects: serde_json
     }))
 }
 
-fn sample() -> Arc<Authorizer> {
-    let authorizer = Authorizer::new();
+fn sample() -> Arc<RbacAuthorizer> {
+    let authorizer = RbacAuthorizer::new();
     {
         let mut p = authorizer.policy.write();
         let reader = json!([
             {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "*/status"]},
             {"verbs": ["get"], "nonResourceURLs": ["/version", "/api*"]},
         ]);
-        p.apply(Kind::ClusterRole, &role("", "reader", reader));
+        p.apply(RbacKind::ClusterRole, &role("", "reader", reader));
         let one = json!([{"verbs": ["*"], "apiGroups": ["apps"], "resources": ["*"], "resourceNames": ["d"]}]);
-        p.apply(Kind::Role, &role("ns", "one", one));
+        p.apply(RbacKind::Role, &role("ns", "one", one));
         let group = json!([{"kind": "Group", "name": "staff"}]);
         p.apply(
-            Kind::ClusterRoleBinding,
+            RbacKind::ClusterRoleBinding,
             &binding("", "staff", ("ClusterRole", "reader"), group),
         );
         let account = json!([{"kind": "ServiceAccount", "name": "bot"}]);
         p.apply(
-            Kind::RoleBinding,
+            RbacKind::RoleBinding,
             &binding("ns", "bot", ("Role", "one"), account),
         );
         let absent = json!([{"kind": "User", "name": "eve"}]);
         p.apply(
-            Kind::RoleBinding,
+            RbacKind::RoleBinding,
             &binding("ns", "eve", ("Role", "absent"), absent),
         );
     }
@@ -60,9 +60,14 @@ fn user(name: &str, groups: &[&str]) -> UserInfo {
     }
 }
 
-fn res<'a>(group: &'a str, resource: &'a str, namespace: &'a str, name: &'a str) -> Target<'a> {
+fn res<'a>(
+    group: &'a str,
+    resource: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+) -> AuthorizationAttributes<'a> {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-    Target::Resource {
+    AuthorizationAttributes::Resource {
         group,
         version: "v1",
         resource,
@@ -73,22 +78,37 @@ fn res<'a>(group: &'a str, resource: &'a str, namespace: &'a str, name: &'a str)
 }
 
 #[test]
-fn rules_are_judged_as_kubernetes_does() {
+fn rbac_decisions_match_kubernetes() {
     let a = sample();
     let staff = user("ann", &["staff"]);
     let bot = user("system:serviceaccount:ns:bot", &[]);
-    let master = user("root", &[MASTERS]);
+    let master = user("root", &[SYSTEM_PRIVILEGED_GROUP]);
     let nobody = user("nobody", &[]);
-    let table: &[(&UserInfo, &str, Target<'_>, bool)] = &[
+    let table: &[(&UserInfo, &str, AuthorizationAttributes<'_>, bool)] = &[
         (&staff, "get", res("", "pods", "any", "x"), true),
         (&staff, "list", res("", "pods", "", ""), true),
         (&staff, "delete", res("", "pods", "any", "x"), false),
         (&staff, "get", res("", "pods/log", "any", "x"), false),
         (&staff, "get", res("", "pods/status", "any", "x"), true),
         (&staff, "get", res("apps", "pods", "any", "x"), false),
-        (&staff, "get", Target::Path("/version"), true),
-        (&staff, "get", Target::Path("/apis/apps"), true),
-        (&staff, "get", Target::Path("/metrics"), false),
+        (
+            &staff,
+            "get",
+            AuthorizationAttributes::NonResource("/version"),
+            true,
+        ),
+        (
+            &staff,
+            "get",
+            AuthorizationAttributes::NonResource("/apis/apps"),
+            true,
+        ),
+        (
+            &staff,
+            "get",
+            AuthorizationAttributes::NonResource("/metrics"),
+            false,
+        ),
         (&bot, "update", res("apps", "deployments", "ns", "d"), true),
         (
             &bot,
@@ -104,8 +124,18 @@ fn rules_are_judged_as_kubernetes_does() {
             res("apps", "deployments", "other", "d"),
             false,
         ),
-        (&nobody, "get", Target::Path("/readyz/ping"), true),
-        (&nobody, "get", Target::Path("/readyzz"), false),
+        (
+            &nobody,
+            "get",
+            AuthorizationAttributes::NonResource("/readyz/ping"),
+            true,
+        ),
+        (
+            &nobody,
+            "get",
+            AuthorizationAttributes::NonResource("/readyzz"),
+            false,
+        ),
         (&master, "anything", res("x", "y", "", ""), true),
     ];
     for (who, verb, target, expect) in table {
@@ -118,27 +148,27 @@ fn rules_are_judged_as_kubernetes_does() {
     );
     assert_eq!(
         a.explain(&user("eve", &[]), "get", res("", "pods", "ns", ""))
-            .error,
+            .evaluation_error,
         "role.rbac.authorization.k8s.io \"absent\" not found"
     );
 }
 
 #[test]
-fn what_is_deleted_grants_nothing() {
+fn deleted_objects_grant_nothing() {
     let a = sample();
     let staff = user("ann", &["staff"]);
     let may = || a.allows(&staff, "get", res("", "pods", "", ""));
     assert!(may());
-    a.policy.write().replace(Kind::Role, &[]);
+    a.policy.write().replace(RbacKind::Role, &[]);
     assert!(may(), "cluster roles are another kind");
-    a.policy.write().replace(Kind::ClusterRoleBinding, &[]);
+    a.policy.write().replace(RbacKind::ClusterRoleBinding, &[]);
     assert!(!may());
 }
 
 #[test]
-fn refusals_read_as_those_of_kubernetes() {
+fn forbidden_messages_match_kubernetes() {
     let who = user("ann", &[]);
-    let text = |t| Authorizer::forbidden(&who, "get", t).message;
+    let text = |t| RbacAuthorizer::forbidden(&who, "get", t).message;
     assert_eq!(
         text(res("apps", "deployments/scale", "ns", "d")),
         "deployments.apps \"d\" is forbidden: User \"ann\" cannot get resource \"deployments/scale\" in API group \"apps\" in the namespace \"ns\""
@@ -148,17 +178,23 @@ fn refusals_read_as_those_of_kubernetes() {
         "nodes is forbidden: User \"ann\" cannot get resource \"nodes\" in API group \"\" at the cluster scope"
     );
     assert_eq!(
-        text(Target::Path("/metrics")),
+        text(AuthorizationAttributes::NonResource("/metrics")),
         "forbidden: User \"ann\" cannot get path \"/metrics\""
     );
 }
 
 #[test]
-fn rules_of_a_user_are_told() {
-    let rules = sample().rules(&user("ann", &["staff"]), "ns");
-    assert_eq!((rules.resources.len(), rules.paths.len()), (1, 1));
+fn subject_rules_are_listed() {
+    let rules = sample().subject_rules(&user("ann", &["staff"]), "ns");
     assert_eq!(
-        sample().rules(&user("r", &[MASTERS]), "ns").resources[0].verbs,
+        (rules.resource_rules.len(), rules.non_resource_rules.len()),
+        (1, 1)
+    );
+    assert_eq!(
+        sample()
+            .subject_rules(&user("r", &[SYSTEM_PRIVILEGED_GROUP]), "ns")
+            .resource_rules[0]
+            .verbs,
         ["*"]
     );
 }

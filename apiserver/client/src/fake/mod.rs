@@ -5,8 +5,8 @@
 //! implemented: schemas, defaulting, admission, strategic merge keys (such a patch is
 //! merged as a JSON merge patch), garbage collection and the namespace lifecycle.
 
-mod serve;
-mod state;
+mod api;
+mod store;
 #[cfg(test)]
 mod tests;
 
@@ -22,11 +22,11 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::api::{ApiResource, Error};
-use state::State;
+use store::FakeStore;
 
 /// A call as the call hook sees it.
 #[derive(Clone, Copy, Debug)]
-pub struct Call<'a> {
+pub struct FakeCall<'a> {
     /// `get list watch create update patch delete deletecollection resources raw`.
     pub verb: &'a str,
     /// `None` for `resources` and `raw`.
@@ -40,7 +40,7 @@ pub struct Call<'a> {
 /// A write that reached the server; dry runs and calls with an injected error are not
 /// recorded.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Write {
+pub struct RecordedWrite {
     /// `create update patch delete deletecollection`.
     pub verb: &'static str,
     pub resource: Gvr,
@@ -51,43 +51,43 @@ pub struct Write {
     pub body: Value,
 }
 
-type Hook = Arc<dyn Fn(&Call<'_>) -> Option<Error> + Send + Sync>;
-type AnswerHook = Arc<dyn Fn(&Call<'_>) + Send + Sync>;
-type Answer = Arc<dyn Fn(Value) -> Value + Send + Sync>;
+type CallHook = Arc<dyn Fn(&FakeCall<'_>) -> Option<Error> + Send + Sync>;
+type WriteHook = Arc<dyn Fn(&FakeCall<'_>) + Send + Sync>;
+type CreateResponder = Arc<dyn Fn(Value) -> Value + Send + Sync>;
 
-struct Shared {
-    state: Mutex<State>,
+struct FakeServer {
+    store: Mutex<FakeStore>,
     /// Incremented with every event, to wake the watches.
-    moved: watch::Sender<u64>,
+    event_counter: watch::Sender<u64>,
 }
 
 /// A fake API server. One per test.
 pub struct FakeApi {
-    shared: Arc<Shared>,
-    writes: Mutex<Vec<Write>>,
-    hook: Mutex<Option<Hook>>,
-    answer_hook: Mutex<Option<AnswerHook>>,
+    server: Arc<FakeServer>,
+    writes: Mutex<Vec<RecordedWrite>>,
+    call_hook: Mutex<Option<CallHook>>,
+    write_hook: Mutex<Option<WriteHook>>,
     create_delays: Mutex<HashMap<Gvr, Duration>>,
-    served: Mutex<Vec<ApiResource>>,
-    raw: Mutex<HashMap<String, Bytes>>,
-    answers: Mutex<HashMap<Gvr, Answer>>,
+    resources: Mutex<Vec<ApiResource>>,
+    raw_bodies: Mutex<HashMap<String, Bytes>>,
+    create_responders: Mutex<HashMap<Gvr, CreateResponder>>,
 }
 
 impl FakeApi {
     /// An empty server. Its clock stands at 2026-01-01T00:00:00Z.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
-            shared: Arc::new(Shared {
-                state: Mutex::new(State::new()),
-                moved: watch::Sender::new(0),
+            server: Arc::new(FakeServer {
+                store: Mutex::new(FakeStore::new()),
+                event_counter: watch::Sender::new(0),
             }),
             writes: Mutex::default(),
-            hook: Mutex::default(),
-            answer_hook: Mutex::default(),
+            call_hook: Mutex::default(),
+            write_hook: Mutex::default(),
             create_delays: Mutex::default(),
-            served: Mutex::default(),
-            raw: Mutex::default(),
-            answers: Mutex::default(),
+            resources: Mutex::default(),
+            raw_bodies: Mutex::default(),
+            create_responders: Mutex::default(),
         })
     }
 
@@ -99,30 +99,33 @@ impl FakeApi {
     )]
     pub fn seed(&self, resource: &Gvr, value: Value) -> Object {
         let kind = self.kind_of(resource);
-        let seeded = self.change(|s| s.seed(resource, kind.as_deref(), value));
+        let seeded = self.mutate(|s| s.seed(resource, kind.as_deref(), value));
         seeded.unwrap_or_else(|e| panic!("seed of {resource}: {e}"))
     }
 
     /// Removes an object regardless of finalizers. Watches see it; it is not recorded as
     /// a write.
     pub fn remove(&self, resource: &Gvr, namespace: &str, name: &str) {
-        self.change(|s| s.remove(resource, namespace, name));
+        self.mutate(|s| s.remove(resource, namespace, name));
     }
 
     /// The current state of an object.
-    pub fn object(&self, resource: &Gvr, namespace: &str, name: &str) -> Option<Value> {
-        let state = self.shared.state.lock();
+    pub fn get_object(&self, resource: &Gvr, namespace: &str, name: &str) -> Option<Value> {
+        let state = self.server.store.lock();
         state.find(resource, namespace, name)?.value().ok()
     }
 
     /// All objects of a resource, by namespace and name.
-    pub fn objects(&self, resource: &Gvr) -> Vec<Value> {
-        let state = self.shared.state.lock();
-        state.all(resource).filter_map(|o| o.value().ok()).collect()
+    pub fn list_objects(&self, resource: &Gvr) -> Vec<Value> {
+        let state = self.server.store.lock();
+        state
+            .list(resource)
+            .filter_map(|o| o.value().ok())
+            .collect()
     }
 
     /// The recorded writes, in order.
-    pub fn writes(&self) -> Vec<Write> {
+    pub fn writes(&self) -> Vec<RecordedWrite> {
         self.writes.lock().clone()
     }
 
@@ -131,13 +134,13 @@ impl FakeApi {
     }
 
     /// Runs `hook` before every call; the call returns the error that the hook returns.
-    pub fn on_call(&self, hook: impl Fn(&Call<'_>) -> Option<Error> + Send + Sync + 'static) {
-        *self.hook.lock() = Some(Arc::new(hook));
+    pub fn on_call(&self, hook: impl Fn(&FakeCall<'_>) -> Option<Error> + Send + Sync + 'static) {
+        *self.call_hook.lock() = Some(Arc::new(hook));
     }
 
     /// Runs `hook` after every successful write, before the call returns.
-    pub fn on_answer(&self, hook: impl Fn(&Call<'_>) + Send + Sync + 'static) {
-        *self.answer_hook.lock() = Some(Arc::new(hook));
+    pub fn on_write(&self, hook: impl Fn(&FakeCall<'_>) + Send + Sync + 'static) {
+        *self.write_hook.lock() = Some(Arc::new(hook));
     }
 
     /// Delays creates of a resource.
@@ -147,69 +150,73 @@ impl FakeApi {
     }
 
     /// Sets the response to creates of a resource that is not stored, such as a review.
-    pub fn answer(&self, resource: &Gvr, answer: impl Fn(Value) -> Value + Send + Sync + 'static) {
-        let mut answers = self.answers.lock();
+    pub fn respond_to_create(
+        &self,
+        resource: &Gvr,
+        answer: impl Fn(Value) -> Value + Send + Sync + 'static,
+    ) {
+        let mut answers = self.create_responders.lock();
         answers.insert(resource.clone(), Arc::new(answer));
     }
 
     /// Sets the clock of creation and deletion timestamps.
     pub fn set_now(&self, now: Timestamp) {
-        self.shared.state.lock().now = now;
+        self.server.store.lock().now = now;
     }
 
     /// Adds a resource to discovery; objects without a kind get this resource's kind.
-    pub fn serve(&self, resource: ApiResource) {
-        self.served.lock().push(resource);
+    pub fn add_resource(&self, resource: ApiResource) {
+        self.resources.lock().push(resource);
     }
 
     /// Removes a resource from discovery.
-    pub fn unserve(&self, resource: &Gvr) {
-        self.served.lock().retain(|r| r.resource != *resource);
+    pub fn remove_resource(&self, resource: &Gvr) {
+        self.resources.lock().retain(|r| r.resource != *resource);
     }
 
     /// Sets the response to a GET of `path`.
-    pub fn serve_raw(&self, path: &str, body: impl Into<Bytes>) {
-        self.raw.lock().insert(path.to_owned(), body.into());
+    pub fn set_raw_body(&self, path: &str, body: impl Into<Bytes>) {
+        self.raw_bodies.lock().insert(path.to_owned(), body.into());
     }
 
     /// Compacts the history: a watch from an earlier revision gets 410.
-    pub fn expire(&self) {
-        self.change(State::expire);
+    pub fn compact(&self) {
+        self.mutate(FakeStore::compact);
     }
 
     /// Pauses the watches of a resource until [`Self::resume_watches`]: readers of the
     /// watch lag behind while writes go on.
-    pub fn hold(&self, resource: &Gvr) {
-        self.change(|s| s.held.insert(resource.clone()));
+    pub fn pause_watches(&self, resource: &Gvr) {
+        self.mutate(|s| s.paused_watches.insert(resource.clone()));
     }
 
     /// Resumes the watches of a resource and delivers the events held back.
-    pub fn release(&self, resource: &Gvr) {
-        self.change(|s| s.held.remove(resource));
+    pub fn resume_watches(&self, resource: &Gvr) {
+        self.mutate(|s| s.paused_watches.remove(resource));
     }
 
     /// Ends all open watches without an error.
     pub fn end_watches(&self) {
-        self.change(|s| s.generation += 1);
+        self.mutate(|s| s.watch_generation += 1);
     }
 
     /// Sends a bookmark to every open watch that requested bookmarks.
-    pub fn bookmark(&self) {
-        self.change(State::bookmark);
+    pub fn send_bookmark(&self) {
+        self.mutate(FakeStore::bookmark);
     }
 
     pub fn revision(&self) -> u64 {
-        self.shared.state.lock().revision
+        self.server.store.lock().revision
     }
 
-    fn change<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        let result = act(&mut self.shared.state.lock());
-        self.shared.moved.send_modify(|n| *n += 1);
+    fn mutate<T>(&self, act: impl FnOnce(&mut FakeStore) -> T) -> T {
+        let result = act(&mut self.server.store.lock());
+        self.server.event_counter.send_modify(|n| *n += 1);
         result
     }
 
     fn kind_of(&self, resource: &Gvr) -> Option<String> {
-        let served = self.served.lock();
+        let served = self.resources.lock();
         let row = served.iter().find(|r| r.resource == *resource)?;
         Some(row.kind.clone())
     }

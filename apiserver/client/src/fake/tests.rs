@@ -6,18 +6,18 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::{
-    Api, At, DeleteOptions, ListOptions, Patch, WatchEvent, WatchOptions, WriteOptions,
+    Api, DeleteOptions, ListOptions, Patch, ResourcePath, WatchEvent, WatchOptions, WriteOptions,
 };
 
-static WORKS: Gvr = Gvr::constant("work.karmada.io", "v1alpha1", "works");
+static WORKS: Gvr = Gvr::from_static("work.karmada.io", "v1alpha1", "works");
 
 fn work(name: &str) -> Value {
     json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
            "metadata": {"name": name, "namespace": "ns", "labels": {"a": "b"}}, "spec": {"x": 1}})
 }
 
-fn at(name: &str) -> At<'_> {
-    At::one(&WORKS, "ns", name)
+fn at(name: &str) -> ResourcePath<'_> {
+    ResourcePath::object(&WORKS, "ns", name)
 }
 
 #[tokio::test]
@@ -27,23 +27,25 @@ async fn writes_follow_the_rules_of_the_server() {
     let mut body = work("w");
     body["status"] = json!({"y": 1});
     let made = api
-        .create(At::all(&WORKS, "ns"), body, &options)
+        .create(ResourcePath::collection(&WORKS, "ns"), body, &options)
         .await
         .unwrap();
     let mut value = made.value().unwrap();
     assert!(value.get("status").is_none());
     assert_eq!(value["metadata"]["generation"], 1);
-    let again = api.create(At::all(&WORKS, "ns"), work("w"), &options).await;
+    let again = api
+        .create(ResourcePath::collection(&WORKS, "ns"), work("w"), &options)
+        .await;
     assert!(again.unwrap_err().is_already_exists());
 
     value["status"] = json!({"y": 2});
     value["spec"]["x"] = json!(7);
     let told = api
-        .update(at("w").sub("status"), value.clone(), &options)
+        .update(at("w").subresource("status"), value.clone(), &options)
         .await
         .unwrap();
     assert_eq!(told.value().unwrap()["spec"]["x"], 1);
-    assert_eq!(told.head().generation, 1);
+    assert_eq!(told.meta().generation, 1);
     assert!(
         api.update(at("w"), value, &options)
             .await
@@ -85,7 +87,7 @@ async fn finalizers_delay_the_deletion() {
         .delete(at("w"), &DeleteOptions::default())
         .await
         .unwrap();
-    assert!(left.unwrap().head().deleting);
+    assert!(left.unwrap().meta().deleting);
     let patch = Patch::Json(json!([{"op": "remove", "path": "/metadata/finalizers/0"}]));
     api.patch(at("w"), patch, &options).await.unwrap();
     assert!(api.get(at("w")).await.unwrap_err().is_not_found());
@@ -98,7 +100,10 @@ async fn a_watch_resumes_after_a_list_and_selects() {
     let api = FakeApi::new();
     api.seed(&WORKS, work("a"));
     let listed = api
-        .list(At::all(&WORKS, ""), &ListOptions::default())
+        .list(
+            ResourcePath::collection(&WORKS, ""),
+            &ListOptions::default(),
+        )
         .await
         .unwrap();
     let from = WatchOptions {
@@ -108,12 +113,15 @@ async fn a_watch_resumes_after_a_list_and_selects() {
         ..WatchOptions::default()
     };
     api.seed(&WORKS, work("b"));
-    let mut stream = api.watch(At::all(&WORKS, ""), &from).await.unwrap();
+    let mut stream = api
+        .watch(ResourcePath::collection(&WORKS, ""), &from)
+        .await
+        .unwrap();
     let mut unlabelled = work("a");
     unlabelled["metadata"]["labels"] = json!({});
     api.seed(&WORKS, unlabelled);
     api.remove(&WORKS, "ns", "b");
-    api.bookmark();
+    api.send_bookmark();
     let mut seen = Vec::new();
     for _ in 0..4 {
         seen.push(match stream.next().await.unwrap().unwrap() {
@@ -126,9 +134,9 @@ async fn a_watch_resumes_after_a_list_and_selects() {
     assert_eq!(seen, ["+b@3", "-a@4", "-b@5", "=5"]);
     api.end_watches();
     assert!(stream.next().await.is_none());
-    api.expire();
+    api.compact();
     assert!(
-        api.watch(At::all(&WORKS, ""), &from)
+        api.watch(ResourcePath::collection(&WORKS, ""), &from)
             .await
             .err()
             .unwrap()
@@ -146,9 +154,15 @@ async fn pages_and_injected_errors() {
         limit: 2,
         ..ListOptions::default()
     };
-    let first = api.list(At::all(&WORKS, "ns"), &options).await.unwrap();
+    let first = api
+        .list(ResourcePath::collection(&WORKS, "ns"), &options)
+        .await
+        .unwrap();
     options.continue_token = first.continue_token.clone();
-    let second = api.list(At::all(&WORKS, "ns"), &options).await.unwrap();
+    let second = api
+        .list(ResourcePath::collection(&WORKS, "ns"), &options)
+        .await
+        .unwrap();
     assert_eq!(
         (
             first.items.len(),
@@ -160,7 +174,7 @@ async fn pages_and_injected_errors() {
     options.field_selector = "spec.x=1,metadata.name!=c".into();
     options.continue_token.clear();
     assert_eq!(
-        api.list(At::all(&WORKS, "ns"), &options)
+        api.list(ResourcePath::collection(&WORKS, "ns"), &options)
             .await
             .unwrap()
             .items

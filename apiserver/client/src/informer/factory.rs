@@ -7,108 +7,124 @@ use ahash::AHashMap;
 use machinery::Object;
 use parking_lot::Mutex;
 
-use super::{Informer, Transform};
+use super::{Informer, TransformFunc};
 use crate::api::Api;
-use crate::reflect::{Select, reflect};
-use crate::tasks::Tasks;
+use crate::reflector::{ListWatchSelector, run_reflector};
+use crate::tasks::TaskGroup;
 
 /// The informers on one server.
-struct Server {
+struct ServerInformers {
     /// Keeps the allocation alive, so that its address, the map's key, is not reused.
     _api: Arc<dyn Api>,
-    tasks: Tasks,
-    informers: AHashMap<Select, Running>,
+    tasks: TaskGroup,
+    informers: AHashMap<ListWatchSelector, RunningInformer>,
 }
 
-struct Running {
+struct RunningInformer {
     informer: Informer,
-    tasks: Tasks,
+    tasks: TaskGroup,
 }
 
-struct Shared {
-    tasks: Tasks,
-    servers: Mutex<AHashMap<usize, Server>>,
+struct InformerFactoryState {
+    tasks: TaskGroup,
+    servers: Mutex<AHashMap<usize, ServerInformers>>,
 }
 
 /// Starts informers on first use and shares them. Clones are the same factory.
 #[derive(Clone)]
-pub struct Informers(Arc<Shared>);
+pub struct InformerFactory(Arc<InformerFactoryState>);
 
-impl Informers {
+impl InformerFactory {
     /// `tasks` owns the informers' tasks.
-    pub fn new(tasks: &Tasks) -> Self {
-        Self(Arc::new(Shared {
+    pub fn new(tasks: &TaskGroup) -> Self {
+        Self(Arc::new(InformerFactoryState {
             tasks: tasks.child(),
             servers: Mutex::default(),
         }))
     }
 
     /// The informer of a selector, started if there is none yet.
-    pub fn get(&self, api: &Arc<dyn Api>, select: &Select) -> Informer {
+    pub fn get(&self, api: &Arc<dyn Api>, select: &ListWatchSelector) -> Informer {
         self.start(api, select, None)
     }
 
     /// As [`InformerFactory::get`]. The call that starts the informer decides by
     /// `transform` what is kept of an object (client-go's `TransformFunc`).
-    pub fn get_with(
+    pub fn get_with_transform(
         &self,
         api: &Arc<dyn Api>,
-        select: &Select,
+        select: &ListWatchSelector,
         transform: impl Fn(Object) -> Object + Send + Sync + 'static,
     ) -> Informer {
         self.start(api, select, Some(Box::new(transform)))
     }
 
-    fn start(&self, api: &Arc<dyn Api>, select: &Select, transform: Option<Transform>) -> Informer {
+    fn start(
+        &self,
+        api: &Arc<dyn Api>,
+        select: &ListWatchSelector,
+        transform: Option<TransformFunc>,
+    ) -> Informer {
         let mut servers = self.0.servers.lock();
-        let server = servers.entry(address(api)).or_insert_with(|| Server {
-            _api: Arc::clone(api),
-            tasks: self.0.tasks.child(),
-            informers: AHashMap::new(),
-        });
+        let server = servers
+            .entry(api_address(api))
+            .or_insert_with(|| ServerInformers {
+                _api: Arc::clone(api),
+                tasks: self.0.tasks.child(),
+                informers: AHashMap::new(),
+            });
         if let Some(running) = server.informers.get(select) {
             return running.informer.clone();
         }
         let informer = Informer::new(select.clone(), transform);
-        let mut sink = informer.sink();
+        let mut sink = informer.new_sink();
         let tasks = server.tasks.child();
         let shutdown = tasks.shutdown().clone();
         let (api, select, shared) = (Arc::clone(api), select.clone(), informer.clone());
         let key = select.clone();
         tasks.spawn(async move {
-            reflect(&*api, &select, &mut sink, &shutdown).await;
+            run_reflector(&*api, &select, &mut sink, &shutdown).await;
         });
-        server.informers.insert(key, Running { informer, tasks });
+        server
+            .informers
+            .insert(key, RunningInformer { informer, tasks });
         shared
     }
 
     /// The informer of a selector, if it was started.
-    pub fn running(&self, api: &Arc<dyn Api>, select: &Select) -> Option<Informer> {
+    pub fn find(&self, api: &Arc<dyn Api>, select: &ListWatchSelector) -> Option<Informer> {
         let servers = self.0.servers.lock();
-        let running = servers.get(&address(api))?.informers.get(select)?;
+        let running = servers.get(&api_address(api))?.informers.get(select)?;
         Some(running.informer.clone())
     }
 
     /// Stops and joins the informer of a selector, for all who share it, because its
     /// resource is no longer served. Its copy stays readable.
-    pub async fn forget(&self, api: &Arc<dyn Api>, select: &Select) {
-        if let Some(tasks) = self.release(api, select) {
+    pub async fn stop_informer(&self, api: &Arc<dyn Api>, select: &ListWatchSelector) {
+        if let Some(tasks) = self.begin_stop_informer(api, select) {
             tasks.join().await;
         }
     }
 
     /// As [`InformerFactory::stop_informer`], but returns the tasks instead of joining
     /// them. From now on [`InformerFactory::get`] starts another informer.
-    pub fn release(&self, api: &Arc<dyn Api>, select: &Select) -> Option<Tasks> {
+    pub fn begin_stop_informer(
+        &self,
+        api: &Arc<dyn Api>,
+        select: &ListWatchSelector,
+    ) -> Option<TaskGroup> {
         let mut servers = self.0.servers.lock();
-        let running = servers.get_mut(&address(api))?.informers.remove(select)?;
+        let running = servers
+            .get_mut(&api_address(api))?
+            .informers
+            .remove(select)?;
         running.tasks.shutdown().trigger();
         Some(running.tasks)
     }
 
     /// Stops and joins the informers of one server. Their copies stay readable.
-    pub async fn stop(&self, api: &Arc<dyn Api>) {
-        let server = self.0.servers.lock().remove(&address(api));
+    pub async fn stop_server(&self, api: &Arc<dyn Api>) {
+        let server = self.0.servers.lock().remove(&api_address(api));
         if let Some(server) = server {
             server.tasks.stop().await;
         }
@@ -116,8 +132,8 @@ impl Informers {
 
     /// The informers whose first list is incomplete: resource and last error.
     pub fn unsynced(&self) -> Vec<String> {
-        let all = self.all();
-        let waiting = all.iter().filter(|i| !i.is_synced());
+        let all = self.all_informers();
+        let waiting = all.iter().filter(|i| !i.has_synced());
         waiting
             .map(|i| {
                 let why = i.last_error().unwrap_or_else(|| "not listed yet".into());
@@ -127,13 +143,13 @@ impl Informers {
     }
 
     /// Waits for the first list of every informer started so far.
-    pub async fn wait_synced(&self) {
-        for informer in self.all() {
-            informer.wait_synced().await;
+    pub async fn wait_for_cache_sync(&self) {
+        for informer in self.all_informers() {
+            informer.wait_for_cache_sync().await;
         }
     }
 
-    fn all(&self) -> Vec<Informer> {
+    fn all_informers(&self) -> Vec<Informer> {
         let servers = self.0.servers.lock();
         servers
             .values()
@@ -142,6 +158,6 @@ impl Informers {
     }
 }
 
-fn address(api: &Arc<dyn Api>) -> usize {
+fn api_address(api: &Arc<dyn Api>) -> usize {
     Arc::as_ptr(api).cast::<()>() as usize
 }

@@ -4,7 +4,7 @@
 //! It keeps the selected objects as encoded bytes, and their index keys.
 
 mod factory;
-mod store;
+mod indexer;
 #[cfg(test)]
 mod tests;
 
@@ -15,22 +15,22 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use crate::api::Error;
-use crate::reflect::{Select, Sink};
-pub use factory::Informers;
-use store::Store;
+use crate::reflector::{ListWatchSelector, ReflectorSink};
+pub use factory::InformerFactory;
+use indexer::Indexer;
 
 /// A change of one object: an add, an update or a delete.
 #[derive(Clone, Copy, Debug)]
-pub struct Change<'a> {
+pub struct InformerEvent<'a> {
     /// `None`: the object was added.
     pub old: Option<&'a Object>,
     /// `None`: the object was deleted.
     pub new: Option<&'a Object>,
     /// The addition came from the initial list, not from a write: low priority.
-    pub initial: bool,
+    pub in_initial_list: bool,
 }
 
-impl<'a> Change<'a> {
+impl<'a> InformerEvent<'a> {
     /// The new state, or the last one of a deleted object.
     #[expect(clippy::expect_used, reason = "a change has a side by construction")]
     pub fn object(&self) -> &'a Object {
@@ -41,24 +41,24 @@ impl<'a> Change<'a> {
 
     /// `namespace/name`, or `name` in cluster scope.
     pub fn key(&self) -> String {
-        self.object().head().key()
+        self.object().meta().key()
     }
 }
 
-type Handler = Box<dyn Fn(&Change<'_>) + Send + Sync>;
-type Transform = Box<dyn Fn(Object) -> Object + Send + Sync>;
+type InformerEventHandler = Box<dyn Fn(&InformerEvent<'_>) + Send + Sync>;
+type TransformFunc = Box<dyn Fn(Object) -> Object + Send + Sync>;
 
-struct Shared {
-    select: Select,
-    store: RwLock<Store>,
+struct InformerState {
+    select: ListWatchSelector,
+    indexer: RwLock<Indexer>,
     /// Held while a change is stored and delivered, so that a handler added later misses
     /// none.
-    handlers: Mutex<Vec<Handler>>,
+    handlers: Mutex<Vec<InformerEventHandler>>,
     synced: watch::Sender<bool>,
     last_error: Mutex<Option<String>>,
-    transform: Option<Transform>,
+    transform: Option<TransformFunc>,
     #[cfg(any(test, feature = "fake"))]
-    walks_in_handlers: std::sync::atomic::AtomicUsize,
+    full_scans_in_handlers: std::sync::atomic::AtomicUsize,
 }
 
 #[cfg(any(test, feature = "fake"))]
@@ -69,25 +69,25 @@ thread_local! {
 
 /// A handle; clones read the same copy.
 #[derive(Clone)]
-pub struct Informer(Arc<Shared>);
+pub struct Informer(Arc<InformerState>);
 
 impl Informer {
-    fn new(select: Select, transform: Option<Transform>) -> Self {
-        Self(Arc::new(Shared {
+    fn new(select: ListWatchSelector, transform: Option<TransformFunc>) -> Self {
+        Self(Arc::new(InformerState {
             select,
-            store: RwLock::default(),
+            indexer: RwLock::default(),
             handlers: Mutex::default(),
             synced: watch::Sender::new(false),
             last_error: Mutex::default(),
             transform,
             #[cfg(any(test, feature = "fake"))]
-            walks_in_handlers: std::sync::atomic::AtomicUsize::default(),
+            full_scans_in_handlers: std::sync::atomic::AtomicUsize::default(),
         }))
     }
 
     /// The sink that fills this copy. At most one may be in use.
-    fn sink(&self) -> Filler {
-        Filler {
+    fn new_sink(&self) -> InformerSink {
+        InformerSink {
             shared: Arc::clone(&self.0),
         }
     }
@@ -99,13 +99,13 @@ impl Informer {
     /// Calls `handler` for every change, in order, after the copy was updated; first for
     /// the objects already present, as initial additions. Handlers run on the informer's
     /// task: they must be quick and must not call `add_event_handler`.
-    pub fn on_change(&self, handler: impl Fn(&Change<'_>) + Send + Sync + 'static) {
+    pub fn add_event_handler(&self, handler: impl Fn(&InformerEvent<'_>) + Send + Sync + 'static) {
         let mut handlers = self.0.handlers.lock();
         for object in self.list() {
-            handler(&Change {
+            handler(&InformerEvent {
                 old: None,
                 new: Some(&object),
-                initial: true,
+                in_initial_list: true,
             });
         }
         handlers.push(Box::new(handler));
@@ -117,29 +117,29 @@ impl Informer {
         name: &'static str,
         keys: impl Fn(&Object) -> Vec<String> + Send + Sync + 'static,
     ) {
-        self.0.store.write().add_index(name, Box::new(keys));
+        self.0.indexer.write().add_index(name, Box::new(keys));
     }
 
     /// The objects under a key of an index; empty if there is no such index.
     pub fn by_index(&self, name: &str, key: &str) -> Vec<Object> {
-        self.0.store.read().by_index(name, key)
+        self.0.indexer.read().by_index(name, key)
     }
 
     /// The keys of an index that satisfy `wanted` and have objects.
     pub fn index_keys(&self, name: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
-        self.0.store.read().index_keys(name, wanted)
+        self.0.indexer.read().index_keys(name, wanted)
     }
 
     pub fn get(&self, namespace: &str, name: &str) -> Option<Object> {
         if namespace.is_empty() {
-            return self.get_key(name);
+            return self.get_by_key(name);
         }
-        self.get_key(&format!("{namespace}/{name}"))
+        self.get_by_key(&format!("{namespace}/{name}"))
     }
 
     /// By `namespace/name`, or `name` in cluster scope.
-    pub fn get_key(&self, key: &str) -> Option<Object> {
-        self.0.store.read().get(key)
+    pub fn get_by_key(&self, key: &str) -> Option<Object> {
+        self.0.indexer.read().get(key)
     }
 
     /// All objects, unordered.
@@ -155,23 +155,23 @@ impl Informer {
     pub fn list_where(&self, condition: impl Fn(&Object) -> bool) -> Vec<Object> {
         #[cfg(any(test, feature = "fake"))]
         if IN_HANDLER.get() {
-            let walks = &self.0.walks_in_handlers;
+            let walks = &self.0.full_scans_in_handlers;
             walks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
-        let store = self.0.store.read();
-        store.all().filter(|o| condition(o)).cloned().collect()
+        let store = self.0.indexer.read();
+        store.iter().filter(|o| condition(o)).cloned().collect()
     }
 
     /// How often an event handler of any informer has scanned this whole copy, for tests.
     /// Such a scan delays the events that follow in the watch.
     #[cfg(any(test, feature = "fake"))]
-    pub fn walks_in_handlers(&self) -> usize {
-        let walks = &self.0.walks_in_handlers;
+    pub fn full_scans_in_handlers(&self) -> usize {
+        let walks = &self.0.full_scans_in_handlers;
         walks.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     pub fn len(&self) -> usize {
-        self.0.store.read().len()
+        self.0.indexer.read().len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -179,12 +179,12 @@ impl Informer {
     }
 
     /// Whether the first list is complete.
-    pub fn is_synced(&self) -> bool {
+    pub fn has_synced(&self) -> bool {
         *self.0.synced.borrow()
     }
 
     /// Waits for the first complete list, without a time limit.
-    pub async fn wait_synced(&self) {
+    pub async fn wait_for_cache_sync(&self) {
         // `self` owns the sender, so waiting cannot fail.
         let _ = self.0.synced.subscribe().wait_for(|s| *s).await;
     }
@@ -195,20 +195,20 @@ impl Informer {
     }
 }
 
-struct Filler {
-    shared: Arc<Shared>,
+struct InformerSink {
+    shared: Arc<InformerState>,
 }
 
-impl Filler {
-    fn put(&self, object: Object, listed: bool) {
+impl InformerSink {
+    fn upsert_object(&self, object: Object, listed: bool) {
         let object = match &self.shared.transform {
             Some(transform) => transform(object),
             None => object,
         };
         let handlers = self.shared.handlers.lock();
         let (old, new) = {
-            let mut store = self.shared.store.write();
-            let old = store.put(object.clone());
+            let mut store = self.shared.indexer.write();
+            let old = store.upsert(object.clone());
             (old, object)
         };
         // A list after a broken watch repeats objects that are unchanged.
@@ -220,12 +220,21 @@ impl Filler {
             return;
         }
         let initial = listed && old.is_none();
-        tell(&handlers, old.as_ref(), Some(&new), initial);
+        notify_handlers(&handlers, old.as_ref(), Some(&new), initial);
     }
 }
 
-fn tell(handlers: &[Handler], old: Option<&Object>, new: Option<&Object>, initial: bool) {
-    let change = Change { old, new, initial };
+fn notify_handlers(
+    handlers: &[InformerEventHandler],
+    old: Option<&Object>,
+    new: Option<&Object>,
+    initial: bool,
+) {
+    let change = InformerEvent {
+        old,
+        new,
+        in_initial_list: initial,
+    };
     #[cfg(any(test, feature = "fake"))]
     IN_HANDLER.set(true);
     for handler in handlers {
@@ -237,46 +246,46 @@ fn tell(handlers: &[Handler], old: Option<&Object>, new: Option<&Object>, initia
 
 /// Handlers often hold a handle of their informer; dropping them here breaks that cycle
 /// once nothing more will be delivered.
-impl Drop for Filler {
+impl Drop for InformerSink {
     fn drop(&mut self) {
         let handlers = std::mem::take(&mut *self.shared.handlers.lock());
         drop(handlers);
     }
 }
 
-impl Sink for Filler {
-    fn restart(&mut self) {
-        self.shared.store.write().begin();
+impl ReflectorSink for InformerSink {
+    fn begin_list(&mut self) {
+        self.shared.indexer.write().begin_list();
     }
 
-    fn item(&mut self, object: Object) {
-        self.put(object, true);
+    fn list_item(&mut self, object: Object) {
+        self.upsert_object(object, true);
     }
 
-    fn listed(&mut self) {
+    fn end_list(&mut self) {
         let handlers = self.shared.handlers.lock();
-        let gone = self.shared.store.write().sweep();
+        let gone = self.shared.indexer.write().remove_unlisted();
         for object in &gone {
-            tell(&handlers, Some(object), None, false);
+            notify_handlers(&handlers, Some(object), None, false);
         }
         drop(handlers);
         self.shared.synced.send_replace(true);
     }
 
-    fn changed(&mut self, object: Object) {
-        self.put(object, false);
+    fn upsert(&mut self, object: Object) {
+        self.upsert_object(object, false);
     }
 
-    fn deleted(&mut self, object: Object) {
+    fn delete(&mut self, object: Object) {
         let handlers = self.shared.handlers.lock();
-        let known = self.shared.store.write().remove(&object.head().key());
+        let known = self.shared.indexer.write().remove(&object.meta().key());
         // Handlers get the state they saw last.
         if let Some(known) = known {
-            tell(&handlers, Some(&known), None, false);
+            notify_handlers(&handlers, Some(&known), None, false);
         }
     }
 
-    fn health(&mut self, error: Option<&Error>) {
+    fn report_health(&mut self, error: Option<&Error>) {
         *self.shared.last_error.lock() = error.map(Error::to_string);
     }
 }

@@ -8,43 +8,43 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::Api;
 use crate::fake::FakeApi;
-use crate::tasks::{Shutdown, Tasks};
+use crate::tasks::{ShutdownToken, TaskGroup};
 
-static MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
+static MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
 
 fn map(name: &str, team: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"n": name},
            "metadata": {"name": name, "namespace": "ns", "labels": {"team": team}}})
 }
 
-struct Setup {
+struct InformerFixture {
     fake: Arc<FakeApi>,
     api: Arc<dyn Api>,
-    tasks: Tasks,
-    informers: Informers,
-    seen: Arc<Mutex<Vec<String>>>,
+    tasks: TaskGroup,
+    informers: InformerFactory,
+    received_events: Arc<Mutex<Vec<String>>>,
 }
 
-impl Setup {
+impl InformerFixture {
     fn new() -> Self {
         let fake = FakeApi::new();
-        let tasks = Tasks::new(Shutdown::new());
+        let tasks = TaskGroup::new(ShutdownToken::new());
         Self {
             api: fake.clone(),
             fake,
-            informers: Informers::new(&tasks),
+            informers: InformerFactory::new(&tasks),
             tasks,
-            seen: Arc::default(),
+            received_events: Arc::default(),
         }
     }
 
     fn start(&self, labels: &str) -> Informer {
         let informer = self
             .informers
-            .get(&self.api, &Select::all(&MAPS).labels(labels));
-        let seen = Arc::clone(&self.seen);
-        informer.on_change(move |c| {
-            let sign = match (c.old, c.new, c.initial) {
+            .get(&self.api, &ListWatchSelector::all(&MAPS).labels(labels));
+        let seen = Arc::clone(&self.received_events);
+        informer.add_event_handler(move |c| {
+            let sign = match (c.old, c.new, c.in_initial_list) {
                 (None, Some(_), true) => "=",
                 (None, Some(_), false) => "+",
                 (Some(_), Some(_), _) => "~",
@@ -57,7 +57,7 @@ impl Setup {
 
     async fn expect(&self, expected: &[&str]) {
         let equal = async {
-            while *self.seen.lock() != expected {
+            while *self.received_events.lock() != expected {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
@@ -65,26 +65,26 @@ impl Setup {
         assert!(
             in_time.is_ok(),
             "{:?} is not {expected:?}",
-            self.seen.lock()
+            self.received_events.lock()
         );
-        self.seen.lock().clear();
+        self.received_events.lock().clear();
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_copy_follows_the_server() {
-    let s = Setup::new();
+    let s = InformerFixture::new();
     s.fake.seed(&MAPS, map("a", "red"));
     s.fake.seed(&MAPS, map("other", "blue"));
     let informer = s.start("team=red");
     informer.add_index("team", |o| {
-        o.head()
+        o.meta()
             .label("team")
             .map(str::to_owned)
             .into_iter()
             .collect()
     });
-    informer.wait_synced().await;
+    informer.wait_for_cache_sync().await;
     s.expect(&["=ns/a"]).await;
     s.fake.seed(&MAPS, map("b", "red"));
     s.fake.seed(&MAPS, map("a", "red"));
@@ -99,13 +99,13 @@ async fn the_copy_follows_the_server() {
 
 #[tokio::test(start_paused = true)]
 async fn a_broken_watch_resumes_and_an_expired_one_lists_again() {
-    let s = Setup::new();
+    let s = InformerFixture::new();
     for name in ["a", "b"] {
         s.fake.seed(&MAPS, map(name, ""));
     }
     let informer = s.start("");
-    informer.wait_synced().await;
-    s.seen.lock().clear();
+    informer.wait_for_cache_sync().await;
+    s.received_events.lock().clear();
     s.fake.end_watches();
     s.fake.seed(&MAPS, map("c", ""));
     s.expect(&["+ns/c"]).await;
@@ -117,7 +117,7 @@ async fn a_broken_watch_resumes_and_an_expired_one_lists_again() {
     s.fake.end_watches();
     s.fake.remove(&MAPS, "ns", "a");
     s.fake.seed(&MAPS, map("b", "new"));
-    s.fake.expire();
+    s.fake.compact();
     while informer.last_error().is_none() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -129,17 +129,17 @@ async fn a_broken_watch_resumes_and_an_expired_one_lists_again() {
 
 #[tokio::test(start_paused = true)]
 async fn equal_selections_share_and_stop_ends_them() {
-    let s = Setup::new();
+    let s = InformerFixture::new();
     for n in 0..1200 {
         s.fake.seed(&MAPS, map(&format!("m{n:04}"), ""));
     }
-    let first = s.informers.get_with(&s.api, &Select::all(&MAPS), |o| {
+    let first = s.informers.get_with_transform(&s.api, &ListWatchSelector::all(&MAPS), |o| {
         let slim = json!({"metadata": {"name": o.name(), "namespace": o.namespace(), "resourceVersion": o.revision().to_string()}});
         Object::from_value(&slim).unwrap()
     });
-    let second = s.informers.get(&s.api, &Select::all(&MAPS));
+    let second = s.informers.get(&s.api, &ListWatchSelector::all(&MAPS));
     assert_eq!(s.informers.unsynced().len(), 1);
-    s.informers.wait_synced().await;
+    s.informers.wait_for_cache_sync().await;
     assert_eq!(
         (second.len(), Arc::ptr_eq(&first.0, &second.0)),
         (1200, true)
@@ -153,28 +153,37 @@ async fn equal_selections_share_and_stop_ends_them() {
             .get("data")
             .is_none()
     );
-    s.informers.stop(&s.api).await;
+    s.informers.stop_server(&s.api).await;
     s.fake.seed(&MAPS, map("late", ""));
     assert_eq!(second.len(), 1200);
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_informer_is_stopped_and_started_again() {
-    let s = Setup::new();
+    let s = InformerFixture::new();
     s.fake.seed(&MAPS, map("a", ""));
-    let (all, select) = (s.start(""), Select::all(&MAPS).labels("team=red"));
+    let (all, select) = (
+        s.start(""),
+        ListWatchSelector::all(&MAPS).labels("team=red"),
+    );
     let some = s.informers.get(&s.api, &select);
-    s.informers.wait_synced().await;
-    s.informers.forget(&s.api, &Select::all(&MAPS)).await;
-    assert!(s.informers.running(&s.api, &Select::all(&MAPS)).is_none());
-    assert!(s.informers.running(&s.api, &select).is_some());
+    s.informers.wait_for_cache_sync().await;
+    s.informers
+        .stop_informer(&s.api, &ListWatchSelector::all(&MAPS))
+        .await;
+    assert!(
+        s.informers
+            .find(&s.api, &ListWatchSelector::all(&MAPS))
+            .is_none()
+    );
+    assert!(s.informers.find(&s.api, &select).is_some());
     s.fake.seed(&MAPS, map("b", "red"));
     while some.is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(all.len(), 1, "a stopped informer keeps its last state");
-    let again = s.informers.get(&s.api, &Select::all(&MAPS));
-    again.wait_synced().await;
+    let again = s.informers.get(&s.api, &ListWatchSelector::all(&MAPS));
+    again.wait_for_cache_sync().await;
     assert_eq!(again.len(), 2);
     s.tasks.stop().await;
 }

@@ -10,11 +10,11 @@ use http_body_util::combinators::UnsyncBoxBody;
 
 use crate::encoded::EncodedBody;
 
-type Error = Box<dyn std::error::Error + Send + Sync>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-enum Inner {
+enum RequestBodyKind {
     Encoded(Pieces),
-    Passed(UnsyncBoxBody<Bytes, Error>),
+    Streamed(UnsyncBoxBody<Bytes, BoxError>),
 }
 
 struct Pieces {
@@ -32,11 +32,11 @@ impl Pieces {
 }
 
 /// The body of a request.
-pub struct Body(Inner);
+pub struct RequestBody(RequestBodyKind);
 
-impl Body {
+impl RequestBody {
     /// A body of one buffer.
-    pub fn whole(bytes: Bytes) -> Self {
+    pub fn full(bytes: Bytes) -> Self {
         Self::encoded(bytes.into())
     }
 
@@ -45,46 +45,48 @@ impl Body {
         let pieces = body.into_pieces();
         let left = pieces.iter().map(|piece| piece.len() as u64).sum();
         let rest = pieces.into_iter();
-        Self(Inner::Encoded(Pieces { rest, left }))
+        Self(RequestBodyKind::Encoded(Pieces { rest, left }))
     }
 
     /// A body that is streamed as it arrives.
-    pub fn passed<B>(body: B) -> Self
+    pub fn streamed<B>(body: B) -> Self
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Error>,
+        B::Error: Into<BoxError>,
     {
-        Self(Inner::Passed(body.map_err(Into::into).boxed_unsync()))
+        Self(RequestBodyKind::Streamed(
+            body.map_err(Into::into).boxed_unsync(),
+        ))
     }
 }
 
-impl http_body::Body for Body {
+impl http_body::Body for RequestBody {
     type Data = Bytes;
-    type Error = Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.0 {
-            Inner::Encoded(pieces) => {
+            RequestBodyKind::Encoded(pieces) => {
                 Poll::Ready(pieces.next().map(|piece| Ok(Frame::data(piece))))
             }
-            Inner::Passed(body) => Pin::new(body).poll_frame(cx),
+            RequestBodyKind::Streamed(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Inner::Encoded(pieces) => pieces.left == 0,
-            Inner::Passed(body) => body.is_end_stream(),
+            RequestBodyKind::Encoded(pieces) => pieces.left == 0,
+            RequestBodyKind::Streamed(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Inner::Encoded(pieces) => SizeHint::with_exact(pieces.left),
-            Inner::Passed(body) => body.size_hint(),
+            RequestBodyKind::Encoded(pieces) => SizeHint::with_exact(pieces.left),
+            RequestBodyKind::Streamed(body) => body.size_hint(),
         }
     }
 }
@@ -98,7 +100,7 @@ mod tests {
     #[test]
     fn pieces_are_sent_as_they_are_and_their_length_is_known() {
         let pieces = [Bytes::from("{\"a\":"), Bytes::from("1}")];
-        let mut body = Body::encoded(pieces.iter().cloned().collect());
+        let mut body = RequestBody::encoded(pieces.iter().cloned().collect());
         for (piece, left) in pieces.iter().zip([7, 2]) {
             assert_eq!(body.size_hint().exact(), Some(left));
             assert!(!body.is_end_stream());
@@ -107,6 +109,6 @@ mod tests {
         }
         assert!(body.is_end_stream());
         assert!(body.frame().now_or_never().unwrap().is_none());
-        assert!(Body::whole(Bytes::new()).is_end_stream());
+        assert!(RequestBody::full(Bytes::new()).is_end_stream());
     }
 }

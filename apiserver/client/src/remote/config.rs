@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use http::Uri;
 
-use super::gate::Gate;
+use super::fence::WriteFence;
 
 /// An unusable configuration and the reason, from [`super::kubeconfig`] or the checks
 /// here. The text names files, contexts and users, never a secret.
@@ -24,45 +24,45 @@ pub struct Config {
     /// CA bundle in PEM; `None`: the system's roots.
     pub ca: Option<Vec<u8>>,
     /// Accepts any server certificate.
-    pub insecure: bool,
+    pub insecure_skip_tls_verify: bool,
     /// The name in the server's certificate, if it is not the host.
     pub tls_server_name: Option<String>,
     /// An HTTP proxy that tunnels with CONNECT.
     pub proxy: Option<Uri>,
     pub proxy_headers: Vec<(String, String)>,
-    pub auth: Auth,
-    pub impersonate: Option<Impersonate>,
+    pub auth: AuthInfo,
+    pub impersonate: Option<ImpersonationConfig>,
     /// The default namespace of commands.
     pub namespace: String,
-    pub flow: Flow,
+    pub flow_control: FlowControl,
     /// Nothing is sent while the fence is closed.
-    pub gate: Option<Gate>,
+    pub write_fence: Option<WriteFence>,
 }
 
 /// HTTP/2 flow control: the windows in bytes that may be in flight unread, and our own
 /// limit of streams per connection, whatever the peer allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flow {
-    pub stream: u32,
-    pub connection: u32,
-    pub streams: usize,
+pub struct FlowControl {
+    pub stream_window_bytes: u32,
+    pub connection_window_bytes: u32,
+    pub max_streams: usize,
 }
 
-impl Flow {
+impl FlowControl {
     /// For one reader that reads all of its streams: a list is large, a watch is not, and
     /// the streams share the connection's window.
-    pub const OWN: Self = Self {
-        stream: 1 << 20,
-        connection: 4 << 20,
-        streams: usize::MAX,
+    pub const SINGLE_READER: Self = Self {
+        stream_window_bytes: 1 << 20,
+        connection_window_bytes: 4 << 20,
+        max_streams: usize::MAX,
     };
 
     /// For independent readers: one that stops reading must not block the others, so the
     /// connection's window holds the windows of all its streams together.
-    pub const SHARED: Self = Self {
-        stream: 256 << 10,
-        connection: 16 << 20,
-        streams: 64,
+    pub const INDEPENDENT_READERS: Self = Self {
+        stream_window_bytes: 256 << 10,
+        connection_window_bytes: 16 << 20,
+        max_streams: 64,
     };
 }
 
@@ -70,32 +70,32 @@ impl Config {
     /// A server without credentials.
     pub fn new(server: &str) -> Result<Self, ConfigError> {
         Ok(Self {
-            server: server_uri(server).map_err(ConfigError)?,
+            server: parse_server_url(server).map_err(ConfigError)?,
             ca: None,
-            insecure: false,
+            insecure_skip_tls_verify: false,
             tls_server_name: None,
             proxy: None,
             proxy_headers: Vec::new(),
-            auth: Auth::default(),
+            auth: AuthInfo::default(),
             impersonate: None,
             namespace: "default".into(),
-            flow: Flow::OWN,
-            gate: None,
+            flow_control: FlowControl::SINGLE_READER,
+            write_fence: None,
         })
     }
 
     /// Connects through an HTTP proxy.
     pub fn set_proxy(&mut self, address: &str) -> Result<(), ConfigError> {
-        self.proxy = Some(proxy_uri(address).map_err(ConfigError)?);
+        self.proxy = Some(parse_proxy_url(address).map_err(ConfigError)?);
         Ok(())
     }
 }
 
 /// A secret that `Debug` does not print.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret<T>(pub T);
+pub struct Redacted<T>(pub T);
 
-impl<T> fmt::Debug for Secret<T> {
+impl<T> fmt::Debug for Redacted<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
@@ -103,30 +103,30 @@ impl<T> fmt::Debug for Secret<T> {
 
 /// A client certificate chain and its private key, both in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct ClientCertificate {
     pub certificate: Vec<u8>,
-    pub key: Secret<Vec<u8>>,
+    pub key: Redacted<Vec<u8>>,
 }
 
 /// The credentials (kubeconfig's `AuthInfo`). Several may be set, such as a certificate
 /// and a token.
 #[derive(Clone, Debug, Default)]
-pub struct Auth {
-    pub identity: Option<Identity>,
-    pub token: Option<Secret<String>>,
+pub struct AuthInfo {
+    pub client_certificate: Option<ClientCertificate>,
+    pub token: Option<Redacted<String>>,
     /// Re-read periodically; takes precedence over `token`.
     pub token_file: Option<PathBuf>,
-    pub basic: Option<(String, Secret<String>)>,
-    pub exec: Option<Exec>,
+    pub basic: Option<(String, Redacted<String>)>,
+    pub exec: Option<ExecConfig>,
 }
 
 /// An exec credential plugin (`client.authentication.k8s.io`).
 #[derive(Clone, Debug)]
-pub struct Exec {
+pub struct ExecConfig {
     pub api_version: String,
     pub command: PathBuf,
     pub args: Vec<String>,
-    pub env: Secret<Vec<(String, String)>>,
+    pub env: Redacted<Vec<(String, String)>>,
     /// The hint for a user who has not installed the program.
     pub install_hint: String,
     /// Pass the cluster to the program in `KUBERNETES_EXEC_INFO`.
@@ -135,7 +135,7 @@ pub struct Exec {
 
 /// The user to impersonate (client-go's `rest.ImpersonationConfig`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Impersonate {
+pub struct ImpersonationConfig {
     pub user: String,
     pub uid: String,
     pub groups: Vec<String>,
@@ -143,7 +143,7 @@ pub struct Impersonate {
 }
 
 /// Parses and checks a server URL; without a scheme it is https.
-pub(super) fn server_uri(text: &str) -> Result<Uri, String> {
+pub(super) fn parse_server_url(text: &str) -> Result<Uri, String> {
     let full = if text.contains("://") {
         text.to_owned()
     } else {
@@ -163,7 +163,7 @@ pub(super) fn server_uri(text: &str) -> Result<Uri, String> {
 }
 
 /// Parses and checks a proxy URL. The error does not repeat it: it may hold a password.
-pub(super) fn proxy_uri(text: &str) -> Result<Uri, String> {
+pub(super) fn parse_proxy_url(text: &str) -> Result<Uri, String> {
     let uri: Uri = text
         .parse()
         .map_err(|_| "proxy-url is not an address".to_owned())?;

@@ -16,45 +16,45 @@ use tokio::process::Command;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::config::{Auth, Config, Exec, Identity, Secret};
+use super::config::{AuthInfo, ClientCertificate, Config, ExecConfig, Redacted};
 
 /// As in client-go, a token file is re-read after a minute.
-const TOKEN_FILE_AGE: Duration = Duration::from_secs(60);
-const EXEC_PATIENCE: Duration = Duration::from_secs(60);
-const LARGEST: u64 = 1 << 20;
+const TOKEN_FILE_MAX_AGE: Duration = Duration::from_secs(60);
+const EXEC_TIMEOUT: Duration = Duration::from_secs(60);
+const MAX_EXEC_OUTPUT_BYTES: u64 = 1 << 20;
 /// Credentials are renewed this long before they expire.
-const EARLY: jiff::SignedDuration = jiff::SignedDuration::from_secs(10);
+const EXPIRY_MARGIN: jiff::SignedDuration = jiff::SignedDuration::from_secs(10);
 
 /// The credentials from an exec plugin.
 #[derive(Clone, Debug, Default)]
-struct Given {
-    token: Option<Secret<String>>,
-    identity: Option<Identity>,
+struct PluginCredentials {
+    token: Option<Redacted<String>>,
+    client_certificate: Option<ClientCertificate>,
     expires: Option<Timestamp>,
 }
 
 #[derive(Default)]
-struct Cache {
+struct CredentialCache {
     token_file: Option<(Instant, HeaderValue)>,
-    exec: Option<Given>,
+    exec: Option<PluginCredentials>,
 }
 
-pub(super) struct Credentials {
-    auth: Auth,
+pub(super) struct ClientCredentials {
+    auth: AuthInfo,
     /// The value of `KUBERNETES_EXEC_INFO`.
     exec_info: String,
     /// Held while a file is read or a plugin runs, so that this happens once.
-    cache: Mutex<Cache>,
+    cache: Mutex<CredentialCache>,
 }
 
-impl Credentials {
+impl ClientCredentials {
     pub(super) fn new(config: &Config) -> Self {
         let info = config.auth.exec.as_ref().map(|exec| {
             let mut spec = json!({"interactive": false});
             if exec.provide_cluster_info {
                 spec["cluster"] = json!({
                     "server": config.server.to_string(),
-                    "insecure-skip-tls-verify": config.insecure,
+                    "insecure-skip-tls-verify": config.insecure_skip_tls_verify,
                     "tls-server-name": config.tls_server_name,
                     "certificate-authority-data": config.ca.as_ref().map(|ca| STANDARD.encode(ca)),
                 });
@@ -69,74 +69,79 @@ impl Credentials {
     }
 
     /// Whether reading the credentials again may give different ones.
-    pub(super) fn can_change(&self) -> bool {
+    pub(super) fn can_refresh(&self) -> bool {
         self.auth.exec.is_some() || self.auth.token_file.is_some()
     }
 
     /// Drops the cached credentials after the server refused them.
-    pub(super) async fn refused(&self) {
-        *self.cache.lock().await = Cache::default();
+    pub(super) async fn invalidate(&self) {
+        *self.cache.lock().await = CredentialCache::default();
     }
 
     /// The value of the Authorization header, if any.
-    pub(super) async fn header(&self) -> Result<Option<HeaderValue>, String> {
+    pub(super) async fn authorization_header(&self) -> Result<Option<HeaderValue>, String> {
         if let Some((user, password)) = &self.auth.basic {
             let pair = STANDARD.encode(format!("{user}:{}", password.0));
-            return sensitive(&format!("Basic {pair}")).map(Some);
+            return sensitive_header(&format!("Basic {pair}")).map(Some);
         }
         if let Some(path) = &self.auth.token_file {
             let mut cache = self.cache.lock().await;
             if let Some((read, value)) = &cache.token_file
-                && read.elapsed() < TOKEN_FILE_AGE
+                && read.elapsed() < TOKEN_FILE_MAX_AGE
             {
                 return Ok(Some(value.clone()));
             }
             let text = tokio::fs::read_to_string(path).await;
             let text = text.map_err(|e| format!("token file {}: {e}", path.display()))?;
-            let value = bearer(text.trim())?;
+            let value = bearer_header(text.trim())?;
             cache.token_file = Some((Instant::now(), value.clone()));
             return Ok(Some(value));
         }
         if let Some(token) = &self.auth.token {
-            return bearer(&token.0).map(Some);
+            return bearer_header(&token.0).map(Some);
         }
-        match self.exec().await? {
-            Some(Given {
+        match self.plugin_credentials().await? {
+            Some(PluginCredentials {
                 token: Some(token), ..
-            }) => bearer(&token.0).map(Some),
+            }) => bearer_header(&token.0).map(Some),
             _ => Ok(None),
         }
     }
 
     /// The client certificate, if any.
-    pub(super) async fn identity(&self) -> Result<Option<Identity>, String> {
-        if self.auth.identity.is_some() {
-            return Ok(self.auth.identity.clone());
+    pub(super) async fn client_certificate(&self) -> Result<Option<ClientCertificate>, String> {
+        if self.auth.client_certificate.is_some() {
+            return Ok(self.auth.client_certificate.clone());
         }
-        Ok(self.exec().await?.and_then(|g| g.identity))
+        Ok(self
+            .plugin_credentials()
+            .await?
+            .and_then(|g| g.client_certificate))
     }
 
-    async fn exec(&self) -> Result<Option<Given>, String> {
+    async fn plugin_credentials(&self) -> Result<Option<PluginCredentials>, String> {
         let Some(exec) = &self.auth.exec else {
             return Ok(None);
         };
         let mut cache = self.cache.lock().await;
         if let Some(given) = &cache.exec
-            && given.expires.is_none_or(|e| e > Timestamp::now() + EARLY)
+            && given
+                .expires
+                .is_none_or(|e| e > Timestamp::now() + EXPIRY_MARGIN)
         {
             return Ok(Some(given.clone()));
         }
-        let given = run(exec, &self.exec_info).await?;
+        let given = run_exec_plugin(exec, &self.exec_info).await?;
         cache.exec = Some(given.clone());
         Ok(Some(given))
     }
 }
 
-fn bearer(token: &str) -> Result<HeaderValue, String> {
-    sensitive(&format!("Bearer {token}"))
+fn bearer_header(token: &str) -> Result<HeaderValue, String> {
+    sensitive_header(&format!("Bearer {token}"))
 }
 
-fn sensitive(text: &str) -> Result<HeaderValue, String> {
+fn sensitive_header(text: &str) -> Result<HeaderValue, String> {
     let value = HeaderValue::from_bytes(text.as_bytes());
     let mut value =
         value.map_err(|_| "credentials hold characters that no header can".to_owned())?;
@@ -149,19 +154,19 @@ fn sensitive(text: &str) -> Result<HeaderValue, String> {
 struct ExecCredential {
     api_version: String,
     kind: String,
-    status: Option<ExecStatus>,
+    status: Option<ExecCredentialStatus>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ExecStatus {
+struct ExecCredentialStatus {
     token: Option<String>,
     client_certificate_data: Option<String>,
     client_key_data: Option<String>,
     expiration_timestamp: Option<String>,
 }
 
-async fn run(exec: &Exec, info: &str) -> Result<Given, String> {
+async fn run_exec_plugin(exec: &ExecConfig, info: &str) -> Result<PluginCredentials, String> {
     let named = exec.command.display().to_string();
     let fail = |why: &dyn std::fmt::Display| format!("exec plugin {named}: {why}");
     let mut command = Command::new(&exec.command);
@@ -185,20 +190,23 @@ async fn run(exec: &Exec, info: &str) -> Result<Given, String> {
     };
     let work = async {
         let mut text = Vec::new();
-        stdout.take(LARGEST).read_to_end(&mut text).await?;
+        stdout
+            .take(MAX_EXEC_OUTPUT_BYTES)
+            .read_to_end(&mut text)
+            .await?;
         let ended = child.wait().await?;
         std::io::Result::Ok((text, ended))
     };
-    let done = tokio::time::timeout(EXEC_PATIENCE, work).await;
+    let done = tokio::time::timeout(EXEC_TIMEOUT, work).await;
     let done = done.map_err(|_| fail(&"did not end within 60 seconds"))?;
     let (text, ended) = done.map_err(|e| fail(&e))?;
     if !ended.success() {
         return Err(fail(&ended));
     }
-    understand(exec, &text).map_err(|why| fail(&why))
+    parse_exec_credential(exec, &text).map_err(|why| fail(&why))
 }
 
-fn understand(exec: &Exec, text: &[u8]) -> Result<Given, String> {
+fn parse_exec_credential(exec: &ExecConfig, text: &[u8]) -> Result<PluginCredentials, String> {
     let credential: ExecCredential =
         serde_json::from_slice(text).map_err(|_| "its output is no ExecCredential".to_owned())?;
     if credential.kind != "ExecCredential" || credential.api_version != exec.api_version {
@@ -209,14 +217,14 @@ fn understand(exec: &Exec, text: &[u8]) -> Result<Given, String> {
     }
     let status = credential.status.ok_or("its answer has no status")?;
     let identity = match (status.client_certificate_data, status.client_key_data) {
-        (Some(certificate), Some(key)) => Some(Identity {
+        (Some(certificate), Some(key)) => Some(ClientCertificate {
             certificate: certificate.into_bytes(),
-            key: Secret(key.into_bytes()),
+            key: Redacted(key.into_bytes()),
         }),
         (None, None) => None,
         _ => return Err("its answer has half of a certificate and key".into()),
     };
-    let token = status.token.filter(|t| !t.is_empty()).map(Secret);
+    let token = status.token.filter(|t| !t.is_empty()).map(Redacted);
     if token.is_none() && identity.is_none() {
         return Err("its answer has neither token nor certificate".into());
     }
@@ -227,9 +235,9 @@ fn understand(exec: &Exec, text: &[u8]) -> Result<Given, String> {
             Some(at.map_err(|_| "its expirationTimestamp is not RFC 3339".to_owned())?)
         }
     };
-    Ok(Given {
+    Ok(PluginCredentials {
         token,
-        identity,
+        client_certificate: identity,
         expires,
     })
 }
@@ -243,11 +251,11 @@ mod tests {
         let path = dir.path().join("plugin.sh");
         std::fs::write(&path, script).unwrap();
         let mut config = Config::new("h").unwrap();
-        config.auth.exec = Some(Exec {
+        config.auth.exec = Some(ExecConfig {
             api_version: "client.authentication.k8s.io/v1".into(),
             command: PathBuf::from("sh"),
             args: vec![path.display().to_string()],
-            env: Secret(vec![("WHO".into(), "me".into())]),
+            env: Redacted(vec![("WHO".into(), "me".into())]),
             install_hint: "install it".into(),
             provide_cluster_info: true,
         });
@@ -271,21 +279,24 @@ mod tests {
             &dir,
             &answer(r#"{"token":"t","expirationTimestamp":"2999-01-01T00:00:00Z"}"#),
         );
-        let credentials = Credentials::new(&config);
+        let credentials = ClientCredentials::new(&config);
         for _ in 0..2 {
-            assert_eq!(credentials.header().await.unwrap().unwrap(), "Bearer t");
+            assert_eq!(
+                credentials.authorization_header().await.unwrap().unwrap(),
+                "Bearer t"
+            );
         }
         assert_eq!(runs(&dir), 1);
-        credentials.refused().await;
-        credentials.header().await.unwrap();
+        credentials.invalidate().await;
+        credentials.authorization_header().await.unwrap();
         assert_eq!(runs(&dir), 2);
         let config = with_script(
             &dir,
             &answer(r#"{"token":"t","expirationTimestamp":"2000-01-01T00:00:00Z"}"#),
         );
-        let credentials = Credentials::new(&config);
-        credentials.header().await.unwrap();
-        credentials.header().await.unwrap();
+        let credentials = ClientCredentials::new(&config);
+        credentials.authorization_header().await.unwrap();
+        credentials.authorization_header().await.unwrap();
         assert_eq!(runs(&dir), 4);
     }
 
@@ -311,8 +322,8 @@ mod tests {
             ),
         ];
         for (script, expected) in table {
-            let error = Credentials::new(&with_script(&dir, &script))
-                .header()
+            let error = ClientCredentials::new(&with_script(&dir, &script))
+                .authorization_header()
                 .await
                 .unwrap_err();
             assert!(
@@ -323,7 +334,10 @@ mod tests {
         }
         let mut config = with_script(&dir, "");
         config.auth.exec.as_mut().unwrap().command = "/nowhere/plugin".into();
-        let error = Credentials::new(&config).header().await.unwrap_err();
+        let error = ClientCredentials::new(&config)
+            .authorization_header()
+            .await
+            .unwrap_err();
         assert_eq!(error, "exec plugin /nowhere/plugin: not found. install it");
     }
 
@@ -333,13 +347,22 @@ mod tests {
         let path = dir.path().join("token");
         let mut config = Config::new("h").unwrap();
         config.auth.token_file = Some(path.clone());
-        let credentials = Credentials::new(&config);
-        assert!(credentials.header().await.is_err());
+        let credentials = ClientCredentials::new(&config);
+        assert!(credentials.authorization_header().await.is_err());
         std::fs::write(&path, "one\n").unwrap();
-        assert_eq!(credentials.header().await.unwrap().unwrap(), "Bearer one");
+        assert_eq!(
+            credentials.authorization_header().await.unwrap().unwrap(),
+            "Bearer one"
+        );
         std::fs::write(&path, "two\n").unwrap();
-        assert_eq!(credentials.header().await.unwrap().unwrap(), "Bearer one");
-        tokio::time::advance(TOKEN_FILE_AGE).await;
-        assert_eq!(credentials.header().await.unwrap().unwrap(), "Bearer two");
+        assert_eq!(
+            credentials.authorization_header().await.unwrap().unwrap(),
+            "Bearer one"
+        );
+        tokio::time::advance(TOKEN_FILE_MAX_AGE).await;
+        assert_eq!(
+            credentials.authorization_header().await.unwrap().unwrap(),
+            "Bearer two"
+        );
     }
 }

@@ -11,14 +11,14 @@ use machinery::{Object, Status};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::api::{Error, List, Result, WatchEvent};
+use crate::api::{Error, ObjectList, Result, WatchEvent};
 
 /// A watch event holds one object: etcd's limit of 1.5 MiB, with room for encoding.
-const LONGEST_LINE: usize = 8 << 20;
+const MAX_WATCH_EVENT_BYTES: usize = 8 << 20;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RawList<'a> {
+struct RawObjectList<'a> {
     #[serde(borrow, default)]
     api_version: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -39,37 +39,39 @@ struct ListMeta<'a> {
 }
 
 #[derive(Deserialize)]
-struct KindOnly<'a> {
+struct ItemTypeMeta<'a> {
     #[serde(borrow, default)]
     kind: Option<Cow<'a, str>>,
 }
 
 /// Decodes a list. The items of a typed list lack `apiVersion` and `kind`; they are
 /// added.
-pub(super) fn list(body: &[u8]) -> Result<List> {
-    let raw: RawList<'_> = serde_json::from_slice(body).map_err(malformed)?;
+pub(super) fn decode_list(body: &[u8]) -> Result<ObjectList> {
+    let raw: RawObjectList<'_> = serde_json::from_slice(body).map_err(protocol_error)?;
     let Some(item_kind) = raw.kind.strip_suffix("List") else {
         return Err(Error::Protocol(format!("{:?} is not a list", raw.kind)));
     };
     let head = format!(
         "\"apiVersion\":{},\"kind\":{}",
-        serde_json::to_string(&raw.api_version).map_err(malformed)?,
-        serde_json::to_string(item_kind).map_err(malformed)?
+        serde_json::to_string(&raw.api_version).map_err(protocol_error)?,
+        serde_json::to_string(item_kind).map_err(protocol_error)?
     );
     let items = raw.items.unwrap_or_default();
-    let mut list = List {
+    let mut list = ObjectList {
         items: Vec::with_capacity(items.len()),
-        revision: number(raw.metadata.resource_version.as_deref()),
+        revision: parse_revision(raw.metadata.resource_version.as_deref()),
         continue_token: raw.metadata.r#continue.unwrap_or_default().into_owned(),
     };
     for item in items {
-        list.items
-            .push(Object::from_json_trimmed(complete(item.get(), &head)?)?);
+        list.items.push(Object::from_json_trimmed(add_type_meta(
+            item.get(),
+            &head,
+        )?)?);
     }
     Ok(list)
 }
 
-fn complete(item: &str, head: &str) -> Result<Bytes> {
+fn add_type_meta(item: &str, head: &str) -> Result<Bytes> {
     let told = item.starts_with("{\"apiVersion\"") || item.starts_with("{\"kind\"");
     if told || head.ends_with("\"\"") || has_kind(item)? {
         return Ok(Bytes::copy_from_slice(item.as_bytes()));
@@ -80,20 +82,20 @@ fn complete(item: &str, head: &str) -> Result<Bytes> {
 }
 
 fn has_kind(item: &str) -> Result<bool> {
-    let only: KindOnly<'_> = serde_json::from_str(item).map_err(malformed)?;
+    let only: ItemTypeMeta<'_> = serde_json::from_str(item).map_err(protocol_error)?;
     Ok(only.kind.is_some_and(|k| !k.is_empty()))
 }
 
-fn number(text: Option<&str>) -> u64 {
+fn parse_revision(text: Option<&str>) -> u64 {
     text.and_then(|t| t.parse().ok()).unwrap_or(0)
 }
 
-fn malformed(error: serde_json::Error) -> Error {
+fn protocol_error(error: serde_json::Error) -> Error {
     Error::Protocol(error.to_string())
 }
 
 #[derive(Deserialize)]
-struct RawEvent<'a> {
+struct RawWatchEvent<'a> {
     #[serde(borrow)]
     r#type: Cow<'a, str>,
     #[serde(borrow)]
@@ -101,27 +103,27 @@ struct RawEvent<'a> {
 }
 
 #[derive(Deserialize)]
-struct Mark {
+struct RawBookmark {
     #[serde(default)]
-    metadata: MarkMeta,
+    metadata: BookmarkMeta,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct MarkMeta {
+struct BookmarkMeta {
     resource_version: String,
     annotations: BTreeMap<String, String>,
 }
 
 /// Splits a byte stream into watch events, whatever its chunks are.
 #[derive(Default)]
-pub(super) struct Events {
+pub(super) struct WatchEventDecoder {
     buffer: BytesMut,
     /// The length of the prefix known to hold no line end.
     searched: usize,
 }
 
-impl Events {
+impl WatchEventDecoder {
     /// Appends a chunk.
     pub(super) fn push(&mut self, chunk: &[u8]) {
         self.buffer.extend_from_slice(chunk);
@@ -133,8 +135,8 @@ impl Events {
             let fresh = &self.buffer[self.searched..];
             let Some(at) = fresh.iter().position(|b| *b == b'\n') else {
                 self.searched = self.buffer.len();
-                if self.searched > LONGEST_LINE {
-                    let why = format!("a watch event exceeds {LONGEST_LINE} bytes");
+                if self.searched > MAX_WATCH_EVENT_BYTES {
+                    let why = format!("a watch event exceeds {MAX_WATCH_EVENT_BYTES} bytes");
                     return Err(Error::Protocol(why));
                 }
                 return Ok(None);
@@ -144,7 +146,7 @@ impl Events {
             let parsed = if line.is_empty() {
                 None
             } else {
-                Some(event(line))
+                Some(decode_watch_event(line))
             };
             self.buffer.advance(end + 1);
             self.searched = 0;
@@ -156,13 +158,13 @@ impl Events {
     }
 
     /// Whether the stream may end here: no partial event is buffered.
-    pub(super) fn is_between(&self) -> bool {
+    pub(super) fn is_at_event_boundary(&self) -> bool {
         self.buffer.iter().all(u8::is_ascii_whitespace)
     }
 }
 
-fn event(line: &[u8]) -> Result<WatchEvent> {
-    let raw: RawEvent<'_> = serde_json::from_slice(line).map_err(malformed)?;
+fn decode_watch_event(line: &[u8]) -> Result<WatchEvent> {
+    let raw: RawWatchEvent<'_> = serde_json::from_slice(line).map_err(protocol_error)?;
     let text = raw.object.get();
     let object = || Object::from_json_trimmed(Bytes::copy_from_slice(text.as_bytes()));
     match &*raw.r#type {
@@ -170,15 +172,15 @@ fn event(line: &[u8]) -> Result<WatchEvent> {
         "MODIFIED" => Ok(WatchEvent::Modified(object()?)),
         "DELETED" => Ok(WatchEvent::Deleted(object()?)),
         "BOOKMARK" => {
-            let mark: Mark = serde_json::from_str(text).map_err(malformed)?;
+            let mark: RawBookmark = serde_json::from_str(text).map_err(protocol_error)?;
             let end = mark.metadata.annotations.get("k8s.io/initial-events-end");
             Ok(WatchEvent::Bookmark {
-                revision: number(Some(&mark.metadata.resource_version)),
+                revision: parse_revision(Some(&mark.metadata.resource_version)),
                 initial_end: end.is_some_and(|v| v == "true"),
             })
         }
         "ERROR" => {
-            let status: Status = serde_json::from_str(text).map_err(malformed)?;
+            let status: Status = serde_json::from_str(text).map_err(protocol_error)?;
             Err(status.into())
         }
         other => Err(Error::Protocol(format!("watch event of type {other:?}"))),
@@ -204,7 +206,7 @@ mod tests {
     }
 
     fn feed(chunks: &[&[u8]]) -> (Vec<String>, bool) {
-        let (mut events, mut seen) = (Events::default(), Vec::new());
+        let (mut events, mut seen) = (WatchEventDecoder::default(), Vec::new());
         for chunk in chunks {
             events.push(chunk);
             loop {
@@ -218,7 +220,7 @@ mod tests {
                 }
             }
         }
-        (seen, events.is_between())
+        (seen, events.is_at_event_boundary())
     }
 
     const STREAM: &str = concat!(
@@ -233,7 +235,7 @@ mod tests {
         r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}"#,
         "\n",
     );
-    const SEEN: [&str; 5] = ["+ä@1", "~b\n@2", "-c@3", "=4true", "!too old"];
+    const EXPECTED_EVENTS: [&str; 5] = ["+ä@1", "~b\n@2", "-c@3", "=4true", "!too old"];
 
     proptest! {
         #[test]
@@ -242,31 +244,31 @@ mod tests {
             cuts.extend([0, STREAM.len()]);
             cuts.sort_unstable();
             let chunks: Vec<&[u8]> = cuts.windows(2).map(|w| &STREAM.as_bytes()[w[0]..w[1]]).collect();
-            prop_assert_eq!(feed(&chunks).0, SEEN);
+            prop_assert_eq!(feed(&chunks).0, EXPECTED_EVENTS);
         }
 
         #[test]
         fn garbage_is_an_error_and_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             feed(&[&bytes, b"\n"]);
-            let _ = list(&bytes);
+            let _ = decode_list(&bytes);
         }
     }
 
     #[test]
     fn broken_streams_are_errors() {
-        let long = vec![b'x'; LONGEST_LINE + 1];
+        let long = vec![b'x'; MAX_WATCH_EVENT_BYTES + 1];
         assert!(feed(&[&long]).0[0].contains("exceeds"));
         assert!(feed(&[b"{\"type\":\"LATER\",\"object\":{}}\n"]).0[0].contains("LATER"));
         assert!(!feed(&[b"{\"type\":"]).1);
         let status = feed(&[STREAM.as_bytes()]).0;
-        assert_eq!(status, SEEN);
+        assert_eq!(status, EXPECTED_EVENTS);
     }
 
     #[test]
     fn items_of_typed_lists_get_their_kind() {
         let typed = br#"{"kind":"DeploymentList","apiVersion":"apps/v1","metadata":{"resourceVersion":"9","continue":"c"},
             "items":[{"metadata":{"name":"a","resourceVersion":"3","managedFields":[{}]},"spec":{"kind":"inner"}},{ },{"metadata":{"name":"b"},"kind":"Own"}]}"#;
-        let found = list(typed).unwrap();
+        let found = decode_list(typed).unwrap();
         assert_eq!((found.revision, found.continue_token.as_str()), (9, "c"));
         let values: Vec<_> = found.items.iter().map(|o| o.value().unwrap()).collect();
         assert_eq!(
@@ -280,14 +282,15 @@ mod tests {
             (&"Deployment".into(), &"Own".into())
         );
         let empty =
-            list(br#"{"kind":"XList","apiVersion":"v1","metadata":{},"items":null}"#).unwrap();
+            decode_list(br#"{"kind":"XList","apiVersion":"v1","metadata":{},"items":null}"#)
+                .unwrap();
         assert!(empty.items.is_empty() && empty.revision == 0);
         for bad in [
             &br#"{"kind":"Pod"}"#[..],
             b"[]",
             br#"{"kind":"XList","items":[1]}"#,
         ] {
-            assert!(list(bad).is_err());
+            assert!(decode_list(bad).is_err());
         }
     }
 }

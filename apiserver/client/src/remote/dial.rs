@@ -25,89 +25,91 @@ use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::body::Body;
-use super::config::{Config, Flow, Identity};
-use super::gate::Gated;
+use super::body::RequestBody;
+use super::config::{ClientCertificate, Config, FlowControl};
+use super::fence::FencedStream;
 use super::tls;
-use crate::tasks::Tasks;
+use crate::tasks::TaskGroup;
 
 /// The limit of the TCP, proxy, TLS and HTTP handshakes together.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// A peer that does not answer an HTTP/2 ping is considered gone after 15 + 15 seconds.
-const PING: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// The largest reply of a proxy, headers included.
-const PROXY_REPLY: usize = 8 << 10;
+const MAX_PROXY_REPLY_BYTES: usize = 8 << 10;
 
 /// A connection ready for requests.
-pub(super) enum Connection {
+pub(super) enum ClientConnection {
     Http2 {
-        sender: http2::SendRequest<Body>,
+        sender: http2::SendRequest<RequestBody>,
         /// The peer's limit of concurrent streams.
         limit: watch::Receiver<usize>,
     },
-    Http1(http1::SendRequest<Body>),
+    Http1(http1::SendRequest<RequestBody>),
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+trait AsyncByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncByteStream for T {}
 
 /// Connects and completes the handshakes. The error is a message for users: what failed,
 /// and where.
 pub(super) async fn dial(
     config: &Config,
-    identity: Option<&Identity>,
-    tasks: &Tasks,
-) -> Result<Connection, String> {
+    identity: Option<&ClientCertificate>,
+    tasks: &TaskGroup,
+) -> Result<ClientConnection, String> {
     let work = async {
-        let tcp = gated(config).await?;
+        let tcp = connect_fenced(config).await?;
         if config.server.scheme_str() == Some("http") {
-            return Ok(Connection::Http1(http1_over(tcp, tasks).await?));
+            return Ok(ClientConnection::Http1(handshake_http1(tcp, tasks).await?));
         }
-        let stream = encrypted(config, identity, tcp, tls::ANY).await?;
+        let stream = connect_tls(config, identity, tcp, tls::ALPN_HTTP2_OR_HTTP1).await?;
         match stream.get_ref().1.alpn_protocol() {
-            Some(b"h2") => http2_over(stream, config.flow, tasks).await,
-            _ => Ok(Connection::Http1(http1_over(stream, tasks).await?)),
+            Some(b"h2") => handshake_http2(stream, config.flow_control, tasks).await,
+            _ => Ok(ClientConnection::Http1(
+                handshake_http1(stream, tasks).await?,
+            )),
         }
     };
-    in_time(work).await
+    with_dial_timeout(work).await
 }
 
 /// An HTTP/1.1 connection for one request, which may be upgraded.
 pub(super) async fn dial_upgradable(
     config: &Config,
-    identity: Option<&Identity>,
-    tasks: &Tasks,
-) -> Result<http1::SendRequest<Body>, String> {
+    identity: Option<&ClientCertificate>,
+    tasks: &TaskGroup,
+) -> Result<http1::SendRequest<RequestBody>, String> {
     let work = async {
-        let tcp = gated(config).await?;
+        let tcp = connect_fenced(config).await?;
         if config.server.scheme_str() == Some("http") {
-            return http1_over(tcp, tasks).await;
+            return handshake_http1(tcp, tasks).await;
         }
-        let stream = encrypted(config, identity, tcp, tls::HTTP1).await?;
-        http1_over(stream, tasks).await
+        let stream = connect_tls(config, identity, tcp, tls::ALPN_HTTP1).await?;
+        handshake_http1(stream, tasks).await
     };
-    in_time(work).await
+    with_dial_timeout(work).await
 }
 
-async fn in_time<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    match tokio::time::timeout(PATIENCE, work).await {
+async fn with_dial_timeout<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    match tokio::time::timeout(DIAL_TIMEOUT, work).await {
         Ok(done) => done,
-        Err(_) => Err(format!("no connection within {} s", PATIENCE.as_secs())),
+        Err(_) => Err(format!("no connection within {} s", DIAL_TIMEOUT.as_secs())),
     }
 }
 
-async fn encrypted(
+async fn connect_tls(
     config: &Config,
-    identity: Option<&Identity>,
-    tcp: Gated<TcpStream>,
+    identity: Option<&ClientCertificate>,
+    tcp: FencedStream<TcpStream>,
     protocols: &[&[u8]],
-) -> Result<TlsStream<Gated<TcpStream>>, String> {
-    let tls = tls::client(config, identity, protocols)?;
+) -> Result<TlsStream<FencedStream<TcpStream>>, String> {
+    let tls = tls::client_config(config, identity, protocols)?;
     let connector = TlsConnector::from(Arc::new(tls));
     let host = config
         .tls_server_name
         .as_deref()
-        .unwrap_or(host(&config.server));
+        .unwrap_or(bare_host(&config.server));
     let name = ServerName::try_from(host.to_owned());
     let name = name.map_err(|_| format!("{host:?} is no server name"))?;
     let stream = connector.connect(name, tcp).await;
@@ -115,7 +117,7 @@ async fn encrypted(
 }
 
 /// The host without the brackets of an IPv6 address.
-fn host(uri: &Uri) -> &str {
+fn bare_host(uri: &Uri) -> &str {
     let host = uri.host().unwrap_or_default();
     host.trim_start_matches('[').trim_end_matches(']')
 }
@@ -127,24 +129,26 @@ fn port(uri: &Uri) -> u16 {
     })
 }
 
-async fn tcp(uri: &Uri) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect((host(uri), port(uri))).await?;
+async fn connect_tcp(uri: &Uri) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((bare_host(uri), port(uri))).await?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
 
-async fn gated(config: &Config) -> Result<Gated<TcpStream>, String> {
-    Ok(Gated {
-        stream: transport(config).await?,
-        gate: config.gate.clone(),
+async fn connect_fenced(config: &Config) -> Result<FencedStream<TcpStream>, String> {
+    Ok(FencedStream {
+        stream: connect_transport(config).await?,
+        fence: config.write_fence.clone(),
     })
 }
 
-async fn transport(config: &Config) -> Result<TcpStream, String> {
+async fn connect_transport(config: &Config) -> Result<TcpStream, String> {
     let Some(proxy) = &config.proxy else {
-        return tcp(&config.server).await.map_err(|e| e.to_string());
+        return connect_tcp(&config.server).await.map_err(|e| e.to_string());
     };
-    let mut stream = tcp(proxy).await.map_err(|e| format!("proxy: {e}"))?;
+    let mut stream = connect_tcp(proxy)
+        .await
+        .map_err(|e| format!("proxy: {e}"))?;
     let server = &config.server;
     let to = format!("{}:{}", server.host().unwrap_or_default(), port(server));
     let mut hello = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n");
@@ -163,7 +167,7 @@ async fn transport(config: &Config) -> Result<TcpStream, String> {
     let reply = async {
         stream.write_all(hello.as_bytes()).await?;
         let mut reply = Vec::new();
-        while !reply.ends_with(b"\r\n\r\n") && reply.len() < PROXY_REPLY {
+        while !reply.ends_with(b"\r\n\r\n") && reply.len() < MAX_PROXY_REPLY_BYTES {
             // Read byte by byte: what follows the header belongs to the tunnel.
             reply.push(stream.read_u8().await?);
         }
@@ -178,16 +182,19 @@ async fn transport(config: &Config) -> Result<TcpStream, String> {
     Ok(stream)
 }
 
-async fn http1_over(
-    stream: impl Stream + 'static,
-    tasks: &Tasks,
-) -> Result<http1::SendRequest<Body>, String> {
+async fn handshake_http1(
+    stream: impl AsyncByteStream + 'static,
+    tasks: &TaskGroup,
+) -> Result<http1::SendRequest<RequestBody>, String> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|e| e.to_string())?;
     let shutdown = tasks.shutdown().clone();
     tasks.spawn(async move {
-        if let Some(Err(error)) = shutdown.unless(connection.with_upgrades()).await {
+        if let Some(Err(error)) = shutdown
+            .run_until_triggered(connection.with_upgrades())
+            .await
+        {
             tracing::debug!(%error, "connection ended");
         }
     });
@@ -196,12 +203,12 @@ async fn http1_over(
 
 /// Runs hyper's tasks, and wakes the task that waits for the peer's SETTINGS.
 #[derive(Clone)]
-struct Spawner {
-    tasks: Tasks,
+struct HyperExecutor {
+    tasks: TaskGroup,
     activity: Arc<AtomicWaker>,
 }
 
-impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Spawner {
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for HyperExecutor {
     fn execute(&self, work: F) {
         let (shutdown, activity) = (self.tasks.shutdown().clone(), Arc::clone(&self.activity));
         self.tasks.spawn(async move {
@@ -211,28 +218,28 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Spawner
                 activity.wake();
                 polled
             });
-            shutdown.unless(watched).await;
+            shutdown.run_until_triggered(watched).await;
         });
     }
 }
 
-async fn http2_over(
-    stream: impl Stream + 'static,
-    flow: Flow,
-    tasks: &Tasks,
-) -> Result<Connection, String> {
-    let spawner = Spawner {
+async fn handshake_http2(
+    stream: impl AsyncByteStream + 'static,
+    flow: FlowControl,
+    tasks: &TaskGroup,
+) -> Result<ClientConnection, String> {
+    let spawner = HyperExecutor {
         tasks: tasks.clone(),
         activity: Arc::default(),
     };
     let activity = Arc::clone(&spawner.activity);
     let (sender, mut connection) = http2::Builder::new(spawner)
         .timer(TokioTimer::new())
-        .keep_alive_interval(PING)
-        .keep_alive_timeout(PING)
+        .keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_INTERVAL)
         .keep_alive_while_idle(true)
-        .initial_stream_window_size(flow.stream)
-        .initial_connection_window_size(flow.connection)
+        .initial_stream_window_size(flow.stream_window_bytes)
+        .initial_connection_window_size(flow.connection_window_bytes)
         // 0 until the peer's SETTINGS arrive: only then is its limit known.
         .initial_max_send_streams(0)
         .handshake(TokioIo::new(stream))
@@ -258,9 +265,9 @@ async fn http2_over(
                 other => other.map(|_| ()),
             }
         });
-        shutdown.unless(driven).await;
+        shutdown.run_until_triggered(driven).await;
     });
     let settings = limit.wait_for(|limit| *limit > 0).await.map(|_| ());
     settings.map_err(|_| "connection closed before the server's settings came".to_owned())?;
-    Ok(Connection::Http2 { sender, limit })
+    Ok(ClientConnection::Http2 { sender, limit })
 }

@@ -13,52 +13,52 @@ use machinery::names::split_api_version;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::Remote;
-use super::request::Ask;
-use crate::api::{Api, ApiResource, Discovered, Error, Groups, Result};
+use super::RemoteApi;
+use super::request::ApiRequest;
+use crate::api::{Api, ApiResource, Error, GroupFilter, Result, ServerResources};
 
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+const ACCEPT_AGGREGATED_DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 /// Concurrent requests for unaggregated documents.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_REQUESTS: usize = 8;
 
 #[derive(Deserialize)]
-struct Kind {
+struct DiscoveryTypeMeta {
     #[serde(default)]
     kind: String,
 }
 
 #[derive(Deserialize)]
-struct GroupList {
+struct ApiGroupDiscoveryList {
     #[serde(default)]
-    items: Vec<Group>,
+    items: Vec<ApiGroupDiscovery>,
 }
 
 #[derive(Deserialize)]
-struct Group {
+struct ApiGroupDiscovery {
     #[serde(default)]
-    metadata: Named,
+    metadata: ApiGroupDiscoveryMeta,
     #[serde(default)]
-    versions: Vec<Version>,
+    versions: Vec<ApiVersionDiscovery>,
 }
 
 #[derive(Default, Deserialize)]
-struct Named {
+struct ApiGroupDiscoveryMeta {
     #[serde(default)]
     name: String,
 }
 
 #[derive(Deserialize)]
-struct Version {
+struct ApiVersionDiscovery {
     version: String,
     #[serde(default)]
     freshness: String,
     #[serde(default)]
-    resources: Vec<Resource>,
+    resources: Vec<ApiResourceDiscovery>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Resource {
+struct ApiResourceDiscovery {
     resource: String,
     response_kind: Option<ResponseKind>,
     #[serde(default)]
@@ -70,7 +70,7 @@ struct Resource {
     #[serde(default)]
     categories: Vec<String>,
     #[serde(default)]
-    subresources: Vec<Subresource>,
+    subresources: Vec<ApiSubresourceDiscovery>,
 }
 
 #[derive(Deserialize)]
@@ -80,45 +80,45 @@ struct ResponseKind {
 }
 
 #[derive(Deserialize)]
-struct Subresource {
+struct ApiSubresourceDiscovery {
     subresource: String,
 }
 
 #[derive(Deserialize)]
-struct OldVersions {
+struct LegacyApiVersions {
     #[serde(default)]
     versions: Vec<String>,
 }
 
 #[derive(Deserialize)]
-struct OldGroups {
+struct LegacyApiGroupList {
     #[serde(default)]
-    groups: Vec<OldGroup>,
+    groups: Vec<LegacyApiGroup>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct OldGroup {
+struct LegacyApiGroup {
     #[serde(default)]
-    versions: Vec<OldVersion>,
-    preferred_version: Option<OldVersion>,
+    versions: Vec<LegacyGroupVersion>,
+    preferred_version: Option<LegacyGroupVersion>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct OldVersion {
+struct LegacyGroupVersion {
     group_version: String,
 }
 
 #[derive(Deserialize)]
-struct OldResources {
+struct LegacyApiResourceList {
     #[serde(default)]
-    resources: Option<Vec<OldResource>>,
+    resources: Option<Vec<LegacyApiResource>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct OldResource {
+struct LegacyApiResource {
     name: String,
     #[serde(default)]
     namespaced: bool,
@@ -132,32 +132,36 @@ struct OldResource {
     categories: Option<Vec<String>>,
 }
 
-pub(super) async fn discover(remote: &Remote, wanted: Groups<'_>) -> Result<Discovered> {
-    let core = document(remote, "/api").await;
-    let groups = document(remote, "/apis").await?;
-    let mut found = Discovered::default();
+pub(super) async fn discover(
+    remote: &RemoteApi,
+    wanted: GroupFilter<'_>,
+) -> Result<ServerResources> {
+    let core = fetch_document(remote, "/api").await;
+    let groups = fetch_document(remote, "/apis").await?;
+    let mut found = ServerResources::default();
     // An aggregated API server may serve no core group.
     let core = match core {
         Err(error) if error.is_not_found() => None,
         core => Some(core?),
     };
-    let aggregated =
-        |body: &[u8]| read::<Kind>(body).is_ok_and(|k| k.kind == "APIGroupDiscoveryList");
+    let aggregated = |body: &[u8]| {
+        decode::<DiscoveryTypeMeta>(body).is_ok_and(|k| k.kind == "APIGroupDiscoveryList")
+    };
     if aggregated(&groups) && core.as_deref().is_none_or(aggregated) {
         for body in core.iter().chain([&groups]) {
-            take_groups(read(body)?, &mut found);
+            add_aggregated_groups(decode(body)?, &mut found);
         }
-        return Ok(found.only(wanted));
+        return Ok(found.retain_groups(wanted));
     }
     let mut versions: Vec<String> = Vec::new();
     if let Some(core) = &core {
-        versions.extend(read::<OldVersions>(core)?.versions);
+        versions.extend(decode::<LegacyApiVersions>(core)?.versions);
     }
     let plain = match aggregated(&groups) {
-        true => remote.raw("/apis").await?,
+        true => remote.get_raw("/apis").await?,
         false => groups,
     };
-    for mut group in read::<OldGroups>(&plain)?.groups {
+    for mut group in decode::<LegacyApiGroupList>(&plain)?.groups {
         if let Some(preferred) = group.preferred_version {
             let preferred = preferred.group_version;
             group.versions.retain(|v| v.group_version != preferred);
@@ -167,47 +171,49 @@ pub(super) async fn discover(remote: &Remote, wanted: Groups<'_>) -> Result<Disc
     }
     versions.retain(|version| wanted(split_api_version(version).0));
     let documents = stream::iter(versions).map(|version| async move {
-        let body = remote.raw(&old_path(&version)).await;
-        let parsed = body.and_then(|b| read::<OldResources>(&b));
+        let body = remote.get_raw(&group_version_path(&version)).await;
+        let parsed = body.and_then(|b| decode::<LegacyApiResourceList>(&b));
         (version, parsed)
     });
-    let documents: Vec<_> = documents.buffered(AT_ONCE).collect().await;
+    let documents: Vec<_> = documents.buffered(MAX_CONCURRENT_REQUESTS).collect().await;
     for (version, document) in documents {
         match document {
-            Ok(document) => take_version(&version, document, &mut found),
+            Ok(document) => add_legacy_resources(&version, document, &mut found),
             // Removed between the two requests, or not served yet.
             Err(error) if error.is_not_found() => {}
-            Err(error) => found.failed.push((version, error.to_string())),
+            Err(error) => found
+                .failed_group_versions
+                .push((version, error.to_string())),
         }
     }
     Ok(found)
 }
 
-async fn document(remote: &Remote, path: &str) -> Result<bytes::Bytes> {
-    let mut ask = Ask::new(Method::GET, path.to_owned());
-    ask.accept = AGGREGATED;
-    remote.fetch(&ask).await
+async fn fetch_document(remote: &RemoteApi, path: &str) -> Result<bytes::Bytes> {
+    let mut ask = ApiRequest::new(Method::GET, path.to_owned());
+    ask.accept = ACCEPT_AGGREGATED_DISCOVERY;
+    remote.fetch_body(&ask).await
 }
 
-fn old_path(version: &str) -> String {
+fn group_version_path(version: &str) -> String {
     match version.contains('/') {
         true => format!("/apis/{version}"),
         false => format!("/api/{version}"),
     }
 }
 
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     serde_json::from_slice(body).map_err(|e| Error::Protocol(format!("discovery: {e}")))
 }
 
-fn take_groups(list: GroupList, found: &mut Discovered) {
+fn add_aggregated_groups(list: ApiGroupDiscoveryList, found: &mut ServerResources) {
     for group in list.items {
         let name = group.metadata.name;
         for version in group.versions {
             let gv = Gvr::new(name.as_str(), version.version.as_str(), "").api_version();
             if version.freshness == "Stale" {
                 found
-                    .failed
+                    .failed_group_versions
                     .push((gv, "stale GroupVersion discovery".into()));
                 continue;
             }
@@ -230,7 +236,11 @@ fn take_groups(list: GroupList, found: &mut Discovered) {
     }
 }
 
-fn take_version(version: &str, document: OldResources, found: &mut Discovered) {
+fn add_legacy_resources(
+    version: &str,
+    document: LegacyApiResourceList,
+    found: &mut ServerResources,
+) {
     let (group, version) = split_api_version(version);
     let mut below: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut own = Vec::new();

@@ -9,46 +9,51 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, Uri};
 use hyper::body::Incoming;
 
-use super::body::Body;
+use super::body::RequestBody;
 use super::config::{Config, ConfigError};
-use super::pool::{Failure, Pool, Reply};
+use super::pool::{ConnectionPool, ResponseBody, SendError};
 use super::tls;
-use crate::tasks::Tasks;
+use crate::tasks::TaskGroup;
 
 /// The request got no response.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub struct Unreachable {
+pub struct ForwardError {
     pub message: String,
     /// The server did not process the request.
-    pub unsent: bool,
+    pub unprocessed: bool,
 }
 
-impl From<Failure> for Unreachable {
-    fn from(failure: Failure) -> Self {
+impl From<SendError> for ForwardError {
+    fn from(failure: SendError) -> Self {
         Self {
-            unsent: failure.not_begun(),
+            unprocessed: failure.is_unprocessed(),
             message: failure.message,
         }
     }
 }
 
 /// Forwards requests to one server.
-pub struct Forwarder {
-    pool: Pool,
+pub struct RequestForwarder {
+    pool: ConnectionPool,
 }
 
-impl Forwarder {
+impl RequestForwarder {
     /// `tasks` owns the connections; nothing is dialed yet.
-    pub fn new(config: Config, tasks: &Tasks) -> Result<Self, ConfigError> {
-        tls::client(&config, config.auth.identity.as_ref(), tls::ANY).map_err(ConfigError)?;
+    pub fn new(config: Config, tasks: &TaskGroup) -> Result<Self, ConfigError> {
+        tls::client_config(
+            &config,
+            config.auth.client_certificate.as_ref(),
+            tls::ALPN_HTTP2_OR_HTTP1,
+        )
+        .map_err(ConfigError)?;
         Ok(Self {
-            pool: Pool::new(config, tasks.child()),
+            pool: ConnectionPool::new(config, tasks.child()),
         })
     }
 
     /// The base path of the server, without a trailing slash.
-    pub fn base(&self) -> &str {
+    pub fn base_path(&self) -> &str {
         self.pool.config().server.path().trim_end_matches('/')
     }
 
@@ -59,43 +64,49 @@ impl Forwarder {
     }
 
     /// Sends a request on a shared connection.
-    pub async fn send(&self, mut request: Request<Body>) -> Result<Response<Reply>, Unreachable> {
-        self.address(&mut request).await?;
+    pub async fn send(
+        &self,
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, ForwardError> {
+        self.complete_request(&mut request).await?;
         let sent = self.pool.send(request).await;
-        sent.map_err(Unreachable::from)
+        sent.map_err(ForwardError::from)
     }
 
     /// Sends an upgrade request. The caller checks for status 101 and takes the upgrade
     /// from the response.
     pub async fn upgrade(
         &self,
-        mut request: Request<Body>,
-    ) -> Result<Response<Incoming>, Unreachable> {
-        self.address(&mut request).await?;
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, ForwardError> {
+        self.complete_request(&mut request).await?;
         // HTTP/1.1 has the host in a header and only the path in the request line.
-        let host = HeaderValue::from_str(self.authority()).map_err(|_| unusable("host"))?;
+        let host = HeaderValue::from_str(self.authority()).map_err(|_| invalid_request("host"))?;
         request.headers_mut().insert(HOST, host);
         let path = request.uri().path_and_query().cloned();
         *request.uri_mut() = path.map_or_else(Uri::default, Uri::from);
-        let sent = self.pool.send_alone(request).await;
-        sent.map_err(Unreachable::from)
+        let sent = self.pool.send_on_own_connection(request).await;
+        sent.map_err(ForwardError::from)
     }
 
     /// Completes the URI and adds our credentials.
-    async fn address(&self, request: &mut Request<Body>) -> Result<(), Unreachable> {
+    async fn complete_request(
+        &self,
+        request: &mut Request<RequestBody>,
+    ) -> Result<(), ForwardError> {
         let server = &self.pool.config().server;
         let below = request.uri().path_and_query();
         let below = below.map_or("/", PathAndQuery::as_str);
-        let whole: PathAndQuery = format!("{}{below}", self.base())
+        let whole: PathAndQuery = format!("{}{below}", self.base_path())
             .parse()
-            .map_err(|_| unusable("path"))?;
+            .map_err(|_| invalid_request("path"))?;
         let mut parts = server.clone().into_parts();
         parts.path_and_query = Some(whole);
-        *request.uri_mut() = Uri::from_parts(parts).map_err(|_| unusable("address"))?;
-        let ours = self.pool.credentials().header().await;
-        let ours = ours.map_err(|message| Unreachable {
+        *request.uri_mut() = Uri::from_parts(parts).map_err(|_| invalid_request("address"))?;
+        let ours = self.pool.credentials().authorization_header().await;
+        let ours = ours.map_err(|message| ForwardError {
             message,
-            unsent: true,
+            unprocessed: true,
         })?;
         match ours {
             Some(ours) => request.headers_mut().insert(AUTHORIZATION, ours),
@@ -105,9 +116,9 @@ impl Forwarder {
     }
 }
 
-fn unusable(what: &str) -> Unreachable {
-    Unreachable {
+fn invalid_request(what: &str) -> ForwardError {
+    ForwardError {
         message: format!("the {what} cannot be sent"),
-        unsent: true,
+        unprocessed: true,
     }
 }

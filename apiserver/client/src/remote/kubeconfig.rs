@@ -10,38 +10,39 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
 use super::config::{
-    Auth, Config, ConfigError, Exec, Identity, Impersonate, Secret, proxy_uri, server_uri,
+    AuthInfo, ClientCertificate, Config, ConfigError, ExecConfig, ImpersonationConfig, Redacted,
+    parse_proxy_url, parse_server_url,
 };
 
 /// The largest file read; a kubeconfig with thousands of clusters stays below it.
-const LARGEST: u64 = 16 << 20;
+const MAX_KUBECONFIG_BYTES: u64 = 16 << 20;
 
 /// Where to find the kubeconfig (client-go's `ClientConfigLoadingRules`).
 #[derive(Clone, Debug, Default)]
-pub struct Source {
+pub struct KubeconfigSource {
     /// `--kubeconfig`: this file and no other.
-    pub explicit: Option<PathBuf>,
+    pub explicit_path: Option<PathBuf>,
     /// `$KUBECONFIG`: a list of files; missing ones are skipped.
-    pub variable: Option<String>,
+    pub kubeconfig_variable: Option<String>,
     /// The home directory for `~/.kube/config`, if neither of the above is set.
     pub home: Option<PathBuf>,
     /// `--context`; else the current one.
     pub context: Option<String>,
 }
 
-impl Source {
+impl KubeconfigSource {
     /// One file.
-    pub fn file(path: impl Into<PathBuf>) -> Self {
+    pub fn from_file(path: impl Into<PathBuf>) -> Self {
         Self {
-            explicit: Some(path.into()),
+            explicit_path: Some(path.into()),
             ..Self::default()
         }
     }
 
     /// As kubectl does: `$KUBECONFIG`, else `~/.kube/config`.
-    pub fn environment() -> Self {
+    pub fn from_environment() -> Self {
         Self {
-            variable: std::env::var("KUBECONFIG").ok().filter(|v| !v.is_empty()),
+            kubeconfig_variable: std::env::var("KUBECONFIG").ok().filter(|v| !v.is_empty()),
             home: std::env::var_os("HOME").map(PathBuf::from),
             ..Self::default()
         }
@@ -49,32 +50,32 @@ impl Source {
 
     /// Reads and merges the files and resolves the context.
     pub fn load(&self) -> Result<Config, ConfigError> {
-        let mut merged = Merged::default();
+        let mut merged = MergedKubeconfig::default();
         let mut looked = Vec::new();
         for (path, required) in self.paths() {
-            match read(&path) {
-                Ok(Some(text)) => merged.add(&path, &text)?,
+            match read_file(&path) {
+                Ok(Some(text)) => merged.add_file(&path, &text)?,
                 Ok(None) if !required => {}
-                Ok(None) => return Err(told(&path, "no such file")),
-                Err(e) => return Err(told(&path, e)),
+                Ok(None) => return Err(kubeconfig_error(&path, "no such file")),
+                Err(e) => return Err(kubeconfig_error(&path, e)),
             }
             looked.push(path.display().to_string());
         }
-        if merged.first.is_none() {
+        if merged.first_path.is_none() {
             let why = match looked.as_slice() {
                 [] => "no kubeconfig specified".to_owned(),
                 paths => format!("kubeconfig not found at {}", paths.join(", ")),
             };
             return Err(ConfigError(why));
         }
-        merged.resolve(self.context.as_deref())
+        merged.resolve_context(self.context.as_deref())
     }
 
     fn paths(&self) -> Vec<(PathBuf, bool)> {
-        if let Some(path) = &self.explicit {
+        if let Some(path) = &self.explicit_path {
             return vec![(path.clone(), true)];
         }
-        if let Some(list) = &self.variable {
+        if let Some(list) = &self.kubeconfig_variable {
             let paths = std::env::split_paths(list).filter(|p| !p.as_os_str().is_empty());
             return paths.map(|p| (p, false)).collect();
         }
@@ -84,14 +85,16 @@ impl Source {
     }
 }
 
-fn told(path: &Path, why: impl Display) -> ConfigError {
+fn kubeconfig_error(path: &Path, why: impl Display) -> ConfigError {
     ConfigError(format!("kubeconfig {}: {why}", path.display()))
 }
 
 /// `None`: the file does not exist.
-fn read(path: &Path) -> Result<Option<String>, String> {
+fn read_file(path: &Path) -> Result<Option<String>, String> {
     match std::fs::metadata(path) {
-        Ok(found) if found.len() > LARGEST => return Err("file is larger than 16 MiB".into()),
+        Ok(found) if found.len() > MAX_KUBECONFIG_BYTES => {
+            return Err("file is larger than 16 MiB".into());
+        }
         Ok(found) if found.is_dir() => return Err("is a directory".into()),
         Ok(_) => {}
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -104,9 +107,9 @@ fn read(path: &Path) -> Result<Option<String>, String> {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct File {
+struct KubeconfigFile {
     clusters: Option<Vec<NamedCluster>>,
-    users: Option<Vec<NamedUser>>,
+    users: Option<Vec<NamedAuthInfo>>,
     contexts: Option<Vec<NamedContext>>,
     #[serde(rename = "current-context")]
     current_context: Option<String>,
@@ -116,26 +119,26 @@ struct File {
 struct NamedCluster {
     name: String,
     #[serde(default)]
-    cluster: Option<Cluster>,
+    cluster: Option<KubeconfigCluster>,
 }
 
 #[derive(Deserialize)]
-struct NamedUser {
+struct NamedAuthInfo {
     name: String,
     #[serde(default)]
-    user: Option<User>,
+    user: Option<KubeconfigUser>,
 }
 
 #[derive(Deserialize)]
 struct NamedContext {
     name: String,
     #[serde(default)]
-    context: Option<Context>,
+    context: Option<KubeconfigContext>,
 }
 
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-struct Cluster {
+struct KubeconfigCluster {
     server: Option<String>,
     tls_server_name: Option<String>,
     insecure_skip_tls_verify: bool,
@@ -146,7 +149,7 @@ struct Cluster {
 
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-struct User {
+struct KubeconfigUser {
     client_certificate: Option<String>,
     client_certificate_data: Option<String>,
     client_key: Option<String>,
@@ -162,30 +165,30 @@ struct User {
     as_uid: Option<String>,
     as_groups: Option<Vec<String>>,
     as_user_extra: Option<BTreeMap<String, Vec<String>>>,
-    auth_provider: Option<AuthProvider>,
-    exec: Option<ExecEntry>,
+    auth_provider: Option<AuthProviderConfig>,
+    exec: Option<ExecPluginEntry>,
 }
 
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
-struct AuthProvider {
+struct AuthProviderConfig {
     name: String,
 }
 
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct ExecEntry {
+struct ExecPluginEntry {
     api_version: Option<String>,
     command: String,
     args: Option<Vec<String>>,
-    env: Option<Vec<EnvEntry>>,
+    env: Option<Vec<ExecEnvVar>>,
     install_hint: Option<String>,
     provide_cluster_info: bool,
     interactive_mode: Option<String>,
 }
 
 #[derive(Clone, Deserialize)]
-struct EnvEntry {
+struct ExecEnvVar {
     name: String,
     #[serde(default)]
     value: String,
@@ -193,126 +196,129 @@ struct EnvEntry {
 
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
-struct Context {
+struct KubeconfigContext {
     cluster: String,
     user: String,
     namespace: Option<String>,
 }
 
 /// An entry and the file it came from, for messages and relative paths.
-struct From<T> {
+struct KubeconfigEntry<T> {
     path: PathBuf,
-    entry: T,
+    value: T,
 }
 
 /// The merged files. Of entries with the same name the first file's wins (client-go's
 /// loading rules).
 #[derive(Default)]
-struct Merged {
-    first: Option<PathBuf>,
-    clusters: BTreeMap<String, From<Cluster>>,
-    users: BTreeMap<String, From<User>>,
-    contexts: BTreeMap<String, From<Context>>,
-    current: Option<From<String>>,
+struct MergedKubeconfig {
+    first_path: Option<PathBuf>,
+    clusters: BTreeMap<String, KubeconfigEntry<KubeconfigCluster>>,
+    users: BTreeMap<String, KubeconfigEntry<KubeconfigUser>>,
+    contexts: BTreeMap<String, KubeconfigEntry<KubeconfigContext>>,
+    current_context: Option<KubeconfigEntry<String>>,
 }
 
-fn merge<T: Default>(
-    into: &mut BTreeMap<String, From<T>>,
+fn merge_entries<T: Default>(
+    into: &mut BTreeMap<String, KubeconfigEntry<T>>,
     path: &Path,
     entries: impl Iterator<Item = (String, Option<T>)>,
 ) {
     for (name, entry) in entries {
-        into.entry(name).or_insert_with(|| From {
+        into.entry(name).or_insert_with(|| KubeconfigEntry {
             path: path.to_owned(),
-            entry: entry.unwrap_or_default(),
+            value: entry.unwrap_or_default(),
         });
     }
 }
 
-impl Merged {
-    fn add(&mut self, path: &Path, text: &str) -> Result<(), ConfigError> {
+impl MergedKubeconfig {
+    fn add_file(&mut self, path: &Path, text: &str) -> Result<(), ConfigError> {
         let file = match text.trim().is_empty() {
-            true => File::default(),
-            false => parse(path, text)?,
+            true => KubeconfigFile::default(),
+            false => parse_file(path, text)?,
         };
-        self.first.get_or_insert_with(|| path.to_owned());
+        self.first_path.get_or_insert_with(|| path.to_owned());
         let clusters = file.clusters.unwrap_or_default().into_iter();
-        merge(
+        merge_entries(
             &mut self.clusters,
             path,
             clusters.map(|c| (c.name, c.cluster)),
         );
         let users = file.users.unwrap_or_default().into_iter();
-        merge(&mut self.users, path, users.map(|u| (u.name, u.user)));
+        merge_entries(&mut self.users, path, users.map(|u| (u.name, u.user)));
         let contexts = file.contexts.unwrap_or_default().into_iter();
-        merge(
+        merge_entries(
             &mut self.contexts,
             path,
             contexts.map(|c| (c.name, c.context)),
         );
-        if self.current.is_none() {
+        if self.current_context.is_none() {
             let named = file.current_context.filter(|c| !c.is_empty());
-            self.current = named.map(|entry| From {
+            self.current_context = named.map(|entry| KubeconfigEntry {
                 path: path.to_owned(),
-                entry,
+                value: entry,
             });
         }
         Ok(())
     }
 
-    fn resolve(&self, wanted: Option<&str>) -> Result<Config, ConfigError> {
-        let first = self.first.clone().unwrap_or_default();
-        let (name, path) = match (wanted, &self.current) {
+    fn resolve_context(&self, wanted: Option<&str>) -> Result<Config, ConfigError> {
+        let first = self.first_path.clone().unwrap_or_default();
+        let (name, path) = match (wanted, &self.current_context) {
             (Some(name), _) => (name, &first),
-            (None, Some(current)) => (current.entry.as_str(), &current.path),
+            (None, Some(current)) => (current.value.as_str(), &current.path),
             (None, None) => {
-                let why = format!("no current-context; name one of {}", names(&self.contexts));
-                return Err(told(&first, why));
+                let why = format!(
+                    "no current-context; name one of {}",
+                    list_names(&self.contexts)
+                );
+                return Err(kubeconfig_error(&first, why));
             }
         };
         let context = self.contexts.get(name).ok_or_else(|| {
-            let have = names(&self.contexts);
-            told(path, format!("context {name:?} not found (have {have})"))
+            let have = list_names(&self.contexts);
+            kubeconfig_error(path, format!("context {name:?} not found (have {have})"))
         })?;
         let missing = |what: &str, named: &str, have: String| {
             let why = format!("context {name:?}: {what} {named:?} not found (have {have})");
-            told(&context.path, why)
+            kubeconfig_error(&context.path, why)
         };
-        let wanted = &context.entry.cluster;
+        let wanted = &context.value.cluster;
         let cluster = self
             .clusters
             .get(wanted)
-            .ok_or_else(|| missing("cluster", wanted, names(&self.clusters)))?;
+            .ok_or_else(|| missing("cluster", wanted, list_names(&self.clusters)))?;
         let mut config = cluster.config(wanted)?;
-        let wanted = &context.entry.user;
+        let wanted = &context.value.user;
         if !wanted.is_empty() {
             let user = self
                 .users
                 .get(wanted)
-                .ok_or_else(|| missing("user", wanted, names(&self.users)))?;
+                .ok_or_else(|| missing("user", wanted, list_names(&self.users)))?;
             config.auth = user.auth(wanted)?;
             config.impersonate = user.impersonate(wanted)?;
         }
-        if let Some(namespace) = given(&context.entry.namespace) {
+        if let Some(namespace) = non_empty(&context.value.namespace) {
             config.namespace = namespace;
         }
         Ok(config)
     }
 }
 
-fn parse(path: &Path, text: &str) -> Result<File, ConfigError> {
+fn parse_file(path: &Path, text: &str) -> Result<KubeconfigFile, ConfigError> {
     serde_saphyr::from_str(text).map_err(|e| {
         // The parser's text may quote a line of the file, and with it a secret.
         let at = e.location();
         let place = at.map(|l| format!(" at line {} column {}", l.line(), l.column()));
-        told(
+        kubeconfig_error(
             path,
             format!("not a kubeconfig{}", place.unwrap_or_default()),
         )
     })
 }
 
-fn names<T>(entries: &BTreeMap<String, T>) -> String {
+fn list_names<T>(entries: &BTreeMap<String, T>) -> String {
     const MAX_LISTED_NAMES: usize = 10;
     if entries.is_empty() {
         return "none".into();
@@ -328,13 +334,13 @@ fn names<T>(entries: &BTreeMap<String, T>) -> String {
     text.join(", ")
 }
 
-fn given(text: &Option<String>) -> Option<String> {
+fn non_empty(text: &Option<String>) -> Option<String> {
     text.clone().filter(|t| !t.is_empty())
 }
 
-impl<T> From<T> {
+impl<T> KubeconfigEntry<T> {
     /// A relative path is relative to the file.
-    fn beside(&self, path: &str) -> PathBuf {
+    fn resolve_path(&self, path: &str) -> PathBuf {
         match self.path.parent() {
             Some(folder) => folder.join(path),
             None => PathBuf::from(path),
@@ -342,35 +348,35 @@ impl<T> From<T> {
     }
 
     /// Inline data takes precedence over a file.
-    fn data(
+    fn read_data(
         &self,
         what: &str,
         inline: &Option<String>,
         file: &Option<String>,
     ) -> Result<Option<Vec<u8>>, String> {
-        if let Some(text) = given(inline) {
+        if let Some(text) = non_empty(inline) {
             let dense: String = text.split_whitespace().collect();
             let bytes = STANDARD.decode(dense);
             let bytes = bytes.map_err(|_| format!("{what}-data is not base64"))?;
             return Ok(Some(bytes));
         }
-        let Some(file) = given(file) else {
+        let Some(file) = non_empty(file) else {
             return Ok(None);
         };
-        let path = self.beside(&file);
+        let path = self.resolve_path(&file);
         let bytes = std::fs::read(&path);
         let bytes = bytes.map_err(|e| format!("{what} {}: {e}", path.display()))?;
         Ok(Some(bytes))
     }
 }
 
-impl From<Cluster> {
+impl KubeconfigEntry<KubeconfigCluster> {
     fn config(&self, name: &str) -> Result<Config, ConfigError> {
-        let fail = |why: String| told(&self.path, format!("cluster {name:?}: {why}"));
-        let own = &self.entry;
-        let server = given(&own.server).ok_or_else(|| fail("no server".into()))?;
+        let fail = |why: String| kubeconfig_error(&self.path, format!("cluster {name:?}: {why}"));
+        let own = &self.value;
+        let server = non_empty(&own.server).ok_or_else(|| fail("no server".into()))?;
         let ca = self
-            .data(
+            .read_data(
                 "certificate-authority",
                 &own.certificate_authority_data,
                 &own.certificate_authority,
@@ -381,21 +387,21 @@ impl From<Cluster> {
             return Err(fail(why.into()));
         }
         let mut config = Config::new("https://localhost")?;
-        config.server = server_uri(&server).map_err(fail)?;
+        config.server = parse_server_url(&server).map_err(fail)?;
         config.ca = ca;
-        config.insecure = own.insecure_skip_tls_verify;
-        config.tls_server_name = given(&own.tls_server_name);
-        if let Some(proxy) = given(&own.proxy_url) {
-            config.proxy = Some(proxy_uri(&proxy).map_err(fail)?);
+        config.insecure_skip_tls_verify = own.insecure_skip_tls_verify;
+        config.tls_server_name = non_empty(&own.tls_server_name);
+        if let Some(proxy) = non_empty(&own.proxy_url) {
+            config.proxy = Some(parse_proxy_url(&proxy).map_err(fail)?);
         }
         Ok(config)
     }
 }
 
-impl From<User> {
-    fn auth(&self, name: &str) -> Result<Auth, ConfigError> {
-        let fail = |why: String| told(&self.path, format!("user {name:?}: {why}"));
-        let own = &self.entry;
+impl KubeconfigEntry<KubeconfigUser> {
+    fn auth(&self, name: &str) -> Result<AuthInfo, ConfigError> {
+        let fail = |why: String| kubeconfig_error(&self.path, format!("user {name:?}: {why}"));
+        let own = &self.value;
         if let Some(provider) = &own.auth_provider {
             return Err(fail(format!(
                 "auth-provider {:?} is no longer supported by Kubernetes; use an exec plugin",
@@ -403,31 +409,31 @@ impl From<User> {
             )));
         }
         let certificate = self
-            .data(
+            .read_data(
                 "client-certificate",
                 &own.client_certificate_data,
                 &own.client_certificate,
             )
             .map_err(fail)?;
         let key = self
-            .data("client-key", &own.client_key_data, &own.client_key)
+            .read_data("client-key", &own.client_key_data, &own.client_key)
             .map_err(fail)?;
         let identity = match (certificate, key) {
-            (Some(certificate), Some(key)) => Some(Identity {
+            (Some(certificate), Some(key)) => Some(ClientCertificate {
                 certificate,
-                key: Secret(key),
+                key: Redacted(key),
             }),
             (None, None) => None,
             (Some(_), None) => return Err(fail("client-certificate without client-key".into())),
             (None, Some(_)) => return Err(fail("client-key without client-certificate".into())),
         };
         let exec = own.exec.as_ref().map(|e| self.exec(e)).transpose();
-        let auth = Auth {
-            identity,
-            token: given(&own.token).map(Secret),
-            token_file: given(&own.token_file).map(|f| self.beside(&f)),
-            basic: given(&own.username)
-                .map(|user| (user, Secret(own.password.clone().unwrap_or_default()))),
+        let auth = AuthInfo {
+            client_certificate: identity,
+            token: non_empty(&own.token).map(Redacted),
+            token_file: non_empty(&own.token_file).map(|f| self.resolve_path(&f)),
+            basic: non_empty(&own.username)
+                .map(|user| (user, Redacted(own.password.clone().unwrap_or_default()))),
             exec: exec.map_err(fail)?,
         };
         let bearer = auth.token.is_some() || auth.token_file.is_some();
@@ -437,7 +443,7 @@ impl From<User> {
         Ok(auth)
     }
 
-    fn exec(&self, entry: &ExecEntry) -> Result<Exec, String> {
+    fn exec(&self, entry: &ExecPluginEntry) -> Result<ExecConfig, String> {
         let version = entry.api_version.clone().unwrap_or_default();
         if !matches!(
             version.as_str(),
@@ -456,36 +462,36 @@ impl From<User> {
         // As in client-go, a path with a slash is relative to the file; a bare name is
         // looked up in `PATH`.
         let command = match entry.command.contains('/') {
-            true => self.beside(&entry.command),
+            true => self.resolve_path(&entry.command),
             false => PathBuf::from(&entry.command),
         };
         let env = entry.env.clone().unwrap_or_default().into_iter();
-        Ok(Exec {
+        Ok(ExecConfig {
             api_version: version,
             command,
             args: entry.args.clone().unwrap_or_default(),
-            env: Secret(env.map(|e| (e.name, e.value)).collect()),
+            env: Redacted(env.map(|e| (e.name, e.value)).collect()),
             install_hint: entry.install_hint.clone().unwrap_or_default(),
             provide_cluster_info: entry.provide_cluster_info,
         })
     }
 
-    fn impersonate(&self, name: &str) -> Result<Option<Impersonate>, ConfigError> {
-        let own = &self.entry;
-        let who = Impersonate {
+    fn impersonate(&self, name: &str) -> Result<Option<ImpersonationConfig>, ConfigError> {
+        let own = &self.value;
+        let who = ImpersonationConfig {
             user: own.act_as.clone().unwrap_or_default(),
             uid: own.as_uid.clone().unwrap_or_default(),
             groups: own.as_groups.clone().unwrap_or_default(),
             extra: own.as_user_extra.clone().unwrap_or_default(),
         };
-        if who == Impersonate::default() {
+        if who == ImpersonationConfig::default() {
             return Ok(None);
         }
         if who.user.is_empty() {
             let why = format!(
                 "user {name:?}: requesting uid, groups or user-extra without impersonating a user"
             );
-            return Err(told(&self.path, why));
+            return Err(kubeconfig_error(&self.path, why));
         }
         Ok(Some(who))
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const WHOLE: &str = r#"
+const KUBECONFIG: &str = r#"
 apiVersion: v1
 kind: Config
 current-context: a
@@ -44,12 +44,12 @@ contexts:
 - {name: asonly, context: {cluster: c, user: asonly}}
 "#;
 
-struct Files(tempfile::TempDir);
+struct KubeconfigDir(tempfile::TempDir);
 
-impl Files {
+impl KubeconfigDir {
     fn new() -> Self {
         let files = Self(tempfile::tempdir().unwrap());
-        files.put("config", WHOLE);
+        files.put("config", KUBECONFIG);
         files.put("cert.pem", "cert");
         files
     }
@@ -61,7 +61,7 @@ impl Files {
     }
 
     fn load(&self, context: &str) -> Result<Config, ConfigError> {
-        let mut source = Source::file(self.0.path().join("config"));
+        let mut source = KubeconfigSource::from_file(self.0.path().join("config"));
         source.context = Some(context.to_owned()).filter(|c| !c.is_empty());
         source.load()
     }
@@ -69,7 +69,7 @@ impl Files {
 
 #[test]
 fn credentials_of_every_kind_are_read() {
-    let files = Files::new();
+    let files = KubeconfigDir::new();
     let a = files.load("").unwrap();
     assert_eq!(a.server.to_string(), "https://h:6443/prefix");
     assert_eq!(
@@ -80,15 +80,15 @@ fn credentials_of_every_kind_are_read() {
         ),
         (Some(&b"ca"[..]), "ns", Some("n"))
     );
-    let identity = a.auth.identity.unwrap();
+    let identity = a.auth.client_certificate.unwrap();
     assert_eq!(
         (identity.certificate.as_slice(), identity.key.0.as_slice()),
         (&b"cert"[..], &b"key"[..])
     );
 
     let token = files.load("token").unwrap();
-    assert!(token.insecure && token.server.scheme_str() == Some("https"));
-    assert_eq!(token.auth.token, Some(Secret("sesame".to_owned())));
+    assert!(token.insecure_skip_tls_verify && token.server.scheme_str() == Some("https"));
+    assert_eq!(token.auth.token, Some(Redacted("sesame".to_owned())));
     assert_eq!(token.auth.token_file, Some(files.0.path().join("t")));
     let boss = token.impersonate.unwrap();
     assert_eq!(
@@ -99,7 +99,7 @@ fn credentials_of_every_kind_are_read() {
 
     assert_eq!(
         files.load("basic").unwrap().auth.basic,
-        Some(("u".into(), Secret("sesame".into())))
+        Some(("u".into(), Redacted("sesame".into())))
     );
     let exec = files.load("exec").unwrap().auth.exec.unwrap();
     assert_eq!(exec.command, files.0.path().join("./bin/get"));
@@ -115,7 +115,7 @@ fn credentials_of_every_kind_are_read() {
 
 #[test]
 fn errors_name_the_file_and_the_entry_and_no_secret() {
-    let files = Files::new();
+    let files = KubeconfigDir::new();
     let table = [
         (
             "nope",
@@ -188,7 +188,7 @@ fn errors_name_the_file_and_the_entry_and_no_secret() {
 
 #[test]
 fn the_first_of_several_files_wins() {
-    let files = Files::new();
+    let files = KubeconfigDir::new();
     let first = files.put("first", "contexts: [{name: m, context: {cluster: c, user: token}}]\ncurrent-context: m\nclusters: [{name: c, cluster: {server: first}}]\n");
     let list = std::env::join_paths([
         first.as_path(),
@@ -196,27 +196,27 @@ fn the_first_of_several_files_wins() {
         &files.0.path().join("config"),
     ])
     .unwrap();
-    let mut source = Source {
-        variable: Some(list.into_string().unwrap()),
-        ..Source::default()
+    let mut source = KubeconfigSource {
+        kubeconfig_variable: Some(list.into_string().unwrap()),
+        ..KubeconfigSource::default()
     };
     let config = source.load().unwrap();
     assert_eq!(
         (config.server.host(), config.auth.token.is_some()),
         (Some("first"), true)
     );
-    source.variable = Some("/nowhere/at/all".into());
+    source.kubeconfig_variable = Some("/nowhere/at/all".into());
     assert_eq!(
         source.load().unwrap_err().to_string(),
         "kubeconfig not found at /nowhere/at/all"
     );
-    let missing = Source::file("/nowhere/at/all")
+    let missing = KubeconfigSource::from_file("/nowhere/at/all")
         .load()
         .unwrap_err()
         .to_string();
     assert_eq!(missing, "kubeconfig /nowhere/at/all: no such file");
     assert_eq!(
-        Source::default().load().unwrap_err().to_string(),
+        KubeconfigSource::default().load().unwrap_err().to_string(),
         "no kubeconfig specified"
     );
 }

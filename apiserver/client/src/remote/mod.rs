@@ -9,15 +9,15 @@ mod credentials;
 mod decode;
 mod dial;
 mod discovery;
-mod figures;
+mod fence;
 mod forward;
-mod gate;
-pub mod incluster;
+pub mod in_cluster;
 pub mod kubeconfig;
+mod metrics;
 mod pool;
-mod request;
 #[cfg(test)]
-mod server_tests;
+mod remote_tests;
+mod request;
 mod tls;
 
 use std::pin::Pin;
@@ -36,55 +36,63 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::api::{
-    Api, At, DeleteOptions, Discovered, Error, Groups, List, ListOptions, Patch, Result,
-    WatchEvent, WatchOptions, WatchStream, WriteOptions,
+    Api, DeleteOptions, Error, GroupFilter, ListOptions, ObjectList, Patch, ResourcePath, Result,
+    ServerResources, WatchEvent, WatchOptions, WatchStream, WriteOptions,
 };
 use crate::encoded::EncodedBody;
-use crate::tasks::Tasks;
-pub use body::Body;
-pub use config::{Auth, Config, ConfigError, Exec, Flow, Identity, Impersonate, Secret};
-use decode::Events;
-use figures::Figures;
-pub use forward::{Forwarder, Unreachable};
-pub use gate::Gate;
-pub use pool::Reply;
-use pool::{Fate, Pool};
-use request::Ask;
-pub use tls::client as tls_client;
+use crate::tasks::TaskGroup;
+pub use body::RequestBody;
+pub use config::{
+    AuthInfo, ClientCertificate, Config, ConfigError, ExecConfig, FlowControl, ImpersonationConfig,
+    Redacted,
+};
+use decode::WatchEventDecoder;
+pub use fence::WriteFence;
+pub use forward::{ForwardError, RequestForwarder};
+use metrics::RestClientMetrics;
+pub use pool::ResponseBody;
+use pool::{ConnectionPool, DeliveryStatus};
+use request::ApiRequest;
+pub use tls::client_config as tls_client;
 
 /// The timeout of a call, without the stream of a watch.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// A page of a list holds at most 500 objects of 1.5 MiB each, in practice far less.
-const LARGEST_REPLY: usize = 256 << 20;
+const MAX_RESPONSE_BYTES: usize = 256 << 20;
 /// Attempts of a call that the server asks to retry later.
-const ATTEMPTS: u32 = 4;
+const MAX_ATTEMPTS: u32 = 4;
 /// The longest `Retry-After` that is honored.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(10);
 /// How long a watch may outlive its `timeoutSeconds`.
 const WATCH_GRACE: Duration = Duration::from_secs(60);
 
 /// A client of one server. It works until its tasks are stopped.
-pub struct Remote {
-    pool: Pool,
+pub struct RemoteApi {
+    pool: ConnectionPool,
     host: String,
-    as_user: HeaderMap,
-    figures: Figures,
+    impersonation_headers: HeaderMap,
+    metrics: RestClientMetrics,
 }
 
-impl Remote {
+impl RemoteApi {
     /// A client whose connections are owned by `tasks`. Nothing is dialed yet.
-    pub fn new(config: Config, tasks: &Tasks) -> std::result::Result<Self, ConfigError> {
+    pub fn new(config: Config, tasks: &TaskGroup) -> std::result::Result<Self, ConfigError> {
         let host = config.server.authority();
         let host = host.map_or_else(String::new, ToString::to_string);
-        let as_user = request::as_user(config.impersonate.as_ref()).map_err(ConfigError)?;
+        let as_user =
+            request::impersonation_headers(config.impersonate.as_ref()).map_err(ConfigError)?;
         // Reports unusable TLS settings before the first call.
-        tls::client(&config, config.auth.identity.as_ref(), tls::ANY)
-            .map_err(|e| ConfigError(format!("{host}: {e}")))?;
+        tls::client_config(
+            &config,
+            config.auth.client_certificate.as_ref(),
+            tls::ALPN_HTTP2_OR_HTTP1,
+        )
+        .map_err(|e| ConfigError(format!("{host}: {e}")))?;
         Ok(Self {
-            pool: Pool::new(config, tasks.child()),
-            figures: Figures::new(&host),
+            pool: ConnectionPool::new(config, tasks.child()),
+            metrics: RestClientMetrics::new(&host),
             host,
-            as_user,
+            impersonation_headers: as_user,
         })
     }
 
@@ -95,12 +103,12 @@ impl Remote {
     /// POSTs JSON to a path outside the API, such as a webhook, without retries. A
     /// response body larger than `most` bytes is an error.
     pub async fn post(&self, path: &str, body: Bytes, most: usize) -> Result<Bytes> {
-        let ask = Ask::post(path.to_owned(), body);
-        let response = self.ask_once(&ask).await.map_err(|(error, _)| error)?;
-        self.body_of(response, most).await
+        let ask = ApiRequest::post(path.to_owned(), body);
+        let response = self.send_once(&ask).await.map_err(|(error, _)| error)?;
+        self.success_body(response, most).await
     }
 
-    fn transport(&self, message: impl Into<String>) -> Error {
+    fn transport_error(&self, message: impl Into<String>) -> Error {
         Error::Transport {
             host: self.host.clone(),
             message: message.into(),
@@ -109,15 +117,15 @@ impl Remote {
 
     /// Sends a request and repeats it, where that is safe, on 429 and 503, on 401 with
     /// fresh credentials, and once if the connection breaks.
-    async fn ask(&self, ask: &Ask) -> Result<Response<Reply>> {
+    async fn send_with_retries(&self, ask: &ApiRequest) -> Result<Response<ResponseBody>> {
         let mut attempt = 1;
         let mut refused = false;
         loop {
-            let response = match self.ask_once(ask).await {
+            let response = match self.send_once(ask).await {
                 Ok(response) => response,
                 // The connection broke before the response arrived.
                 Err((error, fate)) => {
-                    let harmless = ask.method == Method::GET && fate == Fate::Unknown;
+                    let harmless = ask.method == Method::GET && fate == DeliveryStatus::Unknown;
                     if harmless && attempt == 1 {
                         attempt += 1;
                         continue;
@@ -128,16 +136,16 @@ impl Remote {
             let code = response.status();
             if code == StatusCode::UNAUTHORIZED && !refused {
                 refused = true;
-                if self.pool.credentials().can_change() {
-                    self.pool.credentials().refused().await;
-                    self.pool.retire();
+                if self.pool.credentials().can_refresh() {
+                    self.pool.credentials().invalidate().await;
+                    self.pool.drop_connections();
                     continue;
                 }
             }
-            let Some(pause) = pause(&ask.method, &response) else {
+            let Some(pause) = retry_delay(&ask.method, &response) else {
                 return Ok(response);
             };
-            if attempt >= ATTEMPTS {
+            if attempt >= MAX_ATTEMPTS {
                 return Ok(response);
             }
             attempt += 1;
@@ -147,55 +155,67 @@ impl Remote {
     }
 
     /// Sends once; again if the server refused the request unprocessed.
-    async fn ask_once(&self, ask: &Ask) -> std::result::Result<Response<Reply>, (Error, Fate)> {
-        match self.send(ask).await {
-            Err((_, Fate::Refused)) => self.send(ask).await,
+    async fn send_once(
+        &self,
+        ask: &ApiRequest,
+    ) -> std::result::Result<Response<ResponseBody>, (Error, DeliveryStatus)> {
+        match self.send_attempt(ask).await {
+            Err((_, DeliveryStatus::Refused)) => self.send_attempt(ask).await,
             other => other,
         }
     }
 
-    async fn send(&self, ask: &Ask) -> std::result::Result<Response<Reply>, (Error, Fate)> {
-        let credentials = self.pool.credentials().header().await;
+    async fn send_attempt(
+        &self,
+        ask: &ApiRequest,
+    ) -> std::result::Result<Response<ResponseBody>, (Error, DeliveryStatus)> {
+        let credentials = self.pool.credentials().authorization_header().await;
         let request = credentials
-            .and_then(|header| ask.request(&self.config().server, header, &self.as_user))
-            .map_err(|e| (self.transport(e), Fate::Unsent))?;
+            .and_then(|header| {
+                ask.to_http_request(&self.config().server, header, &self.impersonation_headers)
+            })
+            .map_err(|e| (self.transport_error(e), DeliveryStatus::Unsent))?;
         let began = Instant::now();
-        let sent = self.pool.send(request.map(Body::encoded)).await;
+        let sent = self.pool.send(request.map(RequestBody::encoded)).await;
         let code = sent.as_ref().ok().map(|response| response.status());
-        self.figures.asked(&ask.method, code, began.elapsed());
-        sent.map_err(|failure| (self.transport(failure.message), failure.fate))
+        self.metrics
+            .observe_request(&ask.method, code, began.elapsed());
+        sent.map_err(|failure| (self.transport_error(failure.message), failure.delivery))
     }
 
     /// The body of a successful response.
-    async fn fetch(&self, ask: &Ask) -> Result<Bytes> {
-        self.in_time(async {
-            let response = self.ask(ask).await?;
-            self.body_of(response, LARGEST_REPLY).await
+    async fn fetch_body(&self, ask: &ApiRequest) -> Result<Bytes> {
+        self.with_timeout(async {
+            let response = self.send_with_retries(ask).await?;
+            self.success_body(response, MAX_RESPONSE_BYTES).await
         })
         .await
     }
 
-    async fn in_time<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        match tokio::time::timeout(PATIENCE, work).await {
+    async fn with_timeout<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        match tokio::time::timeout(REQUEST_TIMEOUT, work).await {
             Ok(done) => done,
-            Err(_) => Err(self.transport(format!("no answer within {} s", PATIENCE.as_secs()))),
+            Err(_) => {
+                Err(self
+                    .transport_error(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs())))
+            }
         }
     }
 
-    async fn body_of(&self, response: Response<Reply>, most: usize) -> Result<Bytes> {
+    async fn success_body(&self, response: Response<ResponseBody>, most: usize) -> Result<Bytes> {
         let code = response.status();
-        let body = self.collect(response.into_body(), most).await?;
+        let body = self.read_body(response.into_body(), most).await?;
         if code.is_success() {
             return Ok(body);
         }
-        Err(refusal(code, &body).into())
+        Err(status_from_response(code, &body).into())
     }
 
-    async fn collect(&self, mut body: Reply, most: usize) -> Result<Bytes> {
+    async fn read_body(&self, mut body: ResponseBody, most: usize) -> Result<Bytes> {
         let expected = body.size_hint().exact().unwrap_or(0).min(1 << 20);
         let mut whole = BytesMut::with_capacity(usize::try_from(expected).unwrap_or(0));
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|e| self.transport(pool::chain(&e)))?;
+            let frame = frame.map_err(|e| self.transport_error(pool::error_chain(&e)))?;
             if let Some(data) = frame.data_ref() {
                 if whole.len() + data.len() > most {
                     return Err(Error::Protocol(format!("the reply exceeds {most} bytes")));
@@ -206,15 +226,15 @@ impl Remote {
         Ok(whole.freeze())
     }
 
-    async fn object(&self, ask: Ask) -> Result<Object> {
-        Ok(Object::from_json(self.fetch(&ask).await?)?)
+    async fn fetch_object(&self, ask: ApiRequest) -> Result<Object> {
+        Ok(Object::from_json(self.fetch_body(&ask).await?)?)
     }
 }
 
 /// The delay before a retry, if the server asks for one. A request answered with 429 was
 /// not processed; one answered with 503 may have been, so only idempotent requests are
 /// repeated.
-fn pause(method: &Method, response: &Response<Reply>) -> Option<Duration> {
+fn retry_delay(method: &Method, response: &Response<ResponseBody>) -> Option<Duration> {
     let told = response.headers().get(RETRY_AFTER);
     let seconds: Option<u64> = told.and_then(|v| v.to_str().ok()?.parse().ok());
     let repeatable = matches!(*method, Method::GET | Method::PUT | Method::DELETE);
@@ -224,19 +244,20 @@ fn pause(method: &Method, response: &Response<Reply>) -> Option<Duration> {
         _ => return None,
     }
     // The 429 of an eviction is final: it has no Retry-After.
-    Some(Duration::from_secs(seconds?).min(LONGEST_PAUSE))
+    Some(Duration::from_secs(seconds?).min(MAX_RETRY_AFTER))
 }
 
 #[derive(Deserialize)]
-struct Kind {
+struct ResponseTypeMeta {
     #[serde(default)]
     kind: String,
 }
 
 /// The `Status` in the body of an error response, or one made from the status code.
-fn refusal(code: StatusCode, body: &[u8]) -> Status {
+fn status_from_response(code: StatusCode, body: &[u8]) -> Status {
     const MAX_MESSAGE_CHARS: usize = 200;
-    let is_status = serde_json::from_slice::<Kind>(body).is_ok_and(|k| k.kind == "Status");
+    let is_status =
+        serde_json::from_slice::<ResponseTypeMeta>(body).is_ok_and(|k| k.kind == "Status");
     if is_status && let Ok(mut status) = serde_json::from_slice::<Status>(body) {
         if status.code == 0 {
             status.code = code.as_u16();
@@ -267,27 +288,27 @@ fn refusal(code: StatusCode, body: &[u8]) -> Status {
 }
 
 /// An open watch.
-struct Watch {
-    body: Pin<Box<Reply>>,
-    events: Events,
+struct RemoteWatch {
+    body: Pin<Box<ResponseBody>>,
+    decoder: WatchEventDecoder,
     host: String,
     deadline: Option<Instant>,
-    over: bool,
+    ended: bool,
 }
 
-impl Watch {
+impl RemoteWatch {
     async fn next(mut self) -> Option<(Result<WatchEvent>, Self)> {
-        if self.over {
+        if self.ended {
             return None;
         }
         let item = self.read().await.transpose()?;
-        self.over = item.is_err();
+        self.ended = item.is_err();
         Some((item, self))
     }
 
     async fn read(&mut self) -> Result<Option<WatchEvent>> {
         loop {
-            if let Some(event) = self.events.next()? {
+            if let Some(event) = self.decoder.next()? {
                 return Ok(Some(event));
             }
             let frame = match self.deadline {
@@ -303,16 +324,16 @@ impl Watch {
             match frame {
                 Some(Ok(frame)) => {
                     if let Some(data) = frame.data_ref() {
-                        self.events.push(data);
+                        self.decoder.push(data);
                     }
                 }
                 Some(Err(error)) => {
                     return Err(Error::Transport {
                         host: self.host.clone(),
-                        message: pool::chain(&error),
+                        message: pool::error_chain(&error),
                     });
                 }
-                None if self.events.is_between() => return Ok(None),
+                None if self.decoder.is_at_event_boundary() => return Ok(None),
                 None => return Err(Error::Protocol("a watch ended inside an event".into())),
             }
         }
@@ -320,100 +341,123 @@ impl Watch {
 }
 
 #[async_trait]
-impl Api for Remote {
-    async fn get(&self, at: At<'_>) -> Result<Object> {
-        self.object(Ask::get(at)).await
+impl Api for RemoteApi {
+    async fn get(&self, at: ResourcePath<'_>) -> Result<Object> {
+        self.fetch_object(ApiRequest::get(at)).await
     }
 
-    async fn list(&self, at: At<'_>, options: &ListOptions) -> Result<List> {
-        decode::list(&self.fetch(&Ask::list(at, options)).await?)
+    async fn list(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
+        decode::decode_list(&self.fetch_body(&ApiRequest::list(at, options)).await?)
     }
 
-    async fn watch(&self, at: At<'_>, options: &WatchOptions) -> Result<WatchStream> {
-        let ask = Ask::watch(at, options);
-        let opened = self.in_time(async {
-            let response = self.ask(&ask).await?;
+    async fn watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {
+        let ask = ApiRequest::watch(at, options);
+        let opened = self.with_timeout(async {
+            let response = self.send_with_retries(&ask).await?;
             if response.status().is_success() {
                 return Ok(response.into_body());
             }
-            let refused = self.body_of(response, LARGEST_REPLY).await;
+            let refused = self.success_body(response, MAX_RESPONSE_BYTES).await;
             Err(refused
                 .err()
                 .unwrap_or_else(|| Error::Protocol("no watch".into())))
         });
         let body = opened.await?;
         let asked = u64::from(options.timeout_seconds);
-        let watch = Watch {
+        let watch = RemoteWatch {
             body: Box::pin(body),
-            events: Events::default(),
+            decoder: WatchEventDecoder::default(),
             host: self.host.clone(),
             deadline: (asked > 0)
                 .then(|| Instant::now() + Duration::from_secs(asked) + WATCH_GRACE),
-            over: false,
+            ended: false,
         };
-        Ok(Box::pin(stream::unfold(watch, Watch::next)))
+        Ok(Box::pin(stream::unfold(watch, RemoteWatch::next)))
     }
 
-    async fn create(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
+    async fn create(
+        &self,
+        at: ResourcePath<'_>,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<Object> {
         self.create_encoded(at, body.into(), options).await
     }
 
     async fn create_encoded(
         &self,
-        at: At<'_>,
+        at: ResourcePath<'_>,
         body: EncodedBody,
         options: &WriteOptions,
     ) -> Result<Object> {
-        self.object(Ask::create(at, body, options)).await
+        self.fetch_object(ApiRequest::create(at, body, options))
+            .await
     }
 
-    async fn update(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
+    async fn update(
+        &self,
+        at: ResourcePath<'_>,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<Object> {
         self.update_encoded(at, body.into(), options).await
     }
 
     async fn update_encoded(
         &self,
-        at: At<'_>,
+        at: ResourcePath<'_>,
         body: EncodedBody,
         options: &WriteOptions,
     ) -> Result<Object> {
-        self.object(Ask::update(at, body, options)).await
+        self.fetch_object(ApiRequest::update(at, body, options))
+            .await
     }
 
-    async fn patch(&self, at: At<'_>, patch: Patch, options: &WriteOptions) -> Result<Object> {
-        self.object(Ask::patch(at, patch, options)).await
+    async fn patch(
+        &self,
+        at: ResourcePath<'_>,
+        patch: Patch,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.fetch_object(ApiRequest::patch(at, patch, options))
+            .await
     }
 
-    async fn delete(&self, at: At<'_>, options: &DeleteOptions) -> Result<Option<Object>> {
-        let body = self.fetch(&Ask::delete(at, options)).await?;
-        let kind: Kind =
+    async fn delete(
+        &self,
+        at: ResourcePath<'_>,
+        options: &DeleteOptions,
+    ) -> Result<Option<Object>> {
+        let body = self.fetch_body(&ApiRequest::delete(at, options)).await?;
+        let kind: ResponseTypeMeta =
             serde_json::from_slice(&body).map_err(|e| Error::Protocol(e.to_string()))?;
         if kind.kind == "Status" {
             return Ok(None);
         }
         let object = Object::from_json(body)?;
-        Ok(object.head().deleting.then_some(object))
+        Ok(object.meta().deleting.then_some(object))
     }
 
     async fn delete_collection(
         &self,
-        at: At<'_>,
+        at: ResourcePath<'_>,
         options: &DeleteOptions,
         select: &ListOptions,
     ) -> Result<()> {
-        let ask = Ask::delete_collection(at, options, select);
-        self.fetch(&ask).await.map(|_| ())
+        let ask = ApiRequest::delete_collection(at, options, select);
+        self.fetch_body(&ask).await.map(|_| ())
     }
 
-    async fn resources(&self) -> Result<Discovered> {
+    async fn discover(&self) -> Result<ServerResources> {
         discovery::discover(self, &|_| true).await
     }
 
-    async fn resources_of(&self, wanted: Groups<'_>) -> Result<Discovered> {
+    async fn discover_groups(&self, wanted: GroupFilter<'_>) -> Result<ServerResources> {
         discovery::discover(self, wanted).await
     }
 
-    async fn raw(&self, path: &str) -> Result<Bytes> {
-        self.fetch(&Ask::new(Method::GET, path.to_owned())).await
+    async fn get_raw(&self, path: &str) -> Result<Bytes> {
+        self.fetch_body(&ApiRequest::new(Method::GET, path.to_owned()))
+            .await
     }
 }

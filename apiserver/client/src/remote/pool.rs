@@ -24,30 +24,30 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::body::Body;
+use super::body::RequestBody;
 use super::config::Config;
-use super::credentials::Credentials;
-use super::dial::{Connection, dial, dial_upgradable};
-use crate::tasks::Tasks;
+use super::credentials::ClientCredentials;
+use super::dial::{ClientConnection, dial, dial_upgradable};
+use crate::tasks::TaskGroup;
 
 /// Idle HTTP/1.1 connections kept for later requests.
-const IDLE: usize = 8;
+const MAX_IDLE_CONNECTIONS: usize = 8;
 /// The backoff between dials of a server that is down, at first and at most.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const INITIAL_DIAL_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_DIAL_BACKOFF: Duration = Duration::from_secs(10);
 /// How often a request is sent again that was certainly not processed.
-const RESENDS: usize = 3;
+const MAX_RESENDS: usize = 3;
 
 /// A request without a response.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct SendError {
     pub(super) message: String,
-    pub(super) fate: Fate,
+    pub(super) delivery: DeliveryStatus,
 }
 
 /// Whether the server processed a request that got no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum DeliveryStatus {
     /// The request was never sent.
     Unsent,
     /// The server reported that it did not process the request: it was in flight while
@@ -56,80 +56,80 @@ pub(super) enum Fate {
     Unknown,
 }
 
-impl Failure {
+impl SendError {
     fn unsent(message: String) -> Self {
         Self {
             message,
-            fate: Fate::Unsent,
+            delivery: DeliveryStatus::Unsent,
         }
     }
 
     /// The server has certainly not processed the request.
-    pub(super) fn not_begun(&self) -> bool {
-        self.fate != Fate::Unknown
+    pub(super) fn is_unprocessed(&self) -> bool {
+        self.delivery != DeliveryStatus::Unknown
     }
 }
 
-struct Http2 {
-    sender: http2::SendRequest<Body>,
+struct Http2Connection {
+    sender: http2::SendRequest<RequestBody>,
     limit: watch::Receiver<usize>,
     /// Our own limit of streams.
-    own_limit: usize,
-    open: Arc<AtomicUsize>,
+    configured_limit: usize,
+    open_streams: Arc<AtomicUsize>,
 }
 
-impl Http2 {
+impl Http2Connection {
     /// The next connection is opened at about 90 % of the peer's limit.
-    fn most(&self) -> usize {
+    fn max_streams(&self) -> usize {
         let limit = *self.limit.borrow();
-        (limit - limit / 10).min(self.own_limit).max(1)
+        (limit - limit / 10).min(self.configured_limit).max(1)
     }
 
-    fn has_room(&self) -> bool {
-        self.open.load(Ordering::Relaxed) < self.most()
+    fn has_capacity(&self) -> bool {
+        self.open_streams.load(Ordering::Relaxed) < self.max_streams()
     }
 }
 
 #[derive(Default)]
-struct State {
-    http2: Vec<Http2>,
-    idle: Vec<http1::SendRequest<Body>>,
-    failed: Option<Down>,
+struct PooledConnections {
+    http2: Vec<Http2Connection>,
+    idle: Vec<http1::SendRequest<RequestBody>>,
+    dial_failure: Option<DialFailure>,
 }
 
 /// The last dial failed.
-struct Down {
+struct DialFailure {
     message: String,
     until: Instant,
-    pause: Duration,
+    backoff: Duration,
 }
 
-struct Shared {
+struct ConnectionPoolInner {
     config: Config,
-    credentials: Credentials,
-    tasks: Tasks,
-    state: Mutex<State>,
+    credentials: ClientCredentials,
+    tasks: TaskGroup,
+    connections: Mutex<PooledConnections>,
     /// Held while dialing, so that a burst opens one connection.
-    connecting: tokio::sync::Mutex<()>,
+    dial_lock: tokio::sync::Mutex<()>,
 }
 
 /// A connection pool. Clones are the same pool.
 #[derive(Clone)]
-pub(super) struct Pool(Arc<Shared>);
+pub(super) struct ConnectionPool(Arc<ConnectionPoolInner>);
 
-enum Lent {
-    Http2(http2::SendRequest<Body>, Place),
-    Http1(http1::SendRequest<Body>),
+enum AcquiredConnection {
+    Http2(http2::SendRequest<RequestBody>, StreamPermit),
+    Http1(http1::SendRequest<RequestBody>),
 }
 
-impl Pool {
-    pub(super) fn new(config: Config, tasks: Tasks) -> Self {
-        Self(Arc::new(Shared {
-            credentials: Credentials::new(&config),
+impl ConnectionPool {
+    pub(super) fn new(config: Config, tasks: TaskGroup) -> Self {
+        Self(Arc::new(ConnectionPoolInner {
+            credentials: ClientCredentials::new(&config),
             config,
             tasks,
-            state: Mutex::default(),
-            connecting: tokio::sync::Mutex::default(),
+            connections: Mutex::default(),
+            dial_lock: tokio::sync::Mutex::default(),
         }))
     }
 
@@ -137,45 +137,49 @@ impl Pool {
         &self.0.config
     }
 
-    pub(super) fn credentials(&self) -> &Credentials {
+    pub(super) fn credentials(&self) -> &ClientCredentials {
         &self.0.credentials
     }
 
     /// Sends a request as soon as a connection has capacity.
     pub(super) async fn send(
         &self,
-        mut request: Request<Body>,
-    ) -> Result<Response<Reply>, Failure> {
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, SendError> {
         let mut tries = 0;
         loop {
-            let lent = self.lend().await.map_err(Failure::unsent)?;
+            let lent = self.acquire().await.map_err(SendError::unsent)?;
             let (failure, back) = match lent {
-                Lent::Http2(mut sender, place) => match sender.try_send_request(request).await {
-                    Ok(response) => {
-                        return Ok(response.map(|body| Reply {
-                            body,
-                            ended: false,
-                            _place: Some(place),
-                            http1: None,
-                        }));
+                AcquiredConnection::Http2(mut sender, place) => {
+                    match sender.try_send_request(request).await {
+                        Ok(response) => {
+                            return Ok(response.map(|body| ResponseBody {
+                                body,
+                                ended: false,
+                                _permit: Some(place),
+                                http1: None,
+                            }));
+                        }
+                        Err(failed) => classify_send_error(failed),
                     }
-                    Err(failed) => explain(failed),
-                },
-                Lent::Http1(mut sender) => match send_http1(&mut sender, request).await {
-                    Ok(response) => {
-                        return Ok(response.map(|body| Reply {
-                            body,
-                            ended: false,
-                            _place: None,
-                            http1: Some((self.clone(), sender)),
-                        }));
+                }
+                AcquiredConnection::Http1(mut sender) => {
+                    match send_http1(&mut sender, request).await {
+                        Ok(response) => {
+                            return Ok(response.map(|body| ResponseBody {
+                                body,
+                                ended: false,
+                                _permit: None,
+                                http1: Some((self.clone(), sender)),
+                            }));
+                        }
+                        Err(failed) => failed,
                     }
-                    Err(failed) => failed,
-                },
+                }
             };
             tries += 1;
             match back {
-                Some(back) if tries <= RESENDS => request = back,
+                Some(back) if tries <= MAX_RESENDS => request = back,
                 _ => return Err(failure),
             }
         }
@@ -183,65 +187,65 @@ impl Pool {
 
     /// Sends an upgrade request on a connection of its own. The response says whether the
     /// server agreed; its body or its upgrade holds the connection.
-    pub(super) async fn send_alone(
+    pub(super) async fn send_on_own_connection(
         &self,
-        request: Request<Body>,
-    ) -> Result<Response<Incoming>, Failure> {
+        request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, SendError> {
         let shared = &*self.0;
         let identity = shared
             .credentials
-            .identity()
+            .client_certificate()
             .await
-            .map_err(Failure::unsent)?;
+            .map_err(SendError::unsent)?;
         let dialled = Box::pin(dial_upgradable(
             &shared.config,
             identity.as_ref(),
             &shared.tasks,
         ));
-        let mut sender = dialled.await.map_err(Failure::unsent)?;
+        let mut sender = dialled.await.map_err(SendError::unsent)?;
         send_http1(&mut sender, request)
             .await
             .map_err(|(failure, _)| failure)
     }
 
     /// New requests get new connections, for example with new credentials.
-    pub(super) fn retire(&self) {
-        let mut state = self.0.state.lock();
+    pub(super) fn drop_connections(&self) {
+        let mut state = self.0.connections.lock();
         state.http2.clear();
         state.idle.clear();
     }
 
     /// The number of open connections.
     #[cfg(test)]
-    pub(super) fn connections(&self) -> usize {
-        let mut state = self.0.state.lock();
+    pub(super) fn open_connections(&self) -> usize {
+        let mut state = self.0.connections.lock();
         state.http2.retain(|c| !c.sender.is_closed());
         state.http2.len() + state.idle.len()
     }
 
-    async fn lend(&self) -> Result<Lent, String> {
-        if let Some(lent) = self.ready() {
+    async fn acquire(&self) -> Result<AcquiredConnection, String> {
+        if let Some(lent) = self.try_acquire() {
             return Ok(lent);
         }
         let single = {
-            let _one = self.0.connecting.lock().await;
-            if let Some(lent) = self.ready() {
+            let _one = self.0.dial_lock.lock().await;
+            if let Some(lent) = self.try_acquire() {
                 return Ok(lent);
             }
-            self.check_down()?;
-            self.open().await?
+            self.check_dial_backoff()?;
+            self.dial_connection().await?
         };
         match single {
-            Some(sender) => Ok(Lent::Http1(sender)),
+            Some(sender) => Ok(AcquiredConnection::Http1(sender)),
             None => self
-                .ready()
+                .try_acquire()
                 .ok_or_else(|| "the connection closed at once".to_owned()),
         }
     }
 
-    fn check_down(&self) -> Result<(), String> {
-        let state = self.0.state.lock();
-        match &state.failed {
+    fn check_dial_backoff(&self) -> Result<(), String> {
+        let state = self.0.connections.lock();
+        match &state.dial_failure {
             Some(down) if Instant::now() < down.until => Err(down.message.clone()),
             _ => Ok(()),
         }
@@ -249,38 +253,38 @@ impl Pool {
 
     /// Dials: an HTTP/2 connection goes to the pool, an HTTP/1.1 connection to the
     /// caller.
-    async fn open(&self) -> Result<Option<http1::SendRequest<Body>>, String> {
+    async fn dial_connection(&self) -> Result<Option<http1::SendRequest<RequestBody>>, String> {
         let shared = &*self.0;
         let dialled = async {
-            let identity = shared.credentials.identity().await?;
+            let identity = shared.credentials.client_certificate().await?;
             // Boxed: it is rare and large, and would enlarge every request's future.
             Box::pin(dial(&shared.config, identity.as_ref(), &shared.tasks)).await
         };
         let dialled = dialled.await;
-        let mut state = shared.state.lock();
+        let mut state = shared.connections.lock();
         match dialled {
             Ok(connection) => {
-                state.failed = None;
+                state.dial_failure = None;
                 Ok(match connection {
-                    Connection::Http1(sender) => Some(sender),
-                    Connection::Http2 { sender, limit } => {
-                        state.http2.push(Http2 {
+                    ClientConnection::Http1(sender) => Some(sender),
+                    ClientConnection::Http2 { sender, limit } => {
+                        state.http2.push(Http2Connection {
                             sender,
                             limit,
-                            own_limit: shared.config.flow.streams,
-                            open: Arc::default(),
+                            configured_limit: shared.config.flow_control.max_streams,
+                            open_streams: Arc::default(),
                         });
                         None
                     }
                 })
             }
             Err(message) => {
-                let before = state.failed.as_ref().map(|d| d.pause * 2);
-                let pause = before.unwrap_or(FIRST_PAUSE).min(LONGEST_PAUSE);
-                state.failed = Some(Down {
+                let before = state.dial_failure.as_ref().map(|d| d.backoff * 2);
+                let pause = before.unwrap_or(INITIAL_DIAL_BACKOFF).min(MAX_DIAL_BACKOFF);
+                state.dial_failure = Some(DialFailure {
                     message: message.clone(),
                     until: Instant::now() + pause,
-                    pause,
+                    backoff: pause,
                 });
                 Err(message)
             }
@@ -290,27 +294,28 @@ impl Pool {
     /// A permit on an open connection. The oldest connection with capacity is filled
     /// first, so that later ones run empty when load falls; surplus empty ones are
     /// closed.
-    fn ready(&self) -> Option<Lent> {
-        let mut state = self.0.state.lock();
+    fn try_acquire(&self) -> Option<AcquiredConnection> {
+        let mut state = self.0.connections.lock();
         state.http2.retain(|c| !c.sender.is_closed());
-        if let Some(at) = state.http2.iter().position(Http2::has_room) {
+        if let Some(at) = state.http2.iter().position(Http2Connection::has_capacity) {
             let connection = &state.http2[at];
-            connection.open.fetch_add(1, Ordering::Relaxed);
-            let place = Place(Arc::clone(&connection.open));
+            connection.open_streams.fetch_add(1, Ordering::Relaxed);
+            let place = StreamPermit(Arc::clone(&connection.open_streams));
             let sender = connection.sender.clone();
-            let half_empty = connection.open.load(Ordering::Relaxed) * 2 < connection.most();
+            let half_empty =
+                connection.open_streams.load(Ordering::Relaxed) * 2 < connection.max_streams();
             if half_empty {
                 let mut nth = 0;
                 state.http2.retain(|c| {
                     nth += 1;
-                    nth <= at + 1 || c.open.load(Ordering::Relaxed) > 0
+                    nth <= at + 1 || c.open_streams.load(Ordering::Relaxed) > 0
                 });
             }
-            return Some(Lent::Http2(sender, place));
+            return Some(AcquiredConnection::Http2(sender, place));
         }
         while let Some(sender) = state.idle.pop() {
             if !sender.is_closed() {
-                return Some(Lent::Http1(sender));
+                return Some(AcquiredConnection::Http1(sender));
             }
         }
         None
@@ -318,32 +323,43 @@ impl Pool {
 }
 
 async fn send_http1(
-    sender: &mut http1::SendRequest<Body>,
-    request: Request<Body>,
-) -> Result<Response<Incoming>, (Failure, Option<Request<Body>>)> {
+    sender: &mut http1::SendRequest<RequestBody>,
+    request: Request<RequestBody>,
+) -> Result<Response<Incoming>, (SendError, Option<Request<RequestBody>>)> {
     // The server may just have closed a pooled connection.
     if let Err(e) = sender.ready().await {
-        return Err((Failure::unsent(chain(&e)), Some(request)));
+        return Err((SendError::unsent(error_chain(&e)), Some(request)));
     }
-    sender.try_send_request(request).await.map_err(explain)
+    sender
+        .try_send_request(request)
+        .await
+        .map_err(classify_send_error)
 }
 
 /// A message that hyper returns was never sent.
-fn explain(mut failed: TrySendError<Request<Body>>) -> (Failure, Option<Request<Body>>) {
+fn classify_send_error(
+    mut failed: TrySendError<Request<RequestBody>>,
+) -> (SendError, Option<Request<RequestBody>>) {
     let back = failed.take_message();
     let error = failed.into_error();
     let fate = match back {
-        Some(_) => Fate::Unsent,
-        None if refused(&error) => Fate::Refused,
-        None => Fate::Unknown,
+        Some(_) => DeliveryStatus::Unsent,
+        None if is_refused_by_server(&error) => DeliveryStatus::Refused,
+        None => DeliveryStatus::Unknown,
     };
-    let message = chain(&error);
-    (Failure { message, fate }, back)
+    let message = error_chain(&error);
+    (
+        SendError {
+            message,
+            delivery: fate,
+        },
+        back,
+    )
 }
 
 /// A stream that fails with the server's GOAWAY comes after the last stream that the
 /// server processes; the earlier ones continue.
-fn refused(error: &hyper::Error) -> bool {
+fn is_refused_by_server(error: &hyper::Error) -> bool {
     let http2 = error.source().and_then(|e| e.downcast_ref::<h2::Error>());
     http2.is_some_and(|e| {
         e.is_remote() && (e.is_go_away() || e.reason() == Some(h2::Reason::REFUSED_STREAM))
@@ -351,7 +367,7 @@ fn refused(error: &hyper::Error) -> bool {
 }
 
 /// An error and its sources on one line.
-pub(super) fn chain(error: &hyper::Error) -> String {
+pub(super) fn error_chain(error: &hyper::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {
@@ -366,9 +382,9 @@ pub(super) fn chain(error: &hyper::Error) -> String {
 }
 
 /// A stream's permit on an HTTP/2 connection.
-struct Place(Arc<AtomicUsize>);
+struct StreamPermit(Arc<AtomicUsize>);
 
-impl Drop for Place {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -376,14 +392,14 @@ impl Drop for Place {
 
 /// A response body. It holds its stream permit while it lives; read to the end, its
 /// HTTP/1.1 connection returns to the pool.
-pub struct Reply {
+pub struct ResponseBody {
     body: Incoming,
     ended: bool,
-    _place: Option<Place>,
-    http1: Option<(Pool, http1::SendRequest<Body>)>,
+    _permit: Option<StreamPermit>,
+    http1: Option<(ConnectionPool, http1::SendRequest<RequestBody>)>,
 }
 
-impl http_body::Body for Reply {
+impl http_body::Body for ResponseBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -397,15 +413,15 @@ impl http_body::Body for Reply {
     }
 }
 
-impl Drop for Reply {
+impl Drop for ResponseBody {
     fn drop(&mut self) {
         let whole = self.ended || self.body.is_end_stream();
         if let Some((pool, sender)) = self.http1.take()
             && whole
         {
-            let mut state = pool.0.state.lock();
+            let mut state = pool.0.connections.lock();
             state.idle.retain(|s| !s.is_closed());
-            if state.idle.len() < IDLE {
+            if state.idle.len() < MAX_IDLE_CONNECTIONS {
                 state.idle.push(sender);
             }
         }

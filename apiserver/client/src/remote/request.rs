@@ -7,32 +7,33 @@ use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method, Request, Uri};
 use serde_json::json;
 
-use super::config::Impersonate;
+use super::config::ImpersonationConfig;
 use crate::api::{
-    At, DeleteOptions, ListOptions, Match, Patch, Propagation, WatchOptions, WriteOptions,
+    DeleteOptions, DeletionPropagation, ListOptions, Patch, ResourcePath, ResourceVersionMatch,
+    WatchOptions, WriteOptions,
 };
 use crate::encoded::EncodedBody;
 
-const AGENT: &str = concat!("flotilla/", env!("CARGO_PKG_VERSION"));
+const FLOTILLA_USER_AGENT: &str = concat!("flotilla/", env!("CARGO_PKG_VERSION"));
 
 /// A request to the API. Each attempt builds an HTTP [`Request`] from it, with fresh
 /// credentials.
-pub(super) struct Ask {
+pub(super) struct ApiRequest {
     pub(super) method: Method,
     /// Path and query.
-    target: String,
-    queried: bool,
+    path_and_query: String,
+    has_query: bool,
     pub(super) accept: &'static str,
     content_type: Option<&'static str>,
     body: EncodedBody,
 }
 
-impl Ask {
+impl ApiRequest {
     pub(super) fn new(method: Method, path: String) -> Self {
         Self {
             method,
-            queried: path.contains('?'),
-            target: path,
+            has_query: path.contains('?'),
+            path_and_query: path,
             accept: "application/json",
             content_type: None,
             body: EncodedBody::default(),
@@ -48,59 +49,63 @@ impl Ask {
         }
     }
 
-    pub(super) fn get(at: At<'_>) -> Self {
-        Self::new(Method::GET, path(at))
+    pub(super) fn get(at: ResourcePath<'_>) -> Self {
+        Self::new(Method::GET, resource_url_path(at))
     }
 
-    pub(super) fn list(at: At<'_>, options: &ListOptions) -> Self {
+    pub(super) fn list(at: ResourcePath<'_>, options: &ListOptions) -> Self {
         let mut ask = Self::get(at);
-        ask.select(options);
+        ask.add_list_options(options);
         ask
     }
 
-    pub(super) fn watch(at: At<'_>, options: &WatchOptions) -> Self {
+    pub(super) fn watch(at: ResourcePath<'_>, options: &WatchOptions) -> Self {
         // A watch of one object is a watch of its collection with a field selector.
-        let mut ask = Self::get(At { name: "", ..at });
-        ask.query("watch", "1");
-        ask.query("labelSelector", &options.label_selector);
+        let mut ask = Self::get(ResourcePath { name: "", ..at });
+        ask.add_query("watch", "1");
+        ask.add_query("labelSelector", &options.label_selector);
         let mut fields = options.field_selector.clone();
         if !at.name.is_empty() {
             let comma = if fields.is_empty() { "" } else { "," };
             fields = format!("metadata.name={}{comma}{fields}", at.name);
         }
-        ask.query("fieldSelector", &fields);
-        ask.query("resourceVersion", &options.resource_version);
+        ask.add_query("fieldSelector", &fields);
+        ask.add_query("resourceVersion", &options.resource_version);
         if options.bookmarks {
-            ask.query("allowWatchBookmarks", "true");
+            ask.add_query("allowWatchBookmarks", "true");
         }
         if options.send_initial_events {
-            ask.query("sendInitialEvents", "true");
-            ask.query("resourceVersionMatch", "NotOlderThan");
+            ask.add_query("sendInitialEvents", "true");
+            ask.add_query("resourceVersionMatch", "NotOlderThan");
         }
         if options.timeout_seconds > 0 {
-            ask.query("timeoutSeconds", &options.timeout_seconds.to_string());
+            ask.add_query("timeoutSeconds", &options.timeout_seconds.to_string());
         }
         ask
     }
 
-    pub(super) fn create(at: At<'_>, body: EncodedBody, options: &WriteOptions) -> Self {
-        Self::new(Method::POST, path(at)).written(body, "application/json", options)
+    pub(super) fn create(at: ResourcePath<'_>, body: EncodedBody, options: &WriteOptions) -> Self {
+        Self::new(Method::POST, resource_url_path(at)).with_body(body, "application/json", options)
     }
 
-    pub(super) fn update(at: At<'_>, body: EncodedBody, options: &WriteOptions) -> Self {
-        Self::new(Method::PUT, path(at)).written(body, "application/json", options)
+    pub(super) fn update(at: ResourcePath<'_>, body: EncodedBody, options: &WriteOptions) -> Self {
+        Self::new(Method::PUT, resource_url_path(at)).with_body(body, "application/json", options)
     }
 
-    pub(super) fn patch(at: At<'_>, patch: Patch, options: &WriteOptions) -> Self {
+    pub(super) fn patch(at: ResourcePath<'_>, patch: Patch, options: &WriteOptions) -> Self {
         let (body, content_type) = match patch {
             Patch::Json(body) => (body, "application/json-patch+json"),
             Patch::Merge(body) => (body, "application/merge-patch+json"),
             Patch::Strategic(body) => (body, "application/strategic-merge-patch+json"),
         };
-        Self::new(Method::PATCH, path(at)).written(body.into(), content_type, options)
+        Self::new(Method::PATCH, resource_url_path(at)).with_body(
+            body.into(),
+            content_type,
+            options,
+        )
     }
 
-    pub(super) fn delete(at: At<'_>, options: &DeleteOptions) -> Self {
+    pub(super) fn delete(at: ResourcePath<'_>, options: &DeleteOptions) -> Self {
         let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
         if let Some(uid) = &options.uid {
             body["preconditions"]["uid"] = json!(uid);
@@ -110,9 +115,9 @@ impl Ask {
         }
         if let Some(propagation) = options.propagation {
             body["propagationPolicy"] = json!(match propagation {
-                Propagation::Background => "Background",
-                Propagation::Foreground => "Foreground",
-                Propagation::Orphan => "Orphan",
+                DeletionPropagation::Background => "Background",
+                DeletionPropagation::Foreground => "Foreground",
+                DeletionPropagation::Orphan => "Orphan",
             });
         }
         if let Some(seconds) = options.grace_period_seconds {
@@ -121,23 +126,23 @@ impl Ask {
         if options.dry_run {
             body["dryRun"] = json!(["All"]);
         }
-        let mut ask = Self::new(Method::DELETE, path(at));
+        let mut ask = Self::new(Method::DELETE, resource_url_path(at));
         ask.content_type = Some("application/json");
         ask.body = body.into();
         ask
     }
 
     pub(super) fn delete_collection(
-        at: At<'_>,
+        at: ResourcePath<'_>,
         options: &DeleteOptions,
         select: &ListOptions,
     ) -> Self {
-        let mut ask = Self::delete(At { name: "", ..at }, options);
-        ask.select(select);
+        let mut ask = Self::delete(ResourcePath { name: "", ..at }, options);
+        ask.add_list_options(select);
         ask
     }
 
-    fn written(
+    fn with_body(
         mut self,
         body: EncodedBody,
         content_type: &'static str,
@@ -145,43 +150,46 @@ impl Ask {
     ) -> Self {
         self.content_type = Some(content_type);
         self.body = body;
-        self.query("fieldManager", &options.field_manager);
+        self.add_query("fieldManager", &options.field_manager);
         if options.dry_run {
-            self.query("dryRun", "All");
+            self.add_query("dryRun", "All");
         }
         self
     }
 
-    fn select(&mut self, options: &ListOptions) {
-        self.query("labelSelector", &options.label_selector);
-        self.query("fieldSelector", &options.field_selector);
-        self.query("resourceVersion", &options.resource_version);
+    fn add_list_options(&mut self, options: &ListOptions) {
+        self.add_query("labelSelector", &options.label_selector);
+        self.add_query("fieldSelector", &options.field_selector);
+        self.add_query("resourceVersion", &options.resource_version);
         match options.resource_version_match {
-            Match::Unset => {}
-            Match::Exact => self.query("resourceVersionMatch", "Exact"),
-            Match::NotOlderThan => self.query("resourceVersionMatch", "NotOlderThan"),
+            ResourceVersionMatch::Unset => {}
+            ResourceVersionMatch::Exact => self.add_query("resourceVersionMatch", "Exact"),
+            ResourceVersionMatch::NotOlderThan => {
+                self.add_query("resourceVersionMatch", "NotOlderThan")
+            }
         }
         if options.limit > 0 {
-            self.query("limit", &options.limit.to_string());
+            self.add_query("limit", &options.limit.to_string());
         }
-        self.query("continue", &options.continue_token);
+        self.add_query("continue", &options.continue_token);
     }
 
     /// Adds a query parameter unless the value is empty.
-    fn query(&mut self, name: &str, value: &str) {
+    fn add_query(&mut self, name: &str, value: &str) {
         if value.is_empty() {
             return;
         }
-        self.target.push(if self.queried { '&' } else { '?' });
-        self.queried = true;
-        self.target.push_str(name);
-        self.target.push('=');
-        encode(&mut self.target, value);
+        self.path_and_query
+            .push(if self.has_query { '&' } else { '?' });
+        self.has_query = true;
+        self.path_and_query.push_str(name);
+        self.path_and_query.push('=');
+        percent_encode(&mut self.path_and_query, value);
     }
 
     /// The HTTP request to `server`, with the given credentials and impersonation
     /// headers.
-    pub(super) fn request(
+    pub(super) fn to_http_request(
         &self,
         server: &Uri,
         authorization: Option<HeaderValue>,
@@ -192,7 +200,7 @@ impl Ask {
             "{}://{authority}{}{}",
             server.scheme_str().unwrap_or("https"),
             server.path().trim_end_matches('/'),
-            self.target
+            self.path_and_query
         );
         let mut request = Request::builder()
             .method(self.method.clone())
@@ -202,7 +210,7 @@ impl Ask {
         let headers = request.headers_mut();
         headers.extend(as_user.clone());
         headers.insert(ACCEPT, HeaderValue::from_static(self.accept));
-        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        headers.insert(USER_AGENT, HeaderValue::from_static(FLOTILLA_USER_AGENT));
         if let Some(content_type) = self.content_type {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         }
@@ -214,7 +222,9 @@ impl Ask {
 }
 
 /// The impersonation headers of a user (client-go's `transport` package).
-pub(super) fn as_user(who: Option<&Impersonate>) -> Result<HeaderMap, String> {
+pub(super) fn impersonation_headers(
+    who: Option<&ImpersonationConfig>,
+) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     let Some(who) = who else {
         return Ok(headers);
@@ -237,7 +247,7 @@ pub(super) fn as_user(who: Option<&Impersonate>) -> Result<HeaderMap, String> {
     }
     for (key, values) in &who.extra {
         let mut name = "impersonate-extra-".to_owned();
-        encode(&mut name, key);
+        percent_encode(&mut name, key);
         for value in values {
             add(&name.to_lowercase(), value)?;
         }
@@ -245,39 +255,39 @@ pub(super) fn as_user(who: Option<&Impersonate>) -> Result<HeaderMap, String> {
     Ok(headers)
 }
 
-fn path(at: At<'_>) -> String {
+fn resource_url_path(at: ResourcePath<'_>) -> String {
     let resource = at.resource;
     let mut path = if resource.group.is_empty() {
         "/api/".to_owned()
     } else {
         let mut start = "/apis/".to_owned();
-        encode(&mut start, &resource.group);
+        percent_encode(&mut start, &resource.group);
         start.push('/');
         start
     };
-    encode(&mut path, &resource.version);
+    percent_encode(&mut path, &resource.version);
     if !at.namespace.is_empty() {
         path.push_str("/namespaces/");
-        encode(&mut path, at.namespace);
+        percent_encode(&mut path, at.namespace);
     }
     for part in [&*resource.resource, at.name] {
         if !part.is_empty() {
             path.push('/');
-            encode(&mut path, part);
+            percent_encode(&mut path, part);
         }
     }
     // A subresource may have a path below it, such as `proxy/…`.
     if !at.subresource.is_empty() {
         for part in at.subresource.split('/') {
             path.push('/');
-            encode(&mut path, part);
+            percent_encode(&mut path, part);
         }
     }
     path
 }
 
 /// Percent-encodes all but RFC 3986's unreserved characters.
-fn encode(into: &mut String, text: &str) {
+fn percent_encode(into: &mut String, text: &str) {
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             into.push(char::from(byte));
@@ -295,8 +305,8 @@ mod tests {
 
     #[test]
     fn paths_and_queries_are_those_of_the_api() {
-        let pods = Gvr::constant("", "v1", "pods");
-        let works = Gvr::constant("work.karmada.io", "v1alpha1", "works");
+        let pods = Gvr::from_static("", "v1", "pods");
+        let works = Gvr::from_static("work.karmada.io", "v1alpha1", "works");
         let write = WriteOptions {
             dry_run: true,
             field_manager: "a b".into(),
@@ -304,7 +314,7 @@ mod tests {
         let list = ListOptions {
             label_selector: "a in (b,c)".into(),
             limit: 5,
-            resource_version_match: Match::Exact,
+            resource_version_match: ResourceVersionMatch::Exact,
             ..ListOptions::default()
         };
         let watch = WatchOptions {
@@ -315,40 +325,48 @@ mod tests {
         };
         let table = [
             (
-                Ask::get(At::one(&pods, "ns", "a/b").sub("proxy/x")),
+                ApiRequest::get(ResourcePath::object(&pods, "ns", "a/b").subresource("proxy/x")),
                 "/api/v1/namespaces/ns/pods/a%2Fb/proxy/x",
             ),
             (
-                Ask::create(At::all(&works, "ns"), json!({}).into(), &write),
+                ApiRequest::create(
+                    ResourcePath::collection(&works, "ns"),
+                    json!({}).into(),
+                    &write,
+                ),
                 "/apis/work.karmada.io/v1alpha1/namespaces/ns/works?fieldManager=a%20b&dryRun=All",
             ),
             (
-                Ask::list(At::all(&works, ""), &list),
+                ApiRequest::list(ResourcePath::collection(&works, ""), &list),
                 "/apis/work.karmada.io/v1alpha1/works?labelSelector=a%20in%20%28b%2Cc%29&resourceVersionMatch=Exact&limit=5",
             ),
             (
-                Ask::watch(At::one(&pods, "ns", "a"), &watch),
+                ApiRequest::watch(ResourcePath::object(&pods, "ns", "a"), &watch),
                 "/api/v1/namespaces/ns/pods?watch=1&fieldSelector=metadata.name%3Da&resourceVersion=7&allowWatchBookmarks=true&timeoutSeconds=9",
             ),
             (
-                Ask::delete_collection(At::all(&pods, "ns"), &DeleteOptions::default(), &list),
+                ApiRequest::delete_collection(
+                    ResourcePath::collection(&pods, "ns"),
+                    &DeleteOptions::default(),
+                    &list,
+                ),
                 "/api/v1/namespaces/ns/pods?labelSelector=a%20in%20%28b%2Cc%29&resourceVersionMatch=Exact&limit=5",
             ),
         ];
         for (ask, expected) in table {
-            assert_eq!(ask.target, expected);
+            assert_eq!(ask.path_and_query, expected);
         }
     }
 
     #[test]
     fn impersonation_is_sent_in_headers() {
-        let who = Impersonate {
+        let who = ImpersonationConfig {
             user: "u".into(),
             uid: "1".into(),
             groups: vec!["g".into(), "h".into()],
             extra: [("a/B".to_owned(), vec!["v".to_owned()])].into(),
         };
-        let headers = as_user(Some(&who)).unwrap();
+        let headers = impersonation_headers(Some(&who)).unwrap();
         let groups: Vec<_> = headers.get_all("impersonate-group").iter().collect();
         assert_eq!(groups, ["g", "h"]);
         assert_eq!(
@@ -362,19 +380,19 @@ mod tests {
             )
         );
         let server: Uri = "https://h:6443/prefix/".parse().unwrap();
-        let request = Ask::new(Method::GET, "/version".into())
-            .request(&server, None, &headers)
+        let request = ApiRequest::new(Method::GET, "/version".into())
+            .to_http_request(&server, None, &headers)
             .unwrap();
         assert_eq!(request.uri(), "https://h:6443/prefix/version");
         assert_eq!(request.headers()["impersonate-uid"], "1");
-        let jurgen = Impersonate {
+        let jurgen = ImpersonationConfig {
             user: "jürgen".into(),
             ..who.clone()
         };
-        let headers = as_user(Some(&jurgen)).unwrap();
+        let headers = impersonation_headers(Some(&jurgen)).unwrap();
         assert_eq!(headers["impersonate-user"].as_bytes(), "jürgen".as_bytes());
         assert!(
-            as_user(Some(&Impersonate {
+            impersonation_headers(Some(&ImpersonationConfig {
                 user: "a\nb".into(),
                 ..who
             }))

@@ -8,28 +8,28 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
-use super::config::{Config, Identity};
+use super::config::{ClientCertificate, Config};
 
 /// HTTP/2 preferred over HTTP/1.1.
-pub(super) const ANY: &[&[u8]] = &[b"h2", b"http/1.1"];
+pub(super) const ALPN_HTTP2_OR_HTTP1: &[&[u8]] = &[b"h2", b"http/1.1"];
 /// For a connection that will be upgraded.
-pub(super) const HTTP1: &[&[u8]] = &[b"http/1.1"];
+pub(super) const ALPN_HTTP1: &[&[u8]] = &[b"http/1.1"];
 
 /// A TLS client configuration that offers `protocols` by ALPN. The error says which
 /// setting is unusable.
-pub fn client(
+pub fn client_config(
     config: &Config,
-    identity: Option<&Identity>,
+    identity: Option<&ClientCertificate>,
     protocols: &[&[u8]],
 ) -> Result<ClientConfig, String> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|e| e.to_string())?;
-    let builder = if config.insecure {
+    let builder = if config.insecure_skip_tls_verify {
         builder
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
+            .with_custom_certificate_verifier(Arc::new(InsecureServerVerifier(provider)))
     } else {
         builder.with_root_certificates(roots(config)?)
     };
@@ -78,9 +78,9 @@ fn roots(config: &Config) -> Result<RootCertStore, String> {
 /// `insecure-skip-tls-verify`: accepts any certificate, but the server must still hold
 /// its key.
 #[derive(Debug)]
-struct AnyServer(Arc<CryptoProvider>);
+struct InsecureServerVerifier(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for AnyServer {
+impl ServerCertVerifier for InsecureServerVerifier {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

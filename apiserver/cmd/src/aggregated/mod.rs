@@ -8,101 +8,101 @@
 //! reached, it answers 503 instead of 404, so that the host's garbage collector deletes
 //! nothing by mistake.
 
-mod certificate;
-mod etcd;
-mod host_definitions;
-mod namespaces;
-mod protection;
-mod registration;
-mod webhooks;
+mod api_services;
+mod deletion_protection;
+mod etcd_certificates;
+mod host_crds;
+mod host_namespaces;
+mod host_webhooks;
+mod serving_certificate;
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission::Chain;
+use admission::AdmissionChain;
 use anyhow::Context;
 use auth::delegated;
 use client::remote::Config;
-use client::{Api, Remote, Split};
-use flotilla_http::{Check, Probe, Server, Webhooks};
-use interpreter::Limits;
+use client::{Api, GroupSplitApi, RemoteApi};
+use flotilla_http::{AdmissionReviewHandlers, ApiServer, HealthCheck, HealthProbe};
+use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
+use interpreter::LuaLimits;
 use machinery::time::{Clock, SystemClock};
 use machinery::{FailureLog, UserInfo};
-use openapi::karmada::{FeatureGates, is_own_group};
-use registry::{Loopback, Registry};
-use flotilla_runtime::{Informers, Shutdown, Tasks};
-use scheduler::Decisions;
-use scheduler::core::Rules;
-use storage::encryption::Encryption;
-use watchcache::Hub;
+use openapi::karmada::{FeatureGates, is_karmada_group};
+use registry::{LoopbackApi, Registry};
+use scheduler::DecisionCache;
+use scheduler::core::SchedulingRules;
+use storage::encryption::ResourceTransformers;
+use watchcache::WatchCaches;
 
-use crate::engine::{Choice, Engine};
-use crate::plane::{self, Plane};
-use crate::{decision, links, listen, scripts, secret_access};
-use certificate::Serving;
-use etcd::EtcdSecret;
-use namespaces::HostNamespaces;
-use registration::Registration;
+use crate::running_server::{self, RunningServer};
+use crate::storage_engine::{StorageBackend, StorageEngine};
+use crate::{connectors, decision, listener, script_flags, secret_access};
+use api_services::ApiServiceRegistration;
+use etcd_certificates::EtcdSecret;
+use host_namespaces::HostNamespaces;
+use serving_certificate::ServingCertificateSecret;
 
-const STORE: &str = "store";
+const STORE_DIR: &str = "store";
 /// The interval at which readiness is polled at the start, and the backoff of requests to
 /// a host that does not answer.
-const LOOK: Duration = Duration::from_millis(50);
-const PAUSE: Duration = Duration::from_secs(1);
+const READY_POLL_INTERVAL: Duration = Duration::from_millis(50);
+const HOST_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The Service by which the host reaches this server.
 #[derive(Clone, Debug)]
-pub(crate) struct Service {
+pub(crate) struct HostService {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) port: u16,
 }
 
 /// The options of an aggregated server.
-pub(crate) struct Setup<'a> {
+pub(crate) struct AggregatedOptions<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) listen: SocketAddr,
-    pub(crate) engine: Choice,
+    pub(crate) engine: StorageBackend,
     /// The encryption of stored values.
-    pub(crate) encryption: Option<Encryption>,
+    pub(crate) encryption: Option<ResourceTransformers>,
     pub(crate) host: Config,
-    pub(crate) service: Service,
+    pub(crate) service: HostService,
     /// The Secret in which certificates for etcd are created and renewed.
     pub(crate) etcd_secret: Option<String>,
-    pub(crate) delegated: delegated::Options,
+    pub(crate) delegated: delegated::DelegatedAuthOptions,
     /// The scheduler's settings.
-    pub(crate) rules: Rules,
+    pub(crate) rules: SchedulingRules,
     /// How long requests are still accepted after the signal to stop.
     pub(crate) shutdown_delay: Duration,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
     pub(crate) allow_no_execute: bool,
-    pub(crate) scripts: Limits,
+    pub(crate) scripts: LuaLimits,
     /// The feature gates.
     pub(crate) gates: FeatureGates,
 }
 
 /// A running server behind a host.
-pub(crate) struct Aggregated {
-    pub(crate) plane: Plane,
+pub(crate) struct AggregatedServer {
+    pub(crate) running: RunningServer,
     /// The address of the host, for messages.
     pub(crate) host: String,
-    registration: Registration,
+    registration: ApiServiceRegistration,
     /// Connections to the host; stopped last.
-    connections: Tasks,
+    connections: TaskGroup,
 }
 
-impl Aggregated {
+impl AggregatedServer {
     /// Opens the store and serves. Waits until the host answers.
-    pub(crate) async fn start(setup: Setup<'_>) -> anyhow::Result<Self> {
+    pub(crate) async fn start(setup: AggregatedOptions<'_>) -> anyhow::Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let connections = Tasks::new(Shutdown::new());
+        let connections = TaskGroup::new(ShutdownToken::new());
         let address = setup.host.server.to_string();
-        let host: Arc<dyn Api> = Arc::new(Remote::new(setup.host, &connections)?);
-        auth::private_dir(setup.dir)
+        let host: Arc<dyn Api> = Arc::new(RemoteApi::new(setup.host, &connections)?);
+        auth::create_private_dir(setup.dir)
             .with_context(|| format!("cannot use {}", setup.dir.display()))?;
-        let (choice, etcd_secret) = with_certificates(
+        let (choice, etcd_secret) = open_etcd_certificates(
             setup.engine,
             setup.etcd_secret,
             &host,
@@ -110,40 +110,44 @@ impl Aggregated {
             &clock,
         )
         .await?;
-        let engine = Engine::open(&choice, setup.encryption, &setup.dir.join(STORE)).await?;
-        let metrics = flotilla_metrics::Registry::new();
-        engine.tell(&metrics);
-        let listener = listen::bind(setup.listen).await?;
+        let engine =
+            StorageEngine::open(&choice, setup.encryption, &setup.dir.join(STORE_DIR)).await?;
+        let metrics = flotilla_metrics::MetricsRegistry::new();
+        engine.register_metrics(&metrics);
+        let listener = listener::bind(setup.listen).await?;
         let local = listener.local_addr().context("no local address")?;
-        let serving = Serving::open(&host, &setup.service, &clock).await?;
+        let serving = ServingCertificateSecret::open(&host, &setup.service, &clock).await?;
 
-        let server = Tasks::new(Shutdown::new());
-        let informers = Informers::new(&server);
-        let authenticator =
-            delegated::Authenticator::new(Arc::clone(&host), Arc::clone(&clock), &setup.delegated);
-        let authorizer = delegated::Authorizer::new(Arc::clone(&host), &setup.delegated);
+        let server = TaskGroup::new(ShutdownToken::new());
+        let informers = InformerFactory::new(&server);
+        let authenticator = delegated::DelegatingAuthenticator::new(
+            Arc::clone(&host),
+            Arc::clone(&clock),
+            &setup.delegated,
+        );
+        let authorizer = delegated::DelegatingAuthorizer::new(Arc::clone(&host), &setup.delegated);
         server.spawn(authenticator.run(Arc::clone(&host), server.shutdown().clone()));
         let namespaces = HostNamespaces::new(&host, &informers);
-        let hooks = webhooks::follow(
+        let hooks = host_webhooks::watch_host_webhooks(
             &host,
             &informers,
             Arc::clone(&namespaces) as _,
             &connections,
         );
 
-        let chain = Arc::new(Chain::new(admission::Options {
+        let chain = Arc::new(AdmissionChain::new(admission::Options {
             clock: Arc::clone(&clock),
-            allow_no_execute: setup.allow_no_execute,
-            compile: Some(scripts::compile(setup.scripts)),
-            gates: setup.gates,
-            secrets: Some(secret_access::authorizer(Arc::clone(&authorizer))),
+            allow_no_execute_taints: setup.allow_no_execute,
+            script_compiler: Some(script_flags::script_validator(setup.scripts)),
+            feature_gates: setup.gates,
+            secret_authorizer: Some(secret_access::secret_authorizer(Arc::clone(&authorizer))),
             ..admission::Options::default()
         }));
-        let hub = Hub::new(engine.store(), watchcache::Config::default());
+        let hub = WatchCaches::new(engine.store(), watchcache::Config::default());
         let options = registry::Options {
             clock: Arc::clone(&clock),
-            raw: Arc::new(plane::raw),
-            serves: is_own_group,
+            raw_path_handler: Arc::new(running_server::non_resource_path),
+            serves_group: is_karmada_group,
             namespaces: Some(namespaces),
             webhooks: Some(hooks),
             metrics: metrics.clone(),
@@ -151,63 +155,70 @@ impl Aggregated {
             ..registry::Options::new(Arc::clone(&chain))
         };
         let registry = Registry::new(engine.store(), Arc::clone(&hub), options);
-        let api: Arc<dyn Api> = Loopback::new(Arc::clone(&registry), UserInfo::internal());
-        chain.connect(Arc::clone(&api));
-        let api: Arc<dyn Api> = Split::new(api, Arc::clone(&host), is_own_group);
+        let api: Arc<dyn Api> = LoopbackApi::new(Arc::clone(&registry), UserInfo::internal());
+        chain.set_api(Arc::clone(&api));
+        let api: Arc<dyn Api> = GroupSplitApi::new(api, Arc::clone(&host), is_karmada_group);
 
         engine.record_faults(&api, &clock, &server);
-        let controllers = Tasks::new(Shutdown::new());
-        let ready = whole(&engine, &authenticator, &informers);
-        let controlled = Informers::new(&controllers);
-        let mut options = plane::options(&engine, &controlled, setup.shutdown_delay);
+        let controllers = TaskGroup::new(ShutdownToken::new());
+        let ready = readiness_probe(&engine, &authenticator, &informers);
+        let controlled = InformerFactory::new(&controllers);
+        let mut options = running_server::http_options(&engine, &controlled, setup.shutdown_delay);
         let trusted = Arc::clone(&authenticator);
         options
             .checks
-            .push(Check::ready("host-trust", move || trusted.ready()));
+            .push(HealthCheck::readiness("host-trust", move || {
+                trusted.ready()
+            }));
         let followed = informers.clone();
         options
             .checks
-            .push(Check::ready("host-sync", move || plane::synced(&followed)));
-        options.connectors = links::to_clusters(&api, &server, &metrics);
-        let decisions = Decisions::default();
-        options.tellers = decision::tellers(&api, &decisions, setup.rules);
+            .push(HealthCheck::readiness("host-sync", move || {
+                running_server::check_synced(&followed)
+            }));
+        options.connectors = connectors::cluster_connectors(&api, &server, &metrics);
+        let decisions = DecisionCache::default();
+        options.subresource_getters = decision::decision_getters(&api, &decisions, setup.rules);
         options.metrics = metrics;
-        options.webhooks = Webhooks::from([(protection::PATH, protection::REVIEW)]);
-        options.whole = Some(Arc::clone(&ready));
-        let served = registration::own_versions(&registry.table());
-        let http = Server::new(registry, authenticator, authorizer, options);
-        let listening = Tasks::new(Shutdown::new());
-        plane::listen_on(http, listener, serving.certificate(), &listening)?;
-        serving.keep(&informers, &server);
+        options.webhook_handlers = AdmissionReviewHandlers::from([(
+            deletion_protection::WEBHOOK_PATH,
+            deletion_protection::REVIEW,
+        )]);
+        options.resources_installed = Some(Arc::clone(&ready));
+        let served = api_services::own_versions(&registry.table());
+        let http = ApiServer::new(registry, authenticator, authorizer, options);
+        let listening = TaskGroup::new(ShutdownToken::new());
+        running_server::serve_on(http, listener, serving.certificate(), &listening)?;
+        serving.run(&informers, &server);
         if let Some(secret) = etcd_secret {
-            secret.keep(&server);
+            secret.run(&server);
         }
         while let Err(why) = ready() {
             tracing::debug!(%why, "waiting");
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(READY_POLL_INTERVAL).await;
         }
-        let registration = Registration::new(
+        let registration = ApiServiceRegistration::new(
             Arc::clone(&host),
             setup.service,
             served,
             serving,
             Arc::clone(&clock),
         );
-        let plane = Plane {
+        let plane = RunningServer {
             api,
             clock,
             informers: controlled,
             decisions,
             controllers,
-            url: listen::url(local),
+            url: listener::url(local),
             address: local,
             listening,
             server,
             engine,
-            hub,
+            watch_caches: hub,
         };
         Ok(Self {
-            plane,
+            running: plane,
             host: address,
             registration,
             connections,
@@ -218,27 +229,27 @@ impl Aggregated {
     /// are registered; fails when another server or a definition with objects serves one
     /// of the groups.
     pub(crate) async fn register(&self) -> anyhow::Result<()> {
-        self.registration.once().await?;
-        self.registration.keep(&self.plane.server);
+        self.registration.register_all().await?;
+        self.registration.run(&self.running.server);
         Ok(())
     }
 
     /// Stops the controllers, the requests, the store and the connections.
     pub(crate) async fn stop(&self) {
-        self.plane.stop().await;
+        self.running.stop().await;
         self.connections.stop().await;
     }
 }
 
 /// Adds the certificates of the Secret to the options of etcd, if there is a Secret.
-async fn with_certificates(
-    mut choice: Choice,
+async fn open_etcd_certificates(
+    mut choice: StorageBackend,
     secret: Option<String>,
     host: &Arc<dyn Api>,
-    service: &Service,
+    service: &HostService,
     clock: &Arc<dyn Clock>,
-) -> anyhow::Result<(Choice, Option<Arc<EtcdSecret>>)> {
-    let (Choice::Etcd(options), Some(name)) = (&mut choice, secret) else {
+) -> anyhow::Result<(StorageBackend, Option<Arc<EtcdSecret>>)> {
+    let (StorageBackend::Etcd(options), Some(name)) = (&mut choice, secret) else {
         return Ok((choice, None));
     };
     let secret = EtcdSecret::open(host, service, &name, &options.servers, clock).await?;
@@ -249,23 +260,23 @@ async fn with_certificates(
 }
 
 /// A probe that fails until the store, the trust in the host and the informers are ready.
-fn whole(
-    engine: &Engine,
-    authenticator: &Arc<delegated::Authenticator>,
-    informers: &Informers,
-) -> Probe {
+fn readiness_probe(
+    engine: &StorageEngine,
+    authenticator: &Arc<delegated::DelegatingAuthenticator>,
+    informers: &InformerFactory,
+) -> HealthProbe {
     let store = engine.probe();
     let (trusted, followed) = (Arc::clone(authenticator), informers.clone());
     Arc::new(move || {
         store()?;
         trusted.ready()?;
-        plane::synced(&followed)
+        running_server::check_synced(&followed)
     })
 }
 
 /// Retries a request to the host until it answers. Errors that a retry cannot fix are
 /// returned.
-async fn patiently<T, F>(what: &str, mut ask: impl FnMut() -> F) -> client::Result<T>
+async fn retry_until_answered<T, F>(what: &str, mut ask: impl FnMut() -> F) -> client::Result<T>
 where
     F: Future<Output = client::Result<T>>,
 {
@@ -286,6 +297,6 @@ where
         if failures.record_failure(what, &error.to_string()) {
             tracing::warn!(%error, "{what}: the host does not answer, retrying");
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(HOST_RETRY_INTERVAL).await;
     }
 }

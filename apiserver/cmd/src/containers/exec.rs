@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use flotilla_http::{Body, Connection};
+use flotilla_http::{ServerResponseBody, SubresourceConnectRequest};
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::{Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
@@ -18,112 +18,118 @@ use machinery::Status;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::Containers;
-use super::spdy::{Frame, Reader, Writer};
+use super::ContainerConnectors;
+use super::spdy::{SpdyFrame, SpdyReader, SpdyWriter};
 
-const SPDY: &str = "SPDY/3.1";
-const PROTOCOL: &str = "v4.channel.k8s.io";
-const PROTOCOLS: &str = "x-stream-protocol-version";
+const SPDY_PROTOCOL: &str = "SPDY/3.1";
+const CHANNEL_PROTOCOL: &str = "v4.channel.k8s.io";
+const PROTOCOL_HEADER: &str = "x-stream-protocol-version";
 /// The most streams of a session.
-const MOST_STREAMS: usize = 8;
+const MAX_STREAMS: usize = 8;
 
 /// The command and streams that the client requests.
 #[derive(Clone, Debug, Default)]
-struct Command {
-    words: Vec<String>,
+struct ExecCommand {
+    args: Vec<String>,
     stdin: bool,
     stdout: bool,
     stderr: bool,
 }
 
 /// Upgrades the connection and starts the session.
-pub(super) fn reply(
-    containers: &Arc<Containers>,
-    connection: Connection,
+pub(super) fn start_session(
+    containers: &Arc<ContainerConnectors>,
+    connection: SubresourceConnectRequest,
     attach: bool,
-) -> Result<Response<Body>, Status> {
+) -> Result<Response<ServerResponseBody>, Status> {
     let headers = connection.request.headers();
     let spdy = headers.get(UPGRADE).and_then(|u| u.to_str().ok());
-    if !spdy.is_some_and(|u| u.eq_ignore_ascii_case(SPDY)) {
-        let text =
-            format!("a session with a container of a simulated cluster needs an upgrade to {SPDY}");
+    if !spdy.is_some_and(|u| u.eq_ignore_ascii_case(SPDY_PROTOCOL)) {
+        let text = format!(
+            "a session with a container of a simulated cluster needs an upgrade to {SPDY_PROTOCOL}"
+        );
         return Err(Status::bad_request(text));
     }
-    let offered = headers.get_all(PROTOCOLS).into_iter();
+    let offered = headers.get_all(PROTOCOL_HEADER).into_iter();
     let mut offered = offered
         .filter_map(|p| p.to_str().ok())
         .flat_map(|p| p.split(','));
-    if !offered.any(|p| p.trim() == PROTOCOL) {
-        let text = format!("unable to negotiate protocol: server supports [{PROTOCOL}]");
+    if !offered.any(|p| p.trim() == CHANNEL_PROTOCOL) {
+        let text = format!("unable to negotiate protocol: server supports [{CHANNEL_PROTOCOL}]");
         return Err(Status::failure(403, "Forbidden", text));
     }
-    let command = Command {
-        words: connection.params("command"),
+    let command = ExecCommand {
+        args: connection.params("command"),
         stdin: connection.flag("stdin"),
         stdout: connection.flag("stdout"),
         // A terminal has one output.
         stderr: connection.flag("stderr") && !connection.flag("tty"),
     };
-    if command.words.is_empty() && !attach {
+    if command.args.is_empty() && !attach {
         let text = "you must specify at least one command for the container";
         return Err(Status::bad_request(text));
     }
     let mut request = connection.request;
     let upgrade = hyper::upgrade::on(&mut request);
-    let closing = connection.closing;
+    let closing = connection.shutdown;
     containers.tasks.spawn(async move {
-        if let Some(Err(error)) = closing.unless(talk(upgrade, command)).await {
+        if let Some(Err(error)) = closing
+            .run_until_triggered(run_session(upgrade, command))
+            .await
+        {
             tracing::debug!(%error, "an exec session failed");
         }
     });
-    let mut response = Response::new(Body::empty());
+    let mut response = Response::new(ServerResponseBody::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    headers.insert(UPGRADE, HeaderValue::from_static(SPDY));
-    headers.insert(PROTOCOLS, HeaderValue::from_static(PROTOCOL));
+    headers.insert(UPGRADE, HeaderValue::from_static(SPDY_PROTOCOL));
+    headers.insert(PROTOCOL_HEADER, HeaderValue::from_static(CHANNEL_PROTOCOL));
     Ok(response)
 }
 
-async fn talk(upgrade: OnUpgrade, command: Command) -> io::Result<()> {
+async fn run_session(upgrade: OnUpgrade, command: ExecCommand) -> io::Result<()> {
     let stream = upgrade.await.map_err(io::Error::other)?;
     let (from, to) = tokio::io::split(TokioIo::new(stream));
-    let session = Session {
-        reader: Reader::new(from)?,
-        writer: Writer::new(to),
+    let session = ExecSession {
+        reader: SpdyReader::new(from)?,
+        writer: SpdyWriter::new(to),
         streams: HashMap::new(),
         command,
-        over: false,
+        finished: false,
     };
     session.run().await
 }
 
-struct Session<R, W> {
-    reader: Reader<R>,
-    writer: Writer<W>,
+struct ExecSession<R, W> {
+    reader: SpdyReader<R>,
+    writer: SpdyWriter<W>,
     /// The stream ids by `streamtype`.
     streams: HashMap<String, u32>,
-    command: Command,
-    over: bool,
+    command: ExecCommand,
+    finished: bool,
 }
 
-impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
+impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> ExecSession<R, W> {
     /// Runs until the client closes the connection.
     async fn run(mut self) -> io::Result<()> {
         while let Some(frame) = self.reader.next().await? {
             match frame {
-                Frame::Open { stream, headers } => {
+                SpdyFrame::Open { stream, headers } => {
                     let purpose = headers.get("streamtype").cloned().unwrap_or_default();
-                    if self.streams.len() >= MOST_STREAMS {
+                    if self.streams.len() >= MAX_STREAMS {
                         return Err(io::Error::other("too many streams"));
                     }
                     self.writer.accept(stream).await?;
                     self.streams.insert(purpose, stream);
-                    if !self.command.stdin && self.is_complete() {
-                        self.say_words().await?;
+                    if !self.command.stdin && self.has_output_streams() {
+                        self.print_args().await?;
                     }
                 }
-                Frame::Data { stream, data, last } if self.is("stdin", stream) && !self.over => {
+                SpdyFrame::Data { stream, data, last }
+                    if self.is("stdin", stream) && !self.finished =>
+                {
                     if let Some(out) = self.stream("stdout").filter(|_| !data.is_empty()) {
                         self.writer.data(out, &data, false).await?;
                     }
@@ -131,10 +137,10 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
                         self.finish(0).await?;
                     }
                 }
-                Frame::Data { .. } => {}
-                Frame::Ping(id) => self.writer.pong(id).await?,
-                Frame::Reset(stream) => self.streams.retain(|_, s| *s != stream),
-                Frame::Leave => break,
+                SpdyFrame::Data { .. } => {}
+                SpdyFrame::Ping(id) => self.writer.pong(id).await?,
+                SpdyFrame::Reset(stream) => self.streams.retain(|_, s| *s != stream),
+                SpdyFrame::GoAway => break,
             }
         }
         self.writer.close().await
@@ -149,7 +155,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
     }
 
     /// Whether the client has opened all output streams.
-    fn is_complete(&self) -> bool {
+    fn has_output_streams(&self) -> bool {
         let required = [
             ("error", true),
             ("stdout", self.command.stdout),
@@ -157,11 +163,11 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
         ];
         let is_open =
             |(purpose, required): (&str, bool)| !required || self.stream(purpose).is_some();
-        !self.over && required.into_iter().all(is_open)
+        !self.finished && required.into_iter().all(is_open)
     }
 
-    async fn say_words(&mut self) -> io::Result<()> {
-        let code = match self.command.words.as_slice() {
+    async fn print_args(&mut self) -> io::Result<()> {
+        let code = match self.command.args.as_slice() {
             [word, code] if word == "exit" => code.parse().unwrap_or(2),
             words => {
                 let line = format!("{}\n", words.join(" "));
@@ -175,8 +181,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
     }
 
     async fn finish(&mut self, code: u8) -> io::Result<()> {
-        self.over = true;
-        let outcome = outcome(code).to_string();
+        self.finished = true;
+        let outcome = exit_status(code).to_string();
         if let Some(error) = self.stream("error") {
             self.writer.data(error, outcome.as_bytes(), true).await?;
         }
@@ -190,7 +196,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
 }
 
 /// The Status for the exit code of a command.
-fn outcome(code: u8) -> Value {
+fn exit_status(code: u8) -> Value {
     if code == 0 {
         return json!({"metadata": {}, "status": "Success"});
     }

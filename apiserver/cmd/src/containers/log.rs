@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::{At, Shutdown};
-use flotilla_http::{Body, Connection};
+use client::{ResourcePath, ShutdownToken};
+use flotilla_http::{ServerResponseBody, SubresourceConnectRequest};
 use futures_util::{StreamExt, stream};
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -15,24 +15,24 @@ use hyper::body::Frame;
 use jiff::Timestamp;
 use machinery::Status;
 
-use super::{Container, Containers, PODS};
+use super::{ContainerConnectors, PODS, StartedContainer};
 
 /// Lines of a container's log; older ones count as rotated.
-const KEPT: u64 = 1000;
+const MAX_LINES: u64 = 1000;
 
 /// The query parameters of a log request (PodLogOptions).
 #[derive(Clone, Copy, Debug, Default)]
-struct Wanted {
+struct PodLogOptions {
     follow: bool,
     timestamps: bool,
     since: Option<Timestamp>,
-    tail: Option<u64>,
+    tail_lines: Option<u64>,
     /// The number of bytes that may still be sent.
-    limit: Option<usize>,
+    limit_bytes: Option<usize>,
 }
 
-impl Wanted {
-    fn parse(connection: &Connection, now: Timestamp) -> Result<Self, Status> {
+impl PodLogOptions {
+    fn parse(connection: &SubresourceConnectRequest, now: Timestamp) -> Result<Self, Status> {
         let number = |name: &str| -> Result<Option<u64>, Status> {
             let Some(text) = connection.param(name) else {
                 return Ok(None);
@@ -51,120 +51,120 @@ impl Wanted {
             follow: connection.flag("follow"),
             timestamps: connection.flag("timestamps"),
             since: ago.or(time.transpose()?),
-            tail: number("tailLines")?,
-            limit: number("limitBytes")?.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
+            tail_lines: number("tailLines")?,
+            limit_bytes: number("limitBytes")?.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
         })
     }
 }
 
-impl Container {
+impl StartedContainer {
     /// The number of lines logged until `now`.
-    fn said(&self, now: Timestamp) -> u64 {
+    fn line_count(&self, now: Timestamp) -> u64 {
         let until = self.finished.unwrap_or(now).min(now);
         let seconds = until.as_second() - self.started.as_second();
         u64::try_from(seconds + 1).unwrap_or(0)
     }
 
-    fn said_at(&self, line: u64) -> Timestamp {
+    fn line_time(&self, line: u64) -> Timestamp {
         self.started + Duration::from_secs(line)
     }
 
     fn line(&self, line: u64, timestamps: bool) -> String {
         let time = match timestamps {
-            true => format!("{} ", self.said_at(line)),
+            true => format!("{} ", self.line_time(line)),
             false => String::new(),
         };
         let (namespace, pod, name) = (&self.namespace, &self.pod, &self.name);
         format!("{time}hollow container {name} of {namespace}/{pod}: second {line}\n")
     }
 
-    fn first(&self, options: &Wanted, lines: u64) -> u64 {
+    fn first_line(&self, options: &PodLogOptions, lines: u64) -> u64 {
         let since = options.since.map_or(0, |since| {
             u64::try_from(since.as_second() - self.started.as_second()).unwrap_or(0)
         });
-        let tail = lines.saturating_sub(options.tail.unwrap_or(u64::MAX));
-        since.max(tail).max(lines.saturating_sub(KEPT))
+        let tail = lines.saturating_sub(options.tail_lines.unwrap_or(u64::MAX));
+        since.max(tail).max(lines.saturating_sub(MAX_LINES))
     }
 }
 
-pub(super) fn reply(
-    containers: &Arc<Containers>,
-    container: Container,
-    connection: &Connection,
-) -> Result<Response<Body>, Status> {
+pub(super) fn stream_log(
+    containers: &Arc<ContainerConnectors>,
+    container: StartedContainer,
+    connection: &SubresourceConnectRequest,
+) -> Result<Response<ServerResponseBody>, Status> {
     if connection.flag("previous") {
         let (name, pod) = (&container.name, &container.pod);
         let text = format!("previous terminated container {name:?} in pod {pod:?} not found");
         return Err(Status::bad_request(text));
     }
-    let options = Wanted::parse(connection, containers.clock.now())?;
-    let state = State {
-        next: container.first(&options, container.said(containers.clock.now())),
+    let options = PodLogOptions::parse(connection, containers.clock.now())?;
+    let state = PodLogStream {
+        next_line: container.first_line(&options, container.line_count(containers.clock.now())),
         containers: Arc::clone(containers),
-        closing: connection.closing.clone(),
+        closing: connection.shutdown.clone(),
         container,
-        wanted: options,
+        options,
     };
     let lines = stream::unfold(state, |mut state| async move {
-        let chunk = state.chunk().await?;
+        let chunk = state.next_chunk().await?;
         Some((chunk, state))
     });
     let frames = lines.map(|chunk| Ok::<_, std::convert::Infallible>(Frame::data(chunk)));
-    let mut response = Response::new(Body::foreign(StreamBody::new(frames)));
+    let mut response = Response::new(ServerResponseBody::proxied(StreamBody::new(frames)));
     let text = HeaderValue::from_static("text/plain");
     response.headers_mut().insert(CONTENT_TYPE, text);
     Ok(response)
 }
 
-struct State {
-    containers: Arc<Containers>,
-    closing: Shutdown,
-    container: Container,
-    wanted: Wanted,
-    next: u64,
+struct PodLogStream {
+    containers: Arc<ContainerConnectors>,
+    closing: ShutdownToken,
+    container: StartedContainer,
+    options: PodLogOptions,
+    next_line: u64,
 }
 
-impl State {
+impl PodLogStream {
     /// The next lines; `None` at the end of the log.
-    async fn chunk(&mut self) -> Option<Bytes> {
+    async fn next_chunk(&mut self) -> Option<Bytes> {
         loop {
-            let line_count = self.container.said(self.containers.clock.now());
-            if self.wanted.limit == Some(0) {
+            let line_count = self.container.line_count(self.containers.clock.now());
+            if self.options.limit_bytes == Some(0) {
                 return None;
             }
-            if self.next < line_count {
-                let lines =
-                    (self.next..line_count).map(|n| self.container.line(n, self.wanted.timestamps));
+            if self.next_line < line_count {
+                let lines = (self.next_line..line_count)
+                    .map(|n| self.container.line(n, self.options.timestamps));
                 let mut text: String = lines.collect();
-                self.next = line_count;
-                if let Some(limit) = &mut self.wanted.limit {
+                self.next_line = line_count;
+                if let Some(limit) = &mut self.options.limit_bytes {
                     // The names of pods and containers are ASCII.
                     text.truncate(*limit);
                     *limit -= text.len();
                 }
                 return Some(text.into());
             }
-            if !self.wanted.follow || self.container.finished.is_some() {
+            if !self.options.follow || self.container.finished.is_some() {
                 return None;
             }
-            let due = self.container.said_at(self.next);
+            let due = self.container.line_time(self.next_line);
             let pause = Duration::try_from(due - self.containers.clock.now()).unwrap_or_default();
             let waited = tokio::time::sleep(pause);
-            self.closing.unless(waited).await?;
-            self.look().await?;
+            self.closing.run_until_triggered(waited).await?;
+            self.refresh_container().await?;
         }
     }
 
     /// Reads the container's state again; `None` when the pod is gone.
-    async fn look(&mut self) -> Option<()> {
+    async fn refresh_container(&mut self) -> Option<()> {
         let c = &self.container;
         let pod = self
             .containers
             .api
-            .get(At::one(&PODS, &c.namespace, &c.pod))
+            .get(ResourcePath::object(&PODS, &c.namespace, &c.pod))
             .await;
         let pod = pod.ok().filter(|p| p.uid() == c.uid)?.value().ok()?;
-        self.container = super::choose(&pod, &c.namespace, &c.pod, Some(&c.name)).ok()?;
+        self.container = super::select_container(&pod, &c.namespace, &c.pod, Some(&c.name)).ok()?;
         Some(())
     }
 }
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_container_logs_a_line_each_second_and_old_ones_are_rotated() {
         let at = |seconds: i64| Timestamp::from_second(1_767_225_600 + seconds).unwrap();
-        let container = Container {
+        let container = StartedContainer {
             namespace: "n".into(),
             pod: "p".into(),
             uid: "u".into(),
@@ -184,29 +184,29 @@ mod tests {
             started: at(0),
             finished: None,
         };
-        let ended = Container {
+        let ended = StartedContainer {
             finished: Some(at(4)),
             ..container.clone()
         };
         assert_eq!(
             [
-                container.said(at(-1)),
-                container.said(at(0)),
-                container.said(at(9))
+                container.line_count(at(-1)),
+                container.line_count(at(0)),
+                container.line_count(at(9))
             ],
             [0, 1, 10]
         );
-        assert_eq!(ended.said(at(9)), 5);
+        assert_eq!(ended.line_count(at(9)), 5);
         assert_eq!(
             container.line(3, true),
             "2026-01-01T00:00:03Z hollow container c of n/p: second 3\n"
         );
-        let options = Wanted::default();
-        let tail = Wanted {
-            tail: Some(2),
+        let options = PodLogOptions::default();
+        let tail = PodLogOptions {
+            tail_lines: Some(2),
             ..options
         };
-        let since = Wanted {
+        let since = PodLogOptions {
             since: Some(at(7)),
             ..options
         };
@@ -216,7 +216,7 @@ mod tests {
             (since, 10, 7),
             (options, 5000, 4000),
         ] {
-            assert_eq!(container.first(&options, lines), first);
+            assert_eq!(container.first_line(&options, lines), first);
         }
     }
 }

@@ -14,27 +14,29 @@ mod spdy;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use client::{Api, At, Tasks};
-use flotilla_http::{Body, Connect, Connection, Connectors};
+use client::{Api, ResourcePath, TaskGroup};
+use flotilla_http::{
+    ServerResponseBody, SubresourceConnectRequest, SubresourceConnector, SubresourceConnectors,
+};
 use http::Response;
 use jiff::Timestamp;
 use machinery::time::Clock;
 use machinery::{Gvr, Status};
 use serde_json::Value;
 
-static PODS: Gvr = Gvr::constant("", "v1", "pods");
+static PODS: Gvr = Gvr::from_static("", "v1", "pods");
 
 /// The state that the connectors share.
-struct Containers {
+struct ContainerConnectors {
     api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
     /// The tasks of the sessions.
-    tasks: Tasks,
+    tasks: TaskGroup,
 }
 
 /// A container that has been started.
 #[derive(Clone, Debug)]
-struct Container {
+struct StartedContainer {
     namespace: String,
     pod: String,
     uid: String,
@@ -44,62 +46,81 @@ struct Container {
 }
 
 /// The connectors for the container subresources of pods.
-pub(crate) fn connectors(api: &Arc<dyn Api>, clock: &Arc<dyn Clock>, tasks: &Tasks) -> Connectors {
-    let containers = Arc::new(Containers {
+pub(crate) fn connectors(
+    api: &Arc<dyn Api>,
+    clock: &Arc<dyn Clock>,
+    tasks: &TaskGroup,
+) -> SubresourceConnectors {
+    let containers = Arc::new(ContainerConnectors {
         api: Arc::clone(api),
         clock: Arc::clone(clock),
         tasks: tasks.child(),
     });
     let key = |subresource: &str| (String::new(), "pods".to_owned(), subresource.to_owned());
-    let talk = |attach| Talk {
+    let talk = |attach| ExecConnector {
         containers: Arc::clone(&containers),
         attach,
     };
-    Connectors::from([
-        (key("log"), Arc::new(Listen(Arc::clone(&containers))) as _),
+    SubresourceConnectors::from([
+        (
+            key("log"),
+            Arc::new(LogConnector(Arc::clone(&containers))) as _,
+        ),
         (key("exec"), Arc::new(talk(false)) as _),
         (key("attach"), Arc::new(talk(true)) as _),
     ])
 }
 
-struct Listen(Arc<Containers>);
+struct LogConnector(Arc<ContainerConnectors>);
 
 #[async_trait]
-impl Connect for Listen {
-    async fn connect(&self, connection: Connection) -> Result<Response<Body>, Status> {
+impl SubresourceConnector for LogConnector {
+    async fn connect(
+        &self,
+        connection: SubresourceConnectRequest,
+    ) -> Result<Response<ServerResponseBody>, Status> {
         let container = self.0.find(&connection).await?;
-        log::reply(&self.0, container, &connection)
+        log::stream_log(&self.0, container, &connection)
     }
 }
 
-struct Talk {
-    containers: Arc<Containers>,
+struct ExecConnector {
+    containers: Arc<ContainerConnectors>,
     attach: bool,
 }
 
 #[async_trait]
-impl Connect for Talk {
-    async fn connect(&self, connection: Connection) -> Result<Response<Body>, Status> {
+impl SubresourceConnector for ExecConnector {
+    async fn connect(
+        &self,
+        connection: SubresourceConnectRequest,
+    ) -> Result<Response<ServerResponseBody>, Status> {
         let container = self.containers.find(&connection).await?;
         if container.finished.is_some() {
             let text = format!("container {} is not running", container.name);
             return Err(Status::bad_request(text));
         }
-        exec::reply(&self.containers, connection, self.attach)
+        exec::start_session(&self.containers, connection, self.attach)
     }
 }
 
-impl Containers {
+impl ContainerConnectors {
     /// The container of a request.
-    async fn find(&self, connection: &Connection) -> Result<Container, Status> {
+    async fn find(
+        &self,
+        connection: &SubresourceConnectRequest,
+    ) -> Result<StartedContainer, Status> {
         let (namespace, name) = (&connection.namespace, &connection.name);
-        let pod = self.api.get(At::one(&PODS, namespace, name)).await;
+        let pod = self
+            .api
+            .get(ResourcePath::object(&PODS, namespace, name))
+            .await;
         let pod = pod.map_err(|e| match e.status() {
             Some(status) => status.clone(),
             None => Status::internal(e),
         })?;
         let pod = pod.value().map_err(Status::internal)?;
-        choose(
+        select_container(
             &pod,
             namespace,
             name,
@@ -110,12 +131,12 @@ impl Containers {
 
 /// Selects the container of a request, with the errors of kube-apiserver and kubelet
 /// (`registry/core/pod/strategy.go`, `kubelet_pods.go`).
-fn choose(
+fn select_container(
     pod: &Value,
     namespace: &str,
     name: &str,
     requested: Option<&str>,
-) -> Result<Container, Status> {
+) -> Result<StartedContainer, Status> {
     let names = |of: &str| -> Vec<String> {
         let all = pod["spec"][of].as_array();
         let names = all.into_iter().flatten().filter_map(|c| c["name"].as_str());
@@ -165,7 +186,7 @@ fn choose(
             return Err(Status::bad_request(text));
         }
     };
-    Ok(Container {
+    Ok(StartedContainer {
         namespace: namespace.to_owned(),
         pod: name.to_owned(),
         uid: pod["metadata"]["uid"]
@@ -222,7 +243,7 @@ mod tests {
             ),
         ];
         for (pod, requested, expected) in table {
-            let got = choose(pod, "n", "p", requested);
+            let got = select_container(pod, "n", "p", requested);
             let got = got
                 .as_ref()
                 .map(|c| (c.name.as_str(), c.finished.is_some()));

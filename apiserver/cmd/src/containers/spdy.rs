@@ -20,13 +20,13 @@ const FIN: u8 = 1;
 const VERSION: u16 = 0x8003;
 /// The largest payload of a frame and the largest decompressed header block in bytes, and
 /// the most headers of a block.
-const LARGEST_FRAME: usize = 1 << 20;
-const LARGEST_BLOCK: usize = 64 << 10;
-const MOST_HEADERS: u32 = 64;
+const MAX_FRAME_BYTES: usize = 1 << 20;
+const MAX_HEADER_BLOCK_BYTES: usize = 64 << 10;
+const MAX_HEADERS: u32 = 64;
 
 /// The words of the dictionary; in the dictionary each follows its length (SPDY protocol,
 /// draft 3, section 2.6.10.1).
-const NAMES: &str = "options head post put delete trace accept accept-charset accept-encoding \
+const DICTIONARY_WORDS: &str = "options head post put delete trace accept accept-charset accept-encoding \
     accept-language accept-ranges age allow authorization cache-control connection content-base \
     content-encoding content-language content-length content-location content-md5 content-range \
     content-type date etag expect expires from host if-match if-modified-since if-none-match \
@@ -35,7 +35,7 @@ const NAMES: &str = "options head post put delete trace accept accept-charset ac
     user-agent vary via warning www-authenticate method get status 200_OK version HTTP/1.1 url \
     public set-cookie keep-alive origin";
 /// The rest of the dictionary.
-const REST: &str = "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505\
+const DICTIONARY_TAIL: &str = "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505\
     203 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request401 Unauthorized\
     403 Forbidden404 Not Found500 Internal Server Error501 Not Implemented503 Service Unavailable\
     Jan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec 00:00:00 Mon, Tue, Wed, Thu, Fri, Sat, Sun, GMT\
@@ -44,18 +44,18 @@ const REST: &str = "100101201202205206300302303304305306307402405406407408409410
 
 static DICTIONARY: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut all = Vec::new();
-    for name in NAMES.split_ascii_whitespace() {
+    for name in DICTIONARY_WORDS.split_ascii_whitespace() {
         let name = name.replace('_', " ");
         all.extend((name.len() as u32).to_be_bytes());
         all.extend(name.as_bytes());
     }
-    all.extend(REST.as_bytes());
+    all.extend(DICTIONARY_TAIL.as_bytes());
     all
 });
 
 /// A frame of the client.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Frame {
+pub(super) enum SpdyFrame {
     Open {
         stream: u32,
         headers: HashMap<String, String>,
@@ -70,7 +70,7 @@ pub(super) enum Frame {
     /// The client resets a stream.
     Reset(u32),
     /// The client closes the connection (GOAWAY).
-    Leave,
+    GoAway,
 }
 
 fn malformed(what: &str) -> io::Error {
@@ -78,14 +78,14 @@ fn malformed(what: &str) -> io::Error {
 }
 
 /// Reads frames.
-pub(super) struct Reader<R> {
+pub(super) struct SpdyReader<R> {
     from: R,
     inflate: Decompress,
     /// Whether the zlib header of the compressed headers was read.
-    begun: bool,
+    started: bool,
 }
 
-impl<R: AsyncRead + Unpin> Reader<R> {
+impl<R: AsyncRead + Unpin> SpdyReader<R> {
     pub(super) fn new(from: R) -> io::Result<Self> {
         // The library does not support dictionaries: the dictionary is decompressed first,
         // as a stored block, so that later blocks can refer to it.
@@ -95,20 +95,20 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         stored.extend(length.to_le_bytes());
         stored.extend((!length).to_le_bytes());
         stored.extend(&*DICTIONARY);
-        let mut out = Vec::with_capacity(LARGEST_BLOCK);
+        let mut out = Vec::with_capacity(MAX_HEADER_BLOCK_BYTES);
         inflate
             .decompress_vec(&stored, &mut out, FlushDecompress::Sync)
             .map_err(|_| malformed("dictionary"))?;
         Ok(Self {
             from,
             inflate,
-            begun: false,
+            started: false,
         })
     }
 
     /// The next frame; `None` when the client has closed the connection. Frames of other
     /// types are skipped.
-    pub(super) async fn next(&mut self) -> io::Result<Option<Frame>> {
+    pub(super) async fn next(&mut self) -> io::Result<Option<SpdyFrame>> {
         loop {
             let mut head = [0; 8];
             match self.from.read_exact(&mut head).await {
@@ -117,13 +117,13 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             };
             let [a, b, c, d, flags, length @ ..] = head;
             let length = u32::from_be_bytes([0, length[0], length[1], length[2]]) as usize;
-            if length > LARGEST_FRAME {
+            if length > MAX_FRAME_BYTES {
                 return Err(malformed("a frame is too large"));
             }
             let mut payload = vec![0; length];
             self.from.read_exact(&mut payload).await?;
             if a & 0x80 == 0 {
-                return Ok(Some(Frame::Data {
+                return Ok(Some(SpdyFrame::Data {
                     stream: u32::from_be_bytes([a, b, c, d]),
                     data: payload,
                     last: flags & FIN != 0,
@@ -135,13 +135,13 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                     .ok_or_else(|| malformed("a frame is too short"))
             };
             return Ok(Some(match u16::from_be_bytes([c, d]) {
-                SYN_STREAM => Frame::Open {
+                SYN_STREAM => SpdyFrame::Open {
                     stream: word(0)?,
                     headers: self.headers(payload.get(10..).unwrap_or_default())?,
                 },
-                RST_STREAM => Frame::Reset(word(0)?),
-                PING => Frame::Ping(word(0)?),
-                GOAWAY => Frame::Leave,
+                RST_STREAM => SpdyFrame::Reset(word(0)?),
+                PING => SpdyFrame::Ping(word(0)?),
+                GOAWAY => SpdyFrame::GoAway,
                 _ => continue,
             }));
         }
@@ -149,12 +149,12 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 
     fn headers(&mut self, packed: &[u8]) -> io::Result<HashMap<String, String>> {
         // The zlib header: two bytes, and the checksum of the dictionary.
-        let packed = match self.begun {
+        let packed = match self.started {
             true => packed,
             false => packed.get(6..).ok_or_else(|| malformed("no headers"))?,
         };
-        self.begun = true;
-        let mut block = Vec::with_capacity(LARGEST_BLOCK);
+        self.started = true;
+        let mut block = Vec::with_capacity(MAX_HEADER_BLOCK_BYTES);
         let before = self.inflate.total_in();
         self.inflate
             .decompress_vec(packed, &mut block, FlushDecompress::Sync)
@@ -164,7 +164,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
         let mut rest = block.as_slice();
         let count = number(&mut rest)?;
-        if count > MOST_HEADERS {
+        if count > MAX_HEADERS {
             return Err(malformed("too many headers"));
         }
         let mut headers = HashMap::new();
@@ -194,14 +194,14 @@ fn text(rest: &mut &[u8]) -> io::Result<String> {
 }
 
 /// Writes frames.
-pub(super) struct Writer<W> {
+pub(super) struct SpdyWriter<W> {
     to: W,
-    begun: bool,
+    started: bool,
 }
 
-impl<W: AsyncWrite + Unpin> Writer<W> {
+impl<W: AsyncWrite + Unpin> SpdyWriter<W> {
     pub(super) fn new(to: W) -> Self {
-        Self { to, begun: false }
+        Self { to, started: false }
     }
 
     async fn control(&mut self, kind: u16, payload: &[u8]) -> io::Result<()> {
@@ -217,9 +217,9 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     /// Accepts a stream, without headers.
     pub(super) async fn accept(&mut self, stream: u32) -> io::Result<()> {
         let mut payload = stream.to_be_bytes().to_vec();
-        if !self.begun {
+        if !self.started {
             payload.extend([0x78, 0x01]);
-            self.begun = true;
+            self.started = true;
         }
         // A stored block of four bytes (the number of headers) and an empty block, which
         // makes clients flush their decompressor.
@@ -300,9 +300,9 @@ mod tests {
         let settings = [0x80, 3, 0, 4, 0, 0, 0, 4, 0, 0, 0, 0];
         let data = [0, 0, 0, 3, 1, 0, 0, 2, b'h', b'i'];
         let all = [&open(1, true)[..], &settings, &open(3, false), &data].concat();
-        let mut reader = Reader::new(&all[..]).unwrap();
+        let mut reader = SpdyReader::new(&all[..]).unwrap();
         for expected in [1, 3] {
-            let Some(Frame::Open { stream, headers }) = reader.next().await.unwrap() else {
+            let Some(SpdyFrame::Open { stream, headers }) = reader.next().await.unwrap() else {
                 panic!("no stream");
             };
             assert_eq!(
@@ -313,7 +313,7 @@ mod tests {
         let last = reader.next().await.unwrap();
         assert_eq!(
             last,
-            Some(Frame::Data {
+            Some(SpdyFrame::Data {
                 stream: 3,
                 data: b"hi".to_vec(),
                 last: true
@@ -321,6 +321,6 @@ mod tests {
         );
         assert_eq!(reader.next().await.unwrap(), None);
         let huge = [0, 0, 0, 1, 0, 0xff, 0xff, 0xff];
-        assert!(Reader::new(&huge[..]).unwrap().next().await.is_err());
+        assert!(SpdyReader::new(&huge[..]).unwrap().next().await.is_err());
     }
 }

@@ -10,11 +10,11 @@ use storage::encryption::PrefixTransformer;
 
 const API_VERSION: &str = "apiserver.config.k8s.io/v1";
 const KIND: &str = "EncryptionConfiguration";
-const PROVIDERS: [&str; 3] = ["aesgcm", "secretbox", "identity"];
+const SUPPORTED_PROVIDERS: [&str; 3] = ["aesgcm", "secretbox", "identity"];
 /// Providers of kube-apiserver that Flotilla does not support.
-const OTHER_PROVIDERS: [&str; 2] = ["aescbc", "kms"];
+const UNSUPPORTED_PROVIDERS: [&str; 2] = ["aescbc", "kms"];
 /// Data that a kube-apiserver stores but does not serve as resources.
-const NO_RESOURCES: [&str; 3] = [
+const NON_RESOURCES: [&str; 3] = [
     "apiserveripinfo",
     "serviceipallocations",
     "servicenodeportallocations",
@@ -22,10 +22,10 @@ const NO_RESOURCES: [&str; 3] = [
 
 /// An element of `resources` in the configuration (ResourceConfiguration).
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct ResourceConfiguration {
     pub(super) resources: Vec<GroupResource>,
     /// The keys of its providers in order; never empty.
-    pub(super) keys: Vec<Key>,
+    pub(super) keys: Vec<ProviderKey>,
 }
 
 /// A group resource of the configuration; `*` stands for all.
@@ -47,7 +47,7 @@ impl GroupResource {
         }
     }
 
-    pub(super) fn is(&self, resource: &str, group: &str) -> bool {
+    pub(super) fn matches(&self, resource: &str, group: &str) -> bool {
         self.resource == resource && self.group == group
     }
 
@@ -61,13 +61,13 @@ impl GroupResource {
 
 /// One key of a provider, or the provider `identity`.
 #[derive(Clone)]
-pub(super) enum Key {
+pub(super) enum ProviderKey {
     AesGcm { name: String, secret: Vec<u8> },
     Secretbox { name: String, secret: Vec<u8> },
     Identity,
 }
 
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for ProviderKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::AesGcm { name, .. } | Self::Secretbox { name, .. } => name,
@@ -76,14 +76,14 @@ impl std::fmt::Debug for Key {
     }
 }
 
-pub(super) fn join(errors: &[FieldError]) -> String {
+pub(super) fn join_errors(errors: &[FieldError]) -> String {
     let all: Vec<String> = errors.iter().map(FieldError::to_string).collect();
     all.join("; ")
 }
 
 /// Parses the document. Returns all errors that it finds.
-pub(super) fn parse(document: &Value) -> Result<Vec<Entry>, Vec<FieldError>> {
-    let mut reader = Reader::default();
+pub(super) fn parse(document: &Value) -> Result<Vec<ResourceConfiguration>, Vec<FieldError>> {
+    let mut reader = ConfigValidator::default();
     let entries = reader.document(document);
     if reader.errors.is_empty() {
         return Ok(entries);
@@ -92,11 +92,11 @@ pub(super) fn parse(document: &Value) -> Result<Vec<Entry>, Vec<FieldError>> {
 }
 
 #[derive(Default)]
-struct Reader {
+struct ConfigValidator {
     errors: Vec<FieldError>,
 }
 
-impl Reader {
+impl ConfigValidator {
     fn fail(&mut self, error: FieldError) {
         self.errors.push(error);
     }
@@ -111,15 +111,18 @@ impl Reader {
         static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
         let Some(object) = value.as_object() else {
             let path = if path.is_empty() { "<root>" } else { path };
-            self.fail(FieldError::invalid_shown(
+            self.fail(FieldError::invalid_rendered(
                 path,
-                kind_of(value),
+                json_type(value),
                 "must be an object",
             ));
             return &EMPTY;
         };
         for name in object.keys().filter(|name| !known.contains(&&***name)) {
-            self.fail(FieldError::forbidden(child(path, name), "unknown field"));
+            self.fail(FieldError::forbidden(
+                child_path(path, name),
+                "unknown field",
+            ));
         }
         object
     }
@@ -130,9 +133,9 @@ impl Reader {
             Some(Value::Array(all)) if all.is_empty() => {}
             Some(Value::Array(all)) => return all,
             Some(other) => {
-                self.fail(FieldError::invalid_shown(
+                self.fail(FieldError::invalid_rendered(
                     path,
-                    kind_of(other),
+                    json_type(other),
                     "must be a list",
                 ));
                 return &[];
@@ -145,7 +148,7 @@ impl Reader {
         &[]
     }
 
-    fn document(&mut self, document: &Value) -> Vec<Entry> {
+    fn document(&mut self, document: &Value) -> Vec<ResourceConfiguration> {
         let root = self.object("", document, &["apiVersion", "kind", "resources"]);
         for (field, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
             match root.get(field) {
@@ -163,9 +166,9 @@ impl Reader {
             .collect()
     }
 
-    fn entry(&mut self, path: &str, value: &Value) -> Entry {
+    fn entry(&mut self, path: &str, value: &Value) -> ResourceConfiguration {
         let entry = self.object(path, value, &["resources", "providers"]);
-        let (at, providers_at) = (child(path, "resources"), child(path, "providers"));
+        let (at, providers_at) = (child_path(path, "resources"), child_path(path, "providers"));
         let mut resources = Vec::new();
         for (j, value) in (0..).zip(self.array(&at, entry.get("resources"))) {
             let field = format!("{at}[{j}]");
@@ -174,12 +177,12 @@ impl Reader {
                 None => self.fail(FieldError::invalid(field, value, "must be a string")),
             }
         }
-        self.overlap(&at, &resources);
+        self.check_overlap(&at, &resources);
         let mut keys = Vec::new();
         for (j, value) in (0..).zip(self.array(&providers_at, entry.get("providers"))) {
             keys.extend(self.provider(&format!("{providers_at}[{j}]"), value));
         }
-        Entry { resources, keys }
+        ResourceConfiguration { resources, keys }
     }
 
     fn resource(&mut self, text: &str, field: String) -> Option<GroupResource> {
@@ -189,7 +192,7 @@ impl Reader {
         } else if text == "*" {
             "use '*.' to encrypt all the resources from core API group or *.* to encrypt all \
              resources"
-        } else if NO_RESOURCES.contains(&text) {
+        } else if NON_RESOURCES.contains(&text) {
             "resources which do not have REST API/s cannot be encrypted"
         } else if parsed.group == "events.k8s.io" {
             "'*.events.k8s.io' objects are stored using the 'events' API group in etcd. Use \
@@ -205,8 +208,8 @@ impl Reader {
         None
     }
 
-    fn overlap(&mut self, path: &str, all: &[GroupResource]) {
-        let same = |a: &GroupResource, b: &GroupResource| a.is(&b.resource, &b.group);
+    fn check_overlap(&mut self, path: &str, all: &[GroupResource]) {
+        let same = |a: &GroupResource, b: &GroupResource| a.matches(&b.resource, &b.group);
         let pairs = || {
             let others = |i| all[i + 1..].iter();
             all.iter()
@@ -219,7 +222,7 @@ impl Reader {
             self.fail(FieldError::invalid(path, &texts, why));
         }
         let masks = |a: &GroupResource, b: &GroupResource| {
-            !same(a, b) && (a.is("*", "*") || a.is("*", &b.group))
+            !same(a, b) && (a.matches("*", "*") || a.matches("*", &b.group))
         };
         if pairs().any(|(a, b)| masks(a, b) || masks(b, a)) {
             let why = "using overlapping resources such as 'secrets' and '*.' in the same resource \
@@ -228,8 +231,8 @@ impl Reader {
         }
     }
 
-    fn provider(&mut self, path: &str, value: &Value) -> Vec<Key> {
-        let known = [&PROVIDERS[..], &OTHER_PROVIDERS].concat();
+    fn provider(&mut self, path: &str, value: &Value) -> Vec<ProviderKey> {
+        let known = [&SUPPORTED_PROVIDERS[..], &UNSUPPORTED_PROVIDERS].concat();
         let provider = self.object(path, value, &known);
         let mut listed = known.iter().filter_map(|name| {
             let value = provider.get(*name)?;
@@ -248,28 +251,32 @@ impl Reader {
             self.fail(FieldError::forbidden(path, why));
             return Vec::new();
         }
-        let path = child(path, name);
+        let path = child_path(path, name);
         match name {
             "aesgcm" => self.keys(
                 &path,
                 value,
                 PrefixTransformer::AES_GCM_KEY_BYTES,
-                |name, secret| Key::AesGcm { name, secret },
+                |name, secret| ProviderKey::AesGcm { name, secret },
             ),
             "secretbox" => self.keys(
                 &path,
                 value,
                 PrefixTransformer::SECRETBOX_KEY_BYTES,
-                |name, secret| Key::Secretbox { name, secret },
+                |name, secret| ProviderKey::Secretbox { name, secret },
             ),
             "identity" => {
                 if !value.is_null() {
                     self.object(&path, value, &[]);
                 }
-                vec![Key::Identity]
+                vec![ProviderKey::Identity]
             }
             other => {
-                self.fail(FieldError::not_supported(path, &json!(other), &PROVIDERS));
+                self.fail(FieldError::not_supported(
+                    path,
+                    &json!(other),
+                    &SUPPORTED_PROVIDERS,
+                ));
                 Vec::new()
             }
         }
@@ -280,10 +287,10 @@ impl Reader {
         path: &str,
         value: &Value,
         lengths: &[usize],
-        make: impl Fn(String, Vec<u8>) -> Key,
-    ) -> Vec<Key> {
+        make: impl Fn(String, Vec<u8>) -> ProviderKey,
+    ) -> Vec<ProviderKey> {
         let provider = self.object(path, value, &["keys"]);
-        let path = child(path, "keys");
+        let path = child_path(path, "keys");
         let mut keys = Vec::new();
         for (k, value) in (0..).zip(self.array(&path, provider.get("keys"))) {
             keys.extend(self.key(&format!("{path}[{k}]"), value, lengths, &make));
@@ -296,8 +303,8 @@ impl Reader {
         path: &str,
         value: &Value,
         lengths: &[usize],
-        make: impl Fn(String, Vec<u8>) -> Key,
-    ) -> Option<Key> {
+        make: impl Fn(String, Vec<u8>) -> ProviderKey,
+    ) -> Option<ProviderKey> {
         let key = self.object(path, value, &["name", "secret"]);
         let text = |field: &str| {
             key.get(field)
@@ -307,9 +314,9 @@ impl Reader {
         let name = text("name");
         if name.is_none() {
             let why = "name is a mandatory field for a key";
-            self.fail(FieldError::required(child(path, "name"), why));
+            self.fail(FieldError::required(child_path(path, "name"), why));
         }
-        let at = child(path, "secret");
+        let at = child_path(path, "secret");
         let Some(secret) = text("secret") else {
             let why = "secret is a mandatory field for a key";
             self.fail(FieldError::required(at, why));
@@ -338,7 +345,7 @@ impl Reader {
     }
 }
 
-fn child(path: &str, field: &str) -> String {
+fn child_path(path: &str, field: &str) -> String {
     if path.is_empty() {
         field.to_owned()
     } else {
@@ -347,7 +354,7 @@ fn child(path: &str, field: &str) -> String {
 }
 
 /// The JSON type of a value, for errors that must not show the value.
-fn kind_of(value: &Value) -> &'static str {
+fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",

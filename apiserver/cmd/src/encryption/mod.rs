@@ -4,20 +4,20 @@
 //! file ──► [`config`] (validation) ──► [`transformers`] (by storage prefix) ──► storage
 
 mod config;
-mod rules;
 #[cfg(test)]
 mod tests;
+mod transformers;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use serde_json::Value;
-use storage::encryption::Encryption;
+use storage::encryption::ResourceTransformers;
 
 /// The resources that this server stores and can encrypt.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Scope {
+pub(crate) enum EncryptionScope {
     /// Flotilla stores every resource.
     All,
     /// Another API server stores all but the resources of Karmada's groups.
@@ -25,14 +25,14 @@ pub(crate) enum Scope {
 }
 
 /// Reads and validates the file. No error repeats a key.
-pub(crate) fn load(file: &Path, scope: Scope) -> anyhow::Result<Encryption> {
+pub(crate) fn load(file: &Path, scope: EncryptionScope) -> anyhow::Result<ResourceTransformers> {
     let flag = || format!("--encryption-provider-config {}", file.display());
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", flag()))?;
     warn_when_readable_by_others(file);
     parse(&text, scope).map_err(|why| anyhow!("{}: {why}", flag()))
 }
 
-fn parse(text: &str, scope: Scope) -> Result<Encryption, String> {
+fn parse(text: &str, scope: EncryptionScope) -> Result<ResourceTransformers, String> {
     let document: Value = serde_saphyr::from_str(text).map_err(|e| {
         // The parser's error may quote a line of the file, and with it a key.
         let place = e
@@ -40,8 +40,9 @@ fn parse(text: &str, scope: Scope) -> Result<Encryption, String> {
             .map(|l| format!(" at line {} column {}", l.line(), l.column()));
         format!("not YAML or JSON{}", place.unwrap_or_default())
     })?;
-    let entries = config::parse(&document).map_err(|errors| config::join(&errors))?;
-    rules::rules(entries, scope).map_err(|errors| config::join(&errors))
+    let entries = config::parse(&document).map_err(|errors| config::join_errors(&errors))?;
+    transformers::resource_transformers(entries, scope)
+        .map_err(|errors| config::join_errors(&errors))
 }
 
 fn warn_when_readable_by_others(file: &Path) {

@@ -1,19 +1,21 @@
 //! Tests of the validation of EncryptionConfigurations.
 
-use super::{Scope, parse};
+use super::{EncryptionScope, parse};
 
 /// Keys of 32 and 16 bytes.
-const KEY: &str = "c2VjcmV0IGlzIHNlY3VyZSwgb3IgaXMgaXQgc2VjdXI=";
-const SHORT: &str = "c2VjcmV0IGlzIHNlY3VyZQ==";
+const KEY_OF_32_BYTES: &str = "c2VjcmV0IGlzIHNlY3VyZSwgb3IgaXMgaXQgc2VjdXI=";
+const KEY_OF_16_BYTES: &str = "c2VjcmV0IGlzIHNlY3VyZQ==";
 
 fn config(entries: &str) -> String {
-    let entries = entries.replace("KEY", KEY).replace("SHORT", SHORT);
+    let entries = entries
+        .replace("KEY", KEY_OF_32_BYTES)
+        .replace("SHORT", KEY_OF_16_BYTES);
     format!(
         "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n{entries}\n"
     )
 }
 
-fn of(resources: &str) -> String {
+fn identity_for(resources: &str) -> String {
     config(&format!(
         "- {{resources: [{resources}], providers: [{{identity: {{}}}}]}}"
     ))
@@ -25,22 +27,25 @@ fn providers(providers: &str) -> String {
     ))
 }
 
-fn refused(text: &str, scope: Scope) -> String {
+fn parse_error(text: &str, scope: EncryptionScope) -> String {
     let why = parse(text, scope).unwrap_err();
-    assert!(!why.contains(KEY) && !why.contains(SHORT), "{why}");
+    assert!(
+        !why.contains(KEY_OF_32_BYTES) && !why.contains(KEY_OF_16_BYTES),
+        "{why}"
+    );
     why
 }
 
 #[test]
 fn valid_configurations_are_accepted() {
     for text in [
-        of("secrets"),
-        of("secrets, configmaps, events, deployments.apps"),
-        of("'*.*'"),
-        of("'*.'"),
-        of("'*.apps', secrets"),
-        of("widgets.example.org, '*.example.com'"),
-        of("propagationpolicies.policy.karmada.io"),
+        identity_for("secrets"),
+        identity_for("secrets, configmaps, events, deployments.apps"),
+        identity_for("'*.*'"),
+        identity_for("'*.'"),
+        identity_for("'*.apps', secrets"),
+        identity_for("widgets.example.org, '*.example.com'"),
+        identity_for("propagationpolicies.policy.karmada.io"),
         providers("{identity: null}"),
         providers("{aesgcm: {keys: [{name: a, secret: SHORT}, {name: b, secret: KEY}]}}"),
         providers("{secretbox: {keys: [{name: a, secret: KEY}]}}, {identity: {}}"),
@@ -54,11 +59,14 @@ fn valid_configurations_are_accepted() {
              - {resources: [secrets], providers: [{secretbox: {keys: [{name: a, secret: KEY}]}}]}",
         ),
     ] {
-        let parsed = parse(&text, Scope::All);
+        let parsed = parse(&text, EncryptionScope::All);
         assert!(parsed.is_ok(), "{text}{parsed:?}");
     }
     for own in ["works.work.karmada.io", "'*.policy.karmada.io'", "'*.*'"] {
-        assert!(parse(&of(own), Scope::OwnGroups).is_ok(), "{own}");
+        assert!(
+            parse(&identity_for(own), EncryptionScope::OwnGroups).is_ok(),
+            "{own}"
+        );
     }
 }
 
@@ -84,48 +92,48 @@ fn errors_have_the_path_of_their_field() {
             "resources[0].resources: Required value: at least one resources[0].resources is required; resources[0].providers: Required value",
         ),
         (
-            &of("1"),
+            &identity_for("1"),
             "resources[0].resources[0]: Invalid value: 1: must be a string",
         ),
         (
-            &of("Secrets"),
+            &identity_for("Secrets"),
             "resources[0].resources[0]: Invalid value: \"Secrets\": resource name should not contain capital letters",
         ),
         (
-            &of("'*'"),
+            &identity_for("'*'"),
             "resources[0].resources[0]: Invalid value: \"*\": use '*.' to encrypt all",
         ),
         (
-            &of("pods.events.k8s.io"),
+            &identity_for("pods.events.k8s.io"),
             "resources[0].resources[0]: Invalid value: \"pods.events.k8s.io\": '*.events.k8s.io' objects",
         ),
         (
-            &of("ingresses.extensions"),
+            &identity_for("ingresses.extensions"),
             "'extensions' group has been removed",
         ),
         (
-            &of("serviceipallocations"),
+            &identity_for("serviceipallocations"),
             "resources which do not have REST API/s",
         ),
         (
-            &of("'secrets.*'"),
+            &identity_for("'secrets.*'"),
             "encrypting the same resource across groups is not supported",
         ),
         (
-            &of("secrets, secrets"),
+            &identity_for("secrets, secrets"),
             "resources[0].resources: Invalid value: [\"secrets\",\"secrets\"]: the same resource cannot be specified multiple times",
         ),
         (
-            &of("secrets, '*.'"),
+            &identity_for("secrets, '*.'"),
             "resources[0].resources: Invalid value: [\"secrets\",\"*.\"]: using overlapping resources",
         ),
-        (&of("'*.*', pods"), "using overlapping resources"),
+        (&identity_for("'*.*', pods"), "using overlapping resources"),
         (
-            &of("secret"),
+            &identity_for("secret"),
             "resources[0].resources[0]: Invalid value: \"secret\": Flotilla stores no such resource of that group",
         ),
         (
-            &of("deployments.app"),
+            &identity_for("deployments.app"),
             "resources[0].resources[0]: Invalid value: \"deployments.app\": there is no API group \"app\"",
         ),
         (
@@ -188,7 +196,7 @@ fn errors_have_the_path_of_their_field() {
         ),
     ];
     for (text, expected) in table {
-        let why = refused(text, Scope::All);
+        let why = parse_error(text, EncryptionScope::All);
         assert!(why.contains(expected), "{text}\nno {expected:?} in {why}");
     }
 }
@@ -197,7 +205,7 @@ fn errors_have_the_path_of_their_field() {
 #[test]
 fn resources_of_another_server_are_refused() {
     for resource in ["secrets", "'*.'", "deployments.apps", "widgets.example.org"] {
-        let why = refused(&of(resource), Scope::OwnGroups);
+        let why = parse_error(&identity_for(resource), EncryptionScope::OwnGroups);
         assert!(
             why.starts_with("resources[0].resources[0]: Invalid value")
                 && why.contains("behind another API server"),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use client::{Api, At, Error, Patch, WriteOptions};
+use client::{Api, Error, Patch, ResourcePath, WriteOptions};
 use machinery::{Gvr, Object};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -11,32 +11,39 @@ use tokio::time::Instant;
 use super::manifests::{NAME, resource};
 use crate::output;
 
-pub(super) static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
-const LOOK: Duration = Duration::from_millis(500);
+pub(super) static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+fn metadata_field<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
 
 /// Applies objects in order, and prints the result of each.
-pub(super) async fn all(host: &dyn Api, objects: Vec<Value>, dry_run: bool) -> anyhow::Result<()> {
+pub(super) async fn apply_all(
+    host: &dyn Api,
+    objects: Vec<Value>,
+    dry_run: bool,
+) -> anyhow::Result<()> {
     for mut object in objects {
         if object["kind"] == "PodDisruptionBudget" {
-            object["apiVersion"] = budgets(host).await?.into();
+            object["apiVersion"] = disruption_budget_version(host).await?.into();
         }
         let resource = resource(&object)?;
-        let (namespace, name) = (text(&object, "namespace"), text(&object, "name"));
+        let (namespace, name) = (
+            metadata_field(&object, "namespace"),
+            metadata_field(&object, "name"),
+        );
         let description = format!("{} {name}", object["kind"].as_str().unwrap_or_default());
-        let at = At::one(&resource, namespace, name);
-        let outcome = one(host, at, &object, dry_run).await;
+        let at = ResourcePath::object(&resource, namespace, name);
+        let outcome = apply_object(host, at, &object, dry_run).await;
         match outcome {
             // In a dry run the namespace of the object is not created.
             Err(Error::Status(status)) if dry_run && status.code == 404 => {
-                output::progress(format!("{description} not checked: {status}"));
+                output::print_progress(format!("{description} not checked: {status}"));
             }
             outcome => {
                 let done = outcome.with_context(|| description.clone())?;
-                output::progress(format!("{description} {done}"));
+                output::print_progress(format!("{description} {done}"));
             }
         }
     }
@@ -45,17 +52,17 @@ pub(super) async fn all(host: &dyn Api, objects: Vec<Value>, dry_run: bool) -> a
 
 /// The version in which the cluster serves PodDisruptionBudgets; before Kubernetes 1.21
 /// it is v1beta1.
-async fn budgets(host: &dyn Api) -> anyhow::Result<&'static str> {
-    match host.raw("/apis/policy/v1").await {
+async fn disruption_budget_version(host: &dyn Api) -> anyhow::Result<&'static str> {
+    match host.get_raw("/apis/policy/v1").await {
         Ok(_) => Ok("policy/v1"),
         Err(e) if e.is_not_found() => Ok("policy/v1beta1"),
         Err(e) => Err(e).context("the versions of policy"),
     }
 }
 
-async fn one(
+async fn apply_object(
     host: &dyn Api,
-    at: At<'_>,
+    at: ResourcePath<'_>,
     object: &Value,
     dry_run: bool,
 ) -> Result<&'static str, Error> {
@@ -66,7 +73,7 @@ async fn one(
     let found = match host.get(at).await {
         Ok(found) => found,
         Err(e) if e.is_not_found() => {
-            let all = At::all(at.resource, at.namespace);
+            let all = ResourcePath::collection(at.resource, at.namespace);
             host.create(all, object.clone(), &options).await?;
             return Ok("created");
         }
@@ -82,18 +89,20 @@ async fn one(
 }
 
 /// Waits until the Deployment has all its replicas.
-pub(super) async fn available(
+pub(super) async fn wait_until_available(
     host: &dyn Api,
     namespace: &str,
     wait: Duration,
 ) -> anyhow::Result<()> {
-    output::progress(format!(
+    output::print_progress(format!(
         "waiting up to {} s for Deployment {NAME}",
         wait.as_secs()
     ));
     let until = Instant::now() + wait;
     loop {
-        let found = host.get(At::one(&DEPLOYMENTS, namespace, NAME)).await?;
+        let found = host
+            .get(ResourcePath::object(&DEPLOYMENTS, namespace, NAME))
+            .await?;
         let [desired, ready] = replicas(&found)?;
         if ready >= desired {
             return Ok(());
@@ -104,7 +113,7 @@ pub(super) async fn available(
                 wait.as_secs()
             );
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -5,18 +5,18 @@ use anyhow::{Context, anyhow};
 use machinery::Gvr;
 use serde_json::{Value, json};
 
-const FLOTILLA: &str = include_str!("../../../../manifests/install/flotilla.yaml");
-const ETCD: &str = include_str!("../../../../manifests/install/etcd.yaml");
+const FLOTILLA_MANIFEST: &str = include_str!("../../../../manifests/install/flotilla.yaml");
+const ETCD_MANIFEST: &str = include_str!("../../../../manifests/install/etcd.yaml");
 
 /// The names in the manifests.
 pub(super) const NAMESPACE: &str = "flotilla-system";
 pub(super) const NAME: &str = "flotilla";
 /// The mount path of the Secret with the client certificate for etcd.
-const CREDENTIALS: &str = "/etc/flotilla/etcd";
+const ETCD_SECRET_MOUNT: &str = "/etc/flotilla/etcd";
 
 /// The options of an installation.
 #[derive(Clone, Debug)]
-pub(super) struct Choices {
+pub(super) struct InstallOptions {
     pub(super) namespace: String,
     pub(super) image: String,
     pub(super) replicas: u32,
@@ -29,16 +29,16 @@ pub(super) struct Choices {
 }
 
 /// All objects of an installation.
-pub(super) fn objects(choices: &Choices) -> anyhow::Result<Vec<Value>> {
+pub(super) fn render(choices: &InstallOptions) -> anyhow::Result<Vec<Value>> {
     let own_etcd = choices.etcd_servers.is_empty();
-    let files = [Some(FLOTILLA), own_etcd.then_some(ETCD)];
+    let files = [Some(FLOTILLA_MANIFEST), own_etcd.then_some(ETCD_MANIFEST)];
     let mut all = Vec::new();
     for document in files.into_iter().flatten().flat_map(documents) {
         let mut object: Value = serde_saphyr::from_str(document)
             .with_context(|| format!("a manifest of this binary: {document}"))?;
-        place(&mut object, &choices.namespace);
+        set_namespace(&mut object, &choices.namespace);
         if object["kind"] == "Deployment" && object["metadata"]["name"] == NAME {
-            fit(&mut object, choices)?;
+            configure_deployment(&mut object, choices)?;
         }
         all.push(object);
     }
@@ -50,7 +50,7 @@ fn documents(file: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Replaces the default namespace in an object and in its references.
-fn place(object: &mut Value, namespace: &str) {
+fn set_namespace(object: &mut Value, namespace: &str) {
     match object {
         Value::String(text) => {
             if text == NAMESPACE {
@@ -61,19 +61,21 @@ fn place(object: &mut Value, namespace: &str) {
                 *text = text.replace(&old, &new);
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| place(item, namespace)),
+        Value::Array(items) => items
+            .iter_mut()
+            .for_each(|item| set_namespace(item, namespace)),
         Value::Object(fields) => fields
             .values_mut()
-            .for_each(|field| place(field, namespace)),
+            .for_each(|field| set_namespace(field, namespace)),
         _ => {}
     }
 }
 
-fn fit(deployment: &mut Value, choices: &Choices) -> anyhow::Result<()> {
+fn configure_deployment(deployment: &mut Value, choices: &InstallOptions) -> anyhow::Result<()> {
     deployment["spec"]["replicas"] = choices.replicas.into();
     let pod = &mut deployment["spec"]["template"]["spec"];
     if let Some(secret) = &choices.etcd_secret {
-        let mount = json!({"name": "etcd", "mountPath": CREDENTIALS, "readOnly": true});
+        let mount = json!({"name": "etcd", "mountPath": ETCD_SECRET_MOUNT, "readOnly": true});
         push(&mut pod["containers"][0]["volumeMounts"], mount)?;
         let volume = json!({"name": "etcd", "secret": {"secretName": secret}});
         push(&mut pod["volumes"], volume)?;
@@ -82,12 +84,12 @@ fn fit(deployment: &mut Value, choices: &Choices) -> anyhow::Result<()> {
     container["image"] = choices.image.as_str().into();
     let arguments = &mut container["args"];
     if !choices.etcd_servers.is_empty() {
-        set(arguments, "etcd-servers", &choices.etcd_servers.join(","))?;
+        set_flag(arguments, "etcd-servers", &choices.etcd_servers.join(","))?;
         // The operator of that etcd provides its certificates.
-        remove(arguments, "etcd-certificates-secret");
+        remove_flag(arguments, "etcd-certificates-secret");
     }
     if let Some(prefix) = &choices.etcd_prefix {
-        set(arguments, "etcd-prefix", prefix)?;
+        set_flag(arguments, "etcd-prefix", prefix)?;
     }
     if choices.etcd_secret.is_some() {
         for (flag, file) in [
@@ -95,11 +97,11 @@ fn fit(deployment: &mut Value, choices: &Choices) -> anyhow::Result<()> {
             ("etcd-certfile", "tls.crt"),
             ("etcd-keyfile", "tls.key"),
         ] {
-            set(arguments, flag, &format!("{CREDENTIALS}/{file}"))?;
+            set_flag(arguments, flag, &format!("{ETCD_SECRET_MOUNT}/{file}"))?;
         }
     }
     if let Some(value) = &choices.host_workloads {
-        set(arguments, "host-workloads", value)?;
+        set_flag(arguments, "host-workloads", value)?;
     }
     Ok(())
 }
@@ -112,7 +114,7 @@ fn push(list: &mut Value, item: Value) -> anyhow::Result<()> {
 }
 
 /// Sets a flag in a list of arguments.
-fn set(arguments: &mut Value, flag: &str, value: &str) -> anyhow::Result<()> {
+fn set_flag(arguments: &mut Value, flag: &str, value: &str) -> anyhow::Result<()> {
     let (start, argument) = (format!("--{flag}="), format!("--{flag}={value}"));
     let list = arguments.as_array_mut().into_iter().flatten();
     let mut known = list.filter(|a| a.as_str().is_some_and(|a| a.starts_with(&start)));
@@ -123,7 +125,7 @@ fn set(arguments: &mut Value, flag: &str, value: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn remove(arguments: &mut Value, flag: &str) {
+fn remove_flag(arguments: &mut Value, flag: &str) {
     let start = format!("--{flag}=");
     if let Some(list) = arguments.as_array_mut() {
         list.retain(|a| a.as_str().is_none_or(|a| !a.starts_with(&start)));
@@ -144,7 +146,7 @@ pub(super) fn resource(object: &Value) -> anyhow::Result<Gvr> {
 }
 
 /// Encodes objects as the documents of one file.
-pub(super) fn text(objects: &[Value], json: bool) -> anyhow::Result<String> {
+pub(super) fn encode_manifests(objects: &[Value], json: bool) -> anyhow::Result<String> {
     if json {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
         return Ok(serde_json::to_string_pretty(&list)?);
@@ -160,8 +162,8 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
-    fn choices() -> Choices {
-        Choices {
+    fn install_options() -> InstallOptions {
+        InstallOptions {
             namespace: "fleet".into(),
             image: "registry.example.com/flotilla:1".into(),
             replicas: 3,
@@ -185,8 +187,8 @@ mod tests {
 
     #[test]
     fn the_namespace_is_replaced_everywhere() {
-        let all = objects(&choices()).unwrap();
-        let text = text(&all, false).unwrap();
+        let all = render(&install_options()).unwrap();
+        let text = encode_manifests(&all, false).unwrap();
         assert!(!text.contains(NAMESPACE), "{text}");
         let reader = find(&all, "RoleBinding", "flotilla-auth-reader");
         assert_eq!(reader["metadata"]["namespace"], "kube-system");
@@ -199,12 +201,12 @@ mod tests {
 
     #[test]
     fn an_existing_etcd_replaces_the_installed_one() {
-        let all = objects(&Choices {
+        let all = render(&InstallOptions {
             etcd_servers: vec!["https://a:2379".into(), "https://b:2379".into()],
             etcd_prefix: Some("/fleet".into()),
             etcd_secret: Some("etcd-client".into()),
             host_workloads: Some("propagate".into()),
-            ..choices()
+            ..install_options()
         })
         .unwrap();
         assert!(all.iter().all(|o| o["kind"] != "StatefulSet"));
@@ -222,20 +224,20 @@ mod tests {
         let pod = &find(&all, "Deployment", NAME)["spec"]["template"]["spec"];
         assert_eq!(pod["volumes"][1]["secret"]["secretName"], "etcd-client");
         let mounts = &pod["containers"][0]["volumeMounts"];
-        assert_eq!(mounts[1]["mountPath"], CREDENTIALS);
+        assert_eq!(mounts[1]["mountPath"], ETCD_SECRET_MOUNT);
     }
 
     #[test]
     fn serve_accepts_the_arguments_of_the_deployment() {
-        let all = Choices {
+        let all = InstallOptions {
             etcd_servers: vec!["https://a:2379".into()],
             etcd_prefix: Some("/fleet".into()),
             etcd_secret: Some("etcd-client".into()),
             host_workloads: Some("refuse".into()),
-            ..choices()
+            ..install_options()
         };
-        for choices in [choices(), all] {
-            let all = objects(&choices).unwrap();
+        for choices in [install_options(), all] {
+            let all = render(&choices).unwrap();
             let line = [&["flotilla"], &*arguments(&all)].concat();
             let parsed = Cli::try_parse_from(&line);
             assert!(parsed.is_ok(), "{line:?}: {}", parsed.err().unwrap());
@@ -244,7 +246,7 @@ mod tests {
 
     #[test]
     fn pods_are_unprivileged() {
-        let all = objects(&choices()).unwrap();
+        let all = render(&install_options()).unwrap();
         for kind in ["Deployment", "StatefulSet"] {
             for of in all.iter().filter(|o| o["kind"] == kind) {
                 let pod = &of["spec"]["template"]["spec"];
@@ -257,13 +259,13 @@ mod tests {
                 assert_eq!(context["capabilities"]["drop"], json!(["ALL"]));
             }
         }
-        let text = text(&all, true).unwrap();
+        let text = encode_manifests(&all, true).unwrap();
         assert!(!text.contains("BEGIN CERTIFICATE"));
     }
 
     #[test]
     fn every_object_has_its_resource() {
-        for object in objects(&choices()).unwrap() {
+        for object in render(&install_options()).unwrap() {
             let gvr = resource(&object).unwrap();
             assert!(!gvr.resource.is_empty() && !gvr.version.is_empty());
         }

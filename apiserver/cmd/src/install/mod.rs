@@ -4,7 +4,7 @@
 
 mod apply;
 mod manifests;
-mod remove;
+mod uninstall;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use client::Api;
-use client::remote::Remote;
-use client::remote::kubeconfig::Source;
-use flotilla_runtime::{Shutdown, Tasks};
+use client::remote::RemoteApi;
+use client::remote::kubeconfig::KubeconfigSource;
+use flotilla_runtime::{ShutdownToken, TaskGroup};
 
 use crate::output;
-use manifests::{Choices, NAMESPACE};
+use manifests::{InstallOptions, NAMESPACE};
 
 /// Install Flotilla into a cluster, or print the manifests.
 ///
@@ -26,7 +26,7 @@ use manifests::{Choices, NAMESPACE};
 #[command(
     after_help = "Examples:\n  flotilla install --image registry.example.com/flotilla:0.1.0 | kubectl apply -f -\n  flotilla install --image registry.example.com/flotilla:0.1.0 --apply --kubeconfig host.kubeconfig"
 )]
-pub(crate) struct InstallArguments {
+pub(crate) struct InstallArgs {
     /// The image of Flotilla.
     #[arg(long, default_value = "flotilla:latest", value_name = "IMAGE")]
     image: String,
@@ -64,10 +64,10 @@ pub(crate) struct InstallArguments {
     )]
     wait: u64,
     #[command(flatten)]
-    host: Host,
+    host: HostClusterArgs,
     /// The output format of the manifests.
     #[arg(short, long, default_value = "yaml", value_name = "FORMAT")]
-    output: Format,
+    output: ManifestFormat,
 }
 
 /// Uninstall Flotilla from a cluster; member clusters keep their objects.
@@ -78,7 +78,7 @@ pub(crate) struct InstallArguments {
 /// and neither is an etcd that was not installed with it.
 #[derive(Args)]
 #[command(after_help = "Example:\n  flotilla uninstall --kubeconfig host.kubeconfig")]
-pub(crate) struct UninstallArguments {
+pub(crate) struct UninstallArgs {
     /// The namespace in which Flotilla is installed.
     #[arg(long, default_value = NAMESPACE, value_name = "NAMESPACE")]
     namespace: String,
@@ -86,18 +86,18 @@ pub(crate) struct UninstallArguments {
     #[arg(long, default_value_t = 180, value_name = "SECONDS")]
     wait: u64,
     #[command(flatten)]
-    host: Host,
+    host: HostClusterArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Format {
+enum ManifestFormat {
     Yaml,
     Json,
 }
 
 /// The flags that select the host cluster.
 #[derive(Args)]
-struct Host {
+struct HostClusterArgs {
     /// Kubeconfig of the cluster; $KUBECONFIG or ~/.kube/config by default.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -106,20 +106,20 @@ struct Host {
     context: Option<String>,
 }
 
-impl Host {
-    fn connect(self, tasks: &Tasks) -> anyhow::Result<Arc<dyn Api>> {
+impl HostClusterArgs {
+    fn connect(self, tasks: &TaskGroup) -> anyhow::Result<Arc<dyn Api>> {
         let source = match self.kubeconfig {
-            Some(path) => Source::file(path),
-            None => Source::environment(),
+            Some(path) => KubeconfigSource::from_file(path),
+            None => KubeconfigSource::from_environment(),
         };
         let context = self.context;
-        let config = Source { context, ..source }.load()?;
-        Ok(Arc::new(Remote::new(config, tasks)?))
+        let config = KubeconfigSource { context, ..source }.load()?;
+        Ok(Arc::new(RemoteApi::new(config, tasks)?))
     }
 }
 
-pub(crate) async fn install(arguments: InstallArguments) -> anyhow::Result<()> {
-    let choices = Choices {
+pub(crate) async fn install(arguments: InstallArgs) -> anyhow::Result<()> {
+    let choices = InstallOptions {
         namespace: arguments.namespace,
         image: arguments.image,
         replicas: arguments.replicas,
@@ -128,22 +128,22 @@ pub(crate) async fn install(arguments: InstallArguments) -> anyhow::Result<()> {
         etcd_secret: arguments.etcd_secret,
         host_workloads: arguments.host_workloads,
     };
-    let objects = manifests::objects(&choices)?;
+    let objects = manifests::render(&choices)?;
     if !arguments.apply {
-        let json = matches!(arguments.output, Format::Json);
-        output::line(manifests::text(&objects, json)?);
+        let json = matches!(arguments.output, ManifestFormat::Json);
+        output::print_line(manifests::encode_manifests(&objects, json)?);
         return Ok(());
     }
-    let tasks = Tasks::new(Shutdown::new());
+    let tasks = TaskGroup::new(ShutdownToken::new());
     let host = arguments.host.connect(&tasks)?;
     let wait = Duration::from_secs(arguments.wait);
     let outcome = async {
-        apply::all(&*host, objects, arguments.dry_run).await?;
+        apply::apply_all(&*host, objects, arguments.dry_run).await?;
         if arguments.dry_run {
             return Ok("Flotilla can be installed (dry run)".to_owned());
         }
         if !wait.is_zero() {
-            apply::available(&*host, &choices.namespace, wait).await?;
+            apply::wait_until_available(&*host, &choices.namespace, wait).await?;
         }
         Ok(format!(
             "Flotilla is installed in namespace {}",
@@ -152,18 +152,18 @@ pub(crate) async fn install(arguments: InstallArguments) -> anyhow::Result<()> {
     };
     let outcome: anyhow::Result<String> = Box::pin(outcome).await;
     tasks.stop().await;
-    output::line(outcome?);
+    output::print_line(outcome?);
     Ok(())
 }
 
-pub(crate) async fn uninstall(arguments: UninstallArguments) -> anyhow::Result<()> {
-    let tasks = Tasks::new(Shutdown::new());
+pub(crate) async fn uninstall(arguments: UninstallArgs) -> anyhow::Result<()> {
+    let tasks = TaskGroup::new(ShutdownToken::new());
     let host = arguments.host.connect(&tasks)?;
     let wait = Duration::from_secs(arguments.wait);
-    let uninstalled = Box::pin(remove::all(&*host, &arguments.namespace, wait)).await;
+    let uninstalled = Box::pin(uninstall::uninstall_all(&*host, &arguments.namespace, wait)).await;
     tasks.stop().await;
     uninstalled?;
-    output::line(format!(
+    output::print_line(format!(
         "Flotilla is uninstalled from namespace {}; members keep their objects",
         arguments.namespace
     ));

@@ -1,36 +1,36 @@
 //! Validates ResourceInterpreterCustomizations (`flotilla interpret --check`), with the
 //! output of karmadactl.
 
-use interpreter::{Limits, check};
+use interpreter::{LuaLimits, check};
 use machinery::Object;
 use serde_json::Value;
 
 use super::OPERATIONS;
 
-const RULE: &str = "-----------------------------------";
+const SEPARATOR: &str = "-----------------------------------";
 /// The space between columns.
-const GAP: usize = 3;
+const COLUMN_GAP: usize = 3;
 
 /// The widths of the columns, which never shrink, as in the tables of kubectl.
 #[derive(Default)]
-struct Widths([usize; 2]);
+struct ColumnWidths([usize; 2]);
 
-impl Widths {
-    fn of<'a>(&mut self, column: usize, texts: impl Iterator<Item = &'a str>) -> usize {
-        let widest = texts.map(|text| text.chars().count() + GAP).max();
+impl ColumnWidths {
+    fn widen<'a>(&mut self, column: usize, texts: impl Iterator<Item = &'a str>) -> usize {
+        let widest = texts.map(|text| text.chars().count() + COLUMN_GAP).max();
         self.0[column] = self.0[column].max(widest.unwrap_or(0));
         self.0[column]
     }
 }
 
 /// The report, without a line feed at its end, and whether all customizations are valid.
-pub(super) fn told(documents: &[Object]) -> (String, bool) {
+pub(super) fn check_customizations(documents: &[Object]) -> (String, bool) {
     let (mut lines, mut sound) = (Vec::new(), true);
-    let mut widths = Widths::default();
+    let mut widths = ColumnWidths::default();
     for document in documents {
-        lines.push(RULE.to_owned());
+        lines.push(SEPARATOR.to_owned());
         lines.push(format!("SOURCE: {}", document.name()));
-        match judged(document, &mut widths) {
+        match check_customization(document, &mut widths) {
             Ok((rows, all_pass)) => {
                 lines.extend(rows);
                 sound &= all_pass;
@@ -46,30 +46,36 @@ pub(super) fn told(documents: &[Object]) -> (String, bool) {
 
 /// The lines for one customization, and whether its scripts are valid; an error when the
 /// document is not a complete customization.
-fn judged(document: &Object, widths: &mut Widths) -> Result<(Vec<String>, bool), String> {
+fn check_customization(
+    document: &Object,
+    widths: &mut ColumnWidths,
+) -> Result<(Vec<String>, bool), String> {
     let tree = document.value().unwrap_or_default();
-    super::customizes(&tree)?;
+    super::check_customization_kind(&tree)?;
     let text = |at: &str| tree.pointer(at).and_then(Value::as_str).unwrap_or_default();
     let target = match (text("/spec/target/apiVersion"), text("/spec/target/kind")) {
         (_, "") => return Err("target.kind no set".into()),
         ("", _) => return Err("target.apiVersion no set".into()),
         (version, kind) => format!("TARGET: {version} {kind}"),
     };
-    let width = widths.of(0, std::iter::once(&*target));
+    let width = widths.widen(0, std::iter::once(&*target));
     let mut lines = vec![format!("{target:width$}"), "RULERS:".to_owned()];
     let rows = OPERATIONS.map(|(operation, name)| {
-        let path = format!("/spec/customizations/{}/luaScript", operation.field());
+        let path = format!(
+            "/spec/customizations/{}/luaScript",
+            operation.customization_field()
+        );
         let result = match text(&path) {
             "" => Ok("UNSET"),
-            script => check(operation, script, Limits::default()).map(|()| "PASS"),
+            script => check(operation, script, LuaLimits::default()).map(|()| "PASS"),
         };
         let result = result.map_err(|why| format!("ERROR: {}", why.trim()));
         (format!("    {name}:"), result)
     });
-    let first = widths.of(0, rows.iter().map(|(name, _)| &**name));
+    let first = widths.widen(0, rows.iter().map(|(name, _)| &**name));
     for alike in rows.chunk_by(|(_, a), (_, b)| a.is_err() == b.is_err()) {
         let failed = alike.iter().filter_map(|(_, v)| v.as_ref().err());
-        let second = widths.of(1, failed.map(|why| &**why));
+        let second = widths.widen(1, failed.map(|why| &**why));
         lines.extend(alike.iter().map(|(name, result)| match result {
             Ok(result) => format!("{name:first$}{result}"),
             Err(why) => format!("{name:first$}{why:second$}"),
@@ -96,7 +102,7 @@ mod tests {
         };
         let target = json!({"apiVersion": "example.io/v1", "kind": "Thing"});
         let good = "function Retain(desired) return desired end";
-        let (text, sound) = told(&[one(target.clone(), good)]);
+        let (text, sound) = check_customizations(&[one(target.clone(), good)]);
         assert!(sound);
         let rows = |first: &str| {
             format!(
@@ -118,13 +124,13 @@ RULERS:
         assert_eq!(text, rows("PASS"));
         // Columns do not shrink.
         let narrow = one(json!({"apiVersion": "v1", "kind": "Pod"}), good);
-        let (text, _) = told(&[one(target.clone(), good), narrow]);
+        let (text, _) = check_customizations(&[one(target.clone(), good), narrow]);
         let (_, second) = text.rsplit_once("SOURCE").unwrap();
         assert!(
             second.contains(&format!("\n{:30}\n", "TARGET: v1 Pod")),
             "{text}"
         );
-        let (text, sound) = told(&[one(target.clone(), "function Retain(")]);
+        let (text, sound) = check_customizations(&[one(target.clone(), "function Retain(")]);
         assert!(
             !sound && text.contains("Retain:                   ERROR: line 1"),
             "{text}"
@@ -135,7 +141,7 @@ RULERS:
         let other = Object::from_value(&pod).unwrap();
         pod["apiVersion"] = "example.io/v1".into();
         let another = Object::from_value(&pod).unwrap();
-        let (text, sound) = told(&[other, another]);
+        let (text, sound) = check_customizations(&[other, another]);
         assert!(!sound);
         assert_eq!(
             text,
@@ -152,7 +158,7 @@ not a ResourceInterpreterCustomization, got example.io/v1, Kind=Pod"
             (json!({"kind": "Thing"}), good, "target.apiVersion no set"),
             (json!({"apiVersion": "v1"}), good, "target.kind no set"),
         ] {
-            let (text, sound) = told(&[one(target, script)]);
+            let (text, sound) = check_customizations(&[one(target, script)]);
             assert!(!sound && text.contains(why), "{text}");
         }
     }

@@ -1,24 +1,24 @@
 //! Executes an interpreter operation on objects from files, as
 //! `karmadactl interpret` does.
 
-use interpreter::{Interpreter, Limits, Operation};
+use interpreter::{Interpreter, InterpreterOperation, LuaLimits};
 use machinery::time::{Clock, SystemClock};
 use machinery::{Gvk, Object};
-use openapi::karmada::binding::AggregatedItem;
+use openapi::karmada::binding::AggregatedStatusItem;
 use serde_json::{Value, json};
 
 /// The inputs of an operation.
-pub(super) struct Given {
+pub(super) struct OperationInputs {
     pub(super) desired: Option<Value>,
     pub(super) observed: Option<Value>,
     /// The status items of `--status-file`; `None` without the flag.
-    pub(super) items: Option<Vec<AggregatedItem>>,
+    pub(super) items: Option<Vec<AggregatedStatusItem>>,
     pub(super) replicas: i64,
 }
 
-const DISABLED: &str = "rule is not enabled";
+const RULE_NOT_ENABLED: &str = "rule is not enabled";
 
-impl Given {
+impl OperationInputs {
     fn desired(&self) -> Result<&Value, String> {
         let desired = self.desired.as_ref();
         desired.ok_or_else(|| "desired, desired-file options are not set".into())
@@ -45,61 +45,62 @@ impl Given {
 /// built-in rules.
 pub(super) async fn execute(
     customizations: &[Object],
-    operation: Operation,
-    inputs: &Given,
+    operation: InterpreterOperation,
+    inputs: &OperationInputs,
 ) -> Result<Vec<(&'static str, Value)>, String> {
-    let interpreter = Interpreter::under(customizations, Limits::default());
+    let interpreter = Interpreter::from_customizations(customizations, LuaLimits::default());
     let tree = match operation {
-        Operation::Retain => inputs.desired()?,
+        InterpreterOperation::Retain => inputs.desired()?,
         _ => inputs.object()?,
     };
     let text = |field: &str| tree[field].as_str().unwrap_or_default();
     let kind = Gvk::from_api_version(text("apiVersion"), text("kind"));
-    let customized = interpreter.customizes(&kind, operation);
+    let customized = interpreter.has_customization(&kind, operation);
     if !customizations.is_empty() && !customized {
-        return Err(DISABLED.into());
+        return Err(RULE_NOT_ENABLED.into());
     }
     let object = Object::from_value(tree).map_err(|e| e.to_string())?;
     let text_of = |e: interpreter::Error| e.to_string();
     let found: Vec<(&str, Option<Value>)> = match operation {
-        Operation::Retain => {
+        InterpreterOperation::Retain => {
             let observed = inputs.observed()?;
             let retained = interpreter.retain(&kind, tree.clone(), observed).await;
             vec![("retained", Some(retained.map_err(text_of)?))]
         }
-        Operation::InterpretReplica => {
+        InterpreterOperation::InterpretReplica => {
             let found = interpreter.replicas(&kind, &object).await;
-            let found = found.map_err(text_of)?.ok_or(DISABLED)?;
+            let found = found.map_err(text_of)?.ok_or(RULE_NOT_ENABLED)?;
             let requires = json!(found.requirements);
             vec![
                 ("replica", Some(found.count.into())),
                 ("requires", Some(requires)),
             ]
         }
-        Operation::InterpretComponent => {
+        InterpreterOperation::InterpretComponent => {
             let found = interpreter.components(&kind, &object).await;
             vec![("components", found.map_err(text_of)?.map(|all| json!(all)))]
         }
-        Operation::ReviseReplica => {
+        InterpreterOperation::ReviseReplica => {
             let revised = interpreter
-                .revise(&kind, tree.clone(), inputs.replicas)
+                .revise_replica(&kind, tree.clone(), inputs.replicas)
                 .await;
             vec![("revised", Some(revised.map_err(text_of)?))]
         }
-        Operation::InterpretStatus => {
-            let status = interpreter.reflect(&kind, &object).await;
+        InterpreterOperation::InterpretStatus => {
+            let status = interpreter.reflect_status(&kind, &object).await;
             vec![("status", Some(json!(status.map_err(text_of)?)))]
         }
-        Operation::AggregateStatus => {
+        InterpreterOperation::AggregateStatus => {
             let now = SystemClock.now();
-            let summed = interpreter.aggregated(&kind, &object, inputs.items.as_deref(), now);
+            let summed =
+                interpreter.with_aggregated_status(&kind, &object, inputs.items.as_deref(), now);
             vec![("aggregatedStatus", summed.await.map_err(text_of)?)]
         }
-        Operation::InterpretHealth => {
-            let healthy = interpreter.healthy(&kind, &object).await;
+        InterpreterOperation::InterpretHealth => {
+            let healthy = interpreter.interpret_health(&kind, &object).await;
             vec![("healthy", healthy.map_err(text_of)?.map(Value::Bool))]
         }
-        Operation::InterpretDependency => {
+        InterpreterOperation::InterpretDependency => {
             let found = interpreter.dependencies(&kind, &object).await;
             let found = found.map_err(text_of)?;
             vec![("dependencies", found.map(|all| json!(all)))]
@@ -109,11 +110,11 @@ pub(super) async fn execute(
     let results = results.map(|(name, value)| Some((name, value?)));
     results
         .collect::<Option<Vec<_>>>()
-        .ok_or_else(|| DISABLED.into())
+        .ok_or_else(|| RULE_NOT_ENABLED.into())
 }
 
 /// The results as YAML documents, without a line feed at the end.
-pub(super) fn documents(results: &[(&'static str, Value)]) -> anyhow::Result<String> {
+pub(super) fn encode_results(results: &[(&'static str, Value)]) -> anyhow::Result<String> {
     let mut lines = Vec::new();
     for (at, (name, value)) in (1..).zip(results) {
         lines.push("---".to_owned());
@@ -139,12 +140,12 @@ mod tests {
         Object::from_value(&json!({"metadata": {"name": "mine"}, "spec": spec})).unwrap()
     }
 
-    async fn told(
+    async fn execute_documents(
         customizations: &[Object],
-        operation: Operation,
-        change: impl Fn(&mut Given),
+        operation: InterpreterOperation,
+        change: impl Fn(&mut OperationInputs),
     ) -> Result<String, String> {
-        let mut inputs = Given {
+        let mut inputs = OperationInputs {
             desired: Some(deployment()),
             observed: None,
             items: None,
@@ -152,21 +153,21 @@ mod tests {
         };
         change(&mut inputs);
         let results = execute(customizations, operation, &inputs).await?;
-        Ok(documents(&results).unwrap())
+        Ok(encode_results(&results).unwrap())
     }
 
     // proves: CLI-interpret
     #[tokio::test]
     async fn results_are_documents_under_their_names() {
-        let replicas = told(&[], Operation::InterpretReplica, |_| {}).await;
+        let replicas = execute_documents(&[], InterpreterOperation::InterpretReplica, |_| {}).await;
         assert_eq!(
             replicas.unwrap(),
             "---\n# [1/2] replica:\n2\n---\n# [2/2] requires:\nresourceRequest:\n  cpu: \"1\""
         );
         let custom = customization("replicaResource", "function GetReplicas(o) return 7 end");
-        let replicas = told(
+        let replicas = execute_documents(
             std::slice::from_ref(&custom),
-            Operation::InterpretReplica,
+            InterpreterOperation::InterpretReplica,
             |_| {},
         )
         .await;
@@ -174,62 +175,68 @@ mod tests {
             replicas.unwrap(),
             "---\n# [1/2] replica:\n7\n---\n# [2/2] requires:\nnull"
         );
-        let revised = told(&[], Operation::ReviseReplica, |_| {}).await.unwrap();
+        let revised = execute_documents(&[], InterpreterOperation::ReviseReplica, |_| {})
+            .await
+            .unwrap();
         assert!(
             revised.starts_with("---\n# [1/1] revised:\n") && revised.contains("replicas: 5"),
             "{revised}"
         );
-        let items = |inputs: &mut Given| {
+        let items = |inputs: &mut OperationInputs| {
             inputs.items = serde_json::from_value(json!([
                 {"clusterName": "m1", "status": {"replicas": 1}},
                 {"clusterName": "m2", "status": {"replicas": 2}}]))
             .unwrap();
         };
-        let summed = told(&[], Operation::AggregateStatus, items).await.unwrap();
+        let summed = execute_documents(&[], InterpreterOperation::AggregateStatus, items)
+            .await
+            .unwrap();
         assert!(
             summed.contains("# [1/1] aggregatedStatus:") && summed.contains("replicas: 3"),
             "{summed}"
         );
-        let dependencies = told(&[], Operation::InterpretDependency, |_| {}).await;
+        let dependencies =
+            execute_documents(&[], InterpreterOperation::InterpretDependency, |_| {}).await;
         assert!(dependencies.unwrap().contains("name: robot"));
         // With a customization, the built-in rules are not executed.
-        let other = told(&[custom], Operation::InterpretDependency, |_| {}).await;
-        assert_eq!(other, Err(DISABLED.into()));
-        let none = told(&[], Operation::InterpretComponent, |_| {}).await;
-        assert_eq!(none, Err(DISABLED.into()));
+        let other =
+            execute_documents(&[custom], InterpreterOperation::InterpretDependency, |_| {}).await;
+        assert_eq!(other, Err(RULE_NOT_ENABLED.into()));
+        let none = execute_documents(&[], InterpreterOperation::InterpretComponent, |_| {}).await;
+        assert_eq!(none, Err(RULE_NOT_ENABLED.into()));
     }
 
     #[tokio::test]
     async fn missing_and_conflicting_inputs_are_errors() {
-        let nothing = |inputs: &mut Given| inputs.desired = None;
-        let both = |inputs: &mut Given| inputs.observed = Some(deployment());
-        let kept = |inputs: &mut Given| {
+        let nothing = |inputs: &mut OperationInputs| inputs.desired = None;
+        let both = |inputs: &mut OperationInputs| inputs.observed = Some(deployment());
+        let kept = |inputs: &mut OperationInputs| {
             let mut observed = deployment();
             observed["metadata"]["labels"] = json!({});
             inputs.observed = Some(observed);
         };
-        let status = Operation::InterpretStatus;
+        let status = InterpreterOperation::InterpretStatus;
         assert!(
-            told(&[], status, nothing)
+            execute_documents(&[], status, nothing)
                 .await
                 .unwrap_err()
                 .contains("not set")
         );
         assert!(
-            told(&[], status, both)
+            execute_documents(&[], status, both)
                 .await
                 .unwrap_err()
                 .contains("not specify both")
         );
-        let retain = Operation::Retain;
+        let retain = InterpreterOperation::Retain;
         assert!(
-            told(&[], retain, |_| {})
+            execute_documents(&[], retain, |_| {})
                 .await
                 .unwrap_err()
                 .contains("observed-file")
         );
         assert!(
-            told(&[], retain, kept)
+            execute_documents(&[], retain, kept)
                 .await
                 .unwrap()
                 .contains("# [1/1] retained:")
@@ -238,7 +245,9 @@ mod tests {
             "statusReflection",
             "function ReflectStatus(o) error('no') end",
         );
-        let why = told(&[broken], status, |_| {}).await.unwrap_err();
+        let why = execute_documents(&[broken], status, |_| {})
+            .await
+            .unwrap_err();
         assert!(why.contains("mine: ReflectStatus: script:1: no"), "{why}");
     }
 }

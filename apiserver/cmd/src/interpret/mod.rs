@@ -11,22 +11,28 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use interpreter::Operation;
+use interpreter::InterpreterOperation;
 use machinery::{Gvk, Object};
 use serde_json::Value;
 
-use crate::{files, output};
+use crate::{manifest_files, output};
 
 /// The operations with their names, in the order of the output.
-const OPERATIONS: [(Operation, &str); 8] = [
-    (Operation::Retain, "Retain"),
-    (Operation::InterpretReplica, "InterpretReplica"),
-    (Operation::InterpretComponent, "InterpretComponent"),
-    (Operation::ReviseReplica, "ReviseReplica"),
-    (Operation::InterpretStatus, "InterpretStatus"),
-    (Operation::AggregateStatus, "AggregateStatus"),
-    (Operation::InterpretHealth, "InterpretHealth"),
-    (Operation::InterpretDependency, "InterpretDependency"),
+const OPERATIONS: [(InterpreterOperation, &str); 8] = [
+    (InterpreterOperation::Retain, "Retain"),
+    (InterpreterOperation::InterpretReplica, "InterpretReplica"),
+    (
+        InterpreterOperation::InterpretComponent,
+        "InterpretComponent",
+    ),
+    (InterpreterOperation::ReviseReplica, "ReviseReplica"),
+    (InterpreterOperation::InterpretStatus, "InterpretStatus"),
+    (InterpreterOperation::AggregateStatus, "AggregateStatus"),
+    (InterpreterOperation::InterpretHealth, "InterpretHealth"),
+    (
+        InterpreterOperation::InterpretDependency,
+        "InterpretDependency",
+    ),
 ];
 
 /// Validate and test interpreter customizations before applying them to the control plane.
@@ -37,7 +43,7 @@ const OPERATIONS: [(Operation, &str); 8] = [
 #[command(
     after_help = "Examples:\n  flotilla interpret -f customization.yaml --check\n  flotilla interpret -f customization.yaml --operation interpretReplica --desired-file desired.yaml\n  flotilla interpret --operation aggregateStatus --desired-file deployment.yaml --status-file status.yaml"
 )]
-pub(crate) struct Arguments {
+pub(crate) struct InterpretArgs {
     /// Filename or directory containing the customizations in YAML or JSON; - is standard
     /// input; may be repeated.
     #[arg(short, long, value_name = "FILE")]
@@ -71,7 +77,7 @@ pub(crate) struct Arguments {
     desired_replica: i32,
 }
 
-fn operation(text: &str) -> Result<Operation, String> {
+fn parse_operation(text: &str) -> Result<InterpreterOperation, String> {
     let mut all = OPERATIONS.into_iter();
     let found = all.find(|(_, name)| name.eq_ignore_ascii_case(text));
     found.map(|(operation, _)| operation).ok_or_else(|| {
@@ -80,23 +86,23 @@ fn operation(text: &str) -> Result<Operation, String> {
     })
 }
 
-fn name(operation: Operation) -> &'static str {
+fn operation_name(operation: InterpreterOperation) -> &'static str {
     let mut all = OPERATIONS.into_iter();
     all.find(|(one, _)| *one == operation)
         .map_or("", |(_, name)| name)
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(arguments: InterpretArgs) -> anyhow::Result<ExitCode> {
     if arguments.show_doc {
-        output::line(documentation());
+        output::print_line(operation_docs());
         return Ok(ExitCode::SUCCESS);
     }
-    let operation = arguments.operation.as_deref().map(operation);
+    let operation = arguments.operation.as_deref().map(parse_operation);
     let operation = operation.transpose().map_err(anyhow::Error::msg)?;
-    let documents = documents(&arguments)?;
+    let documents = read_customizations(&arguments)?;
     if arguments.check {
-        let (text, sound) = check::told(&documents);
-        output::line(text);
+        let (text, sound) = check::check_customizations(&documents);
+        output::print_line(text);
         return Ok(if sound {
             ExitCode::SUCCESS
         } else {
@@ -107,40 +113,47 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         bail!("operation is not set for executing");
     };
     for document in &documents {
-        let checked = customizes(&document.value()?);
+        let checked = check_customization_kind(&document.value()?);
         checked.map_err(|why| anyhow!("fail to get customization object: {why}"))?;
     }
-    let inputs = execute::Given {
-        desired: object(arguments.desired_file.as_deref(), "desired")?,
-        observed: object(arguments.observed_file.as_deref(), "observed")?,
-        items: arguments.status_file.as_deref().map(items).transpose()?,
+    let inputs = execute::OperationInputs {
+        desired: read_object(arguments.desired_file.as_deref(), "desired")?,
+        observed: read_object(arguments.observed_file.as_deref(), "observed")?,
+        items: arguments
+            .status_file
+            .as_deref()
+            .map(read_status_items)
+            .transpose()?,
         replicas: arguments.desired_replica.into(),
     };
     match execute::execute(&documents, operation, &inputs).await {
         Ok(results) => {
-            output::line(execute::documents(&results)?);
+            output::print_line(execute::encode_results(&results)?);
             Ok(ExitCode::SUCCESS)
         }
         Err(why) => {
-            output::progress(format!("Execute {} error: {why}", name(operation)));
+            output::print_progress(format!(
+                "Execute {} error: {why}",
+                operation_name(operation)
+            ));
             Ok(ExitCode::FAILURE)
         }
     }
 }
 
 /// The objects of the files.
-fn documents(arguments: &Arguments) -> anyhow::Result<Vec<Object>> {
+fn read_customizations(arguments: &InterpretArgs) -> anyhow::Result<Vec<Object>> {
     let mut paths = Vec::new();
     for path in &arguments.filename {
         if path.is_dir() {
-            within(path, arguments.recursive, &mut paths)?;
+            find_manifest_files(path, arguments.recursive, &mut paths)?;
         } else {
             paths.push(path.clone());
         }
     }
     let mut found = Vec::new();
     for path in paths {
-        for document in files::documents(&path)? {
+        for document in manifest_files::read_documents(&path)? {
             found.push(Object::from_value(&document).with_context(|| path.display().to_string())?);
         }
     }
@@ -148,7 +161,7 @@ fn documents(arguments: &Arguments) -> anyhow::Result<Vec<Object>> {
 }
 
 /// Checks that a document is a customization; the error names its kind otherwise.
-fn customizes(document: &Value) -> Result<(), String> {
+fn check_customization_kind(document: &Value) -> Result<(), String> {
     let text = |field: &str| document[field].as_str().unwrap_or_default();
     let kind = Gvk::from_api_version(text("apiVersion"), text("kind"));
     if kind.group == "config.karmada.io" && kind.kind == "ResourceInterpreterCustomization" {
@@ -165,7 +178,11 @@ fn customizes(document: &Value) -> Result<(), String> {
 }
 
 /// Finds the YAML and JSON files of a directory, in order.
-fn within(directory: &Path, deep: bool, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+fn find_manifest_files(
+    directory: &Path,
+    deep: bool,
+    found: &mut Vec<PathBuf>,
+) -> anyhow::Result<()> {
     let entries = std::fs::read_dir(directory);
     let entries = entries.with_context(|| format!("cannot read {}", directory.display()))?;
     let paths: Result<Vec<PathBuf>, _> = entries
@@ -177,7 +194,7 @@ fn within(directory: &Path, deep: bool, found: &mut Vec<PathBuf>) -> anyhow::Res
         let extensions = ["json", "yaml", "yml"];
         if path.is_dir() {
             if deep {
-                within(&path, deep, found)?;
+                find_manifest_files(&path, deep, found)?;
             }
         } else if path
             .extension()
@@ -189,9 +206,9 @@ fn within(directory: &Path, deep: bool, found: &mut Vec<PathBuf>) -> anyhow::Res
     Ok(())
 }
 
-fn object(file: Option<&Path>, what: &str) -> anyhow::Result<Option<Value>> {
+fn read_object(file: Option<&Path>, what: &str) -> anyhow::Result<Option<Value>> {
     let Some(file) = file else { return Ok(None) };
-    let mut found = files::documents(file)?;
+    let mut found = manifest_files::read_documents(file)?;
     if found.len() > 1 {
         bail!(
             "fail to get {what} object: get {} objects, expect one at most",
@@ -204,35 +221,41 @@ fn object(file: Option<&Path>, what: &str) -> anyhow::Result<Option<Value>> {
     }
 }
 
-fn items(file: &Path) -> anyhow::Result<Vec<openapi::karmada::binding::AggregatedItem>> {
-    let found = files::documents(file)?.into_iter();
+fn read_status_items(
+    file: &Path,
+) -> anyhow::Result<Vec<openapi::karmada::binding::AggregatedStatusItem>> {
+    let found = manifest_files::read_documents(file)?.into_iter();
     let items: Result<Vec<_>, _> = found.map(serde_json::from_value).collect();
     items.with_context(|| format!("{}: fail to get status items", file.display()))
 }
 
-fn documentation() -> String {
+fn operation_docs() -> String {
     let description = |operation| match operation {
-        Operation::Retain => {
+        InterpreterOperation::Retain => {
             "(desiredObj, observedObj): the desired object with the fields that the member keeps"
         }
-        Operation::InterpretReplica => {
+        InterpreterOperation::InterpretReplica => {
             "(desiredObj): the number of replicas, and the requirements of one replica or nil"
         }
-        Operation::InterpretComponent => {
+        InterpreterOperation::InterpretComponent => {
             "(desiredObj): a list of {name, replicas, replicaRequirements}, or nil"
         }
-        Operation::ReviseReplica => "(desiredObj, replica): the object with that many replicas",
-        Operation::InterpretStatus => "(observedObj): the part of its status that is collected",
-        Operation::AggregateStatus => {
+        InterpreterOperation::ReviseReplica => {
+            "(desiredObj, replica): the object with that many replicas"
+        }
+        InterpreterOperation::InterpretStatus => {
+            "(observedObj): the part of its status that is collected"
+        }
+        InterpreterOperation::AggregateStatus => {
             "(desiredObj, statusItems): the object with the status of all {clusterName, status}"
         }
-        Operation::InterpretHealth => "(observedObj): whether it is healthy",
-        Operation::InterpretDependency => {
+        InterpreterOperation::InterpretHealth => "(observedObj): whether it is healthy",
+        InterpreterOperation::InterpretDependency => {
             "(desiredObj): a list of {apiVersion, kind, namespace, name or labelSelector}"
         }
     };
     let lines = OPERATIONS.map(|(operation, name)| {
-        let (field, function) = (operation.field(), operation.function());
+        let (field, function) = (operation.customization_field(), operation.lua_function());
         format!(
             "{name} (spec.customizations.{field})\n    function {function}{}",
             description(operation)
@@ -248,14 +271,20 @@ mod tests {
     #[test]
     fn operations_are_named_in_any_case() {
         for (text, expected) in [
-            ("retain", Some(Operation::Retain)),
-            ("InterpretReplica", Some(Operation::InterpretReplica)),
-            ("AGGREGATESTATUS", Some(Operation::AggregateStatus)),
+            ("retain", Some(InterpreterOperation::Retain)),
+            (
+                "InterpretReplica",
+                Some(InterpreterOperation::InterpretReplica),
+            ),
+            (
+                "AGGREGATESTATUS",
+                Some(InterpreterOperation::AggregateStatus),
+            ),
             ("Prune", None),
         ] {
-            assert_eq!(operation(text).ok(), expected, "{text}");
+            assert_eq!(parse_operation(text).ok(), expected, "{text}");
         }
-        assert_eq!(OPERATIONS.len(), Operation::ALL.len());
-        assert!(documentation().contains("function GetReplicas(desiredObj)"));
+        assert_eq!(OPERATIONS.len(), InterpreterOperation::ALL.len());
+        assert!(operation_docs().contains("function GetReplicas(desiredObj)"));
     }
 }

@@ -2,25 +2,25 @@
 //!
 //! files ──[`policies`]──► policies ──[`inputs`]──► [`inputs::PlanInputs`] ──[`report`]──► [`report::PlanReport`] ──► lines
 
-mod documents;
-mod gather;
-mod moves;
+mod inputs;
+mod policies;
+mod report;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use flotilla_runtime::{Shutdown, Tasks};
+use flotilla_runtime::{ShutdownToken, TaskGroup};
 
-use crate::columns::{self, Output};
-use crate::join::Control;
-use crate::logs::Format;
-use crate::{gates, output, scheduling};
+use crate::join::ControlPlaneArgs;
+use crate::logs::LogFormat;
+use crate::printers::{self, OutputFormat};
+use crate::{feature_gate_flags, output, scheduler_flags};
 
 /// The exit code when a template would move.
-const MOVES: u8 = 1;
+const EXIT_MOVES: u8 = 1;
 /// The exit code of failures and usage errors.
-const FAILED: u8 = 2;
+const EXIT_FAILED: u8 = 2;
 
 /// Show which templates would move if policies were applied. Nothing is persisted.
 ///
@@ -33,7 +33,7 @@ const FAILED: u8 = 2;
 #[command(
     after_help = "Exit codes, as of kubectl diff:\n  0   no template would move\n  1   some templates would move\n  >1  the command failed\n\nExamples:\n  flotilla plan -f policy.yaml\n  flotilla plan -f policies.yaml -n shop -o json"
 )]
-pub(crate) struct Arguments {
+pub(crate) struct PlanArgs {
     /// Policies in YAML or JSON; - is standard input; may be repeated.
     #[arg(short, long, required = true, value_name = "FILE")]
     filename: Vec<PathBuf>,
@@ -41,45 +41,47 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     #[command(flatten)]
-    control: Control,
+    control: ControlPlaneArgs,
     /// Output format; text by default.
     #[arg(short, long, value_enum)]
-    output: Option<Output>,
+    output: Option<OutputFormat>,
     #[command(flatten)]
-    scheduling: scheduling::Flags,
+    scheduling: scheduler_flags::SchedulerArgs,
     #[command(flatten)]
-    gates: gates::Flags,
+    gates: feature_gate_flags::FeatureGateArgs,
 }
 
 /// Runs the command. Failures are printed here and have their own exit code.
-pub(crate) async fn run(arguments: Arguments) -> ExitCode {
+pub(crate) async fn run(arguments: PlanArgs) -> ExitCode {
     match Box::pin(plan(&arguments)).await {
         Ok(0) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::from(MOVES),
+        Ok(_) => ExitCode::from(EXIT_MOVES),
         Err(error) => {
-            output::failed(&error, Format::Text);
-            ExitCode::from(FAILED)
+            output::print_error(&error, LogFormat::Text);
+            ExitCode::from(EXIT_FAILED)
         }
     }
 }
 
 /// Prints the plan, and returns the number of templates that would move.
-async fn plan(arguments: &Arguments) -> anyhow::Result<usize> {
-    let scheduling = arguments.scheduling.under(arguments.gates.feature_gates)?;
-    let documents = documents::read(&arguments.filename)?;
-    let tasks = Tasks::new(Shutdown::new());
-    let (api, namespace) = arguments.control.open(&tasks)?;
-    let namespace = documents::Namespace {
-        asked: arguments.namespace.as_deref(),
+async fn plan(arguments: &PlanArgs) -> anyhow::Result<usize> {
+    let scheduling = arguments
+        .scheduling
+        .options(arguments.gates.feature_gates)?;
+    let documents = policies::read_policies(&arguments.filename)?;
+    let tasks = TaskGroup::new(ShutdownToken::new());
+    let (api, namespace) = arguments.control.connect_with_namespace(&tasks)?;
+    let namespace = policies::PolicyNamespace {
+        flag: arguments.namespace.as_deref(),
         default: &namespace,
     };
     let gates = arguments.gates.feature_gates;
-    let inputs = gather::facts(&*api, documents, namespace, gates);
+    let inputs = inputs::collect_inputs(&*api, documents, namespace, gates);
     let inputs = Box::pin(inputs).await;
     tasks.stop().await;
-    let plan = moves::plan(&inputs?, &scheduling, gates);
-    let wide = arguments.output == Some(Output::Wide);
-    let structured = columns::structured(arguments.output, &plan)?;
-    output::line(structured.unwrap_or_else(|| plan.lines(wide)));
+    let plan = report::plan_report(&inputs?, &scheduling, gates);
+    let wide = arguments.output == Some(OutputFormat::Wide);
+    let structured = printers::encode_output(arguments.output, &plan)?;
+    output::print_line(structured.unwrap_or_else(|| plan.lines(wide)));
     Ok(plan.moving)
 }

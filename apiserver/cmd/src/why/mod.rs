@@ -2,18 +2,18 @@
 //!
 //! arguments ──[`inputs`]──► [`inputs::WhyInputs`] ──[`report`]──► [`report::WhyReport`] ──[`text`]──► lines
 
-pub(crate) mod gather;
-mod story;
+pub(crate) mod inputs;
+mod report;
 #[cfg(test)]
 mod tests;
 mod text;
 
 use clap::Args;
-use flotilla_runtime::{Shutdown, Tasks};
+use flotilla_runtime::{ShutdownToken, TaskGroup};
 
-use crate::columns::{self, Output};
-use crate::join::Control;
-use crate::{named, output};
+use crate::join::ControlPlaneArgs;
+use crate::printers::{self, OutputFormat};
+use crate::{output, resource_args};
 
 /// Explain why a resource is propagated to its clusters, or to none: the policy that has
 /// claimed it, the scheduler's result for each cluster, and what is still pending.
@@ -21,7 +21,7 @@ use crate::{named, output};
 #[command(
     after_help = "Examples:\n  flotilla why deploy/web -n shop\n  flotilla why deployments.apps web -o wide\n  flotilla why rb/web-deployment -o json"
 )]
-pub(crate) struct Arguments {
+pub(crate) struct WhyArgs {
     /// The template, or its binding: TYPE/NAME or TYPE NAME, as for kubectl get.
     #[arg(required = true, num_args = 1..=2, value_name = "RESOURCE")]
     resource: Vec<String>,
@@ -29,22 +29,22 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     #[command(flatten)]
-    control: Control,
+    control: ControlPlaneArgs,
     /// Output format; text by default.
     #[arg(short, long, value_enum)]
-    output: Option<Output>,
+    output: Option<OutputFormat>,
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let (kind, name) = named::split(&arguments.resource)?;
-    let tasks = Tasks::new(Shutdown::new());
-    let (api, namespace) = arguments.control.open(&tasks)?;
+pub(crate) async fn run(arguments: WhyArgs) -> anyhow::Result<()> {
+    let (kind, name) = resource_args::parse_resource_arg(&arguments.resource)?;
+    let tasks = TaskGroup::new(ShutdownToken::new());
+    let (api, namespace) = arguments.control.connect_with_namespace(&tasks)?;
     let namespace = arguments.namespace.unwrap_or(namespace);
-    let inputs = Box::pin(gather::facts(&*api, kind, &namespace, name)).await;
+    let inputs = Box::pin(inputs::collect_inputs(&*api, kind, &namespace, name)).await;
     tasks.stop().await;
-    let report = story::tell(&inputs?);
-    let wide = arguments.output == Some(Output::Wide);
-    let structured = columns::structured(arguments.output, &report)?;
-    output::line(structured.unwrap_or_else(|| text::lines(&report, wide)));
+    let report = report::build_report(&inputs?);
+    let wide = arguments.output == Some(OutputFormat::Wide);
+    let structured = printers::encode_output(arguments.output, &report)?;
+    output::print_line(structured.unwrap_or_else(|| text::format_report(&report, wide)));
     Ok(())
 }

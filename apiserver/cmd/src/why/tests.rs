@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use client::ApiResource;
 use machinery::{Gvr, Object};
-use openapi::karmada::labels::{POLICY_ID, POLICY_NAME, POLICY_NAMESPACE};
-use openapi::karmada::{Binding, Cluster, Work};
+use openapi::karmada::well_known_keys::{POLICY_ID, POLICY_NAME, POLICY_NAMESPACE};
+use openapi::karmada::{Cluster, ResourceBinding, Work};
 use serde_json::{Value, json};
 
-use super::gather::Facts;
-use super::{story, text};
+use super::inputs::WhyInputs;
+use super::{report, text};
 
 fn object(value: &Value) -> Object {
     Object::from_value(value).unwrap()
@@ -19,26 +19,26 @@ fn object(value: &Value) -> Object {
 fn cluster(ready: &str) -> Arc<Cluster> {
     let condition = json!({"type": "Ready", "status": ready, "reason": "ClusterNotReachable", "message": "no answer"});
     let value = json!({"metadata": {"name": "x"}, "status": {"conditions": [condition]}});
-    object(&value).view().unwrap()
+    object(&value).decode().unwrap()
 }
 
 fn work(cluster: &str, applied: Value, health: &str) -> (String, (Object, Arc<Work>)) {
     let value = json!({"metadata": {"name": "web-1", "namespace": format!("karmada-es-{cluster}")},
         "status": {"conditions": applied, "manifestStatuses": [{"health": health}]}});
     let object = object(&value);
-    let view = object.view().unwrap();
+    let view = object.decode().unwrap();
     (cluster.to_owned(), (object, view))
 }
 
 /// A Deployment that a policy has claimed, without a binding.
-fn claimed() -> Facts {
+fn claimed_template() -> WhyInputs {
     let template = json!({"metadata": {"name": "web", "namespace": "n", "labels": {POLICY_ID: "p"},
         "annotations": {POLICY_NAMESPACE: "n", POLICY_NAME: "p"}}});
     let selector = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
     let policy = json!({"metadata": {"name": "p", "namespace": "n", "labels": {POLICY_ID: "p"}}, "spec": {"resourceSelectors": [selector]}});
-    Facts {
+    WhyInputs {
         kind: ApiResource {
-            resource: Gvr::constant("apps", "v1", "deployments"),
+            resource: Gvr::from_static("apps", "v1", "deployments"),
             kind: "Deployment".into(),
             namespaced: true,
             verbs: vec![],
@@ -56,14 +56,14 @@ fn claimed() -> Facts {
     }
 }
 
-fn bound(spec: Value, status: Value, decision: Value) -> Facts {
+fn bound_template(spec: Value, status: Value, decision: Value) -> WhyInputs {
     let value = json!({"metadata": {"name": "web-deployment", "namespace": "n", "generation": 3}, "spec": spec, "status": status});
     let binding = object(&value);
-    let view = binding.view::<Binding>().unwrap();
-    Facts {
+    let view = binding.decode::<ResourceBinding>().unwrap();
+    WhyInputs {
         binding: Some((binding, view)),
         decision: Some(Ok(decision)),
-        ..claimed()
+        ..claimed_template()
     }
 }
 
@@ -84,7 +84,7 @@ fn a_template_with_clusters() {
     let spec = json!({"replicas": 5, "placement": {}, "clusters": [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]});
     let status =
         json!({"schedulerObservedGeneration": 3, "conditions": condition("Scheduled", "True", "")});
-    let mut inputs = bound(spec, status, decision);
+    let mut inputs = bound_template(spec, status, decision);
     let clusters = [("a", "True"), ("b", "False"), ("c", "True"), ("d", "True")];
     inputs.clusters = clusters
         .map(|(name, ready)| (name.to_owned(), cluster(ready)))
@@ -94,7 +94,7 @@ fn a_template_with_clusters() {
         work("b", condition("Applied", "False", "denied by quota"), ""),
         work("e", condition("Applied", "True", ""), "Healthy"),
     ]);
-    let report = story::tell(&inputs);
+    let report = report::build_report(&inputs);
     let expected = "\
 Deployment n/web
 Policy:     PropagationPolicy n/p: it alone selects the template (by its name)
@@ -113,8 +113,8 @@ e         no such cluster       -      -       -           -          Applied   
 Pending:
   b: not applied: denied by quota; the cluster is not Ready: ClusterNotReachable: no answer
   e: it is being removed from the cluster; the cluster is not Ready: no such cluster";
-    assert_eq!(text::lines(&report, false), expected);
-    let wide = text::lines(&report, true);
+    assert_eq!(text::format_report(&report, false), expected);
+    let wide = text::format_report(&report, true);
     assert!(
         wide.contains("PropagationPolicy n/p: priority 0, selects by Name"),
         "{wide}"
@@ -124,9 +124,12 @@ Pending:
 
 #[test]
 fn a_template_without_clusters() {
-    let pending = |inputs: Facts| story::tell(&inputs).pending;
-    assert_eq!(pending(claimed()), ["its binding has not been created yet"]);
-    let mut alone = claimed();
+    let pending = |inputs: WhyInputs| report::build_report(&inputs).pending;
+    assert_eq!(
+        pending(claimed_template()),
+        ["its binding has not been created yet"]
+    );
+    let mut alone = claimed_template();
     alone.template = object(&json!({"metadata": {"name": "web", "namespace": "n"}}));
     alone.policies.clear();
     let none = "no policy selects it (PropagationPolicies in n: 0, ClusterPropagationPolicies: 0)";
@@ -134,7 +137,7 @@ fn a_template_without_clusters() {
 
     let failed = json!({"conditions": [{"type": "Scheduled", "status": "False", "reason": "NoClusterFit", "message": "0/2 clusters"}]});
     let of = |spec: Value, status: &Value| {
-        bound(
+        bound_template(
             spec,
             status.clone(),
             json!({"rule": "Object", "failure": "0/2 clusters"}),
@@ -145,7 +148,7 @@ fn a_template_without_clusters() {
         pending(of(placed.clone(), &failed)),
         ["not scheduled: NoClusterFit: 0/2 clusters"]
     );
-    let lines = text::lines(&story::tell(&of(placed.clone(), &failed)), false);
+    let lines = text::format_report(&report::build_report(&of(placed.clone(), &failed)), false);
     assert!(
         lines.contains("scheduled: no: NoClusterFit: 0/2 clusters"),
         "{lines}"

@@ -1,10 +1,10 @@
 //! Formats a report as text. Pure.
 
-use super::story::{Decision, Row, Story, Told};
-use crate::columns::table;
+use super::report::{ClusterDecision, ClusterRow, DecisionSummary, WhyReport};
+use crate::printers::format_table;
 
 /// The report as text, without a line feed at its end.
-pub(crate) fn lines(report: &Story, wide: bool) -> String {
+pub(crate) fn format_report(report: &WhyReport, wide: bool) -> String {
     let of = &report.template;
     let mut lines = vec![match of.namespace.as_str() {
         "" => format!("{} {}", of.kind, of.name),
@@ -34,11 +34,11 @@ pub(crate) fn lines(report: &Story, wide: bool) -> String {
         }
     }
     if let Some(decision) = &report.decision {
-        lines.extend(decided(decision));
+        lines.extend(decision_lines(decision));
     }
     if !report.clusters.is_empty() {
         lines.push(String::new());
-        lines.push(clusters(report, wide));
+        lines.push(cluster_table(report, wide));
     }
     if let Some(n) = report
         .decision
@@ -58,7 +58,7 @@ pub(crate) fn lines(report: &Story, wide: bool) -> String {
     lines.join("\n")
 }
 
-fn decided(decision: &Decision) -> Vec<String> {
+fn decision_lines(decision: &DecisionSummary) -> Vec<String> {
     let mut lines = vec![format!(
         "Decision:   of generation {}{}",
         decision.generation,
@@ -71,7 +71,7 @@ fn decided(decision: &Decision) -> Vec<String> {
     let strategy = decision.strategy.as_deref().unwrap_or("none");
     let mut how = format!(
         "            strategy {strategy}, rule {}; of {} clusters {} fit and {} {} chosen",
-        rule(&decision.rule),
+        describe_rule(&decision.rule),
         decision.total_clusters,
         decision.feasible_clusters,
         decision.chosen_clusters,
@@ -109,7 +109,7 @@ fn decided(decision: &Decision) -> Vec<String> {
 }
 
 /// A rule with its meaning.
-fn rule(name: &str) -> String {
+fn describe_rule(name: &str) -> String {
     let meaning = match name {
         "Object" => "every chosen cluster gets the object",
         "ComponentSet" => "its components are placed as a whole",
@@ -124,7 +124,7 @@ fn rule(name: &str) -> String {
     format!("{name} ({meaning})")
 }
 
-fn clusters(report: &Story, wide: bool) -> String {
+fn cluster_table(report: &WhyReport, wide: bool) -> String {
     let mut titles = vec![
         "CLUSTER",
         "MEMBER",
@@ -140,14 +140,14 @@ fn clusters(report: &Story, wide: bool) -> String {
     }
     titles.push("WHY");
     let rows: Vec<Vec<String>> = report.clusters.iter().map(|row| cells(row, wide)).collect();
-    table(&titles, &rows)
+    format_table(&titles, &rows)
 }
 
 fn number(n: Option<i64>) -> String {
     n.map(|n| n.to_string()).unwrap_or_default()
 }
 
-fn cells(row: &Row, wide: bool) -> Vec<String> {
+fn cells(row: &ClusterRow, wide: bool) -> Vec<String> {
     let decided = row.decided.as_ref();
     let fits = decided.map_or("", |d| if d.refused.is_empty() { "yes" } else { "no" });
     let unbounded = decided.is_some_and(|d| d.estimate.as_deref() == Some("Unbounded"));
@@ -186,7 +186,7 @@ fn cells(row: &Row, wide: bool) -> Vec<String> {
     cells
 }
 
-fn why(row: &Row, decided: Option<&Told>) -> String {
+fn why(row: &ClusterRow, decided: Option<&ClusterDecision>) -> String {
     let Some(decided) = decided else {
         return if row.target {
             "not part of this decision".into()

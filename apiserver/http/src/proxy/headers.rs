@@ -6,21 +6,22 @@ use http::header::{
     SEC_WEBSOCKET_PROTOCOL, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, Request, StatusCode, Version};
-use machinery::user::{AUTHENTICATED, UNAUTHENTICATED};
+use machinery::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED};
 use machinery::{Status, UserInfo};
 
 /// WebSocket subprotocol by which browsers pass a bearer token; it is never forwarded.
-const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+const BEARER_TOKEN_SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// The protocol that a request asks to upgrade to.
-pub(super) fn upgrade<B>(request: &Request<B>) -> Option<HeaderValue> {
+pub(super) fn requested_upgrade<B>(request: &Request<B>) -> Option<HeaderValue> {
     let protocol = request.headers().get(UPGRADE)?;
-    let has_option = named(request.headers()).any(|name| name.eq_ignore_ascii_case("upgrade"));
+    let has_option =
+        connection_options(request.headers()).any(|name| name.eq_ignore_ascii_case("upgrade"));
     (request.version() == Version::HTTP_11 && has_option).then(|| protocol.clone())
 }
 
 /// The connection options (RFC 9110) that the `Connection` headers list.
-fn named(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(CONNECTION).into_iter();
     values
         .filter_map(|v| v.to_str().ok())
@@ -29,14 +30,14 @@ fn named(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 }
 
 /// Whether the header is hop-by-hop.
-fn is_hop(name: &HeaderName) -> bool {
+fn is_hop_by_hop(name: &HeaderName) -> bool {
     [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
         || name.as_str() == "keep-alive"
         || name.as_str().starts_with("proxy-")
 }
 
 /// Whether the header is meant for the control plane and must not reach a member.
-fn is_ours(name: &HeaderName) -> bool {
+fn is_control_plane_header(name: &HeaderName) -> bool {
     [AUTHORIZATION, HOST, EXPECT].contains(name)
         || name.as_str().starts_with("impersonate-")
         || name.as_str().starts_with("x-remote-")
@@ -45,20 +46,24 @@ fn is_ours(name: &HeaderName) -> bool {
 /// The headers of a proxied request. It impersonates the user with his groups, except
 /// for `system:authenticated` and `system:unauthenticated`; UID and extras are left
 /// out, because the impersonator has no right to impersonate them.
-pub(super) fn request(
+pub(super) fn build_request_headers(
     headers: &HeaderMap,
     user: &UserInfo,
     upgrade: Option<&HeaderValue>,
 ) -> Result<HeaderMap, Status> {
-    let named: Vec<String> = named(headers).map(str::to_ascii_lowercase).collect();
+    let named: Vec<String> = connection_options(headers)
+        .map(str::to_ascii_lowercase)
+        .collect();
     let mut out = HeaderMap::with_capacity(headers.len() + 4);
     for (name, value) in headers {
-        let dropped = is_hop(name) || is_ours(name) || named.iter().any(|n| n == name.as_str());
+        let dropped = is_hop_by_hop(name)
+            || is_control_plane_header(name)
+            || named.iter().any(|n| n == name.as_str());
         if dropped || (upgrade.is_some() && name == CONTENT_LENGTH) {
             continue;
         }
         if name == SEC_WEBSOCKET_PROTOCOL {
-            if let Some(value) = without_token(value)? {
+            if let Some(value) = remove_token_subprotocol(value)? {
                 out.append(name, value);
             }
             continue;
@@ -74,7 +79,7 @@ pub(super) fn request(
     };
     out.insert("impersonate-user", value(&user.name)?);
     for group in &user.groups {
-        if group != AUTHENTICATED && group != UNAUTHENTICATED {
+        if group != ALL_AUTHENTICATED && group != ALL_UNAUTHENTICATED {
             out.append("impersonate-group", value(group)?);
         }
     }
@@ -87,14 +92,14 @@ pub(super) fn request(
 
 /// Removes the token subprotocol. Fails with 400 when the header is not ASCII, because
 /// it may hide a token.
-fn without_token(value: &HeaderValue) -> Result<Option<HeaderValue>, Status> {
+fn remove_token_subprotocol(value: &HeaderValue) -> Result<Option<HeaderValue>, Status> {
     let unreadable =
         || Status::bad_request(format!("header \"{SEC_WEBSOCKET_PROTOCOL}\" is not ASCII"));
     let text = value.to_str().map_err(|_| unreadable())?;
     let remaining: Vec<&str> = text
         .split(',')
         .map(str::trim)
-        .filter(|p| !p.starts_with(TOKEN_PROTOCOL))
+        .filter(|p| !p.starts_with(BEARER_TOKEN_SUBPROTOCOL))
         .collect();
     let remaining = HeaderValue::from_str(&remaining.join(", ")).map_err(|_| unreadable())?;
     Ok(Some(remaining).filter(|v| !v.is_empty()))
@@ -102,16 +107,18 @@ fn without_token(value: &HeaderValue) -> Result<Option<HeaderValue>, Status> {
 
 /// Removes hop-by-hop headers from a member's response; `moved` rewrites the target of
 /// a redirect.
-pub(super) fn response(
+pub(super) fn rewrite_response_headers(
     code: StatusCode,
     headers: &mut HeaderMap,
     moved: &dyn Fn(&str) -> Option<String>,
 ) {
     let switching = code == StatusCode::SWITCHING_PROTOCOLS;
-    let named: Vec<String> = named(headers).map(str::to_ascii_lowercase).collect();
+    let named: Vec<String> = connection_options(headers)
+        .map(str::to_ascii_lowercase)
+        .collect();
     let dropped: Vec<HeaderName> = headers
         .keys()
-        .filter(|name| is_hop(name) || named.iter().any(|n| n == name.as_str()))
+        .filter(|name| is_hop_by_hop(name) || named.iter().any(|n| n == name.as_str()))
         .filter(|name| !(switching && [CONNECTION, UPGRADE].contains(name)))
         .cloned()
         .collect();
@@ -149,11 +156,11 @@ mod tests {
     }
 
     #[test]
-    fn the_user_is_told_and_nothing_that_was_forged() {
+    fn user_is_impersonated_and_forged_headers_are_removed() {
         let user = UserInfo {
             name: "ann".into(),
             uid: "7".into(),
-            groups: vec!["dev".into(), "ops".into(), AUTHENTICATED.into()],
+            groups: vec!["dev".into(), "ops".into(), ALL_AUTHENTICATED.into()],
             extra: [("k".to_owned(), vec!["v".to_owned()])].into(),
         };
         let headers = map(&[
@@ -171,7 +178,7 @@ mod tests {
             ("accept", "b"),
             ("content-length", "3"),
         ]);
-        let out = request(&headers, &user, None).unwrap();
+        let out = build_request_headers(&headers, &user, None).unwrap();
         assert_eq!(
             show(&out),
             [
@@ -187,26 +194,36 @@ mod tests {
             name: "jürgen".into(),
             ..UserInfo::default()
         };
-        let out = request(&HeaderMap::new(), &jurgen, None).unwrap();
+        let out = build_request_headers(&HeaderMap::new(), &jurgen, None).unwrap();
         assert_eq!(show(&out), ["impersonate-user=jürgen"]);
         let odd = UserInfo {
             name: "a\r\nb".into(),
             ..user
         };
-        assert_eq!(request(&headers, &odd, None).unwrap_err().code, 400);
+        assert_eq!(
+            build_request_headers(&headers, &odd, None)
+                .unwrap_err()
+                .code,
+            400
+        );
         let mut unreadable = HeaderMap::new();
         let value = HeaderValue::from_bytes(b"v5.channel.k8s.io\xff").unwrap();
         unreadable.insert(SEC_WEBSOCKET_PROTOCOL, value);
-        assert_eq!(request(&unreadable, &jurgen, None).unwrap_err().code, 400);
+        assert_eq!(
+            build_request_headers(&unreadable, &jurgen, None)
+                .unwrap_err()
+                .code,
+            400
+        );
     }
 
     #[test]
-    fn an_upgrade_is_asked_for_without_the_token() {
+    fn upgrade_headers_omit_the_bearer_token() {
         let requested = |pairs: &[(&str, &str)], version| {
             let mut request = Request::new(());
             *request.headers_mut() = map(pairs);
             *request.version_mut() = version;
-            upgrade(&request)
+            requested_upgrade(&request)
         };
         let pairs = [
             ("connection", "keep-alive, Upgrade"),
@@ -215,18 +232,18 @@ mod tests {
         assert_eq!(requested(&pairs, Version::HTTP_11).unwrap(), "SPDY/3.1");
         assert_eq!(requested(&pairs, Version::HTTP_2), None);
         assert_eq!(requested(&pairs[1..], Version::HTTP_11), None);
-        let secret = format!("v5.channel.k8s.io, {TOKEN_PROTOCOL}c2VjcmV0");
+        let secret = format!("v5.channel.k8s.io, {BEARER_TOKEN_SUBPROTOCOL}c2VjcmV0");
         let headers = map(&[
             ("connection", "Upgrade"),
             ("upgrade", "websocket"),
             ("sec-websocket-protocol", &secret),
             (
                 "sec-websocket-protocol",
-                &format!("{TOKEN_PROTOCOL}c2VjcmV0"),
+                &format!("{BEARER_TOKEN_SUBPROTOCOL}c2VjcmV0"),
             ),
             ("content-length", "0"),
         ]);
-        let out = request(
+        let out = build_request_headers(
             &headers,
             &UserInfo::default(),
             Some(&HeaderValue::from_static("websocket")),
@@ -243,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_lose_what_belongs_to_their_connection() {
+    fn hop_by_hop_response_headers_are_removed() {
         let pairs = [
             ("connection", "Upgrade, X-Hop"),
             ("upgrade", "SPDY/3.1"),
@@ -254,10 +271,10 @@ mod tests {
         ];
         let moved = |l: &str| Some(format!("/p{l}"));
         let mut usual = map(&pairs);
-        response(StatusCode::OK, &mut usual, &moved);
+        rewrite_response_headers(StatusCode::OK, &mut usual, &moved);
         assert_eq!(show(&usual), ["location=/p/x", "warning=299 - w"]);
         let mut switching = map(&pairs[..2]);
-        response(StatusCode::SWITCHING_PROTOCOLS, &mut switching, &moved);
+        rewrite_response_headers(StatusCode::SWITCHING_PROTOCOLS, &mut switching, &moved);
         assert_eq!(switching.len(), 2);
     }
 }

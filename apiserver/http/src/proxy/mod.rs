@@ -9,10 +9,10 @@
 //! are forwarded frame by frame in both directions, tunnels byte by byte. Karmada:
 //! `pkg/registry/cluster/storage/proxy.go`, `pkg/util/proxy`.
 
-mod all;
-mod figures;
+mod aggregate;
 mod headers;
 mod path;
+mod proxy_metrics;
 mod stream;
 mod tunnel;
 
@@ -21,8 +21,8 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use client::Tasks;
-use client::remote::{Body as ForwardedRequestBody, Unreachable};
+use client::TaskGroup;
+use client::remote::{ForwardError, RequestBody as ForwardedRequestBody};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body::Body as _;
@@ -30,45 +30,45 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use machinery::Status;
-use members::{Gateways, Place, Refused};
+use members::{ClusterProxyBackends, ClusterProxyError, ClusterProxyPermit};
 use openapi::karmada::resources::CLUSTERS;
 
-use crate::body::Body;
-use crate::connect::{Connect, Connection};
-use figures::{Figures, Metrics};
-use stream::{End, Passing};
+use crate::response_body::ServerResponseBody;
+use crate::subresources::{SubresourceConnectRequest, SubresourceConnector};
+use proxy_metrics::{ClusterProxyMetrics, ProxyRequestMetrics};
+use stream::{BodyCutoff, ForwardedBody};
 
 /// Group, resource and subresource under which [`ClusterProxy`] is registered.
 pub const CLUSTER_PROXY: (&str, &str, &str) = ("cluster.karmada.io", "clusters", "proxy");
 
 /// Forwards requests to member clusters.
 pub struct ClusterProxy {
-    gateways: Gateways,
-    metrics: Metrics,
+    backends: ClusterProxyBackends,
+    metrics: ClusterProxyMetrics,
     /// Owns the tunnels.
-    tasks: Tasks,
+    tasks: TaskGroup,
 }
 
 /// A proxied request: its backend permit, and its metrics until it ends.
-struct Held {
-    place: Place,
-    figures: Figures,
+struct ProxyRequestGuard {
+    permit: ClusterProxyPermit,
+    metrics: ProxyRequestMetrics,
 }
 
 /// The member's response, with both ends of a tunnel when the member agreed to upgrade.
-struct Answer {
-    response: Response<Body>,
-    tunnel: Option<Ends>,
+struct ProxyResponse {
+    response: Response<ServerResponseBody>,
+    tunnel: Option<TunnelConnections>,
 }
 
 /// The upgraded connections of client and member.
-struct Ends {
+struct TunnelConnections {
     client: OnUpgrade,
     member: OnUpgrade,
 }
 
 /// The request to send to the member.
-struct Outgoing {
+struct MemberRequest {
     method: Method,
     path: PathAndQuery,
     headers: HeaderMap,
@@ -77,108 +77,123 @@ struct Outgoing {
 
 impl ClusterProxy {
     /// `tasks` owns the tunnels; the metrics are registered with `registry`.
-    pub fn new(gateways: Gateways, tasks: &Tasks, registry: &flotilla_metrics::Registry) -> Arc<Self> {
+    pub fn new(
+        gateways: ClusterProxyBackends,
+        tasks: &TaskGroup,
+        registry: &flotilla_metrics::MetricsRegistry,
+    ) -> Arc<Self> {
         Arc::new(Self {
-            gateways,
-            metrics: Metrics::new(registry),
+            backends: gateways,
+            metrics: ClusterProxyMetrics::new(registry),
             tasks: tasks.child(),
         })
     }
 
-    async fn enter(&self, cluster: &str) -> Result<Held, Status> {
-        let permit = self.gateways.enter(cluster).await.map_err(refused)?;
-        let metrics = self.metrics.begin(permit.cluster());
-        Ok(Held {
-            place: permit,
-            figures: metrics,
-        })
+    async fn acquire(&self, cluster: &str) -> Result<ProxyRequestGuard, Status> {
+        let permit = self
+            .backends
+            .acquire(cluster)
+            .await
+            .map_err(backend_error_status)?;
+        let metrics = self.metrics.start_request(permit.cluster());
+        Ok(ProxyRequestGuard { permit, metrics })
     }
 
-    async fn forward(&self, connection: Connection) -> Result<Response<Body>, Status> {
-        let path = path::below(&connection.tail, connection.request.uri().query())?;
-        let guard = self.enter(&connection.name).await?;
+    async fn forward(
+        &self,
+        connection: SubresourceConnectRequest,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        let path = path::member_path(&connection.subpath, connection.request.uri().query())?;
+        let guard = self.acquire(&connection.name).await?;
         let began = Instant::now();
-        let shutdown = connection.closing.clone();
-        let answered = self.ask(connection, path, &guard).await;
+        let shutdown = connection.shutdown.clone();
+        let answered = self.send(connection, path, &guard).await;
         let code = match &answered {
             Ok(answer) => answer.response.status().as_u16(),
             Err(status) => status.code,
         };
-        guard.figures.answered(code, began.elapsed());
-        let Answer {
+        guard.metrics.observe_response(code, began.elapsed());
+        let ProxyResponse {
             mut response,
             tunnel,
         } = answered?;
         match tunnel {
             Some(ends) => {
-                let removed = guard.place.gone().clone();
+                let removed = guard.permit.cluster_removed().clone();
                 self.tasks.spawn(async move {
                     shutdown
-                        .unless(removed.unless(tunnel::run(ends, guard)))
+                        .run_until_triggered(
+                            removed.run_until_triggered(tunnel::run_tunnel(ends, guard)),
+                        )
                         .await;
                 });
             }
-            None => response.body_mut().keep(guard),
+            None => response.body_mut().attach_guard(guard),
         }
         Ok(response)
     }
 
-    async fn ask(
+    async fn send(
         &self,
-        connection: Connection,
+        connection: SubresourceConnectRequest,
         path: PathAndQuery,
-        guard: &Held,
-    ) -> Result<Answer, Status> {
+        guard: &ProxyRequestGuard,
+    ) -> Result<ProxyResponse, Status> {
         let user = connection.user;
-        let end = End {
+        let end = BodyCutoff {
             deadline: connection.deadline,
-            closing: connection.closing,
+            shutdown: connection.shutdown,
         };
         let mut request = connection.request;
-        let protocol = headers::upgrade(&request);
+        let protocol = headers::requested_upgrade(&request);
         let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
         let (parts, body) = request.into_parts();
-        let outgoing = Outgoing {
-            headers: headers::request(&parts.headers, &user, protocol.as_ref())?,
+        let outgoing = MemberRequest {
+            headers: headers::build_request_headers(&parts.headers, &user, protocol.as_ref())?,
             method: parts.method,
             path,
             body,
         };
-        let cluster = guard.place.cluster().to_owned();
+        let cluster = guard.permit.cluster().to_owned();
         let answered = match client {
-            Some(client) => self.upgraded(outgoing, client, end, guard).await,
-            None => self.streamed(outgoing, end, guard).await,
+            Some(client) => self.forward_upgrade(outgoing, client, end, guard).await,
+            None => self.forward_streaming(outgoing, end, guard).await,
         };
-        let mut answer = answered.map_err(|why| self.unreachable(&cluster, &why))?;
+        let mut answer = answered.map_err(|why| self.unreachable_status(&cluster, &why))?;
         let response = &mut answer.response;
         if response.status() == StatusCode::UNAUTHORIZED {
             // The member refused our token, not the user's credentials.
             let why = format!("cluster {cluster:?} refused the token of its impersonator");
-            return Err(unavailable(why, "ImpersonatorRefused"));
+            return Err(service_unavailable(why, "ImpersonatorRefused"));
         }
-        let forwarder = guard.place.forwarder();
+        let forwarder = guard.permit.forwarder();
         let prefix = format!(
             "/apis/{}/{}/{}/{cluster}/proxy",
             CLUSTERS.group, CLUSTERS.version, CLUSTERS.resource
         );
-        headers::response(response.status(), response.headers_mut(), &|location| {
-            path::moved(location, forwarder.authority(), forwarder.base(), &prefix)
+        headers::rewrite_response_headers(response.status(), response.headers_mut(), &|location| {
+            path::rewrite_location(
+                location,
+                forwarder.authority(),
+                forwarder.base_path(),
+                &prefix,
+            )
         });
         Ok(answer)
     }
 
     /// Sends an ordinary request; its response body is streamed.
-    async fn streamed(
+    async fn forward_streaming(
         &self,
-        outgoing: Outgoing,
-        end: End,
-        guard: &Held,
-    ) -> Result<Answer, Unreachable> {
+        outgoing: MemberRequest,
+        end: BodyCutoff,
+        guard: &ProxyRequestGuard,
+    ) -> Result<ProxyResponse, ForwardError> {
         let body = if outgoing.body.is_end_stream() {
-            ForwardedRequestBody::whole(Bytes::new())
+            ForwardedRequestBody::full(Bytes::new())
         } else {
-            let sent = guard.figures.sent.clone();
-            ForwardedRequestBody::passed(outgoing.body.map_frame(move |frame| {
+            let sent = guard.metrics.sent.clone();
+            ForwardedRequestBody::streamed(outgoing.body.map_frame(move |frame| {
                 sent.inc_by(frame.data_ref().map_or(0, |d| d.len() as u64));
                 frame
             }))
@@ -187,77 +202,82 @@ impl ClusterProxy {
         *request.method_mut() = outgoing.method;
         *request.uri_mut() = Uri::from(outgoing.path);
         *request.headers_mut() = outgoing.headers;
-        let response = guard.place.forwarder().send(request).await?;
-        let received = guard.figures.received.clone();
-        Ok(Answer {
-            response: response.map(|body| Body::foreign(Passing::new(body, received, end))),
+        let response = guard.permit.forwarder().send(request).await?;
+        let received = guard.metrics.received.clone();
+        Ok(ProxyResponse {
+            response: response
+                .map(|body| ServerResponseBody::proxied(ForwardedBody::new(body, received, end))),
             tunnel: None,
         })
     }
 
     /// Sends an upgrade request. When the member switches protocols, the response holds
     /// both ends of the tunnel.
-    async fn upgraded(
+    async fn forward_upgrade(
         &self,
-        outgoing: Outgoing,
+        outgoing: MemberRequest,
         client: OnUpgrade,
-        end: End,
-        guard: &Held,
-    ) -> Result<Answer, Unreachable> {
-        let mut request = Request::new(ForwardedRequestBody::whole(Bytes::new()));
+        end: BodyCutoff,
+        guard: &ProxyRequestGuard,
+    ) -> Result<ProxyResponse, ForwardError> {
+        let mut request = Request::new(ForwardedRequestBody::full(Bytes::new()));
         *request.method_mut() = outgoing.method;
         *request.uri_mut() = Uri::from(outgoing.path);
         *request.headers_mut() = outgoing.headers;
-        let mut response = guard.place.forwarder().upgrade(request).await?;
-        let tunnel = (response.status() == StatusCode::SWITCHING_PROTOCOLS).then(|| Ends {
-            client,
-            member: hyper::upgrade::on(&mut response),
-        });
-        let received = guard.figures.received.clone();
+        let mut response = guard.permit.forwarder().upgrade(request).await?;
+        let tunnel =
+            (response.status() == StatusCode::SWITCHING_PROTOCOLS).then(|| TunnelConnections {
+                client,
+                member: hyper::upgrade::on(&mut response),
+            });
+        let received = guard.metrics.received.clone();
         let pass = |body| match tunnel {
-            Some(_) => Body::empty(),
-            None => Body::foreign(Passing::new(body, received, end)),
+            Some(_) => ServerResponseBody::empty(),
+            None => ServerResponseBody::proxied(ForwardedBody::new(body, received, end)),
         };
-        Ok(Answer {
+        Ok(ProxyResponse {
             response: response.map(pass),
             tunnel,
         })
     }
 
-    fn unreachable(&self, cluster: &str, why: &Unreachable) -> Status {
-        let condition = self.gateways.trouble(cluster);
+    fn unreachable_status(&self, cluster: &str, why: &ForwardError) -> Status {
+        let condition = self.backends.not_ready_reason(cluster);
         let last_seen = match condition.as_str() {
             "" => String::new(),
             condition => format!(" (last seen as {condition})"),
         };
-        let text = match why.unsent {
+        let text = match why.unprocessed {
             true => format!("cluster {cluster:?} cannot be reached: {why}{last_seen}"),
             false => format!("cluster {cluster:?} did not respond: {why}{last_seen}"),
         };
-        unavailable(text, "ClusterNotReachable")
+        service_unavailable(text, "ClusterNotReachable")
     }
 }
 
 /// 503 without `Retry-After`: the client decides when to retry.
-fn unavailable(text: String, reason: &str) -> Status {
-    Status::failure(503, "ServiceUnavailable", text.clone()).cause(reason, text, "")
+fn service_unavailable(text: String, reason: &str) -> Status {
+    Status::failure(503, "ServiceUnavailable", text.clone()).with_cause(reason, text, "")
 }
 
-fn refused(why: Refused) -> Status {
+fn backend_error_status(why: ClusterProxyError) -> Status {
     match why {
-        Refused::Unknown(name) => Status::not_found(&CLUSTERS, &name),
-        Refused::Unusable(text) => Status::internal(text),
-        Refused::Host(error) => {
+        ClusterProxyError::ClusterNotFound(name) => Status::not_found(&CLUSTERS, &name),
+        ClusterProxyError::Misconfigured(text) => Status::internal(text),
+        ClusterProxyError::HostApi(error) => {
             Status::unavailable(format!("the cluster cannot be looked up: {error}"))
         }
-        Refused::Full(_) => Status::too_many_requests(why.to_string(), 1),
+        ClusterProxyError::TooManyRequests(_) => Status::too_many_requests(why.to_string(), 1),
     }
 }
 
 #[async_trait]
-impl Connect for ClusterProxy {
-    async fn connect(&self, connection: Connection) -> Result<Response<Body>, Status> {
-        if connection.name == all::ALL {
+impl SubresourceConnector for ClusterProxy {
+    async fn connect(
+        &self,
+        connection: SubresourceConnectRequest,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        if connection.name == aggregate::ALL_CLUSTERS {
             return Box::pin(self.forward_to_all(connection)).await;
         }
         Box::pin(self.forward(connection)).await

@@ -10,7 +10,7 @@ use crate::requestinfo::percent_decode;
 /// The path below the member's base path, with the query and without empty and `.`
 /// segments. Fails with 400 when a segment is `..`, escaped or not: it could leave the
 /// base path.
-pub(super) fn below(tail: &str, query: Option<&str>) -> Result<PathAndQuery, Status> {
+pub(super) fn member_path(tail: &str, query: Option<&str>) -> Result<PathAndQuery, Status> {
     let mut path = String::with_capacity(tail.len() + query.map_or(0, str::len) + 2);
     for segment in tail.split('/').filter(|s| !matches!(*s, "" | ".")) {
         let decoded = percent_decode(segment, false);
@@ -37,7 +37,12 @@ pub(super) fn below(tail: &str, query: Option<&str>) -> Result<PathAndQuery, Sta
 
 /// Rewrites a redirect that stays on the member so that it goes through the proxy;
 /// `None` when it leads elsewhere and stays as it is.
-pub(super) fn moved(location: &str, authority: &str, base: &str, prefix: &str) -> Option<String> {
+pub(super) fn rewrite_location(
+    location: &str,
+    authority: &str,
+    base: &str,
+    prefix: &str,
+) -> Option<String> {
     let uri: Uri = location.parse().ok()?;
     if let Some(other) = uri.authority()
         && other.as_str() != authority
@@ -62,7 +67,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn paths_stay_below_the_member() {
+    fn member_paths_stay_below_the_base_path() {
         let table: &[(&str, Option<&str>, Option<&str>)] = &[
             ("", None, Some("/")),
             ("/", None, Some("/")),
@@ -80,13 +85,13 @@ mod tests {
             ("/a/%zz", None, None),
         ];
         for (tail, query, expected) in table {
-            let got = below(tail, *query).ok();
+            let got = member_path(tail, *query).ok();
             assert_eq!(got.as_ref().map(|p| p.as_str()), *expected, "{tail}");
         }
     }
 
     #[test]
-    fn redirects_of_a_member_lead_through_the_proxy() {
+    fn redirects_lead_through_the_proxy() {
         let table = [
             ("/base/x?y=1", Some("/p/x?y=1")),
             ("https://m:6443/base/x/", Some("/p/x/")),
@@ -97,7 +102,7 @@ mod tests {
             ("x/y", None),
         ];
         for (location, expected) in table {
-            let got = moved(location, "m:6443", "/base", "/p");
+            let got = rewrite_location(location, "m:6443", "/base", "/p");
             assert_eq!(got.as_deref(), expected, "{location}");
         }
     }
@@ -105,7 +110,7 @@ mod tests {
     proptest! {
         #[test]
         fn member_paths_have_no_parent_segments(tail in "(/[a-z.%0-9]{0,7}){0,6}") {
-            if let Ok(path) = below(&tail, None) {
+            if let Ok(path) = member_path(&tail, None) {
                 let decoded = percent_decode(path.path(), false).unwrap();
                 prop_assert!(decoded.split('/').all(|s| s != ".."));
             }

@@ -5,61 +5,63 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use client::Shutdown;
-use http_body::{Body, Frame, SizeHint};
+use client::ShutdownToken;
 use flotilla_metrics::Counter;
+use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, timeout_at};
 
-use crate::body::Error;
+use crate::response_body::Error;
 
 /// What ends a streamed body early.
-pub(super) struct End {
+pub(super) struct BodyCutoff {
     /// Deadline of the request; `None` for a long-running request.
     pub(super) deadline: Option<Instant>,
     /// Triggered when the server stops.
-    pub(super) closing: Shutdown,
+    pub(super) shutdown: ShutdownToken,
 }
 
 #[derive(Clone, Copy)]
-enum Ended {
-    Closing,
-    Late,
+enum CutoffReason {
+    ServerStopping,
+    DeadlineExceeded,
 }
 
-impl End {
-    async fn wait(self) -> Ended {
+impl BodyCutoff {
+    async fn wait_for_cutoff(self) -> CutoffReason {
         let closed = async {
-            self.closing.wait().await;
-            Ended::Closing
+            self.shutdown.wait().await;
+            CutoffReason::ServerStopping
         };
         match self.deadline {
             None => closed.await,
-            Some(at) => timeout_at(at, closed).await.unwrap_or(Ended::Late),
+            Some(at) => timeout_at(at, closed)
+                .await
+                .unwrap_or(CutoffReason::DeadlineExceeded),
         }
     }
 }
 
 /// Forwards frames as they come and counts their bytes. When the server stops, a body
 /// of unknown length, such as a watch, ends cleanly.
-pub(super) struct Passing<B> {
+pub(super) struct ForwardedBody<B> {
     body: B,
     counter: Counter,
-    end: Pin<Box<dyn Future<Output = Ended> + Send>>,
-    ended: Option<Ended>,
+    cutoff: Pin<Box<dyn Future<Output = CutoffReason> + Send>>,
+    cutoff_reason: Option<CutoffReason>,
 }
 
-impl<B> Passing<B> {
-    pub(super) fn new(body: B, counter: Counter, end: End) -> Self {
+impl<B> ForwardedBody<B> {
+    pub(super) fn new(body: B, counter: Counter, end: BodyCutoff) -> Self {
         Self {
             body,
             counter,
-            end: Box::pin(end.wait()),
-            ended: None,
+            cutoff: Box::pin(end.wait_for_cutoff()),
+            cutoff_reason: None,
         }
     }
 }
 
-impl<B> Body for Passing<B>
+impl<B> Body for ForwardedBody<B>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Error>,
@@ -71,14 +73,16 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        if self.ended.is_none()
-            && let Poll::Ready(end) = self.end.as_mut().poll(cx)
+        if self.cutoff_reason.is_none()
+            && let Poll::Ready(end) = self.cutoff.as_mut().poll(cx)
         {
-            self.ended = Some(end);
+            self.cutoff_reason = Some(end);
         }
-        match self.ended {
-            Some(Ended::Closing) if self.body.size_hint().exact().is_none() => Poll::Ready(None),
-            Some(Ended::Late) => Poll::Ready(Some(Err(
+        match self.cutoff_reason {
+            Some(CutoffReason::ServerStopping) if self.body.size_hint().exact().is_none() => {
+                Poll::Ready(None)
+            }
+            Some(CutoffReason::DeadlineExceeded) => Poll::Ready(Some(Err(
                 "request did not complete within the allotted timeout".into(),
             ))),
             _ => {

@@ -2,18 +2,18 @@
 
 use std::io;
 
-use hyper_util::rt::TokioIo;
 use flotilla_metrics::Counter;
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::{Ends, Held};
+use super::{ProxyRequestGuard, TunnelConnections};
 
 /// The usual size of SPDY frames in exec and port-forward.
-const CHUNK: usize = 32 << 10;
+const TUNNEL_CHUNK_BYTES: usize = 32 << 10;
 
 /// Copies bytes both ways until both sides end or one fails. A side that ends closes
 /// only its own direction: data still sent to it arrives.
-pub(super) async fn run(ends: Ends, guard: Held) {
+pub(super) async fn run_tunnel(ends: TunnelConnections, guard: ProxyRequestGuard) {
     let (client, member) = match tokio::try_join!(ends.client, ends.member) {
         Ok(both) => both,
         Err(error) => {
@@ -24,20 +24,20 @@ pub(super) async fn run(ends: Ends, guard: Held) {
     let (from_client, to_client) = tokio::io::split(TokioIo::new(client));
     let (from_member, to_member) = tokio::io::split(TokioIo::new(member));
     let both = tokio::try_join!(
-        carry(from_client, to_member, &guard.figures.sent),
-        carry(from_member, to_client, &guard.figures.received),
+        copy_and_count(from_client, to_member, &guard.metrics.sent),
+        copy_and_count(from_member, to_client, &guard.metrics.received),
     );
     if let Err(error) = both {
-        tracing::debug!(cluster = guard.place.cluster(), %error, "tunnel failed");
+        tracing::debug!(cluster = guard.permit.cluster(), %error, "tunnel failed");
     }
 }
 
-async fn carry(
+async fn copy_and_count(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     counter: &Counter,
 ) -> io::Result<()> {
-    let mut chunk = vec![0; CHUNK];
+    let mut chunk = vec![0; TUNNEL_CHUNK_BYTES];
     loop {
         let length = from.read(&mut chunk).await?;
         if length == 0 {

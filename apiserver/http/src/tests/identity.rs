@@ -4,7 +4,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{Caller, MAPS, map, start};
+use super::{CONFIG_MAPS, TestHttpClient, config_map, start_server};
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -15,7 +15,10 @@ fn review() -> String {
 }
 
 /// The user info of the caller; on refusal its code and message.
-async fn who_am_i(caller: &mut Caller, headers: &[(&str, &[u8])]) -> Result<Value, (u16, String)> {
+async fn who_am_i(
+    caller: &mut TestHttpClient,
+    headers: &[(&str, &[u8])],
+) -> Result<Value, (u16, String)> {
     let mut all: Vec<(&str, &[u8])> = vec![("content-type", b"application/json")];
     all.extend(headers);
     let reply = caller
@@ -30,7 +33,7 @@ async fn who_am_i(caller: &mut Caller, headers: &[(&str, &[u8])]) -> Result<Valu
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn impersonation_takes_utf_8() {
-    let running = start().await;
+    let running = start_server().await;
     let mut admin = running.admin().await;
     let headers: [(&str, &[u8]); 4] = [
         ("impersonate-user", "jürgen".as_bytes()),
@@ -49,8 +52,8 @@ async fn impersonation_takes_utf_8() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unusable_impersonation_never_acts_as_the_caller() {
-    let running = start().await;
+async fn invalid_impersonation_is_rejected() {
+    let running = start_server().await;
     let mut admin = running.admin().await;
     let ann = ("impersonate-user", &b"ann"[..]);
     for headers in [
@@ -78,8 +81,8 @@ async fn unusable_impersonation_never_acts_as_the_caller() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unreadable_authorization_is_refused() {
-    let running = start().await;
+async fn malformed_authorization_is_rejected() {
+    let running = start_server().await;
     for headers in [
         vec![("authorization", &b"Bearer \xff\xfe"[..])],
         vec![("authorization", "Bearer jürgen".as_bytes())],
@@ -90,22 +93,22 @@ async fn unreadable_authorization_is_refused() {
             ("authorization", &b"Bearer x"[..]),
         ],
     ] {
-        let mut caller = running.nobody().await;
+        let mut caller = running.anonymous().await;
         let reply = caller
             .call_with(Method::GET, "/version", &headers, "")
             .await;
         assert_eq!(reply.code, 401, "{headers:?}");
     }
     // Unknown authentication schemes are ignored, as in kube-apiserver.
-    let mut caller = running.nobody().await;
+    let mut caller = running.anonymous().await;
     let basic = [("authorization", "Basic YTpi")];
     let reply = caller.call(Method::GET, NAMESPACES, &basic, "").await;
     assert_eq!(reply.code, 403);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dry_run_is_never_dropped() {
-    let running = start().await;
+async fn dry_run_is_never_ignored() {
+    let running = start_server().await;
     let mut admin = running.admin().await;
     let json_type = [("content-type", "application/json")];
     for (query, code) in [
@@ -118,21 +121,25 @@ async fn dry_run_is_never_dropped() {
         ("dryRun=&dryRun=All", 422),
         ("dryRun=All&dryRun=Some", 422),
     ] {
-        let path = format!("{MAPS}?{query}");
-        let reply = admin.call(Method::POST, &path, &json_type, map("a").to_string());
+        let path = format!("{CONFIG_MAPS}?{query}");
+        let reply = admin.call(Method::POST, &path, &json_type, config_map("a").to_string());
         let reply = reply.await;
         assert_eq!(reply.code, code, "{query}: {:?}", reply.body);
-        assert_eq!(admin.get(&format!("{MAPS}/a")).await.code, 404, "{query}");
+        assert_eq!(
+            admin.get(&format!("{CONFIG_MAPS}/a")).await.code,
+            404,
+            "{query}"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn conditions_of_a_deletion_are_never_dropped() {
-    let running = start().await;
+async fn delete_preconditions_are_never_ignored() {
+    let running = start_server().await;
     let mut admin = running.admin().await;
-    let created = admin.post(MAPS, map("a")).await;
+    let created = admin.post(CONFIG_MAPS, config_map("a")).await;
     assert_eq!(created.code, 201);
-    let one = format!("{MAPS}/a");
+    let one = format!("{CONFIG_MAPS}/a");
     for options in [
         json!({"dryRun": "All"}),
         json!({"dryRun": [1]}),
@@ -163,11 +170,11 @@ async fn conditions_of_a_deletion_are_never_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn conditions_of_an_update_are_never_dropped() {
-    let running = start().await;
+async fn update_preconditions_are_never_ignored() {
+    let running = start_server().await;
     let mut admin = running.admin().await;
-    assert_eq!(admin.post(MAPS, map("a")).await.code, 201);
-    let one = format!("{MAPS}/a");
+    assert_eq!(admin.post(CONFIG_MAPS, config_map("a")).await.code, 201);
+    let one = format!("{CONFIG_MAPS}/a");
     for (field, value) in [
         ("resourceVersion", json!(1)),
         ("resourceVersion", json!(["1"])),
@@ -177,7 +184,7 @@ async fn conditions_of_an_update_are_never_dropped() {
             (Method::PUT, "application/json"),
             (Method::PATCH, "application/merge-patch+json"),
         ] {
-            let mut changed = map("a");
+            let mut changed = config_map("a");
             changed["metadata"][field] = value.clone();
             changed["data"]["a"] = "2".into();
             let headers = [("content-type", kind)];

@@ -11,14 +11,14 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use machinery::{Object, UserInfo};
-use registry::Loopback;
+use registry::LoopbackApi;
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use super::{MAPS, map, start};
+use super::{CONFIG_MAPS, config_map, start_server};
 
-async fn line(body: &mut Incoming, buffer: &mut Vec<u8>) -> Option<Value> {
+async fn next_event(body: &mut Incoming, buffer: &mut Vec<u8>) -> Option<Value> {
     loop {
         if let Some(end) = buffer.iter().position(|b| *b == b'\n') {
             let line: Vec<u8> = buffer.drain(..=end).collect();
@@ -33,20 +33,20 @@ async fn line(body: &mut Incoming, buffer: &mut Vec<u8>) -> Option<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watches_flow_and_end_cleanly() {
-    let mut running = start().await;
+async fn watches_stream_events_and_end_cleanly() {
+    let mut running = start_server().await;
     let mut admin = running.admin().await;
-    let revision = admin.get(MAPS).await.json()["metadata"]["resourceVersion"].clone();
+    let revision = admin.get(CONFIG_MAPS).await.json()["metadata"]["resourceVersion"].clone();
     let revision = revision.as_str().unwrap();
     let mut watching = running.admin().await;
-    let path = format!("{MAPS}?watch=1&resourceVersion={revision}");
+    let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={revision}");
     let response = watching
         .send(Method::GET, &path, &[("accept", "*/*")], "")
         .await;
     assert_eq!(response.status(), StatusCode::OK);
     let (mut body, mut buffer) = (response.into_body(), Vec::new());
-    admin.post(MAPS, map("w")).await;
-    let event = line(&mut body, &mut buffer).await.unwrap();
+    admin.post(CONFIG_MAPS, config_map("w")).await;
+    let event = next_event(&mut body, &mut buffer).await.unwrap();
     assert_eq!(event["type"], "ADDED");
     assert_eq!(event["object"]["metadata"]["name"], "w");
 
@@ -54,39 +54,39 @@ async fn watches_flow_and_end_cleanly() {
     let accept = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
     let first =
         "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-    let path = format!("{MAPS}?watch=1&fieldSelector=metadata.name%3Dw{first}");
+    let path = format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name%3Dw{first}");
     let response = tables.send(Method::GET, &path, &accept, "").await;
     let (mut rows, mut row_buffer) = (response.into_body(), Vec::new());
-    let event = line(&mut rows, &mut row_buffer).await.unwrap();
+    let event = next_event(&mut rows, &mut row_buffer).await.unwrap();
     assert_eq!(event["object"]["kind"], "Table");
     assert!(event["object"]["columnDefinitions"].is_array());
-    let end = line(&mut rows, &mut row_buffer).await.unwrap();
+    let end = next_event(&mut rows, &mut row_buffer).await.unwrap();
     assert_eq!(end["type"], "BOOKMARK");
     let annotations = &end["object"]["rows"][0]["object"]["metadata"]["annotations"];
     assert_eq!(annotations["k8s.io/initial-events-end"], "true");
 
     let mut short = running.admin().await;
-    let path = format!("{MAPS}?watch=1&resourceVersion={revision}&timeoutSeconds=1");
+    let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={revision}&timeoutSeconds=1");
     let ended = short.get(&path).await;
     assert!(ended.code == 200 && !ended.body.is_empty());
     assert_eq!(
         short
-            .get(&format!("{MAPS}?watch=1&resourceVersion=x"))
+            .get(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=x"))
             .await
             .code,
         400
     );
 
     let _ = running.stop.take().unwrap().send(());
-    assert_eq!(line(&mut body, &mut buffer).await, None);
-    assert_eq!(line(&mut rows, &mut row_buffer).await, None);
+    assert_eq!(next_event(&mut body, &mut buffer).await, None);
+    assert_eq!(next_event(&mut rows, &mut row_buffer).await, None);
     drop((watching, tables, short, admin));
     running.tasks.join_next().await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_watches_share_a_connection() {
-    let running = start().await;
+    let running = start_server().await;
     let stream = TcpStream::connect(running.address).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     let tls = running.tls(Some(&running.pki.admin), b"h2");
@@ -100,17 +100,20 @@ async fn many_watches_share_a_connection() {
     });
     let mut bodies = Vec::new();
     for _ in 0..100 {
-        let uri = format!("https://localhost{MAPS}?watch=1");
+        let uri = format!("https://localhost{CONFIG_MAPS}?watch=1");
         let request = Request::get(uri).body(Full::<Bytes>::default()).unwrap();
         let response = sender.clone().send_request(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         bodies.push((response.into_body(), Vec::new()));
     }
     let mut admin = running.admin().await;
-    assert_eq!(admin.post(MAPS, map("shared")).await.code, 201);
+    assert_eq!(
+        admin.post(CONFIG_MAPS, config_map("shared")).await.code,
+        201
+    );
     for (body, buffer) in &mut bodies {
         loop {
-            let event = line(body, buffer).await.unwrap();
+            let event = next_event(body, buffer).await.unwrap();
             if event["object"]["metadata"]["name"] == "shared" {
                 break;
             }
@@ -119,15 +122,15 @@ async fn many_watches_share_a_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn long_lists_are_streamed_whole() {
-    let running = start().await;
-    let api: Arc<dyn Api> = Loopback::new(Arc::clone(&running.registry), UserInfo::internal());
-    let gvr = machinery::Gvr::constant("", "v1", "configmaps");
+async fn long_lists_are_streamed() {
+    let running = start_server().await;
+    let api: Arc<dyn Api> = LoopbackApi::new(Arc::clone(&running.registry), UserInfo::internal());
+    let gvr = machinery::Gvr::from_static("", "v1", "configmaps");
     let pad = "x".repeat(4000);
     for n in 0..300 {
         let body = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": format!("n{n}"), "namespace": "default"}, "data": {"pad": pad}});
-        let at = client::At::all(&gvr, "default");
+        let at = client::ResourcePath::collection(&gvr, "default");
         let made: Object = api
             .create(at, body, &client::WriteOptions::default())
             .await
@@ -135,13 +138,13 @@ async fn long_lists_are_streamed_whole() {
         assert_eq!(made.namespace(), "default");
     }
     let mut admin = running.admin().await;
-    let plain = admin.get(MAPS).await;
+    let plain = admin.get(CONFIG_MAPS).await;
     assert_eq!(
         plain.headers["content-length"].to_str().unwrap(),
         plain.body.len().to_string()
     );
     let gzip = [("accept-encoding", "gzip")];
-    let packed = admin.call(Method::GET, MAPS, &gzip, "").await;
+    let packed = admin.call(Method::GET, CONFIG_MAPS, &gzip, "").await;
     assert_eq!(packed.headers["content-encoding"], "gzip");
     let mut text = Vec::new();
     flate2::read::GzDecoder::new(&packed.body[..])

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::MAX_TEXT;
+use super::MAX_SELECTOR_BYTES;
 
 /// One condition on one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +25,10 @@ pub struct FieldSelector(Vec<FieldRequirement>);
 impl FieldSelector {
     /// Parses `a.b=c,d!=e`; `,`, `=` and `\` in values are escaped by `\`.
     pub fn parse(text: &str) -> Result<Self, String> {
-        if text.len() > MAX_TEXT {
-            return Err(format!("the selector is longer than {MAX_TEXT} bytes"));
+        if text.len() > MAX_SELECTOR_BYTES {
+            return Err(format!(
+                "the selector is longer than {MAX_SELECTOR_BYTES} bytes"
+            ));
         }
         let mut requirements = Vec::new();
         for term in split_terms(text) {
@@ -62,7 +64,7 @@ impl FieldSelector {
     }
 
     /// The value that the selector requires of a field (`RequiresExactMatch`).
-    pub fn exact(&self, field: &str) -> Option<&str> {
+    pub fn exact_match(&self, field: &str) -> Option<&str> {
         let found = self.0.iter().find(|r| r.equal && r.field == field)?;
         Some(&found.value)
     }
@@ -169,7 +171,10 @@ mod tests {
         );
         let selector = FieldSelector::parse("metadata.name=x,a!=y").unwrap();
         assert_eq!(
-            (selector.exact("metadata.name"), selector.exact("a")),
+            (
+                selector.exact_match("metadata.name"),
+                selector.exact_match("a")
+            ),
             (Some("x"), None)
         );
     }

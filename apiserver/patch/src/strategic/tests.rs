@@ -7,15 +7,15 @@ use super::*;
 
 /// Patch metadata for tests.
 #[derive(Clone, Default)]
-struct Mini {
-    fields: Vec<(&'static str, Mini)>,
-    item: Option<Box<Mini>>,
+struct FakePatchMeta {
+    fields: Vec<(&'static str, FakePatchMeta)>,
+    item: Option<Box<FakePatchMeta>>,
     merges: bool,
     key: Option<&'static str>,
     replaces: bool,
 }
 
-impl Shape for Mini {
+impl PatchMetaLookup for FakePatchMeta {
     fn field(&self, name: &str) -> Option<Self> {
         let found = self.fields.iter().find(|(n, _)| *n == name)?;
         Some(found.1.clone())
@@ -23,46 +23,49 @@ impl Shape for Mini {
     fn item(&self) -> Option<Self> {
         self.item.as_deref().cloned()
     }
-    fn merges(&self) -> bool {
+    fn is_merged_list(&self) -> bool {
         self.merges
     }
     fn merge_key(&self) -> Option<&str> {
         self.key
     }
-    fn replaces(&self) -> bool {
+    fn is_replaced_object(&self) -> bool {
         self.replaces
     }
 }
 
-fn object(fields: Vec<(&'static str, Mini)>) -> Mini {
-    Mini {
+fn object(fields: Vec<(&'static str, FakePatchMeta)>) -> FakePatchMeta {
+    FakePatchMeta {
         fields,
-        ..Mini::default()
+        ..FakePatchMeta::default()
     }
 }
 
-fn keyed(key: &'static str, item: Mini) -> Mini {
-    Mini {
+fn keyed_list(key: &'static str, item: FakePatchMeta) -> FakePatchMeta {
+    FakePatchMeta {
         item: Some(Box::new(item)),
         merges: true,
         key: Some(key),
-        ..Mini::default()
+        ..FakePatchMeta::default()
     }
 }
 
-fn deployment() -> Mini {
-    let scalars = Mini {
+fn deployment() -> FakePatchMeta {
+    let scalars = FakePatchMeta {
         merges: true,
-        ..Mini::default()
+        ..FakePatchMeta::default()
     };
     let container = object(vec![
-        ("ports", keyed("containerPort", Mini::default())),
-        ("env", keyed("name", Mini::default())),
-        ("args", Mini::default()),
+        (
+            "ports",
+            keyed_list("containerPort", FakePatchMeta::default()),
+        ),
+        ("env", keyed_list("name", FakePatchMeta::default())),
+        ("args", FakePatchMeta::default()),
     ]);
     let pod = object(vec![
-        ("containers", keyed("name", container)),
-        ("volumes", keyed("name", Mini::default())),
+        ("containers", keyed_list("name", container)),
+        ("volumes", keyed_list("name", FakePatchMeta::default())),
     ]);
     object(vec![
         ("metadata", object(vec![("finalizers", scalars)])),
@@ -86,7 +89,7 @@ fn in_pod(patch: Value) -> Value {
 
 /// Checks the pod spec after the patch, or the kind of error.
 fn check_pod(patch: Value, expect: Result<Value, &str>) {
-    let got = apply(
+    let got = apply_patch(
         &two_containers(),
         &in_pod(patch.clone()),
         Some(deployment()),
@@ -101,11 +104,11 @@ fn check_pod(patch: Value, expect: Result<Value, &str>) {
     assert_eq!(got, expect, "{patch}");
 }
 
-fn web(ports: Value) -> Value {
+fn web_container(ports: Value) -> Value {
     json!({"name": "web", "image": "nginx:1", "args": ["x", "y"], "ports": ports})
 }
 
-fn side() -> Value {
+fn sidecar_container() -> Value {
     json!({"name": "side", "image": "envoy:1"})
 }
 
@@ -117,12 +120,16 @@ fn both_ports() -> Value {
 fn set_image_changes_one_container() {
     check_pod(
         json!({"containers": [{"name": "side", "image": "envoy:2"}]}),
-        Ok(json!({"containers": [web(both_ports()), {"name": "side", "image": "envoy:2"}]})),
+        Ok(
+            json!({"containers": [web_container(both_ports()), {"name": "side", "image": "envoy:2"}]}),
+        ),
     );
     check_pod(
         json!({"$setElementOrder/containers": [{"name": "web"}, {"name": "side"}],
                "containers": [{"name": "side", "image": "envoy:2"}]}),
-        Ok(json!({"containers": [web(both_ports()), {"name": "side", "image": "envoy:2"}]})),
+        Ok(
+            json!({"containers": [web_container(both_ports()), {"name": "side", "image": "envoy:2"}]}),
+        ),
     );
 }
 
@@ -132,7 +139,9 @@ fn apply_removes_one_port() {
         json!({"$setElementOrder/containers": [{"name": "web"}, {"name": "side"}],
                "containers": [{"name": "web", "$setElementOrder/ports": [{"containerPort": 80}],
                                "ports": [{"$patch": "delete", "containerPort": 443}]}]}),
-        Ok(json!({"containers": [web(json!([{"containerPort": 80}])), side()]})),
+        Ok(
+            json!({"containers": [web_container(json!([{"containerPort": 80}])), sidecar_container()]}),
+        ),
     );
 }
 
@@ -140,16 +149,20 @@ fn apply_removes_one_port() {
 fn items_are_added_deleted_and_reordered() {
     check_pod(
         json!({"containers": [{"name": "new", "image": "x"}]}),
-        Ok(json!({"containers": [{"name": "new", "image": "x"}, web(both_ports()), side()]})),
+        Ok(
+            json!({"containers": [{"name": "new", "image": "x"}, web_container(both_ports()), sidecar_container()]}),
+        ),
     );
     check_pod(
         json!({"$setElementOrder/containers": [{"name": "side"}, {"name": "new"}, {"name": "web"}],
                "containers": [{"name": "new", "image": "x", "tty": null}]}),
-        Ok(json!({"containers": [side(), {"name": "new", "image": "x"}, web(both_ports())]})),
+        Ok(
+            json!({"containers": [sidecar_container(), {"name": "new", "image": "x"}, web_container(both_ports())]}),
+        ),
     );
     check_pod(
         json!({"containers": [{"name": "web", "$patch": "delete"}]}),
-        Ok(json!({"containers": [side()]})),
+        Ok(json!({"containers": [sidecar_container()]})),
     );
     check_pod(
         json!({"containers": [{"$patch": "replace"}, {"name": "only", "image": "x"}]}),
@@ -162,13 +175,13 @@ fn items_are_added_deleted_and_reordered() {
     check_pod(
         json!({"containers": [{"name": "side", "args": ["n"]}]}),
         Ok(
-            json!({"containers": [web(both_ports()), {"name": "side", "image": "envoy:1", "args": ["n"]}]}),
+            json!({"containers": [web_container(both_ports()), {"name": "side", "image": "envoy:1", "args": ["n"]}]}),
         ),
     );
     check_pod(
         json!({"containers": [{"name": "web", "args": ["n"]}]}),
         Ok(
-            json!({"containers": [{"name": "web", "image": "nginx:1", "args": ["n"], "ports": both_ports()}, side()]}),
+            json!({"containers": [{"name": "web", "image": "nginx:1", "args": ["n"], "ports": both_ports()}, sidecar_container()]}),
         ),
     );
 }
@@ -179,7 +192,7 @@ fn retain_keys_clears_the_union() {
     doc["spec"]["template"]["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
     let patch = in_pod(json!({"volumes": [
         {"name": "v", "$retainKeys": ["name", "configMap"], "configMap": {"name": "c"}}]}));
-    let got = apply(&doc, &patch, Some(deployment())).unwrap();
+    let got = apply_patch(&doc, &patch, Some(deployment())).unwrap();
     assert_eq!(
         got["spec"]["template"]["spec"]["volumes"],
         json!([{"name": "v", "configMap": {"name": "c"}}])
@@ -228,18 +241,23 @@ fn scalars_objects_and_unknown_fields() {
         (json!({"spec": {"other": [1]}}), "/spec/other", json!([1])),
     ];
     for (patch, path, expect) in table {
-        let got = apply(&two_containers(), &patch, Some(deployment())).unwrap();
+        let got = apply_patch(&two_containers(), &patch, Some(deployment())).unwrap();
         assert_eq!(got.pointer(path), Some(&expect), "{patch}");
     }
 }
 
 #[test]
 fn ports_with_one_number_and_two_protocols_stay_distinct() {
-    let shape = || object(vec![("ports", keyed("port", Mini::default()))]);
+    let shape = || {
+        object(vec![(
+            "ports",
+            keyed_list("port", FakePatchMeta::default()),
+        )])
+    };
     let doc = json!({"ports": [{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]});
-    let same = apply(&doc, &doc, Some(shape())).unwrap();
+    let same = apply_patch(&doc, &doc, Some(shape())).unwrap();
     assert_eq!(same, doc);
-    assert_eq!(apply(&json!({}), &doc, Some(shape())).unwrap(), doc);
+    assert_eq!(apply_patch(&json!({}), &doc, Some(shape())).unwrap(), doc);
 }
 
 #[test]
@@ -264,7 +282,7 @@ fn malformed_patches_are_rejected() {
         Err("bad"),
     );
     check_pod(json!({"$deleteFromPrimitiveList/x": 1}), Err("bad"));
-    assert!(apply(&json!({}), &json!([]), Some(deployment())).is_err());
+    assert!(apply_patch(&json!({}), &json!([]), Some(deployment())).is_err());
 }
 
 fn containers() -> impl Strategy<Value = Value> {
@@ -295,45 +313,45 @@ proptest! {
             names.iter().collect::<HashSet<_>>().len() == names.len()
         };
         prop_assume!(distinct(&patch));
-        let once = apply(&doc, &patch, Some(deployment())).unwrap();
+        let once = apply_patch(&doc, &patch, Some(deployment())).unwrap();
         prop_assert!(!once.to_string().contains("$patch"));
-        prop_assert_eq!(apply(&once, &patch, Some(deployment())).unwrap(), once);
+        prop_assert_eq!(apply_patch(&once, &patch, Some(deployment())).unwrap(), once);
     }
 
     #[test]
     fn arbitrary_trees_never_panic(
-        doc in crate::merge::tests::tree(),
-        patch in crate::merge::tests::tree(),
+        doc in crate::merge::tests::json_tree(),
+        patch in crate::merge::tests::json_tree(),
     ) {
-        let shape = object(vec![("a", keyed("b", deployment())), ("b", deployment())]);
-        let _ = apply(&doc, &patch, Some(shape));
+        let shape = object(vec![("a", keyed_list("b", deployment())), ("b", deployment())]);
+        let _ = apply_patch(&doc, &patch, Some(shape));
     }
 }
 
 #[test]
 fn a_whole_object_may_be_replaced() {
-    let selector = Mini {
+    let selector = FakePatchMeta {
         replaces: true,
-        ..Mini::default()
+        ..FakePatchMeta::default()
     };
     let doc = json!({"selector": {"matchLabels": {"a": "b"}}});
     let patch = json!({"selector": {"matchLabels": {"c": "d"}}});
-    let got = apply(&doc, &patch, Some(object(vec![("selector", selector)])));
+    let got = apply_patch(&doc, &patch, Some(object(vec![("selector", selector)])));
     assert_eq!(got.unwrap(), patch);
 }
 
 #[test]
 fn the_catalog_has_the_merge_keys() {
-    let kind = machinery::Gvk::constant("apps", "v1", "Deployment");
+    let kind = machinery::Gvk::from_static("apps", "v1", "Deployment");
     let catalog = openapi::catalog();
     let schema = catalog.schema(catalog.kind(&kind).unwrap());
     let patch = in_pod(json!({
         "$setElementOrder/containers": [{"name": "web"}, {"name": "side"}],
         "containers": [{"name": "web", "image": "nginx:2", "$setElementOrder/ports": [{"containerPort": 443}],
                         "ports": [{"$patch": "delete", "containerPort": 80}]}]}));
-    let got = strategic(&two_containers(), &patch, &schema).unwrap();
+    let got = apply_strategic_merge_patch(&two_containers(), &patch, &schema).unwrap();
     assert_eq!(
         got["spec"]["template"]["spec"]["containers"],
-        json!([{"name": "web", "image": "nginx:2", "args": ["x", "y"], "ports": [{"containerPort": 443, "name": "tls"}]}, side()])
+        json!([{"name": "web", "image": "nginx:2", "args": ["x", "y"], "ports": [{"containerPort": 443, "name": "tls"}]}, sidecar_container()])
     );
 }

@@ -4,7 +4,7 @@
 //! Strategies work on JSON trees in the storage version. Sources:
 //! `pkg/registry/*/*/strategy.go`.
 
-mod crds;
+mod custom_resource_definitions;
 mod jobs;
 mod namespaces;
 mod pods;
@@ -14,14 +14,14 @@ mod workloads;
 
 use std::time::Duration;
 
-use client::Propagation;
+use client::DeletionPropagation;
 use serde_json::Value;
 
-pub(crate) use namespaces::IMMORTAL as UNDELETABLE_NAMESPACES;
+pub(crate) use namespaces::UNDELETABLE as UNDELETABLE_NAMESPACES;
 
 /// Which changes raise `metadata.generation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Generation {
+pub(crate) enum GenerationPolicy {
     /// The kind has no generation.
     Absent,
     /// A change of `spec`.
@@ -34,14 +34,14 @@ pub(crate) enum Generation {
     AllButStatus,
 }
 
-impl Generation {
+impl GenerationPolicy {
     /// Whether the kind has a generation.
-    pub(crate) fn tracked(self) -> bool {
+    pub(crate) fn is_tracked(self) -> bool {
         self != Self::Absent
     }
 
     /// Whether an update from `old` to `new` raises the generation.
-    pub(crate) fn raised(self, new: &Value, old: &Value) -> bool {
+    pub(crate) fn is_raised(self, new: &Value, old: &Value) -> bool {
         let differ_except = |ignored: &[&str]| {
             let differs = |a: &Value, b: &Value| {
                 a.as_object()
@@ -66,8 +66,8 @@ impl Generation {
 
 /// The strategy of a kind.
 #[derive(Debug)]
-pub(crate) struct Strategy {
-    pub(crate) generation: Generation,
+pub(crate) struct RestStrategy {
+    pub(crate) generation: GenerationPolicy,
     /// Called after uid and timestamps are set, before validation.
     pub(crate) create: fn(new: &mut Value),
     /// Called after metadata is copied from the old object, before validation.
@@ -75,62 +75,66 @@ pub(crate) struct Strategy {
     /// Called when the deletion timestamp is set.
     pub(crate) begin_delete: fn(new: &mut Value, now: &str),
     /// Whether anything besides `metadata.finalizers` delays the removal.
-    pub(crate) held: fn(&Value) -> bool,
+    pub(crate) delays_removal: fn(&Value) -> bool,
     /// The propagation policy of deletions that request none.
-    pub(crate) propagation: Propagation,
+    pub(crate) propagation: DeletionPropagation,
     pub(crate) ttl: Option<Duration>,
     /// Whether a write of the status may change labels and annotations.
-    pub(crate) status_takes_metadata: bool,
+    pub(crate) status_updates_metadata: bool,
 }
 
-fn nothing(_: &mut Value) {}
-fn nothing_on_update(_: &mut Value, _: &Value) {}
-fn nothing_on_delete(_: &mut Value, _: &str) {}
-fn not_held(_: &Value) -> bool {
+fn no_op_create(_: &mut Value) {}
+fn no_op_update(_: &mut Value, _: &Value) {}
+fn no_op_begin_delete(_: &mut Value, _: &str) {}
+fn never_delays_removal(_: &Value) -> bool {
     false
 }
 
 /// The default strategy.
-const PLAIN: Strategy = Strategy {
-    generation: Generation::Absent,
-    create: nothing,
-    update: nothing_on_update,
-    begin_delete: nothing_on_delete,
-    held: not_held,
-    propagation: Propagation::Background,
+const DEFAULT_STRATEGY: RestStrategy = RestStrategy {
+    generation: GenerationPolicy::Absent,
+    create: no_op_create,
+    update: no_op_update,
+    begin_delete: no_op_begin_delete,
+    delays_removal: never_delays_removal,
+    propagation: DeletionPropagation::Background,
     ttl: None,
-    status_takes_metadata: false,
+    status_updates_metadata: false,
 };
 
-static ORDINARY: Strategy = PLAIN;
-static CUSTOM: Strategy = Strategy {
-    generation: Generation::AllButMetadata,
-    ..PLAIN
+static BUILT_IN_DEFAULT: RestStrategy = DEFAULT_STRATEGY;
+static CUSTOM: RestStrategy = RestStrategy {
+    generation: GenerationPolicy::AllButMetadata,
+    ..DEFAULT_STRATEGY
 };
-static CUSTOM_WITH_STATUS: Strategy = Strategy {
-    generation: Generation::AllButStatus,
-    ..PLAIN
+static CUSTOM_WITH_STATUS: RestStrategy = RestStrategy {
+    generation: GenerationPolicy::AllButStatus,
+    ..DEFAULT_STRATEGY
 };
-static EVENT: Strategy = Strategy {
+static EVENT: RestStrategy = RestStrategy {
     ttl: Some(Duration::from_secs(3600)),
-    ..PLAIN
+    ..DEFAULT_STRATEGY
 };
-static NODE: Strategy = Strategy {
-    status_takes_metadata: true,
-    ..PLAIN
+static NODE: RestStrategy = RestStrategy {
+    status_updates_metadata: true,
+    ..DEFAULT_STRATEGY
 };
-static SPEC_GENERATION: Strategy = Strategy {
-    generation: Generation::Spec,
-    ..PLAIN
+static SPEC_GENERATION: RestStrategy = RestStrategy {
+    generation: GenerationPolicy::Spec,
+    ..DEFAULT_STRATEGY
 };
 
 /// The strategy of custom resources, and of built-in kinds with the same generation policy.
-pub(crate) fn custom(status: bool) -> &'static Strategy {
+pub(crate) fn custom_resource_strategy(status: bool) -> &'static RestStrategy {
     if status { &CUSTOM_WITH_STATUS } else { &CUSTOM }
 }
 
 /// The strategy of a built-in kind.
-pub(crate) fn of(group: &str, resource: &str, status: bool) -> &'static Strategy {
+pub(crate) fn built_in_strategy(
+    group: &str,
+    resource: &str,
+    status: bool,
+) -> &'static RestStrategy {
     match (group, resource) {
         ("", "namespaces") => &namespaces::STRATEGY,
         ("", "pods") => &pods::STRATEGY,
@@ -138,24 +142,26 @@ pub(crate) fn of(group: &str, resource: &str, status: bool) -> &'static Strategy
         ("", "events") => &EVENT,
         ("", "secrets") => &secrets::STRATEGY,
         ("", "services") => &services::STRATEGY,
-        ("", "persistentvolumeclaims") => &workloads::CLAIM,
+        ("", "persistentvolumeclaims") => &workloads::PERSISTENT_VOLUME_CLAIM,
         ("apps", "deployments") => &workloads::DEPLOYMENT,
         ("apps", "replicasets") => &workloads::REPLICA_SET,
         ("apps", "statefulsets") => &workloads::STATEFUL_SET,
         ("apps", "daemonsets") => &workloads::DAEMON_SET,
         ("batch", "jobs") => &jobs::JOB,
         ("batch", "cronjobs") => &workloads::CRON_JOB,
-        ("autoscaling", "horizontalpodautoscalers") => &workloads::AUTOSCALER,
+        ("autoscaling", "horizontalpodautoscalers") => &workloads::HORIZONTAL_POD_AUTOSCALER,
         ("networking.k8s.io", "ingresses") => &workloads::INGRESS,
-        ("policy", "poddisruptionbudgets") => &workloads::DISRUPTION_BUDGET,
+        ("policy", "poddisruptionbudgets") => &workloads::POD_DISRUPTION_BUDGET,
         ("networking.k8s.io", "networkpolicies") => &SPEC_GENERATION,
         ("discovery.k8s.io", "endpointslices") | ("scheduling.k8s.io", "priorityclasses") => {
             &CUSTOM
         }
-        ("admissionregistration.k8s.io", _) => custom(status),
-        ("apiextensions.k8s.io", "customresourcedefinitions") => &crds::STRATEGY,
-        (group, _) if group.ends_with("karmada.io") => custom(status),
-        _ => &ORDINARY,
+        ("admissionregistration.k8s.io", _) => custom_resource_strategy(status),
+        ("apiextensions.k8s.io", "customresourcedefinitions") => {
+            &custom_resource_definitions::STRATEGY
+        }
+        (group, _) if group.ends_with("karmada.io") => custom_resource_strategy(status),
+        _ => &BUILT_IN_DEFAULT,
     }
 }
 
@@ -186,14 +192,14 @@ mod tests {
             ),
         ];
         let kinds = [
-            Generation::Absent,
-            Generation::Spec,
-            Generation::SpecOrAnnotations,
-            Generation::AllButMetadata,
-            Generation::AllButStatus,
+            GenerationPolicy::Absent,
+            GenerationPolicy::Spec,
+            GenerationPolicy::SpecOrAnnotations,
+            GenerationPolicy::AllButMetadata,
+            GenerationPolicy::AllButStatus,
         ];
         for (new, want) in table {
-            assert_eq!(kinds.map(|g| g.raised(&new, &old)), want, "{new}");
+            assert_eq!(kinds.map(|g| g.is_raised(&new, &old)), want, "{new}");
         }
     }
 }

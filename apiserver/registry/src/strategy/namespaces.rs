@@ -2,30 +2,30 @@
 
 use serde_json::{Value, json};
 
-use super::{PLAIN, Strategy};
+use super::{DEFAULT_STRATEGY, RestStrategy};
 
 /// Namespaces that cannot be deleted.
-pub(crate) const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+pub(crate) const UNDELETABLE: [&str; 3] = ["default", "kube-system", "kube-public"];
 /// `status.phase` of a namespace that is being deleted.
 const TERMINATING: &str = "Terminating";
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-pub(super) static STRATEGY: Strategy = Strategy {
+pub(super) static STRATEGY: RestStrategy = RestStrategy {
     create,
     update,
     begin_delete,
-    held,
-    status_takes_metadata: true,
-    ..PLAIN
+    delays_removal: has_spec_finalizers,
+    status_updates_metadata: true,
+    ..DEFAULT_STRATEGY
 };
 
-fn label(new: &mut Value) {
+fn set_name_label(new: &mut Value) {
     let name = new["metadata"]["name"].clone();
     new["metadata"]["labels"][NAME_LABEL] = name;
 }
 
 fn create(new: &mut Value) {
-    label(new);
+    set_name_label(new);
     let listed = new["spec"]["finalizers"]
         .as_array()
         .is_some_and(|a| !a.is_empty());
@@ -36,7 +36,7 @@ fn create(new: &mut Value) {
 }
 
 fn update(new: &mut Value, old: &Value) {
-    label(new);
+    set_name_label(new);
     new["spec"]["finalizers"] = old["spec"]["finalizers"].clone();
     if new["spec"]["finalizers"].is_null() {
         new["spec"] = json!({});
@@ -50,7 +50,7 @@ fn begin_delete(new: &mut Value, _now: &str) {
     }
 }
 
-fn held(object: &Value) -> bool {
+fn has_spec_finalizers(object: &Value) -> bool {
     object["spec"]["finalizers"]
         .as_array()
         .is_some_and(|a| !a.is_empty())

@@ -4,27 +4,27 @@
 use machinery::Quantity;
 use serde_json::{Value, json};
 
-use super::{Generation, PLAIN, Strategy};
+use super::{DEFAULT_STRATEGY, GenerationPolicy, RestStrategy};
 
-pub(super) static STRATEGY: Strategy = Strategy {
-    generation: Generation::Spec,
+pub(super) static STRATEGY: RestStrategy = RestStrategy {
+    generation: GenerationPolicy::Spec,
     create,
-    status_takes_metadata: true,
-    ..PLAIN
+    status_updates_metadata: true,
+    ..DEFAULT_STRATEGY
 };
 
 fn create(new: &mut Value) {
-    let class = quality(new);
+    let class = qos_class(new);
     new["status"] = json!({"phase": "Pending", "qosClass": class});
 }
 
-fn amount(of: &Value, resource: &str) -> Option<Quantity> {
+fn non_zero_quantity(of: &Value, resource: &str) -> Option<Quantity> {
     Quantity::from_value(of.get(resource)?)
         .ok()
         .filter(|q| !q.is_zero())
 }
 
-fn quality(pod: &Value) -> &'static str {
+fn qos_class(pod: &Value) -> &'static str {
     let (mut any, mut all) = (false, true);
     let containers = ["containers", "initContainers"]
         .iter()
@@ -35,7 +35,10 @@ fn quality(pod: &Value) -> &'static str {
             &container["resources"]["limits"],
         );
         for resource in ["cpu", "memory"] {
-            let (request, limit) = (amount(requests, resource), amount(limits, resource));
+            let (request, limit) = (
+                non_zero_quantity(requests, resource),
+                non_zero_quantity(limits, resource),
+            );
             any |= request.is_some() || limit.is_some();
             all &= limit.is_some() && (request.is_none() || request == limit);
         }
@@ -68,7 +71,10 @@ mod tests {
             (json!([{"resources": {"limits": full}}, {}]), "Burstable"),
         ];
         for (containers, want) in table {
-            assert_eq!(quality(&json!({"spec": {"containers": containers}})), want);
+            assert_eq!(
+                qos_class(&json!({"spec": {"containers": containers}})),
+                want
+            );
         }
     }
 }

@@ -4,15 +4,15 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::{PLAIN, Strategy};
+use super::{DEFAULT_STRATEGY, RestStrategy};
 
-pub(super) static STRATEGY: Strategy = Strategy {
-    create: fold,
-    update: |new, _| fold(new),
-    ..PLAIN
+pub(super) static STRATEGY: RestStrategy = RestStrategy {
+    create: merge_string_data,
+    update: |new, _| merge_string_data(new),
+    ..DEFAULT_STRATEGY
 };
 
-fn fold(new: &mut Value) {
+fn merge_string_data(new: &mut Value) {
     let Some(secret) = new.as_object_mut() else {
         return;
     };
@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn string_data_becomes_data() {
         let mut secret = json!({"data": {"a": "eA==", "b": "eA=="}, "stringData": {"a": "hi"}});
-        fold(&mut secret);
+        merge_string_data(&mut secret);
         assert_eq!(secret, json!({"data": {"a": "aGk=", "b": "eA=="}}));
     }
 }

@@ -14,71 +14,71 @@ use parking_lot::Mutex;
 use rand::Rng;
 use serde_json::{Value, json};
 
-use super::{PLAIN, Strategy};
+use super::{DEFAULT_STRATEGY, RestStrategy};
 
 /// The range 10.96.0.0/12 without its first address, which belongs to `default/kubernetes`.
-const FIRST_IP: u32 = u32::from_be_bytes([10, 96, 0, 2]);
-const LAST_IP: u32 = u32::from_be_bytes([10, 111, 255, 254]);
+const FIRST_CLUSTER_IP: u32 = u32::from_be_bytes([10, 96, 0, 2]);
+const LAST_CLUSTER_IP: u32 = u32::from_be_bytes([10, 111, 255, 254]);
 /// 10.96.0.1, which only the Service `default/kubernetes` requests.
-const LOWEST_IP: u32 = FIRST_IP - 1;
-const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
-const DRAWS: usize = 64;
+const KUBERNETES_SERVICE_IP: u32 = FIRST_CLUSTER_IP - 1;
+const NODE_PORT_RANGE: std::ops::RangeInclusive<u16> = 30000..=32767;
+const MAX_RANDOM_ATTEMPTS: usize = 64;
 
-pub(super) static STRATEGY: Strategy = Strategy {
+pub(super) static STRATEGY: RestStrategy = RestStrategy {
     create: |new| new["status"] = json!({"loadBalancer": {}}),
-    update: retain,
-    status_takes_metadata: true,
-    ..PLAIN
+    update: patch_allocated_values,
+    status_updates_metadata: true,
+    ..DEFAULT_STRATEGY
 };
 
 #[derive(Default)]
-struct Used {
+struct AllocatedAddresses {
     ips: HashSet<u32>,
     ports: HashSet<u16>,
     /// The addresses of each stored Service, with its revision.
-    held: HashMap<String, (u64, Drawn)>,
+    by_service: HashMap<String, (u64, ServiceAllocation)>,
 }
 
 /// Allocates addresses; `None` until the stored Services were listed.
 #[derive(Default)]
-pub(crate) struct Allocator(Mutex<Option<Used>>);
+pub(crate) struct ServiceAllocator(Mutex<Option<AllocatedAddresses>>);
 
 /// The addresses allocated for one write, which are freed if the write fails.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Drawn {
+pub(crate) struct ServiceAllocation {
     pub(crate) ips: Vec<u32>,
     pub(crate) ports: Vec<u16>,
     /// Keys and revisions of the claims on them, if the store is shared.
     pub(crate) claims: Vec<(Arc<str>, u64)>,
 }
 
-impl Drawn {
-    fn held_by(service: &Value) -> Self {
+impl ServiceAllocation {
+    fn from_service(service: &Value) -> Self {
         Self {
-            ips: ip(service).into_iter().collect(),
+            ips: cluster_ip(service).into_iter().collect(),
             ports: node_ports(service).collect(),
             claims: Vec::new(),
         }
     }
 }
 
-fn kind(service: &Value) -> &str {
+fn service_type(service: &Value) -> &str {
     service["spec"]["type"].as_str().unwrap_or("ClusterIP")
 }
 
-fn wants_ip(service: &Value) -> bool {
-    kind(service) != "ExternalName"
+fn needs_cluster_ip(service: &Value) -> bool {
+    service_type(service) != "ExternalName"
 }
 
-fn wants_ports(service: &Value) -> bool {
-    match kind(service) {
+fn needs_node_ports(service: &Value) -> bool {
+    match service_type(service) {
         "NodePort" => true,
         "LoadBalancer" => service["spec"]["allocateLoadBalancerNodePorts"] != false,
         _ => false,
     }
 }
 
-fn ip(service: &Value) -> Option<u32> {
+fn cluster_ip(service: &Value) -> Option<u32> {
     let text = service["spec"]["clusterIP"].as_str()?;
     text.parse::<Ipv4Addr>().ok().map(u32::from)
 }
@@ -94,8 +94,8 @@ fn node_ports(service: &Value) -> impl Iterator<Item = u16> {
 
 /// Copies allocated addresses that an update omits (`patchAllocatedValues`), and removes
 /// those that a change of the type makes invalid.
-fn retain(new: &mut Value, old: &Value) {
-    if wants_ip(new) && wants_ip(old) {
+fn patch_allocated_values(new: &mut Value, old: &Value) {
+    if needs_cluster_ip(new) && needs_cluster_ip(old) {
         for field in ["clusterIP", "clusterIPs"] {
             let empty = match &new["spec"][field] {
                 Value::String(s) => s.is_empty(),
@@ -111,7 +111,7 @@ fn retain(new: &mut Value, old: &Value) {
                 new["spec"][field] = old["spec"][field].clone();
             }
         }
-    } else if !wants_ip(new)
+    } else if !needs_cluster_ip(new)
         && let Some(spec) = new["spec"].as_object_mut()
     {
         for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
@@ -130,8 +130,8 @@ fn retain(new: &mut Value, old: &Value) {
         .flatten()
         .map(|p| (by_port(p), p["nodePort"].clone()))
         .collect();
-    let keep_ports = wants_ports(new) && wants_ports(old);
-    let drop_ports = !wants_ports(new) && kind(new) != "LoadBalancer";
+    let keep_ports = needs_node_ports(new) && needs_node_ports(old);
+    let drop_ports = !needs_node_ports(new) && service_type(new) != "LoadBalancer";
     for port in new["spec"]["ports"].as_array_mut().into_iter().flatten() {
         let unset = port["nodePort"].as_u64().is_none_or(|p| p == 0);
         let before = old_ports
@@ -152,9 +152,9 @@ fn retain(new: &mut Value, old: &Value) {
     }
 }
 
-impl Allocator {
+impl ServiceAllocator {
     /// Whether the stored Services were listed.
-    pub(crate) fn ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.0.lock().is_some()
     }
 
@@ -165,26 +165,26 @@ impl Allocator {
         if slot.is_some() && !shared {
             return;
         }
-        let mut known = slot.take().unwrap_or_default().held;
-        let mut used = Used::default();
+        let mut known = slot.take().unwrap_or_default().by_service;
+        let mut used = AllocatedAddresses::default();
         for service in services {
-            let (key, revision) = (service.head().key(), service.revision());
+            let (key, revision) = (service.meta().key(), service.revision());
             let allocation = match known.remove(&key) {
                 Some((at, allocation)) if at == revision => allocation,
                 _ => service
                     .value()
-                    .map(|s| Drawn::held_by(&s))
+                    .map(|s| ServiceAllocation::from_service(&s))
                     .unwrap_or_default(),
             };
             used.ips.extend(&allocation.ips);
             used.ports.extend(&allocation.ports);
-            used.held.insert(key, (revision, allocation));
+            used.by_service.insert(key, (revision, allocation));
         }
         *slot = Some(used);
     }
 
     /// Marks addresses as allocated by another process.
-    pub(crate) fn take(&self, allocation: &Drawn) {
+    pub(crate) fn mark_allocated(&self, allocation: &ServiceAllocation) {
         let mut slot = self.0.lock();
         let used = slot.get_or_insert_default();
         used.ips.extend(&allocation.ips);
@@ -193,50 +193,50 @@ impl Allocator {
 
     /// Allocates the addresses that a Service needs and does not have; those of `old` are its
     /// own. With `dry_run` nothing stays allocated.
-    pub(crate) fn draw(
+    pub(crate) fn allocate(
         &self,
         new: &mut Value,
         old: Option<&Value>,
         dry_run: bool,
-    ) -> Result<Drawn, Vec<FieldError>> {
+    ) -> Result<ServiceAllocation, Vec<FieldError>> {
         let mut slot = self.0.lock();
         let used = slot.get_or_insert_default();
-        let mut allocation = Drawn::default();
-        let result = draw_ip(used, new, old, &mut allocation)
-            .and_then(|()| draw_ports(used, new, old, &mut allocation));
+        let mut allocation = ServiceAllocation::default();
+        let result = allocate_cluster_ip(used, new, old, &mut allocation)
+            .and_then(|()| allocate_node_ports(used, new, old, &mut allocation));
         if dry_run || result.is_err() {
-            give_back(used, &allocation);
-            allocation = Drawn::default();
+            free_addresses(used, &allocation);
+            allocation = ServiceAllocation::default();
         }
         result.map(|()| allocation).map_err(|e| vec![e])
     }
 
     /// Frees the addresses that were allocated for a failed write.
-    pub(crate) fn undo(&self, allocation: &Drawn) {
+    pub(crate) fn undo(&self, allocation: &ServiceAllocation) {
         if let Some(used) = self.0.lock().as_mut() {
-            give_back(used, allocation);
+            free_addresses(used, allocation);
         }
     }
 
     /// Frees and returns the addresses of `old` that `new` (`None`: deleted) does not have.
-    pub(crate) fn release(&self, old: &Value, new: Option<&Value>) -> Drawn {
+    pub(crate) fn release(&self, old: &Value, new: Option<&Value>) -> ServiceAllocation {
         let remaining: HashSet<u16> = new.map(|n| node_ports(n).collect()).unwrap_or_default();
-        let released = Drawn {
-            ips: ip(old)
-                .filter(|i| new.and_then(ip) != Some(*i))
+        let released = ServiceAllocation {
+            ips: cluster_ip(old)
+                .filter(|i| new.and_then(cluster_ip) != Some(*i))
                 .into_iter()
                 .collect(),
             ports: node_ports(old).filter(|p| !remaining.contains(p)).collect(),
             claims: Vec::new(),
         };
         if let Some(used) = self.0.lock().as_mut() {
-            give_back(used, &released);
+            free_addresses(used, &released);
         }
         released
     }
 }
 
-fn give_back(used: &mut Used, allocation: &Drawn) {
+fn free_addresses(used: &mut AllocatedAddresses, allocation: &ServiceAllocation) {
     for ip in &allocation.ips {
         used.ips.remove(ip);
     }
@@ -245,20 +245,20 @@ fn give_back(used: &mut Used, allocation: &Drawn) {
     }
 }
 
-fn draw_ip(
-    used: &mut Used,
+fn allocate_cluster_ip(
+    used: &mut AllocatedAddresses,
     new: &mut Value,
     old: Option<&Value>,
-    allocation: &mut Drawn,
+    allocation: &mut ServiceAllocation,
 ) -> Result<(), FieldError> {
-    if !wants_ip(new) {
+    if !needs_cluster_ip(new) {
         return Ok(());
     }
     let requested = new["spec"]["clusterIP"].as_str().unwrap_or("").to_owned();
     if requested == "None" {
         new["spec"]["clusterIPs"] = json!(["None"]);
     } else if requested.is_empty() {
-        let allocated = free_ip(used).ok_or_else(|| {
+        let allocated = find_free_cluster_ip(used).ok_or_else(|| {
             FieldError::invalid(
                 "spec.clusterIPs",
                 &json!([""]),
@@ -271,11 +271,11 @@ fn draw_ip(
         new["spec"]["clusterIPs"] = json!([text]);
         new["spec"]["clusterIP"] = text.into();
     } else {
-        let address = ip(new).filter(|i| (LOWEST_IP..=LAST_IP).contains(i)).ok_or_else(|| {
+        let address = cluster_ip(new).filter(|i| (KUBERNETES_SERVICE_IP..=LAST_CLUSTER_IP).contains(i)).ok_or_else(|| {
             let why = "failed to allocate IP: the provided IP is not in the valid range. The range of valid IPs is 10.96.0.0/12";
             FieldError::invalid("spec.clusterIPs", &json!([requested]), why)
         })?;
-        let own = old.and_then(ip) == Some(address);
+        let own = old.and_then(cluster_ip) == Some(address);
         if !own {
             if !used.ips.insert(address) {
                 let why =
@@ -299,21 +299,22 @@ fn draw_ip(
     Ok(())
 }
 
-fn free_ip(used: &Used) -> Option<u32> {
+fn find_free_cluster_ip(used: &AllocatedAddresses) -> Option<u32> {
     let mut rng = rand::rng();
-    let random = (0..DRAWS).map(|_| rng.random_range(FIRST_IP..=LAST_IP));
+    let random =
+        (0..MAX_RANDOM_ATTEMPTS).map(|_| rng.random_range(FIRST_CLUSTER_IP..=LAST_CLUSTER_IP));
     random
-        .chain(FIRST_IP..=LAST_IP)
+        .chain(FIRST_CLUSTER_IP..=LAST_CLUSTER_IP)
         .find(|i| !used.ips.contains(i))
 }
 
-fn draw_ports(
-    used: &mut Used,
+fn allocate_node_ports(
+    used: &mut AllocatedAddresses,
     new: &mut Value,
     old: Option<&Value>,
-    allocation: &mut Drawn,
+    allocation: &mut ServiceAllocation,
 ) -> Result<(), FieldError> {
-    if !wants_ports(new) {
+    if !needs_node_ports(new) {
         return Ok(());
     }
     let own: HashSet<u16> = old.map(|o| node_ports(o).collect()).unwrap_or_default();
@@ -324,11 +325,11 @@ fn draw_ports(
         if own.contains(&port) {
             continue;
         }
-        if !PORTS.contains(&port) {
+        if !NODE_PORT_RANGE.contains(&port) {
             let why = format!(
                 "provided port is not in the valid range. The range of valid ports is {}-{}",
-                PORTS.start(),
-                PORTS.end()
+                NODE_PORT_RANGE.start(),
+                NODE_PORT_RANGE.end()
             );
             return Err(FieldError::invalid(
                 "spec.ports[0].nodePort",
@@ -355,9 +356,9 @@ fn draw_ports(
             continue;
         }
         let mut rng = rand::rng();
-        let found = (0..DRAWS)
-            .map(|_| rng.random_range(PORTS))
-            .chain(PORTS)
+        let found = (0..MAX_RANDOM_ATTEMPTS)
+            .map(|_| rng.random_range(NODE_PORT_RANGE))
+            .chain(NODE_PORT_RANGE)
             .find(|p| !used.ports.contains(p));
         let Some(found) = found else {
             let why = "failed to allocate a nodePort: range is full";
@@ -384,49 +385,51 @@ mod tests {
 
     #[test]
     fn addresses_are_allocated_once_and_freed() {
-        let allocator = Allocator::default();
+        let allocator = ServiceAllocator::default();
         let existing = service(json!({"clusterIP": "10.96.0.9"}));
         let stored = Object::from_value(&existing).unwrap();
         allocator.refresh(std::slice::from_ref(&stored), false);
         let mut clash = existing.clone();
-        assert!(allocator.draw(&mut clash, None, false).is_err());
+        assert!(allocator.allocate(&mut clash, None, false).is_err());
         assert_eq!(
-            allocator.draw(&mut clash, Some(&existing), false).unwrap(),
-            Drawn::default()
+            allocator
+                .allocate(&mut clash, Some(&existing), false)
+                .unwrap(),
+            ServiceAllocation::default()
         );
         allocator.release(&existing, None);
-        assert!(allocator.draw(&mut clash, None, true).is_ok());
-        assert!(allocator.draw(&mut clash, None, false).is_ok());
+        assert!(allocator.allocate(&mut clash, None, true).is_ok());
+        assert!(allocator.allocate(&mut clash, None, false).is_ok());
 
         let mut free = service(
             json!({"type": "NodePort", "ports": [{"port": 80}, {"port": 81, "nodePort": 30001}]}),
         );
-        let allocation = allocator.draw(&mut free, None, false).unwrap();
+        let allocation = allocator.allocate(&mut free, None, false).unwrap();
         assert_eq!(free["spec"]["clusterIPs"][0], free["spec"]["clusterIP"]);
         let port = free["spec"]["ports"][0]["nodePort"].as_u64().unwrap();
         assert!((30000..=32767).contains(&port) && port != 30001);
         let mut again =
             service(json!({"type": "NodePort", "ports": [{"port": 1, "nodePort": 30001}]}));
-        assert!(allocator.draw(&mut again, None, false).is_err());
+        assert!(allocator.allocate(&mut again, None, false).is_err());
         allocator.undo(&allocation);
-        assert!(allocator.draw(&mut again, None, false).is_ok());
+        assert!(allocator.allocate(&mut again, None, false).is_ok());
     }
 
     #[test]
     fn headless_and_external_services_allocate_nothing() {
-        let allocator = Allocator::default();
+        let allocator = ServiceAllocator::default();
         for spec in [
             json!({"clusterIP": "None"}),
             json!({"type": "ExternalName"}),
         ] {
             let mut s = service(spec);
             assert_eq!(
-                allocator.draw(&mut s, None, false).unwrap(),
-                Drawn::default()
+                allocator.allocate(&mut s, None, false).unwrap(),
+                ServiceAllocation::default()
             );
         }
         let mut outside = service(json!({"clusterIP": "192.168.0.1"}));
-        assert!(allocator.draw(&mut outside, None, false).is_err());
+        assert!(allocator.allocate(&mut outside, None, false).is_err());
     }
 
     #[test]
@@ -436,14 +439,14 @@ mod tests {
             "ports": [{"port": 80, "nodePort": 30001}]}),
         );
         let mut new = service(json!({"type": "NodePort", "ports": [{"port": 80}]}));
-        retain(&mut new, &old);
+        patch_allocated_values(&mut new, &old);
         assert_eq!(
             (&new["spec"]["clusterIP"], &new["spec"]["ports"]),
             (&old["spec"]["clusterIP"], &old["spec"]["ports"])
         );
         let mut plain =
             service(json!({"type": "ClusterIP", "ports": [{"port": 80, "nodePort": 30001}]}));
-        retain(&mut plain, &old);
+        patch_allocated_values(&mut plain, &old);
         assert_eq!(plain["spec"]["ports"], json!([{"port": 80}]));
     }
 }

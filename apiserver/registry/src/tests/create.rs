@@ -1,7 +1,7 @@
 //! Tests of creates: fields that the server sets, and rejected bodies.
 
 use client::event::EVENTS;
-use client::{Event, ObjectRef};
+use client::{CoreEvent, InvolvedObject};
 
 use super::*;
 
@@ -22,7 +22,7 @@ async fn the_server_sets_the_identity_of_a_new_object() {
     assert!(meta.get("managedFields").is_none());
     assert!(created["status"].get("replicas").is_none());
     let read = fixture
-        .get(At::one(&DEPLOYMENTS, "default", "web"))
+        .get(ResourcePath::object(&DEPLOYMENTS, "default", "web"))
         .await
         .unwrap();
     assert_eq!(read, created);
@@ -38,7 +38,7 @@ async fn invalid_bodies_are_rejected() {
         .unwrap();
     let with = |change: Value| {
         let mut body = configmap("a");
-        patch::merge(&mut body, &change);
+        patch::apply_merge_patch(&mut body, &change);
         body
     };
     let table = [
@@ -64,28 +64,28 @@ async fn invalid_bodies_are_rejected() {
         (json!("x"), "400 BadRequest"),
     ];
     for (body, want) in table {
-        let at = At::all(&CONFIGMAPS, "default");
-        let options = WriteOptions::default();
+        let at = ResourcePath::collection(&CONFIGMAPS, "default");
+        let options = RegistryWriteOptions::default();
         let reply = fixture
             .registry
-            .create(&fixture.ctx, at, Body::from(body.clone()), &options)
+            .create(&fixture.ctx, at, ObjectBody::from(body.clone()), &options)
             .await;
         assert_eq!(result_code(&reply), want, "{body}");
     }
-    let at = At::all(&CONFIGMAPS, "kube-system");
-    let options = WriteOptions::default();
+    let at = ResourcePath::collection(&CONFIGMAPS, "kube-system");
+    let options = RegistryWriteOptions::default();
     let reply = fixture
         .registry
         .create(&fixture.ctx, at, configmap("x").into(), &options)
         .await;
     assert_eq!(result_code(&reply), "400 BadRequest");
-    let at = At::one(&CONFIGMAPS, "default", "x");
+    let at = ResourcePath::object(&CONFIGMAPS, "default", "x");
     let reply = fixture
         .registry
         .create(&fixture.ctx, at, configmap("x").into(), &options)
         .await;
     assert_eq!(result_code(&reply), "405 MethodNotAllowed");
-    let nowhere = Gvr::constant("", "v1", "nothings");
+    let nowhere = Gvr::from_static("", "v1", "nothings");
     assert_eq!(
         result_code(&fixture.create(&nowhere, configmap("x")).await),
         "404 NotFound"
@@ -118,12 +118,15 @@ async fn namespaces_must_exist_and_not_be_terminating() {
     fixture.create(&NAMESPACES, namespace).await.unwrap();
     fixture.create(&CONFIGMAPS, body.clone()).await.unwrap();
     fixture
-        .delete(At::one(&NAMESPACES, "", "gone"))
+        .delete(ResourcePath::object(&NAMESPACES, "", "gone"))
         .await
         .unwrap();
     body["metadata"]["name"] = "b".into();
     // The cache may be behind the deletion; a consistent read waits for it.
-    fixture.get(At::one(&NAMESPACES, "", "gone")).await.unwrap();
+    fixture
+        .get(ResourcePath::object(&NAMESPACES, "", "gone"))
+        .await
+        .unwrap();
     let rejected = fixture.create(&CONFIGMAPS, body).await.unwrap_err();
     assert_eq!(rejected.code, 403);
     assert!(rejected.has_cause("NamespaceTerminating"));
@@ -145,7 +148,7 @@ async fn unknown_and_duplicate_fields_follow_field_validation() {
             .contains("strict decoding error: unknown field \"spec.replicsa\"")
     );
     let warned = fixture
-        .create_with(&DEPLOYMENTS, body, &WriteOptions::default())
+        .create_with(&DEPLOYMENTS, body, &RegistryWriteOptions::default())
         .await
         .unwrap();
     assert_eq!(warned.warnings, ["unknown field \"spec.replicsa\""]);
@@ -154,11 +157,11 @@ async fn unknown_and_duplicate_fields_follow_field_validation() {
             .get("replicsa")
             .is_none()
     );
-    let twice = Body {
+    let twice = ObjectBody {
         value: configmap("a"),
         duplicates: vec!["data.a".into()],
     };
-    let at = At::all(&CONFIGMAPS, "default");
+    let at = ResourcePath::collection(&CONFIGMAPS, "default");
     let rejected = fixture
         .registry
         .create(&fixture.ctx, at, twice, &strict())
@@ -197,7 +200,7 @@ async fn bootstrap_is_idempotent() {
 #[tokio::test]
 async fn recorded_events_are_stored_as_if_posted() {
     let fixture = fixture().await;
-    let about = ObjectRef {
+    let about = InvolvedObject {
         api_version: "apps/v1".into(),
         kind: "Deployment".into(),
         namespace: "default".into(),
@@ -205,14 +208,14 @@ async fn recorded_events_are_stored_as_if_posted() {
         uid: "u".into(),
         resource_version: "7".into(),
     };
-    let event = |name: &str, about: &ObjectRef| {
+    let event = |name: &str, about: &InvolvedObject| {
         let time = "2026-01-02T03:04:05Z";
-        let mut event = Event::new(&"me".into(), about.clone(), true, time);
+        let mut event = CoreEvent::new(&"me".into(), about.clone(), true, time);
         event.metadata.name = name.to_owned();
         (event.count, event.reason, event.message) = (3, "R".into(), "\"m\" \n".into());
         event
     };
-    let in_missing_namespace = ObjectRef {
+    let in_missing_namespace = InvolvedObject {
         namespace: "gone".into(),
         ..about.clone()
     };
@@ -222,7 +225,7 @@ async fn recorded_events_are_stored_as_if_posted() {
         event("Odd:2", &about),
         event("web.3", &in_missing_namespace),
     ];
-    let outcomes = fixture.registry.record(&fixture.ctx, events).await;
+    let outcomes = fixture.registry.create_events(&fixture.ctx, events).await;
     let codes: Vec<_> = outcomes
         .iter()
         .map(|o| o.as_ref().map_or_else(|status| status.code, |()| 0))
@@ -236,8 +239,8 @@ async fn recorded_events_are_stored_as_if_posted() {
     let bytes = |name: &'static str| {
         let registry = &fixture.registry;
         async move {
-            let resource = registry.row(&EVENTS).unwrap();
-            let key = registry.key(&resource, "default", name);
+            let resource = registry.resource_info(&EVENTS).unwrap();
+            let key = registry.storage_key(&resource, "default", name);
             let stored = registry.store.get(&key).await.unwrap().unwrap();
             let value: Value = serde_json::from_slice(&stored.value).unwrap();
             let uid = value["metadata"]["uid"].as_str().unwrap();
@@ -246,7 +249,7 @@ async fn recorded_events_are_stored_as_if_posted() {
         }
     };
     assert_eq!(bytes("web.1").await, bytes("web.4").await);
-    let odd = At::one(&EVENTS, "default", "Odd:2");
+    let odd = ResourcePath::object(&EVENTS, "default", "Odd:2");
     let result = fixture
         .registry
         .get(&fixture.ctx, odd, &GetOptions::default())
@@ -257,15 +260,18 @@ async fn recorded_events_are_stored_as_if_posted() {
 #[tokio::test]
 async fn recorded_events_count_as_calls_to_the_store() {
     let fixture = fixture().await;
-    let about = ObjectRef {
+    let about = InvolvedObject {
         namespace: "default".into(),
         ..Default::default()
     };
-    let mut event = Event::new(&"test".into(), about, false, "2026-01-02T03:04:05Z");
+    let mut event = CoreEvent::new(&"test".into(), about, false, "2026-01-02T03:04:05Z");
     event.metadata.name = "e.1".into();
-    let outcomes = fixture.registry.record(&fixture.ctx, vec![event]).await;
+    let outcomes = fixture
+        .registry
+        .create_events(&fixture.ctx, vec![event])
+        .await;
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
-    let text = flotilla_metrics::text(&[&fixture.registry.options.metrics]);
+    let text = flotilla_metrics::encode_text(&[&fixture.registry.options.metrics]);
     let text = String::from_utf8(text).unwrap();
     let line = "etcd_requests_total{group=\"\",operation=\"create\",resource=\"events\"} 1";
     assert!(text.lines().any(|l| l == line), "{text}");

@@ -1,6 +1,6 @@
 //! Tests of deletes: at once, with finalizers, with preconditions, and of collections.
 
-use client::Propagation;
+use client::DeletionPropagation;
 
 use super::*;
 
@@ -8,8 +8,8 @@ use super::*;
 async fn objects_without_finalizers_are_removed_at_once() {
     let fixture = fixture().await;
     let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
-    let at = At::one(&CONFIGMAPS, "default", "a");
-    let Deleted::Gone(status) = fixture.delete(at).await.unwrap() else {
+    let at = ResourcePath::object(&CONFIGMAPS, "default", "a");
+    let DeleteResult::Status(status) = fixture.delete(at).await.unwrap() else {
         panic!("the object still exists");
     };
     let details = status.details.unwrap();
@@ -28,8 +28,10 @@ async fn finalizers_delay_the_removal() {
     let mut body = deployment("web");
     body["metadata"]["finalizers"] = json!(["example.com/hold"]);
     fixture.create(&DEPLOYMENTS, body).await.unwrap();
-    let at = At::one(&DEPLOYMENTS, "default", "web");
-    let marked = object(fixture.delete(at).await.unwrap()).value().unwrap();
+    let at = ResourcePath::object(&DEPLOYMENTS, "default", "web");
+    let marked = deleted_object(fixture.delete(at).await.unwrap())
+        .value()
+        .unwrap();
     assert_eq!(
         marked["metadata"]["deletionTimestamp"],
         "2026-01-02T03:04:05Z"
@@ -41,7 +43,7 @@ async fn finalizers_delay_the_removal() {
         ),
         (&json!(2), &json!(0))
     );
-    let again = object(fixture.delete(at).await.unwrap());
+    let again = deleted_object(fixture.delete(at).await.unwrap());
     assert_eq!(
         again.revision().to_string(),
         marked["metadata"]["resourceVersion"]
@@ -67,7 +69,7 @@ async fn finalizers_delay_the_removal() {
 async fn preconditions_are_checked() {
     let fixture = fixture().await;
     let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
-    let at = At::one(&CONFIGMAPS, "default", "a");
+    let at = ResourcePath::object(&CONFIGMAPS, "default", "a");
     let uid = created["metadata"]["uid"].as_str().map(str::to_owned);
     let revision = created["metadata"]["resourceVersion"]
         .as_str()
@@ -92,14 +94,17 @@ async fn preconditions_are_checked() {
 async fn propagation_policies_add_their_finalizer() {
     let fixture = fixture().await;
     let table = [
-        (Some(Propagation::Foreground), Some("foregroundDeletion")),
-        (Some(Propagation::Orphan), Some("orphan")),
-        (Some(Propagation::Background), None),
+        (
+            Some(DeletionPropagation::Foreground),
+            Some("foregroundDeletion"),
+        ),
+        (Some(DeletionPropagation::Orphan), Some("orphan")),
+        (Some(DeletionPropagation::Background), None),
         (None, None),
     ];
     for (propagation, want) in table {
         fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
-        let at = At::one(&CONFIGMAPS, "default", "a");
+        let at = ResourcePath::object(&CONFIGMAPS, "default", "a");
         let options = DeleteOptions {
             propagation,
             ..DeleteOptions::default()
@@ -110,10 +115,10 @@ async fn propagation_policies_add_their_finalizer() {
             .await
             .unwrap();
         let got = match reply {
-            Deleted::Object { object, .. } => {
+            DeleteResult::Object { object, .. } => {
                 Some(object.value().unwrap()["metadata"]["finalizers"][0].clone())
             }
-            Deleted::Gone(_) => None,
+            DeleteResult::Status(_) => None,
         };
         assert_eq!(got, want.map(Value::from), "{propagation:?}");
         if want.is_some() {
@@ -129,7 +134,7 @@ async fn propagation_policies_add_their_finalizer() {
 async fn a_dry_run_deletes_nothing() {
     let fixture = fixture().await;
     fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
-    let at = At::one(&CONFIGMAPS, "default", "a");
+    let at = ResourcePath::object(&CONFIGMAPS, "default", "a");
     let options = DeleteOptions {
         dry_run: true,
         ..DeleteOptions::default()
@@ -150,7 +155,7 @@ async fn collections_are_deleted_by_selector() {
         body["metadata"]["labels"] = json!({"tier": tier});
         fixture.create(&CONFIGMAPS, body).await.unwrap();
     }
-    let at = At::all(&CONFIGMAPS, "default");
+    let at = ResourcePath::collection(&CONFIGMAPS, "default");
     let select = ListOptions {
         label_selector: "tier=x".into(),
         ..ListOptions::default()
@@ -172,7 +177,9 @@ async fn collections_are_deleted_by_selector() {
 async fn namespaces_are_deleted_in_two_steps() {
     let fixture = fixture().await;
     for name in ["default", "kube-system", "kube-public"] {
-        let reply = fixture.delete(At::one(&NAMESPACES, "", name)).await;
+        let reply = fixture
+            .delete(ResourcePath::object(&NAMESPACES, "", name))
+            .await;
         assert_eq!(result_code(&reply), "403 Forbidden", "{name}");
     }
     let created = fixture
@@ -185,16 +192,21 @@ async fn namespaces_are_deleted_in_two_steps() {
         created["metadata"]["labels"]["kubernetes.io/metadata.name"],
         "n"
     );
-    let at = At::one(&NAMESPACES, "", "n");
+    let at = ResourcePath::object(&NAMESPACES, "", "n");
     let cleared = fixture
         .merge(at, json!({"spec": {"finalizers": []}}))
         .await
         .unwrap();
     assert_eq!(cleared["spec"]["finalizers"], json!(["kubernetes"]));
-    let dying = object(fixture.delete(at).await.unwrap()).value().unwrap();
+    let dying = deleted_object(fixture.delete(at).await.unwrap())
+        .value()
+        .unwrap();
     assert_eq!(dying["status"]["phase"], "Terminating");
     let mut last = dying;
     last["spec"]["finalizers"] = json!([]);
-    fixture.update(at.sub("finalize"), last).await.unwrap();
+    fixture
+        .update(at.subresource("finalize"), last)
+        .await
+        .unwrap();
     assert_eq!(result_code(&fixture.get(at).await), "404 NotFound");
 }

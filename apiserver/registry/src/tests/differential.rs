@@ -10,28 +10,28 @@
 use std::collections::HashMap;
 
 use client::fake::FakeApi;
-use client::{Api, Error, Propagation, WatchEvent, WatchOptions, WriteOptions};
+use client::{Api, DeletionPropagation, Error, WatchEvent, WatchOptions, WriteOptions};
 use futures_util::StreamExt;
 use machinery::UserInfo;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Settings, TestRunner};
 
-use super::custom::{THINGS, establish};
+use super::custom_resources::{THINGS, establish};
 use super::{CONFIGMAPS, fixture};
-use crate::Loopback;
-use client::{At, DeleteOptions, ListOptions, Patch};
+use crate::LoopbackApi;
+use client::{DeleteOptions, ListOptions, Patch, ResourcePath};
 use machinery::{Gvr, Object};
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "default";
 /// A placeholder in patches for the field with the content of an object.
-const CONTENT: &str = "CONTENT";
+const CONTENT_PLACEHOLDER: &str = "CONTENT";
 /// The name of the object whose event ends every watch.
-const LAST: &str = "last";
+const LAST_OBJECT_NAME: &str = "last";
 
 /// The resourceVersion or uid that a write requires.
 #[derive(Clone, Copy, Debug)]
-enum Precondition {
+enum WritePrecondition {
     None,
     Current,
     Stale,
@@ -39,7 +39,7 @@ enum Precondition {
 }
 
 #[derive(Clone, Debug)]
-enum Call {
+enum RandomApiCall {
     Create {
         name: usize,
         value: u8,
@@ -56,12 +56,12 @@ enum Call {
         name: usize,
         value: u8,
         more: Value,
-        precondition: Precondition,
+        precondition: WritePrecondition,
     },
     Status {
         name: usize,
         value: u8,
-        precondition: Precondition,
+        precondition: WritePrecondition,
     },
     Merge {
         name: usize,
@@ -73,8 +73,8 @@ enum Call {
     },
     Delete {
         name: usize,
-        precondition: Precondition,
-        propagation: Option<Propagation>,
+        precondition: WritePrecondition,
+        propagation: Option<DeletionPropagation>,
     },
     DeleteAll {
         selector: &'static str,
@@ -85,10 +85,10 @@ enum Call {
 }
 
 /// A call and whether it is a dry run.
-type Step = (Call, bool);
+type DifferentialStep = (RandomApiCall, bool);
 
-fn precondition() -> impl Strategy<Value = Precondition> {
-    use Precondition::{Current, None, OtherUid, Stale};
+fn precondition() -> impl Strategy<Value = WritePrecondition> {
+    use WritePrecondition::{Current, None, OtherUid, Stale};
     prop_oneof![Just(None), Just(Current), Just(Stale), Just(OtherUid)]
 }
 
@@ -97,7 +97,7 @@ fn selector() -> impl Strategy<Value = &'static str> {
 }
 
 /// Metadata for a body.
-fn more() -> impl Strategy<Value = Value> {
+fn extra_metadata() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(json!({})),
         Just(json!({"labels": {"tier": "x"}})),
@@ -107,15 +107,15 @@ fn more() -> impl Strategy<Value = Value> {
     ]
 }
 
-fn call() -> impl Strategy<Value = Call> {
+fn random_call() -> impl Strategy<Value = RandomApiCall> {
     let name = 0..3_usize;
     let value = 1..4_u8;
     let patch = prop_oneof![
         Just(json!({"metadata": {"labels": {"tier": "x"}}})),
         Just(json!({"metadata": {"labels": null, "finalizers": null}})),
-        Just(json!({CONTENT: {"size": "7"}, "status": {"ignored": true}})),
+        Just(json!({CONTENT_PLACEHOLDER: {"size": "7"}, "status": {"ignored": true}})),
         Just(json!({"metadata": {"name": "other"}})),
-        Just(json!({"metadata": {"resourceVersion": "1"}, CONTENT: {"size": "8"}})),
+        Just(json!({"metadata": {"resourceVersion": "1"}, CONTENT_PLACEHOLDER: {"size": "8"}})),
         Just(json!({"metadata": {"uid": "other"}})),
     ];
     let steps = prop_oneof![
@@ -126,63 +126,63 @@ fn call() -> impl Strategy<Value = Call> {
     ];
     let propagation = prop_oneof![
         Just(None),
-        Just(Some(Propagation::Background)),
-        Just(Some(Propagation::Foreground)),
-        Just(Some(Propagation::Orphan)),
+        Just(Some(DeletionPropagation::Background)),
+        Just(Some(DeletionPropagation::Foreground)),
+        Just(Some(DeletionPropagation::Orphan)),
     ];
     prop_oneof![
-        4 => (name.clone(), value.clone(), more())
-            .prop_map(|(name, value, more)| Call::Create { name, value, more }),
-        1 => name.clone().prop_map(|name| Call::Get { name }),
-        1 => (selector(), 0..3_u64).prop_map(|(selector, limit)| Call::List { selector, limit }),
-        3 => (name.clone(), value.clone(), more(), precondition()).prop_map(
-            |(name, value, more, precondition)| Call::Update { name, value, more, precondition }
+        4 => (name.clone(), value.clone(), extra_metadata())
+            .prop_map(|(name, value, more)| RandomApiCall::Create { name, value, more }),
+        1 => name.clone().prop_map(|name| RandomApiCall::Get { name }),
+        1 => (selector(), 0..3_u64).prop_map(|(selector, limit)| RandomApiCall::List { selector, limit }),
+        3 => (name.clone(), value.clone(), extra_metadata(), precondition()).prop_map(
+            |(name, value, more, precondition)| RandomApiCall::Update { name, value, more, precondition }
         ),
         2 => (name.clone(), value, precondition())
-            .prop_map(|(name, value, precondition)| Call::Status { name, value, precondition }),
-        2 => (name.clone(), patch).prop_map(|(name, patch)| Call::Merge { name, patch }),
-        1 => (name.clone(), steps).prop_map(|(name, steps)| Call::Json { name, steps }),
+            .prop_map(|(name, value, precondition)| RandomApiCall::Status { name, value, precondition }),
+        2 => (name.clone(), patch).prop_map(|(name, patch)| RandomApiCall::Merge { name, patch }),
+        1 => (name.clone(), steps).prop_map(|(name, steps)| RandomApiCall::Json { name, steps }),
         2 => (name, precondition(), propagation).prop_map(|(name, precondition, propagation)| {
-            Call::Delete { name, precondition, propagation }
+            RandomApiCall::Delete { name, precondition, propagation }
         }),
-        1 => selector().prop_map(|selector| Call::DeleteAll { selector }),
-        1 => selector().prop_map(|selector| Call::Watch { selector }),
+        1 => selector().prop_map(|selector| RandomApiCall::DeleteAll { selector }),
+        1 => selector().prop_map(|selector| RandomApiCall::Watch { selector }),
     ]
 }
 
 /// One of the two APIs, with the normalized names of its uids and resourceVersions.
-struct Side {
+struct ApiUnderTest {
     api: std::sync::Arc<dyn Api>,
     resource: &'static Gvr,
-    names: HashMap<String, String>,
+    normalized_names: HashMap<String, String>,
     watches: Vec<(&'static str, u64)>,
 }
 
-const NAMES: [&str; 3] = ["a", "b", "c"];
+const OBJECT_NAMES: [&str; 3] = ["a", "b", "c"];
 
-impl Side {
+impl ApiUnderTest {
     fn new(api: std::sync::Arc<dyn Api>, resource: &'static Gvr) -> Self {
         Self {
             api,
             resource,
-            names: HashMap::new(),
+            normalized_names: HashMap::new(),
             watches: Vec::new(),
         }
     }
 
-    fn at(&self, name: usize) -> At<'static> {
-        At::one(self.resource, NAMESPACE, NAMES[name])
+    fn object_path(&self, name: usize) -> ResourcePath<'static> {
+        ResourcePath::object(self.resource, NAMESPACE, OBJECT_NAMES[name])
     }
 
     /// The object with its uid and resourceVersion numbered in order of appearance.
-    fn plain(&mut self, object: &Object) -> Value {
+    fn normalize(&mut self, object: &Object) -> Value {
         let mut value = object.value().unwrap();
         for field in ["uid", "resourceVersion"] {
             let own = &mut value["metadata"][field];
             let key = format!("{field}:{own}");
-            let count = self.names.len();
+            let count = self.normalized_names.len();
             let name = self
-                .names
+                .normalized_names
                 .entry(key)
                 .or_insert_with(|| format!("{field}{count}"));
             *own = name.clone().into();
@@ -190,10 +190,10 @@ impl Side {
         value
     }
 
-    fn answer(&mut self, answer: Result<Object, Error>) -> Value {
+    fn normalize_result(&mut self, answer: Result<Object, Error>) -> Value {
         match answer {
-            Ok(object) => self.plain(&object),
-            Err(error) => refusal(&error),
+            Ok(object) => self.normalize(&object),
+            Err(error) => error_summary(&error),
         }
     }
 
@@ -206,7 +206,7 @@ impl Side {
                 "spec": {"size": value, "color": "red"}, "status": {"seen": value}}),
         };
         body["metadata"] = more.clone();
-        body["metadata"]["name"] = NAMES[name].into();
+        body["metadata"]["name"] = OBJECT_NAMES[name].into();
         body["metadata"]["namespace"] = NAMESPACE.into();
         body
     }
@@ -216,93 +216,98 @@ impl Side {
     }
 
     /// A patch for this resource: integers in a spec, strings in data.
-    fn content(&self, patch: &Value) -> Value {
+    fn resolve_placeholder(&self, patch: &Value) -> Value {
         let mut text = patch.to_string();
         if self.has_spec() {
-            text = text.replace(CONTENT, "spec");
+            text = text.replace(CONTENT_PLACEHOLDER, "spec");
             for digit in ["5", "7", "8"] {
                 text = text.replace(&format!("\"{digit}\""), digit);
             }
         } else {
-            text = text.replace(CONTENT, "data");
+            text = text.replace(CONTENT_PLACEHOLDER, "data");
         }
         serde_json::from_str(&text).unwrap()
     }
 
-    async fn present(&self, name: usize) -> Option<Object> {
-        self.api.get(self.at(name)).await.ok()
+    async fn current_object(&self, name: usize) -> Option<Object> {
+        self.api.get(self.object_path(name)).await.ok()
     }
 
     /// Sets the resourceVersion and uid of a precondition in a body.
-    async fn demand(&self, body: &mut Value, name: usize, precondition: Precondition) {
-        let present = self.present(name).await;
+    async fn set_precondition(
+        &self,
+        body: &mut Value,
+        name: usize,
+        precondition: WritePrecondition,
+    ) {
+        let present = self.current_object(name).await;
         let revision = present.as_ref().map_or(7, |o| o.revision());
         let revision = match precondition {
-            Precondition::Stale => revision - 1,
+            WritePrecondition::Stale => revision - 1,
             _ => revision,
         };
         body["metadata"]["resourceVersion"] = revision.to_string().into();
-        if matches!(precondition, Precondition::OtherUid) {
+        if matches!(precondition, WritePrecondition::OtherUid) {
             body["metadata"]["uid"] = "someone-else".into();
         } else if let Some(fields) = body["metadata"].as_object_mut() {
             fields.remove("uid");
         }
     }
 
-    async fn take(&mut self, (call, dry_run): &Step) -> Value {
+    async fn perform(&mut self, (call, dry_run): &DifferentialStep) -> Value {
         let options = WriteOptions {
             dry_run: *dry_run,
             ..WriteOptions::default()
         };
         let api = std::sync::Arc::clone(&self.api);
-        let all = At::all(self.resource, NAMESPACE);
+        let all = ResourcePath::collection(self.resource, NAMESPACE);
         match call {
-            Call::Create { name, value, more } => {
+            RandomApiCall::Create { name, value, more } => {
                 let body = self.body(*name, *value, more);
                 let created = api.create(all, body, &options).await;
-                self.written(created, *dry_run)
+                self.normalize_write(created, *dry_run)
             }
-            Call::Get { name } => {
-                let found = api.get(self.at(*name)).await;
-                self.answer(found)
+            RandomApiCall::Get { name } => {
+                let found = api.get(self.object_path(*name)).await;
+                self.normalize_result(found)
             }
-            Call::List { selector, limit } => self.list(selector, *limit).await,
-            Call::Update {
+            RandomApiCall::List { selector, limit } => self.list(selector, *limit).await,
+            RandomApiCall::Update {
                 name,
                 value,
                 more,
                 precondition,
             } => {
                 let mut body = self.body(*name, *value, more);
-                self.demand(&mut body, *name, *precondition).await;
-                let done = api.update(self.at(*name), body, &options).await;
-                self.written(done, *dry_run)
+                self.set_precondition(&mut body, *name, *precondition).await;
+                let done = api.update(self.object_path(*name), body, &options).await;
+                self.normalize_write(done, *dry_run)
             }
             // The fake has a status subresource for every resource.
-            Call::Status { .. } if !self.has_spec() => Value::Null,
-            Call::Status {
+            RandomApiCall::Status { .. } if !self.has_spec() => Value::Null,
+            RandomApiCall::Status {
                 name,
                 value,
                 precondition,
             } => {
                 let mut body = self.body(*name, 9, &json!({"labels": {"of": "status"}}));
                 body["status"] = json!({"seen": value});
-                self.demand(&mut body, *name, *precondition).await;
-                let at = self.at(*name).sub("status");
+                self.set_precondition(&mut body, *name, *precondition).await;
+                let at = self.object_path(*name).subresource("status");
                 let done = api.update(at, body, &options).await;
-                self.written(done, *dry_run)
+                self.normalize_write(done, *dry_run)
             }
-            Call::Merge { name, patch } => {
-                let patch = Patch::Merge(self.content(patch));
-                let done = api.patch(self.at(*name), patch, &options).await;
-                self.written(done, *dry_run)
+            RandomApiCall::Merge { name, patch } => {
+                let patch = Patch::Merge(self.resolve_placeholder(patch));
+                let done = api.patch(self.object_path(*name), patch, &options).await;
+                self.normalize_write(done, *dry_run)
             }
-            Call::Json { name, steps } => {
-                let patch = Patch::Json(self.content(steps));
-                let result = api.patch(self.at(*name), patch, &options).await;
-                self.written(result, *dry_run)
+            RandomApiCall::Json { name, steps } => {
+                let patch = Patch::Json(self.resolve_placeholder(steps));
+                let result = api.patch(self.object_path(*name), patch, &options).await;
+                self.normalize_write(result, *dry_run)
             }
-            Call::Delete {
+            RandomApiCall::Delete {
                 name,
                 precondition,
                 propagation,
@@ -310,7 +315,7 @@ impl Side {
                 self.delete(*name, *precondition, *propagation, *dry_run)
                     .await
             }
-            Call::DeleteAll { selector } => {
+            RandomApiCall::DeleteAll { selector } => {
                 let options = DeleteOptions {
                     dry_run: *dry_run,
                     ..DeleteOptions::default()
@@ -321,10 +326,10 @@ impl Side {
                 };
                 match api.delete_collection(all, &options, &select).await {
                     Ok(()) => Value::Null,
-                    Err(error) => refusal(&error),
+                    Err(error) => error_summary(&error),
                 }
             }
-            Call::Watch { selector } => {
+            RandomApiCall::Watch { selector } => {
                 let list = api.list(all, &ListOptions::default()).await.unwrap();
                 self.watches.push((selector, list.revision));
                 Value::Null
@@ -333,7 +338,7 @@ impl Side {
     }
 
     /// The resourceVersion and uid in the result of a dry run are never seen again.
-    fn written(&mut self, result: Result<Object, Error>, dry_run: bool) -> Value {
+    fn normalize_write(&mut self, result: Result<Object, Error>, dry_run: bool) -> Value {
         match result {
             Ok(object) if dry_run => {
                 let mut value = object.value().unwrap();
@@ -342,7 +347,7 @@ impl Side {
                 fields.remove("resourceVersion");
                 value
             }
-            result => self.answer(result),
+            result => self.normalize_result(result),
         }
     }
 
@@ -354,11 +359,14 @@ impl Side {
         };
         let mut pages = Vec::new();
         loop {
-            let all = At::all(self.resource, NAMESPACE);
+            let all = ResourcePath::collection(self.resource, NAMESPACE);
             let page = self.api.list(all, &options).await.unwrap();
             // The server has its own objects in this namespace, too.
-            let objects = page.items.iter().filter(|o| NAMES.contains(&o.name()));
-            let objects: Vec<Value> = objects.map(|o| self.plain(o)).collect();
+            let objects = page
+                .items
+                .iter()
+                .filter(|o| OBJECT_NAMES.contains(&o.name()));
+            let objects: Vec<Value> = objects.map(|o| self.normalize(o)).collect();
             pages.extend(objects);
             if page.continue_token.is_empty() {
                 return pages.into();
@@ -370,35 +378,35 @@ impl Side {
     async fn delete(
         &mut self,
         name: usize,
-        precondition: Precondition,
-        propagation: Option<Propagation>,
+        precondition: WritePrecondition,
+        propagation: Option<DeletionPropagation>,
         dry_run: bool,
     ) -> Value {
-        let revision = self.present(name).await.map_or(7, |o| o.revision());
+        let revision = self.current_object(name).await.map_or(7, |o| o.revision());
         let mut options = DeleteOptions {
             propagation,
             dry_run,
             ..DeleteOptions::default()
         };
         match precondition {
-            Precondition::None => {}
-            Precondition::Current => options.resource_version = Some(revision.to_string()),
-            Precondition::Stale => options.resource_version = Some((revision - 1).to_string()),
-            Precondition::OtherUid => options.uid = Some("someone-else".into()),
+            WritePrecondition::None => {}
+            WritePrecondition::Current => options.resource_version = Some(revision.to_string()),
+            WritePrecondition::Stale => options.resource_version = Some((revision - 1).to_string()),
+            WritePrecondition::OtherUid => options.uid = Some("someone-else".into()),
         }
-        match self.api.delete(self.at(name), &options).await {
+        match self.api.delete(self.object_path(name), &options).await {
             Ok(None) => Value::Null,
-            Ok(Some(left)) => self.written(Ok(left), dry_run),
-            Err(error) => refusal(&error),
+            Ok(Some(left)) => self.normalize_write(Ok(left), dry_run),
+            Err(error) => error_summary(&error),
         }
     }
 
     /// The events of all watches, up to the last object.
     async fn events(&mut self) -> Value {
         let mut body = self.body(0, 1, &json!({"labels": {"tier": "x"}}));
-        body["metadata"]["name"] = LAST.into();
+        body["metadata"]["name"] = LAST_OBJECT_NAME.into();
         let mut all = Vec::new();
-        let at = At::all(self.resource, NAMESPACE);
+        let at = ResourcePath::collection(self.resource, NAMESPACE);
         let created = self.api.create(at, body, &WriteOptions::default()).await;
         created.unwrap();
         for (selector, revision) in self.watches.clone() {
@@ -417,10 +425,10 @@ impl Side {
                         WatchEvent::Deleted(object) => ("DELETED", object),
                         WatchEvent::Bookmark { .. } => continue,
                     };
-                    if object.name() == LAST {
+                    if object.name() == LAST_OBJECT_NAME {
                         break;
                     }
-                    events.push(json!([what, self.plain(&object)]));
+                    events.push(json!([what, self.normalize(&object)]));
                 }
             }
             all.push(Value::from(events));
@@ -429,23 +437,23 @@ impl Side {
     }
 }
 
-fn refusal(error: &Error) -> Value {
+fn error_summary(error: &Error) -> Value {
     let status = error.status().unwrap();
     json!({"code": status.code, "reason": status.reason})
 }
 
-async fn compare(resource: &'static Gvr, steps: &[Step]) -> Result<(), String> {
+async fn compare(resource: &'static Gvr, steps: &[DifferentialStep]) -> Result<(), String> {
     let fixture = fixture().await;
     establish(&fixture).await;
     let fake = FakeApi::new();
     fake.set_now("2026-01-02T03:04:05Z".parse().unwrap());
-    let mut real = Side::new(
-        Loopback::new(fixture.registry, UserInfo::internal()),
+    let mut real = ApiUnderTest::new(
+        LoopbackApi::new(fixture.registry, UserInfo::internal()),
         resource,
     );
-    let mut fake = Side::new(fake, resource);
+    let mut fake = ApiUnderTest::new(fake, resource);
     for (n, step) in steps.iter().enumerate() {
-        let (expected, actual) = (real.take(step).await, fake.take(step).await);
+        let (expected, actual) = (real.perform(step).await, fake.perform(step).await);
         if expected != actual {
             return Err(format!(
                 "step {n} {step:?}\n server: {expected}\n fake:   {actual}"
@@ -465,7 +473,7 @@ fn differential(resource: &'static Gvr) {
         failure_persistence: None,
         ..Settings::default()
     };
-    let step = (call(), prop::bool::weighted(0.15));
+    let step = (random_call(), prop::bool::weighted(0.15));
     let inputs = prop::collection::vec(step, 1..40);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -2,11 +2,13 @@
 
 use super::*;
 
-static POLICIES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
-static BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebindings");
-static OLD_BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha1", "resourcebindings");
-static WIDE: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "clusterresourcebindings");
-static OLD_WIDE: Gvr = Gvr::constant("work.karmada.io", "v1alpha1", "clusterresourcebindings");
+static POLICIES: Gvr = Gvr::from_static("policy.karmada.io", "v1alpha1", "propagationpolicies");
+static BINDINGS: Gvr = Gvr::from_static("work.karmada.io", "v1alpha2", "resourcebindings");
+static OLD_BINDINGS: Gvr = Gvr::from_static("work.karmada.io", "v1alpha1", "resourcebindings");
+static CLUSTER_BINDINGS: Gvr =
+    Gvr::from_static("work.karmada.io", "v1alpha2", "clusterresourcebindings");
+static OLD_CLUSTER_BINDINGS: Gvr =
+    Gvr::from_static("work.karmada.io", "v1alpha1", "clusterresourcebindings");
 
 fn policy(placement: Value) -> Value {
     json!({"metadata": {"name": "p", "namespace": "default"},
@@ -37,15 +39,15 @@ async fn the_schema_is_applied_before_admission() {
 #[tokio::test]
 async fn undecodable_objects_are_bad_requests() {
     let fixture = fixture().await;
-    let options = WriteOptions::default();
+    let options = RegistryWriteOptions::default();
     for body in [
         json!([]),
         json!("x"),
         json!({"metadata": 1}),
         json!({"kind": "Secret"}),
     ] {
-        let at = At::all(&POLICIES, "default");
-        let body = Body::from(body);
+        let at = ResourcePath::collection(&POLICIES, "default");
+        let body = ObjectBody::from(body);
         let reply = fixture
             .registry
             .create(&fixture.ctx, at, body, &options)
@@ -63,7 +65,7 @@ async fn check_versions(old: &Gvr, new: &Gvr, namespace: &str) {
     let written = json!({"metadata": {"name": "b", "namespace": namespace}, "spec": {"resource": of, "clusters": clusters}});
     let created = fixture.create(old, written).await.unwrap();
     assert_eq!(created["apiVersion"], "work.karmada.io/v1alpha1");
-    let at = At::one(new, namespace, "b");
+    let at = ResourcePath::object(new, namespace, "b");
     let stored = fixture.get(at).await.unwrap();
     assert_eq!(stored["apiVersion"], "work.karmada.io/v1alpha2");
     assert_eq!(
@@ -78,10 +80,13 @@ async fn check_versions(old: &Gvr, new: &Gvr, namespace: &str) {
         "conditions": [{"type": "Scheduled", "status": "True", "reason": "Success", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
         "aggregatedStatus": [{"clusterName": "m", "applied": true, "health": "Healthy"}]}});
     fixture
-        .merge(at.sub("status"), report.clone())
+        .merge(at.subresource("status"), report.clone())
         .await
         .unwrap();
-    let read = fixture.get(At::one(old, namespace, "b")).await.unwrap();
+    let read = fixture
+        .get(ResourcePath::object(old, namespace, "b"))
+        .await
+        .unwrap();
     of["replicas"] = 3.into();
     assert_eq!(read["spec"], json!({"resource": of, "clusters": clusters}));
     assert_eq!(
@@ -94,5 +99,5 @@ async fn check_versions(old: &Gvr, new: &Gvr, namespace: &str) {
 #[tokio::test]
 async fn bindings_are_served_in_two_versions() {
     check_versions(&OLD_BINDINGS, &BINDINGS, "default").await;
-    check_versions(&OLD_WIDE, &WIDE, "").await;
+    check_versions(&OLD_CLUSTER_BINDINGS, &CLUSTER_BINDINGS, "").await;
 }

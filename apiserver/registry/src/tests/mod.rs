@@ -1,54 +1,54 @@
 //! Tests of the registry over an in-memory store, through its public functions.
 
 mod create;
-mod custom;
+mod custom_resources;
 mod delete;
 mod differential;
 mod karmada;
-mod modify;
 mod quotas;
 mod read;
-mod shared;
-mod special;
+mod shared_store;
+mod strategies;
+mod update;
 
 use std::sync::Arc;
 
-use client::{At, DeleteOptions, ListOptions, Patch};
+use client::{DeleteOptions, ListOptions, Patch, ResourcePath};
 use machinery::time::FakeClock;
 use machinery::{Gvr, Object, Status};
 use serde_json::{Value, json};
-use storage::Embedded;
-use watchcache::{Config, Hub};
+use storage::EmbeddedStore;
+use watchcache::{Config, WatchCaches};
 
 use crate::{
-    Body, Ctx, Deleted, FieldValidation, GetOptions, ListReply, Options, Registry, WriteOptions,
-    Written,
+    DeleteResult, FieldValidation, GetOptions, ObjectBody, ObjectListPage, Options, Registry,
+    RegistryWriteOptions, RequestContext, WriteResult,
 };
 
-pub(super) static CONFIGMAPS: Gvr = Gvr::constant("", "v1", "configmaps");
-pub(super) static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
-pub(super) static SERVICES: Gvr = Gvr::constant("", "v1", "services");
-pub(super) static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
-pub(super) static PODS: Gvr = Gvr::constant("", "v1", "pods");
-pub(super) static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
-pub(super) static LEASES: Gvr = Gvr::constant("coordination.k8s.io", "v1", "leases");
+pub(super) static CONFIGMAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
+pub(super) static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
+pub(super) static SERVICES: Gvr = Gvr::from_static("", "v1", "services");
+pub(super) static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
+pub(super) static PODS: Gvr = Gvr::from_static("", "v1", "pods");
+pub(super) static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
+pub(super) static LEASES: Gvr = Gvr::from_static("coordination.k8s.io", "v1", "leases");
 pub(super) static CRDS: Gvr =
-    Gvr::constant("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+    Gvr::from_static("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 
 /// A registry with its bootstrap objects, and shorthands for the verbs.
-pub(super) struct Lab {
+pub(super) struct RegistryFixture {
     pub(super) registry: Arc<Registry>,
-    pub(super) ctx: Ctx,
+    pub(super) ctx: RequestContext,
 }
 
-pub(super) async fn fixture() -> Lab {
+pub(super) async fn fixture() -> RegistryFixture {
     fixture_with_admission(admission::Options::default()).await
 }
 
-pub(super) async fn fixture_with_admission(admission: admission::Options) -> Lab {
-    let store = Arc::new(Embedded::memory(storage::Options::default()).unwrap());
-    let hub = Hub::new(store.clone(), Config::default());
-    let chain = Arc::new(admission::Chain::new(admission));
+pub(super) async fn fixture_with_admission(admission: admission::Options) -> RegistryFixture {
+    let store = Arc::new(EmbeddedStore::in_memory(storage::EmbeddedOptions::default()).unwrap());
+    let hub = WatchCaches::new(store.clone(), Config::default());
+    let chain = Arc::new(admission::AdmissionChain::new(admission));
     let now = "2026-01-02T03:04:05Z".parse().unwrap();
     let options = Options {
         clock: Arc::new(FakeClock::new(now)),
@@ -56,58 +56,58 @@ pub(super) async fn fixture_with_admission(admission: admission::Options) -> Lab
     };
     let registry = Registry::new(store, hub, options);
     registry.bootstrap().await.unwrap();
-    Lab {
+    RegistryFixture {
         registry,
-        ctx: Ctx::internal(),
+        ctx: RequestContext::internal(),
     }
 }
 
-pub(super) type Reply<T> = Result<T, Status>;
+pub(super) type StatusResult<T> = Result<T, Status>;
 
-impl Lab {
+impl RegistryFixture {
     pub(super) async fn create_with(
         &self,
         gvr: &Gvr,
         body: Value,
-        options: &WriteOptions,
-    ) -> Reply<Written> {
+        options: &RegistryWriteOptions,
+    ) -> StatusResult<WriteResult> {
         let namespace = body["metadata"]["namespace"]
             .as_str()
             .unwrap_or("")
             .to_owned();
-        let at = At::all(gvr, &namespace);
+        let at = ResourcePath::collection(gvr, &namespace);
         self.registry
-            .create(&self.ctx, at, Body::from(body), options)
+            .create(&self.ctx, at, ObjectBody::from(body), options)
             .await
     }
 
-    pub(super) async fn create(&self, gvr: &Gvr, body: Value) -> Reply<Value> {
+    pub(super) async fn create(&self, gvr: &Gvr, body: Value) -> StatusResult<Value> {
         let written = self
-            .create_with(gvr, body, &WriteOptions::default())
+            .create_with(gvr, body, &RegistryWriteOptions::default())
             .await?;
         Ok(written.object.value().unwrap())
     }
 
-    pub(super) async fn update(&self, at: At<'_>, body: Value) -> Reply<Value> {
-        let options = WriteOptions::default();
+    pub(super) async fn update(&self, at: ResourcePath<'_>, body: Value) -> StatusResult<Value> {
+        let options = RegistryWriteOptions::default();
         let written = self
             .registry
-            .update(&self.ctx, at, Body::from(body), &options)
+            .update(&self.ctx, at, ObjectBody::from(body), &options)
             .await?;
         Ok(written.object.value().unwrap())
     }
 
-    pub(super) async fn patch(&self, at: At<'_>, patch: Patch) -> Reply<Value> {
-        let options = WriteOptions::default();
+    pub(super) async fn patch(&self, at: ResourcePath<'_>, patch: Patch) -> StatusResult<Value> {
+        let options = RegistryWriteOptions::default();
         let written = self.registry.patch(&self.ctx, at, patch, &options).await?;
         Ok(written.object.value().unwrap())
     }
 
-    pub(super) async fn merge(&self, at: At<'_>, patch: Value) -> Reply<Value> {
+    pub(super) async fn merge(&self, at: ResourcePath<'_>, patch: Value) -> StatusResult<Value> {
         self.patch(at, Patch::Merge(patch)).await
     }
 
-    pub(super) async fn get(&self, at: At<'_>) -> Reply<Value> {
+    pub(super) async fn get(&self, at: ResourcePath<'_>) -> StatusResult<Value> {
         let object = self
             .registry
             .get(&self.ctx, at, &GetOptions::default())
@@ -115,43 +115,50 @@ impl Lab {
         Ok(object.value().unwrap())
     }
 
-    pub(super) async fn delete(&self, at: At<'_>) -> Reply<Deleted> {
+    pub(super) async fn delete(&self, at: ResourcePath<'_>) -> StatusResult<DeleteResult> {
         self.registry
             .delete(&self.ctx, at, &DeleteOptions::default())
             .await
     }
 
-    pub(super) async fn list(&self, at: At<'_>, options: &ListOptions) -> Reply<ListReply> {
+    pub(super) async fn list(
+        &self,
+        at: ResourcePath<'_>,
+        options: &ListOptions,
+    ) -> StatusResult<ObjectListPage> {
         self.registry.list(&self.ctx, at, options).await
     }
 
     pub(super) async fn revision(&self) -> u64 {
-        self.list(At::all(&NAMESPACES, ""), &ListOptions::default())
-            .await
-            .unwrap()
-            .revision
+        self.list(
+            ResourcePath::collection(&NAMESPACES, ""),
+            &ListOptions::default(),
+        )
+        .await
+        .unwrap()
+        .revision
     }
 }
 
 /// `code reason` of an error, or `ok`.
-pub(super) fn result_code<T>(reply: &Reply<T>) -> String {
+pub(super) fn result_code<T>(reply: &StatusResult<T>) -> String {
     match reply {
         Ok(_) => "ok".into(),
         Err(status) => format!("{} {}", status.code, status.reason),
     }
 }
 
-pub(super) fn strict() -> WriteOptions {
-    WriteOptions {
+pub(super) fn strict() -> RegistryWriteOptions {
+    RegistryWriteOptions {
         field_validation: FieldValidation::Strict,
-        ..WriteOptions::default()
+        ..RegistryWriteOptions::default()
     }
 }
 
-pub(super) fn dry_run() -> WriteOptions {
-    WriteOptions {
+pub(super) fn dry_run() -> RegistryWriteOptions {
+    RegistryWriteOptions {
         dry_run: true,
-        ..WriteOptions::default()
+        ..RegistryWriteOptions::default()
     }
 }
 
@@ -168,13 +175,13 @@ pub(super) fn deployment(name: &str) -> Value {
                 "spec": {"containers": [{"name": "c", "image": "nginx"}]}}}})
 }
 
-pub(super) fn names(reply: &ListReply) -> Vec<String> {
+pub(super) fn names(reply: &ObjectListPage) -> Vec<String> {
     reply.items.iter().map(|o| o.name().to_owned()).collect()
 }
 
-pub(super) fn object(deleted: Deleted) -> Object {
+pub(super) fn deleted_object(deleted: DeleteResult) -> Object {
     match deleted {
-        Deleted::Object { object, .. } => object,
-        Deleted::Gone(status) => panic!("gone: {status}"),
+        DeleteResult::Object { object, .. } => object,
+        DeleteResult::Status(status) => panic!("gone: {status}"),
     }
 }

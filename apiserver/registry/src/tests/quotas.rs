@@ -4,20 +4,21 @@ use std::sync::Arc;
 
 use machinery::UserInfo;
 use openapi::karmada::resources::{BINDINGS, QUOTAS};
-use openapi::karmada::{FeatureGates, Gate};
+use openapi::karmada::{FeatureGates, KarmadaFeature};
 
 use super::*;
-use crate::Loopback;
+use crate::LoopbackApi;
 
-async fn enforcing() -> Lab {
-    let gates = FeatureGates::default().with(Gate::FederatedQuotaEnforcement, true);
+async fn quota_fixture() -> RegistryFixture {
+    let gates =
+        FeatureGates::default().with_feature(KarmadaFeature::FederatedQuotaEnforcement, true);
     let fixture = fixture_with_admission(admission::Options {
-        gates,
+        feature_gates: gates,
         ..admission::Options::default()
     })
     .await;
-    let api = Loopback::new(Arc::clone(&fixture.registry), UserInfo::internal());
-    fixture.registry.options.chain.connect(api);
+    let api = LoopbackApi::new(Arc::clone(&fixture.registry), UserInfo::internal());
+    fixture.registry.options.chain.set_api(api);
     let quota = json!({"metadata": {"name": "q", "namespace": "default"}, "spec": {"overall": {"cpu": "2"}}});
     fixture.create(&QUOTAS, quota).await.unwrap();
     fixture
@@ -30,16 +31,19 @@ fn binding(name: &str, replicas: i64) -> Value {
             "clusters": [{"name": "m", "replicas": replicas}]}})
 }
 
-impl Lab {
+impl RegistryFixture {
     async fn used(&self) -> Value {
-        let quota = self.get(At::one(&QUOTAS, "default", "q")).await.unwrap();
+        let quota = self
+            .get(ResourcePath::object(&QUOTAS, "default", "q"))
+            .await
+            .unwrap();
         quota["status"]["overallUsed"]["cpu"].clone()
     }
 }
 
 #[tokio::test]
 async fn failed_writes_are_not_charged() {
-    let fixture = enforcing().await;
+    let fixture = quota_fixture().await;
     fixture.create(&BINDINGS, binding("b", 2)).await.unwrap();
     assert_eq!(fixture.used().await, "1");
     // The name exists already, which is detected last.
@@ -54,7 +58,7 @@ async fn failed_writes_are_not_charged() {
     let rejected = fixture.create(&BINDINGS, binding("c", 3)).await;
     assert_eq!(result_code(&rejected), "403 QuotaExceeded");
 
-    let at = At::one(&BINDINGS, "default", "b");
+    let at = ResourcePath::object(&BINDINGS, "default", "b");
     let clusters =
         |replicas: i64| json!({"spec": {"clusters": [{"name": "m", "replicas": replicas}]}});
     fixture.merge(at, clusters(4)).await.unwrap();
@@ -66,13 +70,16 @@ async fn failed_writes_are_not_charged() {
     fixture.merge(at, clusters(1)).await.unwrap();
     assert_eq!(fixture.used().await, "500m");
     let status = json!({"status": {"schedulerObservedGeneration": 1}});
-    fixture.merge(at.sub("status"), status).await.unwrap();
+    fixture
+        .merge(at.subresource("status"), status)
+        .await
+        .unwrap();
     assert_eq!(fixture.used().await, "500m");
 }
 
 #[tokio::test]
 async fn concurrent_writes_share_a_quota() {
-    let fixture = Arc::new(enforcing().await);
+    let fixture = Arc::new(quota_fixture().await);
     let writes = (0..8).map(|n| {
         let fixture = Arc::clone(&fixture);
         tokio::spawn(async move {
@@ -98,10 +105,13 @@ async fn an_invalid_status_is_rejected_with_the_next_change_of_the_quota() {
     let fixture = fixture().await;
     let quota = json!({"metadata": {"name": "q", "namespace": "default"}, "spec": {"overall": {"cpu": "2"}}});
     fixture.create(&QUOTAS, quota).await.unwrap();
-    let at = At::one(&QUOTAS, "default", "q");
+    let at = ResourcePath::object(&QUOTAS, "default", "q");
     let status = json!({"status": {"overall": {"cpu": "-1"}, "overallUsed": {"cpu": "-2"}, "aggregatedStatus": [
         {"clusterName": "m", "hard": {"cpu": "-3"}, "used": {"cpu": "-4"}}, {"clusterName": "M"}]}});
-    fixture.merge(at.sub("status"), status).await.unwrap();
+    fixture
+        .merge(at.subresource("status"), status)
+        .await
+        .unwrap();
     let rejected = fixture.merge(at, json!({"spec": {"overall": {"cpu": "3"}}}));
     let status = rejected.await.unwrap_err();
     let negative = |field: &str, value: i64| {
@@ -109,7 +119,7 @@ async fn an_invalid_status_is_rejected_with_the_next_change_of_the_quota() {
             "status.{field}[cpu]: Invalid value: \"{value}\": must be greater than or equal to 0"
         )
     };
-    let name = machinery::names::dns1123_label("M").unwrap_err();
+    let name = machinery::names::validate_dns1123_label("M").unwrap_err();
     let all = [
         negative("overall", -1),
         negative("overallUsed", -2),

@@ -7,9 +7,9 @@ use futures_util::StreamExt;
 use machinery::UserInfo;
 
 use super::*;
-use crate::{Item, Loopback, WatchOptions};
+use crate::{LoopbackApi, RegistryWatchItem, RegistryWatchOptions};
 
-async fn pods(fixture: &Lab) {
+async fn pods(fixture: &RegistryFixture) {
     for (name, node, app) in [("a", "n1", "x"), ("b", "n2", "x"), ("c", "n1", "y")] {
         let body = json!({"metadata": {"name": name, "namespace": "default", "labels": {"app": app}},
             "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}});
@@ -41,7 +41,9 @@ async fn selectors_filter_lists() {
             field_selector: fields.into(),
             ..ListOptions::default()
         };
-        let reply = fixture.list(At::all(&PODS, "default"), &options).await;
+        let reply = fixture
+            .list(ResourcePath::collection(&PODS, "default"), &options)
+            .await;
         let got = reply
             .as_ref()
             .map_or_else(|_| result_code(&reply), |r| names(r).join(" "));
@@ -57,19 +59,25 @@ async fn all_pages_have_one_revision() {
         limit: 2,
         ..ListOptions::default()
     };
-    let first = fixture.list(At::all(&PODS, ""), &options).await.unwrap();
+    let first = fixture
+        .list(ResourcePath::collection(&PODS, ""), &options)
+        .await
+        .unwrap();
     assert_eq!(
-        (names(&first).join(" ").as_str(), first.remaining),
+        (names(&first).join(" ").as_str(), first.remaining_item_count),
         ("a b", Some(1))
     );
     fixture
-        .delete(At::one(&PODS, "default", "c"))
+        .delete(ResourcePath::object(&PODS, "default", "c"))
         .await
         .unwrap();
-    options.continue_token = first.next.unwrap();
-    let second = fixture.list(At::all(&PODS, ""), &options).await.unwrap();
+    options.continue_token = first.continue_token.unwrap();
+    let second = fixture
+        .list(ResourcePath::collection(&PODS, ""), &options)
+        .await
+        .unwrap();
     assert_eq!(
-        (names(&second).join(" ").as_str(), second.next),
+        (names(&second).join(" ").as_str(), second.continue_token),
         ("c", None)
     );
     assert_eq!(second.revision, first.revision);
@@ -79,40 +87,47 @@ async fn all_pages_have_one_revision() {
 async fn a_watch_resumes_after_a_list() {
     let fixture = fixture().await;
     let list = fixture
-        .list(At::all(&CONFIGMAPS, ""), &ListOptions::default())
+        .list(
+            ResourcePath::collection(&CONFIGMAPS, ""),
+            &ListOptions::default(),
+        )
         .await
         .unwrap();
-    let options = WatchOptions {
+    let options = RegistryWatchOptions {
         resource_version: list.revision.to_string(),
         timeout: Some(Duration::from_secs(30)),
-        ..WatchOptions::default()
+        ..RegistryWatchOptions::default()
     };
     let mut watch = fixture
         .registry
-        .watch(&fixture.ctx, At::all(&CONFIGMAPS, ""), &options)
+        .watch(
+            &fixture.ctx,
+            ResourcePath::collection(&CONFIGMAPS, ""),
+            &options,
+        )
         .await
         .unwrap();
     fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
     fixture
         .merge(
-            At::one(&CONFIGMAPS, "default", "a"),
+            ResourcePath::object(&CONFIGMAPS, "default", "a"),
             json!({"data": {"a": "2"}}),
         )
         .await
         .unwrap();
     fixture
-        .delete(At::one(&CONFIGMAPS, "default", "a"))
+        .delete(ResourcePath::object(&CONFIGMAPS, "default", "a"))
         .await
         .unwrap();
     let mut types = Vec::new();
     while types.len() < 3 {
         match watch.next().await.unwrap().unwrap() {
-            Item::Event(event) => {
+            RegistryWatchItem::Event(event) => {
                 let line: Value = serde_json::from_slice(&event.frame()).unwrap();
                 assert_eq!(line["object"]["kind"], "ConfigMap");
                 types.push(line["type"].as_str().unwrap().to_owned());
             }
-            Item::Bookmark { .. } => {}
+            RegistryWatchItem::Bookmark { .. } => {}
         }
     }
     assert_eq!(types, ["ADDED", "MODIFIED", "DELETED"]);
@@ -121,13 +136,16 @@ async fn a_watch_resumes_after_a_list() {
 #[tokio::test]
 async fn loopback_is_the_same_api() {
     let fixture = fixture().await;
-    let api = Loopback::new(fixture.registry.clone(), UserInfo::internal());
+    let api = LoopbackApi::new(fixture.registry.clone(), UserInfo::internal());
     let options = client::WatchOptions {
         resource_version: String::new(),
         ..client::WatchOptions::default()
     };
-    let mut stream = api.watch(At::all(&CONFIGMAPS, ""), &options).await.unwrap();
-    let at = At::all(&CONFIGMAPS, "default");
+    let mut stream = api
+        .watch(ResourcePath::collection(&CONFIGMAPS, ""), &options)
+        .await
+        .unwrap();
+    let at = ResourcePath::collection(&CONFIGMAPS, "default");
     let created = api
         .create(at, configmap("a"), &client::WriteOptions::default())
         .await
@@ -136,7 +154,7 @@ async fn loopback_is_the_same_api() {
         WatchEvent::Added(object) => assert_eq!(object.revision(), created.revision()),
         other => panic!("{other:?}"),
     }
-    let at = At::one(&CONFIGMAPS, "default", "a");
+    let at = ResourcePath::object(&CONFIGMAPS, "default", "a");
     assert_eq!(api.get(at).await.unwrap().bytes(), created.bytes());
     assert!(
         api.delete(at, &DeleteOptions::default())
@@ -145,8 +163,8 @@ async fn loopback_is_the_same_api() {
             .is_none()
     );
     assert!(api.get(at).await.unwrap_err().is_not_found());
-    assert!(api.raw("/nothing").await.is_err());
-    let resources = api.resources().await.unwrap().resources;
+    assert!(api.get_raw("/nothing").await.is_err());
+    let resources = api.discover().await.unwrap().resources;
     let namespaces = resources.iter().find(|r| r.resource == NAMESPACES).unwrap();
     assert!(!namespaces.namespaced && !namespaces.allows("deletecollection"));
     assert_eq!(namespaces.subresources, ["finalize", "status"]);
@@ -169,7 +187,7 @@ async fn discovery_has_the_core_group_first_and_newest_versions_first() {
         .collect();
     assert_eq!(versions, ["v2", "v1"]);
     let clusters = table
-        .lookup("cluster.karmada.io", "v1alpha1", "clusters")
+        .find_by_name("cluster.karmada.io", "v1alpha1", "clusters")
         .unwrap();
     assert!(clusters.subresource("proxy").is_some() && clusters.subresource("status").is_some());
     assert_eq!(clusters.patch_types().len(), 2);

@@ -16,36 +16,36 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use rusqlite::Connection;
 
-use super::file::{failed, open_beside};
+use super::database::{open_extra, store_error};
 use crate::store::{Error, Result};
 
 /// WAL bytes after which a checkpoint begins.
-const NUDGE_BYTES: usize = 4 << 20;
+const CHECKPOINT_AFTER_BYTES: usize = 4 << 20;
 /// Frames (pages) that the writer is usually asked to copy, at most.
-const REST: i64 = 256;
-const ROUNDS: usize = 4;
+const MAX_WRITER_FRAMES: i64 = 256;
+const PASSIVE_ATTEMPTS: usize = 4;
 /// Frames in the WAL (64 MiB) from which on the writer copies all that remains: it
 /// writes faster than this thread can copy.
-const MOST: i64 = 16 << 10;
+const MAX_WAL_FRAMES: i64 = 16 << 10;
 
 #[derive(Debug)]
 pub(super) struct Checkpointer {
-    nudge: SyncSender<()>,
-    rest: Arc<AtomicBool>,
+    requests: SyncSender<()>,
+    writer_must_finish: Arc<AtomicBool>,
     /// The failure that ended the thread. A checkpoint whose fsync failed must not be
     /// repeated: the repetition would treat pages as durable that are not.
     failure: Arc<Mutex<Option<Error>>>,
-    written: usize,
+    appended_bytes: usize,
     thread: JoinHandle<()>,
 }
 
 impl Checkpointer {
     pub(super) fn start(database: PathBuf, sync: bool) -> Result<Self> {
-        let connection = open_beside(&database)?;
+        let connection = open_extra(&database)?;
         let synchronous = if sync { "FULL" } else { "OFF" };
         connection
             .pragma_update(None, "synchronous", synchronous)
-            .map_err(failed)?;
+            .map_err(store_error)?;
         let (nudge, nudged) = sync_channel(1);
         let rest = Arc::new(AtomicBool::new(false));
         let flag = rest.clone();
@@ -60,16 +60,16 @@ impl Checkpointer {
             })
             .map_err(|e| Error::Fatal(format!("cannot start the checkpoint thread: {e}")))?;
         Ok(Self {
-            nudge,
-            rest,
+            requests: nudge,
+            writer_must_finish: rest,
             failure,
-            written: 0,
+            appended_bytes: 0,
             thread,
         })
     }
 
     /// `Err` when the thread has ended.
-    pub(super) fn alive(&self) -> Result<()> {
+    pub(super) fn check_running(&self) -> Result<()> {
         if let Some(error) = self.failure.lock().clone() {
             return Err(error);
         }
@@ -83,23 +83,23 @@ impl Checkpointer {
 
     /// Counts appended bytes and, when asked to, copies the remaining frames. The writer
     /// calls it after each commit, outside of a transaction.
-    pub(super) fn wrote(&mut self, bytes: usize, writer: &Connection) -> Result<()> {
-        self.alive()?;
-        if self.rest.load(Ordering::Acquire) {
+    pub(super) fn record_append(&mut self, bytes: usize, writer: &Connection) -> Result<()> {
+        self.check_running()?;
+        if self.writer_must_finish.load(Ordering::Acquire) {
             checkpoint(writer, "PRAGMA wal_checkpoint(RESTART)")?;
-            self.rest.store(false, Ordering::Release);
+            self.writer_must_finish.store(false, Ordering::Release);
         }
-        self.written += bytes;
-        if self.written >= NUDGE_BYTES {
-            self.written = 0;
+        self.appended_bytes += bytes;
+        if self.appended_bytes >= CHECKPOINT_AFTER_BYTES {
+            self.appended_bytes = 0;
             // A full channel holds an earlier request.
-            let _ = self.nudge.try_send(());
+            let _ = self.requests.try_send(());
         }
         Ok(())
     }
 
     pub(super) fn join(self) {
-        drop(self.nudge);
+        drop(self.requests);
         if self.thread.join().is_err() {
             tracing::error!("the checkpoint thread of the store panicked");
         }
@@ -113,9 +113,9 @@ fn run(connection: &Connection, nudged: &Receiver<()>, rest: &AtomicBool) -> Res
         if rest.load(Ordering::Acquire) {
             continue;
         }
-        for _ in 0..ROUNDS {
+        for _ in 0..PASSIVE_ATTEMPTS {
             match checkpoint(connection, "PRAGMA wal_checkpoint(PASSIVE)") {
-                Ok(log) if log.left > REST && log.frames < MOST => {}
+                Ok(log) if log.remaining > MAX_WRITER_FRAMES && log.frames < MAX_WAL_FRAMES => {}
                 Ok(_) => {
                     rest.store(true, Ordering::Release);
                     break;
@@ -131,24 +131,24 @@ fn run(connection: &Connection, nudged: &Receiver<()>, rest: &AtomicBool) -> Res
     Ok(())
 }
 
-struct Log {
+struct WalStatus {
     frames: i64,
     /// Frames that are not yet in the database.
-    left: i64,
+    remaining: i64,
 }
 
 /// Runs one checkpoint. A passive one copies what it can without waiting. A restarting
 /// one copies every frame, waits for the reads in flight and restarts the WAL; reads
 /// that start meanwhile find everything in the database and are not waited for.
-fn checkpoint(connection: &Connection, sql: &str) -> Result<Log> {
+fn checkpoint(connection: &Connection, sql: &str) -> Result<WalStatus> {
     let read = |row: &rusqlite::Row<'_>| {
         let frames: i64 = row.get(1)?;
         let moved: i64 = row.get(2)?;
-        Ok(Log {
+        Ok(WalStatus {
             frames,
-            left: frames - moved,
+            remaining: frames - moved,
         })
     };
-    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
-    statement.query_row([], read).map_err(failed)
+    let mut statement = connection.prepare_cached(sql).map_err(store_error)?;
+    statement.query_row([], read).map_err(store_error)
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-type Action = Arc<dyn Fn() + Send + Sync>;
+type FailpointAction = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
-pub(super) struct Failpoint(Mutex<Option<Action>>);
+pub(super) struct Failpoint(Mutex<Option<FailpointAction>>);
 
 impl Failpoint {
     /// Installs an action, or removes it (`None`).
-    pub(super) fn set(&self, action: Option<Action>) {
+    pub(super) fn set(&self, action: Option<FailpointAction>) {
         *self.0.lock() = action;
     }
 

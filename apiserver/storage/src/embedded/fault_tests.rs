@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use jiff::Timestamp;
 use machinery::time::{Clock, SystemClock};
 
-use super::tests::{commit, manual, put, until};
-use super::{Embedded, FaultKind, Options};
-use crate::{Error, Feed, Store};
+use super::tests::{commit, manual_compaction_options, put, wait_until};
+use super::{EmbeddedOptions, EmbeddedStore, StoreFaultKind};
+use crate::{Error, Store, StoreWatch};
 
 /// A clock whose next reading panics once after the flag is set.
 #[derive(Default)]
@@ -22,7 +22,7 @@ impl Clock for PanickingClock {
     }
 }
 
-async fn events(feed: &mut Box<dyn Feed>, upto: u64) -> Vec<(u64, String)> {
+async fn events(feed: &mut Box<dyn StoreWatch>, upto: u64) -> Vec<(u64, String)> {
     let mut events = Vec::new();
     let read = async {
         while events.last().is_none_or(|(revision, _)| *revision < upto) {
@@ -35,11 +35,11 @@ async fn events(feed: &mut Box<dyn Feed>, upto: u64) -> Vec<(u64, String)> {
     events
 }
 
-async fn panicked_writer(open: impl FnOnce(Options) -> Embedded) {
+async fn panicked_writer(open: impl FnOnce(EmbeddedOptions) -> EmbeddedStore) {
     let clock = Arc::new(PanickingClock::default());
-    let store = open(Options {
+    let store = open(EmbeddedOptions {
         clock: clock.clone(),
-        ..manual()
+        ..manual_compaction_options()
     });
     let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
     let mut feed = store.watch("/a/", 0).await.unwrap();
@@ -48,14 +48,14 @@ async fn panicked_writer(open: impl FnOnce(Options) -> Embedded) {
     assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
 
     let health = store.health();
-    until(|| health.borrow().fault.is_none() && health.borrow().all_faults() > 0).await;
+    wait_until(|| health.borrow().fault.is_none() && health.borrow().total_faults() > 0).await;
     let three = commit(&store, "/a/3", 0, put("three")).await.unwrap();
     assert_eq!(three, one + 1);
     let delivered = events(&mut feed, three).await;
     assert_eq!(delivered, [(one, "/a/1".into()), (three, "/a/3".into())]);
     assert_eq!(store.get("/a/1").await.unwrap().unwrap().value, "one");
     let health = store.health().borrow().clone();
-    assert_eq!(health.faults(FaultKind::Writer), 1);
+    assert_eq!(health.fault_count(StoreFaultKind::Writer), 1);
     let last = health.last_fault.unwrap();
     assert!(last.message.contains("the clock is broken"), "{last:?}");
     store.close().await;
@@ -64,12 +64,12 @@ async fn panicked_writer(open: impl FnOnce(Options) -> Embedded) {
 #[tokio::test]
 async fn panicked_writer_on_disk_writes_again() {
     let directory = tempfile::tempdir().unwrap();
-    panicked_writer(|options| Embedded::open(directory.path(), options).unwrap()).await;
+    panicked_writer(|options| EmbeddedStore::open(directory.path(), options).unwrap()).await;
 }
 
 #[tokio::test]
 async fn panicked_writer_in_memory_writes_again() {
-    panicked_writer(|options| Embedded::memory(options).unwrap()).await;
+    panicked_writer(|options| EmbeddedStore::in_memory(options).unwrap()).await;
 }
 
 /// The writer panics after it committed the batch and updated the index, before it woke
@@ -77,21 +77,21 @@ async fn panicked_writer_in_memory_writes_again() {
 #[tokio::test]
 async fn panic_within_a_publication_neither_loses_nor_repeats_events() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Embedded::open(directory.path(), manual()).unwrap();
+    let store = EmbeddedStore::open(directory.path(), manual_compaction_options()).unwrap();
     let mut feed = store.watch("/a/", 0).await.unwrap();
     let mut other = store.watch("/b/", 0).await.unwrap();
     let once = AtomicBool::new(true);
     let panic = move || assert!(!once.swap(false, Ordering::AcqRel), "between two steps");
-    store.shared.between_publications.set(Some(Arc::new(panic)));
+    store.engine.between_publications.set(Some(Arc::new(panic)));
     let unknown = commit(&store, "/a/1", 0, put("one")).await;
     assert!(matches!(unknown, Err(Error::Unavailable(_))), "{unknown:?}");
     let health = store.health();
-    until(|| health.borrow().fault.is_none() && health.borrow().all_faults() > 0).await;
+    wait_until(|| health.borrow().fault.is_none() && health.borrow().total_faults() > 0).await;
 
     // The write had been committed: reads and watches see it, once.
     let one = store.get("/a/1").await.unwrap().unwrap();
-    assert_eq!((one.revision, &*one.value), (1, &b"one"[..]));
-    assert!(store.revision_of("/a/").await.unwrap() >= 1);
+    assert_eq!((one.mod_revision, &*one.value), (1, &b"one"[..]));
+    assert!(store.prefix_revision("/a/").await.unwrap() >= 1);
     let two = commit(&store, "/b/1", 0, put("two")).await.unwrap();
     let three = commit(&store, "/a/2", 0, put("three")).await.unwrap();
     let delivered = events(&mut feed, three).await;

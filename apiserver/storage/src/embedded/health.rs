@@ -7,7 +7,7 @@ use crate::store::Error;
 
 /// The kinds of faults that keep the engine from writing for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultKind {
+pub enum StoreFaultKind {
     /// The disk or the quota is full.
     Space,
     /// A read, a write or an fsync fails.
@@ -16,7 +16,7 @@ pub enum FaultKind {
     Writer,
 }
 
-impl FaultKind {
+impl StoreFaultKind {
     /// Every kind, in the order of the counts.
     pub const ALL: [Self; 3] = [Self::Space, Self::Disk, Self::Writer];
 
@@ -40,59 +40,59 @@ impl FaultKind {
 
 /// A fault that keeps the engine from writing. The engine retries and resumes by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    pub kind: FaultKind,
+pub struct StoreFault {
+    pub kind: StoreFaultKind,
     /// The error of SQLite or of the operating system.
     pub message: String,
 }
 
-impl Fault {
+impl StoreFault {
     /// The error that writes get while the fault lasts.
-    pub(super) fn error(&self) -> Error {
+    pub(super) fn to_error(&self) -> Error {
         match self.kind {
-            FaultKind::Space => Error::NoSpace(self.message.clone()),
-            FaultKind::Disk => Error::Disk(self.message.clone()),
-            FaultKind::Writer => Error::Unavailable(self.message.clone()),
+            StoreFaultKind::Space => Error::NoSpace(self.message.clone()),
+            StoreFaultKind::Disk => Error::Disk(self.message.clone()),
+            StoreFaultKind::Writer => Error::Unavailable(self.message.clone()),
         }
     }
 }
 
 /// The health of an engine, with the faults since it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Health {
+pub struct StoreHealth {
     /// The present fault.
-    pub fault: Option<Fault>,
+    pub fault: Option<StoreFault>,
     /// The last fault, which may have ended.
-    pub last_fault: Option<Fault>,
+    pub last_fault: Option<StoreFault>,
     counts: [u64; 3],
 }
 
-impl Health {
+impl StoreHealth {
     /// The number of faults of a kind.
-    pub fn faults(&self, kind: FaultKind) -> u64 {
+    pub fn fault_count(&self, kind: StoreFaultKind) -> u64 {
         self.counts[kind.index()]
     }
 
     /// The number of faults of all kinds.
-    pub fn all_faults(&self) -> u64 {
+    pub fn total_faults(&self) -> u64 {
         self.counts.iter().sum()
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct HealthReporter(watch::Sender<Health>);
+pub(super) struct StoreHealthReporter(watch::Sender<StoreHealth>);
 
-impl HealthReporter {
-    pub(super) fn subscribe(&self) -> watch::Receiver<Health> {
+impl StoreHealthReporter {
+    pub(super) fn subscribe(&self) -> watch::Receiver<StoreHealth> {
         self.0.subscribe()
     }
 
-    pub(super) fn fault(&self) -> Option<Fault> {
+    pub(super) fn fault(&self) -> Option<StoreFault> {
         self.0.borrow().fault.clone()
     }
 
     /// Reports a fault. A fault that lasts is counted once.
-    pub(super) fn fail(&self, fault: Fault) {
+    pub(super) fn fail(&self, fault: StoreFault) {
         self.0.send_if_modified(|health| {
             let kind = fault.kind;
             if health.fault.as_ref().is_some_and(|f| f.kind == kind) {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use super::Embedded;
-use super::tests::{commit, manual, put};
+use super::EmbeddedStore;
+use super::tests::{commit, manual_compaction_options, put};
 use crate::Store;
 
 const ROUNDS: usize = 20;
@@ -18,14 +18,17 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The revision that the watch of `/a/` delivered, and the revision that a consistent LIST
 /// of `/b/` required of its cache afterwards.
 #[derive(Debug)]
-struct Observation {
+struct RevisionObservation {
     watched: u64,
     list: u64,
 }
 
 /// Observes until the writers are done. The LIST of a third kind wakes the watch, as the
 /// LIST of any client does.
-async fn observe(store: Arc<Embedded>, mut done: oneshot::Receiver<()>) -> Vec<Observation> {
+async fn observe(
+    store: Arc<EmbeddedStore>,
+    mut done: oneshot::Receiver<()>,
+) -> Vec<RevisionObservation> {
     let mut watch = store.watch("/a/", 0).await.unwrap();
     let mut observations = Vec::new();
     loop {
@@ -33,8 +36,8 @@ async fn observe(store: Arc<Embedded>, mut done: oneshot::Receiver<()>) -> Vec<O
             biased;
             batch = watch.next() => {
                 let watched = batch.unwrap().events.last().map(|event| event.revision);
-                let list = store.revision_of("/b/").await.unwrap();
-                observations.extend(watched.map(|watched| Observation { watched, list }));
+                let list = store.prefix_revision("/b/").await.unwrap();
+                observations.extend(watched.map(|watched| RevisionObservation { watched, list }));
             }
             _ = &mut done => return observations,
             () = tokio::time::sleep(Duration::from_millis(1)) => {
@@ -46,14 +49,14 @@ async fn observe(store: Arc<Embedded>, mut done: oneshot::Receiver<()>) -> Vec<O
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn list_is_as_new_as_a_watch_of_another_kind() {
-    let store = Arc::new(Embedded::memory(manual()).unwrap());
+    let store = Arc::new(EmbeddedStore::in_memory(manual_compaction_options()).unwrap());
     // A watch of the second kind; without one, `prefix_revision` is the newest revision.
     let _cache = store.watch("/b/", 0).await.unwrap();
     let (done, until) = oneshot::channel();
     let observer = tokio::spawn(observe(Arc::clone(&store), until));
     let pause = Arc::new((Mutex::new(()), Condvar::new()));
     store
-        .shared
+        .engine
         .between_publications
         .set(Some(Arc::new(move || {
             let (mutex, condvar) = &*pause;
@@ -75,7 +78,7 @@ async fn list_is_as_new_as_a_watch_of_another_kind() {
     done.send(()).unwrap();
     let observations = observer.await.unwrap();
     assert!(!observations.is_empty());
-    for Observation { watched, list } in observations {
+    for RevisionObservation { watched, list } in observations {
         let newest = written.iter().filter(|b| **b <= watched).max();
         assert!(
             newest.is_none_or(|newest| *newest <= list),

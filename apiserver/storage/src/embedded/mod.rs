@@ -10,24 +10,24 @@
 //! watches see changes only in `WatchNotifier::publish`, after the commit: the index and
 //! the groups of the notifier change under one lock.
 
+mod batch_tx;
 mod checkpoint;
+mod database;
+mod event_ring;
 #[cfg(test)]
 mod failpoint;
 #[cfg(test)]
 mod fault_tests;
-mod feed;
-mod file;
 mod health;
 #[cfg(test)]
 mod history_tests;
-mod hub;
-mod readers;
+mod mvcc_index;
+mod notifier;
+mod read_pool;
 mod recovery;
-mod ring;
-mod state;
 #[cfg(test)]
 mod tests;
-mod transaction;
+mod watcher;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -41,40 +41,41 @@ use machinery::time::{Clock, SystemClock};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Semaphore, oneshot, watch};
 
-use self::feed::Position;
-use self::health::HealthReporter;
-pub use self::health::{Fault, FaultKind, Health};
-use self::hub::Hub;
-use self::readers::Readers;
-use self::state::{Found, State};
-use self::writer::{Request, Writer};
+use self::health::StoreHealthReporter;
+pub use self::health::{StoreFault, StoreFaultKind, StoreHealth};
+use self::mvcc_index::{IndexedKey, MvccIndex};
+use self::notifier::WatchNotifier;
+use self::read_pool::ReadPool;
+use self::watcher::EmbeddedWatch;
+use self::writer::{StoreWriter, WriterRequest};
 use crate::format;
 use crate::store::{
-    Entry, Error, Feed, MAX_REQUEST_BYTES, Outcome, Page, Range, Result, Store, Txn,
+    Error, KeyValue, MAX_REQUEST_BYTES, RangeRequest, RangeResponse, Result, Store, StoreWatch,
+    Txn, TxnResponse,
 };
 
 /// Bytes of recent events that the ring holds for watches.
-const RING_BYTES: usize = 8 << 20;
+const EVENT_RING_BYTES: usize = 8 << 20;
 /// Requests that may wait for the writer, in permits of [`BYTES_PER_PERMIT`] bytes
 /// (64 MiB together).
-const QUEUE_UNITS: usize = 16 << 10;
-const QUEUE_UNIT: usize = 4 << 10;
+const QUEUE_PERMITS: usize = 16 << 10;
+const BYTES_PER_PERMIT: usize = 4 << 10;
 /// Reads of rows that may run at the same time.
-const READS: usize = 4;
+const MAX_CONCURRENT_READS: usize = 4;
 
 /// The options of an embedded engine.
 #[derive(Clone)]
-pub struct Options {
+pub struct EmbeddedOptions {
     /// Whether a commit waits for fsync. Without it the store survives a crash of the
     /// process but not a power failure; simulated members do without.
     pub sync: bool,
     /// How long history stays readable at least. `None`: until [`Store::compact`].
     pub history: Option<Duration>,
     /// The interval between two sweeps of expired keys.
-    pub sweep: Duration,
+    pub sweep_interval: Duration,
     /// The largest size of the database in bytes; beyond it writes fail with
     /// [`Error::NoSpace`].
-    pub quota: Option<u64>,
+    pub quota_bytes: Option<u64>,
     /// Raises the revision by this number when the store is opened, and compacts all
     /// history. After a restore from a backup, clients must not see a revision twice.
     pub skip_revisions: u64,
@@ -84,13 +85,13 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
 }
 
-impl Default for Options {
+impl Default for EmbeddedOptions {
     fn default() -> Self {
         Self {
             sync: true,
             history: Some(Duration::from_secs(300)),
-            sweep: Duration::from_secs(10),
-            quota: None,
+            sweep_interval: Duration::from_secs(10),
+            quota_bytes: None,
             skip_revisions: 0,
             format: format::BASE,
             clock: Arc::new(SystemClock),
@@ -100,7 +101,7 @@ impl Default for Options {
 
 /// Numbers for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stats {
+pub struct StoreStats {
     pub revision: u64,
     /// The compaction revision: reads before it fail.
     pub compacted: u64,
@@ -114,14 +115,14 @@ pub struct Stats {
 
 /// The state that the store handle, the watches and the writer share.
 #[derive(Debug)]
-struct Shared {
+struct EmbeddedEngine {
     /// Locked briefly. No other lock is taken while it is held; the lock of the notifier
     /// may be held while it is taken.
-    state: RwLock<State>,
-    hub: Hub,
-    readers: Readers,
-    reads: Semaphore,
-    health: HealthReporter,
+    index: RwLock<MvccIndex>,
+    notifier: WatchNotifier,
+    read_pool: ReadPool,
+    read_permits: Semaphore,
+    health: StoreHealthReporter,
     /// Set once, when the engine fails permanently.
     failure: watch::Sender<Option<Error>>,
     /// Runs in the middle of a publication: the index has the events, the groups of the
@@ -130,14 +131,14 @@ struct Shared {
     between_publications: failpoint::Failpoint,
 }
 
-impl Shared {
+impl EmbeddedEngine {
     /// Runs a blocking read on a thread that may block.
-    async fn blocking<T: Send + 'static>(
+    async fn spawn_read<T: Send + 'static>(
         self: &Arc<Self>,
         read: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let closed = |_| Error::Unavailable("reads are closed".into());
-        let _permit = self.reads.acquire().await.map_err(closed)?;
+        let _permit = self.read_permits.acquire().await.map_err(closed)?;
         let shared = self.clone();
         tokio::task::spawn_blocking(move || read(&shared))
             .await
@@ -146,39 +147,39 @@ impl Shared {
 
     /// Reads a range. The rows are read after the index; when a compaction has removed
     /// one of them in between, the read starts over.
-    fn page(&self, range: &Range) -> Result<Page> {
+    fn range(&self, range: &RangeRequest) -> Result<RangeResponse> {
         loop {
-            let keys = self.state.read().range(range)?;
+            let keys = self.index.read().range(range)?;
             let mut page = keys.page;
-            if let Some(entries) = self.readers.entries(keys.found)? {
-                page.entries = entries;
+            if let Some(entries) = self.read_pool.read_values(keys.entries)? {
+                page.kvs = entries;
                 return Ok(page);
             }
-            self.lost_row(page.revision)?;
+            self.check_missing_row(page.revision)?;
         }
     }
 
-    fn entry(&self, key: &str) -> Result<Option<Entry>> {
+    fn get(&self, key: &str) -> Result<Option<KeyValue>> {
         loop {
             let (revision, found) = {
-                let state = self.state.read();
-                state.alive()?;
+                let state = self.index.read();
+                state.check_open()?;
                 (state.revision(), state.newest(key))
             };
             let Some(found) = found else {
                 return Ok(None);
             };
-            if let Some(mut entries) = self.readers.entries(vec![found])? {
+            if let Some(mut entries) = self.read_pool.read_values(vec![found])? {
                 return Ok(entries.pop());
             }
-            self.lost_row(revision)?;
+            self.check_missing_row(revision)?;
         }
     }
 
     /// Fails unless a compaction explains why a row that the index had at `revision` is
     /// missing.
-    fn lost_row(&self, revision: u64) -> Result<()> {
-        if self.state.read().compacted() > revision {
+    fn check_missing_row(&self, revision: u64) -> Result<()> {
+        if self.index.read().compacted() > revision {
             return Ok(());
         }
         Err(Error::Fatal(format!(
@@ -190,28 +191,28 @@ impl Shared {
 /// The embedded store. Dropping it closes it in the background; [`EmbeddedStore::close`]
 /// waits for that.
 #[derive(Debug)]
-pub struct Embedded {
-    shared: Arc<Shared>,
-    requests: mpsc::Sender<Request>,
-    queue: Arc<Semaphore>,
+pub struct EmbeddedStore {
+    engine: Arc<EmbeddedEngine>,
+    requests: mpsc::Sender<WriterRequest>,
+    queue_permits: Arc<Semaphore>,
     thread: Mutex<Option<JoinHandle<()>>>,
     database: Option<PathBuf>,
 }
 
-impl Embedded {
+impl EmbeddedStore {
     /// Opens or creates the store in a directory. Blocks while it loads the keys.
     ///
     /// # Errors
     /// [`Error::Fatal`] when another process uses the directory, when the database is
     /// damaged or of another program, or when it cannot be read and written.
-    pub fn open(directory: &Path, options: Options) -> Result<Self> {
-        let directory = file::Directory::lock(directory)?;
+    pub fn open(directory: &Path, options: EmbeddedOptions) -> Result<Self> {
+        let directory = database::DataDirectory::lock(directory)?;
         if options.sync {
-            file::rewrite_log(&directory.database)?;
+            database::rewrite_wal(&directory.database)?;
         }
-        let connection = file::open(&directory.database, &options)?;
-        let loaded = file::load(&connection, &options)?;
-        let readers = Readers::File {
+        let connection = database::open(&directory.database, &options)?;
+        let loaded = database::load(&connection, &options)?;
+        let readers = ReadPool::File {
             database: directory.database.clone(),
             idle: Mutex::new(Vec::new()),
             gate: RwLock::new(()),
@@ -224,43 +225,43 @@ impl Embedded {
     ///
     /// # Errors
     /// [`Error::Fatal`] when no memory or no thread is left.
-    pub fn memory(options: Options) -> Result<Self> {
-        let connection = file::open_memory(&options)?;
-        let loaded = file::load(&connection, &options)?;
+    pub fn in_memory(options: EmbeddedOptions) -> Result<Self> {
+        let connection = database::open_memory(&options)?;
+        let loaded = database::load(&connection, &options)?;
         let connection = Arc::new(Mutex::new(connection));
-        let readers = Readers::Shared(connection.clone());
+        let readers = ReadPool::Memory(connection.clone());
         Self::start(connection, readers, loaded, options, None)
     }
 
     fn start(
         connection: Arc<Mutex<rusqlite::Connection>>,
-        readers: Readers,
-        loaded: file::Loaded,
-        options: Options,
-        directory: Option<file::Directory>,
+        readers: ReadPool,
+        loaded: database::LoadedDatabase,
+        options: EmbeddedOptions,
+        directory: Option<database::DataDirectory>,
     ) -> Result<Self> {
-        let shared = Arc::new(Shared {
-            hub: Hub::new(loaded.state.revision()),
-            state: RwLock::new(loaded.state),
-            readers,
-            reads: Semaphore::new(READS),
-            health: HealthReporter::default(),
+        let shared = Arc::new(EmbeddedEngine {
+            notifier: WatchNotifier::new(loaded.index.revision()),
+            index: RwLock::new(loaded.index),
+            read_pool: readers,
+            read_permits: Semaphore::new(MAX_CONCURRENT_READS),
+            health: StoreHealthReporter::default(),
             failure: watch::Sender::new(None),
             #[cfg(test)]
             between_publications: failpoint::Failpoint::default(),
         });
         let (requests, queue) = mpsc::channel();
         let database = directory.as_ref().map(|d| d.database.clone());
-        let writer = Writer::new(shared.clone(), connection, queue, options, directory)?
-            .with(loaded.garbage, loaded.expiries);
+        let writer = StoreWriter::new(shared.clone(), connection, queue, options, directory)?
+            .with_loaded(loaded.garbage, loaded.expiries);
         let thread = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || writer.run())
             .map_err(|e| Error::Fatal(format!("cannot start the writer thread: {e}")))?;
         Ok(Self {
-            shared,
+            engine: shared,
             requests,
-            queue: Arc::new(Semaphore::new(QUEUE_UNITS)),
+            queue_permits: Arc::new(Semaphore::new(QUEUE_PERMITS)),
             thread: Mutex::new(Some(thread)),
             database,
         })
@@ -270,7 +271,7 @@ impl Embedded {
     /// Further calls fail with [`Error::Unavailable`].
     pub async fn close(&self) {
         // A closed channel means that the writer has ended.
-        let _ = self.requests.send(Request::Close);
+        let _ = self.requests.send(WriterRequest::Close);
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             let joined = tokio::task::spawn_blocking(move || thread.join()).await;
@@ -282,8 +283,8 @@ impl Embedded {
 
     /// Resolves when the engine has failed permanently (such as on a damaged file): the
     /// process should log the error and exit. Never resolves otherwise.
-    pub async fn failed(&self) -> Error {
-        let mut failure = self.shared.failure.subscribe();
+    pub async fn wait_for_failure(&self) -> Error {
+        let mut failure = self.engine.failure.subscribe();
         if let Ok(failure) = failure.wait_for(Option::is_some).await
             && let Some(error) = failure.clone()
         {
@@ -293,15 +294,15 @@ impl Embedded {
     }
 
     /// Whether the engine can write; the receiver is notified of each change.
-    pub fn health(&self) -> watch::Receiver<Health> {
-        self.shared.health.subscribe()
+    pub fn health(&self) -> watch::Receiver<StoreHealth> {
+        self.engine.health.subscribe()
     }
 
     /// The present numbers.
-    pub fn stats(&self) -> Stats {
-        let disk_bytes = self.database.as_deref().map_or(0, file::bytes);
-        let state = self.shared.state.read();
-        Stats {
+    pub fn stats(&self) -> StoreStats {
+        let disk_bytes = self.database.as_deref().map_or(0, database::disk_bytes);
+        let state = self.engine.index.read();
+        StoreStats {
             revision: state.revision(),
             compacted: state.compacted(),
             keys: state.keys(),
@@ -311,9 +312,9 @@ impl Embedded {
     }
 
     /// Sends a request to the writer and waits for the reply.
-    async fn ask<T>(
+    async fn send_request<T>(
         &self,
-        request: impl FnOnce(oneshot::Sender<Result<T>>) -> Request,
+        request: impl FnOnce(oneshot::Sender<Result<T>>) -> WriterRequest,
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let sent = self.requests.send(request(reply));
@@ -323,12 +324,12 @@ impl Embedded {
         };
         match answer {
             Some(answer) => answer,
-            None => Err(self.ended()),
+            None => Err(self.ended_error()),
         }
     }
 
-    fn ended(&self) -> Error {
-        let alive = self.shared.state.read().alive();
+    fn ended_error(&self) -> Error {
+        let alive = self.engine.index.read().check_open();
         alive.err().unwrap_or_else(|| {
             Error::Unavailable(
                 "the writer aborted the request; whether it was applied is not known".into(),
@@ -338,58 +339,58 @@ impl Embedded {
 }
 
 #[async_trait]
-impl Store for Embedded {
+impl Store for EmbeddedStore {
     async fn revision(&self) -> Result<u64> {
         let revision = {
-            let state = self.shared.state.read();
-            state.alive()?;
+            let state = self.engine.index.read();
+            state.check_open()?;
             state.revision()
         };
-        self.shared.hub.announce(revision);
+        self.engine.notifier.announce_progress(revision);
         Ok(revision)
     }
 
-    async fn revision_of(&self, prefix: &str) -> Result<u64> {
-        self.shared.state.read().alive()?;
-        match self.shared.hub.touched(prefix) {
+    async fn prefix_revision(&self, prefix: &str) -> Result<u64> {
+        self.engine.index.read().check_open()?;
+        match self.engine.notifier.last_change(prefix) {
             Some(revision) => Ok(revision),
             None => self.revision().await,
         }
     }
 
-    async fn get(&self, key: &str) -> Result<Option<Entry>> {
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>> {
         let found = {
-            let state = self.shared.state.read();
-            state.alive()?;
+            let state = self.engine.index.read();
+            state.check_open()?;
             state.newest(key)
         };
         match found {
             None => Ok(None),
-            Some(Found {
+            Some(IndexedKey {
                 key,
                 revision,
                 value: Some(value),
-            }) => Ok(Some(Entry {
+            }) => Ok(Some(KeyValue {
                 key,
                 value,
-                revision,
+                mod_revision: revision,
             })),
             Some(found) => {
-                self.shared
-                    .blocking(move |shared| shared.entry(&found.key))
+                self.engine
+                    .spawn_read(move |shared| shared.get(&found.key))
                     .await
             }
         }
     }
 
-    async fn range(&self, range: &Range) -> Result<Page> {
+    async fn range(&self, range: &RangeRequest) -> Result<RangeResponse> {
         let range = range.clone();
-        self.shared
-            .blocking(move |shared| shared.page(&range))
+        self.engine
+            .spawn_read(move |shared| shared.range(&range))
             .await
     }
 
-    async fn commit(&self, txn: Txn) -> Result<Outcome> {
+    async fn commit(&self, txn: Txn) -> Result<TxnResponse> {
         let value = match &txn.op {
             crate::Op::Put { value, .. } => value.len(),
             crate::Op::Delete => 0,
@@ -398,31 +399,37 @@ impl Store for Embedded {
         if bytes > MAX_REQUEST_BYTES {
             return Err(Error::TooLarge);
         }
-        let units = u32::try_from(1 + bytes / QUEUE_UNIT).unwrap_or(u32::MAX);
+        let units = u32::try_from(1 + bytes / BYTES_PER_PERMIT).unwrap_or(u32::MAX);
         let closed = |_| Error::Unavailable("the queue is closed".into());
         let permit = self
-            .queue
+            .queue_permits
             .clone()
             .acquire_many_owned(units)
             .await
             .map_err(closed)?;
-        self.ask(|reply| Request::Txn { txn, reply, permit }).await
+        self.send_request(|reply| WriterRequest::Txn { txn, reply, permit })
+            .await
     }
 
-    async fn watch(&self, prefix: &str, after: u64) -> Result<Box<dyn Feed>> {
-        let shared = &self.shared;
-        shared.state.read().alive()?;
+    async fn watch(&self, prefix: &str, after: u64) -> Result<Box<dyn StoreWatch>> {
+        let shared = &self.engine;
+        shared.index.read().check_open()?;
         let wake = shared
-            .hub
-            .register(prefix, || shared.state.read().revision());
-        shared.state.read().readable(after)?;
-        Ok(Box::new(Position::new(shared.clone(), prefix, after, wake)))
+            .notifier
+            .subscribe(prefix, || shared.index.read().revision());
+        shared.index.read().check_readable(after)?;
+        Ok(Box::new(EmbeddedWatch::new(
+            shared.clone(),
+            prefix,
+            after,
+            wake,
+        )))
     }
 
     async fn compact(&self, revision: u64) -> Result<()> {
         let current = {
-            let state = self.shared.state.read();
-            state.alive()?;
+            let state = self.engine.index.read();
+            state.check_open()?;
             state.revision()
         };
         if revision > current {
@@ -431,6 +438,7 @@ impl Store for Embedded {
                 current,
             });
         }
-        self.ask(|reply| Request::Compact { revision, reply }).await
+        self.send_request(|reply| WriterRequest::Compact { revision, reply })
+            .await
     }
 }

@@ -14,61 +14,61 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use super::checkpoint::Checkpointer;
-use super::file;
-use super::health::{Fault, FaultKind};
-use super::writer::{Request, Writer};
+use super::database;
+use super::health::{StoreFault, StoreFaultKind};
+use super::writer::{StoreWriter, WriterRequest};
 use crate::store::{Error, Result};
 
 /// The backoff between two attempts, which doubles up to the maximum.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
+const MAX_BACKOFF: Duration = Duration::from_secs(2);
 
 /// The fault that an error stands for; `None` when the engine can never write again.
-pub(super) fn fault_of(error: &Error) -> Option<Fault> {
+pub(super) fn fault_of(error: &Error) -> Option<StoreFault> {
     let (kind, message) = match error {
-        Error::NoSpace(message) => (FaultKind::Space, message),
-        Error::Disk(message) => (FaultKind::Disk, message),
+        Error::NoSpace(message) => (StoreFaultKind::Space, message),
+        Error::Disk(message) => (StoreFaultKind::Disk, message),
         _ => return None,
     };
     let message = message.clone();
-    Some(Fault { kind, message })
+    Some(StoreFault { kind, message })
 }
 
 /// The fault that a panic of the writer stands for.
-pub(super) fn panicked(payload: &(dyn Any + Send)) -> Fault {
+pub(super) fn panic_fault(payload: &(dyn Any + Send)) -> StoreFault {
     let text = payload
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    Fault {
-        kind: FaultKind::Writer,
+    StoreFault {
+        kind: StoreFaultKind::Writer,
         message: format!("the writer panicked: {}", text.unwrap_or("no message")),
     }
 }
 
-impl Writer {
+impl StoreWriter {
     /// Returns when the engine can write again, `Err` when it never will.
     pub(super) fn recover(&mut self) -> Result<()> {
-        let mut pause = FIRST_PAUSE;
+        let mut pause = INITIAL_BACKOFF;
         if self.closing {
             // The next opening copies the frames that are left in the WAL.
             let connection = self.connection.lock();
-            file::set_checkpoint_on_close(&connection, false)?;
+            database::set_checkpoint_on_close(&connection, false)?;
             return Err(Error::Unavailable("the store is closed".into()));
         }
         loop {
             let attempt = catch_unwind(AssertUnwindSafe(|| self.reopen()));
             let fault = match attempt {
                 Ok(Ok(())) => {
-                    self.shared.health.recover();
+                    self.engine.health.recover();
                     return Ok(());
                 }
                 Ok(Err(error)) => fault_of(&error).ok_or(error)?,
-                Err(payload) => panicked(&*payload),
+                Err(payload) => panic_fault(&*payload),
             };
-            self.shared.health.fail(fault);
-            self.refuse_until(Instant::now() + pause)?;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            self.engine.health.fail(fault);
+            self.reject_until(Instant::now() + pause)?;
+            pause = (pause * 2).min(MAX_BACKOFF);
         }
     }
 
@@ -81,66 +81,68 @@ impl Writer {
         if let Some(directory) = &self.directory {
             // No connection may keep the index of the WAL alive, or run a checkpoint
             // when it is closed.
-            let readers = self.shared.readers.close_all();
-            file::set_checkpoint_on_close(&connection, false)?;
-            *connection = file::open_memory(&self.options)?;
+            let readers = self.engine.read_pool.close_all();
+            database::set_checkpoint_on_close(&connection, false)?;
+            *connection = database::open_memory(&self.options)?;
             if self.options.sync {
-                file::rewrite_log(&directory.database)?;
+                database::rewrite_wal(&directory.database)?;
             }
-            *connection = file::open(&directory.database, &self.options)?;
-            file::set_checkpoint_on_close(&connection, false)?;
+            *connection = database::open(&directory.database, &self.options)?;
+            database::set_checkpoint_on_close(&connection, false)?;
             drop(readers);
         } else if !connection.is_autocommit() {
-            connection.execute_batch("ROLLBACK").map_err(file::failed)?;
+            connection
+                .execute_batch("ROLLBACK")
+                .map_err(database::store_error)?;
         }
-        let loaded = file::load(&connection, &self.options)?;
-        let acknowledged = self.shared.state.read().revision();
-        if loaded.state.revision() < acknowledged {
+        let loaded = database::load(&connection, &self.options)?;
+        let acknowledged = self.engine.index.read().revision();
+        if loaded.index.revision() < acknowledged {
             return Err(Error::Fatal(format!(
                 "the store lost committed data: it ends at revision {}, but {acknowledged} was \
                  acknowledged; restore it from a backup",
-                loaded.state.revision()
+                loaded.index.revision()
             )));
         }
-        file::probe(&connection, 0)?;
+        database::probe_space(&connection, 0)?;
         if let Some(directory) = &self.directory {
-            file::set_checkpoint_on_close(&connection, true)?;
+            database::set_checkpoint_on_close(&connection, true)?;
             let database = directory.database.clone();
             self.checkpointer = Some(Checkpointer::start(database, self.options.sync)?);
         }
-        self.resume(loaded);
+        self.install_loaded(loaded);
         Ok(())
     }
 
     /// Replaces the state in memory. Watches continue from their positions.
-    fn resume(&mut self, loaded: file::Loaded) {
+    fn install_loaded(&mut self, loaded: database::LoadedDatabase) {
         self.garbage = loaded.garbage;
         self.expiries = loaded.expiries;
-        self.marked = loaded.state.compacted();
-        (self.full, self.paused, self.sweep) = (false, None, None);
-        self.shared.hub.reset(loaded.state.revision(), || {
-            let mut state = self.shared.state.write();
+        self.stored_compaction = loaded.index.compacted();
+        (self.no_space, self.paused_until, self.next_sweep) = (false, None, None);
+        self.engine.notifier.reset(loaded.index.revision(), || {
+            let mut state = self.engine.index.write();
             let compacted = state.compacted();
-            *state = loaded.state;
+            *state = loaded.index;
             state.compact(compacted);
         });
     }
 
     /// Rejects requests with the fault; `Err` when the store is being closed.
-    fn refuse_until(&mut self, until: Instant) -> Result<()> {
+    fn reject_until(&mut self, until: Instant) -> Result<()> {
         loop {
             let wait = until.saturating_duration_since(Instant::now());
             let error = || {
-                let fault = self.shared.health.fault();
+                let fault = self.engine.health.fault();
                 fault.map_or_else(
                     || Error::Unavailable("the store recovers".into()),
-                    |f| f.error(),
+                    |f| f.to_error(),
                 )
             };
             match self.requests.recv_timeout(wait) {
-                Ok(Request::Txn { reply, .. }) => drop(reply.send(Err(error()))),
-                Ok(Request::Compact { reply, .. }) => drop(reply.send(Err(error()))),
-                Ok(Request::Close) | Err(RecvTimeoutError::Disconnected) => {
+                Ok(WriterRequest::Txn { reply, .. }) => drop(reply.send(Err(error()))),
+                Ok(WriterRequest::Compact { reply, .. }) => drop(reply.send(Err(error()))),
+                Ok(WriterRequest::Close) | Err(RecvTimeoutError::Disconnected) => {
                     return Err(Error::Unavailable("the store is closed".into()));
                 }
                 Err(RecvTimeoutError::Timeout) => return Ok(()),

@@ -9,14 +9,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use machinery::time::{Clock, FakeClock, SystemClock};
 
-use super::{Embedded, Options};
-use crate::{Error, Op, Outcome, Range, Result, Store, Txn, format};
+use super::{EmbeddedOptions, EmbeddedStore};
+use crate::{Error, Op, RangeRequest, Result, Store, Txn, TxnResponse, format};
 
-pub(super) fn manual() -> Options {
-    Options {
+pub(super) fn manual_compaction_options() -> EmbeddedOptions {
+    EmbeddedOptions {
         history: None,
-        sweep: Duration::from_millis(5),
-        ..Options::default()
+        sweep_interval: Duration::from_millis(5),
+        ..EmbeddedOptions::default()
     }
 }
 
@@ -27,15 +27,15 @@ pub(super) fn put(value: impl Into<Bytes>) -> Op {
     }
 }
 
-pub(super) async fn commit(store: &Embedded, key: &str, expected: u64, op: Op) -> Result<u64> {
+pub(super) async fn commit(store: &EmbeddedStore, key: &str, expected: u64, op: Op) -> Result<u64> {
     let key = key.into();
     match store.commit(Txn { key, expected, op }).await? {
-        Outcome::Committed { revision } => Ok(revision),
-        Outcome::Conflict { current } => panic!("unexpected {current:?}"),
+        TxnResponse::Committed { revision } => Ok(revision),
+        TxnResponse::Conflict { current } => panic!("unexpected {current:?}"),
     }
 }
 
-pub(super) async fn until(condition: impl Fn() -> bool) {
+pub(super) async fn wait_until(condition: impl Fn() -> bool) {
     let poll = async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -49,7 +49,7 @@ pub(super) async fn until(condition: impl Fn() -> bool) {
 #[tokio::test]
 async fn restart_keeps_everything() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Embedded::open(directory.path(), manual()).unwrap();
+    let store = EmbeddedStore::open(directory.path(), manual_compaction_options()).unwrap();
     let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
     let two = commit(&store, "/a/1", one, put("two")).await.unwrap();
     let deleted = commit(&store, "/a/1", two, Op::Delete).await.unwrap();
@@ -59,13 +59,13 @@ async fn restart_keeps_everything() {
     let closed = store.revision().await;
     assert!(matches!(closed, Err(Error::Unavailable(_))), "{closed:?}");
 
-    let store = Embedded::open(directory.path(), manual()).unwrap();
+    let store = EmbeddedStore::open(directory.path(), manual_compaction_options()).unwrap();
     assert_eq!(store.revision().await.unwrap(), other);
     assert_eq!(store.get("/a/1").await.unwrap(), None);
     assert_eq!(store.get("/a/2").await.unwrap().unwrap().value, "other");
-    let mut ask = Range::prefix("/a/");
-    ask.at = two;
-    assert_eq!(store.range(&ask).await.unwrap().entries[0].value, "two");
+    let mut ask = RangeRequest::prefix("/a/");
+    ask.revision = two;
+    assert_eq!(store.range(&ask).await.unwrap().kvs[0].value, "two");
     let mut feed = store.watch("/a/", one).await.unwrap();
     let batch = feed.next().await.unwrap();
     let revisions: Vec<_> = batch.events.iter().map(|e| e.revision).collect();
@@ -81,15 +81,15 @@ async fn restart_keeps_everything() {
 #[tokio::test]
 async fn revision_is_never_used_twice() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Embedded::open(directory.path(), manual()).unwrap();
+    let store = EmbeddedStore::open(directory.path(), manual_compaction_options()).unwrap();
     let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
     let deleted = commit(&store, "/a/1", one, Op::Delete).await.unwrap();
     // Now no row is left.
     store.compact(deleted).await.unwrap();
-    until(|| store.stats().keys == 0).await;
+    wait_until(|| store.stats().keys == 0).await;
     store.close().await;
 
-    let store = Embedded::open(directory.path(), manual()).unwrap();
+    let store = EmbeddedStore::open(directory.path(), manual_compaction_options()).unwrap();
     assert_eq!(store.revision().await.unwrap(), deleted);
     assert_eq!(
         commit(&store, "/a/1", 0, put("again")).await.unwrap(),
@@ -97,11 +97,11 @@ async fn revision_is_never_used_twice() {
     );
     store.close().await;
 
-    let skip = Options {
+    let skip = EmbeddedOptions {
         skip_revisions: 1000,
-        ..manual()
+        ..manual_compaction_options()
     };
-    let store = Embedded::open(directory.path(), skip).unwrap();
+    let store = EmbeddedStore::open(directory.path(), skip).unwrap();
     assert_eq!(store.revision().await.unwrap(), deleted + 1001);
     assert!(matches!(
         store.watch("/a/", deleted + 1).await,
@@ -117,16 +117,16 @@ async fn revision_is_never_used_twice() {
 
 #[tokio::test]
 async fn history_is_compacted_by_age() {
-    let options = Options {
+    let options = EmbeddedOptions {
         history: Some(Duration::from_millis(20)),
-        ..manual()
+        ..manual_compaction_options()
     };
-    let store = Embedded::memory(options).unwrap();
+    let store = EmbeddedStore::in_memory(options).unwrap();
     let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
     let two = commit(&store, "/a/1", one, put("two")).await.unwrap();
     commit(&store, "/a/1", two, Op::Delete).await.unwrap();
     let kept = commit(&store, "/a/2", 0, put("kept")).await.unwrap();
-    until(|| store.stats().compacted == kept && store.stats().keys == 1).await;
+    wait_until(|| store.stats().compacted == kept && store.stats().keys == 1).await;
     assert_eq!(store.get("/a/2").await.unwrap().unwrap().value, "kept");
     store.close().await;
 }
@@ -135,15 +135,15 @@ async fn history_is_compacted_by_age() {
 async fn time_to_live_survives_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let clock = Arc::new(FakeClock::new(SystemClock.now()));
-    let options = || Options {
+    let options = || EmbeddedOptions {
         clock: clock.clone(),
-        ..manual()
+        ..manual_compaction_options()
     };
     let short = |value: &'static str, hours: u64| Op::Put {
         value: value.into(),
         ttl: Some(Duration::from_secs(3600 * hours)),
     };
-    let store = Embedded::open(directory.path(), options()).unwrap();
+    let store = EmbeddedStore::open(directory.path(), options()).unwrap();
     commit(&store, "/a/1", 0, short("one", 1)).await.unwrap();
     let two = commit(&store, "/a/2", 0, short("two", 1)).await.unwrap();
     commit(&store, "/a/2", two, short("longer", 3))
@@ -151,7 +151,7 @@ async fn time_to_live_survives_a_restart() {
         .unwrap();
     store.close().await;
 
-    let store = Embedded::open(directory.path(), options()).unwrap();
+    let store = EmbeddedStore::open(directory.path(), options()).unwrap();
     let revision = store.revision().await.unwrap();
     let mut feed = store.watch("/a/", revision).await.unwrap();
     clock.advance(hours(2));
@@ -168,8 +168,8 @@ fn hours(hours: i64) -> jiff::SignedDuration {
     jiff::SignedDuration::from_hours(hours)
 }
 
-fn refusal(directory: &Path) -> String {
-    match Embedded::open(directory, manual()) {
+fn open_error(directory: &Path) -> String {
+    match EmbeddedStore::open(directory, manual_compaction_options()) {
         Err(Error::Fatal(text)) => text,
         other => panic!("{other:?}"),
     }
@@ -178,14 +178,14 @@ fn refusal(directory: &Path) -> String {
 #[tokio::test]
 async fn directory_belongs_to_one_process() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Embedded::open(directory.path(), manual()).unwrap();
-    let text = refusal(directory.path());
+    let store = EmbeddedStore::open(directory.path(), manual_compaction_options()).unwrap();
+    let text = open_error(directory.path());
     assert!(
         text.contains(&format!("in use by process {};", std::process::id())),
         "{text}"
     );
     store.close().await;
-    Embedded::open(directory.path(), manual())
+    EmbeddedStore::open(directory.path(), manual_compaction_options())
         .unwrap()
         .close()
         .await;
@@ -206,11 +206,11 @@ async fn the_format_version_is_raised_and_never_lowered() {
         (format::ENCRYPTED, format::ENCRYPTED),
         (format::BASE, format::ENCRYPTED),
     ] {
-        let options = Options {
+        let options = EmbeddedOptions {
             format: needed,
-            ..manual()
+            ..manual_compaction_options()
         };
-        let store = Embedded::open(directory.path(), options).unwrap();
+        let store = EmbeddedStore::open(directory.path(), options).unwrap();
         store.close().await;
         assert_eq!(version(), stored);
     }
@@ -223,7 +223,7 @@ fn foreign_and_damaged_files_are_refused() {
         let file = directory.path().join("store.db");
         content(&file);
         let before = fs::read(&file).unwrap();
-        let text = refusal(directory.path());
+        let text = open_error(directory.path());
         assert!(
             text.contains(expected) && text.contains("store.db"),
             "{text}"
@@ -259,7 +259,7 @@ fn foreign_and_damaged_files_are_refused() {
 #[tokio::test]
 async fn truncated_file_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Embedded::open(directory.path(), manual()).unwrap();
+    let store = EmbeddedStore::open(directory.path(), manual_compaction_options()).unwrap();
     for i in 0..200 {
         commit(&store, &format!("/a/{i}"), 0, put(vec![7; 2000]))
             .await
@@ -270,7 +270,7 @@ async fn truncated_file_is_refused() {
     let content = fs::read(&file).unwrap();
     assert!(content.len() > 400_000, "closing runs a checkpoint");
     fs::write(&file, &content[..content.len() / 2]).unwrap();
-    let text = refusal(directory.path());
+    let text = open_error(directory.path());
     assert!(
         text.contains("damaged") && text.contains("backup"),
         "{text}"
@@ -280,11 +280,11 @@ async fn truncated_file_is_refused() {
 #[tokio::test]
 async fn reads_succeed_without_space() {
     let directory = tempfile::tempdir().unwrap();
-    let options = Options {
-        quota: Some(1 << 20),
-        ..manual()
+    let options = EmbeddedOptions {
+        quota_bytes: Some(1 << 20),
+        ..manual_compaction_options()
     };
-    let store = Embedded::open(directory.path(), options).unwrap();
+    let store = EmbeddedStore::open(directory.path(), options).unwrap();
     let mut revision = 0;
     let refused = loop {
         match commit(&store, "/a/1", revision, put(vec![7; 50_000])).await {
@@ -295,7 +295,10 @@ async fn reads_succeed_without_space() {
     assert!(matches!(refused, Error::NoSpace(_)), "{refused:?}");
     assert!(revision > 10);
     assert_eq!(store.revision().await.unwrap(), revision);
-    assert_eq!(store.get("/a/1").await.unwrap().unwrap().revision, revision);
+    assert_eq!(
+        store.get("/a/1").await.unwrap().unwrap().mod_revision,
+        revision
+    );
     let mut feed = store.watch("/a/", revision).await.unwrap();
     // Compaction makes space, and the next write is the next revision.
     store.compact(revision).await.unwrap();
@@ -317,14 +320,14 @@ async fn reads_succeed_without_space() {
 #[tokio::test]
 async fn failure_is_final() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Embedded::open(directory.path(), manual()).unwrap();
+    let store = EmbeddedStore::open(directory.path(), manual_compaction_options()).unwrap();
     commit(&store, "/a/1", 0, put("one")).await.unwrap();
     let mut feed = store.watch("/a/", 1).await.unwrap();
     let vandal = rusqlite::Connection::open(directory.path().join("store.db")).unwrap();
     vandal.execute_batch("DROP TABLE history").unwrap();
     let refused = commit(&store, "/a/2", 0, put("two")).await;
     assert!(matches!(refused, Err(Error::Fatal(_))), "{refused:?}");
-    assert!(matches!(store.failed().await, Error::Fatal(_)));
+    assert!(matches!(store.wait_for_failure().await, Error::Fatal(_)));
     assert!(matches!(feed.next().await, Err(Error::Fatal(_))));
     let refused = commit(&store, "/a/3", 0, put("three")).await;
     assert!(matches!(refused, Err(Error::Fatal(_))), "{refused:?}");
@@ -334,12 +337,12 @@ async fn failure_is_final() {
 #[tokio::test]
 async fn wal_does_not_grow_without_bound() {
     let directory = tempfile::tempdir().unwrap();
-    let options = Options {
+    let options = EmbeddedOptions {
         sync: false,
         history: Some(Duration::from_millis(10)),
-        ..manual()
+        ..manual_compaction_options()
     };
-    let store = Embedded::open(directory.path(), options).unwrap();
+    let store = EmbeddedStore::open(directory.path(), options).unwrap();
     let mut revision = 0;
     for _ in 0..1000 {
         revision = commit(&store, "/a/1", revision, put(vec![7; 200_000]))

@@ -16,31 +16,31 @@ use parking_lot::Mutex;
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::batch_tx::BatchTx;
 use super::checkpoint::Checkpointer;
-use super::file::{Directory, Expiry, failed, probe};
-use super::recovery::{fault_of, panicked};
-use super::state::Garbage;
-use super::transaction::Batch;
-use super::{Options, Shared};
-use crate::store::{Error, MAX_REQUEST_BYTES, Op, Outcome, Result, Txn};
+use super::database::{DataDirectory, KeyExpiry, probe_space, store_error};
+use super::mvcc_index::SupersededRow;
+use super::recovery::{fault_of, panic_fault};
+use super::{EmbeddedEngine, EmbeddedOptions};
+use crate::store::{Error, MAX_REQUEST_BYTES, Op, Result, Txn, TxnResponse};
 
 /// The most requests, and the most rows to remove, in one SQLite transaction.
-const BATCH: usize = 512;
+const MAX_BATCH_REQUESTS: usize = 512;
 /// How long the watches of unchanged prefixes may go without progress.
-const ANNOUNCE: Duration = Duration::from_millis(100);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// The backoff of expiry, compaction and removal of rows after they found no space.
-const PAUSE: Duration = Duration::from_secs(5);
+const NO_SPACE_BACKOFF: Duration = Duration::from_secs(5);
 /// The interval at which a full store probes for space.
-const PROBE: Duration = Duration::from_secs(1);
+const SPACE_PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of steps in which history is compacted by age.
-const AGES: u32 = 5;
+const HISTORY_STEPS: u32 = 5;
 /// An estimate of the bytes that a commit appends to the WAL besides its rows.
-const COMMIT_BYTES: usize = 8 << 10;
+const COMMIT_OVERHEAD_BYTES: usize = 8 << 10;
 
-pub(super) enum Request {
+pub(super) enum WriterRequest {
     Txn {
         txn: Txn,
-        reply: oneshot::Sender<Result<Outcome>>,
+        reply: oneshot::Sender<Result<TxnResponse>>,
         /// Held while the request takes up memory.
         permit: OwnedSemaphorePermit,
     },
@@ -51,96 +51,96 @@ pub(super) enum Request {
     Close,
 }
 
-type Reply = (oneshot::Sender<Result<Outcome>>, OwnedSemaphorePermit);
+type TxnReply = (oneshot::Sender<Result<TxnResponse>>, OwnedSemaphorePermit);
 
 /// The requests and the own work that one batch writes.
 #[derive(Default)]
-struct Round {
+struct QueuedWrites {
     txns: Vec<Txn>,
     /// One for each of the first transactions; the others delete expired keys.
-    replies: Vec<Reply>,
-    expired: Vec<Expiry>,
+    replies: Vec<TxnReply>,
+    expired: Vec<KeyExpiry>,
     compact: Option<u64>,
     compact_replies: Vec<oneshot::Sender<Result<()>>>,
     closing: bool,
 }
 
-pub(super) struct Writer {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct StoreWriter {
+    pub(super) engine: Arc<EmbeddedEngine>,
     pub(super) connection: Arc<Mutex<Connection>>,
-    pub(super) requests: Receiver<Request>,
-    pub(super) options: Options,
+    pub(super) requests: Receiver<WriterRequest>,
+    pub(super) options: EmbeddedOptions,
     pub(super) checkpointer: Option<Checkpointer>,
-    pub(super) expiries: BinaryHeap<Reverse<Expiry>>,
+    pub(super) expiries: BinaryHeap<Reverse<KeyExpiry>>,
     /// Ascending in `superseded_at`.
-    pub(super) garbage: VecDeque<Garbage>,
+    pub(super) garbage: VecDeque<SupersededRow>,
     /// Bytes appended to the WAL since the last checkpoint call.
-    appended: usize,
+    appended_bytes: usize,
     /// The compaction revision that is stored in the database.
-    pub(super) marked: u64,
+    pub(super) stored_compaction: u64,
     /// Revisions with the time at which they were the newest.
-    ages: VecDeque<(Instant, u64)>,
+    revision_times: VecDeque<(Instant, u64)>,
     /// The time of the next sweep of expired keys; likewise below.
-    pub(super) sweep: Option<Instant>,
-    age: Option<Instant>,
-    announce: Option<Instant>,
+    pub(super) next_sweep: Option<Instant>,
+    next_aging: Option<Instant>,
+    next_progress: Option<Instant>,
     /// The time of the next probe for space.
-    probe: Option<Instant>,
+    next_space_probe: Option<Instant>,
     /// Whether the last batch found no space.
-    pub(super) full: bool,
+    pub(super) no_space: bool,
     /// Whether the store is being closed.
     pub(super) closing: bool,
     /// Expiry, compaction and removal of rows wait until then.
-    pub(super) paused: Option<Instant>,
+    pub(super) paused_until: Option<Instant>,
     /// The last field, so that the lock is released after everything else is closed.
-    pub(super) directory: Option<Directory>,
+    pub(super) directory: Option<DataDirectory>,
 }
 
-impl Writer {
+impl StoreWriter {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<EmbeddedEngine>,
         connection: Arc<Mutex<Connection>>,
-        requests: Receiver<Request>,
-        options: Options,
-        directory: Option<Directory>,
+        requests: Receiver<WriterRequest>,
+        options: EmbeddedOptions,
+        directory: Option<DataDirectory>,
     ) -> Result<Self> {
         let checkpointer = match &directory {
             Some(d) => Some(Checkpointer::start(d.database.clone(), options.sync)?),
             None => None,
         };
-        let marked = shared.state.read().compacted();
+        let marked = shared.index.read().compacted();
         let age = options.history.map(|_| Instant::now());
         // Revisions are skipped once, not at each recovery.
-        let options = Options {
+        let options = EmbeddedOptions {
             skip_revisions: 0,
             ..options
         };
         Ok(Self {
-            shared,
+            engine: shared,
             connection,
             requests,
             options,
             checkpointer,
             expiries: BinaryHeap::new(),
             garbage: VecDeque::new(),
-            appended: 0,
-            marked,
-            ages: VecDeque::new(),
-            sweep: None,
-            age,
-            announce: None,
-            probe: None,
-            full: false,
+            appended_bytes: 0,
+            stored_compaction: marked,
+            revision_times: VecDeque::new(),
+            next_sweep: None,
+            next_aging: age,
+            next_progress: None,
+            next_space_probe: None,
+            no_space: false,
             closing: false,
-            paused: None,
+            paused_until: None,
             directory,
         })
     }
 
-    pub(super) fn with(
+    pub(super) fn with_loaded(
         mut self,
-        garbage: VecDeque<Garbage>,
-        expiries: BinaryHeap<Reverse<Expiry>>,
+        garbage: VecDeque<SupersededRow>,
+        expiries: BinaryHeap<Reverse<KeyExpiry>>,
     ) -> Self {
         self.garbage = garbage;
         self.expiries = expiries;
@@ -149,7 +149,7 @@ impl Writer {
 
     pub(super) fn run(mut self) {
         let why = loop {
-            let fault = match catch_unwind(AssertUnwindSafe(|| self.turn())) {
+            let fault = match catch_unwind(AssertUnwindSafe(|| self.run_once())) {
                 Ok(Ok(())) if self.closing => {
                     break Error::Unavailable("the store is closed".into());
                 }
@@ -158,43 +158,51 @@ impl Writer {
                     Some(fault) => fault,
                     None => break error,
                 },
-                Err(payload) => panicked(&*payload),
+                Err(payload) => panic_fault(&*payload),
             };
-            self.shared.health.fail(fault);
+            self.engine.health.fail(fault);
             if let Err(error) = self.recover() {
                 break error;
             }
         };
-        self.shared.state.write().end(why.clone());
+        self.engine.index.write().close(why.clone());
         if matches!(why, Error::Fatal(_)) {
             tracing::error!(error = %why, "the store has failed");
-            self.shared.failure.send_replace(Some(why));
+            self.engine.failure.send_replace(Some(why));
         }
-        self.shared.hub.close();
-        self.shared.readers.close();
+        self.engine.notifier.close();
+        self.engine.read_pool.close();
         if let Some(checkpointer) = self.checkpointer.take() {
             checkpointer.join();
         }
     }
 
     /// Waits for work and does it.
-    fn turn(&mut self) -> Result<()> {
-        let round = self.gather();
-        self.round(round)?;
-        self.look_for_space()
+    fn run_once(&mut self) -> Result<()> {
+        let round = self.collect_writes();
+        self.commit_and_reply(round)?;
+        self.probe_for_space()
     }
 
     /// Waits for requests or a timer and collects what one batch takes.
-    fn gather(&mut self) -> Round {
-        let mut round = Round::default();
+    fn collect_writes(&mut self) -> QueuedWrites {
+        let mut round = QueuedWrites::default();
         let now = Instant::now();
-        if self.sweep.is_none() && !self.expiries.is_empty() {
-            self.sweep = Some(now + self.options.sweep);
+        if self.next_sweep.is_none() && !self.expiries.is_empty() {
+            self.next_sweep = Some(now + self.options.sweep_interval);
         }
-        let own = if self.due() > 0 { Some(now) } else { self.age };
-        let own = own.into_iter().chain(self.sweep).min();
-        let own = own.map(|at| self.paused.map_or(at, |until| at.max(until)));
-        let timer = own.into_iter().chain(self.announce).chain(self.probe).min();
+        let own = if self.removable_rows() > 0 {
+            Some(now)
+        } else {
+            self.next_aging
+        };
+        let own = own.into_iter().chain(self.next_sweep).min();
+        let own = own.map(|at| self.paused_until.map_or(at, |until| at.max(until)));
+        let timer = own
+            .into_iter()
+            .chain(self.next_progress)
+            .chain(self.next_space_probe)
+            .min();
         let first = match timer {
             None => self
                 .requests
@@ -205,65 +213,65 @@ impl Writer {
                 .recv_timeout(at.saturating_duration_since(now)),
         };
         match first {
-            Ok(request) => round.take(request),
+            Ok(request) => round.add(request),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => round.closing = true,
         }
-        while round.txns.len() < BATCH && !round.closing {
+        while round.txns.len() < MAX_BATCH_REQUESTS && !round.closing {
             let Ok(request) = self.requests.try_recv() else {
                 break;
             };
-            round.take(request);
+            round.add(request);
         }
         self.closing |= round.closing;
-        self.look_at_the_clock(&mut round);
+        self.run_timers(&mut round);
         round
     }
 
-    fn look_at_the_clock(&mut self, round: &mut Round) {
+    fn run_timers(&mut self, round: &mut QueuedWrites) {
         let now = Instant::now();
-        if self.announce.is_some_and(|at| at <= now) {
-            self.announce = None;
-            let revision = self.shared.state.read().revision();
-            self.shared.hub.announce(revision);
+        if self.next_progress.is_some_and(|at| at <= now) {
+            self.next_progress = None;
+            let revision = self.engine.index.read().revision();
+            self.engine.notifier.announce_progress(revision);
         }
-        if self.paused.is_some_and(|until| until > now) {
+        if self.paused_until.is_some_and(|until| until > now) {
             return;
         }
-        self.paused = None;
-        if self.sweep.is_some_and(|at| at <= now) {
-            self.sweep = None;
-            self.expire(round);
+        self.paused_until = None;
+        if self.next_sweep.is_some_and(|at| at <= now) {
+            self.next_sweep = None;
+            self.queue_expired(round);
         }
-        if self.age.is_some_and(|at| at <= now)
+        if self.next_aging.is_some_and(|at| at <= now)
             && let Some(history) = self.options.history
         {
-            self.age = Some(now + history / AGES);
-            self.ages
-                .push_back((now, self.shared.state.read().revision()));
-            while let Some(&(at, revision)) = self.ages.front()
+            self.next_aging = Some(now + history / HISTORY_STEPS);
+            self.revision_times
+                .push_back((now, self.engine.index.read().revision()));
+            while let Some(&(at, revision)) = self.revision_times.front()
                 && now.saturating_duration_since(at) >= history
             {
                 round.compact = round.compact.max(Some(revision));
-                self.ages.pop_front();
+                self.revision_times.pop_front();
             }
         }
     }
 
     /// Queues the deletion of expired keys, as ordinary transactions.
-    fn expire(&mut self, round: &mut Round) {
+    fn queue_expired(&mut self, round: &mut QueuedWrites) {
         let now = self.options.clock.now().as_millisecond();
         while let Some(Reverse(next)) = self.expiries.peek()
-            && next.at <= now
+            && next.expires_at_ms <= now
         {
-            if round.expired.len() == BATCH {
-                self.sweep = Some(Instant::now());
+            if round.expired.len() == MAX_BATCH_REQUESTS {
+                self.next_sweep = Some(Instant::now());
                 return;
             }
             let Some(Reverse(expiry)) = self.expiries.pop() else {
                 return;
             };
-            let newest = self.shared.state.read().newest(&expiry.key);
+            let newest = self.engine.index.read().newest(&expiry.key);
             if newest.is_some_and(|found| found.revision == expiry.revision) {
                 round.txns.push(Txn {
                     key: expiry.key.clone(),
@@ -276,35 +284,38 @@ impl Writer {
     }
 
     /// The number of compacted rows that one batch removes.
-    fn due(&self) -> usize {
-        let compacted = self.shared.state.read().compacted();
+    fn removable_rows(&self) -> usize {
+        let compacted = self.engine.index.read().compacted();
         let due = self
             .garbage
             .iter()
             .take_while(|row| row.superseded_at <= compacted);
-        due.take(BATCH).count()
+        due.take(MAX_BATCH_REQUESTS).count()
     }
 
     /// Writes a batch and replies to its requests. `Err` when the writer must recover or
     /// end.
-    fn round(&mut self, round: Round) -> Result<()> {
+    fn commit_and_reply(&mut self, round: QueuedWrites) -> Result<()> {
         if let Some(revision) = round.compact {
-            self.shared.state.write().compact(revision);
+            self.engine.index.write().compact(revision);
             // Rows may have become removable.
-            self.paused = None;
+            self.paused_until = None;
         }
-        let result = self.make_room().and_then(|due| self.write(round.txns, due));
+        let result = self
+            .free_space()
+            .and_then(|due| self.commit_batch(round.txns, due));
         let error = result.as_ref().err().cloned();
         if let Some(error) = &error {
             self.expiries.extend(round.expired.into_iter().map(Reverse));
-            self.full = true;
+            self.no_space = true;
             // Further failures do not extend the pause, which would never end.
-            self.paused.get_or_insert(Instant::now() + PAUSE);
+            self.paused_until
+                .get_or_insert(Instant::now() + NO_SPACE_BACKOFF);
             // Before the replies, so that a client that gets the error finds the matching
             // health.
             match fault_of(error) {
-                Some(fault) => self.shared.health.fail(fault),
-                None => self.shared.state.write().end(error.clone()),
+                Some(fault) => self.engine.health.fail(fault),
+                None => self.engine.index.write().close(error.clone()),
             }
         }
         let mut outcomes = result.unwrap_or_default().into_iter();
@@ -322,7 +333,8 @@ impl Writer {
         }
         match error {
             Some(Error::NoSpace(_)) => {
-                self.probe.get_or_insert(Instant::now() + PROBE);
+                self.next_space_probe
+                    .get_or_insert(Instant::now() + SPACE_PROBE_INTERVAL);
                 self.checkpoint()
             }
             Some(error) => Err(error),
@@ -332,33 +344,35 @@ impl Writer {
 
     /// Probes for space while the store is full. Only space for the largest request ends
     /// the fault, so that health does not change with the size of each write.
-    fn look_for_space(&mut self) -> Result<()> {
-        if self.probe.is_none_or(|at| at > Instant::now()) {
+    fn probe_for_space(&mut self) -> Result<()> {
+        if self.next_space_probe.is_none_or(|at| at > Instant::now()) {
             return Ok(());
         }
-        self.probe = None;
-        match probe(&self.connection.lock(), MAX_REQUEST_BYTES) {
+        self.next_space_probe = None;
+        match probe_space(&self.connection.lock(), MAX_REQUEST_BYTES) {
             Ok(()) => {
-                (self.full, self.paused) = (false, None);
-                self.shared.health.recover();
+                (self.no_space, self.paused_until) = (false, None);
+                self.engine.health.recover();
             }
-            Err(Error::NoSpace(_)) => self.probe = Some(Instant::now() + PROBE),
+            Err(Error::NoSpace(_)) => {
+                self.next_space_probe = Some(Instant::now() + SPACE_PROBE_INTERVAL)
+            }
             Err(error) => return Err(error),
         }
-        self.appended += 2 * MAX_REQUEST_BYTES;
+        self.appended_bytes += 2 * MAX_REQUEST_BYTES;
         self.checkpoint()
     }
 
     /// Keeps the WAL short. Without space the WAL is left as it is.
     fn checkpoint(&mut self) -> Result<()> {
-        let appended = std::mem::take(&mut self.appended);
+        let appended = std::mem::take(&mut self.appended_bytes);
         let Some(checkpointer) = &mut self.checkpointer else {
             return Ok(());
         };
         if appended == 0 {
-            return checkpointer.alive();
+            return checkpointer.check_running();
         }
-        match checkpointer.wrote(appended, &self.connection.lock()) {
+        match checkpointer.record_append(appended, &self.connection.lock()) {
             Err(Error::NoSpace(text)) => {
                 tracing::debug!(error = text, "no space to checkpoint the store");
                 Ok(())
@@ -370,14 +384,16 @@ impl Writer {
     /// After a batch found no space, removes rows in a transaction of their own; in one
     /// with the batch they would fail again and again. Returns how many rows may be
     /// removed with the batch.
-    fn make_room(&mut self) -> Result<usize> {
-        if !self.full {
-            return Ok(self.due());
+    fn free_space(&mut self) -> Result<usize> {
+        if !self.no_space {
+            return Ok(self.removable_rows());
         }
-        if self.paused.is_none() {
-            match self.write(Vec::new(), self.due()) {
-                Ok(_) => self.full = false,
-                Err(Error::NoSpace(_)) => self.paused = Some(Instant::now() + PAUSE),
+        if self.paused_until.is_none() {
+            match self.commit_batch(Vec::new(), self.removable_rows()) {
+                Ok(_) => self.no_space = false,
+                Err(Error::NoSpace(_)) => {
+                    self.paused_until = Some(Instant::now() + NO_SPACE_BACKOFF)
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -385,42 +401,42 @@ impl Writer {
     }
 
     /// Commits one SQLite transaction and publishes it.
-    fn write(&mut self, txns: Vec<Txn>, due: usize) -> Result<Vec<Outcome>> {
+    fn commit_batch(&mut self, txns: Vec<Txn>, due: usize) -> Result<Vec<TxnResponse>> {
         let connection = self.connection.clone();
         let connection = connection.lock();
         let now = self.options.clock.now().as_millisecond();
-        let mut batch = Batch::new(&connection, &self.shared.state, now);
+        let mut batch = BatchTx::new(&connection, &self.engine.index, now);
         let mut outcomes = Vec::with_capacity(txns.len());
         for txn in txns {
-            outcomes.push(batch.apply(txn).map_err(failed)?);
+            outcomes.push(batch.apply(txn).map_err(store_error)?);
         }
         // The compaction revision is stored before any row is removed.
-        let compacted = self.shared.state.read().compacted();
-        if compacted > self.marked {
-            batch.mark_compacted(compacted).map_err(failed)?;
+        let compacted = self.engine.index.read().compacted();
+        if compacted > self.stored_compaction {
+            batch.mark_compacted(compacted).map_err(store_error)?;
         }
         batch
             .remove(self.garbage.iter().take(due))
-            .map_err(failed)?;
-        if !batch.commit().map_err(failed)? {
+            .map_err(store_error)?;
+        if !batch.commit().map_err(store_error)? {
             return Ok(outcomes);
         }
-        self.marked = compacted;
-        let written = batch.into_written();
-        self.appended += written.log_bytes + COMMIT_BYTES;
+        self.stored_compaction = compacted;
+        let written = batch.into_changes();
+        self.appended_bytes += written.wal_bytes + COMMIT_OVERHEAD_BYTES;
         let garbage = &mut self.garbage;
-        let behind = self.shared.hub.publish(&written.events, || {
-            let mut state = self.shared.state.write();
+        let behind = self.engine.notifier.publish(&written.events, || {
+            let mut state = self.engine.index.write();
             for row in garbage.drain(..due) {
-                state.forget(&row);
+                state.remove_row(&row);
             }
             state.publish(&written.events, garbage);
             drop(state);
             #[cfg(test)]
-            self.shared.between_publications.hit();
+            self.engine.between_publications.hit();
         });
-        if behind && self.announce.is_none() {
-            self.announce = Some(Instant::now() + ANNOUNCE);
+        if behind && self.next_progress.is_none() {
+            self.next_progress = Some(Instant::now() + PROGRESS_INTERVAL);
         }
         self.expiries
             .extend(written.expiries.into_iter().map(Reverse));
@@ -428,18 +444,18 @@ impl Writer {
     }
 }
 
-impl Round {
-    fn take(&mut self, request: Request) {
+impl QueuedWrites {
+    fn add(&mut self, request: WriterRequest) {
         match request {
-            Request::Txn { txn, reply, permit } => {
+            WriterRequest::Txn { txn, reply, permit } => {
                 self.txns.push(txn);
                 self.replies.push((reply, permit));
             }
-            Request::Compact { revision, reply } => {
+            WriterRequest::Compact { revision, reply } => {
                 self.compact = self.compact.max(Some(revision));
                 self.compact_replies.push(reply);
             }
-            Request::Close => self.closing = true,
+            WriterRequest::Close => self.closing = true,
         }
     }
 }

@@ -19,39 +19,42 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use self::store::EncryptedStore;
-pub use self::transformer::{PrefixTransformer, Transformer, is_encrypted};
+pub use self::transformer::{PrefixTransformer, PrefixTransformers, is_encrypted};
 
 /// The beginning of a placeholder; no JSON begins with it.
-const UNREADABLE: &[u8] = b"\0unreadable: ";
+const UNREADABLE_PREFIX: &[u8] = b"\0unreadable: ";
 
 /// The reason why a value could not be decrypted, where `value` is the placeholder that
 /// an [`EncryptedStore`] returns in its place.
-pub fn unreadable(value: &[u8]) -> Option<&str> {
-    let reason = value.strip_prefix(UNREADABLE)?;
+pub fn unreadable_reason(value: &[u8]) -> Option<&str> {
+    let reason = value.strip_prefix(UNREADABLE_PREFIX)?;
     Some(std::str::from_utf8(reason).unwrap_or("the value cannot be decrypted"))
 }
 
-fn substitute(reason: &str) -> Bytes {
-    [UNREADABLE, reason.as_bytes()].concat().into()
+fn unreadable_placeholder(reason: &str) -> Bytes {
+    [UNREADABLE_PREFIX, reason.as_bytes()].concat().into()
 }
 
 /// The transformers by storage prefix, as Kubernetes' `value.ResourceTransformers`.
 #[derive(Debug, Default)]
-pub struct Encryption {
+pub struct ResourceTransformers {
     /// The longest prefix first.
-    rules: Vec<(String, Arc<Transformer>)>,
+    transformers: Vec<(String, Arc<PrefixTransformers>)>,
 }
 
-impl Encryption {
+impl ResourceTransformers {
     /// `rules` are pairs of a key prefix and its transformer. The longest prefix that
     /// matches a key applies.
-    pub fn new(mut rules: Vec<(String, Arc<Transformer>)>) -> Self {
-        rules.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-        Self { rules }
+    pub fn new(mut transformers: Vec<(String, Arc<PrefixTransformers>)>) -> Self {
+        transformers.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        Self { transformers }
     }
 
-    fn transformer(&self, key: &str) -> Option<&Transformer> {
-        let rule = self.rules.iter().find(|(p, _)| key.starts_with(&**p));
+    fn transformer(&self, key: &str) -> Option<&PrefixTransformers> {
+        let rule = self
+            .transformers
+            .iter()
+            .find(|(p, _)| key.starts_with(&**p));
         rule.map(|(_, transformer)| &**transformer)
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::transformer::{is_encrypted, no_transformer};
-use super::{Encryption, substitute};
-use crate::etcd::Keys;
+use super::transformer::{is_encrypted, missing_transformer_error};
+use super::{ResourceTransformers, unreadable_placeholder};
+use crate::etcd::EtcdKeys;
 use crate::store::{
-    Batch, Entry, Error, Feed, Op, Outcome, Page, Proof, Range, Result, Store, Txn,
+    ConsistentReadSupport, Error, KeyValue, Op, RangeRequest, RangeResponse, Result, Store,
+    StoreWatch, Txn, TxnResponse, WatchResponse,
 };
 
 /// A store that encrypts values by [`ResourceTransformers`].
@@ -20,18 +21,18 @@ pub struct EncryptedStore {
 
 /// The transformers and the key mapping that the store and its watches share.
 struct KeyedCipher {
-    encryption: Encryption,
-    keys: Keys,
+    transformers: ResourceTransformers,
+    keys: EtcdKeys,
 }
 
 impl EncryptedStore {
     /// `prefix` is `--etcd-prefix`: kube-apiserver authenticates the keys of etcd.
-    pub fn new(engine: Arc<dyn Store>, encryption: Encryption, prefix: &str) -> Self {
+    pub fn new(engine: Arc<dyn Store>, encryption: ResourceTransformers, prefix: &str) -> Self {
         Self {
             engine,
             cipher: Arc::new(KeyedCipher {
-                encryption,
-                keys: Keys::new(prefix),
+                transformers: encryption,
+                keys: EtcdKeys::new(prefix),
             }),
         }
     }
@@ -39,29 +40,29 @@ impl EncryptedStore {
 
 impl KeyedCipher {
     fn encrypt(&self, key: &str, plain: Bytes) -> Result<Bytes> {
-        let Some(transformer) = self.encryption.transformer(key) else {
+        let Some(transformer) = self.transformers.transformer(key) else {
             return Ok(plain);
         };
         transformer
-            .encrypt(&self.keys.outer(key), &plain)
+            .encrypt(&self.keys.encode_key(key), &plain)
             .map_err(|why| Error::Unavailable(format!("{key} cannot be encrypted: {why}")))
     }
 
     /// The plaintext, or the placeholder of a value that cannot be decrypted; and whether
     /// the stored value is stale.
     fn decrypt(&self, key: &str, stored: Bytes) -> (Bytes, bool) {
-        let decrypted = match self.encryption.transformer(key) {
-            Some(transformer) => transformer.decrypt(&self.keys.outer(key), &stored),
-            None if is_encrypted(&stored) => Err(no_transformer(&stored)),
+        let decrypted = match self.transformers.transformer(key) {
+            Some(transformer) => transformer.decrypt(&self.keys.encode_key(key), &stored),
+            None if is_encrypted(&stored) => Err(missing_transformer_error(&stored)),
             None => return (stored, false),
         };
         match decrypted {
             Ok(decrypted) => (decrypted.value, decrypted.stale),
-            Err(why) => (substitute(&why), false),
+            Err(why) => (unreadable_placeholder(&why), false),
         }
     }
 
-    fn entry(&self, mut entry: Entry) -> Entry {
+    fn decrypt_entry(&self, mut entry: KeyValue) -> KeyValue {
         entry.value = self.decrypt(&entry.key, entry.value).0;
         entry
     }
@@ -69,25 +70,25 @@ impl KeyedCipher {
 
 #[async_trait]
 impl Store for EncryptedStore {
-    fn proof(&self) -> Proof {
-        self.engine.proof()
+    fn consistent_read_support(&self) -> ConsistentReadSupport {
+        self.engine.consistent_read_support()
     }
 
     async fn revision(&self) -> Result<u64> {
         self.engine.revision().await
     }
 
-    async fn revision_of(&self, prefix: &str) -> Result<u64> {
-        self.engine.revision_of(prefix).await
+    async fn prefix_revision(&self, prefix: &str) -> Result<u64> {
+        self.engine.prefix_revision(prefix).await
     }
 
-    async fn get(&self, key: &str) -> Result<Option<Entry>> {
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>> {
         let found = self.engine.get(key).await?;
-        Ok(found.map(|entry| self.cipher.entry(entry)))
+        Ok(found.map(|entry| self.cipher.decrypt_entry(entry)))
     }
 
-    async fn stale(&self, key: &str) -> Result<Option<Entry>> {
-        if self.cipher.encryption.transformer(key).is_none() {
+    async fn get_stale(&self, key: &str) -> Result<Option<KeyValue>> {
+        if self.cipher.transformers.transformer(key).is_none() {
             return Ok(None);
         }
         let found = self.engine.get(key).await?;
@@ -98,28 +99,30 @@ impl Store for EncryptedStore {
         }))
     }
 
-    async fn range(&self, range: &Range) -> Result<Page> {
+    async fn range(&self, range: &RangeRequest) -> Result<RangeResponse> {
         let mut page = self.engine.range(range).await?;
-        let entries = page.entries.into_iter();
-        page.entries = entries.map(|entry| self.cipher.entry(entry)).collect();
+        let entries = page.kvs.into_iter();
+        page.kvs = entries
+            .map(|entry| self.cipher.decrypt_entry(entry))
+            .collect();
         Ok(page)
     }
 
-    async fn commit(&self, mut txn: Txn) -> Result<Outcome> {
+    async fn commit(&self, mut txn: Txn) -> Result<TxnResponse> {
         if let Op::Put { value, .. } = &mut txn.op {
             *value = self.cipher.encrypt(&txn.key, std::mem::take(value))?;
         }
         Ok(match self.engine.commit(txn).await? {
-            Outcome::Conflict { current } => Outcome::Conflict {
-                current: current.map(|entry| self.cipher.entry(entry)),
+            TxnResponse::Conflict { current } => TxnResponse::Conflict {
+                current: current.map(|entry| self.cipher.decrypt_entry(entry)),
             },
-            committed @ Outcome::Committed { .. } => committed,
+            committed @ TxnResponse::Committed { .. } => committed,
         })
     }
 
-    async fn watch(&self, prefix: &str, after: u64) -> Result<Box<dyn Feed>> {
-        Ok(Box::new(DecryptingFeed {
-            feed: self.engine.watch(prefix, after).await?,
+    async fn watch(&self, prefix: &str, after: u64) -> Result<Box<dyn StoreWatch>> {
+        Ok(Box::new(DecryptingWatch {
+            watch: self.engine.watch(prefix, after).await?,
             cipher: Arc::clone(&self.cipher),
         }))
     }
@@ -129,20 +132,20 @@ impl Store for EncryptedStore {
     }
 }
 
-struct DecryptingFeed {
-    feed: Box<dyn Feed>,
+struct DecryptingWatch {
+    watch: Box<dyn StoreWatch>,
     cipher: Arc<KeyedCipher>,
 }
 
 #[async_trait]
-impl Feed for DecryptingFeed {
-    async fn next(&mut self) -> Result<Batch> {
-        let mut batch = self.feed.next().await?;
+impl StoreWatch for DecryptingWatch {
+    async fn next(&mut self) -> Result<WatchResponse> {
+        let mut batch = self.watch.next().await?;
         for event in &mut batch.events {
             if let Some(stored) = event.value.take() {
                 event.value = Some(self.cipher.decrypt(&event.key, stored).0);
             }
-            event.previous = event.previous.take().map(|e| self.cipher.entry(e));
+            event.previous = event.previous.take().map(|e| self.cipher.decrypt_entry(e));
         }
         Ok(batch)
     }

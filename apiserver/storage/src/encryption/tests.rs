@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::transformer::{PrefixTransformer, Transformer, is_encrypted};
-use super::{EncryptedStore, Encryption, unreadable};
-use crate::{Embedded, Entry, Op, Options, Outcome, Range, Store, Txn};
+use super::transformer::{PrefixTransformer, PrefixTransformers, is_encrypted};
+use super::{EncryptedStore, ResourceTransformers, unreadable_reason};
+use crate::{EmbeddedOptions, EmbeddedStore, KeyValue, Op, RangeRequest, Store, Txn, TxnResponse};
 
 const SECRET: &str = "/registry/secrets/ns/a";
 const PLAIN: &[u8] = br#"{"metadata":{"name":"a"},"data":{"k":"plaintext"}}"#;
@@ -19,18 +19,22 @@ fn secretbox(name: &str, byte: u8) -> PrefixTransformer {
     PrefixTransformer::secretbox(name, &[byte; 32]).unwrap()
 }
 
-fn over(engine: &Arc<dyn Store>, keys: Vec<PrefixTransformer>) -> EncryptedStore {
+fn encrypted_store(engine: &Arc<dyn Store>, keys: Vec<PrefixTransformer>) -> EncryptedStore {
     let mut keys = keys.into_iter();
-    let transformer = Transformer::new(keys.next().unwrap(), keys.collect());
+    let transformer = PrefixTransformers::new(keys.next().unwrap(), keys.collect());
     let rules = vec![("/registry/secrets/".to_owned(), Arc::new(transformer))];
-    EncryptedStore::new(Arc::clone(engine), Encryption::new(rules), "/registry")
+    EncryptedStore::new(
+        Arc::clone(engine),
+        ResourceTransformers::new(rules),
+        "/registry",
+    )
 }
 
 fn engine() -> Arc<dyn Store> {
-    Arc::new(Embedded::memory(Options::default()).unwrap())
+    Arc::new(EmbeddedStore::in_memory(EmbeddedOptions::default()).unwrap())
 }
 
-async fn put(store: &dyn Store, key: &str, expected: u64, value: &[u8]) -> Outcome {
+async fn put(store: &dyn Store, key: &str, expected: u64, value: &[u8]) -> TxnResponse {
     let op = Op::Put {
         value: Bytes::copy_from_slice(value),
         ttl: None,
@@ -39,7 +43,7 @@ async fn put(store: &dyn Store, key: &str, expected: u64, value: &[u8]) -> Outco
     store.commit(Txn { key, expected, op }).await.unwrap()
 }
 
-async fn raw(engine: &Arc<dyn Store>, key: &str) -> Entry {
+async fn stored_value(engine: &Arc<dyn Store>, key: &str) -> KeyValue {
     engine.get(key).await.unwrap().unwrap()
 }
 
@@ -77,7 +81,7 @@ fn secretbox_is_nacls() {
     );
     let stored = [b"k8s:enc:secretbox:v1:k:", &*nonce, &*sealed].concat();
     let one = PrefixTransformer::secretbox("k", &key).unwrap();
-    let transformer = Transformer::new(one, Vec::new());
+    let transformer = PrefixTransformers::new(one, Vec::new());
     let read = transformer.decrypt(b"", &stored.into()).unwrap();
     assert_eq!(read.value, plain);
 }
@@ -89,29 +93,35 @@ async fn stored_values_have_kubernetes_prefix_and_no_plaintext() {
         (secretbox("two", 2), "k8s:enc:secretbox:v1:two:"),
     ] {
         let engine = engine();
-        let store = over(&engine, vec![first]);
+        let store = encrypted_store(&engine, vec![first]);
         put(&store, SECRET, 0, PLAIN).await;
         put(&store, "/registry/pods/ns/a", 0, PLAIN).await;
-        let stored = raw(&engine, SECRET).await.value;
+        let stored = stored_value(&engine, SECRET).await.value;
         assert!(stored.starts_with(prefix.as_bytes()));
         assert!(!stored.windows(9).any(|w| w == b"plaintext"));
-        assert_eq!(raw(&engine, "/registry/pods/ns/a").await.value, PLAIN);
+        assert_eq!(
+            stored_value(&engine, "/registry/pods/ns/a").await.value,
+            PLAIN
+        );
         assert_eq!(store.get(SECRET).await.unwrap().unwrap().value, PLAIN);
-        assert!(store.stale(SECRET).await.unwrap().is_none());
+        assert!(store.get_stale(SECRET).await.unwrap().is_none());
     }
 }
 
 #[tokio::test]
 async fn every_read_decrypts() {
     let engine = engine();
-    let store = over(&engine, vec![aes("one", 1)]);
+    let store = encrypted_store(&engine, vec![aes("one", 1)]);
     let mut feed = store.watch("/registry/secrets/", 0).await.unwrap();
-    let Outcome::Committed { revision } = put(&store, SECRET, 0, PLAIN).await else {
+    let TxnResponse::Committed { revision } = put(&store, SECRET, 0, PLAIN).await else {
         panic!("there is something");
     };
     put(&store, SECRET, revision, b"{\"second\":1}").await;
-    let page = store.range(&Range::prefix("/registry/")).await.unwrap();
-    assert_eq!(page.entries[0].value, &b"{\"second\":1}"[..]);
+    let page = store
+        .range(&RangeRequest::prefix("/registry/"))
+        .await
+        .unwrap();
+    assert_eq!(page.kvs[0].value, &b"{\"second\":1}"[..]);
     let mut events = Vec::new();
     while events.len() < 2 {
         events.extend(feed.next().await.unwrap().events);
@@ -119,16 +129,21 @@ async fn every_read_decrypts() {
     assert_eq!(events[0].value.as_deref(), Some(PLAIN));
     assert_eq!(events[1].previous.as_ref().unwrap().value, PLAIN);
     match put(&store, SECRET, revision, b"{}").await {
-        Outcome::Conflict { current } => assert_eq!(current.unwrap().value, "{\"second\":1}"),
-        Outcome::Committed { .. } => panic!("written"),
+        TxnResponse::Conflict { current } => assert_eq!(current.unwrap().value, "{\"second\":1}"),
+        TxnResponse::Committed { .. } => panic!("written"),
     }
 }
 
 #[tokio::test]
 async fn the_first_key_writes_and_all_read() {
     let engine = engine();
-    let Outcome::Committed { revision } =
-        put(&over(&engine, vec![aes("one", 1)]), SECRET, 0, PLAIN).await
+    let TxnResponse::Committed { revision } = put(
+        &encrypted_store(&engine, vec![aes("one", 1)]),
+        SECRET,
+        0,
+        PLAIN,
+    )
+    .await
     else {
         panic!("there is something");
     };
@@ -143,20 +158,20 @@ async fn the_first_key_writes_and_all_read() {
         ],
         vec![PrefixTransformer::identity(), aes("one", 1)],
     ] {
-        let store = over(&engine, keys);
+        let store = encrypted_store(&engine, keys);
         assert_eq!(store.get(SECRET).await.unwrap().unwrap().value, PLAIN);
-        let stale = store.stale(SECRET).await.unwrap().unwrap();
-        assert!(stale.value == PLAIN && stale.revision == revision);
+        let stale = store.get_stale(SECRET).await.unwrap().unwrap();
+        assert!(stale.value == PLAIN && stale.mod_revision == revision);
     }
-    let store = over(&engine, vec![PrefixTransformer::identity(), aes("one", 1)]);
+    let store = encrypted_store(&engine, vec![PrefixTransformer::identity(), aes("one", 1)]);
     put(&store, SECRET, revision, PLAIN).await;
-    assert_eq!(raw(&engine, SECRET).await.value, PLAIN);
+    assert_eq!(stored_value(&engine, SECRET).await.value, PLAIN);
 }
 
 #[tokio::test]
 async fn a_value_that_cannot_be_decrypted_affects_only_its_key() {
     let engine = engine();
-    let store = over(&engine, vec![aes("one", 1)]);
+    let store = encrypted_store(&engine, vec![aes("one", 1)]);
     put(&store, SECRET, 0, PLAIN).await;
     put(&*engine, "/registry/secrets/ns/b", 0, PLAIN).await;
     for (keys, reasons) in [
@@ -167,36 +182,46 @@ async fn a_value_that_cannot_be_decrypted_affects_only_its_key() {
         ),
         (vec![secretbox("one", 1)], ["aesgcm:v1:one", "plaintext"]),
     ] {
-        let store = over(&engine, keys);
-        let page = store.range(&Range::prefix("/registry/")).await.unwrap();
-        for (entry, expected) in page.entries.iter().zip(reasons) {
-            let reason = unreadable(&entry.value).unwrap();
+        let store = encrypted_store(&engine, keys);
+        let page = store
+            .range(&RangeRequest::prefix("/registry/"))
+            .await
+            .unwrap();
+        for (entry, expected) in page.kvs.iter().zip(reasons) {
+            let reason = unreadable_reason(&entry.value).unwrap();
             assert!(reason.contains(expected), "{reason}");
         }
     }
     // The same without any configuration.
-    let store = EncryptedStore::new(Arc::clone(&engine), Encryption::default(), "/registry");
-    let page = store.range(&Range::prefix("/registry/")).await.unwrap();
-    assert!(unreadable(&page.entries[0].value).is_some());
-    assert_eq!(page.entries[1].value, PLAIN);
+    let store = EncryptedStore::new(
+        Arc::clone(&engine),
+        ResourceTransformers::default(),
+        "/registry",
+    );
+    let page = store
+        .range(&RangeRequest::prefix("/registry/"))
+        .await
+        .unwrap();
+    assert!(unreadable_reason(&page.kvs[0].value).is_some());
+    assert_eq!(page.kvs[1].value, PLAIN);
 }
 
 #[tokio::test]
 async fn a_value_moved_to_another_key_is_refused() {
     let engine = engine();
-    let store = over(&engine, vec![aes("one", 1)]);
+    let store = encrypted_store(&engine, vec![aes("one", 1)]);
     put(&store, SECRET, 0, PLAIN).await;
-    let stored = raw(&engine, SECRET).await.value;
+    let stored = stored_value(&engine, SECRET).await.value;
     assert!(is_encrypted(&stored));
     put(&*engine, "/registry/secrets/ns/b", 0, &stored).await;
     let moved = store.get("/registry/secrets/ns/b").await.unwrap().unwrap();
-    assert!(unreadable(&moved.value).is_some());
+    assert!(unreadable_reason(&moved.value).is_some());
     // The authenticated key is the key in etcd, including the prefix.
     let rules = || {
-        let transformer = Transformer::new(aes("one", 1), Vec::new());
-        Encryption::new(vec![("/registry/".to_owned(), Arc::new(transformer))])
+        let transformer = PrefixTransformers::new(aes("one", 1), Vec::new());
+        ResourceTransformers::new(vec![("/registry/".to_owned(), Arc::new(transformer))])
     };
     let other = EncryptedStore::new(Arc::clone(&engine), rules(), "/other");
     let read = other.get(SECRET).await.unwrap().unwrap();
-    assert!(unreadable(&read.value).is_some());
+    assert!(unreadable_reason(&read.value).is_some());
 }

@@ -15,25 +15,25 @@ use crypto_secretbox::aead::Aead;
 use crypto_secretbox::{KeyInit, XSalsa20Poly1305};
 
 /// The beginning of every encrypted value, of any provider.
-const ENCRYPTED: &[u8] = b"k8s:enc:";
-const AES_GCM: &str = "k8s:enc:aesgcm:v1:";
-const SECRETBOX: &str = "k8s:enc:secretbox:v1:";
+const ENCRYPTED_PREFIX: &[u8] = b"k8s:enc:";
+const AES_GCM_PREFIX: &str = "k8s:enc:aesgcm:v1:";
+const SECRETBOX_PREFIX: &str = "k8s:enc:secretbox:v1:";
 const SECRETBOX_NONCE_BYTES: usize = 24;
 /// The longest name of an unknown key that an error repeats.
-const LONGEST_KEY_NAME: usize = 128;
+const MAX_KEY_NAME_BYTES: usize = 128;
 
 /// Whether a stored value is encrypted, by any provider.
 pub fn is_encrypted(stored: &[u8]) -> bool {
-    stored.starts_with(ENCRYPTED)
+    stored.starts_with(ENCRYPTED_PREFIX)
 }
 
 /// One key of a provider, or the provider `identity`, which stores plaintext.
 pub struct PrefixTransformer {
     prefix: String,
-    cipher: Cipher,
+    cipher: EncryptionCipher,
 }
 
-enum Cipher {
+enum EncryptionCipher {
     AesGcm(Box<LessSafeKey>),
     Secretbox(Box<XSalsa20Poly1305>),
     Identity,
@@ -61,8 +61,8 @@ impl PrefixTransformer {
         };
         let key = LessSafeKey::new(UnboundKey::new(algorithm, secret).ok()?);
         Some(Self {
-            prefix: format!("{AES_GCM}{name}:"),
-            cipher: Cipher::AesGcm(Box::new(key)),
+            prefix: format!("{AES_GCM_PREFIX}{name}:"),
+            cipher: EncryptionCipher::AesGcm(Box::new(key)),
         })
     }
 
@@ -70,8 +70,8 @@ impl PrefixTransformer {
     pub fn secretbox(name: &str, secret: &[u8]) -> Option<Self> {
         let key = XSalsa20Poly1305::new_from_slice(secret).ok()?;
         Some(Self {
-            prefix: format!("{SECRETBOX}{name}:"),
-            cipher: Cipher::Secretbox(Box::new(key)),
+            prefix: format!("{SECRETBOX_PREFIX}{name}:"),
+            cipher: EncryptionCipher::Secretbox(Box::new(key)),
         })
     }
 
@@ -79,7 +79,7 @@ impl PrefixTransformer {
     pub fn identity() -> Self {
         Self {
             prefix: String::new(),
-            cipher: Cipher::Identity,
+            cipher: EncryptionCipher::Identity,
         }
     }
 
@@ -88,8 +88,8 @@ impl PrefixTransformer {
         let mut stored = Vec::with_capacity(self.prefix.len() + plain.len() + 64);
         stored.extend_from_slice(self.prefix.as_bytes());
         match &self.cipher {
-            Cipher::Identity => return Ok(plain.clone()),
-            Cipher::AesGcm(cipher) => {
+            EncryptionCipher::Identity => return Ok(plain.clone()),
+            EncryptionCipher::AesGcm(cipher) => {
                 let nonce: [u8; NONCE_LEN] = random().ok_or_else(|| failed("no randomness"))?;
                 stored.extend_from_slice(&nonce);
                 let mut sealed = plain.to_vec();
@@ -99,7 +99,7 @@ impl PrefixTransformer {
                     .map_err(|_| failed("cannot be encrypted"))?;
                 stored.extend_from_slice(&sealed);
             }
-            Cipher::Secretbox(cipher) => {
+            EncryptionCipher::Secretbox(cipher) => {
                 let nonce: [u8; SECRETBOX_NONCE_BYTES] =
                     random().ok_or_else(|| failed("no randomness"))?;
                 stored.extend_from_slice(&nonce);
@@ -116,10 +116,10 @@ impl PrefixTransformer {
     fn decrypt(&self, key: &[u8], stored: &Bytes) -> Option<Result<Bytes, String>> {
         let rest = stored.strip_prefix(self.prefix.as_bytes())?;
         let plain = match &self.cipher {
-            Cipher::Identity if is_encrypted(stored) => return None,
-            Cipher::Identity => Some(stored.clone()),
-            Cipher::AesGcm(cipher) => open_aes_gcm(cipher, key, rest),
-            Cipher::Secretbox(cipher) => open_secretbox(cipher, rest),
+            EncryptionCipher::Identity if is_encrypted(stored) => return None,
+            EncryptionCipher::Identity => Some(stored.clone()),
+            EncryptionCipher::AesGcm(cipher) => open_aes_gcm(cipher, key, rest),
+            EncryptionCipher::Secretbox(cipher) => open_secretbox(cipher, rest),
         };
         let name = self.prefix.trim_end_matches(':');
         Some(plain.ok_or_else(|| {
@@ -158,20 +158,20 @@ fn open_secretbox(cipher: &XSalsa20Poly1305, rest: &[u8]) -> Option<Bytes> {
 /// The providers and keys of one resource, in the order of the configuration: the first
 /// one encrypts, all decrypt.
 #[derive(Debug)]
-pub struct Transformer {
+pub struct PrefixTransformers {
     first: PrefixTransformer,
     others: Vec<PrefixTransformer>,
 }
 
 /// A decrypted value.
 #[derive(Debug)]
-pub(super) struct Decrypted {
+pub(super) struct DecryptedValue {
     pub(super) value: Bytes,
     /// Whether a write of the same value would store it under another key or provider.
     pub(super) stale: bool,
 }
 
-impl Transformer {
+impl PrefixTransformers {
     pub fn new(first: PrefixTransformer, others: Vec<PrefixTransformer>) -> Self {
         Self { first, others }
     }
@@ -185,7 +185,7 @@ impl Transformer {
         self.first.encrypt(key, plain)
     }
 
-    pub(super) fn decrypt(&self, key: &[u8], stored: &Bytes) -> Result<Decrypted, String> {
+    pub(super) fn decrypt(&self, key: &[u8], stored: &Bytes) -> Result<DecryptedValue, String> {
         let mut refused = None;
         let all = std::iter::once(&self.first).chain(&self.others);
         for (index, one) in all.enumerate() {
@@ -194,20 +194,20 @@ impl Transformer {
                 // A later key may have the same name.
                 Some(Err(why)) => refused = refused.or(Some(why)),
                 Some(Ok(value)) => {
-                    return Ok(Decrypted {
+                    return Ok(DecryptedValue {
                         value,
                         stale: index > 0,
                     });
                 }
             }
         }
-        Err(refused.unwrap_or_else(|| no_transformer(stored)))
+        Err(refused.unwrap_or_else(|| missing_transformer_error(stored)))
     }
 }
 
 /// The error when no configured key can decrypt a value; it names the provider and key
 /// that the configuration lacks.
-pub(super) fn no_transformer(stored: &[u8]) -> String {
+pub(super) fn missing_transformer_error(stored: &[u8]) -> String {
     if !is_encrypted(stored) {
         return "no matching prefix found: it is stored as plaintext, and the encryption \
                 configuration does not list the provider identity for it"
@@ -216,7 +216,7 @@ pub(super) fn no_transformer(stored: &[u8]) -> String {
     let prefix: Vec<&[u8]> = stored.split(|b| *b == b':').take(5).collect();
     let name = std::str::from_utf8(&prefix.join(&b':'))
         .ok()
-        .filter(|name| name.len() <= LONGEST_KEY_NAME && !name.contains(char::is_control))
+        .filter(|name| name.len() <= MAX_KEY_NAME_BYTES && !name.contains(char::is_control))
         .map_or_else(String::new, |name| format!(" as {name}"));
     format!(
         "no matching prefix found: it is encrypted{name}, and the encryption configuration does \

@@ -8,16 +8,16 @@ use std::time::Duration;
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use machinery::FailureLog;
 
-use super::Inner;
-use super::endpoints::Repeat;
-use super::keys::unsigned;
+use super::EtcdClient;
+use super::endpoints::RetryPolicy;
+use super::etcd_keys::to_revision;
 use crate::store::Result;
 
-const KEY: &str = "compact_rev_key";
+const COMPACT_REV_KEY: &str = "compact_rev_key";
 
 /// The state that one round leaves for the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Turn {
+struct CompactionRound {
     /// The version of the compaction key.
     version: i64,
     /// The newest revision at that time; 0 before the first round.
@@ -25,11 +25,11 @@ struct Turn {
 }
 
 /// Runs a round every `every`; never returns.
-pub(super) async fn run(inner: &Inner, every: Duration) {
-    let (mut last, failures) = (Turn::default(), FailureLog::new());
+pub(super) async fn run(inner: &EtcdClient, every: Duration) {
+    let (mut last, failures) = (CompactionRound::default(), FailureLog::new());
     loop {
         tokio::time::sleep(every).await;
-        match turn(inner, last).await {
+        match compact_once(inner, last).await {
             Ok(next) => {
                 last = next;
                 if failures.record_success("compaction") {
@@ -44,30 +44,34 @@ pub(super) async fn run(inner: &Inner, every: Duration) {
     }
 }
 
-async fn turn(inner: &Inner, last: Turn) -> Result<Turn> {
+async fn compact_once(inner: &EtcdClient, last: CompactionRound) -> Result<CompactionRound> {
     let txn = Txn::new()
-        .when([Compare::version(KEY, CompareOp::Equal, last.version)])
-        .and_then([TxnOp::put(KEY, last.revision.to_string(), None)])
-        .or_else([TxnOp::get(KEY, None)]);
+        .when([Compare::version(
+            COMPACT_REV_KEY,
+            CompareOp::Equal,
+            last.version,
+        )])
+        .and_then([TxnOp::put(COMPACT_REV_KEY, last.revision.to_string(), None)])
+        .or_else([TxnOp::get(COMPACT_REV_KEY, None)]);
     let answer = inner
         .endpoints
-        .call(Repeat::Never, 0, |endpoint| {
+        .call(RetryPolicy::NonRepeatable, 0, |endpoint| {
             let (mut kv, txn) = (endpoint.kv.clone(), txn.clone());
             async move { kv.txn(txn).await }
         })
         .await?;
     let answer = answer.0;
-    let revision = answer.header.map_or(0, |h| unsigned(h.revision));
+    let revision = answer.header.map_or(0, |h| to_revision(h.revision));
     if !answer.succeeded {
         // Another replica has changed the key.
-        let version = super::found(answer.responses).map_or(0, |kv| kv.version);
-        return Ok(Turn { version, revision });
+        let version = super::first_key_value(answer.responses).map_or(0, |kv| kv.version);
+        return Ok(CompactionRound { version, revision });
     }
     if last.revision > 0 {
         inner.compact(last.revision).await?;
         tracing::debug!(revision = last.revision, "etcd compacted");
     }
-    Ok(Turn {
+    Ok(CompactionRound {
         version: last.version + 1,
         revision,
     })

@@ -16,34 +16,34 @@ use etcd_client::{
 use parking_lot::{Mutex, RwLock};
 use tokio::time::{Instant, timeout};
 
-use super::failure::{Again, Failure};
+use super::error::{EtcdError, RetrySafety};
 use crate::store::{Error, Result};
 
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-const CONNECT: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The timeout of a request that is not retried elsewhere.
-const ANSWER: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout of a request that another server can answer as well.
-const OTHERS: Duration = Duration::from_secs(4);
+const FAILOVER_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long a request is retried: an election takes a second or two.
-const PATIENCE: Duration = Duration::from_secs(4);
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(4);
+const RETRY_BACKOFF: Duration = Duration::from_millis(100);
 /// How long a server that failed is avoided, unless all have failed.
-const REST: Duration = Duration::from_secs(3);
+const FAILED_SERVER_BACKOFF: Duration = Duration::from_secs(3);
 /// The largest message of a server, as in grpc-go.
-const MESSAGE: usize = i32::MAX as usize;
+const MAX_MESSAGE_BYTES: usize = i32::MAX as usize;
 
 /// The certificates for a cluster, in PEM.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Tls {
+pub struct EtcdTls {
     /// The CA of the servers' certificates; `None`: the CAs of the system.
     pub ca: Option<Vec<u8>>,
     /// The client certificate and its key.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-impl std::fmt::Debug for Tls {
+impl std::fmt::Debug for EtcdTls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Tls")
     }
@@ -52,9 +52,9 @@ impl std::fmt::Debug for Tls {
 /// Returns the current certificates; called every few seconds. After an error the
 /// certificates in use stay in use.
 #[derive(Clone)]
-pub struct TlsSource(pub Arc<dyn Fn() -> std::result::Result<Tls, String> + Send + Sync>);
+pub struct EtcdTlsSource(pub Arc<dyn Fn() -> std::result::Result<EtcdTls, String> + Send + Sync>);
 
-impl std::fmt::Debug for TlsSource {
+impl std::fmt::Debug for EtcdTlsSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("TlsSource")
     }
@@ -62,24 +62,24 @@ impl std::fmt::Debug for TlsSource {
 
 /// Whether a request that may have been applied is retried (as clientv3's retryPolicy).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Repeat {
-    Freely,
-    Never,
+pub(super) enum RetryPolicy {
+    Repeatable,
+    NonRepeatable,
 }
 
-pub(super) struct Endpoint {
+pub(super) struct EtcdEndpoint {
     pub(super) url: String,
     pub(super) kv: KvClient,
     pub(super) lease: LeaseClient,
     pub(super) maintenance: MaintenanceClient,
     pub(super) watch: WatchClient,
     /// Bytes of its database at the last status call.
-    pub(super) size: AtomicU64,
+    pub(super) db_size: AtomicU64,
     /// It is avoided until then.
-    rests: Mutex<Option<Instant>>,
+    avoided_until: Mutex<Option<Instant>>,
 }
 
-impl Endpoint {
+impl EtcdEndpoint {
     async fn new(url: &str, options: &ConnectOptions) -> std::result::Result<Self, String> {
         let connect = async || {
             let client = Client::connect([url], Some(options.clone())).await;
@@ -89,50 +89,54 @@ impl Endpoint {
         let (requests, streams) = (connect().await?, connect().await?);
         Ok(Self {
             url: url.to_owned(),
-            kv: requests.kv_client().max_decoding_message_size(MESSAGE),
+            kv: requests
+                .kv_client()
+                .max_decoding_message_size(MAX_MESSAGE_BYTES),
             lease: requests.lease_client(),
             maintenance: requests.maintenance_client(),
-            watch: streams.watch_client().max_decoding_message_size(MESSAGE),
-            size: AtomicU64::new(0),
-            rests: Mutex::new(None),
+            watch: streams
+                .watch_client()
+                .max_decoding_message_size(MAX_MESSAGE_BYTES),
+            db_size: AtomicU64::new(0),
+            avoided_until: Mutex::new(None),
         })
     }
 
-    fn rested(&self) -> bool {
-        self.rests
+    fn is_available(&self) -> bool {
+        self.avoided_until
             .lock()
             .is_none_or(|until| until <= Instant::now())
     }
 
-    pub(super) fn failed(&self) {
-        *self.rests.lock() = Some(Instant::now() + REST);
+    pub(super) fn record_failure(&self) {
+        *self.avoided_until.lock() = Some(Instant::now() + FAILED_SERVER_BACKOFF);
     }
 
-    fn answered(&self) {
-        *self.rests.lock() = None;
+    fn record_success(&self) {
+        *self.avoided_until.lock() = None;
     }
 }
 
-type All = Arc<[Arc<Endpoint>]>;
+type EndpointList = Arc<[Arc<EtcdEndpoint>]>;
 
-pub(super) struct Endpoints {
+pub(super) struct EtcdEndpoints {
     urls: Vec<String>,
     /// Replaced when the certificates are renewed.
-    all: RwLock<All>,
+    endpoints: RwLock<EndpointList>,
     /// The index of the server that gets requests.
     current: AtomicUsize,
     /// The index of the server that gets the next watch.
-    next: AtomicUsize,
+    next_watch: AtomicUsize,
 }
 
-impl Endpoints {
+impl EtcdEndpoints {
     /// Prepares the connections; they are opened with the first request.
     ///
     /// # Errors
     /// A text that says which URL or certificate cannot be used.
     pub(super) async fn new(
         urls: &[String],
-        tls: Option<&Tls>,
+        tls: Option<&EtcdTls>,
     ) -> std::result::Result<Self, String> {
         let urls = urls.iter().map(|url| url.trim().trim_end_matches('/'));
         let urls: Vec<String> = urls.map(str::to_owned).collect();
@@ -141,12 +145,12 @@ impl Endpoints {
             return Err("no etcd server is specified".into());
         }
         // Replicas start with different servers.
-        let first = usize::from(chance()) % all.len();
+        let first = usize::from(random_byte()) % all.len();
         Ok(Self {
             urls,
-            all: RwLock::new(all),
+            endpoints: RwLock::new(all),
             current: AtomicUsize::new(first),
-            next: AtomicUsize::new(first),
+            next_watch: AtomicUsize::new(first),
         })
     }
 
@@ -155,18 +159,21 @@ impl Endpoints {
     ///
     /// # Errors
     /// A text that says which certificate cannot be used; then nothing has changed.
-    pub(super) async fn renew(&self, tls: &Tls) -> std::result::Result<(), String> {
+    pub(super) async fn renew(&self, tls: &EtcdTls) -> std::result::Result<(), String> {
         let renewed = Self::connect(&self.urls, Some(tls)).await?;
-        let mut all = self.all.write();
+        let mut all = self.endpoints.write();
         for (old, new) in all.iter().zip(&*renewed) {
-            let size = old.size.load(Ordering::Relaxed);
-            new.size.store(size, Ordering::Relaxed);
+            let size = old.db_size.load(Ordering::Relaxed);
+            new.db_size.store(size, Ordering::Relaxed);
         }
         *all = renewed;
         Ok(())
     }
 
-    async fn connect(urls: &[String], tls: Option<&Tls>) -> std::result::Result<All, String> {
+    async fn connect(
+        urls: &[String],
+        tls: Option<&EtcdTls>,
+    ) -> std::result::Result<EndpointList, String> {
         let mut all = Vec::new();
         for url in urls {
             let secure = url.starts_with("https://");
@@ -176,20 +183,20 @@ impl Endpoints {
                 ));
             }
             let mut options = ConnectOptions::new()
-                .with_keep_alive(KEEP_ALIVE, KEEP_ALIVE_TIMEOUT)
-                .with_connect_timeout(CONNECT)
-                .with_tcp_keepalive(KEEP_ALIVE)
+                .with_keep_alive(KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT)
+                .with_connect_timeout(CONNECT_TIMEOUT)
+                .with_tcp_keepalive(KEEP_ALIVE_INTERVAL)
                 .with_require_leader(true);
             if secure {
                 options = options.with_tls(tls_options(tls));
             }
-            all.push(Arc::new(Endpoint::new(url, &options).await?));
+            all.push(Arc::new(EtcdEndpoint::new(url, &options).await?));
         }
         Ok(all.into())
     }
 
-    pub(super) fn all(&self) -> All {
-        Arc::clone(&self.all.read())
+    pub(super) fn all(&self) -> EndpointList {
+        Arc::clone(&self.endpoints.read())
     }
 
     pub(super) fn urls(&self) -> String {
@@ -197,23 +204,24 @@ impl Endpoints {
     }
 
     /// The first server from `start` on that did not fail recently.
-    fn from(&self, start: usize) -> (usize, Arc<Endpoint>) {
+    fn available_from(&self, start: usize) -> (usize, Arc<EtcdEndpoint>) {
         let all = self.all();
         let count = all.len();
         let index = (0..count)
             .map(|step| (start + step) % count)
-            .find(|index| all[*index].rested())
+            .find(|index| all[*index].is_available())
             .unwrap_or(start % count);
         (index, Arc::clone(&all[index]))
     }
 
     /// The server for a new watch.
-    pub(super) fn spread(&self) -> Arc<Endpoint> {
-        self.from(self.next.fetch_add(1, Ordering::Relaxed)).1
+    pub(super) fn next_watch_endpoint(&self) -> Arc<EtcdEndpoint> {
+        self.available_from(self.next_watch.fetch_add(1, Ordering::Relaxed))
+            .1
     }
 
-    fn pick(&self) -> Arc<Endpoint> {
-        let (index, endpoint) = self.from(self.current.load(Ordering::Relaxed));
+    fn request_endpoint(&self) -> Arc<EtcdEndpoint> {
+        let (index, endpoint) = self.available_from(self.current.load(Ordering::Relaxed));
         self.current.store(index, Ordering::Relaxed);
         endpoint
     }
@@ -221,75 +229,76 @@ impl Endpoints {
     /// Sends one request. `at` is the requested revision, which errors repeat.
     pub(super) async fn call<T, F>(
         &self,
-        repeat: Repeat,
+        repeat: RetryPolicy,
         at: u64,
-        request: impl Fn(Arc<Endpoint>) -> F + Send + Sync,
+        request: impl Fn(Arc<EtcdEndpoint>) -> F + Send + Sync,
     ) -> Result<T>
     where
         F: Future<Output = std::result::Result<T, etcd_client::Error>> + Send,
         T: Send,
     {
-        self.attempt(repeat, at, request)
+        self.call_with_failure(repeat, at, request)
             .await
             .map_err(|failure| failure.error)
     }
 
-    pub(super) async fn attempt<T, F>(
+    pub(super) async fn call_with_failure<T, F>(
         &self,
-        repeat: Repeat,
+        repeat: RetryPolicy,
         at: u64,
-        request: impl Fn(Arc<Endpoint>) -> F + Send + Sync,
-    ) -> std::result::Result<T, Failure>
+        request: impl Fn(Arc<EtcdEndpoint>) -> F + Send + Sync,
+    ) -> std::result::Result<T, EtcdError>
     where
         F: Future<Output = std::result::Result<T, etcd_client::Error>> + Send,
         T: Send,
     {
-        let until = Instant::now() + PATIENCE;
-        let wait = if repeat == Repeat::Freely && self.urls.len() > 1 {
-            OTHERS
+        let until = Instant::now() + RETRY_TIMEOUT;
+        let wait = if repeat == RetryPolicy::Repeatable && self.urls.len() > 1 {
+            FAILOVER_TIMEOUT
         } else {
-            ANSWER
+            REQUEST_TIMEOUT
         };
         loop {
-            let endpoint = self.pick();
+            let endpoint = self.request_endpoint();
             let failure = match timeout(wait, request(Arc::clone(&endpoint))).await {
                 Ok(Ok(answer)) => {
-                    endpoint.answered();
+                    endpoint.record_success();
                     return Ok(answer);
                 }
-                Ok(Err(error)) => Failure::new(&error, at),
+                Ok(Err(error)) => EtcdError::new(&error, at),
                 Err(_) => {
                     let why = format!("no response within {} s", wait.as_secs());
-                    Failure::unavailable(why, Again::Perhaps)
+                    EtcdError::unavailable(why, RetrySafety::MaybeApplied)
                 }
             };
-            if failure.again == Again::Never || failure.lease_gone {
-                endpoint.answered();
+            if failure.retry_safety == RetrySafety::NotRetryable || failure.lease_not_found {
+                endpoint.record_success();
                 return Err(failure);
             }
-            endpoint.failed();
+            endpoint.record_failure();
             tracing::debug!(url = endpoint.url, why = %failure.error, "etcd did not answer");
-            let again = failure.again == Again::Unsent || repeat == Repeat::Freely;
-            if !again || failure.hopeless || Instant::now() + PAUSE >= until {
-                return Err(named(&endpoint.url, failure));
+            let again = failure.retry_safety == RetrySafety::NotApplied
+                || repeat == RetryPolicy::Repeatable;
+            if !again || failure.permanent || Instant::now() + RETRY_BACKOFF >= until {
+                return Err(with_url(&endpoint.url, failure));
             }
-            if !self.all().iter().any(|e| e.rested()) {
-                tokio::time::sleep(PAUSE).await;
+            if !self.all().iter().any(|e| e.is_available()) {
+                tokio::time::sleep(RETRY_BACKOFF).await;
             }
         }
     }
 }
 
 /// Adds the server's URL to the error.
-fn named(url: &str, failure: Failure) -> Failure {
+fn with_url(url: &str, failure: EtcdError) -> EtcdError {
     let error = match failure.error {
         Error::Unavailable(why) => Error::Unavailable(format!("etcd at {url}: {why}")),
         other => other,
     };
-    Failure { error, ..failure }
+    EtcdError { error, ..failure }
 }
 
-fn tls_options(tls: Option<&Tls>) -> TlsOptions {
+fn tls_options(tls: Option<&EtcdTls>) -> TlsOptions {
     let mut options = TlsOptions::new();
     options = match tls.and_then(|t| t.ca.as_ref()) {
         Some(ca) => options.ca_certificate(Certificate::from_pem(ca)),
@@ -302,7 +311,7 @@ fn tls_options(tls: Option<&Tls>) -> TlsOptions {
 }
 
 /// A random number.
-fn chance() -> u8 {
+fn random_byte() -> u8 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0).to_le_bytes()[0]
 }

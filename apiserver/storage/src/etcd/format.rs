@@ -4,23 +4,23 @@
 //! replica stops serving, since it would misread what the newer one writes.
 
 use crate::format::{self, BASE};
-use crate::store::{Entry, Error, Op, Outcome, Range, Result, Txn};
+use crate::store::{Error, KeyValue, Op, RangeRequest, Result, Txn, TxnResponse};
 
-use super::{Etcd, Inner};
+use super::{EtcdClient, EtcdStore};
 
-const KEY: &str = "/registry/flotilla/format";
+const FORMAT_KEY: &str = "/registry/flotilla/format";
 /// Only other replicas write the key, each one once.
-const ATTEMPTS: usize = 10;
+const MAX_ATTEMPTS: usize = 10;
 
-impl Etcd {
+impl EtcdStore {
     /// Stores the format version ([`crate::format`]) where there is none and raises it to
     /// `needed`. Returns the version that is stored afterwards.
     ///
     /// # Errors
     /// [`Error::Fatal`] when the stored version is higher than this program knows.
     pub async fn raise_format(&self, needed: u32) -> Result<u32> {
-        self.inner.alive()?;
-        raise(&self.inner, needed).await
+        self.client.check_open()?;
+        raise(&self.client, needed).await
     }
 
     /// The stored format version.
@@ -28,12 +28,12 @@ impl Etcd {
     /// # Errors
     /// As [`EtcdStore::raise_format`].
     pub async fn format(&self) -> Result<u32> {
-        self.inner.alive()?;
-        read(&self.inner).await.map(|(version, _)| version)
+        self.client.check_open()?;
+        read(&self.client).await.map(|(version, _)| version)
     }
 }
 
-impl Inner {
+impl EtcdClient {
     /// Fails the store when a newer program has raised the version.
     pub(super) async fn check_format(&self) {
         if let Err(error @ Error::Fatal(_)) = read(self).await {
@@ -44,44 +44,44 @@ impl Inner {
 
 /// The stored version and the revision of its key; [`BASE`] and 0 where there is none.
 /// Fails on a version that this program does not know.
-pub(super) async fn read(inner: &Inner) -> Result<(u32, u64)> {
-    let page = inner.range(&Range::key(KEY)).await?;
-    let Some(entry) = page.entries.into_iter().next() else {
+pub(super) async fn read(inner: &EtcdClient) -> Result<(u32, u64)> {
+    let page = inner.range(&RangeRequest::key(FORMAT_KEY)).await?;
+    let Some(entry) = page.kvs.into_iter().next() else {
         return Ok((BASE, 0));
     };
     let version = parse(inner, &entry)?;
-    format::check(&place(inner), version)?;
-    Ok((version, entry.revision))
+    format::check(&key_description(inner), version)?;
+    Ok((version, entry.mod_revision))
 }
 
 /// Stores the version where there is none, and raises it to what the data needs.
-async fn raise(inner: &Inner, needed: u32) -> Result<u32> {
-    for _ in 0..ATTEMPTS {
+async fn raise(inner: &EtcdClient, needed: u32) -> Result<u32> {
+    for _ in 0..MAX_ATTEMPTS {
         let (found, revision) = read(inner).await?;
         if revision > 0 && found >= needed {
             return Ok(found);
         }
         let version = found.max(needed);
         let txn = Txn {
-            key: KEY.into(),
+            key: FORMAT_KEY.into(),
             expected: revision,
             op: Op::Put {
                 value: format!("{{\"format\":{version}}}").into(),
                 ttl: None,
             },
         };
-        let written = inner.write(&txn, None).await.map_err(|f| f.error)?;
-        if let Outcome::Committed { .. } = written {
+        let written = inner.commit_txn(&txn, None).await.map_err(|f| f.error)?;
+        if let TxnResponse::Committed { .. } = written {
             return Ok(version);
         }
     }
     Err(Error::Unavailable(format!(
         "{} was changed by other replicas at every attempt",
-        place(inner)
+        key_description(inner)
     )))
 }
 
-fn parse(inner: &Inner, entry: &Entry) -> Result<u32> {
+fn parse(inner: &EtcdClient, entry: &KeyValue) -> Result<u32> {
     let text = std::str::from_utf8(&entry.value).ok();
     let number = text
         .and_then(|t| t.strip_prefix("{\"format\":")?.strip_suffix('}'))
@@ -89,13 +89,13 @@ fn parse(inner: &Inner, entry: &Entry) -> Result<u32> {
     number.ok_or_else(|| {
         Error::Fatal(format!(
             "{} does not hold a format version; restore it from a backup",
-            place(inner)
+            key_description(inner)
         ))
     })
 }
 
 /// The key in etcd, for errors.
-fn place(inner: &Inner) -> String {
-    let key = inner.keys.outer(KEY);
+fn key_description(inner: &EtcdClient) -> String {
+    let key = inner.keys.encode_key(FORMAT_KEY);
     format!("the etcd key {}", String::from_utf8_lossy(&key))
 }

@@ -7,56 +7,56 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::endpoints::{Endpoints, Repeat};
+use super::endpoints::{EtcdEndpoints, RetryPolicy};
 use crate::store::Result;
 
 /// How long a lease is reused for further keys, at most.
-const LONGEST_REUSE: Duration = Duration::from_secs(60);
+const MAX_LEASE_REUSE: Duration = Duration::from_secs(60);
 /// The most keys on one lease, since etcd deletes them all in one transaction.
-const MOST_KEYS: u32 = 1000;
+const MAX_KEYS_PER_LEASE: u32 = 1000;
 
-struct Lease {
+struct EtcdLease {
     id: i64,
     keys: u32,
     /// It is reused for further keys until then.
-    until: Instant,
+    reuse_until: Instant,
 }
 
 /// The lease in use for each time to live, in seconds.
 #[derive(Default)]
-pub(super) struct Leases(Mutex<HashMap<u64, Lease>>);
+pub(super) struct LeaseManager(Mutex<HashMap<u64, EtcdLease>>);
 
 /// How long a lease is reused: 5% of the time to live, a minute at most. A key may outlive
 /// its time by that.
-fn reuse(ttl: Duration) -> Duration {
-    (ttl / 20).min(LONGEST_REUSE)
+fn reuse_duration(ttl: Duration) -> Duration {
+    (ttl / 20).min(MAX_LEASE_REUSE)
 }
 
-impl Leases {
+impl LeaseManager {
     /// A lease with at least `ttl` left.
-    pub(super) async fn get(&self, endpoints: &Endpoints, ttl: Duration) -> Result<i64> {
+    pub(super) async fn get(&self, endpoints: &EtcdEndpoints, ttl: Duration) -> Result<i64> {
         let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
         let mut leases = self.0.lock().await;
         let now = Instant::now();
-        leases.retain(|_, lease| lease.until >= now);
+        leases.retain(|_, lease| lease.reuse_until >= now);
         if let Some(lease) = leases.get_mut(&seconds)
-            && lease.keys < MOST_KEYS
+            && lease.keys < MAX_KEYS_PER_LEASE
         {
             lease.keys += 1;
             return Ok(lease.id);
         }
-        let granted = Duration::from_secs(seconds) + reuse(ttl);
+        let granted = Duration::from_secs(seconds) + reuse_duration(ttl);
         let granted = i64::try_from(granted.as_secs()).unwrap_or(i64::MAX).max(1);
         // A lease whose response was lost expires by itself, so the request is repeatable.
         let reply = endpoints
-            .call(Repeat::Freely, 0, move |endpoint| async move {
+            .call(RetryPolicy::Repeatable, 0, move |endpoint| async move {
                 endpoint.lease.clone().grant(granted, None).await
             })
             .await?;
-        let lease = Lease {
+        let lease = EtcdLease {
             id: reply.id(),
             keys: 1,
-            until: now + reuse(ttl),
+            reuse_until: now + reuse_duration(ttl),
         };
         let id = lease.id;
         leases.insert(seconds, lease);
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn reuse_is_bounded() {
         for (ttl, expected) in [(3600, 60_000), (600, 30_000), (10, 500), (86_400, 60_000)] {
-            let window = reuse(Duration::from_secs(ttl));
+            let window = reuse_duration(Duration::from_secs(ttl));
             assert_eq!(window, Duration::from_millis(expected), "{ttl}");
         }
     }

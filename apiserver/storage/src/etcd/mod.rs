@@ -9,14 +9,14 @@
 
 mod compaction;
 mod endpoints;
-mod failure;
-mod feed;
+mod error;
+mod etcd_keys;
 mod format;
-mod keys;
 mod lease;
-mod renewal;
-mod stream;
+mod tls_renewal;
 mod version;
+mod watch_stream;
+mod watcher;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,68 +31,69 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-pub use self::endpoints::{Tls, TlsSource};
-pub(crate) use self::keys::Keys;
+pub use self::endpoints::{EtcdTls, EtcdTlsSource};
+pub(crate) use self::etcd_keys::EtcdKeys;
 
-use self::endpoints::{Endpoints, Repeat};
-use self::failure::{Again, Failure};
-use self::feed::{Reader, Wanted};
-use self::keys::{signed, unsigned};
-use self::lease::Leases;
-use self::stream::{Step, Stream};
+use self::endpoints::{EtcdEndpoints, RetryPolicy};
+use self::error::{EtcdError, RetrySafety};
+use self::etcd_keys::{to_etcd_revision, to_revision};
+use self::lease::LeaseManager;
+use self::watch_stream::{EtcdWatchStream, WatchMessage};
+use self::watcher::{EtcdWatch, ProgressRequests};
 use crate::store::{
-    Entry, Error, Feed, MAX_REQUEST_BYTES, Op, Outcome, Page, Proof, Range, Result, Store, Txn,
+    ConsistentReadSupport, Error, KeyValue, MAX_REQUEST_BYTES, Op, RangeRequest, RangeResponse,
+    Result, Store, StoreWatch, Txn, TxnResponse,
 };
 
 /// A key that is never written; the header of its get response has the revision.
-const NOWHERE: &str = "/registry/health";
+const PROBE_KEY: &str = "/registry/health";
 /// The interval between two health probes, and the timeout of each.
-const PROBE: Duration = Duration::from_secs(2);
+const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 const PROBES_PER_FORMAT_CHECK: usize = 5;
 /// The interval at which the versions of the servers are read.
-const LOOK: Duration = Duration::from_secs(60);
-const FIRST_LOOK: Duration = Duration::from_secs(5);
+const VERSION_CHECK_INTERVAL: Duration = Duration::from_secs(60);
+const FIRST_VERSION_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The options of the etcd engine.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct EtcdOptions {
     /// URLs: `https://HOST:PORT`, or `http://` without TLS.
     pub servers: Vec<String>,
-    pub tls: Option<Tls>,
+    pub tls: Option<EtcdTls>,
     /// The source from which `tls` is read again while the store is open.
-    pub renewed_tls: Option<TlsSource>,
+    pub renewed_tls: Option<EtcdTlsSource>,
     /// The prefix of all keys (`--etcd-prefix`).
     pub prefix: String,
     /// How long history stays readable at least. `None`: this replica does not compact.
     pub history: Option<Duration>,
     /// How long [`EtcdStore::open`] waits until the cluster responds.
-    pub patience: Duration,
+    pub open_timeout: Duration,
 }
 
-impl Default for Options {
+impl Default for EtcdOptions {
     fn default() -> Self {
         Self {
             servers: Vec::new(),
             tls: None,
             renewed_tls: None,
-            prefix: keys::ROOT.into(),
+            prefix: etcd_keys::ROOT_PREFIX.into(),
             history: Some(Duration::from_secs(300)),
-            patience: Duration::from_secs(30),
+            open_timeout: Duration::from_secs(30),
         }
     }
 }
 
-struct Inner {
-    endpoints: Endpoints,
-    keys: Keys,
-    leases: Leases,
-    wanted: Wanted,
+struct EtcdClient {
+    endpoints: EtcdEndpoints,
+    keys: EtcdKeys,
+    leases: LeaseManager,
+    progress_requests: ProgressRequests,
     /// Whether every server runs a version with reliable progress responses.
-    progress: AtomicBool,
+    progress_reliable: AtomicBool,
     /// Whether a server has sent a progress response without a revision; never reset.
-    distrusted: AtomicBool,
+    progress_disabled: AtomicBool,
     /// The newest revision of any response.
-    seen: AtomicU64,
+    newest_revision: AtomicU64,
     /// The result of the last probe.
     health: Mutex<std::result::Result<(), String>>,
     failure: watch::Sender<Option<Error>>,
@@ -101,56 +102,61 @@ struct Inner {
 
 /// The store on etcd. [`EtcdStore::close`] ends its tasks and watches, and so does
 /// dropping it.
-pub struct Etcd {
-    inner: Arc<Inner>,
+pub struct EtcdStore {
+    client: Arc<EtcdClient>,
     tasks: Mutex<JoinSet<()>>,
 }
 
-impl std::fmt::Debug for Etcd {
+impl std::fmt::Debug for EtcdStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Etcd({})", self.inner.endpoints.urls())
+        write!(f, "Etcd({})", self.client.endpoints.urls())
     }
 }
 
-impl Etcd {
+impl EtcdStore {
     /// Connects, and waits until the cluster responds.
     ///
     /// # Errors
     /// [`Error::Fatal`] when a URL or certificate cannot be used; [`Error::Unavailable`]
     /// when no server responds in time, or when a server rejects the connection.
-    pub async fn open(options: Options) -> Result<Self> {
-        let endpoints = Endpoints::new(&options.servers, options.tls.as_ref())
+    pub async fn open(options: EtcdOptions) -> Result<Self> {
+        let endpoints = EtcdEndpoints::new(&options.servers, options.tls.as_ref())
             .await
             .map_err(Error::Fatal)?;
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(EtcdClient {
             endpoints,
-            keys: Keys::new(&options.prefix),
-            leases: Leases::default(),
-            wanted: Wanted::default(),
-            progress: AtomicBool::new(false),
-            distrusted: AtomicBool::new(false),
-            seen: AtomicU64::new(0),
+            keys: EtcdKeys::new(&options.prefix),
+            leases: LeaseManager::default(),
+            progress_requests: ProgressRequests::default(),
+            progress_reliable: AtomicBool::new(false),
+            progress_disabled: AtomicBool::new(false),
+            newest_revision: AtomicU64::new(0),
             health: Mutex::new(Ok(())),
             failure: watch::Sender::new(None),
             stop: watch::Sender::new(false),
         });
-        inner.answered(options.patience).await?;
+        inner.wait_until_ready(options.open_timeout).await?;
         format::read(&inner).await?;
-        let all_known = inner.look().await;
+        let all_known = inner.check_versions().await;
         let mut tasks = JoinSet::new();
         let looking = Arc::clone(&inner);
         tasks.spawn(async move {
             let mut known = all_known;
             loop {
-                tokio::time::sleep(if known { LOOK } else { FIRST_LOOK }).await;
-                known = looking.look().await;
+                tokio::time::sleep(if known {
+                    VERSION_CHECK_INTERVAL
+                } else {
+                    FIRST_VERSION_CHECK_INTERVAL
+                })
+                .await;
+                known = looking.check_versions().await;
             }
         });
         let probing = Arc::clone(&inner);
         tasks.spawn(async move {
             loop {
                 for _ in 0..PROBES_PER_FORMAT_CHECK {
-                    tokio::time::sleep(PROBE).await;
+                    tokio::time::sleep(PROBE_INTERVAL).await;
                     probing.probe().await;
                 }
                 probing.check_format().await;
@@ -158,21 +164,21 @@ impl Etcd {
         });
         if let Some(source) = options.renewed_tls {
             let (renewing, tls) = (Arc::clone(&inner), options.tls.clone());
-            tasks.spawn(async move { renewal::run(&renewing, source, tls).await });
+            tasks.spawn(async move { tls_renewal::run(&renewing, source, tls).await });
         }
         if let Some(every) = options.history {
             let compacting = Arc::clone(&inner);
             tasks.spawn(async move { compaction::run(&compacting, every).await });
         }
         Ok(Self {
-            inner,
+            client: inner,
             tasks: Mutex::new(tasks),
         })
     }
 
     /// Ends all tasks and watches. Further calls fail with [`Error::Unavailable`].
     pub async fn close(&self) {
-        self.inner.stop.send_replace(true);
+        self.client.stop.send_replace(true);
         let mut tasks = std::mem::take(&mut *self.tasks.lock());
         tasks.shutdown().await;
     }
@@ -180,15 +186,15 @@ impl Etcd {
     /// The size in bytes of each server's database at its last status call; 0 where it is
     /// unknown.
     pub fn sizes(&self) -> Vec<u64> {
-        let all = self.inner.endpoints.all();
-        let sizes = all.iter().map(|e| e.size.load(Ordering::Relaxed));
+        let all = self.client.endpoints.all();
+        let sizes = all.iter().map(|e| e.db_size.load(Ordering::Relaxed));
         sizes.collect()
     }
 
     /// Resolves when the store has failed permanently, such as after etcd went back to an
     /// older revision. Never resolves otherwise.
-    pub async fn failed(&self) -> Error {
-        let mut failure = self.inner.failure.subscribe();
+    pub async fn wait_for_failure(&self) -> Error {
+        let mut failure = self.client.failure.subscribe();
         if let Ok(failure) = failure.wait_for(Option::is_some).await
             && let Some(error) = failure.clone()
         {
@@ -202,19 +208,19 @@ impl Etcd {
     /// # Errors
     /// The error of that probe.
     pub fn health(&self) -> std::result::Result<(), String> {
-        self.inner.alive().map_err(|e| e.to_string())?;
-        self.inner.health.lock().clone()
+        self.client.check_open().map_err(|e| e.to_string())?;
+        self.client.health.lock().clone()
     }
 }
 
-impl Drop for Etcd {
+impl Drop for EtcdStore {
     fn drop(&mut self) {
-        self.inner.stop.send_replace(true);
+        self.client.stop.send_replace(true);
     }
 }
 
-impl Inner {
-    fn alive(&self) -> Result<()> {
+impl EtcdClient {
+    fn check_open(&self) -> Result<()> {
         if *self.stop.borrow() {
             return Err(Error::Unavailable("the store is closed".into()));
         }
@@ -222,7 +228,7 @@ impl Inner {
     }
 
     async fn probe(&self) {
-        let health = match timeout(PROBE, self.newest()).await {
+        let health = match timeout(PROBE_INTERVAL, self.current_revision()).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(failure)) => Err(failure.error.to_string()),
             Err(_) => Err("etcd does not answer within 2 s".into()),
@@ -230,17 +236,17 @@ impl Inner {
         *self.health.lock() = health;
     }
 
-    async fn answered(&self, open_timeout: Duration) -> Result<()> {
+    async fn wait_until_ready(&self, open_timeout: Duration) -> Result<()> {
         let start = Instant::now();
         let urls = self.endpoints.urls();
         let failures = FailureLog::new();
         loop {
-            let failure = match self.newest().await {
+            let failure = match self.current_revision().await {
                 Ok(_) => return Ok(()),
                 Err(failure) => failure,
             };
             let waited = start.elapsed();
-            if failure.hopeless || failure.again == Again::Never {
+            if failure.permanent || failure.retry_safety == RetrySafety::NotRetryable {
                 return Err(failure.error);
             }
             if waited >= open_timeout {
@@ -257,12 +263,12 @@ impl Inner {
     }
 
     /// The current revision of the cluster, by a linearizable read.
-    async fn newest(&self) -> std::result::Result<u64, Failure> {
-        let before = self.seen.load(Ordering::Acquire);
-        let key = self.keys.outer(NOWHERE);
+    async fn current_revision(&self) -> std::result::Result<u64, EtcdError> {
+        let before = self.newest_revision.load(Ordering::Acquire);
+        let key = self.keys.encode_key(PROBE_KEY);
         let answer = self
             .endpoints
-            .attempt(Repeat::Freely, 0, |endpoint| {
+            .call_with_failure(RetryPolicy::Repeatable, 0, |endpoint| {
                 let (mut kv, key) = (endpoint.kv.clone(), key.clone());
                 async move {
                     let options = GetOptions::new().with_count_only();
@@ -270,7 +276,7 @@ impl Inner {
                 }
             })
             .await?;
-        let revision = answer.0.header.map_or(0, |h| unsigned(h.revision));
+        let revision = answer.0.header.map_or(0, |h| to_revision(h.revision));
         if revision < before {
             let why = format!(
                 "etcd went back from revision {before} to {revision}, as after a restore from a \
@@ -279,87 +285,93 @@ impl Inner {
             );
             let error = Error::Fatal(why);
             self.failure.send_replace(Some(error.clone()));
-            return Err(Failure {
+            return Err(EtcdError {
                 error,
-                ..Failure::unavailable("", Again::Never)
+                ..EtcdError::unavailable("", RetrySafety::NotRetryable)
             });
         }
-        self.see(revision);
+        self.observe_revision(revision);
         Ok(revision)
     }
 
-    fn see(&self, revision: u64) {
-        self.seen.fetch_max(revision, Ordering::AcqRel);
+    fn observe_revision(&self, revision: u64) {
+        self.newest_revision.fetch_max(revision, Ordering::AcqRel);
     }
 
-    async fn open(&self, prefix: &str, after: u64) -> std::result::Result<Stream, Failure> {
-        let newest = after > 0 && after >= self.seen.load(Ordering::Acquire);
-        Stream::open(&self.endpoints, &self.keys, prefix, after, newest).await
+    async fn open_watch(
+        &self,
+        prefix: &str,
+        after: u64,
+    ) -> std::result::Result<EtcdWatchStream, EtcdError> {
+        let newest = after > 0 && after >= self.newest_revision.load(Ordering::Acquire);
+        EtcdWatchStream::open(&self.endpoints, &self.keys, prefix, after, newest).await
     }
 
     /// Reads the version of every server; returns whether all responded.
-    async fn look(&self) -> bool {
+    async fn check_versions(&self) -> bool {
         let mut all_true = true;
         let mut all_known = true;
         for endpoint in &*self.endpoints.all() {
             let mut client = endpoint.maintenance.clone();
-            match timeout(PROBE, client.status()).await {
+            match timeout(PROBE_INTERVAL, client.status()).await {
                 Ok(Ok(status)) => {
-                    all_true &= version::progress_is_true(status.version());
-                    let size = unsigned(status.db_size());
-                    endpoint.size.store(size, Ordering::Relaxed);
+                    all_true &= version::has_reliable_progress(status.version());
+                    let size = to_revision(status.db_size());
+                    endpoint.db_size.store(size, Ordering::Relaxed);
                 }
                 // The last result stands until the server responds.
                 _ => all_known = false,
             }
         }
         if !all_true {
-            self.progress.store(false, Ordering::Release);
+            self.progress_reliable.store(false, Ordering::Release);
         } else if all_known {
-            self.progress.store(true, Ordering::Release);
+            self.progress_reliable.store(true, Ordering::Release);
         }
         all_known
     }
 
-    fn progress(&self) -> bool {
-        self.progress.load(Ordering::Acquire) && !self.distrusted.load(Ordering::Acquire)
+    fn supports_progress(&self) -> bool {
+        self.progress_reliable.load(Ordering::Acquire)
+            && !self.progress_disabled.load(Ordering::Acquire)
     }
 
-    fn distrust(&self) {
-        if !self.distrusted.swap(true, Ordering::AcqRel) {
+    fn disable_progress(&self) {
+        if !self.progress_disabled.swap(true, Ordering::AcqRel) {
             tracing::info!("etcd does not report watch progress: consistent lists read from etcd");
         }
     }
 
     /// The compaction revision, which etcd reports only to a watch; 0 when it is unknown.
-    async fn compacted(&self) -> u64 {
+    async fn compact_revision(&self) -> u64 {
         let compaction_error = async {
-            let opened = Stream::open(&self.endpoints, &self.keys, NOWHERE, 0, false).await;
+            let opened =
+                EtcdWatchStream::open(&self.endpoints, &self.keys, PROBE_KEY, 0, false).await;
             let mut stream = match opened {
                 Ok(stream) => stream,
                 Err(failure) => return failure.error,
             };
             loop {
                 match stream.next().await {
-                    Ok(Step::Compacted(at)) => return Error::Compacted { at },
+                    Ok(WatchMessage::Compacted(at)) => return Error::Compacted { at },
                     Ok(_) => {}
                     Err(why) => return Error::Unavailable(why),
                 }
             }
         };
-        match timeout(PROBE, compaction_error).await {
+        match timeout(PROBE_INTERVAL, compaction_error).await {
             Ok(Error::Compacted { at }) => at,
             _ => 0,
         }
     }
 
     /// Adds the revisions that etcd's errors lack.
-    async fn told(&self, error: Error) -> Error {
+    async fn complete_error(&self, error: Error) -> Error {
         match error {
             Error::Compacted { at: 0 } => Error::Compacted {
-                at: self.compacted().await,
+                at: self.compact_revision().await,
             },
-            Error::Future { asked, .. } => match self.newest().await {
+            Error::Future { asked, .. } => match self.current_revision().await {
                 Ok(current) => Error::Future { asked, current },
                 Err(failure) => failure.error,
             },
@@ -367,45 +379,52 @@ impl Inner {
         }
     }
 
-    async fn range(&self, range: &Range) -> Result<Page> {
-        let (start, end) = (self.keys.outer(&range.start), self.keys.outer(&range.end));
+    async fn range(&self, range: &RangeRequest) -> Result<RangeResponse> {
+        let (start, end) = (
+            self.keys.encode_key(&range.start),
+            self.keys.encode_key(&range.end),
+        );
         let limit = i64::try_from(range.limit).unwrap_or(i64::MAX);
         let answer = self
             .endpoints
-            .call(Repeat::Freely, range.at, |endpoint| {
+            .call(RetryPolicy::Repeatable, range.revision, |endpoint| {
                 let options = GetOptions::new()
                     .with_range(end.clone())
                     .with_limit(limit)
-                    .with_revision(signed(range.at));
+                    .with_revision(to_etcd_revision(range.revision));
                 let (mut kv, start) = (endpoint.kv.clone(), start.clone());
                 async move { kv.get(start, Some(options)).await }
             })
             .await;
         let answer = match answer {
             Ok(answer) => answer.0,
-            Err(error) => return Err(self.told(error).await),
+            Err(error) => return Err(self.complete_error(error).await),
         };
-        let current = answer.header.map_or(0, |h| unsigned(h.revision));
-        self.see(current);
+        let current = answer.header.map_or(0, |h| to_revision(h.revision));
+        self.observe_revision(current);
         let count = answer.kvs.len() as u64;
-        Ok(Page {
-            remaining: unsigned(answer.count).saturating_sub(count),
-            entries: answer
+        Ok(RangeResponse {
+            remaining: to_revision(answer.count).saturating_sub(count),
+            kvs: answer
                 .kvs
                 .into_iter()
-                .map(|kv| self.keys.entry(kv))
+                .map(|kv| self.keys.decode_key_value(kv))
                 .collect(),
-            revision: if range.at == 0 { current } else { range.at },
+            revision: if range.revision == 0 {
+                current
+            } else {
+                range.revision
+            },
         })
     }
 
     /// Fails for a revision from which no watch can start.
-    async fn readable(&self, revision: u64) -> Result<()> {
-        let key = self.keys.outer(NOWHERE);
-        let requested = signed(revision.max(1));
+    async fn check_watchable(&self, revision: u64) -> Result<()> {
+        let key = self.keys.encode_key(PROBE_KEY);
+        let requested = to_etcd_revision(revision.max(1));
         let answer = self
             .endpoints
-            .call(Repeat::Freely, revision, |endpoint| {
+            .call(RetryPolicy::Repeatable, revision, |endpoint| {
                 let options = GetOptions::new().with_count_only().with_revision(requested);
                 let (mut kv, key) = (endpoint.kv.clone(), key.clone());
                 async move { kv.get(key, Some(options)).await }
@@ -413,15 +432,19 @@ impl Inner {
             .await;
         match answer {
             Ok(_) => Ok(()),
-            Err(error) => Err(self.told(error).await),
+            Err(error) => Err(self.complete_error(error).await),
         }
     }
 
-    async fn write(&self, txn: &Txn, lease: Option<i64>) -> std::result::Result<Outcome, Failure> {
-        let key = self.keys.outer(&txn.key);
+    async fn commit_txn(
+        &self,
+        txn: &Txn,
+        lease: Option<i64>,
+    ) -> std::result::Result<TxnResponse, EtcdError> {
+        let key = self.keys.encode_key(&txn.key);
         let answer = self
             .endpoints
-            .attempt(Repeat::Never, 0, |endpoint| {
+            .call_with_failure(RetryPolicy::NonRepeatable, 0, |endpoint| {
                 let write = match &txn.op {
                     Op::Put { value, .. } => {
                         let options = lease.map(|id| PutOptions::new().with_lease(id));
@@ -429,8 +452,11 @@ impl Inner {
                     }
                     Op::Delete => TxnOp::delete(key.clone(), None),
                 };
-                let unchanged =
-                    Compare::mod_revision(key.clone(), CompareOp::Equal, signed(txn.expected));
+                let unchanged = Compare::mod_revision(
+                    key.clone(),
+                    CompareOp::Equal,
+                    to_etcd_revision(txn.expected),
+                );
                 let request = etcd_client::Txn::new()
                     .when([unchanged])
                     .and_then([write])
@@ -441,20 +467,20 @@ impl Inner {
             .await?
             .0;
         if answer.succeeded {
-            let revision = answer.header.map_or(0, |h| unsigned(h.revision));
-            self.see(revision);
-            return Ok(Outcome::Committed { revision });
+            let revision = answer.header.map_or(0, |h| to_revision(h.revision));
+            self.observe_revision(revision);
+            return Ok(TxnResponse::Committed { revision });
         }
-        let current = found(answer.responses).map(|kv| self.keys.entry(kv));
-        Ok(Outcome::Conflict { current })
+        let current = first_key_value(answer.responses).map(|kv| self.keys.decode_key_value(kv));
+        Ok(TxnResponse::Conflict { current })
     }
 
-    async fn put_for(&self, txn: &Txn, ttl: Duration) -> Result<Outcome> {
+    async fn put_with_ttl(&self, txn: &Txn, ttl: Duration) -> Result<TxnResponse> {
         let mut tries = 0;
         loop {
             let lease = self.leases.get(&self.endpoints, ttl).await?;
-            match self.write(txn, Some(lease)).await {
-                Err(failure) if failure.lease_gone && tries < 2 => {
+            match self.commit_txn(txn, Some(lease)).await {
+                Err(failure) if failure.lease_not_found && tries < 2 => {
                     tries += 1;
                     self.leases.forget(lease).await;
                 }
@@ -469,10 +495,10 @@ impl Inner {
         }
         let answer = self
             .endpoints
-            .call(Repeat::Freely, revision, |endpoint| {
+            .call(RetryPolicy::Repeatable, revision, |endpoint| {
                 let mut kv = endpoint.kv.clone();
                 async move {
-                    kv.compact(signed(revision), Some(CompactionOptions::new()))
+                    kv.compact(to_etcd_revision(revision), Some(CompactionOptions::new()))
                         .await
                 }
             })
@@ -480,13 +506,13 @@ impl Inner {
         match answer {
             // Another replica has compacted already.
             Ok(_) | Err(Error::Compacted { .. }) => Ok(()),
-            Err(error) => Err(self.told(error).await),
+            Err(error) => Err(self.complete_error(error).await),
         }
     }
 }
 
 /// The result of the `get` in the else branch of a transaction.
-fn found(responses: Vec<PbResponseOp>) -> Option<PbKeyValue> {
+fn first_key_value(responses: Vec<PbResponseOp>) -> Option<PbKeyValue> {
     match responses.into_iter().next()?.response? {
         PbTxnOpResponse::ResponseRange(range) => range.kvs.into_iter().next(),
         _ => None,
@@ -494,54 +520,56 @@ fn found(responses: Vec<PbResponseOp>) -> Option<PbKeyValue> {
 }
 
 #[async_trait]
-impl Store for Etcd {
-    fn proof(&self) -> Proof {
-        if self.inner.progress() {
-            Proof::Asked
+impl Store for EtcdStore {
+    fn consistent_read_support(&self) -> ConsistentReadSupport {
+        if self.client.supports_progress() {
+            ConsistentReadSupport::ProgressRequest
         } else {
-            Proof::None
+            ConsistentReadSupport::Unsupported
         }
     }
 
     async fn revision(&self) -> Result<u64> {
-        self.inner.alive()?;
-        let revision = self.inner.newest().await.map_err(|f| f.error)?;
-        self.inner.wanted.raise(None, revision);
+        self.client.check_open()?;
+        let revision = self.client.current_revision().await.map_err(|f| f.error)?;
+        self.client.progress_requests.request(None, revision);
         Ok(revision)
     }
 
-    async fn revision_of(&self, prefix: &str) -> Result<u64> {
-        self.inner.alive()?;
-        let revision = self.inner.newest().await.map_err(|f| f.error)?;
-        self.inner.wanted.raise(Some(prefix), revision);
+    async fn prefix_revision(&self, prefix: &str) -> Result<u64> {
+        self.client.check_open()?;
+        let revision = self.client.current_revision().await.map_err(|f| f.error)?;
+        self.client
+            .progress_requests
+            .request(Some(prefix), revision);
         Ok(revision)
     }
 
-    async fn get(&self, key: &str) -> Result<Option<Entry>> {
-        self.inner.alive()?;
-        let outer = self.inner.keys.outer(key);
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>> {
+        self.client.check_open()?;
+        let outer = self.client.keys.encode_key(key);
         let answer = self
-            .inner
+            .client
             .endpoints
-            .call(Repeat::Freely, 0, |endpoint| {
+            .call(RetryPolicy::Repeatable, 0, |endpoint| {
                 let (mut kv, key) = (endpoint.kv.clone(), outer.clone());
                 async move { kv.get(key, None).await }
             })
             .await?
             .0;
-        self.inner
-            .see(answer.header.map_or(0, |h| unsigned(h.revision)));
+        self.client
+            .observe_revision(answer.header.map_or(0, |h| to_revision(h.revision)));
         let kv = answer.kvs.into_iter().next();
-        Ok(kv.map(|kv| self.inner.keys.entry(kv)))
+        Ok(kv.map(|kv| self.client.keys.decode_key_value(kv)))
     }
 
-    async fn range(&self, range: &Range) -> Result<Page> {
-        self.inner.alive()?;
-        self.inner.range(range).await
+    async fn range(&self, range: &RangeRequest) -> Result<RangeResponse> {
+        self.client.check_open()?;
+        self.client.range(range).await
     }
 
-    async fn commit(&self, txn: Txn) -> Result<Outcome> {
-        self.inner.alive()?;
+    async fn commit(&self, txn: Txn) -> Result<TxnResponse> {
+        self.client.check_open()?;
         let ttl = match &txn.op {
             Op::Put { value, ttl } => {
                 if txn.key.len() + value.len() > MAX_REQUEST_BYTES {
@@ -552,33 +580,39 @@ impl Store for Etcd {
             // etcd would succeed without deleting anything.
             Op::Delete if txn.expected == 0 => {
                 let current = self.get(&txn.key).await?;
-                return Ok(Outcome::Conflict { current });
+                return Ok(TxnResponse::Conflict { current });
             }
             Op::Delete => None,
         };
         match ttl {
-            Some(ttl) => self.inner.put_for(&txn, ttl).await,
-            None => self.inner.write(&txn, None).await.map_err(|f| f.error),
+            Some(ttl) => self.client.put_with_ttl(&txn, ttl).await,
+            None => self
+                .client
+                .commit_txn(&txn, None)
+                .await
+                .map_err(|f| f.error),
         }
     }
 
-    async fn watch(&self, prefix: &str, after: u64) -> Result<Box<dyn Feed>> {
-        self.inner.alive()?;
+    async fn watch(&self, prefix: &str, after: u64) -> Result<Box<dyn StoreWatch>> {
+        self.client.check_open()?;
         // The check is needed besides the watch: etcd would wait for a future revision, and
         // it reports a compacted one only later, within the watch.
-        let (readable, opened) =
-            tokio::join!(self.inner.readable(after), self.inner.open(prefix, after),);
+        let (readable, opened) = tokio::join!(
+            self.client.check_watchable(after),
+            self.client.open_watch(prefix, after),
+        );
         readable?;
         let stream = match opened {
             Ok(stream) => stream,
-            Err(failure) => return Err(self.inner.told(failure.error).await),
+            Err(failure) => return Err(self.client.complete_error(failure.error).await),
         };
-        let inner = Arc::clone(&self.inner);
-        Ok(Box::new(Reader::new(inner, prefix, after, stream)))
+        let inner = Arc::clone(&self.client);
+        Ok(Box::new(EtcdWatch::new(inner, prefix, after, stream)))
     }
 
     async fn compact(&self, revision: u64) -> Result<()> {
-        self.inner.alive()?;
-        self.inner.compact(revision).await
+        self.client.check_open()?;
+        self.client.compact(revision).await
     }
 }

@@ -2,7 +2,7 @@
 
 /// From 3.4.31 in 3.4 and from 3.5.13 on a progress response never overtakes the events
 /// before it (`apiserver/pkg/storage/feature/feature_support_checker.go`).
-pub(super) fn progress_is_true(version: &str) -> bool {
+pub(super) fn has_reliable_progress(version: &str) -> bool {
     let core = version.split(['-', '+']).next().unwrap_or_default();
     let mut parts = core.split('.').map(|part| part.parse::<u32>().ok());
     let mut part = || parts.next().flatten();
@@ -15,7 +15,7 @@ pub(super) fn progress_is_true(version: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::progress_is_true;
+    use super::has_reliable_progress;
 
     #[test]
     fn known_versions() {
@@ -37,7 +37,7 @@ mod tests {
             ("3.5", false),
             ("v3.5.30", false),
         ] {
-            assert_eq!(progress_is_true(version), trusted, "{version}");
+            assert_eq!(has_reliable_progress(version), trusted, "{version}");
         }
     }
 }

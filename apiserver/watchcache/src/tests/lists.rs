@@ -1,26 +1,37 @@
 //! Tests of gets and lists: the revision that is read, and the pages.
 
 use super::*;
-use crate::{At, Error, Freshness, ListReply, ListRequest};
+use crate::{CacherList, Error, ListRequest, ListRevision, ReadFreshness};
 
-async fn list(bed: &Bed, filter: Filter, at: At, limit: usize) -> Result<ListReply, Error> {
-    bed.cache.list(ListRequest { filter, at, limit }).await
+async fn list(
+    bed: &CacherFixture,
+    filter: SelectionPredicate,
+    at: ListRevision,
+    limit: usize,
+) -> Result<CacherList, Error> {
+    bed.cache
+        .list(ListRequest {
+            filter,
+            revision: at,
+            limit,
+        })
+        .await
 }
 
 type Result<T, E> = std::result::Result<T, E>;
 
-fn names(reply: &ListReply) -> Vec<String> {
+fn names(reply: &CacherList) -> Vec<String> {
     let items = reply.items.iter();
     items
-        .map(|o| format!("{}@{}", o.head().key(), o.revision()))
+        .map(|o| format!("{}@{}", o.meta().key(), o.revision()))
         .collect()
 }
 
 /// Three objects, of which one was updated and one deleted.
-async fn bed(ring_bytes: usize, uncached: bool) -> Bed {
-    let bed = Bed::with(ring_bytes, uncached);
+async fn fixture_with_objects(ring_bytes: usize, uncached: bool) -> CacherFixture {
+    let bed = CacherFixture::with_ring(ring_bytes, uncached);
     bed.store.put("a/x", "red"); // 1
-    bed.cache.get("a/x", Freshness::Newest).await.unwrap();
+    bed.cache.get("a/x", ReadFreshness::Newest).await.unwrap();
     bed.store.put("b/x", "red"); // 2
     bed.store.put("b/y", "blue"); // 3
     bed.store.put("a/x", "blue"); // 4
@@ -28,28 +39,34 @@ async fn bed(ring_bytes: usize, uncached: bool) -> Bed {
     bed
 }
 
-const BEDS: [(usize, bool); 3] = [(32 << 20, false), (0, false), (0, true)];
+const FIXTURE_OPTIONS: [(usize, bool); 3] = [(32 << 20, false), (0, false), (0, true)];
 
 #[tokio::test(start_paused = true)]
 async fn each_read_returns_its_revision() {
     let newest: &[&str] = &["a/x@4", "b/x@2"];
     let table = [
-        (At::Newest, 5, newest),
-        (At::AtLeast(5), 5, newest),
-        (At::AtLeast(2), 5, newest),
-        (At::Exact(5), 5, newest),
-        (At::Exact(4), 4, &["a/x@4", "b/x@2", "b/y@3"]),
-        (At::Exact(3), 3, &["a/x@1", "b/x@2", "b/y@3"]),
-        (At::Exact(1), 1, &["a/x@1"]),
-        (At::Any, 5, newest),
+        (ListRevision::Newest, 5, newest),
+        (ListRevision::AtLeast(5), 5, newest),
+        (ListRevision::AtLeast(2), 5, newest),
+        (ListRevision::Exact(5), 5, newest),
+        (ListRevision::Exact(4), 4, &["a/x@4", "b/x@2", "b/y@3"]),
+        (ListRevision::Exact(3), 3, &["a/x@1", "b/x@2", "b/y@3"]),
+        (ListRevision::Exact(1), 1, &["a/x@1"]),
+        (ListRevision::Any, 5, newest),
     ];
-    for (ring_bytes, uncached) in BEDS {
-        let bed = bed(ring_bytes, uncached).await;
+    for (ring_bytes, uncached) in FIXTURE_OPTIONS {
+        let bed = fixture_with_objects(ring_bytes, uncached).await;
         for (at, revision, expected) in &table {
-            let reply = list(&bed, Filter::default(), at.clone(), 0).await.unwrap();
+            let reply = list(&bed, SelectionPredicate::default(), at.clone(), 0)
+                .await
+                .unwrap();
             assert_eq!(names(&reply), *expected, "{at:?}");
             assert_eq!(
-                (reply.revision, &reply.next, reply.remaining),
+                (
+                    reply.revision,
+                    &reply.continue_token,
+                    reply.remaining_item_count
+                ),
                 (*revision, &None, None)
             );
         }
@@ -62,23 +79,26 @@ async fn each_read_returns_its_revision() {
             (named(Some("b"), "y"), vec![]),
         ];
         for (filter, expected) in filtered {
-            let reply = list(&bed, filter, At::Newest, 0).await.unwrap();
+            let reply = list(&bed, filter, ListRevision::Newest, 0).await.unwrap();
             assert_eq!(names(&reply), expected);
         }
-        bed.hub.shutdown().await;
+        bed.caches.shutdown().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn unavailable_revisions_are_errors() {
-    for (ring_bytes, uncached) in BEDS {
-        let bed = bed(ring_bytes, uncached).await;
-        for at in [At::AtLeast(6), At::Exact(6)] {
+    for (ring_bytes, uncached) in FIXTURE_OPTIONS {
+        let bed = fixture_with_objects(ring_bytes, uncached).await;
+        for at in [ListRevision::AtLeast(6), ListRevision::Exact(6)] {
             let begin = tokio::time::Instant::now();
-            let error = list(&bed, Filter::default(), at, 0).await.err().unwrap();
+            let error = list(&bed, SelectionPredicate::default(), at, 0)
+                .await
+                .err()
+                .unwrap();
             assert!(matches!(
                 error,
-                Error::TooLarge {
+                Error::TooLargeResourceVersion {
                     asked: 6,
                     current: 5
                 }
@@ -86,12 +106,18 @@ async fn unavailable_revisions_are_errors() {
             assert!(error.status().has_cause("ResourceVersionTooLarge"));
             assert_eq!(begin.elapsed().as_secs(), 3);
         }
-        let get = bed.cache.get("a/x", Freshness::AtLeast(6)).await;
-        assert!(matches!(get, Err(Error::TooLarge { .. })));
-        let bad = list(&bed, Filter::default(), At::Continue("x".into()), 0).await;
+        let get = bed.cache.get("a/x", ReadFreshness::AtLeast(6)).await;
+        assert!(matches!(get, Err(Error::TooLargeResourceVersion { .. })));
+        let bad = list(
+            &bed,
+            SelectionPredicate::default(),
+            ListRevision::Continue("x".into()),
+            0,
+        )
+        .await;
         assert_eq!(bad.err().unwrap().status().code, 400);
         bed.store.write(&[("b/bad", Some("{}".into()))]);
-        let error = list(&bed, Filter::default(), At::Newest, 0)
+        let error = list(&bed, SelectionPredicate::default(), ListRevision::Newest, 0)
             .await
             .err()
             .unwrap();
@@ -99,77 +125,102 @@ async fn unavailable_revisions_are_errors() {
             error.to_string().contains("/registry/things/b/bad"),
             "{error}"
         );
-        let other = list(&bed, namespace("a"), At::Newest, 0).await;
+        let other = list(&bed, namespace("a"), ListRevision::Newest, 0).await;
         assert_eq!(names(&other.unwrap()), ["a/x@4"]);
-        bed.hub.shutdown().await;
+        bed.caches.shutdown().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_own_write_is_decoded_once() {
-    let bed = bed(32 << 20, false).await;
-    bed.cache.get("a/x", Freshness::AtLeast(5)).await.unwrap();
+    let bed = fixture_with_objects(32 << 20, false).await;
+    bed.cache
+        .get("a/x", ReadFreshness::AtLeast(5))
+        .await
+        .unwrap();
     let written = |suffix: &str, revision| {
         let key = format!("{PREFIX}{suffix}").into();
-        let value = json(suffix, "red");
-        bed.cache.written(&key, value.as_bytes(), revision).unwrap()
+        let value = thing_json(suffix, "red");
+        bed.cache
+            .decode_written(&key, value.as_bytes(), revision)
+            .unwrap()
     };
     // The writer decodes first.
-    bed.store.withhold(Some(5));
+    bed.store.stall_after(Some(5));
     let revision = bed.store.put("c/x", "red");
     let own = written("c/x", revision);
-    bed.store.withhold(None);
-    let cached = bed.cache.get("c/x", Freshness::AtLeast(revision)).await;
-    assert!(cached.unwrap().unwrap().same(&own));
+    bed.store.stall_after(None);
+    let cached = bed.cache.get("c/x", ReadFreshness::AtLeast(revision)).await;
+    assert!(cached.unwrap().unwrap().ptr_eq(&own));
     // The watch decodes first.
     let revision = bed.store.put("c/x", "red");
-    let cached = bed.cache.get("c/x", Freshness::AtLeast(revision)).await;
-    assert!(cached.unwrap().unwrap().same(&written("c/x", revision)));
+    let cached = bed.cache.get("c/x", ReadFreshness::AtLeast(revision)).await;
+    assert!(cached.unwrap().unwrap().ptr_eq(&written("c/x", revision)));
     assert_eq!(written("c/y", revision).name(), "y", "not there: decoded");
-    bed.hub.shutdown().await;
+    bed.caches.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unset_revision_is_a_consistent_read() {
-    let bed = bed(32 << 20, false).await;
-    bed.cache.get("a/x", Freshness::AtLeast(5)).await.unwrap();
-    bed.store.withhold(Some(5));
+    let bed = fixture_with_objects(32 << 20, false).await;
+    bed.cache
+        .get("a/x", ReadFreshness::AtLeast(5))
+        .await
+        .unwrap();
+    bed.store.stall_after(Some(5));
     bed.store.put("c/x", "red");
-    let stale = list(&bed, Filter::default(), At::Any, 0).await.unwrap();
+    let stale = list(&bed, SelectionPredicate::default(), ListRevision::Any, 0)
+        .await
+        .unwrap();
     assert_eq!(stale.revision, 5);
     // The watch is stalled: after the timeout the store answers.
-    let fresh = list(&bed, Filter::default(), At::Newest, 0).await.unwrap();
+    let fresh = list(&bed, SelectionPredicate::default(), ListRevision::Newest, 0)
+        .await
+        .unwrap();
     assert_eq!((fresh.revision, names(&fresh).len()), (6, 3));
-    let got = bed.cache.get("c/x", Freshness::Newest).await.unwrap();
+    let got = bed.cache.get("c/x", ReadFreshness::Newest).await.unwrap();
     assert!(got.is_some());
     // The watch continues while a reader waits.
     bed.store.put("c/y", "red");
-    let (reply, ()) = tokio::join!(list(&bed, Filter::default(), At::Newest, 0), async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        bed.store.withhold(None);
-    });
+    let (reply, ()) = tokio::join!(
+        list(&bed, SelectionPredicate::default(), ListRevision::Newest, 0),
+        async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            bed.store.stall_after(None);
+        }
+    );
     assert_eq!(reply.unwrap().revision, 7);
-    let ranges = bed.store.ranges();
-    list(&bed, Filter::default(), At::Newest, 0).await.unwrap();
-    assert_eq!(bed.store.ranges(), ranges, "fresh, so read from the cache");
-    bed.hub.shutdown().await;
+    let ranges = bed.store.range_count();
+    list(&bed, SelectionPredicate::default(), ListRevision::Newest, 0)
+        .await
+        .unwrap();
+    assert_eq!(
+        bed.store.range_count(),
+        ranges,
+        "fresh, so read from the cache"
+    );
+    bed.caches.shutdown().await;
 }
 
 /// All pages of a list, with writes between them.
-async fn pages(bed: &Bed, filter: Filter, limit: usize) -> (Vec<String>, Vec<Option<u64>>) {
-    let mut at = At::Newest;
+async fn pages(
+    bed: &CacherFixture,
+    filter: SelectionPredicate,
+    limit: usize,
+) -> (Vec<String>, Vec<Option<u64>>) {
+    let mut at = ListRevision::Newest;
     let (mut all, mut remaining, mut revision) = (Vec::new(), Vec::new(), None);
     loop {
         let reply = list(bed, filter.clone(), at, limit).await.unwrap();
         assert!(reply.items.len() <= limit);
         assert_eq!(*revision.get_or_insert(reply.revision), reply.revision);
         all.extend(names(&reply));
-        remaining.push(reply.remaining);
+        remaining.push(reply.remaining_item_count);
         bed.store.put("a/00", "blue");
         bed.store.delete("a/05");
         bed.store.put("z/new", "red");
-        match reply.next {
-            Some(next) => at = At::Continue(next),
+        match reply.continue_token {
+            Some(next) => at = ListRevision::Continue(next),
             None => return (all, remaining),
         }
     }
@@ -177,79 +228,113 @@ async fn pages(bed: &Bed, filter: Filter, limit: usize) -> (Vec<String>, Vec<Opt
 
 #[tokio::test(start_paused = true)]
 async fn pages_are_of_one_state() {
-    for (ring_bytes, uncached) in BEDS {
-        let bed = Bed::with(ring_bytes, uncached);
+    for (ring_bytes, uncached) in FIXTURE_OPTIONS {
+        let bed = CacherFixture::with_ring(ring_bytes, uncached);
         for n in 0..10 {
             let app = if n % 2 == 0 { "red" } else { "blue" };
             bed.store.put(&format!("a/{n:02}"), app);
         }
         bed.store.put("b/00", "red");
-        let before = list(&bed, Filter::default(), At::Newest, 0).await.unwrap();
-        let (all, remaining) = pages(&bed, Filter::default(), 4).await;
+        let before = list(&bed, SelectionPredicate::default(), ListRevision::Newest, 0)
+            .await
+            .unwrap();
+        let (all, remaining) = pages(&bed, SelectionPredicate::default(), 4).await;
         assert_eq!(all, names(&before));
         assert_eq!(remaining, [Some(7), Some(3), None]);
 
         bed.store.put("a/05", "blue");
-        let before = list(&bed, namespace("a"), At::Newest, 0).await.unwrap();
+        let before = list(&bed, namespace("a"), ListRevision::Newest, 0)
+            .await
+            .unwrap();
         let (all, remaining) = pages(&bed, namespace("a"), 5).await;
         assert_eq!(all, names(&before));
         assert_eq!(remaining, [Some(5), None]);
 
-        let before = list(&bed, labelled("red"), At::Newest, 0).await.unwrap();
+        let before = list(&bed, labelled("red"), ListRevision::Newest, 0)
+            .await
+            .unwrap();
         let (all, remaining) = pages(&bed, labelled("red"), 2).await;
         assert_eq!(all, names(&before), "the limit counts what matches");
         assert!(remaining.iter().all(Option::is_none));
-        bed.hub.shutdown().await;
+        bed.caches.shutdown().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_expired_page_has_a_new_continue_token() {
-    let bed = bed(0, false).await;
-    let first = list(&bed, Filter::default(), At::Newest, 1).await.unwrap();
+    let bed = fixture_with_objects(0, false).await;
+    let first = list(&bed, SelectionPredicate::default(), ListRevision::Newest, 1)
+        .await
+        .unwrap();
     assert_eq!(
-        (names(&first), first.remaining),
+        (names(&first), first.remaining_item_count),
         (vec!["a/x@4".into()], Some(1))
     );
     bed.store.put("c/x", "red");
-    bed.cache.get("c/x", Freshness::Newest).await.unwrap();
+    bed.cache.get("c/x", ReadFreshness::Newest).await.unwrap();
     bed.store.compact_to(6);
-    let at = At::Continue(first.next.unwrap());
-    let error = list(&bed, Filter::default(), at, 1).await.err().unwrap();
+    let at = ListRevision::Continue(first.continue_token.unwrap());
+    let error = list(&bed, SelectionPredicate::default(), at, 1)
+        .await
+        .err()
+        .unwrap();
     let status = error.status();
     assert_eq!((status.code, status.reason.as_str()), (410, "Expired"));
-    let at = At::Continue(status.continue_token.unwrap());
-    let second = list(&bed, Filter::default(), at, 1).await.unwrap();
+    let at = ListRevision::Continue(status.continue_token.unwrap());
+    let second = list(&bed, SelectionPredicate::default(), at, 1)
+        .await
+        .unwrap();
     assert_eq!((names(&second), second.revision), (vec!["b/x@2".into()], 6));
-    let at = At::Continue(second.next.unwrap());
-    let third = list(&bed, Filter::default(), at, 1).await.unwrap();
-    assert_eq!((names(&third), third.next), (vec!["c/x@6".into()], None));
-    bed.hub.shutdown().await;
+    let at = ListRevision::Continue(second.continue_token.unwrap());
+    let third = list(&bed, SelectionPredicate::default(), at, 1)
+        .await
+        .unwrap();
+    assert_eq!(
+        (names(&third), third.continue_token),
+        (vec!["c/x@6".into()], None)
+    );
+    bed.caches.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn past_revisions_within_the_ring_are_read_from_the_cache() {
-    let bed = Bed::new();
+    let bed = CacherFixture::new();
     for n in 0..50 {
         bed.store.put(&format!("a/{n:02}"), "red");
     }
-    bed.cache.get("a/00", Freshness::Newest).await.unwrap();
-    let first = list(&bed, Filter::default(), At::Newest, 10).await.unwrap();
-    let ranges = bed.store.ranges();
+    bed.cache.get("a/00", ReadFreshness::Newest).await.unwrap();
+    let first = list(
+        &bed,
+        SelectionPredicate::default(),
+        ListRevision::Newest,
+        10,
+    )
+    .await
+    .unwrap();
+    let ranges = bed.store.range_count();
     for n in 0..50 {
         bed.store.delete(&format!("a/{n:02}"));
     }
-    let empty = list(&bed, Filter::default(), At::Newest, 0).await.unwrap();
+    let empty = list(&bed, SelectionPredicate::default(), ListRevision::Newest, 0)
+        .await
+        .unwrap();
     assert!(empty.items.is_empty());
-    let at = At::Continue(first.next.unwrap());
-    let rest = list(&bed, Filter::default(), at, 0).await.unwrap();
+    let at = ListRevision::Continue(first.continue_token.unwrap());
+    let rest = list(&bed, SelectionPredicate::default(), at, 0)
+        .await
+        .unwrap();
     assert_eq!((rest.items.len(), rest.revision), (40, 50));
     for revision in (50..=100).rev() {
-        let reply = list(&bed, Filter::default(), At::Exact(revision), 0)
-            .await
-            .unwrap();
+        let reply = list(
+            &bed,
+            SelectionPredicate::default(),
+            ListRevision::Exact(revision),
+            0,
+        )
+        .await
+        .unwrap();
         assert_eq!(reply.items.len() as u64, 100 - revision);
     }
-    assert_eq!(bed.store.ranges(), ranges);
-    bed.hub.shutdown().await;
+    assert_eq!(bed.store.range_count(), ranges);
+    bed.caches.shutdown().await;
 }

@@ -1,7 +1,7 @@
 //! Tests of complete caches on a fake store whose delays and faults the test controls.
 
-mod engine;
-mod fresh;
+mod embedded;
+mod freshness;
 mod lists;
 mod model;
 mod watches;
@@ -13,48 +13,54 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use storage::{Batch, Entry, Error, Event, Feed, Outcome, Page, Proof, Range, Result, Store, Txn};
+use storage::{
+    ConsistentReadSupport, Error, KeyValue, RangeRequest, RangeResponse, Result, Store, StoreEvent,
+    StoreWatch, Txn, TxnResponse, WatchResponse,
+};
 use tokio::sync::watch;
 
-use crate::{Cache, Config, Filter, Hub, Item, Start, WatchRequest, Watcher};
+use crate::{
+    CacheWatcher, Cacher, CacherEvent, Config, SelectionPredicate, WatchCaches, WatchRequest,
+    WatchStart,
+};
 
 pub(crate) const PREFIX: &str = "/registry/things/";
 
 /// A fake store with its history in memory.
 #[derive(Default)]
-pub(crate) struct Fake {
-    inner: Mutex<Inner>,
+pub(crate) struct FakeStorageEngine {
+    inner: Mutex<FakeStorageState>,
     changed: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct FakeStorageState {
     revision: u64,
-    log: Vec<Event>,
+    log: Vec<StoreEvent>,
     compacted: u64,
     /// Counts the breaks; a watch ends at the next one.
     breaks: u64,
     /// Watches deliver nothing after this revision.
-    withheld: Option<u64>,
+    delivered_up_to: Option<u64>,
     /// Every call fails.
     offline: bool,
     ranges: usize,
     /// `None`: local.
-    proof: Option<Proof>,
+    proof: Option<ConsistentReadSupport>,
     /// The revision of the last progress request; watches report progress up to it.
-    asked: u64,
+    requested_progress: u64,
 }
 
-impl Inner {
-    fn state(&self, at: u64) -> BTreeMap<Arc<str>, Entry> {
+impl FakeStorageState {
+    fn state(&self, at: u64) -> BTreeMap<Arc<str>, KeyValue> {
         let mut state = BTreeMap::new();
         for event in self.log.iter().filter(|e| e.revision <= at) {
             match &event.value {
                 Some(value) => {
-                    let entry = Entry {
+                    let entry = KeyValue {
                         key: Arc::clone(&event.key),
                         value: value.clone(),
-                        revision: event.revision,
+                        mod_revision: event.revision,
                     };
                     state.insert(Arc::clone(&event.key), entry);
                 }
@@ -68,7 +74,7 @@ impl Inner {
 
     fn record(&mut self, key: &str, value: Option<Bytes>) {
         let previous = self.state(self.revision).remove(key);
-        self.log.push(Event {
+        self.log.push(StoreEvent {
             key: key.into(),
             revision: self.revision,
             value,
@@ -84,8 +90,8 @@ impl Inner {
     }
 }
 
-impl Fake {
-    fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+impl FakeStorageEngine {
+    fn change<T>(&self, change: impl FnOnce(&mut FakeStorageState) -> T) -> T {
         let out = change(&mut self.inner.lock());
         self.changed.send_modify(|n| *n += 1);
         out
@@ -105,7 +111,7 @@ impl Fake {
 
     /// Writes an object `ns/name` with label `app`.
     pub(crate) fn put(&self, suffix: &str, app: &str) -> u64 {
-        self.write(&[(suffix, Some(json(suffix, app)))])
+        self.write(&[(suffix, Some(thing_json(suffix, app)))])
     }
 
     pub(crate) fn delete(&self, suffix: &str) -> u64 {
@@ -113,7 +119,7 @@ impl Fake {
     }
 
     /// A write to another resource.
-    pub(crate) fn elsewhere(&self) -> u64 {
+    pub(crate) fn write_other_resource(&self) -> u64 {
         self.change(|inner| {
             inner.revision += 1;
             inner.record("/registry/others/x", Some(Bytes::from_static(b"{}")));
@@ -121,7 +127,7 @@ impl Fake {
         })
     }
 
-    pub(crate) fn break_feeds(&self) {
+    pub(crate) fn break_watches(&self) {
         self.change(|inner| inner.breaks += 1);
     }
 
@@ -129,15 +135,15 @@ impl Fake {
         self.change(|inner| inner.offline = offline);
     }
 
-    pub(crate) fn withhold(&self, after: Option<u64>) {
-        self.change(|inner| inner.withheld = after);
+    pub(crate) fn stall_after(&self, after: Option<u64>) {
+        self.change(|inner| inner.delivered_up_to = after);
     }
 
     /// Sets the support for consistent reads.
-    pub(crate) fn prove(&self, proof: Proof) {
+    pub(crate) fn set_consistent_read_support(&self, proof: ConsistentReadSupport) {
         self.change(|inner| {
             inner.proof = Some(proof);
-            inner.asked = inner.revision;
+            inner.requested_progress = inner.revision;
         });
     }
 
@@ -146,17 +152,17 @@ impl Fake {
     }
 
     /// The number of range requests.
-    pub(crate) fn ranges(&self) -> usize {
+    pub(crate) fn range_count(&self) -> usize {
         self.inner.lock().ranges
     }
 
-    pub(crate) fn now(&self) -> u64 {
+    pub(crate) fn revision(&self) -> u64 {
         self.inner.lock().revision
     }
 }
 
-struct FakeFeed {
-    store: Arc<Inside>,
+struct FakeStoreWatch {
+    store: Arc<FakeStorageHandle>,
     prefix: String,
     reached: u64,
     breaks: u64,
@@ -164,11 +170,11 @@ struct FakeFeed {
 }
 
 /// The fake store as a [`Store`].
-pub(crate) struct Inside(pub(crate) Arc<Fake>);
+pub(crate) struct FakeStorageHandle(pub(crate) Arc<FakeStorageEngine>);
 
 #[async_trait]
-impl Feed for FakeFeed {
-    async fn next(&mut self) -> Result<Batch> {
+impl StoreWatch for FakeStoreWatch {
+    async fn next(&mut self) -> Result<WatchResponse> {
         loop {
             self.changed.mark_unchanged();
             {
@@ -181,21 +187,26 @@ impl Feed for FakeFeed {
                         at: inner.compacted,
                     });
                 }
-                let upto = inner.withheld.unwrap_or(u64::MAX).min(inner.revision);
+                let upto = inner
+                    .delivered_up_to
+                    .unwrap_or(u64::MAX)
+                    .min(inner.revision);
                 if upto > self.reached {
-                    let new = |e: &&Event| e.revision > self.reached && e.revision <= upto;
+                    let new = |e: &&StoreEvent| e.revision > self.reached && e.revision <= upto;
                     let events = inner.log.iter().filter(new);
                     let events = events.filter(|e| e.key.starts_with(&self.prefix));
-                    let events: Vec<Event> = events.cloned().collect();
+                    let events: Vec<StoreEvent> = events.cloned().collect();
                     let last = events.last().map_or(self.reached, |e| e.revision);
-                    let revision = match inner.proof.unwrap_or(Proof::Free) {
-                        Proof::Free => upto,
-                        Proof::Asked => last.max(inner.asked.min(upto)),
-                        Proof::None => last,
+                    let revision = match inner.proof.unwrap_or(ConsistentReadSupport::Local) {
+                        ConsistentReadSupport::Local => upto,
+                        ConsistentReadSupport::ProgressRequest => {
+                            last.max(inner.requested_progress.min(upto))
+                        }
+                        ConsistentReadSupport::Unsupported => last,
                     };
                     if revision > self.reached {
                         self.reached = revision;
-                        return Ok(Batch { events, revision });
+                        return Ok(WatchResponse { events, revision });
                     }
                 }
             }
@@ -205,33 +216,37 @@ impl Feed for FakeFeed {
 }
 
 #[async_trait]
-impl Store for Inside {
-    fn proof(&self) -> Proof {
-        self.0.inner.lock().proof.unwrap_or(Proof::Free)
+impl Store for FakeStorageHandle {
+    fn consistent_read_support(&self) -> ConsistentReadSupport {
+        self.0
+            .inner
+            .lock()
+            .proof
+            .unwrap_or(ConsistentReadSupport::Local)
     }
 
     async fn revision(&self) -> Result<u64> {
         self.0.change(|inner| {
             inner.online()?;
-            inner.asked = inner.revision;
+            inner.requested_progress = inner.revision;
             Ok(inner.revision)
         })
     }
 
-    async fn get(&self, key: &str) -> Result<Option<Entry>> {
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>> {
         let inner = self.0.inner.lock();
         inner.online()?;
         Ok(inner.state(inner.revision).remove(key))
     }
 
-    async fn range(&self, range: &Range) -> Result<Page> {
+    async fn range(&self, range: &RangeRequest) -> Result<RangeResponse> {
         let mut inner = self.0.inner.lock();
         inner.online()?;
         inner.ranges += 1;
-        let at = if range.at == 0 {
+        let at = if range.revision == 0 {
             inner.revision
         } else {
-            range.at
+            range.revision
         };
         if at < inner.compacted {
             return Err(Error::Compacted {
@@ -245,25 +260,25 @@ impl Store for Inside {
             });
         }
         let state = inner.state(at).into_values();
-        let mut entries: Vec<Entry> = state
+        let mut entries: Vec<KeyValue> = state
             .filter(|e| *range.start <= *e.key && *e.key < *range.end)
             .collect();
         let all = entries.len();
         if range.limit > 0 {
             entries.truncate(range.limit);
         }
-        Ok(Page {
+        Ok(RangeResponse {
             remaining: (all - entries.len()) as u64,
-            entries,
+            kvs: entries,
             revision: at,
         })
     }
 
-    async fn commit(&self, _: Txn) -> Result<Outcome> {
+    async fn commit(&self, _: Txn) -> Result<TxnResponse> {
         Err(Error::Unavailable("tests write by `write`".into()))
     }
 
-    async fn watch(&self, prefix: &str, after: u64) -> Result<Box<dyn Feed>> {
+    async fn watch(&self, prefix: &str, after: u64) -> Result<Box<dyn StoreWatch>> {
         let inner = self.0.inner.lock();
         inner.online()?;
         if after < inner.compacted {
@@ -277,7 +292,7 @@ impl Store for Inside {
                 current: inner.revision,
             });
         }
-        Ok(Box::new(FakeFeed {
+        Ok(Box::new(FakeStoreWatch {
             store: Arc::new(Self(Arc::clone(&self.0))),
             prefix: prefix.to_owned(),
             reached: after,
@@ -293,50 +308,58 @@ impl Store for Inside {
 }
 
 /// A stored object.
-pub(crate) fn json(suffix: &str, app: &str) -> String {
+pub(crate) fn thing_json(suffix: &str, app: &str) -> String {
     let (namespace, name) = suffix.split_once('/').unwrap_or(("", suffix));
     format!(
         r#"{{"kind":"Thing","apiVersion":"v1","metadata":{{"namespace":"{namespace}","name":"{name}","labels":{{"app":"{app}"}}}}}}"#
     )
 }
 
-pub(crate) struct Bed {
-    pub(crate) store: Arc<Fake>,
-    pub(crate) hub: Arc<Hub>,
-    pub(crate) cache: Arc<Cache>,
+pub(crate) struct CacherFixture {
+    pub(crate) store: Arc<FakeStorageEngine>,
+    pub(crate) caches: Arc<WatchCaches>,
+    pub(crate) cache: Arc<Cacher>,
 }
 
-impl Bed {
-    pub(crate) fn with(ring_bytes: usize, uncached: bool) -> Self {
-        let store = Arc::new(Fake::default());
+impl CacherFixture {
+    pub(crate) fn with_ring(ring_bytes: usize, uncached: bool) -> Self {
+        let store = Arc::new(FakeStorageEngine::default());
         let config = Config {
             ring_bytes,
             ..Config::default()
         };
-        let hub = Hub::new(Arc::new(Inside(Arc::clone(&store))), config);
+        let caches = WatchCaches::new(Arc::new(FakeStorageHandle(Arc::clone(&store))), config);
         let cache = if uncached {
-            hub.uncached(PREFIX)
+            caches.uncached(PREFIX)
         } else {
-            hub.resource(PREFIX)
+            caches.cacher(PREFIX)
         };
-        Self { store, hub, cache }
+        Self {
+            store,
+            caches,
+            cache,
+        }
     }
 
     /// A cached prefix with a large ring.
     pub(crate) fn new() -> Self {
-        Self::with(32 << 20, false)
+        Self::with_ring(32 << 20, false)
     }
 
-    pub(crate) async fn watch(&self, filter: Filter, start: Start) -> Watcher {
+    pub(crate) async fn watch(
+        &self,
+        filter: SelectionPredicate,
+        start: WatchStart,
+    ) -> CacheWatcher {
         self.try_watch(filter, start, true).await.unwrap()
     }
 
     pub(crate) async fn try_watch(
         &self,
-        filter: Filter,
-        start: Start,
+        filter: SelectionPredicate,
+        start: WatchStart,
         bookmarks: bool,
-    ) -> std::result::Result<Watcher, crate::Error> {
+    ) -> std::result::Result<CacheWatcher, crate::Error> {
         let request = WatchRequest {
             filter,
             start,
@@ -348,23 +371,23 @@ impl Bed {
 }
 
 /// Objects with this label.
-pub(crate) fn labelled(app: &str) -> Filter {
+pub(crate) fn labelled(app: &str) -> SelectionPredicate {
     let app = app.to_owned();
-    Filter {
-        matches: Some(Arc::new(move |o| o.head().label("app") == Some(&app))),
-        ..Filter::default()
+    SelectionPredicate {
+        matches: Some(Arc::new(move |o| o.meta().label("app") == Some(&app))),
+        ..SelectionPredicate::default()
     }
 }
 
-pub(crate) fn namespace(ns: &str) -> Filter {
-    Filter {
+pub(crate) fn namespace(ns: &str) -> SelectionPredicate {
+    SelectionPredicate {
         namespace: Some(ns.into()),
-        ..Filter::default()
+        ..SelectionPredicate::default()
     }
 }
 
-pub(crate) fn named(ns: Option<&str>, name: &str) -> Filter {
-    Filter {
+pub(crate) fn named(ns: Option<&str>, name: &str) -> SelectionPredicate {
+    SelectionPredicate {
         namespace: ns.map(str::to_owned),
         name: Some(name.into()),
         matches: None,
@@ -372,7 +395,7 @@ pub(crate) fn named(ns: Option<&str>, name: &str) -> Filter {
 }
 
 /// The items that a watcher sends within two (paused) seconds, as `ADDED a/x@3`.
-pub(crate) async fn drain(watcher: &mut Watcher) -> Vec<String> {
+pub(crate) async fn drain(watcher: &mut CacheWatcher) -> Vec<String> {
     let mut items = Vec::new();
     let end = tokio::time::Instant::now() + Duration::from_secs(2);
     loop {
@@ -388,24 +411,24 @@ pub(crate) async fn drain(watcher: &mut Watcher) -> Vec<String> {
     }
 }
 
-pub(crate) fn show(item: &Item) -> String {
+pub(crate) fn show(item: &CacherEvent) -> String {
     match item {
-        Item::Bookmark {
+        CacherEvent::Bookmark {
             revision,
             initial_end,
         } => format!(
             "BOOKMARK {revision}{}",
             if *initial_end { " end" } else { "" }
         ),
-        Item::Event(delivery) => {
+        CacherEvent::Event(delivery) => {
             let object = delivery.object();
             assert_eq!(delivery.revision(), object.revision());
             format!(
                 "{} {}@{} {}",
-                delivery.change().as_str(),
-                object.head().key(),
+                delivery.event_type().as_str(),
+                object.meta().key(),
                 delivery.revision(),
-                object.head().label("app").unwrap_or("-")
+                object.meta().label("app").unwrap_or("-")
             )
         }
     }

@@ -5,13 +5,13 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::{At, Change, Error, Freshness, ListRequest};
+use crate::{Error, EventType, ListRequest, ListRevision, ReadFreshness};
 
 const KEYS: [&str; 8] = ["a/x", "a/y", "a/z", "ab/x", "b/x", "b/y", "c/x", "c/w"];
 const APPS: [&str; 3] = ["red", "blue", "green"];
 
 #[derive(Clone, Debug)]
-enum Op {
+enum ModelOp {
     Put(usize, usize),
     Delete(usize),
     /// Sets a label on all keys from one on, at one revision.
@@ -26,55 +26,55 @@ enum Op {
     Past(Index, usize),
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op() -> impl Strategy<Value = ModelOp> {
     prop_oneof![
-        8 => (0..KEYS.len(), 0..APPS.len()).prop_map(|(k, a)| Op::Put(k, a)),
-        4 => (0..KEYS.len()).prop_map(Op::Delete),
-        1 => (0..KEYS.len(), 0..APPS.len()).prop_map(|(k, a)| Op::PutMany(k, a)),
-        1 => Just(Op::Elsewhere),
-        1 => (0..20_u64).prop_map(Op::Compact),
-        1 => Just(Op::Break),
-        6 => (0..READERS, 0..6_usize).prop_map(|(r, n)| Op::Read(r, n)),
-        2 => (any::<Index>(), 0..4_usize).prop_map(|(at, limit)| Op::Past(at, limit)),
+        8 => (0..KEYS.len(), 0..APPS.len()).prop_map(|(k, a)| ModelOp::Put(k, a)),
+        4 => (0..KEYS.len()).prop_map(ModelOp::Delete),
+        1 => (0..KEYS.len(), 0..APPS.len()).prop_map(|(k, a)| ModelOp::PutMany(k, a)),
+        1 => Just(ModelOp::Elsewhere),
+        1 => (0..20_u64).prop_map(ModelOp::Compact),
+        1 => Just(ModelOp::Break),
+        6 => (0..READERS, 0..6_usize).prop_map(|(r, n)| ModelOp::Read(r, n)),
+        2 => (any::<Index>(), 0..4_usize).prop_map(|(at, limit)| ModelOp::Past(at, limit)),
     ]
 }
 
-type Truth = BTreeMap<String, (u64, String)>;
+type ExpectedState = BTreeMap<String, (u64, String)>;
 
 fn record(object: &machinery::Object) -> (u64, String) {
-    let app = object.head().label("app").unwrap_or_default();
+    let app = object.meta().label("app").unwrap_or_default();
     (object.revision(), app.to_owned())
 }
 
 /// A client: its selection and the state that it has built from its list and watch.
-struct Reader {
-    filter: Filter,
+struct ModelClient {
+    filter: SelectionPredicate,
     selects: fn(&str, &str) -> bool,
     /// Starts with initial events in the watch, without a list.
-    streams: bool,
-    watcher: Option<Watcher>,
-    believed: Truth,
-    seen: u64,
+    sends_initial_events: bool,
+    watcher: Option<CacheWatcher>,
+    state: ExpectedState,
+    revision: u64,
 }
 
 const READERS: usize = 5;
 
-fn readers() -> [Reader; READERS] {
-    let reader = |filter, streams, selects| Reader {
+fn readers() -> [ModelClient; READERS] {
+    let reader = |filter, streams, selects| ModelClient {
         filter,
         selects,
-        streams,
+        sends_initial_events: streams,
         watcher: None,
-        believed: Truth::new(),
-        seen: 0,
+        state: ExpectedState::new(),
+        revision: 0,
     };
     [
-        reader(Filter::default(), false, |_, _| true),
+        reader(SelectionPredicate::default(), false, |_, _| true),
         reader(namespace("a"), true, |key, _| key.starts_with("a/")),
         reader(labelled("red"), false, |_, app| app == "red"),
         reader(named(None, "x"), true, |key, _| key.ends_with("/x")),
         reader(
-            Filter {
+            SelectionPredicate {
                 namespace: Some("b".into()),
                 ..labelled("blue")
             },
@@ -84,50 +84,50 @@ fn readers() -> [Reader; READERS] {
     ]
 }
 
-impl Fake {
-    fn truth(&self, at: u64, selects: impl Fn(&str, &str) -> bool) -> Truth {
+impl FakeStorageEngine {
+    fn expected_state(&self, at: u64, selects: impl Fn(&str, &str) -> bool) -> ExpectedState {
         let state = self.inner.lock().state(at);
         let objects = state.values().filter(|e| e.key.starts_with(PREFIX));
         objects
-            .map(|e| machinery::Object::from_stored(&e.value, e.revision).unwrap())
-            .map(|o| (o.head().key(), record(&o)))
+            .map(|e| machinery::Object::from_stored(&e.value, e.mod_revision).unwrap())
+            .map(|o| (o.meta().key(), record(&o)))
             .filter(|(key, (_, app))| selects(key, app))
             .collect()
     }
 }
 
-impl Reader {
+impl ModelClient {
     /// Lists, and watches from the revision of the list.
-    async fn restart(&mut self, bed: &Bed) {
-        self.believed.clear();
+    async fn restart(&mut self, bed: &CacherFixture) {
+        self.state.clear();
         self.watcher = None;
-        if self.streams {
-            let start = Start::Initial(Freshness::Newest);
+        if self.sends_initial_events {
+            let start = WatchStart::Initial(ReadFreshness::Newest);
             self.watcher = bed.try_watch(self.filter.clone(), start, true).await.ok();
-            self.seen = 0;
+            self.revision = 0;
             return;
         }
         let request = ListRequest {
             filter: self.filter.clone(),
-            at: At::Newest,
+            revision: ListRevision::Newest,
             limit: 0,
         };
         let reply = bed.cache.list(request).await.unwrap();
         let objects = reply.items.iter();
-        self.believed = objects.map(|o| (o.head().key(), record(o))).collect();
-        let truth = bed.store.truth(reply.revision, self.selects);
-        assert_eq!(self.believed, truth, "list at {}", reply.revision);
-        self.seen = reply.revision;
+        self.state = objects.map(|o| (o.meta().key(), record(o))).collect();
+        let truth = bed.store.expected_state(reply.revision, self.selects);
+        assert_eq!(self.state, truth, "list at {}", reply.revision);
+        self.revision = reply.revision;
         self.resume(bed).await;
     }
 
-    async fn resume(&mut self, bed: &Bed) {
-        let start = Start::After(self.seen);
+    async fn resume(&mut self, bed: &CacherFixture) {
+        let start = WatchStart::After(self.revision);
         self.watcher = bed.try_watch(self.filter.clone(), start, true).await.ok();
     }
 
     /// Reads up to `count` items. Returns whether the watch had no more.
-    async fn read(&mut self, bed: &Bed, count: usize) -> bool {
+    async fn read(&mut self, bed: &CacherFixture, count: usize) -> bool {
         if self.watcher.is_none() {
             self.restart(bed).await;
         }
@@ -138,10 +138,10 @@ impl Reader {
             let next = tokio::time::timeout(Duration::from_millis(1), watcher.next()).await;
             match next {
                 Err(_) => return true,
-                Ok(Some(Ok(item))) => self.take(bed, &item),
+                Ok(Some(Ok(item))) => self.apply(bed, &item),
                 // The watch of the store broke: the client resumes at the last revision
                 // that it has received completely.
-                Ok(None) if self.is_whole(bed) => self.resume(bed).await,
+                Ok(None) if self.is_up_to_date(bed) => self.resume(bed).await,
                 Ok(None) => self.watcher = None,
                 Ok(Some(Err(Error::Expired { asked, oldest, .. }))) => {
                     assert!(asked < oldest, "{asked} is not older than {oldest}");
@@ -154,74 +154,78 @@ impl Reader {
         false
     }
 
-    fn is_whole(&self, bed: &Bed) -> bool {
-        self.seen > 0 && self.believed == bed.store.truth(self.seen, self.selects)
+    fn is_up_to_date(&self, bed: &CacherFixture) -> bool {
+        self.revision > 0 && self.state == bed.store.expected_state(self.revision, self.selects)
     }
 
-    fn take(&mut self, bed: &Bed, item: &Item) {
+    fn apply(&mut self, bed: &CacherFixture, item: &CacherEvent) {
         let delivery = match item {
-            Item::Event(delivery) => delivery,
-            Item::Bookmark {
+            CacherEvent::Event(delivery) => delivery,
+            CacherEvent::Bookmark {
                 revision,
                 initial_end,
             } => {
-                assert!(*revision >= self.seen);
-                assert_eq!(*initial_end, self.seen == 0, "one end of the initial state");
-                self.seen = *revision;
-                let truth = bed.store.truth(*revision, self.selects);
-                assert_eq!(self.believed, truth, "bookmark at {revision}");
+                assert!(*revision >= self.revision);
+                assert_eq!(
+                    *initial_end,
+                    self.revision == 0,
+                    "one end of the initial state"
+                );
+                self.revision = *revision;
+                let truth = bed.store.expected_state(*revision, self.selects);
+                assert_eq!(self.state, truth, "bookmark at {revision}");
                 return;
             }
         };
         let (object, revision) = (delivery.object(), delivery.revision());
-        let key = object.head().key();
+        let key = object.meta().key();
         let (_, app) = record(object);
-        let previous = self.believed.get(&key).map(|(_, app)| app.clone());
-        match delivery.change() {
-            Change::Added => assert_eq!(previous, None, "added twice: {key}@{revision}"),
-            Change::Modified => assert!(
+        let previous = self.state.get(&key).map(|(_, app)| app.clone());
+        match delivery.event_type() {
+            EventType::Added => assert_eq!(previous, None, "added twice: {key}@{revision}"),
+            EventType::Modified => assert!(
                 previous.is_some(),
                 "modified before it was added: {key}@{revision}"
             ),
-            Change::Deleted => assert_eq!(
+            EventType::Deleted => assert_eq!(
                 previous,
                 Some(app.clone()),
                 "the last received state is deleted"
             ),
         }
-        if delivery.change() == Change::Deleted {
-            self.believed.remove(&key);
+        if delivery.event_type() == EventType::Deleted {
+            self.state.remove(&key);
         } else {
             assert!((self.selects)(&key, &app));
-            self.believed.insert(key, (revision, app));
+            self.state.insert(key, (revision, app));
         }
-        if self.seen > 0 {
+        if self.revision > 0 {
             // Several keys may share a revision, and a client resumes after the last
             // revision that it has received completely.
-            assert!(revision >= self.seen);
-            let truth = bed.store.truth(revision, self.selects);
-            if self.believed == truth {
-                self.seen = revision;
+            assert!(revision >= self.revision);
+            let truth = bed.store.expected_state(revision, self.selects);
+            if self.state == truth {
+                self.revision = revision;
             }
         }
     }
 }
 
-async fn check_past(bed: &Bed, revision: u64, limit: usize) {
-    let mut at = At::Exact(revision);
-    let mut listed = Truth::new();
+async fn check_past_revision(bed: &CacherFixture, revision: u64, limit: usize) {
+    let mut at = ListRevision::Exact(revision);
+    let mut listed = ExpectedState::new();
     loop {
         let request = ListRequest {
-            filter: Filter::default(),
-            at,
+            filter: SelectionPredicate::default(),
+            revision: at,
             limit,
         };
         match bed.cache.list(request).await {
             Ok(reply) => {
                 assert_eq!(reply.revision, revision);
-                listed.extend(reply.items.iter().map(|o| (o.head().key(), record(o))));
-                match reply.next {
-                    Some(next) => at = At::Continue(next),
+                listed.extend(reply.items.iter().map(|o| (o.meta().key(), record(o))));
+                match reply.continue_token {
+                    Some(next) => at = ListRevision::Continue(next),
                     None => break,
                 }
             }
@@ -234,47 +238,49 @@ async fn check_past(bed: &Bed, revision: u64, limit: usize) {
     }
     assert_eq!(
         listed,
-        bed.store.truth(revision, |_, _| true),
+        bed.store.expected_state(revision, |_, _| true),
         "exactly {revision}"
     );
 }
 
-async fn play(ring_bytes: usize, uncached: bool, ops: Vec<Op>) {
-    let bed = Bed::with(ring_bytes, uncached);
+async fn play(ring_bytes: usize, uncached: bool, ops: Vec<ModelOp>) {
+    let bed = CacherFixture::with_ring(ring_bytes, uncached);
     let mut readers = readers();
     // The first write has revision 1.
-    bed.store.elsewhere();
+    bed.store.write_other_resource();
     for op in ops {
         match op {
-            Op::Put(key, app) => {
+            ModelOp::Put(key, app) => {
                 bed.store.put(KEYS[key], APPS[app]);
             }
-            Op::Delete(key) => {
+            ModelOp::Delete(key) => {
                 if bed
                     .store
-                    .truth(bed.store.now(), |k, _| k == KEYS[key])
+                    .expected_state(bed.store.revision(), |k, _| k == KEYS[key])
                     .len()
                     == 1
                 {
                     bed.store.delete(KEYS[key]);
                 }
             }
-            Op::PutMany(from, app) => {
+            ModelOp::PutMany(from, app) => {
                 let keys = KEYS[from..].iter();
-                let changes: Vec<_> = keys.map(|k| (*k, Some(json(k, APPS[app])))).collect();
+                let changes: Vec<_> = keys.map(|k| (*k, Some(thing_json(k, APPS[app])))).collect();
                 bed.store.write(&changes);
             }
-            Op::Elsewhere => {
-                bed.store.elsewhere();
+            ModelOp::Elsewhere => {
+                bed.store.write_other_resource();
             }
-            Op::Compact(kept) => bed.store.compact_to(bed.store.now().saturating_sub(kept)),
-            Op::Break => bed.store.break_feeds(),
-            Op::Read(reader, count) => {
+            ModelOp::Compact(kept) => bed
+                .store
+                .compact_to(bed.store.revision().saturating_sub(kept)),
+            ModelOp::Break => bed.store.break_watches(),
+            ModelOp::Read(reader, count) => {
                 readers[reader].read(&bed, count).await;
             }
-            Op::Past(at, limit) => {
-                let now = usize::try_from(bed.store.now()).unwrap();
-                check_past(&bed, at.index(now) as u64 + 1, limit).await;
+            ModelOp::Past(at, limit) => {
+                let now = usize::try_from(bed.store.revision()).unwrap();
+                check_past_revision(&bed, at.index(now) as u64 + 1, limit).await;
             }
         }
     }
@@ -285,14 +291,16 @@ async fn play(ring_bytes: usize, uncached: bool, ops: Vec<Op>) {
             rounds += 1;
             assert!(rounds < 50, "a client does not finish");
         }
-        let truth = bed.store.truth(bed.store.now(), reader.selects);
-        assert_eq!(reader.believed, truth);
+        let truth = bed
+            .store
+            .expected_state(bed.store.revision(), reader.selects);
+        assert_eq!(reader.state, truth);
     }
     let stats = bed.cache.stats();
     assert!(stats.ring_bytes <= ring_bytes);
     drop(readers);
     assert_eq!(bed.cache.stats().watchers, 0);
-    bed.hub.shutdown().await;
+    bed.caches.shutdown().await;
     assert_eq!(bed.cache.stats().ring_bytes, 0);
 }
 

@@ -1,18 +1,21 @@
 //! Tests of watches: their start, their events and their end.
 
 use super::*;
-use crate::{Error, Freshness};
+use crate::{Error, ReadFreshness};
 
 /// Checks the events of a watch that starts at `start` after some writes and before others.
-async fn check(filter: Filter, start: Start, expected: &[&str]) {
+async fn check(filter: SelectionPredicate, start: WatchStart, expected: &[&str]) {
     // With a large ring, an empty ring and without a cache the events are the same.
     for (ring_bytes, uncached) in [(32 << 20, false), (0, false), (0, true)] {
-        let bed = Bed::with(ring_bytes, uncached);
+        let bed = CacherFixture::with_ring(ring_bytes, uncached);
         bed.store.put("a/x", "red"); // 1
-        bed.cache.get("a/x", Freshness::Newest).await.unwrap();
+        bed.cache.get("a/x", ReadFreshness::Newest).await.unwrap();
         bed.store.put("a/y", "red"); // 2
         bed.store.put("b/x", "blue"); // 3
-        bed.cache.get("a/x", Freshness::AtLeast(3)).await.unwrap();
+        bed.cache
+            .get("a/x", ReadFreshness::AtLeast(3))
+            .await
+            .unwrap();
         let mut watcher = bed.watch(filter.clone(), start).await;
         let mut items = drain(&mut watcher).await;
         bed.store.put("a/x", "blue"); // 4
@@ -23,13 +26,13 @@ async fn check(filter: Filter, start: Start, expected: &[&str]) {
         bed.store.delete("b/x"); // 8
         items.extend(drain(&mut watcher).await);
         assert_eq!(items, expected, "ring of {ring_bytes}, uncached {uncached}");
-        bed.hub.shutdown().await;
+        bed.caches.shutdown().await;
     }
 }
 
 /// A watch of live events, without bookmarks.
-async fn live(bed: &Bed, filter: Filter) -> Watcher {
-    let start = Start::Now(Freshness::Newest);
+async fn watch_live(bed: &CacherFixture, filter: SelectionPredicate) -> CacheWatcher {
+    let start = WatchStart::Now(ReadFreshness::Newest);
     bed.try_watch(filter, start, false).await.unwrap()
 }
 
@@ -42,18 +45,23 @@ async fn only_newer_events_are_sent() {
         "ADDED a/y@7 red",
         "DELETED b/x@8 blue",
     ];
-    check(Filter::default(), Start::After(3), &later).await;
-    check(Filter::default(), Start::Now(Freshness::Newest), &later).await;
+    check(SelectionPredicate::default(), WatchStart::After(3), &later).await;
+    check(
+        SelectionPredicate::default(),
+        WatchStart::Now(ReadFreshness::Newest),
+        &later,
+    )
+    .await;
     let mut all = vec!["ADDED a/y@2 red", "ADDED b/x@3 blue"];
     all.extend(later);
-    check(Filter::default(), Start::After(1), &all).await;
+    check(SelectionPredicate::default(), WatchStart::After(1), &all).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_waits_for_a_future_revision() {
     check(
-        Filter::default(),
-        Start::After(6),
+        SelectionPredicate::default(),
+        WatchStart::After(6),
         &["ADDED a/y@7 red", "DELETED b/x@8 blue"],
     )
     .await;
@@ -61,10 +69,14 @@ async fn a_watch_waits_for_a_future_revision() {
 
 #[tokio::test(start_paused = true)]
 async fn initial_events_end_with_a_bookmark() {
-    for fresh in [Freshness::Any, Freshness::Newest, Freshness::AtLeast(3)] {
+    for fresh in [
+        ReadFreshness::Any,
+        ReadFreshness::Newest,
+        ReadFreshness::AtLeast(3),
+    ] {
         check(
-            Filter::default(),
-            Start::Initial(fresh),
+            SelectionPredicate::default(),
+            WatchStart::Initial(fresh),
             &[
                 "ADDED a/x@1 red",
                 "ADDED a/y@2 red",
@@ -81,7 +93,7 @@ async fn initial_events_end_with_a_bookmark() {
     }
     check(
         labelled("none"),
-        Start::Initial(Freshness::Newest),
+        WatchStart::Initial(ReadFreshness::Newest),
         &["BOOKMARK 3 end"],
     )
     .await;
@@ -91,13 +103,13 @@ async fn initial_events_end_with_a_bookmark() {
 async fn selectors_turn_updates_into_additions_and_deletions() {
     check(
         labelled("red"),
-        Start::After(2),
+        WatchStart::After(2),
         &["DELETED a/x@4 red", "DELETED a/y@6 red", "ADDED a/y@7 red"],
     )
     .await;
     check(
         labelled("blue"),
-        Start::After(2),
+        WatchStart::After(2),
         &[
             "ADDED b/x@3 blue",
             "ADDED a/x@4 blue",
@@ -112,13 +124,13 @@ async fn selectors_turn_updates_into_additions_and_deletions() {
 async fn keys_select_events() {
     check(
         namespace("b"),
-        Start::Initial(Freshness::Newest),
+        WatchStart::Initial(ReadFreshness::Newest),
         &["ADDED b/x@3 blue", "BOOKMARK 3 end", "DELETED b/x@8 blue"],
     )
     .await;
     check(
         named(None, "x"),
-        Start::After(3),
+        WatchStart::After(3),
         &[
             "MODIFIED a/x@4 blue",
             "MODIFIED a/x@5 green",
@@ -128,7 +140,7 @@ async fn keys_select_events() {
     .await;
     check(
         named(Some("a"), "y"),
-        Start::After(3),
+        WatchStart::After(3),
         &["DELETED a/y@6 red", "ADDED a/y@7 red"],
     )
     .await;
@@ -136,14 +148,14 @@ async fn keys_select_events() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deletion_carries_its_own_revision() {
-    let bed = Bed::new();
+    let bed = CacherFixture::new();
     bed.store.put("a/x", "red");
     let mut watcher = bed
-        .watch(labelled("red"), Start::Initial(Freshness::Newest))
+        .watch(labelled("red"), WatchStart::Initial(ReadFreshness::Newest))
         .await;
     drain(&mut watcher).await;
     bed.store.put("a/x", "blue");
-    let Some(Ok(Item::Event(deleted))) = watcher.next().await else {
+    let Some(Ok(CacherEvent::Event(deleted))) = watcher.next().await else {
         panic!("no event");
     };
     let value = deleted.object().value().unwrap();
@@ -155,24 +167,27 @@ async fn a_deletion_carries_its_own_revision() {
         serde_json::json!({"type": "DELETED", "object": value})
     );
     assert!(deleted.frame().ends_with(b"}}\n"));
-    bed.hub.shutdown().await;
+    bed.caches.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_frame_is_encoded_once_for_all() {
-    let bed = Bed::new();
+    let bed = CacherFixture::new();
     let mut watchers = Vec::new();
     for _ in 0..20 {
         watchers.push(
-            bed.watch(Filter::default(), Start::Now(Freshness::Newest))
-                .await,
+            bed.watch(
+                SelectionPredicate::default(),
+                WatchStart::Now(ReadFreshness::Newest),
+            )
+            .await,
         );
     }
     bed.store.put("a/x", "red");
     bed.store.delete("a/x");
     for watcher in &mut watchers {
         for _ in 0..2 {
-            let Some(Ok(Item::Event(event))) = watcher.next().await else {
+            let Some(Ok(CacherEvent::Event(event))) = watcher.next().await else {
                 panic!("no event");
             };
             event.frame();
@@ -180,43 +195,48 @@ async fn a_frame_is_encoded_once_for_all() {
         assert!(watcher.try_next().is_none());
     }
     assert_eq!(bed.cache.stats().encodings, 2);
-    assert_eq!(bed.hub.stats().watchers, 20);
+    assert_eq!(bed.caches.stats().watchers, 20);
     drop(watchers);
-    assert_eq!(bed.hub.stats().watchers, 0);
-    bed.hub.shutdown().await;
+    assert_eq!(bed.caches.stats().watchers, 0);
+    bed.caches.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn compacted_history_is_expired() {
     for (ring_bytes, uncached) in [(0, false), (0, true)] {
-        let bed = Bed::with(ring_bytes, uncached);
-        bed.cache.get("a/x", Freshness::Newest).await.unwrap();
+        let bed = CacherFixture::with_ring(ring_bytes, uncached);
+        bed.cache.get("a/x", ReadFreshness::Newest).await.unwrap();
         for _ in 0..5 {
             bed.store.put("a/x", "red");
         }
-        bed.cache.get("a/x", Freshness::AtLeast(5)).await.unwrap();
+        bed.cache
+            .get("a/x", ReadFreshness::AtLeast(5))
+            .await
+            .unwrap();
         bed.store.compact_to(4);
         let refused = bed
-            .try_watch(Filter::default(), Start::After(2), true)
+            .try_watch(SelectionPredicate::default(), WatchStart::After(2), true)
             .await;
         let error = refused.err().unwrap();
         assert_eq!(error.to_string(), "too old resource version: 2 (4)");
         let status = error.status();
         assert_eq!((status.code, status.reason.as_str()), (410, "Expired"));
-        let mut rest = bed.watch(Filter::default(), Start::After(4)).await;
+        let mut rest = bed
+            .watch(SelectionPredicate::default(), WatchStart::After(4))
+            .await;
         assert_eq!(drain(&mut rest).await, ["MODIFIED a/x@5 red"]);
-        bed.hub.shutdown().await;
+        bed.caches.shutdown().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_watcher_does_not_affect_others() {
-    let bed = Bed::with(20_000, false);
+    let bed = CacherFixture::with_ring(20_000, false);
     bed.store.put("a/x", "0");
-    let mut slow = live(&bed, Filter::default()).await;
-    let mut fast = live(&bed, Filter::default()).await;
+    let mut slow = watch_live(&bed, SelectionPredicate::default()).await;
+    let mut fast = watch_live(&bed, SelectionPredicate::default()).await;
     // No event concerns it, so it never falls behind.
-    let mut quiet = live(&bed, namespace("q")).await;
+    let mut quiet = watch_live(&bed, namespace("q")).await;
     for n in 1..=100 {
         bed.store.put("a/x", &n.to_string());
         assert_eq!(drain(&mut fast).await.len(), 1);
@@ -237,28 +257,34 @@ async fn a_slow_watcher_does_not_affect_others() {
     assert_eq!(drain(&mut quiet).await, ["ADDED q/x@202 new"]);
     assert_eq!(drain(&mut fast).await, ["ADDED q/x@202 new"]);
     assert_eq!(bed.cache.stats().from_history, 2);
-    bed.hub.shutdown().await;
+    bed.caches.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_event_of_a_revision_is_sent_once() {
-    let bed = Bed::with(0, false);
-    bed.cache.get("a/x", Freshness::Newest).await.unwrap();
+    let bed = CacherFixture::with_ring(0, false);
+    bed.cache.get("a/x", ReadFreshness::Newest).await.unwrap();
     let keys: Vec<String> = (0..5).map(|n| format!("a/{n}")).collect();
     let mut watcher = bed
-        .watch(Filter::default(), Start::Now(Freshness::Newest))
+        .watch(
+            SelectionPredicate::default(),
+            WatchStart::Now(ReadFreshness::Newest),
+        )
         .await;
     let changes: Vec<(&str, Option<String>)> = keys
         .iter()
-        .map(|k| (k.as_str(), Some(json(k, "red"))))
+        .map(|k| (k.as_str(), Some(thing_json(k, "red"))))
         .collect();
     bed.store.write(&changes);
     assert_eq!(drain(&mut watcher).await.len(), 5);
 
     // The watcher reads two of five events from the ring, which then drops the others.
-    let bed = Bed::with(16_000, false);
+    let bed = CacherFixture::with_ring(16_000, false);
     let mut watcher = bed
-        .watch(Filter::default(), Start::Now(Freshness::Newest))
+        .watch(
+            SelectionPredicate::default(),
+            WatchStart::Now(ReadFreshness::Newest),
+        )
         .await;
     bed.store.write(&changes);
     let first = watcher.next().await.unwrap().unwrap();
@@ -273,40 +299,42 @@ async fn each_event_of_a_revision_is_sent_once() {
     assert_eq!(all.len(), 105, "{all:?}");
     all.dedup();
     assert_eq!(all.len(), 105);
-    bed.hub.shutdown().await;
+    bed.caches.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn bookmarks_follow_the_store_while_the_resource_is_quiet() {
     for uncached in [false, true] {
-        let bed = Bed::with(32 << 20, uncached);
+        let bed = CacherFixture::with_ring(32 << 20, uncached);
         bed.store.put("a/x", "red");
-        let mut watcher = bed.watch(Filter::default(), Start::After(1)).await;
+        let mut watcher = bed
+            .watch(SelectionPredicate::default(), WatchStart::After(1))
+            .await;
         let mut silent = bed
-            .try_watch(Filter::default(), Start::After(1), false)
+            .try_watch(SelectionPredicate::default(), WatchStart::After(1), false)
             .await
             .unwrap();
         assert!(drain(&mut watcher).await.is_empty());
         for _ in 0..10 {
-            bed.store.elsewhere();
+            bed.store.write_other_resource();
         }
         let first = tokio::time::timeout(Duration::from_secs(61), watcher.next()).await;
         assert_eq!(show(&first.unwrap().unwrap().unwrap()), "BOOKMARK 11");
         let wait = tokio::time::timeout(Duration::from_secs(300), silent.next()).await;
         assert!(wait.is_err(), "bookmarks were not asked for");
-        bed.hub.shutdown().await;
+        bed.caches.shutdown().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_ends_at_its_deadline_without_an_error() {
     for uncached in [false, true] {
-        let bed = Bed::with(32 << 20, uncached);
+        let bed = CacherFixture::with_ring(32 << 20, uncached);
         bed.store.put("a/x", "red");
         let begin = tokio::time::Instant::now();
         let request = WatchRequest {
-            filter: Filter::default(),
-            start: Start::After(9),
+            filter: SelectionPredicate::default(),
+            start: WatchStart::After(9),
             bookmarks: true,
             deadline: Some(begin + Duration::from_secs(10)),
         };
@@ -317,26 +345,31 @@ async fn a_watch_ends_at_its_deadline_without_an_error() {
         assert!(watcher.next().await.is_none());
         assert_eq!(begin.elapsed().as_secs(), 10);
         assert_eq!(bed.cache.stats().terminated, 0);
-        bed.hub.shutdown().await;
+        bed.caches.shutdown().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_broken_feed_ends_watchers_and_lists_again() {
-    let bed = Bed::new();
+    let bed = CacherFixture::new();
     bed.store.put("a/x", "red");
-    let mut live = bed.watch(Filter::default(), Start::After(1)).await;
+    let mut live = bed
+        .watch(SelectionPredicate::default(), WatchStart::After(1))
+        .await;
     let mut initial = bed
-        .watch(Filter::default(), Start::Initial(Freshness::Any))
+        .watch(
+            SelectionPredicate::default(),
+            WatchStart::Initial(ReadFreshness::Any),
+        )
         .await;
     assert!(drain(&mut live).await.is_empty());
     bed.store.set_offline(true);
     assert_eq!(drain(&mut live).await, ["END"]);
     assert_eq!(drain(&mut initial).await, ["END"]);
-    let get = bed.cache.get("a/x", Freshness::Any).await;
+    let get = bed.cache.get("a/x", ReadFreshness::Any).await;
     assert!(matches!(get, Err(Error::NotReady)));
     let refused = bed
-        .try_watch(Filter::default(), Start::After(1), true)
+        .try_watch(SelectionPredicate::default(), WatchStart::After(1), true)
         .await;
     let status = refused.err().unwrap().status();
     assert_eq!(
@@ -347,39 +380,46 @@ async fn a_broken_feed_ends_watchers_and_lists_again() {
 
     bed.store.put("a/y", "red");
     bed.store.set_offline(false);
-    let state = bed.cache.get("a/y", Freshness::Newest).await.unwrap();
+    let state = bed.cache.get("a/y", ReadFreshness::Newest).await.unwrap();
     assert!(state.is_some(), "from the store meanwhile");
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(bed.cache.ready());
-    let mut resumed = bed.watch(Filter::default(), Start::After(1)).await;
+    let mut resumed = bed
+        .watch(SelectionPredicate::default(), WatchStart::After(1))
+        .await;
     assert_eq!(drain(&mut resumed).await, ["ADDED a/y@2 red"]);
     assert_eq!(bed.cache.stats().fills, 2);
-    bed.hub.shutdown().await;
+    bed.caches.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_and_removal_end_everything() {
     for uncached in [false, true] {
         for remove in [false, true] {
-            let bed = Bed::with(32 << 20, uncached);
+            let bed = CacherFixture::with_ring(32 << 20, uncached);
             bed.store.put("a/x", "red");
-            let mut waiting = bed.watch(Filter::default(), Start::After(1)).await;
+            let mut waiting = bed
+                .watch(SelectionPredicate::default(), WatchStart::After(1))
+                .await;
             let mut started = bed
-                .watch(Filter::default(), Start::Initial(Freshness::Any))
+                .watch(
+                    SelectionPredicate::default(),
+                    WatchStart::Initial(ReadFreshness::Any),
+                )
                 .await;
             let task = tokio::spawn(async move { drain(&mut waiting).await });
             tokio::task::yield_now().await;
             if remove {
-                bed.hub.remove(PREFIX).await;
+                bed.caches.remove(PREFIX).await;
             } else {
-                bed.hub.shutdown().await;
+                bed.caches.shutdown().await;
             }
             assert_eq!(task.await.unwrap(), ["END"]);
             let items = drain(&mut started).await;
             assert_eq!(items.last().map(String::as_str), Some("END"), "{items:?}");
-            let get = bed.cache.get("a/x", Freshness::Newest).await;
+            let get = bed.cache.get("a/x", ReadFreshness::Newest).await;
             assert!(matches!(get, Err(Error::NotReady)));
-            bed.hub.shutdown().await;
+            bed.caches.shutdown().await;
         }
     }
 }
@@ -387,77 +427,92 @@ async fn shutdown_and_removal_end_everything() {
 #[tokio::test(start_paused = true)]
 async fn a_corrupt_value_is_an_error_and_not_an_absence() {
     for uncached in [false, true] {
-        let bed = Bed::with(32 << 20, uncached);
+        let bed = CacherFixture::with_ring(32 << 20, uncached);
         bed.store.put("a/x", "red");
-        let mut all = bed.watch(Filter::default(), Start::After(1)).await;
-        let mut others = bed.watch(namespace("b"), Start::After(1)).await;
+        let mut all = bed
+            .watch(SelectionPredicate::default(), WatchStart::After(1))
+            .await;
+        let mut others = bed.watch(namespace("b"), WatchStart::After(1)).await;
         bed.store.write(&[("a/bad", Some("garbage".into()))]);
         bed.store.put("b/x", "red");
         let items = drain(&mut all).await;
         assert!(items[0].starts_with("ERROR ") && items[0].contains("/registry/things/a/bad"));
         assert_eq!(items[1..], ["END"]);
         assert_eq!(drain(&mut others).await, ["ADDED b/x@3 red"]);
-        let get = bed.cache.get("a/bad", Freshness::Newest).await;
+        let get = bed.cache.get("a/bad", ReadFreshness::Newest).await;
         let status = get.err().unwrap().status();
         assert_eq!(
             (status.code, status.reason.as_str()),
             (500, "StoreReadError")
         );
-        let initial = bed.try_watch(Filter::default(), Start::Initial(Freshness::Newest), true);
+        let initial = bed.try_watch(
+            SelectionPredicate::default(),
+            WatchStart::Initial(ReadFreshness::Newest),
+            true,
+        );
         assert!(drain(&mut initial.await.unwrap()).await[0].starts_with("ERROR "));
         bed.store.delete("a/bad");
         let mut initial = bed
-            .watch(Filter::default(), Start::Initial(Freshness::Newest))
+            .watch(
+                SelectionPredicate::default(),
+                WatchStart::Initial(ReadFreshness::Newest),
+            )
             .await;
         assert_eq!(
             drain(&mut initial).await,
             ["ADDED a/x@1 red", "ADDED b/x@3 red", "BOOKMARK 4 end"]
         );
-        bed.hub.shutdown().await;
+        bed.caches.shutdown().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_initial_reader_pins_no_old_values() {
-    let bed = Bed::with(4_000, false);
+    let bed = CacherFixture::with_ring(4_000, false);
     for n in 0..300 {
         bed.store.put(&format!("a/{n:03}"), "old");
     }
     let mut watcher = bed
-        .watch(Filter::default(), Start::Initial(Freshness::Newest))
+        .watch(
+            SelectionPredicate::default(),
+            WatchStart::Initial(ReadFreshness::Newest),
+        )
         .await;
     let first = watcher.next().await.unwrap().unwrap();
     assert_eq!(show(&first), "ADDED a/000@1 old");
-    let before = bed.store.ranges();
+    let before = bed.store.range_count();
     for n in 0..300 {
         bed.store.put(&format!("a/{n:03}"), "new");
     }
-    bed.cache.get("a/000", Freshness::Newest).await.unwrap();
+    bed.cache.get("a/000", ReadFreshness::Newest).await.unwrap();
     let items = drain(&mut watcher).await;
-    assert!(bed.store.ranges() > before, "the rest came from the store");
+    assert!(
+        bed.store.range_count() > before,
+        "the rest came from the store"
+    );
     assert_eq!(items.len(), 299 + 1 + 300);
     assert_eq!(items[298], "ADDED a/299@300 old");
     assert_eq!(items[299], "BOOKMARK 300 end");
     assert_eq!(items[599], "MODIFIED a/299@600 new");
-    bed.hub.shutdown().await;
+    bed.caches.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_start_that_is_too_new_is_refused_in_time() {
     for uncached in [false, true] {
-        let bed = Bed::with(32 << 20, uncached);
+        let bed = CacherFixture::with_ring(32 << 20, uncached);
         bed.store.put("a/x", "red");
         let begin = tokio::time::Instant::now();
-        let start = Start::Initial(Freshness::AtLeast(9));
+        let start = WatchStart::Initial(ReadFreshness::AtLeast(9));
         let error = bed
-            .try_watch(Filter::default(), start, true)
+            .try_watch(SelectionPredicate::default(), start, true)
             .await
             .err()
             .unwrap();
         assert!(
             matches!(
                 error,
-                Error::TooLarge {
+                Error::TooLargeResourceVersion {
                     asked: 9,
                     current: 1
                 }
@@ -465,6 +520,6 @@ async fn a_start_that_is_too_new_is_refused_in_time() {
             "{error}"
         );
         assert_eq!(begin.elapsed().as_secs(), 3);
-        bed.hub.shutdown().await;
+        bed.caches.shutdown().await;
     }
 }

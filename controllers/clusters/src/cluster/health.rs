@@ -4,43 +4,43 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::condition::Verdict;
+use crate::condition::ConditionUpdate;
 
 /// What is observed of a cluster in pull mode.
-pub(super) struct Seen<'a> {
+pub(super) struct ClusterObservation<'a> {
     /// The Ready condition: status and `lastTransitionTime`.
     pub(super) ready: Option<(&'a str, &'a str)>,
     /// The Cluster's creation time; used only while there is no Ready condition.
     pub(super) created: Timestamp,
     /// The lease's `renewTime`.
-    pub(super) renewed: Option<Timestamp>,
+    pub(super) lease_renewed: Option<Timestamp>,
 }
 
 /// How long an agent may be silent.
 #[derive(Clone, Copy)]
-pub(super) struct Grace {
-    pub(super) usual: Duration,
+pub(super) struct GracePeriods {
+    pub(super) monitor: Duration,
     /// For an agent that has never reported.
     pub(super) startup: Duration,
 }
 
 /// The last observation, and when the agent last showed a sign of life.
 #[derive(Debug)]
-pub(super) struct Health {
+pub(super) struct ClusterHealth {
     ready: Option<(String, String)>,
-    renewed: Option<Timestamp>,
-    alive: Timestamp,
+    lease_renewed: Option<Timestamp>,
+    last_alive: Timestamp,
 }
 
-impl Health {
-    pub(super) fn new(seen: &Seen<'_>, now: Timestamp) -> Self {
+impl ClusterHealth {
+    pub(super) fn new(seen: &ClusterObservation<'_>, now: Timestamp) -> Self {
         Self {
-            ready: seen.ready.map(own),
-            renewed: seen.renewed,
+            ready: seen.ready.map(to_owned_pair),
+            lease_renewed: seen.lease_renewed,
             // Without a condition and a lease the silence counts from the Cluster's
             // creation, no matter when this process started; a lease shows that an agent
             // exists.
-            alive: match (seen.ready, seen.renewed) {
+            last_alive: match (seen.ready, seen.lease_renewed) {
                 (None, None) => seen.created,
                 _ => now,
             },
@@ -50,35 +50,35 @@ impl Health {
     /// The update of the Ready condition, if the grace period has passed.
     pub(super) fn observe(
         &mut self,
-        seen: &Seen<'_>,
+        seen: &ClusterObservation<'_>,
         now: Timestamp,
-        grace: Grace,
-    ) -> Option<Verdict> {
-        let ready = seen.ready.map(own);
+        grace: GracePeriods,
+    ) -> Option<ConditionUpdate> {
+        let ready = seen.ready.map(to_owned_pair);
         if self.ready != ready {
             self.ready = ready;
-            self.alive = now;
+            self.last_alive = now;
         }
-        if seen.renewed > self.renewed {
-            self.renewed = seen.renewed;
-            self.alive = now;
+        if seen.lease_renewed > self.lease_renewed {
+            self.lease_renewed = seen.lease_renewed;
+            self.last_alive = now;
         }
         let grace = match seen.ready {
             None => grace.startup,
-            Some(_) => grace.usual,
+            Some(_) => grace.monitor,
         };
-        let silent = now.duration_since(self.alive).unsigned_abs();
-        if now < self.alive || silent <= grace {
+        let silent = now.duration_since(self.last_alive).unsigned_abs();
+        if now < self.last_alive || silent <= grace {
             return None;
         }
         match seen.ready {
-            None => Some(Verdict::new(
+            None => Some(ConditionUpdate::new(
                 "Unknown",
                 "ClusterStatusNeverUpdated",
                 "Cluster status controller never posted cluster status.",
             )),
             Some(("Unknown", _)) => None,
-            Some(_) => Some(Verdict::new(
+            Some(_) => Some(ConditionUpdate::new(
                 "Unknown",
                 "ClusterStatusUnknown",
                 "Cluster status controller stopped posting cluster status.",
@@ -87,7 +87,7 @@ impl Health {
     }
 }
 
-fn own((status, since): (&str, &str)) -> (String, String) {
+fn to_owned_pair((status, since): (&str, &str)) -> (String, String) {
     (status.to_owned(), since.to_owned())
 }
 
@@ -101,18 +101,18 @@ mod tests {
 
     /// Steps: second, Ready, lease renewed at, expected reason.
     fn check(steps: &[(i64, Option<&str>, Option<i64>, &str)]) {
-        let grace = Grace {
-            usual: Duration::from_secs(40),
+        let grace = GracePeriods {
+            monitor: Duration::from_secs(40),
             startup: Duration::from_secs(60),
         };
         let mut health = None;
         for (second, ready, renewed, expected) in steps {
-            let seen = Seen {
+            let seen = ClusterObservation {
                 ready: ready.map(|r| (r, "then")),
                 created: at(0),
-                renewed: renewed.map(at),
+                lease_renewed: renewed.map(at),
             };
-            let health = health.get_or_insert_with(|| Health::new(&seen, at(*second)));
+            let health = health.get_or_insert_with(|| ClusterHealth::new(&seen, at(*second)));
             let verdict = health.observe(&seen, at(*second), grace);
             let reason = verdict.map_or("", |v| v.reason);
             assert_eq!(reason, *expected, "at {second} of {steps:?}");

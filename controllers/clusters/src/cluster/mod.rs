@@ -3,19 +3,19 @@
 //!
 //! Karmada: `pkg/controllers/cluster/cluster_controller.go`.
 
-mod decide;
+mod condition_taints;
+mod controller;
 mod health;
 mod monitor;
-mod shell;
 
-use crate::bindings::Bindings;
-use crate::start::Deps;
+use crate::bindings::BindingStore;
+use crate::start::ClustersContext;
 
-pub(crate) use decide::taints_told;
+pub(crate) use condition_taints::taints_message;
 
-pub(crate) fn start(deps: &Deps, bindings: &Bindings) {
-    shell::Controller::start(deps, bindings);
-    monitor::Monitor::start(deps);
+pub(crate) fn start(deps: &ClustersContext, bindings: &BindingStore) {
+    controller::ClusterController::start(deps, bindings);
+    monitor::ClusterMonitor::start(deps);
 }
 
 #[cfg(test)]

@@ -5,68 +5,72 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, At, Result, WriteOptions};
+use client::{Api, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{
+    Informer, InformerFactory, ListWatchSelector, ReconcileAction, Workqueue, run_workers,
+};
 use jiff::Timestamp;
 use machinery::time::{self, Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
 use openapi::karmada::Cluster;
 use openapi::karmada::resources::CLUSTERS;
 use parking_lot::Mutex;
-use flotilla_runtime::{Action, Informer, Informers, Queue, Select, run_workers};
 use serde::Deserialize;
 
-use super::health::{Grace, Health, Seen};
-use crate::condition::{self, Verdict};
-use crate::start::Deps;
+use super::health::{ClusterHealth, ClusterObservation, GracePeriods};
+use crate::condition::{self, ConditionUpdate};
+use crate::start::ClustersContext;
 
-pub(super) static LEASES: Gvr = Gvr::constant("coordination.k8s.io", "v1", "leases");
+pub(super) static LEASES: Gvr = Gvr::from_static("coordination.k8s.io", "v1", "leases");
 /// The namespace of the agents' leases.
 pub(super) const LEASE_NAMESPACE: &str = "karmada-cluster";
-const RETRY_CONFLICT: Duration = Duration::from_millis(20);
+const CONFLICT_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Retry while the leases are not listed yet.
-const RETRY_UNSYNCED: Duration = Duration::from_millis(200);
+const UNSYNCED_RETRY_DELAY: Duration = Duration::from_millis(200);
 
-pub(super) struct Monitor {
+pub(super) struct ClusterMonitor {
     api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
-    informers: Informers,
+    informers: InformerFactory,
     clusters: Informer,
-    health: Mutex<HashMap<String, Health>>,
-    grace: Grace,
+    health: Mutex<HashMap<String, ClusterHealth>>,
+    grace_periods: GracePeriods,
     period: Duration,
 }
 
 #[derive(Deserialize)]
-struct LeaseView {
+struct AgentLease {
     #[serde(default)]
-    spec: LeaseSpec,
+    spec: AgentLeaseSpec,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct LeaseSpec {
+struct AgentLeaseSpec {
     renew_time: Option<String>,
 }
 
-impl Monitor {
-    pub(super) fn start(deps: &Deps) {
+impl ClusterMonitor {
+    pub(super) fn start(deps: &ClustersContext) {
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control),
+            api: Arc::clone(&deps.control_plane),
             clock: Arc::clone(&deps.clock),
             informers: deps.informers.clone(),
-            clusters: deps.informers.get(&deps.control, &Select::all(&CLUSTERS)),
+            clusters: deps
+                .informers
+                .get(&deps.control_plane, &ListWatchSelector::all(&CLUSTERS)),
             health: Mutex::default(),
-            grace: Grace {
-                usual: deps.options.grace,
-                startup: deps.options.startup_grace,
+            grace_periods: GracePeriods {
+                monitor: deps.options.monitor_grace_period,
+                startup: deps.options.startup_grace_period,
             },
             period: deps.options.monitor_period,
         });
-        let queue: Queue<String> = Queue::new();
+        let queue: Workqueue<String> = Workqueue::new();
         let wake = queue.clone();
-        it.clusters.on_change(move |change| {
+        it.clusters.add_event_handler(move |change| {
             let pulls = |c: &Object| {
-                c.view::<Cluster>()
+                c.decode::<Cluster>()
                     .is_ok_and(|c| c.spec.sync_mode == "Pull")
             };
             if [change.old, change.new].into_iter().flatten().any(pulls) {
@@ -80,60 +84,67 @@ impl Monitor {
             1,
             move |name: String| {
                 let it = Arc::clone(&it);
-                async move { it.look(&name).await }
+                async move { it.check_health(&name).await }
             },
         );
     }
 
-    async fn look(&self, name: &str) -> Result<Action> {
+    async fn check_health(&self, name: &str) -> Result<ReconcileAction> {
         let found = self.clusters.get("", name);
         let Some(object) = found else {
             self.health.lock().remove(name);
-            return Ok(Action::Done);
+            return Ok(ReconcileAction::Done);
         };
-        let cluster = object.view::<Cluster>()?;
+        let cluster = object.decode::<Cluster>()?;
         if cluster.spec.sync_mode != "Pull" {
             self.health.lock().remove(name);
-            return Ok(Action::Done);
+            return Ok(ReconcileAction::Done);
         }
-        let select = Select::all(&LEASES).namespace(LEASE_NAMESPACE);
+        let select = ListWatchSelector::all(&LEASES).namespace(LEASE_NAMESPACE);
         let leases = self.informers.get(&self.api, &select);
-        if !leases.is_synced() {
-            return Ok(Action::After(RETRY_UNSYNCED));
+        if !leases.has_synced() {
+            return Ok(ReconcileAction::RequeueAfter(UNSYNCED_RETRY_DELAY));
         }
         let ready = cluster.condition("Ready");
-        let seen = Seen {
+        let seen = ClusterObservation {
             ready: ready.map(|c| (c.status.as_str(), c.last_transition_time.as_str())),
             created: match ready {
                 Some(_) => Timestamp::UNIX_EPOCH,
-                None => created(&object)?,
+                None => creation_time(&object)?,
             },
-            renewed: leases.get(LEASE_NAMESPACE, name).and_then(|l| renewed(&l)),
+            lease_renewed: leases
+                .get(LEASE_NAMESPACE, name)
+                .and_then(|l| renew_time(&l)),
         };
         let now = self.clock.now();
         let verdict = {
             let mut health = self.health.lock();
             let health = health
                 .entry(name.to_owned())
-                .or_insert_with(|| Health::new(&seen, now));
-            health.observe(&seen, now, self.grace)
+                .or_insert_with(|| ClusterHealth::new(&seen, now));
+            health.observe(&seen, now, self.grace_periods)
         };
         let Some(verdict) = verdict else {
-            return Ok(Action::After(self.period));
+            return Ok(ReconcileAction::RequeueAfter(self.period));
         };
-        match self.write(&object, &verdict, now).await {
-            Err(e) if e.is_conflict() => Ok(Action::After(RETRY_CONFLICT)),
-            Err(e) if e.is_not_found() => Ok(Action::Done),
+        match self.update_ready_condition(&object, &verdict, now).await {
+            Err(e) if e.is_conflict() => Ok(ReconcileAction::RequeueAfter(CONFLICT_RETRY_DELAY)),
+            Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
             Err(e) => Err(e),
-            Ok(()) => Ok(Action::After(self.period)),
+            Ok(()) => Ok(ReconcileAction::RequeueAfter(self.period)),
         }
     }
 
-    async fn write(&self, object: &Object, verdict: &Verdict, now: Timestamp) -> Result<()> {
+    async fn update_ready_condition(
+        &self,
+        object: &Object,
+        verdict: &ConditionUpdate,
+        now: Timestamp,
+    ) -> Result<()> {
         let mut value = object.value()?;
         let conditions = &mut value["status"]["conditions"];
-        condition::set(conditions, "Ready", verdict, &rfc3339_seconds(now));
-        let at = At::of(&CLUSTERS, object).sub("status");
+        condition::set_status_condition(conditions, "Ready", verdict, &rfc3339_seconds(now));
+        let at = ResourcePath::of_object(&CLUSTERS, object).subresource("status");
         self.api
             .update(at, value, &WriteOptions::default())
             .await
@@ -141,7 +152,7 @@ impl Monitor {
     }
 }
 
-fn created(object: &Object) -> Result<Timestamp> {
+fn creation_time(object: &Object) -> Result<Timestamp> {
     let value = object.value()?;
     let text = value["metadata"]["creationTimestamp"].as_str();
     Ok(text
@@ -149,7 +160,7 @@ fn created(object: &Object) -> Result<Timestamp> {
         .unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
-fn renewed(lease: &Object) -> Option<Timestamp> {
-    let view = lease.view::<LeaseView>().ok()?;
+fn renew_time(lease: &Object) -> Option<Timestamp> {
+    let view = lease.decode::<AgentLease>().ok()?;
     time::parse(view.spec.renew_time.as_deref()?).ok()
 }

@@ -3,21 +3,21 @@
 
 use std::time::Duration;
 
-use client::{Api, At, DeleteOptions};
+use client::{Api, DeleteOptions, ResourcePath};
 use machinery::time::rfc3339_micros;
 use openapi::karmada::resources::{BINDINGS, CLUSTERS, WORKS};
 use serde_json::{Value, json};
 
 use super::monitor::{LEASE_NAMESPACE, LEASES};
 use crate::NAMESPACES;
-use crate::lab::{Lab, cluster, ready, taints};
+use crate::fixture::{ClustersFixture, cluster, ready_condition, taint_keys};
 
 fn finalizers(of: &Value) -> &Value {
     &of["metadata"]["finalizers"]
 }
 
-async fn delete(fixture: &Lab, name: &str) {
-    let at = At::one(&CLUSTERS, "", name);
+async fn delete(fixture: &ClustersFixture, name: &str) {
+    let at = ResourcePath::object(&CLUSTERS, "", name);
     fixture
         .host
         .delete(at, &DeleteOptions::default())
@@ -28,36 +28,40 @@ async fn delete(fixture: &Lab, name: &str) {
 // proves: FIN-cluster, NAM-space, LAB-system
 #[tokio::test(start_paused = true)]
 async fn a_cluster_gets_its_space_and_taints() {
-    let fixture = Lab::start();
+    let fixture = ClustersFixture::start();
     let mut own = cluster("m1", "Push");
     own["spec"]["taints"] = json!([{"key": "own", "effect": "NoExecute"}]);
     own["metadata"]["finalizers"] = json!(["foreign"]);
     fixture.host.seed(&CLUSTERS, own);
-    let kept = fixture.until("m1", |c| taints(c).len() == 2).await;
-    assert_eq!(taints(&kept), ["own", "not-ready"]);
+    let kept = fixture
+        .wait_for_cluster("m1", |c| taint_keys(c).len() == 2)
+        .await;
+    assert_eq!(taint_keys(&kept), ["own", "not-ready"]);
     assert_eq!(
         finalizers(&kept),
         &json!(["foreign", "karmada.io/cluster-controller"])
     );
     assert!(kept["spec"]["taints"][1]["timeAdded"].is_string());
-    let space = fixture.space("m1").unwrap();
+    let space = fixture.execution_space("m1").unwrap();
     assert_eq!(
         space["metadata"]["labels"],
         json!({"karmada.io/system": "true"})
     );
     // A deleted execution space is created again.
     fixture.host.remove(&NAMESPACES, "", "karmada-es-m1");
-    fixture.settle().await;
-    assert!(fixture.space("m1").is_some());
+    fixture.wait_until_idle().await;
+    assert!(fixture.execution_space("m1").is_some());
     fixture.tasks.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn removing_the_last_taint_removes_the_list() {
-    let fixture = Lab::start();
-    fixture.join("m1");
+    let fixture = ClustersFixture::start();
+    fixture.seed_push_cluster("m1");
     let ready = fixture
-        .until("m1", |c| ready(c).0 == "True" && taints(c).is_empty())
+        .wait_for_cluster("m1", |c| {
+            ready_condition(c).0 == "True" && taint_keys(c).is_empty()
+        })
         .await;
     assert_eq!(ready["spec"]["taints"], Value::Null);
     fixture.tasks.stop().await;
@@ -66,10 +70,12 @@ async fn removing_the_last_taint_removes_the_list() {
 // proves: FIN-cluster
 #[tokio::test(start_paused = true)]
 async fn a_deletion_waits_for_the_space_and_the_bindings() {
-    let fixture = Lab::start();
-    fixture.join("m1");
-    fixture.until("m1", |c| ready(c).0 == "True").await;
-    let mut space = fixture.space("m1").unwrap();
+    let fixture = ClustersFixture::start();
+    fixture.seed_push_cluster("m1");
+    fixture
+        .wait_for_cluster("m1", |c| ready_condition(c).0 == "True")
+        .await;
+    let mut space = fixture.execution_space("m1").unwrap();
     space["metadata"]["finalizers"] = json!(["test"]);
     fixture.host.seed(&NAMESPACES, space);
     let binding = |generation: i64, clusters: Value| {
@@ -81,11 +87,11 @@ async fn a_deletion_waits_for_the_space_and_the_bindings() {
         &BINDINGS,
         binding(1, json!([{"name": "m1"}, {"name": "m2"}])),
     );
-    fixture.settle().await;
+    fixture.wait_until_idle().await;
 
     delete(&fixture, "m1").await;
-    fixture.settle().await;
-    assert!(fixture.space("m1").unwrap()["metadata"]["deletionTimestamp"].is_string());
+    fixture.wait_until_idle().await;
+    assert!(fixture.execution_space("m1").unwrap()["metadata"]["deletionTimestamp"].is_string());
     fixture.host.remove(&NAMESPACES, "", "karmada-es-m1");
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(
@@ -95,22 +101,24 @@ async fn a_deletion_waits_for_the_space_and_the_bindings() {
     fixture
         .host
         .seed(&BINDINGS, binding(2, json!([{"name": "m2"}])));
-    fixture.settle().await;
+    fixture.wait_until_idle().await;
     assert!(fixture.cluster("m1").is_null());
-    assert_eq!(fixture.space("m1"), None);
+    assert_eq!(fixture.execution_space("m1"), None);
     fixture.tasks.stop().await;
 }
 
 // proves: FIN-work-silent
 #[tokio::test(start_paused = true)]
 async fn a_silent_agent_becomes_unknown_and_its_works_lose_their_finalizers() {
-    let fixture = Lab::start();
+    let fixture = ClustersFixture::start();
     fixture.host.seed(&CLUSTERS, cluster("p1", "Pull"));
     let lease = |at: &str| {
         json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": "p1", "namespace": LEASE_NAMESPACE}, "spec": {"renewTime": at}})
     };
-    let mut told = fixture.until("p1", |c| finalizers(c).is_array()).await;
+    let mut told = fixture
+        .wait_for_cluster("p1", |c| finalizers(c).is_array())
+        .await;
     told["status"] = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "ClusterReady", "message": "",
                                             "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
     fixture.host.seed(&CLUSTERS, told);
@@ -118,41 +126,52 @@ async fn a_silent_agent_becomes_unknown_and_its_works_lose_their_finalizers() {
         let now = jiff::Timestamp::from_second(1_767_225_600 + second * 15).unwrap();
         fixture.host.seed(&LEASES, lease(&rfc3339_micros(now)));
         tokio::time::sleep(Duration::from_secs(15)).await;
-        assert_eq!(ready(&fixture.cluster("p1")).0, "True");
+        assert_eq!(ready_condition(&fixture.cluster("p1")).0, "True");
     }
-    let unknown = fixture.until("p1", |c| ready(c).0 == "Unknown").await;
-    assert_eq!(ready(&unknown).1, "ClusterStatusUnknown");
-    fixture.until("p1", |c| taints(c) == ["unreachable"]).await;
+    let unknown = fixture
+        .wait_for_cluster("p1", |c| ready_condition(c).0 == "Unknown")
+        .await;
+    assert_eq!(ready_condition(&unknown).1, "ClusterStatusUnknown");
+    fixture
+        .wait_for_cluster("p1", |c| taint_keys(c) == ["unreachable"])
+        .await;
 
     let work = |name: &str| {
         json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
                "metadata": {"name": name, "namespace": "karmada-es-p1", "finalizers": ["karmada.io/execution-controller", "x"]}})
     };
-    let left = |name: &str| fixture.host.object(&WORKS, "karmada-es-p1", name).unwrap();
+    let left = |name: &str| {
+        fixture
+            .host
+            .get_object(&WORKS, "karmada-es-p1", name)
+            .unwrap()
+    };
     fixture.host.seed(&WORKS, work("w"));
-    let mut space = fixture.space("p1").unwrap();
+    let mut space = fixture.execution_space("p1").unwrap();
     space["metadata"]["finalizers"] = json!(["kubernetes"]);
     fixture.host.seed(&NAMESPACES, space);
     delete(&fixture, "p1").await;
-    fixture.settle().await;
+    fixture.wait_until_idle().await;
     assert_eq!(finalizers(&left("w")), &json!(["x"]));
     // A Work created by a controller that has not seen the deletion yet.
     fixture.host.seed(&WORKS, work("late"));
-    fixture.settle().await;
+    fixture.wait_until_idle().await;
     assert_eq!(finalizers(&left("late")), &json!(["x"]));
     fixture.host.remove(&NAMESPACES, "", "karmada-es-p1");
-    fixture.settle().await;
+    fixture.wait_until_idle().await;
     assert!(fixture.cluster("p1").is_null());
     fixture.tasks.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_never_reported_becomes_unknown() {
-    let fixture = Lab::start();
+    let fixture = ClustersFixture::start();
     fixture.host.seed(&CLUSTERS, cluster("p1", "Pull"));
-    let unknown = fixture.until("p1", |c| ready(c).0 == "Unknown").await;
-    assert_eq!(ready(&unknown).1, "ClusterStatusNeverUpdated");
-    assert!(fixture.began.elapsed() > Duration::from_secs(60));
-    assert!(fixture.began.elapsed() < Duration::from_secs(70));
+    let unknown = fixture
+        .wait_for_cluster("p1", |c| ready_condition(c).0 == "Unknown")
+        .await;
+    assert_eq!(ready_condition(&unknown).1, "ClusterStatusNeverUpdated");
+    assert!(fixture.started_at.elapsed() > Duration::from_secs(60));
+    assert!(fixture.started_at.elapsed() < Duration::from_secs(70));
     fixture.tasks.stop().await;
 }

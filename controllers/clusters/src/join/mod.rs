@@ -3,16 +3,16 @@
 //! Karmada: `pkg/karmadactl/{join,unjoin}`, `pkg/util/credential.go`. Progress is
 //! reported in short sentences without credentials.
 
-mod enter;
-mod leave;
+mod join_cluster;
 mod objects;
+mod unjoin_cluster;
 mod wait;
 
-pub use enter::{JoinError, JoinSpec, Joined, join};
-pub use leave::{UnjoinError, UnjoinSpec, unjoin};
+pub use join_cluster::{JoinError, JoinSpec, JoinedCluster, join};
+pub use unjoin_cluster::{UnjoinError, UnjoinSpec, unjoin};
 
 /// Called with a description of each step.
-pub type Progress<'a> = &'a (dyn Fn(&str) + Sync);
+pub type ProgressCallback<'a> = &'a (dyn Fn(&str) + Sync);
 
 #[cfg(test)]
 mod tests;

@@ -10,11 +10,11 @@ use machinery::Gvr;
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use serde_json::{Value, json};
 
-use super::objects::{ACCOUNTS, ROLE_BINDINGS, ROLES, SECRETS};
+use super::objects::{CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SECRETS, SERVICE_ACCOUNTS};
 use super::*;
 use crate::NAMESPACES;
 
-struct Sides {
+struct JoinFixture {
     host: Arc<FakeApi>,
     member: Arc<FakeApi>,
 }
@@ -29,7 +29,7 @@ fn spec(name: &str) -> JoinSpec {
     }
 }
 
-impl Sides {
+impl JoinFixture {
     fn new() -> Self {
         let (host, member) = (FakeApi::new(), FakeApi::new());
         member.seed(
@@ -40,10 +40,10 @@ impl Sides {
     }
 
     /// Joins while a token controller runs in the member.
-    async fn join(&self, spec: &JoinSpec) -> Result<Joined, JoinError> {
+    async fn join(&self, spec: &JoinSpec) -> Result<JoinedCluster, JoinError> {
         let tokens = async {
             loop {
-                for mut secret in self.member.objects(&SECRETS) {
+                for mut secret in self.member.list_objects(&SECRETS) {
                     if secret["data"].is_null() {
                         let name = secret["metadata"]["name"].as_str().unwrap();
                         let token = STANDARD.encode(format!("token of {name}"));
@@ -61,7 +61,10 @@ impl Sides {
     }
 
     fn data(&self, name: &str) -> Vec<(String, String)> {
-        let secret = self.host.object(&SECRETS, "karmada-cluster", name).unwrap();
+        let secret = self
+            .host
+            .get_object(&SECRETS, "karmada-cluster", name)
+            .unwrap();
         let data = secret["data"].as_object().unwrap().clone();
         let text = |v: &Value| String::from_utf8(STANDARD.decode(v.as_str().unwrap()).unwrap());
         data.iter()
@@ -78,7 +81,7 @@ fn pairs(of: &[(&str, &str)]) -> Vec<(String, String)> {
 
 fn names(api: &FakeApi, resource: &Gvr) -> Vec<String> {
     let name = |o: &Value| o["metadata"]["name"].as_str().unwrap().to_owned();
-    api.objects(resource).iter().map(name).collect()
+    api.list_objects(resource).iter().map(name).collect()
 }
 
 // proves: NAM-account, NAM-impersonation, LAB-system
@@ -87,17 +90,17 @@ async fn join_creates_objects_on_both_sides() {
     fn may_be_spawned<F: Send>(work: F) -> F {
         work
     }
-    let sides = Sides::new();
+    let sides = JoinFixture::new();
     let spec = spec("m1");
     let joined = may_be_spawned(sides.join(&spec)).await.unwrap();
     assert_eq!(joined.id, "id-1");
     assert_eq!(
-        names(&sides.member, &ACCOUNTS),
+        names(&sides.member, &SERVICE_ACCOUNTS),
         ["karmada-impersonator", "karmada-m1"]
     );
     let role = "karmada-controller-manager:karmada-m1";
-    assert_eq!(names(&sides.member, &ROLES), [role]);
-    assert_eq!(names(&sides.member, &ROLE_BINDINGS), [role]);
+    assert_eq!(names(&sides.member, &CLUSTER_ROLES), [role]);
+    assert_eq!(names(&sides.member, &CLUSTER_ROLE_BINDINGS), [role]);
     assert_eq!(
         sides.data("m1"),
         pairs(&[("caBundle", "ca"), ("token", "token of karmada-m1")])
@@ -106,14 +109,14 @@ async fn join_creates_objects_on_both_sides() {
         sides.data("m1-impersonator"),
         pairs(&[("token", "token of karmada-impersonator")])
     );
-    let cluster = sides.host.object(&CLUSTERS, "", "m1").unwrap();
+    let cluster = sides.host.get_object(&CLUSTERS, "", "m1").unwrap();
     let reference = |name: &str| json!({"namespace": "karmada-cluster", "name": name});
     assert_eq!(
         cluster["spec"],
         json!({"syncMode": "Push", "id": "id-1", "apiEndpoint": "https://member:6443", "region": "r", "zones": ["z"],
                "secretRef": reference("m1"), "impersonatorSecretRef": reference("m1-impersonator")})
     );
-    for secret in sides.host.objects(&SECRETS) {
+    for secret in sides.host.list_objects(&SECRETS) {
         let owner = &secret["metadata"]["ownerReferences"][0];
         assert_eq!(owner["uid"], cluster["metadata"]["uid"]);
         assert_eq!(
@@ -125,7 +128,7 @@ async fn join_creates_objects_on_both_sides() {
 
 #[tokio::test(start_paused = true)]
 async fn registered_clusters_are_refused() {
-    let sides = Sides::new();
+    let sides = JoinFixture::new();
     sides.join(&spec("m1")).await.unwrap();
     let again = sides.join(&spec("m1")).await.unwrap_err();
     assert_eq!(
@@ -137,16 +140,16 @@ async fn registered_clusters_are_refused() {
         other.to_string(),
         "the cluster ID id-1 has been registered as \"m1\""
     );
-    let another = Sides {
+    let another = JoinFixture {
         host: Arc::clone(&sides.host),
-        ..Sides::new()
+        ..JoinFixture::new()
     };
     another.member.seed(&NAMESPACES, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system", "uid": "id-2"}}));
     let taken = another.join(&spec("m1")).await.unwrap_err();
     assert!(matches!(taken, JoinError::NameTaken(_)));
     for bad in ["", "Upper", "a.b", &"x".repeat(49)] {
         let refused = another.join(&spec(bad)).await.unwrap_err();
-        assert!(matches!(refused, JoinError::Name(..)), "{bad:?}");
+        assert!(matches!(refused, JoinError::InvalidName(..)), "{bad:?}");
     }
 }
 
@@ -154,7 +157,7 @@ async fn registered_clusters_are_refused() {
 async fn an_interrupted_join_is_finished_by_the_next() {
     // Interrupts the join once at each of its writes on either side.
     for cut in 1.. {
-        let sides = Sides::new();
+        let sides = JoinFixture::new();
         let left = Arc::new(std::sync::atomic::AtomicUsize::new(cut));
         for side in [&sides.host, &sides.member] {
             let left = Arc::clone(&left);
@@ -170,8 +173,8 @@ async fn an_interrupted_join_is_finished_by_the_next() {
             break;
         }
         sides.join(&spec("m1")).await.unwrap();
-        assert_eq!(sides.host.objects(&SECRETS).len(), 2);
-        for secret in sides.host.objects(&SECRETS) {
+        assert_eq!(sides.host.list_objects(&SECRETS).len(), 2);
+        for secret in sides.host.list_objects(&SECRETS) {
             assert!(secret["metadata"]["ownerReferences"][0]["uid"].is_string());
         }
     }
@@ -179,7 +182,7 @@ async fn an_interrupted_join_is_finished_by_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_for_tokens_times_out() {
-    let sides = Sides::new();
+    let sides = JoinFixture::new();
     let error = join(&*sides.host, &*sides.member, &spec("m1"), &|_| {})
         .await
         .unwrap_err();
@@ -192,7 +195,7 @@ async fn waiting_for_tokens_times_out() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dry_run_writes_nothing() {
-    let sides = Sides::new();
+    let sides = JoinFixture::new();
     let dry = JoinSpec {
         dry_run: true,
         ..spec("m1")
@@ -202,7 +205,7 @@ async fn a_dry_run_writes_nothing() {
     assert_eq!(sides.member.writes(), []);
 }
 
-fn leaving(force: bool) -> UnjoinSpec {
+fn unjoin_spec(force: bool) -> UnjoinSpec {
     UnjoinSpec {
         name: "m1".into(),
         force,
@@ -212,37 +215,45 @@ fn leaving(force: bool) -> UnjoinSpec {
 
 #[tokio::test(start_paused = true)]
 async fn unjoin_deletes_objects_on_both_sides() {
-    let sides = Sides::new();
+    let sides = JoinFixture::new();
     sides.join(&spec("m1")).await.unwrap();
-    unjoin(&*sides.host, Some(&*sides.member), &leaving(false), &|_| {})
-        .await
-        .unwrap();
+    unjoin(
+        &*sides.host,
+        Some(&*sides.member),
+        &unjoin_spec(false),
+        &|_| {},
+    )
+    .await
+    .unwrap();
     assert_eq!(names(&sides.host, &CLUSTERS), [""; 0]);
-    assert_eq!(names(&sides.member, &ROLES), [""; 0]);
-    assert_eq!(names(&sides.member, &ROLE_BINDINGS), [""; 0]);
-    assert_eq!(names(&sides.member, &ACCOUNTS), ["karmada-impersonator"]);
+    assert_eq!(names(&sides.member, &CLUSTER_ROLES), [""; 0]);
+    assert_eq!(names(&sides.member, &CLUSTER_ROLE_BINDINGS), [""; 0]);
+    assert_eq!(
+        names(&sides.member, &SERVICE_ACCOUNTS),
+        ["karmada-impersonator"]
+    );
     assert_eq!(names(&sides.member, &NAMESPACES), ["kube-system"]);
-    let again = unjoin(&*sides.host, None, &leaving(false), &|_| {}).await;
-    assert!(matches!(again, Err(UnjoinError::Unknown(_))));
+    let again = unjoin(&*sides.host, None, &unjoin_spec(false), &|_| {}).await;
+    assert!(matches!(again, Err(UnjoinError::NotFound(_))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn pull_clusters_are_refused() {
-    let sides = Sides::new();
+    let sides = JoinFixture::new();
     sides
         .host
-        .seed(&CLUSTERS, crate::lab::cluster("m1", "Pull"));
-    let refused = unjoin(&*sides.host, None, &leaving(true), &|_| {}).await;
-    assert!(matches!(refused, Err(UnjoinError::Pull(_))));
+        .seed(&CLUSTERS, crate::fixture::cluster("m1", "Pull"));
+    let refused = unjoin(&*sides.host, None, &unjoin_spec(true), &|_| {}).await;
+    assert!(matches!(refused, Err(UnjoinError::PullMode(_))));
     assert_eq!(sides.host.writes(), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn finalizers_are_removed_only_with_force() {
-    let sides = Sides::new();
+    let sides = JoinFixture::new();
     sides.join(&spec("m1")).await.unwrap();
     let held = |resource: &Gvr, namespace: &str, name: &str, finalizer: &str| {
-        let mut object = sides.host.object(resource, namespace, name).unwrap_or_else(
+        let mut object = sides.host.get_object(resource, namespace, name).unwrap_or_else(
             || json!({"apiVersion": resource.api_version(), "kind": "X", "metadata": {"namespace": namespace, "name": name}}),
         );
         object["metadata"]["finalizers"] = json!([finalizer]);
@@ -260,12 +271,12 @@ async fn finalizers_are_removed_only_with_force() {
         json!({"apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": "karmada-es-m1"}, "spec": {"finalizers": ["kubernetes"]}}),
     );
-    let late = unjoin(&*sides.host, None, &leaving(false), &|_| {}).await;
+    let late = unjoin(&*sides.host, None, &unjoin_spec(false), &|_| {}).await;
     assert_eq!(
         late.unwrap_err().to_string(),
         "cluster \"m1\" was not deleted within 60 s"
     );
-    unjoin(&*sides.host, None, &leaving(true), &|_| {})
+    unjoin(&*sides.host, None, &unjoin_spec(true), &|_| {})
         .await
         .unwrap();
     for resource in [&CLUSTERS, &WORKS] {

@@ -2,48 +2,48 @@
 
 use std::time::Duration;
 
-use client::{Api, At, Error, ListOptions, Result, WatchEvent, WatchOptions};
+use client::{Api, Error, ListOptions, ResourcePath, Result, WatchEvent, WatchOptions};
 use futures_util::StreamExt;
 use machinery::Object;
 
 /// The delay before a retry after an error.
-const PAUSE: Duration = Duration::from_millis(200);
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// The timeout has passed. Holds the last error, if there was one.
 #[derive(Debug)]
-pub(super) struct Late(pub(super) Option<Error>);
+pub(super) struct WaitTimeout(pub(super) Option<Error>);
 
 /// Waits until `check` returns a value for the object (`None`: it does not exist).
-pub(super) async fn until<T>(
+pub(super) async fn wait_until<T>(
     api: &dyn Api,
-    at: At<'_>,
+    at: ResourcePath<'_>,
     limit: Duration,
     check: impl Fn(Option<&Object>) -> Option<T> + Send + Sync,
-) -> std::result::Result<T, Late> {
+) -> std::result::Result<T, WaitTimeout> {
     let mut last = None;
     let search = async {
         loop {
-            match follow(api, at, &check).await {
+            match list_and_watch(api, at, &check).await {
                 Ok(Some(found)) => return found,
                 Ok(None) => {}
                 Err(e) => {
                     last = Some(e);
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                 }
             }
         }
     };
     let found = tokio::time::timeout(limit, search).await;
-    found.map_err(|_| Late(last))
+    found.map_err(|_| WaitTimeout(last))
 }
 
 /// One list and one watch; `None` if the watch ended first.
-async fn follow<T>(
+async fn list_and_watch<T>(
     api: &dyn Api,
-    at: At<'_>,
+    at: ResourcePath<'_>,
     check: &(impl Fn(Option<&Object>) -> Option<T> + Send + Sync),
 ) -> Result<Option<T>> {
-    let all = At::all(at.resource, at.namespace);
+    let all = ResourcePath::collection(at.resource, at.namespace);
     let field_selector = format!("metadata.name={}", at.name);
     let select = ListOptions {
         field_selector: field_selector.clone(),

@@ -4,17 +4,17 @@
 //! Karmada: `pkg/controllers/status/cluster_status_controller.go`,
 //! `cluster_condition_cache.go`.
 
-mod collect;
-mod damping;
-mod figures;
+mod cluster_status;
+mod condition_cache;
+mod controller;
+mod metrics;
 mod probe;
-mod shell;
-mod track;
+mod tracker;
 
-use crate::start::Deps;
+use crate::start::ClustersContext;
 
-pub(crate) fn start(deps: &Deps) {
-    shell::Controller::start(deps);
+pub(crate) fn start(deps: &ClustersContext) {
+    controller::ClusterStatusController::start(deps);
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Tests of estimators over API servers in memory and over gRPC.
 
-pub(crate) mod lab;
-mod peer;
-mod remote;
+mod fake_estimator;
+pub(crate) mod fixture;
+mod requests;
 mod scheduling;

@@ -2,43 +2,44 @@
 
 use std::sync::Arc;
 
-use client::{Api, Select};
+use client::{Api, ListWatchSelector};
+use flotilla_runtime::EventRecorder;
 use machinery::time::SystemClock;
-use members::Detail;
+use members::MemberTrackingOptions;
 use openapi::karmada::resources::{BINDINGS, CLUSTERS};
-use openapi::karmada::{FeatureGates, Gate, labels};
-use flotilla_runtime::Recorder;
-use scheduler::core::{Plugins, Rules, Source};
-use scheduler::{Clusters, Decisions, Options, Scheduler};
+use openapi::karmada::{FeatureGates, KarmadaFeature, well_known_keys};
+use scheduler::core::{EstimateSource, SchedulerPluginSet, SchedulingRules};
+use scheduler::{DecisionCache, Scheduler, SchedulerClusterCache, SchedulerOptions};
 use serde_json::{Value, json};
 
-use super::lab::{Lab, NODES, SERVICES, node, until};
-use super::peer::{Peer, Says};
-use crate::Estimator;
+use super::fake_estimator::{FakeEstimator, FakeResponse};
+use super::fixture::{EstimatorFixture, NODES, SERVICES, node, wait_until};
+use crate::AccurateEstimator;
 
-fn start(lab: &Lab, gates: FeatureGates) -> Decisions {
+fn start(lab: &EstimatorFixture, gates: FeatureGates) -> DecisionCache {
     let api: Arc<dyn Api> = lab.host.clone();
-    let rules = Rules::new(gates, Plugins::default(), false).asking(true);
-    let clusters = lab.informers.get(&api, &Select::all(&CLUSTERS));
+    let rules =
+        SchedulingRules::new(gates, SchedulerPluginSet::default(), false).with_estimators(true);
+    let clusters = lab.informers.get(&api, &ListWatchSelector::all(&CLUSTERS));
     let of_estimators = crate::Options::default();
-    let estimators = Estimator::start(
+    let estimators = AccurateEstimator::start(
         &api,
         &lab.informers,
         &lab.members,
         of_estimators,
         &lab.tasks,
     );
-    let options = Options {
+    let options = SchedulerOptions {
         gates,
         estimators: Some(estimators),
-        ..Options::default()
+        ..SchedulerOptions::default()
     };
     let decisions = options.decisions.clone();
     Scheduler::start(
         api,
         Arc::new(SystemClock),
-        Recorder::disabled(),
-        Clusters::under(clusters, rules),
+        EventRecorder::disabled(),
+        SchedulerClusterCache::with_rules(clusters, rules),
         options,
         &lab.informers,
         &lab.tasks,
@@ -48,34 +49,34 @@ fn start(lab: &Lab, gates: FeatureGates) -> Decisions {
 
 fn binding(name: &str, replicas: i64, placement: &Value) -> Value {
     json!({
-        "metadata": {"name": name, "namespace": "n", "generation": 1, "labels": {labels::POLICY_ID: "p"}},
+        "metadata": {"name": name, "namespace": "n", "generation": 1, "labels": {well_known_keys::POLICY_ID: "p"}},
         "spec": {"replicas": replicas, "placement": placement,
                  "replicaRequirements": {"resourceRequest": {"cpu": "1"}},
                  "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": name, "uid": "u"}},
     })
 }
 
-fn by_room() -> Value {
+fn dynamic_placement() -> Value {
     json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
                                  "weightPreference": {"dynamicWeight": "AvailableReplicas"}}})
 }
 
-async fn decided(lab: &Lab, name: &str) -> Value {
+async fn wait_for_result(lab: &EstimatorFixture, name: &str) -> Value {
     let scheduled = |b: &Value| b["status"]["conditions"][0]["status"].is_string();
-    until(async || {
+    wait_until(async || {
         lab.host
-            .object(&BINDINGS, "n", name)
+            .get_object(&BINDINGS, "n", name)
             .is_some_and(|b| scheduled(&b))
     })
     .await;
-    lab.host.object(&BINDINGS, "n", name).unwrap()
+    lab.host.get_object(&BINDINGS, "n", name).unwrap()
 }
 
-async fn clusters(lab: &Lab, name: &str) -> Value {
-    decided(lab, name).await["spec"]["clusters"].clone()
+async fn clusters(lab: &EstimatorFixture, name: &str) -> Value {
+    wait_for_result(lab, name).await["spec"]["clusters"].clone()
 }
 
-fn to(lab: &Lab, cluster: &str, peer: &Peer) {
+fn route_cluster(lab: &EstimatorFixture, cluster: &str, peer: &FakeEstimator) {
     let service = json!({"metadata": {"name": format!("karmada-scheduler-estimator-{cluster}"), "namespace": "karmada-system"},
         "spec": {"type": "ExternalName", "externalName": "127.0.0.1", "ports": [{"port": 10352, "targetPort": peer.address.port()}]}});
     lab.host.seed(&SERVICES, service);
@@ -84,25 +85,26 @@ fn to(lab: &Lab, cluster: &str, peer: &Peer) {
 // proves: EST-min, EST-skipped
 #[tokio::test]
 async fn replicas_follow_the_least_estimate() {
-    let lab = Lab::new(Detail {
-        nodes: true,
+    let lab = EstimatorFixture::new(MemberTrackingOptions {
+        individual_nodes: true,
         quotas: false,
     });
     lab.member.seed(&NODES, node("a 3 10"));
     lab.member.seed(&NODES, node("b 9 10 !x=y:NoSchedule"));
-    let peer = Peer::start("m1", Says::Room(1), None).await;
-    to(&lab, "m1", &peer);
+    let peer = FakeEstimator::start("m1", FakeResponse::Available(1), None).await;
+    route_cluster(&lab, "m1", &peer);
     for name in ["m1", "m2", "m3"] {
         lab.join(name, if name == "m3" { "Pull" } else { "Push" }, 4);
     }
-    lab.listed("m2", false).await;
+    lab.wait_until_listed("m2", false).await;
     // The estimator allows 1, the nodes 3, the resource summary 4.
-    lab.host.seed(&BINDINGS, binding("all", 8, &by_room()));
+    lab.host
+        .seed(&BINDINGS, binding("all", 8, &dynamic_placement()));
     let decisions = start(&lab, FeatureGates::default());
     let expected = json!([{"name": "m1", "replicas": 1}, {"name": "m2", "replicas": 3}, {"name": "m3", "replicas": 4}]);
     assert_eq!(clusters(&lab, "all").await, expected);
     assert_eq!(
-        peer.heard(),
+        peer.requests(),
         ["MaxAvailableReplicas m1 kind=Deployment, name=n/all"]
     );
     let explanation = decisions.get("n/all").unwrap();
@@ -118,12 +120,13 @@ async fn replicas_follow_the_least_estimate() {
             cluster.estimate.unwrap(),
         )
     };
-    assert_eq!(estimate("m1"), (1, Source::Estimator));
-    assert_eq!(estimate("m2"), (3, Source::Nodes));
-    assert_eq!(estimate("m3"), (4, Source::Summary));
+    assert_eq!(estimate("m1"), (1, EstimateSource::Estimator));
+    assert_eq!(estimate("m2"), (3, EstimateSource::Nodes));
+    assert_eq!(estimate("m3"), (4, EstimateSource::Summary));
 
-    lab.host.seed(&BINDINGS, binding("more", 9, &by_room()));
-    let condition = decided(&lab, "more").await["status"]["conditions"][0].clone();
+    lab.host
+        .seed(&BINDINGS, binding("more", 9, &dynamic_placement()));
+    let condition = wait_for_result(&lab, "more").await["status"]["conditions"][0].clone();
     assert_eq!(condition["reason"], "Unschedulable");
     let message = condition["message"].as_str().unwrap();
     assert!(
@@ -132,18 +135,20 @@ async fn replicas_follow_the_least_estimate() {
     );
 
     // An estimator that does not know defers to other estimates; a larger estimate is capped.
-    peer.says(Says::Room(100));
-    lab.host.seed(&BINDINGS, binding("most", 11, &by_room()));
+    peer.set_response(FakeResponse::Available(100));
+    lab.host
+        .seed(&BINDINGS, binding("most", 11, &dynamic_placement()));
     let expected = json!([{"name": "m1", "replicas": 4}, {"name": "m2", "replicas": 3}, {"name": "m3", "replicas": 4}]);
     assert_eq!(clusters(&lab, "most").await, expected);
     // A failing estimator invalidates all estimates of this decision, but not of others.
-    peer.says(Says::Error);
-    lab.host.seed(&BINDINGS, binding("skipped", 12, &by_room()));
+    peer.set_response(FakeResponse::Error);
+    lab.host
+        .seed(&BINDINGS, binding("skipped", 12, &dynamic_placement()));
     let expected = json!([{"name": "m1", "replicas": 4}, {"name": "m2", "replicas": 4}, {"name": "m3", "replicas": 4}]);
     assert_eq!(clusters(&lab, "skipped").await, expected);
     let explanation = decisions.get("n/skipped").unwrap();
     assert_eq!(explanation.trace.failed_estimators, ["m1"]);
-    let mut elsewhere = by_room();
+    let mut elsewhere = dynamic_placement();
     elsewhere["clusterAffinity"] = json!({"clusterNames": ["m2", "m3"]});
     lab.host
         .seed(&BINDINGS, binding("elsewhere", 7, &elsewhere));
@@ -155,19 +160,19 @@ async fn replicas_follow_the_least_estimate() {
 // proves: EST-terms, EST-non-workload
 #[tokio::test]
 async fn only_feasible_clusters_are_estimated() {
-    let lab = Lab::new(Detail::default());
+    let lab = EstimatorFixture::new(MemberTrackingOptions::default());
     let (first, second) = (
-        Peer::start("m1", Says::Room(9), None).await,
-        Peer::start("m2", Says::Room(9), None).await,
+        FakeEstimator::start("m1", FakeResponse::Available(9), None).await,
+        FakeEstimator::start("m2", FakeResponse::Available(9), None).await,
     );
     for (name, peer) in [("m1", &first), ("m2", &second)] {
         lab.join(name, "Push", 9);
-        to(&lab, name, peer);
+        route_cluster(&lab, name, peer);
     }
-    let mut terms = by_room();
+    let mut terms = dynamic_placement();
     terms["clusterAffinities"] = json!([{"affinityName": "a", "clusterNames": ["m1"]}, {"affinityName": "b", "clusterNames": ["m2"]}]);
     lab.host.seed(&BINDINGS, binding("first", 3, &terms));
-    let mut nothing = binding("nothing", 0, &by_room());
+    let mut nothing = binding("nothing", 0, &dynamic_placement());
     nothing["spec"]
         .as_object_mut()
         .unwrap()
@@ -178,34 +183,36 @@ async fn only_feasible_clusters_are_estimated() {
         clusters(&lab, "first").await,
         json!([{"name": "m1", "replicas": 3}])
     );
-    decided(&lab, "nothing").await;
-    assert_eq!((first.heard().len(), second.heard().len()), (1, 0));
+    wait_for_result(&lab, "nothing").await;
+    assert_eq!((first.requests().len(), second.requests().len()), (1, 0));
     // A term without capacity is skipped, and then the clusters of the next are estimated.
-    first.says(Says::Room(0));
+    first.set_response(FakeResponse::Available(0));
     lab.host.seed(&BINDINGS, binding("second", 3, &terms));
     assert_eq!(
         clusters(&lab, "second").await,
         json!([{"name": "m2", "replicas": 3}])
     );
-    assert_eq!((first.heard().len(), second.heard().len()), (1, 1));
+    assert_eq!((first.requests().len(), second.requests().len()), (1, 1));
     lab.tasks.stop().await;
 }
 
 // proves: EST-assumed
 #[tokio::test]
 async fn reserved_capacity_is_not_assigned_again() {
-    let lab = Lab::new(Detail {
-        nodes: true,
+    let lab = EstimatorFixture::new(MemberTrackingOptions {
+        individual_nodes: true,
         quotas: false,
     });
     lab.member.seed(&NODES, node("a 4 10"));
     lab.join("m1", "Push", 100);
-    lab.listed("m1", false).await;
+    lab.wait_until_listed("m1", false).await;
     let names: Vec<String> = (0..6).map(|n| format!("b{n}")).collect();
     for name in &names {
-        lab.host.seed(&BINDINGS, binding(name, 1, &by_room()));
+        lab.host
+            .seed(&BINDINGS, binding(name, 1, &dynamic_placement()));
     }
-    let gates = FeatureGates::default().with(Gate::SchedulingOvercommitProtection, true);
+    let gates =
+        FeatureGates::default().with_feature(KarmadaFeature::SchedulingOvercommitProtection, true);
     start(&lab, gates);
     let mut placed = 0;
     for name in &names {

@@ -6,7 +6,7 @@ use proptest::sample::{Index, select};
 use serde_json::{Map, Value, json};
 
 /// Strings that some rule parses or compares, and some that are nearly valid.
-const TEXTS: [&str; 72] = [
+const STRINGS: [&str; 72] = [
     "",
     " ",
     "\0",
@@ -82,7 +82,7 @@ const TEXTS: [&str; 72] = [
 ];
 
 /// Field names that rules read, besides those of the seeds.
-const NAMES: [&str; 20] = [
+const FIELD_NAMES: [&str; 20] = [
     "",
     "spec",
     "status",
@@ -107,9 +107,9 @@ const NAMES: [&str; 20] = [
 
 /// An edit of one value inside a JSON value.
 #[derive(Clone, Debug)]
-enum Edit {
+enum JsonEdit {
     /// Replaces it.
-    Put(Value),
+    Replace(Value),
     Remove,
     /// Nests it in this many lists (`true`) or objects (`false`).
     Wrap(u8, bool),
@@ -122,7 +122,7 @@ enum Edit {
 }
 
 /// An unexpected value.
-pub(crate) fn odd() -> impl Strategy<Value = Value> {
+pub(crate) fn unexpected_values() -> impl Strategy<Value = Value> {
     let numbers = [
         json!(0),
         json!(1),
@@ -148,14 +148,14 @@ pub(crate) fn odd() -> impl Strategy<Value = Value> {
         4 => select(numbers.to_vec()),
         1 => any::<i64>().prop_map(Value::from),
         1 => any::<f64>().prop_map(Value::from),
-        6 => select(&TEXTS[..]).prop_map(Value::from),
+        6 => select(&STRINGS[..]).prop_map(Value::from),
         1 => ".{0,12}".prop_map(Value::from),
         1 => (0..2000_usize).prop_map(|n| "9".repeat(n).into()),
         1 => Just(json!([])),
         1 => Just(json!({})),
     ];
     leaf.prop_recursive(3, 12, 4, |inner| {
-        let field = (select(&NAMES[..]), inner.clone());
+        let field = (select(&FIELD_NAMES[..]), inner.clone());
         prop_oneof![
             vec(inner, 0..4).prop_map(Value::from),
             vec(field, 0..4).prop_map(|fields| {
@@ -168,22 +168,22 @@ pub(crate) fn odd() -> impl Strategy<Value = Value> {
     })
 }
 
-fn edit() -> impl Strategy<Value = Edit> {
+fn edit() -> impl Strategy<Value = JsonEdit> {
     prop_oneof![
-        8 => odd().prop_map(Edit::Put),
-        3 => Just(Edit::Remove),
-        1 => (1..100_u8, any::<bool>()).prop_map(|(times, list)| Edit::Wrap(times, list)),
-        3 => (select(&NAMES[..]), odd()).prop_map(|(name, value)| Edit::Add(name, value)),
-        1 => (0..20_u8).prop_map(Edit::Repeat),
-        4 => any::<Index>().prop_map(Edit::Copy),
+        8 => unexpected_values().prop_map(JsonEdit::Replace),
+        3 => Just(JsonEdit::Remove),
+        1 => (1..100_u8, any::<bool>()).prop_map(|(times, list)| JsonEdit::Wrap(times, list)),
+        3 => (select(&FIELD_NAMES[..]), unexpected_values()).prop_map(|(name, value)| JsonEdit::Add(name, value)),
+        1 => (0..20_u8).prop_map(JsonEdit::Repeat),
+        4 => any::<Index>().prop_map(JsonEdit::Copy),
     ]
 }
 
 /// A few edits, or none, and where they apply.
 #[derive(Clone, Debug)]
-pub(super) struct Edits(Vec<(Index, Edit)>);
+pub(super) struct JsonEdits(Vec<(Index, JsonEdit)>);
 
-impl Edits {
+impl JsonEdits {
     pub(super) fn apply(&self, tree: &Value) -> Value {
         let mut tree = tree.clone();
         for (position, edit) in &self.0 {
@@ -193,25 +193,25 @@ impl Edits {
     }
 }
 
-pub(super) fn edits() -> impl Strategy<Value = Edits> {
-    vec((any::<Index>(), edit()), 0..6).prop_map(Edits)
+pub(super) fn edits() -> impl Strategy<Value = JsonEdits> {
+    vec((any::<Index>(), edit()), 0..6).prop_map(JsonEdits)
 }
 
-impl Edit {
+impl JsonEdit {
     fn apply(&self, tree: &mut Value, position: &Index) {
-        let size = size(tree);
+        let size = value_count(tree);
         let copied = match self {
-            Self::Copy(from) => nth(tree, &mut from.index(size)).cloned(),
+            Self::Copy(from) => nth_value(tree, &mut from.index(size)).cloned(),
             _ => None,
         };
         if matches!(self, Self::Remove) {
-            return remove(tree, &mut position.index(size));
+            return remove_nth(tree, &mut position.index(size));
         }
-        let Some(at) = nth(tree, &mut position.index(size)) else {
+        let Some(at) = nth_value(tree, &mut position.index(size)) else {
             return;
         };
         match self {
-            Self::Put(value) => *at = value.clone(),
+            Self::Replace(value) => *at = value.clone(),
             Self::Remove => {}
             Self::Wrap(times, list) => {
                 for _ in 0..*times {
@@ -255,30 +255,30 @@ fn children(tree: &mut Value) -> impl Iterator<Item = &mut Value> {
 }
 
 /// The number of values in a JSON value, itself included.
-fn size(tree: &Value) -> usize {
+fn value_count(tree: &Value) -> usize {
     match tree {
-        Value::Array(items) => 1 + items.iter().map(size).sum::<usize>(),
-        Value::Object(fields) => 1 + fields.values().map(size).sum::<usize>(),
+        Value::Array(items) => 1 + items.iter().map(value_count).sum::<usize>(),
+        Value::Object(fields) => 1 + fields.values().map(value_count).sum::<usize>(),
         _ => 1,
     }
 }
 
 /// The value with a number, counted depth-first from the root.
-fn nth<'a>(tree: &'a mut Value, left: &mut usize) -> Option<&'a mut Value> {
+fn nth_value<'a>(tree: &'a mut Value, left: &mut usize) -> Option<&'a mut Value> {
     if *left == 0 {
         return Some(tree);
     }
     *left -= 1;
-    children(tree).find_map(|child| nth(child, left))
+    children(tree).find_map(|child| nth_value(child, left))
 }
 
 /// Removes the value with a number; the root stays.
-fn remove(tree: &mut Value, left: &mut usize) {
+fn remove_nth(tree: &mut Value, left: &mut usize) {
     let mut gone = |child: &mut Value| {
         *left = left.wrapping_sub(1);
         let is_target = *left == 0;
         if !is_target && *left <= isize::MAX as usize {
-            remove(child, left);
+            remove_nth(child, left);
         }
         is_target
     };

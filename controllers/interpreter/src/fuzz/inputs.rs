@@ -6,12 +6,12 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
-use super::edits::{edits, odd};
-use super::seeds::{Seed, native, well_known};
+use super::edits::{edits, unexpected_values};
+use super::seeds::{FuzzSeed, native, third_party};
 
 /// A kind with a template, an object in a member, and the statuses that clusters report.
 #[derive(Clone, Debug)]
-pub(super) struct Case {
+pub(super) struct FuzzCase {
     pub(super) kind: Gvk,
     pub(super) template: Value,
     pub(super) observed: Value,
@@ -20,7 +20,7 @@ pub(super) struct Case {
     pub(super) replicas: i64,
 }
 
-impl Case {
+impl FuzzCase {
     pub(super) fn show(&self) -> String {
         let Self {
             kind,
@@ -43,7 +43,7 @@ fn gvk(kind: &str) -> Gvk {
 }
 
 /// Cases from these seeds; one in ten has the objects of one kind under the name of another.
-pub(super) fn cases(seeds: Vec<Seed>) -> impl Strategy<Value = Case> {
+pub(super) fn cases(seeds: Vec<FuzzSeed>) -> impl Strategy<Value = FuzzCase> {
     let other = prop_oneof![9 => Just(None), 1 => any::<Index>().prop_map(Some)];
     let replicas = prop_oneof![0..9_i64, select(vec![-1, i64::MAX, i64::MIN, 1 << 53])];
     let statuses = vec(edits(), 0..4);
@@ -53,7 +53,7 @@ pub(super) fn cases(seeds: Vec<Seed>) -> impl Strategy<Value = Case> {
             let seed = seed.get(&seeds);
             let kind = other.map_or(seed, |other| other.get(&seeds)).kind;
             let status = &seed.object["status"];
-            Case {
+            FuzzCase {
                 kind: gvk(kind),
                 template: template.apply(&seed.object),
                 observed: observed.apply(&seed.object),
@@ -65,21 +65,21 @@ pub(super) fn cases(seeds: Vec<Seed>) -> impl Strategy<Value = Case> {
 }
 
 /// Any JSON, mostly shaped like Kubernetes objects.
-pub(crate) fn trees() -> impl Strategy<Value = Value> {
-    let all = native().into_iter().chain(well_known());
+pub(crate) fn json_values() -> impl Strategy<Value = Value> {
+    let all = native().into_iter().chain(third_party());
     let all: Vec<Value> = all.map(|seed| seed.object).collect();
     let seed = any::<Index>().prop_map(move |seed| seed.get(&all).clone());
-    let start = prop_oneof![4 => seed, 1 => odd()];
+    let start = prop_oneof![4 => seed, 1 => unexpected_values()];
     (start, edits()).prop_map(|(tree, edits)| edits.apply(&tree))
 }
 
 /// The bytes of a JSON value, some of them replaced.
-pub(crate) fn bytes() -> impl Strategy<Value = Vec<u8>> {
+pub(crate) fn damaged_bytes() -> impl Strategy<Value = Vec<u8>> {
     let damage = (
         any::<Index>(),
         prop_oneof![any::<u8>(), select(b"{}[]\",:\\nu0e-".to_vec())],
     );
-    (trees(), vec(damage, 0..3)).prop_map(|(tree, damage)| {
+    (json_values(), vec(damage, 0..3)).prop_map(|(tree, damage)| {
         let mut bytes = tree.to_string().into_bytes();
         for (position, byte) in damage {
             let at = position.index(bytes.len());

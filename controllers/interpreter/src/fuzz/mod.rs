@@ -18,9 +18,9 @@ use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestError, TestRng, TestRunner};
 
 /// Inputs per round; the clock is read after each round.
-const ROUND: u32 = 400;
+const INPUTS_PER_ROUND: u32 = 400;
 
-fn number(variable: &str) -> Option<u64> {
+fn env_number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().expect("a whole number"))
 }
@@ -34,16 +34,16 @@ pub(crate) fn run<S: Strategy>(
 ) where
     S::Value: Debug,
 {
-    let seconds = number("FLOTILLA_FUZZ_SECONDS");
+    let seconds = env_number("FLOTILLA_FUZZ_SECONDS");
     let time = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let fresh = || seconds.map_or(0, |_| time().as_millis() as u64);
-    let first = number("FLOTILLA_FUZZ_SEED").unwrap_or_else(fresh);
+    let first = env_number("FLOTILLA_FUZZ_SEED").unwrap_or_else(fresh);
     let limit = Duration::from_secs(seconds.unwrap_or(0));
     let began = Instant::now();
     let mut tried = 0;
     for seed in first.. {
         let config = Config {
-            cases: ROUND,
+            cases: INPUTS_PER_ROUND,
             failure_persistence: None,
             max_shrink_iters: 20_000,
             ..Config::default()
@@ -58,7 +58,7 @@ pub(crate) fn run<S: Strategy>(
             }
             Err(TestError::Abort(why)) => panic!("{target}, seed {seed}: {why}"),
         }
-        tried += u64::from(ROUND);
+        tried += u64::from(INPUTS_PER_ROUND);
         if began.elapsed() >= limit {
             break;
         }

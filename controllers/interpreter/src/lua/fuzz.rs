@@ -11,45 +11,45 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
-use super::convert::{ROOM, to_json};
-use super::given::{Given, Look};
-use super::kube::require;
-use super::tape::Tape;
-use crate::fuzz::edits::odd;
-use crate::fuzz::inputs::trees;
+use super::flat_json::FlatJson;
+use super::kube_library::require;
+use super::lazy_table::{AccessCursor, LazyTables};
+use super::result_encoder::{RESULT_LIMITS, to_json};
+use crate::fuzz::edits::unexpected_values;
+use crate::fuzz::inputs::json_values;
 use crate::fuzz::run;
 
 /// 2^63, the first integral number above `i64`.
-const END: f64 = 9_223_372_036_854_775_808.0;
+const I64_END: f64 = 9_223_372_036_854_775_808.0;
 /// Maximum nesting of a result.
-const DEPTH: usize = 120;
+const MAX_RESULT_DEPTH: usize = 120;
 
-fn depth(tree: &Value) -> usize {
+fn nesting_depth(tree: &Value) -> usize {
     match tree {
-        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
+        Value::Array(items) => 1 + items.iter().map(nesting_depth).max().unwrap_or(0),
+        Value::Object(fields) => 1 + fields.values().map(nesting_depth).max().unwrap_or(0),
         _ => 0,
     }
 }
 
 /// What JSON is after a round trip through Lua: numbers are doubles, null is absent, and an empty
 /// table is a list.
-fn seen(tree: &Value) -> Option<Value> {
+fn after_round_trip(tree: &Value) -> Option<Value> {
     Some(match tree {
         Value::Null => return None,
         Value::Number(number) => {
             let double = number.as_f64().unwrap();
-            if double.fract() == 0.0 && (-END..END).contains(&double) {
+            if double.fract() == 0.0 && (-I64_END..I64_END).contains(&double) {
                 (double as i64).into()
             } else {
                 double.into()
             }
         }
-        Value::Array(items) => items.iter().filter_map(seen).collect(),
+        Value::Array(items) => items.iter().filter_map(after_round_trip).collect(),
         Value::Object(fields) => {
             let each = fields
                 .iter()
-                .filter_map(|(name, value)| Some((name.clone(), seen(value)?)));
+                .filter_map(|(name, value)| Some((name.clone(), after_round_trip(value)?)));
             let fields: Map<String, Value> = each.collect();
             if fields.is_empty() {
                 Value::Array(Vec::new())
@@ -62,7 +62,7 @@ fn seen(tree: &Value) -> Option<Value> {
 }
 
 /// How a script may access its arguments: not at all, everything, or some fields.
-const LOOKS: [&str; 3] = [
+const ACCESS_PATTERNS: [&str; 3] = [
     "return function() end",
     "local function all(t)
        for _, value in t do
@@ -79,12 +79,16 @@ const LOOKS: [&str; 3] = [
      return some",
 ];
 
-fn names(tree: &Value, found: &mut BTreeSet<String>) {
+fn collect_field_names(tree: &Value, found: &mut BTreeSet<String>) {
     match tree {
-        Value::Array(items) => items.iter().for_each(|item| names(item, found)),
+        Value::Array(items) => items
+            .iter()
+            .for_each(|item| collect_field_names(item, found)),
         Value::Object(fields) => {
             found.extend(fields.keys().cloned());
-            fields.values().for_each(|value| names(value, found));
+            fields
+                .values()
+                .for_each(|value| collect_field_names(value, found));
         }
         _ => {}
     }
@@ -92,74 +96,79 @@ fn names(tree: &Value, found: &mut BTreeSet<String>) {
 
 /// Flattens an object from its bytes, with its kind; other values, and those nested too deeply for
 /// that, from the parsed value.
-fn given_as(tree: Value) -> (Value, Tape) {
+fn flatten(tree: Value) -> (Value, FlatJson) {
     let text = serde_json::to_vec(&tree).unwrap();
-    let kind = Gvk::constant("example.io", "v1", "Thing");
+    let kind = Gvk::from_static("example.io", "v1", "Thing");
     if let Ok(Value::Object(mut fields)) = serde_json::from_slice(&text) {
         fields.insert("apiVersion".into(), kind.api_version().into());
         fields.insert("kind".into(), (&*kind.kind).into());
-        return (fields.into(), Tape::of_object(&text, &kind).unwrap());
+        return (fields.into(), FlatJson::from_object(&text, &kind).unwrap());
     }
-    let json = Tape::of(&tree);
+    let json = FlatJson::from_value(&tree);
     (tree, json)
 }
 
 #[test]
 fn json_survives_a_round_trip_however_it_is_accessed() {
     let lua = Lua::new();
-    let tables = Given::install(&lua).unwrap();
-    let accesses = LOOKS.map(|access| lua.load(access).eval::<Function>().unwrap());
-    let cursors: [Look; LOOKS.len()] = Default::default();
-    run("JSON to Lua and back", &trees(), Value::to_string, |tree| {
-        let (tree, json) = given_as(tree);
-        let json = Arc::new(json);
-        let mut fields = BTreeSet::new();
-        names(&tree, &mut fields);
-        for (access, cursor) in accesses.iter().zip(&cursors) {
-            let item = tables.item(&lua, &json, Some(cursor)).unwrap();
-            if item.is_table() {
-                let half: Vec<_> = fields.iter().step_by(2).take(24).cloned().collect();
-                access.call::<()>((&item, half)).unwrap();
+    let tables = LazyTables::install(&lua).unwrap();
+    let accesses = ACCESS_PATTERNS.map(|access| lua.load(access).eval::<Function>().unwrap());
+    let cursors: [AccessCursor; ACCESS_PATTERNS.len()] = Default::default();
+    run(
+        "JSON to Lua and back",
+        &json_values(),
+        Value::to_string,
+        |tree| {
+            let (tree, json) = flatten(tree);
+            let json = Arc::new(json);
+            let mut fields = BTreeSet::new();
+            collect_field_names(&tree, &mut fields);
+            for (access, cursor) in accesses.iter().zip(&cursors) {
+                let item = tables.to_lua(&lua, &json, Some(cursor)).unwrap();
+                if item.is_table() {
+                    let half: Vec<_> = fields.iter().step_by(2).take(24).cloned().collect();
+                    access.call::<()>((&item, half)).unwrap();
+                }
+                let back = to_json(&tables, item, RESULT_LIMITS);
+                if nesting_depth(&tree) > MAX_RESULT_DEPTH {
+                    prop_assert!(back.is_err());
+                } else {
+                    prop_assert_eq!(back, Ok(after_round_trip(&tree)));
+                }
             }
-            let back = to_json(&tables, item, ROOM);
-            if depth(&tree) > DEPTH {
-                prop_assert!(back.is_err());
-            } else {
-                prop_assert_eq!(back, Ok(seen(&tree)));
-            }
-        }
-        tables.clear();
-        Ok(())
-    });
+            tables.clear();
+            Ok(())
+        },
+    );
 }
 
 /// A Lua value that a script could return.
 #[derive(Clone, Debug)]
-enum Made {
+enum GeneratedLuaValue {
     Nil,
     Boolean(bool),
     Number(f64),
     Text(Vec<u8>),
     Function,
     /// The table that contains it.
-    Itself,
-    Table(Vec<(Made, Made)>),
-    List(Vec<Made>),
+    EnclosingTable,
+    Table(Vec<(GeneratedLuaValue, GeneratedLuaValue)>),
+    List(Vec<GeneratedLuaValue>),
 }
 
-impl Made {
-    fn item(&self, lua: &Lua, around: &Table) -> Item {
+impl GeneratedLuaValue {
+    fn to_lua(&self, lua: &Lua, around: &Table) -> Item {
         match self {
             Self::Nil => Item::Nil,
             Self::Boolean(value) => Item::Boolean(*value),
             Self::Number(value) => Item::Number(*value),
             Self::Text(text) => Item::String(lua.create_string(text).unwrap()),
             Self::Function => Item::Function(lua.create_function(|_, ()| Ok(())).unwrap()),
-            Self::Itself => Item::Table(around.clone()),
+            Self::EnclosingTable => Item::Table(around.clone()),
             Self::Table(entries) => {
                 let table = lua.create_table().unwrap();
                 for (key, value) in entries {
-                    let (key, value) = (key.item(lua, &table), value.item(lua, &table));
+                    let (key, value) = (key.to_lua(lua, &table), value.to_lua(lua, &table));
                     // The table rejects invalid keys.
                     drop(table.raw_set(key, value));
                 }
@@ -168,7 +177,7 @@ impl Made {
             Self::List(items) => {
                 let table = lua.create_table().unwrap();
                 for item in items {
-                    table.raw_push(item.item(lua, &table)).unwrap();
+                    table.raw_push(item.to_lua(lua, &table)).unwrap();
                 }
                 Item::Table(table)
             }
@@ -176,7 +185,7 @@ impl Made {
     }
 }
 
-fn made() -> impl Strategy<Value = Made> {
+fn lua_values() -> impl Strategy<Value = GeneratedLuaValue> {
     let numbers = [
         0.0,
         -0.0,
@@ -193,23 +202,23 @@ fn made() -> impl Strategy<Value = Made> {
         f64::INFINITY,
     ];
     let leaf = prop_oneof![
-        1 => Just(Made::Nil),
-        2 => any::<bool>().prop_map(Made::Boolean),
-        4 => select(numbers.to_vec()).prop_map(Made::Number),
-        1 => any::<f64>().prop_map(Made::Number),
-        4 => "[a-c]{0,2}".prop_map(|text| Made::Text(text.into_bytes())),
-        1 => vec(any::<u8>(), 0..8).prop_map(Made::Text),
-        1 => Just(Made::Function),
-        1 => Just(Made::Itself),
+        1 => Just(GeneratedLuaValue::Nil),
+        2 => any::<bool>().prop_map(GeneratedLuaValue::Boolean),
+        4 => select(numbers.to_vec()).prop_map(GeneratedLuaValue::Number),
+        1 => any::<f64>().prop_map(GeneratedLuaValue::Number),
+        4 => "[a-c]{0,2}".prop_map(|text| GeneratedLuaValue::Text(text.into_bytes())),
+        1 => vec(any::<u8>(), 0..8).prop_map(GeneratedLuaValue::Text),
+        1 => Just(GeneratedLuaValue::Function),
+        1 => Just(GeneratedLuaValue::EnclosingTable),
     ];
     let key = prop_oneof![
-        6 => "[a-z]{1,6}".prop_map(|text| Made::Text(text.into_bytes())),
+        6 => "[a-z]{1,6}".prop_map(|text| GeneratedLuaValue::Text(text.into_bytes())),
         1 => leaf.clone(),
     ];
     leaf.prop_recursive(8, 64, 6, move |inner| {
         prop_oneof![
-            vec((key.clone(), inner.clone()), 0..6).prop_map(Made::Table),
-            vec(inner, 0..6).prop_map(Made::List),
+            vec((key.clone(), inner.clone()), 0..6).prop_map(GeneratedLuaValue::Table),
+            vec(inner, 0..6).prop_map(GeneratedLuaValue::List),
         ]
     })
 }
@@ -217,20 +226,22 @@ fn made() -> impl Strategy<Value = Made> {
 #[test]
 fn results_become_json_or_an_error() {
     let lua = Lua::new();
-    let tables = Given::install(&lua).unwrap();
-    let show = |made: &Made| format!("{made:?}");
-    run("Lua to JSON and back", &made(), show, |made| {
+    let tables = LazyTables::install(&lua).unwrap();
+    let show = |made: &GeneratedLuaValue| format!("{made:?}");
+    run("Lua to JSON and back", &lua_values(), show, |made| {
         let around = lua.create_table().unwrap();
-        let Ok(Some(tree)) = to_json(&tables, made.item(&lua, &around), ROOM) else {
+        let Ok(Some(tree)) = to_json(&tables, made.to_lua(&lua, &around), RESULT_LIMITS) else {
             return Ok(());
         };
         prop_assert_eq!(
-            seen(&tree),
+            after_round_trip(&tree),
             Some(tree.clone()),
             "JSON from Lua survives another round trip"
         );
-        let again = tables.item(&lua, &Arc::new(Tape::of(&tree)), None).unwrap();
-        prop_assert_eq!(to_json(&tables, again, ROOM), Ok(Some(tree)));
+        let again = tables
+            .to_lua(&lua, &Arc::new(FlatJson::from_value(&tree)), None)
+            .unwrap();
+        prop_assert_eq!(to_json(&tables, again, RESULT_LIMITS), Ok(Some(tree)));
         tables.clear();
         Ok(())
     });
@@ -239,7 +250,7 @@ fn results_become_json_or_an_error() {
 #[test]
 fn library_accepts_any_arguments() {
     let lua = Lua::new();
-    let tables = Given::install(&lua).unwrap();
+    let tables = LazyTables::install(&lua).unwrap();
     let library: Table = require(&lua, &tables, &Rc::default())
         .unwrap()
         .call("kube")
@@ -250,23 +261,29 @@ fn library_accepts_any_arguments() {
         "accuratePodRequirements",
         "getPodDependencies",
     ];
-    let templates = trees().prop_map(|tree| {
+    let templates = json_values().prop_map(|tree| {
         let template = tree.pointer("/spec/template");
         template.cloned().unwrap_or(tree)
     });
-    let argument = prop_oneof![templates, odd(), ".{0,9}".prop_map(Value::from)];
+    let argument = prop_oneof![
+        templates,
+        unexpected_values(),
+        ".{0,9}".prop_map(Value::from)
+    ];
     let show = |args: &Vec<Value>| json!(args).to_string();
     run("library kube", &vec(argument, 0..4), show, |args| {
-        let items = args
-            .into_iter()
-            .map(|arg| tables.item(&lua, &Arc::new(Tape::of(&arg)), None).unwrap());
+        let items = args.into_iter().map(|arg| {
+            tables
+                .to_lua(&lua, &Arc::new(FlatJson::from_value(&arg)), None)
+                .unwrap()
+        });
         let items: Vec<_> = items.collect();
         for name in functions {
             let function: Function = library.raw_get(name).unwrap();
             for many in 0..=items.len() {
                 let some = MultiValue::from_vec(items[..many].to_vec());
                 if let Ok(found) = function.call::<Item>(some) {
-                    prop_assert!(to_json(&tables, found, ROOM).is_ok(), "{}", name);
+                    prop_assert!(to_json(&tables, found, RESULT_LIMITS).is_ok(), "{}", name);
                 }
             }
         }

@@ -8,20 +8,20 @@
 //! repeats the call. A caller that waits for a thread is in a blocking section, so that its worker goes
 //! on with other keys of the queue.
 
-mod bounds;
-mod breaker;
-mod convert;
-mod empties;
+mod circuit_breaker;
+mod empty_tables;
+mod flat_json;
 #[cfg(test)]
 mod fuzz;
-mod given;
-mod kube;
-mod order;
+mod kube_library;
+mod lazy_table;
+mod limits;
+mod ordered_tables;
+mod result_encoder;
 mod script;
-mod seat;
-mod tape;
 #[cfg(test)]
 mod tests;
+mod thread_vm;
 mod vm;
 mod worker;
 
@@ -29,59 +29,59 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use flotilla_runtime::aside;
+use flotilla_runtime::blocking_section;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use breaker::Admission;
+use circuit_breaker::BreakerDecision;
 
-pub(crate) use script::{Hash, Script};
-pub(crate) use vm::Arg;
-pub(crate) use worker::CallError;
-use worker::{Job, Pending, Worker};
+pub(crate) use script::{LuaScript, ScriptHash};
+pub(crate) use vm::LuaArg;
+pub(crate) use worker::LuaCallError;
+use worker::{LuaJob, LuaWorker, PendingCallGuard};
 
-use crate::operation::Operation;
+use crate::operation::InterpreterOperation;
 
 /// Stack size of each thread. The Lua compiler recurses as deep as a script is nested.
-const STACK: usize = 16 << 20;
+const THREAD_STACK_BYTES: usize = 16 << 20;
 /// At least two, so that a script that does not terminate leaves one thread to the others.
 const MIN_THREADS: usize = 2;
 const MAX_THREADS: usize = 4;
 /// Maximum number of calls that wait for a thread in a blocking section. Less than the number of
 /// workers that blocking sections may add.
-const MAX_WAITING: usize = 1024;
+const MAX_WAITING_CALLS: usize = 1024;
 /// After an inline call that took longer than this, the task yields.
-const LONG: Duration = Duration::from_micros(50);
+const YIELD_AFTER: Duration = Duration::from_micros(50);
 
 /// The limits of a call of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct LuaLimits {
     pub deadline: Duration,
     /// Bytes of memory, independent of the arguments.
     pub memory: usize,
     /// Additional bytes of memory per byte of the arguments as JSON.
-    pub per_byte: usize,
+    pub memory_per_argument_byte: usize,
 }
 
-impl Default for Limits {
+impl Default for LuaLimits {
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(1),
             memory: 8 << 20,
-            per_byte: 16,
+            memory_per_argument_byte: 16,
         }
     }
 }
 
 /// The threads that run scripts; they start with the first script.
 #[derive(Debug, Default)]
-pub(crate) struct Engine {
-    limits: Limits,
-    workers: OnceLock<Vec<Worker>>,
+pub(crate) struct LuaEngine {
+    limits: LuaLimits,
+    workers: OnceLock<Vec<LuaWorker>>,
 }
 
-impl Engine {
-    pub(crate) fn new(limits: Limits) -> Self {
+impl LuaEngine {
+    pub(crate) fn new(limits: LuaLimits) -> Self {
         Self {
             limits,
             workers: OnceLock::new(),
@@ -92,14 +92,14 @@ impl Engine {
     /// tables corrected. The error says how the script failed, or that it was not called.
     pub(crate) async fn call(
         &self,
-        script: &Arc<Script>,
-        operation: Operation,
-        args: Vec<Arg>,
-    ) -> Result<[Option<Value>; 2], CallError> {
+        script: &Arc<LuaScript>,
+        operation: InterpreterOperation,
+        args: Vec<LuaArg>,
+    ) -> Result<[Option<Value>; 2], LuaCallError> {
         let began = Instant::now();
-        let found = seat::here(script, operation, &args, self.limits);
+        let found = thread_vm::run_inline(script, operation, &args, self.limits);
         if let Some(found) = found {
-            if began.elapsed() > LONG {
+            if began.elapsed() > YIELD_AFTER {
                 tokio::task::yield_now().await;
             } else {
                 tokio::task::consume_budget().await;
@@ -107,45 +107,45 @@ impl Engine {
             return Ok(found);
         }
         let deadline = self.limits.deadline;
-        let admission = script.breaker().admit(began, deadline);
-        if admission == Admission::Refused {
-            return Err(CallError::refused(deadline));
+        let admission = script.breaker().check(began, deadline);
+        if admission == BreakerDecision::Refused {
+            return Err(LuaCallError::refused(deadline));
         }
         let workers = self.workers();
-        let pending = |worker: &&Worker| worker.pending.load(Ordering::Relaxed);
-        let no_thread = || CallError::Failed("failed to start a thread for scripts".into());
+        let pending = |worker: &&LuaWorker| worker.pending.load(Ordering::Relaxed);
+        let no_thread = || LuaCallError::Failed("failed to start a thread for scripts".into());
         let idlest = workers.iter().min_by_key(pending).ok_or_else(no_thread)?;
         let waiting: usize = workers.iter().map(|worker| pending(&worker)).sum();
         let (reply, answer) = oneshot::channel();
-        let job = Job {
+        let job = LuaJob {
             script: Arc::clone(script),
             operation,
             args,
             reply,
-            probe: admission == Admission::Probe,
-            _pending: Pending::new(&idlest.pending),
+            probe: admission == BreakerDecision::Probe,
+            _pending: PendingCallGuard::new(&idlest.pending),
         };
         let call = async {
-            let exited = || CallError::Failed("the thread of the script has exited".into());
+            let exited = || LuaCallError::Failed("the thread of the script has exited".into());
             idlest.jobs.send(job).await.map_err(|_| exited())?;
             answer.await.map_err(|_| exited())?
         };
-        if waiting < MAX_WAITING {
-            return aside(call).await;
+        if waiting < MAX_WAITING_CALLS {
+            return blocking_section(call).await;
         }
         // Too many calls wait. A script that terminates is worth waiting for without a blocking section.
-        match script.breaker().ends() {
+        match script.breaker().last_call_finished() {
             true => call.await,
-            false => Err(CallError::refused(deadline)),
+            false => Err(LuaCallError::refused(deadline)),
         }
     }
 
-    fn workers(&self) -> &[Worker] {
+    fn workers(&self) -> &[LuaWorker] {
         self.workers.get_or_init(|| {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             let threads = 0..cores.clamp(MIN_THREADS, MAX_THREADS);
             threads
-                .filter_map(|at| Worker::start(at, self.limits))
+                .filter_map(|at| LuaWorker::start(at, self.limits))
                 .collect()
         })
     }
@@ -153,6 +153,10 @@ impl Engine {
 
 /// Checks that a script compiles and defines the function of an operation; the error says why it
 /// does not. Blocks for at most the deadline.
-pub fn check(operation: Operation, source: &str, limits: Limits) -> Result<(), String> {
+pub fn check(
+    operation: InterpreterOperation,
+    source: &str,
+    limits: LuaLimits,
+) -> Result<(), String> {
     worker::check(operation, source, limits)
 }

@@ -8,33 +8,33 @@ use mlua::Error;
 use mlua::chunk::Compiler;
 use sha2::{Digest, Sha256};
 
-use super::breaker::CircuitBreaker;
-use super::order::keeping;
+use super::circuit_breaker::CircuitBreaker;
+use super::ordered_tables::rewrite_tables;
 
 /// Identifies a script by its text.
-pub(crate) type Hash = [u8; 32];
+pub(crate) type ScriptHash = [u8; 32];
 
 /// After this many consecutive quick runs a script is trusted to be quick.
-const TRUSTED: u32 = 8;
+const QUICK_RUNS_TO_TRUST: u32 = 8;
 
 /// The text of a script. The thread that first runs it compiles it.
 #[derive(Debug)]
-pub(crate) struct Script {
+pub(crate) struct LuaScript {
     source: Box<str>,
-    hash: Hash,
-    draws: bool,
+    hash: ScriptHash,
+    may_use_random: bool,
     /// Consecutive quick runs.
     quick_runs: AtomicU32,
     bytecode: OnceLock<Result<Vec<u8>, String>>,
     breaker: CircuitBreaker,
 }
 
-impl Script {
+impl LuaScript {
     pub(crate) fn new(source: &str) -> Self {
         Self {
             source: source.into(),
             hash: Sha256::digest(source.as_bytes()).into(),
-            draws: source.contains("math") || source.contains("_G"),
+            may_use_random: source.contains("math") || source.contains("_G"),
             quick_runs: AtomicU32::new(0),
             bytecode: OnceLock::new(),
             breaker: CircuitBreaker::default(),
@@ -45,21 +45,21 @@ impl Script {
         &self.breaker
     }
 
-    pub(crate) fn hash(&self) -> &Hash {
+    pub(crate) fn hash(&self) -> &ScriptHash {
         &self.hash
     }
 
     /// Whether the script may use random numbers: it can reach them only by these names.
-    pub(super) fn may_draw(&self) -> bool {
-        self.draws
+    pub(super) fn may_use_random(&self) -> bool {
+        self.may_use_random
     }
 
     /// Whether its last runs were quick, so that it may run inline.
     pub(super) fn is_trusted(&self) -> bool {
-        self.quick_runs.load(Ordering::Relaxed) >= TRUSTED
+        self.quick_runs.load(Ordering::Relaxed) >= QUICK_RUNS_TO_TRUST
     }
 
-    pub(super) fn was_quick(&self, quick: bool) {
+    pub(super) fn record_run(&self, quick: bool) {
         if !quick {
             self.quick_runs.store(0, Ordering::Relaxed);
         } else if !self.is_trusted() {
@@ -79,7 +79,7 @@ impl Script {
 fn compile(source: &str) -> Result<Vec<u8>, String> {
     // Debug level 1 keeps line numbers for errors.
     let compiler = Compiler::new().set_optimization_level(1).set_debug_level(1);
-    let rewritten = keeping(source);
+    let rewritten = rewrite_tables(source);
     if matches!(rewritten, Cow::Owned(_))
         && let Ok(bytecode) = compiler.compile(&*rewritten)
     {
@@ -90,7 +90,7 @@ fn compile(source: &str) -> Result<Vec<u8>, String> {
             Error::SyntaxError { message, .. } => format!("line {message}"),
             other => other.to_string(),
         };
-        if jumps(source) {
+        if mentions_goto(source) {
             format!("{why} (goto is not supported)")
         } else {
             why
@@ -99,7 +99,7 @@ fn compile(source: &str) -> Result<Vec<u8>, String> {
 }
 
 /// Whether the text mentions goto, which other dialects of Lua have.
-fn jumps(source: &str) -> bool {
+fn mentions_goto(source: &str) -> bool {
     let mut words = source.split(|c: char| !c.is_alphanumeric() && c != '_');
     words.any(|word| word == "goto")
 }

@@ -12,20 +12,20 @@ use mlua::chunk::ChunkMode;
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value as Item, Variadic};
 use serde_json::Value;
 
-use super::bounds::{Bounds, Watch};
-use super::convert::to_json;
-use super::given::{Given, Look, unlimited};
-use super::script::{Hash, Script};
-use super::tape::Tape;
-use super::{Limits, kube, order};
+use super::flat_json::FlatJson;
+use super::lazy_table::{AccessCursor, LazyTables, without_memory_limit};
+use super::limits::{CallDeadline, LuaCallLimits};
+use super::result_encoder::to_json;
+use super::script::{LuaScript, ScriptHash};
+use super::{LuaLimits, kube_library, ordered_tables};
 
 /// The functions of the base library that scripts may use.
-const BASE: [&str; 13] = [
+const BASE_FUNCTIONS: [&str; 13] = [
     "assert", "error", "ipairs", "next", "pairs", "pcall", "select", "tonumber", "tostring",
     "type", "unpack", "xpcall", "_VERSION",
 ];
 /// Functions that are defined, but fail with the error that Karmada gives.
-const FORBIDDEN: [&str; 14] = [
+const FORBIDDEN_FUNCTIONS: [&str; 14] = [
     "collectgarbage",
     "dofile",
     "getfenv",
@@ -93,13 +93,13 @@ const LIBRARIES: [(&str, &[&str]); 4] = [
 ];
 
 /// Maximum number of arguments of a function.
-const ARGUMENTS: usize = 2;
+const MAX_ARGUMENTS: usize = 2;
 
 /// The chunk name of the sources below in tracebacks.
-const LIBRARY: &str = "library";
+const LIBRARY_CHUNK: &str = "library";
 /// Bounds pattern matching: one step of a match may cost text length times pattern length, and the
 /// VM cannot interrupt it.
-const GUARD: &str = "
+const PATTERN_GUARD_SOURCE: &str = "
 local lengthy = ...
 local function guarded(search)
     return function(text, pattern, ...)
@@ -118,14 +118,14 @@ end";
 
 /// Why a script has no result.
 #[derive(Debug, PartialEq)]
-pub(super) enum Failure {
+pub(super) enum LuaFailure {
     /// The script raised an error.
     Script(String),
     Deadline,
     Memory,
 }
 
-impl From<String> for Failure {
+impl From<String> for LuaFailure {
     fn from(why: String) -> Self {
         Self::Script(why)
     }
@@ -133,34 +133,34 @@ impl From<String> for Failure {
 
 /// An argument of a function.
 #[derive(Clone, Debug)]
-pub(crate) enum Arg {
+pub(crate) enum LuaArg {
     /// With its kind, because objects from a list may lack it.
     Object(Object, Gvk),
-    Tree(Arc<Tape>),
+    Json(Arc<FlatJson>),
     Count(i64),
 }
 
-impl Arg {
-    pub(crate) fn tree(tree: &Value) -> Self {
-        Self::Tree(Arc::new(Tape::of(tree)))
+impl LuaArg {
+    pub(crate) fn from_value(tree: &Value) -> Self {
+        Self::Json(Arc::new(FlatJson::from_value(tree)))
     }
 
-    fn item(&self, lua: &Lua, tables: &Given, cursor: &Look) -> mlua::Result<Item> {
+    fn to_lua(&self, lua: &Lua, tables: &LazyTables, cursor: &AccessCursor) -> mlua::Result<Item> {
         match self {
             Self::Object(object, kind) => {
-                let json = Tape::of_object(object.bytes(), kind);
+                let json = FlatJson::from_object(object.bytes(), kind);
                 let json = json.map_err(mlua::Error::runtime)?;
-                tables.item(lua, &Arc::new(json), Some(cursor))
+                tables.to_lua(lua, &Arc::new(json), Some(cursor))
             }
-            Self::Tree(json) => tables.item(lua, json, Some(cursor)),
+            Self::Json(json) => tables.to_lua(lua, json, Some(cursor)),
             Self::Count(count) => Ok(Item::Number(*count as f64)),
         }
     }
 
-    pub(super) fn weight(&self) -> usize {
+    pub(super) fn approximate_bytes(&self) -> usize {
         match self {
             Self::Object(object, _) => object.bytes().len(),
-            Self::Tree(json) => json.weight(),
+            Self::Json(json) => json.approximate_bytes(),
             Self::Count(_) => 0,
         }
     }
@@ -168,26 +168,26 @@ impl Arg {
 
 /// A script that is loaded into the VM.
 #[derive(Clone)]
-struct Loaded {
+struct LoadedScript {
     main: Function,
     /// The paths that it accessed in each argument.
-    accesses: Rc<[Look; ARGUMENTS]>,
+    accesses: Rc<[AccessCursor; MAX_ARGUMENTS]>,
 }
 
 /// A VM and the scripts loaded into it.
-pub(super) struct Vm {
+pub(super) struct LuaVm {
     lua: Lua,
-    tables: Given,
+    tables: LazyTables,
     /// The globals of every script.
     base: Table,
     /// `table.clone`.
-    copy: Function,
+    clone_table: Function,
     reseed: Function,
-    watch: Rc<Watch>,
-    scripts: HashMap<Hash, Loaded>,
+    deadline: Rc<CallDeadline>,
+    scripts: HashMap<ScriptHash, LoadedScript>,
 }
 
-impl Vm {
+impl LuaVm {
     pub(super) fn new() -> mlua::Result<Self> {
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;
         let lua = Lua::new_with(libraries, LuaOptions::default())?;
@@ -195,27 +195,29 @@ impl Vm {
         // Safe for the sources of this crate, which replace no builtin; lets Luau call builtins directly.
         globals.set_safeenv(true);
         let base = lua.create_table()?;
-        for name in BASE {
+        for name in BASE_FUNCTIONS {
             base.raw_set(name, globals.raw_get::<Item>(name)?)?;
         }
         base.raw_set("_VERSION", "Lua 5.1")?;
-        for name in FORBIDDEN {
-            base.raw_set(name, forbidden(&lua, name)?)?;
+        for name in FORBIDDEN_FUNCTIONS {
+            base.raw_set(name, forbidden_function(&lua, name)?)?;
         }
         // Output of `print` is discarded.
         base.raw_set("print", lua.create_function(|_, _: Variadic<Item>| Ok(()))?)?;
-        let tables = Given::install(&lua)?;
-        order::install(&lua, &base, &tables)?;
+        let tables = LazyTables::install(&lua)?;
+        ordered_tables::install(&lua, &base, &tables)?;
         let copy = globals.raw_get::<Table>("table")?.raw_get("clone")?;
-        let watch = Rc::new(Watch::default());
+        let watch = Rc::new(CallDeadline::default());
         let deadline = Rc::clone(&watch);
-        let lengthy = lua.create_function(move |_, ()| deadline.lengthy())?;
-        let guard = lua.load(GUARD).set_name(format!("={LIBRARY}"));
+        let lengthy = lua.create_function(move |_, ()| deadline.abort_inline_call())?;
+        let guard = lua
+            .load(PATTERN_GUARD_SOURCE)
+            .set_name(format!("={LIBRARY_CHUNK}"));
         guard.call::<()>(lengthy)?;
         let mut reseed = None;
         for (name, allowed) in LIBRARIES {
             let library: Table = globals.raw_get(name)?;
-            reduce(&library, allowed)?;
+            retain_functions(&library, allowed)?;
             match name {
                 "math" => {
                     let modulo = lua.load("local a, b = ... return a % b").into_function()?;
@@ -223,7 +225,7 @@ impl Vm {
                     reseed = Some(library.raw_get::<Function>("randomseed")?);
                 }
                 "string" => {
-                    library.raw_set("dump", unable(&lua, "string.dump")?)?;
+                    library.raw_set("dump", unsupported_function(&lua, "string.dump")?)?;
                     let older = library.raw_get::<Function>("gmatch")?;
                     library.raw_set("gfind", older)?;
                 }
@@ -234,45 +236,46 @@ impl Vm {
         }
         // Reserves the entry; each copy of the globals sets it to itself.
         base.raw_set("_G", false)?;
-        base.raw_set("require", kube::require(&lua, &tables, &watch)?)?;
+        base.raw_set("require", kube_library::require(&lua, &tables, &watch)?)?;
         let ticking = Rc::clone(&watch);
-        lua.set_interrupt(move |_| ticking.tick());
+        lua.set_interrupt(move |_| ticking.on_interrupt());
         Ok(Self {
             reseed: reseed.ok_or_else(|| mlua::Error::runtime("there is no math library"))?,
             lua,
             tables,
             base,
-            copy,
-            watch,
+            clone_table: copy,
+            deadline: watch,
             scripts: HashMap::new(),
         })
     }
 
     /// Calls a function of a script. Returns its first two results, `None` for nil.
-    pub(super) fn run(
+    pub(super) fn call_function(
         &mut self,
-        script: &Script,
+        script: &LuaScript,
         function: &str,
-        args: &[Arg],
-        bounds: Bounds,
-    ) -> Result<[Option<Value>; 2], Failure> {
-        let Loaded { main, accesses } = self.load(script)?;
+        args: &[LuaArg],
+        bounds: LuaCallLimits,
+    ) -> Result<[Option<Value>; 2], LuaFailure> {
+        let LoadedScript { main, accesses } = self.load(script)?;
         let mut arguments = MultiValue::with_capacity(args.len());
         for (arg, cursor) in args.iter().zip(&*accesses) {
-            let item = arg.item(&self.lua, &self.tables, cursor);
-            arguments.push_back(item.map_err(failure)?);
+            let item = arg.to_lua(&self.lua, &self.tables, cursor);
+            arguments.push_back(item.map_err(to_failure)?);
         }
-        let weight: usize = args.iter().map(Arg::weight).sum();
-        let globals = self.globals(script, &main).map_err(failure)?;
-        let returned: MultiValue = self.within(weight, bounds, || {
-            self.find(&globals, &main, function)?.call(arguments)
+        let weight: usize = args.iter().map(LuaArg::approximate_bytes).sum();
+        let globals = self.new_globals(script, &main).map_err(to_failure)?;
+        let returned: MultiValue = self.run_limited(weight, bounds, || {
+            self.find_function(&globals, &main, function)?
+                .call(arguments)
         })?;
         let mut returned = returned.into_iter();
         let mut next = || {
             to_json(
                 &self.tables,
                 returned.next().unwrap_or(Item::Nil),
-                bounds.room,
+                bounds.result_limits,
             )
         };
         let results = [next()?, next()?];
@@ -281,27 +284,27 @@ impl Vm {
     }
 
     /// Checks that a script defines a function; the error says why it does not.
-    pub(super) fn defines(
+    pub(super) fn check_function(
         &mut self,
-        script: &Script,
+        script: &LuaScript,
         function: &str,
-        limits: Limits,
-    ) -> Result<(), Failure> {
+        limits: LuaLimits,
+    ) -> Result<(), LuaFailure> {
         let main = self.load(script)?.main;
-        let globals = self.globals(script, &main).map_err(failure)?;
-        self.within(0, Bounds::whole(limits), || {
-            self.find(&globals, &main, function).map(drop)
+        let globals = self.new_globals(script, &main).map_err(to_failure)?;
+        self.run_limited(0, LuaCallLimits::full(limits), || {
+            self.find_function(&globals, &main, function).map(drop)
         })
     }
 
-    fn load(&mut self, script: &Script) -> Result<Loaded, Failure> {
+    fn load(&mut self, script: &LuaScript) -> Result<LoadedScript, LuaFailure> {
         if let Some(loaded) = self.scripts.get(script.hash()) {
             return Ok(loaded.clone());
         }
         let chunk = self.lua.load(script.bytecode()?);
         let chunk = chunk.set_name("=script").set_mode(ChunkMode::Binary);
-        let loaded = Loaded {
-            main: chunk.into_function().map_err(failure)?,
+        let loaded = LoadedScript {
+            main: chunk.into_function().map_err(to_failure)?,
             accesses: Rc::default(),
         };
         self.scripts.insert(*script.hash(), loaded.clone());
@@ -310,46 +313,53 @@ impl Vm {
 
     /// Runs `run` with the limits of a call. They apply to the script only; arguments and results
     /// have limits of their own.
-    fn within<T>(
+    fn run_limited<T>(
         &self,
         weight: usize,
-        bounds: Bounds,
+        bounds: LuaCallLimits,
         run: impl FnOnce() -> mlua::Result<T>,
-    ) -> Result<T, Failure> {
-        let limit = |bytes| self.lua.set_memory_limit(bytes).map_err(failure);
-        let Limits {
-            memory, per_byte, ..
+    ) -> Result<T, LuaFailure> {
+        let limit = |bytes| self.lua.set_memory_limit(bytes).map_err(to_failure);
+        let LuaLimits {
+            memory,
+            memory_per_argument_byte: per_byte,
+            ..
         } = bounds.limits;
         limit(self.lua.used_memory() + memory + per_byte * weight)?;
-        self.watch.begin(bounds);
+        self.deadline.start(bounds);
         let outcome = run();
-        let expired = self.watch.end();
+        let expired = self.deadline.finish();
         limit(0)?;
         outcome.map_err(|error| {
             if expired {
-                Failure::Deadline
+                LuaFailure::Deadline
             } else {
-                failure(error)
+                to_failure(error)
             }
         })
     }
 
     /// New globals for a call of a script.
-    fn globals(&self, script: &Script, main: &Function) -> mlua::Result<Table> {
+    fn new_globals(&self, script: &LuaScript, main: &Function) -> mlua::Result<Table> {
         // A copy, not a metatable with `__index`: a script may set a global to nil.
-        let globals: Table = self.copy.call(&self.base)?;
+        let globals: Table = self.clone_table.call(&self.base)?;
         globals.raw_set("_G", &globals)?;
         main.set_environment(globals.clone())?;
-        if script.may_draw() {
+        if script.may_use_random() {
             self.reseed.call::<()>(0)?;
         }
         Ok(globals)
     }
 
     /// Runs the script, which defines its functions, and returns one of them.
-    fn find(&self, globals: &Table, main: &Function, function: &str) -> mlua::Result<Function> {
+    fn find_function(
+        &self,
+        globals: &Table,
+        main: &Function,
+        function: &str,
+    ) -> mlua::Result<Function> {
         main.call::<()>(())?;
-        match unlimited(&self.lua, || globals.raw_get(function))? {
+        match without_memory_limit(&self.lua, || globals.raw_get(function))? {
             Item::Function(found) => Ok(found),
             Item::Nil => Err(mlua::Error::runtime(format!(
                 "not found function {function}"
@@ -362,7 +372,7 @@ impl Vm {
     }
 }
 
-fn forbidden(lua: &Lua, name: &'static str) -> mlua::Result<Function> {
+fn forbidden_function(lua: &Lua, name: &'static str) -> mlua::Result<Function> {
     lua.create_function(move |_, _: Variadic<Item>| -> mlua::Result<()> {
         Err(mlua::Error::runtime(format!(
             "call function {name} is not supported in karmada customized resourceinterpreter."
@@ -370,14 +380,14 @@ fn forbidden(lua: &Lua, name: &'static str) -> mlua::Result<Function> {
     })
 }
 
-fn unable(lua: &Lua, name: &'static str) -> mlua::Result<Function> {
+fn unsupported_function(lua: &Lua, name: &'static str) -> mlua::Result<Function> {
     lua.create_function(move |_, _: Variadic<Item>| -> mlua::Result<()> {
         Err(mlua::Error::runtime(format!("{name} is not supported")))
     })
 }
 
 /// Removes all other functions from a library.
-fn reduce(library: &Table, allowed: &[&str]) -> mlua::Result<()> {
+fn retain_functions(library: &Table, allowed: &[&str]) -> mlua::Result<()> {
     let mut others = Vec::new();
     for entry in library.pairs::<String, Item>() {
         let (name, _) = entry?;
@@ -392,27 +402,29 @@ fn reduce(library: &Table, allowed: &[&str]) -> mlua::Result<()> {
 }
 
 /// An error without its traceback.
-fn failure(error: mlua::Error) -> Failure {
+fn to_failure(error: mlua::Error) -> LuaFailure {
     match error {
-        mlua::Error::MemoryError(_) => Failure::Memory,
-        mlua::Error::CallbackError { cause, traceback } => match failure((*cause).clone()) {
-            Failure::Script(text) => Failure::Script(placed(&text, &traceback)),
+        mlua::Error::MemoryError(_) => LuaFailure::Memory,
+        mlua::Error::CallbackError { cause, traceback } => match to_failure((*cause).clone()) {
+            LuaFailure::Script(text) => LuaFailure::Script(with_script_line(&text, &traceback)),
             other => other,
         },
         mlua::Error::RuntimeError(text) => {
             let (text, trace) = text.split_once("\nstack traceback:").unwrap_or((&text, ""));
-            Failure::Script(match text.strip_prefix(LIBRARY) {
+            LuaFailure::Script(match text.strip_prefix(LIBRARY_CHUNK) {
                 // A line in the library means nothing to the author of the script.
-                Some(rest) => placed(rest.split_once(": ").map_or(rest, |(_, text)| text), trace),
+                Some(rest) => {
+                    with_script_line(rest.split_once(": ").map_or(rest, |(_, text)| text), trace)
+                }
                 None => text.to_owned(),
             })
         }
-        other => Failure::Script(other.to_string()),
+        other => LuaFailure::Script(other.to_string()),
     }
 }
 
 /// An error raised outside the script, prefixed with the line of the script that made the call.
-fn placed(text: &str, trace: &str) -> String {
+fn with_script_line(text: &str, trace: &str) -> String {
     const SCRIPT: &str = "script:";
     let line = trace.split_once(SCRIPT).map(|(_, rest)| {
         let end = rest.find(|c: char| !c.is_ascii_digit());

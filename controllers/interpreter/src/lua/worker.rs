@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::bounds::Bounds;
-use super::script::Script;
-use super::seat::{Results, Seat};
-use super::vm::{Arg, Failure, Vm};
-use super::{Limits, STACK};
-use crate::operation::Operation;
+use super::limits::LuaCallLimits;
+use super::script::LuaScript;
+use super::thread_vm::{LuaResults, ThreadVm};
+use super::vm::{LuaArg, LuaFailure, LuaVm};
+use super::{LuaLimits, THREAD_STACK_BYTES};
+use crate::operation::InterpreterOperation;
 
 /// Maximum number of calls in the queue of one thread.
-const WAITING: usize = 256;
+const QUEUE_CAPACITY: usize = 256;
 /// A run that takes less is quick.
-const QUICK: Duration = Duration::from_micros(500);
+const QUICK_RUN_LIMIT: Duration = Duration::from_micros(500);
 
 /// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CallError {
+pub(crate) enum LuaCallError {
     /// The script failed, or exceeded a limit.
     #[error("{0}")]
     Failed(String),
@@ -31,7 +31,7 @@ pub(crate) enum CallError {
     Refused(String),
 }
 
-impl CallError {
+impl LuaCallError {
     pub(super) fn refused(deadline: Duration) -> Self {
         Self::Refused(format!(
             "the script is not called because earlier calls of it did not end within {deadline:?}"
@@ -39,29 +39,29 @@ impl CallError {
     }
 }
 
-pub(super) type Answer = Result<Results, CallError>;
+pub(super) type LuaCallResult = Result<LuaResults, LuaCallError>;
 
-pub(super) struct Job {
-    pub(super) script: Arc<Script>,
-    pub(super) operation: Operation,
-    pub(super) args: Vec<Arg>,
-    pub(super) reply: oneshot::Sender<Answer>,
+pub(super) struct LuaJob {
+    pub(super) script: Arc<LuaScript>,
+    pub(super) operation: InterpreterOperation,
+    pub(super) args: Vec<LuaArg>,
+    pub(super) reply: oneshot::Sender<LuaCallResult>,
     /// Whether this is the probe call of an open circuit breaker.
     pub(super) probe: bool,
-    pub(super) _pending: Pending,
+    pub(super) _pending: PendingCallGuard,
 }
 
 /// Counts a pending call until it is dropped.
-pub(super) struct Pending(Arc<AtomicUsize>);
+pub(super) struct PendingCallGuard(Arc<AtomicUsize>);
 
-impl Pending {
+impl PendingCallGuard {
     pub(super) fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(count))
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingCallGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -69,23 +69,25 @@ impl Drop for Pending {
 
 /// The handle of a thread, which exits when the handle is dropped.
 #[derive(Debug)]
-pub(super) struct Worker {
-    pub(super) jobs: mpsc::Sender<Job>,
+pub(super) struct LuaWorker {
+    pub(super) jobs: mpsc::Sender<LuaJob>,
     /// Calls in its queue or running.
     pub(super) pending: Arc<AtomicUsize>,
 }
 
-impl Worker {
-    pub(super) fn start(at: usize, limits: Limits) -> Option<Self> {
-        let (jobs, mut waiting) = mpsc::channel::<Job>(WAITING);
+impl LuaWorker {
+    pub(super) fn start(at: usize, limits: LuaLimits) -> Option<Self> {
+        let (jobs, mut waiting) = mpsc::channel::<LuaJob>(QUEUE_CAPACITY);
         let pending = Arc::new(AtomicUsize::new(0));
-        let thread = Builder::new().name(format!("lua-{at}")).stack_size(STACK);
+        let thread = Builder::new()
+            .name(format!("lua-{at}"))
+            .stack_size(THREAD_STACK_BYTES);
         let started = thread.spawn(move || {
-            let mut thread_vm = Seat::default();
+            let mut thread_vm = ThreadVm::default();
             while let Some(job) = waiting.blocking_recv() {
                 // The caller may have been canceled.
                 if !job.reply.is_closed() {
-                    let answer = answer(&mut thread_vm, &job, limits);
+                    let answer = run_job(&mut thread_vm, &job, limits);
                     drop(job.reply.send(answer));
                 }
             }
@@ -100,9 +102,9 @@ impl Worker {
     }
 }
 
-fn answer(thread_vm: &mut Seat, job: &Job, limits: Limits) -> Answer {
+fn run_job(thread_vm: &mut ThreadVm, job: &LuaJob, limits: LuaLimits) -> LuaCallResult {
     let began = Instant::now();
-    let Job {
+    let LuaJob {
         script,
         operation,
         args,
@@ -110,33 +112,39 @@ fn answer(thread_vm: &mut Seat, job: &Job, limits: Limits) -> Answer {
         ..
     } = job;
     if !probe && script.breaker().is_open() {
-        return Err(CallError::refused(limits.deadline));
+        return Err(LuaCallError::refused(limits.deadline));
     }
-    let outcome = thread_vm.answer(script, *operation, args, Bounds::whole(limits));
-    script.was_quick(outcome.is_ok() && began.elapsed() < QUICK);
-    let overran = matches!(outcome, Err(Failure::Deadline));
+    let outcome = thread_vm.run(script, *operation, args, LuaCallLimits::full(limits));
+    script.record_run(outcome.is_ok() && began.elapsed() < QUICK_RUN_LIMIT);
+    let overran = matches!(outcome, Err(LuaFailure::Deadline));
     let breaker = script.breaker();
-    breaker.called(overran, Instant::now(), limits.deadline);
-    outcome.map_err(|failure| CallError::Failed(told(failure, &limits)))
+    breaker.record_call(overran, Instant::now(), limits.deadline);
+    outcome.map_err(|failure| LuaCallError::Failed(failure_message(failure, &limits)))
 }
 
-fn told(failure: Failure, limits: &Limits) -> String {
+fn failure_message(failure: LuaFailure, limits: &LuaLimits) -> String {
     match failure {
-        Failure::Script(why) => why,
-        Failure::Deadline => format!("the script did not end within {:?}", limits.deadline),
-        Failure::Memory => "the script needs more memory than it may have".into(),
+        LuaFailure::Script(why) => why,
+        LuaFailure::Deadline => format!("the script did not end within {:?}", limits.deadline),
+        LuaFailure::Memory => "the script needs more memory than it may have".into(),
     }
 }
 
-pub(super) fn check(operation: Operation, source: &str, limits: Limits) -> Result<(), String> {
-    let script = Script::new(source);
+pub(super) fn check(
+    operation: InterpreterOperation,
+    source: &str,
+    limits: LuaLimits,
+) -> Result<(), String> {
+    let script = LuaScript::new(source);
     let (reply, answer) = std::sync::mpsc::channel();
-    let thread = Builder::new().name("lua-check".into()).stack_size(STACK);
+    let thread = Builder::new()
+        .name("lua-check".into())
+        .stack_size(THREAD_STACK_BYTES);
     let started = thread.spawn(move || {
         let checked = script.bytecode().map(drop).and_then(|()| {
-            let mut vm = Vm::new().map_err(|e| e.to_string())?;
-            let defined = vm.defines(&script, operation.function(), limits);
-            defined.map_err(|failure| told(failure, &limits))
+            let mut vm = LuaVm::new().map_err(|e| e.to_string())?;
+            let defined = vm.check_function(&script, operation.lua_function(), limits);
+            defined.map_err(|failure| failure_message(failure, &limits))
         });
         // The caller may have timed out.
         drop(reply.send(checked));

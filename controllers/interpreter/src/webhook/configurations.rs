@@ -7,89 +7,91 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::webhook::Place;
+use client::webhook::WebhookClientConfig;
 use machinery::{FailureLog, Gvk, Object};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::gate::Gate;
-use crate::followed::Rules;
-use crate::operation::Operation;
+use super::concurrency::WebhookConcurrencyLimit;
+use crate::config_manager::RuleIndex;
+use crate::operation::InterpreterOperation;
 
-const ANY: &str = "*";
+const WILDCARD: &str = "*";
 /// The only supported interpreterContextVersion.
-const VERSION: &str = "v1alpha1";
+const CONTEXT_VERSION: &str = "v1alpha1";
 /// Default of `timeoutSeconds`.
-const TIMEOUT: u64 = 10;
+const DEFAULT_TIMEOUT_SECONDS: u64 = 10;
 /// Maximum of `timeoutSeconds`.
-const LONGEST: u64 = 30;
+const MAX_TIMEOUT_SECONDS: u64 = 30;
 /// Configurations that currently fail to parse, by UID.
-static FAILURES: FailureLog = FailureLog::new();
+static PARSE_FAILURES: FailureLog = FailureLog::new();
 
 /// The operations and kinds that a webhook covers.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
-struct Rule {
+struct InterpreterRule {
     operations: Vec<String>,
     api_groups: Vec<String>,
     api_versions: Vec<String>,
     kinds: Vec<String>,
 }
 
-fn has(all: &[String], one: &str) -> bool {
-    all.iter().any(|each| each == ANY || each == one)
+fn contains_or_wildcard(all: &[String], one: &str) -> bool {
+    all.iter().any(|each| each == WILDCARD || each == one)
 }
 
-impl Rule {
-    fn covers(&self, kind: &Gvk, operation: Operation) -> bool {
-        has(&self.operations, operation.name())
-            && has(&self.api_groups, &kind.group)
-            && has(&self.api_versions, &kind.version)
-            && has(&self.kinds, &kind.kind)
+impl InterpreterRule {
+    fn covers(&self, kind: &Gvk, operation: InterpreterOperation) -> bool {
+        contains_or_wildcard(&self.operations, operation.name())
+            && contains_or_wildcard(&self.api_groups, &kind.group)
+            && contains_or_wildcard(&self.api_versions, &kind.version)
+            && contains_or_wildcard(&self.kinds, &kind.kind)
     }
 }
 
 /// A webhook of a configuration, ready to be called.
 #[derive(Debug)]
-pub(crate) struct Hook {
+pub(crate) struct InterpreterWebhook {
     /// `CONFIGURATION/NAME`.
     pub(super) uid: String,
     /// Its client config, or why that is invalid.
-    pub(super) place: Result<Place, String>,
-    rules: Vec<Rule>,
+    pub(super) client_config: Result<WebhookClientConfig, String>,
+    rules: Vec<InterpreterRule>,
     pub(super) timeout: Duration,
     /// Whether it accepts a version of the protocol that Flotilla speaks.
-    pub(super) understands: bool,
-    pub(super) gate: Arc<Gate>,
+    pub(super) supports_version: bool,
+    pub(super) concurrency: Arc<WebhookConcurrencyLimit>,
 }
 
-impl Hook {
-    fn covers(&self, kind: &Gvk, operation: Operation) -> bool {
+impl InterpreterWebhook {
+    fn covers(&self, kind: &Gvk, operation: InterpreterOperation) -> bool {
         self.rules.iter().any(|rule| rule.covers(kind, operation))
     }
 
     /// Whether both are the same webhook with the same client config, timeout and versions.
-    fn is(&self, other: &Self) -> bool {
-        let settings = |hook: &Self| (hook.timeout, hook.understands);
-        self.uid == other.uid && self.place == other.place && settings(self) == settings(other)
+    fn same_behavior(&self, other: &Self) -> bool {
+        let settings = |hook: &Self| (hook.timeout, hook.supports_version);
+        self.uid == other.uid
+            && self.client_config == other.client_config
+            && settings(self) == settings(other)
     }
 }
 
 #[derive(Deserialize)]
-struct Configuration {
+struct ResourceInterpreterWebhookConfiguration {
     #[serde(default)]
     webhooks: Vec<Value>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Written {
+struct ResourceInterpreterWebhook {
     name: String,
     #[serde(default)]
     client_config: Value,
     #[serde(default)]
-    rules: Vec<Rule>,
+    rules: Vec<InterpreterRule>,
     timeout_seconds: Option<u64>,
     #[serde(default)]
     interpreter_context_versions: Vec<String>,
@@ -97,47 +99,63 @@ struct Written {
 
 /// All webhooks, sorted by UID; the first that covers an operation on a kind is called.
 #[derive(Debug, Default)]
-pub(crate) struct Hooks(Vec<Arc<Hook>>);
+pub(crate) struct WebhookIndex(Vec<Arc<InterpreterWebhook>>);
 
-impl Hooks {
+impl WebhookIndex {
     /// The webhook for an operation on a kind.
-    pub(super) fn find(&self, kind: &Gvk, operation: Operation) -> Option<&Arc<Hook>> {
+    pub(super) fn find(
+        &self,
+        kind: &Gvk,
+        operation: InterpreterOperation,
+    ) -> Option<&Arc<InterpreterWebhook>> {
         self.0.iter().find(|hook| hook.covers(kind, operation))
     }
 
-    fn read(&self, configuration: &str, webhook: Value) -> Result<Hook, serde_json::Error> {
-        let written: Written = serde_json::from_value(webhook)?;
+    fn parse_webhook(
+        &self,
+        configuration: &str,
+        webhook: Value,
+    ) -> Result<InterpreterWebhook, serde_json::Error> {
+        let written: ResourceInterpreterWebhook = serde_json::from_value(webhook)?;
         let uid = format!("{configuration}/{}", written.name);
         let place = serde_json::from_value(written.client_config).map_err(|e| e.to_string());
-        let seconds = written.timeout_seconds.unwrap_or(TIMEOUT);
+        let seconds = written.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS);
         // The calls in flight of an unchanged webhook still count.
-        let former = self.0.iter().find(|h| h.uid == uid && h.place == place);
-        let gate = former.map_or_else(Arc::default, |h| Arc::clone(&h.gate));
+        let former = self
+            .0
+            .iter()
+            .find(|h| h.uid == uid && h.client_config == place);
+        let gate = former.map_or_else(Arc::default, |h| Arc::clone(&h.concurrency));
         let versions = written.interpreter_context_versions;
-        Ok(Hook {
+        Ok(InterpreterWebhook {
             uid,
-            place,
+            client_config: place,
             rules: written.rules,
-            timeout: Duration::from_secs(seconds.clamp(1, LONGEST)),
-            understands: versions.iter().any(|v| v == VERSION),
-            gate,
+            timeout: Duration::from_secs(seconds.clamp(1, MAX_TIMEOUT_SECONDS)),
+            supports_version: versions.iter().any(|v| v == CONTEXT_VERSION),
+            concurrency: gate,
         })
     }
 }
 
-impl Rules for Hooks {
-    fn told<'a>(all: impl IntoIterator<Item = &'a Object>, before: &Self) -> Self {
+impl RuleIndex for WebhookIndex {
+    fn build<'a>(all: impl IntoIterator<Item = &'a Object>, before: &Self) -> Self {
         let mut hooks = Vec::new();
         for object in all {
             let name = object.name();
-            let read = serde_json::from_slice::<Configuration>(object.bytes());
-            let webhooks = read.map(|c| c.webhooks.into_iter().map(|w| before.read(name, w)));
+            let read =
+                serde_json::from_slice::<ResourceInterpreterWebhookConfiguration>(object.bytes());
+            let webhooks = read.map(|c| {
+                c.webhooks
+                    .into_iter()
+                    .map(|w| before.parse_webhook(name, w))
+            });
             match webhooks.and_then(Iterator::collect::<Result<Vec<_>, _>>) {
                 Ok(found) => {
-                    FAILURES.record_success(object.uid());
+                    PARSE_FAILURES.record_success(object.uid());
                     hooks.extend(found.into_iter().map(Arc::new));
                 }
-                Err(error) if FAILURES.record_failure(object.uid(), &error.to_string()) => {
+                Err(error) if PARSE_FAILURES.record_failure(object.uid(), &error.to_string()) => {
                     tracing::warn!(configuration = name, %error, "failed to parse a ResourceInterpreterWebhookConfiguration");
                 }
                 Err(_) => {}
@@ -147,32 +165,32 @@ impl Rules for Hooks {
         Self(hooks)
     }
 
-    fn differs(&self, before: &Self, kind: &Gvk, operation: Operation) -> bool {
+    fn differs(&self, before: &Self, kind: &Gvk, operation: InterpreterOperation) -> bool {
         let answer = |hooks: &'_ Self| hooks.find(kind, operation).cloned();
         match (answer(self), answer(before)) {
-            (Some(now), Some(then)) => !now.is(&then),
+            (Some(now), Some(then)) => !now.same_behavior(&then),
             (None, None) => false,
             _ => true,
         }
     }
 
-    fn touched(&self, before: &Self) -> Vec<Operation> {
-        let covers = |hook: &&Arc<Hook>, operation: Operation| {
+    fn changed_operations(&self, before: &Self) -> Vec<InterpreterOperation> {
+        let covers = |hook: &&Arc<InterpreterWebhook>, operation: InterpreterOperation| {
             let mut rules = hook.rules.iter();
-            rules.any(|rule| has(&rule.operations, operation.name()))
+            rules.any(|rule| contains_or_wildcard(&rule.operations, operation.name()))
         };
-        let same = |operation: Operation| {
+        let same = |operation: InterpreterOperation| {
             let mut now = self.0.iter().filter(|h| covers(h, operation));
             let mut then = before.0.iter().filter(|h| covers(h, operation));
             loop {
                 match (now.next(), then.next()) {
-                    (Some(a), Some(b)) if a.is(b) && a.rules == b.rules => {}
+                    (Some(a), Some(b)) if a.same_behavior(b) && a.rules == b.rules => {}
                     (None, None) => return true,
                     _ => return false,
                 }
             }
         };
-        let all = Operation::ALL.into_iter();
+        let all = InterpreterOperation::ALL.into_iter();
         all.filter(|operation| !same(*operation)).collect()
     }
 }
@@ -184,7 +202,7 @@ mod tests {
     use super::*;
     use crate::native::tests::object;
 
-    fn hook(name: &str, operations: &[&str], kinds: &[&str]) -> Value {
+    fn webhook(name: &str, operations: &[&str], kinds: &[&str]) -> Value {
         json!({"name": name, "clientConfig": {"url": format!("https://{name}/x")},
             "rules": [{"operations": operations, "apiGroups": ["example.io"], "apiVersions": ["v1"], "kinds": kinds}],
             "interpreterContextVersions": ["v9", "v1alpha1"]})
@@ -194,46 +212,56 @@ mod tests {
         object(json!({"metadata": {"name": name}, "webhooks": hooks}))
     }
 
-    fn told(all: &[Object], before: &Hooks) -> Hooks {
-        Hooks::told(all, before)
+    fn build_index(all: &[Object], before: &WebhookIndex) -> WebhookIndex {
+        WebhookIndex::build(all, before)
     }
 
-    fn answers(hooks: &Hooks, kind: &Gvk, operation: Operation) -> Option<String> {
+    fn found_uid(
+        hooks: &WebhookIndex,
+        kind: &Gvk,
+        operation: InterpreterOperation,
+    ) -> Option<String> {
         hooks.find(kind, operation).map(|h| h.uid.clone())
     }
 
-    const THING: Gvk = Gvk::constant("example.io", "v1", "Thing");
+    const THING: Gvk = Gvk::from_static("example.io", "v1", "Thing");
 
     // proves: WEB-first
     #[test]
     fn first_covering_webhook_by_name_is_found() {
         let all = [
-            configuration("b", &[hook("a", &["Retain"], &["Thing"])]),
+            configuration("b", &[webhook("a", &["Retain"], &["Thing"])]),
             configuration(
                 "a",
                 &[
-                    hook("z", &["Retain", "InterpretHealth"], &["Thing"]),
-                    hook("y", &["Retain"], &["Other"]),
+                    webhook("z", &["Retain", "InterpretHealth"], &["Thing"]),
+                    webhook("y", &["Retain"], &["Other"]),
                 ],
             ),
             object(json!({"metadata": {"name": "broken"}, "webhooks": [{"name": 1}]})),
         ];
-        let hooks = told(&all, &Hooks::default());
-        let find = |kind: &Gvk, operation| answers(&hooks, kind, operation);
-        assert_eq!(find(&THING, Operation::Retain).as_deref(), Some("a/z"));
-        let other = Gvk::constant("example.io", "v1", "Other");
-        assert_eq!(find(&other, Operation::Retain).as_deref(), Some("a/y"));
-        assert_eq!(find(&other, Operation::InterpretHealth), None);
+        let hooks = build_index(&all, &WebhookIndex::default());
+        let find = |kind: &Gvk, operation| found_uid(&hooks, kind, operation);
+        assert_eq!(
+            find(&THING, InterpreterOperation::Retain).as_deref(),
+            Some("a/z")
+        );
+        let other = Gvk::from_static("example.io", "v1", "Other");
+        assert_eq!(
+            find(&other, InterpreterOperation::Retain).as_deref(),
+            Some("a/y")
+        );
+        assert_eq!(find(&other, InterpreterOperation::InterpretHealth), None);
     }
 
     // proves: WEB-rules
     #[test]
     fn rule_matches_operation_group_version_and_kind() {
         let check = |rule: Value, covered: bool| {
-            let mut hook = hook("h", &[], &[]);
+            let mut hook = webhook("h", &[], &[]);
             hook["rules"] = json!([{}, rule]);
-            let hooks = told(&[configuration("c", &[hook])], &Hooks::default());
-            let found = hooks.find(&THING, Operation::ReviseReplica);
+            let hooks = build_index(&[configuration("c", &[hook])], &WebhookIndex::default());
+            let found = hooks.find(&THING, InterpreterOperation::ReviseReplica);
             assert_eq!(found.is_some(), covered, "{rule}");
         };
         let rule = |operation: &str, group: &str, version: &str, kind: &str| json!({"operations": ["Retain", operation], "apiGroups": ["", group], "apiVersions": ["v0", version], "kinds": ["None", kind]});
@@ -250,10 +278,16 @@ mod tests {
     // proves: WEB-timeout
     #[test]
     fn settings_of_a_webhook_and_their_defaults() {
-        let mut hook = hook("h", &["*"], &["*"]);
+        let mut hook = webhook("h", &["*"], &["*"]);
         let read = |hook: &Value| {
-            let read = Hooks::default().read("c", hook.clone()).unwrap();
-            (read.place.is_ok(), read.timeout.as_secs(), read.understands)
+            let read = WebhookIndex::default()
+                .parse_webhook("c", hook.clone())
+                .unwrap();
+            (
+                read.client_config.is_ok(),
+                read.timeout.as_secs(),
+                read.supports_version,
+            )
         };
         assert_eq!(read(&hook), (true, 10, true));
         hook["timeoutSeconds"] = 3.into();
@@ -269,43 +303,56 @@ mod tests {
         let first = [configuration(
             "c",
             &[
-                hook("a", &["Retain"], &["Thing"]),
-                hook("b", &["*"], &["Thing"]),
+                webhook("a", &["Retain"], &["Thing"]),
+                webhook("b", &["*"], &["Thing"]),
             ],
         )];
-        let before = told(&first, &Hooks::default());
-        let other = Gvk::constant("example.io", "v1", "Other");
-        let check = |hooks: &[Value], touched: &[Operation], thing: &[Operation], others: bool| {
-            let now = told(&[configuration("c", hooks)], &before);
-            assert_eq!(now.touched(&before), touched, "{hooks:?}");
-            let differs = |kind: &Gvk, o: &Operation| now.differs(&before, kind, *o);
-            let all = Operation::ALL.into_iter();
+        let before = build_index(&first, &WebhookIndex::default());
+        let other = Gvk::from_static("example.io", "v1", "Other");
+        let check = |hooks: &[Value],
+                     touched: &[InterpreterOperation],
+                     thing: &[InterpreterOperation],
+                     others: bool| {
+            let now = build_index(&[configuration("c", hooks)], &before);
+            assert_eq!(now.changed_operations(&before), touched, "{hooks:?}");
+            let differs = |kind: &Gvk, o: &InterpreterOperation| now.differs(&before, kind, *o);
+            let all = InterpreterOperation::ALL.into_iter();
             let found: Vec<_> = all.filter(|o| differs(&THING, o)).collect();
             assert_eq!(found, thing, "{hooks:?}");
-            let any = Operation::ALL.iter().any(|o| differs(&other, o));
+            let any = InterpreterOperation::ALL.iter().any(|o| differs(&other, o));
             assert_eq!(any, others, "{hooks:?}");
         };
         let (a, b) = (
-            || hook("a", &["Retain"], &["Thing"]),
-            || hook("b", &["*"], &["Thing"]),
+            || webhook("a", &["Retain"], &["Thing"]),
+            || webhook("b", &["*"], &["Thing"]),
         );
         check(&[b(), a()], &[], &[], false);
         // `b` covers the other operations with and without `a`.
-        check(&[b()], &[Operation::Retain], &[Operation::Retain], false);
+        check(
+            &[b()],
+            &[InterpreterOperation::Retain],
+            &[InterpreterOperation::Retain],
+            false,
+        );
         let mut moved = a();
         moved["clientConfig"]["url"] = "https://elsewhere".into();
         check(
             &[moved, b()],
-            &[Operation::Retain],
-            &[Operation::Retain],
+            &[InterpreterOperation::Retain],
+            &[InterpreterOperation::Retain],
             false,
         );
-        let health = hook("c", &["InterpretHealth"], &["*"]);
-        let touched = [Operation::InterpretHealth];
+        let health = webhook("c", &["InterpretHealth"], &["*"]);
+        let touched = [InterpreterOperation::InterpretHealth];
         check(&[a(), b(), health], &touched, &[], true);
-        check(&[], &Operation::ALL, &Operation::ALL, false);
+        check(
+            &[],
+            &InterpreterOperation::ALL,
+            &InterpreterOperation::ALL,
+            false,
+        );
         // An unchanged webhook keeps its concurrency limit.
-        let now = told(&first, &before);
-        assert!(Arc::ptr_eq(&now.0[0].gate, &before.0[0].gate));
+        let now = build_index(&first, &before);
+        assert!(Arc::ptr_eq(&now.0[0].concurrency, &before.0[0].concurrency));
     }
 }

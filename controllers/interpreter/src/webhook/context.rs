@@ -8,46 +8,46 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use machinery::Gvk;
-use openapi::karmada::Dependency;
-use openapi::karmada::binding::{AggregatedItem, Component};
+use openapi::karmada::DependentObjectReference;
+use openapi::karmada::binding::{AggregatedStatusItem, Component};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Apply;
-use crate::dependencies::verify;
-use crate::native::Replicas;
-use crate::operation::Operation;
-use crate::returned::settled;
+use super::ApplyJsonPatch;
+use crate::dependencies::validate_dependencies;
+use crate::native::TemplateReplicas;
+use crate::operation::InterpreterOperation;
+use crate::script_result::canonical_requirements;
 
 const API_VERSION: &str = "config.karmada.io/v1alpha1";
 const KIND: &str = "ResourceInterpreterContext";
-const JSON_PATCH: &str = "JSONPatch";
+const JSON_PATCH_TYPE: &str = "JSONPatch";
 
 /// The attributes of a request besides the operation and the kind.
 #[derive(Default)]
-pub(crate) struct Question<'a> {
+pub(crate) struct InterpreterRequestAttributes<'a> {
     pub(crate) object: Value,
     /// The object in the member cluster; set for `Retain`.
     pub(crate) observed: Option<&'a Value>,
     /// The replicas of one cluster; set for `ReviseReplica`.
     pub(crate) replicas: i64,
     /// The statuses of all clusters; set for `AggregateStatus`.
-    pub(crate) items: &'a [AggregatedItem],
+    pub(crate) items: &'a [AggregatedStatusItem],
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Asked<'a> {
+struct InterpreterContextRequest<'a> {
     kind: &'static str,
     api_version: &'static str,
-    request: Request<'a>,
+    request: ResourceInterpreterRequest<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Request<'a> {
+struct ResourceInterpreterRequest<'a> {
     uid: &'a str,
-    kind: Kind<'a>,
+    kind: RequestGroupVersionKind<'a>,
     name: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     namespace: &'a str,
@@ -57,31 +57,31 @@ struct Request<'a> {
     observed_object: Option<&'a Value>,
     replicas: i64,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    aggregated_status: &'a [AggregatedItem],
+    aggregated_status: &'a [AggregatedStatusItem],
 }
 
 #[derive(Serialize)]
-struct Kind<'a> {
+struct RequestGroupVersionKind<'a> {
     group: &'a str,
     version: &'a str,
     kind: &'a str,
 }
 
-impl Question<'_> {
+impl InterpreterRequestAttributes<'_> {
     /// Encodes the request body.
-    pub(super) fn body(
+    pub(super) fn encode(
         &self,
         uid: &str,
         kind: &Gvk,
-        operation: Operation,
+        operation: InterpreterOperation,
     ) -> Result<Bytes, serde_json::Error> {
         let meta = |field: &str| self.object["metadata"][field].as_str().unwrap_or_default();
-        let context = Asked {
+        let context = InterpreterContextRequest {
             kind: KIND,
             api_version: API_VERSION,
-            request: Request {
+            request: ResourceInterpreterRequest {
                 uid,
-                kind: Kind {
+                kind: RequestGroupVersionKind {
                     group: &kind.group,
                     version: &kind.version,
                     kind: &kind.kind,
@@ -101,14 +101,14 @@ impl Question<'_> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Replied {
+struct InterpreterContextResponse {
     kind: Option<String>,
     api_version: Option<String>,
-    response: Option<Answer>,
+    response: Option<ResourceInterpreterResponse>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Refusal {
+struct RequestStatus {
     #[serde(default)]
     message: String,
     #[serde(default)]
@@ -118,25 +118,29 @@ struct Refusal {
 /// The response of a webhook. Each operation uses its own fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Answer {
+pub(crate) struct ResourceInterpreterResponse {
     uid: String,
     successful: bool,
-    status: Option<Refusal>,
+    status: Option<RequestStatus>,
     /// Base64.
     patch: Option<String>,
     patch_type: Option<String>,
     replicas: Option<i32>,
     replica_requirements: Option<Value>,
     components: Option<Vec<Component>>,
-    dependencies: Option<Vec<Dependency>>,
+    dependencies: Option<Vec<DependentObjectReference>>,
     raw_status: Option<Value>,
     healthy: Option<bool>,
 }
 
 /// Parses and validates the body of a response; the error says why the call failed.
-pub(super) fn read(uid: &str, operation: Operation, body: &[u8]) -> Result<Answer, String> {
+pub(super) fn parse_response(
+    uid: &str,
+    operation: InterpreterOperation,
+    body: &[u8],
+) -> Result<ResourceInterpreterResponse, String> {
     let failed = |why: String| format!("failed to call webhook: {why}");
-    let replied: Replied = serde_json::from_slice(body)
+    let replied: InterpreterContextResponse = serde_json::from_slice(body)
         .map_err(|e| failed(format!("the response is not a {KIND}: {e}")))?;
     let matches = |field: &Option<String>, expected: &str| {
         let field = field.as_deref();
@@ -149,17 +153,21 @@ pub(super) fn read(uid: &str, operation: Operation, body: &[u8]) -> Result<Answe
             "expected webhook response of {API_VERSION}, Kind={KIND}, got {version}, Kind={kind}"
         )));
     }
-    let response = judge(uid, operation, replied.response);
+    let response = validate_response(uid, operation, replied.response);
     let response = response.map_err(|why| format!("reveived invalid webhook response: {why}"))?;
     match &response.status {
-        Some(Refusal { message, code }) if !response.successful => Err(format!(
+        Some(RequestStatus { message, code }) if !response.successful => Err(format!(
             "webhook call failed, get status code: {code}, msg: {message}"
         )),
         _ => Ok(response),
     }
 }
 
-fn judge(uid: &str, operation: Operation, response: Option<Answer>) -> Result<Answer, String> {
+fn validate_response(
+    uid: &str,
+    operation: InterpreterOperation,
+    response: Option<ResourceInterpreterResponse>,
+) -> Result<ResourceInterpreterResponse, String> {
     let response = response.ok_or("webhook response was absent")?;
     if response.uid != uid {
         return Err(format!(
@@ -174,37 +182,39 @@ fn judge(uid: &str, operation: Operation, response: Option<Answer>) -> Result<An
         };
     }
     match operation {
-        Operation::InterpretReplica if response.replicas.is_none() => {
+        InterpreterOperation::InterpretReplica if response.replicas.is_none() => {
             Err("webhook returned nil response.replicas".into())
         }
-        Operation::InterpretStatus if response.raw_status.is_none() => {
+        InterpreterOperation::InterpretStatus if response.raw_status.is_none() => {
             Err("webhook returned nill response.rawStatus".into())
         }
-        Operation::InterpretStatus
+        InterpreterOperation::InterpretStatus
             if !response.raw_status.as_ref().is_some_and(Value::is_object) =>
         {
             Err("webhook returned response.rawStatus that is not an object".into())
         }
-        Operation::InterpretHealth if response.healthy.is_none() => {
+        InterpreterOperation::InterpretHealth if response.healthy.is_none() => {
             Err("webhook returned nil response.healthy".into())
         }
-        Operation::InterpretDependency => {
+        InterpreterOperation::InterpretDependency => {
             let all = response.dependencies.as_deref().unwrap_or_default();
-            verify(all).map_err(|e| e.to_string())?;
+            validate_dependencies(all).map_err(|e| e.to_string())?;
             Ok(response)
         }
-        Operation::ReviseReplica | Operation::Retain | Operation::AggregateStatus => {
-            patch_type(&response)?;
+        InterpreterOperation::ReviseReplica
+        | InterpreterOperation::Retain
+        | InterpreterOperation::AggregateStatus => {
+            validate_patch_type(&response)?;
             Ok(response)
         }
         _ => Ok(response),
     }
 }
 
-fn patch_type(response: &Answer) -> Result<(), String> {
+fn validate_patch_type(response: &ResourceInterpreterResponse) -> Result<(), String> {
     let has_patch = response.patch.as_ref().is_some_and(|p| !p.is_empty());
     match (has_patch, response.patch_type.as_deref()) {
-        (false, None) | (true, Some(JSON_PATCH)) => Ok(()),
+        (false, None) | (true, Some(JSON_PATCH_TYPE)) => Ok(()),
         (true, None) => Err("webhook returned nil response.patchType".into()),
         (false, Some(_)) => Err("webhook returned empty response.patch".into()),
         (true, Some(other)) => Err(format!(
@@ -213,14 +223,14 @@ fn patch_type(response: &Answer) -> Result<(), String> {
     }
 }
 
-impl Answer {
-    pub(super) fn replicas(self) -> Result<Replicas, String> {
+impl ResourceInterpreterResponse {
+    pub(super) fn replicas(self) -> Result<TemplateReplicas, String> {
         let requirements = match self.replica_requirements {
             None => None,
-            Some(Value::Object(fields)) => Some(settled(fields)?),
+            Some(Value::Object(fields)) => Some(canonical_requirements(fields)?),
             Some(_) => return Err("response.replicaRequirements is not an object".into()),
         };
-        Ok(Replicas {
+        Ok(TemplateReplicas {
             count: self.replicas.unwrap_or(0).into(),
             requirements,
         })
@@ -230,7 +240,7 @@ impl Answer {
         let canonicalize = |mut component: Component| {
             component.replica_requirements = match component.replica_requirements {
                 None => None,
-                Some(Value::Object(fields)) => Some(settled(fields)?),
+                Some(Value::Object(fields)) => Some(canonical_requirements(fields)?),
                 Some(_) => {
                     return Err("replicaRequirements of a component is not an object".to_owned());
                 }
@@ -241,7 +251,7 @@ impl Answer {
         components.map(canonicalize).collect()
     }
 
-    pub(super) fn dependencies(self) -> Vec<Dependency> {
+    pub(super) fn dependencies(self) -> Vec<DependentObjectReference> {
         self.dependencies.unwrap_or_default()
     }
 
@@ -254,7 +264,7 @@ impl Answer {
     }
 
     /// The object with the JSON patch of the response applied.
-    pub(super) fn patched(self, object: Value, apply: Apply) -> Result<Value, String> {
+    pub(super) fn apply_patch(self, object: Value, apply: ApplyJsonPatch) -> Result<Value, String> {
         let Some(patch) = self.patch.filter(|p| !p.is_empty()) else {
             return Ok(object);
         };
@@ -277,14 +287,14 @@ mod tests {
 
     use super::*;
 
-    const THING: Gvk = Gvk::constant("example.io", "v1", "Thing");
+    const THING: Gvk = Gvk::from_static("example.io", "v1", "Thing");
 
     // proves: WEB-request
     #[test]
     fn request_has_the_fields_of_the_operation() {
         let object = json!({"apiVersion": "example.io/v1", "kind": "Thing", "metadata": {"name": "t", "namespace": "n"}});
-        let sent = |attributes: Question<'_>, operation| -> Value {
-            let body = attributes.body("u", &THING, operation).unwrap();
+        let sent = |attributes: InterpreterRequestAttributes<'_>, operation| -> Value {
+            let body = attributes.encode("u", &THING, operation).unwrap();
             serde_json::from_slice(&body).unwrap()
         };
         let expected = |operation: &str, more: Value| {
@@ -297,51 +307,51 @@ mod tests {
             }
             json!({"apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterContext", "request": request})
         };
-        let about = || Question {
+        let about = || InterpreterRequestAttributes {
             object: object.clone(),
-            ..Question::default()
+            ..InterpreterRequestAttributes::default()
         };
         assert_eq!(
-            sent(about(), Operation::InterpretReplica),
+            sent(about(), InterpreterOperation::InterpretReplica),
             expected("InterpretReplica", json!({}))
         );
-        let revise = Question {
+        let revise = InterpreterRequestAttributes {
             replicas: 3,
             ..about()
         };
         assert_eq!(
-            sent(revise, Operation::ReviseReplica),
+            sent(revise, InterpreterOperation::ReviseReplica),
             expected("ReviseReplica", json!({"replicas": 3}))
         );
         let observed = json!({"spec": {}});
-        let retain = Question {
+        let retain = InterpreterRequestAttributes {
             observed: Some(&observed),
             ..about()
         };
         assert_eq!(
-            sent(retain, Operation::Retain),
+            sent(retain, InterpreterOperation::Retain),
             expected("Retain", json!({"observedObject": observed}))
         );
         let items =
             json!([{"clusterName": "a", "status": {"x": 1}, "applied": true, "health": "Healthy"}]);
-        let parsed: Vec<AggregatedItem> = serde_json::from_value(items.clone()).unwrap();
-        let sum = Question {
+        let parsed: Vec<AggregatedStatusItem> = serde_json::from_value(items.clone()).unwrap();
+        let sum = InterpreterRequestAttributes {
             items: &parsed,
             ..about()
         };
         assert_eq!(
-            sent(sum, Operation::AggregateStatus),
+            sent(sum, InterpreterOperation::AggregateStatus),
             expected("AggregateStatus", json!({"aggregatedStatus": items}))
         );
-        let wide = Question {
+        let wide = InterpreterRequestAttributes {
             object: json!({"metadata": {"name": "t"}}),
-            ..Question::default()
+            ..InterpreterRequestAttributes::default()
         };
-        let sent = sent(wide, Operation::InterpretHealth);
+        let sent = sent(wide, InterpreterOperation::InterpretHealth);
         assert!(sent["request"].get("namespace").is_none(), "{sent}");
     }
 
-    fn reply(response: Value) -> Vec<u8> {
+    fn response_body(response: Value) -> Vec<u8> {
         let mut response = response;
         if response.is_object() && response.get("uid").is_none() {
             response["uid"] = "u".into();
@@ -355,7 +365,7 @@ mod tests {
     #[test]
     fn incomplete_response_is_an_error() {
         let check = |operation, body: &[u8], why: Option<&str>| {
-            let found = read("u", operation, body).err();
+            let found = parse_response("u", operation, body).err();
             let body = String::from_utf8_lossy(body);
             match why {
                 None => assert_eq!(found, None, "{body}"),
@@ -367,9 +377,9 @@ mod tests {
             all.as_object_mut()
                 .unwrap()
                 .extend(more.as_object().unwrap().clone());
-            reply(all)
+            response_body(all)
         };
-        let health = Operation::InterpretHealth;
+        let health = InterpreterOperation::InterpretHealth;
         check(
             health,
             b"<html>",
@@ -387,30 +397,30 @@ mod tests {
         );
         check(
             health,
-            &reply(json!({"uid": "v", "successful": true})),
+            &response_body(json!({"uid": "v", "successful": true})),
             Some("reveived invalid webhook response: expected response.uid \"u\", got \"v\""),
         );
         check(
             health,
-            &reply(json!({"successful": false})),
+            &response_body(json!({"successful": false})),
             Some("webhook require response.status when response.successful is false"),
         );
         check(
             health,
-            &reply(
+            &response_body(
                 json!({"successful": false, "status": {"code": 403, "message": "not this one"}}),
             ),
             Some("webhook call failed, get status code: 403, msg: not this one"),
         );
         for (operation, part, value, why) in [
             (
-                Operation::InterpretReplica,
+                InterpreterOperation::InterpretReplica,
                 "replicas",
                 json!(0),
                 "webhook returned nil response.replicas",
             ),
             (
-                Operation::InterpretStatus,
+                InterpreterOperation::InterpretStatus,
                 "rawStatus",
                 json!({}),
                 "webhook returned nill response.rawStatus",
@@ -427,21 +437,29 @@ mod tests {
             check(operation, &ok(json!({part: value})), None);
         }
         check(
-            Operation::InterpretStatus,
+            InterpreterOperation::InterpretStatus,
             &ok(json!({"rawStatus": 1})),
             Some("is not an object"),
         );
         check(
-            Operation::InterpretDependency,
+            InterpreterOperation::InterpretDependency,
             &ok(json!({"dependencies": [{"apiVersion": "v1", "kind": "", "name": "a"}]})),
             Some("missing required kind"),
         );
-        check(Operation::InterpretDependency, &ok(json!({})), None);
-        check(Operation::InterpretComponent, &ok(json!({})), None);
+        check(
+            InterpreterOperation::InterpretDependency,
+            &ok(json!({})),
+            None,
+        );
+        check(
+            InterpreterOperation::InterpretComponent,
+            &ok(json!({})),
+            None,
+        );
         for operation in [
-            Operation::ReviseReplica,
-            Operation::Retain,
-            Operation::AggregateStatus,
+            InterpreterOperation::ReviseReplica,
+            InterpreterOperation::Retain,
+            InterpreterOperation::AggregateStatus,
         ] {
             check(operation, &ok(json!({})), None);
             check(
@@ -470,7 +488,7 @@ mod tests {
     // proves: WEB-patch
     #[test]
     fn patch_applies_to_the_object_of_the_request() {
-        let apply: Apply = |object, steps| {
+        let apply: ApplyJsonPatch = |object, steps| {
             let mut object = object.clone();
             for step in steps.as_array().ok_or("no list")? {
                 let name = step["path"].as_str().unwrap_or_default().to_owned();
@@ -479,11 +497,11 @@ mod tests {
             Ok(object)
         };
         let check = |patch: &[u8], expected: Result<Value, &str>| {
-            let response = Answer {
+            let response = ResourceInterpreterResponse {
                 patch: Some(STANDARD.encode(patch)),
-                ..Answer::default()
+                ..ResourceInterpreterResponse::default()
             };
-            let found = response.patched(json!({"kind": "Thing", "a": 1}), apply);
+            let found = response.apply_patch(json!({"kind": "Thing", "a": 1}), apply);
             match expected {
                 Ok(object) => assert_eq!(found, Ok(object)),
                 Err(why) => assert!(found.as_ref().is_err_and(|f| f.contains(why)), "{found:?}"),
@@ -501,21 +519,22 @@ mod tests {
             br#"[{"op": "replace", "path": "/kind", "value": ""}]"#,
             Err("has no kind"),
         );
-        let bad = Answer {
+        let bad = ResourceInterpreterResponse {
             patch: Some("?".into()),
-            ..Answer::default()
+            ..ResourceInterpreterResponse::default()
         };
-        assert!(bad.patched(json!({}), apply).is_err());
+        assert!(bad.apply_patch(json!({}), apply).is_err());
     }
 
     // proves: WEB-response
     #[test]
     fn quantities_are_canonical() {
-        let body = reply(json!({"successful": true, "replicas": 2,
+        let body = response_body(json!({"successful": true, "replicas": 2,
             "replicaRequirements": {"resourceRequest": {"cpu": "1000m"}},
             "components": [{"name": "b", "replicas": 1, "replicaRequirements": {"resourceRequest": {"memory": 1024}}}, {"name": "a", "replicas": 2}]}));
-        let response = || read("u", Operation::InterpretReplica, &body).unwrap();
-        let expected = Replicas {
+        let response =
+            || parse_response("u", InterpreterOperation::InterpretReplica, &body).unwrap();
+        let expected = TemplateReplicas {
             count: 2,
             requirements: Some(json!({"resourceRequest": {"cpu": "1"}})),
         };
@@ -523,10 +542,10 @@ mod tests {
         let components = json!(response().components().unwrap());
         let expected = json!([{"name": "b", "replicas": 1, "replicaRequirements": {"resourceRequest": {"memory": "1024"}}}, {"name": "a", "replicas": 2}]);
         assert_eq!(components, expected);
-        let bad = reply(
+        let bad = response_body(
             json!({"successful": true, "replicas": 2, "replicaRequirements": {"resourceRequest": {"cpu": "x"}}}),
         );
-        let bad = read("u", Operation::InterpretReplica, &bad).unwrap();
+        let bad = parse_response("u", InterpreterOperation::InterpretReplica, &bad).unwrap();
         assert!(bad.replicas().unwrap_err().contains("cpu"));
     }
 }

@@ -6,9 +6,9 @@
 //! webhook's timeout. It runs in a blocking section, so that the worker goes on with other keys
 //! meanwhile. Errors are retryable: the caller has to retry.
 
+mod concurrency;
 mod configurations;
 mod context;
-mod gate;
 #[cfg(test)]
 mod tests;
 
@@ -16,115 +16,119 @@ use std::fmt;
 use std::sync::Arc;
 
 use client::Api;
-use client::webhook::Caller;
+use client::webhook::WebhookClient;
+use flotilla_runtime::{InformerFactory, blocking_section};
 use machinery::Gvk;
-use openapi::karmada::Dependency;
+use openapi::karmada::DependentObjectReference;
 use openapi::karmada::binding::Component;
 use openapi::karmada::resources::WEBHOOK_CONFIGURATIONS;
-use flotilla_runtime::{Informers, aside};
 use serde_json::Value;
 
-use crate::followed::Followed;
-use crate::native::{Error, Replicas};
-use crate::operation::Operation;
-use configurations::Hook;
-pub(crate) use configurations::Hooks;
-use context::Answer;
-pub(crate) use context::Question;
+use crate::config_manager::ConfigManager;
+use crate::native::{Error, TemplateReplicas};
+use crate::operation::InterpreterOperation;
+use configurations::InterpreterWebhook;
+pub(crate) use configurations::WebhookIndex;
+pub(crate) use context::InterpreterRequestAttributes;
+use context::ResourceInterpreterResponse;
 
 /// Applies a JSON patch (second argument) to a document.
-pub type Apply = fn(&Value, &Value) -> Result<Value, String>;
+pub type ApplyJsonPatch = fn(&Value, &Value) -> Result<Value, String>;
 
 /// What [`WebhookInterpreter`] needs from the process that starts it.
 #[derive(Clone)]
-pub struct Outside {
-    pub caller: Arc<dyn Caller>,
-    pub apply: Apply,
+pub struct WebhookDeps {
+    pub caller: Arc<dyn WebhookClient>,
+    pub apply_json_patch: ApplyJsonPatch,
 }
 
 /// The level of webhooks.
-pub(crate) struct Webhooks {
-    outside: Outside,
-    pub(crate) followed: Arc<Followed<Hooks>>,
+pub(crate) struct WebhookInterpreter {
+    deps: WebhookDeps,
+    pub(crate) config: Arc<ConfigManager<WebhookIndex>>,
 }
 
-impl fmt::Debug for Webhooks {
+impl fmt::Debug for WebhookInterpreter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.followed, f)
+        fmt::Debug::fmt(&self.config, f)
     }
 }
 
 /// The response of a webhook, with what is needed to apply it.
-pub(crate) struct Said {
-    hook: Arc<Hook>,
-    response: Answer,
+pub(crate) struct WebhookResult {
+    webhook: Arc<InterpreterWebhook>,
+    response: ResourceInterpreterResponse,
     /// The object of the request.
     object: Value,
-    apply: Apply,
+    apply_json_patch: ApplyJsonPatch,
 }
 
-impl Webhooks {
+impl WebhookInterpreter {
     /// Watches the webhook configurations of a control plane.
-    pub(crate) fn follow(informers: &Informers, api: &Arc<dyn Api>, outside: Outside) -> Self {
+    pub(crate) fn watch(
+        informers: &InformerFactory,
+        api: &Arc<dyn Api>,
+        deps: WebhookDeps,
+    ) -> Self {
         Self {
-            outside,
-            followed: Followed::follow(informers, api, &WEBHOOK_CONFIGURATIONS),
+            deps,
+            config: ConfigManager::watch(informers, api, &WEBHOOK_CONFIGURATIONS),
         }
     }
 
-    pub(crate) fn answers(&self, kind: &Gvk, operation: Operation) -> bool {
-        self.followed.rules().find(kind, operation).is_some()
+    pub(crate) fn hook_enabled(&self, kind: &Gvk, operation: InterpreterOperation) -> bool {
+        self.config.rules().find(kind, operation).is_some()
     }
 
     /// Calls the webhook for an operation; `None` when no webhook covers it.
-    pub(crate) async fn ask<'a>(
+    pub(crate) async fn interpret<'a>(
         &self,
-        operation: Operation,
+        operation: InterpreterOperation,
         kind: &Gvk,
-        attributes: impl FnOnce() -> Result<Question<'a>, Error>,
-    ) -> Option<Result<Said, Error>> {
-        let hook = self.followed.rules().find(kind, operation).cloned()?;
+        attributes: impl FnOnce() -> Result<InterpreterRequestAttributes<'a>, Error>,
+    ) -> Option<Result<WebhookResult, Error>> {
+        let hook = self.config.rules().find(kind, operation).cloned()?;
         let mut attributes = match attributes() {
             Ok(attributes) => attributes,
             Err(error) => return Some(Err(error)),
         };
-        name(&mut attributes.object, kind);
+        set_type_meta(&mut attributes.object, kind);
         let response = self.call(&hook, operation, kind, &attributes).await;
         Some(match response {
-            Ok(response) => Ok(Said {
-                hook,
+            Ok(response) => Ok(WebhookResult {
+                webhook: hook,
                 response,
                 object: attributes.object,
-                apply: self.outside.apply,
+                apply_json_patch: self.deps.apply_json_patch,
             }),
-            Err(why) => Err(failed(&hook, why)),
+            Err(why) => Err(webhook_error(&hook, why)),
         })
     }
 
     async fn call(
         &self,
-        hook: &Hook,
-        operation: Operation,
+        hook: &InterpreterWebhook,
+        operation: InterpreterOperation,
         kind: &Gvk,
-        attributes: &Question<'_>,
-    ) -> Result<Answer, String> {
-        let config = hook.place.as_ref();
+        attributes: &InterpreterRequestAttributes<'_>,
+    ) -> Result<ResourceInterpreterResponse, String> {
+        let config = hook.client_config.as_ref();
         let config = config.map_err(|why| format!("could not get REST client: {why}"))?;
         let no_context =
             |why| format!("could not create ResourceInterpreterContext objects: {why}");
-        if !hook.understands {
+        if !hook.supports_version {
             let why =
                 "webhook does not accept known ResourceInterpreterContext versions (v1alpha1)";
             return Err(no_context(why.to_owned()));
         }
         let uid = uuid::Uuid::new_v4().to_string();
-        let body = attributes.body(&uid, kind, operation);
+        let body = attributes.encode(&uid, kind, operation);
         let body = body.map_err(|e| no_context(e.to_string()))?;
         let call_failed = |why| format!("failed to call webhook: {why}");
-        let in_flight = hook.gate.enter().await.map_err(call_failed)?;
-        let call = self.outside.caller.call(config, body, hook.timeout);
-        let ended = aside(tokio::time::timeout(hook.timeout, call)).await;
-        in_flight.ended(ended.is_ok());
+        let in_flight = hook.concurrency.acquire().await.map_err(call_failed)?;
+        let call = self.deps.caller.call(config, body, hook.timeout);
+        let ended = blocking_section(tokio::time::timeout(hook.timeout, call)).await;
+        in_flight.finish(ended.is_ok());
         let body = match ended {
             Ok(answered) => answered.map_err(call_failed)?,
             Err(_) => {
@@ -132,11 +136,11 @@ impl Webhooks {
                 return Err(call_failed(why));
             }
         };
-        context::read(&uid, operation, &body)
+        context::parse_response(&uid, operation, &body)
     }
 }
 
-fn failed(hook: &Hook, why: String) -> Error {
+fn webhook_error(hook: &InterpreterWebhook, why: String) -> Error {
     Error::Webhook {
         hook: hook.uid.clone(),
         why,
@@ -144,7 +148,7 @@ fn failed(hook: &Hook, why: String) -> Error {
 }
 
 /// Sets apiVersion and kind, which objects from a list lack.
-fn name(object: &mut Value, kind: &Gvk) {
+fn set_type_meta(object: &mut Value, kind: &Gvk) {
     if let Value::Object(fields) = object {
         let version = || kind.api_version().into();
         fields.entry("apiVersion").or_insert_with(version);
@@ -152,23 +156,24 @@ fn name(object: &mut Value, kind: &Gvk) {
     }
 }
 
-impl Said {
-    fn told<T>(
+impl WebhookResult {
+    fn map_response<T>(
         self,
-        what: impl FnOnce(Answer, Value, Apply) -> Result<T, String>,
+        what: impl FnOnce(ResourceInterpreterResponse, Value, ApplyJsonPatch) -> Result<T, String>,
     ) -> Result<T, Error> {
-        what(self.response, self.object, self.apply).map_err(|why| failed(&self.hook, why))
+        what(self.response, self.object, self.apply_json_patch)
+            .map_err(|why| webhook_error(&self.webhook, why))
     }
 
-    pub(crate) fn replicas(self) -> Result<Replicas, Error> {
-        self.told(|response, _, _| response.replicas())
+    pub(crate) fn replicas(self) -> Result<TemplateReplicas, Error> {
+        self.map_response(|response, _, _| response.replicas())
     }
 
     pub(crate) fn components(self) -> Result<Vec<Component>, Error> {
-        self.told(|response, _, _| response.components())
+        self.map_response(|response, _, _| response.components())
     }
 
-    pub(crate) fn dependencies(self) -> Vec<Dependency> {
+    pub(crate) fn dependencies(self) -> Vec<DependentObjectReference> {
         self.response.dependencies()
     }
 
@@ -182,6 +187,6 @@ impl Said {
 
     /// The object with the patch of the response applied.
     pub(crate) fn object(self) -> Result<Value, Error> {
-        self.told(Answer::patched)
+        self.map_response(ResourceInterpreterResponse::apply_patch)
     }
 }

@@ -7,43 +7,48 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use client::fake::FakeApi;
-use client::webhook::Place;
+use client::webhook::WebhookClientConfig;
+use flotilla_runtime::{ShutdownToken, TaskGroup};
 use jiff::Timestamp;
 use machinery::Object;
-use openapi::karmada::binding::AggregatedItem;
+use openapi::karmada::binding::AggregatedStatusItem;
 use openapi::karmada::resources::CUSTOMIZATIONS;
 use parking_lot::Mutex;
-use flotilla_runtime::{Shutdown, Tasks};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::gate::PLACES;
+use super::concurrency::MAX_CALLS_IN_FLIGHT;
 use super::*;
 use crate::native::tests::object;
-use crate::{Interpreter, Limits};
+use crate::{Interpreter, LuaLimits};
 
-const THING: Gvk = Gvk::constant("example.io", "v1", "Thing");
-const DEPLOYMENT: Gvk = Gvk::constant("apps", "v1", "Deployment");
+const THING: Gvk = Gvk::from_static("example.io", "v1", "Thing");
+const DEPLOYMENT: Gvk = Gvk::from_static("apps", "v1", "Deployment");
 
-type Hooked = Box<dyn Fn(&Value) -> Result<Value, String> + Send + Sync>;
+type WebhookHandler = Box<dyn Fn(&Value) -> Result<Value, String> + Send + Sync>;
 
 /// Answers every webhook call with a closure and records the requests.
-struct Lab {
-    hook: Hooked,
+struct FakeInterpreterWebhook {
+    handler: WebhookHandler,
     hangs: bool,
-    asked: Mutex<Vec<Value>>,
+    requests: Mutex<Vec<Value>>,
 }
 
 #[async_trait]
-impl Caller for Lab {
-    async fn call(&self, _: &Place, body: Bytes, _: Duration) -> Result<Bytes, String> {
+impl WebhookClient for FakeInterpreterWebhook {
+    async fn call(
+        &self,
+        _: &WebhookClientConfig,
+        body: Bytes,
+        _: Duration,
+    ) -> Result<Bytes, String> {
         let context: Value = serde_json::from_slice(&body).unwrap();
         let request = context["request"].clone();
-        self.asked.lock().push(request.clone());
+        self.requests.lock().push(request.clone());
         if self.hangs {
             std::future::pending::<()>().await;
         }
-        let mut response = (self.hook)(&request)?;
+        let mut response = (self.handler)(&request)?;
         response["uid"] = request["uid"].clone();
         response["successful"] = true.into();
         Ok(json!({"response": response}).to_string().into())
@@ -77,37 +82,42 @@ fn configuration(operations: &[&str]) -> Value {
             "interpreterContextVersions": ["v1alpha1"]}]})
 }
 
-struct World {
-    lab: Arc<Lab>,
+struct WebhookFixture {
+    caller: Arc<FakeInterpreterWebhook>,
     api: Arc<FakeApi>,
     interpreter: Interpreter,
-    _tasks: Tasks,
-    _informers: Informers,
+    _tasks: TaskGroup,
+    _informers: InformerFactory,
 }
 
-async fn world(operations: &[&str], scripts: Value, hangs: bool, hook: Hooked) -> World {
+async fn start_fixture(
+    operations: &[&str],
+    scripts: Value,
+    hangs: bool,
+    hook: WebhookHandler,
+) -> WebhookFixture {
     let api = FakeApi::new();
     api.seed(&WEBHOOK_CONFIGURATIONS, configuration(operations));
     let customization = json!({"apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterCustomization",
         "metadata": {"name": "s"},
         "spec": {"target": {"apiVersion": "example.io/v1", "kind": "Thing"}, "customizations": scripts}});
     api.seed(&CUSTOMIZATIONS, customization);
-    let lab = Arc::new(Lab {
-        hook,
+    let lab = Arc::new(FakeInterpreterWebhook {
+        handler: hook,
         hangs,
-        asked: Mutex::default(),
+        requests: Mutex::default(),
     });
-    let tasks = Tasks::new(Shutdown::new());
-    let outside = Outside {
-        caller: Arc::clone(&lab) as Arc<dyn Caller>,
-        apply,
+    let tasks = TaskGroup::new(ShutdownToken::new());
+    let outside = WebhookDeps {
+        caller: Arc::clone(&lab) as Arc<dyn WebhookClient>,
+        apply_json_patch: apply,
     };
-    let informers = Informers::new(&tasks);
+    let informers = InformerFactory::new(&tasks);
     let served: Arc<dyn Api> = Arc::clone(&api) as Arc<dyn Api>;
-    let interpreter = Interpreter::follow(&informers, &served, Limits::default(), outside);
-    interpreter.wait_synced().await;
-    World {
-        lab,
+    let interpreter = Interpreter::watch(&informers, &served, LuaLimits::default(), outside);
+    interpreter.wait_for_cache_sync().await;
+    WebhookFixture {
+        caller: lab,
         api,
         interpreter,
         _tasks: tasks,
@@ -142,7 +152,7 @@ async fn every_operation_can_use_a_webhook() {
             }
         })
     };
-    let world = world(&["*"], json!({}), false, Box::new(answers)).await;
+    let world = start_fixture(&["*"], json!({}), false, Box::new(answers)).await;
     let (it, thing) = (&world.interpreter, thing());
     let tree: Value = serde_json::from_slice(thing.bytes()).unwrap();
     let replicas = it.replicas(&THING, &thing).await.unwrap().unwrap();
@@ -150,23 +160,29 @@ async fn every_operation_can_use_a_webhook() {
     assert_eq!((replicas.count, replicas.requirements), (4, Some(cpu)));
     let components = it.components(&THING, &thing).await.unwrap();
     assert_eq!(json!(components), json!([{"name": "a", "replicas": 4}]));
-    let revised = it.revise(&THING, tree.clone(), 3).await.unwrap();
+    let revised = it.revise_replica(&THING, tree.clone(), 3).await.unwrap();
     assert_eq!(revised["spec"]["size"], 3);
     let observed = json!({"spec": {"node": "m"}});
     let retained = it.retain(&THING, tree, &observed).await.unwrap();
     assert_eq!(retained["spec"], json!({"size": 4, "node": "m"}));
-    assert_eq!(it.healthy(&THING, &thing).await.unwrap(), Some(false));
-    let status = it.reflect(&THING, &thing).await.unwrap();
+    assert_eq!(
+        it.interpret_health(&THING, &thing).await.unwrap(),
+        Some(false)
+    );
+    let status = it.reflect_status(&THING, &thing).await.unwrap();
     assert_eq!(status, Some(json!({"seen": "Thing"})));
-    let items: Vec<AggregatedItem> =
+    let items: Vec<AggregatedStatusItem> =
         serde_json::from_value(json!([{"clusterName": "m1", "status": {"x": 1}}])).unwrap();
     let now = Timestamp::UNIX_EPOCH;
-    let summed = it.aggregate(&THING, &thing, &items, now).await.unwrap();
+    let summed = it
+        .aggregate_status(&THING, &thing, &items, now)
+        .await
+        .unwrap();
     assert_eq!(summed.unwrap()["all"][0]["clusterName"], "m1");
     let dependencies = it.dependencies(&THING, &thing).await.unwrap().unwrap();
     assert_eq!(dependencies.len(), 1);
     assert_eq!(dependencies[0].name, "s");
-    let requests = world.lab.asked.lock();
+    let requests = world.caller.requests.lock();
     let has_type = |r: &Value| {
         r["object"]["apiVersion"] == "example.io/v1"
             && r["kind"] == json!({"group": "example.io", "version": "v1", "kind": "Thing"})
@@ -180,11 +196,11 @@ async fn webhooks_come_after_scripts_and_before_built_in_rules() {
     let scripts = json!({"replicaResource": {"luaScript": "function GetReplicas(o) return 7 end"}});
     let operations = ["InterpretReplica", "InterpretHealth"];
     let hook = |_: &Value| Err("connection refused".to_owned());
-    let world = world(&operations, scripts, false, Box::new(hook)).await;
+    let world = start_fixture(&operations, scripts, false, Box::new(hook)).await;
     let it = &world.interpreter;
     let replicas = it.replicas(&THING, &thing()).await.unwrap();
     assert_eq!(replicas.unwrap().count, 7);
-    assert!(world.lab.asked.lock().is_empty());
+    assert!(world.caller.requests.lock().is_empty());
     // The error of the webhook is returned although a built-in rule exists.
     let web = object(
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "w"}, "spec": {"replicas": 2}}),
@@ -194,9 +210,9 @@ async fn webhooks_come_after_scripts_and_before_built_in_rules() {
         failed.to_string(),
         "Internal error occurred: failed calling webhook \"c/h\": failed to call webhook: connection refused"
     );
-    assert!(failed.may_pass());
+    assert!(failed.is_retryable());
     let revised = json!({"spec": {"replicas": 2}});
-    let revised = it.revise(&DEPLOYMENT, revised, 1).await.unwrap();
+    let revised = it.revise_replica(&DEPLOYMENT, revised, 1).await.unwrap();
     assert_eq!(revised["spec"]["replicas"], 1);
 }
 
@@ -205,12 +221,12 @@ async fn webhooks_come_after_scripts_and_before_built_in_rules() {
 async fn health_rules_of_every_level_are_known() {
     let hook = |_: &Value| Err("not asked".to_owned());
     let scripts = json!({"healthInterpretation": {"luaScript": "function InterpretHealth(o) return true end"}});
-    let world = world(&["InterpretReplica"], scripts, false, Box::new(hook)).await;
+    let world = start_fixture(&["InterpretReplica"], scripts, false, Box::new(hook)).await;
     let it = &world.interpreter;
-    let other = Gvk::constant("example.io", "v1", "Other");
+    let other = Gvk::from_static("example.io", "v1", "Other");
     let check = |group: &str, version: &str, kind: &str, tells: bool| {
         let kind = Gvk::new(group, version, kind);
-        assert_eq!(it.tells_health(&kind), tells, "{kind:?}");
+        assert_eq!(it.has_health_rule(&kind), tells, "{kind:?}");
     };
     for kind in ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"] {
         check("apps", "v1", kind, true);
@@ -229,13 +245,13 @@ async fn health_rules_of_every_level_are_known() {
     check("batch", "v1", "Job", false);
     check("argoproj.io", "v1alpha1", "Workflow", true);
     check("example.io", "v1", "Thing", true);
-    assert!(!it.tells_health(&other));
+    assert!(!it.has_health_rule(&other));
     let notified = Arc::new(Mutex::new(0));
     let count = Arc::clone(&notified);
-    it.on_change(move |changed| {
-        assert!(changed.touches(&[Operation::InterpretHealth]));
-        assert!(changed.concerns(&other, &[Operation::InterpretHealth]));
-        assert!(!changed.concerns(&other, &[Operation::InterpretReplica]));
+    it.add_change_listener(move |changed| {
+        assert!(changed.affects_operations(&[InterpreterOperation::InterpretHealth]));
+        assert!(changed.affects_kind(&other, &[InterpreterOperation::InterpretHealth]));
+        assert!(!changed.affects_kind(&other, &[InterpreterOperation::InterpretReplica]));
         *count.lock() += 1;
     });
     let more = configuration(&["InterpretReplica", "InterpretHealth"]);
@@ -252,20 +268,24 @@ async fn health_rules_of_every_level_are_known() {
 #[tokio::test(start_paused = true)]
 async fn hanging_webhook_times_out_and_further_calls_fail_fast() {
     let hook = |_: &Value| Err("never".to_owned());
-    let world = world(&["InterpretHealth"], json!({}), true, Box::new(hook)).await;
+    let world = start_fixture(&["InterpretHealth"], json!({}), true, Box::new(hook)).await;
     let began = Instant::now();
     let ask = || async {
         let thing = thing();
-        let failed = world.interpreter.healthy(&THING, &thing).await.unwrap_err();
+        let failed = world
+            .interpreter
+            .interpret_health(&THING, &thing)
+            .await
+            .unwrap_err();
         (failed.to_string(), began.elapsed())
     };
-    let all = (0..PLACES + 8).map(|_| ask());
+    let all = (0..MAX_CALLS_IN_FLIGHT + 8).map(|_| ask());
     let all = futures_util::future::join_all(all).await;
     let hung = all.iter().filter(|(why, after)| {
         why.ends_with("failed to call webhook: no answer within 5s")
             && *after == Duration::from_secs(5)
     });
-    assert_eq!(hung.count(), PLACES, "{all:?}");
+    assert_eq!(hung.count(), MAX_CALLS_IN_FLIGHT, "{all:?}");
     let refused = all.iter().filter(|(why, after)| {
         why.contains("the webhook does not respond and 32 calls are in flight")
             && *after == Duration::from_secs(1)

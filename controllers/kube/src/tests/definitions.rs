@@ -1,10 +1,10 @@
 //! Tests of the CustomResourceDefinition controller.
 
 use super::*;
-use crate::definitions::DEFINITIONS;
+use crate::custom_resource_definitions::DEFINITIONS;
 
-async fn established(lab: &Lab, name: &str) {
-    until(&format!("{name} is established"), async || {
+async fn wait_until_established(lab: &KubeControllersFixture, name: &str) {
+    wait_until(&format!("{name} is established"), async || {
         let found = lab.get(&DEFINITIONS, "", name).await;
         found.is_some_and(|d| condition(&d, "Established") == "True")
     })
@@ -18,11 +18,11 @@ fn condition(definition: &Value, kind: &str) -> String {
 }
 
 /// Creates an instance as soon as the server serves the kind.
-async fn thing(lab: &Lab, name: &str, finalizers: Value) -> Value {
+async fn create_thing(lab: &KubeControllersFixture, name: &str, finalizers: Value) -> Value {
     let body = json!({"apiVersion": "g.io/v1", "kind": "Thing",
         "metadata": {"name": name, "namespace": "default", "finalizers": finalizers}});
-    let at = At::all(&THINGS, "default");
-    until("instances are served", async || {
+    let at = ResourcePath::collection(&THINGS, "default");
+    wait_until("instances are served", async || {
         let options = WriteOptions::default();
         lab.api.create(at, body.clone(), &options).await.is_ok()
     })
@@ -32,35 +32,35 @@ async fn thing(lab: &Lab, name: &str, finalizers: Value) -> Value {
 
 #[tokio::test]
 async fn names_go_to_the_first_and_then_to_the_next() {
-    let lab = Lab::new().await;
+    let lab = KubeControllersFixture::new().await;
     lab.create(&DEFINITIONS, definition("things", "Thing"))
         .await;
     lab.create(&DEFINITIONS, definition("others", "Thing"))
         .await;
-    established(&lab, "things.g.io").await;
-    until("the second is rejected", async || {
+    wait_until_established(&lab, "things.g.io").await;
+    wait_until("the second is rejected", async || {
         let second = lab.get(&DEFINITIONS, "", "others.g.io").await.unwrap();
         condition(&second, "NamesAccepted") == "False"
             && condition(&second, "Established") == "False"
     })
     .await;
     lab.delete(&DEFINITIONS, "", "things.g.io", None).await;
-    lab.gone(&DEFINITIONS, "", "things.g.io").await;
-    established(&lab, "others.g.io").await;
+    lab.wait_until_gone(&DEFINITIONS, "", "things.g.io").await;
+    wait_until_established(&lab, "others.g.io").await;
     lab.tasks.stop().await;
 }
 
 #[tokio::test]
 async fn instances_go_with_their_definition() {
-    let lab = Lab::new().await;
+    let lab = KubeControllersFixture::new().await;
     lab.create(&DEFINITIONS, definition("things", "Thing"))
         .await;
-    established(&lab, "things.g.io").await;
-    thing(&lab, "free", json!([])).await;
-    thing(&lab, "held", json!(["g.io/held"])).await;
+    wait_until_established(&lab, "things.g.io").await;
+    create_thing(&lab, "free", json!([])).await;
+    create_thing(&lab, "held", json!(["g.io/held"])).await;
     lab.delete(&DEFINITIONS, "", "things.g.io", None).await;
-    lab.gone(&THINGS, "default", "free").await;
-    until("the held one is marked", async || {
+    lab.wait_until_gone(&THINGS, "default", "free").await;
+    wait_until("the held one is marked", async || {
         let held = lab.get(&THINGS, "default", "held").await.unwrap();
         held["metadata"]["deletionTimestamp"].is_string()
     })
@@ -74,18 +74,18 @@ async fn instances_go_with_their_definition() {
         json!({"metadata": {"finalizers": null}}),
     )
     .await;
-    lab.gone(&DEFINITIONS, "", "things.g.io").await;
+    lab.wait_until_gone(&DEFINITIONS, "", "things.g.io").await;
 
     // A new definition of the same name has no instances.
     lab.create(&DEFINITIONS, definition("things", "Thing"))
         .await;
-    established(&lab, "things.g.io").await;
-    let parent = thing(&lab, "parent", json!([])).await;
+    wait_until_established(&lab, "things.g.io").await;
+    let parent = create_thing(&lab, "parent", json!([])).await;
     assert_eq!(lab.list(&THINGS, "default").await.len(), 1);
-    lab.map("default", "child", owner("g.io/v1", "Thing", &parent))
+    lab.create_config_map("default", "child", owner("g.io/v1", "Thing", &parent))
         .await;
     let of = owner("g.io/v1", "Thing", &parent);
-    let sibling = thing(&lab, "sibling", json!([])).await;
+    let sibling = create_thing(&lab, "sibling", json!([])).await;
     assert_eq!(sibling["metadata"]["name"], "sibling");
     lab.merge(
         &THINGS,
@@ -95,7 +95,7 @@ async fn instances_go_with_their_definition() {
     )
     .await;
     lab.delete(&THINGS, "default", "parent", None).await;
-    lab.gone(&MAPS, "default", "child").await;
-    lab.gone(&THINGS, "default", "sibling").await;
+    lab.wait_until_gone(&CONFIG_MAPS, "default", "child").await;
+    lab.wait_until_gone(&THINGS, "default", "sibling").await;
     lab.tasks.stop().await;
 }

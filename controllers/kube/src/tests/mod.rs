@@ -8,55 +8,58 @@ mod shadowing;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Api, At, DeleteOptions, ListOptions, Patch, Propagation, WriteOptions};
+use client::{
+    Api, DeleteOptions, DeletionPropagation, ListOptions, Patch, ResourcePath, WriteOptions,
+};
+use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
 use machinery::time::SystemClock;
 use machinery::{Gvr, UserInfo};
-use registry::{Loopback, Registry};
-use flotilla_runtime::{Informers, Shutdown, Tasks};
+use registry::{LoopbackApi, Registry};
 use serde_json::{Value, json};
-use storage::Embedded;
+use storage::EmbeddedStore;
 use tokio::sync::watch;
-use watchcache::Hub;
+use watchcache::WatchCaches;
 
 use crate::Options;
 
-static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
-static MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
-static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
-static ACCOUNTS: Gvr = Gvr::constant("", "v1", "serviceaccounts");
-static PODS: Gvr = Gvr::constant("", "v1", "pods");
-static EVENTS: Gvr = Gvr::constant("", "v1", "events");
-static SETS: Gvr = Gvr::constant("apps", "v1", "replicasets");
-static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
-static THINGS: Gvr = Gvr::constant("g.io", "v1", "things");
+static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
+static CONFIG_MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
+static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
+static ACCOUNTS: Gvr = Gvr::from_static("", "v1", "serviceaccounts");
+static PODS: Gvr = Gvr::from_static("", "v1", "pods");
+static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
+static REPLICA_SETS: Gvr = Gvr::from_static("apps", "v1", "replicasets");
+static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
+static THINGS: Gvr = Gvr::from_static("g.io", "v1", "things");
 
 /// An in-process API server with the controllers of this crate.
-struct Lab {
+struct KubeControllersFixture {
     api: Arc<dyn Api>,
-    tasks: Tasks,
+    tasks: TaskGroup,
     root_ca: watch::Sender<String>,
 }
 
-impl Lab {
+impl KubeControllersFixture {
     async fn new() -> Self {
-        let store = Arc::new(Embedded::memory(storage::Options::default()).unwrap());
-        let hub = Hub::new(store.clone(), watchcache::Config::default());
-        let chain = Arc::new(admission::Chain::new(admission::Options::default()));
+        let store =
+            Arc::new(EmbeddedStore::in_memory(storage::EmbeddedOptions::default()).unwrap());
+        let hub = WatchCaches::new(store.clone(), watchcache::Config::default());
+        let chain = Arc::new(admission::AdmissionChain::new(admission::Options::default()));
         let registry = Registry::new(store, hub, registry::Options::new(Arc::clone(&chain)));
         registry.bootstrap().await.unwrap();
-        let api: Arc<dyn Api> = Loopback::new(Arc::clone(&registry), UserInfo::internal());
-        chain.connect(Arc::clone(&api));
-        let tasks = Tasks::new(Shutdown::new());
+        let api: Arc<dyn Api> = LoopbackApi::new(Arc::clone(&registry), UserInfo::internal());
+        chain.set_api(Arc::clone(&api));
+        let tasks = TaskGroup::new(ShutdownToken::new());
         let stop = tasks.shutdown().clone();
         tasks.spawn(async move { registry.run(async move { stop.wait().await }).await });
         let root_ca = watch::Sender::new("CA".to_owned());
         let options = Options {
             clock: Arc::new(SystemClock),
-            serves: |_| true,
+            serves_group: |_| true,
             root_ca: root_ca.subscribe(),
-            issue: Arc::new(|ns, account, _, secret| Ok(format!("{ns}/{account}/{secret}"))),
+            issue_token: Arc::new(|ns, account, _, secret| Ok(format!("{ns}/{account}/{secret}"))),
         };
-        let informers = Informers::new(&tasks);
+        let informers = InformerFactory::new(&tasks);
         crate::start(Arc::clone(&api), options, &informers, &tasks)
             .await
             .unwrap();
@@ -69,7 +72,7 @@ impl Lab {
 
     async fn create(&self, gvr: &Gvr, body: Value) -> Value {
         let namespace = body["metadata"]["namespace"].as_str().unwrap_or("");
-        let at = At::all(gvr, namespace);
+        let at = ResourcePath::collection(gvr, namespace);
         let made = self
             .api
             .create(at, body.clone(), &WriteOptions::default())
@@ -78,14 +81,18 @@ impl Lab {
     }
 
     /// Creates a ConfigMap; owners are (apiVersion, kind, owner).
-    async fn map(&self, namespace: &str, name: &str, owners: Value) -> Value {
+    async fn create_config_map(&self, namespace: &str, name: &str, owners: Value) -> Value {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": name, "namespace": namespace, "ownerReferences": owners}});
-        self.create(&MAPS, map).await
+        self.create(&CONFIG_MAPS, map).await
     }
 
     async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Option<Value> {
-        match self.api.get(At::one(gvr, namespace, name)).await {
+        match self
+            .api
+            .get(ResourcePath::object(gvr, namespace, name))
+            .await
+        {
             Ok(object) => Some(object.value().unwrap()),
             Err(e) if e.is_not_found() => None,
             Err(e) => panic!("{e}"),
@@ -93,38 +100,44 @@ impl Lab {
     }
 
     async fn list(&self, gvr: &Gvr, namespace: &str) -> Vec<Value> {
-        let at = At::all(gvr, namespace);
+        let at = ResourcePath::collection(gvr, namespace);
         let list = self.api.list(at, &ListOptions::default()).await;
         let items = list.unwrap().items;
         items.iter().map(|o| o.value().unwrap()).collect()
     }
 
-    async fn delete(&self, gvr: &Gvr, namespace: &str, name: &str, how: Option<Propagation>) {
+    async fn delete(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+        how: Option<DeletionPropagation>,
+    ) {
         let options = DeleteOptions {
             propagation: how,
             ..DeleteOptions::default()
         };
-        let at = At::one(gvr, namespace, name);
+        let at = ResourcePath::object(gvr, namespace, name);
         self.api.delete(at, &options).await.unwrap();
     }
 
     async fn merge(&self, gvr: &Gvr, namespace: &str, name: &str, patch: Value) {
-        let at = At::one(gvr, namespace, name);
+        let at = ResourcePath::object(gvr, namespace, name);
         let options = WriteOptions::default();
         let patched = self.api.patch(at, Patch::Merge(patch), &options).await;
         patched.unwrap();
     }
 
-    async fn gone(&self, gvr: &Gvr, namespace: &str, name: &str) {
+    async fn wait_until_gone(&self, gvr: &Gvr, namespace: &str, name: &str) {
         let what = format!("{gvr} {namespace}/{name} is gone");
-        until(&what, async || {
+        wait_until(&what, async || {
             self.get(gvr, namespace, name).await.is_none()
         })
         .await;
     }
 
-    async fn event(&self, reason: &str) {
-        until(reason, async || {
+    async fn wait_for_event(&self, reason: &str) {
+        wait_until(reason, async || {
             let all = self.list(&EVENTS, "").await;
             all.iter().any(|e| e["reason"] == reason)
         })
@@ -133,7 +146,7 @@ impl Lab {
 }
 
 /// Polls until a condition holds.
-async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+async fn wait_until(what: &str, condition: impl AsyncFn() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     while !condition().await {
         assert!(Instant::now() < end, "never: {what}");

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use client::{WatchEvent, WatchOptions};
 use futures_util::StreamExt;
-use openapi::Kind;
+use openapi::KindInfo;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use super::*;
-use crate::definitions::DEFINITIONS;
+use crate::custom_resource_definitions::DEFINITIONS;
 
-static POLICIES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
+static POLICIES: Gvr = Gvr::from_static("policy.karmada.io", "v1alpha1", "propagationpolicies");
 
 /// Groups of built-in kinds in which definitions are allowed at all.
 const GROUPS: [&str; 4] = [
@@ -24,45 +24,45 @@ const GROUPS: [&str; 4] = [
 
 /// The name of the nth kind of a group, or a new name.
 #[derive(Clone, Copy, Debug)]
-enum Name {
+enum DefinitionNameChoice {
     BuiltIn(usize),
     New(u8),
 }
 
 #[derive(Clone, Debug)]
-struct Claim {
+struct DefinitionSketch {
     group: usize,
-    plural: Name,
-    singular: Name,
-    short: Name,
-    kind: Name,
-    list_kind: Name,
+    plural: DefinitionNameChoice,
+    singular: DefinitionNameChoice,
+    short: DefinitionNameChoice,
+    kind: DefinitionNameChoice,
+    list_kind: DefinitionNameChoice,
     versions: Vec<&'static str>,
     namespaced: bool,
 }
 
 #[derive(Clone, Debug)]
-enum Step {
-    Create(Claim),
+enum DefinitionStep {
+    Create(DefinitionSketch),
     /// Writes a status that claims a definition is established.
     Forge(usize),
     Delete(usize),
 }
 
-fn kinds_in(group: &str) -> Vec<&'static Kind> {
+fn kinds_in(group: &str) -> Vec<&'static KindInfo> {
     let all = openapi::catalog().kinds().iter().map(|kind| &**kind);
     all.filter(|kind| kind.gvr.group == group).collect()
 }
 
-fn definition_of(claim: &Claim) -> Value {
+fn build_definition(claim: &DefinitionSketch) -> Value {
     let group = GROUPS[claim.group];
     let kinds = kinds_in(group);
-    let pick = |name: Name, of: fn(&Kind) -> String, new: &str| match name {
-        Name::BuiltIn(n) => of(kinds[n % kinds.len()]),
-        Name::New(n) => format!("{new}{n}"),
+    let pick = |name: DefinitionNameChoice, of: fn(&KindInfo) -> String, new: &str| match name {
+        DefinitionNameChoice::BuiltIn(n) => of(kinds[n % kinds.len()]),
+        DefinitionNameChoice::New(n) => format!("{new}{n}"),
     };
     let plural = pick(claim.plural, |k| k.gvr.resource.to_string(), "things");
-    let short = |k: &Kind| k.short_names.first().cloned().unwrap_or("sh".into());
+    let short = |k: &KindInfo| k.short_names.first().cloned().unwrap_or("sh".into());
     let versions: Vec<Value> = claim
         .versions
         .iter()
@@ -83,35 +83,37 @@ fn definition_of(claim: &Claim) -> Value {
             "versions": versions}})
 }
 
-fn claim() -> impl Strategy<Value = Claim> {
+fn definition_sketch() -> impl Strategy<Value = DefinitionSketch> {
     let name = || {
         prop_oneof![
-            (0..8_usize).prop_map(Name::BuiltIn),
-            (0..3_u8).prop_map(Name::New)
+            (0..8_usize).prop_map(DefinitionNameChoice::BuiltIn),
+            (0..3_u8).prop_map(DefinitionNameChoice::New)
         ]
     };
     let versions =
         proptest::sample::subsequence(vec!["v1", "v1alpha1", "v1alpha2", "v2beta1"], 1..3);
     let names = (name(), name(), name(), name(), name());
     (0..GROUPS.len(), names, versions, any::<bool>()).prop_map(
-        |(group, (plural, singular, short, kind, list_kind), versions, namespaced)| Claim {
-            group,
-            plural,
-            singular,
-            short,
-            kind,
-            list_kind,
-            versions,
-            namespaced,
+        |(group, (plural, singular, short, kind, list_kind), versions, namespaced)| {
+            DefinitionSketch {
+                group,
+                plural,
+                singular,
+                short,
+                kind,
+                list_kind,
+                versions,
+                namespaced,
+            }
         },
     )
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn definition_step() -> impl Strategy<Value = DefinitionStep> {
     prop_oneof![
-        3 => claim().prop_map(Step::Create),
-        1 => (0..6_usize).prop_map(Step::Forge),
-        2 => (0..6_usize).prop_map(Step::Delete),
+        3 => definition_sketch().prop_map(DefinitionStep::Create),
+        1 => (0..6_usize).prop_map(DefinitionStep::Forge),
+        2 => (0..6_usize).prop_map(DefinitionStep::Delete),
     ]
 }
 
@@ -121,25 +123,25 @@ fn condition(definition: &Value, kind: &str) -> Option<bool> {
     Some(found["status"] == "True")
 }
 
-impl Lab {
+impl KubeControllersFixture {
     /// Creates an object of some built-in kinds.
     async fn seed(&self) {
         let policy = policy("kept");
         self.create(&POLICIES, policy).await;
-        let works = Gvr::constant("work.karmada.io", "v1alpha1", "works");
+        let works = Gvr::from_static("work.karmada.io", "v1alpha1", "works");
         let work = json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
             "metadata": {"name": "kept", "namespace": "default"}, "spec": {"workload": {}}});
         self.create(&works, work).await;
-        let leases = Gvr::constant("coordination.k8s.io", "v1", "leases");
+        let leases = Gvr::from_static("coordination.k8s.io", "v1", "leases");
         let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {"name": "kept", "namespace": "default"}});
         self.create(&leases, lease).await;
     }
 
     /// Lists the stored objects of every built-in resource of the groups.
-    async fn built_in(&self) -> BTreeMap<String, Vec<Value>> {
+    async fn list_built_in_objects(&self) -> BTreeMap<String, Vec<Value>> {
         let mut found = BTreeMap::new();
-        let served = self.api.resources().await.unwrap().resources;
+        let served = self.api.discover().await.unwrap().resources;
         for kind in GROUPS.iter().flat_map(|group| kinds_in(group)) {
             let row = served.iter().find(|r| r.resource == kind.gvr);
             let row = row.unwrap_or_else(|| panic!("{} is not served", kind.gvr));
@@ -150,29 +152,29 @@ impl Lab {
     }
 
     /// Waits until the names of the definition are checked, or the definition is gone.
-    async fn judged(&self, name: &str) {
-        until(&format!("{name} has conditions"), async || {
+    async fn wait_for_conditions(&self, name: &str) {
+        wait_until(&format!("{name} has conditions"), async || {
             let found = self.get(&DEFINITIONS, "", name).await;
             found.is_none_or(|d| condition(&d, "NamesAccepted").is_some())
         })
         .await;
     }
 
-    async fn take(&self, step: &Step, names: &mut Vec<String>) {
+    async fn apply_step(&self, step: &DefinitionStep, names: &mut Vec<String>) {
         match step {
-            Step::Create(claim) => {
-                let body = definition_of(claim);
+            DefinitionStep::Create(claim) => {
+                let body = build_definition(claim);
                 let name = body["metadata"]["name"].as_str().unwrap().to_owned();
-                let all = At::all(&DEFINITIONS, "");
+                let all = ResourcePath::collection(&DEFINITIONS, "");
                 let options = WriteOptions::default();
                 // The name may be in use, or kind and list kind may be equal.
                 if self.api.create(all, body.clone(), &options).await.is_ok() {
-                    self.judged(&name).await;
-                    self.refused_if_shadowing(&name, &body).await;
+                    self.wait_for_conditions(&name).await;
+                    self.assert_rejected_if_shadowing(&name, &body).await;
                     names.push(name);
                 }
             }
-            Step::Forge(n) if !names.is_empty() => {
+            DefinitionStep::Forge(n) if !names.is_empty() => {
                 let name = &names[n % names.len()];
                 let Some(mut found) = self.get(&DEFINITIONS, "", name).await else {
                     return;
@@ -180,23 +182,23 @@ impl Lab {
                 found["status"]["acceptedNames"] = found["spec"]["names"].clone();
                 found["status"]["conditions"] = json!([{"type": "Established", "status": "True",
                     "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
-                let at = At::one(&DEFINITIONS, "", name).sub("status");
+                let at = ResourcePath::object(&DEFINITIONS, "", name).subresource("status");
                 // The controller may be faster.
                 let forged = self.api.update(at, found, &WriteOptions::default()).await;
                 drop(forged);
-                self.judged(name).await;
+                self.wait_for_conditions(name).await;
             }
-            Step::Delete(n) if !names.is_empty() => {
+            DefinitionStep::Delete(n) if !names.is_empty() => {
                 let name = names.swap_remove(n % names.len());
                 self.delete(&DEFINITIONS, "", &name, None).await;
-                self.gone(&DEFINITIONS, "", &name).await;
+                self.wait_until_gone(&DEFINITIONS, "", &name).await;
             }
-            Step::Forge(_) | Step::Delete(_) => {}
+            DefinitionStep::Forge(_) | DefinitionStep::Delete(_) => {}
         }
     }
 
     /// Asserts that a definition with a name of a built-in kind is not established and says why.
-    async fn refused_if_shadowing(&self, name: &str, body: &Value) {
+    async fn assert_rejected_if_shadowing(&self, name: &str, body: &Value) {
         let spec = &body["spec"];
         let kinds = kinds_in(spec["group"].as_str().unwrap());
         let names = &spec["names"];
@@ -217,23 +219,26 @@ fn policy(name: &str) -> Value {
         "spec": {"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}], "placement": {}}})
 }
 
-async fn unharmed_by(steps: Vec<Step>) {
-    let lab = Lab::new().await;
+async fn assert_unharmed_by(steps: Vec<DefinitionStep>) {
+    let lab = KubeControllersFixture::new().await;
     lab.seed().await;
-    let before = lab.built_in().await;
+    let before = lab.list_built_in_objects().await;
     let options = WatchOptions::default();
-    let watching = lab.api.watch(At::all(&POLICIES, ""), &options).await;
+    let watching = lab
+        .api
+        .watch(ResourcePath::collection(&POLICIES, ""), &options)
+        .await;
     let mut watch = watching.unwrap();
     let mut names = Vec::new();
     for step in &steps {
-        lab.take(step, &mut names).await;
-        assert_eq!(lab.built_in().await, before, "after {step:?}");
+        lab.apply_step(step, &mut names).await;
+        assert_eq!(lab.list_built_in_objects().await, before, "after {step:?}");
     }
     for name in names {
         lab.delete(&DEFINITIONS, "", &name, None).await;
-        lab.gone(&DEFINITIONS, "", &name).await;
+        lab.wait_until_gone(&DEFINITIONS, "", &name).await;
     }
-    assert_eq!(lab.built_in().await, before);
+    assert_eq!(lab.list_built_in_objects().await, before);
     lab.create(&POLICIES, policy("after")).await;
     let seen = tokio::time::timeout(Duration::from_secs(20), async {
         while let Some(event) = watch.next().await {
@@ -255,7 +260,7 @@ fn no_definition_harms_a_built_in_kind() {
         ..ProptestConfig::default()
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let steps = proptest::collection::vec(step(), 1..10);
+    let steps = proptest::collection::vec(definition_step(), 1..10);
     let outcome = TestRunner::new_with_rng(
         config,
         proptest::test_runner::TestRng::deterministic_rng(
@@ -263,7 +268,7 @@ fn no_definition_harms_a_built_in_kind() {
         ),
     )
     .run(&steps, |steps| {
-        runtime.block_on(unharmed_by(steps));
+        runtime.block_on(assert_unharmed_by(steps));
         Ok(())
     });
     outcome.unwrap();
@@ -272,22 +277,22 @@ fn no_definition_harms_a_built_in_kind() {
 /// A definition of a built-in resource is created and deleted.
 #[tokio::test]
 async fn a_definition_of_a_built_in_resource_is_created_and_deleted() {
-    let whole = Claim {
+    let whole = DefinitionSketch {
         group: 0,
-        plural: Name::BuiltIn(0),
-        singular: Name::BuiltIn(0),
-        short: Name::BuiltIn(0),
-        kind: Name::BuiltIn(0),
-        list_kind: Name::BuiltIn(0),
+        plural: DefinitionNameChoice::BuiltIn(0),
+        singular: DefinitionNameChoice::BuiltIn(0),
+        short: DefinitionNameChoice::BuiltIn(0),
+        kind: DefinitionNameChoice::BuiltIn(0),
+        list_kind: DefinitionNameChoice::BuiltIn(0),
         versions: vec!["v1alpha1"],
         namespaced: true,
     };
-    let again = Step::Create(whole.clone());
-    unharmed_by(vec![
-        Step::Create(whole),
-        Step::Delete(0),
+    let again = DefinitionStep::Create(whole.clone());
+    assert_unharmed_by(vec![
+        DefinitionStep::Create(whole),
+        DefinitionStep::Delete(0),
         again,
-        Step::Forge(0),
+        DefinitionStep::Forge(0),
     ])
     .await;
 }

@@ -4,29 +4,29 @@
 use std::collections::HashMap;
 
 use machinery::{Gvk, Object};
-use openapi::karmada::labels::{
+use openapi::karmada::well_known_keys::{
     BINDING_ID, BINDING_NAME, BINDING_NAMESPACE, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
     CONFLICT_RESOLUTION, TEMPLATE_GENERATION,
 };
 use openapi::karmada::{BindingSpec, TargetCluster};
-use scheduler::core::webster::{Tie, apportion};
+use scheduler::core::webster::{TieBreak, apportion};
 use serde_json::{Map, Value};
 
-use crate::works::set;
+use crate::work_client::set_metadata_entry;
 
 /// The manifest inputs that all clusters of a binding share.
 #[derive(Debug)]
-pub(super) struct Common<'a> {
+pub(super) struct ManifestBuilder<'a> {
     pub(super) kind: Gvk,
-    pub(super) uid: &'a str,
-    generation: i64,
+    pub(super) template_uid: &'a str,
+    template_generation: i64,
     binding: &'a Object,
     spec: &'a BindingSpec,
     /// `spec.completions` of a divided Job, by cluster.
     completions: Option<HashMap<String, i64>>,
 }
 
-impl<'a> Common<'a> {
+impl<'a> ManifestBuilder<'a> {
     pub(super) fn new(
         kind: Gvk,
         template: &'a Object,
@@ -36,10 +36,10 @@ impl<'a> Common<'a> {
         targets: &[&TargetCluster],
     ) -> Self {
         Self {
-            completions: completions(&kind, template.uid(), tree, spec, targets),
+            completions: divide_completions(&kind, template.uid(), tree, spec, targets),
             kind,
-            uid: template.uid(),
-            generation: template.head().generation,
+            template_uid: template.uid(),
+            template_generation: template.meta().generation,
             binding,
             spec,
         }
@@ -52,7 +52,11 @@ impl<'a> Common<'a> {
 
     /// Sets the cluster's share of a Job's completions. The manifest is pruned only after the
     /// overrides, which may name fields that pruning removes.
-    pub(super) fn complete(&self, copy: &mut Value, target: &TargetCluster) -> Result<(), String> {
+    pub(super) fn set_completions(
+        &self,
+        copy: &mut Value,
+        target: &TargetCluster,
+    ) -> Result<(), String> {
         if let Some(completions) = &self.completions {
             let Some(share) = completions.get(&target.name) else {
                 return Err(format!("no completions found for cluster {}", target.name));
@@ -66,20 +70,23 @@ impl<'a> Common<'a> {
 
     /// Labels and annotates the overridden manifest; returns the labels and annotations of its
     /// Work.
-    pub(super) fn mark(&self, copy: &mut Value) -> (Map<String, Value>, Map<String, Value>) {
-        let head = self.binding.head();
-        let id = identity(self.binding);
+    pub(super) fn label_manifest(
+        &self,
+        copy: &mut Value,
+    ) -> (Map<String, Value>, Map<String, Value>) {
+        let head = self.binding.meta();
+        let id = binding_id(self.binding);
         let cluster_scoped = head.namespace.is_empty();
         let label = if cluster_scoped {
             CLUSTER_BINDING_ID
         } else {
             BINDING_ID
         };
-        set(copy, "labels", label, id);
+        set_metadata_entry(copy, "labels", label, id);
         let labels = Map::from_iter([(label.to_owned(), id.into())]);
-        if self.generation > 0 {
-            let generation = self.generation.to_string();
-            set(copy, "annotations", TEMPLATE_GENERATION, &generation);
+        if self.template_generation > 0 {
+            let generation = self.template_generation.to_string();
+            set_metadata_entry(copy, "annotations", TEMPLATE_GENERATION, &generation);
         }
         let names: &[(&str, &str)] = if cluster_scoped {
             &[(CLUSTER_BINDING_NAME, &head.name)]
@@ -91,7 +98,7 @@ impl<'a> Common<'a> {
         };
         let mut annotations = Map::new();
         for (key, value) in names {
-            set(copy, "annotations", key, value);
+            set_metadata_entry(copy, "annotations", key, value);
             annotations.insert((*key).to_owned(), (*value).into());
         }
         let own = copy
@@ -105,14 +112,14 @@ impl<'a> Common<'a> {
             _ if self.spec.conflict_resolution == "Overwrite" => "overwrite",
             _ => "abort",
         };
-        set(copy, "annotations", CONFLICT_RESOLUTION, conflicts);
+        set_metadata_entry(copy, "annotations", CONFLICT_RESOLUTION, conflicts);
         annotations.insert(CONFLICT_RESOLUTION.into(), conflicts.into());
         (labels, annotations)
     }
 
     /// Adds the preserved labels of a failed copy to its replacement. This applies only if the
     /// manifest is the only copy, in a cluster that had none when the last one was evicted.
-    pub(super) fn inject(&self, copy: &mut Value, cluster: &str) {
+    pub(super) fn inject_preserved_labels(&self, copy: &mut Value, cluster: &str) {
         let tasks = &self.spec.graceful_eviction_tasks;
         let Some(last) = tasks.last().filter(|task| task.purges_directly()) else {
             return;
@@ -122,24 +129,24 @@ impl<'a> Common<'a> {
             return;
         }
         for (key, value) in &last.preserved_label_state {
-            set(copy, "labels", key, value);
+            set_metadata_entry(copy, "labels", key, value);
         }
     }
 
-    pub(super) fn suspends(&self, cluster: &str) -> bool {
+    pub(super) fn suspends_dispatching(&self, cluster: &str) -> bool {
         let suspension = self.spec.suspension.as_ref();
         suspension.is_some_and(|s| s.suspends(cluster))
     }
 
-    pub(super) fn preserves(&self) -> bool {
+    pub(super) fn preserves_on_deletion(&self) -> bool {
         self.spec.preserve_resources_on_deletion.unwrap_or(false)
     }
 }
 
 /// The value that identifies the Works of a binding: its permanent id, or its uid if admission has
 /// not set an id.
-pub(super) fn identity(binding: &Object) -> &str {
-    let head = binding.head();
+pub(super) fn binding_id(binding: &Object) -> &str {
+    let head = binding.meta();
     let label = if head.namespace.is_empty() {
         CLUSTER_BINDING_ID
     } else {
@@ -151,7 +158,7 @@ pub(super) fn identity(binding: &Object) -> &str {
 }
 
 /// Divides the completions of a divided Job in proportion to its replicas.
-fn completions(
+fn divide_completions(
     kind: &Gvk,
     uid: &str,
     tree: &Value,
@@ -175,7 +182,7 @@ fn completions(
         .iter()
         .map(|t| (t.name.as_str(), t.replicas))
         .collect();
-    let shares = apportion(&weights, total, Tie::of_uid(uid));
+    let shares = apportion(&weights, total, TieBreak::from_uid(uid));
     let named = weights.iter().zip(shares);
     Some(
         named
@@ -190,7 +197,7 @@ mod tests {
     use futures_util::FutureExt;
     use serde_json::json;
 
-    const JOB: Gvk = Gvk::constant("batch", "v1", "Job");
+    const JOB: Gvk = Gvk::from_static("batch", "v1", "Job");
 
     fn object(value: &Value) -> Object {
         Object::from_value(value).unwrap()
@@ -215,16 +222,16 @@ mod tests {
     ) -> (Value, Value, Value) {
         let (template, binding) = (object(tree), object(binding));
         let targets = spec.targets();
-        let common = Common::new(kind.clone(), &template, tree, &binding, spec, &targets);
+        let common = ManifestBuilder::new(kind.clone(), &template, tree, &binding, spec, &targets);
         let mut copy = tree.clone();
         let target = targets.iter().find(|t| t.name == cluster).unwrap();
         if common.is_workload() {
             let interpreter = interpreter::Interpreter::default();
-            let revised = interpreter.revise(kind, copy, target.replicas);
+            let revised = interpreter.revise_replica(kind, copy, target.replicas);
             copy = revised.now_or_never().unwrap().unwrap();
         }
-        common.complete(&mut copy, target).unwrap();
-        let (labels, annotations) = common.mark(&mut copy);
+        common.set_completions(&mut copy, target).unwrap();
+        let (labels, annotations) = common.label_manifest(&mut copy);
         (copy, labels.into(), annotations.into())
     }
 
@@ -268,7 +275,7 @@ mod tests {
         );
         let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x", "namespace": "n"},
             "spec": {"replicas": 3, "completions": 9}});
-        let kind = Gvk::constant("apps", "v1", "Deployment");
+        let kind = Gvk::from_static("apps", "v1", "Deployment");
         let (other, ..) = copy(&kind, &web, &spec(json!({})), &binding(), "a");
         assert_eq!(other["spec"], json!({"replicas": 2, "completions": 9}));
         // The binding of a workload always has replicas.
@@ -340,9 +347,9 @@ mod tests {
         for (clusters, tasks, injected) in table {
             let spec = spec(json!({"clusters": clusters, "gracefulEvictionTasks": tasks}));
             let (template, binding) = (object(&json!({})), object(&binding()));
-            let common = Common::new(JOB, &template, &json!({}), &binding, &spec, &[]);
+            let common = ManifestBuilder::new(JOB, &template, &json!({}), &binding, &spec, &[]);
             let mut copy = json!({"metadata": {"labels": {"own": "1"}}});
-            common.inject(&mut copy, "a");
+            common.inject_preserved_labels(&mut copy, "a");
             let mut expected = json!({"own": "1"});
             if injected {
                 expected["state"] = "Directly".into();
@@ -357,8 +364,8 @@ mod tests {
         let suspends = |suspension: Value, cluster: &str| {
             let spec = spec(json!({"suspension": suspension}));
             let (template, binding) = (object(&json!({})), object(&binding()));
-            let common = Common::new(JOB, &template, &json!({}), &binding, &spec, &[]);
-            common.suspends(cluster)
+            let common = ManifestBuilder::new(JOB, &template, &json!({}), &binding, &spec, &[]);
+            common.suspends_dispatching(cluster)
         };
         for (suspension, expected) in [
             (Value::Null, [false, false]),
@@ -380,7 +387,8 @@ mod tests {
         let kept = |preserve: Value| {
             let spec = spec(json!({"preserveResourcesOnDeletion": preserve}));
             let (template, binding) = (object(&json!({})), object(&binding()));
-            Common::new(JOB, &template, &json!({}), &binding, &spec, &[]).preserves()
+            ManifestBuilder::new(JOB, &template, &json!({}), &binding, &spec, &[])
+                .preserves_on_deletion()
         };
         let found = [Value::Null, json!(false), json!(true)].map(kept);
         assert_eq!(found, [false, false, true]);
@@ -390,7 +398,7 @@ mod tests {
     #[test]
     fn manifests_and_works_are_labeled_and_annotated() {
         let tree = |annotations: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "n", "generation": 4, "annotations": annotations}});
-        let kind = Gvk::constant("", "v1", "ConfigMap");
+        let kind = Gvk::from_static("", "v1", "ConfigMap");
         let check = |annotations: Value, resolution: &str, expected: &str| {
             let spec = spec(json!({"conflictResolution": resolution}));
             let (copy, labels, work) = copy(&kind, &tree(annotations), &spec, &binding(), "a");

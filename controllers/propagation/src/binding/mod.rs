@@ -4,10 +4,10 @@
 //! deletes Works, and removes the binding's finalizer. It writes only through the control plane's
 //! API.
 
-mod cleanup;
-mod events;
+mod controller;
+mod event_filter;
 mod manifest;
-mod override_changes;
-mod shell;
+mod override_event_handler;
+mod work_cleanup;
 
-pub(crate) use shell::BindingController;
+pub(crate) use controller::BindingController;

@@ -7,10 +7,10 @@
 //! a policy also claims the object; then the clusters of both add up. The controller writes
 //! ResourceBindings only. Source: Karmada's `pkg/dependenciesdistributor`.
 
-mod attach;
+mod attached_binding;
+mod controller;
+mod event_filter;
 #[cfg(test)]
-mod properties;
-mod route;
-mod shell;
+mod property_tests;
 
-pub(crate) use shell::Dependencies;
+pub(crate) use controller::DependenciesDistributor;

@@ -8,17 +8,17 @@
 //! only through the control plane's API.
 
 mod applied_policies;
-mod apply;
-pub(crate) mod claim;
-pub(crate) mod desired;
-pub(crate) mod findings;
-mod gone;
-mod hear;
-pub(crate) mod matching;
-mod policies;
-pub(crate) mod preempt;
-mod refuse;
-mod shell;
-mod waiting;
+mod apply_policy;
+mod controller;
+mod deleted_template;
+pub(crate) mod desired_binding;
+mod event_handler;
+mod host_workloads;
+pub(crate) mod interpret_template;
+pub(crate) mod policy_claim;
+pub(crate) mod policy_matching;
+pub(crate) mod preemption;
+mod reconcile_policy;
+mod waiting_objects;
 
-pub(crate) use shell::Detector;
+pub(crate) use controller::ResourceDetector;

@@ -1,7 +1,7 @@
 //! Compares the object in a member with the manifest of a Work, and computes the update. Source:
 //! Karmada's `pkg/util/objectwatcher` and `pkg/util/{label,annotation}.go`.
 
-use openapi::karmada::labels::{
+use openapi::karmada::well_known_keys::{
     CONFLICT_RESOLUTION, MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS, MANAGED_VALUE,
 };
 use openapi::karmada_prune::prune;
@@ -9,33 +9,37 @@ use serde_json::{Map, Value};
 
 /// When an object counts as up to date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Equality {
+pub(super) enum ComparisonMode {
     /// The object contains the manifest; additional fields are allowed.
-    Contained,
+    Subset,
     /// The manifest is new: fields that it no longer has must be removed.
     Exact,
 }
 
 /// The object as the manifest requires it, before the retention rules of its kind apply; `None` if
 /// the object must not be changed.
-pub(super) fn desired(mut manifest: Value, observed: &Value) -> Option<Value> {
+pub(super) fn desired_object(mut manifest: Value, observed: &Value) -> Option<Value> {
     let managed = get(observed, "labels", MANAGED) == Some(MANAGED_VALUE);
     if !managed && get(&manifest, "annotations", CONFLICT_RESOLUTION) != Some("overwrite") {
         return None;
     }
-    retain(&mut manifest, observed);
+    retain_metadata(&mut manifest, observed);
     Some(manifest)
 }
 
 /// The body that replaces an observed object; `None` if the object is up to date.
-pub(super) fn changed(mut desired: Value, observed: &Value, equality: Equality) -> Option<Value> {
+pub(super) fn changed(
+    mut desired: Value,
+    observed: &Value,
+    equality: ComparisonMode,
+) -> Option<Value> {
     let same = match equality {
-        Equality::Contained => contained(&desired, observed),
-        Equality::Exact => {
+        ComparisonMode::Subset => is_subset(&desired, observed),
+        ComparisonMode::Exact => {
             let (mut a, mut b) = (desired.clone(), observed.clone());
             prune(&mut a, false);
             prune(&mut b, false);
-            contained(&a, &b) && contained(&b, &a)
+            is_subset(&a, &b) && is_subset(&b, &a)
         }
     };
     if same {
@@ -56,7 +60,7 @@ pub(super) fn changed(mut desired: Value, observed: &Value, equality: Equality) 
 }
 
 /// Retains labels and annotations of other owners; removes those that the template no longer has.
-fn retain(desired: &mut Value, observed: &Value) {
+fn retain_metadata(desired: &mut Value, observed: &Value) {
     for (map, record) in [
         ("annotations", MANAGED_ANNOTATIONS),
         ("labels", MANAGED_LABELS),
@@ -90,15 +94,15 @@ fn get<'a>(object: &'a Value, map: &str, key: &str) -> Option<&'a str> {
 
 /// Whether `found` contains everything in `wanted`. Lists have to have equal length; empty and
 /// absent values are equal.
-pub(super) fn contained(wanted: &Value, found: &Value) -> bool {
+pub(super) fn is_subset(wanted: &Value, found: &Value) -> bool {
     match (wanted, found) {
         (Value::Object(wanted), Value::Object(found)) => wanted.iter().all(|(key, value)| {
             found
                 .get(key)
-                .map_or_else(|| is_empty(value), |f| contained(value, f))
+                .map_or_else(|| is_empty(value), |f| is_subset(value, f))
         }),
         (Value::Array(wanted), Value::Array(found)) => {
-            wanted.len() == found.len() && wanted.iter().zip(found).all(|(w, f)| contained(w, f))
+            wanted.len() == found.len() && wanted.iter().zip(found).all(|(w, f)| is_subset(w, f))
         }
         (Value::Null, found) => is_empty(found),
         (wanted, Value::Null) => is_empty(wanted),
@@ -138,34 +142,38 @@ mod tests {
     }
 
     #[derive(Debug, PartialEq)]
-    enum Step {
-        Nothing,
-        Write(Value),
-        Foreign,
+    enum MemberObjectUpdate {
+        Unchanged,
+        Update(Value),
+        NotManaged,
     }
 
-    fn check(manifest: &Value, observed: &Value, equality: Equality) -> Step {
-        match desired(manifest.clone(), observed) {
-            Some(desired) => {
-                changed(desired, observed, equality).map_or(Step::Nothing, Step::Write)
-            }
-            None => Step::Foreign,
+    fn check(manifest: &Value, observed: &Value, equality: ComparisonMode) -> MemberObjectUpdate {
+        match desired_object(manifest.clone(), observed) {
+            Some(desired) => changed(desired, observed, equality)
+                .map_or(MemberObjectUpdate::Unchanged, MemberObjectUpdate::Update),
+            None => MemberObjectUpdate::NotManaged,
         }
     }
 
     // proves: EXE-no-write, EXE-exact
     #[test]
-    fn what_is_there_is_not_written() {
-        for equality in [Equality::Contained, Equality::Exact] {
-            assert_eq!(check(&manifest(), &observed(), equality), Step::Nothing);
+    fn an_up_to_date_object_is_not_written() {
+        for equality in [ComparisonMode::Subset, ComparisonMode::Exact] {
+            assert_eq!(
+                check(&manifest(), &observed(), equality),
+                MemberObjectUpdate::Unchanged
+            );
         }
         let mut defaulted = observed();
         defaulted["immutable"] = json!(false);
         assert_eq!(
-            check(&manifest(), &defaulted, Equality::Contained),
-            Step::Nothing
+            check(&manifest(), &defaulted, ComparisonMode::Subset),
+            MemberObjectUpdate::Unchanged
         );
-        let Step::Write(body) = check(&manifest(), &defaulted, Equality::Exact) else {
+        let MemberObjectUpdate::Update(body) =
+            check(&manifest(), &defaulted, ComparisonMode::Exact)
+        else {
             panic!("what the manifest lost must go")
         };
         assert_eq!(body.get("immutable"), None);
@@ -173,7 +181,7 @@ mod tests {
 
     // proves: EXE-retain-labels, EXE-drop-labels, EXE-keeps-finalizers, EXE-put
     #[test]
-    fn a_write_keeps_what_is_the_members() {
+    fn an_update_keeps_the_members_metadata() {
         let mut changed = manifest();
         changed["data"]["k"] = "w".into();
         changed["metadata"]["finalizers"] = json!(["the-templates"]);
@@ -184,7 +192,8 @@ mod tests {
             .remove("own");
         let mut observed = observed();
         observed["metadata"]["ownerReferences"] = json!([{"uid": "theirs"}]);
-        let Step::Write(body) = check(&changed, &observed, Equality::Contained) else {
+        let MemberObjectUpdate::Update(body) = check(&changed, &observed, ComparisonMode::Subset)
+        else {
             panic!("nothing to write")
         };
         let owners = json!([{"uid": "theirs"}]);
@@ -202,18 +211,18 @@ mod tests {
 
     // proves: EXE-conflict-abort, EXE-conflict-overwrite
     #[test]
-    fn an_object_of_others_is_taken_over_only_when_told_so() {
+    fn an_unmanaged_object_is_adopted_only_with_overwrite() {
         let mut foreign = observed();
         foreign["metadata"]["labels"] = json!({});
         assert_eq!(
-            check(&manifest(), &foreign, Equality::Contained),
-            Step::Foreign
+            check(&manifest(), &foreign, ComparisonMode::Subset),
+            MemberObjectUpdate::NotManaged
         );
         let mut overwrite = manifest();
         overwrite["metadata"]["annotations"][CONFLICT_RESOLUTION] = "overwrite".into();
         assert!(matches!(
-            check(&overwrite, &foreign, Equality::Contained),
-            Step::Write(_)
+            check(&overwrite, &foreign, ComparisonMode::Subset),
+            MemberObjectUpdate::Update(_)
         ));
     }
 
@@ -231,7 +240,7 @@ mod tests {
             (json!({"a": "1"}), json!({"a": 1}), false),
         ];
         for (wanted, found, expected) in table {
-            assert_eq!(contained(&wanted, &found), expected, "{wanted} {found}");
+            assert_eq!(is_subset(&wanted, &found), expected, "{wanted} {found}");
         }
     }
 }

@@ -11,8 +11,8 @@ use std::io::{self, ErrorKind, Write};
 use bytes::Bytes;
 use client::EncodedBody;
 use machinery::{Gvk, Object};
-use openapi::karmada::binding::{Condition, Metadata};
-use openapi::karmada::labels::TEMPLATE_UID;
+use openapi::karmada::binding::{Condition, KarmadaObjectMeta};
+use openapi::karmada::well_known_keys::TEMPLATE_UID;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -44,14 +44,14 @@ impl EncodedWork {
     }
 
     pub(super) fn condition(&self, kind: &str) -> Option<&Condition> {
-        self.conditions.iter().find(|c| c.kind == kind)
+        self.conditions.iter().find(|c| c.condition_type == kind)
     }
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WorkFields<'a> {
-    metadata: Metadata,
+    metadata: KarmadaObjectMeta,
     #[serde(borrow)]
     spec: SpecFields<'a>,
     status: StatusFields,

@@ -4,15 +4,15 @@
 //! deletes objects in members, sets the Dispatching and Applied conditions of Works, and removes
 //! their finalizers. Each cluster has its own queue and workers.
 
-mod apply;
+mod apply_work;
+mod cluster_executor;
+#[cfg(test)]
+mod cluster_executor_tests;
 mod compare;
 mod conditions;
-mod idle;
-#[cfg(test)]
-mod lane_tests;
-mod lanes;
+mod controller;
+mod delete_work;
+mod idle_informers;
 mod manifest;
-mod remove;
-mod shell;
 
-pub(crate) use shell::Execution;
+pub(crate) use controller::ExecutionController;

@@ -1,64 +1,66 @@
 //! Applies override policies to the manifest of one cluster, and records what was applied. Source:
 //! Karmada's `pkg/util/overridemanager`.
 
-mod image;
-mod json_text;
+mod image_reference;
+mod json_document;
+mod json_patch;
 #[cfg(test)]
 mod overrider_tests;
-mod patch;
+mod overriders;
 #[cfg(test)]
 mod property_tests;
-mod rules;
 #[cfg(test)]
 mod tests;
-mod yaml_plain;
-mod yaml_text;
+mod yaml_scalar;
+mod yaml_writer;
 
 use std::fmt;
 use std::sync::Arc;
 
+use flotilla_runtime::{EventRecorder, Informer, InformerEvent, InvolvedObject};
 use machinery::object::Label;
-use machinery::{Gvk, Head, Object};
-use openapi::karmada::policy::{Closeness, OverrideSpec, Overriders, closest};
+use machinery::{Gvk, Object, ObjectMeta};
+use openapi::karmada::policy::{
+    ImplicitPriority, OverrideSpec, Overriders, highest_implicit_priority,
+};
 use openapi::karmada::resource_group::ResourceGroup;
-use openapi::karmada::{ClusterAffinity, ClusterFacts, OverridePolicy, ResourceSelector};
-use flotilla_runtime::{Change, Informer, ObjectRef, Recorder};
+use openapi::karmada::{ClusterAffinity, ClusterAttributes, OverridePolicy, ResourceSelector};
 use serde_json::Value;
 
-use rules::override_all;
+use overriders::apply_overriders;
 
 /// Finds the override policies that may apply to a manifest.
 #[derive(Clone)]
-pub(crate) struct Overrides {
-    local: Informer,
-    of_cluster: Informer,
+pub(crate) struct OverrideManager {
+    policies: Informer,
+    cluster_policies: Informer,
 }
 
 /// The override policies that may apply to objects of one namespace.
-pub(crate) struct Candidates {
-    of_cluster: Vec<Object>,
-    local: Vec<Object>,
+pub(crate) struct CandidateOverridePolicies {
+    cluster_policies: Vec<Object>,
+    policies: Vec<Object>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sort {
-    OfCluster,
-    Local,
+enum OverridePolicyScope {
+    Cluster,
+    Namespaced,
 }
 
-impl fmt::Display for Sort {
+impl fmt::Display for OverridePolicyScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::OfCluster => "cluster override policy",
-            Self::Local => "override policy",
+            Self::Cluster => "cluster override policy",
+            Self::Namespaced => "override policy",
         })
     }
 }
 
 /// An override rule that was applied.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Applied {
-    sort: Sort,
+pub(crate) struct OverridePolicyShadow {
+    scope: OverridePolicyScope,
     /// `namespace/name`, or the name of a cluster override policy.
     policy: String,
     /// As JSON, with the fields in Go's order.
@@ -67,25 +69,25 @@ pub(crate) struct Applied {
 
 /// The rules that were applied to the manifest of one cluster, in order.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Record(Vec<Applied>);
+pub(crate) struct AppliedOverrides(Vec<OverridePolicyShadow>);
 
 /// An override rule that cannot be applied.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Failed {
-    sort: Sort,
+pub(crate) struct OverrideFailure {
+    scope: OverridePolicyScope,
     policy: String,
     cluster: String,
     /// The field of the policy, the path in the manifest, and the reason.
-    what: String,
+    detail: String,
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for OverrideFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            sort,
+            scope: sort,
             policy,
             cluster,
-            what,
+            detail: what,
         } = self;
         write!(
             f,
@@ -94,40 +96,51 @@ impl fmt::Display for Failed {
     }
 }
 
-impl Failed {
-    pub(crate) fn tell(&self, recorder: &Recorder, about: &ObjectRef) {
+impl OverrideFailure {
+    pub(crate) fn record_event(&self, recorder: &EventRecorder, about: &InvolvedObject) {
         let Self {
-            sort,
+            scope: sort,
             policy,
             cluster,
-            what,
+            detail: what,
         } = self;
         let text = format!("Apply {sort}({policy}) for cluster({cluster}) failed. {what}");
         recorder.warning(about, "ApplyOverridePolicyFailed", text);
     }
 }
 
-impl Record {
-    pub(crate) fn tell(&self, recorder: &Recorder, about: &ObjectRef, cluster: &str) {
-        for Applied { sort, policy, .. } in &self.0 {
+impl AppliedOverrides {
+    pub(crate) fn record_events(
+        &self,
+        recorder: &EventRecorder,
+        about: &InvolvedObject,
+        cluster: &str,
+    ) {
+        for OverridePolicyShadow {
+            scope: sort,
+            policy,
+            ..
+        } in &self.0
+        {
             let text = format!("Apply {sort}({policy}) for cluster({cluster}) succeed.");
             recorder.normal(about, "ApplyOverridePolicySucceed", text);
         }
     }
 
     /// The value of the annotation for cluster override policies; `None` if none was applied.
-    pub(crate) fn of_cluster(&self) -> Option<String> {
-        self.told(Sort::OfCluster)
+    pub(crate) fn cluster_policies_annotation(&self) -> Option<String> {
+        self.annotation(OverridePolicyScope::Cluster)
     }
 
     /// The value of the annotation for override policies of the namespace.
-    pub(crate) fn local(&self) -> Option<String> {
-        self.told(Sort::Local)
+    pub(crate) fn policies_annotation(&self) -> Option<String> {
+        self.annotation(OverridePolicyScope::Namespaced)
     }
 
-    fn told(&self, sort: Sort) -> Option<String> {
-        let of_sort = self.0.iter().filter(|a| a.sort == sort);
-        let name = |a: &Applied| a.policy.rsplit('/').next().unwrap_or_default().to_owned();
+    fn annotation(&self, sort: OverridePolicyScope) -> Option<String> {
+        let of_sort = self.0.iter().filter(|a| a.scope == sort);
+        let name =
+            |a: &OverridePolicyShadow| a.policy.rsplit('/').next().unwrap_or_default().to_owned();
         let mut rules: Vec<_> = of_sort.map(|a| (name(a), &a.overriders)).collect();
         if rules.is_empty() {
             return None;
@@ -146,64 +159,73 @@ impl Record {
     }
 }
 
-impl Overrides {
-    pub(crate) fn new(local: Informer, of_cluster: Informer) -> Self {
-        Self { local, of_cluster }
-    }
-
-    pub(crate) async fn wait_synced(&self) {
-        self.local.wait_synced().await;
-        self.of_cluster.wait_synced().await;
-    }
-
-    pub(crate) fn on_change(&self, handler: impl Fn(&Change<'_>) + Send + Sync + 'static) {
-        let handler = Arc::new(handler);
-        for informer in [&self.local, &self.of_cluster] {
-            let handler = Arc::clone(&handler);
-            informer.on_change(move |change| handler(change));
+impl OverrideManager {
+    pub(crate) fn new(policies: Informer, cluster_policies: Informer) -> Self {
+        Self {
+            policies,
+            cluster_policies,
         }
     }
 
-    pub(crate) fn on_cluster_change(&self, handler: impl Fn(&Change<'_>) + Send + Sync + 'static) {
-        self.of_cluster.on_change(handler);
+    pub(crate) async fn wait_synced(&self) {
+        self.policies.wait_for_cache_sync().await;
+        self.cluster_policies.wait_for_cache_sync().await;
+    }
+
+    pub(crate) fn add_event_handler(
+        &self,
+        handler: impl Fn(&InformerEvent<'_>) + Send + Sync + 'static,
+    ) {
+        let handler = Arc::new(handler);
+        for informer in [&self.policies, &self.cluster_policies] {
+            let handler = Arc::clone(&handler);
+            informer.add_event_handler(move |change| handler(change));
+        }
+    }
+
+    pub(crate) fn add_cluster_policy_event_handler(
+        &self,
+        handler: impl Fn(&InformerEvent<'_>) + Send + Sync + 'static,
+    ) {
+        self.cluster_policies.add_event_handler(handler);
     }
 
     /// Whether cluster override policies exist, which may change labels that other policies select
     /// by.
     pub(crate) fn has_cluster_policies(&self) -> bool {
-        !self.of_cluster.is_empty()
+        !self.cluster_policies.is_empty()
     }
 
     /// Lists the policies once for all clusters of a template.
-    pub(crate) fn candidates(&self, namespace: &str) -> Candidates {
+    pub(crate) fn candidates(&self, namespace: &str) -> CandidateOverridePolicies {
         let local = if namespace.is_empty() {
             Vec::new()
         } else {
-            self.local.list_namespace(namespace)
+            self.policies.list_namespace(namespace)
         };
-        Candidates {
-            of_cluster: self.of_cluster.list(),
-            local,
+        CandidateOverridePolicies {
+            cluster_policies: self.cluster_policies.list(),
+            policies: local,
         }
     }
 }
 
-impl Candidates {
+impl CandidateOverridePolicies {
     /// Applies the policies that select the manifest: cluster override policies first, then those
     /// of the namespace, which are selected by the result.
     pub(crate) fn apply(
         &self,
         manifest: &mut Value,
         kind: &Gvk,
-        cluster: &ClusterFacts<'_>,
-    ) -> Result<Record, Failed> {
-        let mut record = Record::default();
+        cluster: &ClusterAttributes<'_>,
+    ) -> Result<AppliedOverrides, OverrideFailure> {
+        let mut record = AppliedOverrides::default();
         for (sort, policies) in [
-            (Sort::OfCluster, &self.of_cluster),
-            (Sort::Local, &self.local),
+            (OverridePolicyScope::Cluster, &self.cluster_policies),
+            (OverridePolicyScope::Namespaced, &self.policies),
         ] {
-            for (policy, view) in in_order(manifest, kind, policies) {
-                apply_one(manifest, sort, &policy, &view.spec, cluster, &mut record)?;
+            for (policy, view) in selecting_policies(manifest, kind, policies) {
+                apply_policy(manifest, sort, &policy, &view.spec, cluster, &mut record)?;
             }
         }
         Ok(record)
@@ -211,26 +233,26 @@ impl Candidates {
 }
 
 /// Whether a policy selects an object.
-pub(crate) fn selects(policy: &Object, kind: &Gvk, head: &Head) -> bool {
-    let view = policy.view::<OverridePolicy>();
-    view.is_ok_and(|view| closeness(&view.spec, kind, head) > Closeness::Mismatch)
+pub(crate) fn selects(policy: &Object, kind: &Gvk, head: &ObjectMeta) -> bool {
+    let view = policy.decode::<OverridePolicy>();
+    view.is_ok_and(|view| implicit_priority(&view.spec, kind, head) > ImplicitPriority::Mismatch)
 }
 
 /// Whether a policy may select an object whose labels other policies may change.
-pub(crate) fn may_select(policy: &Object, kind: &Gvk, head: &Head) -> bool {
-    let Ok(view) = policy.view::<OverridePolicy>() else {
+pub(crate) fn may_select(policy: &Object, kind: &Gvk, head: &ObjectMeta) -> bool {
+    let Ok(view) = policy.decode::<OverridePolicy>() else {
         return false;
     };
     let mut spec = view.spec.clone();
     for selector in &mut spec.resource_selectors {
         selector.label_selector = None;
     }
-    closeness(&spec, kind, head) > Closeness::Mismatch
+    implicit_priority(&spec, kind, head) > ImplicitPriority::Mismatch
 }
 
 /// Whether a policy may select an object of a kind in a namespace.
 pub(crate) fn may_select_in(policy: &Object, group: &ResourceGroup<'_>) -> bool {
-    let Ok(view) = policy.view::<OverridePolicy>() else {
+    let Ok(view) = policy.decode::<OverridePolicy>() else {
         return false;
     };
     let of = policy.namespace();
@@ -245,11 +267,11 @@ pub(crate) fn may_select_in(policy: &Object, group: &ResourceGroup<'_>) -> bool 
 }
 
 /// A policy without selectors selects every object.
-fn closeness(spec: &OverrideSpec, kind: &Gvk, head: &Head) -> Closeness {
+fn implicit_priority(spec: &OverrideSpec, kind: &Gvk, head: &ObjectMeta) -> ImplicitPriority {
     if spec.resource_selectors.is_empty() {
-        return Closeness::All;
+        return ImplicitPriority::MatchAll;
     }
-    closest(
+    highest_implicit_priority(
         &spec.resource_selectors,
         &kind.api_version(),
         &kind.kind,
@@ -259,7 +281,7 @@ fn closeness(spec: &OverrideSpec, kind: &Gvk, head: &Head) -> Closeness {
 
 /// The policies that select an object, by ascending implicit priority, then by name, so that the
 /// policy that selects most specifically is applied last. Keyed by `namespace/name`.
-fn in_order(
+fn selecting_policies(
     manifest: &Value,
     kind: &Gvk,
     policies: &[Object],
@@ -267,12 +289,12 @@ fn in_order(
     if policies.is_empty() {
         return Vec::new();
     }
-    let head = head_of(manifest);
+    let head = manifest_meta(manifest);
     let about = |policy: &Object| {
-        let view = policy.view::<OverridePolicy>().ok()?;
-        let closeness = closeness(&view.spec, kind, &head);
-        let found = (closeness, policy.head().key(), view);
-        (closeness > Closeness::Mismatch).then_some(found)
+        let view = policy.decode::<OverridePolicy>().ok()?;
+        let closeness = implicit_priority(&view.spec, kind, &head);
+        let found = (closeness, policy.meta().key(), view);
+        (closeness > ImplicitPriority::Mismatch).then_some(found)
     };
     let mut found: Vec<_> = policies.iter().filter_map(about).collect();
     // All policies are of one namespace, or all are cluster-scoped.
@@ -283,26 +305,26 @@ fn in_order(
         .collect()
 }
 
-fn apply_one(
+fn apply_policy(
     manifest: &mut Value,
-    sort: Sort,
+    sort: OverridePolicyScope,
     policy: &str,
     spec: &OverrideSpec,
-    cluster: &ClusterFacts<'_>,
-    record: &mut Record,
-) -> Result<(), Failed> {
-    for (field, target, overriders) in rules_of(spec) {
+    cluster: &ClusterAttributes<'_>,
+    record: &mut AppliedOverrides,
+) -> Result<(), OverrideFailure> {
+    for (field, target, overriders) in policy_rules(spec) {
         if !target.is_none_or(|t| t.matcher().matches(cluster)) {
             continue;
         }
-        override_all(manifest, overriders).map_err(|refusal| Failed {
-            sort,
+        apply_overriders(manifest, overriders).map_err(|refusal| OverrideFailure {
+            scope: sort,
             policy: policy.to_owned(),
             cluster: cluster.name.to_owned(),
-            what: format!("{field}.{refusal}"),
+            detail: format!("{field}.{refusal}"),
         })?;
-        record.0.push(Applied {
-            sort,
+        record.0.push(OverridePolicyShadow {
+            scope: sort,
             policy: policy.to_owned(),
             overriders: serde_json::to_string(overriders).unwrap_or_default(),
         });
@@ -311,7 +333,7 @@ fn apply_one(
 }
 
 /// The rules of a policy with their field paths; the deprecated form is one rule.
-fn rules_of(spec: &OverrideSpec) -> Vec<(String, Option<&ClusterAffinity>, &Overriders)> {
+fn policy_rules(spec: &OverrideSpec) -> Vec<(String, Option<&ClusterAffinity>, &Overriders)> {
     if spec.override_rules.is_empty() {
         let target = spec.target_cluster.as_ref();
         return vec![("spec.overriders".into(), target, &spec.overriders)];
@@ -326,7 +348,7 @@ fn rules_of(spec: &OverrideSpec) -> Vec<(String, Option<&ClusterAffinity>, &Over
 }
 
 /// The metadata that selectors evaluate.
-fn head_of(manifest: &Value) -> Head {
+fn manifest_meta(manifest: &Value) -> ObjectMeta {
     let metadata = &manifest["metadata"];
     let text = |field: &str| metadata[field].as_str().unwrap_or_default().into();
     let labels = metadata["labels"].as_object();
@@ -336,10 +358,10 @@ fn head_of(manifest: &Value) -> Head {
         .map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into()))
         .collect();
     labels.sort_unstable();
-    Head {
+    ObjectMeta {
         namespace: text("namespace"),
         name: text("name"),
         labels: labels.into(),
-        ..Head::default()
+        ..ObjectMeta::default()
     }
 }

@@ -2,23 +2,23 @@
 
 use serde_json::{Value, json};
 
-use super::Candidates;
-use super::tests::{manifest, policy, ruled, run, run_on};
+use super::CandidateOverridePolicies;
+use super::tests::{apply_policies, apply_to_manifest, manifest, policy, with_rule};
 
 const ARGS: &str = "/spec/template/spec/containers/0/args";
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
 
 /// Checks the value at a path after one rule.
 fn check(overriders: Value, path: &str, expected: Value) {
-    let (copy, applied) = run(&[], &[("p", ruled(&overriders))]);
+    let (copy, applied) = apply_to_manifest(&[], &[("p", with_rule(&overriders))]);
     assert_eq!(applied.unwrap(), ["n/p"]);
     let found = copy.pointer(path).unwrap_or(&Value::Null);
     assert_eq!(found, &expected, "{overriders}");
 }
 
 /// Checks that a rule changes nothing.
-fn untouched(overriders: Value) {
-    let (copy, applied) = run(&[], &[("p", ruled(&overriders))]);
+fn check_unchanged(overriders: Value) {
+    let (copy, applied) = apply_to_manifest(&[], &[("p", with_rule(&overriders))]);
     applied.unwrap();
     assert_eq!(copy, manifest(), "{overriders}");
 }
@@ -45,12 +45,12 @@ fn images() {
 // proves: OVR-image-kinds
 #[test]
 fn pod_specs_are_found_by_kind() {
-    let rule = ruled(&json!({
+    let rule = with_rule(&json!({
         "imageOverrider": [{"component": "Tag", "operator": "replace", "value": "v"}],
         "commandOverrider": [{"containerName": "c", "operator": "add", "value": ["sh"]}]}));
-    let candidates = Candidates {
-        of_cluster: vec![],
-        local: vec![policy("p", "n", &rule)],
+    let candidates = CandidateOverridePolicies {
+        cluster_policies: vec![],
+        policies: vec![policy("p", "n", &rule)],
     };
     let containers = json!({"containers": [{"name": "c", "image": "a:1"}]});
     let table = [
@@ -100,7 +100,7 @@ fn pod_specs_are_found_by_kind() {
     ];
     for (kind, spec, pods, changed) in table {
         let mut copy = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a", "namespace": "n"}, "spec": spec});
-        run_on(&mut copy, &candidates).unwrap();
+        apply_policies(&mut copy, &candidates).unwrap();
         let container = copy.pointer(&format!("{pods}/containers/0")).unwrap();
         let expected = if changed {
             json!({"name": "c", "image": "a:v", "command": ["sh"]})
@@ -141,8 +141,8 @@ fn commands_and_arguments() {
         command,
         json!([]),
     );
-    untouched(one("argsOverrider", "none", "add", json!(["-c"])));
-    untouched(one("argsOverrider", "c", "replace", json!(["-c"])));
+    check_unchanged(one("argsOverrider", "none", "add", json!(["-c"])));
+    check_unchanged(one("argsOverrider", "c", "replace", json!(["-c"])));
 }
 
 // proves: OVR-labels, OVR-annotations, OVR-map-absent, OVR-map-slash
@@ -184,9 +184,9 @@ fn labels_and_annotations() {
         .unwrap()
         .push(json!({"operator": "remove", "value": {"a/b~1": ""}}));
     check(removed, annotations, json!({}));
-    untouched(one("annotationsOverrider", "replace", json!({"a": "b"})));
-    untouched(one("annotationsOverrider", "remove", json!({"a": "b"})));
-    untouched(one("annotationsOverrider", "add", json!({})));
+    check_unchanged(one("annotationsOverrider", "replace", json!({"a": "b"})));
+    check_unchanged(one("annotationsOverrider", "remove", json!({"a": "b"})));
+    check_unchanged(one("annotationsOverrider", "add", json!({})));
 }
 
 // proves: OVR-field-json, OVR-field-yaml
@@ -322,9 +322,9 @@ fn overriders_are_applied_in_order() {
         check(rule, path, json!(expected));
     }
     // An image at a path that an args overrider creates later.
-    let early = ruled(&Value::Object(
+    let early = with_rule(&Value::Object(
         [image(&arg), args("nginx:1")].into_iter().collect(),
     ));
-    let why = run(&[], &[("p", early)]).1.unwrap_err();
+    let why = apply_to_manifest(&[], &[("p", early)]).1.unwrap_err();
     assert!(why.ends_with("there is nothing at this path"), "{why}");
 }

@@ -4,9 +4,9 @@ use openapi::karmada::policy::Overriders;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::rules::override_all;
+use super::overriders::apply_overriders;
 
-fn values() -> impl Strategy<Value = Value> {
+fn json_values() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
@@ -25,7 +25,7 @@ fn values() -> impl Strategy<Value = Value> {
     })
 }
 
-fn paths() -> impl Strategy<Value = String> {
+fn json_pointers() -> impl Strategy<Value = String> {
     let part = "(kind|metadata|spec|template|containers|labels|data|a|0|1|-|~0|)";
     prop::collection::vec(part, 0..5).prop_map(|parts| {
         let parts = parts.iter().map(|part| format!("/{part}"));
@@ -37,8 +37,8 @@ proptest! {
     /// Any rule on any object is applied or rejected, without a panic.
     #[test]
     fn no_rule_panics_on_any_manifest(
-        mut tree in values(), kind in "(Pod|Deployment|ConfigMap)", path in paths(),
-        operator in "(add|remove|replace|other)", value in values(), name in "(a|name)",
+        mut tree in json_values(), kind in "(Pod|Deployment|ConfigMap)", path in json_pointers(),
+        operator in "(add|remove|replace|other)", value in json_values(), name in "(a|name)",
     ) {
         if let Some(fields) = tree.as_object_mut() {
             fields.insert("kind".into(), kind.into());
@@ -56,7 +56,7 @@ proptest! {
         for rule in rules {
             let parsed: Overriders = serde_json::from_value(rule).unwrap();
             let mut copy = tree.clone();
-            let outcome = override_all(&mut copy, &parsed);
+            let outcome = apply_overriders(&mut copy, &parsed);
             prop_assert!(outcome.is_err() || copy["kind"].is_string());
         }
     }

@@ -1,12 +1,12 @@
 //! Tests of selecting, ordering and recording override policies.
 
 use machinery::{Gvk, Object};
-use openapi::karmada::ClusterFacts;
+use openapi::karmada::ClusterAttributes;
 use serde_json::{Value, json};
 
-use super::{Candidates, Record, may_select, selects};
+use super::{AppliedOverrides, CandidateOverridePolicies, may_select, selects};
 
-const DEPLOYMENT: Gvk = Gvk::constant("apps", "v1", "Deployment");
+const DEPLOYMENT: Gvk = Gvk::from_static("apps", "v1", "Deployment");
 
 pub(super) fn manifest() -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment",
@@ -24,8 +24,11 @@ pub(super) fn policy(name: &str, namespace: &str, spec: &Value) -> Object {
     Object::from_value(&json!({"metadata": metadata, "spec": spec})).unwrap()
 }
 
-pub(super) fn run_on(copy: &mut Value, candidates: &Candidates) -> Result<Record, String> {
-    let facts = ClusterFacts {
+pub(super) fn apply_policies(
+    copy: &mut Value,
+    candidates: &CandidateOverridePolicies,
+) -> Result<AppliedOverrides, String> {
+    let facts = ClusterAttributes {
         name: "m1",
         labels: &[("tier".into(), "gold".into())],
         provider: "p1",
@@ -40,25 +43,25 @@ pub(super) fn run_on(copy: &mut Value, candidates: &Candidates) -> Result<Record
 }
 
 /// The manifest after the overrides, and the applied policies.
-pub(super) fn run(
+pub(super) fn apply_to_manifest(
     of_cluster: &[(&str, Value)],
     local: &[(&str, Value)],
 ) -> (Value, Result<Vec<String>, String>) {
-    let candidates = Candidates {
-        of_cluster: of_cluster.iter().map(|(n, s)| policy(n, "", s)).collect(),
-        local: local.iter().map(|(n, s)| policy(n, "n", s)).collect(),
+    let candidates = CandidateOverridePolicies {
+        cluster_policies: of_cluster.iter().map(|(n, s)| policy(n, "", s)).collect(),
+        policies: local.iter().map(|(n, s)| policy(n, "n", s)).collect(),
     };
     let mut copy = manifest();
-    let record = run_on(&mut copy, &candidates);
-    let names = |r: Record| r.0.into_iter().map(|a| a.policy).collect();
+    let record = apply_policies(&mut copy, &candidates);
+    let names = |r: AppliedOverrides| r.0.into_iter().map(|a| a.policy).collect();
     (copy, record.map(names))
 }
 
-pub(super) fn ruled(overriders: &Value) -> Value {
+pub(super) fn with_rule(overriders: &Value) -> Value {
     json!({"overrideRules": [{"overriders": overriders}]})
 }
 
-fn replicas(to: i64) -> Value {
+fn replicas_overrider(to: i64) -> Value {
     json!({"plaintext": [{"path": "/spec/replicas", "operator": "replace", "value": to}]})
 }
 
@@ -71,7 +74,7 @@ fn the_most_specific_policy_is_applied_last() {
             .as_object_mut()
             .unwrap()
             .extend(more.as_object().unwrap().clone());
-        let mut spec = ruled(&replicas(to));
+        let mut spec = with_rule(&replicas_overrider(to));
         spec["resourceSelectors"] = json!([selector]);
         spec
     };
@@ -80,7 +83,7 @@ fn the_most_specific_policy_is_applied_last() {
         (
             vec![
                 ("named", with(json!({"name": "web"}), 4)),
-                ("all", ruled(&replicas(2))),
+                ("all", with_rule(&replicas_overrider(2))),
                 ("label", with(labelled("x"), 3)),
                 ("other", with(json!({"name": "db"}), 9)),
                 ("others", with(labelled("y"), 9)),
@@ -89,7 +92,10 @@ fn the_most_specific_policy_is_applied_last() {
             4,
         ),
         (
-            vec![("b", ruled(&replicas(2))), ("a", with(json!({}), 3))],
+            vec![
+                ("b", with_rule(&replicas_overrider(2))),
+                ("a", with(json!({}), 3)),
+            ],
             vec!["n/a", "n/b"],
             2,
         ),
@@ -117,7 +123,7 @@ fn the_most_specific_policy_is_applied_last() {
         ),
     ];
     for (policies, applied, expected) in table {
-        let (copy, found) = run(&[], &policies);
+        let (copy, found) = apply_to_manifest(&[], &policies);
         assert_eq!(found.unwrap(), applied);
         assert_eq!(copy["spec"]["replicas"], expected);
     }
@@ -126,14 +132,15 @@ fn the_most_specific_policy_is_applied_last() {
 // proves: OVR-cluster-first
 #[test]
 fn cluster_policies_apply_first_and_affect_later_selectors() {
-    let label = ruled(&json!({"labelsOverrider": [{"operator": "add", "value": {"made": "yes"}}]}));
-    let mut made = ruled(&replicas(5));
+    let label =
+        with_rule(&json!({"labelsOverrider": [{"operator": "add", "value": {"made": "yes"}}]}));
+    let mut made = with_rule(&replicas_overrider(5));
     made["resourceSelectors"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment",
         "labelSelector": {"matchLabels": {"made": "yes"}}}]);
-    let (copy, applied) = run(&[("z", label)], &[("a", made.clone())]);
+    let (copy, applied) = apply_to_manifest(&[("z", label)], &[("a", made.clone())]);
     assert_eq!(applied.unwrap(), ["z", "n/a"]);
     assert_eq!(copy["spec"]["replicas"], 5);
-    assert_eq!(run(&[], &[("a", made)]).1.unwrap(), [""; 0]);
+    assert_eq!(apply_to_manifest(&[], &[("a", made)]).1.unwrap(), [""; 0]);
 }
 
 // proves: OVR-cluster-selector, OVR-legacy
@@ -176,21 +183,21 @@ fn rules_apply_to_their_target_clusters() {
         ),
     ];
     for (target, matches) in table {
-        let rule = json!({"targetCluster": target, "overriders": replicas(7)});
+        let rule = json!({"targetCluster": target, "overriders": replicas_overrider(7)});
         let expected = if matches { 7 } else { 1 };
         for spec in [rule.clone(), json!({"overrideRules": [rule]})] {
-            let (copy, applied) = run(&[], &[("p", spec)]);
+            let (copy, applied) = apply_to_manifest(&[], &[("p", spec)]);
             assert_eq!(applied.unwrap().len(), usize::from(matches), "{target}");
             assert_eq!(copy["spec"]["replicas"], expected, "{target}");
         }
     }
-    let rule = |cluster: &str, to: i64| json!({"targetCluster": {"clusterNames": [cluster]}, "overriders": replicas(to)});
+    let rule = |cluster: &str, to: i64| json!({"targetCluster": {"clusterNames": [cluster]}, "overriders": replicas_overrider(to)});
     let rules = json!([rule("m1", 7), rule("m2", 8), rule("m1", 9)]);
-    let (copy, applied) = run(
+    let (copy, applied) = apply_to_manifest(
         &[],
         &[(
             "p",
-            json!({"overrideRules": rules, "overriders": replicas(3)}),
+            json!({"overrideRules": rules, "overriders": replicas_overrider(3)}),
         )],
     );
     assert_eq!(
@@ -206,7 +213,7 @@ fn rules_apply_to_their_target_clusters() {
 fn failures_name_path_and_reason() {
     let refused = |overriders: Value, expected: &str| {
         let rules = json!({"overrideRules": [{"overriders": {}}, {"overriders": overriders}]});
-        let why = run(&[], &[("p", rules)]).1.unwrap_err();
+        let why = apply_to_manifest(&[], &[("p", rules)]).1.unwrap_err();
         let start = "override policy(n/p) cannot be applied for cluster(m1): spec.overrideRules[1].overriders.";
         assert_eq!(why.strip_prefix(start), Some(expected), "{why}");
     };
@@ -264,17 +271,17 @@ fn failures_name_path_and_reason() {
         image("/data/y"),
         "imageOverrider[0]: \"/data/y\": failed to parse image value(b:\n- 1\na: 0644\n), error: invalid reference format",
     );
-    let (_, legacy) = run(
+    let (_, legacy) = apply_to_manifest(
         &[("c", json!({"overriders": plain("/none/x", "add")}))],
         &[],
     );
     let expected = "cluster override policy(c) cannot be applied for cluster(m1): spec.overriders.plaintext[1]: ";
     assert!(legacy.unwrap_err().starts_with(expected));
-    let no_json = ruled(
+    let no_json = with_rule(
         &json!({"fieldOverrider": [{"fieldPath": "/data/y", "json": [{"subPath": "/a", "operator": "remove"}]}]}),
     );
     assert!(
-        run(&[], &[("p", no_json)])
+        apply_to_manifest(&[], &[("p", no_json)])
             .1
             .unwrap_err()
             .contains("\"/data/y\": the text is not valid JSON: ")
@@ -285,32 +292,32 @@ fn failures_name_path_and_reason() {
 #[test]
 fn the_annotation_is_ordered_by_policy_name() {
     let add = |key: &str, value: &str| {
-        ruled(&json!({"labelsOverrider": [{"operator": "add", "value": {key: value}}]}))
+        with_rule(&json!({"labelsOverrider": [{"operator": "add", "value": {key: value}}]}))
     };
-    let candidates = Candidates {
-        of_cluster: vec![],
-        local: vec![
+    let candidates = CandidateOverridePolicies {
+        cluster_policies: vec![],
+        policies: vec![
             policy("b", "n", &add("k", "<&>")),
             policy("a", "n", &add("l", "v")),
         ],
     };
     let mut copy = manifest();
-    let record = run_on(&mut copy, &candidates).unwrap();
-    assert_eq!(record.of_cluster(), None);
+    let record = apply_policies(&mut copy, &candidates).unwrap();
+    assert_eq!(record.cluster_policies_annotation(), None);
     assert_eq!(
-        record.local().unwrap(),
+        record.policies_annotation().unwrap(),
         "[{\"policyName\":\"a\",\"overriders\":{\"labelsOverrider\":[{\"operator\":\"add\",\"value\":{\"l\":\"v\"}}]}},{\"policyName\":\"b\",\"overriders\":{\"labelsOverrider\":[{\"operator\":\"add\",\"value\":{\"k\":\"\\u003c\\u0026\\u003e\"}}]}}]"
     );
-    assert_eq!(Record::default().local(), None);
-    let none = Candidates {
-        of_cluster: vec![],
-        local: vec![],
+    assert_eq!(AppliedOverrides::default().policies_annotation(), None);
+    let none = CandidateOverridePolicies {
+        cluster_policies: vec![],
+        policies: vec![],
     };
     assert_eq!(
         none.apply(
             &mut copy,
             &DEPLOYMENT,
-            &ClusterFacts {
+            &ClusterAttributes {
                 name: "m",
                 labels: &[],
                 provider: "",
@@ -319,7 +326,7 @@ fn the_annotation_is_ordered_by_policy_name() {
             }
         )
         .unwrap(),
-        Record::default()
+        AppliedOverrides::default()
     );
 }
 
@@ -348,7 +355,7 @@ fn policies_select_by_present_and_by_possible_labels() {
         ),
     ] {
         let policy = policy("p", "n", &spec);
-        let found = [selects, may_select].map(|f| f(&policy, &DEPLOYMENT, object.head()));
+        let found = [selects, may_select].map(|f| f(&policy, &DEPLOYMENT, object.meta()));
         assert_eq!(found, [now, perhaps], "{spec}");
     }
 }

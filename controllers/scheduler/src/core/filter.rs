@@ -5,38 +5,41 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use openapi::karmada::Matcher;
+use openapi::karmada::ClusterAffinityMatcher;
 use openapi::karmada::cluster::Taint;
-use openapi::karmada::placement::{AffinityTerm, Toleration};
+use openapi::karmada::placement::{ClusterAffinityTerm, Toleration};
 
-use super::{ApiKey, Count, Failure, Member, Plugin, Request, Targets, World};
+use super::{
+    ApiKindHash, ClusterInfo, CurrentTargets, PassedCount, ScheduleRequest, SchedulerPlugin,
+    SchedulingContext, SchedulingFailure,
+};
 
 /// Tier of a cluster that no affinity matches.
-const NO_TIER: usize = 1000;
+const UNMATCHED_TIER: usize = 1000;
 
 /// Why a plugin rejects a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal<'a> {
+pub(crate) enum FilterRejection<'a> {
     ApiMissing,
-    Untolerated(&'a Taint),
+    UntoleratedTaint(&'a Taint),
     OutsideAffinity,
     /// The cluster lacks this property, by which the binding is to be spread.
-    Lacks(&'static str),
+    MissingProperty(&'static str),
     Evicting,
-    PeersElsewhere,
-    PeerHere,
+    AffinityPeersElsewhere,
+    AntiAffinityPeerPresent,
 }
 
-impl Refusal<'_> {
-    pub(crate) fn plugin(self) -> Plugin {
+impl FilterRejection<'_> {
+    pub(crate) fn plugin(self) -> SchedulerPlugin {
         match self {
-            Self::ApiMissing => Plugin::APIEnablement,
-            Self::Untolerated(_) => Plugin::TaintToleration,
-            Self::OutsideAffinity => Plugin::ClusterAffinity,
-            Self::Lacks(_) => Plugin::SpreadConstraint,
-            Self::Evicting => Plugin::ClusterEviction,
-            Self::PeersElsewhere => Plugin::WorkloadAffinity,
-            Self::PeerHere => Plugin::WorkloadAntiAffinity,
+            Self::ApiMissing => SchedulerPlugin::APIEnablement,
+            Self::UntoleratedTaint(_) => SchedulerPlugin::TaintToleration,
+            Self::OutsideAffinity => SchedulerPlugin::ClusterAffinity,
+            Self::MissingProperty(_) => SchedulerPlugin::SpreadConstraint,
+            Self::Evicting => SchedulerPlugin::ClusterEviction,
+            Self::AffinityPeersElsewhere => SchedulerPlugin::WorkloadAffinity,
+            Self::AntiAffinityPeerPresent => SchedulerPlugin::WorkloadAntiAffinity,
         }
     }
 
@@ -44,7 +47,7 @@ impl Refusal<'_> {
     pub(crate) fn reason(self) -> Cow<'static, str> {
         match self {
             Self::ApiMissing => "cluster(s) did not have the API resource".into(),
-            Self::Untolerated(taint) => {
+            Self::UntoleratedTaint(taint) => {
                 let value = if taint.value.is_empty() { "" } else { "=" };
                 let Taint { key, effect, .. } = taint;
                 let text = format!("{key}{value}{}:{effect}", taint.value);
@@ -53,12 +56,14 @@ impl Refusal<'_> {
             Self::OutsideAffinity => {
                 "cluster(s) did not match the placement cluster affinity constraint".into()
             }
-            Self::Lacks(property) => format!("cluster(s) did not have {property} property").into(),
+            Self::MissingProperty(property) => {
+                format!("cluster(s) did not have {property} property").into()
+            }
             Self::Evicting => "cluster(s) is in the process of eviction".into(),
-            Self::PeersElsewhere => {
+            Self::AffinityPeersElsewhere => {
                 "ResourceBinding with the same affinity group does not target this cluster".into()
             }
-            Self::PeerHere => {
+            Self::AntiAffinityPeerPresent => {
                 "cluster already has workload with the same anti-affinity group".into()
             }
         }
@@ -67,30 +72,30 @@ impl Refusal<'_> {
 
 /// A cluster that passed all filters.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Passed<'a> {
-    pub(crate) member: &'a Member,
+pub(crate) struct FeasibleCluster<'a> {
+    pub(crate) member: &'a ClusterInfo,
     /// Index of the overflow tier; 0 for the affinity itself.
     pub(crate) tier: usize,
 }
 
 /// All clusters, ordered by name.
 #[derive(Debug, Default)]
-pub(crate) struct Filtered<'a> {
-    pub(crate) passed: Vec<Passed<'a>>,
-    pub(crate) refused: Vec<(&'a Member, Refusal<'a>)>,
+pub(crate) struct FilterResult<'a> {
+    pub(crate) feasible: Vec<FeasibleCluster<'a>>,
+    pub(crate) rejected: Vec<(&'a ClusterInfo, FilterRejection<'a>)>,
     pub(crate) total: usize,
 }
 
-impl<'a> Filtered<'a> {
+impl<'a> FilterResult<'a> {
     /// The names of the feasible clusters.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &'a str> {
-        self.passed.iter().map(|passed| passed.member.name())
+    pub(crate) fn feasible_names(&self) -> impl Iterator<Item = &'a str> {
+        self.feasible.iter().map(|passed| passed.member.name())
     }
 
     /// The failure to report when no cluster is feasible.
-    pub(crate) fn failure(&self) -> Failure {
+    pub(crate) fn failure(&self) -> SchedulingFailure {
         let mut reasons: BTreeMap<Cow<'static, str>, usize> = BTreeMap::new();
-        for (_, refusal) in &self.refused {
+        for (_, refusal) in &self.rejected {
             *reasons.entry(refusal.reason()).or_default() += 1;
         }
         let reasons = reasons
@@ -103,40 +108,49 @@ impl<'a> Filtered<'a> {
         } else {
             texts.join(", ")
         };
-        Failure::NoFit(format!("0/{} clusters are available: {texts}.", self.total))
+        SchedulingFailure::NoFit(format!("0/{} clusters are available: {texts}.", self.total))
     }
 }
 
 /// The filter plugins, prepared for one request and many clusters.
-pub(crate) struct Filter<'t, 'a> {
-    request: Request<'a>,
-    world: World<'a>,
-    targets: &'t Targets<'t>,
-    kind: ApiKey,
+pub(crate) struct ClusterFilter<'t, 'a> {
+    request: ScheduleRequest<'a>,
+    world: SchedulingContext<'a>,
+    targets: &'t CurrentTargets<'t>,
+    kind: ApiKindHash,
     /// The affinity, then its overflow affinities; empty if every cluster matches.
-    affinities: Vec<Matcher<'a>>,
+    affinities: Vec<ClusterAffinityMatcher<'a>>,
     has_tiers: bool,
     spread_by: Vec<&'a str>,
     evicting: Vec<&'a str>,
 }
 
-type Check = for<'f, 't, 'a> fn(&'f Filter<'t, 'a>, &'a Member) -> Option<Refusal<'a>>;
+type FilterCheck =
+    for<'f, 't, 'a> fn(&'f ClusterFilter<'t, 'a>, &'a ClusterInfo) -> Option<FilterRejection<'a>>;
 
 /// The filters in the order in which they run; the first rejection counts.
-const CHECKS: [(Plugin, Check); 7] = [
-    (Plugin::APIEnablement, |f, m| f.api(m)),
-    (Plugin::TaintToleration, |f, m| f.taints(m)),
-    (Plugin::ClusterAffinity, |f, m| f.affinity(m)),
-    (Plugin::SpreadConstraint, |f, m| f.spread(m)),
-    (Plugin::ClusterEviction, |f, m| f.eviction(m)),
-    (Plugin::WorkloadAffinity, |f, m| f.peers_together(m)),
-    (Plugin::WorkloadAntiAffinity, |f, m| f.peers_apart(m)),
+const FILTER_CHECKS: [(SchedulerPlugin, FilterCheck); 7] = [
+    (SchedulerPlugin::APIEnablement, |f, m| f.api(m)),
+    (SchedulerPlugin::TaintToleration, |f, m| f.taints(m)),
+    (SchedulerPlugin::ClusterAffinity, |f, m| f.affinity(m)),
+    (SchedulerPlugin::SpreadConstraint, |f, m| f.spread(m)),
+    (SchedulerPlugin::ClusterEviction, |f, m| f.eviction(m)),
+    (SchedulerPlugin::WorkloadAffinity, |f, m| {
+        f.workload_affinity(m)
+    }),
+    (SchedulerPlugin::WorkloadAntiAffinity, |f, m| {
+        f.workload_anti_affinity(m)
+    }),
 ];
 
-impl<'t, 'a> Filter<'t, 'a> {
-    pub(crate) fn new(request: &Request<'a>, world: &World<'a>, targets: &'t Targets<'t>) -> Self {
+impl<'t, 'a> ClusterFilter<'t, 'a> {
+    pub(crate) fn new(
+        request: &ScheduleRequest<'a>,
+        world: &SchedulingContext<'a>,
+        targets: &'t CurrentTargets<'t>,
+    ) -> Self {
         let placement = request.placement;
-        let term = term_in_force(request);
+        let term = effective_term(request);
         let own = placement.cluster_affinity.as_ref();
         let own = own.or(term.map(|t| &t.affinity));
         let overflow = term.into_iter().flat_map(|t| &t.overflow_affinities);
@@ -151,7 +165,7 @@ impl<'t, 'a> Filter<'t, 'a> {
         let spread_by = placement.spread_constraints.iter();
         let of = &request.spec.resource;
         Self {
-            kind: ApiKey::new(&of.api_version, &of.kind),
+            kind: ApiKindHash::new(&of.api_version, &of.kind),
             request: *request,
             world: *world,
             targets,
@@ -164,10 +178,13 @@ impl<'t, 'a> Filter<'t, 'a> {
 
     /// Filters all clusters except those being deleted. Calls `ended` after each plugin with
     /// the numbers of clusters that it passed and rejected.
-    pub(crate) fn run(&self, ended: &mut dyn FnMut(Plugin, Count)) -> Filtered<'a> {
+    pub(crate) fn run(
+        &self,
+        ended: &mut dyn FnMut(SchedulerPlugin, PassedCount),
+    ) -> FilterResult<'a> {
         let members = self.world.snapshot.members();
         let present = members.iter().filter(|m| !m.is_terminating());
-        let mut checked: Vec<(&'a Member, Option<Refusal<'a>>)> =
+        let mut checked: Vec<(&'a ClusterInfo, Option<FilterRejection<'a>>)> =
             present.map(|member| (member, None)).collect();
         let mut passing = checked.len();
         for (plugin, check) in self.checks() {
@@ -178,17 +195,23 @@ impl<'t, 'a> Filter<'t, 'a> {
             }
             passing -= refused;
             let passed = passing;
-            ended(plugin, Count { passed, refused });
+            ended(
+                plugin,
+                PassedCount {
+                    passed,
+                    rejected: refused,
+                },
+            );
         }
-        let mut filtered = Filtered {
-            passed: Vec::with_capacity(passing),
-            refused: Vec::with_capacity(checked.len() - passing),
+        let mut filtered = FilterResult {
+            feasible: Vec::with_capacity(passing),
+            rejected: Vec::with_capacity(checked.len() - passing),
             total: members.len(),
         };
         for (member, verdict) in checked {
             match verdict {
-                Some(refusal) => filtered.refused.push((member, refusal)),
-                None => filtered.passed.push(Passed {
+                Some(refusal) => filtered.rejected.push((member, refusal)),
+                None => filtered.feasible.push(FeasibleCluster {
                     member,
                     tier: self.tier(member),
                 }),
@@ -198,38 +221,38 @@ impl<'t, 'a> Filter<'t, 'a> {
     }
 
     /// All reasons against a cluster.
-    pub(crate) fn all(&self, member: &'a Member) -> Vec<Refusal<'a>> {
+    pub(crate) fn all_rejections(&self, member: &'a ClusterInfo) -> Vec<FilterRejection<'a>> {
         self.checks()
             .filter_map(|(_, check)| check(self, member))
             .collect()
     }
 
-    fn checks(&self) -> impl Iterator<Item = (Plugin, Check)> + use<> {
+    fn checks(&self) -> impl Iterator<Item = (SchedulerPlugin, FilterCheck)> + use<> {
         let plugins = self.world.rules.plugins;
-        CHECKS
+        FILTER_CHECKS
             .into_iter()
             .filter(move |(plugin, _)| plugins.has(*plugin))
     }
 
-    fn is_target(&self, member: &Member) -> bool {
-        self.targets.of_member(member).is_some()
+    fn is_target(&self, member: &ClusterInfo) -> bool {
+        self.targets.for_cluster(member).is_some()
     }
 
     // A cluster that has the resource already stays feasible when it stops serving the kind.
-    fn api(&self, member: &'a Member) -> Option<Refusal<'a>> {
+    fn api(&self, member: &'a ClusterInfo) -> Option<FilterRejection<'a>> {
         let served = member.serves(self.kind) || self.is_target(member);
-        (!served).then_some(Refusal::ApiMissing)
+        (!served).then_some(FilterRejection::ApiMissing)
     }
 
     // The taint manager evicts what a cluster has already, not the scheduler.
-    fn taints(&self, member: &'a Member) -> Option<Refusal<'a>> {
+    fn taints(&self, member: &'a ClusterInfo) -> Option<FilterRejection<'a>> {
         let tolerations = &self.request.placement.cluster_tolerations;
-        let taint = untolerated(&member.cluster.spec.taints, tolerations)?;
-        (!self.is_target(member)).then_some(Refusal::Untolerated(taint))
+        let taint = untolerated_taint(&member.cluster.spec.taints, tolerations)?;
+        (!self.is_target(member)).then_some(FilterRejection::UntoleratedTaint(taint))
     }
 
     // Overflow affinities apply to workloads; other objects stay within the affinity itself.
-    fn affinity(&self, member: &'a Member) -> Option<Refusal<'a>> {
+    fn affinity(&self, member: &'a ClusterInfo) -> Option<FilterRejection<'a>> {
         let count = if self.request.spec.is_workload() {
             self.affinities.len()
         } else {
@@ -238,10 +261,10 @@ impl<'t, 'a> Filter<'t, 'a> {
         let facts = member.facts();
         let mut affinities = self.affinities[..count].iter();
         let matches = count == 0 || affinities.any(|affinity| affinity.matches(&facts));
-        (!matches).then_some(Refusal::OutsideAffinity)
+        (!matches).then_some(FilterRejection::OutsideAffinity)
     }
 
-    fn spread(&self, member: &'a Member) -> Option<Refusal<'a>> {
+    fn spread(&self, member: &'a ClusterInfo) -> Option<FilterRejection<'a>> {
         let spec = &member.cluster.spec;
         let lacks = |field: &&str| match *field {
             "provider" => spec.provider.is_empty().then_some("provider"),
@@ -249,45 +272,51 @@ impl<'t, 'a> Filter<'t, 'a> {
             "zone" => spec.zones.is_empty().then_some("zones"),
             _ => None,
         };
-        self.spread_by.iter().find_map(lacks).map(Refusal::Lacks)
+        self.spread_by
+            .iter()
+            .find_map(lacks)
+            .map(FilterRejection::MissingProperty)
     }
 
-    fn eviction(&self, member: &'a Member) -> Option<Refusal<'a>> {
+    fn eviction(&self, member: &'a ClusterInfo) -> Option<FilterRejection<'a>> {
         let any = !self.evicting.is_empty();
         let evicting = any && self.evicting.binary_search(&member.name()).is_ok();
-        evicting.then_some(Refusal::Evicting)
+        evicting.then_some(FilterRejection::Evicting)
     }
 
-    fn peers_together(&self, member: &'a Member) -> Option<Refusal<'a>> {
-        let open = self.world.peers.all_on(member.name()) || self.is_target(member);
-        (!open).then_some(Refusal::PeersElsewhere)
+    fn workload_affinity(&self, member: &'a ClusterInfo) -> Option<FilterRejection<'a>> {
+        let open = self.world.peers.affinity_allows(member.name()) || self.is_target(member);
+        (!open).then_some(FilterRejection::AffinityPeersElsewhere)
     }
 
-    fn peers_apart(&self, member: &'a Member) -> Option<Refusal<'a>> {
-        let closed = self.world.peers.any_on(member.name()) && !self.is_target(member);
-        closed.then_some(Refusal::PeerHere)
+    fn workload_anti_affinity(&self, member: &'a ClusterInfo) -> Option<FilterRejection<'a>> {
+        let closed =
+            self.world.peers.anti_affinity_forbids(member.name()) && !self.is_target(member);
+        closed.then_some(FilterRejection::AntiAffinityPeerPresent)
     }
 
     /// The overflow tier of a cluster; 0 within the affinity itself.
-    fn tier(&self, member: &Member) -> usize {
+    fn tier(&self, member: &ClusterInfo) -> usize {
         if !self.has_tiers {
             return 0;
         }
         let facts = member.facts();
         let mut tiers = self.affinities.iter();
-        tiers.position(|a| a.matches(&facts)).unwrap_or(NO_TIER)
+        tiers
+            .position(|a| a.matches(&facts))
+            .unwrap_or(UNMATCHED_TIER)
     }
 }
 
 /// The affinity term to try; an affinity without a name takes precedence.
-pub(crate) fn term_in_force<'a>(request: &Request<'a>) -> Option<&'a AffinityTerm> {
+pub(crate) fn effective_term<'a>(request: &ScheduleRequest<'a>) -> Option<&'a ClusterAffinityTerm> {
     let named = request.placement.cluster_affinity.is_none();
     request.term.filter(|_| named)
 }
 
 /// The first taint that keeps new replicas out. A toleration with `tolerationSeconds` does
 /// not count: the replicas would be evicted after it and scheduled again (Karmada admits them).
-fn untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
+fn untolerated_taint<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
     let lasts = |t: &Toleration, taint: &Taint| match taint.effect.as_str() {
         "NoExecute" => t.toleration_seconds.is_none(),
         _ => true,
@@ -320,7 +349,7 @@ mod tests {
             let taints: Vec<Taint> =
                 serde_json::from_value(json!([{"key": "k", "effect": effect}])).unwrap();
             let all: Vec<Toleration> = serde_json::from_value(tolerations.clone()).unwrap();
-            let found = untolerated(&taints, &all).is_none();
+            let found = untolerated_taint(&taints, &all).is_none();
             assert_eq!(found, is_open, "{effect} {tolerations}");
         }
     }

@@ -7,81 +7,83 @@
 //!
 //! Source of the rules: Karmada's `pkg/scheduler/core` and `framework/plugins`.
 
-mod answers;
-mod demand;
-mod divide;
-mod estimate;
+mod accurate_estimates;
+mod assignment;
+mod capacity_estimator;
 mod filter;
-pub mod ledger;
-mod models;
-pub mod peers;
-mod rules;
+pub mod reservations;
+mod resource_models;
+mod resource_request;
+mod scheduling_rules;
 mod select;
 mod snapshot;
 mod trace;
 pub mod webster;
+pub mod workload_affinity;
 
 use std::cmp::Ordering;
 
-use openapi::karmada::placement::{AffinityTerm, Placement};
+use openapi::karmada::placement::{ClusterAffinityTerm, Placement};
 use openapi::karmada::{BindingSpec, TargetCluster};
 use serde::Serialize;
 
-use divide::Division;
-use filter::{Filter, Filtered};
-use ledger::Assumed;
-use peers::Peers;
-use select::Selection;
+use assignment::ReplicaAssignment;
+use filter::{ClusterFilter, FilterResult};
+use reservations::ReservationSnapshot;
+use select::ClusterSelection;
+use workload_affinity::AffinityPeers;
 
-pub use answers::{Answer, Answers};
-pub use demand::{AssumedWorkload, Demand, Resource};
-pub use divide::Mode;
-pub use estimate::Source;
-pub(crate) use estimate::is_estimated;
-pub use rules::{Plugin, Plugins, Rules, UnknownPlugin};
-pub(crate) use snapshot::ApiKey;
-pub use snapshot::{Member, Snapshot};
-pub use trace::{ClusterTrace, RegionTrace, Trace, Verdict};
+pub use accurate_estimates::{AccurateEstimate, AccurateEstimates};
+pub use assignment::AssignmentMode;
+pub use capacity_estimator::EstimateSource;
+pub(crate) use capacity_estimator::is_estimated;
+pub use resource_request::{AssumedWorkload, ReplicaResourceRequest, ResourceName};
+pub use scheduling_rules::{
+    SchedulerPlugin, SchedulerPluginSet, SchedulingRules, UnknownPluginError,
+};
+pub(crate) use snapshot::ApiKindHash;
+pub use snapshot::{ClusterInfo, ClusterSnapshot};
+pub use trace::{ClusterTrace, DecisionTrace, RegionTrace, RejectionTrace};
 
 /// A binding's spec to schedule, with the affinity term to try if it has terms.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct ScheduleRequest<'a> {
     pub spec: &'a BindingSpec,
     pub placement: &'a Placement,
-    pub term: Option<&'a AffinityTerm>,
+    pub term: Option<&'a ClusterAffinityTerm>,
     /// Ignore the present assignment, because a reschedule was triggered.
     pub fresh: bool,
 }
 
 /// The inputs of a decision besides the request.
 #[derive(Clone, Copy, Debug)]
-pub struct World<'a> {
-    pub snapshot: &'a Snapshot,
-    pub rules: Rules,
+pub struct SchedulingContext<'a> {
+    pub snapshot: &'a ClusterSnapshot,
+    pub rules: SchedulingRules,
     /// Where the other bindings of its affinity groups are.
-    pub peers: &'a Peers,
+    pub peers: &'a AffinityPeers,
     /// Capacity reserved by recent decisions.
-    pub assumed: Assumed<'a>,
+    pub reservations: ReservationSnapshot<'a>,
     /// The accurate estimates so far, if estimators are used.
-    pub answers: Option<&'a Answers>,
+    pub accurate_estimates: Option<&'a AccurateEstimates>,
 }
 
-impl<'a> World<'a> {
+impl<'a> SchedulingContext<'a> {
     /// A context of clusters alone.
-    pub fn of(snapshot: &'a Snapshot) -> Self {
+    pub fn from_snapshot(snapshot: &'a ClusterSnapshot) -> Self {
         Self {
             snapshot,
             rules: snapshot.rules(),
-            peers: Peers::NONE,
-            assumed: Assumed::NOTHING,
-            answers: None,
+            peers: AffinityPeers::NONE,
+            reservations: ReservationSnapshot::EMPTY,
+            accurate_estimates: None,
         }
     }
 }
 
 /// Why there is no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum SchedulingFailure {
     /// No cluster passes the filters; a retry alone does not help.
     #[error("{0}")]
     NoFit(String),
@@ -93,8 +95,8 @@ pub enum Failure {
     Error(String),
 }
 
-impl Failure {
-    fn while_doing(self, what: &str) -> Self {
+impl SchedulingFailure {
+    fn with_context(self, what: &str) -> Self {
         let context = |why| format!("failed to {what}: {why}");
         match self {
             Self::NoFit(why) => Self::NoFit(why),
@@ -106,27 +108,21 @@ impl Failure {
 
 /// The present assignment of one cluster.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Target {
+pub(crate) struct CurrentTarget {
     pub(crate) replicas: i64,
     /// Index in `spec.clusters`.
-    pub(crate) place: usize,
+    pub(crate) position: usize,
 }
 
 /// The binding's present assignment, by cluster.
 #[derive(Debug)]
-pub(crate) struct Targets<'a>(Vec<(&'a str, Target)>);
+pub(crate) struct CurrentTargets<'a>(Vec<(&'a str, CurrentTarget)>);
 
-impl<'a> Targets<'a> {
-    fn of(spec: &'a BindingSpec) -> Self {
+impl<'a> CurrentTargets<'a> {
+    fn from_spec(spec: &'a BindingSpec) -> Self {
         let targets = spec.clusters.iter().enumerate().map(|(position, target)| {
             let replicas = target.replicas;
-            (
-                target.name.as_str(),
-                Target {
-                    replicas,
-                    place: position,
-                },
-            )
+            (target.name.as_str(), CurrentTarget { replicas, position })
         });
         let mut targets: Vec<_> = targets.collect();
         targets.sort_by_key(|(name, _)| *name);
@@ -134,14 +130,14 @@ impl<'a> Targets<'a> {
         Self(targets)
     }
 
-    pub(crate) fn of_member(&self, member: &Member) -> Option<Target> {
+    pub(crate) fn for_cluster(&self, member: &ClusterInfo) -> Option<CurrentTarget> {
         if self.0.is_empty() {
             return None;
         }
         self.get(member.name())
     }
 
-    fn get(&self, cluster: &str) -> Option<Target> {
+    fn get(&self, cluster: &str) -> Option<CurrentTarget> {
         let at = self.0.binary_search_by(|(name, _)| (*name).cmp(cluster));
         Some(self.0[at.ok()?].1)
     }
@@ -149,39 +145,39 @@ impl<'a> Targets<'a> {
 
 /// A feasible cluster on its way through the steps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Candidate<'a> {
-    pub(crate) member: &'a Member,
+pub(crate) struct ClusterCandidate<'a> {
+    pub(crate) member: &'a ClusterInfo,
     pub(crate) score: i64,
     /// Replicas it can take in addition.
     pub(crate) allocatable: i64,
     /// `allocatable` plus the replicas it has already.
     pub(crate) available: i64,
     /// Source of the estimate.
-    pub(crate) source: Source,
-    pub(crate) target: Option<Target>,
+    pub(crate) source: EstimateSource,
+    pub(crate) target: Option<CurrentTarget>,
     /// Index of the overflow tier; 0 for the affinity itself.
     pub(crate) tier: usize,
 }
 
 /// Orders candidates, best first.
-pub(crate) fn order(a: &Candidate<'_>, b: &Candidate<'_>) -> Ordering {
-    let key = |c: &Candidate<'_>| (c.tier, -c.score, -c.available);
+pub(crate) fn compare_candidates(a: &ClusterCandidate<'_>, b: &ClusterCandidate<'_>) -> Ordering {
+    let key = |c: &ClusterCandidate<'_>| (c.tier, -c.score, -c.available);
     let names = || a.member.name().cmp(b.member.name());
     key(a).cmp(&key(b)).then_with(names)
 }
 
 /// How replicas are divided among clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Strategy {
+pub enum AssignmentStrategy {
     Duplicated,
     StaticWeight,
     Aggregated,
     DynamicWeight,
 }
 
-impl Strategy {
+impl AssignmentStrategy {
     /// `None`: the placement asks for an unknown strategy.
-    pub(crate) fn of(placement: &Placement) -> Option<Self> {
+    pub(crate) fn from_placement(placement: &Placement) -> Option<Self> {
         if is_duplicated(placement) {
             return Some(Self::Duplicated);
         }
@@ -207,14 +203,14 @@ pub(crate) fn is_duplicated(placement: &Placement) -> bool {
     scheduling.is_none_or(|s| s.replica_scheduling_type == "Duplicated")
 }
 
-fn unsupported(placement: &Placement) -> Failure {
+fn unsupported_strategy(placement: &Placement) -> SchedulingFailure {
     let scheduling = placement.replica_scheduling.as_ref();
-    let of = |get: fn(&openapi::karmada::placement::ReplicaScheduling) -> &String| {
+    let of = |get: fn(&openapi::karmada::placement::ReplicaSchedulingStrategy) -> &String| {
         scheduling.map_or("", |s| get(s).as_str())
     };
     let kind = of(|s| &s.replica_scheduling_type);
     let preference = of(|s| &s.replica_division_preference);
-    Failure::Error(format!(
+    SchedulingFailure::Error(format!(
         "unsupported replica scheduling strategy, replicaSchedulingType: {kind}, \
          replicaDivisionPreference: {preference}, please try another scheduling strategy"
     ))
@@ -222,7 +218,11 @@ fn unsupported(placement: &Placement) -> Failure {
 
 /// Whether the components of a workload are scheduled as a set, which has to go to exactly
 /// one cluster.
-pub(crate) fn places_sets(spec: &BindingSpec, placement: &Placement, rules: Rules) -> bool {
+pub(crate) fn schedules_component_sets(
+    spec: &BindingSpec,
+    placement: &Placement,
+    rules: SchedulingRules,
+) -> bool {
     let one = placement
         .spread_constraints
         .iter()
@@ -232,7 +232,7 @@ pub(crate) fn places_sets(spec: &BindingSpec, placement: &Placement, rules: Rule
 
 /// The steps of the scheduling algorithm, in order; the values of Karmada's `schedule_step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum SchedulingStep {
     Filter,
     Score,
     Select,
@@ -242,61 +242,64 @@ pub enum Step {
 /// Numbers of clusters that passed a filter step or plugin and that it rejected; for other
 /// steps, whether the step itself succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count {
+pub struct PassedCount {
     pub passed: usize,
-    pub refused: usize,
+    pub rejected: usize,
 }
 
-impl Count {
-    fn of(success: bool) -> Self {
+impl PassedCount {
+    fn from_success(success: bool) -> Self {
         Self {
             passed: usize::from(success),
-            refused: usize::from(!success),
+            rejected: usize::from(!success),
         }
     }
 }
 
 /// A step or plugin that has just finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    Step(Step, Count),
+pub enum StepCompletion {
+    Step(SchedulingStep, PassedCount),
     /// A plugin, over all clusters.
-    Plugin(Plugin, Count),
+    Plugin(SchedulerPlugin, PassedCount),
 }
 
 /// The result of a decision, with the results of its steps.
-pub struct Decision<'a> {
-    request: Request<'a>,
-    world: World<'a>,
-    filtered: Filtered<'a>,
-    lacking: Vec<String>,
+pub struct SchedulingDecision<'a> {
+    request: ScheduleRequest<'a>,
+    context: SchedulingContext<'a>,
+    filter_result: FilterResult<'a>,
+    unestimated_clusters: Vec<String>,
     /// Best first.
-    candidates: Vec<Candidate<'a>>,
-    selection: Selection<'a>,
-    division: Division<'a>,
-    failure: Option<Failure>,
+    candidates: Vec<ClusterCandidate<'a>>,
+    selection: ClusterSelection<'a>,
+    assignment: ReplicaAssignment<'a>,
+    failure: Option<SchedulingFailure>,
 }
 
-impl Decision<'_> {
+impl SchedulingDecision<'_> {
     /// The target clusters; none after a failure.
     pub fn targets(&self) -> Vec<TargetCluster> {
-        self.division.targets(self.request.spec)
+        self.assignment.targets(self.request.spec)
     }
 
     /// Why there is no result.
-    pub fn failure(&self) -> Option<&Failure> {
+    pub fn failure(&self) -> Option<&SchedulingFailure> {
         self.failure.as_ref()
     }
 
     /// Clusters that estimators must be asked about before the decision can be made.
-    pub fn lacking(&self) -> &[String] {
-        &self.lacking
+    pub fn unestimated_clusters(&self) -> &[String] {
+        &self.unestimated_clusters
     }
 }
 
 /// Schedules a binding's resource.
-pub fn schedule(request: &Request<'_>, world: &World<'_>) -> Result<Vec<TargetCluster>, Failure> {
-    let decision = decide(request, world, &mut |_| {});
+pub fn schedule(
+    request: &ScheduleRequest<'_>,
+    world: &SchedulingContext<'_>,
+) -> Result<Vec<TargetCluster>, SchedulingFailure> {
+    let decision = make_decision(request, world, &mut |_| {});
     match decision.failure {
         None => Ok(decision.targets()),
         Some(failure) => Err(failure),
@@ -305,118 +308,133 @@ pub fn schedule(request: &Request<'_>, world: &World<'_>) -> Result<Vec<TargetCl
 
 /// Like [`schedule`], but returns the results of all steps. Calls `ended` after each step
 /// and each plugin.
-pub fn decide<'a>(
-    request: &Request<'a>,
-    world: &World<'a>,
-    ended: &mut dyn FnMut(Ended),
-) -> Decision<'a> {
-    let mut decision = Decision {
+pub fn make_decision<'a>(
+    request: &ScheduleRequest<'a>,
+    world: &SchedulingContext<'a>,
+    ended: &mut dyn FnMut(StepCompletion),
+) -> SchedulingDecision<'a> {
+    let mut decision = SchedulingDecision {
         request: *request,
-        world: *world,
-        filtered: Filtered::default(),
-        lacking: Vec::new(),
+        context: *world,
+        filter_result: FilterResult::default(),
+        unestimated_clusters: Vec::new(),
         candidates: Vec::new(),
-        selection: Selection::default(),
-        division: Division::default(),
+        selection: ClusterSelection::default(),
+        assignment: ReplicaAssignment::default(),
         failure: None,
     };
     decision.failure = decision.run(ended).err();
     decision
 }
 
-impl Decision<'_> {
-    fn run(&mut self, ended: &mut dyn FnMut(Ended)) -> Result<(), Failure> {
-        let (request, world) = (self.request, self.world);
-        let targets = Targets::of(request.spec);
-        let filter = Filter::new(&request, &world, &targets);
-        self.filtered = filter.run(&mut |plugin, count| ended(Ended::Plugin(plugin, count)));
-        let (passed, refused) = (&self.filtered.passed, &self.filtered.refused);
-        let count = Count {
+impl SchedulingDecision<'_> {
+    fn run(&mut self, ended: &mut dyn FnMut(StepCompletion)) -> Result<(), SchedulingFailure> {
+        let (request, world) = (self.request, self.context);
+        let targets = CurrentTargets::from_spec(request.spec);
+        let filter = ClusterFilter::new(&request, &world, &targets);
+        self.filter_result =
+            filter.run(&mut |plugin, count| ended(StepCompletion::Plugin(plugin, count)));
+        let (passed, refused) = (&self.filter_result.feasible, &self.filter_result.rejected);
+        let count = PassedCount {
             passed: passed.len(),
-            refused: refused.len(),
+            rejected: refused.len(),
         };
-        ended(Ended::Step(Step::Filter, count));
-        if self.filtered.passed.is_empty() {
-            return Err(self.filtered.failure());
+        ended(StepCompletion::Step(SchedulingStep::Filter, count));
+        if self.filter_result.feasible.is_empty() {
+            return Err(self.filter_result.failure());
         }
-        if let Some(answers) = world.answers
+        if let Some(answers) = world.accurate_estimates
             && is_estimated(request.spec)
         {
-            self.lacking = answers.lacking(self.filtered.names());
-            if !self.lacking.is_empty() {
+            self.unestimated_clusters = answers.missing(self.filter_result.feasible_names());
+            if !self.unestimated_clusters.is_empty() {
                 return Ok(());
             }
         }
-        let scored = scored(world.rules, &targets, &self.filtered);
-        if world.rules.plugins.has(Plugin::ClusterLocality) {
-            let count = Count {
+        let scored = score_clusters(world.rules, &targets, &self.filter_result);
+        if world.rules.plugins.has(SchedulerPlugin::ClusterLocality) {
+            let count = PassedCount {
                 passed: scored.len(),
-                refused: 0,
+                rejected: 0,
             };
-            ended(Ended::Plugin(Plugin::ClusterLocality, count));
+            ended(StepCompletion::Plugin(
+                SchedulerPlugin::ClusterLocality,
+                count,
+            ));
         }
-        ended(Ended::Step(Step::Score, Count::of(true)));
-        let strategy = Strategy::of(request.placement);
-        let sets = places_sets(request.spec, request.placement, world.rules);
-        self.candidates = ranked(&request, &world, sets, scored);
-        let selection = select::select(&request, strategy, sets, &self.candidates);
-        ended(Ended::Step(Step::Select, Count::of(selection.is_ok())));
-        self.selection = selection.map_err(|e| e.while_doing("select clusters"))?;
-        let division = divide::divide(&request, &world, strategy, &self.selection.chosen);
-        ended(Ended::Step(
-            Step::AssignReplicas,
-            Count::of(division.is_ok()),
+        ended(StepCompletion::Step(
+            SchedulingStep::Score,
+            PassedCount::from_success(true),
         ));
-        self.division = division.map_err(|e| e.while_doing("assign replicas"))?;
+        let strategy = AssignmentStrategy::from_placement(request.placement);
+        let sets = schedules_component_sets(request.spec, request.placement, world.rules);
+        self.candidates = rank_candidates(&request, &world, sets, scored);
+        let selection = select::select(&request, strategy, sets, &self.candidates);
+        ended(StepCompletion::Step(
+            SchedulingStep::Select,
+            PassedCount::from_success(selection.is_ok()),
+        ));
+        self.selection = selection.map_err(|e| e.with_context("select clusters"))?;
+        let division =
+            assignment::assign_replicas(&request, &world, strategy, &self.selection.chosen);
+        ended(StepCompletion::Step(
+            SchedulingStep::AssignReplicas,
+            PassedCount::from_success(division.is_ok()),
+        ));
+        self.assignment = division.map_err(|e| e.with_context("assign replicas"))?;
         Ok(())
     }
 }
 
 /// A feasible cluster with its score.
-struct Scored<'a> {
-    passed: filter::Passed<'a>,
-    target: Option<Target>,
+struct ScoredCluster<'a> {
+    cluster: filter::FeasibleCluster<'a>,
+    target: Option<CurrentTarget>,
     score: i64,
 }
 
-fn scored<'a>(rules: Rules, targets: &Targets<'_>, filtered: &Filtered<'a>) -> Vec<Scored<'a>> {
-    let locality = rules.plugins.has(Plugin::ClusterLocality);
-    let score = |passed: &filter::Passed<'a>| {
-        let target = targets.of_member(passed.member);
-        Scored {
-            passed: *passed,
+fn score_clusters<'a>(
+    rules: SchedulingRules,
+    targets: &CurrentTargets<'_>,
+    filtered: &FilterResult<'a>,
+) -> Vec<ScoredCluster<'a>> {
+    let locality = rules.plugins.has(SchedulerPlugin::ClusterLocality);
+    let score = |passed: &filter::FeasibleCluster<'a>| {
+        let target = targets.for_cluster(passed.member);
+        ScoredCluster {
+            cluster: *passed,
             target,
             score: if locality && target.is_some() { 100 } else { 0 },
         }
     };
-    filtered.passed.iter().map(score).collect()
+    filtered.feasible.iter().map(score).collect()
 }
 
 /// The feasible clusters with their available replicas, best first.
-fn ranked<'a>(
-    request: &Request<'_>,
-    world: &World<'_>,
+fn rank_candidates<'a>(
+    request: &ScheduleRequest<'_>,
+    world: &SchedulingContext<'_>,
     sets: bool,
-    scored: Vec<Scored<'a>>,
-) -> Vec<Candidate<'a>> {
-    let names = scored.iter().map(|scored| scored.passed.member.name());
-    let accurate = world.answers;
-    let accurate = accurate.filter(|all| all.failed(names).next().is_none());
-    let estimator = estimate::Estimator::new(request.spec, sets, world, accurate);
-    let candidate = |scored: Scored<'a>| {
-        let (member, target) = (scored.passed.member, scored.target);
+    scored: Vec<ScoredCluster<'a>>,
+) -> Vec<ClusterCandidate<'a>> {
+    let names = scored.iter().map(|scored| scored.cluster.member.name());
+    let accurate = world.accurate_estimates;
+    let accurate = accurate.filter(|all| all.failed_clusters(names).next().is_none());
+    let estimator = capacity_estimator::CapacityEstimator::new(request.spec, sets, world, accurate);
+    let candidate = |scored: ScoredCluster<'a>| {
+        let (member, target) = (scored.cluster.member, scored.target);
         let (allocatable, source) = estimator.available(member);
-        Candidate {
+        ClusterCandidate {
             member,
             score: scored.score,
             allocatable,
             available: allocatable + target.map_or(0, |t| t.replicas),
             source,
             target,
-            tier: scored.passed.tier,
+            tier: scored.cluster.tier,
         }
     };
-    let mut candidates: Vec<Candidate<'a>> = scored.into_iter().map(candidate).collect();
+    let mut candidates: Vec<ClusterCandidate<'a>> = scored.into_iter().map(candidate).collect();
     // Stable sort: candidates arrive ordered by name, and equal ones keep that order.
     candidates.sort_by_key(|c| (c.tier, -c.score, -c.available));
     candidates

@@ -4,26 +4,26 @@ use std::sync::{Arc, LazyLock};
 
 use ahash::AHashSet;
 use machinery::{Object, Quantity};
-use openapi::karmada::{Cluster, ClusterFacts};
+use openapi::karmada::{Cluster, ClusterAttributes};
 
-use super::Rules;
-use super::demand::Resource;
-use super::models::Nodes;
+use super::SchedulingRules;
+use super::resource_models::ModeledNodes;
+use super::resource_request::ResourceName;
 
 /// A cluster, prepared for many decisions.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub struct ClusterInfo {
     pub object: Object,
     pub cluster: Arc<Cluster>,
-    facts: Arc<Facts>,
+    derived: Arc<DerivedClusterInfo>,
 }
 
 /// The hash of an API version and kind, so that checking a thousand clusters compares no
 /// texts. The hash key is random per process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ApiKey(u64);
+pub(crate) struct ApiKindHash(u64);
 
-impl ApiKey {
+impl ApiKindHash {
     pub(crate) fn new(api_version: &str, kind: &str) -> Self {
         static HASHER: LazyLock<ahash::RandomState> = LazyLock::new(ahash::RandomState::new);
         Self(HASHER.hash_one((api_version, kind)))
@@ -32,22 +32,22 @@ impl ApiKey {
 
 /// Values derived from a cluster once.
 #[derive(Debug)]
-struct Facts {
-    served: AHashSet<ApiKey>,
-    room: Option<Room>,
-    nodes: Option<Nodes>,
+struct DerivedClusterInfo {
+    served: AHashSet<ApiKindHash>,
+    available_resources: Option<AvailableResources>,
+    nodes: Option<ModeledNodes>,
 }
 
 /// The free capacity by the cluster's summary: allocatable minus allocated and allocating.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct AvailableResources {
     pub(crate) pods: i64,
     /// Each in its unit.
-    amounts: Vec<(Resource, i64)>,
+    amounts: Vec<(ResourceName, i64)>,
 }
 
-impl Room {
-    fn of(cluster: &Cluster) -> Option<Self> {
+impl AvailableResources {
+    fn from_cluster(cluster: &Cluster) -> Option<Self> {
         let summary = cluster.status.resource_summary.as_ref()?;
         let taken = |name: &str| {
             let of = [&summary.allocated, &summary.allocating];
@@ -56,7 +56,7 @@ impl Room {
                 .sum::<Quantity>()
         };
         let amounts = summary.allocatable.iter().map(|(name, amount)| {
-            let resource = Resource::named(name);
+            let resource = ResourceName::from_name(name);
             let free = resource.units(*amount - taken(name));
             (resource, free)
         });
@@ -69,7 +69,7 @@ impl Room {
     }
 
     /// `None`: the cluster has no such resource.
-    pub(crate) fn amount(&self, resource: &Resource) -> Option<i64> {
+    pub(crate) fn amount(&self, resource: &ResourceName) -> Option<i64> {
         let mut amounts = self.amounts.iter();
         amounts
             .find(|(of, _)| of == resource)
@@ -77,24 +77,24 @@ impl Room {
     }
 }
 
-impl Member {
+impl ClusterInfo {
     /// Decodes a Cluster; `None` if that fails.
     pub fn new(object: Object) -> Option<Self> {
-        let cluster: Arc<Cluster> = object.view().ok()?;
+        let cluster: Arc<Cluster> = object.decode().ok()?;
         let enablements = cluster.status.api_enablements.iter();
         let served = enablements.flat_map(|enablement| {
             let kinds = enablement.resources.iter();
-            kinds.map(|r| ApiKey::new(&enablement.group_version, &r.kind))
+            kinds.map(|r| ApiKindHash::new(&enablement.group_version, &r.kind))
         });
-        let facts = Facts {
+        let facts = DerivedClusterInfo {
             served: served.collect(),
-            room: Room::of(&cluster),
-            nodes: Nodes::of(&cluster),
+            available_resources: AvailableResources::from_cluster(&cluster),
+            nodes: ModeledNodes::from_cluster(&cluster),
         };
         Some(Self {
             object,
             cluster,
-            facts: Arc::new(facts),
+            derived: Arc::new(facts),
         })
     }
 
@@ -103,67 +103,67 @@ impl Member {
     }
 
     pub fn is_terminating(&self) -> bool {
-        self.object.head().deleting
+        self.object.meta().deleting
     }
 
     /// The properties that affinities match.
-    pub fn facts(&self) -> ClusterFacts<'_> {
-        self.cluster.facts(&self.object)
+    pub fn facts(&self) -> ClusterAttributes<'_> {
+        self.cluster.attributes(&self.object)
     }
 
-    pub(crate) fn serves(&self, kind: ApiKey) -> bool {
-        self.facts.served.contains(&kind)
+    pub(crate) fn serves(&self, kind: ApiKindHash) -> bool {
+        self.derived.served.contains(&kind)
     }
 
-    pub(crate) fn room(&self) -> Option<&Room> {
-        self.facts.room.as_ref()
+    pub(crate) fn available_resources(&self) -> Option<&AvailableResources> {
+        self.derived.available_resources.as_ref()
     }
 
     /// Its modeled nodes, if it reports them.
-    pub(crate) fn nodes(&self) -> Option<&Nodes> {
-        self.facts.nodes.as_ref()
+    pub(crate) fn nodes(&self) -> Option<&ModeledNodes> {
+        self.derived.nodes.as_ref()
     }
 }
 
 /// The clusters by name, and the rules of decisions about them.
 #[derive(Clone, Debug, Default)]
-pub struct Snapshot {
-    members: Vec<Member>,
-    rules: Rules,
+pub struct ClusterSnapshot {
+    members: Vec<ClusterInfo>,
+    rules: SchedulingRules,
 }
 
-impl Snapshot {
+impl ClusterSnapshot {
     pub fn new(clusters: impl IntoIterator<Item = Object>) -> Self {
-        clusters.into_iter().filter_map(Member::new).collect()
+        clusters.into_iter().filter_map(ClusterInfo::new).collect()
     }
 
     /// The same clusters with other rules.
     #[must_use]
-    pub fn under(self, rules: Rules) -> Self {
+    pub fn with_rules(self, rules: SchedulingRules) -> Self {
         Self { rules, ..self }
     }
 
-    pub fn rules(&self) -> Rules {
+    pub fn rules(&self) -> SchedulingRules {
         self.rules
     }
 
-    pub fn members(&self) -> &[Member] {
+    pub fn members(&self) -> &[ClusterInfo] {
         &self.members
     }
 
-    pub fn get(&self, name: &str) -> Option<&Member> {
+    pub fn get(&self, name: &str) -> Option<&ClusterInfo> {
         let at = self.members.binary_search_by(|m| m.name().cmp(name)).ok()?;
         Some(&self.members[at])
     }
 }
 
-impl FromIterator<Member> for Snapshot {
-    fn from_iter<I: IntoIterator<Item = Member>>(members: I) -> Self {
-        let mut members: Vec<Member> = members.into_iter().collect();
+impl FromIterator<ClusterInfo> for ClusterSnapshot {
+    fn from_iter<I: IntoIterator<Item = ClusterInfo>>(members: I) -> Self {
+        let mut members: Vec<ClusterInfo> = members.into_iter().collect();
         members.sort_by(|a, b| a.name().cmp(b.name()));
         Self {
             members,
-            rules: Rules::default(),
+            rules: SchedulingRules::default(),
         }
     }
 }

@@ -9,29 +9,32 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::Serialize;
 
-use super::divide::Share;
-use super::filter::{Filter, Refusal};
-use super::{Candidate, Decision, Member, Mode, Plugin, Source, Strategy, Targets};
+use super::assignment::ClusterShare;
+use super::filter::{ClusterFilter, FilterRejection};
+use super::{
+    AssignmentMode, AssignmentStrategy, ClusterCandidate, ClusterInfo, CurrentTargets,
+    EstimateSource, SchedulerPlugin, SchedulingDecision,
+};
 
 /// Approximate size of a trace in JSON.
-const BUDGET: usize = 14 * 1024;
+const TRACE_BUDGET_BYTES: usize = 14 * 1024;
 /// Approximate bytes of a cluster's trace besides its texts.
-const ROW: usize = 180;
-const REGIONS: usize = 40;
-const REASONS: usize = 20;
-const FAILED: usize = 8;
+const CLUSTER_TRACE_BYTES: usize = 180;
+const MAX_REGIONS: usize = 40;
+const MAX_REASONS: usize = 20;
+const MAX_FAILED_ESTIMATORS: usize = 8;
 
 /// The trace of one decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Trace {
+pub struct DecisionTrace {
     /// The affinity term that was tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub affinity_name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub strategy: Option<Strategy>,
+    pub strategy: Option<AssignmentStrategy>,
     /// The rule by which replicas were assigned.
-    pub rule: Mode,
+    pub rule: AssignmentMode,
     /// Desired replicas.
     pub replicas: i64,
     pub total_clusters: usize,
@@ -71,7 +74,7 @@ pub struct ClusterTrace {
     pub name: String,
     /// The filters that reject it; empty if it is feasible.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub refused: Vec<Verdict>,
+    pub refused: Vec<RejectionTrace>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub score: Option<i64>,
     /// Index of the overflow tier it belongs to, from 1; 0 for the affinity itself.
@@ -85,7 +88,7 @@ pub struct ClusterTrace {
     pub available_replicas: Option<i64>,
     /// Source of that estimate.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub estimate: Option<Source>,
+    pub estimate: Option<EstimateSource>,
     pub chosen: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
@@ -96,8 +99,8 @@ pub struct ClusterTrace {
 
 /// The rejection by a filter plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Verdict {
-    pub plugin: Plugin,
+pub struct RejectionTrace {
+    pub plugin: SchedulerPlugin,
     pub reason: String,
 }
 
@@ -106,47 +109,47 @@ fn is_zero(n: &usize) -> bool {
 }
 
 /// Collects cluster traces until the budget is used up.
-struct Rows {
-    rows: Vec<ClusterTrace>,
-    left: usize,
+struct ClusterTraceBuffer {
+    clusters: Vec<ClusterTrace>,
+    remaining_bytes: usize,
     omitted: usize,
 }
 
-impl Rows {
+impl ClusterTraceBuffer {
     /// `name`: its size is checked before the trace itself is built.
-    fn put(&mut self, name: &str, row: impl FnOnce() -> ClusterTrace) {
-        if self.left < ROW + name.len() {
+    fn push(&mut self, name: &str, row: impl FnOnce() -> ClusterTrace) {
+        if self.remaining_bytes < CLUSTER_TRACE_BYTES + name.len() {
             self.omitted += 1;
             return;
         }
         let row = row();
         let texts: usize = row.refused.iter().map(|v| v.reason.len() + 48).sum();
-        let size = ROW + name.len() + texts;
-        if self.left < size {
-            self.left = 0;
+        let size = CLUSTER_TRACE_BYTES + name.len() + texts;
+        if self.remaining_bytes < size {
+            self.remaining_bytes = 0;
             self.omitted += 1;
             return;
         }
-        self.left -= size;
-        self.rows.push(row);
+        self.remaining_bytes -= size;
+        self.clusters.push(row);
     }
 }
 
-impl<'a> Decision<'a> {
+impl<'a> SchedulingDecision<'a> {
     /// Builds the trace of this decision.
-    pub fn trace(&self) -> Trace {
+    pub fn trace(&self) -> DecisionTrace {
         let selection = &self.selection;
-        let regions = selection.regions.iter().take(REGIONS);
-        let mut trace = Trace {
+        let regions = selection.regions.iter().take(MAX_REGIONS);
+        let mut trace = DecisionTrace {
             affinity_name: self.request.term.map(|t| t.affinity_name.clone()),
-            strategy: Strategy::of(self.request.placement),
-            rule: self.division.mode,
+            strategy: AssignmentStrategy::from_placement(self.request.placement),
+            rule: self.assignment.mode,
             replicas: self.request.spec.replicas,
-            total_clusters: self.filtered.total,
+            total_clusters: self.filter_result.total,
             feasible_clusters: self.candidates.len(),
             chosen_clusters: selection.chosen.len(),
             failure: self.failure.as_ref().map(ToString::to_string),
-            refusals: self.reasons(),
+            refusals: self.count_reasons(),
             failed_estimators: self.failed_estimators(),
             regions: regions
                 .map(|region| RegionTrace {
@@ -156,29 +159,33 @@ impl<'a> Decision<'a> {
                     chosen: region.chosen,
                 })
                 .collect(),
-            ..Trace::default()
+            ..DecisionTrace::default()
         };
         let texts = trace.refusals.keys().map(|reason| reason.len() + 8);
         let regions = trace.regions.iter().map(|region| region.name.len() + 64);
         let failed = trace.failed_estimators.iter().map(|name| name.len() + 4);
         let spent: usize = texts.chain(regions).chain(failed).sum();
-        let rows = self.rows(BUDGET.saturating_sub(spent));
-        trace.clusters = rows.rows;
+        let rows = self.cluster_traces(TRACE_BUDGET_BYTES.saturating_sub(spent));
+        trace.clusters = rows.clusters;
         trace.omitted_clusters = rows.omitted;
         trace
     }
 
     fn failed_estimators(&self) -> Vec<String> {
-        let answers = self.world.answers.into_iter();
-        let failed = answers.flat_map(|all| all.failed(self.filtered.names()));
-        failed.take(FAILED).map(str::to_owned).collect()
+        let answers = self.context.accurate_estimates.into_iter();
+        let failed =
+            answers.flat_map(|all| all.failed_clusters(self.filter_result.feasible_names()));
+        failed
+            .take(MAX_FAILED_ESTIMATORS)
+            .map(str::to_owned)
+            .collect()
     }
 
-    fn reasons(&self) -> BTreeMap<String, usize> {
+    fn count_reasons(&self) -> BTreeMap<String, usize> {
         let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
-        for (_, refusal) in &self.filtered.refused {
+        for (_, refusal) in &self.filter_result.rejected {
             let reason = refusal.reason();
-            let known = reasons.contains_key(&*reason) || reasons.len() < REASONS;
+            let known = reasons.contains_key(&*reason) || reasons.len() < MAX_REASONS;
             let reason = if known {
                 reason
             } else {
@@ -189,22 +196,22 @@ impl<'a> Decision<'a> {
         reasons
     }
 
-    fn rows(&self, left: usize) -> Rows {
-        let mut rows = Rows {
-            rows: Vec::new(),
-            left,
+    fn cluster_traces(&self, left: usize) -> ClusterTraceBuffer {
+        let mut rows = ClusterTraceBuffer {
+            clusters: Vec::new(),
+            remaining_bytes: left,
             omitted: 0,
         };
-        let shares: BTreeMap<&str, &Share<'a>> =
-            self.division.shares.iter().map(|s| (s.name, s)).collect();
+        let shares: BTreeMap<&str, &ClusterShare<'a>> =
+            self.assignment.shares.iter().map(|s| (s.name, s)).collect();
         let chosen: HashSet<&str> = self
             .selection
             .chosen
             .iter()
             .map(|c| c.member.name())
             .collect();
-        let gets = |c: &&Candidate<'a>| shares.contains_key(c.member.name());
-        let chosen_only = |c: &&Candidate<'a>| !gets(c) && chosen.contains(c.member.name());
+        let gets = |c: &&ClusterCandidate<'a>| shares.contains_key(c.member.name());
+        let chosen_only = |c: &&ClusterCandidate<'a>| !gets(c) && chosen.contains(c.member.name());
         let candidates = || self.candidates.iter();
         let in_order = candidates()
             .filter(gets)
@@ -212,23 +219,28 @@ impl<'a> Decision<'a> {
             .chain(candidates().filter(|c| !chosen.contains(c.member.name())));
         for candidate in in_order {
             let name = candidate.member.name();
-            rows.put(name, || {
-                feasible(candidate, chosen.contains(name), shares.get(name).copied())
+            rows.push(name, || {
+                feasible_trace(candidate, chosen.contains(name), shares.get(name).copied())
             });
         }
-        let targets = Targets::of(self.request.spec);
-        let filter = Filter::new(&self.request, &self.world, &targets);
-        let is_target =
-            |(member, _): &&(&'a Member, Refusal<'a>)| targets.of_member(member).is_some();
-        let refused = || self.filtered.refused.iter();
+        let targets = CurrentTargets::from_spec(self.request.spec);
+        let filter = ClusterFilter::new(&self.request, &self.context, &targets);
+        let is_target = |(member, _): &&(&'a ClusterInfo, FilterRejection<'a>)| {
+            targets.for_cluster(member).is_some()
+        };
+        let refused = || self.filter_result.rejected.iter();
         for (member, _) in refused()
             .filter(is_target)
             .chain(refused().filter(|r| !is_target(r)))
         {
-            rows.put(member.name(), || ClusterTrace {
+            rows.push(member.name(), || ClusterTrace {
                 name: member.name().to_owned(),
-                refused: filter.all(member).into_iter().map(verdict).collect(),
-                current_replicas: targets.of_member(member).map(|t| t.replicas),
+                refused: filter
+                    .all_rejections(member)
+                    .into_iter()
+                    .map(rejection_trace)
+                    .collect(),
+                current_replicas: targets.for_cluster(member).map(|t| t.replicas),
                 ..ClusterTrace::default()
             });
         }
@@ -236,7 +248,11 @@ impl<'a> Decision<'a> {
     }
 }
 
-fn feasible(candidate: &Candidate<'_>, chosen: bool, share: Option<&Share<'_>>) -> ClusterTrace {
+fn feasible_trace(
+    candidate: &ClusterCandidate<'_>,
+    chosen: bool,
+    share: Option<&ClusterShare<'_>>,
+) -> ClusterTrace {
     ClusterTrace {
         name: candidate.member.name().to_owned(),
         score: Some(candidate.score),
@@ -251,8 +267,8 @@ fn feasible(candidate: &Candidate<'_>, chosen: bool, share: Option<&Share<'_>>) 
     }
 }
 
-fn verdict(refusal: Refusal<'_>) -> Verdict {
-    Verdict {
+fn rejection_trace(refusal: FilterRejection<'_>) -> RejectionTrace {
+    RejectionTrace {
         plugin: refusal.plugin(),
         reason: refusal.reason().into_owned(),
     }

@@ -9,14 +9,14 @@ use openapi::karmada::names::fnv1a;
 
 /// How parties with equal quotients and seats are ordered by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tie {
+pub enum TieBreak {
     Ascending,
     Descending,
 }
 
-impl Tie {
+impl TieBreak {
     /// Chosen by the template's uid, so that not every template favors the same cluster.
-    pub fn of_uid(uid: &str) -> Self {
+    pub fn from_uid(uid: &str) -> Self {
         if !uid.is_empty() && fnv1a(uid) % 2 == 1 {
             Self::Descending
         } else {
@@ -25,19 +25,19 @@ impl Tie {
     }
 }
 
-struct Claim<'a> {
+struct PartyQuotient<'a> {
     quotient: f64,
     seats: i64,
     name: &'a str,
-    at: usize,
-    tie: Tie,
+    party: usize,
+    tie: TieBreak,
 }
 
-impl Ord for Claim<'_> {
+impl Ord for PartyQuotient<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         let names = match self.tie {
-            Tie::Ascending => other.name.cmp(self.name),
-            Tie::Descending => self.name.cmp(other.name),
+            TieBreak::Ascending => other.name.cmp(self.name),
+            TieBreak::Descending => self.name.cmp(other.name),
         };
         self.quotient
             .total_cmp(&other.quotient)
@@ -46,19 +46,19 @@ impl Ord for Claim<'_> {
     }
 }
 
-impl PartialOrd for Claim<'_> {
+impl PartialOrd for PartyQuotient<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Claim<'_> {
+impl PartialEq for PartyQuotient<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Claim<'_> {}
+impl Eq for PartyQuotient<'_> {}
 
 fn quotient(votes: i64, seats: i64) -> f64 {
     votes as f64 / (2 * seats + 1) as f64
@@ -66,7 +66,7 @@ fn quotient(votes: i64, seats: i64) -> f64 {
 
 /// Divides `seats` among parties by their votes; the result is parallel to `parties`.
 /// Parties without votes get nothing; if no party has votes, no seats are given.
-pub fn apportion(parties: &[(&str, i64)], seats: i64, tie: Tie) -> Vec<i64> {
+pub fn apportion(parties: &[(&str, i64)], seats: i64, tie: TieBreak) -> Vec<i64> {
     let total: i64 = parties.iter().map(|(_, v)| (*v).max(0)).sum();
     let mut won = vec![0_i64; parties.len()];
     if total == 0 || seats <= 0 {
@@ -88,22 +88,22 @@ pub fn apportion(parties: &[(&str, i64)], seats: i64, tie: Tie) -> Vec<i64> {
         .iter()
         .enumerate()
         .filter(|(_, (_, votes))| *votes > 0);
-    let mut heap: BinaryHeap<Claim<'_>> = claims
-        .map(|(at, (name, votes))| Claim {
+    let mut heap: BinaryHeap<PartyQuotient<'_>> = claims
+        .map(|(at, (name, votes))| PartyQuotient {
             quotient: quotient(*votes, won[at]),
             seats: won[at],
             name,
-            at,
+            party: at,
             tie,
         })
         .collect();
     while left > 0
         && let Some(mut claim) = heap.pop()
     {
-        won[claim.at] += 1;
+        won[claim.party] += 1;
         left -= 1;
         claim.seats += 1;
-        claim.quotient = quotient(parties[claim.at].1, claim.seats);
+        claim.quotient = quotient(parties[claim.party].1, claim.seats);
         heap.push(claim);
     }
     won
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn check(votes: &[i64], seats: i64, tie: Tie, expected: &[i64]) {
+    fn check(votes: &[i64], seats: i64, tie: TieBreak, expected: &[i64]) {
         let names = ["a", "b", "c", "d"];
         let parties: Vec<(&str, i64)> = names.into_iter().zip(votes.iter().copied()).collect();
         assert_eq!(
@@ -127,61 +127,61 @@ mod tests {
     // proves: SCH-webster
     #[test]
     fn seats_follow_votes() {
-        check(&[1, 1], 2, Tie::Ascending, &[1, 1]);
-        check(&[1, 1], 3, Tie::Ascending, &[2, 1]);
-        check(&[1, 1], 3, Tie::Descending, &[1, 2]);
-        check(&[2, 1], 3, Tie::Ascending, &[2, 1]);
-        check(&[3, 1, 1], 5, Tie::Ascending, &[3, 1, 1]);
-        check(&[1, 2, 3, 4], 0, Tie::Ascending, &[0, 0, 0, 0]);
+        check(&[1, 1], 2, TieBreak::Ascending, &[1, 1]);
+        check(&[1, 1], 3, TieBreak::Ascending, &[2, 1]);
+        check(&[1, 1], 3, TieBreak::Descending, &[1, 2]);
+        check(&[2, 1], 3, TieBreak::Ascending, &[2, 1]);
+        check(&[3, 1, 1], 5, TieBreak::Ascending, &[3, 1, 1]);
+        check(&[1, 2, 3, 4], 0, TieBreak::Ascending, &[0, 0, 0, 0]);
     }
 
     // proves: SCH-webster-ties
     #[test]
     fn ties_go_to_fewer_seats_and_then_by_name() {
         // After one seat for three votes both quotients are 1: the party without a seat comes first.
-        check(&[3, 1], 2, Tie::Ascending, &[1, 1]);
-        check(&[1, 3], 2, Tie::Descending, &[1, 1]);
-        check(&[2, 2, 2], 2, Tie::Ascending, &[1, 1, 0]);
-        check(&[2, 2, 2], 2, Tie::Descending, &[0, 1, 1]);
-        check(&[2, 2, 2], 4, Tie::Ascending, &[2, 1, 1]);
-        check(&[2, 2, 2], 4, Tie::Descending, &[1, 1, 2]);
+        check(&[3, 1], 2, TieBreak::Ascending, &[1, 1]);
+        check(&[1, 3], 2, TieBreak::Descending, &[1, 1]);
+        check(&[2, 2, 2], 2, TieBreak::Ascending, &[1, 1, 0]);
+        check(&[2, 2, 2], 2, TieBreak::Descending, &[0, 1, 1]);
+        check(&[2, 2, 2], 4, TieBreak::Ascending, &[2, 1, 1]);
+        check(&[2, 2, 2], 4, TieBreak::Descending, &[1, 1, 2]);
     }
 
     // proves: SCH-webster-uid
     #[test]
     fn the_uid_of_the_template_orders_equal_names() {
-        assert_eq!(Tie::of_uid(""), Tie::Ascending);
+        assert_eq!(TieBreak::from_uid(""), TieBreak::Ascending);
         // FNV-1a, 32 bits: e40c292c and f10c3da3.
-        assert_eq!(Tie::of_uid("a"), Tie::Ascending);
-        assert_eq!(Tie::of_uid("t"), Tie::Descending);
-        let both: Vec<Tie> = ["a", "b"].map(Tie::of_uid).into();
-        assert_eq!(both, [Tie::Ascending, Tie::Descending]);
+        assert_eq!(TieBreak::from_uid("a"), TieBreak::Ascending);
+        assert_eq!(TieBreak::from_uid("t"), TieBreak::Descending);
+        let both: Vec<TieBreak> = ["a", "b"].map(TieBreak::from_uid).into();
+        assert_eq!(both, [TieBreak::Ascending, TieBreak::Descending]);
     }
 
     // proves: SCH-webster-zero
     #[test]
     fn without_votes_there_are_no_seats() {
-        check(&[0, 5], 3, Tie::Ascending, &[0, 3]);
-        check(&[0, 0], 3, Tie::Ascending, &[0, 0]);
-        assert!(apportion(&[], 3, Tie::Ascending).is_empty());
+        check(&[0, 5], 3, TieBreak::Ascending, &[0, 3]);
+        check(&[0, 0], 3, TieBreak::Ascending, &[0, 0]);
+        assert!(apportion(&[], 3, TieBreak::Ascending).is_empty());
     }
 
     /// The definition of the method: one seat at a time.
-    fn plain(parties: &[(&str, i64)], seats: i64, tie: Tie) -> Vec<i64> {
+    fn naive_apportion(parties: &[(&str, i64)], seats: i64, tie: TieBreak) -> Vec<i64> {
         let mut won = vec![0; parties.len()];
         for _ in 0..seats {
             let claims = parties.iter().enumerate().filter(|(_, p)| p.1 > 0);
             let best = claims
-                .map(|(at, (name, votes))| Claim {
+                .map(|(at, (name, votes))| PartyQuotient {
                     quotient: quotient(*votes, won[at]),
                     seats: won[at],
                     name,
-                    at,
+                    party: at,
                     tie,
                 })
                 .max();
             if let Some(best) = best {
-                won[best.at] += 1;
+                won[best.party] += 1;
             }
         }
         won
@@ -192,15 +192,15 @@ mod tests {
         fn precomputed_seats_change_nothing(votes in proptest::collection::vec(0_i64..50, 1..8), seats in 0_i64..300, down: bool) {
             let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
             let parties: Vec<(&str, i64)> = names.into_iter().zip(votes).collect();
-            let tie = if down { Tie::Descending } else { Tie::Ascending };
-            prop_assert_eq!(apportion(&parties, seats, tie), plain(&parties, seats, tie));
+            let tie = if down { TieBreak::Descending } else { TieBreak::Ascending };
+            prop_assert_eq!(apportion(&parties, seats, tie), naive_apportion(&parties, seats, tie));
         }
 
         #[test]
         fn every_seat_is_given(votes in proptest::collection::vec(1_i64..1_000_000, 1..40), seats in 0_i64..2_000_000_000) {
             let names: Vec<String> = (0..votes.len()).map(|n| n.to_string()).collect();
             let parties: Vec<(&str, i64)> = names.iter().map(String::as_str).zip(votes).collect();
-            prop_assert_eq!(apportion(&parties, seats, Tie::Ascending).iter().sum::<i64>(), seats);
+            prop_assert_eq!(apportion(&parties, seats, TieBreak::Ascending).iter().sum::<i64>(), seats);
         }
     }
 }

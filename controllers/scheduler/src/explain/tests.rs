@@ -3,37 +3,41 @@
 use serde_json::json;
 
 use super::*;
-use crate::core::{ClusterTrace, Failure};
-use crate::foresight::tests::{binding, snapshot};
+use crate::core::{ClusterTrace, SchedulingFailure};
+use crate::simulation::tests::{binding, snapshot};
 
 // proves: DCN-bounded
 #[test]
 fn an_explanation_of_any_failure_is_bounded() {
     let text = "x".repeat(5000);
-    let failed = |index| crate::decide::FailedTerm {
+    let failed = |index| crate::reconcile::FailedAffinityTerm {
         index,
         affinity_name: format!("term-{index}"),
-        failure: Failure::NoFit(text.clone()),
+        failure: SchedulingFailure::NoFit(text.clone()),
     };
     let rows = (0..60).map(|n| ClusterTrace {
         name: format!("{n:0200}"),
         ..ClusterTrace::default()
     });
-    let mut outcome = Outcome {
-        lacking: Vec::new(),
+    let mut outcome = ScheduleResult {
+        unestimated_clusters: Vec::new(),
         targets: Vec::new(),
         term: None,
-        failure: Some(Failure::NoFit(text.clone())),
+        failure: Some(SchedulingFailure::NoFit(text.clone())),
         failed_terms: (0..50).map(failed).collect(),
-        trace: Trace {
+        trace: DecisionTrace {
             failure: Some(text.clone()),
             clusters: rows.collect(),
-            ..Trace::default()
+            ..DecisionTrace::default()
         },
     };
-    let explanation = Explanation::of(&mut outcome, 1, false);
-    assert!(explanation.size() <= LIMIT, "{}", explanation.size());
-    assert_eq!(explanation.failed_terms.len(), TERMS);
+    let explanation = DecisionExplanation::from_result(&mut outcome, 1, false);
+    assert!(
+        explanation.encoded_len() <= MAX_EXPLANATION_BYTES,
+        "{}",
+        explanation.encoded_len()
+    );
+    assert_eq!(explanation.failed_terms.len(), MAX_FAILED_TERMS);
     let rows = explanation.trace.clusters.len();
     assert!(
         rows > 0 && rows + explanation.trace.omitted_clusters == 60,
@@ -50,7 +54,7 @@ fn failed_terms_are_listed_beside_the_successful_one() {
         json!({}),
     );
     let clusters = snapshot(2);
-    let explanation = explain(&binding, 3, &World::of(&clusters)).unwrap();
+    let explanation = explain(&binding, 3, &SchedulingContext::from_snapshot(&clusters)).unwrap();
     let explanation = serde_json::to_value(explanation).unwrap();
     assert_eq!(explanation["failedTerms"][0]["affinityName"], "a");
     assert!(

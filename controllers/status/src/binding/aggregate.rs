@@ -3,19 +3,19 @@
 
 use machinery::{Gvk, Object, object};
 use openapi::karmada::BindingSpec;
-use openapi::karmada::binding::{AggregatedItem, Condition, ObjectReference};
-use openapi::karmada::names::cluster_of_space;
-use openapi::karmada::work::{Identifier, ManifestStatus};
+use openapi::karmada::binding::{AggregatedStatusItem, Condition, ObjectReference};
+use openapi::karmada::names::cluster_of_execution_space;
+use openapi::karmada::work::{ManifestStatus, ResourceIdentifier};
 use serde_json::Value;
 
-use crate::facts::Facts;
+use crate::partial_work::PartialWork;
 
 const FULLY_APPLIED: &str = "FullyApplied";
 
 /// A Work that cannot be aggregated.
 #[derive(Debug)]
-pub(crate) enum Failure {
-    Malformed(object::Malformed),
+pub(crate) enum AggregateError {
+    Malformed(object::MalformedObject),
     /// The Work has no manifest of the template, for instance because an override changed
     /// its name.
     NoManifest,
@@ -23,7 +23,7 @@ pub(crate) enum Failure {
     NoCluster(String),
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for AggregateError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Malformed(e) => write!(f, "{e}"),
@@ -39,20 +39,20 @@ impl std::fmt::Display for Failure {
 pub(crate) fn aggregate(
     works: &[Object],
     template: &ObjectReference,
-) -> Result<Vec<AggregatedItem>, Failure> {
+) -> Result<Vec<AggregatedStatusItem>, AggregateError> {
     let mut items = Vec::with_capacity(works.len());
-    for work in works.iter().filter(|w| !w.head().deleting) {
-        let facts = Facts::of(work).map_err(Failure::Malformed)?;
-        let ordinal = ordinal(&facts, template).ok_or(Failure::NoManifest)?;
-        let cluster = cluster_of_space(work.namespace())
-            .ok_or_else(|| Failure::NoCluster(work.namespace().to_owned()))?;
-        items.push(item(cluster, facts, ordinal, template));
+    for work in works.iter().filter(|w| !w.meta().deleting) {
+        let facts = PartialWork::from_object(work).map_err(AggregateError::Malformed)?;
+        let ordinal = manifest_ordinal(&facts, template).ok_or(AggregateError::NoManifest)?;
+        let cluster = cluster_of_execution_space(work.namespace())
+            .ok_or_else(|| AggregateError::NoCluster(work.namespace().to_owned()))?;
+        items.push(aggregated_item(cluster, facts, ordinal, template));
     }
     items.sort_by(|a, b| a.cluster_name.cmp(&b.cluster_name));
     Ok(items)
 }
 
-fn ordinal(facts: &Facts, template: &ObjectReference) -> Option<i64> {
+fn manifest_ordinal(facts: &PartialWork, template: &ObjectReference) -> Option<i64> {
     let mut all = (0..).zip(facts.manifests());
     let found = all.find(|(_, m)| {
         m.api_version == template.api_version
@@ -63,35 +63,45 @@ fn ordinal(facts: &Facts, template: &ObjectReference) -> Option<i64> {
     found.map(|(ordinal, _)| ordinal)
 }
 
-fn item(cluster: &str, facts: Facts, ordinal: i64, template: &ObjectReference) -> AggregatedItem {
-    let unknown = AggregatedItem {
+fn aggregated_item(
+    cluster: &str,
+    facts: PartialWork,
+    ordinal: i64,
+    template: &ObjectReference,
+) -> AggregatedStatusItem {
+    let unknown = AggregatedStatusItem {
         cluster_name: cluster.to_owned(),
         health: "Unknown".into(),
-        ..AggregatedItem::default()
+        ..AggregatedStatusItem::default()
     };
-    if let Err(why) = facts.applied() {
-        return AggregatedItem {
+    if let Err(why) = facts.applied_result() {
+        return AggregatedStatusItem {
             applied_message: why.to_owned(),
             ..unknown
         };
     }
     let kind = Gvk::from_api_version(&template.api_version, &template.kind);
-    let is_ours = |s: &ManifestStatus| is(&s.identifier, ordinal, &kind, template);
+    let is_ours = |s: &ManifestStatus| is_template(&s.identifier, ordinal, &kind, template);
     match facts.status.manifest_statuses.into_iter().find(is_ours) {
-        Some(found) => AggregatedItem {
+        Some(found) => AggregatedStatusItem {
             applied: true,
             status: found.status,
             health: found.health,
             ..unknown
         },
-        None => AggregatedItem {
+        None => AggregatedStatusItem {
             applied: true,
             ..unknown
         },
     }
 }
 
-fn is(identifier: &Identifier, ordinal: i64, kind: &Gvk, template: &ObjectReference) -> bool {
+fn is_template(
+    identifier: &ResourceIdentifier,
+    ordinal: i64,
+    kind: &Gvk,
+    template: &ObjectReference,
+) -> bool {
     identifier.ordinal == ordinal
         && *identifier.group == *kind.group
         && *identifier.version == *kind.version
@@ -101,52 +111,56 @@ fn is(identifier: &Identifier, ordinal: i64, kind: &Gvk, template: &ObjectRefere
 }
 
 /// Whether two statuses are equal. Servers drop nulls, or write them for absent fields.
-pub(crate) fn says_the_same(a: &Value, b: &Value) -> bool {
+pub(crate) fn is_same_status(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {
             let mut keys = a.keys().chain(b.keys());
             keys.all(|key| {
                 let [a, b] = [a, b].map(|map| map.get(key).unwrap_or(&Value::Null));
-                says_the_same(a, b)
+                is_same_status(a, b)
             })
         }
         (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| says_the_same(a, b))
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same_status(a, b))
         }
         (a, b) => a == b,
     }
 }
 
 /// Whether the status of a binding was aggregated before.
-pub(crate) fn is_told(conditions: &[Condition]) -> bool {
-    conditions.iter().any(|c| c.kind == FULLY_APPLIED)
+pub(crate) fn has_fully_applied_condition(conditions: &[Condition]) -> bool {
+    conditions.iter().any(|c| c.condition_type == FULLY_APPLIED)
 }
 
-fn is_fully_applied(spec: &BindingSpec, items: &[AggregatedItem]) -> bool {
+fn is_fully_applied(spec: &BindingSpec, items: &[AggregatedStatusItem]) -> bool {
     let expected = spec.existing_clusters();
-    let applied = |i: &AggregatedItem| i.applied && expected.contains(&*i.cluster_name);
+    let applied = |i: &AggregatedStatusItem| i.applied && expected.contains(&*i.cluster_name);
     !expected.is_empty() && expected.len() == items.len() && items.iter().all(applied)
 }
 
 /// Whether the status is about to change: some objects are not applied or not healthy yet.
 /// Failures do not count, nor does the moment at which all become applied.
-pub(crate) fn is_settling(spec: &BindingSpec, old: &[Condition], items: &[AggregatedItem]) -> bool {
+pub(crate) fn is_progressing(
+    spec: &BindingSpec,
+    old: &[Condition],
+    items: &[AggregatedStatusItem],
+) -> bool {
     if items.iter().any(|i| !i.applied_message.is_empty()) {
         return false;
     }
     if !is_fully_applied(spec, items) {
         return true;
     }
-    let known = |c: &Condition| c.kind == FULLY_APPLIED && c.status == "True";
+    let known = |c: &Condition| c.condition_type == FULLY_APPLIED && c.status == "True";
     old.iter().any(known) && items.iter().any(|i| i.health != "Healthy")
 }
 
 /// All conditions, with FullyApplied updated; `None` if nothing changes. `now` is in RFC
 /// 3339; a condition that keeps its status keeps its transition time.
-pub(crate) fn conditions(
+pub(crate) fn update_conditions(
     spec: &BindingSpec,
     old: &[Condition],
-    items: &[AggregatedItem],
+    items: &[AggregatedStatusItem],
     now: &str,
 ) -> Option<Vec<Condition>> {
     let (status, reason, message) = if is_fully_applied(spec, items) {
@@ -162,9 +176,9 @@ pub(crate) fn conditions(
             "Failed to apply all works, see status.aggregatedStatus for details",
         )
     };
-    let before = old.iter().position(|c| c.kind == FULLY_APPLIED);
+    let before = old.iter().position(|c| c.condition_type == FULLY_APPLIED);
     let mut condition = Condition {
-        kind: FULLY_APPLIED.into(),
+        condition_type: FULLY_APPLIED.into(),
         status: status.into(),
         reason: reason.into(),
         message: message.into(),
@@ -265,8 +279,8 @@ mod tests {
             (json!({"l": [1]}), json!({"l": [1, null]}), false),
             (json!({"a": 1}), json!({"a": 2}), false),
         ] {
-            assert_eq!(says_the_same(&a, &b), same, "{a} {b}");
-            assert_eq!(says_the_same(&b, &a), same, "{b} {a}");
+            assert_eq!(is_same_status(&a, &b), same, "{a} {b}");
+            assert_eq!(is_same_status(&b, &a), same, "{b} {a}");
         }
     }
 
@@ -329,10 +343,10 @@ mod tests {
             let parsed: BindingSpec = serde_json::from_value(spec.clone()).unwrap();
             let items: Vec<_> = items
                 .into_iter()
-                .map(|(cluster, applied)| AggregatedItem {
+                .map(|(cluster, applied)| AggregatedStatusItem {
                     cluster_name: cluster.into(),
                     applied,
-                    ..AggregatedItem::default()
+                    ..AggregatedStatusItem::default()
                 })
                 .collect();
             assert_eq!(is_fully_applied(&parsed, &items), full, "{spec}");
@@ -343,12 +357,12 @@ mod tests {
     fn copies_settle_until_they_are_applied_and_then_until_they_are_healthy() {
         let spec = serde_json::from_value(json!({"clusters": [{"name": "a"}, {"name": "b"}]}));
         let spec: BindingSpec = spec.unwrap();
-        let item = |cluster: &str, applied, health: &str, why: &str| AggregatedItem {
+        let item = |cluster: &str, applied, health: &str, why: &str| AggregatedStatusItem {
             cluster_name: cluster.into(),
             applied,
             health: health.into(),
             applied_message: why.into(),
-            ..AggregatedItem::default()
+            ..AggregatedStatusItem::default()
         };
         let (healthy, starting) = (item("a", true, "Healthy", ""), item("b", true, "", ""));
         let table = [
@@ -365,11 +379,11 @@ mod tests {
         ];
         for (items, reported, settling) in table {
             let old = Condition {
-                kind: FULLY_APPLIED.into(),
+                condition_type: FULLY_APPLIED.into(),
                 status: if reported { "True" } else { "False" }.into(),
                 ..Condition::default()
             };
-            assert_eq!(is_settling(&spec, &[old], &items), settling, "{items:?}");
+            assert_eq!(is_progressing(&spec, &[old], &items), settling, "{items:?}");
         }
     }
 
@@ -378,27 +392,27 @@ mod tests {
     fn the_condition_stands_among_others_and_keeps_its_time() {
         let spec = BindingSpec::default();
         let scheduled = Condition {
-            kind: "Scheduled".into(),
+            condition_type: "Scheduled".into(),
             ..Condition::default()
         };
-        let first = conditions(&spec, &[scheduled], &[], "t1").unwrap();
+        let first = update_conditions(&spec, &[scheduled], &[], "t1").unwrap();
         assert_eq!(
             (first.len(), &*first[1].status, &*first[1].reason),
             (2, "False", "FullyAppliedFailed")
         );
-        assert_eq!(conditions(&spec, &first, &[], "t2"), None);
+        assert_eq!(update_conditions(&spec, &first, &[], "t2"), None);
         let mut worded = first.clone();
         worded[1].message = "old words".into();
-        let mended = conditions(&spec, &worded, &[], "t2").unwrap();
+        let mended = update_conditions(&spec, &worded, &[], "t2").unwrap();
         assert_eq!(mended, first);
         let one: BindingSpec =
             serde_json::from_value(json!({"clusters": [{"name": "a"}]})).unwrap();
-        let item = AggregatedItem {
+        let item = AggregatedStatusItem {
             cluster_name: "a".into(),
             applied: true,
-            ..AggregatedItem::default()
+            ..AggregatedStatusItem::default()
         };
-        let full = conditions(&one, &first, &[item], "t2").unwrap();
+        let full = update_conditions(&one, &first, &[item], "t2").unwrap();
         let fields = |at: &Condition| [&at.status, &at.reason, &at.message].map(String::clone);
         assert_eq!(
             fields(&full[1]),
@@ -418,7 +432,7 @@ mod tests {
         );
         let mut other = first;
         other[1].status = "True".into();
-        let turned = conditions(&spec, &other, &[], "t2").unwrap();
+        let turned = update_conditions(&spec, &other, &[], "t2").unwrap();
         assert_eq!(turned[1].last_transition_time, "t2");
     }
 }

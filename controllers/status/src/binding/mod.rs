@@ -2,6 +2,6 @@
 //! `pkg/controllers/status/{rb,crb}_status_controller.go`, `pkg/util/helper/workstatus.go`).
 
 mod aggregate;
-pub(crate) mod shell;
+pub(crate) mod controller;
 
-pub use shell::start_alone as start;
+pub use controller::start_standalone as start;

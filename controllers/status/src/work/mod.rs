@@ -1,7 +1,7 @@
 //! Reflects objects in members to the status of their Works (Karmada's
 //! `pkg/controllers/status/work_status_controller.go`).
 
+pub(crate) mod controller;
 mod reflect;
-pub(crate) mod shell;
 
-pub use shell::start_alone as start;
+pub use controller::start_standalone as start;

@@ -6,44 +6,44 @@ use std::time::Duration;
 use interpreter::Interpreter;
 use jiff::{SignedDuration, Timestamp};
 use machinery::{Gvk, Object};
-use openapi::karmada::names::cluster_of_space;
-use openapi::karmada::work::{Identifier, ManifestHead, ManifestStatus};
+use openapi::karmada::names::cluster_of_execution_space;
+use openapi::karmada::work::{ManifestIdentity, ManifestStatus, ResourceIdentifier};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::facts::Facts;
+use crate::partial_work::PartialWork;
 
 /// An event about the Work.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Told {
+pub(crate) struct WorkEvent {
     pub(crate) warning: bool,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Outcome {
+pub(crate) struct ReflectResult {
     /// `None`: nothing to write.
     pub(crate) statuses: Option<Vec<ManifestStatus>>,
-    pub(crate) told: Vec<Told>,
+    pub(crate) events: Vec<WorkEvent>,
     /// An interpreter error that a retry may fix.
-    pub(crate) unanswered: Option<String>,
+    pub(crate) retryable_error: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Annotated {
+struct WorkAnnotatedObject {
     #[serde(default)]
-    metadata: Metadata,
+    metadata: WorkAnnotatedMetadata,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Metadata {
-    annotations: Option<Annotations>,
+struct WorkAnnotatedMetadata {
+    annotations: Option<WorkReferenceAnnotations>,
 }
 
 #[derive(Deserialize)]
-struct Annotations {
+struct WorkReferenceAnnotations {
     #[serde(rename = "work.karmada.io/namespace")]
     namespace: Option<String>,
     #[serde(rename = "work.karmada.io/name")]
@@ -52,43 +52,43 @@ struct Annotations {
 
 /// The key of the Work that an object in a cluster belongs to; `None` if it has no Work, or
 /// one of another cluster.
-pub(crate) fn work_of(cluster: &str, object: &Object) -> Option<String> {
-    let found: Annotated = serde_json::from_slice(object.bytes()).ok()?;
+pub(crate) fn owning_work_key(cluster: &str, object: &Object) -> Option<String> {
+    let found: WorkAnnotatedObject = serde_json::from_slice(object.bytes()).ok()?;
     let annotations = found.metadata.annotations?;
     let (namespace, name) = (annotations.namespace?, annotations.name?);
-    let ours = cluster_of_space(&namespace) == Some(cluster) && !name.is_empty();
+    let ours = cluster_of_execution_space(&namespace) == Some(cluster) && !name.is_empty();
     ours.then(|| format!("{namespace}/{name}"))
 }
 
 /// The interpreter's results for one object.
-pub(crate) struct Reading {
+pub(crate) struct InterpretedStatus {
     status: Result<Option<Value>, interpreter::Error>,
     /// `None`: the kind has no notion of health.
     healthy: Result<Option<bool>, interpreter::Error>,
 }
 
-impl Reading {
-    fn unanswered(&self) -> Option<String> {
+impl InterpretedStatus {
+    fn retryable_error(&self) -> Option<String> {
         let [status, healthy] = [self.status.as_ref().err(), self.healthy.as_ref().err()];
         let mut failed = status.into_iter().chain(healthy);
-        failed.find(|e| e.may_pass()).map(ToString::to_string)
+        failed.find(|e| e.is_retryable()).map(ToString::to_string)
     }
 }
 
 /// Interprets each observed object. `observed` and the result have an entry per manifest.
-pub(crate) async fn read(
+pub(crate) async fn interpret(
     interpreter: &Interpreter,
-    work: &Facts,
+    work: &PartialWork,
     observed: &[Option<Object>],
-) -> Vec<Option<Reading>> {
+) -> Vec<Option<InterpretedStatus>> {
     let mut readings = Vec::with_capacity(observed.len());
     for (manifest, object) in work.manifests().iter().zip(observed) {
         let kind = manifest.gvk();
         readings.push(match object {
             None => None,
-            Some(object) => Some(Reading {
-                status: interpreter.reflect(&kind, object).await,
-                healthy: interpreter.healthy(&kind, object).await,
+            Some(object) => Some(InterpretedStatus {
+                status: interpreter.reflect_status(&kind, object).await,
+                healthy: interpreter.interpret_health(&kind, object).await,
             }),
         });
     }
@@ -96,37 +96,40 @@ pub(crate) async fn read(
 }
 
 /// Computes the statuses and events. Objects that do not exist keep their last status.
-pub(crate) fn reflect(
-    work: &Facts,
+pub(crate) fn reflect_status(
+    work: &PartialWork,
     observed: &[Option<Object>],
-    readings: Vec<Option<Reading>>,
-) -> Outcome {
+    readings: Vec<Option<InterpretedStatus>>,
+) -> ReflectResult {
     let old = &work.status.manifest_statuses;
-    let unanswered = readings.iter().flatten().find_map(Reading::unanswered);
+    let unanswered = readings
+        .iter()
+        .flatten()
+        .find_map(InterpretedStatus::retryable_error);
     let mut events = Vec::new();
     let mut statuses = Vec::new();
     let found = observed.iter().zip(readings);
     for ((ordinal, manifest), (object, reading)) in (0..).zip(work.manifests()).zip(found) {
-        let identifier = identify(ordinal, &manifest.gvk(), manifest);
+        let identifier = manifest_identifier(ordinal, &manifest.gvk(), manifest);
         let before = old.iter().find(|s| s.identifier == identifier);
         let now = object.as_ref().zip(reading).and_then(|(object, reading)| {
-            collect(identifier, object, reading, before, &mut events)
+            manifest_status(identifier, object, reading, before, &mut events)
         });
         statuses.extend(now.or_else(|| before.cloned()));
     }
-    Outcome {
+    ReflectResult {
         statuses: (statuses != *old).then_some(statuses),
-        told: events,
-        unanswered,
+        events,
+        retryable_error: unanswered,
     }
 }
 
 /// How long to delay the first status: an object created within the last second is about
 /// to become healthy, and waiting saves one write each of the Work, the binding and the
 /// template. `None`: write now.
-pub(crate) fn settling(
-    work: &Facts,
-    outcome: &Outcome,
+pub(crate) fn settling_delay(
+    work: &PartialWork,
+    outcome: &ReflectResult,
     observed: &[Option<Object>],
     now: Timestamp,
 ) -> Option<Duration> {
@@ -136,7 +139,7 @@ pub(crate) fn settling(
         return None;
     }
     let rest = |object: &Object| {
-        let created: Created = serde_json::from_slice(object.bytes()).ok()?;
+        let created: CreationTimeObject = serde_json::from_slice(object.bytes()).ok()?;
         let created = machinery::time::parse(&created.metadata.creation_timestamp).ok()?;
         let age = now.duration_since(created);
         let second = SignedDuration::from_secs(1);
@@ -146,18 +149,22 @@ pub(crate) fn settling(
 }
 
 #[derive(Deserialize)]
-struct Created {
-    metadata: CreatedAt,
+struct CreationTimeObject {
+    metadata: CreationTimeMetadata,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct CreatedAt {
+struct CreationTimeMetadata {
     creation_timestamp: String,
 }
 
-fn identify(ordinal: i64, kind: &Gvk, manifest: &ManifestHead) -> Identifier {
-    Identifier {
+fn manifest_identifier(
+    ordinal: i64,
+    kind: &Gvk,
+    manifest: &ManifestIdentity,
+) -> ResourceIdentifier {
+    ResourceIdentifier {
         ordinal,
         group: kind.group.to_string(),
         version: kind.version.to_string(),
@@ -169,19 +176,19 @@ fn identify(ordinal: i64, kind: &Gvk, manifest: &ManifestHead) -> Identifier {
 }
 
 /// The status of one object; `None` if the interpreter fails.
-fn collect(
-    identifier: Identifier,
+fn manifest_status(
+    identifier: ResourceIdentifier,
     object: &Object,
-    reading: Reading,
+    reading: InterpretedStatus,
     before: Option<&ManifestStatus>,
-    events: &mut Vec<Told>,
+    events: &mut Vec<WorkEvent>,
 ) -> Option<ManifestStatus> {
     let kind = &identifier.kind;
     let name = format!("{kind}/{}/{}", object.namespace(), object.name());
     let status = match reading.status {
         Ok(status) => status,
         Err(error) => {
-            events.push(Told {
+            events.push(WorkEvent {
                 warning: true,
                 reason: "ReflectStatusFailed",
                 message: format!("Reflect status for object({name}) failed, err: {error}."),
@@ -190,13 +197,13 @@ fn collect(
         }
     };
     if before.is_none() {
-        events.push(Told {
+        events.push(WorkEvent {
             warning: false,
             reason: "ReflectStatusSucceed",
             message: format!("Reflect status for object({name}) succeed."),
         });
     }
-    let health = judge(reading.healthy, &name, before, events);
+    let health = interpret_health(reading.healthy, &name, before, events);
     Some(ManifestStatus {
         identifier,
         status,
@@ -205,11 +212,11 @@ fn collect(
 }
 
 /// Records an event if the health is new.
-fn judge(
+fn interpret_health(
     healthy: Result<Option<bool>, interpreter::Error>,
     name: &str,
     before: Option<&ManifestStatus>,
-    events: &mut Vec<Told>,
+    events: &mut Vec<WorkEvent>,
 ) -> &'static str {
     let (health, word) = match healthy {
         // A kind without a notion of health counts as healthy.
@@ -217,7 +224,7 @@ fn judge(
         Ok(Some(true)) => ("Healthy", "healthy"),
         Ok(Some(false)) => ("Unhealthy", "unhealthy"),
         Err(error) => {
-            events.push(Told {
+            events.push(WorkEvent {
                 warning: true,
                 reason: "InterpretHealthFailed",
                 message: format!("Interpret health of object({name}) failed, err: {error}."),
@@ -226,7 +233,7 @@ fn judge(
         }
     };
     if before.is_none_or(|b| b.health != health) {
-        events.push(Told {
+        events.push(WorkEvent {
             warning: false,
             reason: "InterpretHealthSucceed",
             message: format!("Interpret health of object({name}) as {word}."),
@@ -241,19 +248,19 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
-    use openapi::karmada::labels::{WORK_NAME, WORK_NAMESPACE};
+    use openapi::karmada::well_known_keys::{WORK_NAME, WORK_NAMESPACE};
     use serde_json::json;
 
     fn object(value: Value) -> Object {
         Object::from_value(&value).unwrap()
     }
 
-    fn work(old: Value) -> Facts {
+    fn work(old: Value) -> PartialWork {
         let manifests = json!([
             {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "n", "name": "web"}},
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "n", "name": "map"}},
         ]);
-        Facts::of(&object(
+        PartialWork::from_object(&object(
             json!({"metadata": {"name": "w"}, "spec": {"workload": {"manifests": manifests}},
                    "status": {"manifestStatuses": old}}),
         ))
@@ -280,21 +287,21 @@ mod tests {
     }
 
     /// The result under the native rules, which do not wait.
-    fn reflected(work: &Facts, observed: &[Option<Object>]) -> Outcome {
+    fn reflect_natively(work: &PartialWork, observed: &[Option<Object>]) -> ReflectResult {
         let interpreter = Interpreter::default();
-        let readings = pin!(read(&interpreter, work, observed));
+        let readings = pin!(interpret(&interpreter, work, observed));
         let Poll::Ready(readings) = readings.poll(&mut Context::from_waker(Waker::noop())) else {
             panic!("not decided at once")
         };
-        reflect(work, observed, readings)
+        reflect_status(work, observed, readings)
     }
 
     /// Asserts the written statuses (null: nothing is written) and the reasons of events.
     fn check(old: Value, observed: [Option<Value>; 2], written: Value, reasons: &[&str]) {
         let observed = observed.map(|o| o.map(object));
-        let outcome = reflected(&work(old), &observed);
+        let outcome = reflect_natively(&work(old), &observed);
         assert_eq!(json!(outcome.statuses), written);
-        let reported: Vec<_> = outcome.told.iter().map(|t| t.reason).collect();
+        let reported: Vec<_> = outcome.events.iter().map(|t| t.reason).collect();
         assert_eq!(reported, reasons);
     }
 
@@ -356,8 +363,8 @@ mod tests {
             copy["metadata"]["creationTimestamp"] = created.into();
             let observed = [Some(object(copy)), None];
             let facts = work(old);
-            let outcome = reflected(&facts, &observed);
-            settling(&facts, &outcome, &observed, now.parse().unwrap())
+            let outcome = reflect_natively(&facts, &observed);
+            settling_delay(&facts, &outcome, &observed, now.parse().unwrap())
         };
         let (born, later) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00.25Z");
         assert_eq!(
@@ -386,10 +393,13 @@ mod tests {
         let ingress = json!({"metadata": {"name": "w"}, "spec": {"workload": {"manifests": [
             {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "i"}}]}}});
         let observed = object(json!({"metadata": {"name": "i"}, "status": {"loadBalancer": 3}}));
-        let outcome = reflected(&Facts::of(&object(ingress)).unwrap(), &[Some(observed)]);
+        let outcome = reflect_natively(
+            &PartialWork::from_object(&object(ingress)).unwrap(),
+            &[Some(observed)],
+        );
         assert_eq!(outcome.statuses.unwrap()[0].health, "Unknown");
-        assert_eq!(outcome.told[1].reason, "InterpretHealthFailed");
-        assert!(outcome.told[1].warning);
+        assert_eq!(outcome.events[1].reason, "InterpretHealthFailed");
+        assert!(outcome.events[1].warning);
     }
 
     // proves: STA-routed
@@ -414,7 +424,11 @@ mod tests {
         ];
         for (annotations, work) in table {
             let named = object(json!({"metadata": {"name": "o", "annotations": annotations}}));
-            assert_eq!(work_of("m1", &named).as_deref(), work, "{annotations}");
+            assert_eq!(
+                owning_work_key("m1", &named).as_deref(),
+                work,
+                "{annotations}"
+            );
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::Table;
-use super::cells::{NONE, Row, between, or, truth};
+use super::PrintHandler;
+use super::printed_object::{NONE, PrintedObject, elapsed, format_bool, or_default};
 use crate::printer::age;
 
-const WIDE: &[&str] = &["Containers", "Images", "Selector"];
+const WIDE_COLUMNS: &[&str] = &["Containers", "Images", "Selector"];
 
-pub(super) const JOB: Table = Table {
+pub(super) const JOB: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Status", "string"),
@@ -19,28 +19,28 @@ pub(super) const JOB: Table = Table {
         ("Images", "string"),
         ("Selector", "string"),
     ],
-    wide: WIDE,
+    wide_columns: WIDE_COLUMNS,
     cells: |row| {
         let (names, images) = row.containers("/spec/template/spec");
         vec![
             row.name(),
-            status(row).into(),
-            completions(row).into(),
-            duration(row).into(),
+            job_status(row).into(),
+            job_completions(row).into(),
+            job_duration(row).into(),
             row.age(),
             names,
             images,
-            or(row.selector("/spec/selector"), NONE).into(),
+            or_default(row.selector("/spec/selector"), NONE).into(),
         ]
     },
 };
 
-fn status(row: &Row<'_>) -> &'static str {
+fn job_status(row: &PrintedObject<'_>) -> &'static str {
     if row.condition("Complete") {
         "Complete"
     } else if row.condition("Failed") {
         "Failed"
-    } else if row.leaving() {
+    } else if row.is_deleting() {
         "Terminating"
     } else if row.condition("Suspended") {
         "Suspended"
@@ -53,9 +53,9 @@ fn status(row: &Row<'_>) -> &'static str {
     }
 }
 
-fn completions(row: &Row<'_>) -> String {
+fn job_completions(row: &PrintedObject<'_>) -> String {
     let succeeded = row.number("/status/succeeded");
-    if let Some(completions) = row.at("/spec/completions").as_i64() {
+    if let Some(completions) = row.value("/spec/completions").as_i64() {
         return format!("{succeeded}/{completions}");
     }
     match row.number("/spec/parallelism") {
@@ -64,18 +64,18 @@ fn completions(row: &Row<'_>) -> String {
     }
 }
 
-fn duration(row: &Row<'_>) -> String {
+fn job_duration(row: &PrintedObject<'_>) -> String {
     match (
         row.text("/status/startTime"),
         row.text("/status/completionTime"),
     ) {
         ("", _) => String::new(),
         (start, "") => age(start, row.now),
-        (start, end) => between(start, end).unwrap_or_default(),
+        (start, end) => elapsed(start, end).unwrap_or_default(),
     }
 }
 
-pub(super) const CRON_JOB: Table = Table {
+pub(super) const CRON_JOB: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Schedule", "string"),
@@ -88,7 +88,7 @@ pub(super) const CRON_JOB: Table = Table {
         ("Images", "string"),
         ("Selector", "string"),
     ],
-    wide: WIDE,
+    wide_columns: WIDE_COLUMNS,
     cells: |row| {
         let last = match row.text("/status/lastScheduleTime") {
             "" => NONE.to_owned(),
@@ -99,13 +99,13 @@ pub(super) const CRON_JOB: Table = Table {
             row.name(),
             row.text("/spec/schedule").into(),
             row.text_or("/spec/timeZone", NONE).into(),
-            Value::from(truth(row.at("/spec/suspend"))),
+            Value::from(format_bool(row.value("/spec/suspend"))),
             row.count("/status/active").into(),
             last.into(),
             row.age(),
             names,
             images,
-            or(row.selector("/spec/jobTemplate/spec/selector"), NONE).into(),
+            or_default(row.selector("/spec/jobTemplate/spec/selector"), NONE).into(),
         ]
     },
 };

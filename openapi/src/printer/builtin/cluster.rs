@@ -2,19 +2,19 @@
 
 use serde_json::Value;
 
-use super::Table;
-use super::cells::{NONE, Row, condition, join, or, scalar, string};
+use super::PrintHandler;
+use super::printed_object::{NONE, PrintedObject, condition, join, or_default, scalar, string};
 
-pub(super) const NAMESPACE: Table = Table {
+pub(super) const NAMESPACE: PrintHandler = PrintHandler {
     columns: &[("Name", "string"), ("Status", "string"), ("Age", "string")],
-    wide: &[],
+    wide_columns: &[],
     cells: |row| {
         let phase = Value::from(row.text("/status/phase"));
         vec![row.name(), phase, row.age()]
     },
 };
 
-pub(super) const NODE: Table = Table {
+pub(super) const NODE: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Status", "string"),
@@ -27,7 +27,7 @@ pub(super) const NODE: Table = Table {
         ("Kernel-Version", "string"),
         ("Container-Runtime", "string"),
     ],
-    wide: &[
+    wide_columns: &[
         "Internal-IP",
         "External-IP",
         "OS-Image",
@@ -39,11 +39,11 @@ pub(super) const NODE: Table = Table {
         vec![
             row.name(),
             node_status(row).into(),
-            roles(row).into(),
+            node_roles(row).into(),
             row.age(),
             row.text("/status/nodeInfo/kubeletVersion").into(),
-            address(row, "InternalIP").into(),
-            address(row, "ExternalIP").into(),
+            node_address(row, "InternalIP").into(),
+            node_address(row, "ExternalIP").into(),
             info("osImage").into(),
             info("kernelVersion").into(),
             info("containerRuntimeVersion").into(),
@@ -51,21 +51,21 @@ pub(super) const NODE: Table = Table {
     },
 };
 
-fn node_status(row: &Row<'_>) -> String {
-    let ready = match condition(row.at("/status/conditions"), "Ready") {
+fn node_status(row: &PrintedObject<'_>) -> String {
+    let ready = match condition(row.value("/status/conditions"), "Ready") {
         Some("True") => "Ready",
         Some(_) => "NotReady",
         None => "Unknown",
     };
-    if *row.at("/spec/unschedulable") == true {
+    if *row.value("/spec/unschedulable") == true {
         format!("{ready},SchedulingDisabled")
     } else {
         ready.to_owned()
     }
 }
 
-fn roles(row: &Row<'_>) -> String {
-    let labels = row.at("/metadata/labels").as_object();
+fn node_roles(row: &PrintedObject<'_>) -> String {
+    let labels = row.value("/metadata/labels").as_object();
     let mut roles: Vec<_> = labels
         .into_iter()
         .flatten()
@@ -77,17 +77,17 @@ fn roles(row: &Row<'_>) -> String {
         .collect();
     roles.sort_unstable();
     roles.dedup();
-    or(roles.join(","), NONE)
+    or_default(roles.join(","), NONE)
 }
 
-fn address<'a>(row: &Row<'a>, kind: &str) -> &'a str {
+fn node_address<'a>(row: &PrintedObject<'a>, kind: &str) -> &'a str {
     row.list("/status/addresses")
         .iter()
         .find(|address| address["type"] == kind)
         .map_or(NONE, |address| string(&address["address"]))
 }
 
-pub(super) const EVENT: Table = Table {
+pub(super) const EVENT: PrintHandler = PrintHandler {
     columns: &[
         ("Last Seen", "string"),
         ("Type", "string"),
@@ -100,12 +100,12 @@ pub(super) const EVENT: Table = Table {
         ("Count", "string"),
         ("Name", "string"),
     ],
-    wide: &["Subobject", "Source", "First Seen", "Count", "Name"],
-    cells: event,
+    wide_columns: &["Subobject", "Source", "First Seen", "Count", "Name"],
+    cells: event_cells,
 };
 
 /// Prints an event of either group; where their fields differ, only one of them is set.
-fn event(row: &Row<'_>) -> Vec<Value> {
+fn event_cells(row: &PrintedObject<'_>) -> Vec<Value> {
     let either = |core: &str, new: &str| match row.text(core) {
         "" => row.text(new),
         text => text,
@@ -119,7 +119,7 @@ fn event(row: &Row<'_>) -> Vec<Value> {
         last => last,
     };
     let mut count = row.number("/count").max(row.number("/deprecatedCount"));
-    if row.at("/series").is_object() {
+    if row.value("/series").is_object() {
         last = row.text("/series/lastObservedTime");
         count = row.number("/series/count");
     } else if count == 0 {
@@ -142,7 +142,7 @@ fn event(row: &Row<'_>) -> Vec<Value> {
         row.text("/reason").into(),
         object.into(),
         about("fieldPath").into(),
-        source(row).into(),
+        event_source(row).into(),
         either("/message", "/note").trim().into(),
         row.since(first).into(),
         count.into(),
@@ -150,7 +150,7 @@ fn event(row: &Row<'_>) -> Vec<Value> {
     ]
 }
 
-fn source(row: &Row<'_>) -> String {
+fn event_source(row: &PrintedObject<'_>) -> String {
     let first = |pointers: [&str; 3]| {
         let texts = pointers.map(|pointer| row.text(pointer));
         texts.into_iter().find(|text| !text.is_empty())
@@ -172,24 +172,24 @@ fn source(row: &Row<'_>) -> String {
     }
 }
 
-pub(super) const SERVICE_ACCOUNT: Table = Table {
+pub(super) const SERVICE_ACCOUNT: PrintHandler = PrintHandler {
     columns: &[("Name", "string"), ("Secrets", "string"), ("Age", "string")],
-    wide: &[],
+    wide_columns: &[],
     cells: |row| vec![row.name(), row.count("/secrets").into(), row.age()],
 };
 
-pub(super) const QUOTA: Table = Table {
+pub(super) const RESOURCE_QUOTA: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Request", "string"),
         ("Limit", "string"),
         ("Age", "string"),
     ],
-    wide: &[],
+    wide_columns: &[],
     cells: |row| {
         let (mut requests, mut limits) = (Vec::new(), Vec::new());
-        for (name, hard) in row.at("/status/hard").as_object().into_iter().flatten() {
-            let used = or(scalar(&row.at("/status/used")[name.as_str()]), "0");
+        for (name, hard) in row.value("/status/hard").as_object().into_iter().flatten() {
+            let used = or_default(scalar(&row.value("/status/used")[name.as_str()]), "0");
             let text = format!("{name}: {used}/{}", scalar(hard));
             if name.starts_with("limits") {
                 limits.push(text);
@@ -206,7 +206,7 @@ pub(super) const QUOTA: Table = Table {
     },
 };
 
-pub(super) const ROLE_BINDING: Table = Table {
+pub(super) const ROLE_BINDING: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Role", "string"),
@@ -215,7 +215,7 @@ pub(super) const ROLE_BINDING: Table = Table {
         ("Groups", "string"),
         ("ServiceAccounts", "string"),
     ],
-    wide: &["Users", "Groups", "ServiceAccounts"],
+    wide_columns: &["Users", "Groups", "ServiceAccounts"],
     cells: |row| {
         let subjects = |kind: &'static str| {
             row.list("/subjects")
@@ -243,25 +243,25 @@ pub(super) const ROLE_BINDING: Table = Table {
 };
 
 /// For kinds without a printer in Kubernetes: the creation time instead of the age.
-pub(super) const CREATED: Table = Table {
+pub(super) const CREATED_AT: PrintHandler = PrintHandler {
     columns: &[("Name", "string"), ("Created At", "date")],
-    wide: &[],
+    wide_columns: &[],
     cells: |row| {
         let created = Value::from(row.text("/metadata/creationTimestamp"));
         vec![row.name(), created]
     },
 };
 
-pub(super) const LEASE: Table = Table {
+pub(super) const LEASE: PrintHandler = PrintHandler {
     columns: &[("Name", "string"), ("Holder", "string"), ("Age", "string")],
-    wide: &[],
+    wide_columns: &[],
     cells: |row| {
         let holder = Value::from(row.text("/spec/holderIdentity"));
         vec![row.name(), holder, row.age()]
     },
 };
 
-pub(super) const PRIORITY_CLASS: Table = Table {
+pub(super) const PRIORITY_CLASS: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Value", "integer"),
@@ -269,12 +269,12 @@ pub(super) const PRIORITY_CLASS: Table = Table {
         ("Age", "string"),
         ("PreemptionPolicy", "string"),
     ],
-    wide: &[],
+    wide_columns: &[],
     cells: |row| {
         vec![
             row.name(),
             row.number("/value").into(),
-            (*row.at("/globalDefault") == true).into(),
+            (*row.value("/globalDefault") == true).into(),
             row.age(),
             row.text("/preemptionPolicy").into(),
         ]

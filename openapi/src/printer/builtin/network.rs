@@ -2,10 +2,12 @@
 
 use serde_json::Value;
 
-use super::Table;
-use super::cells::{NONE, Row, UNSET, join, labels, list, or, scalar, some_of, string};
+use super::PrintHandler;
+use super::printed_object::{
+    NONE, PrintedObject, UNSET, first_three, format_labels, join, list, or_default, scalar, string,
+};
 
-pub(super) const SERVICE: Table = Table {
+pub(super) const SERVICE: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Type", "string"),
@@ -15,26 +17,26 @@ pub(super) const SERVICE: Table = Table {
         ("Age", "string"),
         ("Selector", "string"),
     ],
-    wide: &["Selector"],
+    wide_columns: &["Selector"],
     cells: |row| {
         vec![
             row.name(),
             row.text("/spec/type").into(),
             row.text_or("/spec/clusterIPs/0", NONE).into(),
-            external(row).into(),
-            ports(row).into(),
+            external_ip(row).into(),
+            service_ports(row).into(),
             row.age(),
-            labels(row.at("/spec/selector")).into(),
+            format_labels(row.value("/spec/selector")).into(),
         ]
     },
 };
 
-fn external(row: &Row<'_>) -> String {
+fn external_ip(row: &PrintedObject<'_>) -> String {
     let own = join(row.list("/spec/externalIPs").iter().map(string), ",");
     match row.text("/spec/type") {
-        "ClusterIP" | "NodePort" => or(own, NONE),
+        "ClusterIP" | "NodePort" => or_default(own, NONE),
         "LoadBalancer" => {
-            let assigned = ingress_points(row);
+            let assigned = load_balancer_addresses(row);
             match (assigned.as_str(), own.as_str()) {
                 ("", "") => "<pending>".into(),
                 ("", _) => own,
@@ -48,7 +50,7 @@ fn external(row: &Row<'_>) -> String {
 }
 
 /// The IP addresses or host names of a load balancer.
-fn ingress_points(row: &Row<'_>) -> String {
+fn load_balancer_addresses(row: &PrintedObject<'_>) -> String {
     let points = row.list("/status/loadBalancer/ingress").iter();
     let names = points.map(|point| match string(&point["ip"]) {
         "" => string(&point["hostname"]),
@@ -57,7 +59,7 @@ fn ingress_points(row: &Row<'_>) -> String {
     join(names.filter(|name| !name.is_empty()), ",")
 }
 
-fn ports(row: &Row<'_>) -> String {
+fn service_ports(row: &PrintedObject<'_>) -> String {
     let ports: Vec<_> = row
         .list("/spec/ports")
         .iter()
@@ -69,16 +71,16 @@ fn ports(row: &Row<'_>) -> String {
             }
         })
         .collect();
-    or(ports.join(","), NONE)
+    or_default(ports.join(","), NONE)
 }
 
-pub(super) const ENDPOINTS: Table = Table {
+pub(super) const ENDPOINTS: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Endpoints", "string"),
         ("Age", "string"),
     ],
-    wide: &[],
+    wide_columns: &[],
     cells: |row| {
         let mut found = Vec::new();
         for subset in row.list("/subsets") {
@@ -92,7 +94,7 @@ pub(super) const ENDPOINTS: Table = Table {
                 found.extend(addresses.iter().map(|a| host_port(string(&a["ip"]), &port)));
             }
         }
-        vec![row.name(), some_of(&found, NONE).into(), row.age()]
+        vec![row.name(), first_three(&found, NONE).into(), row.age()]
     },
 };
 
@@ -104,7 +106,7 @@ fn host_port(host: &str, port: &str) -> String {
     }
 }
 
-pub(super) const ENDPOINT_SLICE: Table = Table {
+pub(super) const ENDPOINT_SLICE: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("AddressType", "string"),
@@ -112,15 +114,15 @@ pub(super) const ENDPOINT_SLICE: Table = Table {
         ("Endpoints", "string"),
         ("Age", "string"),
     ],
-    wide: &[],
+    wide_columns: &[],
     cells: |row| {
         let ports: Vec<_> = row
             .list("/ports")
             .iter()
             .map(
                 |port| match (scalar(&port["port"]), string(&port["name"])) {
-                    (number, "") => or(number, "*"),
-                    (number, name) => or(number, name),
+                    (number, "") => or_default(number, "*"),
+                    (number, name) => or_default(number, name),
                 },
             )
             .collect();
@@ -133,14 +135,14 @@ pub(super) const ENDPOINT_SLICE: Table = Table {
         vec![
             row.name(),
             row.text("/addressType").into(),
-            some_of(&ports, UNSET).into(),
-            some_of(&addresses, UNSET).into(),
+            first_three(&ports, UNSET).into(),
+            first_three(&addresses, UNSET).into(),
             row.age(),
         ]
     },
 };
 
-pub(super) const INGRESS: Table = Table {
+pub(super) const INGRESS: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Class", "string"),
@@ -149,7 +151,7 @@ pub(super) const INGRESS: Table = Table {
         ("Ports", "string"),
         ("Age", "string"),
     ],
-    wide: &[],
+    wide_columns: &[],
     cells: |row| {
         let hosts: Vec<_> = row
             .list("/spec/rules")
@@ -165,22 +167,22 @@ pub(super) const INGRESS: Table = Table {
         vec![
             row.name(),
             row.text_or("/spec/ingressClassName", NONE).into(),
-            some_of(&hosts, "*").into(),
-            ingress_points(row).into(),
+            first_three(&hosts, "*").into(),
+            load_balancer_addresses(row).into(),
             ports.into(),
             row.age(),
         ]
     },
 };
 
-pub(super) const INGRESS_CLASS: Table = Table {
+pub(super) const INGRESS_CLASS: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Controller", "string"),
         ("Parameters", "string"),
         ("Age", "string"),
     ],
-    wide: &[],
+    wide_columns: &[],
     cells: |row| {
         let field = |name| row.text(&format!("/spec/parameters/{name}"));
         let parameters = match (field("kind"), field("apiGroup")) {
@@ -193,15 +195,15 @@ pub(super) const INGRESS_CLASS: Table = Table {
     },
 };
 
-pub(super) const NETWORK_POLICY: Table = Table {
+pub(super) const NETWORK_POLICY: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Pod-Selector", "string"),
         ("Age", "string"),
     ],
-    wide: &[],
+    wide_columns: &[],
     cells: |row| {
-        let selector = or(row.selector("/spec/podSelector"), NONE);
+        let selector = or_default(row.selector("/spec/podSelector"), NONE);
         vec![row.name(), selector.into(), row.age()]
     },
 };

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::Table;
-use super::cells::{NONE, Row, condition, list, string};
+use super::PrintHandler;
+use super::printed_object::{NONE, PrintedObject, condition, list, string};
 
-pub(super) const POD: Table = Table {
+pub(super) const POD: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Ready", "string"),
@@ -17,12 +17,12 @@ pub(super) const POD: Table = Table {
         ("Nominated Node", "string"),
         ("Readiness Gates", "string"),
     ],
-    wide: &["IP", "Node", "Nominated Node", "Readiness Gates"],
-    cells,
+    wide_columns: &["IP", "Node", "Nominated Node", "Readiness Gates"],
+    cells: pod_cells,
 };
 
-fn cells(row: &Row<'_>) -> Vec<Value> {
-    let summary = Summary::of(row);
+fn pod_cells(row: &PrintedObject<'_>) -> Vec<Value> {
+    let summary = PodContainerSummary::from_pod(row);
     let ip = match row.text("/status/podIPs/0/ip") {
         "" => row.text_or("/status/podIP", NONE),
         ip => ip,
@@ -30,19 +30,19 @@ fn cells(row: &Row<'_>) -> Vec<Value> {
     vec![
         row.name(),
         format!("{}/{}", summary.ready, summary.total).into(),
-        status(row, summary.reason).into(),
-        restarts(row, summary.restarts, summary.restarted_at).into(),
+        pod_status(row, summary.reason).into(),
+        format_restarts(row, summary.restarts, summary.restarted_at).into(),
         row.age(),
         ip.into(),
         row.text_or("/spec/nodeName", NONE).into(),
         row.text_or("/status/nominatedNodeName", NONE).into(),
-        gates(row).into(),
+        readiness_gates(row).into(),
     ]
 }
 
-fn status(row: &Row<'_>, reason: String) -> String {
+fn pod_status(row: &PrintedObject<'_>, reason: String) -> String {
     let terminal = matches!(row.text("/status/phase"), "Failed" | "Succeeded");
-    if !row.leaving() {
+    if !row.is_deleting() {
         reason
     } else if row.text("/status/reason") == "NodeLost" {
         "Unknown".into()
@@ -53,7 +53,7 @@ fn status(row: &Row<'_>, reason: String) -> String {
     }
 }
 
-fn restarts(row: &Row<'_>, count: i64, last: &str) -> String {
+fn format_restarts(row: &PrintedObject<'_>, count: i64, last: &str) -> String {
     if count == 0 || last.is_empty() {
         count.to_string()
     } else {
@@ -61,12 +61,12 @@ fn restarts(row: &Row<'_>, count: i64, last: &str) -> String {
     }
 }
 
-fn gates(row: &Row<'_>) -> String {
+fn readiness_gates(row: &PrintedObject<'_>) -> String {
     let gates = row.list("/spec/readinessGates");
     if gates.is_empty() {
         return NONE.into();
     }
-    let conditions = row.at("/status/conditions");
+    let conditions = row.value("/status/conditions");
     let open = gates
         .iter()
         .filter(|gate| condition(conditions, string(&gate["conditionType"])) == Some("True"))
@@ -76,7 +76,7 @@ fn gates(row: &Row<'_>) -> String {
 
 /// The summary of all container statuses.
 #[derive(Default)]
-struct Summary<'a> {
+struct PodContainerSummary<'a> {
     total: usize,
     ready: usize,
     restarts: i64,
@@ -84,8 +84,8 @@ struct Summary<'a> {
     reason: String,
 }
 
-impl<'a> Summary<'a> {
-    fn of(row: &Row<'a>) -> Self {
+impl<'a> PodContainerSummary<'a> {
+    fn from_pod(row: &PrintedObject<'a>) -> Self {
         let sidecars = row
             .list("/spec/initContainers")
             .iter()
@@ -93,13 +93,13 @@ impl<'a> Summary<'a> {
             .count();
         let mut summary = Self {
             total: row.count("/spec/containers") + sidecars,
-            reason: first_reason(row),
+            reason: pod_reason(row),
             ..Self::default()
         };
-        let (initializing, of_sidecars) = summary.init(row);
+        let (initializing, of_sidecars) = summary.add_init_containers(row);
         if !initializing || row.condition("Initialized") {
             (summary.restarts, summary.restarted_at) = of_sidecars;
-            summary.main(row);
+            summary.add_containers(row);
         }
         summary
     }
@@ -110,7 +110,7 @@ impl<'a> Summary<'a> {
 
     /// Adds init containers up to the first that is not finished. Returns whether there
     /// is one, and the count and the last time of the restarts of sidecars.
-    fn init(&mut self, row: &Row<'a>) -> (bool, (i64, &'a str)) {
+    fn add_init_containers(&mut self, row: &PrintedObject<'a>) -> (bool, (i64, &'a str)) {
         let containers = row.list("/spec/initContainers");
         let (mut count, mut last) = (0, "");
         for (at, status) in row.list("/status/initContainerStatuses").iter().enumerate() {
@@ -121,7 +121,7 @@ impl<'a> Summary<'a> {
             if sidecar {
                 add_restarts(&mut count, &mut last, status);
             }
-            let (terminated, waiting) = states(status);
+            let (terminated, waiting) = container_states(status);
             let exited = terminated.map(|t| t["exitCode"].as_i64().unwrap_or_default());
             if exited == Some(0) {
                 continue;
@@ -141,11 +141,11 @@ impl<'a> Summary<'a> {
         (false, (count, last))
     }
 
-    fn main(&mut self, row: &Row<'a>) {
+    fn add_containers(&mut self, row: &PrintedObject<'a>) {
         let mut running = false;
         for status in row.list("/status/containerStatuses").iter().rev() {
             self.add_restarts(status);
-            let (terminated, waiting) = states(status);
+            let (terminated, waiting) = container_states(status);
             let wait = waiting.map_or("", |waiting| string(&waiting["reason"]));
             if !wait.is_empty() {
                 wait.clone_into(&mut self.reason);
@@ -166,8 +166,8 @@ impl<'a> Summary<'a> {
     }
 }
 
-fn first_reason(row: &Row<'_>) -> String {
-    let gated = list(row.at("/status/conditions"))
+fn pod_reason(row: &PrintedObject<'_>) -> String {
+    let gated = list(row.value("/status/conditions"))
         .iter()
         .any(|c| c["type"] == "PodScheduled" && c["reason"] == "SchedulingGated");
     if gated {
@@ -179,7 +179,7 @@ fn first_reason(row: &Row<'_>) -> String {
     }
 }
 
-fn states(status: &Value) -> (Option<&Value>, Option<&Value>) {
+fn container_states(status: &Value) -> (Option<&Value>, Option<&Value>) {
     let state = |name| status["state"].get(name).filter(|state| state.is_object());
     (state("terminated"), state("waiting"))
 }

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::Table;
-use super::cells::{Row, UNSET, scalar, string};
+use super::PrintHandler;
+use super::printed_object::{PrintedObject, UNSET, scalar, string};
 
 const CLASS_ANNOTATION: &str = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";
 
-pub(super) const VOLUME: Table = Table {
+pub(super) const PERSISTENT_VOLUME: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Capacity", "string"),
@@ -21,7 +21,7 @@ pub(super) const VOLUME: Table = Table {
         ("Age", "string"),
         ("VolumeMode", "string"),
     ],
-    wide: &["VolumeMode"],
+    wide_columns: &["VolumeMode"],
     cells: |row| {
         let claim = match row.text("/spec/claimRef/name") {
             "" => String::new(),
@@ -29,12 +29,12 @@ pub(super) const VOLUME: Table = Table {
         };
         vec![
             row.name(),
-            scalar(row.at("/spec/capacity/storage")).into(),
-            modes(row.list("/spec/accessModes")).into(),
+            scalar(row.value("/spec/capacity/storage")).into(),
+            access_modes(row.list("/spec/accessModes")).into(),
             row.text("/spec/persistentVolumeReclaimPolicy").into(),
             phase(row).into(),
             claim.into(),
-            class(row).into(),
+            storage_class(row).into(),
             row.text_or("/spec/volumeAttributesClassName", UNSET).into(),
             row.text("/status/reason").into(),
             row.age(),
@@ -43,7 +43,7 @@ pub(super) const VOLUME: Table = Table {
     },
 };
 
-pub(super) const CLAIM: Table = Table {
+pub(super) const PERSISTENT_VOLUME_CLAIM: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Status", "string"),
@@ -55,14 +55,14 @@ pub(super) const CLAIM: Table = Table {
         ("Age", "string"),
         ("VolumeMode", "string"),
     ],
-    wide: &["VolumeMode"],
+    wide_columns: &["VolumeMode"],
     cells: |row| {
         let volume = row.text("/spec/volumeName");
         let (capacity, modes) = if volume.is_empty() {
             Default::default()
         } else {
-            let capacity = scalar(row.at("/status/capacity/storage"));
-            (capacity, modes(row.list("/status/accessModes")))
+            let capacity = scalar(row.value("/status/capacity/storage"));
+            (capacity, access_modes(row.list("/status/accessModes")))
         };
         vec![
             row.name(),
@@ -70,7 +70,7 @@ pub(super) const CLAIM: Table = Table {
             volume.into(),
             capacity.into(),
             modes.into(),
-            class(row).into(),
+            storage_class(row).into(),
             row.text_or("/spec/volumeAttributesClassName", UNSET).into(),
             row.age(),
             row.text_or("/spec/volumeMode", UNSET).into(),
@@ -78,15 +78,15 @@ pub(super) const CLAIM: Table = Table {
     },
 };
 
-fn phase<'a>(row: &Row<'a>) -> &'a str {
-    if row.leaving() {
+fn phase<'a>(row: &PrintedObject<'a>) -> &'a str {
+    if row.is_deleting() {
         "Terminating"
     } else {
         row.text("/status/phase")
     }
 }
 
-fn class<'a>(row: &Row<'a>) -> &'a str {
+fn storage_class<'a>(row: &PrintedObject<'a>) -> &'a str {
     match row.text(CLASS_ANNOTATION) {
         "" => row.text("/spec/storageClassName"),
         class => class,
@@ -94,7 +94,7 @@ fn class<'a>(row: &Row<'a>) -> &'a str {
 }
 
 /// Abbreviated access modes without duplicates, in a fixed order.
-fn modes(modes: &[Value]) -> String {
+fn access_modes(modes: &[Value]) -> String {
     let known = [
         ("ReadWriteOnce", "RWO"),
         ("ReadOnlyMany", "ROX"),
@@ -109,7 +109,7 @@ fn modes(modes: &[Value]) -> String {
     short.join(",")
 }
 
-pub(super) const CLASS: Table = Table {
+pub(super) const STORAGE_CLASS: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Provisioner", "string"),
@@ -118,7 +118,7 @@ pub(super) const CLASS: Table = Table {
         ("AllowVolumeExpansion", "string"),
         ("Age", "string"),
     ],
-    wide: &[],
+    wide_columns: &[],
     cells: |row| {
         let standard = ["", "beta."].iter().any(|stage| {
             let key = format!("storageclass.{stage}kubernetes.io~1is-default-class");
@@ -135,29 +135,29 @@ pub(super) const CLASS: Table = Table {
             row.text("/provisioner").into(),
             row.text_or("/reclaimPolicy", "Delete").into(),
             row.text_or("/volumeBindingMode", "Immediate").into(),
-            (*row.at("/allowVolumeExpansion") == true).into(),
+            (*row.value("/allowVolumeExpansion") == true).into(),
             row.age(),
         ]
     },
 };
 
-pub(super) const CONFIG_MAP: Table = Table {
+pub(super) const CONFIG_MAP: PrintHandler = PrintHandler {
     columns: &[("Name", "string"), ("Data", "string"), ("Age", "string")],
-    wide: &[],
+    wide_columns: &[],
     cells: |row| {
         let count = row.count("/data") + row.count("/binaryData");
         vec![row.name(), count.into(), row.age()]
     },
 };
 
-pub(super) const SECRET: Table = Table {
+pub(super) const SECRET: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Type", "string"),
         ("Data", "string"),
         ("Age", "string"),
     ],
-    wide: &[],
+    wide_columns: &[],
     cells: |row| {
         let kind = Value::from(row.text("/type"));
         vec![row.name(), kind, row.count("/data").into(), row.age()]

@@ -2,27 +2,29 @@
 
 use serde_json::Value;
 
-use super::Table;
-use super::cells::{NONE, Row, UNSET, labels, lower_kind, or, scalar, string};
+use super::PrintHandler;
+use super::printed_object::{
+    NONE, PrintedObject, UNSET, format_labels, lower_kind, or_default, scalar, string,
+};
 
 const POD_SPEC: &str = "/spec/template/spec";
 
-pub(super) const POD_TEMPLATE: Table = Table {
+pub(super) const POD_TEMPLATE: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Containers", "string"),
         ("Images", "string"),
         ("Pod Labels", "string"),
     ],
-    wide: &[],
+    wide_columns: &[],
     cells: |row| {
         let (names, images) = row.containers("/template/spec");
-        let labels = labels(row.at("/template/metadata/labels"));
+        let labels = format_labels(row.value("/template/metadata/labels"));
         vec![row.name(), names, images, labels.into()]
     },
 };
 
-const REPLICATED: &[(&str, &str)] = &[
+const REPLICA_COLUMNS: &[(&str, &str)] = &[
     ("Name", "string"),
     ("Desired", "integer"),
     ("Current", "integer"),
@@ -33,21 +35,21 @@ const REPLICATED: &[(&str, &str)] = &[
     ("Selector", "string"),
 ];
 
-const WIDE: &[&str] = &["Containers", "Images", "Selector"];
+const WIDE_COLUMNS: &[&str] = &["Containers", "Images", "Selector"];
 
-pub(super) const REPLICATION_CONTROLLER: Table = Table {
-    columns: REPLICATED,
-    wide: WIDE,
-    cells: |row| replicated(row, labels(row.at("/spec/selector"))),
+pub(super) const REPLICATION_CONTROLLER: PrintHandler = PrintHandler {
+    columns: REPLICA_COLUMNS,
+    wide_columns: WIDE_COLUMNS,
+    cells: |row| replica_cells(row, format_labels(row.value("/spec/selector"))),
 };
 
-pub(super) const REPLICA_SET: Table = Table {
-    columns: REPLICATED,
-    wide: WIDE,
-    cells: |row| replicated(row, or(row.selector("/spec/selector"), NONE)),
+pub(super) const REPLICA_SET: PrintHandler = PrintHandler {
+    columns: REPLICA_COLUMNS,
+    wide_columns: WIDE_COLUMNS,
+    cells: |row| replica_cells(row, or_default(row.selector("/spec/selector"), NONE)),
 };
 
-fn replicated(row: &Row<'_>, selector: String) -> Vec<Value> {
+fn replica_cells(row: &PrintedObject<'_>, selector: String) -> Vec<Value> {
     let (names, images) = row.containers(POD_SPEC);
     vec![
         row.name(),
@@ -61,7 +63,7 @@ fn replicated(row: &Row<'_>, selector: String) -> Vec<Value> {
     ]
 }
 
-pub(super) const DEPLOYMENT: Table = Table {
+pub(super) const DEPLOYMENT: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Ready", "string"),
@@ -72,7 +74,7 @@ pub(super) const DEPLOYMENT: Table = Table {
         ("Images", "string"),
         ("Selector", "string"),
     ],
-    wide: WIDE,
+    wide_columns: WIDE_COLUMNS,
     cells: |row| {
         let (names, images) = row.containers(POD_SPEC);
         vec![
@@ -88,7 +90,7 @@ pub(super) const DEPLOYMENT: Table = Table {
     },
 };
 
-pub(super) const STATEFUL_SET: Table = Table {
+pub(super) const STATEFUL_SET: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Ready", "string"),
@@ -96,19 +98,19 @@ pub(super) const STATEFUL_SET: Table = Table {
         ("Containers", "string"),
         ("Images", "string"),
     ],
-    wide: WIDE,
+    wide_columns: WIDE_COLUMNS,
     cells: |row| {
         let (names, images) = row.containers(POD_SPEC);
         vec![row.name(), ready(row).into(), row.age(), names, images]
     },
 };
 
-fn ready(row: &Row<'_>) -> String {
+fn ready(row: &PrintedObject<'_>) -> String {
     let (ready, desired) = ("/status/readyReplicas", "/spec/replicas");
     format!("{}/{}", row.number(ready), row.number(desired))
 }
 
-pub(super) const DAEMON_SET: Table = Table {
+pub(super) const DAEMON_SET: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Desired", "integer"),
@@ -122,7 +124,7 @@ pub(super) const DAEMON_SET: Table = Table {
         ("Images", "string"),
         ("Selector", "string"),
     ],
-    wide: WIDE,
+    wide_columns: WIDE_COLUMNS,
     cells: |row| {
         let (names, images) = row.containers(POD_SPEC);
         vec![
@@ -132,23 +134,23 @@ pub(super) const DAEMON_SET: Table = Table {
             row.number("/status/numberReady").into(),
             row.number("/status/updatedNumberScheduled").into(),
             row.number("/status/numberAvailable").into(),
-            labels(row.at("/spec/template/spec/nodeSelector")).into(),
+            format_labels(row.value("/spec/template/spec/nodeSelector")).into(),
             row.age(),
             names,
             images,
-            or(row.selector("/spec/selector"), NONE).into(),
+            or_default(row.selector("/spec/selector"), NONE).into(),
         ]
     },
 };
 
-pub(super) const CONTROLLER_REVISION: Table = Table {
+pub(super) const CONTROLLER_REVISION: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Controller", "string"),
         ("Revision", "integer"),
         ("Age", "string"),
     ],
-    wide: &[],
+    wide_columns: &[],
     cells: |row| {
         let owner = row
             .list("/metadata/ownerReferences")
@@ -160,14 +162,14 @@ pub(super) const CONTROLLER_REVISION: Table = Table {
             });
         vec![
             row.name(),
-            or(owner.unwrap_or_default(), NONE).into(),
+            or_default(owner.unwrap_or_default(), NONE).into(),
             row.number("/revision").into(),
             row.age(),
         ]
     },
 };
 
-pub(super) const DISRUPTION_BUDGET: Table = Table {
+pub(super) const POD_DISRUPTION_BUDGET: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Min Available", "string"),
@@ -175,19 +177,19 @@ pub(super) const DISRUPTION_BUDGET: Table = Table {
         ("Allowed Disruptions", "integer"),
         ("Age", "string"),
     ],
-    wide: &[],
+    wide_columns: &[],
     cells: |row| {
         vec![
             row.name(),
-            or(scalar(row.at("/spec/minAvailable")), "N/A").into(),
-            or(scalar(row.at("/spec/maxUnavailable")), "N/A").into(),
+            or_default(scalar(row.value("/spec/minAvailable")), "N/A").into(),
+            or_default(scalar(row.value("/spec/maxUnavailable")), "N/A").into(),
             row.number("/status/disruptionsAllowed").into(),
             row.age(),
         ]
     },
 };
 
-pub(super) const AUTOSCALER: Table = Table {
+pub(super) const HORIZONTAL_POD_AUTOSCALER: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),
         ("Reference", "string"),
@@ -197,14 +199,14 @@ pub(super) const AUTOSCALER: Table = Table {
         ("Replicas", "string"),
         ("Age", "string"),
     ],
-    wide: &[],
+    wide_columns: &[],
     cells: |row| {
         let target = |field| row.text(&format!("/spec/scaleTargetRef/{field}"));
         vec![
             row.name(),
             format!("{}/{}", target("kind"), target("name")).into(),
-            targets(row).into(),
-            or(scalar(row.at("/spec/minReplicas")), UNSET).into(),
+            format_metrics(row).into(),
+            or_default(scalar(row.value("/spec/minReplicas")), UNSET).into(),
             row.number("/spec/maxReplicas").into(),
             row.number("/status/currentReplicas").into(),
             row.age(),
@@ -212,11 +214,11 @@ pub(super) const AUTOSCALER: Table = Table {
     },
 };
 
-fn targets(row: &Row<'_>) -> String {
+fn format_metrics(row: &PrintedObject<'_>) -> String {
     const SHOWN: usize = 2;
     // autoscaling/v1 has a single metric, in separate fields.
-    if let Some(target) = row.at("/spec/targetCPUUtilizationPercentage").as_i64() {
-        let current = percent(row.at("/status/currentCPUUtilizationPercentage"));
+    if let Some(target) = row.value("/spec/targetCPUUtilizationPercentage").as_i64() {
+        let current = format_percent(row.value("/status/currentCPUUtilizationPercentage"));
         return format!("cpu: {current}/{target}%");
     }
     let metrics = row.list("/spec/metrics");
@@ -225,7 +227,7 @@ fn targets(row: &Row<'_>) -> String {
         .iter()
         .enumerate()
         .take(SHOWN)
-        .map(|(at, metric)| target(metric, current.get(at).unwrap_or(&Value::Null)))
+        .map(|(at, metric)| format_metric(metric, current.get(at).unwrap_or(&Value::Null)))
         .collect();
     match metrics.len().saturating_sub(SHOWN) {
         _ if shown.is_empty() => NONE.into(),
@@ -235,7 +237,7 @@ fn targets(row: &Row<'_>) -> String {
 }
 
 /// One metric: its current value and its target.
-fn target(metric: &Value, status: &Value) -> String {
+fn format_metric(metric: &Value, status: &Value) -> String {
     let field = match string(&metric["type"]) {
         "Resource" => "resource",
         "ContainerResource" => "containerResource",
@@ -249,7 +251,7 @@ fn target(metric: &Value, status: &Value) -> String {
         "resource" | "containerResource" => format!("{}: ", string(&metric[field]["name"])),
         _ => String::new(),
     };
-    let known = |value: &Value| or(scalar(value), "<unknown>");
+    let known = |value: &Value| or_default(scalar(value), "<unknown>");
     if prefix.is_empty() {
         let average = target["averageValue"].is_string();
         let kind = if average { "averageValue" } else { "value" };
@@ -270,11 +272,11 @@ fn target(metric: &Value, status: &Value) -> String {
     };
     format!(
         "{prefix}{}/{utilization}",
-        percent(&current["averageUtilization"])
+        format_percent(&current["averageUtilization"])
     )
 }
 
-fn percent(value: &Value) -> String {
+fn format_percent(value: &Value) -> String {
     value
         .as_i64()
         .map_or_else(|| "<unknown>".to_owned(), |value| format!("{value}%"))

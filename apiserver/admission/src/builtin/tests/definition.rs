@@ -40,7 +40,7 @@ fn fields(change: &Value) -> Value {
 }
 
 #[test]
-fn names_versions_and_places() {
+fn definitions_are_validated() {
     let one = |v: Value| json!({"spec": {"versions": [v]}});
     let table: &[(Value, &[&str])] = &[
         (json!({}), &[]),
@@ -194,7 +194,7 @@ fn schemas_are_structural() {
 }
 
 #[test]
-fn what_is_served_stays_what_it_is() {
+fn served_definitions_are_immutable() {
     let old = with(
         &crd(),
         &json!({"status": {"storedVersions": ["v1"],

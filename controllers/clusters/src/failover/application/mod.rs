@@ -3,10 +3,10 @@
 //!
 //! Karmada: `pkg/controllers/applicationfailover`.
 
-mod decide;
-mod shell;
+mod controller;
+mod reconcile;
 
-pub(super) use shell::Controller;
+pub(super) use controller::ApplicationFailoverController;
 
 #[cfg(test)]
 mod tests;

@@ -6,45 +6,45 @@ use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::lab::Lab;
+use crate::fixture::ClustersFixture;
 
-async fn placed(fixture: &Lab, name: &str, mode: &str) {
+async fn seed_deployment_binding(fixture: &ClustersFixture, name: &str, mode: &str) {
     let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
-    placed_of(fixture, &deployment, name, mode).await;
+    seed_binding_of_kind(fixture, &deployment, name, mode).await;
 }
 
-async fn placed_of(fixture: &Lab, kind: &Value, name: &str, mode: &str) {
-    fixture.place(name, &["a", "b"], &json!([]));
+async fn seed_binding_of_kind(fixture: &ClustersFixture, kind: &Value, name: &str, mode: &str) {
+    fixture.seed_binding(name, &["a", "b"], &json!([]));
     let application = json!({"decisionConditions": {"tolerationSeconds": 60}, "purgeMode": mode});
     let spec =
         json!({"resource": kind, "propagateDeps": true, "failover": {"application": application}});
     fixture
-        .merge(&BINDINGS, ("n", name), json!({"spec": spec}))
+        .merge_patch(&BINDINGS, ("n", name), json!({"spec": spec}))
         .await;
 }
 
 // proves: APP-tolerated, APP-anew, APP-task, APP-never
 #[tokio::test(start_paused = true)]
 async fn a_workload_that_stays_unhealthy_is_evicted() {
-    let fixture = Lab::start();
-    placed(&fixture, "x", "Never").await;
+    let fixture = ClustersFixture::start();
+    seed_deployment_binding(&fixture, "x", "Never").await;
     fixture
-        .observe("x", &[("a", "Unhealthy"), ("b", "Healthy")])
+        .set_observed_status("x", &[("a", "Unhealthy"), ("b", "Healthy")])
         .await;
     sleep(Duration::from_secs(59)).await;
     assert_eq!(fixture.eviction_tasks("x"), [] as [Value; 0]);
     // A healthy moment restarts the toleration.
     fixture
-        .observe("x", &[("a", "Healthy"), ("b", "Healthy")])
+        .set_observed_status("x", &[("a", "Healthy"), ("b", "Healthy")])
         .await;
-    fixture.settle().await;
+    fixture.wait_until_idle().await;
     fixture
-        .observe("x", &[("a", "Unhealthy"), ("b", "Healthy")])
+        .set_observed_status("x", &[("a", "Unhealthy"), ("b", "Healthy")])
         .await;
     sleep(Duration::from_secs(59)).await;
     assert_eq!(fixture.eviction_tasks("x"), [] as [Value; 0]);
     sleep(Duration::from_secs(2)).await;
-    assert_eq!(fixture.placed("x"), json!([{"name": "b"}]));
+    assert_eq!(fixture.scheduled_clusters("x"), json!([{"name": "b"}]));
     let task = &fixture.eviction_tasks("x")[0];
     for (field, value) in [
         ("reason", json!("ApplicationFailure")),
@@ -63,7 +63,7 @@ async fn a_workload_that_stays_unhealthy_is_evicted() {
 // proves: APP-wide
 #[tokio::test(start_paused = true)]
 async fn cluster_scoped_workloads_are_evicted_too() {
-    let fixture = Lab::start();
+    let fixture = ClustersFixture::start();
     let application =
         json!({"decisionConditions": {"tolerationSeconds": 60}, "purgeMode": "Directly"});
     fixture.host.seed(
@@ -74,7 +74,7 @@ async fn cluster_scoped_workloads_are_evicted_too() {
                "status": {"aggregatedStatus": [{"clusterName": "a", "health": "Unhealthy"}]}}),
     );
     sleep(Duration::from_secs(62)).await;
-    let spec = fixture.host.object(&CLUSTER_BINDINGS, "", "x").unwrap()["spec"].clone();
+    let spec = fixture.host.get_object(&CLUSTER_BINDINGS, "", "x").unwrap()["spec"].clone();
     assert_eq!(spec["clusters"], json!([{"name": "b"}]));
     assert_eq!(
         spec["gracefulEvictionTasks"][0]["producer"],
@@ -86,11 +86,11 @@ async fn cluster_scoped_workloads_are_evicted_too() {
 // proves: APP-hook
 #[tokio::test(start_paused = true)]
 async fn a_kind_without_a_health_interpreter_is_left_alone() {
-    let fixture = Lab::start();
+    let fixture = ClustersFixture::start();
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap"});
-    placed_of(&fixture, &map, "x", "Never").await;
+    seed_binding_of_kind(&fixture, &map, "x", "Never").await;
     fixture
-        .observe("x", &[("a", "Unhealthy"), ("b", "Healthy")])
+        .set_observed_status("x", &[("a", "Unhealthy"), ("b", "Healthy")])
         .await;
     sleep(Duration::from_secs(62)).await;
     assert_eq!(fixture.eviction_tasks("x"), [] as [Value; 0]);

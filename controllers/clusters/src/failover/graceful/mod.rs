@@ -3,11 +3,11 @@
 //!
 //! Karmada: `pkg/controllers/gracefuleviction`.
 
-mod decide;
-mod shell;
+mod controller;
+mod reconcile;
 
-pub(super) use decide::{all_healthy, stamp};
-pub(super) use shell::{Controller, until};
+pub(super) use controller::{GracefulEvictionController, requeue_at};
+pub(super) use reconcile::{all_healthy, creation_timestamp};
 
 #[cfg(test)]
 mod tests;

@@ -5,53 +5,53 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use openapi::karmada::resources::BINDINGS;
-use openapi::karmada::{FeatureGates, Gate};
+use openapi::karmada::{FeatureGates, KarmadaFeature};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::lab::Lab;
+use crate::fixture::ClustersFixture;
 use crate::start::Options;
 
-async fn evicting(fixture: &Lab, name: &str, more: Value) {
-    fixture.place(name, &["b"], &json!([]));
+async fn seed_evicting_binding(fixture: &ClustersFixture, name: &str, more: Value) {
+    fixture.seed_binding(name, &["b"], &json!([]));
     let mut task =
         json!({"fromCluster": "a", "reason": "r", "producer": "p", "purgeMode": "Gracefully"});
     task.as_object_mut()
         .unwrap()
         .extend(more.as_object().unwrap().clone());
     let spec = json!({"spec": {"gracefulEvictionTasks": [task]}});
-    fixture.merge(&BINDINGS, ("n", name), spec).await;
+    fixture.merge_patch(&BINDINGS, ("n", name), spec).await;
 }
 
 // proves: GRA-healthy, GRA-stamp
 #[tokio::test(start_paused = true)]
 async fn a_task_ends_when_the_replacements_are_healthy() {
-    let fixture = Lab::start();
-    evicting(&fixture, "x", json!({})).await;
-    fixture.settle().await;
+    let fixture = ClustersFixture::start();
+    seed_evicting_binding(&fixture, "x", json!({})).await;
+    fixture.wait_until_idle().await;
     assert!(fixture.eviction_tasks("x")[0]["creationTimestamp"].is_string());
     fixture
-        .observe("x", &[("a", "Healthy"), ("b", "Unhealthy")])
+        .set_observed_status("x", &[("a", "Healthy"), ("b", "Unhealthy")])
         .await;
-    fixture.settle().await;
+    fixture.wait_until_idle().await;
     assert_eq!(fixture.eviction_tasks("x").len(), 1);
-    fixture.observe("x", &[("b", "Healthy")]).await;
-    fixture.settle().await;
+    fixture.set_observed_status("x", &[("b", "Healthy")]).await;
+    fixture.wait_until_idle().await;
     assert_eq!(
         fixture.binding("x")["spec"].get("gracefulEvictionTasks"),
         None
     );
-    assert_eq!(fixture.placed("x"), json!([{"name": "b"}]));
+    assert_eq!(fixture.scheduled_clusters("x"), json!([{"name": "b"}]));
     fixture.tasks.stop().await;
 }
 
 // proves: GRA-grace, GRA-suppress
 #[tokio::test(start_paused = true)]
 async fn a_task_ends_with_its_timeout() {
-    let fixture = Lab::start();
-    evicting(&fixture, "flag", json!({})).await;
-    evicting(&fixture, "own", json!({"gracePeriodSeconds": 30})).await;
-    evicting(&fixture, "kept", json!({"suppressDeletion": true})).await;
+    let fixture = ClustersFixture::start();
+    seed_evicting_binding(&fixture, "flag", json!({})).await;
+    seed_evicting_binding(&fixture, "own", json!({"gracePeriodSeconds": 30})).await;
+    seed_evicting_binding(&fixture, "kept", json!({"suppressDeletion": true})).await;
     let left = || ["flag", "own", "kept"].map(|name| fixture.eviction_tasks(name).len());
     sleep(Duration::from_secs(28)).await;
     assert_eq!(left(), [1, 1, 1]);
@@ -64,8 +64,8 @@ async fn a_task_ends_with_its_timeout() {
     let word = json!([{"fromCluster": "a", "reason": "r", "producer": "p", "suppressDeletion": false,
                        "creationTimestamp": "2026-01-01T00:00:00Z"}]);
     let spec = json!({"spec": {"gracefulEvictionTasks": word}});
-    fixture.merge(&BINDINGS, ("n", "kept"), spec).await;
-    fixture.settle().await;
+    fixture.merge_patch(&BINDINGS, ("n", "kept"), spec).await;
+    fixture.wait_until_idle().await;
     assert_eq!(left(), [0, 0, 0]);
     fixture.tasks.stop().await;
 }
@@ -73,10 +73,13 @@ async fn a_task_ends_with_its_timeout() {
 // proves: GRA-told
 #[tokio::test(start_paused = true)]
 async fn the_end_of_an_eviction_is_recorded_as_an_event() {
-    let fixture = Lab::telling(Options::default());
-    evicting(&fixture, "x", json!({})).await;
-    fixture.settle().await;
-    assert_eq!(fixture.heard("EvictWorkloadFromClusterSucceed"), []);
+    let fixture = ClustersFixture::with_events(Options::default());
+    seed_evicting_binding(&fixture, "x", json!({})).await;
+    fixture.wait_until_idle().await;
+    assert_eq!(
+        fixture.recorded_events("EvictWorkloadFromClusterSucceed"),
+        []
+    );
     let mut second = fixture.binding("x");
     let tasks = second["spec"]["gracefulEvictionTasks"]
         .as_array_mut()
@@ -86,10 +89,10 @@ async fn the_end_of_an_eviction_is_recorded_as_an_event() {
     kept["suppressDeletion"] = true.into();
     tasks.push(kept);
     fixture.host.seed(&BINDINGS, second);
-    fixture.observe("x", &[("b", "Healthy")]).await;
-    fixture.settle().await;
+    fixture.set_observed_status("x", &[("b", "Healthy")]).await;
+    fixture.wait_until_idle().await;
     assert_eq!(fixture.eviction_tasks("x").len(), 1);
-    let mut heard = fixture.heard("EvictWorkloadFromClusterSucceed");
+    let mut heard = fixture.recorded_events("EvictWorkloadFromClusterSucceed");
     heard.sort();
     let text = "Evict from cluster a succeed.";
     assert_eq!(
@@ -102,9 +105,9 @@ async fn the_end_of_an_eviction_is_recorded_as_an_event() {
 // proves: GRA-lock
 #[tokio::test(start_paused = true)]
 async fn a_conflicting_write_is_assessed_again() {
-    let fixture = Lab::start();
-    evicting(&fixture, "x", json!({})).await;
-    fixture.settle().await;
+    let fixture = ClustersFixture::start();
+    seed_evicting_binding(&fixture, "x", json!({})).await;
+    fixture.wait_until_idle().await;
     let host = Arc::downgrade(&fixture.host);
     let raced = AtomicBool::new(false);
     // Another writer is faster once: the task must stay.
@@ -112,7 +115,7 @@ async fn a_conflicting_write_is_assessed_again() {
         let writes = call.verb == "patch" && call.subresource.is_empty();
         if writes && !raced.swap(true, Ordering::SeqCst) {
             let host = host.upgrade()?;
-            let mut binding = host.object(&BINDINGS, "n", "x")?;
+            let mut binding = host.get_object(&BINDINGS, "n", "x")?;
             binding["spec"]["gracefulEvictionTasks"][0]["suppressDeletion"] = true.into();
             host.seed(&BINDINGS, binding);
         }
@@ -132,11 +135,11 @@ async fn a_conflicting_write_is_assessed_again() {
 // proves: GRA-gate
 #[tokio::test(start_paused = true)]
 async fn without_its_feature_gate_nothing_happens() {
-    let fixture = Lab::with(Options {
-        gates: FeatureGates::default().with(Gate::GracefulEviction, false),
+    let fixture = ClustersFixture::with_options(Options {
+        gates: FeatureGates::default().with_feature(KarmadaFeature::GracefulEviction, false),
         ..Options::default()
     });
-    evicting(&fixture, "x", json!({})).await;
+    seed_evicting_binding(&fixture, "x", json!({})).await;
     sleep(Duration::from_secs(1000)).await;
     assert_eq!(
         fixture.eviction_tasks("x")[0].get("creationTimestamp"),

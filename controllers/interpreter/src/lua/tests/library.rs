@@ -3,11 +3,11 @@
 use super::*;
 
 /// Checks the value of each expression.
-async fn table(rows: &[(&str, Value)]) {
+async fn check_values(rows: &[(&str, Value)]) {
     let engine = engine();
     for (expression, expected) in rows {
         let body = format!("local kube = require('kube') return {{result = {expression}}}");
-        let found = status(&engine, &body)
+        let found = reflect_status(&engine, &body)
             .await
             .unwrap_or_else(|e| panic!("{expression}: {e}"));
         let found = found.unwrap_or_default().get("result").cloned();
@@ -16,11 +16,11 @@ async fn table(rows: &[(&str, Value)]) {
 }
 
 /// Checks the error of each expression.
-async fn refused(rows: &[(&str, &str)]) {
+async fn check_errors(rows: &[(&str, &str)]) {
     let engine = engine();
     for (expression, why) in rows {
         let body = format!("local kube = require('kube') return {{{expression}}}");
-        let error = status(&engine, &body).await.unwrap_err();
+        let error = reflect_status(&engine, &body).await.unwrap_err();
         assert!(error.contains(why), "{expression}: {error}");
         assert!(error.starts_with("script:2: "), "{expression}: {error}");
     }
@@ -29,7 +29,7 @@ async fn refused(rows: &[(&str, &str)]) {
 // proves: LUA-kube, LUA-line
 #[tokio::test]
 async fn quantities_are_added() {
-    table(&[
+    check_values(&[
         ("kube.resourceAdd()", json!("0")),
         ("kube.resourceAdd(nil)", json!("0")),
         ("kube.resourceAdd(nil, nil)", json!("0")),
@@ -41,7 +41,7 @@ async fn quantities_are_added() {
         ("kube.resourceAdd('1k', '24')", json!("1024")),
     ])
     .await;
-    refused(&[
+    check_errors(&[
         ("kube.resourceAdd('many')", "many"),
         ("kube.resourceAdd('1', '')", "resourceAdd"),
         (
@@ -59,7 +59,7 @@ async fn quantities_are_added() {
 // proves: LUA-kube
 #[tokio::test]
 async fn quantities_become_numbers() {
-    table(&[
+    check_values(&[
         ("kube.getResourceQuantity('250m')", json!(0.25)),
         ("kube.getResourceQuantity('1Ki')", json!(1024)),
         ("kube.getResourceQuantity('0')", json!(0)),
@@ -70,7 +70,7 @@ async fn quantities_become_numbers() {
         ("kube.getResourceQuantity('2e3')", json!(2000)),
     ])
     .await;
-    refused(&[
+    check_errors(&[
         ("kube.getResourceQuantity('-1')", "negative"),
         ("kube.getResourceQuantity('x')", "\"x\""),
         ("kube.getResourceQuantity()", "only accepts one argument"),
@@ -112,10 +112,10 @@ async fn accurate_pod_requirements() {
     ];
     for (pod, expected) in pods {
         let expression = format!("kube.accuratePodRequirements({{spec = {pod}}})");
-        table(&[(&expression, expected)]).await;
+        check_values(&[(&expression, expected)]).await;
     }
-    table(&[("kube.accuratePodRequirements({})", Value::Null)]).await;
-    refused(&[
+    check_values(&[("kube.accuratePodRequirements({})", Value::Null)]).await;
+    check_errors(&[
         ("kube.accuratePodRequirements()", "only accepts one argument"),
         ("kube.accuratePodRequirements(nil)", "bad argument #1 (table expected, got nil"),
         ("kube.accuratePodRequirements('x')", "table expected"),
@@ -132,7 +132,7 @@ async fn get_pod_dependencies() {
     let of = |pod: &str, namespace: &str| {
         format!("kube.getPodDependencies({{spec = {pod}}}, {namespace})")
     };
-    table(&[
+    check_values(&[
         (&of("{serviceAccountName = 'robot'}", "'n'"), json!([reference("ServiceAccount", "n", "robot")])),
         (&of("{serviceAccountName = 'default'}", "'n'"), Value::Null),
         (&of("{serviceAccountName = 'robot'}", "nil"), json!([reference("ServiceAccount", "default", "robot")])),
@@ -143,7 +143,7 @@ async fn get_pod_dependencies() {
         (&of("{}", "'n'"), Value::Null),
     ])
     .await;
-    refused(&[
+    check_errors(&[
         ("kube.getPodDependencies({})", "only accepts two argument"),
         (
             "kube.getPodDependencies({}, 'n', 1)",
@@ -161,7 +161,7 @@ async fn get_pod_dependencies() {
 // proves: LUA-libraries
 #[tokio::test]
 async fn math_mod_is_the_remainder() {
-    table(&[
+    check_values(&[
         ("math.mod(7, 4)", json!(3)),
         ("math.mod(-7, 4)", json!(1)),
         ("math.mod(7, -4)", json!(-1)),
@@ -185,16 +185,16 @@ async fn equal_calls_have_equal_results() {
     let tree = json!({"status": fields.collect::<serde_json::Map<_, _>>()});
     let mut answers = Vec::new();
     for _ in 0..3 {
-        let engine = Engine::default();
+        let engine = LuaEngine::default();
         for between in [
             "return {}",
             "local t = {} for i = 1, 1000 do t['x' .. i] = i end return t",
             "error()",
         ] {
-            drop(status(&engine, between).await);
-            let args = vec![Arg::tree(&tree)];
+            drop(reflect_status(&engine, between).await);
+            let args = vec![LuaArg::from_value(&tree)];
             answers.push(
-                ask(&engine, Operation::InterpretStatus, script, args)
+                call_script(&engine, InterpreterOperation::InterpretStatus, script, args)
                     .await
                     .unwrap(),
             );

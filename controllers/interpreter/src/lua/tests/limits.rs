@@ -2,12 +2,12 @@
 
 use super::*;
 
-const TIME: &str = "did not end within";
-const MEMORY: &str = "more memory than it may have";
+const DEADLINE_ERROR: &str = "did not end within";
+const MEMORY_ERROR: &str = "more memory than it may have";
 
 /// Checks that every thread still runs scripts.
-async fn works(engine: &Engine, after: &str) {
-    let ask = || status(engine, "return {1}");
+async fn assert_threads_work(engine: &LuaEngine, after: &str) {
+    let ask = || reflect_status(engine, "return {1}");
     let answers = tokio::join!(ask(), ask(), ask(), ask());
     for answer in [answers.0, answers.1, answers.2, answers.3] {
         assert_eq!(answer, Ok(Some(json!([1]))), "after {after}");
@@ -15,52 +15,58 @@ async fn works(engine: &Engine, after: &str) {
 }
 
 /// Checks that each script fails with its error.
-async fn stopped(table: &[(&str, &str)]) {
-    stopped_by(&engine(), table).await;
+async fn assert_stopped(table: &[(&str, &str)]) {
+    assert_stopped_by(&engine(), table).await;
 }
 
-async fn stopped_by(engine: &Engine, table: &[(&str, &str)]) {
+async fn assert_stopped_by(engine: &LuaEngine, table: &[(&str, &str)]) {
     for (body, why) in table {
         let began = Instant::now();
-        let error = status(engine, body).await.expect_err(body);
+        let error = reflect_status(engine, body).await.expect_err(body);
         assert!(error.contains(why), "{body}: {error}");
         // Generous, since other tests run beside this one.
         assert!(began.elapsed() < Duration::from_secs(20), "{body}");
-        works(engine, body).await;
+        assert_threads_work(engine, body).await;
     }
 }
 
 // proves: LUA-deadline
 #[tokio::test]
 async fn loops_end_at_the_deadline() {
-    stopped(&[
-        ("while true do end", TIME),
-        ("repeat until false", TIME),
-        ("for i = 1, 1e18 do end", TIME),
-        ("for i = 1, math.huge do local t = {i} end", TIME),
-        ("while true do pcall(error) end", TIME),
+    assert_stopped(&[
+        ("while true do end", DEADLINE_ERROR),
+        ("repeat until false", DEADLINE_ERROR),
+        ("for i = 1, 1e18 do end", DEADLINE_ERROR),
+        ("for i = 1, math.huge do local t = {i} end", DEADLINE_ERROR),
+        ("while true do pcall(error) end", DEADLINE_ERROR),
         (
             "while true do pcall(function() while true do end end) end",
-            TIME,
+            DEADLINE_ERROR,
         ),
         (
             "while true do xpcall(error, function() while true do end end) end",
-            TIME,
+            DEADLINE_ERROR,
         ),
         (
             "local function f() pcall(f) pcall(f) end while true do f() end",
-            TIME,
+            DEADLINE_ERROR,
         ),
-        ("return pcall(function() while true do end end)", TIME),
+        (
+            "return pcall(function() while true do end end)",
+            DEADLINE_ERROR,
+        ),
         (
             "table.sort({3, 2, 1}, function() while true do end end)",
-            TIME,
+            DEADLINE_ERROR,
         ),
         (
             "return ('x'):gsub('.', function() while true do end end)",
-            TIME,
+            DEADLINE_ERROR,
         ),
-        ("while true do local s = ('x'):rep(1000):upper() end", TIME),
+        (
+            "while true do local s = ('x'):rep(1000):upper() end",
+            DEADLINE_ERROR,
+        ),
     ])
     .await;
 }
@@ -70,20 +76,26 @@ async fn loops_end_at_the_deadline() {
 async fn deadline_covers_the_top_level_of_a_script() {
     let engine = engine();
     let top = "while true do end function ReflectStatus() return {} end";
-    let error = ask(&engine, Operation::InterpretStatus, top, vec![]).await;
-    assert!(error.unwrap_err().contains(TIME));
-    works(&engine, top).await;
+    let error = call_script(&engine, InterpreterOperation::InterpretStatus, top, vec![]).await;
+    assert!(error.unwrap_err().contains(DEADLINE_ERROR));
+    assert_threads_work(&engine, top).await;
 }
 
 // proves: LUA-deadline
 #[tokio::test]
 async fn patterns_end_at_the_deadline() {
-    stopped(&[
-        ("return ('a'):rep(30000):find(('.-'):rep(20) .. 'b')", TIME),
-        ("return ('a'):rep(30000):match(('a*'):rep(20) .. 'b')", TIME),
+    assert_stopped(&[
+        (
+            "return ('a'):rep(30000):find(('.-'):rep(20) .. 'b')",
+            DEADLINE_ERROR,
+        ),
+        (
+            "return ('a'):rep(30000):match(('a*'):rep(20) .. 'b')",
+            DEADLINE_ERROR,
+        ),
         (
             "return ('a'):rep(30000):gsub(('a?'):rep(40) .. ('a'):rep(40) .. 'b', '')",
-            TIME,
+            DEADLINE_ERROR,
         ),
         ("return ('('):rep(100000):find('%b()%b()')", ""),
         // A single step of these would take minutes.
@@ -111,27 +123,27 @@ async fn patterns_end_at_the_deadline() {
 #[tokio::test]
 async fn memory_limit_stops_growth() {
     // Generous on a slow machine.
-    let patient = Engine::new(Limits {
+    let patient = LuaEngine::new(LuaLimits {
         deadline: Duration::from_secs(60),
-        ..Limits::default()
+        ..LuaLimits::default()
     });
-    stopped_by(&patient, &[
-        ("local s = 'x' while true do s = s .. s end", MEMORY),
-        ("local s = 'x' while true do s = string.format('%s%s', s, s) end", MEMORY),
-        ("local s = 'x' while true do s = s:gsub('.', '%0%0') end", MEMORY),
-        ("local s = 'x' while true do s = s:rep(10) end", MEMORY),
-        ("local s = 'x' while true do s = table.concat({s, s}) end", MEMORY),
-        ("return string.rep('x', 1e9)", MEMORY),
-        ("return ('x'):rep(1000):gsub('', ('y'):rep(1e5))", MEMORY),
-        ("local t = {} for i = 1, 1000 do t[i] = ('x'):rep(1000) end return table.concat(t, ('y'):rep(1e5))", MEMORY),
-        ("local t = {} while true do t[#t + 1] = {t} end", MEMORY),
-        ("local t = {} for i = 1, 1e9 do t['k' .. i] = i end", MEMORY),
-        ("local all = {} while true do all[#all + 1] = function() return all end end", MEMORY),
-        ("local s = 'x' pcall(function() while true do s = s .. s end end) while true do s = s .. s end", MEMORY),
+    assert_stopped_by(&patient, &[
+        ("local s = 'x' while true do s = s .. s end", MEMORY_ERROR),
+        ("local s = 'x' while true do s = string.format('%s%s', s, s) end", MEMORY_ERROR),
+        ("local s = 'x' while true do s = s:gsub('.', '%0%0') end", MEMORY_ERROR),
+        ("local s = 'x' while true do s = s:rep(10) end", MEMORY_ERROR),
+        ("local s = 'x' while true do s = table.concat({s, s}) end", MEMORY_ERROR),
+        ("return string.rep('x', 1e9)", MEMORY_ERROR),
+        ("return ('x'):rep(1000):gsub('', ('y'):rep(1e5))", MEMORY_ERROR),
+        ("local t = {} for i = 1, 1000 do t[i] = ('x'):rep(1000) end return table.concat(t, ('y'):rep(1e5))", MEMORY_ERROR),
+        ("local t = {} while true do t[#t + 1] = {t} end", MEMORY_ERROR),
+        ("local t = {} for i = 1, 1e9 do t['k' .. i] = i end", MEMORY_ERROR),
+        ("local all = {} while true do all[#all + 1] = function() return all end end", MEMORY_ERROR),
+        ("local s = 'x' pcall(function() while true do s = s .. s end end) while true do s = s .. s end", MEMORY_ERROR),
     ])
     .await;
     // Time or memory, whichever runs out first.
-    stopped(&[
+    assert_stopped(&[
         ("local t = {} while true do t = {t, t} end", ""),
         ("local t = {} while true do table.insert(t, 1, {}) end", ""),
     ])
@@ -142,7 +154,7 @@ async fn memory_limit_stops_growth() {
 #[tokio::test]
 async fn stack_limit_stops_recursion() {
     let overflow = "stack overflow";
-    stopped(&[
+    assert_stopped(&[
         ("local function f(n) return 1 + f(n + 1) end return f(1)", overflow),
         ("local function f() return f() end return f()", overflow),
         ("local function f() f() end f()", overflow),
@@ -184,9 +196,13 @@ async fn errors_in_handlers_of_errors_are_errors() {
             json!([false]),
         ),
     ] {
-        assert_eq!(status(&engine, body).await, Ok(Some(expected)), "{body}");
+        assert_eq!(
+            reflect_status(&engine, body).await,
+            Ok(Some(expected)),
+            "{body}"
+        );
     }
-    stopped(&[
+    assert_stopped(&[
         (
             "xpcall(error, function() error('twice') end) error('at last', 0)",
             "at last",
@@ -234,12 +250,12 @@ async fn hostile_comparators_do_no_harm() {
             "local t = {{}} for i = 1, 200 do t[i] = i * 7 % 13 end pcall(table.sort, t, {compare}) return {{1}}"
         );
         assert_eq!(
-            status(&engine, &body).await,
+            reflect_status(&engine, &body).await,
             Ok(Some(json!([1]))),
             "{compare}"
         );
     }
-    works(&engine, "sorting").await;
+    assert_threads_work(&engine, "sorting").await;
 }
 
 /// None of these libraries exists, and no metatable or library can be changed.
@@ -250,7 +266,7 @@ async fn there_are_no_threads_files_or_metatables() {
     let names = "coroutine debug io package bit32 utf8 buffer vector loadstring0 os.execute os.getenv os.exit os.clock os.remove os.tmpname string.split string.pack table.create table.clone table.freeze math.noise";
     let absent = names.split(' ').map(|name| format!("({name} == nil)"));
     let body = format!("return {{{}}}", absent.collect::<Vec<_>>().join(", "));
-    let found = status(&engine, &body).await.unwrap().unwrap();
+    let found = reflect_status(&engine, &body).await.unwrap().unwrap();
     let none = found.as_array().unwrap().iter().all(|gone| gone == true);
     assert!(none, "{names}: {found}");
     for (body, why) in [
@@ -268,10 +284,10 @@ async fn there_are_no_threads_files_or_metatables() {
         ("math.huge = 0", "readonly"),
         ("require('kube').resourceAdd = print", "readonly"),
     ] {
-        let error = status(&engine, body).await.unwrap_err();
+        let error = reflect_status(&engine, body).await.unwrap_err();
         assert!(error.contains(why), "{body}: {error}");
     }
-    works(&engine, "forbidden things").await;
+    assert_threads_work(&engine, "forbidden things").await;
 }
 
 /// Garbage that a script produces does not count against its memory limit.
@@ -304,33 +320,39 @@ async fn garbage_does_not_exceed_the_memory_limit() {
             json!([true]),
         ),
     ] {
-        assert_eq!(status(&engine, body).await, Ok(Some(expected)), "{body}");
+        assert_eq!(
+            reflect_status(&engine, body).await,
+            Ok(Some(expected)),
+            "{body}"
+        );
     }
 }
 
 /// Errors name the configured limits.
 #[tokio::test]
 async fn configured_limits_apply() {
-    let strict = Engine::new(Limits {
+    let strict = LuaEngine::new(LuaLimits {
         deadline: Duration::from_millis(20),
         memory: 1 << 20,
-        per_byte: 0,
+        memory_per_argument_byte: 0,
     });
-    let error = status(&strict, "while true do end").await.unwrap_err();
-    assert!(error.contains("within 20ms"), "{error}");
-    let error = status(&strict, "return {#('x'):rep(2e6)}")
+    let error = reflect_status(&strict, "while true do end")
         .await
         .unwrap_err();
-    assert!(error.contains(MEMORY), "{error}");
-    let roomy = Engine::new(Limits {
-        per_byte: 64,
-        ..Limits {
+    assert!(error.contains("within 20ms"), "{error}");
+    let error = reflect_status(&strict, "return {#('x'):rep(2e6)}")
+        .await
+        .unwrap_err();
+    assert!(error.contains(MEMORY_ERROR), "{error}");
+    let roomy = LuaEngine::new(LuaLimits {
+        memory_per_argument_byte: 64,
+        ..LuaLimits {
             memory: 1 << 20,
-            ..Limits::default()
+            ..LuaLimits::default()
         }
     });
     let script = "function ReflectStatus(obj) return {#('x'):rep(2e6)} end";
-    let args = vec![Arg::tree(&json!({"text": "x".repeat(100_000)}))];
-    let all = ask(&roomy, Operation::InterpretStatus, script, args).await;
+    let args = vec![LuaArg::from_value(&json!({"text": "x".repeat(100_000)}))];
+    let all = call_script(&roomy, InterpreterOperation::InterpretStatus, script, args).await;
     assert_eq!(all.unwrap()[0], Some(json!([2_000_000])));
 }

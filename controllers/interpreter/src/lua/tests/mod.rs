@@ -1,6 +1,6 @@
 //! Tests of scripts: the libraries that they see, what is forbidden, and what stops them.
 
-mod here;
+mod inline;
 mod library;
 mod limits;
 mod waiting;
@@ -12,34 +12,34 @@ use tokio::time::Instant;
 use super::*;
 use crate::native::tests::object;
 
-fn engine() -> Engine {
-    Engine::new(Limits {
+fn engine() -> LuaEngine {
+    LuaEngine::new(LuaLimits {
         deadline: Duration::from_millis(300),
-        ..Limits::default()
+        ..LuaLimits::default()
     })
 }
 
-async fn ask(
-    engine: &Engine,
-    operation: Operation,
+async fn call_script(
+    engine: &LuaEngine,
+    operation: InterpreterOperation,
     script: &str,
-    args: Vec<Arg>,
+    args: Vec<LuaArg>,
 ) -> Result<[Option<Value>; 2], String> {
-    let script = Arc::new(Script::new(script));
+    let script = Arc::new(LuaScript::new(script));
     let answer = engine.call(&script, operation, args).await;
     answer.map_err(|error| error.to_string())
 }
 
 /// The result of a status script on an empty object.
-async fn status(engine: &Engine, body: &str) -> Result<Option<Value>, String> {
+async fn reflect_status(engine: &LuaEngine, body: &str) -> Result<Option<Value>, String> {
     let script = format!("function ReflectStatus(obj)\n{body}\nend");
-    let args = vec![Arg::tree(&json!({}))];
-    let all = ask(engine, Operation::InterpretStatus, &script, args).await;
+    let args = vec![LuaArg::from_value(&json!({}))];
+    let all = call_script(engine, InterpreterOperation::InterpretStatus, &script, args).await;
     all.map(|[first, _]| first)
 }
 
 fn thing() -> Gvk {
-    Gvk::constant("example.io", "v1", "Thing")
+    Gvk::from_static("example.io", "v1", "Thing")
 }
 
 // proves: LUA-conversion
@@ -64,8 +64,8 @@ async fn json_becomes_lua_and_comes_back() {
         (json!({}), json!({})),
     ] {
         let script = "function ReflectStatus(obj) return obj end";
-        let args = vec![Arg::tree(&given)];
-        let all = ask(&engine, Operation::InterpretStatus, script, args).await;
+        let args = vec![LuaArg::from_value(&given)];
+        let all = call_script(&engine, InterpreterOperation::InterpretStatus, script, args).await;
         assert_eq!(all.unwrap()[0], Some(expected), "{given}");
     }
     for (body, why) in [
@@ -80,11 +80,11 @@ async fn json_becomes_lua_and_comes_back() {
             "too large",
         ),
     ] {
-        let error = status(&engine, body).await.unwrap_err();
+        let error = reflect_status(&engine, body).await.unwrap_err();
         assert!(error.contains(why), "{body}: {error}");
     }
     // A table that occurs twice is no recursion.
-    let shared = status(&engine, "local t = {1} return {a = t, b = t}").await;
+    let shared = reflect_status(&engine, "local t = {1} return {a = t, b = t}").await;
     assert_eq!(shared.unwrap(), Some(json!({"a": [1], "b": [1]})));
 }
 
@@ -96,8 +96,14 @@ async fn two_results_are_returned_and_objects_have_their_kind() {
         return obj.spec.replicas, {kind = obj.apiVersion .. '/' .. obj.kind}
     end";
     let bare = object(json!({"metadata": {"name": "a"}, "spec": {"replicas": 3}}));
-    let args = vec![Arg::Object(bare, thing())];
-    let all = ask(&engine, Operation::InterpretReplica, script, args).await;
+    let args = vec![LuaArg::Object(bare, thing())];
+    let all = call_script(
+        &engine,
+        InterpreterOperation::InterpretReplica,
+        script,
+        args,
+    )
+    .await;
     let kind = json!({"kind": "example.io/v1/Thing"});
     assert_eq!(all.unwrap(), [Some(json!(3)), Some(kind)]);
 }
@@ -154,7 +160,7 @@ async fn scripts_see_the_libraries_of_karmada_only() {
             json!({"random": false}),
         ),
     ] {
-        let found = status(&engine, body).await;
+        let found = reflect_status(&engine, body).await;
         assert_eq!(found, Ok(Some(expected)), "{body}");
     }
     for name in [
@@ -173,7 +179,7 @@ async fn scripts_see_the_libraries_of_karmada_only() {
         "module",
         "newproxy",
     ] {
-        let error = status(&engine, &format!("return {name}()"))
+        let error = reflect_status(&engine, &format!("return {name}()"))
             .await
             .unwrap_err();
         let text = format!(
@@ -191,7 +197,7 @@ async fn scripts_see_the_libraries_of_karmada_only() {
         ("error({code = 1})", ""),
         ("error()", ""),
     ] {
-        let error = status(&engine, body).await.unwrap_err();
+        let error = reflect_status(&engine, body).await.unwrap_err();
         assert!(
             error.contains(why) && !error.contains("traceback"),
             "{body}: {error}"
@@ -233,7 +239,7 @@ async fn pairs_goes_through_fields_as_they_were_set() {
         ),
         ("local t = {}", json!({})),
     ] {
-        let found = status(&engine, &format!("{body} {seen}")).await;
+        let found = reflect_status(&engine, &format!("{body} {seen}")).await;
         assert_eq!(found, Ok(Some(expected)), "{body}");
     }
     for (body, expected) in [
@@ -255,7 +261,7 @@ async fn pairs_goes_through_fields_as_they_were_set() {
         ),
     ] {
         let body = format!("pairs_of = {{pairs}} {body}");
-        let found = status(&engine, &body).await;
+        let found = reflect_status(&engine, &body).await;
         assert_eq!(found, Ok(Some(expected)), "{body}");
     }
     for (body, why) in [
@@ -273,7 +279,7 @@ async fn pairs_goes_through_fields_as_they_were_set() {
         ),
         ("\nreturn next({pairs}, 'x')", "invalid key to 'next'"),
     ] {
-        let error = status(&engine, body).await.unwrap_err();
+        let error = reflect_status(&engine, body).await.unwrap_err();
         assert!(error.contains(why), "{body}: {error}");
     }
 }
@@ -281,7 +287,7 @@ async fn pairs_goes_through_fields_as_they_were_set() {
 // proves: LUA-nothing-stays
 #[tokio::test]
 async fn calls_do_not_share_state() {
-    let engine = Engine::default();
+    let engine = LuaEngine::default();
     let script = "calls = (calls or 0) + 1
         local own = 0
         function GetReplicas() own = own + 1 _G.seen = (seen or 0) + 1
@@ -289,9 +295,14 @@ async fn calls_do_not_share_state() {
     let mut results = Vec::new();
     for _ in 0..6 {
         results.push(
-            ask(&engine, Operation::InterpretReplica, script, vec![])
-                .await
-                .unwrap(),
+            call_script(
+                &engine,
+                InterpreterOperation::InterpretReplica,
+                script,
+                vec![],
+            )
+            .await
+            .unwrap(),
         );
     }
     assert_eq!(results[0][0], Some(json!(111)));
@@ -300,13 +311,25 @@ async fn calls_do_not_share_state() {
         "{results:?}"
     );
     let other = "function GetReplicas() return calls == nil and seen == nil and 1 or 0 end";
-    let alone = ask(&engine, Operation::InterpretReplica, other, vec![]).await;
+    let alone = call_script(
+        &engine,
+        InterpreterOperation::InterpretReplica,
+        other,
+        vec![],
+    )
+    .await;
     assert_eq!(alone.unwrap()[0], Some(json!(1)));
 }
 
 #[test]
 fn check_finds_invalid_scripts() {
-    let replicas = |source: &str| check(Operation::InterpretReplica, source, Limits::default());
+    let replicas = |source: &str| {
+        check(
+            InterpreterOperation::InterpretReplica,
+            source,
+            LuaLimits::default(),
+        )
+    };
     for (source, why) in [
         ("function GetReplicas(obj) return 1 end", ""),
         (
@@ -335,9 +358,9 @@ fn check_finds_invalid_scripts() {
             }
         }
     }
-    let endless = Limits {
+    let endless = LuaLimits {
         deadline: Duration::from_millis(50),
-        ..Limits::default()
+        ..LuaLimits::default()
     };
-    assert!(check(Operation::Retain, "while true do end", endless).is_err());
+    assert!(check(InterpreterOperation::Retain, "while true do end", endless).is_err());
 }

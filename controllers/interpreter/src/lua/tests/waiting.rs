@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use flotilla_runtime::{ReconcileAction, ShutdownToken, TaskGroup, Workqueue, run_workers};
 use machinery::Object;
-use flotilla_runtime::{Action, Queue, Shutdown, Tasks, run_workers};
 
 use super::*;
 use crate::Interpreter;
@@ -13,18 +13,18 @@ const OTHERS: usize = 100;
 /// No scripted call ends while the other keys are processed.
 const DEADLINE: Duration = Duration::from_secs(15);
 
-static DEPLOYMENT: Gvk = Gvk::constant("apps", "v1", "Deployment");
+static DEPLOYMENT: Gvk = Gvk::from_static("apps", "v1", "Deployment");
 
-fn looping() -> Interpreter {
+fn interpreter_with_endless_script() -> Interpreter {
     let customization = object(json!({"metadata": {"name": "looping"}, "spec": {
         "target": {"apiVersion": "example.io/v1", "kind": "Thing"},
         "customizations": {"healthInterpretation": {
             "luaScript": "function InterpretHealth(obj) while true do end end"}}}}));
-    let limits = Limits {
+    let limits = LuaLimits {
         deadline: DEADLINE,
-        ..Limits::default()
+        ..LuaLimits::default()
     };
-    Interpreter::under(&[customization], limits)
+    Interpreter::from_customizations(&[customization], limits)
 }
 
 fn deployment() -> Object {
@@ -34,8 +34,8 @@ fn deployment() -> Object {
 
 #[tokio::test]
 async fn unscripted_objects_go_on_while_scripts_run() {
-    let (it, about) = (looping(), deployment());
-    let (tasks, queue) = (Tasks::new(Shutdown::new()), Queue::new());
+    let (it, about) = (interpreter_with_endless_script(), deployment());
+    let (tasks, queue) = (TaskGroup::new(ShutdownToken::new()), Workqueue::new());
     let counts: Arc<[AtomicUsize; 2]> = Arc::default();
     let counted = Arc::clone(&counts);
     run_workers(&tasks, "scripted", &queue, 2, move |key: usize| {
@@ -45,9 +45,9 @@ async fn unscripted_objects_go_on_while_scripts_run() {
                 true => (thing(), &counts[0]),
                 false => (DEPLOYMENT.clone(), &counts[1]),
             };
-            let answer = it.healthy(&kind, &about).await;
+            let answer = it.interpret_health(&kind, &about).await;
             count.fetch_add(1, Ordering::Relaxed);
-            answer.map(|_| Action::Done)
+            answer.map(|_| ReconcileAction::Done)
         }
     });
     (0..SCRIPTED + OTHERS).for_each(|key| queue.add(key));
@@ -66,12 +66,13 @@ async fn calls_of_a_script_that_does_not_end_do_not_wait_for_each_other() {
     const CALLS: usize = 200;
     let engine = engine();
     let script = "function ReflectStatus() while true do end end";
-    let script = Arc::new(Script::new(script));
-    let call = || engine.call(&script, Operation::InterpretStatus, vec![]);
+    let script = Arc::new(LuaScript::new(script));
+    let call = || engine.call(&script, InterpreterOperation::InterpretStatus, vec![]);
     let all = futures_util::future::join_all((0..CALLS).map(|_| call())).await;
-    let refused = |answer: &Result<_, CallError>| matches!(answer, Err(CallError::Refused(_)));
+    let refused =
+        |answer: &Result<_, LuaCallError>| matches!(answer, Err(LuaCallError::Refused(_)));
     let called = all.iter().filter(|answer| !refused(answer)).count();
     assert!(called < CALLS / 10, "{called} calls ran until the deadline");
     // A changed script has a circuit breaker of its own.
-    assert!(status(&engine, "return {}").await.is_ok());
+    assert!(reflect_status(&engine, "return {}").await.is_ok());
 }

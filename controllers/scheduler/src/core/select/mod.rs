@@ -2,28 +2,28 @@
 //!
 //! Source of the rules: Karmada's `pkg/scheduler/core/spreadconstraint`.
 
-mod cluster;
-mod region;
-mod search;
-mod sets;
+mod group_search;
+mod select_by_cluster;
+mod select_by_region;
+mod select_groups;
 
 use openapi::karmada::Placement;
 use openapi::karmada::placement::SpreadConstraint;
 
-use super::{Candidate, Failure, Request, Strategy};
+use super::{AssignmentStrategy, ClusterCandidate, ScheduleRequest, SchedulingFailure};
 
 /// The selected clusters.
 #[derive(Debug, Default)]
-pub(crate) struct Selection<'a> {
+pub(crate) struct ClusterSelection<'a> {
     /// Best first.
-    pub(crate) chosen: Vec<Candidate<'a>>,
+    pub(crate) chosen: Vec<ClusterCandidate<'a>>,
     /// All regions, if clusters were selected by region.
-    pub(crate) regions: Vec<Region<'a>>,
+    pub(crate) regions: Vec<SpreadRegion<'a>>,
 }
 
 /// A region considered by the spread constraints.
 #[derive(Clone, Debug)]
-pub(crate) struct Region<'a> {
+pub(crate) struct SpreadRegion<'a> {
     pub(crate) name: &'a str,
     pub(crate) clusters: usize,
     pub(crate) score: i64,
@@ -33,14 +33,14 @@ pub(crate) struct Region<'a> {
 /// Selects from candidates that are sorted best first. `sets`: the workload is scheduled
 /// as a set.
 pub(crate) fn select<'a>(
-    request: &Request<'_>,
-    strategy: Option<Strategy>,
+    request: &ScheduleRequest<'_>,
+    strategy: Option<AssignmentStrategy>,
     sets: bool,
-    candidates: &[Candidate<'a>],
-) -> Result<Selection<'a>, Failure> {
+    candidates: &[ClusterCandidate<'a>],
+) -> Result<ClusterSelection<'a>, SchedulingFailure> {
     let placement = request.placement;
-    if placement.spread_constraints.is_empty() || weighs_by_list(placement) {
-        return Ok(Selection {
+    if placement.spread_constraints.is_empty() || should_ignore_spread_constraints(placement) {
+        return Ok(ClusterSelection {
             chosen: candidates.to_vec(),
             regions: Vec::new(),
         });
@@ -50,16 +50,20 @@ pub(crate) fn select<'a>(
         constraints.rfind(|c| c.spread_by_field == field)
     };
     match (by("region"), by("cluster")) {
-        (Some(region), cluster) => region::choose(request, region, cluster, candidates),
+        (Some(region), cluster) => {
+            select_by_region::select_regions(request, region, cluster, candidates)
+        }
         (None, Some(cluster)) => {
             let need = if sets { 1 } else { request.spec.replicas };
-            let need = (strategy != Some(Strategy::Duplicated)).then_some(need);
-            cluster::choose(cluster, need, candidates.to_vec()).map(|chosen| Selection {
-                chosen,
-                regions: Vec::new(),
+            let need = (strategy != Some(AssignmentStrategy::Duplicated)).then_some(need);
+            select_by_cluster::select_clusters(cluster, need, candidates.to_vec()).map(|chosen| {
+                ClusterSelection {
+                    chosen,
+                    regions: Vec::new(),
+                }
             })
         }
-        (None, None) => Err(Failure::Error(
+        (None, None) => Err(SchedulingFailure::Error(
             "just support cluster and region spread constraint".into(),
         )),
     }
@@ -67,7 +71,7 @@ pub(crate) fn select<'a>(
 
 /// Whether static weights already determine the clusters (Karmada's
 /// `shouldIgnoreSpreadConstraint`).
-fn weighs_by_list(placement: &Placement) -> bool {
+fn should_ignore_spread_constraints(placement: &Placement) -> bool {
     placement.replica_scheduling.as_ref().is_some_and(|s| {
         s.replica_scheduling_type == "Divided"
             && s.replica_division_preference == "Weighted"
@@ -79,7 +83,7 @@ fn weighs_by_list(placement: &Placement) -> bool {
 
 /// The bounds of a constraint. `maxGroups` 0 means no upper bound; Karmada takes it
 /// literally and finds nothing.
-fn bounds(constraint: &SpreadConstraint) -> (usize, usize) {
+fn group_bounds(constraint: &SpreadConstraint) -> (usize, usize) {
     let least = usize::try_from(constraint.min_groups).unwrap_or(0);
     let most = usize::try_from(constraint.max_groups).unwrap_or(0);
     (least, if most == 0 { usize::MAX } else { most })

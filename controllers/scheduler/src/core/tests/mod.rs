@@ -2,8 +2,8 @@
 //!
 //! The tables are the `.txt` files beside this one; [`decision_table`] documents their format.
 
+pub(crate) mod decision_table;
 mod properties;
-pub(crate) mod table;
 mod trace;
 
 use machinery::Object;

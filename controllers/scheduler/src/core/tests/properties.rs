@@ -5,9 +5,12 @@ use openapi::karmada::{BindingSpec, Placement, TargetCluster};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::super::{Failure, Request, Snapshot, World, decide, is_duplicated, schedule};
+use super::super::{
+    ClusterSnapshot, ScheduleRequest, SchedulingContext, SchedulingFailure, is_duplicated,
+    make_decision, schedule,
+};
 use super::cluster;
-use super::table::placement;
+use super::decision_table::placement;
 
 const PLACEMENTS: [&str; 12] = [
     "dup",
@@ -25,18 +28,18 @@ const PLACEMENTS: [&str; 12] = [
 ];
 
 /// A cluster's pods, region, and whether it is tainted.
-type Sketch = (i64, u8, bool);
+type ClusterSketch = (i64, u8, bool);
 
 #[derive(Clone, Debug)]
-struct Scene {
-    clusters: Vec<Sketch>,
+struct PlacementScenario {
+    clusters: Vec<ClusterSketch>,
     placement: &'static str,
     replicas: i64,
     at: Vec<(usize, i64)>,
     evicting: Option<usize>,
 }
 
-fn scene() -> impl Strategy<Value = Scene> {
+fn placement_scenario() -> impl Strategy<Value = PlacementScenario> {
     let sketch = (0_i64..40, 0_u8..4, prop::bool::weighted(0.2));
     (
         prop::collection::vec(sketch, 1..10),
@@ -48,7 +51,7 @@ fn scene() -> impl Strategy<Value = Scene> {
         .prop_map(|(clusters, placement, replicas, mut at, evicting)| {
             at.sort_unstable();
             at.dedup_by_key(|(n, _)| *n);
-            Scene {
+            PlacementScenario {
                 clusters,
                 placement,
                 replicas,
@@ -58,7 +61,7 @@ fn scene() -> impl Strategy<Value = Scene> {
         })
 }
 
-impl Scene {
+impl PlacementScenario {
     fn member(&self, at: usize, used: &[TargetCluster]) -> Object {
         let (pods, region, tainted) = self.clusters[at];
         let name = format!("c{at}");
@@ -75,8 +78,8 @@ impl Scene {
         cluster(&name, pods, more)
     }
 
-    fn snapshot(&self, used: &[TargetCluster]) -> Snapshot {
-        Snapshot::new((0..self.clusters.len()).map(|at| self.member(at, used)))
+    fn snapshot(&self, used: &[TargetCluster]) -> ClusterSnapshot {
+        ClusterSnapshot::new((0..self.clusters.len()).map(|at| self.member(at, used)))
     }
 
     fn spec(&self) -> BindingSpec {
@@ -98,15 +101,15 @@ impl Scene {
 fn run(
     spec: &BindingSpec,
     placement: &Placement,
-    snapshot: &Snapshot,
-) -> Result<Vec<TargetCluster>, Failure> {
-    let request = Request {
+    snapshot: &ClusterSnapshot,
+) -> Result<Vec<TargetCluster>, SchedulingFailure> {
+    let request = ScheduleRequest {
         spec,
         placement,
         term: None,
         fresh: false,
     };
-    schedule(&request, &World::of(snapshot))
+    schedule(&request, &SchedulingContext::from_snapshot(snapshot))
 }
 
 fn sorted(mut targets: Vec<TargetCluster>) -> Vec<TargetCluster> {
@@ -117,7 +120,7 @@ fn sorted(mut targets: Vec<TargetCluster>) -> Vec<TargetCluster> {
 proptest! {
     // proves: SCH-sum
     #[test]
-    fn every_replica_is_assigned_once(scene in scene()) {
+    fn every_replica_is_assigned_once(scene in placement_scenario()) {
         let (spec, placement) = (scene.spec(), placement(scene.placement));
         let targets = run(&spec, &placement, &scene.snapshot(&[]));
         let Ok(targets) = targets else { return Ok(()) };
@@ -131,7 +134,7 @@ proptest! {
 
     // proves: SCH-nowhere-else
     #[test]
-    fn no_replica_goes_to_an_infeasible_cluster(scene in scene()) {
+    fn no_replica_goes_to_an_infeasible_cluster(scene in placement_scenario()) {
         let (spec, placement) = (scene.spec(), placement(scene.placement));
         let targets = run(&spec, &placement, &scene.snapshot(&[])).unwrap_or_default();
         let excluded = placement.cluster_affinity.clone().unwrap_or_default().exclude;
@@ -155,7 +158,7 @@ proptest! {
 
     // proves: SCH-divided-stays
     #[test]
-    fn scheduled_replicas_stay(scene in scene()) {
+    fn scheduled_replicas_stay(scene in placement_scenario()) {
         // Regions are selected anew once replicas are in some of them.
         if scene.placement.contains("region") { return Ok(()) }
         let placement = placement(scene.placement);
@@ -170,23 +173,23 @@ proptest! {
 
     // proves: SCH-any-order
     #[test]
-    fn the_order_of_clusters_changes_nothing(scene in scene(), by in 0_usize..10) {
+    fn the_order_of_clusters_changes_nothing(scene in placement_scenario(), by in 0_usize..10) {
         let (spec, placement) = (scene.spec(), placement(scene.placement));
         let mut members: Vec<Object> = (0..scene.clusters.len()).map(|at| scene.member(at, &[])).collect();
-        let forward = Snapshot::new(members.clone());
+        let forward = ClusterSnapshot::new(members.clone());
         let by = by % members.len();
         members.rotate_left(by);
         members.reverse();
-        let other = Snapshot::new(members);
+        let other = ClusterSnapshot::new(members);
         prop_assert_eq!(run(&spec, &placement, &forward), run(&spec, &placement, &other));
     }
 
     #[test]
-    fn a_trace_has_the_result_and_every_cluster(scene in scene()) {
+    fn a_trace_has_the_result_and_every_cluster(scene in placement_scenario()) {
         let (spec, placement) = (scene.spec(), placement(scene.placement));
         let snapshot = scene.snapshot(&[]);
-        let request = Request { spec: &spec, placement: &placement, term: None, fresh: false };
-        let decision = decide(&request, &World::of(&snapshot), &mut |_| {});
+        let request = ScheduleRequest { spec: &spec, placement: &placement, term: None, fresh: false };
+        let decision = make_decision(&request, &SchedulingContext::from_snapshot(&snapshot), &mut |_| {});
         let trace = decision.trace();
         prop_assert_eq!(trace.clusters.len() + trace.omitted_clusters, scene.clusters.len());
         for target in decision.targets() {

@@ -4,18 +4,23 @@ use serde_json::json;
 
 use super::super::*;
 use super::cluster;
-use super::table::{asked, cases, placement};
+use super::decision_table::{parse_binding, parse_cases, placement};
 
-fn trace(line: &str) -> Trace {
-    let case = cases(line).remove(0);
-    let binding = &case.asked.binding;
-    let request = Request {
+fn trace(line: &str) -> DecisionTrace {
+    let case = parse_cases(line).remove(0);
+    let binding = &case.binding_case.binding;
+    let request = ScheduleRequest {
         spec: &binding.spec,
         placement: &case.placement,
         term: None,
-        fresh: case.asked.fresh,
+        fresh: case.binding_case.fresh,
     };
-    decide(&request, &World::of(&case.snapshot), &mut |_| {}).trace()
+    make_decision(
+        &request,
+        &SchedulingContext::from_snapshot(&case.snapshot),
+        &mut |_| {},
+    )
+    .trace()
 }
 
 // proves: DCN-told, DCN-refused
@@ -121,11 +126,11 @@ fn a_region_scores_by_capacity_and_then_by_clusters() {
 #[test]
 fn available_is_free_capacity_plus_present_replicas() {
     for (binding, available, estimate) in [
-        ("n:4", 10, Source::Summary),
-        ("n:4 at:a=3", 10, Source::Summary),
-        ("n:4 plain", 10, Source::Pods),
-        ("n:0", i64::from(i32::MAX), Source::Unbounded),
-        ("object", i64::from(i32::MAX), Source::Unbounded),
+        ("n:4", 10, EstimateSource::Summary),
+        ("n:4 at:a=3", 10, EstimateSource::Summary),
+        ("n:4 plain", 10, EstimateSource::Pods),
+        ("n:0", i64::from(i32::MAX), EstimateSource::Unbounded),
+        ("object", i64::from(i32::MAX), EstimateSource::Unbounded),
     ] {
         let row = trace(&format!("a=10 | dup | {binding} | -"))
             .clusters
@@ -138,8 +143,8 @@ fn available_is_free_capacity_plus_present_replicas() {
     }
     // Present replicas count when clusters are compared.
     let chosen = |binding: &str| {
-        let case = cases(binding).remove(0);
-        super::table::told(&case)
+        let case = parse_cases(binding).remove(0);
+        super::decision_table::format_result(&case)
     };
     let line = "a=10 b=12 | dup spread:cluster:1-1 | n:5 at:a=5,b=1 | -";
     assert_eq!(chosen(line), "a:5");
@@ -150,7 +155,7 @@ fn available_is_free_capacity_plus_present_replicas() {
 fn its_size_is_bounded() {
     let long = "x".repeat(250);
     let taints = json!({"spec": {"taints": [{"key": long, "value": long, "effect": "NoExecute"}]}});
-    let snapshot = Snapshot::new((0..2000).map(|n| {
+    let snapshot = ClusterSnapshot::new((0..2000).map(|n| {
         let more = if n % 2 == 0 {
             taints.clone()
         } else {
@@ -158,15 +163,19 @@ fn its_size_is_bounded() {
         };
         cluster(&format!("member-{n:05}"), 10, more)
     }));
-    let case = asked("n:30");
+    let case = parse_binding("n:30");
     let placement = placement("dyn");
-    let request = Request {
+    let request = ScheduleRequest {
         spec: &case.binding.spec,
         placement: &placement,
         term: None,
         fresh: false,
     };
-    let decision = decide(&request, &World::of(&snapshot), &mut |_| {});
+    let decision = make_decision(
+        &request,
+        &SchedulingContext::from_snapshot(&snapshot),
+        &mut |_| {},
+    );
     let trace = decision.trace();
     let text = serde_json::to_string(&trace).unwrap();
     assert!(text.len() <= 16 * 1024, "{}", text.len());

@@ -1,0 +1,295 @@
+//! Validates CustomResourceDefinitions: names, versions, conversion, printer columns,
+//! subresources, and schemas by [`structural`]
+//! (`apiextensions/validation/validation.go`). Does no I/O.
+
+mod structural;
+
+use machinery::FieldError;
+use machinery::names::{validate_dns1035_label, validate_dns1123_subdomain};
+use openapi::JsonPath;
+use serde_json::Value;
+
+use crate::unstructured::{
+    flag, get, has, index_path, items, report_invalid, text, texts, validate_immutable_field,
+};
+
+const COLUMN_TYPES: &[&str] = &["boolean", "date", "integer", "number", "string"];
+const COLUMN_FORMATS: &[&str] = &[
+    "byte",
+    "date",
+    "date-time",
+    "double",
+    "float",
+    "int32",
+    "int64",
+    "password",
+];
+
+pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let spec = get(new, "/spec");
+    let (group, plural) = (text(spec, "/group"), text(spec, "/names/plural"));
+    let name = get(new, "/metadata/name");
+    if name != &Value::from(format!("{plural}.{group}")) {
+        let why = "must be spec.names.plural+\".\"+spec.group";
+        errors.push(FieldError::invalid("metadata.name", name, why));
+    }
+    if !group.is_empty() {
+        report_invalid(
+            "spec.group",
+            group,
+            validate_dns1123_subdomain(group),
+            errors,
+        );
+        if !group.contains('.') {
+            let why = "should be a domain with at least one dot";
+            errors.push(FieldError::invalid("spec.group", &group.into(), why));
+        }
+    }
+    let scope = text(spec, "/scope");
+    if !matches!(scope, "" | "Cluster" | "Namespaced") {
+        let known = &["Cluster", "Namespaced"];
+        errors.push(FieldError::not_supported(
+            "spec.scope",
+            &scope.into(),
+            known,
+        ));
+    }
+    validate_versions(spec, errors);
+    validate_names(get(spec, "/names"), errors);
+    validate_conversion(get(spec, "/conversion"), errors);
+    if flag(spec, "/preserveUnknownFields") {
+        let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+        let field = "spec.preserveUnknownFields";
+        errors.push(FieldError::invalid(field, &true.into(), why));
+    }
+    if let Some(old) = old {
+        validate_immutable_field(new, old, "spec.group", errors);
+        validate_immutable_field(new, old, "spec.names.plural", errors);
+        if is_established(old) {
+            validate_immutable_field(new, old, "spec.scope", errors);
+            validate_immutable_field(new, old, "spec.names.kind", errors);
+        }
+        validate_stored_versions(new, errors);
+    }
+}
+
+fn is_established(crd: &Value) -> bool {
+    items(crd, "/status/conditions")
+        .iter()
+        .any(|c| text(c, "/type") == "Established" && text(c, "/status") == "True")
+}
+
+/// Requires every stored version to be served: its objects can only be read while it is
+/// in spec.versions.
+fn validate_stored_versions(crd: &Value, errors: &mut Vec<FieldError>) {
+    for (i, version) in texts(crd, "/status/storedVersions").enumerate() {
+        let there = |v: &Value| text(v, "/name") == version;
+        if !items(crd, "/spec/versions").iter().any(there) {
+            errors.push(FieldError::invalid(
+                index_path("status.storedVersions", i),
+                &version.into(),
+                "must appear in spec.versions",
+            ));
+        }
+    }
+}
+
+fn validate_versions(spec: &Value, errors: &mut Vec<FieldError>) {
+    let versions = items(spec, "/versions");
+    let all = get(spec, "/versions");
+    let shared = |path: &str| {
+        let mut values = versions.iter().map(|v| get(v, path));
+        let first = values.next();
+        values.all(|v| Some(v) == first)
+    };
+    // Fields that are equal in all versions are reported once, at their v1beta1 path.
+    let same = [
+        "/schema",
+        "/subresources",
+        "/additionalPrinterColumns",
+        "/selectableFields",
+    ]
+    .map(shared);
+    for (i, version) in versions.iter().enumerate() {
+        let at = index_path("spec.versions", i);
+        let name = text(version, "/name");
+        report_invalid(
+            format!("{at}.name"),
+            name,
+            validate_dns1035_label(name),
+            errors,
+        );
+        if has(version, "/deprecationWarning") && !flag(version, "/deprecated") {
+            let why = "can only be set for deprecated versions";
+            let warning = get(version, "/deprecationWarning");
+            errors.push(FieldError::invalid(
+                format!("{at}.deprecationWarning"),
+                warning,
+                why,
+            ));
+        }
+        let place = |shared: bool, own: &str, v1beta1: &str| match (shared, i) {
+            (true, 0) => Some(format!("spec.{v1beta1}")),
+            (true, _) => None,
+            (false, _) => Some(format!("{at}.{own}")),
+        };
+        let schema = get(version, "/schema/openAPIV3Schema");
+        if schema.is_null() {
+            let field = format!("{at}.schema.openAPIV3Schema");
+            errors.push(FieldError::required(field, "schemas are required"));
+        } else if let Some(field) = place(
+            same[0],
+            "schema.openAPIV3Schema",
+            "validation.openAPIV3Schema",
+        ) {
+            structural::validate(&field, schema, errors);
+        }
+        if let Some(field) = place(same[1], "subresources.scale", "subresources.scale") {
+            validate_scale_subresource(&field, get(version, "/subresources/scale"), errors);
+        }
+        let columns = "additionalPrinterColumns";
+        if let Some(field) = place(same[2], columns, columns) {
+            for (n, c) in items(version, "/additionalPrinterColumns")
+                .iter()
+                .enumerate()
+            {
+                validate_printer_column(&index_path(&field, n), c, errors);
+            }
+        }
+        if let Some(field) = place(same[3], "selectableFields", "selectableFields") {
+            for (n, f) in items(version, "/selectableFields").iter().enumerate() {
+                validate_json_path(&format!("{}.jsonPath", index_path(&field, n)), f, errors);
+            }
+        }
+    }
+    let mut names: Vec<&str> = versions.iter().map(|v| text(v, "/name")).collect();
+    names.sort_unstable();
+    if names.windows(2).any(|pair| pair[0] == pair[1]) {
+        let why = "must contain unique version names";
+        errors.push(FieldError::invalid("spec.versions", all, why));
+    }
+    if versions.iter().filter(|v| flag(v, "/storage")).count() != 1 {
+        let why = "must have exactly one version marked as storage version";
+        errors.push(FieldError::invalid("spec.versions", all, why));
+    }
+}
+
+fn validate_names(names: &Value, errors: &mut Vec<FieldError>) {
+    for name in ["plural", "singular"] {
+        let value = text(names, &format!("/{name}"));
+        if !value.is_empty() {
+            report_invalid(
+                format!("spec.names.{name}"),
+                value,
+                validate_dns1035_label(value),
+                errors,
+            );
+        }
+    }
+    for name in ["kind", "listKind"] {
+        let value = text(names, &format!("/{name}"));
+        if value.is_empty() {
+            continue;
+        }
+        let verdict = validate_dns1035_label(&value.to_lowercase());
+        let verdict =
+            verdict.map_err(|e| format!("may have mixed case, but should otherwise match: {e}"));
+        report_invalid(format!("spec.names.{name}"), value, verdict, errors);
+    }
+    for list in ["shortNames", "categories"] {
+        for (i, value) in texts(names, &format!("/{list}")).enumerate() {
+            let field = index_path(&format!("spec.names.{list}"), i);
+            report_invalid(field, value, validate_dns1035_label(value), errors);
+        }
+    }
+    let kind = text(names, "/kind");
+    if !kind.is_empty() && kind == text(names, "/listKind") {
+        errors.push(FieldError::invalid(
+            "spec.names.listKind",
+            &kind.into(),
+            "kind and listKind may not be the same",
+        ));
+    }
+}
+
+fn validate_conversion(conversion: &Value, errors: &mut Vec<FieldError>) {
+    let strategy = text(conversion, "/strategy");
+    let webhook = get(conversion, "/webhook");
+    match strategy {
+        "" => {}
+        "None" if !webhook.is_null() => errors.push(FieldError::forbidden(
+            "spec.conversion.webhook",
+            "should not be set when strategy is not set to Webhook",
+        )),
+        "None" => {}
+        "Webhook" => {
+            if !has(webhook, "/clientConfig") {
+                errors.push(FieldError::required(
+                    "spec.conversion.webhook.clientConfig",
+                    "required when strategy is set to Webhook",
+                ));
+            }
+            let mut review = texts(webhook, "/conversionReviewVersions");
+            if !review.any(|v| matches!(v, "v1" | "v1beta1")) {
+                errors.push(FieldError::invalid(
+                    "spec.conversion.webhook.conversionReviewVersions",
+                    get(webhook, "/conversionReviewVersions"),
+                    "must include at least one of v1, v1beta1",
+                ));
+            }
+        }
+        other => errors.push(FieldError::not_supported(
+            "spec.conversion.strategy",
+            &other.into(),
+            &["None", "Webhook"],
+        )),
+    }
+}
+
+fn validate_scale_subresource(at: &str, scale: &Value, errors: &mut Vec<FieldError>) {
+    let table: [(&str, &[&str]); 3] = [
+        ("specReplicasPath", &[".spec."]),
+        ("statusReplicasPath", &[".status."]),
+        ("labelSelectorPath", &[".spec.", ".status."]),
+    ];
+    for (name, roots) in table {
+        let value = text(scale, &format!("/{name}"));
+        if value.is_empty() {
+            continue;
+        }
+        let field = format!("{at}.{name}");
+        if value.contains('[') || JsonPath::compile(value).is_err() {
+            let why = "is not a simple json path";
+            errors.push(FieldError::invalid(field, &value.into(), why));
+        } else if !roots.iter().any(|r| value.starts_with(r)) {
+            let roots: Vec<&str> = roots.iter().map(|r| r.trim_end_matches('.')).collect();
+            let why = format!("should be a json path under {}", roots.join(" or "));
+            errors.push(FieldError::invalid(field, &value.into(), why));
+        }
+    }
+}
+
+fn validate_printer_column(at: &str, column: &Value, errors: &mut Vec<FieldError>) {
+    let kind = text(column, "/type");
+    if !kind.is_empty() && !COLUMN_TYPES.contains(&kind) {
+        let why = format!("must be one of {}", COLUMN_TYPES.join(","));
+        errors.push(FieldError::invalid(format!("{at}.type"), &kind.into(), why));
+    }
+    let format = text(column, "/format");
+    if !format.is_empty() && !COLUMN_FORMATS.contains(&format) {
+        let why = format!("must be one of {}", COLUMN_FORMATS.join(","));
+        let field = format!("{at}.format");
+        errors.push(FieldError::invalid(field, &format.into(), why));
+    }
+    validate_json_path(&format!("{at}.jsonPath"), column, errors);
+}
+
+fn validate_json_path(field: &str, object: &Value, errors: &mut Vec<FieldError>) {
+    let value = text(object, "/jsonPath");
+    if value.is_empty() {
+        return;
+    }
+    if let Err(why) = JsonPath::compile(value) {
+        errors.push(FieldError::invalid(field, &value.into(), why));
+    }
+}

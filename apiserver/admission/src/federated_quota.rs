@@ -1,0 +1,115 @@
+//! Validates FederatedResourceQuota. Does no I/O. Rules of Karmada's
+//! `webhook/federatedresourcequota`.
+
+pub(crate) mod quota_enforcement;
+
+use std::collections::HashSet;
+
+use machinery::FieldError;
+use machinery::Quantity;
+use serde_json::Value;
+
+use crate::cluster;
+use crate::resource_list::{self, ResourceListField};
+use crate::unstructured::{entries, get, index_path, items, report_invalid, text};
+
+const MAX_QUOTA_NAME_LENGTH: usize = 63;
+
+pub(crate) fn validate(quota: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if text(quota, "/metadata/name").len() > MAX_QUOTA_NAME_LENGTH {
+        errors.push(FieldError::invalid(
+            "metadata.name",
+            get(quota, "/metadata/name"),
+            format!("must be no more than {MAX_QUOTA_NAME_LENGTH} characters"),
+        ));
+    }
+    let list = |path: &str, errors: &mut Vec<FieldError>| {
+        let field = path[1..].replace('/', ".");
+        resource_list::validate_resource_list(
+            ResourceListField::Quota,
+            &field,
+            get(quota, path),
+            errors,
+        );
+    };
+    list("/spec/overall", &mut errors);
+    validate_static_assignments(quota, &mut errors);
+    list("/status/overall", &mut errors);
+    list("/status/overallUsed", &mut errors);
+    for (i, cluster) in items(quota, "/status/aggregatedStatus").iter().enumerate() {
+        let field = index_path("status.aggregatedStatus", i);
+        validate_assignment_cluster(&field, cluster, &mut errors);
+        for part in ["hard", "used"] {
+            resource_list::validate_resource_list(
+                ResourceListField::Quota,
+                &format!("{field}.{part}"),
+                get(cluster, &format!("/{part}")),
+                &mut errors,
+            );
+        }
+    }
+    errors
+}
+
+fn validate_static_assignments(quota: &Value, errors: &mut Vec<FieldError>) {
+    let overall = get(quota, "/spec/overall");
+    let assigned = items(quota, "/spec/staticAssignments");
+    let mut clusters = HashSet::new();
+    for (i, assignment) in assigned.iter().enumerate() {
+        let field = index_path("spec.staticAssignments", i);
+        validate_assignment_cluster(&field, assignment, errors);
+        let cluster = text(assignment, "/clusterName");
+        if !clusters.insert(cluster) {
+            errors.push(FieldError::duplicate(
+                format!("{field}.clusterName"),
+                &cluster.into(),
+            ));
+        }
+        let hard = get(assignment, "/hard");
+        resource_list::validate_resource_list(
+            ResourceListField::Quota,
+            &format!("{field}.hard"),
+            hard,
+            errors,
+        );
+    }
+    for (key, _) in entries(overall, "") {
+        let sum: Quantity = assigned
+            .iter()
+            .map(|a| resource_list::resource_quantity(get(a, "/hard"), key))
+            .sum();
+        let limit = resource_list::resource_quantity(overall, key);
+        if limit < sum {
+            errors.push(FieldError::invalid(
+                format!("spec.overall[{key}]"),
+                &limit.to_string().into(),
+                "overall is less than assignments",
+            ));
+        }
+    }
+    for (i, assignment) in assigned.iter().enumerate() {
+        for (key, _) in entries(assignment, "/hard") {
+            if overall.get(key).is_none() {
+                errors.push(FieldError::invalid(
+                    format!("{}.hard[{key}]", index_path("spec.staticAssignments", i)),
+                    &key.into(),
+                    "assignment resourceName is not exist in overall",
+                ));
+            }
+        }
+    }
+}
+
+fn validate_assignment_cluster(field: &str, entry: &Value, errors: &mut Vec<FieldError>) {
+    let name = text(entry, "/clusterName");
+    report_invalid(
+        format!("{field}.clusterName"),
+        name,
+        cluster::validate_cluster_name(name),
+        errors,
+    );
+}
+
+#[cfg(test)]
+mod tests;

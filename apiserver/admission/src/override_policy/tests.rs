@@ -1,0 +1,240 @@
+//! Tests of the override policy rules.
+
+use machinery::{Gvk, UserInfo};
+use openapi::karmada::resources::OVERRIDES;
+use serde_json::json;
+
+use super::*;
+use crate::attributes::AdmissionOperation;
+
+static KIND: Gvk = Gvk::from_static("policy.karmada.io", "v1alpha1", "OverridePolicy");
+
+fn at<'a>(namespace: &'a str, user: &'a UserInfo) -> AdmissionAttributes<'a> {
+    AdmissionAttributes {
+        gvk: &KIND,
+        gvr: &OVERRIDES,
+        namespace,
+        name: "o",
+        subresource: "",
+        operation: AdmissionOperation::Create,
+        user,
+        dry_run: false,
+    }
+}
+
+/// Checks the errors of an OverridePolicy, or with an empty namespace of a
+/// ClusterOverridePolicy.
+fn check_in(namespace: &str, spec: Value, expected: &[&str]) {
+    let user = UserInfo::default();
+    let policy = json!({"metadata": {"name": "o"}, "spec": spec});
+    let errors = validate(&at(namespace, &user), &policy);
+    let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(messages, expected, "{spec}");
+}
+
+fn check(spec: Value, expected: &[&str]) {
+    check_in("n", spec, expected);
+}
+
+const RULE: &str = "spec.overrideRules[0]";
+
+fn rule(overriders: Value) -> Value {
+    json!({"overrideRules": [{ "overriders": overriders }]})
+}
+
+#[test]
+fn selector_namespaces_are_defaulted() {
+    let selector = json!({"apiVersion": "v1", "kind": "Secret"});
+    let user = UserInfo::default();
+    let mut policy = json!({"spec": {"resourceSelectors": [selector]}});
+    mutate(&at("", &user), &mut policy);
+    assert_eq!(policy["spec"]["resourceSelectors"], json!([selector]));
+    mutate(&at("n", &user), &mut policy);
+    assert_eq!(policy["spec"]["resourceSelectors"][0]["namespace"], "n");
+    let mut none = json!({"spec": {}});
+    mutate(&at("n", &user), &mut none);
+    assert_eq!(none, json!({"spec": {}}));
+}
+
+#[test]
+fn namespaced_policy_selects_its_own_namespace() {
+    let elsewhere = json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "Secret", "namespace": "other"}]});
+    check_in("", elsewhere.clone(), &[]);
+    check(
+        elsewhere,
+        &[
+            r#"spec.resourceSelectors[0].namespace: Invalid value: "other": namespace of resource selector must be the same as the namespace of the policy"#,
+        ],
+    );
+}
+
+#[test]
+fn target_cluster_fields_are_validated() {
+    let bad = json!({"fieldSelector": {"matchExpressions": [{"key": "x", "operator": "In", "values": ["y"]}]}});
+    let why = r#"targetCluster.fieldSelector: Invalid value: {"matchExpressions":[{"key":"x","operator":"In","values":["y"]}]}: unsupported key "x", must be provider, region, or zone"#;
+    check(json!({ "targetCluster": bad }), &[&format!("spec.{why}")]);
+    check(
+        json!({"overrideRules": [{"targetCluster": bad, "overriders": {}}]}),
+        &[&format!("{RULE}.{why}")],
+    );
+}
+
+#[test]
+fn deprecated_fields_exclude_override_rules() {
+    let beside = |more: Value| {
+        let mut spec = rule(json!({}));
+        spec.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        spec
+    };
+    check(
+        beside(json!({"targetCluster": {"clusterNames": ["m"]}})),
+        &[
+            r#"spec.targetCluster: Invalid value: {"clusterNames":["m"]}: overrideRules and targetCluster can't co-exist"#,
+        ],
+    );
+    check(
+        beside(json!({"overriders": {"plaintext": [{"path": "/x", "operator": "remove"}]}})),
+        &[
+            r#"spec.overriders: Invalid value: {"plaintext":[{"path":"/x","operator":"remove","value":null}]}: overrideRules and overriders can't co-exist"#,
+        ],
+    );
+    for list in [
+        "imageOverrider",
+        "commandOverrider",
+        "argsOverrider",
+        "labelsOverrider",
+        "annotationsOverrider",
+    ] {
+        let user = UserInfo::default();
+        let policy = json!({"spec": beside(json!({"overriders": {list: [{}]}}))});
+        let errors = validate(&at("n", &user), &policy);
+        assert_eq!(errors.len(), 1, "{list}");
+        assert_eq!(errors[0].field, "spec.overriders");
+    }
+    check(beside(json!({"overriders": {"plaintext": []}})), &[]);
+    let field = json!({"fieldPath": "/x", "json": [{"subPath": "/a", "operator": "remove"}]});
+    check(
+        beside(json!({"overriders": {"fieldOverrider": [field]}})),
+        &[],
+    );
+}
+
+#[test]
+fn label_and_annotation_overriders_are_validated() {
+    let add = |list: &str, value: Value| rule(json!({list: [{"operator": "add", "value": value}]}));
+    let base = format!("{RULE}.overriders");
+    check(add("labelsOverrider", json!({"a": "b"})), &[]);
+    check(add("annotationsOverrider", json!({"a": "b c"})), &[]);
+    let value = machinery::names::validate_label_value("b c").unwrap_err();
+    check(
+        add("labelsOverrider", json!({"a": "b c"})),
+        &[&format!(
+            r#"{base}.labelsOverrider[0].value: Invalid value: "b c": {value}"#
+        )],
+    );
+    let key = machinery::names::validate_qualified_name("a b").unwrap_err();
+    for list in ["labelsOverrider", "annotationsOverrider"] {
+        check(
+            add(list, json!({"a b": "c"})),
+            &[&format!(
+                r#"{base}.{list}[0].value: Invalid value: "a b": {key}"#
+            )],
+        );
+    }
+}
+
+const POINTER: &str = "JSON pointer must be empty or start with a \"/\"\nJSON pointer error";
+
+#[test]
+fn image_predicate_path_is_a_json_pointer() {
+    let image = |path: &str| {
+        rule(
+            json!({"imageOverrider": [{"predicate": {"path": path}, "component": "Tag", "operator": "remove"}]}),
+        )
+    };
+    check(image("/spec/image"), &[]);
+    check(
+        image("spec"),
+        &[&format!(
+            r#"{RULE}.overriders.imageOverrider[0].predicate.path: Invalid value: "spec": {POINTER}"#
+        )],
+    );
+}
+
+fn field(overrider: Value) -> Value {
+    rule(json!({ "fieldOverrider": [overrider] }))
+}
+
+const FIELD: &str = "spec.overrideRules[0].overriders.fieldOverrider[0]";
+
+#[test]
+fn field_overrider_has_json_or_yaml() {
+    let remove = json!([{"subPath": "/a", "operator": "remove"}]);
+    check(field(json!({"fieldPath": "/d", "json": remove})), &[]);
+    check(field(json!({"fieldPath": "/d", "yaml": remove})), &[]);
+    check(
+        field(json!({"fieldPath": "/d"})),
+        &[&format!(
+            "{FIELD}: Required value: FieldOverrider must have either JSON or YAML set"
+        )],
+    );
+    let shown = r#"[{"subPath":"/a","operator":"remove","value":null}]"#;
+    check(
+        field(json!({"fieldPath": "/d", "json": remove, "yaml": remove})),
+        &[&format!(
+            r#"{FIELD}: Invalid value: {{"fieldPath":"/d","json":{shown},"yaml":{shown}}}: FieldOverrider has both YAML and JSON set. Only one is allowed"#
+        )],
+    );
+}
+
+#[test]
+fn field_overrider_paths_are_json_pointers() {
+    for form in ["json", "yaml"] {
+        let at = |field_path: &str, sub: &str| {
+            field(json!({"fieldPath": field_path, form: [{"subPath": sub, "operator": "remove"}]}))
+        };
+        check(
+            at("d", "/a"),
+            &[&format!(
+                r#"{FIELD}.fieldPath: Invalid value: "d": {POINTER}"#
+            )],
+        );
+        check(
+            at("/d", "a"),
+            &[&format!(
+                r#"{FIELD}.{form}[0].subPath: Invalid value: "a": {POINTER}"#
+            )],
+        );
+    }
+}
+
+#[test]
+fn field_overrider_values_match_their_operator() {
+    for form in ["json", "yaml"] {
+        let with = |operator: &str, value: Value| {
+            let mut operation = json!({"subPath": "/a", "operator": operator});
+            if !value.is_null() {
+                operation["value"] = value;
+            }
+            field(json!({"fieldPath": "/d", form: [operation]}))
+        };
+        check(with("remove", Value::Null), &[]);
+        check(
+            with("remove", json!(1)),
+            &[&format!(
+                "{FIELD}.{form}[0].value: Invalid value: 1: value is not allowed for remove operation"
+            )],
+        );
+        for operator in ["add", "replace"] {
+            check(with(operator, json!(1)), &[]);
+            check(
+                with(operator, Value::Null),
+                &[&format!(
+                    "{FIELD}.{form}[0].value: Invalid value: null: value is required for add or replace operation"
+                )],
+            );
+        }
+    }
+}

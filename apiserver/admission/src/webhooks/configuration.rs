@@ -1,0 +1,194 @@
+//! Parses ValidatingWebhookConfigurations and MutatingWebhookConfigurations into their
+//! webhooks in call order. A malformed webhook is left out and logged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::webhook::WebhookClientConfig;
+use machinery::{FailureLog, LabelSelector, Object};
+use serde::Deserialize;
+use serde_json::Value;
+
+const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+const DEFAULT_TIMEOUT_SECONDS: u64 = 10;
+const MAX_TIMEOUT_SECONDS: u64 = 30;
+/// Log state of malformed webhooks, by the UID of their configuration and their index
+/// in it.
+static FAILURES: FailureLog = FailureLog::new();
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SideEffects {
+    /// None or NoneOnDryRun.
+    None,
+    Some,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[derive(Default)]
+pub(super) struct AdmissionWebhookRule {
+    pub(super) operations: Vec<String>,
+    pub(super) api_groups: Vec<String>,
+    pub(super) api_versions: Vec<String>,
+    pub(super) resources: Vec<String>,
+    pub(super) scope: Option<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct AdmissionWebhook {
+    pub(super) name: String,
+    pub(super) client_config: WebhookClientConfig,
+    pub(super) rules: Vec<AdmissionWebhookRule>,
+    pub(super) ignore_failures: bool,
+    /// matchPolicy Equivalent: rules of one version match the others too.
+    pub(super) match_equivalent: bool,
+    pub(super) namespace_selector: LabelSelector,
+    pub(super) object_selector: LabelSelector,
+    pub(super) side_effects: SideEffects,
+    pub(super) timeout: Duration,
+    pub(super) reinvoke: bool,
+}
+
+#[derive(Deserialize)]
+struct AdmissionWebhookConfiguration {
+    #[serde(default)]
+    webhooks: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AdmissionWebhookManifest {
+    name: String,
+    client_config: WebhookClientConfig,
+    #[serde(default)]
+    rules: Vec<AdmissionWebhookRule>,
+    failure_policy: Option<String>,
+    match_policy: Option<String>,
+    #[serde(default)]
+    namespace_selector: Value,
+    #[serde(default)]
+    object_selector: Value,
+    side_effects: Option<String>,
+    timeout_seconds: Option<u64>,
+    admission_review_versions: Option<Vec<String>>,
+    reinvocation_policy: Option<String>,
+    #[serde(default)]
+    match_conditions: Vec<Value>,
+}
+
+/// The webhooks of all configurations, sorted by configuration name, then in their
+/// order there. Flotilla's own configurations are skipped, because their rules already
+/// run in process.
+pub(super) fn parse_all(configurations: &[Object]) -> Vec<Arc<AdmissionWebhook>> {
+    let mut sorted: Vec<&Object> = configurations.iter().collect();
+    sorted.retain(|c| c.meta().label(MANAGED_BY_LABEL) != Some("flotilla"));
+    sorted.sort_by(|a, b| a.name().cmp(b.name()));
+    let mut hooks = Vec::new();
+    for configuration in sorted {
+        let (name, uid) = (configuration.name(), configuration.uid());
+        let written =
+            match serde_json::from_slice::<AdmissionWebhookConfiguration>(configuration.bytes()) {
+                Ok(written) => written,
+                Err(why) => {
+                    if FAILURES.record_failure(uid, &why.to_string()) {
+                        tracing::warn!(name, %why, "failed to parse webhook configuration");
+                    }
+                    continue;
+                }
+            };
+        FAILURES.record_success(uid);
+        for (index, hook) in written.webhooks.into_iter().enumerate() {
+            match parse(hook) {
+                Ok(hook) => {
+                    FAILURES.record_success(&(uid, index));
+                    hooks.push(Arc::new(hook));
+                }
+                Err(why) if FAILURES.record_failure(&(uid, index), &why) => {
+                    tracing::warn!(name, %why, "failed to parse webhook");
+                }
+                Err(_) => {}
+            }
+        }
+    }
+    hooks
+}
+
+fn parse(value: Value) -> Result<AdmissionWebhook, String> {
+    let written: AdmissionWebhookManifest =
+        serde_json::from_value(value).map_err(|e| e.to_string())?;
+    let selector = |value: &Value| match value {
+        Value::Null => Ok(LabelSelector::everything()),
+        value => LabelSelector::from_value(value),
+    };
+    let versions = written.admission_review_versions.unwrap_or_default();
+    if !versions.is_empty() && !versions.iter().any(|v| v == "v1") {
+        return Err(format!(
+            "{} does not accept AdmissionReview v1",
+            written.name
+        ));
+    }
+    if !written.match_conditions.is_empty() {
+        tracing::warn!(webhook = %written.name, "matchConditions are not evaluated; the webhook is called for every request that matches its rules");
+    }
+    let is = |field: &Option<String>, value: &str| field.as_deref() == Some(value);
+    let quiet = is(&written.side_effects, "None") || is(&written.side_effects, "NoneOnDryRun");
+    let seconds = written
+        .timeout_seconds
+        .unwrap_or(DEFAULT_TIMEOUT_SECONDS)
+        .clamp(1, MAX_TIMEOUT_SECONDS);
+    Ok(AdmissionWebhook {
+        client_config: written.client_config,
+        name: written.name,
+        rules: written.rules,
+        ignore_failures: is(&written.failure_policy, "Ignore"),
+        match_equivalent: !is(&written.match_policy, "Exact"),
+        namespace_selector: selector(&written.namespace_selector)?,
+        object_selector: selector(&written.object_selector)?,
+        side_effects: if quiet {
+            SideEffects::None
+        } else {
+            SideEffects::Some
+        },
+        timeout: Duration::from_secs(seconds),
+        reinvoke: is(&written.reinvocation_policy, "IfNeeded"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn omitted_fields_are_defaulted() {
+        let place = json!({"url": "https://a.b"});
+        let hook = parse(json!({"name": "h", "clientConfig": place})).unwrap();
+        assert!(!hook.ignore_failures && hook.match_equivalent && !hook.reinvoke);
+        assert_eq!(hook.timeout, Duration::from_secs(10));
+        let nowhere = parse(json!({"name": "h", "clientConfig": {}})).unwrap_err();
+        assert_eq!(nowhere, "it names not exactly one of url and service");
+    }
+
+    #[test]
+    fn webhooks_are_sorted_by_configuration_name() {
+        let configuration = |name: &str, labels: Value, hooks: &[&str]| {
+            let hooks: Vec<Value> = hooks
+                .iter()
+                .map(|h| json!({"name": h, "clientConfig": {"url": "https://h"}}))
+                .collect();
+            let body = json!({"apiVersion": "admissionregistration.k8s.io/v1",
+                "kind": "MutatingWebhookConfiguration",
+                "metadata": {"name": name, "labels": labels}, "webhooks": hooks});
+            Object::from_value(&body).unwrap()
+        };
+        let ours = json!({"app.kubernetes.io/managed-by": "flotilla"});
+        let hooks = parse_all(&[
+            configuration("b", json!({}), &["1"]),
+            configuration("a", json!({}), &["3", "2"]),
+            configuration("c", ours, &["4"]),
+        ]);
+        let names: Vec<&str> = hooks.iter().map(|h| h.name.as_str()).collect();
+        assert_eq!(names, ["3", "2", "1"]);
+    }
+}

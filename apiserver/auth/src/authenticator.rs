@@ -1,0 +1,372 @@
+//! Authenticates requests: client certificates, service account tokens and anonymous
+//! users.
+//!
+//! Service accounts, secrets and pods are read through `client::Api`: from the watch
+//! cache, as kube-apiserver does from its informers, and from the store before a token
+//! is refused. When the store fails, the request fails; the token is not refused.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use client::{Api, Error, ResourcePath};
+use jiff::Timestamp;
+use machinery::time::Clock;
+use machinery::user::{ALL_UNAUTHENTICATED, ANONYMOUS};
+use machinery::{Gvr, Object, Status, UserInfo};
+use parking_lot::{Mutex, RwLock};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use crate::request_auth::AuthenticationError;
+use crate::tls::PeerCertificates;
+use crate::token::{ServiceAccountClaims, TokenSigner};
+use crate::x509::CertificateVerifier;
+
+pub(crate) const SERVICE_ACCOUNTS: Gvr = Gvr::from_static("", "v1", "serviceaccounts");
+pub(crate) const SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
+pub(crate) const PODS: Gvr = Gvr::from_static("", "v1", "pods");
+pub(crate) const NODES: Gvr = Gvr::from_static("", "v1", "nodes");
+
+pub(crate) const ANONYMOUS_NOT_ALLOWED: &str = "anonymous requests are not allowed";
+/// Bound on cached tokens.
+const MAX_CACHED_TOKENS: usize = 4096;
+
+/// Calls back with each header of a request: name in lower case, raw value.
+pub type HeaderVisitor<'a> = &'a (dyn Fn(&mut dyn FnMut(&str, &[u8])) + Send + Sync);
+
+/// The credentials of a request.
+#[derive(Clone, Copy, Default)]
+pub struct RequestCredentials<'a> {
+    pub peer: Option<&'a PeerCertificates>,
+    /// The value of `Authorization: Bearer`, undecoded.
+    pub bearer: Option<&'a [u8]>,
+    /// The headers in which a front proxy names the user; used only for verified
+    /// proxies.
+    pub headers: Option<HeaderVisitor<'a>>,
+}
+
+/// A credential is invalid: 401. The reason is logged and not sent to the client.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidCredential(pub String);
+
+/// Options of an [`Authenticator`].
+#[derive(Clone, Debug)]
+pub struct AuthenticatorOptions {
+    /// Whether requests without credentials are anonymous; otherwise they get 401
+    /// (kube-apiserver's `--anonymous-auth`).
+    pub anonymous: bool,
+    /// Audiences of this API server (`--api-audiences`); empty means the token issuer.
+    pub audiences: Vec<String>,
+}
+
+impl Default for AuthenticatorOptions {
+    fn default() -> Self {
+        Self {
+            anonymous: true,
+            audiences: Vec::new(),
+        }
+    }
+}
+
+/// A token whose signature was verified.
+#[derive(Clone)]
+struct VerifiedToken {
+    claims: Arc<ServiceAccountClaims>,
+    user: Arc<UserInfo>,
+}
+
+/// Where the objects behind a token are read.
+#[derive(Clone, Copy)]
+enum ReadSource {
+    /// The watch cache.
+    WatchCache,
+    /// The store.
+    Store,
+}
+
+/// Authenticates requests by client certificate and service account token.
+pub struct Authenticator {
+    client_ca: RwLock<Option<Arc<CertificateVerifier>>>,
+    signer: Arc<TokenSigner>,
+    api: OnceLock<Arc<dyn Api>>,
+    clock: Arc<dyn Clock>,
+    token_cache: Mutex<HashMap<[u8; 32], VerifiedToken>>,
+    anonymous: Option<Arc<UserInfo>>,
+    /// Audiences of this API server.
+    audiences: Vec<String>,
+}
+
+impl Authenticator {
+    /// `certificates` verifies client certificates (`--client-ca-file`).
+    pub fn new(
+        certificates: Option<CertificateVerifier>,
+        signer: Arc<TokenSigner>,
+        clock: Arc<dyn Clock>,
+        options: AuthenticatorOptions,
+    ) -> Arc<Self> {
+        let audiences = match options.audiences.is_empty() {
+            true => vec![signer.issuer().to_owned()],
+            false => options.audiences,
+        };
+        Arc::new(Self {
+            client_ca: RwLock::new(certificates.map(Arc::new)),
+            signer,
+            api: OnceLock::new(),
+            clock,
+            token_cache: Mutex::new(HashMap::new()),
+            anonymous: options.anonymous.then(anonymous_user),
+            audiences,
+        })
+    }
+
+    /// Sets the API through which service accounts are read; until then tokens get 503.
+    /// It is set late because the registry behind it is built with the reviews that
+    /// need this authenticator.
+    pub fn set_api(&self, api: Arc<dyn Api>) {
+        let _ = self.api.set(api);
+    }
+
+    /// Replaces the CA bundle that client certificates are verified with.
+    pub fn set_client_ca(&self, certificates: CertificateVerifier) {
+        *self.client_ca.write() = Some(Arc::new(certificates));
+    }
+
+    pub(crate) fn signer(&self) -> &TokenSigner {
+        &self.signer
+    }
+
+    /// The token issuer, which serves the OpenID discovery document and the JWKS.
+    pub fn token_issuer(&self) -> &TokenSigner {
+        &self.signer
+    }
+
+    /// Audiences of this API server.
+    pub(crate) fn audiences(&self) -> &[String] {
+        &self.audiences
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Authenticates by certificate, then by token; a request is anonymous only when it
+    /// has neither.
+    pub async fn authenticate(
+        &self,
+        credentials: RequestCredentials<'_>,
+    ) -> Result<Arc<UserInfo>, AuthenticationError> {
+        let mut refused = None;
+        let certificates = self.client_ca.read().clone();
+        if let (Some(pool), Some(peer)) = (certificates, credentials.peer)
+            && !peer.chain().is_empty()
+        {
+            match pool.authenticate(peer.chain(), self.clock.now()) {
+                Ok(user) => return Ok(user),
+                Err(why) => refused = Some(InvalidCredential(format!("client certificate: {why}"))),
+            }
+        }
+        match (credentials.bearer, refused) {
+            (Some(token), _) => {
+                let token = token_text(token)?;
+                self.authenticate_token(token, &[])
+                    .await
+                    .map(|(user, _)| user)
+            }
+            (None, Some(refused)) => Err(refused.into()),
+            (None, None) => match &self.anonymous {
+                Some(anonymous) => Ok(Arc::clone(anonymous)),
+                None => Err(InvalidCredential(ANONYMOUS_NOT_ALLOWED.into()).into()),
+            },
+        }
+    }
+
+    /// The user of a token, and those of `audiences` that the token is valid for (empty
+    /// means the API server's own).
+    pub async fn authenticate_token(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<(Arc<UserInfo>, Vec<String>), AuthenticationError> {
+        let hash: [u8; 32] = Sha256::digest(token).into();
+        let cached = self.token_cache.lock().get(&hash).cloned();
+        let is_new = cached.is_none();
+        let verified = match cached {
+            Some(verified) => verified,
+            None => {
+                let claims = self.signer.verify(token).map_err(InvalidCredential)?;
+                VerifiedToken {
+                    user: Arc::new(claims.user_info()),
+                    claims: Arc::new(claims),
+                }
+            }
+        };
+        check_validity_period(&verified.claims, self.clock.now())?;
+        let token_audiences = match verified.claims.audiences.as_slice() {
+            // A token in a secret is for the API server, whatever its audiences are
+            // called.
+            [] => &self.audiences,
+            token_audiences => token_audiences,
+        };
+        let requested = match audiences {
+            [] => &self.audiences,
+            requested => requested,
+        };
+        let matched = requested.iter().filter(|a| token_audiences.contains(a));
+        let matched: Vec<String> = matched.cloned().collect();
+        if matched.is_empty() {
+            return Err(InvalidCredential("the token is for another audience".into()).into());
+        }
+        if let Err(denied) = self.check_objects(&verified.claims, token).await {
+            if matches!(denied, AuthenticationError::InvalidCredential(_)) {
+                self.token_cache.lock().remove(&hash);
+            }
+            return Err(denied);
+        }
+        let user = Arc::clone(&verified.user);
+        if is_new {
+            let mut all = self.token_cache.lock();
+            if all.len() >= MAX_CACHED_TOKENS {
+                all.clear();
+            }
+            all.insert(hash, verified);
+        }
+        Ok((user, matched))
+    }
+
+    /// Checks that the account, the secret and the bound object still exist with the
+    /// same UIDs. Reads the store only before refusing a token, because the watch cache
+    /// may lag behind a new account or secret.
+    async fn check_objects(
+        &self,
+        claims: &ServiceAccountClaims,
+        token: &str,
+    ) -> Result<(), AuthenticationError> {
+        match self
+            .check_objects_in(claims, token, ReadSource::WatchCache)
+            .await
+        {
+            Ok(()) => Ok(()),
+            Err(_) => {
+                self.check_objects_in(claims, token, ReadSource::Store)
+                    .await
+            }
+        }
+    }
+
+    async fn check_objects_in(
+        &self,
+        claims: &ServiceAccountClaims,
+        token: &str,
+        fresh: ReadSource,
+    ) -> Result<(), AuthenticationError> {
+        let namespace = &claims.namespace;
+        let name = &claims.account;
+        let account = self
+            .get_object(&SERVICE_ACCOUNTS, namespace, name, fresh)
+            .await?;
+        if account.uid() != claims.account_uid {
+            return Err(InvalidCredential(
+                "The service account UID does not match the claim".into(),
+            )
+            .into());
+        }
+        if let Some(secret) = &claims.secret {
+            let secret = self.get_object(&SECRETS, namespace, secret, fresh).await?;
+            if secret.meta().deleting || stored_token(&secret).as_deref() != Some(token) {
+                return Err(InvalidCredential(
+                    "the token does not match the server's copy in the secret".into(),
+                )
+                .into());
+            }
+        }
+        if let Some(bound) = &claims.bound {
+            let (gvr, namespace) = match bound.kind.as_str() {
+                "Pod" => (PODS, claims.namespace.as_str()),
+                "Secret" => (SECRETS, claims.namespace.as_str()),
+                _ => (NODES, ""),
+            };
+            let object = self.get_object(&gvr, namespace, &bound.name, fresh).await?;
+            if object.uid() != bound.uid {
+                return Err(InvalidCredential(
+                    "the UID of the bound object does not match the claim".into(),
+                )
+                .into());
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_object(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+        fresh: ReadSource,
+    ) -> Result<Object, AuthenticationError> {
+        let api = self.api.get();
+        let api = api.ok_or_else(|| Status::unavailable("service accounts cannot be read yet"))?;
+        let at = ResourcePath::object(gvr, namespace, name);
+        let found = match fresh {
+            ReadSource::WatchCache => api.get_cached(at).await,
+            ReadSource::Store => api.get(at).await,
+        };
+        found.map_err(|error| match error {
+            error if error.is_not_found() => InvalidCredential(error.to_string()).into(),
+            Error::Status(status) if status.code >= 500 => status.with_retry_after(1).into(),
+            other => {
+                Status::unavailable(format!("service accounts cannot be read: {other}")).into()
+            }
+        })
+    }
+
+    pub(crate) fn api(&self) -> Option<&Arc<dyn Api>> {
+        self.api.get()
+    }
+}
+
+/// A bearer token as text. A token that is not UTF-8 is an invalid credential, not a
+/// missing one.
+pub(crate) fn token_text(token: &[u8]) -> Result<&str, InvalidCredential> {
+    std::str::from_utf8(token).map_err(|_| InvalidCredential("the token is not UTF-8".into()))
+}
+
+/// The user of a request without credentials.
+pub(crate) fn anonymous_user() -> Arc<UserInfo> {
+    Arc::new(UserInfo {
+        name: ANONYMOUS.into(),
+        groups: vec![ALL_UNAUTHENTICATED.into()],
+        ..UserInfo::default()
+    })
+}
+
+fn check_validity_period(
+    claims: &ServiceAccountClaims,
+    now: Timestamp,
+) -> Result<(), InvalidCredential> {
+    let now = now.as_second();
+    if claims.expires.is_some_and(|at| at <= now) {
+        return Err(InvalidCredential("the token has expired".into()));
+    }
+    // Allows for half a minute of clock skew between replicas.
+    if claims.not_before.is_some_and(|at| at > now + 30) {
+        return Err(InvalidCredential("the token is not valid yet".into()));
+    }
+    Ok(())
+}
+
+fn stored_token(secret: &Object) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Data {
+        data: Option<HashMap<String, String>>,
+    }
+    use base64::Engine;
+    let data: Data = serde_json::from_slice(secret.bytes()).ok()?;
+    let raw = base64::engine::general_purpose::STANDARD
+        .decode(data.data?.get("token")?)
+        .ok()?;
+    String::from_utf8(raw).ok()
+}
+
+#[cfg(test)]
+mod tests;

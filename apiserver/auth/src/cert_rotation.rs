@@ -1,0 +1,375 @@
+//! Rotates a serving certificate and its CA while clients keep trusting it (contract
+//! D1.1, D4.5).
+//!
+//! Does no I/O, and is deterministic except for new keys: when several replicas rotate
+//! at once, the first write wins and the others use its result.
+//!
+//! A new CA is trusted before it signs: it enters the bundle when the old CA nears its
+//! expiry, and signs [`CA_SIGNING_DELAY_SECONDS`] later, when copies of the bundle have
+//! been updated. The old CA leaves the bundle a day after that.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::pki::{
+    BACKDATE_SECONDS, CA_DAYS, CertKeyPair, DAY_SECONDS, Error, LEAF_DAYS, LeafCertificate,
+    ca_params, identity_der, san_and_public_key, sign_certificate,
+};
+use crate::x509::{CertificateUsage, CertificateVerifier};
+
+/// Seconds between adding a CA to the bundle and its first signature.
+const CA_SIGNING_DELAY_SECONDS: i64 = 10 * 60;
+/// Seconds for which a CA that no longer signs stays trusted.
+const OLD_CA_TRUST_SECONDS: i64 = DAY_SECONDS as i64;
+/// A leaf is renewed when a third of its lifetime is left; a CA when it would not
+/// outlive two leaves.
+const LEAF_RENEW_BEFORE_SECONDS: i64 = (LEAF_DAYS * DAY_SECONDS / 3) as i64;
+const CA_RENEW_BEFORE_SECONDS: i64 = (2 * LEAF_DAYS * DAY_SECONDS) as i64;
+
+/// The stored certificates and keys, all PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RotatingCertificates {
+    /// The CA bundle for clients, newest first.
+    pub ca_bundle: String,
+    /// The private key of the newest CA.
+    pub ca_key: String,
+    pub certificate: String,
+    pub key: String,
+}
+
+impl std::fmt::Debug for RotatingCertificates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RotatingCertificates({})", self.certificate)
+    }
+}
+
+/// A CA certificate of the bundle.
+struct CaCertificate {
+    pem: String,
+    created: i64,
+    expires: i64,
+}
+
+fn validity(der: &CertificateDer<'_>) -> Option<(i64, i64)> {
+    let (_, cert) = X509Certificate::from_der(der).ok()?;
+    let (from, until) = (&cert.validity().not_before, &cert.validity().not_after);
+    Some((
+        from.timestamp() + BACKDATE_SECONDS as i64,
+        until.timestamp(),
+    ))
+}
+
+fn to_pem(der: &CertificateDer<'_>) -> String {
+    use base64::Engine;
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (line, more) = rest.split_at(rest.len().min(64));
+        pem.push_str(line);
+        pem.push('\n');
+        rest = more;
+    }
+    pem.push_str("-----END CERTIFICATE-----\n");
+    pem
+}
+
+/// The certificates of a bundle that can be parsed and have not expired.
+fn parse_bundle(bundle: &str, now: i64) -> Vec<CaCertificate> {
+    CertificateDer::pem_slice_iter(bundle.as_bytes())
+        .filter_map(|der| {
+            let der = der.ok()?;
+            let (made, expires) = validity(&der)?;
+            let pem = to_pem(&der);
+            (expires > now).then_some(CaCertificate {
+                pem,
+                created: made,
+                expires,
+            })
+        })
+        .collect()
+}
+
+impl RotatingCertificates {
+    /// The certificates to store, when they differ from the stored ones.
+    pub fn rotate(
+        stored: Option<&Self>,
+        names: &BTreeSet<String>,
+        now: Timestamp,
+    ) -> Result<Option<Self>, Error> {
+        let seconds = now.as_second();
+        let mut trusted = stored.map_or_else(Vec::new, |k| parse_bundle(&k.ca_bundle, seconds));
+        let usable_key = stored.filter(|k| {
+            let first = trusted.first();
+            first.is_some_and(|a| key_matches_certificate(&a.pem, &k.ca_key))
+        });
+        let mut authority_key = usable_key.map(|k| k.ca_key.clone());
+        let ends_soon = |a: &CaCertificate| a.expires - seconds < CA_RENEW_BEFORE_SECONDS;
+        if authority_key.is_none() || trusted.first().is_none_or(ends_soon) {
+            let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+            let pem = ca_params(now).self_signed(&key)?.pem();
+            authority_key = Some(key.serialize_pem());
+            trusted.insert(
+                0,
+                CaCertificate {
+                    pem,
+                    created: seconds,
+                    expires: seconds + (CA_DAYS * DAY_SECONDS) as i64,
+                },
+            );
+        }
+        let (Some(newest), Some(authority_key)) = (trusted.first(), authority_key) else {
+            return Err(Error::Generate(rcgen::Error::CouldNotParseKeyPair));
+        };
+        let leaf = stored.and_then(|k| StoredLeaf::from_stored(k, &trusted, names, now));
+        let settled = seconds - newest.created >= CA_SIGNING_DELAY_SECONDS;
+        let good = leaf.filter(|l| !l.renewal_due && (l.signer == 0 || !settled));
+        let next = match (good, stored) {
+            (Some(leaf), Some(stored)) => {
+                let drop_old = leaf.signer == 0 && seconds - leaf.created > OLD_CA_TRUST_SECONDS;
+                let still = if drop_old { 1 } else { trusted.len() };
+                Self {
+                    ca_bundle: concat_pem(&trusted[..still]),
+                    ca_key: authority_key,
+                    certificate: stored.certificate.clone(),
+                    key: stored.key.clone(),
+                }
+            }
+            _ => {
+                let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+                let leaf = LeafCertificate::Server {
+                    names: names.clone(),
+                };
+                let signed = sign_certificate(&newest.pem, &authority_key, &leaf, &key, now)?;
+                Self {
+                    ca_bundle: concat_pem(&trusted),
+                    ca_key: authority_key,
+                    certificate: signed.certificate_pem,
+                    key: signed.key_pem,
+                }
+            }
+        };
+        Ok((stored != Some(&next)).then_some(next))
+    }
+
+    /// Certificate chain and key for the listener.
+    pub fn serving_der(
+        &self,
+    ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Error> {
+        identity_der(&CertKeyPair {
+            certificate_pem: self.certificate.clone(),
+            key_pem: self.key.clone(),
+        })
+    }
+}
+
+fn concat_pem(authorities: &[CaCertificate]) -> String {
+    authorities.iter().map(|a| a.pem.as_str()).collect()
+}
+
+/// Appends to `bundle` the unexpired certificates that only `earlier` has, for readers
+/// that may still see certificates signed by the earlier CAs.
+pub fn merge_bundles(bundle: &str, earlier: &str, now: Timestamp) -> String {
+    let mut all = parse_bundle(bundle, i64::MIN);
+    for authority in parse_bundle(earlier, now.as_second()) {
+        if all.iter().all(|a| a.pem != authority.pem) {
+            all.push(authority);
+        }
+    }
+    concat_pem(&all)
+}
+
+pub(crate) fn key_matches_certificate(certificate_pem: &str, key_pem: &str) -> bool {
+    let Ok(key) = KeyPair::from_pem(key_pem) else {
+        return false;
+    };
+    let Ok(der) = CertificateDer::from_pem_slice(certificate_pem.as_bytes()) else {
+        return false;
+    };
+    san_and_public_key(&der).is_ok_and(|(_, public)| public == key.public_key_raw())
+}
+
+/// The stored leaf certificate, when it is usable.
+struct StoredLeaf {
+    /// Index of its issuer in the trusted CAs.
+    signer: usize,
+    created: i64,
+    /// Whether it is due for renewal.
+    renewal_due: bool,
+}
+
+impl StoredLeaf {
+    fn from_stored(
+        stored: &RotatingCertificates,
+        trusted: &[CaCertificate],
+        names: &BTreeSet<String>,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let der = CertificateDer::from_pem_slice(stored.certificate.as_bytes()).ok()?;
+        if !key_matches_certificate(&stored.certificate, &stored.key) {
+            return None;
+        }
+        let seconds = now.as_second();
+        let at = u64::try_from(seconds).ok()?;
+        let signed = |a: &CaCertificate| {
+            let verifier = CertificateVerifier::from_pem(&a.pem);
+            verifier.is_ok_and(|v| {
+                v.verify_chain(std::slice::from_ref(&der), CertificateUsage::Server, at)
+                    .is_ok()
+            })
+        };
+        let signer = trusted.iter().position(signed)?;
+        let (made, expires) = validity(&der)?;
+        let (served, _) = san_and_public_key(&der).ok()?;
+        Some(Self {
+            signer,
+            created: made,
+            renewal_due: served != *names || expires - seconds < LEAF_RENEW_BEFORE_SECONDS,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: i64 = 1_800_000_000;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(START + seconds).unwrap()
+    }
+
+    fn names() -> BTreeSet<String> {
+        BTreeSet::from(["flotilla.flotilla-system.svc".to_owned()])
+    }
+
+    fn step(kept: &mut RotatingCertificates, seconds: i64) -> bool {
+        match RotatingCertificates::rotate(Some(kept), &names(), at(seconds)).unwrap() {
+            Some(next) => {
+                *kept = next;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn count(bundle: &str) -> usize {
+        bundle.matches("BEGIN").count()
+    }
+
+    fn verifies(bundle: &str, kept: &RotatingCertificates, seconds: i64) -> bool {
+        let (chain, _) = kept.serving_der().unwrap();
+        let verifier = CertificateVerifier::from_pem(bundle).unwrap();
+        let now = (START + seconds).unsigned_abs();
+        verifier
+            .verify_chain(&chain, CertificateUsage::Server, now)
+            .is_ok()
+    }
+
+    #[test]
+    fn valid_certificates_are_kept() {
+        let mut kept = RotatingCertificates::rotate(None, &names(), at(0))
+            .unwrap()
+            .unwrap();
+        assert_eq!(count(&kept.ca_bundle), 1);
+        assert!(verifies(&kept.ca_bundle, &kept, 0));
+        let first = kept.clone();
+        assert!(!step(&mut kept, 60));
+        // A leaf expires before its CA: only the leaf is renewed.
+        let day = DAY_SECONDS as i64;
+        assert!(!step(&mut kept, 200 * day));
+        assert!(step(&mut kept, 250 * day));
+        assert_eq!(kept.ca_bundle, first.ca_bundle);
+        assert_ne!(kept.certificate, first.certificate);
+        let other = BTreeSet::from(["elsewhere.svc".to_owned()]);
+        let moved = RotatingCertificates::rotate(Some(&kept), &other, at(250 * day)).unwrap();
+        assert_eq!(moved.unwrap().ca_bundle, first.ca_bundle);
+    }
+
+    #[test]
+    fn new_ca_is_trusted_before_it_signs() {
+        let mut kept = RotatingCertificates::rotate(None, &names(), at(0))
+            .unwrap()
+            .unwrap();
+        let day = DAY_SECONDS as i64;
+        let mut now = 0;
+        // Rotation runs often in a server. A client with the bundle of the previous run
+        // trusts the current certificate.
+        let (mut most, mut changes) = (1, 0);
+        while now < 12 * 365 * day {
+            let before = kept.clone();
+            now += if count(&kept.ca_bundle) > 1 {
+                300
+            } else {
+                10 * day
+            };
+            changes += usize::from(step(&mut kept, now));
+            most = most.max(count(&kept.ca_bundle));
+            assert!(
+                verifies(&before.ca_bundle, &kept, now),
+                "at day {}",
+                now / day
+            );
+            assert!(
+                verifies(&kept.ca_bundle, &before, now),
+                "at day {}",
+                now / day
+            );
+        }
+        assert_eq!(most, 2);
+        assert!((10..30).contains(&changes), "{changes} changes");
+    }
+
+    #[test]
+    fn invalid_certificates_are_replaced_and_old_ca_stays_trusted() {
+        let kept = RotatingCertificates::rotate(None, &names(), at(0))
+            .unwrap()
+            .unwrap();
+        let check = |broken: RotatingCertificates, authorities: usize| {
+            let next = RotatingCertificates::rotate(Some(&broken), &names(), at(1)).unwrap();
+            let next = next.expect("nothing is done");
+            assert_eq!(count(&next.ca_bundle), authorities);
+            assert!(verifies(&next.ca_bundle, &next, 1));
+        };
+        check(
+            RotatingCertificates {
+                key: "x".into(),
+                ..kept.clone()
+            },
+            1,
+        );
+        check(
+            RotatingCertificates {
+                ca_key: String::new(),
+                ..kept.clone()
+            },
+            2,
+        );
+        check(
+            RotatingCertificates {
+                ca_bundle: "no PEM".into(),
+                ..kept.clone()
+            },
+            1,
+        );
+        let other = RotatingCertificates::rotate(None, &names(), at(0))
+            .unwrap()
+            .unwrap();
+        let both = merge_bundles(&other.ca_bundle, &kept.ca_bundle, at(2));
+        assert!(verifies(&both, &kept, 2) && verifies(&both, &other, 2));
+        assert_eq!(merge_bundles(&both, &kept.ca_bundle, at(2)), both);
+        assert_eq!(
+            merge_bundles(
+                &other.ca_bundle,
+                &kept.ca_bundle,
+                at(CA_DAYS as i64 * DAY_SECONDS as i64)
+            ),
+            other.ca_bundle
+        );
+    }
+}

@@ -1,0 +1,142 @@
+//! Authenticates bearer tokens by TokenReview (contract D3.1).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::Api;
+use machinery::{Gvr, Status, UserInfo};
+use rand::RngCore;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::DelegatedAuthOptions;
+use super::extension_authentication::add_authenticated_group;
+use super::review_cache::{ReviewCache, ReviewDigest};
+use super::review_client;
+use crate::authenticator::InvalidCredential;
+use crate::request_auth::AuthenticationError;
+
+static REVIEWS: Gvr = Gvr::from_static("authentication.k8s.io", "v1", "tokenreviews");
+/// Block size of SHA-256 in bytes.
+const SHA256_BLOCK_BYTES: usize = 64;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct TokenReviewStatus {
+    authenticated: bool,
+    /// Empty when not authenticated.
+    user: Value,
+    audiences: Vec<String>,
+    error: String,
+}
+
+type TokenReviewResult = Result<Arc<UserInfo>, InvalidCredential>;
+
+pub(super) struct TokenReviewAuthenticator {
+    host: Arc<dyn Api>,
+    audiences: Vec<String>,
+    ttl: Duration,
+    cache: ReviewCache<TokenReviewResult>,
+    /// Key of the HMAC under which tokens are cached, so that nobody else can compute
+    /// the cache key.
+    secret: [u8; SHA256_BLOCK_BYTES],
+}
+
+impl TokenReviewAuthenticator {
+    pub(super) fn new(host: Arc<dyn Api>, options: &DelegatedAuthOptions) -> Self {
+        let mut secret = [0; SHA256_BLOCK_BYTES];
+        rand::rng().fill_bytes(&mut secret);
+        Self {
+            host,
+            audiences: options.audiences.clone(),
+            ttl: options.token_cache_ttl,
+            cache: ReviewCache::default(),
+            secret,
+        }
+    }
+
+    /// The user of a token. All reviews have the same audiences, so the cache key omits
+    /// them.
+    pub(super) async fn authenticate_token(
+        &self,
+        token: &str,
+    ) -> Result<Arc<UserInfo>, AuthenticationError> {
+        let key = hmac(&self.secret, token.as_bytes());
+        let answer = self
+            .cache
+            .get_or_review(key, self.create_review(token))
+            .await;
+        Ok(answer??)
+    }
+
+    async fn create_review(&self, token: &str) -> Result<(TokenReviewResult, Duration), Status> {
+        let mut spec = json!({"token": token});
+        if !self.audiences.is_empty() {
+            spec["audiences"] = json!(self.audiences);
+        }
+        let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
+                          "metadata": {}, "spec": spec});
+        let status = review_client::create_review(&*self.host, &REVIEWS, &body).await?;
+        Ok((self.evaluate_status(status)?, self.ttl))
+    }
+
+    fn evaluate_status(&self, status: Value) -> Result<TokenReviewResult, Status> {
+        let review: TokenReviewStatus = match status {
+            Value::Null => TokenReviewStatus::default(),
+            status => serde_json::from_value(status).map_err(Status::internal)?,
+        };
+        if !review.authenticated {
+            let why = match review.error.as_str() {
+                "" => "invalid bearer token",
+                error => error,
+            };
+            return Ok(Err(InvalidCredential(format!("token: {why}"))));
+        }
+        // A host without audience support returns no audiences and has checked its own.
+        let fits = self.audiences.is_empty()
+            || review.audiences.is_empty()
+            || review.audiences.iter().any(|a| self.audiences.contains(a));
+        let user = serde_json::from_value::<UserInfo>(review.user);
+        match user.ok().filter(|user| !user.name.is_empty()) {
+            Some(user) if fits => Ok(Ok(Arc::new(add_authenticated_group(user)))),
+            Some(_) => Ok(Err(InvalidCredential(
+                "the token is for another audience".into(),
+            ))),
+            None => Err(Status::internal(
+                "the TokenReview authenticated a user without a name",
+            )),
+        }
+    }
+}
+
+/// RFC 2104 over SHA-256, with a key of one block.
+fn hmac(key: &[u8; SHA256_BLOCK_BYTES], message: &[u8]) -> ReviewDigest {
+    let inner = Sha256::new()
+        .chain_update(key.map(|b| b ^ 0x36))
+        .chain_update(message)
+        .finalize();
+    Sha256::new()
+        .chain_update(key.map(|b| b ^ 0x5c))
+        .chain_update(inner)
+        .finalize()
+        .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 4231, test case 2, with its key padded to a block.
+    #[test]
+    fn hmac_matches_rfc_4231() {
+        let mut key = [0; SHA256_BLOCK_BYTES];
+        key[..4].copy_from_slice(b"Jefe");
+        let digest = hmac(&key, b"what do ya want for nothing?");
+        let hex: String = digest.iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(
+            hex,
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+        );
+    }
+}

@@ -1,0 +1,124 @@
+//! One authenticator and one authorizer type for the server, each in two forms: local,
+//! or delegated to the kube-apiserver in front of it.
+
+use std::sync::Arc;
+
+use machinery::{Status, UserInfo};
+
+use crate::authenticator::{Authenticator, InvalidCredential, RequestCredentials};
+use crate::delegated;
+use crate::rbac::{AuthorizationAttributes, RbacAuthorizer};
+use crate::token::TokenSigner;
+
+/// Why authentication yields no user.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum AuthenticationError {
+    /// A credential is invalid: 401.
+    #[error(transparent)]
+    InvalidCredential(#[from] InvalidCredential),
+    /// The credentials could not be checked; respond with this status.
+    #[error("{0}")]
+    Undecided(Box<Status>),
+}
+
+impl From<Status> for AuthenticationError {
+    fn from(status: Status) -> Self {
+        Self::Undecided(Box::new(status))
+    }
+}
+
+/// Authenticates requests, locally or by TokenReview.
+pub enum RequestAuthenticator {
+    Local(Arc<Authenticator>),
+    Delegated(Arc<delegated::DelegatingAuthenticator>),
+}
+
+impl RequestAuthenticator {
+    pub async fn authenticate(
+        &self,
+        credentials: RequestCredentials<'_>,
+    ) -> Result<Arc<UserInfo>, AuthenticationError> {
+        match self {
+            Self::Local(local) => local.authenticate(credentials).await,
+            Self::Delegated(host) => host.authenticate(credentials).await,
+        }
+    }
+
+    /// The issuer of service account tokens, when this server issues them.
+    pub fn token_issuer(&self) -> Option<&TokenSigner> {
+        match self {
+            Self::Local(local) => Some(local.token_issuer()),
+            Self::Delegated(_) => None,
+        }
+    }
+
+    /// Whether a header (in lower case) carries an identity and must be removed after
+    /// authentication.
+    pub fn is_credential(&self, header: &str) -> bool {
+        let standard = header == "authorization"
+            || header.starts_with("x-remote-")
+            || header.starts_with("impersonate-");
+        match self {
+            Self::Delegated(host) if !standard => host.is_credential(header),
+            _ => standard,
+        }
+    }
+}
+
+impl From<Arc<Authenticator>> for RequestAuthenticator {
+    fn from(own: Arc<Authenticator>) -> Self {
+        Self::Local(own)
+    }
+}
+
+impl From<Arc<delegated::DelegatingAuthenticator>> for RequestAuthenticator {
+    fn from(host: Arc<delegated::DelegatingAuthenticator>) -> Self {
+        Self::Delegated(host)
+    }
+}
+
+/// Authorizes requests, locally by RBAC or by SubjectAccessReview.
+pub enum RequestAuthorizer {
+    Local(Arc<RbacAuthorizer>),
+    Delegated(Arc<delegated::DelegatingAuthorizer>),
+}
+
+impl RequestAuthorizer {
+    /// Fails with 403 when access is denied, with another status when it could not be
+    /// decided.
+    pub async fn authorize(
+        &self,
+        user: &UserInfo,
+        verb: &str,
+        target: AuthorizationAttributes<'_>,
+    ) -> Result<(), Status> {
+        let (allowed, reason) = match self {
+            Self::Local(local) => (local.allows(user, verb, target), String::new()),
+            Self::Delegated(host) => {
+                let decision = Box::pin(host.authorize(user, verb, target)).await?;
+                (decision.allowed, decision.reason)
+            }
+        };
+        if allowed {
+            return Ok(());
+        }
+        let mut status = RbacAuthorizer::forbidden(user, verb, target);
+        if !reason.is_empty() {
+            status.message.push_str(": ");
+            status.message.push_str(&reason);
+        }
+        Err(status)
+    }
+}
+
+impl From<Arc<RbacAuthorizer>> for RequestAuthorizer {
+    fn from(own: Arc<RbacAuthorizer>) -> Self {
+        Self::Local(own)
+    }
+}
+
+impl From<Arc<delegated::DelegatingAuthorizer>> for RequestAuthorizer {
+    fn from(host: Arc<delegated::DelegatingAuthorizer>) -> Self {
+        Self::Delegated(host)
+    }
+}

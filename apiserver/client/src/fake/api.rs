@@ -1,0 +1,392 @@
+//! The implementation of [`Api`] on the fake's store, and its watch streams.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::stream;
+use machinery::{FieldSelector, Gvr, LabelSelector, Object, Status};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::store::{FakeStore, HistoryChange, HistoryEntry};
+use super::{FakeApi, FakeCall, FakeServer, RecordedWrite};
+use crate::api::{
+    Api, DeleteOptions, ListOptions, ObjectList, Patch, ResourcePath, Result, ServerResources,
+    WatchEvent, WatchOptions, WatchStream, WriteOptions,
+};
+use crate::encoded::EncodedBody;
+
+/// The selectors of a list or watch.
+struct FakeSelector {
+    resource: Gvr,
+    namespace: String,
+    labels: LabelSelector,
+    fields: FieldSelector,
+}
+
+impl FakeSelector {
+    fn new(at: ResourcePath<'_>, labels: &str, fields: &str) -> Result<Self> {
+        Ok(Self {
+            resource: at.resource.clone(),
+            namespace: at.namespace.to_owned(),
+            labels: LabelSelector::parse(labels).map_err(Status::bad_request)?,
+            fields: FieldSelector::parse(fields).map_err(Status::bad_request)?,
+        })
+    }
+
+    fn matches(&self, object: &Object) -> bool {
+        let head = object.meta();
+        if !self.namespace.is_empty() && *head.namespace != *self.namespace {
+            return false;
+        }
+        if !self.labels.matches(|key| head.label(key)) {
+            return false;
+        }
+        if self.fields.is_everything() {
+            return true;
+        }
+        let value = object.value().unwrap_or_default();
+        self.fields.matches(|field| {
+            let found = field.split('.').try_fold(&value, |v, step| v.get(step));
+            Some(match found {
+                Some(Value::String(s)) => Cow::Owned(s.clone()),
+                Some(other) => Cow::Owned(other.to_string()),
+                None => Cow::Borrowed(""),
+            })
+        })
+    }
+
+    fn watch_event(&self, entry: &HistoryEntry, bookmarks: bool) -> Option<WatchEvent> {
+        match &entry.change {
+            HistoryChange::Bookmark => bookmarks.then_some(WatchEvent::Bookmark {
+                revision: entry.revision,
+                initial_end: false,
+            }),
+            HistoryChange::Object { resource, .. } if *resource != self.resource => None,
+            HistoryChange::Object { old, new, .. } => {
+                let was = old.as_ref().filter(|o| self.matches(o));
+                let is = new.as_ref().filter(|o| self.matches(o));
+                match (was, is) {
+                    (None, None) => None,
+                    (None, Some(new)) => Some(WatchEvent::Added(new.clone())),
+                    (Some(_), Some(new)) => Some(WatchEvent::Modified(new.clone())),
+                    (Some(old), None) => {
+                        Some(WatchEvent::Deleted(with_revision(old, entry.revision)))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A deleted object gets the revision at which it stopped matching.
+fn with_revision(object: &Object, revision: u64) -> Object {
+    let restamped = object.value().ok().and_then(|mut value| {
+        value["metadata"]["resourceVersion"] = revision.to_string().into();
+        Object::from_value(&value).ok()
+    });
+    restamped.unwrap_or_else(|| object.clone())
+}
+
+impl FakeApi {
+    fn run_call_hook(&self, verb: &str, at: Option<ResourcePath<'_>>, path: &str) -> Result<()> {
+        let hook = self.call_hook.lock().clone();
+        let call = fake_call(verb, at, path);
+        hook.and_then(|h| h(&call)).map_or(Ok(()), Err)
+    }
+
+    fn record_write<T>(
+        &self,
+        verb: &'static str,
+        at: ResourcePath<'_>,
+        body: &Value,
+        dry_run: bool,
+        act: impl FnOnce(&mut FakeStore) -> Result<T>,
+    ) -> Result<T> {
+        self.run_call_hook(verb, Some(at), "")?;
+        if dry_run {
+            let mut copy = self.server.store.lock().clone();
+            return act(&mut copy);
+        }
+        self.writes.lock().push(RecordedWrite {
+            verb,
+            resource: at.resource.clone(),
+            namespace: at.namespace.to_owned(),
+            name: at.name.to_owned(),
+            subresource: at.subresource.to_owned(),
+            body: body.clone(),
+        });
+        let answer = self.mutate(act);
+        let hook = self.write_hook.lock().clone();
+        if let Some(hook) = hook.filter(|_| answer.is_ok()) {
+            hook(&fake_call(verb, Some(at), ""));
+        }
+        answer
+    }
+}
+
+fn fake_call<'a>(verb: &'a str, at: Option<ResourcePath<'a>>, path: &'a str) -> FakeCall<'a> {
+    FakeCall {
+        verb,
+        resource: at.map(|a| a.resource),
+        namespace: at.map_or("", |a| a.namespace),
+        name: at.map_or(path, |a| a.name),
+        subresource: at.map_or("", |a| a.subresource),
+    }
+}
+
+fn decode(body: EncodedBody) -> Result<Value> {
+    let tree = body.into_value();
+    Ok(tree.map_err(|e| Status::bad_request(e.to_string()))?)
+}
+
+#[async_trait]
+impl Api for FakeApi {
+    async fn get(&self, at: ResourcePath<'_>) -> Result<Object> {
+        self.run_call_hook("get", Some(at), "")?;
+        self.server.store.lock().get(at)
+    }
+
+    async fn list(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
+        self.run_call_hook("list", Some(at), "")?;
+        let select = FakeSelector::new(at, &options.label_selector, &options.field_selector)?;
+        let state = self.server.store.lock();
+        let mut list = ObjectList {
+            revision: state.revision,
+            ..ObjectList::default()
+        };
+        let after = options.continue_token.split_once(' ');
+        if let Some((revision, _)) = after {
+            list.revision = revision.parse().unwrap_or_default();
+            if list.revision < state.compacted_revision {
+                return Err(Status::expired("The provided continue parameter is too old").into());
+            }
+        }
+        let mut last = String::new();
+        for object in state.list(at.resource) {
+            let key = format!("{}/{}", object.namespace(), object.name());
+            let seen = after.is_some_and(|(_, after)| *key <= *after);
+            if seen || !select.matches(object) {
+                continue;
+            }
+            if options.limit > 0 && list.items.len() as u64 == options.limit {
+                list.continue_token = format!("{} {last}", list.revision);
+                break;
+            }
+            list.items.push(object.clone());
+            last = key;
+        }
+        Ok(list)
+    }
+
+    async fn watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {
+        self.run_call_hook("watch", Some(at), "")?;
+        let mut select = FakeSelector::new(at, &options.label_selector, &options.field_selector)?;
+        if !at.name.is_empty() {
+            let exact = format!("metadata.name={}", at.name);
+            select.fields = FieldSelector::parse(&exact).map_err(Status::bad_request)?;
+        }
+        let from: u64 = match options.resource_version.as_str() {
+            "" => 0,
+            n => n
+                .parse()
+                .map_err(|_| Status::bad_request(format!("invalid resource version {n:?}")))?,
+        };
+        let moved = self.server.event_counter.subscribe();
+        let state = self.server.store.lock();
+        if from > 0 && from < state.compacted_revision {
+            let why = format!(
+                "too old resource version: {from} ({})",
+                state.compacted_revision
+            );
+            return Err(Status::expired(why).into());
+        }
+        let mut pending = VecDeque::new();
+        let mut position = state.history.len();
+        if from == 0 || options.send_initial_events {
+            let present = state.list(at.resource).filter(|o| select.matches(o));
+            pending.extend(present.cloned().map(WatchEvent::Added));
+            if options.send_initial_events && options.bookmarks {
+                pending.push_back(WatchEvent::Bookmark {
+                    revision: state.revision,
+                    initial_end: true,
+                });
+            }
+        } else {
+            position = state.history.partition_point(|e| e.revision <= from);
+        }
+        let cursor = FakeWatch {
+            server: Arc::clone(&self.server),
+            event_counter: moved,
+            select,
+            bookmarks: options.bookmarks,
+            generation: state.watch_generation,
+            position,
+            pending_events: pending,
+        };
+        drop(state);
+        Ok(Box::pin(stream::unfold(cursor, FakeWatch::next)))
+    }
+
+    async fn create(
+        &self,
+        at: ResourcePath<'_>,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        let delay = self.create_delays.lock().get(at.resource).copied();
+        if let Some(delay) = delay {
+            tokio::time::sleep(delay).await;
+        }
+        let answer = self.create_responders.lock().get(at.resource).cloned();
+        if let Some(answer) = answer {
+            self.run_call_hook("create", Some(at), "")?;
+            return Ok(Object::from_value(&answer(body))?);
+        }
+        let kind = self.kind_of(at.resource);
+        let sent = body.clone();
+        self.record_write("create", at, &sent, options.dry_run, |state| {
+            if at.subresource.is_empty() {
+                state.create(at, kind.as_deref(), body)
+            } else {
+                state.create_subresource(at, &body)
+            }
+        })
+    }
+
+    async fn create_encoded(
+        &self,
+        at: ResourcePath<'_>,
+        body: EncodedBody,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.create(at, decode(body)?, options).await
+    }
+
+    async fn update(
+        &self,
+        at: ResourcePath<'_>,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        let sent = body.clone();
+        self.record_write("update", at, &sent, options.dry_run, |s| s.update(at, body))
+    }
+
+    async fn update_encoded(
+        &self,
+        at: ResourcePath<'_>,
+        body: EncodedBody,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.update(at, decode(body)?, options).await
+    }
+
+    async fn patch(
+        &self,
+        at: ResourcePath<'_>,
+        patch: Patch,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        let sent = match &patch {
+            Patch::Json(body) | Patch::Merge(body) | Patch::Strategic(body) => body.clone(),
+        };
+        self.record_write("patch", at, &sent, options.dry_run, |state| {
+            let mut value = state.get(at)?.value()?;
+            match patch {
+                Patch::Json(steps) => {
+                    let steps: json_patch::Patch = serde_json::from_value(steps)
+                        .map_err(|e| Status::bad_request(e.to_string()))?;
+                    json_patch::patch(&mut value, &steps)
+                        .map_err(|e| Status::failure(422, "Invalid", e.to_string()))?;
+                }
+                Patch::Merge(body) | Patch::Strategic(body) => {
+                    json_patch::merge(&mut value, &body);
+                }
+            }
+            state.update(at, value)
+        })
+    }
+
+    async fn delete(
+        &self,
+        at: ResourcePath<'_>,
+        options: &DeleteOptions,
+    ) -> Result<Option<Object>> {
+        self.record_write("delete", at, &Value::Null, options.dry_run, |s| {
+            s.delete(at, options)
+        })
+    }
+
+    async fn delete_collection(
+        &self,
+        at: ResourcePath<'_>,
+        options: &DeleteOptions,
+        select: &ListOptions,
+    ) -> Result<()> {
+        let select = FakeSelector::new(at, &select.label_selector, &select.field_selector)?;
+        self.record_write("deletecollection", at, &Value::Null, options.dry_run, |s| {
+            let all: Vec<Object> = s.list(at.resource).cloned().collect();
+            for object in all.iter().filter(|o| select.matches(o)) {
+                s.delete(ResourcePath::of_object(at.resource, object), options)?;
+            }
+            Ok(())
+        })
+    }
+
+    async fn discover(&self) -> Result<ServerResources> {
+        self.run_call_hook("resources", None, "")?;
+        Ok(ServerResources {
+            resources: self.resources.lock().clone(),
+            failed_group_versions: Vec::new(),
+        })
+    }
+
+    async fn get_raw(&self, path: &str) -> Result<Bytes> {
+        self.run_call_hook("raw", None, path)?;
+        let found = self.raw_bodies.lock().get(path).cloned();
+        found.ok_or_else(|| Status::path_not_found().into())
+    }
+}
+
+/// An open watch and its position in the history.
+struct FakeWatch {
+    server: Arc<FakeServer>,
+    event_counter: watch::Receiver<u64>,
+    select: FakeSelector,
+    bookmarks: bool,
+    generation: u64,
+    position: usize,
+    pending_events: VecDeque<WatchEvent>,
+}
+
+impl FakeWatch {
+    async fn next(mut self) -> Option<(Result<WatchEvent>, Self)> {
+        loop {
+            if let Some(event) = self.pending_events.pop_front() {
+                return Some((Ok(event), self));
+            }
+            self.event_counter.borrow_and_update();
+            {
+                let state = self.server.store.lock();
+                if state.watch_generation != self.generation {
+                    return None;
+                }
+                if !state.paused_watches.contains(&self.select.resource) {
+                    let news = state.history.get(self.position..).unwrap_or_default();
+                    for entry in news {
+                        self.pending_events
+                            .extend(self.select.watch_event(entry, self.bookmarks));
+                    }
+                    self.position = state.history.len();
+                }
+            }
+            if self.pending_events.is_empty() {
+                self.event_counter.changed().await.ok()?;
+            }
+        }
+    }
+}

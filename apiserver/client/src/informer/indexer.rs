@@ -1,0 +1,220 @@
+//! The objects of an informer by key, with indexes (client-go's `Indexer`). Each object
+//! carries the number of the list that named it last, which tells what a new list no
+//! longer contains. Synchronous.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use machinery::Object;
+
+type IndexFunc = Box<dyn Fn(&Object) -> Vec<String> + Send + Sync>;
+
+struct IndexedObject {
+    object: Object,
+    /// The number of the last list that contained the object.
+    epoch: u64,
+}
+
+struct InformerIndex {
+    index_func: IndexFunc,
+    /// Index key → object keys.
+    objects_by_key: AHashMap<Box<str>, ObjectKeySet>,
+}
+
+/// A sorted set of object keys. Most sets are small, and a tree with one key takes ten
+/// times the memory of a vector.
+enum ObjectKeySet {
+    Sorted(Vec<Arc<str>>),
+    Tree(BTreeSet<Arc<str>>),
+}
+
+impl ObjectKeySet {
+    /// Above this size a tree is faster.
+    const MAX_SORTED_KEYS: usize = 16;
+
+    fn from_key(key: &Arc<str>) -> Self {
+        // `vec!` allocates exactly one slot.
+        Self::Sorted(vec![Arc::clone(key)])
+    }
+
+    fn insert(&mut self, key: &Arc<str>) {
+        match self {
+            Self::Sorted(few) => match few.binary_search(key) {
+                Ok(_) => {}
+                Err(_) if few.len() == Self::MAX_SORTED_KEYS => {
+                    let mut many: BTreeSet<Arc<str>> = few.drain(..).collect();
+                    many.insert(Arc::clone(key));
+                    *self = Self::Tree(many);
+                }
+                Err(at) => {
+                    few.reserve_exact(1);
+                    few.insert(at, Arc::clone(key));
+                }
+            },
+            Self::Tree(many) => {
+                many.insert(Arc::clone(key));
+            }
+        }
+    }
+
+    /// Removes a key; returns whether the set is now empty.
+    fn remove(&mut self, key: &str) -> bool {
+        match self {
+            Self::Sorted(few) => {
+                if let Ok(at) = few.binary_search_by(|known| (**known).cmp(key)) {
+                    few.remove(at);
+                }
+                few.is_empty()
+            }
+            Self::Tree(many) => {
+                many.remove(key);
+                many.is_empty()
+            }
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
+        let (few, many) = match self {
+            Self::Sorted(few) => (Some(few), None),
+            Self::Tree(many) => (None, Some(many)),
+        };
+        few.into_iter().flatten().chain(many.into_iter().flatten())
+    }
+}
+
+impl InformerIndex {
+    fn insert_object(&mut self, key: &Arc<str>, object: &Object) {
+        for at in (self.index_func)(object) {
+            self.insert_key(at, key);
+        }
+    }
+
+    fn remove_object(&mut self, key: &str, object: &Object) {
+        for at in (self.index_func)(object) {
+            self.remove_key(&at, key);
+        }
+    }
+
+    /// Most updates leave the index keys unchanged.
+    fn replace_object(&mut self, key: &Arc<str>, old: &Object, new: &Object) {
+        let (before, after) = ((self.index_func)(old), (self.index_func)(new));
+        if before == after {
+            return;
+        }
+        for at in before {
+            self.remove_key(&at, key);
+        }
+        for at in after {
+            self.insert_key(at, key);
+        }
+    }
+
+    fn insert_key(&mut self, at: String, key: &Arc<str>) {
+        match self.objects_by_key.get_mut(&*at) {
+            Some(found) => found.insert(key),
+            None => {
+                self.objects_by_key
+                    .insert(at.into(), ObjectKeySet::from_key(key));
+            }
+        }
+    }
+
+    fn remove_key(&mut self, at: &str, key: &str) {
+        if let Some(found) = self.objects_by_key.get_mut(at)
+            && found.remove(key)
+        {
+            self.objects_by_key.remove(at);
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Indexer {
+    objects: AHashMap<Arc<str>, IndexedObject>,
+    indexes: Vec<(&'static str, InformerIndex)>,
+    epoch: u64,
+}
+
+impl Indexer {
+    pub(super) fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<Object> {
+        self.objects.get(key).map(|e| e.object.clone())
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Object> {
+        self.objects.values().map(|e| &e.object)
+    }
+
+    pub(super) fn by_index(&self, name: &str, key: &str) -> Vec<Object> {
+        let index = self.indexes.iter().find(|(n, _)| *n == name);
+        let found = index.and_then(|(_, i)| i.objects_by_key.get(key));
+        let keys = found.into_iter().flat_map(ObjectKeySet::iter);
+        keys.filter_map(|k| self.get(k)).collect()
+    }
+
+    pub(super) fn index_keys(&self, name: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        let index = self.indexes.iter().find(|(n, _)| *n == name);
+        let keys = index.into_iter().flat_map(|(_, i)| i.objects_by_key.keys());
+        let wanted = keys.filter(|key| wanted(key));
+        wanted.map(|key| key.to_string()).collect()
+    }
+
+    pub(super) fn add_index(&mut self, name: &'static str, keys: IndexFunc) {
+        let mut index = InformerIndex {
+            index_func: keys,
+            objects_by_key: AHashMap::new(),
+        };
+        for (key, entry) in &self.objects {
+            index.insert_object(key, &entry.object);
+        }
+        self.indexes.retain(|(n, _)| *n != name);
+        self.indexes.push((name, index));
+    }
+
+    /// Stores an object and returns the one it replaces.
+    pub(super) fn upsert(&mut self, object: Object) -> Option<Object> {
+        let key = object.meta().key();
+        let epoch = self.epoch;
+        if let Some((key, entry)) = self.objects.remove_entry(&*key) {
+            for (_, index) in &mut self.indexes {
+                index.replace_object(&key, &entry.object, &object);
+            }
+            self.objects.insert(key, IndexedObject { object, epoch });
+            return Some(entry.object);
+        }
+        let key: Arc<str> = key.into();
+        for (_, index) in &mut self.indexes {
+            index.insert_object(&key, &object);
+        }
+        self.objects.insert(key, IndexedObject { object, epoch });
+        None
+    }
+
+    pub(super) fn remove(&mut self, key: &str) -> Option<Object> {
+        let old = self.objects.remove(key)?.object;
+        for (_, index) in &mut self.indexes {
+            index.remove_object(key, &old);
+        }
+        Some(old)
+    }
+
+    /// A list begins.
+    pub(super) fn begin_list(&mut self) {
+        self.epoch += 1;
+    }
+
+    /// The list is complete: removes and returns the objects it did not contain.
+    pub(super) fn remove_unlisted(&mut self) -> Vec<Object> {
+        let stale: Vec<Arc<str>> = self
+            .objects
+            .iter()
+            .filter(|(_, e)| e.epoch != self.epoch)
+            .map(|(k, _)| Arc::clone(k))
+            .collect();
+        stale.iter().filter_map(|k| self.remove(k)).collect()
+    }
+}

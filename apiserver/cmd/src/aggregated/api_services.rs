@@ -1,0 +1,564 @@
+//! Registers an APIService at the host for each group version that Flotilla serves, and
+//! reconciles it.
+//!
+//! An APIService that the host created for definitions without objects is taken over. One
+//! that leads to another server is an error, which is found before anything is written.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use auth::cert_rotation::merge_bundles;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use client::{Api, Patch, ResourcePath, TaskGroup, WriteOptions};
+use machinery::time::{Clock, rfc3339_seconds};
+use machinery::{FailureLog, Gvr, Object};
+use openapi::karmada::is_karmada_group;
+use registry::ResourceTable;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::host_crds::{AUTOMANAGED_LABEL, crds_without_objects, is_automanaged};
+use super::serving_certificate::ServingCertificateSecret;
+use super::{HostService, deletion_protection, retry_until_answered};
+
+static API_SERVICES: Gvr = Gvr::from_static("apiregistration.k8s.io", "v1", "apiservices");
+static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
+
+const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+/// The time at which the host was made to check the availability again.
+const PROBED_AT_ANNOTATION: &str = "flotilla.io/probed-at";
+/// The name of the deletion protection in logs.
+const DELETION_PROTECTION: &str = "deletion protection";
+/// As for Karmada's aggregated API server.
+const GROUP_PRIORITY: u32 = 2000;
+const TOP_VERSION_PRIORITY: u32 = 15;
+/// The interval at which the APIServices are compared, and at which unavailable ones are
+/// checked again.
+const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
+/// How long after a change of the CA bundle another replica may still use a certificate
+/// of the earlier CA.
+const BUNDLE_OVERLAP: Duration = Duration::from_secs(10);
+/// The first interval between checks while some APIServices are unavailable; it doubles
+/// each time.
+const FIRST_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The labels of the objects that Flotilla creates for itself at the host.
+pub(super) fn labels() -> Value {
+    json!({MANAGED_BY_LABEL: "flotilla", "app.kubernetes.io/name": "flotilla"})
+}
+
+/// A group version and its priority within the group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ServedGroupVersion {
+    group: String,
+    version: String,
+    priority: u32,
+}
+
+impl ServedGroupVersion {
+    fn name(&self) -> String {
+        format!("{}.{}", self.version, self.group)
+    }
+}
+
+/// The group versions of a resource table that are registered, the preferred version of
+/// each group first.
+pub(super) fn own_versions(table: &ResourceTable) -> Vec<ServedGroupVersion> {
+    let own = table.groups().iter().filter(|g| is_karmada_group(&g.name));
+    own.flat_map(|group| {
+        let ranked = group.versions.iter().zip((1..=TOP_VERSION_PRIORITY).rev());
+        ranked.map(|(version, priority)| ServedGroupVersion {
+            group: group.name.clone(),
+            version: version.version.clone(),
+            priority,
+        })
+    })
+    .collect()
+}
+
+struct ApiServiceRegistrar {
+    host: Arc<dyn Api>,
+    service: HostService,
+    served: Vec<ServedGroupVersion>,
+    serving: ServingCertificateSecret,
+    clock: Arc<dyn Clock>,
+}
+
+/// Registers and reconciles the APIServices. Clones share their state.
+#[derive(Clone)]
+pub(super) struct ApiServiceRegistration(Arc<ApiServiceRegistrar>);
+
+fn desired_api_service(
+    version: &ServedGroupVersion,
+    service: &HostService,
+    bundle: &str,
+    owner: Option<&Object>,
+) -> Value {
+    let mut body = json!({
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {"name": version.name(), "labels": labels()},
+        "spec": {
+            "group": version.group,
+            "version": version.version,
+            "groupPriorityMinimum": GROUP_PRIORITY,
+            "versionPriority": version.priority,
+            "insecureSkipTLSVerify": false,
+            "caBundle": STANDARD.encode(bundle),
+            "service": {
+                "namespace": service.namespace,
+                "name": service.name,
+                "port": service.port,
+            },
+        },
+    });
+    if owner.is_some() {
+        body["metadata"]["ownerReferences"] = owner_references(owner);
+    }
+    body
+}
+
+/// The owner references to the installed ClusterRole.
+fn owner_references(role: Option<&Object>) -> Value {
+    let reference = |role: &Object| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "name": role.name(),
+            "uid": role.uid(),
+        })
+    };
+    role.map(reference).into_iter().collect()
+}
+
+/// The other server that an APIService leads to, if it is not Flotilla.
+fn foreign_server(found: &Value, service: &HostService) -> Option<String> {
+    let theirs = &found["spec"]["service"];
+    if !theirs.is_object() {
+        return Some("a CustomResourceDefinition of the host".into());
+    }
+    let same = theirs["namespace"] == *service.namespace && theirs["name"] == *service.name;
+    let ours = found["metadata"]["labels"][MANAGED_BY_LABEL] == "flotilla";
+    (!same && !ours).then(|| format!("Service {}/{}", theirs["namespace"], theirs["name"]))
+}
+
+/// Whether `found` has every field of `desired` with the same value.
+pub(super) fn contains(found: &Value, desired: &Value) -> bool {
+    match (found, desired) {
+        (Value::Object(found), Value::Object(desired)) => desired.iter().all(|(key, value)| {
+            // False and absent mean the same.
+            found
+                .get(key)
+                .map_or(*value == json!(false), |f| contains(f, value))
+        }),
+        _ => found == desired,
+    }
+}
+
+fn is_available(found: &Value) -> bool {
+    let conditions = found["status"]["conditions"].as_array();
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|c| c["type"] == "Available" && c["status"] == "True")
+}
+
+impl ApiServiceRegistration {
+    pub(super) fn new(
+        host: Arc<dyn Api>,
+        service: HostService,
+        served: Vec<ServedGroupVersion>,
+        serving: ServingCertificateSecret,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self(Arc::new(ApiServiceRegistrar {
+            host,
+            service,
+            served,
+            serving,
+            clock,
+        }))
+    }
+
+    /// Registers everything once, and makes the host check unavailable APIServices again.
+    pub(super) async fn register_all(&self) -> anyhow::Result<()> {
+        let checks = self.0.served.iter().map(|v| self.0.check_owner(v));
+        futures_util::future::try_join_all(checks).await?;
+        let bundle = self.0.serving.bundle().borrow().clone();
+        let passes = self
+            .0
+            .served
+            .iter()
+            .map(|v| self.0.reconcile(v, &bundle, true));
+        futures_util::future::try_join_all(passes).await?;
+        let protect = || self.0.ensure_deletion_protection(&bundle);
+        retry_until_answered(DELETION_PROTECTION, protect)
+            .await
+            .context(DELETION_PROTECTION)
+    }
+
+    /// Reconciles until the tasks stop.
+    pub(super) fn run(&self, tasks: &TaskGroup) {
+        let (shared, stop) = (Arc::clone(&self.0), tasks.shutdown().clone());
+        tasks.spawn(async move {
+            stop.run_until_triggered(shared.reconcile_loop()).await;
+        });
+    }
+}
+
+impl ApiServiceRegistrar {
+    async fn reconcile_loop(&self) {
+        let mut bundle = self.serving.bundle();
+        let mut pause = FIRST_CHECK_INTERVAL;
+        let mut settled_at = Instant::now() + BUNDLE_OVERLAP;
+        let failures = FailureLog::new();
+        loop {
+            tokio::select! {
+                changed = bundle.changed() => match changed {
+                    Ok(()) => settled_at = Instant::now() + BUNDLE_OVERLAP,
+                    Err(_) => return,
+                },
+                () = tokio::time::sleep(pause) => {}
+            }
+            let trusted = bundle.borrow_and_update().clone();
+            let keep_earlier = Instant::now() < settled_at;
+            let mut all = true;
+            for version in &self.served {
+                match self.reconcile(version, &trusted, keep_earlier).await {
+                    Ok(available) => {
+                        all &= available;
+                        if failures.record_success(&version.name()) {
+                            tracing::info!(version = version.name(), "registered again");
+                        }
+                    }
+                    Err(error) => {
+                        all = false;
+                        let error = format!("{error:#}");
+                        if failures.record_failure(&version.name(), &error) {
+                            tracing::warn!(error, "registration");
+                        }
+                    }
+                }
+            }
+            match self.ensure_deletion_protection(&trusted).await {
+                Ok(()) => {
+                    if failures.record_success(DELETION_PROTECTION) {
+                        tracing::info!("deletion protection is registered again");
+                    }
+                }
+                Err(error) => {
+                    all = false;
+                    if failures.record_failure(DELETION_PROTECTION, &error.to_string()) {
+                        tracing::warn!(%error, "deletion protection");
+                    }
+                }
+            }
+            pause = match all {
+                true if keep_earlier => BUNDLE_OVERLAP,
+                true => RECONCILE_INTERVAL,
+                false => (pause * 2).min(RECONCILE_INTERVAL),
+            };
+        }
+    }
+
+    /// Registers the deletion protection at the host.
+    async fn ensure_deletion_protection(&self, bundle: &str) -> client::Result<()> {
+        let owners = owner_references(self.owner_role().await.as_ref());
+        deletion_protection::ensure(&self.host, &self.service, bundle, &owners).await
+    }
+
+    /// The registered APIService of a group version. Fails when another server or a
+    /// definition with objects serves it.
+    async fn check_owner(&self, version: &ServedGroupVersion) -> anyhow::Result<Option<Value>> {
+        let name = version.name();
+        let context = || format!("APIService {name}");
+        let at = ResourcePath::object(&API_SERVICES, "", &name);
+        let found = match retry_until_answered("registration", || self.host.get(at)).await {
+            Ok(found) => found.value()?,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error).with_context(context),
+        };
+        if is_automanaged(&found) {
+            let definitions = crds_without_objects(&self.host, &version.group, &version.version);
+            let definitions = definitions.await.with_context(context)?;
+            tracing::debug!(name, ?definitions, "registered by the host");
+        } else if let Some(who) = foreign_server(&found, &self.service) {
+            bail!(
+                "{name} is served by {who}; remove it (and move its objects) before Flotilla can serve this group"
+            );
+        }
+        Ok(Some(found))
+    }
+
+    /// Takes over an APIService that the host created for its definitions, by removing the
+    /// label of automanaged ones.
+    async fn take_over(
+        &self,
+        version: &ServedGroupVersion,
+        found: &Value,
+        bundle: &str,
+    ) -> anyhow::Result<()> {
+        let name = version.name();
+        let owner = self.owner_role().await;
+        let mut change = desired_api_service(version, &self.service, bundle, owner.as_ref());
+        change["metadata"]["labels"][AUTOMANAGED_LABEL] = Value::Null;
+        change["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
+        let at = ResourcePath::object(&API_SERVICES, "", &name);
+        let options = WriteOptions::default();
+        match self.host.patch(at, Patch::Merge(change), &options).await {
+            // The next check compares.
+            Err(error) if error.is_conflict() => Ok(()),
+            Err(error) => Err(error).with_context(|| format!("APIService {name}")),
+            Ok(_) => {
+                tracing::info!(name, "taken over from definitions of the host");
+                Ok(())
+            }
+        }
+    }
+
+    /// Creates or updates one APIService; with `keep_earlier` its present CA bundle stays
+    /// trusted. Returns whether the host reports it as available.
+    async fn reconcile(
+        &self,
+        version: &ServedGroupVersion,
+        bundle: &str,
+        keep_earlier: bool,
+    ) -> anyhow::Result<bool> {
+        let name = version.name();
+        let at = ResourcePath::object(&API_SERVICES, "", &name);
+        let context = || format!("APIService {name}");
+        let Some(found) = self.check_owner(version).await? else {
+            let owner = self.owner_role().await;
+            let body = desired_api_service(version, &self.service, bundle, owner.as_ref());
+            let options = WriteOptions::default();
+            let all = ResourcePath::collection(&API_SERVICES, "");
+            return match self.host.create(all, body, &options).await {
+                // Another replica has created it; the next check compares.
+                Err(e) if !e.is_already_exists() => Err(e).with_context(context),
+                _ => Ok(false),
+            };
+        };
+        if is_automanaged(&found) {
+            self.take_over(version, &found, bundle).await?;
+            return Ok(false);
+        }
+        let earlier = found["spec"]["caBundle"].as_str().unwrap_or_default();
+        let earlier = STANDARD.decode(earlier).unwrap_or_default();
+        let bundle = match keep_earlier {
+            true => merge_bundles(bundle, &String::from_utf8_lossy(&earlier), self.clock.now()),
+            false => bundle.to_owned(),
+        };
+        let mut change = desired_api_service(version, &self.service, &bundle, None);
+        let available = is_available(&found);
+        if contains(&found, &change) {
+            if available {
+                return Ok(true);
+            }
+            // The host checks a changed APIService at once, others twice a minute.
+            let now = rfc3339_seconds(self.clock.now());
+            change = json!({"metadata": {"annotations": {PROBED_AT_ANNOTATION: now}}});
+        }
+        let options = WriteOptions::default();
+        let patched = self.host.patch(at, Patch::Merge(change), &options).await;
+        patched.with_context(context)?;
+        Ok(available)
+    }
+
+    /// The ClusterRole of the installation. It owns the APIServices, so that garbage
+    /// collection removes them when Flotilla is uninstalled.
+    async fn owner_role(&self) -> Option<Object> {
+        let at = ResourcePath::object(&CLUSTER_ROLES, "", &self.service.name);
+        self.host.get(at).await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use client::fake::FakeApi;
+    use machinery::time::SystemClock;
+
+    use super::*;
+
+    fn service() -> HostService {
+        HostService {
+            namespace: "flotilla-system".into(),
+            name: "flotilla".into(),
+            port: 443,
+        }
+    }
+
+    fn versions() -> Vec<ServedGroupVersion> {
+        let version = |version: &str, priority| ServedGroupVersion {
+            group: "work.karmada.io".into(),
+            version: version.into(),
+            priority,
+        };
+        vec![version("v1alpha2", 15), version("v1alpha1", 14)]
+    }
+
+    async fn registration(fake: &Arc<FakeApi>) -> ApiServiceRegistration {
+        let host: Arc<dyn Api> = fake.clone();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let serving = ServingCertificateSecret::open(&host, &service(), &clock)
+            .await
+            .unwrap();
+        ApiServiceRegistration::new(host, service(), versions(), serving, clock)
+    }
+
+    fn set_available(fake: &FakeApi, name: &str) {
+        let mut found = fake.get_object(&API_SERVICES, "", name).unwrap();
+        found["status"] = json!({"conditions": [{"type": "Available", "status": "True"}]});
+        fake.seed(&API_SERVICES, found);
+    }
+
+    #[tokio::test]
+    async fn registered_api_services_are_kept() {
+        let fake = FakeApi::new();
+        fake.seed(
+            &CLUSTER_ROLES,
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                   "metadata": {"name": "flotilla", "uid": "u"}}),
+        );
+        let registration = registration(&fake).await;
+        registration.register_all().await.unwrap();
+        let made = fake
+            .get_object(&API_SERVICES, "", "v1alpha2.work.karmada.io")
+            .unwrap();
+        assert_eq!(made["spec"]["versionPriority"], 15);
+        assert_eq!(made["spec"]["service"]["port"], 443);
+        assert_eq!(made["metadata"]["ownerReferences"][0]["uid"], "u");
+        for version in versions() {
+            set_available(&fake, &version.name());
+        }
+        fake.clear_writes();
+        registration.register_all().await.unwrap();
+        assert_eq!(fake.writes(), []);
+        let mut drifted = made;
+        drifted["spec"]["service"]["port"] = json!(1);
+        fake.seed(&API_SERVICES, drifted);
+        registration.register_all().await.unwrap();
+        let healed = fake
+            .get_object(&API_SERVICES, "", "v1alpha2.work.karmada.io")
+            .unwrap();
+        assert_eq!(healed["spec"]["service"]["port"], 443);
+    }
+
+    #[tokio::test]
+    async fn unavailable_api_services_are_checked_again() {
+        let fake = FakeApi::new();
+        let registration = registration(&fake).await;
+        registration.register_all().await.unwrap();
+        set_available(&fake, "v1alpha1.work.karmada.io");
+        fake.clear_writes();
+        registration.register_all().await.unwrap();
+        let poked: Vec<String> = fake.writes().into_iter().map(|w| w.name).collect();
+        assert_eq!(poked, ["v1alpha2.work.karmada.io"]);
+    }
+
+    #[tokio::test]
+    async fn groups_of_other_servers_are_not_taken_over() {
+        let name = "v1alpha2.work.karmada.io";
+        let theirs = |spec: Value| {
+            json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+                   "metadata": {"name": name}, "spec": spec})
+        };
+        for (spec, who) in [
+            (
+                json!({"group": "work.karmada.io"}),
+                "CustomResourceDefinition",
+            ),
+            (
+                json!({"service": {"namespace": "karmada-system", "name": "other"}}),
+                "other",
+            ),
+        ] {
+            let fake = FakeApi::new();
+            fake.seed(&API_SERVICES, theirs(spec));
+            let error = registration(&fake).await.register_all().await.unwrap_err();
+            assert!(error.to_string().contains(who), "{error}");
+            let kept = fake.get_object(&API_SERVICES, "", name).unwrap();
+            assert!(kept["spec"]["caBundle"].is_null());
+        }
+    }
+
+    /// An APIService that a host registers for its definitions.
+    fn automanaged(name: &str) -> Value {
+        json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": name, "labels": {AUTOMANAGED_LABEL: "true"}},
+            "spec": {"group": "work.karmada.io", "version": name.split('.').next(),
+                     "groupPriorityMinimum": 1000, "versionPriority": 100}})
+    }
+
+    fn definition_of_works() -> Value {
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "works.work.karmada.io"},
+            "spec": {"group": "work.karmada.io", "names": {"plural": "works", "kind": "Work"},
+                     "versions": [{"name": "v1alpha1", "served": true, "storage": true}]},
+            "status": {"conditions": [{"type": "Established", "status": "True"}]}})
+    }
+
+    static DEFINITIONS: Gvr =
+        Gvr::from_static("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+    static WORKS: Gvr = Gvr::from_static("work.karmada.io", "v1alpha1", "works");
+
+    #[tokio::test]
+    async fn definitions_without_objects_are_taken_over() {
+        let name = "v1alpha1.work.karmada.io";
+        let fake = FakeApi::new();
+        fake.seed(&API_SERVICES, automanaged(name));
+        fake.seed(&DEFINITIONS, definition_of_works());
+        let registration = registration(&fake).await;
+        registration.register_all().await.unwrap();
+        let ours = fake.get_object(&API_SERVICES, "", name).unwrap();
+        assert_eq!(ours["spec"]["service"]["name"], "flotilla");
+        assert_eq!(ours["metadata"]["labels"][MANAGED_BY_LABEL], "flotilla");
+        assert_eq!(ours["metadata"]["labels"].get(AUTOMANAGED_LABEL), None);
+        for version in versions() {
+            set_available(&fake, &version.name());
+        }
+        fake.clear_writes();
+        registration.register_all().await.unwrap();
+        assert_eq!(fake.writes(), []);
+        assert!(
+            fake.get_object(&DEFINITIONS, "", "works.work.karmada.io")
+                .is_some()
+        );
+    }
+
+    #[tokio::test]
+    async fn definitions_with_objects_are_errors_before_any_write() {
+        let fake = FakeApi::new();
+        fake.seed(&API_SERVICES, automanaged("v1alpha1.work.karmada.io"));
+        fake.seed(&API_SERVICES, automanaged("v1alpha2.work.karmada.io"));
+        fake.seed(&DEFINITIONS, definition_of_works());
+        let work = json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+            "metadata": {"name": "w", "namespace": "ns"}});
+        fake.seed(&WORKS, work);
+        let registration = registration(&fake).await;
+        fake.clear_writes();
+        let error = registration.register_all().await.unwrap_err();
+        let text = format!("{error:#}");
+        for part in [
+            "CustomResourceDefinition works.work.karmada.io",
+            "ns/w",
+            "kubectl get works.work.karmada.io --all-namespaces",
+            "kubectl delete crd works.work.karmada.io",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(fake.writes(), []);
+    }
+
+    #[test]
+    fn absence_is_false() {
+        let check = |found: Value, desired: Value, expect: bool| {
+            assert_eq!(contains(&found, &desired), expect, "{found} {desired}");
+        };
+        check(json!({"a": 1, "b": 2}), json!({"a": 1}), true);
+        check(json!({"a": 1}), json!({"a": 1, "b": false}), true);
+        check(json!({"a": {"c": 1}}), json!({"a": {"c": 2}}), false);
+        check(json!({}), json!({"a": 1}), false);
+    }
+}

@@ -1,0 +1,112 @@
+//! Flags of karmada-controller-manager that choose controllers and their intervals.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::duration;
+
+const HPA_SCALE_TARGET_MARKER: &str = "hpaScaleTargetMarker";
+const DEPLOYMENT_REPLICAS_SYNCER: &str = "deploymentReplicasSyncer";
+
+#[derive(Args, Clone)]
+#[group(id = "manager")]
+pub(crate) struct ControllerArgs {
+    /// A list of controllers to enable. '*' enables all on-by-default controllers, 'foo'
+    /// enables the controller named 'foo', '-foo' disables it. Disabled-by-default
+    /// controllers: hpaScaleTargetMarker, deploymentReplicasSyncer. Others cannot be
+    /// chosen.
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "*",
+        allow_hyphen_values = true
+    )]
+    controllers: Vec<String>,
+    /// The interval for a full recalculation of the usage of enforced
+    /// FederatedResourceQuotas; 0 recalculates only on changes.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "5m",
+        value_parser = duration::parse
+    )]
+    federated_resource_quota_sync_period: Duration,
+}
+
+/// The values of the flags; the defaults are Karmada's.
+#[derive(Clone, Debug)]
+pub(crate) struct ControllerOptions {
+    pub(crate) autoscale: autoscale::Options,
+    pub(crate) quota_resync: Duration,
+}
+
+impl Default for ControllerOptions {
+    fn default() -> Self {
+        Self {
+            autoscale: autoscale::Options::default(),
+            quota_resync: propagation::Options::default().quota_resync,
+        }
+    }
+}
+
+impl ControllerArgs {
+    pub(crate) fn options(&self) -> anyhow::Result<ControllerOptions> {
+        Ok(ControllerOptions {
+            autoscale: parse_controllers(&self.controllers).map_err(anyhow::Error::msg)?,
+            quota_resync: self.federated_resource_quota_sync_period,
+        })
+    }
+}
+
+fn parse_controllers(names: &[String]) -> Result<autoscale::Options, String> {
+    if !names.iter().any(|name| name == "*") {
+        return Err("--controllers: without * no controller would run".into());
+    }
+    let mut options = autoscale::Options::default();
+    for name in names.iter().filter(|name| *name != "*") {
+        let (name, on) = match name.strip_prefix('-') {
+            Some(name) => (name, false),
+            None => (name.as_str(), true),
+        };
+        match name {
+            HPA_SCALE_TARGET_MARKER => options.scale_target_marker = on,
+            DEPLOYMENT_REPLICAS_SYNCER => options.replicas_syncer = on,
+            _ => {
+                return Err(format!(
+                    "--controllers: {name:?} is not in the list of known controllers: {HPA_SCALE_TARGET_MARKER}, {DEPLOYMENT_REPLICAS_SYNCER}"
+                ));
+            }
+        }
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // proves: AUT-off
+    #[test]
+    fn names_enable_and_disable_controllers() {
+        let on = |scale_target_marker, replicas_syncer| autoscale::Options {
+            scale_target_marker,
+            replicas_syncer,
+        };
+        for (text, expected) in [
+            ("*", Some(on(false, false))),
+            ("*,hpaScaleTargetMarker", Some(on(true, false))),
+            (
+                "deploymentReplicasSyncer,*,-hpaScaleTargetMarker",
+                Some(on(false, true)),
+            ),
+            ("hpaScaleTargetMarker", None),
+            ("*,-cluster", None),
+            ("", None),
+        ] {
+            let names: Vec<String> = text.split(',').map(str::to_owned).collect();
+            assert_eq!(parse_controllers(&names).ok(), expected, "{text}");
+        }
+    }
+}

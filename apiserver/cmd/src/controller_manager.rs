@@ -1,0 +1,232 @@
+//! Starts the controllers of a server, as Karmada's controller manager and scheduler do.
+//!
+//! They are started again in each term of leadership, so nothing here outlives the tasks
+//! of its [`ControllerContext`].
+
+use std::sync::Arc;
+
+use auth::token::TokenSigner;
+use client::Api;
+use clusters::Options as ClusterOptions;
+use estimator::AccurateEstimator;
+use flotilla_runtime::{EventRecorder, InformerFactory, ListWatchSelector, TaskGroup};
+use interpreter::{Interpreter, LuaLimits, WebhookDeps};
+use machinery::time::Clock;
+use members::{
+    MemberClusterManager, MemberConnector, MemberTrackingOptions, RemoteMemberConnector,
+};
+use openapi::karmada::FeatureGates;
+use openapi::karmada::resources::CLUSTERS;
+use scheduler::{DecisionCache, Scheduler, SchedulerClusterCache};
+use tokio::sync::watch;
+
+use crate::controller_flags::ControllerOptions;
+use crate::running_server::RunningServer;
+use crate::scheduler_flags::SchedulerSettings;
+use crate::template_flags::TemplateOptions;
+use crate::webhook_client::{UnknownServicePolicy, WebhookClientManager};
+
+const CONTROLLER_MANAGER: &str = "karmada-controller-manager";
+
+/// The clients and tasks of the controllers.
+pub(crate) struct ControllerContext {
+    pub(crate) api: Arc<dyn Api>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) informers: InformerFactory,
+    pub(crate) tasks: TaskGroup,
+    /// The scheduler's last decisions, for the subresource `decision`.
+    pub(crate) decisions: DecisionCache,
+    /// Connects to members.
+    pub(crate) connector: Arc<dyn MemberConnector>,
+}
+
+impl ControllerContext {
+    /// The context of a process without leader election, whose controllers run as long as
+    /// the process.
+    pub(crate) fn without_election(server: &RunningServer) -> Self {
+        Self {
+            api: Arc::clone(&server.api),
+            clock: Arc::clone(&server.clock),
+            informers: server.informers.clone(),
+            tasks: server.controllers.clone(),
+            decisions: server.decisions.clone(),
+            connector: Arc::new(RemoteMemberConnector::default()),
+        }
+    }
+}
+
+/// The token signer and root CA of service accounts, and which groups are served.
+#[derive(Clone)]
+pub(crate) struct ServiceAccountOptions {
+    pub(crate) signer: Arc<TokenSigner>,
+    pub(crate) serves: fn(&str) -> bool,
+    pub(crate) root_ca: watch::Receiver<String>,
+}
+
+/// Starts the controllers of kube-controller-manager that every server needs: garbage
+/// collection, namespaces, service accounts and tokens.
+pub(crate) async fn start_kube_controllers(
+    context: &ControllerContext,
+    identity: &ServiceAccountOptions,
+) -> anyhow::Result<()> {
+    let signer = Arc::clone(&identity.signer);
+    let options = flotilla_kube::Options {
+        clock: Arc::clone(&context.clock),
+        serves_group: identity.serves,
+        root_ca: identity.root_ca.clone(),
+        issue_token: Arc::new(move |namespace, account, uid, secret| {
+            signer
+                .issue_for_secret(namespace, account, uid, secret)
+                .map_err(|e| e.to_string())
+        }),
+    };
+    flotilla_kube::start(
+        Arc::clone(&context.api),
+        options,
+        &context.informers,
+        &context.tasks,
+    )
+    .await?;
+    Ok(())
+}
+
+/// The options of the multi-cluster controllers. The default is for a standalone server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ControlPlaneOptions {
+    pub(crate) clusters: ClusterOptions,
+    pub(crate) templates: TemplateOptions,
+    pub(crate) scheduling: SchedulerSettings,
+    pub(crate) controllers: ControllerOptions,
+    pub(crate) scripts: LuaLimits,
+    /// The feature gates.
+    pub(crate) gates: FeatureGates,
+    /// Whether ClusterTaintPolicies may use the effect NoExecute.
+    pub(crate) allow_no_execute: bool,
+}
+
+impl ControlPlaneOptions {
+    /// The default options with other feature gates.
+    pub(crate) fn with_gates(gates: FeatureGates) -> Self {
+        Self {
+            scheduling: SchedulerSettings::with_gates(gates),
+            gates,
+            ..Self::default()
+        }
+    }
+}
+
+/// Starts the multi-cluster controllers and the scheduler.
+pub(crate) async fn start_karmada_controllers(
+    context: &ControllerContext,
+    settings: &ControlPlaneOptions,
+) -> anyhow::Result<()> {
+    let tasks = &context.tasks;
+    let host = settings.templates.watch_host_workloads(context);
+    let recorder = |component| {
+        EventRecorder::new(
+            Arc::clone(&context.api),
+            component,
+            Arc::clone(&context.clock),
+            tasks,
+        )
+    };
+    let connector = Arc::clone(&context.connector);
+    let SchedulerSettings {
+        name,
+        rules,
+        estimators,
+    } = &settings.scheduling;
+    let detail = MemberTrackingOptions {
+        individual_nodes: estimators.is_some(),
+        quotas: estimators.as_ref().is_some_and(|e| e.quotas),
+    };
+    let host_api = Arc::clone(&context.api);
+    let members = MemberClusterManager::start_with_tracking(
+        detail,
+        host_api,
+        &context.informers,
+        connector,
+        tasks,
+    );
+    // Without this, Works would report a member as unreachable whose Secret the informer
+    // does not have yet.
+    members.wait_for_cache_sync().await;
+    let informer = context
+        .informers
+        .get(&context.api, &ListWatchSelector::all(&CLUSTERS));
+    let all = SchedulerClusterCache::with_rules(informer, *rules);
+    let manager = recorder(CONTROLLER_MANAGER);
+    let outside = WebhookDeps {
+        caller: WebhookClientManager::new(&context.api, UnknownServicePolicy::ClusterDns, tasks),
+        apply_json_patch: registry::apply_webhook_patch,
+    };
+    let interpreter =
+        Interpreter::watch(&context.informers, &context.api, settings.scripts, outside);
+    clusters::start(clusters::ClustersContext {
+        control_plane: Arc::clone(&context.api),
+        members: members.clone(),
+        recorder: manager.clone(),
+        interpreter: interpreter.clone(),
+        clock: Arc::clone(&context.clock),
+        informers: context.informers.clone(),
+        tasks: tasks.clone(),
+        options: ClusterOptions {
+            gates: settings.gates,
+            ..settings.clusters.clone()
+        },
+    });
+    Scheduler::start(
+        Arc::clone(&context.api),
+        Arc::clone(&context.clock),
+        recorder(name),
+        all.clone(),
+        scheduler::SchedulerOptions {
+            name: name.clone(),
+            gates: settings.gates,
+            decisions: context.decisions.clone(),
+            estimators: estimators.clone().map(|options| {
+                AccurateEstimator::start(&context.api, &context.informers, &members, options, tasks)
+            }),
+        },
+        &context.informers,
+        tasks,
+    );
+    flotilla_status::start(flotilla_status::StatusContext {
+        control: Arc::clone(&context.api),
+        members: Arc::new(members.clone()),
+        clusters: all.clone(),
+        recorder: manager.clone(),
+        interpreter: interpreter.clone(),
+        clock: Arc::clone(&context.clock),
+        informers: context.informers.clone(),
+        host: host.clone(),
+        tasks: tasks.clone(),
+    });
+    let deps = propagation::PropagationContext {
+        control_plane: Arc::clone(&context.api),
+        members: Arc::new(members),
+        clusters: all,
+        recorder: manager,
+        interpreter,
+        clock: Arc::clone(&context.clock),
+        informers: context.informers.clone(),
+        host,
+        options: propagation::Options {
+            scheduler_name: name.clone(),
+            feature_gates: settings.gates,
+            quota_resync: settings.controllers.quota_resync,
+            decisions: context.decisions.clone(),
+            ..settings.templates.options.clone()
+        },
+    };
+    Box::pin(propagation::start(deps, tasks))
+        .await
+        .map_err(anyhow::Error::msg)?;
+    let deps = autoscale::AutoscaleDeps {
+        control: Arc::clone(&context.api),
+        informers: context.informers.clone(),
+        options: settings.controllers.autoscale,
+    };
+    autoscale::start(&deps, tasks).await;
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! Uninstalls Flotilla from a cluster.
+//!
+//! The order matters. While a process of Flotilla runs, it would treat the deletion of a
+//! member's execution namespace as the deletion of its Works and remove their objects from
+//! the member. And an APIService without a server would keep every namespace from being
+//! deleted.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use client::{Api, DeleteOptions, DeletionPropagation, Error, ListOptions, ResourcePath};
+use machinery::{Gvr, Object};
+use openapi::karmada::names::cluster_of_execution_space;
+use openapi::karmada::well_known_keys::SYSTEM;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::apply::DEPLOYMENTS;
+use super::manifests::NAME;
+use crate::output;
+
+static PODS: Gvr = Gvr::from_static("", "v1", "pods");
+static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
+static API_SERVICES: Gvr = Gvr::from_static("apiregistration.k8s.io", "v1", "apiservices");
+static ROLE_BINDINGS: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "rolebindings");
+static CLUSTER_ROLE_BINDINGS: Gvr =
+    Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
+static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
+const ADMISSION_GROUP: &str = "admissionregistration.k8s.io";
+/// The namespace in which `flotilla join` stores the credentials of members.
+const MEMBER_CREDENTIALS_NAMESPACE: &str = "karmada-cluster";
+/// The role that grants access to members through the proxy.
+const PROXY_ADMIN_ROLE: &str = "cluster-proxy-admin";
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+struct Uninstaller<'a> {
+    host: &'a dyn Api,
+    namespace: &'a str,
+    deadline: Instant,
+}
+
+/// Removes everything. An object that is gone already is not an error.
+pub(super) async fn uninstall_all(
+    host: &dyn Api,
+    namespace: &str,
+    wait: Duration,
+) -> anyhow::Result<()> {
+    let removal = Uninstaller {
+        host,
+        namespace,
+        deadline: Instant::now() + wait,
+    };
+    removal.delete_deployment().await?;
+    removal.delete_registrations().await?;
+    removal.delete_namespaces().await?;
+    removal
+        .delete(ResourcePath::object(
+            &ROLE_BINDINGS,
+            "kube-system",
+            "flotilla-auth-reader",
+        ))
+        .await?;
+    for name in [NAME, "flotilla-auth-delegator"] {
+        let at = ResourcePath::object(&CLUSTER_ROLE_BINDINGS, "", name);
+        removal.delete(at).await?;
+    }
+    // The name is Karmada's: a role of a Karmada installation stays.
+    let ours = |role: &Object| {
+        role.name() == PROXY_ADMIN_ROLE && role.meta().label("app.kubernetes.io/name") == Some(NAME)
+    };
+    for resource in [&CLUSTER_ROLE_BINDINGS, &CLUSTER_ROLES] {
+        removal.delete_where(resource, ours).await?;
+    }
+    removal
+        .delete(ResourcePath::object(&CLUSTER_ROLES, "", NAME))
+        .await
+}
+
+impl Uninstaller<'_> {
+    /// Deletes the Deployment and waits until its pods are gone.
+    async fn delete_deployment(&self) -> anyhow::Result<()> {
+        self.delete(ResourcePath::object(&DEPLOYMENTS, self.namespace, NAME))
+            .await?;
+        let select = ListOptions {
+            label_selector: "app.kubernetes.io/name=flotilla,app.kubernetes.io/component=apiserver"
+                .into(),
+            ..ListOptions::default()
+        };
+        let at = ResourcePath::collection(&PODS, self.namespace);
+        loop {
+            let left = self.host.list(at, &select).await.context("pods")?.items;
+            if left.is_empty() {
+                return Ok(());
+            }
+            let names: Vec<&str> = left.iter().map(Object::name).collect();
+            let names = names.join(", ");
+            self.wait_or_fail(|| {
+                format!("pods {names} are still running; nothing else was removed")
+            })
+            .await?;
+        }
+    }
+
+    /// Removes the APIServices and webhooks that lead to Flotilla, and its policies.
+    async fn delete_registrations(&self) -> anyhow::Result<()> {
+        let ours = |object: &Object| {
+            let value = object.value().unwrap_or_default();
+            is_flotilla_service(&value["spec"]["service"], self.namespace)
+        };
+        self.delete_where(&API_SERVICES, ours).await?;
+        for resource in [
+            "validatingwebhookconfigurations",
+            "mutatingwebhookconfigurations",
+            "validatingadmissionpolicybindings",
+            "validatingadmissionpolicies",
+        ] {
+            let resource = Gvr::new(ADMISSION_GROUP, "v1", resource);
+            let ours = |object: &Object| {
+                let value = object.value().unwrap_or_default();
+                let hooks = value["webhooks"].as_array().into_iter().flatten();
+                let mut services = hooks.map(|hook| &hook["clientConfig"]["service"]);
+                object.meta().label(MANAGED_BY) == Some(NAME)
+                    || services.any(|service| is_flotilla_service(service, self.namespace))
+            };
+            self.delete_where(&resource, ours).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the namespaces of members and Flotilla's own namespace, and waits until they
+    /// are gone.
+    async fn delete_namespaces(&self) -> anyhow::Result<()> {
+        let ours = |object: &Object| {
+            let name = object.name();
+            let made = object.meta().label(SYSTEM) == Some("true");
+            name == self.namespace
+                || made
+                    && (name == MEMBER_CREDENTIALS_NAMESPACE
+                        || cluster_of_execution_space(name).is_some())
+        };
+        self.delete_where(&NAMESPACES, ours).await?;
+        loop {
+            let all = self.list(&NAMESPACES).await?;
+            let left: Vec<&str> = all.iter().filter(|o| ours(o)).map(Object::name).collect();
+            if left.is_empty() {
+                return Ok(());
+            }
+            let names = left.join(", ");
+            self.wait_or_fail(|| {
+                format!(
+                    "namespaces {names} still exist; check their status, then run this command again"
+                )
+            })
+            .await?;
+        }
+    }
+
+    async fn list(&self, resource: &Gvr) -> anyhow::Result<Vec<Object>> {
+        let listed = self
+            .host
+            .list(
+                ResourcePath::collection(resource, ""),
+                &ListOptions::default(),
+            )
+            .await;
+        match listed {
+            Ok(list) => Ok(list.items),
+            // The cluster does not serve this kind.
+            Err(e) if e.is_not_found() => Ok(Vec::new()),
+            Err(e) => Err(e).with_context(|| resource.resource.to_string()),
+        }
+    }
+
+    async fn delete_where(
+        &self,
+        resource: &Gvr,
+        which: impl Fn(&Object) -> bool,
+    ) -> anyhow::Result<()> {
+        for object in self.list(resource).await?.iter().filter(|o| which(o)) {
+            self.delete(ResourcePath::of_object(resource, object))
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, at: ResourcePath<'_>) -> anyhow::Result<()> {
+        let options = DeleteOptions {
+            propagation: Some(DeletionPropagation::Background),
+            ..DeleteOptions::default()
+        };
+        let description = format!("{} {}", at.resource.resource, at.name);
+        match self.host.delete(at, &options).await {
+            Ok(_) => output::print_progress(format!("{description} deleted")),
+            Err(Error::Status(status)) if status.code == 404 => {}
+            Err(e) => return Err(e).context(description),
+        }
+        Ok(())
+    }
+
+    /// Waits a moment; fails with `why` after the timeout.
+    async fn wait_or_fail(&self, why: impl Fn() -> String) -> anyhow::Result<()> {
+        if Instant::now() >= self.deadline {
+            bail!(why());
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+        Ok(())
+    }
+}
+
+/// Whether a reference to a Service means Flotilla's.
+fn is_flotilla_service(service: &Value, namespace: &str) -> bool {
+    service["name"] == NAME && service["namespace"] == *namespace
+}

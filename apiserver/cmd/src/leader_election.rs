@@ -1,0 +1,242 @@
+//! Leader election: of several processes on one store, the leader runs the controllers.
+//!
+//! flags ──► [`LeaderElector`] ──wins──► [`ControllerContext`] with a fence ──► controllers, until the term ends
+//!
+//! Invariants: the controllers of a term have stopped, or are aborted, before its lease
+//! ends; the fence blocks late writes, to the control plane and to members alike. The
+//! process serves requests all the time, and competes for the lease again.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::Args;
+use client::Api;
+use client::remote::WriteFence;
+use flotilla_runtime::{InformerFactory, LeaderElector, LeaderFence, LeaderTerm, TaskGroup};
+use machinery::time::Clock;
+use members::{MemberConnector, MemberEndpoint, RemoteMemberConnector};
+use scheduler::DecisionCache;
+
+use crate::controller_manager::ControllerContext;
+use crate::duration;
+use crate::running_server::RunningServer;
+
+const HOSTNAME_FILE: &str = "/proc/sys/kernel/hostname";
+/// The fraction of the remaining lease in which the controllers must stop; then they are
+/// aborted.
+const STOP_LEASE_FRACTION: f64 = 0.8;
+
+/// The leader election flags of Kubernetes components, with their defaults.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LeaderElectionArgs {
+    /// Start a leader election client and gain leadership before running the controllers
+    /// [default: true with --etcd-servers, else false].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    leader_elect: Option<bool>,
+    /// The duration that non-leader candidates will wait after observing a leadership
+    /// renewal until attempting to acquire leadership; whole seconds.
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration::parse)]
+    leader_elect_lease_duration: Duration,
+    /// The interval between attempts by the acting leader to renew a leadership slot
+    /// before it stops leading.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    leader_elect_renew_deadline: Duration,
+    /// The duration the clients should wait between attempting acquisition and renewal of
+    /// a leadership.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration::parse)]
+    leader_elect_retry_period: Duration,
+    /// The namespace of resource object that is used for locking during leader election;
+    /// by default kube-system, or Flotilla's own behind another API server.
+    #[arg(long, value_name = "NAMESPACE")]
+    leader_elect_resource_namespace: Option<String>,
+    /// The name of resource object that is used for locking during leader election.
+    #[arg(long, value_name = "NAME", default_value = "flotilla")]
+    leader_elect_resource_name: String,
+}
+
+impl LeaderElectionArgs {
+    /// Whether only an elected leader runs the controllers. `shared` is whether other
+    /// processes may use the same store.
+    pub(crate) fn is_elected(&self, shared: bool) -> bool {
+        self.leader_elect.unwrap_or(shared)
+    }
+
+    /// The leader election; `None` without it. `shared` is whether other processes may use
+    /// the same store, `default_namespace` the default namespace of the lease.
+    pub(crate) fn election(
+        &self,
+        shared: bool,
+        default_namespace: &str,
+    ) -> anyhow::Result<Option<LeaderElector>> {
+        if !self.is_elected(shared) {
+            return Ok(None);
+        }
+        let (lease, renew, retry) = (
+            self.leader_elect_lease_duration,
+            self.leader_elect_renew_deadline,
+            self.leader_elect_retry_period,
+        );
+        if lease < Duration::from_secs(1) || lease.subsec_nanos() != 0 {
+            bail!("--leader-elect-lease-duration must be whole seconds, at least one");
+        }
+        if lease <= renew {
+            bail!(
+                "--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline"
+            );
+        }
+        if retry.is_zero() || renew <= retry.mul_f64(1.2) {
+            bail!(
+                "--leader-elect-renew-deadline must be greater than 1.2 times --leader-elect-retry-period, which must not be zero"
+            );
+        }
+        Ok(Some(LeaderElector {
+            lease_duration: lease,
+            renew_deadline: renew,
+            retry_period: retry,
+            ..LeaderElector::new(
+                self.leader_elect_resource_namespace
+                    .as_deref()
+                    .unwrap_or(default_namespace),
+                &self.leader_elect_resource_name,
+                holder_identity(),
+            )
+        }))
+    }
+}
+
+/// The holder identity: the host name and a unique id.
+fn holder_identity() -> String {
+    let host = std::fs::read_to_string(HOSTNAME_FILE).unwrap_or_default();
+    format!("{}_{}", host.trim(), uuid::Uuid::new_v4())
+}
+
+/// Competes for the lease until the server's controllers are stopped, and calls `start` in
+/// each term. The controllers that it starts end with the tasks of its context. If the
+/// start fails, the lease is released.
+pub(crate) fn run_leader_election<F, Fut>(election: LeaderElector, server: &RunningServer, start: F)
+where
+    F: Fn(ControllerContext) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = anyhow::Result<()>> + Send,
+{
+    let (api, clock) = (Arc::clone(&server.api), Arc::clone(&server.clock));
+    let decisions = server.decisions.clone();
+    let shutdown = server.controllers.shutdown().clone();
+    server.controllers.spawn(async move {
+        let lead = |term| {
+            Box::pin(async {
+                run_term(&api, &clock, &decisions, term, &start).await;
+                decisions.clear();
+            })
+        };
+        election.run(&api, &*clock, &shutdown, lead).await;
+    });
+}
+
+async fn run_term<F, Fut>(
+    api: &Arc<dyn Api>,
+    clock: &Arc<dyn Clock>,
+    decisions: &DecisionCache,
+    term: LeaderTerm,
+    start: &F,
+) where
+    F: Fn(ControllerContext) -> Fut,
+    Fut: Future<Output = anyhow::Result<()>>,
+{
+    let tasks = TaskGroup::new(term.shutdown.clone());
+    let base = ControllerContext {
+        api: term.fence.wrap(Arc::clone(api)),
+        clock: Arc::clone(clock),
+        informers: InformerFactory::new(&tasks),
+        tasks: tasks.clone(),
+        decisions: decisions.clone(),
+        connector: Arc::new(FencedConnector(term.fence.clone())),
+    };
+    match term.shutdown.run_until_triggered(start(base)).await {
+        Some(Ok(())) => term.shutdown.wait().await,
+        Some(Err(error)) => tracing::error!(%error, "the controllers cannot be started"),
+        None => {}
+    }
+    let timeout = term.fence.remaining().mul_f64(STOP_LEASE_FRACTION);
+    if !tasks.stop_with_timeout(timeout).await {
+        tracing::warn!("controllers were aborted at the end of the lease");
+    }
+}
+
+/// Connects to members behind the fence, which is checked before a call starts and again
+/// before its bytes are sent, since the process may be suspended in between.
+struct FencedConnector(LeaderFence);
+
+impl MemberConnector for FencedConnector {
+    fn connect(
+        &self,
+        endpoint: &MemberEndpoint,
+        tasks: &TaskGroup,
+    ) -> Result<Arc<dyn Api>, String> {
+        let fence = self.0.clone();
+        let remote = RemoteMemberConnector {
+            write_fence: Some(WriteFence::new(move || !fence.remaining().is_zero())),
+        };
+        Ok(self.0.wrap(remote.connect(endpoint, tasks)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct LeaderElectionCommandLine {
+        #[command(flatten)]
+        flags: LeaderElectionArgs,
+    }
+
+    fn election(arguments: &[&str], shared: bool) -> Result<Option<LeaderElector>, String> {
+        let line = ["x"].iter().chain(arguments);
+        let parsed = LeaderElectionCommandLine::try_parse_from(line).map_err(|e| e.to_string())?;
+        parsed
+            .flags
+            .election(shared, "here")
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn replicas_on_a_shared_store_elect_a_leader() {
+        let is_elected = |arguments, shared| election(arguments, shared).unwrap().is_some();
+        assert!(!is_elected(&[], false));
+        assert!(is_elected(&[], true));
+        assert!(is_elected(&["--leader-elect"], false));
+        assert!(!is_elected(&["--leader-elect=false"], true));
+    }
+
+    #[test]
+    fn durations_are_validated() {
+        let usual = election(&[], true).unwrap().unwrap();
+        assert_eq!(usual.namespace, "here");
+        let seconds = [
+            usual.lease_duration,
+            usual.renew_deadline,
+            usual.retry_period,
+        ]
+        .map(|d| d.as_secs());
+        assert_eq!(seconds, [15, 10, 2]);
+        for (lease, renew, retry, fits) in [
+            ("3s", "2s", "1s", true),
+            ("10s", "10s", "2s", false),
+            ("15s", "10s", "9s", false),
+            ("1500ms", "1s", "500ms", false),
+            ("15s", "10s", "0", false),
+        ] {
+            let arguments = [
+                format!("--leader-elect-lease-duration={lease}"),
+                format!("--leader-elect-renew-deadline={renew}"),
+                format!("--leader-elect-retry-period={retry}"),
+            ];
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let made = election(&arguments, true);
+            assert_eq!(made.is_ok(), fits, "{lease} {renew} {retry}");
+        }
+    }
+}

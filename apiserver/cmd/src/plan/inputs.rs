@@ -1,0 +1,236 @@
+//! Collects the inputs of a plan through the API, with the user's own rights. Policies are
+//! sent as a server-side dry run only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Context;
+use client::{Api, ApiResource, ResourcePath, WriteOptions};
+use interpreter::{Interpreter, LuaLimits};
+use machinery::{Gvr, Object};
+use openapi::karmada::policy::ResourceSelector;
+use openapi::karmada::resources::{
+    BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTERS, CUSTOMIZATIONS, POLICIES,
+};
+use openapi::karmada::{FeatureGates, PropagationPolicy, names};
+use propagation::simulation;
+use serde_json::Value;
+
+use super::policies::{self, PolicyNamespace};
+use crate::why::inputs::{PolicyScope, list_all, list_overrides, list_policies};
+
+/// A policy before the change, if it exists, and after it.
+pub(crate) struct ChangedPolicy {
+    pub(crate) before: Option<Object>,
+    pub(crate) after: Object,
+}
+
+/// A template that a changed policy may affect.
+pub(crate) struct AffectedTemplate {
+    pub(crate) kind: ApiResource,
+    pub(crate) template: Object,
+    /// Its replicas and requirements, or why the interpreter failed.
+    pub(crate) requirements: Result<simulation::InterpretedReplicas, String>,
+    pub(crate) binding: Option<Object>,
+}
+
+pub(crate) struct PlanInputs {
+    pub(crate) changes: Vec<ChangedPolicy>,
+    /// All policies, including the changed ones.
+    pub(crate) policies: Vec<Object>,
+    pub(crate) overrides: Vec<Object>,
+    pub(crate) bindings: Vec<Object>,
+    pub(crate) clusters: Vec<Object>,
+    pub(crate) templates: Vec<AffectedTemplate>,
+    /// Selected kinds that the server does not serve.
+    pub(crate) unknown: BTreeSet<String>,
+}
+
+pub(crate) async fn collect_inputs(
+    api: &dyn Api,
+    documents: Vec<Value>,
+    namespace: PolicyNamespace<'_>,
+    gates: FeatureGates,
+) -> anyhow::Result<PlanInputs> {
+    let mut changes = Vec::new();
+    for mut document in documents {
+        namespace.set_namespace(&mut document)?;
+        changes.push(dry_run_policy(api, document).await?);
+    }
+    let namespaces: BTreeSet<&str> = changes.iter().map(|c| c.after.namespace()).collect();
+    let scope = match namespaces.iter().next() {
+        Some(one) if namespaces.len() == 1 && !one.is_empty() => PolicyScope::Namespace(one),
+        _ => PolicyScope::AllNamespaces,
+    };
+    let (cases, unknown) = affected_templates(api, &changes).await?;
+    let bindings = list_bindings(api, scope, &cases).await?;
+    let by_key: BTreeMap<String, &Object> = bindings.iter().map(|b| (b.meta().key(), b)).collect();
+    let customizations = list_all(api, &CUSTOMIZATIONS, "").await?;
+    let interpreter = Interpreter::from_customizations(&customizations, LuaLimits::default());
+    let mut affected = Vec::with_capacity(cases.len());
+    for (kind, template) in cases {
+        let wants = simulation::interpret_replicas(&interpreter, gates, &kind, &template).await;
+        let name = names::binding_name(&kind.kind, template.name());
+        let key = match template.namespace() {
+            "" => name,
+            namespace => format!("{namespace}/{name}"),
+        };
+        affected.push(AffectedTemplate {
+            binding: by_key.get(&key).map(|b| Object::clone(b)),
+            kind,
+            template,
+            requirements: wants,
+        });
+    }
+    Ok(PlanInputs {
+        policies: replace_changed(list_policies(api, scope).await?, &changes),
+        overrides: list_overrides(api, scope).await?,
+        clusters: list_all(api, &CLUSTERS, "").await?,
+        bindings,
+        changes,
+        templates: affected,
+        unknown,
+    })
+}
+
+fn policy_resource(namespace: &str) -> &'static Gvr {
+    if namespace.is_empty() {
+        &CLUSTER_POLICIES
+    } else {
+        &POLICIES
+    }
+}
+
+/// Applies a policy as a server-side dry run.
+async fn dry_run_policy(api: &dyn Api, mut policy: Value) -> anyhow::Result<ChangedPolicy> {
+    let text = |field: &str| policy["metadata"][field].as_str().unwrap_or("").to_owned();
+    let name = text("name");
+    let namespace = if policies::is_cluster_scoped(&policy) {
+        String::new()
+    } else {
+        text("namespace")
+    };
+    let at = ResourcePath::object(policy_resource(&namespace), &namespace, &name);
+    let options = WriteOptions {
+        dry_run: true,
+        ..WriteOptions::default()
+    };
+    let before = match api.get(at).await {
+        Ok(before) => Some(before),
+        Err(e) if e.is_not_found() => None,
+        Err(e) => return Err(e).with_context(|| format!("the policy {name:?} cannot be read")),
+    };
+    let done = match &before {
+        None => {
+            api.create(ResourcePath { name: "", ..at }, policy, &options)
+                .await
+        }
+        Some(before) => {
+            retain_metadata(&mut policy, &before.value()?);
+            api.update(at, policy, &options).await
+        }
+    };
+    let after = done.with_context(|| format!("the policy {name:?} would be refused"))?;
+    Ok(ChangedPolicy { before, after })
+}
+
+/// Retains the metadata that an apply does not change: resourceVersion, finalizers, and
+/// labels and annotations that the file does not set.
+fn retain_metadata(policy: &mut Value, before: &Value) {
+    let (new, old) = (&mut policy["metadata"], &before["metadata"]);
+    new["resourceVersion"] = old["resourceVersion"].clone();
+    new["finalizers"] = old["finalizers"].clone();
+    for marks in ["labels", "annotations"] {
+        let mut kept = old[marks].as_object().cloned().unwrap_or_default();
+        kept.extend(new[marks].as_object().cloned().unwrap_or_default());
+        new[marks] = Value::Object(kept);
+    }
+}
+
+/// The policies, with the changed ones replaced.
+fn replace_changed(mut policies: Vec<Object>, changes: &[ChangedPolicy]) -> Vec<Object> {
+    for change in changes {
+        let after = &change.after;
+        policies.retain(|p| (p.namespace(), p.name()) != (after.namespace(), after.name()));
+        policies.push(after.clone());
+    }
+    policies
+}
+
+/// The templates that the policies select or have claimed, and the selected kinds that are
+/// not served.
+async fn affected_templates(
+    api: &dyn Api,
+    changes: &[ChangedPolicy],
+) -> anyhow::Result<(Vec<(ApiResource, Object)>, BTreeSet<String>)> {
+    let discovered = api.discover().await?.resources;
+    let scope = simulation::TemplateFilter::new(&propagation::Options::default())
+        .map_err(anyhow::Error::msg)?;
+    let mut found: BTreeMap<(String, String), (ApiResource, Object)> = BTreeMap::new();
+    let mut unknown = BTreeSet::new();
+    let mut listed = BTreeSet::new();
+    for change in changes {
+        let local = change.after.namespace();
+        for selector in selectors(change)? {
+            let is_it = |r: &&ApiResource| {
+                r.kind == selector.kind && r.resource.api_version() == selector.api_version
+            };
+            let Some(kind) = discovered.iter().find(is_it) else {
+                unknown.insert(format!("{} of {}", selector.kind, selector.api_version));
+                continue;
+            };
+            let namespace = match (kind.namespaced, local) {
+                (false, "") => "",
+                (false, _) => continue,
+                (true, "") => &selector.namespace,
+                (true, local) => local,
+            };
+            if !scope.allows(kind, "")
+                || !listed.insert((kind.resource.clone().to_string(), namespace.to_owned()))
+            {
+                continue;
+            }
+            for template in list_all(api, &kind.resource, namespace).await? {
+                let affected = is_affected(changes, kind, &template);
+                if affected && scope.allows(kind, template.namespace()) {
+                    let key = (kind.resource.to_string(), template.meta().key());
+                    found.insert(key, (kind.clone(), template));
+                }
+            }
+        }
+    }
+    Ok((found.into_values().collect(), unknown))
+}
+
+fn selectors(change: &ChangedPolicy) -> anyhow::Result<Vec<ResourceSelector>> {
+    let mut all = Vec::new();
+    for policy in change.before.iter().chain([&change.after]) {
+        let view = policy.decode::<PropagationPolicy>()?;
+        all.extend(view.spec.resource_selectors.iter().cloned());
+    }
+    Ok(all)
+}
+
+fn is_affected(changes: &[ChangedPolicy], kind: &ApiResource, template: &Object) -> bool {
+    changes.iter().any(|change| {
+        let mut versions = change.before.iter().chain([&change.after]);
+        versions.any(|policy| {
+            simulation::selects(policy, kind, template) || simulation::has_claimed(policy, template)
+        })
+    })
+}
+
+async fn list_bindings(
+    api: &dyn Api,
+    scope: PolicyScope<'_>,
+    cases: &[(ApiResource, Object)],
+) -> anyhow::Result<Vec<Object>> {
+    let namespace = match scope {
+        PolicyScope::Namespace(namespace) => namespace,
+        PolicyScope::ClusterScoped | PolicyScope::AllNamespaces => "",
+    };
+    let mut found = list_all(api, &BINDINGS, namespace).await?;
+    if cases.iter().any(|(kind, _)| !kind.namespaced) {
+        found.extend(list_all(api, &CLUSTER_BINDINGS, "").await?);
+    }
+    Ok(found)
+}

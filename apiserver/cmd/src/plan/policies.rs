@@ -1,0 +1,141 @@
+//! Reads PropagationPolicies and ClusterPropagationPolicies from files.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use crate::manifest_files;
+
+/// The namespace of policies without one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PolicyNamespace<'a> {
+    /// The namespace of the flag; no policy may have another one.
+    pub(crate) flag: Option<&'a str>,
+    pub(crate) default: &'a str,
+}
+
+pub(crate) fn read_policies(files: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
+    let mut found = Vec::new();
+    for file in files {
+        let policies = check_policies(manifest_files::read_documents(file)?);
+        found.extend(policies.with_context(|| file.display().to_string())?);
+    }
+    Ok(found)
+}
+
+fn check_policies(found: Vec<Value>) -> anyhow::Result<Vec<Value>> {
+    if found.is_empty() {
+        bail!("the file has no policy");
+    }
+    for policy in &found {
+        check_policy(policy)?;
+    }
+    Ok(found)
+}
+
+fn check_policy(policy: &Value) -> anyhow::Result<()> {
+    let text = |at: &str| policy.pointer(at).and_then(Value::as_str).unwrap_or("");
+    let (version, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
+    let known = matches!(kind, "PropagationPolicy" | "ClusterPropagationPolicy");
+    if !known || version != "policy.karmada.io/v1alpha1" {
+        bail!(
+            "{kind:?} of {version:?} is no policy that moves templates; only PropagationPolicies and ClusterPropagationPolicies of policy.karmada.io/v1alpha1 are supported"
+        );
+    }
+    if name.is_empty() {
+        bail!("a {kind} has no metadata.name");
+    }
+    Ok(())
+}
+
+/// Whether the policy is cluster-scoped.
+pub(crate) fn is_cluster_scoped(policy: &Value) -> bool {
+    policy["kind"] == "ClusterPropagationPolicy"
+}
+
+impl PolicyNamespace<'_> {
+    /// Sets the namespace of a policy that has none.
+    pub(crate) fn set_namespace(&self, policy: &mut Value) -> anyhow::Result<()> {
+        if is_cluster_scoped(policy) {
+            return Ok(());
+        }
+        let metadata = &mut policy["metadata"];
+        let own = metadata["namespace"].as_str().filter(|own| !own.is_empty());
+        match (own, self.flag) {
+            (Some(own), Some(flag)) if own != flag => bail!(
+                "the namespace from the policy {} ({own:?}) does not match the namespace {flag:?}; you must pass '--namespace={own}' to plan it",
+                metadata["name"]
+            ),
+            (Some(_), _) => {}
+            (None, flag) => metadata["namespace"] = flag.unwrap_or(self.default).into(),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn policy(kind: &str, name: &str) -> String {
+        format!(
+            "apiVersion: policy.karmada.io/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\n"
+        )
+    }
+
+    #[test]
+    fn only_policies_are_read_from_files() {
+        let (local, wide) = (
+            policy("PropagationPolicy", "a"),
+            policy("ClusterPropagationPolicy", "b"),
+        );
+        let list = json!({"kind": "List", "items": [{"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": {"name": "c"}}]});
+        let names = |text: &str| -> Result<Vec<String>, String> {
+            let found = manifest_files::parse_documents(text)
+                .and_then(check_policies)
+                .map_err(|e| e.to_string())?;
+            Ok(found
+                .iter()
+                .map(|p| p["metadata"]["name"].to_string())
+                .collect())
+        };
+        assert_eq!(
+            names(&format!("{local}---\n{wide}---\n")).unwrap(),
+            ["\"a\"", "\"b\""]
+        );
+        assert_eq!(names(&list.to_string()).unwrap(), ["\"c\""]);
+        for (text, expected) in [
+            (
+                policy("OverridePolicy", "o"),
+                "no policy that moves templates",
+            ),
+            (policy("PropagationPolicy", ""), "no metadata.name"),
+            (String::new(), "the file has no policy"),
+        ] {
+            let refused = names(&text).unwrap_err();
+            assert!(refused.contains(expected), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_policy_without_a_namespace_gets_the_flags_or_the_default() {
+        let settled = |own: &str, asked: Option<&str>| {
+            let mut policy = json!({"kind": "PropagationPolicy", "metadata": {"name": "a"}});
+            if !own.is_empty() {
+                policy["metadata"]["namespace"] = own.into();
+            }
+            let default = PolicyNamespace {
+                flag: asked,
+                default: "d",
+            };
+            default.set_namespace(&mut policy).ok()?;
+            policy["metadata"]["namespace"].as_str().map(str::to_owned)
+        };
+        assert_eq!(settled("", None).as_deref(), Some("d"));
+        assert_eq!(settled("", Some("n")).as_deref(), Some("n"));
+        assert_eq!(settled("n", Some("n")).as_deref(), Some("n"));
+        assert_eq!(settled("m", Some("n")), None);
+    }
+}

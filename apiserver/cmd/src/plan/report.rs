@@ -1,0 +1,271 @@
+//! The report of a plan: simulates the scheduling of the affected templates, one after
+//! the other, and formats the result.
+
+use std::time::Instant;
+
+use openapi::karmada::{FeatureGates, ResourceBinding, TargetCluster};
+use propagation::simulation::{self, ClaimExplanation, SimulationResult};
+use scheduler::core::ClusterSnapshot;
+use scheduler::{DecisionExplanation, SchedulingSimulation};
+use serde::Serialize;
+
+use super::inputs::{AffectedTemplate, PlanInputs};
+use crate::printers::format_table;
+use crate::scheduler_flags::SchedulerSettings;
+
+/// The most clusters of a placement that are printed without `-o wide`.
+const MAX_PRINTED_CLUSTERS: usize = 6;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct PlanReport {
+    /// The number of templates that would get other clusters or replicas.
+    pub(crate) moving: usize,
+    pub(crate) templates: Vec<TemplateReport>,
+    /// Selected kinds that the server does not serve.
+    #[serde(rename = "unknownKinds", skip_serializing_if = "Vec::is_empty")]
+    unknown: Vec<String>,
+}
+
+/// A template with its present and its future placement.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TemplateReport {
+    kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    namespace: String,
+    name: String,
+    moves: bool,
+    claim: ClaimExplanation,
+    now: Vec<TargetCluster>,
+    then: Vec<TargetCluster>,
+    /// The reason why it keeps its placement.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decision: Option<DecisionExplanation>,
+}
+
+pub(crate) fn plan_report(
+    inputs: &PlanInputs,
+    scheduling: &SchedulerSettings,
+    gates: FeatureGates,
+) -> PlanReport {
+    let snapshot =
+        ClusterSnapshot::new(inputs.clusters.iter().cloned()).with_rules(scheduling.rules);
+    let world = simulation::SimulationInput {
+        policies: &inputs.policies,
+        overrides: &inputs.overrides,
+        bindings: &inputs.bindings,
+        snapshot: &snapshot,
+        scheduler: &scheduling.name,
+        gates,
+    };
+    let change =
+        |change: &'_ super::inputs::ChangedPolicy| (change.before.clone(), change.after.clone());
+    let owned: Vec<_> = inputs.changes.iter().map(change).collect();
+    let changes: Vec<simulation::PolicyChange<'_>> = owned
+        .iter()
+        .map(|(before, after)| simulation::PolicyChange {
+            before: before.as_ref(),
+            after,
+        })
+        .collect();
+    let mut before = SchedulingSimulation::new(Instant::now());
+    let templates = inputs.templates.iter().map(|affected| {
+        let outcome = simulation::simulate(
+            &world,
+            &changes,
+            &simulation::SimulatedTemplate {
+                kind: &affected.kind,
+                template: &affected.template,
+                replicas: &affected.requirements,
+                binding: affected.binding.as_ref(),
+            },
+            &mut before,
+        );
+        TemplateReport::new(affected, outcome)
+    });
+    let templates: Vec<TemplateReport> = templates.collect();
+    PlanReport {
+        moving: templates.iter().filter(|t| t.moves).count(),
+        templates,
+        unknown: inputs.unknown.iter().cloned().collect(),
+    }
+}
+
+impl TemplateReport {
+    fn new(affected: &AffectedTemplate, outcome: SimulationResult) -> Self {
+        let binding = affected
+            .binding
+            .as_ref()
+            .and_then(|b| b.decode::<ResourceBinding>().ok());
+        let now = binding.map(|b| b.spec.clusters.clone()).unwrap_or_default();
+        Self {
+            kind: affected.kind.kind.clone(),
+            namespace: affected.template.namespace().to_owned(),
+            name: affected.template.name().to_owned(),
+            moves: sorted(&now) != sorted(&outcome.clusters),
+            claim: outcome.claim,
+            now,
+            then: outcome.clusters,
+            held: outcome.blocked_by,
+            failure: outcome.failure,
+            decision: outcome.explanation,
+        }
+    }
+
+    fn cells(&self, wide: bool) -> Vec<String> {
+        let template = match self.namespace.as_str() {
+            "" => format!("{} {}", self.kind, self.name),
+            namespace => format!("{} {namespace}/{}", self.kind, self.name),
+        };
+        let policy = self.claim.policy.as_ref();
+        let then = if self.moves {
+            format_clusters(&self.then, wide)
+        } else {
+            "stays".into()
+        };
+        let note = match (&self.held, &self.failure, policy) {
+            (Some(held), _, _) => held.clone(),
+            (None, Some(failure), _) => failure.clone(),
+            (None, None, None) if !self.now.is_empty() => {
+                format!("it stays where it is, without a policy: {}", self.claim.why)
+            }
+            (None, None, None) => self.claim.why.clone(),
+            (None, None, Some(_)) if wide => self.claim.why.clone(),
+            (None, None, Some(_)) => String::new(),
+        };
+        vec![
+            template,
+            policy.map(ToString::to_string).unwrap_or_default(),
+            format_clusters(&self.now, wide),
+            then,
+            note,
+        ]
+    }
+}
+
+fn sorted(targets: &[TargetCluster]) -> Vec<&TargetCluster> {
+    let mut targets: Vec<&TargetCluster> = targets.iter().collect();
+    targets.sort_by(|a, b| a.name.cmp(&b.name));
+    targets
+}
+
+/// `member1:2, member2:3`; without numbers for objects without replicas.
+fn format_clusters(targets: &[TargetCluster], wide: bool) -> String {
+    if targets.is_empty() {
+        return "nowhere".into();
+    }
+    let limit = if wide {
+        targets.len()
+    } else {
+        MAX_PRINTED_CLUSTERS
+    };
+    let all = sorted(targets);
+    let name = |t: &&TargetCluster| match t.replicas {
+        0 => t.name.clone(),
+        n => format!("{}:{n}", t.name),
+    };
+    let mut text = all
+        .iter()
+        .take(limit)
+        .map(name)
+        .collect::<Vec<_>>()
+        .join(", ");
+    if all.len() > limit {
+        text.push_str(&format!(", and {} more", all.len() - limit));
+    }
+    text
+}
+
+impl PlanReport {
+    /// The report as text, without a line feed at its end.
+    pub(crate) fn lines(&self, wide: bool) -> String {
+        let mut lines = Vec::new();
+        if self.templates.is_empty() {
+            lines.push("These policies select no templates and have claimed none.".to_owned());
+        } else {
+            let rows: Vec<_> = self.templates.iter().map(|t| t.cells(wide)).collect();
+            let titles = ["TEMPLATE", "POLICY", "NOW", "THEN", "NOTE"];
+            lines.push(format_table(&titles, &rows));
+            let all = self.templates.len();
+            lines.push(format!("{} of {all} templates would move.", self.moving));
+        }
+        let unknown = self.unknown.iter();
+        lines.extend(unknown.map(|kind| format!("The server does not serve {kind}.")));
+        lines.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to(clusters: &[(&str, i64)]) -> Vec<TargetCluster> {
+        let target = |(name, replicas): &(&str, i64)| TargetCluster {
+            name: (*name).to_owned(),
+            replicas: *replicas,
+            ..TargetCluster::default()
+        };
+        clusters.iter().map(target).collect()
+    }
+
+    #[test]
+    fn a_placement_is_abbreviated() {
+        let many: Vec<(String, i64)> = (1..=8).map(|n| (format!("m{n}"), 1)).collect();
+        let many: Vec<(&str, i64)> = many.iter().map(|(name, n)| (name.as_str(), *n)).collect();
+        for (targets, wide, text) in [
+            (&[][..], false, "nowhere"),
+            (&[("b", 2), ("a", 1)], false, "a:1, b:2"),
+            (&[("a", 0)], false, "a"),
+            (
+                &many,
+                false,
+                "m1:1, m2:1, m3:1, m4:1, m5:1, m6:1, and 2 more",
+            ),
+            (
+                &many,
+                true,
+                "m1:1, m2:1, m3:1, m4:1, m5:1, m6:1, m7:1, m8:1",
+            ),
+        ] {
+            assert_eq!(format_clusters(&to(targets), wide), text);
+        }
+    }
+
+    #[test]
+    fn the_report_lists_what_moves_what_stays_and_why() {
+        let prospect = |name: &str,
+                        now: &[(&str, i64)],
+                        then: &[(&str, i64)],
+                        held: Option<&str>| TemplateReport {
+            kind: "Deployment".into(),
+            namespace: "n".into(),
+            name: name.into(),
+            moves: now != then,
+            claim: ClaimExplanation::default(),
+            now: to(now),
+            then: to(then),
+            held: held.map(str::to_owned),
+            failure: None,
+            decision: None,
+        };
+        let plan = PlanReport {
+            moving: 1,
+            templates: vec![
+                prospect("web", &[("a", 2)], &[("a", 1), ("b", 1)], None),
+                prospect("db", &[("a", 1)], &[("a", 1)], Some("it is Lazy")),
+            ],
+            unknown: vec!["Widget of example.org/v1".into()],
+        };
+        let text = "\
+TEMPLATE           POLICY   NOW   THEN       NOTE
+Deployment n/web   -        a:2   a:1, b:1   it stays where it is, without a policy:
+Deployment n/db    -        a:1   stays      it is Lazy
+1 of 2 templates would move.
+The server does not serve Widget of example.org/v1.";
+        assert_eq!(plan.lines(false), text);
+    }
+}

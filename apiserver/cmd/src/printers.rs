@@ -1,0 +1,57 @@
+//! Printers for the output of commands: tables for people, JSON and YAML.
+
+/// The output format (`-o`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum OutputFormat {
+    Json,
+    Yaml,
+    /// Text with more columns.
+    Wide,
+}
+
+/// Encodes a value as JSON or YAML; `None` when the format is text.
+pub(crate) fn encode_output(
+    output: Option<OutputFormat>,
+    value: &impl serde::Serialize,
+) -> anyhow::Result<Option<String>> {
+    Ok(match output {
+        Some(OutputFormat::Json) => Some(serde_json::to_string_pretty(value)?),
+        Some(OutputFormat::Yaml) => Some(serde_saphyr::to_string(value)?.trim_end().to_owned()),
+        Some(OutputFormat::Wide) | None => None,
+    })
+}
+
+/// Formats a table, without a line feed at its end. Each column is as wide as its widest
+/// cell; an empty cell is a dash.
+pub(crate) fn format_table(titles: &[&str], rows: &[Vec<String>]) -> String {
+    let display = |cell: &str| if cell.is_empty() { "-" } else { cell }.to_owned();
+    let mut lines = vec![titles.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>()];
+    lines.extend(
+        rows.iter()
+            .map(|row| row.iter().map(|c| display(c)).collect()),
+    );
+    let width = |column: usize| {
+        let cells = lines.iter().filter_map(|line| line.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..titles.len()).map(width).collect();
+    let line = |cells: &Vec<String>| {
+        let padded = cells.iter().zip(&widths).map(|(c, w)| format!("{c:w$}"));
+        let line: Vec<String> = padded.collect();
+        line.join("   ").trim_end().to_owned()
+    };
+    let lines: Vec<String> = lines.iter().map(line).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [["a", "", "x y"], ["long", "1", ""]].map(|r| r.map(str::to_owned).to_vec());
+        let text = "NAME   N   WHY\na      -   x y\nlong   1   -";
+        assert_eq!(format_table(&["NAME", "N", "WHY"], &rows), text);
+    }
+}

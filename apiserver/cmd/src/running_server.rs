@@ -1,0 +1,111 @@
+//! The parts that the standalone and the aggregated server share: store, watch caches,
+//! registry and HTTPS listener.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::tls::ReloadableCertificate;
+use client::Api;
+use flotilla_http::{ApiServer, HealthCheck};
+use flotilla_runtime::{InformerFactory, TaskGroup};
+use machinery::time::Clock;
+use scheduler::DecisionCache;
+use tokio::net::TcpListener;
+use watchcache::WatchCaches;
+
+use crate::storage_engine::StorageEngine;
+use crate::version;
+
+/// A running API server.
+pub(crate) struct RunningServer {
+    /// The API for controllers, with the rights of the internal superuser.
+    pub(crate) api: Arc<dyn Api>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) informers: InformerFactory,
+    /// The last decisions of this process's scheduler.
+    pub(crate) decisions: DecisionCache,
+    /// Tasks of controllers; stopped before the server.
+    pub(crate) controllers: TaskGroup,
+    pub(crate) url: String,
+    /// The address of the listener.
+    pub(crate) address: SocketAddr,
+    /// The tasks of the listener and its requests; stopped before `server`.
+    pub(crate) listening: TaskGroup,
+    pub(crate) server: TaskGroup,
+    pub(crate) engine: StorageEngine,
+    pub(crate) watch_caches: Arc<WatchCaches>,
+}
+
+impl RunningServer {
+    /// Resolves with the error when the store has failed permanently.
+    pub(crate) async fn wait_for_failure(&self) -> anyhow::Error {
+        self.engine.wait_for_failure().await
+    }
+
+    /// Stops the controllers, so that another process can take over, and the requests; then
+    /// the tasks that they need, and the store.
+    pub(crate) async fn stop(&self) {
+        tokio::join!(self.controllers.stop(), self.listening.stop());
+        self.server.stop().await;
+        self.watch_caches.shutdown().await;
+        self.engine.close().await;
+    }
+}
+
+/// Answers the non-resource paths that clients in this process read.
+pub(crate) fn non_resource_path(path: &str) -> Option<bytes::Bytes> {
+    match path {
+        "/version" => Some(version::current().to_json().to_string().into()),
+        "/readyz" | "/livez" | "/healthz" => Some("ok".into()),
+        _ => None,
+    }
+}
+
+/// The options of the HTTP server that standalone and aggregated servers share. `delay` is
+/// how long requests are still accepted after the signal to stop.
+pub(crate) fn http_options(
+    engine: &StorageEngine,
+    informers: &InformerFactory,
+    delay: Duration,
+) -> flotilla_http::Options {
+    let informers = informers.clone();
+    let mut checks = engine.checks();
+    checks.push(HealthCheck::readiness("informer-sync", move || {
+        check_synced(&informers)
+    }));
+    flotilla_http::Options {
+        version: version::current(),
+        checks,
+        shutdown_delay: delay,
+        ..flotilla_http::Options::default()
+    }
+}
+
+/// Fails with the informers that have not synced yet.
+pub(crate) fn check_synced(informers: &InformerFactory) -> Result<(), String> {
+    match informers.unsynced().as_slice() {
+        [] => Ok(()),
+        missing => Err(missing.join("; ")),
+    }
+}
+
+/// Serves until `listening` is stopped.
+pub(crate) fn serve_on(
+    http: ApiServer,
+    listener: TcpListener,
+    certificate: &Arc<ReloadableCertificate>,
+    listening: &TaskGroup,
+) -> anyhow::Result<()> {
+    let tls = auth::tls::server_config(Arc::clone(certificate))?;
+    let stop = listening.shutdown().clone();
+    listening.spawn(async move {
+        if let Err(e) = http
+            .serve(listener, tls, async move { stop.wait().await })
+            .await
+        {
+            tracing::error!(error = %e, "the listener failed");
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! Flags of karmada-scheduler.
+
+use clap::Args;
+use estimator::Options as Estimators;
+use openapi::karmada::FeatureGates;
+use scheduler::core::{SchedulerPluginSet, SchedulingRules, UnknownPluginError};
+
+#[derive(Args, Clone)]
+#[group(id = "scheduling")]
+pub(crate) struct SchedulerArgs {
+    /// A list of plugins to enable. '*' enables all built-in plugins, 'foo'
+    /// enables the plugin named 'foo', '*,-foo' disables the plugin named 'foo'.
+    #[arg(
+        long,
+        value_name = "PLUGINS",
+        value_delimiter = ',',
+        default_value = "*",
+        allow_hyphen_values = true
+    )]
+    plugins: Vec<String>,
+    /// The name of the scheduler, by which policies select it.
+    #[arg(long, value_name = "NAME", default_value = "default-scheduler")]
+    scheduler_name: String,
+    /// Propagate workloads also to selected clusters that get no replicas.
+    #[arg(long)]
+    enable_empty_workload_propagation: bool,
+}
+
+/// The values of the flags; the defaults are Karmada's.
+#[derive(Clone, Debug)]
+pub(crate) struct SchedulerSettings {
+    pub(crate) name: String,
+    pub(crate) rules: SchedulingRules,
+    /// The options of accurate scheduler estimators; `None` when they are disabled.
+    pub(crate) estimators: Option<Estimators>,
+}
+
+impl Default for SchedulerSettings {
+    fn default() -> Self {
+        Self::with_gates(FeatureGates::default())
+    }
+}
+
+impl SchedulerSettings {
+    /// The default options with other feature gates.
+    pub(crate) fn with_gates(gates: FeatureGates) -> Self {
+        Self {
+            name: scheduler::SchedulerOptions::default().name,
+            rules: SchedulingRules::new(gates, SchedulerPluginSet::default(), false),
+            estimators: None,
+        }
+    }
+}
+
+impl SchedulerArgs {
+    pub(crate) fn options(
+        &self,
+        gates: FeatureGates,
+    ) -> Result<SchedulerSettings, UnknownPluginError> {
+        let plugins = SchedulerPluginSet::parse(&self.plugins)?;
+        Ok(SchedulerSettings {
+            name: self.scheduler_name.clone(),
+            rules: SchedulingRules::new(gates, plugins, self.enable_empty_workload_propagation),
+            estimators: None,
+        })
+    }
+}
+
+impl SchedulerSettings {
+    /// Sets the accurate scheduler estimators.
+    pub(crate) fn with_estimators(self, estimators: Option<Estimators>) -> Self {
+        Self {
+            rules: self.rules.with_estimators(estimators.is_some()),
+            estimators,
+            ..self
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The flags that exclude templates from propagation, and the flag for workloads that the
+//! host runs itself.
+
+use clap::{Args, ValueEnum};
+use flotilla_runtime::HostWorkloads;
+
+use crate::controller_manager::ControllerContext;
+
+/// The flags for templates.
+#[derive(Args, Clone)]
+#[group(id = "templates")]
+pub(crate) struct TemplateArgs {
+    /// Semicolon separated resources that should be skipped from propagating in addition
+    /// to the default skip list: group, group/version, group/version/Kind,Kind or
+    /// v1/Kind,Kind.
+    #[arg(long, value_name = "APIS", value_delimiter = ';')]
+    skipped_propagating_apis: Vec<String>,
+    /// Comma-separated namespaces that should be skipped from propagating, as regular
+    /// expressions that match whole names.
+    #[arg(
+        long,
+        value_name = "REGEXES",
+        value_delimiter = ',',
+        default_value = "kube-.*"
+    )]
+    skipped_propagating_namespaces: Vec<String>,
+    /// Whether workloads such as Deployments are propagated if the cluster of the API
+    /// server to serve behind has nodes, and so runs them itself.
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = HostWorkloadMode::Refuse)]
+    host_workloads: HostWorkloadMode,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum HostWorkloadMode {
+    /// They are not propagated; a condition of their bindings says so.
+    Refuse,
+    /// They are propagated to members too; their status remains the host's.
+    Propagate,
+}
+
+impl TemplateArgs {
+    /// The options of a standalone server, which stores the templates itself.
+    pub(crate) fn standalone_options(&self) -> TemplateOptions {
+        TemplateOptions {
+            options: propagation::Options {
+                skipped_apis: self.skipped_propagating_apis.clone(),
+                skipped_namespaces: self.skipped_propagating_namespaces.clone(),
+                ..propagation::Options::default()
+            },
+            host: None,
+        }
+    }
+
+    /// The options of an aggregated server, whose templates the host stores.
+    pub(crate) fn aggregated_options(&self) -> TemplateOptions {
+        TemplateOptions {
+            host: Some(self.host_workloads),
+            ..self.standalone_options()
+        }
+    }
+}
+
+/// The values of the flags; the default is for a standalone server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TemplateOptions {
+    pub(crate) options: propagation::Options,
+    host: Option<HostWorkloadMode>,
+}
+
+impl TemplateOptions {
+    /// Watches whether the host runs workloads itself.
+    pub(crate) fn watch_host_workloads(&self, context: &ControllerContext) -> HostWorkloads {
+        let Some(choice) = self.host else {
+            return HostWorkloads::default();
+        };
+        let propagate = choice == HostWorkloadMode::Propagate;
+        HostWorkloads::watch(&context.api, &context.informers, propagate)
+    }
+}

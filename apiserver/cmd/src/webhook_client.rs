@@ -1,0 +1,238 @@
+//! The HTTPS client for webhooks of admission and of the interpreter. It reaches a Service
+//! by the address that the API server has for it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use client::remote::Config;
+use client::webhook::{ServiceReference, WebhookClient, WebhookClientConfig, WebhookEndpoint};
+use client::{Api, RemoteApi, ResourcePath, TaskGroup};
+use machinery::Gvr;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+static SERVICES: Gvr = Gvr::from_static("", "v1", "services");
+/// How long the address of a Service is cached.
+const ADDRESS_TTL: Duration = Duration::from_secs(5);
+/// The most clients and addresses in the caches, which are emptied when they are full.
+const MAX_CLIENTS: usize = 256;
+/// The largest response in bytes: a patch of the largest accepted object, in base64.
+const MAX_RESPONSE_BYTES: usize = 8 << 20;
+
+/// How a Service is resolved that the API server does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnknownServicePolicy {
+    /// The call fails.
+    Reject,
+    /// Its DNS name in the cluster is used.
+    ClusterDns,
+}
+
+/// A webhook server: its address, the name in its certificate and its CA.
+type WebhookServer = (String, Option<String>, Vec<u8>);
+
+pub(crate) struct WebhookClientManager {
+    services: Arc<dyn Api>,
+    unknown_services: UnknownServicePolicy,
+    connections: TaskGroup,
+    clients: Mutex<HashMap<WebhookServer, Arc<RemoteApi>>>,
+    addresses: Mutex<HashMap<ServiceReference, (Instant, String)>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WebhookServiceSpec {
+    r#type: String,
+    #[serde(rename = "clusterIP")]
+    cluster_ip: String,
+    external_name: String,
+    ports: Vec<WebhookServicePort>,
+}
+
+#[derive(Deserialize)]
+struct WebhookServicePort {
+    port: u16,
+}
+
+#[derive(Deserialize)]
+struct WebhookService {
+    #[serde(default)]
+    spec: WebhookServiceSpec,
+}
+
+#[async_trait]
+impl WebhookClient for WebhookClientManager {
+    async fn call(
+        &self,
+        hook: &WebhookClientConfig,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, String> {
+        let server = match &hook.endpoint {
+            WebhookEndpoint::Url(address) => (address.clone(), None, hook.ca.clone()),
+            WebhookEndpoint::Service(service) => {
+                let address = self.resolve_service(service).await?;
+                let name = format!("{}.{}.svc", service.name, service.namespace);
+                (address, Some(name), hook.ca.clone())
+            }
+        };
+        let remote = self.client(server)?;
+        let path = format!(
+            "{}{}timeout={}s",
+            hook.path,
+            if hook.path.contains('?') { '&' } else { '?' },
+            timeout.as_secs()
+        );
+        let answer = remote.post(&path, body, MAX_RESPONSE_BYTES).await;
+        answer.map_err(|e| e.to_string())
+    }
+}
+
+impl WebhookClientManager {
+    /// `services` is the API that has the Services of the webhooks.
+    pub(crate) fn new(
+        services: &Arc<dyn Api>,
+        absent: UnknownServicePolicy,
+        connections: &TaskGroup,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            services: Arc::clone(services),
+            unknown_services: absent,
+            connections: connections.child(),
+            clients: Mutex::default(),
+            addresses: Mutex::default(),
+        })
+    }
+
+    fn client(&self, server: WebhookServer) -> Result<Arc<RemoteApi>, String> {
+        let mut clients = self.clients.lock();
+        if let Some(remote) = clients.get(&server) {
+            return Ok(Arc::clone(remote));
+        }
+        if clients.len() >= MAX_CLIENTS {
+            clients.clear();
+        }
+        let (address, name, ca) = &server;
+        let mut config = Config::new(address).map_err(|e| e.to_string())?;
+        config.tls_server_name.clone_from(name);
+        config.ca = Some(ca.clone()).filter(|ca| !ca.is_empty());
+        let remote = RemoteApi::new(config, &self.connections).map_err(|e| e.to_string())?;
+        let remote = Arc::new(remote);
+        clients.insert(server, Arc::clone(&remote));
+        Ok(remote)
+    }
+
+    async fn resolve_service(&self, service: &ServiceReference) -> Result<String, String> {
+        let cached = self.addresses.lock().get(service).cloned();
+        if let Some((at, address)) = cached
+            && at.elapsed() < ADDRESS_TTL
+        {
+            return Ok(address);
+        }
+        let at = ResourcePath::object(&SERVICES, &service.namespace, &service.name);
+        let spec = match self.services.get(at).await {
+            Ok(found) => {
+                let found = serde_json::from_slice::<WebhookService>(found.bytes());
+                Some(found.map_err(|e| e.to_string())?.spec)
+            }
+            Err(e)
+                if e.is_not_found()
+                    && self.unknown_services == UnknownServicePolicy::ClusterDns =>
+            {
+                None
+            }
+            Err(e) => return Err(e.to_string()),
+        };
+        let address = service_url(service, spec)?;
+        let mut addresses = self.addresses.lock();
+        if addresses.len() >= MAX_CLIENTS {
+            addresses.clear();
+        }
+        addresses.insert(service.clone(), (Instant::now(), address.clone()));
+        Ok(address)
+    }
+}
+
+/// The URL of a Service, with its cluster IP, which the network of this machine must
+/// route. Source: `serviceresolvers.go` of Karmada and `pkg/util/proxy` of kube-apiserver.
+fn service_url(
+    service: &ServiceReference,
+    spec: Option<WebhookServiceSpec>,
+) -> Result<String, String> {
+    let ServiceReference {
+        namespace,
+        name,
+        port,
+    } = service;
+    let Some(spec) = spec else {
+        return Ok(format!("https://{name}.{namespace}.svc:{port}"));
+    };
+    let host = match (spec.r#type.as_str(), spec.cluster_ip) {
+        ("ExternalName", _) => return Ok(format!("https://{}:{port}", spec.external_name)),
+        ("" | "ClusterIP" | "NodePort" | "LoadBalancer", ip) => ip,
+        (other, _) => return Err(format!("unsupported service type {other:?}")),
+    };
+    let host = match host.as_str() {
+        "None" => return Err("cannot route to service with ClusterIP \"None\"".into()),
+        "" => return Err(format!("service \"{namespace}/{name}\" has no ClusterIP")),
+        ip if ip.contains(':') => format!("[{ip}]"),
+        ip => ip.to_owned(),
+    };
+    if !spec.ports.iter().any(|p| p.port == *port) {
+        return Err(format!("no service port {port} found for service {name:?}"));
+    }
+    Ok(format!("https://{host}:{port}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    // proves: WEB-service
+    #[test]
+    fn services_are_resolved() {
+        let service = ServiceReference {
+            namespace: "n".into(),
+            name: "s".into(),
+            port: 8443,
+        };
+        let check = |spec: Option<Value>, expected: Result<&str, &str>| {
+            let parsed = spec.clone().map(|s| serde_json::from_value(s).unwrap());
+            let found = service_url(&service, parsed);
+            let found = found.as_deref().map_err(String::as_str);
+            assert_eq!(found, expected, "{spec:?}");
+        };
+        let spec = |kind: &str, ip: &str| {
+            Some(
+                json!({"type": kind, "clusterIP": ip, "externalName": "a.b", "ports": [{"port": 1}, {"port": 8443}]}),
+            )
+        };
+        check(None, Ok("https://s.n.svc:8443"));
+        check(spec("ClusterIP", "10.0.0.1"), Ok("https://10.0.0.1:8443"));
+        check(spec("NodePort", "fd00::1"), Ok("https://[fd00::1]:8443"));
+        check(
+            spec("LoadBalancer", "10.0.0.1"),
+            Ok("https://10.0.0.1:8443"),
+        );
+        check(spec("ExternalName", ""), Ok("https://a.b:8443"));
+        check(
+            spec("ClusterIP", "None"),
+            Err("cannot route to service with ClusterIP \"None\""),
+        );
+        check(
+            spec("ClusterIP", ""),
+            Err("service \"n/s\" has no ClusterIP"),
+        );
+        check(spec("Other", ""), Err("unsupported service type \"Other\""));
+        check(
+            Some(json!({"clusterIP": "10.0.0.1", "ports": [{"port": 443}]})),
+            Err("no service port 8443 found for service \"s\""),
+        );
+    }
+}

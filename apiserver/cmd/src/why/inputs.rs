@@ -1,0 +1,201 @@
+//! Collects the inputs of a report through the API, with the user's own rights.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Context;
+use client::{Api, ApiResource, ListOptions, ResourcePath};
+use machinery::{Gvr, Object};
+use openapi::karmada::resources::{
+    BINDINGS, CLUSTER_BINDINGS, CLUSTER_OVERRIDES, CLUSTER_POLICIES, CLUSTERS, OVERRIDES, POLICIES,
+    WORKS,
+};
+use openapi::karmada::well_known_keys::{BINDING_ID, CLUSTER_BINDING_ID};
+use openapi::karmada::{Cluster, ResourceBinding, Work, names};
+use serde_json::Value;
+
+use crate::decision::DECISION_SUBRESOURCE;
+use crate::resource_args;
+
+/// A template with its policies, binding, decision and Works.
+pub(crate) struct WhyInputs {
+    pub(crate) kind: ApiResource,
+    pub(crate) template: Object,
+    pub(crate) policies: Vec<Object>,
+    pub(crate) overrides: Vec<Object>,
+    pub(crate) binding: Option<(Object, Arc<ResourceBinding>)>,
+    /// The document of the binding's subresource `decision`, or why it cannot be read.
+    pub(crate) decision: Option<Result<Value, String>>,
+    pub(crate) clusters: BTreeMap<String, Arc<Cluster>>,
+    /// The Works of the binding, by cluster.
+    pub(crate) works: BTreeMap<String, (Object, Arc<Work>)>,
+}
+
+pub(crate) async fn collect_inputs(
+    api: &dyn Api,
+    typed: &str,
+    namespace: &str,
+    name: &str,
+) -> anyhow::Result<WhyInputs> {
+    let discovered = api.discover().await?.resources;
+    let found = resource_args::find_resource(&discovered, typed)?;
+    let (kind, template) = find_template(api, &discovered, found, namespace, name).await?;
+    let namespace = template.namespace();
+    let (resource, id) = match namespace {
+        "" => (&CLUSTER_BINDINGS, CLUSTER_BINDING_ID),
+        _ => (&BINDINGS, BINDING_ID),
+    };
+    let at = ResourcePath::object(resource, namespace, "");
+    let bound = names::binding_name(&kind.kind, template.name());
+    let at = ResourcePath { name: &bound, ..at };
+    let binding = match api.get(at).await {
+        Ok(object) => {
+            let view = object.decode::<ResourceBinding>()?;
+            Some((object, view))
+        }
+        Err(e) if e.is_not_found() => None,
+        Err(e) => return Err(e).context("the binding cannot be read"),
+    };
+    let decision = match &binding {
+        Some(_) => Some(match api.get(at.subresource(DECISION_SUBRESOURCE)).await {
+            Ok(document) => Ok(document.value()?),
+            Err(e) => Err(e.to_string()),
+        }),
+        None => None,
+    };
+    let works = match &binding {
+        Some((object, _)) => list_works(api, id, object.meta().label(id)).await?,
+        None => BTreeMap::new(),
+    };
+    Ok(WhyInputs {
+        policies: list_policies(api, PolicyScope::for_namespace(namespace)).await?,
+        overrides: list_overrides(api, PolicyScope::for_namespace(namespace)).await?,
+        clusters: list_clusters(api).await?,
+        kind,
+        template,
+        binding,
+        decision,
+        works,
+    })
+}
+
+/// The template of the argument, which is the template itself or its binding.
+async fn find_template(
+    api: &dyn Api,
+    discovered: &[ApiResource],
+    found: &ApiResource,
+    namespace: &str,
+    name: &str,
+) -> anyhow::Result<(ApiResource, Object)> {
+    let read = async |kind: &ApiResource, namespace: &str, name: &str| {
+        let namespace = if kind.namespaced { namespace } else { "" };
+        api.get(ResourcePath::object(&kind.resource, namespace, name))
+            .await
+    };
+    let object = read(found, namespace, name).await?;
+    if ![&BINDINGS, &CLUSTER_BINDINGS].contains(&&found.resource) {
+        return Ok((found.clone(), object));
+    }
+    let of = &object.decode::<ResourceBinding>()?.spec.resource;
+    let is_it = |r: &&ApiResource| r.kind == of.kind && r.resource.api_version() == of.api_version;
+    let kind = discovered.iter().find(is_it).with_context(|| {
+        format!(
+            "the server does not serve {} of {}",
+            of.kind, of.api_version
+        )
+    })?;
+    let template = read(kind, &of.namespace, &of.name).await;
+    let template = template.context("the template of the binding cannot be read")?;
+    Ok((kind.clone(), template))
+}
+
+pub(crate) async fn list_all(
+    api: &dyn Api,
+    resource: &Gvr,
+    namespace: &str,
+) -> anyhow::Result<Vec<Object>> {
+    let at = ResourcePath::collection(resource, namespace);
+    let list = api.list(at, &ListOptions::default()).await;
+    Ok(list
+        .with_context(|| format!("{} cannot be listed", resource.resource))?
+        .items)
+}
+
+/// The namespaces whose policies are listed, in addition to cluster-scoped policies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PolicyScope<'a> {
+    ClusterScoped,
+    Namespace(&'a str),
+    AllNamespaces,
+}
+
+impl<'a> PolicyScope<'a> {
+    /// The scope of the policies that can select an object of this namespace; of none for
+    /// an empty one.
+    pub(crate) fn for_namespace(namespace: &'a str) -> Self {
+        match namespace {
+            "" => Self::ClusterScoped,
+            namespace => Self::Namespace(namespace),
+        }
+    }
+}
+
+async fn list_both(
+    api: &dyn Api,
+    [local, of_cluster]: [&Gvr; 2],
+    scope: PolicyScope<'_>,
+) -> anyhow::Result<Vec<Object>> {
+    let mut found = list_all(api, of_cluster, "").await?;
+    found.extend(match scope {
+        PolicyScope::ClusterScoped => Vec::new(),
+        PolicyScope::Namespace(namespace) => list_all(api, local, namespace).await?,
+        PolicyScope::AllNamespaces => list_all(api, local, "").await?,
+    });
+    Ok(found)
+}
+
+pub(crate) async fn list_policies(
+    api: &dyn Api,
+    scope: PolicyScope<'_>,
+) -> anyhow::Result<Vec<Object>> {
+    list_both(api, [&POLICIES, &CLUSTER_POLICIES], scope).await
+}
+
+/// The override policies, which a policy may depend on.
+pub(crate) async fn list_overrides(
+    api: &dyn Api,
+    scope: PolicyScope<'_>,
+) -> anyhow::Result<Vec<Object>> {
+    list_both(api, [&OVERRIDES, &CLUSTER_OVERRIDES], scope).await
+}
+
+/// All clusters, by name; one that cannot be parsed is left out, as in the scheduler.
+async fn list_clusters(api: &dyn Api) -> anyhow::Result<BTreeMap<String, Arc<Cluster>>> {
+    let all = list_all(api, &CLUSTERS, "").await?.into_iter();
+    let view = |o: Object| Some((o.name().to_owned(), o.decode::<Cluster>().ok()?));
+    Ok(all.filter_map(view).collect())
+}
+
+async fn list_works(
+    api: &dyn Api,
+    label: &str,
+    id: Option<&str>,
+) -> anyhow::Result<BTreeMap<String, (Object, Arc<Work>)>> {
+    let Some(id) = id else {
+        return Ok(BTreeMap::new());
+    };
+    let options = ListOptions {
+        label_selector: format!("{label}={id}"),
+        ..ListOptions::default()
+    };
+    let list = api
+        .list(ResourcePath::collection(&WORKS, ""), &options)
+        .await;
+    let list = list.context("works cannot be listed")?;
+    let works = list.items.into_iter().filter_map(|object| {
+        let cluster = names::cluster_of_execution_space(object.namespace())?.to_owned();
+        let view = object.decode::<Work>().ok()?;
+        Some((cluster, (object, view)))
+    });
+    Ok(works.collect())
+}

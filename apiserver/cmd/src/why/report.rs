@@ -1,0 +1,343 @@
+//! Builds the report on a template's placement from its [`WhyInputs`]. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use machinery::Object;
+use openapi::karmada::{FeatureGates, ResourceBinding, Work};
+use propagation::simulation::{self, ClaimExplanation};
+use scheduler::core::ClusterSnapshot;
+use serde::{Deserialize, Serialize};
+
+use super::inputs::WhyInputs;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WhyReport {
+    pub(crate) template: TemplateName,
+    pub(crate) claim: ClaimExplanation,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) binding: Option<BindingSummary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) decision: Option<DecisionSummary>,
+    pub(crate) clusters: Vec<ClusterRow>,
+    /// What has not happened yet, and why.
+    pub(crate) pending: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TemplateName {
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct BindingSummary {
+    pub(crate) name: String,
+    pub(crate) generation: i64,
+    pub(crate) replicas: i64,
+    /// The condition `Scheduled`, in one line.
+    pub(crate) scheduled: String,
+    /// The bindings that depend on it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) required_by: Vec<String>,
+}
+
+/// The document of the subresource `decision`.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct DecisionSummary {
+    pub(crate) recomputed: bool,
+    pub(crate) generation: i64,
+    pub(crate) fresh: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) failed_terms: Vec<FailedAffinity>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) affinity_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) strategy: Option<String>,
+    pub(crate) rule: String,
+    pub(crate) replicas: i64,
+    pub(crate) total_clusters: usize,
+    pub(crate) feasible_clusters: usize,
+    pub(crate) chosen_clusters: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) failure: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) failed_estimators: Vec<String>,
+    pub(crate) omitted_clusters: usize,
+    #[serde(skip_serializing)]
+    clusters: Vec<ClusterDecision>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct FailedAffinity {
+    pub(crate) affinity_name: String,
+    pub(crate) failure: String,
+}
+
+/// The scheduler's result for a cluster.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ClusterDecision {
+    #[serde(skip_serializing)]
+    name: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) refused: Vec<FilterRefusal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) score: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) current_replicas: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) available_replicas: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) estimate: Option<String>,
+    pub(crate) chosen: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) replicas: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) weight: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct FilterRefusal {
+    pub(crate) plugin: String,
+    pub(crate) reason: String,
+}
+
+/// A cluster, with the scheduler's result and the Work for it.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ClusterRow {
+    pub(crate) name: String,
+    /// `Ready`, why it is not, or that the cluster does not exist.
+    pub(crate) member: String,
+    /// Whether the binding has the cluster as a target.
+    pub(crate) target: bool,
+    /// The replicas that the binding assigns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) replicas: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) decided: Option<ClusterDecision>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) work: Option<WorkSummary>,
+}
+
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WorkSummary {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// `True`, `False` or `Unknown`; empty before the first attempt.
+    pub(crate) applied: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) message: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) health: String,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) deleting: bool,
+}
+
+pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
+    let snapshot = ClusterSnapshot::default();
+    let world = simulation::SimulationInput {
+        policies: &inputs.policies,
+        overrides: &inputs.overrides,
+        bindings: &[],
+        snapshot: &snapshot,
+        scheduler: "",
+        gates: FeatureGates::default(),
+    };
+    let template = &inputs.template;
+    let claim = simulation::explain_claim(&world, &inputs.kind, template);
+    let (decision, undecided) = match &inputs.decision {
+        None => (None, None),
+        Some(Ok(document)) => match DecisionSummary::deserialize(document) {
+            Ok(decision) => (Some(decision), None),
+            Err(e) => (None, Some(format!("the decision cannot be read: {e}"))),
+        },
+        Some(Err(why)) => (None, Some(format!("the decision cannot be read: {why}"))),
+    };
+    let clusters = rows(inputs, decision.as_ref());
+    let mut pending = Vec::new();
+    match &inputs.binding {
+        None if claim.policy.is_some() => {
+            pending.push("its binding has not been created yet".into());
+        }
+        None => pending.push(claim.why.clone()),
+        Some((object, binding)) => {
+            pending.extend(pending_of_binding(object, binding));
+            pending.extend(
+                clusters
+                    .iter()
+                    .filter_map(|row| pending_of_cluster(row, binding)),
+            );
+        }
+    }
+    pending.extend(undecided);
+    WhyReport {
+        template: TemplateName {
+            api_version: inputs.kind.resource.api_version(),
+            kind: inputs.kind.kind.clone(),
+            namespace: template.namespace().to_owned(),
+            name: template.name().to_owned(),
+        },
+        claim,
+        binding: inputs.binding.as_ref().map(|(o, b)| binding_summary(o, b)),
+        decision,
+        clusters,
+        pending,
+    }
+}
+
+fn binding_summary(object: &Object, binding: &ResourceBinding) -> BindingSummary {
+    let mut conditions = binding.status.conditions.iter();
+    let scheduled = match conditions.find(|c| c.condition_type == "Scheduled") {
+        None => "not yet".to_owned(),
+        Some(c) if c.status == "True" => "yes".into(),
+        Some(c) => format!("no: {}: {}", c.reason, c.message),
+    };
+    let required = binding.spec.required_by.iter();
+    let required = required.map(|by| match by.namespace.as_str() {
+        "" => by.name.clone(),
+        namespace => format!("{namespace}/{}", by.name),
+    });
+    BindingSummary {
+        name: object.name().to_owned(),
+        generation: object.meta().generation,
+        replicas: binding.spec.replicas,
+        scheduled,
+        required_by: required.collect(),
+    }
+}
+
+/// The clusters in the order of the decision; then further targets and clusters with Works.
+fn rows(inputs: &WhyInputs, decision: Option<&DecisionSummary>) -> Vec<ClusterRow> {
+    let decided = decision.map(|d| d.clusters.as_slice()).unwrap_or_default();
+    let targets: BTreeMap<&str, i64> = match &inputs.binding {
+        Some((_, binding)) => {
+            let targets = binding.spec.targets().into_iter();
+            targets.map(|t| (t.name.as_str(), t.replicas)).collect()
+        }
+        None => BTreeMap::new(),
+    };
+    let mut names: Vec<&str> = decided.iter().map(|row| row.name.as_str()).collect();
+    let known: BTreeSet<&str> = names.iter().copied().collect();
+    let others = targets.keys().copied();
+    let others = others.chain(inputs.works.keys().map(String::as_str));
+    let others: BTreeSet<&str> = others.filter(|name| !known.contains(name)).collect();
+    names.extend(others);
+    let counted = inputs
+        .binding
+        .as_ref()
+        .is_some_and(|(_, b)| b.spec.is_workload());
+    let row = |name: &str| ClusterRow {
+        name: name.to_owned(),
+        member: cluster_readiness(inputs, name),
+        target: targets.contains_key(name),
+        replicas: targets.get(name).copied().filter(|_| counted),
+        decided: decided.iter().find(|row| row.name == name).cloned(),
+        work: inputs
+            .works
+            .get(name)
+            .map(|(object, work)| work_summary(object, work)),
+    };
+    names.into_iter().map(row).collect()
+}
+
+fn cluster_readiness(inputs: &WhyInputs, name: &str) -> String {
+    let Some(cluster) = inputs.clusters.get(name) else {
+        return "no such cluster".into();
+    };
+    match cluster.condition("Ready") {
+        Some(ready) if ready.status == "True" => "Ready".into(),
+        Some(ready) => format!("{}: {}", ready.reason, ready.message),
+        None => "it has no condition Ready".into(),
+    }
+}
+
+fn work_summary(object: &Object, work: &Work) -> WorkSummary {
+    let applied = work.condition("Applied");
+    let health = work.status.manifest_statuses.first();
+    WorkSummary {
+        namespace: object.namespace().to_owned(),
+        name: object.name().to_owned(),
+        applied: applied.map(|c| c.status.clone()).unwrap_or_default(),
+        message: applied
+            .filter(|c| c.status != "True")
+            .map(|c| c.message.clone())
+            .unwrap_or_default(),
+        health: health.map(|m| m.health.clone()).unwrap_or_default(),
+        deleting: object.meta().deleting,
+    }
+}
+
+fn pending_of_binding(object: &Object, binding: &ResourceBinding) -> Vec<String> {
+    let spec = &binding.spec;
+    let mut pending = Vec::new();
+    if object.meta().deleting {
+        pending.push("the binding is being deleted".to_owned());
+    }
+    let suspension = spec.suspension.as_ref();
+    if suspension.is_some_and(|s| s.scheduling == Some(true)) {
+        pending.push("scheduling is suspended (spec.suspension.scheduling of the binding)".into());
+    }
+    if suspension.is_some_and(|s| s.dispatching == Some(true)) {
+        pending.push("dispatching is suspended by the policy".into());
+    }
+    let mut conditions = binding.status.conditions.iter();
+    match conditions.find(|c| c.condition_type == "Scheduled") {
+        Some(c) if c.status != "True" => {
+            pending.push(format!("not scheduled: {}: {}", c.reason, c.message));
+        }
+        Some(_) if binding.status.scheduler_observed_generation >= object.meta().generation => {}
+        None if spec.placement.is_none() => {}
+        _ => pending.push(format!(
+            "the scheduler has not observed generation {} of the binding yet",
+            object.meta().generation
+        )),
+    }
+    let evicted = spec.graceful_eviction_tasks.iter();
+    pending.extend(evicted.map(|task| {
+        format!(
+            "{}: being evicted gracefully, until the replacement is healthy",
+            task.from_cluster
+        )
+    }));
+    pending
+}
+
+/// What is pending for a cluster, if anything.
+fn pending_of_cluster(row: &ClusterRow, binding: &ResourceBinding) -> Option<String> {
+    let name = &row.name;
+    let suspended =
+        |s: &openapi::karmada::policy::Suspension| s.dispatching != Some(true) && s.suspends(name);
+    if row.target && binding.spec.suspension.as_ref().is_some_and(suspended) {
+        return Some(format!("{name}: dispatching is suspended for this cluster"));
+    }
+    let evicted = binding.spec.graceful_eviction_tasks.iter();
+    let evicted = evicted.map(|task| &task.from_cluster).any(|c| c == name);
+    let unready = row.member != "Ready";
+    let reason = match &row.work {
+        None if row.target => "its Work has not been created yet".to_owned(),
+        None => return None,
+        Some(_) if !row.target && evicted => return None,
+        Some(_) if !row.target => "it is being removed from the cluster".into(),
+        Some(work) if work.applied.is_empty() => "not applied yet".into(),
+        Some(work) if work.applied != "True" => format!("not applied: {}", work.message),
+        Some(work) if work.health == "Unhealthy" => "applied, and not healthy".into(),
+        Some(_) if unready => String::new(),
+        Some(_) => return None,
+    };
+    Some(match (unready, reason.as_str()) {
+        (false, _) => format!("{name}: {reason}"),
+        (true, "") => format!("{name}: the cluster is not Ready: {}", row.member),
+        (true, _) => format!("{name}: {reason}; the cluster is not Ready: {}", row.member),
+    })
+}

@@ -1,0 +1,273 @@
+//! Reads and decodes request bodies: JSON, YAML or protobuf bytes become a value.
+//!
+//! Size and depth are bounded, and duplicate JSON keys are reported by their paths.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use machinery::Status;
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use crate::negotiation::RequestBodyType;
+
+/// Largest request body in bytes (kube-apiserver's `MaxRequestBodyBytes`).
+pub(crate) const MAX_REQUEST_BODY_BYTES: usize = 3 * 1024 * 1024;
+/// An oversized body is read and discarded up to this many bytes: a client that is
+/// still writing when the connection closes would not see the error.
+const MAX_DISCARDED_BYTES: usize = 4 * MAX_REQUEST_BODY_BYTES;
+/// Bound on reported duplicate keys.
+const MAX_REPORTED_DUPLICATES: usize = 100;
+
+/// Reads a body up to [`MAX_REQUEST_BODY_BYTES`]. Fails with 413 beyond it.
+pub(crate) async fn read_body(mut body: Incoming) -> Result<Vec<u8>, Status> {
+    let expected = body.size_hint().lower();
+    let mut bytes = Vec::with_capacity(expected.min(MAX_REQUEST_BODY_BYTES as u64) as usize);
+    let mut length = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| Status::bad_request(format!("cannot read the body: {e}")))?;
+        let Some(data) = frame.data_ref() else {
+            continue;
+        };
+        length += data.len();
+        if expected <= MAX_REQUEST_BODY_BYTES as u64 && length <= MAX_REQUEST_BODY_BYTES {
+            bytes.extend_from_slice(data);
+        } else if length > MAX_DISCARDED_BYTES {
+            break;
+        }
+    }
+    if length > MAX_REQUEST_BODY_BYTES {
+        return Err(Status::request_entity_too_large(format!(
+            "limit is {MAX_REQUEST_BODY_BYTES}"
+        )));
+    }
+    Ok(bytes)
+}
+
+/// A decoded body and the paths of its duplicate keys, such as `spec.a[0].b`.
+pub(crate) struct DecodedBody {
+    pub(crate) value: Value,
+    pub(crate) duplicate_keys: Vec<String>,
+}
+
+/// Decodes a body that holds an object. Fails with 400 when it is malformed or not an
+/// object.
+pub(crate) fn decode_object(
+    bytes: &[u8],
+    body_type: RequestBodyType,
+) -> Result<DecodedBody, Status> {
+    let decoded = match body_type {
+        RequestBodyType::Json => decode_json(bytes)?,
+        RequestBodyType::Yaml => DecodedBody {
+            value: decode_yaml(bytes)?,
+            duplicate_keys: Vec::new(),
+        },
+        RequestBodyType::Protobuf => DecodedBody {
+            value: decode_protobuf(bytes)?,
+            duplicate_keys: Vec::new(),
+        },
+    };
+    if decoded.value.is_object() {
+        return Ok(decoded);
+    }
+    Err(Status::bad_request(
+        "couldn't get version/kind; json parse error: the body is not an object",
+    ))
+}
+
+fn decode_protobuf(bytes: &[u8]) -> Result<Value, Status> {
+    let (gvk, mut value) = openapi::protobuf::decode(bytes).map_err(Status::bad_request)?;
+    if let Some(map) = value.as_object_mut()
+        && !gvk.kind.is_empty()
+    {
+        map.entry("apiVersion")
+            .or_insert_with(|| gvk.api_version().into());
+        map.entry("kind")
+            .or_insert_with(|| gvk.kind.as_ref().into());
+    }
+    Ok(value)
+}
+
+fn decode_yaml(bytes: &[u8]) -> Result<Value, Status> {
+    let text =
+        std::str::from_utf8(bytes).map_err(|_| Status::bad_request("yaml: invalid UTF-8"))?;
+    serde_saphyr::from_str(text)
+        .map_err(|e| Status::bad_request(format!("error converting YAML to JSON: {e}")))
+}
+
+/// Decodes JSON. The last of duplicate keys wins; all of them are reported.
+pub(crate) fn decode_json(bytes: &[u8]) -> Result<DecodedBody, Status> {
+    let found = DuplicateKeyTracker::default();
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = JsonValueSeed { tracker: &found }
+        .deserialize(&mut deserializer)
+        .and_then(|value| deserializer.end().map(|()| value))
+        .map_err(|e| {
+            Status::bad_request(format!("couldn't get version/kind; json parse error: {e}"))
+        })?;
+    Ok(DecodedBody {
+        value,
+        duplicate_keys: found.duplicates.into_inner(),
+    })
+}
+
+/// The path of the value being decoded, and the duplicate keys found so far.
+#[derive(Default)]
+struct DuplicateKeyTracker {
+    path: RefCell<String>,
+    duplicates: RefCell<Vec<String>>,
+}
+
+impl DuplicateKeyTracker {
+    /// Runs `inside` with the path extended by `step`.
+    fn with_path_step<T>(&self, step: impl FnOnce(&mut String), inside: impl FnOnce() -> T) -> T {
+        let before = self.path.borrow().len();
+        step(&mut self.path.borrow_mut());
+        let result = inside();
+        self.path.borrow_mut().truncate(before);
+        result
+    }
+
+    fn record_duplicate(&self) {
+        let mut all = self.duplicates.borrow_mut();
+        let path = self.path.borrow();
+        if all.len() < MAX_REPORTED_DUPLICATES && !all.contains(&path) {
+            all.push(path.clone());
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct JsonValueSeed<'f> {
+    tracker: &'f DuplicateKeyTracker,
+}
+
+impl<'de> DeserializeSeed<'de> for JsonValueSeed<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for JsonValueSeed<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_bool<E>(self, v: bool) -> Result<Value, E> {
+        Ok(Value::Bool(v))
+    }
+
+    fn visit_i64<E>(self, v: i64) -> Result<Value, E> {
+        Ok(v.into())
+    }
+
+    fn visit_u64<E>(self, v: u64) -> Result<Value, E> {
+        Ok(v.into())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, v: f64) -> Result<Value, E> {
+        Number::from_f64(v)
+            .map(Value::Number)
+            .ok_or_else(|| E::custom("number out of range"))
+    }
+
+    fn visit_str<E>(self, v: &str) -> Result<Value, E> {
+        Ok(v.into())
+    }
+
+    fn visit_string<E>(self, v: String) -> Result<Value, E> {
+        Ok(Value::String(v))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        use std::fmt::Write as _;
+        let mut items = Vec::new();
+        loop {
+            let step = |path: &mut String| {
+                let _ = write!(path, "[{}]", items.len());
+            };
+            match self
+                .tracker
+                .with_path_step(step, || seq.next_element_seed(self))?
+            {
+                Some(item) => items.push(item),
+                None => return Ok(Value::Array(items)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = access.next_key::<String>()? {
+            let step = |path: &mut String| {
+                if !path.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(&key);
+            };
+            let value = self.tracker.with_path_step(step, || {
+                if map.contains_key(&key) {
+                    self.tracker.record_duplicate();
+                }
+                access.next_value_seed(self)
+            });
+            map.insert(key, value?);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn duplicate_keys_are_reported_by_path() {
+        let text = br#"{"a":1,"spec":{"x":1,"x":2,"l":[{},{"y":1,"y":1}]},"a":3}"#;
+        let got = decode_json(text).unwrap();
+        assert_eq!(got.duplicate_keys, ["spec.x", "spec.l[1].y", "a"]);
+        assert_eq!(
+            (&got.value["a"], &got.value["spec"]["x"]),
+            (&3.into(), &2.into())
+        );
+    }
+
+    #[test]
+    fn malformed_bodies_are_rejected() {
+        let deep = "[".repeat(5000);
+        for bad in ["", "{", "{}x", "[1]", "\"a\"", "nul", deep.as_str()] {
+            let code = decode_object(bad.as_bytes(), RequestBodyType::Json)
+                .err()
+                .map(|s| s.code);
+            assert_eq!(code, Some(400), "{bad:.20}");
+        }
+        assert!(decode_object(b"a: [", RequestBodyType::Yaml).is_err());
+        assert!(decode_object(b"xx", RequestBodyType::Protobuf).is_err());
+    }
+
+    #[test]
+    fn yaml_is_decoded() {
+        let got = decode_object(b"kind: X\nspec:\n  n: 3\n", RequestBodyType::Yaml).unwrap();
+        assert_eq!(got.value["spec"]["n"], 3);
+    }
+
+    proptest! {
+        #[test]
+        fn decodes_the_same_as_serde_json(text in "[\\[\\]{}:,\"a0.e ]{0,24}") {
+            let theirs = serde_json::from_str::<Value>(&text).ok();
+            prop_assert_eq!(decode_json(text.as_bytes()).ok().map(|d| d.value), theirs);
+        }
+    }
+}

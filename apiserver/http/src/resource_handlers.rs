@@ -1,0 +1,477 @@
+//! Handles requests on resources: maps verb and body to a registry call and writes its
+//! result (kube-apiserver's `endpoints/handlers`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Patch, ResourcePath};
+use http::{HeaderMap, Request, Response};
+use hyper::body::Incoming;
+use machinery::{Gvr, Status, UserInfo};
+use registry::{DeleteResult, RequestContext, ResourceInfo, WriteResult, options};
+use tokio::time::Instant;
+
+use crate::handler::{ApiServerHandler, authorization_attributes};
+use crate::negotiation::{self, Encoding, Representation, RequestBodyType};
+use crate::request_body;
+use crate::requestinfo::{QueryParams, RequestedResource};
+use crate::response_body::ServerResponseBody;
+use crate::response_writers::{self, ResponseOptions};
+use crate::subresources::SubresourceConnectRequest;
+use crate::table::IncludeObjectPolicy;
+use crate::watch;
+
+const JSON_PATCH: &str = "application/json-patch+json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+
+/// An authorized request on a resource.
+pub(crate) struct ResourceCall {
+    pub(crate) user: Arc<UserInfo>,
+    pub(crate) verb: &'static str,
+    pub(crate) resource: RequestedResource,
+    pub(crate) query: QueryParams,
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// Handles one [`ResourceCall`]; holds the resource and context looked up for it.
+struct ResourceHandler<'a> {
+    app: &'a ApiServerHandler,
+    call: &'a ResourceCall,
+    resource_info: Arc<ResourceInfo>,
+    context: RequestContext,
+}
+
+impl ApiServerHandler {
+    pub(crate) async fn serve_resource(
+        &self,
+        call: ResourceCall,
+        request: Request<Incoming>,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        let r = &call.resource;
+        if let Some(connector) = self.connector(r) {
+            let connection = SubresourceConnectRequest {
+                user: call.user,
+                namespace: r.namespace.clone(),
+                name: r.name.clone(),
+                subpath: r.subpath.clone(),
+                deadline: call.deadline,
+                shutdown: self.watch_drain.started().into(),
+                request,
+            };
+            return connector.connect(connection).await;
+        }
+        call.query.validate()?;
+        let gvr = Gvr::new(&r.group, &r.version, &r.resource);
+        let resource_info = self.registry().resource_info_synced(&gvr).await?;
+        check_verb(&resource_info, &call)?;
+        let handler = ResourceHandler {
+            app: self,
+            context: RequestContext {
+                user: Arc::clone(&call.user),
+                deadline: call.deadline,
+            },
+            call: &call,
+            resource_info,
+        };
+        let headers = request.headers().clone();
+        match call.verb {
+            "get" => handler.get(&headers).await,
+            "list" => handler.list(&headers).await,
+            "watch" => handler.watch(&headers).await,
+            "create" => handler.create(&headers, request.into_body()).await,
+            "update" => handler.update(&headers, request.into_body()).await,
+            "patch" => handler.patch(&headers, request.into_body()).await,
+            "delete" => handler.delete(&headers, request.into_body()).await,
+            "deletecollection" => {
+                handler
+                    .delete_collection(&headers, request.into_body())
+                    .await
+            }
+            _ => Err(Status::method_not_allowed()),
+        }
+    }
+}
+
+/// Checks that the resource has this verb at this path; 404 and 405 as from
+/// kube-apiserver's routes.
+fn check_verb(resource_info: &ResourceInfo, call: &ResourceCall) -> Result<(), Status> {
+    let (r, verb) = (&call.resource, call.verb);
+    let kind = &resource_info.kind;
+    let refused = || Err(Status::method_not_allowed());
+    if !kind.namespaced && !r.namespace.is_empty() && r.namespace != r.name {
+        return Err(Status::path_not_found());
+    }
+    if kind.namespaced && r.namespace.is_empty() {
+        if r.named {
+            return Err(Status::path_not_found());
+        }
+        if !matches!(verb, "list" | "watch") {
+            return refused();
+        }
+    }
+    if !r.subresource.is_empty() {
+        let sub = resource_info
+            .subresource(&r.subresource)
+            .ok_or_else(Status::path_not_found)?;
+        return match sub.verbs.contains(&verb) && r.subpath.trim_matches('/').is_empty() {
+            true => Ok(()),
+            false => refused(),
+        };
+    }
+    let fits = match verb {
+        "create" => !r.named,
+        "get" | "update" | "patch" | "delete" => r.named,
+        _ => true,
+    };
+    if fits && resource_info.supports_verb(verb) {
+        Ok(())
+    } else {
+        refused()
+    }
+}
+
+impl ResourceHandler<'_> {
+    fn resource_path(&self) -> ResourcePath<'_> {
+        let r = &self.call.resource;
+        ResourcePath {
+            resource: &self.resource_info.kind.gvr,
+            namespace: if self.resource_info.kind.namespaced {
+                &r.namespace
+            } else {
+                ""
+            },
+            name: if r.named { &r.name } else { "" },
+            subresource: &r.subresource,
+        }
+    }
+
+    fn response_options(&self, headers: &HeaderMap) -> Result<ResponseOptions, Status> {
+        let views = matches!(self.call.resource.subresource.as_str(), "" | "status");
+        Ok(ResponseOptions {
+            format: negotiation::negotiate(headers, &self.call.query, views)?,
+            gzip: negotiation::accepts_gzip(headers),
+            include: IncludeObjectPolicy::parse(self.call.query.get("includeObject"))?,
+        })
+    }
+
+    /// Runs one of the registry's option parsers on the query.
+    fn parse_options<T>(
+        &self,
+        parse: impl FnOnce(options::QueryParamGetter<'_>) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        let query = &self.call.query;
+        parse(&|key| {
+            // Every value of dryRun counts: the parser gets the first that is not All
+            // and refuses it.
+            let refused = match key {
+                "dryRun" => query.all(key).find(|v| *v != "All"),
+                _ => None,
+            };
+            refused.or_else(|| query.get(key)).map(str::to_owned)
+        })
+    }
+
+    async fn get(&self, headers: &HeaderMap) -> Result<Response<ServerResponseBody>, Status> {
+        let response_options = self.response_options(headers)?;
+        if let Some(getter) = self.app.subresource_getter(&self.call.resource) {
+            let at = self.resource_path();
+            let value = getter.get_subresource(at.namespace, at.name).await?;
+            return Ok(response_writers::write_value(
+                200,
+                &value,
+                response_options.format,
+            ));
+        }
+        let options = self.parse_options(|q| Ok(options::parse_get_options(q)))?;
+        let registry = self.app.registry();
+        let object = registry
+            .get(&self.context, self.resource_path(), &options)
+            .await?;
+        response_writers::write_object(
+            200,
+            &self.resource_info,
+            &object,
+            response_options,
+            self.app.now(),
+        )
+    }
+
+    async fn list(&self, headers: &HeaderMap) -> Result<Response<ServerResponseBody>, Status> {
+        let response_options = self.response_options(headers)?;
+        if matches!(
+            response_options.format.representation,
+            Representation::Metadata { .. }
+        ) {
+            return Err(Status::not_acceptable(&[negotiation::JSON]));
+        }
+        let options = self.parse_options(|q| options::parse_list_options(q))?;
+        let registry = self.app.registry();
+        let list = registry
+            .list(&self.context, self.resource_path(), &options)
+            .await?;
+        response_writers::write_list(list, response_options, self.app.now()).await
+    }
+
+    async fn watch(&self, headers: &HeaderMap) -> Result<Response<ServerResponseBody>, Status> {
+        let response_options = self.response_options(headers)?;
+        if response_options.format.encoding != Encoding::Json {
+            return Err(Status::not_acceptable(&[negotiation::JSON]));
+        }
+        let options = self.parse_options(|q| options::parse_watch_options(q))?;
+        let watch = self
+            .app
+            .registry()
+            .watch(&self.context, self.resource_path(), &options)
+            .await?;
+        let gvr = &self.resource_info.kind.gvr;
+        let events = watch::event_stream(
+            watch,
+            Arc::clone(&self.resource_info),
+            response_options,
+            self.app.clock(),
+            self.app.register_watch(),
+            self.app
+                .metrics
+                .watch_events(&gvr.group, &gvr.version, &gvr.resource),
+        );
+        let mut response = Response::new(ServerResponseBody::events(events));
+        let json = http::HeaderValue::from_static(negotiation::JSON);
+        response
+            .headers_mut()
+            .insert(http::header::CONTENT_TYPE, json);
+        Ok(response)
+    }
+
+    /// Reads and decodes the object in a request body.
+    async fn decode_body(
+        &self,
+        headers: &HeaderMap,
+        body: Incoming,
+    ) -> Result<registry::ObjectBody, Status> {
+        // Subresources have kinds of their own, most of them with a protobuf form.
+        let proto = self.resource_info.kind.protobuf
+            || (!self.resource_info.custom
+                && !matches!(self.call.resource.subresource.as_str(), "" | "status"));
+        let body_type = negotiation::body_type(headers, proto)?;
+        let bytes = request_body::read_body(body).await?;
+        let decoded = request_body::decode_object(&bytes, body_type)?;
+        Ok(registry::ObjectBody {
+            value: decoded.value,
+            duplicates: decoded.duplicate_keys,
+        })
+    }
+
+    fn write_response(
+        &self,
+        written: &WriteResult,
+        response_options: ResponseOptions,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        let code = if written.created { 201 } else { 200 };
+        let mut response = response_writers::write_object(
+            code,
+            &self.resource_info,
+            &written.object,
+            response_options,
+            self.app.now(),
+        )?;
+        response_writers::add_warnings(&mut response, &written.warnings);
+        Ok(response)
+    }
+
+    async fn create(
+        &self,
+        headers: &HeaderMap,
+        body: Incoming,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        let response_options = self.response_options(headers)?;
+        let options = self.parse_options(|q| options::parse_write_options(q, "CreateOptions"))?;
+        let body = self.decode_body(headers, body).await?;
+        let registry = self.app.registry();
+        let mut written = registry
+            .create(&self.context, self.resource_path(), body, &options)
+            .await?;
+        // POST returns 201 even where nothing is stored, as for reviews.
+        written.created = true;
+        self.write_response(&written, response_options)
+    }
+
+    async fn update(
+        &self,
+        headers: &HeaderMap,
+        body: Incoming,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        let response_options = self.response_options(headers)?;
+        let options = self.parse_options(|q| options::parse_write_options(q, "UpdateOptions"))?;
+        let body = self.decode_body(headers, body).await?;
+        self.authorize_create_on_update().await?;
+        let registry = self.app.registry();
+        let written = registry
+            .update(&self.context, self.resource_path(), body, &options)
+            .await?;
+        self.write_response(&written, response_options)
+    }
+
+    /// A PUT that would create the object needs the right to create it.
+    async fn authorize_create_on_update(&self) -> Result<(), Status> {
+        if !self.resource_info.kind.allow_create_on_update
+            || !self.call.resource.subresource.is_empty()
+        {
+            return Ok(());
+        }
+        let target = authorization_attributes(&self.call.resource);
+        let verdict = self.app.authorize(&self.call.user, "create", target);
+        let Err(forbidden) = verdict.await else {
+            return Ok(());
+        };
+        let newest = registry::GetOptions::default();
+        match self
+            .app
+            .registry()
+            .get(&self.context, self.resource_path(), &newest)
+            .await
+        {
+            Err(e) if e.code == 404 => Err(forbidden),
+            Err(e) => Err(e),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    async fn patch(
+        &self,
+        headers: &HeaderMap,
+        body: Incoming,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        let response_options = self.response_options(headers)?;
+        let supported = self.resource_info.patch_types();
+        let content_type = negotiation::content_type(headers);
+        let unsupported = || Status::unsupported_media_type(supported);
+        if !supported.contains(&content_type) {
+            return Err(unsupported());
+        }
+        let options = self.parse_options(|q| options::parse_write_options(q, "PatchOptions"))?;
+        if self.call.query.flag("force") {
+            return Err(force_forbidden());
+        }
+        let value = request_body::decode_json(&request_body::read_body(body).await?)?.value;
+        let patch = match content_type {
+            JSON_PATCH => Patch::Json(value),
+            MERGE_PATCH => Patch::Merge(value),
+            STRATEGIC_PATCH => Patch::Strategic(value),
+            _ => return Err(unsupported()),
+        };
+        let registry = self.app.registry();
+        let written = registry
+            .patch(&self.context, self.resource_path(), patch, &options)
+            .await?;
+        self.write_response(&written, response_options)
+    }
+
+    /// DeleteOptions from the body when there is one, else from the query.
+    async fn delete_options(
+        &self,
+        headers: &HeaderMap,
+        body: Incoming,
+    ) -> Result<client::DeleteOptions, Status> {
+        let bytes = request_body::read_body(body).await?;
+        let value = if bytes.is_empty() {
+            None
+        } else {
+            // Clients may send DeleteOptions as protobuf, whatever the kind.
+            let body_type: RequestBodyType = negotiation::body_type(headers, true)?;
+            Some(request_body::decode_object(&bytes, body_type)?.value)
+        };
+        self.parse_options(|q| options::parse_delete_options(q, value.as_ref()))
+    }
+
+    async fn delete(
+        &self,
+        headers: &HeaderMap,
+        body: Incoming,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        let response_options = self.response_options(headers)?;
+        let options = self.delete_options(headers, body).await?;
+        let registry = self.app.registry();
+        match registry
+            .delete(&self.context, self.resource_path(), &options)
+            .await?
+        {
+            DeleteResult::Status(status) => Ok(response_writers::write_status(
+                &status,
+                response_options.format,
+            )),
+            DeleteResult::Object { object, .. } => response_writers::write_object(
+                200,
+                &self.resource_info,
+                &object,
+                response_options,
+                self.app.now(),
+            ),
+        }
+    }
+
+    async fn delete_collection(
+        &self,
+        headers: &HeaderMap,
+        body: Incoming,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        let response_options = self.response_options(headers)?;
+        let select = self.parse_options(|q| options::parse_list_options(q))?;
+        let options = self.delete_options(headers, body).await?;
+        let list = self
+            .app
+            .registry()
+            .delete_collection(&self.context, self.resource_path(), &options, &select)
+            .await?;
+        response_writers::write_list(list, response_options, self.app.now()).await
+    }
+}
+
+fn force_forbidden() -> Status {
+    let kind = machinery::Gvk::from_static("meta.k8s.io", "v1", "PatchOptions");
+    let error =
+        machinery::FieldError::forbidden("force", "may not be specified for non-apply patch");
+    Status::invalid(&kind, "", &[error])
+}
+
+/// The timeout of a request: its `timeout` parameter, at most the server's limit.
+pub(crate) fn time_limit(query: &QueryParams, limit: Duration) -> Duration {
+    let requested = query.get("timeout").and_then(parse_seconds);
+    requested.map_or(limit, |requested| requested.min(limit))
+}
+
+/// Parses Go durations of one unit: `34s`, `500ms`, `1m`.
+fn parse_seconds(text: &str) -> Option<Duration> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: f64 = digits
+        .parse()
+        .ok()
+        .filter(|n: &f64| n.is_finite() && *n > 0.0)?;
+    let unit = match &text[digits.len()..] {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return None,
+    };
+    Duration::try_from_secs_f64(number * unit).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_capped() {
+        let check = |query: &str, expect: u64| {
+            let got = time_limit(&QueryParams::parse(Some(query)), Duration::from_secs(60));
+            assert_eq!(got.as_millis(), u128::from(expect), "{query}");
+        };
+        check("", 60_000);
+        check("timeout=34s", 34_000);
+        check("timeout=500ms", 500);
+        check("timeout=2m", 60_000);
+        check("timeout=-1s", 60_000);
+        check("timeout=x", 60_000);
+    }
+}

@@ -1,0 +1,414 @@
+//! Writes responses in the negotiated format: objects, lists and errors
+//! (kube-apiserver's `responsewriters`).
+//!
+//! Lists are spliced from shared bytes, chunk by chunk. Tables and metadata lists are
+//! rendered before anything is sent: an object that cannot be rendered fails the whole
+//! list, as in kube-apiserver (`endpoints/handlers/response.go`).
+
+use bytes::{Bytes, BytesMut};
+use http::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY, WARNING,
+};
+use http::{Response, StatusCode};
+use machinery::{Object, Status};
+use registry::{ObjectListPage, ResourceInfo};
+use serde_json::{Value, json};
+
+use crate::negotiation::{Encoding, Representation, ResponseFormat};
+use crate::response_body::{BodyChunks, ServerResponseBody};
+use crate::table;
+
+/// Shorter responses are not compressed (`responsewriters`).
+const GZIP_MIN_BYTES: u64 = 128 * 1024;
+/// Small objects are gathered into chunks of about this size.
+const LIST_CHUNK_BYTES: usize = 64 * 1024;
+/// Items rendered before the task yields.
+const ITEMS_PER_YIELD: usize = 64;
+/// Characters of all warnings together above which each is truncated.
+const MAX_WARNING_CHARS: usize = 4096;
+const TRUNCATED_WARNING_CHARS: usize = 256;
+
+/// How to write the response of one request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResponseOptions {
+    pub(crate) format: ResponseFormat,
+    pub(crate) gzip: bool,
+    /// `includeObject` of tables.
+    pub(crate) include: table::IncludeObjectPolicy,
+}
+
+fn media_type_header(encoding: Encoding) -> HeaderValue {
+    HeaderValue::from_static(match encoding {
+        Encoding::Json => "application/json",
+        Encoding::Yaml => "application/yaml",
+    })
+}
+
+fn new_response(
+    code: u16,
+    body: ServerResponseBody,
+    content_type: HeaderValue,
+) -> Response<ServerResponseBody> {
+    let mut response = Response::new(body);
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+/// Writes a `Status`: a failure, or the success of a deletion.
+pub(crate) fn write_status(status: &Status, form: ResponseFormat) -> Response<ServerResponseBody> {
+    let code = if status.code == 0 { 200 } else { status.code };
+    let mut response = write_value(code, &status.to_json(), form);
+    if let Some(details) = &status.details
+        && details.retry_after_seconds > 0
+    {
+        response
+            .headers_mut()
+            .insert(RETRY_AFTER, details.retry_after_seconds.into());
+    }
+    response
+}
+
+/// Writes a JSON value.
+pub(crate) fn write_value(
+    code: u16,
+    value: &Value,
+    form: ResponseFormat,
+) -> Response<ServerResponseBody> {
+    let text = match (form.encoding, form.pretty) {
+        (Encoding::Yaml, _) => match serde_saphyr::to_string(value) {
+            Ok(text) => text,
+            Err(e) => return write_status(&Status::internal(e), ResponseFormat::PLAIN_JSON),
+        },
+        (Encoding::Json, true) => {
+            let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
+            text.push('\n');
+            text
+        }
+        (Encoding::Json, false) => {
+            let mut text = value.to_string();
+            text.push('\n');
+            text
+        }
+    };
+    new_response(
+        code,
+        ServerResponseBody::full(text),
+        media_type_header(form.encoding),
+    )
+}
+
+/// Writes plain text, as the health endpoints do.
+pub(crate) fn write_text(code: u16, text: String) -> Response<ServerResponseBody> {
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    let mut response = new_response(code, ServerResponseBody::full(text), plain);
+    response.headers_mut().insert(
+        "x-content-type-options",
+        HeaderValue::from_static("nosniff"),
+    );
+    response
+}
+
+/// Writes chunks, compressed when the client accepts gzip and `size` is large enough.
+/// With `exact`, `size` becomes the content length.
+fn write_chunks(
+    code: u16,
+    chunks: BodyChunks,
+    size: u64,
+    exact: bool,
+    options: ResponseOptions,
+) -> Response<ServerResponseBody> {
+    if options.format.pretty || options.format.encoding == Encoding::Yaml {
+        let bytes: Vec<u8> = chunks.flatten().collect();
+        return match serde_json::from_slice(&bytes) {
+            Ok(tree) => write_value(code, &tree, options.format),
+            Err(e) => write_status(&Status::internal(e), ResponseFormat::PLAIN_JSON),
+        };
+    }
+    let gzip = options.gzip && size > GZIP_MIN_BYTES;
+    let body = if gzip {
+        ServerResponseBody::gzip(chunks)
+    } else if exact {
+        ServerResponseBody::chunks(chunks, Some(size))
+    } else {
+        ServerResponseBody::chunks(chunks, None)
+    };
+    let mut response = new_response(code, body, media_type_header(Encoding::Json));
+    if gzip {
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
+    response
+}
+
+/// Writes one object.
+pub(crate) fn write_object(
+    code: u16,
+    resource_info: &ResourceInfo,
+    object: &Object,
+    options: ResponseOptions,
+    now: jiff::Timestamp,
+) -> Result<Response<ServerResponseBody>, Status> {
+    let bytes = match options.format.representation {
+        Representation::Object => object.bytes().clone(),
+        Representation::Metadata { beta } => table::partial_object_metadata(object, beta)?,
+        Representation::MetadataList { .. } => {
+            return Err(Status::not_acceptable(&["application/json"]));
+        }
+        Representation::Table { beta } => {
+            let mut text = table::table_opening(
+                resource_info,
+                beta,
+                &table::list_metadata(object.revision(), None, None),
+                true,
+            );
+            text.push_str(&table::table_row(
+                resource_info,
+                object,
+                options.include,
+                beta,
+                now,
+            )?);
+            text.push_str("]}\n");
+            text.into()
+        }
+    };
+    let size = bytes.len() as u64;
+    Ok(write_chunks(
+        code,
+        Box::new(std::iter::once(bytes)),
+        size,
+        true,
+        options,
+    ))
+}
+
+/// Writes a list.
+pub(crate) async fn write_list(
+    list: ObjectListPage,
+    options: ResponseOptions,
+    now: jiff::Timestamp,
+) -> Result<Response<ServerResponseBody>, Status> {
+    let metadata = table::list_metadata(
+        list.revision,
+        list.continue_token.as_deref(),
+        list.remaining_item_count,
+    );
+    let resource_info = &list.resource;
+    match options.format.representation {
+        Representation::Object => {
+            let kind = &resource_info.kind;
+            let head = format!(
+                "{{\"kind\":{:?},\"apiVersion\":{:?},\"metadata\":{metadata},\"items\":[",
+                kind.list_kind,
+                kind.gvk.api_version()
+            );
+            let items = list.items.iter().map(|o| o.bytes().clone()).collect();
+            Ok(write_joined_items(head, items, options))
+        }
+        Representation::MetadataList { beta } => {
+            let head = format!(
+                "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":{:?},\"metadata\":{metadata},\"items\":[",
+                table::meta_api_version(beta)
+            );
+            let items = render_items(&list.items, |o| table::partial_object_metadata(o, beta));
+            Ok(write_joined_items(head, items.await?, options))
+        }
+        Representation::Table { beta } => {
+            let head = table::table_opening(resource_info, beta, &metadata, true);
+            let show = |o: &Object| {
+                table::table_row(resource_info, o, options.include, beta, now).map(Bytes::from)
+            };
+            Ok(write_joined_items(
+                head,
+                render_items(&list.items, show).await?,
+                options,
+            ))
+        }
+        Representation::Metadata { .. } => Err(Status::not_acceptable(&["application/json"])),
+    }
+}
+
+/// Renders every item; fails with the error of the first that cannot be rendered.
+async fn render_items(
+    items: &[Object],
+    show: impl Fn(&Object) -> Result<Bytes, Status>,
+) -> Result<Vec<Bytes>, Status> {
+    let mut rendered = Vec::with_capacity(items.len());
+    for turn in items.chunks(ITEMS_PER_YIELD) {
+        if !rendered.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        for object in turn {
+            rendered.push(show(object)?);
+        }
+    }
+    Ok(rendered)
+}
+
+/// Writes a list of items that are in memory.
+fn write_joined_items(
+    head: String,
+    items: Vec<Bytes>,
+    options: ResponseOptions,
+) -> Response<ServerResponseBody> {
+    let commas = items.len().saturating_sub(1);
+    let sum: usize = items.iter().map(Bytes::len).sum();
+    let size = (head.len() + sum + commas + ListChunks::TAIL.len()) as u64;
+    let chunks = ListChunks::new(head, items.into_iter());
+    write_chunks(200, Box::new(chunks), size, true, options)
+}
+
+/// Gathers the list's head, the comma-separated items and the closing brackets into
+/// chunks; an item of half a chunk or more is passed on without copying.
+struct ListChunks<I> {
+    buffer: BytesMut,
+    items: I,
+    large_item: Option<Bytes>,
+    first: bool,
+    done: bool,
+}
+
+impl ListChunks<()> {
+    const TAIL: &str = "]}\n";
+}
+
+impl<I: Iterator<Item = Bytes>> ListChunks<I> {
+    fn new(head: String, items: I) -> Self {
+        Self {
+            buffer: BytesMut::from(head.as_bytes()),
+            items,
+            large_item: None,
+            first: true,
+            done: false,
+        }
+    }
+}
+
+impl<I: Iterator<Item = Bytes>> Iterator for ListChunks<I> {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        if let Some(large) = self.large_item.take() {
+            return Some(large);
+        }
+        if self.done {
+            return None;
+        }
+        self.buffer.reserve(LIST_CHUNK_BYTES);
+        while self.buffer.len() < LIST_CHUNK_BYTES {
+            let Some(bytes) = self.items.next() else {
+                self.done = true;
+                self.buffer.extend_from_slice(ListChunks::TAIL.as_bytes());
+                break;
+            };
+            if !std::mem::replace(&mut self.first, false) {
+                self.buffer.extend_from_slice(b",");
+            }
+            if bytes.len() >= LIST_CHUNK_BYTES / 2 && !self.buffer.is_empty() {
+                self.large_item = Some(bytes);
+                break;
+            }
+            self.buffer.extend_from_slice(&bytes);
+        }
+        Some(self.buffer.split().freeze())
+    }
+}
+
+/// Adds each distinct warning as a `Warning` header; truncates all when they are too
+/// long together.
+pub(crate) fn add_warnings(response: &mut Response<ServerResponseBody>, warnings: &[String]) {
+    let mut distinct: Vec<&str> = Vec::new();
+    for text in warnings {
+        if !text.is_empty() && !distinct.contains(&text.as_str()) {
+            distinct.push(text);
+        }
+    }
+    let long = distinct.iter().map(|t| t.chars().count()).sum::<usize>() > MAX_WARNING_CHARS;
+    for text in distinct {
+        let shown: String = if long {
+            text.chars().take(TRUNCATED_WARNING_CHARS).collect()
+        } else {
+            text.to_owned()
+        };
+        let quoted = shown.replace('\\', "\\\\").replace('"', "\\\"");
+        let clean: String = quoted.chars().filter(|c| !c.is_control()).collect();
+        if let Ok(header) = HeaderValue::from_bytes(format!("299 - \"{clean}\"").as_bytes()) {
+            response.headers_mut().append(WARNING, header);
+        }
+    }
+}
+
+/// Writes a cacheable document with its ETag, or 304 when the client has it.
+pub(crate) fn write_document(
+    request: &http::HeaderMap,
+    content_type: &'static str,
+    etag: &str,
+    bytes: &Bytes,
+) -> Response<ServerResponseBody> {
+    let quoted = format!("\"{etag}\"");
+    let not_modified = request
+        .get_all(http::header::IF_NONE_MATCH)
+        .iter()
+        .filter_map(|v| v.to_str().ok())
+        .flat_map(|v| v.split(','))
+        .any(|v| v.trim().trim_start_matches("W/") == quoted || v.trim() == "*");
+    let mut response = if not_modified {
+        let mut empty = Response::new(ServerResponseBody::empty());
+        *empty.status_mut() = StatusCode::NOT_MODIFIED;
+        empty
+    } else {
+        new_response(
+            200,
+            ServerResponseBody::full(bytes.clone()),
+            HeaderValue::from_static(content_type),
+        )
+    };
+    let headers = response.headers_mut();
+    if let Ok(tag) = HeaderValue::from_str(&quoted) {
+        headers.insert(http::header::ETAG, tag);
+    }
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
+    response
+}
+
+/// Writes the document of `/`.
+pub(crate) fn write_paths(paths: &[String], form: ResponseFormat) -> Response<ServerResponseBody> {
+    write_value(200, &json!({ "paths": paths }), form)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_chunks_form_valid_json() {
+        for (count, size) in [(0, 10), (1, 10), (3, 40_000), (2000, 300), (40, 70_000)] {
+            let items: Vec<Bytes> = (0..count)
+                .map(|n| {
+                    let pad = "x".repeat(size);
+                    format!("{{\"metadata\":{{\"name\":\"n{n}\"}},\"pad\":\"{pad}\"}}").into()
+                })
+                .collect();
+            let head = "{\"items\":[".to_owned();
+            let chunks: Vec<Bytes> = ListChunks::new(head, items.into_iter()).collect();
+            let whole: Value = serde_json::from_slice(&chunks.concat()).unwrap();
+            assert_eq!(whole["items"].as_array().unwrap().len(), count);
+            assert!(chunks.iter().all(|c| c.len() < 2 * LIST_CHUNK_BYTES + size));
+        }
+    }
+
+    #[test]
+    fn warnings_are_distinct_and_bounded() {
+        let mut r = Response::new(ServerResponseBody::empty());
+        add_warnings(&mut r, &["a \"b\"".into(), "a \"b\"".into(), "c".into()]);
+        let all: Vec<_> = r.headers().get_all(WARNING).iter().collect();
+        assert_eq!(all, ["299 - \"a \\\"b\\\"\"", "299 - \"c\""]);
+        let mut r = Response::new(ServerResponseBody::empty());
+        add_warnings(&mut r, &["x".repeat(5000)]);
+        assert!(r.headers()[WARNING].len() < 300);
+    }
+}

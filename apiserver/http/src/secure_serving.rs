@@ -1,0 +1,199 @@
+//! Accepts TLS connections and serves HTTP/1.1 and HTTP/2 on them until shutdown. Each
+//! connection is a task that this module owns and joins.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use auth::PeerCertificates;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use machinery::FailureLog;
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::handler::ApiServerHandler;
+use crate::response_headers;
+
+const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout for reading a request's headers. hyper starts it before the first byte, so
+/// it is also the idle timeout (kube-apiserver's `IdleTimeout`).
+const READ_HEADER_TIMEOUT: Duration = Duration::from_secs(90);
+/// Bound on open streams per connection.
+const MAX_CONCURRENT_STREAMS: u32 = 250;
+/// Bytes buffered for a stream whose client reads slowly.
+const STREAM_SEND_BUFFER_BYTES: usize = 64 * 1024;
+const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
+const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(30);
+const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// Bound on connections; more wait in the kernel's backlog.
+const MAX_CONNECTIONS: usize = 20_000;
+
+/// Serves until `shutdown` resolves, then lets short requests finish, ends watches
+/// cleanly and returns. Connections still open after `grace` are aborted.
+pub(crate) async fn serve_connections(
+    app: Arc<ApiServerHandler>,
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    grace: Duration,
+    shutdown: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    let acceptor = TlsAcceptor::from(tls);
+    let mut connections = JoinSet::new();
+    let stop = CancellationToken::new();
+    let mut shutdown = pin!(shutdown);
+    let failures = FailureLog::new();
+    loop {
+        tokio::select! {
+            () = &mut shutdown => break,
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
+                Ok((stream, _)) => {
+                    if failures.record_success("accept") {
+                        tracing::info!("accepting connections again");
+                    }
+                    let connection = serve_connection(
+                        Arc::clone(&app), acceptor.clone(), stream, stop.clone());
+                    connections.spawn(connection);
+                }
+                Err(e) => {
+                    // Usually out of file descriptors; some will be freed.
+                    if failures.record_failure("accept", &e.to_string()) {
+                        tracing::warn!(error = %e, "cannot accept a connection");
+                    }
+                    sleep(Duration::from_millis(50)).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    app.draining.cancel();
+    app.watch_drain.start(grace / 2);
+    stop.cancel();
+    let drained = async { while connections.join_next().await.is_some() {} };
+    let grace_period = async {
+        sleep(grace).await;
+        app.drain_short_requests().await;
+    };
+    let cut = tokio::select! {
+        () = drained => false,
+        () = grace_period => true,
+    };
+    if cut {
+        tracing::warn!("aborting connections that are still open");
+        connections.shutdown().await;
+    }
+    Ok(())
+}
+
+async fn serve_connection(
+    app: Arc<ApiServerHandler>,
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    stop: CancellationToken,
+) {
+    let _ = stream.set_nodelay(true);
+    let accepted = tokio::select! {
+        () = stop.cancelled() => return,
+        accepted = timeout(TLS_HANDSHAKE_TIMEOUT, acceptor.accept(stream)) => accepted,
+    };
+    let stream = match accepted {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(e)) => {
+            app.metrics.handshake_errors.inc();
+            tracing::debug!(error = %e, "TLS handshake failed");
+            return;
+        }
+        Err(_) => {
+            app.metrics.handshake_errors.inc();
+            return;
+        }
+    };
+    let session = stream.get_ref().1;
+    let peer = Arc::new(PeerCertificates::new(session.peer_certificates()));
+    if let Some(cert) = peer.chain().first()
+        && let Ok(expires) = auth::x509::expiry(cert)
+    {
+        let left = expires - app.now().as_second();
+        app.metrics.observe_certificate_expiration(left as f64);
+    }
+    let h2 = session.alpn_protocol() == Some(b"h2");
+    let ended = if h2 {
+        serve_http2(app, peer, stream, stop).await
+    } else {
+        serve_http1(app, peer, stream, stop).await
+    };
+    if let Err(e) = ended {
+        tracing::debug!(error = %e, "connection failed");
+    }
+}
+
+async fn serve_http1(
+    app: Arc<ApiServerHandler>,
+    peer: Arc<PeerCertificates>,
+    stream: TlsStream<TcpStream>,
+    stop: CancellationToken,
+) -> hyper::Result<()> {
+    let service = response_headers::connection_service(&app, peer);
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(READ_HEADER_TIMEOUT)
+        .max_headers(256)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    let mut connection = pin!(connection);
+    tokio::select! {
+        ended = connection.as_mut() => return ended,
+        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    connection.await
+}
+
+async fn serve_http2(
+    app: Arc<ApiServerHandler>,
+    peer: Arc<PeerCertificates>,
+    stream: TlsStream<TcpStream>,
+    stop: CancellationToken,
+) -> hyper::Result<()> {
+    let received_request = Arc::new(AtomicBool::new(false));
+    let set_received = Arc::clone(&received_request);
+    let inner = response_headers::connection_service(&app, peer);
+    let service = service_fn(move |request: Request<Incoming>| {
+        set_received.store(true, Ordering::Relaxed);
+        inner.call(request)
+    });
+    let connection = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
+        .max_send_buf_size(STREAM_SEND_BUFFER_BYTES)
+        .max_header_list_size(MAX_HEADER_LIST_BYTES)
+        .keep_alive_interval(HTTP2_PING_INTERVAL)
+        .keep_alive_timeout(HTTP2_PING_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    // hyper pings only after the client's preface, so a client that never sends one
+    // needs its own timeout.
+    let preface_timeout = async {
+        sleep(READ_HEADER_TIMEOUT).await;
+        if received_request.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        ended = connection.as_mut() => return ended,
+        () = preface_timeout => return Ok(()),
+        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    connection.await
+}

@@ -1,0 +1,347 @@
+//! An adaptive limit of concurrent calls to a member: additive increase, multiplicative
+//! decrease, driven by its latency and refusals.
+//!
+//! Calls above the limit wait. Watches, discovery and health probes are not limited: they
+//! are few, and a probe must not measure our own queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use client::{
+    Api, DeleteOptions, EncodedBody, Error, ListOptions, ObjectList, Patch, ResourcePath, Result,
+    ServerResources, WatchOptions, WatchStream, WriteOptions,
+};
+use machinery::Object;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::metrics::{MemberMetrics, MemberRequestVerb};
+
+const INITIAL_LIMIT: f64 = 32.0;
+const MIN_LIMIT: f64 = 1.0;
+const MAX_LIMIT: f64 = 256.0;
+/// A latency above this multiple of the baseline is a sign of load ...
+const SLOW_FACTOR: u32 = 5;
+/// ... unless it is below this.
+const MIN_SLOW_LATENCY: Duration = Duration::from_millis(50);
+/// At most one decrease per interval, because calls in flight together fail together.
+const DECREASE_INTERVAL: Duration = Duration::from_secs(1);
+
+struct AdaptiveLimit {
+    limit: f64,
+    in_flight: usize,
+    /// The baseline latency: the minimum observed, which slowly rises again.
+    baseline_latency: Option<Duration>,
+    last_decrease: Option<Instant>,
+}
+
+impl AdaptiveLimit {
+    fn observe(&mut self, took: Duration, refused: bool, now: Instant) {
+        if refused {
+            self.decrease(0.5, now);
+            return;
+        }
+        let usual = self
+            .baseline_latency
+            .map_or(took, |u| took.min(u.mul_f64(1.01)));
+        self.baseline_latency = Some(usual);
+        if took > (usual * SLOW_FACTOR).max(MIN_SLOW_LATENCY) {
+            self.decrease(0.8, now);
+        } else if self.in_flight as f64 * 2.0 >= self.limit {
+            self.limit = (self.limit + 1.0 / self.limit).min(MAX_LIMIT);
+        }
+    }
+
+    fn decrease(&mut self, share: f64, now: Instant) {
+        if self
+            .last_decrease
+            .is_none_or(|at| now.duration_since(at) >= DECREASE_INTERVAL)
+        {
+            self.limit = (self.limit * share).max(MIN_LIMIT);
+            self.last_decrease = Some(now);
+        }
+    }
+}
+
+/// An [`Api`] with an adaptive concurrency limit.
+pub struct ConcurrencyLimitedApi {
+    api: Arc<dyn Api>,
+    state: Mutex<AdaptiveLimit>,
+    permit_freed: Notify,
+    metrics: MemberMetrics,
+}
+
+/// The permit of one call; released on drop, also when the call is canceled.
+struct CallPermit<'a>(&'a ConcurrencyLimitedApi);
+
+impl Drop for CallPermit<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().in_flight -= 1;
+        self.0.metrics.in_flight.dec();
+        self.0.permit_freed.notify_one();
+    }
+}
+
+impl ConcurrencyLimitedApi {
+    /// `member` is the label of the metrics.
+    pub fn new(member: &str, api: Arc<dyn Api>) -> Self {
+        let metrics = MemberMetrics::new(member);
+        metrics.limit.set(INITIAL_LIMIT as i64);
+        Self {
+            api,
+            metrics,
+            state: Mutex::new(AdaptiveLimit {
+                limit: INITIAL_LIMIT,
+                in_flight: 0,
+                baseline_latency: None,
+                last_decrease: None,
+            }),
+            permit_freed: Notify::new(),
+        }
+    }
+
+    /// The current limit of concurrent calls.
+    pub fn limit(&self) -> usize {
+        self.state.lock().limit as usize
+    }
+
+    async fn acquire(&self) -> CallPermit<'_> {
+        loop {
+            let freed = self.permit_freed.notified();
+            {
+                let mut state = self.state.lock();
+                if (state.in_flight as f64) < state.limit.floor() {
+                    state.in_flight += 1;
+                    self.metrics.in_flight.inc();
+                    if (state.in_flight as f64) < state.limit.floor() {
+                        // More than one permit may be free, since the limit grows too.
+                        self.permit_freed.notify_one();
+                    }
+                    return CallPermit(self);
+                }
+            }
+            freed.await;
+        }
+    }
+
+    async fn call_with_permit<T>(
+        &self,
+        verb: MemberRequestVerb,
+        work: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        let place = self.acquire().await;
+        let began = Instant::now();
+        let outcome = work.await;
+        self.metrics
+            .observe_call(verb, began.elapsed(), outcome.as_ref().err());
+        let refused = match &outcome {
+            Err(Error::Status(status)) => matches!(status.code, 429 | 503 | 504),
+            // The member was not reached: fewer calls would not help, and this says
+            // nothing about load.
+            Err(Error::Transport { .. }) => return outcome,
+            _ => false,
+        };
+        let now = Instant::now();
+        let limit = {
+            let mut state = self.state.lock();
+            state.observe(now - began, refused, now);
+            state.limit
+        };
+        self.metrics.limit.set(limit as i64);
+        drop(place);
+        outcome
+    }
+}
+
+#[async_trait]
+impl Api for ConcurrencyLimitedApi {
+    async fn get(&self, at: ResourcePath<'_>) -> Result<Object> {
+        self.call_with_permit(MemberRequestVerb::Get, self.api.get(at))
+            .await
+    }
+
+    async fn list(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
+        self.call_with_permit(MemberRequestVerb::List, self.api.list(at, options))
+            .await
+    }
+
+    async fn watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {
+        self.api.watch(at, options).await
+    }
+
+    async fn create(
+        &self,
+        at: ResourcePath<'_>,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.call_with_permit(
+            MemberRequestVerb::Create,
+            self.api.create(at, body, options),
+        )
+        .await
+    }
+
+    async fn create_encoded(
+        &self,
+        at: ResourcePath<'_>,
+        body: EncodedBody,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.call_with_permit(
+            MemberRequestVerb::Create,
+            self.api.create_encoded(at, body, options),
+        )
+        .await
+    }
+
+    async fn update(
+        &self,
+        at: ResourcePath<'_>,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.call_with_permit(
+            MemberRequestVerb::Update,
+            self.api.update(at, body, options),
+        )
+        .await
+    }
+
+    async fn update_encoded(
+        &self,
+        at: ResourcePath<'_>,
+        body: EncodedBody,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.call_with_permit(
+            MemberRequestVerb::Update,
+            self.api.update_encoded(at, body, options),
+        )
+        .await
+    }
+
+    async fn patch(
+        &self,
+        at: ResourcePath<'_>,
+        patch: Patch,
+        options: &WriteOptions,
+    ) -> Result<Object> {
+        self.call_with_permit(MemberRequestVerb::Patch, self.api.patch(at, patch, options))
+            .await
+    }
+
+    async fn delete(
+        &self,
+        at: ResourcePath<'_>,
+        options: &DeleteOptions,
+    ) -> Result<Option<Object>> {
+        self.call_with_permit(MemberRequestVerb::Delete, self.api.delete(at, options))
+            .await
+    }
+
+    async fn delete_collection(
+        &self,
+        at: ResourcePath<'_>,
+        options: &DeleteOptions,
+        select: &ListOptions,
+    ) -> Result<()> {
+        let deleted = self.api.delete_collection(at, options, select);
+        self.call_with_permit(MemberRequestVerb::DeleteCollection, deleted)
+            .await
+    }
+
+    async fn discover(&self) -> Result<ServerResources> {
+        self.api.discover().await
+    }
+
+    async fn get_raw(&self, path: &str) -> Result<Bytes> {
+        self.api.get_raw(path).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::fake::FakeApi;
+    use machinery::{Gvr, Status};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    static MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
+
+    #[test]
+    fn the_limit_follows_latency_and_refusals() {
+        let start = Instant::now();
+        let mut state = AdaptiveLimit {
+            limit: 8.0,
+            in_flight: 8,
+            baseline_latency: None,
+            last_decrease: None,
+        };
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let took = Duration::from_millis;
+        // (ms, took, refused, limit afterwards in tenths)
+        let table = [
+            (0, 20, false, 81),
+            (0, 20, true, 40),
+            (500, 20, true, 40),
+            (1500, 20, true, 20),
+            (1600, 60, false, 25),
+            (3000, 500, false, 20),
+            (9000, 20, true, 10),
+            (19000, 20, true, 10),
+        ];
+        for (ms, ran, refused, expected) in table {
+            state.observe(took(ran), refused, at(ms));
+            assert_eq!((state.limit * 10.0) as usize, expected, "at {ms}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_wait_for_a_permit_and_canceled_ones_release_it() {
+        struct CallCounter(AtomicUsize);
+        let calls = Arc::new(CallCounter(AtomicUsize::new(0)));
+        let limited = ConcurrencyLimitedApi::new("slow", FakeApi::new());
+        limited.state.lock().limit = 2.0;
+        let work = || async {
+            calls.0.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            Ok(())
+        };
+        let began = Instant::now();
+        futures_util::future::join_all(
+            (0..6).map(|_| limited.call_with_permit(MemberRequestVerb::Get, work())),
+        )
+        .await;
+        assert!(
+            began.elapsed() >= Duration::from_millis(20),
+            "{:?}",
+            began.elapsed()
+        );
+        let cancelled = tokio::time::timeout(
+            Duration::from_millis(1),
+            limited.call_with_permit(MemberRequestVerb::Get, work()),
+        )
+        .await;
+        assert!(cancelled.is_err());
+        assert_eq!(limited.state.lock().in_flight, 0);
+    }
+
+    #[tokio::test]
+    async fn refusals_of_the_server_cut_it() {
+        let fake = FakeApi::new();
+        fake.on_call(|_| Some(Status::too_many_requests("later", 1).into()));
+        let limited = ConcurrencyLimitedApi::new("refusing", fake);
+        assert!(
+            limited
+                .get(ResourcePath::object(&MAPS, "ns", "a"))
+                .await
+                .is_err()
+        );
+        assert_eq!(limited.limit(), 16);
+    }
+}

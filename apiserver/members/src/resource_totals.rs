@@ -1,0 +1,246 @@
+//! Running totals of the nodes and pods of a member: each object is added and subtracted
+//! as amounts by resource. Synchronous.
+//!
+//! Karmada: `pkg/controllers/status/cluster_status_controller.go` and `pkg/modeling`. One
+//! deliberate difference: a node without free pod slots is skipped in the models; Karmada
+//! stops there and ignores the nodes after it.
+
+use std::collections::BTreeMap;
+
+use ahash::AHashMap;
+use machinery::Quantity;
+
+use crate::nodes::{NodeInfo as NodeView, NodeSchedulingInfo};
+
+/// What the Cluster's status reports of nodes and resources (`nodeSummary`,
+/// `resourceSummary`).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MemberResourceSummary {
+    pub total_nodes: i64,
+    pub ready_nodes: i64,
+    /// Of all nodes. Includes `pods`, as do the other two.
+    pub allocatable: BTreeMap<String, Quantity>,
+    /// Requested by pods without a node.
+    pub allocating: BTreeMap<String, Quantity>,
+    /// Requested by pods with a node that have not terminated.
+    pub allocated: BTreeMap<String, Quantity>,
+}
+
+/// A grade of `spec.resourceModels`: the minimum a node must have free of each resource.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ResourceModelGrade {
+    pub minimums: Vec<(String, Quantity)>,
+}
+
+/// Amounts by resource id, sorted by id.
+pub(crate) type ResourceAmounts = Box<[(u16, Quantity)]>;
+
+/// A running total by resource id.
+#[derive(Default)]
+pub(crate) struct RunningTotal(Vec<(u16, Quantity)>);
+
+impl RunningTotal {
+    fn amount_mut(&mut self, id: u16) -> &mut Quantity {
+        let at = match self.0.binary_search_by_key(&id, |(k, _)| *k) {
+            Ok(at) => at,
+            Err(at) => {
+                self.0.insert(at, (id, Quantity::ZERO));
+                at
+            }
+        };
+        &mut self.0[at].1
+    }
+
+    fn add(&mut self, amounts: &ResourceAmounts) {
+        for (id, amount) in amounts {
+            let sum = self.amount_mut(*id);
+            *sum += *amount;
+        }
+    }
+
+    fn subtract(&mut self, amounts: &ResourceAmounts) {
+        for (id, amount) in amounts {
+            let sum = self.amount_mut(*id);
+            *sum -= *amount;
+        }
+        // A zero entry equals an absent one.
+        self.0.retain(|(_, q)| !q.is_zero());
+    }
+
+    pub(crate) fn get(&self, id: u16) -> Quantity {
+        let at = self.0.binary_search_by_key(&id, |(k, _)| *k);
+        at.map_or(Quantity::ZERO, |at| self.0[at].1)
+    }
+}
+
+/// The amounts of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NodeAmounts {
+    pub(crate) ready: bool,
+    pub(crate) allocatable: ResourceAmounts,
+    /// Kept only if single nodes are tracked.
+    pub(crate) scheduling: Option<Box<NodeSchedulingInfo>>,
+}
+
+/// The amounts of a pod; its requests include `pods: 1`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PodAmounts {
+    /// `None`: not scheduled.
+    pub(crate) node: Option<Box<str>>,
+    /// Succeeded or Failed.
+    pub(crate) terminated: bool,
+    pub(crate) requests: ResourceAmounts,
+}
+
+/// A node and the requests of its pods; pods may arrive before their node.
+#[derive(Default)]
+struct NodeUsage {
+    node: Option<NodeAmounts>,
+    used: RunningTotal,
+}
+
+#[derive(Default)]
+pub(crate) struct ResourceTotals {
+    resource_names: Vec<Box<str>>,
+    resource_ids: AHashMap<Box<str>, u16>,
+    usage_by_node: AHashMap<Box<str>, NodeUsage>,
+    total_nodes: i64,
+    ready_nodes: i64,
+    allocatable: RunningTotal,
+    allocating: RunningTotal,
+    allocated: RunningTotal,
+}
+
+impl ResourceTotals {
+    /// The id of a resource name, assigned on first use; `None` after 65536 names.
+    pub(crate) fn intern_resource(&mut self, name: &str) -> Option<u16> {
+        if let Some(id) = self.resource_ids.get(name) {
+            return Some(*id);
+        }
+        let id = u16::try_from(self.resource_names.len()).ok()?;
+        self.resource_names.push(name.into());
+        self.resource_ids.insert(name.into(), id);
+        Some(id)
+    }
+
+    /// The id of a resource name, if it has one.
+    pub(crate) fn find_resource(&self, name: &str) -> Option<u16> {
+        self.resource_ids.get(name).copied()
+    }
+
+    /// The existing nodes whose scheduling information is kept.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
+        self.usage_by_node.iter().filter_map(|(name, place)| {
+            let node = place.node.as_ref()?;
+            Some(NodeView {
+                name,
+                scheduling: node.scheduling.as_deref()?,
+                allocatable: &node.allocatable,
+                used: &place.used,
+            })
+        })
+    }
+
+    /// Replaces a node; `None`: it was deleted.
+    pub(crate) fn set_node(&mut self, name: &str, node: Option<NodeAmounts>) {
+        let place = self.usage_by_node.entry(name.into()).or_default();
+        if let Some(old) = place.node.take() {
+            self.total_nodes -= 1;
+            self.ready_nodes -= i64::from(old.ready);
+            self.allocatable.subtract(&old.allocatable);
+        }
+        if let Some(new) = node {
+            self.total_nodes += 1;
+            self.ready_nodes += i64::from(new.ready);
+            self.allocatable.add(&new.allocatable);
+            place.node = Some(new);
+        }
+        self.remove_if_unused(name);
+    }
+
+    pub(crate) fn add_pod(&mut self, pod: &PodAmounts) {
+        match &pod.node {
+            None => self.allocating.add(&pod.requests),
+            Some(_) if pod.terminated => {}
+            Some(node) => {
+                self.allocated.add(&pod.requests);
+                let place = self.usage_by_node.entry(node.clone()).or_default();
+                place.used.add(&pod.requests);
+            }
+        }
+    }
+
+    pub(crate) fn remove_pod(&mut self, pod: &PodAmounts) {
+        match &pod.node {
+            None => self.allocating.subtract(&pod.requests),
+            Some(_) if pod.terminated => {}
+            Some(node) => {
+                self.allocated.subtract(&pod.requests);
+                if let Some(place) = self.usage_by_node.get_mut(node) {
+                    place.used.subtract(&pod.requests);
+                }
+                self.remove_if_unused(node);
+            }
+        }
+    }
+
+    fn remove_if_unused(&mut self, name: &str) {
+        let unused = |p: &NodeUsage| p.node.is_none() && p.used.0.is_empty();
+        if self.usage_by_node.get(name).is_some_and(unused) {
+            self.usage_by_node.remove(name);
+        }
+    }
+
+    pub(crate) fn summary(&self) -> MemberResourceSummary {
+        let named = |total: &RunningTotal| {
+            let name = |id: u16| self.resource_names[usize::from(id)].to_string();
+            total.0.iter().map(|(id, q)| (name(*id), *q)).collect()
+        };
+        MemberResourceSummary {
+            total_nodes: self.total_nodes,
+            ready_nodes: self.ready_nodes,
+            allocatable: named(&self.allocatable),
+            allocating: named(&self.allocating),
+            allocated: named(&self.allocated),
+        }
+    }
+
+    /// The number of nodes in each grade. For each resource a node's grade is the highest
+    /// whose minimum it has free; the lowest of these grades counts.
+    pub(crate) fn allocatable_modelings(&self, models: &[ResourceModelGrade]) -> Vec<i64> {
+        let mut counts = vec![0; models.len()];
+        // Resource → its minimum in each grade, ascending.
+        let mut minima: BTreeMap<&str, Vec<Quantity>> = BTreeMap::new();
+        for (name, min) in models.iter().flat_map(|m| &m.minimums) {
+            minima.entry(name).or_default().push(*min);
+        }
+        if minima.is_empty() {
+            return counts;
+        }
+        let pods = self.resource_ids.get("pods").copied();
+        for place in self.usage_by_node.values() {
+            let Some(node) = &place.node else { continue };
+            let free = |id: u16| {
+                let has = node.allocatable.iter().find(|(k, _)| *k == id);
+                has.map_or(Quantity::ZERO, |(_, q)| *q) - place.used.get(id)
+            };
+            if pods.is_some_and(|id| free(id) <= Quantity::ZERO) {
+                continue;
+            }
+            let grade = minima.iter().map(|(name, minima)| {
+                let free = self
+                    .resource_ids
+                    .get(*name)
+                    .map_or(Quantity::ZERO, |id| free(*id));
+                minima.partition_point(|min| *min <= free)
+            });
+            // Grades count from one here; zero is below the first.
+            if let Some(grade @ 1..) = grade.min()
+                && let Some(count) = counts.get_mut(grade - 1)
+            {
+                *count += 1;
+            }
+        }
+        counts
+    }
+}

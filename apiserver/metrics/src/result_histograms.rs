@@ -1,0 +1,28 @@
+//! Latency histograms by result, success or error.
+
+use std::time::Duration;
+
+use crate::{Histogram, MetricsRegistry};
+
+/// A pair of histograms, `result="success"` and `result="error"`, as Karmada has for each
+/// of its stages.
+#[derive(Clone)]
+pub struct ResultHistograms {
+    success: Histogram,
+    error: Histogram,
+}
+
+impl ResultHistograms {
+    pub fn new(registry: &MetricsRegistry, name: &str, help: &str, buckets: &[f64]) -> Self {
+        let family = registry.histograms(name, help, buckets, ["result"]);
+        Self {
+            success: family.with_label_values(["success"]),
+            error: family.with_label_values(["error"]),
+        }
+    }
+
+    pub fn observe(&self, took: Duration, success: bool) {
+        let of = if success { &self.success } else { &self.error };
+        of.observe(took.as_secs_f64());
+    }
+}

@@ -1,0 +1,131 @@
+//! Create of subresources: Binding and Eviction of pods, and those with a create handler,
+//! such as TokenRequests.
+
+use client::{DeleteOptions, ResourcePath};
+use machinery::{Object, Status};
+use serde_json::{Value, json};
+
+use crate::commit::{CommitResult, check_deadline, write_deadline};
+use crate::object_meta;
+use crate::options;
+use crate::registry::Registry;
+use crate::request::{ObjectBody, RegistryWriteOptions, RequestContext, WriteResult};
+use crate::resource_table::ResourceInfo;
+
+/// The response to a successful create that stores no object.
+fn success_status() -> Result<WriteResult, Status> {
+    let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
+                      "status": "Success", "code": 201});
+    Ok(WriteResult {
+        object: Object::from_value(&body).map_err(Status::internal)?,
+        created: true,
+        warnings: Vec::new(),
+    })
+}
+
+impl Registry {
+    pub(crate) async fn create_subresource(
+        &self,
+        ctx: &RequestContext,
+        resource: &ResourceInfo,
+        at: ResourcePath<'_>,
+        body: ObjectBody,
+        options: &RegistryWriteOptions,
+    ) -> Result<WriteResult, Status> {
+        match at.subresource {
+            "binding" => self.bind_pod(ctx, resource, at, &body.value, options).await,
+            "eviction" => self.evict_pod(ctx, at, &body.value, options).await,
+            _ => {
+                let key = self.storage_key(resource, at.namespace, at.name);
+                let parent = self.get_newest(resource, &key).await?;
+                let parent =
+                    parent.ok_or_else(|| Status::not_found(&resource.kind.gvr, at.name))?;
+                self.call_create_handler(ctx, at, body, Some(&parent)).await
+            }
+        }
+    }
+
+    /// Assigns a pod to a node, once (`pkg/registry/core/pod/storage`).
+    async fn bind_pod(
+        &self,
+        ctx: &RequestContext,
+        resource: &ResourceInfo,
+        at: ResourcePath<'_>,
+        binding: &Value,
+        options: &RegistryWriteOptions,
+    ) -> Result<WriteResult, Status> {
+        let node = binding["target"]["name"].as_str().unwrap_or("");
+        if node.is_empty() {
+            return Err(Status::bad_request("target.name is required"));
+        }
+        let gvr = &resource.kind.gvr;
+        let until = write_deadline(ctx);
+        let key = self.storage_key(resource, at.namespace, at.name);
+        let mut current = self.get_newest(resource, &key).await?;
+        loop {
+            check_deadline(until)?;
+            let pod = current.ok_or_else(|| Status::not_found(gvr, at.name))?;
+            let mut new = pod.value().map_err(Status::internal)?;
+            let assigned = new["spec"]["nodeName"].as_str().unwrap_or("").to_owned();
+            if !assigned.is_empty() {
+                let why = format!("pod {} is already assigned to node {assigned:?}", at.name);
+                return Err(Status::conflict(gvr, at.name, why));
+            }
+            if pod.meta().deleting {
+                let why = format!(
+                    "pod {} is being deleted, cannot be assigned to a host",
+                    at.name
+                );
+                return Err(Status::conflict(gvr, at.name, why));
+            }
+            if options.dry_run {
+                return success_status();
+            }
+            object_meta::metadata_mut(&mut new)?.remove("resourceVersion");
+            new["spec"]["nodeName"] = node.into();
+            set_pod_scheduled(&mut new, &self.now());
+            match self.put(resource, &key, &new, pod.revision()).await? {
+                CommitResult::Committed(_) => return success_status(),
+                CommitResult::Conflict(winner) => current = winner,
+            }
+        }
+    }
+
+    /// Deletes a pod, without regard to PodDisruptionBudgets.
+    async fn evict_pod(
+        &self,
+        ctx: &RequestContext,
+        at: ResourcePath<'_>,
+        eviction: &Value,
+        options: &RegistryWriteOptions,
+    ) -> Result<WriteResult, Status> {
+        let body = eviction.get("deleteOptions").filter(|v| !v.is_null());
+        let mut delete_options: DeleteOptions = options::parse_delete_options(&|_| None, body)?;
+        delete_options.dry_run |= options.dry_run;
+        self.delete(
+            ctx,
+            ResourcePath {
+                subresource: "",
+                ..at
+            },
+            &delete_options,
+        )
+        .await?;
+        success_status()
+    }
+}
+
+fn set_pod_scheduled(pod: &mut Value, now: &str) {
+    let condition = json!({"type": "PodScheduled", "status": "True",
+                           "lastProbeTime": null, "lastTransitionTime": now});
+    if !pod["status"].is_object() {
+        pod["status"] = json!({});
+    }
+    match pod["status"]["conditions"].as_array_mut() {
+        Some(list) => {
+            list.retain(|c| c["type"] != "PodScheduled");
+            list.push(condition);
+        }
+        None => pod["status"]["conditions"] = json!([condition]),
+    }
+}

@@ -1,0 +1,269 @@
+//! Tests of CRDs: their resources are served, and custom resources are validated.
+
+use std::time::Duration;
+
+use super::*;
+use crate::{RegistryWatch, RegistryWatchItem, RegistryWatchOptions};
+
+pub(super) static THINGS: Gvr = Gvr::from_static("example.com", "v1", "things");
+static SECOND: Gvr = Gvr::from_static("example.com", "v2", "things");
+
+fn crd() -> Value {
+    let schema = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "required": ["size"], "properties": {
+            "size": {"type": "integer", "minimum": 1}, "color": {"type": "string", "default": "blue"}}},
+        "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}});
+    let version = |name: &str, storage: bool| {
+        json!({"name": name, "served": true, "storage": storage,
+            "schema": {"openAPIV3Schema": schema},
+            "selectableFields": [{"jsonPath": ".spec.color"}],
+            "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}}})
+    };
+    json!({"metadata": {"name": "things.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "things", "kind": "Thing", "shortNames": ["th"]},
+        "versions": [version("v1", true), version("v2", false)]}})
+}
+
+pub(super) async fn establish(fixture: &RegistryFixture) {
+    fixture.create(&CRDS, crd()).await.unwrap();
+    fixture.registry.sync_crds().await.unwrap();
+    assert!(fixture.registry.table().find(&THINGS).is_none());
+    let at = ResourcePath::object(&CRDS, "", "things.example.com").subresource("status");
+    let conditions: Vec<Value> = ["NamesAccepted", "Established"]
+        .iter()
+        .map(|t| json!({"type": t, "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}))
+        .collect();
+    let names = json!({"plural": "things", "kind": "Thing"});
+    fixture.merge(at, json!({"status": {"conditions": conditions, "acceptedNames": names, "storedVersions": ["v1"]}})).await.unwrap();
+    fixture.registry.sync_crds().await.unwrap();
+}
+
+fn thing(spec: Value) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t", "namespace": "default"}, "spec": spec})
+}
+
+#[tokio::test]
+async fn custom_resources_obey_their_schema() {
+    let fixture = fixture().await;
+    let before = fixture.registry.table().generation();
+    establish(&fixture).await;
+    assert!(fixture.registry.table().generation() > before);
+    let table = [
+        (json!({}), "422 Invalid"),
+        (json!({"size": 0}), "422 Invalid"),
+        (json!({"size": "1"}), "422 Invalid"),
+        (json!({"size": 3, "other": 1}), "ok"),
+    ];
+    for (spec, want) in table {
+        assert_eq!(
+            result_code(&fixture.create(&THINGS, thing(spec.clone())).await),
+            want,
+            "{spec}"
+        );
+    }
+    let at = ResourcePath::object(&THINGS, "default", "t");
+    let read = fixture.get(at).await.unwrap();
+    assert_eq!(read["spec"], json!({"size": 3, "color": "blue"}));
+    assert_eq!(read["metadata"]["generation"], 1);
+    let other = Gvr::from_static("example.com", "v2", "things");
+    let second = fixture
+        .get(ResourcePath::object(&other, "default", "t"))
+        .await
+        .unwrap();
+    assert_eq!(
+        (&second["apiVersion"], &second["metadata"]),
+        (&json!("example.com/v2"), &read["metadata"])
+    );
+    let strategic = fixture
+        .patch(at, Patch::Strategic(json!({"spec": {"size": 4}})))
+        .await;
+    assert_eq!(result_code(&strategic), "415 UnsupportedMediaType");
+    let unconditional = fixture.update(at, thing(json!({"size": 4}))).await;
+    assert_eq!(result_code(&unconditional), "422 Invalid");
+    let scaled = fixture
+        .merge(at.subresource("scale"), json!({"spec": {"replicas": 9}}))
+        .await
+        .unwrap();
+    assert_eq!(scaled["spec"]["replicas"], 9);
+    let selected = ListOptions {
+        field_selector: "spec.color=blue".into(),
+        ..ListOptions::default()
+    };
+    assert_eq!(
+        names(
+            &fixture
+                .list(ResourcePath::collection(&THINGS, ""), &selected)
+                .await
+                .unwrap()
+        ),
+        ["t"]
+    );
+}
+
+#[tokio::test]
+async fn names_are_served_once_they_are_accepted() {
+    let fixture = fixture().await;
+    establish(&fixture).await;
+    let at = ResourcePath::object(&CRDS, "", "things.example.com");
+    let names = json!({"shortNames": ["cm"], "listKind": "Things"});
+    fixture
+        .merge(at, json!({"spec": {"names": names}}))
+        .await
+        .unwrap();
+    fixture.registry.sync_crds().await.unwrap();
+    let resource = fixture.registry.table().find(&THINGS).unwrap();
+    assert_eq!(resource.kind.list_kind, "ThingList");
+    let accepted = json!({"status": {"acceptedNames": names}});
+    fixture
+        .merge(at.subresource("status"), accepted)
+        .await
+        .unwrap();
+    fixture.registry.sync_crds().await.unwrap();
+    let resource = fixture.registry.table().find(&THINGS).unwrap();
+    assert_eq!(resource.kind.list_kind, "Things");
+    assert_eq!(resource.kind.short_names, ["cm"]);
+}
+
+/// Whatever its status says, and when it is deleted.
+#[tokio::test]
+async fn a_definition_of_a_built_in_resource_is_not_served() {
+    let fixture = fixture().await;
+    let leases = || fixture.registry.table().find(&LEASES).unwrap();
+    let lease = json!({"metadata": {"name": "l", "namespace": "default"}});
+    fixture.create(&LEASES, lease).await.unwrap();
+    let name = "leases.coordination.k8s.io";
+    let names = json!({"plural": "leases", "kind": "Lease"});
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let definition = json!({"metadata": {"name": name}, "spec": {"group": "coordination.k8s.io",
+        "scope": "Cluster", "names": names,
+        "versions": [{"name": "v2", "served": true, "storage": true, "schema": schema}]}});
+    fixture.create(&CRDS, definition).await.unwrap();
+    let at = ResourcePath::object(&CRDS, "", name);
+    let forged = json!({"status": {"acceptedNames": names, "conditions": [{"type": "Established",
+        "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    fixture
+        .merge(at.subresource("status"), forged)
+        .await
+        .unwrap();
+    fixture.registry.sync_crds().await.unwrap();
+    let second = Gvr::from_static("coordination.k8s.io", "v2", "leases");
+    assert!(fixture.registry.table().find(&second).is_none());
+    fixture.delete(at).await.unwrap();
+    fixture
+        .merge(at, json!({"metadata": {"finalizers": null}}))
+        .await
+        .unwrap();
+    fixture.registry.sync_crds().await.unwrap();
+    assert!(!leases().custom);
+    fixture
+        .get(ResourcePath::object(&LEASES, "default", "l"))
+        .await
+        .unwrap();
+}
+
+/// The name of the object in the next event of a watch; `None` at its end.
+async fn next_name(watch: &mut RegistryWatch) -> Option<String> {
+    let next = tokio::time::timeout(Duration::from_secs(20), watch.next());
+    match next.await.expect("the watch delivers an event or ends")? {
+        Ok(RegistryWatchItem::Event(event)) => Some(event.object().name().to_owned()),
+        Ok(RegistryWatchItem::Bookmark { .. }) => panic!("an unrequested bookmark"),
+        Err(status) => panic!("{status:?}"),
+    }
+}
+
+#[tokio::test]
+async fn watches_end_when_the_definition_changes() {
+    let fixture = fixture().await;
+    establish(&fixture).await;
+    let options = RegistryWatchOptions::default();
+    let open = async |gvr: &'static Gvr| {
+        let watching =
+            fixture
+                .registry
+                .watch(&fixture.ctx, ResourcePath::collection(gvr, ""), &options);
+        watching.await.unwrap()
+    };
+    let mut watches = [open(&THINGS).await, open(&SECOND).await];
+    let at = ResourcePath::object(&CRDS, "", "things.example.com");
+
+    // Labels and conditions do not affect how custom resources are served.
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    fixture.merge(at, label).await.unwrap();
+    fixture.registry.sync_crds().await.unwrap();
+    fixture
+        .create(&THINGS, thing(json!({"size": 1})))
+        .await
+        .unwrap();
+    for watch in &mut watches {
+        assert_eq!(next_name(watch).await.as_deref(), Some("t"));
+    }
+
+    let narrower = json!({"spec": {"names": {"categories": ["all"]}}});
+    fixture.merge(at, narrower).await.unwrap();
+    fixture.registry.sync_crds().await.unwrap();
+    for watch in &mut watches {
+        assert_eq!(next_name(watch).await, None);
+        assert!(watch.try_next().is_none());
+    }
+
+    // While the CRD is deleted, a watch delivers the deletions of its custom resources.
+    let mut watch = open(&THINGS).await;
+    assert_eq!(next_name(&mut watch).await.as_deref(), Some("t"));
+    fixture.delete(at).await.unwrap();
+    fixture.registry.sync_crds().await.unwrap();
+    fixture
+        .delete(ResourcePath::object(&THINGS, "default", "t"))
+        .await
+        .unwrap();
+    assert_eq!(next_name(&mut watch).await.as_deref(), Some("t"));
+    fixture
+        .merge(at, json!({"metadata": {"finalizers": null}}))
+        .await
+        .unwrap();
+    fixture.registry.sync_crds().await.unwrap();
+    assert_eq!(next_name(&mut watch).await, None);
+}
+
+#[tokio::test]
+async fn a_deleted_definition_is_no_longer_served() {
+    let fixture = fixture().await;
+    establish(&fixture).await;
+    fixture
+        .create(&THINGS, thing(json!({"size": 1})))
+        .await
+        .unwrap();
+    let at = ResourcePath::object(&CRDS, "", "things.example.com");
+    let dying = deleted_object(fixture.delete(at).await.unwrap())
+        .value()
+        .unwrap();
+    assert_eq!(
+        dying["metadata"]["finalizers"],
+        json!(["customresourcecleanup.apiextensions.k8s.io"])
+    );
+    fixture.registry.sync_crds().await.unwrap();
+    assert_eq!(
+        result_code(&fixture.create(&THINGS, thing(json!({"size": 1}))).await),
+        "405 MethodNotAllowed"
+    );
+    fixture
+        .delete(ResourcePath::object(&THINGS, "default", "t"))
+        .await
+        .unwrap();
+    fixture
+        .merge(at, json!({"metadata": {"finalizers": null}}))
+        .await
+        .unwrap();
+    fixture.registry.sync_crds().await.unwrap();
+    assert!(fixture.registry.table().find(&THINGS).is_none());
+    assert_eq!(
+        result_code(
+            &fixture
+                .list(
+                    ResourcePath::collection(&THINGS, ""),
+                    &ListOptions::default()
+                )
+                .await
+        ),
+        "404 NotFound"
+    );
+}

@@ -1,0 +1,321 @@
+//! Tests of updates and patches: preconditions, no-ops, generation, subresources.
+
+use super::*;
+
+fn at(name: &str) -> ResourcePath<'_> {
+    ResourcePath::object(&CONFIGMAPS, "default", name)
+}
+
+#[tokio::test]
+async fn an_equal_update_is_not_written() {
+    let fixture = fixture().await;
+    let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let before = fixture.revision().await;
+    assert_eq!(
+        fixture.update(at("a"), created.clone()).await.unwrap(),
+        created
+    );
+    assert_eq!(
+        fixture.update(at("a"), configmap("a")).await.unwrap(),
+        created
+    );
+    assert_eq!(
+        fixture
+            .merge(at("a"), json!({"data": {"a": "1"}}))
+            .await
+            .unwrap(),
+        created
+    );
+    assert_eq!(fixture.revision().await, before);
+}
+
+#[tokio::test]
+async fn revisions_and_uids_are_preconditions() {
+    let fixture = fixture().await;
+    let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let mut newer = created.clone();
+    newer["data"]["a"] = "2".into();
+    let newer = fixture.update(at("a"), newer).await.unwrap();
+    assert_ne!(
+        newer["metadata"]["resourceVersion"],
+        created["metadata"]["resourceVersion"]
+    );
+    let stale = fixture.update(at("a"), created.clone()).await.unwrap_err();
+    assert_eq!((stale.code, stale.reason.as_str()), (409, "Conflict"));
+    assert!(
+        stale
+            .message
+            .starts_with("Operation cannot be fulfilled on configmaps \"a\"")
+    );
+    let revision = &created["metadata"]["resourceVersion"];
+    let table = [
+        (json!({"data": {"b": "3"}}), "ok"),
+        (
+            json!({"metadata": {"resourceVersion": revision}}),
+            "409 Conflict",
+        ),
+        (json!({"metadata": {"uid": "other"}}), "409 Conflict"),
+        (json!({"metadata": {"name": "b"}}), "400 BadRequest"),
+        (
+            json!({"metadata": {"namespace": "other"}}),
+            "400 BadRequest",
+        ),
+        (json!({"kind": "Secret"}), "400 BadRequest"),
+        (json!({"data": {"b": 3}}), "422 Invalid"),
+        (json!([1]), "400 BadRequest"),
+    ];
+    for (patch, want) in table {
+        assert_eq!(
+            result_code(&fixture.merge(at("a"), patch.clone()).await),
+            want,
+            "{patch}"
+        );
+    }
+    let other = json!({"metadata": {"uid": "other"}});
+    let space = fixture
+        .get(ResourcePath::object(&NAMESPACES, "", "default"))
+        .await
+        .unwrap();
+    for (at, key, uid) in [
+        (at("a"), "/registry/configmaps/default/a", &created),
+        (
+            ResourcePath::object(&NAMESPACES, "", "default"),
+            "/registry/namespaces/default",
+            &space,
+        ),
+    ] {
+        let uid = uid["metadata"]["uid"].as_str().unwrap();
+        let text = fixture.merge(at, other.clone()).await.unwrap_err().message;
+        let expected = format!(
+            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: other, UID in object meta: {uid}"
+        );
+        assert!(text.ends_with(&expected), "{text}");
+    }
+    assert_eq!(
+        result_code(&fixture.merge(at("none"), json!({})).await),
+        "404 NotFound"
+    );
+    assert_eq!(
+        result_code(&fixture.update(at("none"), configmap("none")).await),
+        "404 NotFound"
+    );
+    assert_eq!(
+        result_code(&fixture.update(at("a"), configmap("b")).await),
+        "400 BadRequest"
+    );
+}
+
+#[tokio::test]
+async fn kinds_differ_in_the_requirements_of_an_update() {
+    let fixture = fixture().await;
+    let lease =
+        json!({"metadata": {"name": "l", "namespace": "default"}, "spec": {"holderIdentity": "a"}});
+    let at = ResourcePath::object(&LEASES, "default", "l");
+    // Created by PUT; afterwards a resourceVersion is required.
+    fixture.update(at, lease.clone()).await.unwrap();
+    let rejected = fixture.update(at, lease).await.unwrap_err();
+    assert_eq!(rejected.code, 422);
+    assert!(
+        rejected.message.contains(
+            "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+        )
+    );
+}
+
+#[tokio::test]
+async fn the_three_patch_types_apply() {
+    let fixture = fixture().await;
+    fixture
+        .create(&DEPLOYMENTS, deployment("web"))
+        .await
+        .unwrap();
+    let at = ResourcePath::object(&DEPLOYMENTS, "default", "web");
+    let json_patch = Patch::Json(json!([{"op": "replace", "path": "/spec/replicas", "value": 5}]));
+    assert_eq!(
+        fixture.patch(at, json_patch).await.unwrap()["spec"]["replicas"],
+        5
+    );
+    let strategic =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "d", "image": "y"}]}}}});
+    let both = fixture
+        .patch(at, Patch::Strategic(strategic.clone()))
+        .await
+        .unwrap();
+    let containers = both["spec"]["template"]["spec"]["containers"]
+        .as_array()
+        .unwrap()
+        .len();
+    assert_eq!(containers, 2);
+    let one = fixture.merge(at, strategic).await.unwrap();
+    assert_eq!(
+        one["spec"]["template"]["spec"]["containers"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+    let failing = Patch::Json(json!([{"op": "test", "path": "/spec/replicas", "value": 1}]));
+    let status = fixture.patch(at, failing).await.unwrap_err();
+    let text = "the server rejected our request due to an error in our request";
+    assert_eq!(
+        (status.code, &*status.reason, &*status.message),
+        (422, "Invalid", text)
+    );
+    let mistyped = Patch::Merge(json!({"spec": {"replicas": "x"}}));
+    let status = fixture.patch(at, mistyped).await.unwrap_err();
+    let text = "of type int32";
+    assert!(
+        status
+            .message
+            .starts_with(" \"\" is invalid: patch: Invalid value: ")
+    );
+    assert!(status.message.ends_with(text), "{}", status.message);
+}
+
+#[tokio::test]
+async fn generation_counts_changes_of_the_spec_only() {
+    let fixture = fixture().await;
+    fixture
+        .create(&DEPLOYMENTS, deployment("web"))
+        .await
+        .unwrap();
+    let at = ResourcePath::object(&DEPLOYMENTS, "default", "web");
+    let table = [
+        (at, json!({"metadata": {"labels": {"x": "y"}}}), 1),
+        (at, json!({"spec": {"replicas": 3}}), 2),
+        (at, json!({"metadata": {"annotations": {"x": "y"}}}), 3),
+        (
+            at.subresource("status"),
+            json!({"status": {"replicas": 3}}),
+            3,
+        ),
+        (at, json!({"metadata": {"generation": 77}}), 3),
+    ];
+    for (at, patch, want) in table {
+        let got = fixture.merge(at, patch.clone()).await.unwrap();
+        assert_eq!(got["metadata"]["generation"], want, "{patch}");
+    }
+}
+
+#[tokio::test]
+async fn status_and_spec_are_written_separately() {
+    let fixture = fixture().await;
+    fixture
+        .create(&DEPLOYMENTS, deployment("web"))
+        .await
+        .unwrap();
+    let at = ResourcePath::object(&DEPLOYMENTS, "default", "web");
+    let patch = json!({"metadata": {"labels": {"x": "y"}}, "spec": {"replicas": 9}, "status": {"replicas": 4}});
+    let got = fixture
+        .merge(at.subresource("status"), patch.clone())
+        .await
+        .unwrap();
+    assert_eq!(
+        (&got["spec"]["replicas"], &got["status"]["replicas"]),
+        (&json!(2), &json!(4))
+    );
+    assert!(got["metadata"].get("labels").is_none());
+    let patch = json!({"spec": {"replicas": 9}, "status": {"replicas": 5}});
+    let got = fixture.merge(at, patch).await.unwrap();
+    assert_eq!(
+        (&got["spec"]["replicas"], &got["status"]["replicas"]),
+        (&json!(9), &json!(4))
+    );
+}
+
+#[tokio::test]
+async fn scale_reads_and_sets_replicas() {
+    let fixture = fixture().await;
+    let created = fixture
+        .create(&DEPLOYMENTS, deployment("web"))
+        .await
+        .unwrap();
+    let at = ResourcePath::object(&DEPLOYMENTS, "default", "web").subresource("scale");
+    let mut scale = fixture.get(at).await.unwrap();
+    assert_eq!(scale["kind"], "Scale");
+    assert_eq!(scale["status"]["selector"], "app=web");
+    assert_eq!(scale["metadata"]["uid"], created["metadata"]["uid"]);
+    scale["spec"]["replicas"] = 6.into();
+    let scaled = fixture.update(at, scale.clone()).await.unwrap();
+    assert_eq!(scaled["spec"]["replicas"], 6);
+    assert_eq!(
+        result_code(&fixture.update(at, scale).await),
+        "409 Conflict"
+    );
+    fixture
+        .merge(at, json!({"spec": {"replicas": 7}}))
+        .await
+        .unwrap();
+    let parent = fixture
+        .get(ResourcePath {
+            subresource: "",
+            ..at
+        })
+        .await
+        .unwrap();
+    assert_eq!(
+        (
+            &parent["spec"]["replicas"],
+            &parent["metadata"]["generation"]
+        ),
+        (&json!(7), &json!(3))
+    );
+    assert_eq!(
+        result_code(
+            &fixture
+                .get(ResourcePath::object(&CONFIGMAPS, "default", "x").subresource("scale"))
+                .await
+        ),
+        "404 NotFound"
+    );
+}
+
+#[tokio::test]
+async fn concurrent_patches_all_apply() {
+    let fixture = fixture().await;
+    fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let writes = (0..20).map(|i| {
+        let fixture = &fixture;
+        async move {
+            fixture
+                .merge(at("a"), json!({"data": {format!("k{i}"): "v"}}))
+                .await
+        }
+    });
+    for reply in futures_util::future::join_all(writes).await {
+        reply.unwrap();
+    }
+    let end = fixture.get(at("a")).await.unwrap();
+    assert_eq!(end["data"].as_object().unwrap().len(), 21);
+}
+
+#[tokio::test]
+async fn a_dry_run_of_an_update_returns_the_old_revision() {
+    let fixture = fixture().await;
+    let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let patch = Patch::Merge(json!({"data": {"a": "2"}}));
+    let result = fixture
+        .registry
+        .patch(&fixture.ctx, at("a"), patch, &dry_run())
+        .await
+        .unwrap();
+    let result = result.object.value().unwrap();
+    assert_eq!(result["data"]["a"], "2");
+    assert_eq!(
+        result["metadata"]["resourceVersion"],
+        created["metadata"]["resourceVersion"]
+    );
+    assert_eq!(fixture.get(at("a")).await.unwrap(), created);
+}
+
+#[tokio::test]
+async fn strict_patches_are_invalid_when_they_add_unknown_fields() {
+    let fixture = fixture().await;
+    fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let patch = Patch::Merge(json!({"dta": {}}));
+    let reply = fixture
+        .registry
+        .patch(&fixture.ctx, at("a"), patch, &strict())
+        .await;
+    assert_eq!(result_code(&reply), "422 Invalid");
+}

@@ -1,0 +1,229 @@
+//! The steps that all writes share: checks kind and namespace, decodes unknown and duplicate
+//! fields, applies defaults, validates, and calls admission.
+
+use admission::{AdmissionAttributes, AdmissionOperation, metadata as rules};
+use client::ResourcePath;
+use machinery::{FieldError, Gvk, Status};
+use serde_json::Value;
+
+use crate::object_meta;
+use crate::registry::Registry;
+use crate::request::{FieldValidation, RequestContext};
+use crate::resource_table::ResourceInfo;
+
+/// Sets kind and version if the body omits them; 400 if they are others.
+pub(crate) fn check_kind(resource: &ResourceInfo, value: &mut Value) -> Result<(), Status> {
+    let gvk = &resource.kind.gvk;
+    let api_version = gvk.api_version();
+    let Some(map) = value.as_object_mut() else {
+        return Err(Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {})",
+            gvk.kind
+        )));
+    };
+    for (field, expected, what) in [
+        ("apiVersion", api_version.as_str(), "API version"),
+        ("kind", &*gvk.kind, "kind"),
+    ] {
+        match map.get(field) {
+            None | Some(Value::Null) => {
+                map.insert(field.into(), expected.into());
+            }
+            Some(Value::String(s)) if s.is_empty() => {
+                map.insert(field.into(), expected.into());
+            }
+            Some(Value::String(s)) if s == expected => {}
+            Some(other) => {
+                let other = other.as_str().unwrap_or("?");
+                return Err(Status::bad_request(format!(
+                    "the {what} in the data ({other}) does not match the expected {what} ({expected})"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sets the namespace of the path if the body omits it; 400 if it is another one.
+pub(crate) fn check_namespace(
+    resource: &ResourceInfo,
+    at: &ResourcePath<'_>,
+    value: &mut Value,
+) -> Result<(), Status> {
+    let meta = object_meta::metadata_mut(value)?;
+    if !resource.kind.namespaced {
+        meta.remove("namespace");
+        return Ok(());
+    }
+    match meta.get("namespace").and_then(Value::as_str).unwrap_or("") {
+        "" => {
+            if at.namespace.is_empty() {
+                return Err(Status::bad_request(
+                    "an empty namespace may not be set during creation",
+                ));
+            }
+            meta.insert("namespace".into(), at.namespace.into());
+            Ok(())
+        }
+        other if other == at.namespace => Ok(()),
+        _ => Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        )),
+    }
+}
+
+/// Decodes as a typed decoder does: rejects values of a wrong type, and removes unknown
+/// fields. Unknown and duplicate fields are an error with `Strict`, and are returned as
+/// warnings with `Warn`. Errors are 400, or 422 for the result of a patch.
+pub(crate) fn decode(
+    resource: &ResourceInfo,
+    value: &mut Value,
+    duplicates: &[String],
+    field_validation: FieldValidation,
+    patched: bool,
+) -> Result<Vec<String>, Status> {
+    if resource.kind.protobuf
+        && let Some(why) = resource.schema.decode_error(value)
+    {
+        return Err(decode_error(resource, value, patched, &why));
+    }
+    let unknown = resource.schema.prune(value);
+    if field_validation == FieldValidation::Ignore || unknown.is_empty() && duplicates.is_empty() {
+        return Ok(Vec::new());
+    }
+    let unknown = unknown.iter().map(|path| format!("unknown field {path:?}"));
+    let repeated = duplicates
+        .iter()
+        .map(|path| format!("duplicate field {path:?}"));
+    let found: Vec<String> = repeated.chain(unknown).collect();
+    if field_validation == FieldValidation::Warn {
+        return Ok(found);
+    }
+    let why = format!("strict decoding error: {}", found.join(", "));
+    Err(decode_error(resource, value, patched, &why))
+}
+
+/// The error of [`decode`]; for a patch without the object, as in
+/// `endpoints/handlers/patch.go`.
+fn decode_error(resource: &ResourceInfo, value: &Value, patched: bool, why: &str) -> Status {
+    let gvk = &resource.kind.gvk;
+    if patched {
+        let error = FieldError::invalid("patch", &Value::String(value.to_string()), why);
+        return Status::invalid(&Gvk::new("", "", ""), "", &[error]);
+    }
+    Status::bad_request(format!(
+        "{} in version {:?} cannot be handled as a {}: {why}",
+        gvk.kind, gvk.version, gvk.kind
+    ))
+}
+
+/// Applies defaults to an object in the storage version.
+pub(crate) fn apply_defaults(resource: &ResourceInfo, value: &mut Value) {
+    resource.storage.schema.apply_defaults(value);
+    if !resource.custom {
+        openapi::defaults::apply(&resource.storage.kind.gvk, value);
+    }
+}
+
+/// Validates metadata, the rules of the kind (if `validate_kind`) and the schema: 422 with all
+/// errors that `concerns` accepts. Schema errors of fields for which a rule of the kind has
+/// an error, with Kubernetes' text, are omitted.
+pub(crate) fn validate_object(
+    resource: &ResourceInfo,
+    new: &Value,
+    old: Option<&Value>,
+    validate_kind: bool,
+    concerns: impl Fn(&FieldError) -> bool,
+) -> Result<(), Status> {
+    let kind = &resource.storage.kind;
+    let mut errors = rules::validate(&kind.gvk, kind.namespaced, new);
+    if let Some(old) = old {
+        errors.extend(rules::validate_update(new, old));
+    }
+    if validate_kind && !resource.custom {
+        errors.extend(admission::rules(&kind.gvk, new, old));
+    }
+    let rule_errors = errors.len();
+    for error in resource.storage.schema.validate(new) {
+        if !errors[..rule_errors].iter().any(|e| e.field == error.field) {
+            errors.push(error);
+        }
+    }
+    errors.retain(concerns);
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(
+        &resource.kind.gvk,
+        object_meta::metadata_string(new, "name"),
+        &errors,
+    ))
+}
+
+/// The context of one admission request.
+pub(crate) struct AdmissionContext<'a> {
+    pub(crate) registry: &'a Registry,
+    pub(crate) ctx: &'a RequestContext,
+    pub(crate) resource: &'a ResourceInfo,
+    pub(crate) at: ResourcePath<'a>,
+    pub(crate) operation: AdmissionOperation,
+    pub(crate) dry_run: bool,
+}
+
+impl AdmissionContext<'_> {
+    pub(crate) fn attributes(&self) -> AdmissionAttributes<'_> {
+        AdmissionAttributes {
+            gvk: &self.resource.storage.kind.gvk,
+            gvr: &self.resource.storage.kind.gvr,
+            namespace: self.at.namespace,
+            name: self.at.name,
+            subresource: self.at.subresource,
+            operation: self.operation,
+            user: &self.ctx.user,
+            dry_run: self.dry_run,
+        }
+    }
+
+    /// Runs mutating admission; returns warnings for the client.
+    pub(crate) async fn mutate(
+        &self,
+        new: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<Vec<String>, Status> {
+        let chain = &self.registry.options.chain;
+        chain.mutate(&self.attributes(), new, old).await?;
+        let mut warnings = Vec::new();
+        if let Some(hooks) = self
+            .registry
+            .matching_webhooks(self.resource, self.at.subresource)
+        {
+            let before = new.clone();
+            let changed =
+                Box::pin(self.run_mutating_webhooks(hooks, new, old, &mut warnings)).await?;
+            if changed {
+                self.revert_forbidden_changes(before, new);
+                self.resource.storage.schema.prune(new);
+                apply_defaults(self.resource, new);
+                chain.mutate(&self.attributes(), new, old).await?;
+            }
+        }
+        Ok(warnings)
+    }
+
+    /// Runs validating admission on the new object (null for a deletion).
+    pub(crate) async fn validate(
+        &self,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> Result<Vec<String>, Status> {
+        let chain = &self.registry.options.chain;
+        let mut warnings = chain.validate(&self.attributes(), new, old).await?;
+        if let Some(hooks) = self
+            .registry
+            .matching_webhooks(self.resource, self.at.subresource)
+        {
+            Box::pin(self.run_validating_webhooks(hooks, new, old, &mut warnings)).await?;
+        }
+        Ok(warnings)
+    }
+}

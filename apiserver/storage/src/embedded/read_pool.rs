@@ -1,0 +1,204 @@
+//! A pool of read connections, so that no reader waits for the writer. It reads the
+//! values of revisions that the index has, and the history for watches. Every call
+//! blocks; callers use a thread that may block.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::database::{SqlRevision, open_extra, store_error};
+use super::mvcc_index::IndexedKey;
+use crate::store::{Error, KeyValue, Result, StoreEvent};
+
+/// Revisions that one page of history scans.
+const HISTORY_PAGE_REVISIONS: u64 = 10_000;
+/// Bytes after which a page of history ends.
+const HISTORY_PAGE_BYTES: usize = 4 << 20;
+/// Rows read in one SQLite transaction. A longer transaction would keep the WAL from
+/// restarting.
+const ROWS_PER_TRANSACTION: usize = 512;
+/// Idle connections that stay open.
+const MAX_IDLE_CONNECTIONS: usize = 2;
+
+#[derive(Debug)]
+pub(super) enum ReadPool {
+    File {
+        database: PathBuf,
+        idle: Mutex<Vec<Connection>>,
+        /// Read-locked while a connection is in use.
+        gate: RwLock<()>,
+    },
+    /// The writer's connection: a database in memory belongs to one connection.
+    Memory(Arc<Mutex<Connection>>),
+}
+
+/// A page of events from the history.
+#[derive(Debug)]
+pub(super) struct HistoryPage {
+    pub(super) events: Vec<StoreEvent>,
+    /// The page includes everything up to this revision.
+    pub(super) included_up_to: u64,
+}
+
+impl ReadPool {
+    fn with_connection<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T> {
+        match self {
+            Self::Memory(connection) => read(&connection.lock()).map_err(store_error),
+            Self::File {
+                database,
+                idle,
+                gate,
+            } => {
+                let _open = gate.read();
+                let pooled = idle.lock().pop();
+                let connection = match pooled {
+                    Some(connection) => connection,
+                    None => open_extra(database)?,
+                };
+                // A connection that failed is not reused.
+                let value = read(&connection).map_err(store_error)?;
+                let mut idle = idle.lock();
+                if idle.len() < MAX_IDLE_CONNECTIONS {
+                    idle.push(connection);
+                }
+                Ok(value)
+            }
+        }
+    }
+
+    /// Closes the idle connections.
+    pub(super) fn close(&self) {
+        if let Self::File { idle, .. } = self {
+            idle.lock().clear();
+        }
+    }
+
+    /// Waits for the reads in flight and closes all connections. None is opened while the
+    /// returned guard lives.
+    pub(super) fn close_all(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        let guard = match self {
+            Self::File { gate, .. } => Some(gate.write()),
+            Self::Memory(_) => None,
+        };
+        self.close();
+        guard
+    }
+
+    /// Reads the values. `None` when a row is missing because of a compaction.
+    pub(super) fn read_values(&self, found: Vec<IndexedKey>) -> Result<Option<Vec<KeyValue>>> {
+        let mut entries = Vec::with_capacity(found.len());
+        let mut found = found.into_iter().peekable();
+        while found.peek().is_some() {
+            let chunk = found.by_ref().take(ROWS_PER_TRANSACTION);
+            let complete = self.with_connection(|connection| {
+                let transaction = connection.unchecked_transaction()?;
+                for key in chunk {
+                    let value = match &key.value {
+                        Some(value) => Some(value.clone()),
+                        None => read_value(&transaction, key.revision)?,
+                    };
+                    let Some(value) = value else {
+                        return Ok(false);
+                    };
+                    entries.push(key.into_key_value(value));
+                }
+                transaction.commit()?;
+                Ok(true)
+            })?;
+            if !complete {
+                return Ok(None);
+            }
+        }
+        Ok(Some(entries))
+    }
+
+    /// Reads a page of the events in `(after, upto]` whose keys begin with `prefix`. The
+    /// caller checks afterwards that `after` was not compacted meanwhile.
+    pub(super) fn read_history(&self, prefix: &str, after: u64, upto: u64) -> Result<HistoryPage> {
+        let upto = upto.min(after.saturating_add(HISTORY_PAGE_REVISIONS));
+        self.with_connection(|connection| {
+            let transaction = connection.unchecked_transaction()?;
+            let mut page = HistoryPage {
+                events: Vec::new(),
+                included_up_to: upto,
+            };
+            let mut bytes = 0;
+            {
+                let mut statement = transaction.prepare_cached(
+                    "SELECT revision, key, previous, value FROM history \
+                     WHERE revision > ?1 AND revision <= ?2 ORDER BY revision",
+                )?;
+                let mut rows = statement.query(params![SqlRevision(after), SqlRevision(upto)])?;
+                while let Some(row) = rows.next()? {
+                    let key = row.get_ref(1)?.as_str()?;
+                    if !key.starts_with(prefix) {
+                        continue;
+                    }
+                    let key: Arc<str> = key.into();
+                    let SqlRevision(revision) = row.get(0)?;
+                    let blob = row.get_ref(3)?.as_blob_or_null()?;
+                    let value = blob.map(Bytes::copy_from_slice);
+                    let previous = match row.get(2)? {
+                        SqlRevision(0) => None,
+                        SqlRevision(at) => {
+                            self::read_value(&transaction, at)?.map(|value| KeyValue {
+                                key: key.clone(),
+                                value,
+                                mod_revision: at,
+                            })
+                        }
+                    };
+                    bytes += value.as_ref().map_or(0, Bytes::len);
+                    bytes += previous.as_ref().map_or(0, |e| e.value.len());
+                    page.events.push(StoreEvent {
+                        key,
+                        revision,
+                        value,
+                        previous,
+                    });
+                    if bytes >= HISTORY_PAGE_BYTES {
+                        page.included_up_to = revision;
+                        break;
+                    }
+                }
+            }
+            transaction.commit()?;
+            Ok(page)
+        })
+    }
+}
+
+/// The value written at a revision.
+pub(super) fn read_value(
+    connection: &Connection,
+    revision: u64,
+) -> rusqlite::Result<Option<Bytes>> {
+    connection
+        .prepare_cached("SELECT value FROM history WHERE revision = ?1")?
+        .query_row(params![SqlRevision(revision)], |row| {
+            Ok(row
+                .get_ref(0)?
+                .as_blob_or_null()?
+                .map(Bytes::copy_from_slice))
+        })
+        .optional()
+        .map(Option::flatten)
+}
+
+/// Returns the page, or [`Error::Compacted`] when a compaction has overtaken `after`.
+pub(super) fn check_not_compacted(
+    page: HistoryPage,
+    after: u64,
+    compacted: u64,
+) -> Result<HistoryPage> {
+    if compacted > after {
+        return Err(Error::Compacted { at: compacted });
+    }
+    Ok(page)
+}

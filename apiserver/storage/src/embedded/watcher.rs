@@ -1,0 +1,175 @@
+//! A watch of the embedded engine: a position in the history that its reader advances.
+//!
+//! The [`WatchNotifier`](super::notifier::WatchNotifier) wakes it. Events come from the
+//! ring, or from the rows of the database while the position is older than the ring. A
+//! watch owns no buffer, so a slow reader costs no memory.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use super::EmbeddedEngine;
+use super::read_pool::check_not_compacted;
+use crate::store::{Error, Result, StoreEvent, StoreWatch, WatchResponse};
+
+pub(super) struct EmbeddedWatch {
+    engine: Arc<EmbeddedEngine>,
+    prefix: Arc<str>,
+    /// The revision up to which events were delivered.
+    revision: u64,
+    wake: watch::Receiver<u64>,
+    /// Whether everything before the next wake-up was delivered.
+    waiting: bool,
+}
+
+/// Where the next events come from.
+enum NextEvents {
+    Ring { events: Vec<StoreEvent>, upto: u64 },
+    History { upto: u64 },
+}
+
+impl EmbeddedWatch {
+    pub(super) fn new(
+        engine: Arc<EmbeddedEngine>,
+        prefix: &str,
+        after: u64,
+        wake: watch::Receiver<u64>,
+    ) -> Self {
+        Self {
+            engine,
+            prefix: prefix.into(),
+            revision: after,
+            wake,
+            waiting: false,
+        }
+    }
+
+    fn next_events(&self) -> Result<NextEvents> {
+        let quiet = self
+            .engine
+            .notifier
+            .unchanged_until(&self.prefix, self.revision);
+        let state = self.engine.index.read();
+        state.check_open()?;
+        if let Some(upto) = quiet {
+            let events = Vec::new();
+            return Ok(NextEvents::Ring { events, upto });
+        }
+        let upto = state.revision();
+        // The ring may still hold events that are compacted in the database.
+        if let Some(events) = state.ring().events_after(self.revision, &self.prefix) {
+            return Ok(NextEvents::Ring { events, upto });
+        }
+        state.check_readable(self.revision)?;
+        Ok(NextEvents::History { upto })
+    }
+
+    async fn read_history(&self, upto: u64) -> Result<WatchResponse> {
+        let (prefix, after) = (self.prefix.clone(), self.revision);
+        let page = self
+            .engine
+            .spawn_read(move |shared| {
+                let page = shared.read_pool.read_history(&prefix, after, upto);
+                let compacted = shared.index.read().compacted();
+                check_not_compacted(page?, after, compacted)
+            })
+            .await?;
+        Ok(WatchResponse {
+            events: page.events,
+            revision: page.included_up_to,
+        })
+    }
+}
+
+#[async_trait]
+impl StoreWatch for EmbeddedWatch {
+    async fn next(&mut self) -> Result<WatchResponse> {
+        loop {
+            if self.waiting {
+                let from = self.revision;
+                // The sender is dropped when the engine closes.
+                if self.wake.wait_for(|upto| *upto > from).await.is_err() {
+                    let alive = self.engine.index.read().check_open();
+                    return Err(alive
+                        .err()
+                        .unwrap_or_else(|| Error::Unavailable("the watch was closed".into())));
+                }
+            }
+            let batch = match self.next_events()? {
+                NextEvents::Ring { events, upto } => {
+                    self.waiting = true;
+                    WatchResponse {
+                        events,
+                        revision: upto,
+                    }
+                }
+                NextEvents::History { upto } => self.read_history(upto).await?,
+            };
+            if batch.revision > self.revision {
+                self.revision = batch.revision;
+                return Ok(batch);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::{EmbeddedWatch, NextEvents};
+    use crate::embedded::{EmbeddedOptions, EmbeddedStore};
+    use crate::store::{Error, Op, RangeRequest, Store, Txn};
+
+    // The compaction runs between the lookup in the index and the read of the rows.
+
+    /// A store with more events than the ring holds, and its last revision.
+    async fn store_with_full_ring() -> (EmbeddedStore, u64) {
+        let options = EmbeddedOptions {
+            history: None,
+            ..EmbeddedOptions::default()
+        };
+        let store = EmbeddedStore::in_memory(options).unwrap();
+        for expected in 0..12 {
+            let key = "/a/1".into();
+            let value = Bytes::from(vec![7; 1 << 20]);
+            let op = Op::Put { value, ttl: None };
+            store.commit(Txn { key, expected, op }).await.unwrap();
+        }
+        (store, 12)
+    }
+
+    #[tokio::test]
+    async fn compaction_within_a_step_is_noticed() {
+        let (store, last) = store_with_full_ring().await;
+        let wake = store.engine.notifier.subscribe("/a/", || last);
+        let position = EmbeddedWatch::new(store.engine.clone(), "/a/", 1, wake);
+        let Ok(NextEvents::History { upto }) = position.next_events() else {
+            panic!("the position is older than the ring");
+        };
+        store.compact(last).await.unwrap();
+        let refused = position.read_history(upto).await;
+        assert!(matches!(refused, Err(Error::Compacted { at }) if at == last));
+    }
+
+    #[tokio::test]
+    async fn compaction_within_a_range_is_noticed() {
+        let (store, last) = store_with_full_ring().await;
+        let mut ask = RangeRequest::prefix("/a/");
+        ask.revision = 1;
+        let keys = store.engine.index.read().range(&ask).unwrap();
+        store.compact(last).await.unwrap();
+        assert_eq!(
+            store.engine.read_pool.read_values(keys.entries).unwrap(),
+            None
+        );
+        store.engine.check_missing_row(1).unwrap();
+        assert!(matches!(
+            store.engine.range(&ask),
+            Err(Error::Compacted { .. })
+        ));
+        ask.revision = 0;
+        assert_eq!(store.engine.range(&ask).unwrap().kvs[0].mod_revision, last);
+    }
+}

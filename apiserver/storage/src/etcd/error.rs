@@ -1,0 +1,110 @@
+//! Maps errors of the etcd client to errors of the store, and says whether the request
+//! can be retried. Pure.
+
+use std::error::Error as _;
+
+use crate::store::Error;
+
+/// Whether a failed request can be retried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RetrySafety {
+    /// The server answered: a retry gives the same response.
+    NotRetryable,
+    /// The request certainly was not applied.
+    NotApplied,
+    /// The request may have been applied.
+    MaybeApplied,
+}
+
+/// An error of the etcd client.
+#[derive(Clone, Debug)]
+pub(super) struct EtcdError {
+    pub(super) error: Error,
+    pub(super) retry_safety: RetrySafety,
+    /// The lease of a put has expired.
+    pub(super) lease_not_found: bool,
+    /// Waiting does not help: certificates do not match, or the server speaks another
+    /// protocol.
+    pub(super) permanent: bool,
+}
+
+impl EtcdError {
+    pub(super) fn unavailable(why: impl Into<String>, retry_safety: RetrySafety) -> Self {
+        Self {
+            error: Error::Unavailable(why.into()),
+            retry_safety,
+            lease_not_found: false,
+            permanent: false,
+        }
+    }
+
+    /// `at` is the requested revision, 0 where there is none.
+    pub(super) fn new(error: &etcd_client::Error, at: u64) -> Self {
+        let etcd_client::Error::GRpcStatus(status) = error else {
+            return Self::unavailable(error.to_string(), RetrySafety::MaybeApplied);
+        };
+        let message = status.message();
+        let final_error = |error| Self {
+            error,
+            retry_safety: RetrySafety::NotRetryable,
+            lease_not_found: false,
+            permanent: false,
+        };
+        // Texts: etcd api/v3rpc/rpctypes/error.go.
+        match () {
+            () if message.contains("required revision has been compacted") => {
+                final_error(Error::Compacted { at: 0 })
+            }
+            () if message.contains("required revision is a future revision") => {
+                final_error(Error::Future {
+                    asked: at,
+                    current: 0,
+                })
+            }
+            () if message.contains("request is too large") => final_error(Error::TooLarge),
+            () if message.contains("database space exceeded") => {
+                final_error(Error::NoSpace("etcd: database space exceeded".into()))
+            }
+            () if message.contains("requested lease not found") => Self {
+                lease_not_found: true,
+                ..Self::unavailable("etcd: requested lease not found", RetrySafety::NotApplied)
+            },
+            // The server returns these before it proposes the request to raft.
+            () if message == "etcdserver: no leader"
+                || message == "etcdserver: too many requests"
+                || message == "etcdserver: not capable" =>
+            {
+                Self::unavailable(message, RetrySafety::NotApplied)
+            }
+            () => Self::from_transport(status),
+        }
+    }
+
+    fn from_transport(status: &tonic::Status) -> Self {
+        let mut why = status.message().to_owned();
+        let mut again = RetrySafety::MaybeApplied;
+        let mut source = status.source();
+        while let Some(error) = source {
+            if error.is::<tonic::ConnectError>() {
+                again = RetrySafety::NotApplied;
+            }
+            let text = error.to_string();
+            // Most layers repeat the text of the layer below, or have none.
+            if !text.is_empty() && text != "transport error" && !why.contains(&text) {
+                why = if why.is_empty() || why == "transport error" {
+                    text
+                } else {
+                    format!("{why}: {text}")
+                };
+            }
+            source = error.source();
+        }
+        let permanent = ["certificate", "InvalidContentType", "received fatal alert"]
+            .iter()
+            .any(|sign| why.contains(sign));
+        Self {
+            permanent,
+            ..Self::unavailable(why, again)
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! A watch of the etcd engine, which survives broken connections: a task buffers events
+//! for the reader, and opens a new watch at the revision at which the last one broke.
+//!
+//! server ──messages──► pump (a task) ──► buffer ──► [`StoreWatch::next`]
+//!
+//! The pump always reads, since an unread watch would block the others of its
+//! connection. When the buffer is full, the pump closes the watch until the reader has
+//! caught up; the new watch then starts in etcd's history.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::EtcdClient;
+use super::error::RetrySafety;
+use super::watch_stream::{EtcdWatchStream, WatchMessage};
+use crate::store::{Error, Result, StoreEvent, StoreWatch, WatchResponse};
+
+/// Bytes that the buffer of one watch may hold.
+const BUFFER_BYTES: usize = 4 << 20;
+const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
+const MAX_BACKOFF: Duration = Duration::from_secs(2);
+/// The interval between two progress requests.
+const PROGRESS_REQUEST_INTERVAL: Duration = Duration::from_millis(100);
+/// After this time without a message the pump sends a progress request.
+const IDLE_BEFORE_PROGRESS_REQUEST: Duration = Duration::from_secs(10);
+/// A server that does not answer progress requests for this time is abandoned.
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The revisions that callers wait for, in one group per watched prefix.
+#[derive(Default)]
+pub(super) struct ProgressRequests(Mutex<Vec<(Arc<str>, watch::Sender<u64>)>>);
+
+impl ProgressRequests {
+    fn subscribe(&self, prefix: &Arc<str>) -> watch::Receiver<u64> {
+        let mut groups = self.0.lock();
+        groups.retain(|(_, group)| group.receiver_count() > 0);
+        if let Some((_, group)) = groups.iter().find(|(p, _)| p == prefix) {
+            return group.subscribe();
+        }
+        let (group, member) = watch::channel(0);
+        groups.push((Arc::clone(prefix), group));
+        member
+    }
+
+    /// Asks the watches of a prefix, or all, to reach a revision.
+    pub(super) fn request(&self, prefix: Option<&str>, revision: u64) {
+        for (of, group) in self.0.lock().iter() {
+            if prefix.is_none_or(|prefix| prefix == &**of) {
+                group.send_if_modified(|requested| {
+                    let higher = *requested < revision;
+                    *requested = revision.max(*requested);
+                    higher
+                });
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct BufferedEvents {
+    events: Vec<StoreEvent>,
+    bytes: usize,
+    /// Everything up to this revision was buffered.
+    revision: u64,
+    /// Everything up to this revision was delivered.
+    delivered: u64,
+    error: Option<Error>,
+}
+
+/// The buffer between the pump and the reader.
+#[derive(Default)]
+struct WatchBuffer {
+    buffered: Mutex<BufferedEvents>,
+    filled: Notify,
+    drained: Notify,
+}
+
+impl WatchBuffer {
+    fn revision(&self) -> u64 {
+        self.buffered.lock().revision
+    }
+
+    /// Buffers events and progress; returns whether the buffer has space for more.
+    fn push(&self, events: Vec<StoreEvent>, progress: u64) -> bool {
+        let mut lying = self.buffered.lock();
+        let before = lying.revision;
+        for event in events {
+            let was = event.previous.as_ref().map_or(0, |p| p.value.len());
+            let now = event.value.as_ref().map_or(0, bytes::Bytes::len);
+            lying.bytes += 256 + event.key.len() + was + now;
+            lying.revision = event.revision;
+            lying.events.push(event);
+        }
+        lying.revision = lying.revision.max(progress);
+        if lying.revision > before {
+            self.filled.notify_one();
+        }
+        lying.bytes < BUFFER_BYTES
+    }
+
+    fn close(&self, error: Error) {
+        self.buffered.lock().error = Some(error);
+        self.filled.notify_one();
+    }
+
+    async fn wait_until_empty(&self) {
+        loop {
+            let taken = self.drained.notified();
+            if self.buffered.lock().events.is_empty() {
+                return;
+            }
+            taken.await;
+        }
+    }
+}
+
+pub(super) struct EtcdWatch {
+    buffer: Arc<WatchBuffer>,
+    /// Aborted when the reader is dropped.
+    _pump: JoinSet<()>,
+}
+
+impl EtcdWatch {
+    /// Continues an open watch that starts after `after`.
+    pub(super) fn new(
+        inner: Arc<EtcdClient>,
+        prefix: &str,
+        after: u64,
+        stream: EtcdWatchStream,
+    ) -> Self {
+        let buffer = Arc::new(WatchBuffer::default());
+        {
+            let mut lying = buffer.buffered.lock();
+            lying.revision = after;
+            lying.delivered = after;
+        }
+        let prefix: Arc<str> = prefix.into();
+        let pump = WatchPump {
+            requested_progress: inner.progress_requests.subscribe(&prefix),
+            stop: inner.stop.subscribe(),
+            client: inner,
+            prefix,
+            buffer: Arc::clone(&buffer),
+        };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(pump.run(stream));
+        Self {
+            buffer,
+            _pump: tasks,
+        }
+    }
+}
+
+#[async_trait]
+impl StoreWatch for EtcdWatch {
+    async fn next(&mut self) -> Result<WatchResponse> {
+        loop {
+            let filled = self.buffer.filled.notified();
+            {
+                let mut lying = self.buffer.buffered.lock();
+                if lying.revision > lying.delivered {
+                    lying.delivered = lying.revision;
+                    lying.bytes = 0;
+                    let batch = WatchResponse {
+                        events: std::mem::take(&mut lying.events),
+                        revision: lying.revision,
+                    };
+                    self.buffer.drained.notify_one();
+                    return Ok(batch);
+                }
+                if let Some(error) = &lying.error {
+                    return Err(error.clone());
+                }
+            }
+            filled.await;
+        }
+    }
+}
+
+/// Why a watch stream ended.
+enum StreamEnd {
+    /// The buffer is full: the reader is too slow.
+    Full,
+    Broken(String),
+    Failed(Error),
+}
+
+struct WatchPump {
+    client: Arc<EtcdClient>,
+    prefix: Arc<str>,
+    buffer: Arc<WatchBuffer>,
+    requested_progress: watch::Receiver<u64>,
+    stop: watch::Receiver<bool>,
+}
+
+impl WatchPump {
+    async fn run(mut self, first: EtcdWatchStream) {
+        let mut stop = self.stop.clone();
+        let error = tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => Error::Unavailable("the store is closed".into()),
+            error = self.pump(first) => error,
+        };
+        self.buffer.close(error);
+    }
+
+    async fn pump(&mut self, first: EtcdWatchStream) -> Error {
+        let mut open = Some(first);
+        let mut pause = INITIAL_BACKOFF;
+        loop {
+            let stream = match open.take() {
+                Some(stream) => Ok(stream),
+                None => {
+                    let after = self.buffer.revision();
+                    self.client.open_watch(&self.prefix, after).await
+                }
+            };
+            let why = match stream {
+                Ok(stream) => match self.read_stream(stream).await {
+                    StreamEnd::Failed(error) => return error,
+                    StreamEnd::Full => {
+                        self.buffer.wait_until_empty().await;
+                        continue;
+                    }
+                    StreamEnd::Broken(why) => {
+                        pause = INITIAL_BACKOFF;
+                        why
+                    }
+                },
+                Err(failure) if failure.retry_safety == RetrySafety::NotRetryable => {
+                    return failure.error;
+                }
+                Err(failure) => failure.error.to_string(),
+            };
+            tracing::info!(prefix = %self.prefix, why, "watch broke, opening it again");
+            sleep(pause).await;
+            pause = (pause * 2).min(MAX_BACKOFF);
+        }
+    }
+
+    async fn read_stream(&mut self, mut stream: EtcdWatchStream) -> StreamEnd {
+        let start = Instant::now();
+        let mut last_message = start;
+        // When a progress request was sent that has no response yet.
+        let mut requested: Option<Instant> = None;
+        let mut next_request = start;
+        loop {
+            let behind = *self.requested_progress.borrow_and_update() > self.buffer.revision();
+            let due = if behind {
+                next_request
+            } else {
+                last_message + IDLE_BEFORE_PROGRESS_REQUEST
+            };
+            let trusted = self.client.supports_progress();
+            tokio::select! {
+                step = stream.next() => {
+                    last_message = Instant::now();
+                    requested = None;
+                    match step {
+                        Ok(step) => if let Some(over) = self.handle_message(step).await {
+                            return over;
+                        },
+                        Err(why) => return StreamEnd::Broken(format!("{}: {why}", stream.url)),
+                    }
+                }
+                _ = self.requested_progress.changed() => {}
+                () = sleep_until(due), if trusted => {
+                    let now = Instant::now();
+                    if requested.is_some_and(|at| now - at >= PROGRESS_TIMEOUT) {
+                        return StreamEnd::Broken(format!("{} does not answer", stream.url));
+                    }
+                    requested = requested.or(Some(now));
+                    next_request = now + PROGRESS_REQUEST_INTERVAL;
+                    if !behind {
+                        // The next request follows after the response timeout.
+                        last_message = now + PROGRESS_TIMEOUT - IDLE_BEFORE_PROGRESS_REQUEST;
+                    }
+                    if let Err(why) = stream.request_progress().await {
+                        return StreamEnd::Broken(why);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn handle_message(&self, step: WatchMessage) -> Option<StreamEnd> {
+        let room = match step {
+            WatchMessage::Events(events) => self.buffer.push(events, 0),
+            WatchMessage::Progress(0) => {
+                self.client.disable_progress();
+                true
+            }
+            WatchMessage::Progress(revision) => self.buffer.push(Vec::new(), revision),
+            WatchMessage::Nothing => true,
+            WatchMessage::Compacted(0) => {
+                let at = self.client.compact_revision().await;
+                return Some(StreamEnd::Failed(Error::Compacted { at }));
+            }
+            WatchMessage::Compacted(at) => return Some(StreamEnd::Failed(Error::Compacted { at })),
+            WatchMessage::Canceled(why) => return Some(StreamEnd::Broken(why)),
+        };
+        (!room).then_some(StreamEnd::Full)
+    }
+}

@@ -1,0 +1,95 @@
+//! The reflector of one cache: a task that lists the prefix, watches from that revision,
+//! and starts over when the watch breaks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use machinery::FailureLog;
+use storage::{Error, RangeRequest, StoreWatch};
+use tokio::sync::watch;
+
+use crate::event::decode;
+use crate::snapshot::{CacheSnapshot, ObjectMap};
+use crate::watch_cache::WatchCache;
+
+/// Keys per range request while listing.
+const LIST_PAGE_KEYS: usize = 2000;
+const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
+const MAX_BACKOFF: Duration = Duration::from_secs(2);
+/// After this time without events the reflector requests the progress of the watch.
+const IDLE_BEFORE_PROGRESS_REQUEST: Duration = Duration::from_secs(15);
+
+/// Runs until `stop` becomes true.
+pub(crate) async fn run(shared: Arc<WatchCache>, mut stop: watch::Receiver<bool>) {
+    tokio::select! {
+        // An error means that the cache was dropped.
+        _ = stop.wait_for(|stop| *stop) => {}
+        () = list_and_watch(&shared) => {}
+    }
+}
+
+async fn list_and_watch(shared: &WatchCache) {
+    let (mut pause, failures) = (INITIAL_BACKOFF, FailureLog::new());
+    loop {
+        match list(shared).await {
+            Ok(mut feed) => {
+                pause = INITIAL_BACKOFF;
+                if failures.record_success("fill") {
+                    tracing::info!(prefix = %shared.prefix, "cache is filled again");
+                }
+                let why = watch_events(shared, &mut *feed).await;
+                tracing::warn!(prefix = %shared.prefix, %why, "watch broke, listing again");
+                shared.invalidate();
+            }
+            Err(why) => {
+                if failures.record_failure("fill", &why.to_string()) {
+                    tracing::warn!(prefix = %shared.prefix, %why, "cache is not filled, trying again");
+                }
+                // Jitter, so that the caches of one store do not list at the same time.
+                tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
+                pause = (pause * 2).min(MAX_BACKOFF);
+            }
+        }
+    }
+}
+
+async fn list(shared: &WatchCache) -> storage::Result<Box<dyn StoreWatch>> {
+    let mut range = RangeRequest {
+        limit: LIST_PAGE_KEYS,
+        ..RangeRequest::prefix(&shared.prefix)
+    };
+    let mut map = ObjectMap::new_sync();
+    loop {
+        let page = shared.store.range(&range).await?;
+        range.revision = page.revision;
+        let last = page.kvs.last().map(|e| format!("{}\0", e.key));
+        for entry in page.kvs {
+            let slot = decode(&entry.key, &entry.value, entry.mod_revision);
+            map.insert_mut(entry.key, slot);
+        }
+        match last {
+            Some(next) if page.remaining > 0 => range.start = next,
+            _ => break,
+        }
+    }
+    let revision = range.revision;
+    let feed = shared.store.watch(&shared.prefix, revision).await?;
+    shared.install(CacheSnapshot { map, revision });
+    Ok(feed)
+}
+
+async fn watch_events(shared: &WatchCache, feed: &mut dyn StoreWatch) -> Error {
+    loop {
+        match tokio::time::timeout(IDLE_BEFORE_PROGRESS_REQUEST, feed.next()).await {
+            Ok(Ok(batch)) => shared.apply(batch),
+            Ok(Err(why)) => return why,
+            // A read of the revision makes every watch report its progress. Without it the
+            // bookmarks of unchanged resources would fall behind compaction.
+            Err(_) => {
+                if let Err(why) = shared.store.revision().await {
+                    tracing::debug!(prefix = %shared.prefix, %why, "no progress");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The cluster controller: reacts to Clusters, namespaces and bindings, and writes
+//! execution spaces, taints and finalizers. A deletion waits for events, never for time.
+
+use std::sync::Arc;
+
+use client::{Api, DeleteOptions, Error, ListOptions, Patch, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{
+    EventRecorder, Informer, InformerEvent, InvolvedObject, ListWatchSelector, ReconcileAction,
+    Workqueue, run_workers,
+};
+use machinery::time::{Clock, rfc3339_seconds};
+use machinery::{Gvr, Object};
+use openapi::karmada::resources::{CLUSTERS, WORKS};
+use openapi::karmada::well_known_keys::{CLUSTER_FINALIZER, SYSTEM, WORK_FINALIZER};
+use openapi::karmada::{Cluster, Work, names};
+use serde_json::{Value, json};
+
+use super::condition_taints::{desired_taints, taint_event_message};
+use crate::NAMESPACES;
+use crate::bindings::{BindingStore, scheduled_clusters};
+use crate::start::ClustersContext;
+
+pub(super) struct ClusterController {
+    api: Arc<dyn Api>,
+    clock: Arc<dyn Clock>,
+    recorder: EventRecorder,
+    clusters: Informer,
+    namespaces: Informer,
+    bindings: BindingStore,
+    works: Informer,
+    queue: Workqueue<String>,
+}
+
+impl ClusterController {
+    pub(super) fn start(deps: &ClustersContext, bindings: &BindingStore) {
+        let informer = |resource| {
+            deps.informers
+                .get(&deps.control_plane, &ListWatchSelector::all(resource))
+        };
+        let it = Arc::new(Self {
+            api: Arc::clone(&deps.control_plane),
+            clock: Arc::clone(&deps.clock),
+            recorder: deps.recorder.with_component("cluster-controller"),
+            clusters: informer(&CLUSTERS),
+            namespaces: informer(&NAMESPACES),
+            bindings: bindings.clone(),
+            works: informer(&WORKS),
+            queue: Workqueue::new(),
+        });
+        it.add_event_handlers();
+        let (tasks, workers) = (deps.tasks.clone(), deps.options.concurrent_syncs);
+        let shutdown = deps.tasks.shutdown().clone();
+        deps.tasks.spawn(async move {
+            if shutdown
+                .run_until_triggered(it.wait_for_cache_sync())
+                .await
+                .is_none()
+            {
+                return;
+            }
+            let queue = it.queue.clone();
+            run_workers(&tasks, "cluster", &queue, workers, move |name: String| {
+                let it = Arc::clone(&it);
+                async move { it.reconcile(&name).await }
+            });
+        });
+    }
+
+    /// A deletion must not miss a binding that is not listed yet.
+    async fn wait_for_cache_sync(&self) {
+        self.clusters.wait_for_cache_sync().await;
+        self.namespaces.wait_for_cache_sync().await;
+        self.bindings.wait_for_cache_sync().await;
+    }
+
+    fn add_event_handlers(self: &Arc<Self>) {
+        let queue = self.queue.clone();
+        self.clusters.add_event_handler(move |change| {
+            if change.new.is_some() {
+                queue.add_to_lane(change.key(), change.in_initial_list);
+            }
+        });
+        let queue = self.queue.clone();
+        self.namespaces.add_event_handler(move |change| {
+            if change.new.is_none()
+                && let Some(cluster) = names::cluster_of_execution_space(change.object().name())
+            {
+                queue.add(cluster.to_owned());
+            }
+        });
+        let it = Arc::downgrade(self);
+        self.bindings.add_event_handler(move |change| {
+            if let Some(it) = it.upgrade() {
+                it.binding_changed(change);
+            }
+        });
+        let it = Arc::downgrade(self);
+        self.works.add_event_handler(move |change| {
+            if let (Some(it), Some(work)) = (it.upgrade(), change.new) {
+                it.work_changed(work);
+            }
+        });
+    }
+
+    /// Enqueues a terminating cluster, so that a Work created meanwhile loses its
+    /// finalizer too.
+    fn work_changed(&self, work: &Object) {
+        if let Some(cluster) = names::cluster_of_execution_space(work.namespace())
+            && self.is_terminating(cluster)
+        {
+            self.queue.add(cluster.to_owned());
+        }
+    }
+
+    fn is_terminating(&self, cluster: &str) -> bool {
+        let known = self.clusters.get("", cluster);
+        known.is_some_and(|c| c.meta().deleting)
+    }
+
+    /// Enqueues the terminating clusters that this binding was the last to block.
+    fn binding_changed(&self, change: &InformerEvent<'_>) {
+        let Some(old) = change.old else { return };
+        if change
+            .new
+            .is_some_and(|n| n.meta().generation == old.meta().generation)
+        {
+            return;
+        }
+        let left = change.new.map(scheduled_clusters).unwrap_or_default();
+        for cluster in scheduled_clusters(old) {
+            if !left.contains(&cluster) && self.is_terminating(&cluster) {
+                self.queue.add(cluster);
+            }
+        }
+    }
+
+    async fn reconcile(&self, name: &str) -> Result<ReconcileAction> {
+        let Some(object) = self.clusters.get("", name) else {
+            return Ok(ReconcileAction::Done);
+        };
+        let cluster = object.decode::<Cluster>()?;
+        let done = if object.meta().deleting {
+            self.remove_cluster(&object, &cluster).await
+        } else {
+            self.sync_cluster(&object, &cluster).await
+        };
+        match done {
+            Ok(()) => Ok(ReconcileAction::Done),
+            Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
+            Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
+            Err(e) => Err(e),
+        }
+    }
+
+    async fn sync_cluster(&self, object: &Object, cluster: &Cluster) -> Result<()> {
+        self.create_execution_space(object).await?;
+        let now = rfc3339_seconds(self.clock.now());
+        let ready = cluster.condition("Ready").map(|c| c.status.as_str());
+        let taints = desired_taints(&cluster.spec.taints, ready, &now);
+        let mut patch = json!({});
+        if let Some(taints) = &taints {
+            // An empty list is an absent field, as with Go's `omitempty`.
+            patch["spec"]["taints"] = match taints.as_slice() {
+                [] => Value::Null,
+                taints => json!(taints),
+            };
+        }
+        let finalizers = &cluster.metadata.finalizers;
+        if !finalizers.iter().any(|f| f == CLUSTER_FINALIZER) {
+            let with: Vec<&str> = finalizers
+                .iter()
+                .map(String::as_str)
+                .chain([CLUSTER_FINALIZER])
+                .collect();
+            patch["metadata"]["finalizers"] = json!(with);
+        }
+        if patch == json!({}) {
+            return Ok(());
+        }
+        let written = self.patch(&CLUSTERS, object, patch).await;
+        if let Some(taints) = taints {
+            let about = InvolvedObject::from_object(object);
+            match &written {
+                Ok(()) => self.recorder.normal(
+                    &about,
+                    "TaintClusterSucceed",
+                    taint_event_message(&taints),
+                ),
+                Err(e) if e.is_conflict() => {}
+                Err(e) => self
+                    .recorder
+                    .warning(&about, "TaintClusterFailed", e.to_string()),
+            }
+        }
+        written
+    }
+
+    async fn create_execution_space(&self, object: &Object) -> Result<()> {
+        let space = names::execution_space_name(object.name());
+        if self.namespaces.get("", &space).is_some() {
+            return Ok(());
+        }
+        let body = json!({"apiVersion": "v1", "kind": "Namespace",
+                          "metadata": {"name": space, "labels": {SYSTEM: "true"}}});
+        let at = ResourcePath::collection(&NAMESPACES, "");
+        let about = InvolvedObject::from_object(object);
+        match self.api.create(at, body, &WriteOptions::default()).await {
+            Ok(_) => {
+                let text = format!(
+                    "Created execution space({space}) for cluster({}).",
+                    object.name()
+                );
+                self.recorder
+                    .normal(&about, "CreateExecutionSpaceSucceed", text);
+                Ok(())
+            }
+            Err(e) if e.is_already_exists() => Ok(()),
+            Err(e) => {
+                self.recorder
+                    .warning(&about, "CreateExecutionSpaceFailed", e.to_string());
+                Err(e)
+            }
+        }
+    }
+
+    async fn remove_cluster(&self, object: &Object, cluster: &Cluster) -> Result<()> {
+        let finalizers = &cluster.metadata.finalizers;
+        if !finalizers.iter().any(|f| f == CLUSTER_FINALIZER) {
+            return Ok(());
+        }
+        if !self.remove_execution_space(object, cluster).await? {
+            return Ok(());
+        }
+        if !self.bindings.scheduled_to(object.name()).is_empty() {
+            return Ok(());
+        }
+        let patch =
+            json!({"metadata": {"finalizers": without_finalizer(finalizers, CLUSTER_FINALIZER)}});
+        self.patch(&CLUSTERS, object, patch).await
+    }
+
+    /// Deletes the execution space; returns whether it is gone.
+    async fn remove_execution_space(&self, object: &Object, cluster: &Cluster) -> Result<bool> {
+        let space = names::execution_space_name(object.name());
+        let about = InvolvedObject::from_object(object);
+        let done = async {
+            // A silent agent does not remove the finalizers of its Works.
+            if cluster.spec.sync_mode == "Pull" && !cluster.is_ready() {
+                self.remove_work_finalizers(&space).await?;
+            }
+            let known = self.namespaces.get("", &space);
+            if known.is_some_and(|n| n.meta().deleting) {
+                return Ok(false);
+            }
+            let at = ResourcePath::object(&NAMESPACES, "", &space);
+            let left = self.api.delete(at, &DeleteOptions::default()).await?;
+            let text = format!("Removed execution space for cluster({}).", object.name());
+            self.recorder
+                .normal(&about, "RemoveExecutionSpaceSucceed", text);
+            Ok(left.is_none())
+        };
+        match done.await {
+            Err(Error::Status(s)) if s.reason == "NotFound" => Ok(true),
+            Err(e) if !e.is_conflict() => {
+                self.recorder
+                    .warning(&about, "RemoveExecutionSpaceFailed", e.to_string());
+                Err(e)
+            }
+            other => other,
+        }
+    }
+
+    async fn remove_work_finalizers(&self, space: &str) -> Result<()> {
+        let works = self
+            .api
+            .list(
+                ResourcePath::collection(&WORKS, space),
+                &ListOptions::default(),
+            )
+            .await?;
+        for work in &works.items {
+            let finalizers = &work.decode::<Work>()?.metadata.finalizers;
+            if !finalizers.iter().any(|f| f == WORK_FINALIZER) {
+                continue;
+            }
+            let patch =
+                json!({"metadata": {"finalizers": without_finalizer(finalizers, WORK_FINALIZER)}});
+            match self.patch(&WORKS, work, patch).await {
+                Err(e) if e.is_not_found() => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Merge-patches an object unless it has changed since it was read.
+    async fn patch(&self, resource: &Gvr, object: &Object, mut patch: Value) -> Result<()> {
+        patch["metadata"]["resourceVersion"] = object.revision().to_string().into();
+        let at = ResourcePath::of_object(resource, object);
+        self.api
+            .patch(at, Patch::Merge(patch), &WriteOptions::default())
+            .await
+            .map(drop)
+    }
+}
+
+fn without_finalizer<'a>(all: &'a [String], one: &str) -> Vec<&'a String> {
+    all.iter().filter(|f| *f != one).collect()
+}

@@ -1,0 +1,187 @@
+//! The application failover controller. Since when workloads are unhealthy is kept in
+//! memory only: as in Karmada, it starts anew with the process.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use client::Error;
+use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
+use interpreter::{Interpreter, InterpreterOperation};
+use machinery::Object;
+use machinery::object::MalformedObject;
+use machinery::time::Clock;
+use openapi::karmada::failover::ApplicationFailoverBehavior;
+use openapi::karmada::resource_group::ResourceGroup;
+use openapi::karmada::{FeatureGates, ResourceBinding};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use super::reconcile::{
+    EvictionTaskError, UnhealthySince, application_failover, evaluate_health, eviction_task,
+};
+use crate::bindings::{BindingStore, record_eviction};
+use crate::failover::graceful::{creation_timestamp, requeue_at};
+use crate::start::ClustersContext;
+
+const WORKERS: usize = 4;
+
+#[derive(Debug, thiserror::Error)]
+enum ApplicationFailoverError {
+    #[error(transparent)]
+    EvictionTask(#[from] EvictionTaskError),
+    #[error(transparent)]
+    Object(#[from] MalformedObject),
+    #[error(transparent)]
+    Api(#[from] Error),
+}
+
+pub(in crate::failover) struct ApplicationFailoverController {
+    bindings: BindingStore,
+    clock: Arc<dyn Clock>,
+    recorder: EventRecorder,
+    interpreter: Interpreter,
+    gates: FeatureGates,
+    unhealthy_since: Mutex<HashMap<String, UnhealthySince>>,
+}
+
+impl ApplicationFailoverController {
+    pub(in crate::failover) fn start(deps: &ClustersContext, bindings: &BindingStore) {
+        let it = Arc::new(Self {
+            bindings: bindings.clone(),
+            clock: Arc::clone(&deps.clock),
+            recorder: deps.recorder.clone(),
+            interpreter: deps.interpreter.clone(),
+            gates: deps.options.gates,
+            unhealthy_since: Mutex::default(),
+        });
+        let queue: Workqueue<String> = Workqueue::new();
+        let wake = queue.clone();
+        bindings.add_event_handler(move |change| {
+            if [change.old, change.new]
+                .into_iter()
+                .flatten()
+                .any(has_application_failover)
+            {
+                wake.add_to_lane(change.key(), change.in_initial_list);
+            }
+        });
+        // Changed interpreter rules can change the health of a kind.
+        let wake = queue.clone();
+        let visit = move |binding: &Object| {
+            if has_application_failover(binding) {
+                wake.add_low(binding.meta().key());
+            }
+        };
+        let sweep = bindings.start_index_visitor(&deps.tasks, "failover-of-kinds", visit);
+        deps.interpreter.add_change_listener(move |changed| {
+            const HEALTH_OPERATIONS: &[InterpreterOperation] =
+                &[InterpreterOperation::InterpretHealth];
+            if changed.affects_operations(HEALTH_OPERATIONS) {
+                let concerns = |group: ResourceGroup<'_>| {
+                    changed.affects_kind(&group.gvk(), HEALTH_OPERATIONS)
+                };
+                sweep.add(|key| ResourceGroup::parse(key).is_some_and(concerns));
+            }
+        });
+        run_workers(
+            &deps.tasks,
+            "application-failover",
+            &queue,
+            WORKERS,
+            move |key: String| {
+                let it = Arc::clone(&it);
+                async move { it.reconcile(&key).await }
+            },
+        );
+    }
+
+    async fn reconcile(&self, key: &str) -> Result<ReconcileAction, ApplicationFailoverError> {
+        self.interpreter.wait_for_cache_sync().await;
+        let found = self.bindings.get(key);
+        let view = found
+            .as_ref()
+            .map(Object::decode::<ResourceBinding>)
+            .transpose()?;
+        let interprets_health =
+            |b: &&Arc<ResourceBinding>| self.interpreter.has_health_rule(&b.spec.resource.gvk());
+        let application = view
+            .as_ref()
+            .filter(interprets_health)
+            .and_then(|b| application_failover(b));
+        let (Some(object), Some(binding), Some(application)) = (found, view, application) else {
+            self.unhealthy_since.lock().remove(key);
+            return Ok(ReconcileAction::Done);
+        };
+        let now = self.clock.now();
+        let evaluation = {
+            let mut unhealthy = self.unhealthy_since.lock();
+            let since = unhealthy.get(key).cloned().unwrap_or_default();
+            let evaluation = evaluate_health(&binding, &application, &since, now);
+            if evaluation.since.is_empty() {
+                unhealthy.remove(key);
+            } else {
+                unhealthy.insert(key.to_owned(), evaluation.since.clone());
+            }
+            evaluation
+        };
+        match self
+            .evict(
+                &object,
+                &binding,
+                &application,
+                &evaluation.clusters_to_evict,
+            )
+            .await
+        {
+            Err(ApplicationFailoverError::Api(e)) if e.is_conflict() => {
+                return Ok(ReconcileAction::AFTER_CONFLICT);
+            }
+            Err(ApplicationFailoverError::Api(e)) if e.is_not_found() => {
+                return Ok(ReconcileAction::Done);
+            }
+            other => other?,
+        }
+        Ok(evaluation
+            .next_deadline
+            .map_or(ReconcileAction::Done, |at| requeue_at(at, now)))
+    }
+
+    async fn evict(
+        &self,
+        object: &Object,
+        binding: &ResourceBinding,
+        application: &ApplicationFailoverBehavior,
+        clusters: &[String],
+    ) -> Result<(), ApplicationFailoverError> {
+        let producer = match object.namespace() {
+            "" => "cluster-resource-binding-application-failover-controller",
+            _ => "resource-binding-application-failover-controller",
+        };
+        let mut spec = binding.spec.clone();
+        for cluster in clusters {
+            let mut task = eviction_task(binding, application, cluster, producer, self.gates)?;
+            task.creation_timestamp = creation_timestamp(self.gates, self.clock.now());
+            spec.evict(task);
+        }
+        let old = &binding.spec;
+        let written = self
+            .bindings
+            .patch_spec(object, old, &spec, Value::Null)
+            .await;
+        if let Err(e) = &written
+            && !e.is_conflict()
+            && !e.is_not_found()
+        {
+            let recorder = self.recorder.with_component(producer);
+            for cluster in clusters {
+                record_eviction(&recorder, object, old, cluster, false);
+            }
+        }
+        Ok(written?)
+    }
+}
+
+fn has_application_failover(binding: &Object) -> bool {
+    let view = binding.decode::<ResourceBinding>();
+    view.is_ok_and(|b| b.spec.failover_behavior().application.is_some())
+}

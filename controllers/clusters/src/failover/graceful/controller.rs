@@ -1,0 +1,95 @@
+//! The graceful eviction controller: assesses bindings with eviction tasks and removes
+//! finished tasks.
+
+use std::sync::Arc;
+
+use client::Result;
+use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
+use jiff::Timestamp;
+use machinery::Object;
+use machinery::time::Clock;
+use openapi::karmada::ResourceBinding;
+use serde_json::Value;
+use std::time::Duration;
+
+use super::reconcile::assess_eviction_tasks;
+use crate::bindings::{BindingStore, record_eviction};
+use crate::start::ClustersContext;
+
+const WORKERS: usize = 4;
+
+pub(in crate::failover) struct GracefulEvictionController {
+    bindings: BindingStore,
+    clock: Arc<dyn Clock>,
+    recorder: EventRecorder,
+    timeout: Duration,
+}
+
+impl GracefulEvictionController {
+    pub(in crate::failover) fn start(deps: &ClustersContext, bindings: &BindingStore) {
+        let it = Arc::new(Self {
+            bindings: bindings.clone(),
+            clock: Arc::clone(&deps.clock),
+            recorder: deps.recorder.clone(),
+            timeout: deps.options.failover.graceful_eviction_timeout,
+        });
+        let queue: Workqueue<String> = Workqueue::new();
+        let wake = queue.clone();
+        bindings.add_event_handler(move |change| {
+            if change.new.is_some_and(has_eviction_tasks) {
+                wake.add_to_lane(change.key(), change.in_initial_list);
+            }
+        });
+        run_workers(
+            &deps.tasks,
+            "graceful-eviction",
+            &queue,
+            WORKERS,
+            move |key: String| {
+                let it = Arc::clone(&it);
+                async move { it.reconcile(&key).await }
+            },
+        );
+    }
+
+    async fn reconcile(&self, key: &str) -> Result<ReconcileAction> {
+        let Some(object) = self.bindings.get(key) else {
+            return Ok(ReconcileAction::Done);
+        };
+        let binding = object.decode::<ResourceBinding>()?;
+        let now = self.clock.now();
+        let found = assess_eviction_tasks(&binding, object.meta().generation, self.timeout, now);
+        let mut spec = binding.spec.clone();
+        spec.graceful_eviction_tasks = found.kept_tasks;
+        let written = self
+            .bindings
+            .patch_spec(&object, &binding.spec, &spec, Value::Null)
+            .await;
+        match written {
+            Err(e) if e.is_not_found() => return Ok(ReconcileAction::Done),
+            Err(e) if e.is_conflict() => return Ok(ReconcileAction::AFTER_CONFLICT),
+            other => other?,
+        }
+        let recorder = self.recorder.with_component(match object.namespace() {
+            "" => "cluster-resource-binding-graceful-eviction-controller",
+            _ => "resource-binding-graceful-eviction-controller",
+        });
+        for cluster in &found.evicted_clusters {
+            record_eviction(&recorder, &object, &binding.spec, cluster, true);
+        }
+        Ok(found
+            .next_deadline
+            .map_or(ReconcileAction::Done, |at| requeue_at(at, now)))
+    }
+}
+
+fn has_eviction_tasks(binding: &Object) -> bool {
+    let view = binding.decode::<ResourceBinding>();
+    view.is_ok_and(|b| !b.spec.graceful_eviction_tasks.is_empty())
+}
+
+/// Requeues a key one millisecond after `at`.
+pub(in crate::failover) fn requeue_at(at: Timestamp, now: Timestamp) -> ReconcileAction {
+    let wait = at.duration_since(now).try_into().unwrap_or(Duration::ZERO);
+    ReconcileAction::RequeueAfter(wait + Duration::from_millis(1))
+}

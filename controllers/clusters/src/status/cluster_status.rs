@@ -1,0 +1,311 @@
+//! Builds the status of a Cluster from what was collected. Pure.
+
+use std::collections::BTreeMap;
+
+use client::{ApiResource, ServerResources};
+use machinery::Quantity;
+use members::{MemberResourceSummary, ResourceModelGrade};
+use openapi::karmada::cluster::{
+    AllocatableModeling, ApiEnablement, ClusterApiResource as Served, ResourceModel,
+};
+use serde_json::{Map, Value, json};
+
+use crate::condition::{self, ConditionUpdate};
+
+/// The version and the APIs of a member.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct MemberApiInfo {
+    /// `gitVersion`; empty if it could not be read.
+    pub(super) version: String,
+    pub(super) enablements: Vec<ApiEnablement>,
+    pub(super) completeness: ConditionUpdate,
+}
+
+/// The nodes and resources of a member.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct MemberResources {
+    pub(super) summary: MemberResourceSummary,
+    /// The number of nodes by grade.
+    pub(super) modelings: Vec<AllocatableModeling>,
+}
+
+/// What to write into the status; `None` leaves the current value.
+#[derive(Default)]
+pub(super) struct StatusUpdate<'a> {
+    pub(super) ready_condition: Option<&'a ConditionUpdate>,
+    pub(super) api_info: Option<&'a MemberApiInfo>,
+    pub(super) resources: Option<&'a MemberResources>,
+}
+
+impl MemberApiInfo {
+    /// `found` is `None` if discovery failed entirely.
+    pub(super) fn new(version: Option<String>, found: Option<&ServerResources>) -> Self {
+        let enablements = found
+            .map(|f| api_enablements(&f.resources))
+            .unwrap_or_default();
+        let completeness = match found {
+            Some(found) if !enablements.is_empty() && found.failed_group_versions.is_empty() => {
+                ConditionUpdate::new(
+                    "True",
+                    "Complete",
+                    "collected complete APIEnablements from the cluster",
+                )
+            }
+            Some(_) if !enablements.is_empty() => {
+                let n = enablements.len();
+                let text = format!("might collect partial APIEnablements({n}) from the cluster");
+                ConditionUpdate::new("False", "Partial", text)
+            }
+            _ => ConditionUpdate::new(
+                "False",
+                "Empty",
+                "collected empty APIEnablements from the cluster",
+            ),
+        };
+        Self {
+            version: version.unwrap_or_default(),
+            enablements,
+            completeness,
+        }
+    }
+}
+
+/// API enablements sorted by group version, resources by name.
+fn api_enablements(all: &[ApiResource]) -> Vec<ApiEnablement> {
+    let mut groups: BTreeMap<String, BTreeMap<&str, &str>> = BTreeMap::new();
+    for served in all.iter().filter(|r| !r.resource.resource.contains('/')) {
+        groups
+            .entry(served.resource.api_version())
+            .or_default()
+            .insert(&served.resource.resource, &served.kind);
+    }
+    let resources = |all: BTreeMap<&str, &str>| {
+        all.into_iter()
+            .map(|(name, kind)| Served {
+                name: name.to_owned(),
+                kind: kind.to_owned(),
+            })
+            .collect()
+    };
+    groups
+        .into_iter()
+        .map(|(group_version, all)| ApiEnablement {
+            group_version,
+            resources: resources(all),
+        })
+        .collect()
+}
+
+/// The minimums of each grade.
+pub(super) fn model_grades(of: &[ResourceModel]) -> Vec<ResourceModelGrade> {
+    of.iter()
+        .map(|model| ResourceModelGrade {
+            minimums: model
+                .ranges
+                .iter()
+                .map(|r| (r.name.clone(), r.min))
+                .collect(),
+        })
+        .collect()
+}
+
+/// Grades with their node counts.
+pub(super) fn grade_counts(of: &[ResourceModel], counts: &[i64]) -> Vec<AllocatableModeling> {
+    of.iter()
+        .zip(counts)
+        .map(|(model, count)| AllocatableModeling {
+            grade: model.grade,
+            count: *count,
+        })
+        .collect()
+}
+
+/// The updated status; `None` if nothing changes.
+pub(super) fn updated_status(old: &Value, findings: &StatusUpdate<'_>, now: &str) -> Option<Value> {
+    let mut next = match old {
+        Value::Object(_) => old.clone(),
+        _ => json!({}),
+    };
+    if let Some(facts) = findings.api_info {
+        set_or_remove(
+            &mut next,
+            "kubernetesVersion",
+            facts.version.as_str().into(),
+        );
+        set_or_remove(&mut next, "apiEnablements", json!(facts.enablements));
+        let conditions = &mut next["conditions"];
+        condition::set_status_condition(
+            conditions,
+            "CompleteAPIEnablements",
+            &facts.completeness,
+            now,
+        );
+    }
+    if let Some(ready) = findings.ready_condition {
+        condition::set_status_condition(&mut next["conditions"], "Ready", ready, now);
+    }
+    if let Some(MemberResources { summary, modelings }) = findings.resources {
+        next["nodeSummary"] =
+            json!({"totalNum": summary.total_nodes, "readyNum": summary.ready_nodes});
+        let mut sums = json!({});
+        for (field, amounts) in [
+            ("allocatable", &summary.allocatable),
+            ("allocating", &summary.allocating),
+            ("allocated", &summary.allocated),
+        ] {
+            set_or_remove(&mut sums, field, quantities(amounts));
+        }
+        set_or_remove(&mut sums, "allocatableModelings", json!(modelings));
+        next["resourceSummary"] = sums;
+    }
+    (next != *old).then_some(next)
+}
+
+/// Sets a field, or removes it if the value is empty.
+fn set_or_remove(object: &mut Value, field: &str, value: Value) {
+    let empty = match &value {
+        Value::String(s) => s.is_empty(),
+        Value::Array(a) => a.is_empty(),
+        Value::Object(o) => o.is_empty(),
+        _ => false,
+    };
+    if !empty {
+        object[field] = value;
+    } else if let Some(fields) = object.as_object_mut() {
+        fields.remove(field);
+    }
+}
+
+fn quantities(amounts: &BTreeMap<String, Quantity>) -> Value {
+    let texts: Map<String, Value> = amounts
+        .iter()
+        .map(|(name, amount)| (name.clone(), amount.to_string().into()))
+        .collect();
+    texts.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::Gvr;
+
+    use super::*;
+
+    fn api_resource(group: &str, version: &str, name: &str, kind: &str) -> ApiResource {
+        ApiResource {
+            resource: Gvr::new(group, version, name),
+            kind: kind.into(),
+            namespaced: true,
+            verbs: Vec::new(),
+            subresources: Vec::new(),
+            categories: Vec::new(),
+            short_names: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn enablements_are_sorted_and_their_completeness_is_reported() {
+        let resources = vec![
+            api_resource("", "v1", "services", "Service"),
+            api_resource("", "v1", "pods/log", "Pod"),
+            api_resource("apps", "v1", "deployments", "Deployment"),
+            api_resource("", "v1", "pods", "Pod"),
+        ];
+        let mut found = ServerResources {
+            resources,
+            failed_group_versions: Vec::new(),
+        };
+        let facts = MemberApiInfo::new(Some("v1.36.0".into()), Some(&found));
+        assert_eq!(
+            json!(facts.enablements),
+            json!([
+                {"groupVersion": "apps/v1", "resources": [{"name": "deployments", "kind": "Deployment"}]},
+                {"groupVersion": "v1", "resources": [{"name": "pods", "kind": "Pod"}, {"name": "services", "kind": "Service"}]},
+            ])
+        );
+        let told = |facts: &MemberApiInfo| (facts.completeness.status, facts.completeness.reason);
+        assert_eq!(told(&facts), ("True", "Complete"));
+        found
+            .failed_group_versions
+            .push(("metrics.k8s.io/v1".into(), "down".into()));
+        let partial = MemberApiInfo::new(None, Some(&found));
+        assert_eq!(told(&partial), ("False", "Partial"));
+        assert!(partial.completeness.message.contains("(2)"));
+        assert_eq!(told(&MemberApiInfo::new(None, None)), ("False", "Empty"));
+        let nothing = MemberApiInfo::new(None, Some(&ServerResources::default()));
+        assert_eq!(told(&nothing), ("False", "Empty"));
+    }
+
+    fn quantities_by_name(of: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
+        of.iter()
+            .map(|(name, text)| ((*name).to_owned(), Quantity::parse(text).unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn only_own_fields_change_and_only_if_they_differ() {
+        let old = json!({
+            "remedyActions": ["TrafficControl"], "kubernetesVersion": "v1.30.0",
+            "conditions": [{"type": "Foreign", "status": "True", "lastTransitionTime": "t0", "reason": "", "message": ""}],
+            "resourceSummary": {"allocatable": {"gone": "1"}},
+        });
+        let facts = MemberApiInfo::new(None, None);
+        let ready = ConditionUpdate::new("True", "ClusterReady", "fine");
+        let models = [
+            ResourceModel {
+                grade: 0,
+                ranges: Vec::new(),
+            },
+            ResourceModel {
+                grade: 3,
+                ranges: Vec::new(),
+            },
+        ];
+        let resources = MemberResources {
+            summary: MemberResourceSummary {
+                total_nodes: 2,
+                ready_nodes: 1,
+                allocatable: quantities_by_name(&[
+                    ("cpu", "1500m"),
+                    ("memory", "2Gi"),
+                    ("pods", "220"),
+                ]),
+                allocating: BTreeMap::new(),
+                allocated: quantities_by_name(&[("pods", "7")]),
+            },
+            modelings: grade_counts(&models, &[2, 0]),
+        };
+        let findings = StatusUpdate {
+            ready_condition: Some(&ready),
+            api_info: Some(&facts),
+            resources: Some(&resources),
+        };
+        let next = updated_status(&old, &findings, "t1").unwrap();
+        assert_eq!(next["remedyActions"], old["remedyActions"]);
+        assert_eq!(next["conditions"][0], old["conditions"][0]);
+        assert_eq!(next["conditions"][1]["type"], "CompleteAPIEnablements");
+        assert_eq!(next["conditions"][2]["lastTransitionTime"], "t1");
+        assert_eq!(next.get("kubernetesVersion"), None);
+        assert_eq!(next["nodeSummary"], json!({"totalNum": 2, "readyNum": 1}));
+        assert_eq!(
+            next["resourceSummary"],
+            json!({
+                "allocatable": {"cpu": "1500m", "memory": "2Gi", "pods": "220"}, "allocated": {"pods": "7"},
+                "allocatableModelings": [{"grade": 0, "count": 2}, {"grade": 3, "count": 0}],
+            })
+        );
+        assert_eq!(updated_status(&next, &findings, "t2"), None);
+        assert_eq!(updated_status(&next, &StatusUpdate::default(), "t2"), None);
+        assert_eq!(
+            updated_status(
+                &Value::Null,
+                &StatusUpdate {
+                    ready_condition: Some(&ready),
+                    ..StatusUpdate::default()
+                },
+                "t1"
+            )
+            .unwrap()["conditions"][0]["status"],
+            "True"
+        );
+    }
+}

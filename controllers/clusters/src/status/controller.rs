@@ -1,0 +1,319 @@
+//! The cluster status controller: reacts to Clusters and connections, probes members, and
+//! writes a Cluster's status if it differs.
+//!
+//! A slow member holds one of many workers, and each request has a timeout.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ahash::AHashMap;
+use client::{Api, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{
+    Informer, InformerEvent, ListWatchSelector, ReconcileAction, Workqueue, run_workers,
+};
+use jiff::Timestamp;
+use machinery::Object;
+use machinery::time::{Clock, rfc3339_seconds};
+use members::{MemberCluster, MemberClusterManager};
+use openapi::karmada::resources::CLUSTERS;
+use openapi::karmada::well_known_keys::CLUSTER_FINALIZER;
+use openapi::karmada::{Cluster, KarmadaFeature};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::cluster_status::{self, MemberResources, StatusUpdate};
+use super::condition_cache::ReadyThresholds;
+use super::metrics;
+use super::probe;
+use super::tracker::{ClusterTracker, StatusTrigger};
+use crate::condition::ConditionUpdate;
+use crate::start::{ClustersContext, Options};
+
+/// A worker mostly waits for a member.
+const WORKERS: usize = 64;
+/// How long a Cluster may lack a connection before this is reported: its secret may be
+/// created after it.
+const CONNECT_GRACE_PERIOD: Duration = Duration::from_secs(2);
+/// CRDs are often created in batches.
+const CRD_BATCH_DELAY: Duration = Duration::from_millis(200);
+
+pub(super) struct ClusterStatusController {
+    api: Arc<dyn Api>,
+    clock: Arc<dyn Clock>,
+    members: MemberClusterManager,
+    options: Options,
+    clusters: Informer,
+    queue: Workqueue<String>,
+    pending_triggers: Mutex<AHashMap<String, StatusTrigger>>,
+    /// The state of each cluster; a worker takes it out while it works on the cluster.
+    trackers: Mutex<AHashMap<String, ClusterTracker>>,
+}
+
+impl ClusterStatusController {
+    pub(super) fn start(deps: &ClustersContext) {
+        let it = Arc::new(Self {
+            api: Arc::clone(&deps.control_plane),
+            clock: Arc::clone(&deps.clock),
+            members: deps.members.clone(),
+            options: deps.options.clone(),
+            clusters: deps
+                .informers
+                .get(&deps.control_plane, &ListWatchSelector::all(&CLUSTERS)),
+            queue: Workqueue::new(),
+            pending_triggers: Mutex::default(),
+            trackers: Mutex::default(),
+        });
+        it.add_event_handlers();
+        metrics::report_clusters(&it.clusters, deps.tasks.shutdown());
+        let tasks = deps.tasks.clone();
+        let shutdown = deps.tasks.shutdown().clone();
+        deps.tasks.spawn(async move {
+            if shutdown
+                .run_until_triggered(it.members.wait_for_cache_sync())
+                .await
+                .is_none()
+            {
+                return;
+            }
+            let queue = it.queue.clone();
+            let ends = tasks.shutdown().clone();
+            run_workers(
+                &tasks,
+                "cluster-status",
+                &queue,
+                WORKERS,
+                move |name: String| {
+                    let (it, ends) = (Arc::clone(&it), ends.clone());
+                    // A silent member must not delay the shutdown.
+                    async move {
+                        let done = ends.run_until_triggered(it.reconcile(&name)).await;
+                        done.unwrap_or(Ok(ReconcileAction::Done))
+                    }
+                },
+            );
+        });
+    }
+
+    fn add_event_handlers(self: &Arc<Self>) {
+        let it = Arc::downgrade(self);
+        self.clusters.add_event_handler(move |change| {
+            if let Some(it) = it.upgrade() {
+                it.cluster_changed(change);
+            }
+        });
+        let it = Arc::downgrade(self);
+        self.members.on_connection_change(move |name, _| {
+            if let Some(it) = it.upgrade() {
+                it.add_trigger(name, true, true);
+                it.queue.add(name.to_owned());
+            }
+        });
+        let it = Arc::downgrade(self);
+        self.members.on_managed_object(move |name, resource, _| {
+            if resource.resource == "customresourcedefinitions"
+                && let Some(it) = it.upgrade()
+            {
+                it.add_trigger(name, false, true);
+                it.queue.add_after(name.to_owned(), CRD_BATCH_DELAY);
+            }
+        });
+    }
+
+    fn add_trigger(&self, name: &str, probe: bool, discover: bool) {
+        let mut wakes = self.pending_triggers.lock();
+        let wake = wakes.entry(name.to_owned()).or_default();
+        wake.probe |= probe;
+        wake.discover |= discover;
+    }
+
+    fn cluster_changed(&self, change: &InformerEvent<'_>) {
+        let same = |old: &Object, new: &Object| {
+            old.meta().generation == new.meta().generation
+                && has_cluster_finalizer(old) == has_cluster_finalizer(new)
+        };
+        match (change.old, change.new) {
+            (Some(old), Some(new)) if same(old, new) => return,
+            (_, Some(_)) => self.add_trigger(change.object().name(), true, false),
+            (_, None) => {}
+        }
+        self.queue.add_to_lane(change.key(), change.in_initial_list);
+    }
+
+    async fn reconcile(&self, name: &str) -> Result<ReconcileAction> {
+        let wake = self
+            .pending_triggers
+            .lock()
+            .remove(name)
+            .unwrap_or_default();
+        let found = self.clusters.get("", name);
+        let Some(object) = found.filter(is_collected_here) else {
+            self.trackers.lock().remove(name);
+            metrics::forget_cluster(name);
+            return Ok(ReconcileAction::Done);
+        };
+        // Wait until the cluster controller has added its finalizer, which is a change of
+        // the Cluster.
+        if !has_cluster_finalizer(&object) {
+            return Ok(ReconcileAction::Done);
+        }
+        let mut track = self.trackers.lock().remove(name).unwrap_or_default();
+        let began = Instant::now();
+        let done = self.sync_status(&object, &mut track, wake).await;
+        metrics::observe_sync(name, began.elapsed());
+        self.trackers.lock().insert(name.to_owned(), track);
+        match done {
+            Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
+            Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
+            other => other,
+        }
+    }
+
+    async fn sync_status(
+        &self,
+        object: &Object,
+        track: &mut ClusterTracker,
+        wake: StatusTrigger,
+    ) -> Result<ReconcileAction> {
+        let cluster = object.decode::<Cluster>()?;
+        let now = self.clock.now();
+        let period = self.options.status_update_period;
+        let shown = cluster.condition("Ready").map(|c| c.status.as_str());
+        match self.members.get(object.name()) {
+            Ok(member) => {
+                track.unconnected_since = None;
+                self.probe_and_collect(&member, &cluster, track, wake, now)
+                    .await;
+            }
+            Err(why) => {
+                let since = *track.unconnected_since.get_or_insert(now);
+                let waited = now.duration_since(since).unsigned_abs();
+                if waited < CONNECT_GRACE_PERIOD {
+                    return Ok(ReconcileAction::RequeueAfter(CONNECT_GRACE_PERIOD - waited));
+                }
+                self.observe_unconnected(track, shown, &why, now);
+            }
+        }
+        let findings = StatusUpdate {
+            ready_condition: track.ready_condition.as_ref(),
+            api_info: track.api_info.as_ref().filter(|_| track.is_ready),
+            resources: track.resources.as_ref().filter(|_| track.is_ready),
+        };
+        self.update_status(object, &findings, now).await?;
+        Ok(ReconcileAction::RequeueAfter(track.next_delay(now, period)))
+    }
+
+    async fn probe_and_collect(
+        &self,
+        member: &MemberCluster,
+        cluster: &Cluster,
+        track: &mut ClusterTracker,
+        wake: StatusTrigger,
+        now: Timestamp,
+    ) {
+        let period = self.options.status_update_period;
+        let probed = track.is_probe_due(wake, now);
+        if probed {
+            let verdict = probe::probe_health(&**member.api()).await;
+            track.record_probe(now, period);
+            let shown = cluster.condition("Ready").map(|c| c.status.as_str());
+            let shows = track.condition_cache.should_report(
+                verdict.is_true(),
+                shown,
+                now,
+                self.thresholds(),
+            );
+            track.is_ready = shows && verdict.is_true();
+            track.ready_condition = Some(verdict).filter(|_| shows);
+        }
+        if !track.is_ready {
+            return;
+        }
+        // Discovery runs with every probe: a member does not announce new APIs.
+        if probed || wake.discover {
+            track.api_info = Some(probe::collect_api_info(&**member.api()).await);
+        }
+        if self.options.resource_modeling && track.is_summary_due(probed) {
+            track.record_summary(self.collect_resources(member, cluster));
+        }
+    }
+
+    fn collect_resources(
+        &self,
+        member: &MemberCluster,
+        cluster: &Cluster,
+    ) -> Option<MemberResources> {
+        let of = &cluster.spec.resource_models;
+        let summary = member.resource_summary()?;
+        let gates = self.options.gates;
+        let graded = gates.enabled(KarmadaFeature::CustomizedClusterResourceModeling);
+        let modelings = match graded && !of.is_empty() {
+            true => cluster_status::grade_counts(
+                of,
+                &member.allocatable_modelings(&cluster_status::model_grades(of))?,
+            ),
+            false => Vec::new(),
+        };
+        Some(MemberResources { summary, modelings })
+    }
+
+    /// Before the first probe a missing connection is not an observation, so that the
+    /// first response counts at once.
+    fn observe_unconnected(
+        &self,
+        track: &mut ClusterTracker,
+        shown: Option<&str>,
+        why: &str,
+        now: Timestamp,
+    ) {
+        track.record_probe(now, self.options.status_update_period);
+        let shows = track.condition_cache.is_empty()
+            || track
+                .condition_cache
+                .should_report(false, shown, now, self.thresholds());
+        let text = format!("failed to create a ClusterClient: {why}");
+        let verdict = ConditionUpdate::new("False", "StatusCollectionFailed", text);
+        track.is_ready = false;
+        track.ready_condition = Some(verdict).filter(|_| shows);
+    }
+
+    fn thresholds(&self) -> ReadyThresholds {
+        ReadyThresholds {
+            success: self.options.success_threshold,
+            failure: self.options.failure_threshold,
+        }
+    }
+
+    async fn update_status(
+        &self,
+        object: &Object,
+        findings: &StatusUpdate<'_>,
+        now: Timestamp,
+    ) -> Result<()> {
+        let mut value = object.value()?;
+        let now = rfc3339_seconds(now);
+        let Some(status) = cluster_status::updated_status(&value["status"], findings, &now) else {
+            return Ok(());
+        };
+        value["status"] = status;
+        let at = ResourcePath::of_object(&CLUSTERS, object).subresource("status");
+        self.api
+            .update(at, value, &WriteOptions::default())
+            .await
+            .map(drop)
+    }
+}
+
+/// Whether this controller collects the status of the cluster. A Cluster in push mode
+/// without a secret is reported by someone else.
+fn is_collected_here(cluster: &Object) -> bool {
+    cluster
+        .decode::<Cluster>()
+        .is_ok_and(|c| c.spec.sync_mode != "Pull" && c.spec.secret_ref.is_some())
+}
+
+fn has_cluster_finalizer(cluster: &Object) -> bool {
+    cluster.decode::<Cluster>().is_ok_and(|c| {
+        let finalizers = &c.metadata.finalizers;
+        finalizers.iter().any(|f| f == CLUSTER_FINALIZER)
+    })
+}

@@ -1,0 +1,165 @@
+//! The ClusterTaintPolicy controller: reacts to conditions of Clusters and to policies,
+//! and writes taints. Taints of a deleted policy stay.
+
+use std::sync::Arc;
+
+use client::{Api, Patch, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{
+    EventRecorder, Informer, InformerEvent, InvolvedObject, ListWatchSelector, ReconcileAction,
+    Workqueue, run_workers,
+};
+use machinery::Object;
+use machinery::time::{Clock, rfc3339_seconds};
+use openapi::karmada::cluster::Taint;
+use openapi::karmada::resources::{CLUSTERS, TAINT_POLICIES};
+use openapi::karmada::{Cluster, ClusterTaintPolicy};
+use serde_json::{Value, json};
+
+use super::reconcile::{desired_taints, sort_by_age, targets_cluster};
+use crate::cluster::taints_message;
+use crate::start::ClustersContext;
+
+const WORKERS: usize = 2;
+
+pub(crate) struct ClusterTaintPolicyController {
+    api: Arc<dyn Api>,
+    clock: Arc<dyn Clock>,
+    recorder: EventRecorder,
+    clusters: Informer,
+    policies: Informer,
+    queue: Workqueue<String>,
+}
+
+impl ClusterTaintPolicyController {
+    pub(crate) fn start(deps: &ClustersContext) {
+        let informer = |resource| {
+            deps.informers
+                .get(&deps.control_plane, &ListWatchSelector::all(resource))
+        };
+        let it = Arc::new(Self {
+            api: Arc::clone(&deps.control_plane),
+            clock: Arc::clone(&deps.clock),
+            recorder: deps
+                .recorder
+                .with_component("cluster-taint-policy-controller"),
+            clusters: informer(&CLUSTERS),
+            policies: informer(&TAINT_POLICIES),
+            queue: Workqueue::new(),
+        });
+        it.add_event_handlers();
+        let (tasks, shutdown) = (deps.tasks.clone(), deps.tasks.shutdown().clone());
+        deps.tasks.spawn(async move {
+            // All policies must be listed: their order matters.
+            if shutdown
+                .run_until_triggered(it.policies.wait_for_cache_sync())
+                .await
+                .is_none()
+            {
+                return;
+            }
+            let queue = it.queue.clone();
+            let name = "cluster-taint-policy";
+            run_workers(&tasks, name, &queue, WORKERS, move |name: String| {
+                let it = Arc::clone(&it);
+                async move { it.reconcile(&name).await }
+            });
+        });
+    }
+
+    fn add_event_handlers(self: &Arc<Self>) {
+        let queue = self.queue.clone();
+        self.clusters.add_event_handler(move |change| {
+            let conditions = |o: &Object| {
+                o.decode::<Cluster>()
+                    .ok()
+                    .map(|c| c.status.conditions.clone())
+            };
+            let changed = |new| {
+                change
+                    .old
+                    .is_none_or(|old| conditions(old) != conditions(new))
+            };
+            if change.new.is_some_and(changed) {
+                queue.add_to_lane(change.key(), change.in_initial_list);
+            }
+        });
+        let it = Arc::downgrade(self);
+        self.policies.add_event_handler(move |change| {
+            if let Some(it) = it.upgrade() {
+                it.policy_changed(change);
+            }
+        });
+    }
+
+    fn policy_changed(&self, change: &InformerEvent<'_>) {
+        let view = |o: &Object| o.decode::<ClusterTaintPolicy>().ok();
+        let Some(new) = change.new.and_then(view) else {
+            return;
+        };
+        let old = change.old.and_then(view);
+        if old.is_some_and(|old| old.spec == new.spec) {
+            return;
+        }
+        for cluster in self.clusters.list() {
+            let meant = |c: Arc<Cluster>| targets_cluster(&new.spec, &c.attributes(&cluster));
+            if cluster.decode::<Cluster>().is_ok_and(meant) {
+                self.queue
+                    .add_to_lane(cluster.meta().key(), change.in_initial_list);
+            }
+        }
+    }
+
+    async fn reconcile(&self, name: &str) -> Result<ReconcileAction> {
+        let Some(object) = self.clusters.get("", name) else {
+            return Ok(ReconcileAction::Done);
+        };
+        let cluster = object.decode::<Cluster>()?;
+        let mut policies = Vec::new();
+        for policy in self.policies.list() {
+            let view = policy.decode::<ClusterTaintPolicy>()?;
+            if targets_cluster(&view.spec, &cluster.attributes(&object)) {
+                policies.push((policy.name().to_owned(), (*view).clone()));
+            }
+        }
+        sort_by_age(&mut policies);
+        let current = &cluster.spec.taints;
+        let now = rfc3339_seconds(self.clock.now());
+        let specs = policies.iter().map(|(_, policy)| &policy.spec);
+        let wanted = desired_taints(current, &cluster.status.conditions, specs, &now);
+        if wanted == *current {
+            return Ok(ReconcileAction::Done);
+        }
+        match self.patch_taints(&object, &wanted).await {
+            Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
+            Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
+            Err(e) => Err(e),
+            Ok(()) => Ok(ReconcileAction::Done),
+        }
+    }
+
+    async fn patch_taints(&self, object: &Object, taints: &[Taint]) -> Result<()> {
+        // An empty list is an absent field, as with Go's `omitempty`.
+        let list = match taints {
+            [] => Value::Null,
+            taints => json!(taints),
+        };
+        let patch = json!({"metadata": {"resourceVersion": object.revision().to_string()},
+                           "spec": {"taints": list}});
+        let at = ResourcePath::of_object(&CLUSTERS, object);
+        let options = WriteOptions::default();
+        let written = self.api.patch(at, Patch::Merge(patch), &options).await;
+        let about = InvolvedObject::from_object(object);
+        match &written {
+            Ok(_) => {
+                let (name, told) = (object.name(), taints_message(taints));
+                let text = format!("Update Cluster({name}) with taints({told}) succeed");
+                self.recorder.normal(&about, "TaintClusterSucceed", text);
+            }
+            Err(e) if e.is_conflict() || e.is_not_found() => {}
+            Err(e) => self
+                .recorder
+                .warning(&about, "TaintClusterFailed", e.to_string()),
+        }
+        written.map(drop)
+    }
+}

@@ -1,0 +1,210 @@
+//! Applies [`WorkloadPlan`]s and [`DeploymentPlan`]s through `client::Api`.
+
+use std::time::{Duration, Instant};
+
+use client::{DeleteOptions, Error, Patch, ResourcePath, WriteOptions};
+use flotilla_runtime::ReconcileAction;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use machinery::{Gvr, Object};
+use serde_json::{Value, json};
+
+use crate::controller::{DEPLOYMENTS, HollowCluster, PODS, REPLICA_SETS, WorkloadKey};
+use crate::deployments::DeploymentPlan;
+use crate::pods::{HollowPod, ParentWorkload};
+use crate::workload_plan::WorkloadPlan;
+
+/// Concurrent writes for one workload.
+const MAX_CONCURRENT_WRITES: usize = 16;
+/// How long a status that is about to change is delayed at most, beyond the time in which
+/// pods become Ready.
+const READY_SLACK: Duration = Duration::from_millis(50);
+const MAX_STATUS_DELAY: Duration = Duration::from_millis(250);
+
+impl HollowCluster {
+    pub(crate) async fn apply_plan(
+        &self,
+        key: &WorkloadKey,
+        parent: &ParentWorkload<'_>,
+        plan: WorkloadPlan,
+        pods: &[&HollowPod],
+    ) -> Result<ReconcileAction, Error> {
+        let namespace = parent.object.namespace();
+        let leaving = pods
+            .iter()
+            .filter(|p| plan.delete.contains(&p.metadata.name));
+        stream::iter(leaving.map(Ok))
+            .try_for_each_concurrent(MAX_CONCURRENT_WRITES, |pod| self.delete_pod(namespace, pod))
+            .await?;
+        stream::iter(plan.create)
+            .map(|pod| self.create_pod(parent, pod))
+            .buffer_unordered(MAX_CONCURRENT_WRITES)
+            .try_collect::<()>()
+            .await?;
+        self.update_status(key, parent.object, plan.status, plan.stable)
+            .await
+    }
+
+    async fn delete_pod(&self, namespace: &str, pod: &HollowPod) -> Result<(), Error> {
+        let options = DeleteOptions {
+            uid: Some(pod.metadata.uid.clone()),
+            ..DeleteOptions::default()
+        };
+        let at = ResourcePath::object(&PODS, namespace, &pod.metadata.name);
+        ignore_not_found_or_conflict(self.api.delete(at, &options).await.map(drop))
+    }
+
+    /// Creates a pod with its node already assigned, which saves a binding.
+    async fn create_pod(&self, parent: &ParentWorkload<'_>, mut pod: Value) -> Result<(), Error> {
+        let namespace = parent.object.namespace();
+        let name = pod["metadata"]["name"].as_str().unwrap_or("").to_owned();
+        let key = format!("{namespace}/{name}");
+        if pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty) {
+            let requests = HollowPod::from_value(&pod)?.requests();
+            if let Some(node) = self.capacity.lock().assign_node(&key, requests) {
+                pod["spec"]["nodeName"] = node.into();
+            }
+        }
+        let at = ResourcePath::collection(&PODS, namespace);
+        let refused = match self.api.create(at, pod, &WriteOptions::default()).await {
+            Ok(_) => return Ok(()),
+            Err(e) if e.is_already_exists() => return self.adopt(&PODS, parent, &name).await,
+            Err(e) => e,
+        };
+        // Frees the capacity, unless the pod was created after all.
+        if self.pods.get_by_key(&key).is_none() {
+            self.release_capacity(&key);
+        }
+        if refused.is_namespace_terminating() {
+            Ok(())
+        } else {
+            Err(refused)
+        }
+    }
+
+    /// Adopts an object that has the required name but no owner, because its owner was
+    /// deleted without it.
+    async fn adopt(
+        &self,
+        resource: &Gvr,
+        parent: &ParentWorkload<'_>,
+        name: &str,
+    ) -> Result<(), Error> {
+        let at = ResourcePath::object(resource, parent.object.namespace(), name);
+        let object = match self.api.get(at).await {
+            Ok(object) => object,
+            Err(e) => return ignore_not_found_or_conflict(Err(e)),
+        };
+        if object.meta().controller().is_some() {
+            return Ok(());
+        }
+        let patch = json!({"metadata": {"uid": object.uid(), "resourceVersion": object.revision().to_string(),
+                                        "ownerReferences": parent.owner_references()}});
+        self.merge_patch(at, patch).await
+    }
+
+    pub(crate) async fn apply_rollout(
+        &self,
+        key: &WorkloadKey,
+        parent: &ParentWorkload<'_>,
+        rollout: DeploymentPlan,
+        sets: &[Object],
+    ) -> Result<ReconcileAction, Error> {
+        let namespace = parent.object.namespace();
+        if let Some(set) = rollout.create {
+            let name = set["metadata"]["name"].as_str().unwrap_or("").to_owned();
+            let at = ResourcePath::collection(&REPLICA_SETS, namespace);
+            match self.api.create(at, set, &WriteOptions::default()).await {
+                Ok(_) => {}
+                Err(e) if e.is_already_exists() => {
+                    self.adopt(&REPLICA_SETS, parent, &name).await?;
+                }
+                Err(e) if e.is_namespace_terminating() => {}
+                Err(e) => return Err(e),
+            }
+        }
+        for (name, replicas) in rollout.scale {
+            let at = ResourcePath::object(&REPLICA_SETS, namespace, &name);
+            self.merge_patch(at, json!({"spec": {"replicas": replicas}}))
+                .await?;
+        }
+        if let Some((name, patch)) = rollout.revision_patch {
+            self.merge_patch(ResourcePath::object(&REPLICA_SETS, namespace, &name), patch)
+                .await?;
+        }
+        if let Some(patch) = rollout.deployment_patch {
+            self.merge_patch(ResourcePath::of_object(&DEPLOYMENTS, parent.object), patch)
+                .await?;
+        }
+        for set in sets
+            .iter()
+            .filter(|s| rollout.delete.iter().any(|d| d == s.name()))
+        {
+            let options = DeleteOptions {
+                resource_version: Some(set.revision().to_string()),
+                ..DeleteOptions::default()
+            };
+            let at = ResourcePath::of_object(&REPLICA_SETS, set);
+            ignore_not_found_or_conflict(self.api.delete(at, &options).await.map(drop))?;
+        }
+        self.update_status(key, parent.object, rollout.status, rollout.stable)
+            .await
+    }
+
+    async fn merge_patch(&self, at: ResourcePath<'_>, patch: Value) -> Result<(), Error> {
+        let options = WriteOptions::default();
+        let patched = self.api.patch(at, Patch::Merge(patch), &options).await;
+        ignore_not_found_or_conflict(patched.map(drop))
+    }
+
+    /// Writes the status of a workload: at once if it is stable, else after a delay, so that
+    /// pods that become Ready together cause one write.
+    async fn update_status(
+        &self,
+        key: &WorkloadKey,
+        object: &Object,
+        status: Option<Value>,
+        settled: bool,
+    ) -> Result<ReconcileAction, Error> {
+        let Some(status) = status else {
+            self.status_delayed_until.lock().remove(key);
+            return Ok(ReconcileAction::Done);
+        };
+        if !settled {
+            let hold = (self.options.ready_after + READY_SLACK).min(MAX_STATUS_DELAY);
+            let now = Instant::now();
+            let until = *self
+                .status_delayed_until
+                .lock()
+                .entry(key.clone())
+                .or_insert(now + hold);
+            if now < until {
+                return Ok(ReconcileAction::RequeueAfter(until - now));
+            }
+        }
+        self.status_delayed_until.lock().remove(key);
+        self.write_status(key.0.resource(), object, status).await?;
+        Ok(ReconcileAction::Done)
+    }
+
+    pub(crate) async fn write_status(
+        &self,
+        resource: &Gvr,
+        object: &Object,
+        status: Value,
+    ) -> Result<(), Error> {
+        let mut body = object.value()?;
+        body["status"] = status;
+        let at = ResourcePath::of_object(resource, object).subresource("status");
+        let written = self.api.update(at, body, &WriteOptions::default()).await;
+        ignore_not_found_or_conflict(written.map(drop))
+    }
+}
+
+/// Ignores "not found" and conflicts: the informer delivers the newer state, and the object
+/// is reconciled again.
+pub(crate) fn ignore_not_found_or_conflict(result: Result<(), Error>) -> Result<(), Error> {
+    match result {
+        Err(e) if e.is_not_found() || e.is_conflict() => Ok(()),
+        other => other,
+    }
+}

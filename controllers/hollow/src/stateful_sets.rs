@@ -1,0 +1,176 @@
+//! Plans the pods of a StatefulSet: with ordinals, one after the other unless the policy is `Parallel`.
+
+use serde_json::Value;
+
+use crate::pods::{HollowPod, ParentWorkload, pod_from_template, short_hash};
+use crate::workload_plan::{WorkloadPlan, generation, updated_status};
+
+const REVISION_LABEL: &str = "controller-revision-hash";
+
+/// Plans one StatefulSet, given the pods that belong to it.
+pub(crate) fn plan_pods(
+    parent: &ParentWorkload<'_>,
+    set: &Value,
+    pods: &[&HollowPod],
+) -> WorkloadPlan {
+    let desired = set["spec"]["replicas"].as_i64().unwrap_or(1).max(0);
+    let parallel = set["spec"]["podManagementPolicy"] == "Parallel";
+    let template = &set["spec"]["template"];
+    let revision = format!(
+        "{}-{}",
+        parent.object.name(),
+        short_hash(&template.to_string())
+    );
+    let named = |ordinal: i64| format!("{}-{ordinal}", parent.object.name());
+    let find = |name: &str| pods.iter().copied().find(|p| p.metadata.name == name);
+
+    let mut plan = WorkloadPlan::default();
+    let mut updated = 0;
+    let mut ready = 0;
+    let mut existing = 0;
+    for ordinal in 0..desired {
+        let name = named(ordinal);
+        match find(&name) {
+            Some(pod) if pod.is_deleting() => break,
+            Some(pod) if pod.label(REVISION_LABEL) != revision || pod.is_finished() => {
+                // One at a time: the next pod waits until this one is recreated.
+                plan.delete.push(name);
+                break;
+            }
+            Some(pod) => {
+                existing += 1;
+                updated += 1;
+                ready += i64::from(pod.is_ready());
+                if !pod.is_ready() && !parallel {
+                    break;
+                }
+            }
+            None => {
+                let labels = [
+                    (REVISION_LABEL, &*revision),
+                    ("statefulset.kubernetes.io/pod-name", &*name),
+                ];
+                plan.create
+                    .push(pod_from_template(parent, template, &name, &labels));
+                if !parallel {
+                    break;
+                }
+            }
+        }
+    }
+    for pod in pods {
+        let ordinal = pod
+            .metadata
+            .name
+            .rsplit('-')
+            .next()
+            .and_then(|o| o.parse::<i64>().ok());
+        if ordinal.is_none_or(|o| o >= desired) && !pod.is_deleting() {
+            plan.delete.push(pod.metadata.name.clone());
+        }
+    }
+    // Pods with a higher ordinal than the replaced one still count.
+    let counted: Vec<&&HollowPod> = pods
+        .iter()
+        .filter(|p| !p.is_deleting() && !plan.delete.contains(&p.metadata.name))
+        .collect();
+    existing = existing.max(counted.len() as i64) + plan.create.len() as i64;
+    ready = ready.max(counted.iter().filter(|p| p.is_ready()).count() as i64);
+    let counters = [
+        ("replicas", existing),
+        ("readyReplicas", ready),
+        ("availableReplicas", ready),
+        ("currentReplicas", updated),
+        ("updatedReplicas", updated),
+        ("observedGeneration", generation(set)),
+    ];
+    let mut old = set["status"].clone();
+    if old.is_null() {
+        old = serde_json::json!({});
+    }
+    let mut status = updated_status(&old, &["replicas", "availableReplicas"], &counters)
+        .unwrap_or_else(|| old.clone());
+    for field in ["currentRevision", "updateRevision"] {
+        status[field] = (&*revision).into();
+    }
+    plan.stable = plan.create.is_empty() && updated == desired && ready == desired;
+    plan.status = (status != set["status"]).then_some(status);
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pods::tests::pod;
+    use machinery::Object;
+    use serde_json::json;
+
+    fn set(replicas: i64, policy: &str) -> (Value, Object) {
+        let set = json!({"metadata": {"name": "s", "uid": "u", "generation": 1},
+            "spec": {"replicas": replicas, "podManagementPolicy": policy, "template": {"spec": {}}}});
+        let object = Object::from_value(&set).unwrap();
+        (set, object)
+    }
+
+    fn check(replicas: i64, policy: &str, pods: &[(&str, &str)], create: &[&str], delete: &[&str]) {
+        let (set, object) = set(replicas, policy);
+        let parent = ParentWorkload {
+            api_version: "apps/v1",
+            kind: "StatefulSet",
+            object: &object,
+        };
+        let revision = format!("s-{}", short_hash(&set["spec"]["template"].to_string()));
+        let pods: Vec<HollowPod> = pods
+            .iter()
+            .map(|(name, state)| {
+                let mut pod = pod(name, state);
+                pod.metadata
+                    .labels
+                    .insert(REVISION_LABEL.into(), revision.clone());
+                pod
+            })
+            .collect();
+        let views: Vec<&HollowPod> = pods.iter().collect();
+        let plan = plan_pods(&parent, &set, &views);
+        let created: Vec<&str> = plan
+            .create
+            .iter()
+            .map(|p| p["metadata"]["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            (created.as_slice(), plan.delete),
+            (create, delete.iter().map(|s| (*s).to_owned()).collect())
+        );
+    }
+
+    #[test]
+    fn pods_are_created_in_order() {
+        check(2, "OrderedReady", &[], &["s-0"], &[]);
+        check(2, "OrderedReady", &[("s-0", "Pending")], &[], &[]);
+        check(2, "OrderedReady", &[("s-0", "Ready")], &["s-1"], &[]);
+        check(2, "Parallel", &[], &["s-0", "s-1"], &[]);
+        check(
+            1,
+            "OrderedReady",
+            &[("s-0", "Ready"), ("s-1", "Ready")],
+            &[],
+            &["s-1"],
+        );
+    }
+
+    #[test]
+    fn a_changed_template_replaces_one_pod_at_a_time() {
+        let (set, object) = set(2, "OrderedReady");
+        let parent = ParentWorkload {
+            api_version: "apps/v1",
+            kind: "StatefulSet",
+            object: &object,
+        };
+        let old = [pod("s-0", "Ready"), pod("s-1", "Ready")];
+        let plan = plan_pods(&parent, &set, &old.iter().collect::<Vec<_>>());
+        assert_eq!(
+            (plan.delete, plan.create.len()),
+            (vec!["s-0".to_owned()], 0)
+        );
+    }
+}

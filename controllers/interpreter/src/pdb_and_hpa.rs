@@ -1,0 +1,245 @@
+//! Native rules of PodDisruptionBudget and HorizontalPodAutoscaler, whose status consists of counters
+//! that are summed over clusters.
+
+use jiff::Timestamp;
+use machinery::Object;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::native::{
+    CollectedStatus, Error, NativeRules, collected_counter, counter, parse_collected_status,
+    parse_object,
+};
+
+pub(crate) struct PodDisruptionBudgetRules;
+pub(crate) struct HorizontalPodAutoscalerRules;
+
+const BUDGET_COUNTERS: [&str; 4] = [
+    "disruptionsAllowed",
+    "currentHealthy",
+    "desiredHealthy",
+    "expectedPods",
+];
+
+#[derive(Deserialize)]
+struct ObservedCounters {
+    status: Option<Map<String, Value>>,
+}
+
+fn sum_counter<'a>(all: impl Iterator<Item = &'a Map<String, Value>>, field: &str) -> i64 {
+    all.map(|status| counter(status, field))
+        .fold(0, i64::saturating_add)
+}
+
+/// The statuses that clusters reported, with the names of the clusters.
+type ReportedStatuses<'a> = Vec<(&'a str, Map<String, Value>)>;
+
+/// Fails when a counter is not an integer; the error names the cluster.
+fn parse_reported_statuses<'a>(
+    items: &[CollectedStatus<'a>],
+    counters: &[&str],
+) -> Result<ReportedStatuses<'a>, Error> {
+    let mut all = Vec::with_capacity(items.len());
+    for item in items {
+        if let Some(status) = item.status {
+            let status = parse_collected_status(item, status)?;
+            for counter in counters {
+                collected_counter(item, &status, counter)?;
+            }
+            all.push((item.cluster, status));
+        }
+    }
+    Ok(all)
+}
+
+/// The summed counters of a budget. The Go type encodes them even when they are zero.
+fn budget_status<'a>(
+    all: impl Iterator<Item = &'a Map<String, Value>> + Clone,
+) -> Map<String, Value> {
+    let summed = |field: &str| (field.to_owned(), sum_counter(all.clone(), field).into());
+    BUDGET_COUNTERS.into_iter().map(summed).collect()
+}
+
+fn disrupted_pods(status: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+    let pods = status.get("disruptedPods").and_then(Value::as_object);
+    pods.into_iter().flatten()
+}
+
+impl NativeRules for PodDisruptionBudgetRules {
+    fn interpret_health(&self, observed: &Object) -> Result<Option<bool>, Error> {
+        let budget: ObservedCounters = parse_object(observed, "health")?;
+        let status = budget.status.unwrap_or_default();
+        let healthy = counter(&status, "currentHealthy") >= counter(&status, "desiredHealthy");
+        Ok(Some(healthy))
+    }
+
+    fn reflect_status(&self, observed: &Object) -> Result<Option<Value>, Error> {
+        let observed: ObservedCounters = parse_object(observed, "status")?;
+        Ok(observed.status.map(|status| {
+            let mut out = budget_status(std::iter::once(&status));
+            let pods: Map<_, _> = disrupted_pods(&status)
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect();
+            if !pods.is_empty() {
+                out.insert("disruptedPods".into(), pods.into());
+            }
+            Value::Object(out)
+        }))
+    }
+
+    fn aggregate_status(
+        &self,
+        _template: &Object,
+        items: &[CollectedStatus<'_>],
+        _now: Timestamp,
+    ) -> Result<Option<Value>, Error> {
+        let all = parse_reported_statuses(items, &BUDGET_COUNTERS)?;
+        let mut out = budget_status(all.iter().map(|(_, status)| status));
+        let mut pods = Map::new();
+        for (cluster, status) in &all {
+            // Pods in different clusters may have the same name.
+            let named = disrupted_pods(status)
+                .map(|(pod, time)| (format!("{cluster}/{pod}"), time.clone()));
+            pods.extend(named);
+        }
+        if !pods.is_empty() {
+            out.insert("disruptedPods".into(), pods.into());
+        }
+        Ok(Some(Value::Object(out)))
+    }
+}
+
+/// Encoded like the Go type: `currentMetrics` is present (null) although it is not collected.
+fn autoscaler_status<'a>(all: impl Iterator<Item = &'a Map<String, Value>> + Clone) -> Value {
+    let mut out = Map::new();
+    let current = sum_counter(all.clone(), "currentReplicas");
+    if current != 0 {
+        out.insert("currentReplicas".into(), current.into());
+    }
+    out.insert(
+        "desiredReplicas".into(),
+        sum_counter(all, "desiredReplicas").into(),
+    );
+    out.insert("currentMetrics".into(), Value::Null);
+    Value::Object(out)
+}
+
+impl NativeRules for HorizontalPodAutoscalerRules {
+    fn reflect_status(&self, observed: &Object) -> Result<Option<Value>, Error> {
+        let observed: ObservedCounters = parse_object(observed, "status")?;
+        Ok(observed
+            .status
+            .map(|s| autoscaler_status(std::iter::once(&s))))
+    }
+
+    fn aggregate_status(
+        &self,
+        _template: &Object,
+        items: &[CollectedStatus<'_>],
+        _now: Timestamp,
+    ) -> Result<Option<Value>, Error> {
+        let all = parse_reported_statuses(items, &["currentReplicas", "desiredReplicas"])?;
+        Ok(Some(autoscaler_status(
+            all.iter().map(|(_, status)| status),
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::native::tests::{aggregate_statuses, object};
+    use serde_json::json;
+
+    fn budget_fixture(current: i64, desired: i64, pods: Value) -> Value {
+        json!({"disruptionsAllowed": 1, "currentHealthy": current, "desiredHealthy": desired,
+               "expectedPods": 3, "disruptedPods": pods})
+    }
+
+    // proves: NAT-budget
+    #[test]
+    fn budgets_add_up() {
+        let bare = json!({"metadata": {"name": "b"}});
+        let observed = json!({"metadata": {"name": "b"}, "status": {"observedGeneration": 2,
+            "currentHealthy": 2, "desiredHealthy": 2, "conditions": [], "disruptedPods": {}}});
+        assert_eq!(
+            PodDisruptionBudgetRules
+                .reflect_status(&object(observed.clone()))
+                .unwrap(),
+            Some(
+                json!({"disruptionsAllowed": 0, "currentHealthy": 2, "desiredHealthy": 2, "expectedPods": 0})
+            )
+        );
+        assert_eq!(
+            PodDisruptionBudgetRules
+                .reflect_status(&object(bare.clone()))
+                .unwrap(),
+            None
+        );
+        assert_eq!(
+            PodDisruptionBudgetRules
+                .interpret_health(&object(observed))
+                .unwrap(),
+            Some(true)
+        );
+        let short = json!({"metadata": {"name": "b"}, "status": {"currentHealthy": 1, "desiredHealthy": 2}});
+        assert_eq!(
+            PodDisruptionBudgetRules
+                .interpret_health(&object(short))
+                .unwrap(),
+            Some(false)
+        );
+        let items = [
+            budget_fixture(2, 1, json!({"p": "t1"})),
+            Value::Null,
+            budget_fixture(3, 2, json!({"p": "t2"})),
+        ];
+        assert_eq!(
+            aggregate_statuses(&PodDisruptionBudgetRules, &bare, &items),
+            Some(
+                json!({"disruptionsAllowed": 2, "currentHealthy": 5, "desiredHealthy": 3, "expectedPods": 6,
+                "disruptedPods": {"a/p": "t1", "c/p": "t2"}})
+            )
+        );
+        assert_eq!(
+            aggregate_statuses(&PodDisruptionBudgetRules, &bare, &[]),
+            Some(
+                json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0})
+            )
+        );
+    }
+
+    // proves: NAT-hpa
+    #[test]
+    fn replicas_of_autoscalers_add_up() {
+        let observed = json!({"metadata": {"name": "h"}, "status": {"currentReplicas": 2, "desiredReplicas": 3,
+            "currentMetrics": [{"type": "Resource"}], "conditions": [{"type": "AbleToScale"}]}});
+        let one = HorizontalPodAutoscalerRules
+            .reflect_status(&object(observed))
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            one,
+            json!({"currentReplicas": 2, "desiredReplicas": 3, "currentMetrics": null})
+        );
+        let bare = json!({"metadata": {"name": "h"}});
+        assert_eq!(
+            HorizontalPodAutoscalerRules
+                .reflect_status(&object(bare.clone()))
+                .unwrap(),
+            None
+        );
+        assert_eq!(
+            aggregate_statuses(
+                &HorizontalPodAutoscalerRules,
+                &bare,
+                &[one.clone(), Value::Null, one]
+            ),
+            Some(json!({"currentReplicas": 4, "desiredReplicas": 6, "currentMetrics": null}))
+        );
+        assert_eq!(
+            aggregate_statuses(&HorizontalPodAutoscalerRules, &bare, &[]),
+            Some(json!({"desiredReplicas": 0, "currentMetrics": null}))
+        );
+    }
+}

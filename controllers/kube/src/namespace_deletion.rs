@@ -1,0 +1,277 @@
+//! Deletes the content of namespaces that are being deleted (Kubernetes'
+//! `pkg/controller/namespace`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{
+    Api, ApiResource, DeleteOptions, DeletionPropagation, Error, ListOptions, ResourcePath,
+    WriteOptions,
+};
+use flotilla_runtime::{
+    InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers,
+};
+use machinery::time::{Clock, rfc3339_seconds};
+use machinery::{Gvr, Object};
+use serde_json::{Value, json};
+
+use crate::deletable_resources::DeletableResources;
+
+static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
+const FINALIZER: &str = "kubernetes";
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
+
+struct NamespaceDeletionController {
+    api: Arc<dyn Api>,
+    resources: Arc<DeletableResources>,
+    clock: Arc<dyn Clock>,
+}
+
+pub(crate) fn start(
+    api: Arc<dyn Api>,
+    resources: Arc<DeletableResources>,
+    clock: Arc<dyn Clock>,
+    informers: &InformerFactory,
+    tasks: &TaskGroup,
+) {
+    let queue: Workqueue<String> = Workqueue::new();
+    let informer = informers.get(&api, &ListWatchSelector::all(&NAMESPACES));
+    let wake = queue.clone();
+    informer.add_event_handler(move |change| {
+        if change.new.is_some_and(|n| n.meta().deleting) {
+            wake.add_to_lane(change.key(), change.in_initial_list);
+        }
+    });
+    let it = Arc::new(NamespaceDeletionController {
+        api,
+        resources,
+        clock,
+    });
+    run_workers(tasks, "namespaces", &queue, 2, move |name: String| {
+        let it = Arc::clone(&it);
+        async move { it.reconcile(&name).await }
+    });
+}
+
+/// Remaining objects: counts by resource, and counts by finalizer.
+#[derive(Default)]
+struct RemainingContent {
+    resources: Vec<(String, usize)>,
+    finalizers: Vec<(String, usize)>,
+}
+
+impl RemainingContent {
+    fn add(&mut self, resource: &Gvr, objects: &[Object]) {
+        if objects.is_empty() {
+            return;
+        }
+        self.resources
+            .push((resource.group_resource(), objects.len()));
+        for object in objects {
+            let finalizers = object
+                .value()
+                .map(|v| v["metadata"]["finalizers"].clone())
+                .unwrap_or_default();
+            for name in finalizers
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+            {
+                match self.finalizers.iter_mut().find(|(f, _)| f == name) {
+                    Some((_, count)) => *count += 1,
+                    None => self.finalizers.push((name.to_owned(), 1)),
+                }
+            }
+        }
+    }
+
+    fn conditions(&self, failure: Option<&str>, now: &str) -> Value {
+        let content: Vec<String> = self
+            .resources
+            .iter()
+            .map(|(name, n)| format!("{name} has {n} resource instances"))
+            .collect();
+        let finalizers: Vec<String> = self
+            .finalizers
+            .iter()
+            .map(|(name, n)| format!("{name} in {n} resource instances"))
+            .collect();
+        let one = |kind: &str, bad: bool, reasons: (&str, &str), texts: (String, &str)| {
+            json!({"type": kind, "status": if bad { "True" } else { "False" }, "lastTransitionTime": now,
+                   "reason": if bad { reasons.0 } else { reasons.1 }, "message": if bad { texts.0 } else { texts.1.to_owned() }})
+        };
+        let remaining = format!("Some resources are remaining: {}", content.join(", "));
+        let kept = format!(
+            "Some content in the namespace has finalizers remaining: {}",
+            finalizers.join(", ")
+        );
+        json!([
+            one(
+                "NamespaceDeletionDiscoveryFailure",
+                false,
+                ("DiscoveryFailed", "ResourcesDiscovered"),
+                (String::new(), "All resources successfully discovered")
+            ),
+            one(
+                "NamespaceDeletionGroupVersionParsingFailure",
+                false,
+                ("GroupVersionParsingFailed", "ParsedGroupVersions"),
+                (String::new(), "All legacy kube types successfully parsed")
+            ),
+            one(
+                "NamespaceDeletionContentFailure",
+                failure.is_some(),
+                ("ContentDeletionFailed", "ContentDeleted"),
+                (
+                    failure.unwrap_or_default().to_owned(),
+                    "All content successfully deleted, may be waiting on finalization"
+                )
+            ),
+            one(
+                "NamespaceContentRemaining",
+                !content.is_empty(),
+                ("SomeResourcesRemain", "ContentRemoved"),
+                (remaining, "All content successfully removed")
+            ),
+            one(
+                "NamespaceFinalizersRemaining",
+                !finalizers.is_empty(),
+                ("SomeFinalizersRemain", "ContentHasNoFinalizers"),
+                (kept, "All content-preserving finalizers finished")
+            ),
+        ])
+    }
+}
+
+impl NamespaceDeletionController {
+    async fn reconcile(&self, name: &str) -> Result<ReconcileAction, Error> {
+        let namespace = match self
+            .api
+            .get(ResourcePath::object(&NAMESPACES, "", name))
+            .await
+        {
+            Ok(namespace) if namespace.meta().deleting => namespace,
+            Ok(_) => return Ok(ReconcileAction::Done),
+            Err(e) if e.is_not_found() => return Ok(ReconcileAction::Done),
+            Err(e) => return Err(e),
+        };
+        let value = namespace.value()?;
+        let finalizers = value["spec"]["finalizers"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        if !finalizers.iter().any(|f| f == FINALIZER) {
+            return Ok(ReconcileAction::Done);
+        }
+        // A recently added kind may have objects in the namespace.
+        self.resources.refresh(&*self.api).await?;
+        let mut remains = RemainingContent::default();
+        let mut failure = None;
+        let all = self.resources.all();
+        for resource in all.iter().filter(|r| r.namespaced) {
+            match self.delete_all_of(resource, name).await {
+                Ok(left) => remains.add(&resource.resource, &left),
+                Err(e) => {
+                    failure = Some(format!(
+                        "Failed to delete all resource types, 1 remaining: {e}"
+                    ))
+                }
+            }
+        }
+        if failure.is_none() && remains.resources.is_empty() {
+            return self.finalize(name, value, &finalizers).await;
+        }
+        self.update_conditions(name, value.clone(), &remains, failure.as_deref())
+            .await?;
+        Ok(ReconcileAction::RequeueAfter(self.retry_delay(&value)))
+    }
+
+    /// Retries become rarer the longer the deletion takes.
+    fn retry_delay(&self, namespace: &Value) -> Duration {
+        let since = namespace["metadata"]["deletionTimestamp"].as_str();
+        let since = since.and_then(|t| t.parse::<jiff::Timestamp>().ok());
+        let age = since.map(|t| self.clock.now().duration_since(t));
+        let age = age.and_then(|a| Duration::try_from(a).ok());
+        (age.unwrap_or_default() / 4).clamp(MIN_RETRY_DELAY, MAX_RETRY_DELAY)
+    }
+
+    /// Deletes all objects of one resource; returns those that still exist.
+    async fn delete_all_of(
+        &self,
+        resource: &ApiResource,
+        namespace: &str,
+    ) -> Result<Vec<Object>, Error> {
+        let at = ResourcePath::collection(&resource.resource, namespace);
+        let present = self.api.list(at, &ListOptions::default()).await?.items;
+        if present.is_empty() {
+            return Ok(present);
+        }
+        let options = DeleteOptions {
+            propagation: Some(DeletionPropagation::Background),
+            ..DeleteOptions::default()
+        };
+        if resource.allows("deletecollection") {
+            self.api
+                .delete_collection(at, &options, &ListOptions::default())
+                .await?;
+        } else {
+            for object in present.iter().filter(|o| !o.meta().deleting) {
+                match self
+                    .api
+                    .delete(
+                        ResourcePath::of_object(&resource.resource, object),
+                        &options,
+                    )
+                    .await
+                {
+                    Err(e) if !e.is_not_found() => return Err(e),
+                    _ => {}
+                }
+            }
+        }
+        Ok(self.api.list(at, &ListOptions::default()).await?.items)
+    }
+
+    async fn finalize(
+        &self,
+        name: &str,
+        mut value: Value,
+        finalizers: &[Value],
+    ) -> Result<ReconcileAction, Error> {
+        value["spec"]["finalizers"] = finalizers
+            .iter()
+            .filter(|f| *f != FINALIZER)
+            .cloned()
+            .collect();
+        let at = ResourcePath::object(&NAMESPACES, "", name).subresource("finalize");
+        match self.api.update(at, value, &WriteOptions::default()).await {
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(ReconcileAction::Done),
+        }
+    }
+
+    async fn update_conditions(
+        &self,
+        name: &str,
+        mut value: Value,
+        remains: &RemainingContent,
+        failure: Option<&str>,
+    ) -> Result<(), Error> {
+        let conditions = remains.conditions(failure, &rfc3339_seconds(self.clock.now()));
+        let messages = |all: &Value| -> Vec<(String, String)> {
+            let pick = |c: &Value| (c["type"].to_string(), c["message"].to_string());
+            all.as_array().into_iter().flatten().map(pick).collect()
+        };
+        if messages(&value["status"]["conditions"]) == messages(&conditions) {
+            return Ok(());
+        }
+        value["status"]["conditions"] = conditions;
+        let at = ResourcePath::object(&NAMESPACES, "", name).subresource("status");
+        match self.api.update(at, value, &WriteOptions::default()).await {
+            Err(e) if !e.is_not_found() && !e.is_conflict() => Err(e),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,554 @@
+//! Reconciles bindings: enqueues them after changes, and writes and deletes their Works.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Api, Patch, ResourcePath, WriteOptions};
+use flotilla_runtime::{
+    ControllerName, EventRecorder, IndexVisitor, Informer, InformerEvent, InvolvedObject,
+    ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers,
+};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
+use interpreter::{Interpreter, InterpreterOperation};
+use machinery::{Gvr, Object};
+use openapi::karmada::resource_group::{RESOURCE_GROUP_INDEX, ResourceGroup};
+use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
+use openapi::karmada::well_known_keys::{
+    APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_FINALIZER, BINDING_ID, BINDING_NAME,
+    BINDING_NAMESPACE, CLUSTER_BINDING_FINALIZER, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
+};
+use openapi::karmada::{
+    FeatureGates, KarmadaFeature, ResourceBinding, TargetCluster, names, resource_group,
+};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::event_filter::needs_reconcile;
+use super::manifest::{ManifestBuilder, binding_id};
+use super::override_event_handler::ChangedOverridePolicies;
+use super::work_cleanup::plan_cleanup;
+use crate::error::Error;
+use crate::manifest_memory::{ManifestMemory, is_small, tree_bytes};
+use crate::metrics::PROPAGATION_METRICS;
+use crate::object_metadata::ExtraMetadata;
+use crate::overrides::{AppliedOverrides, CandidateOverridePolicies, OverrideManager};
+use crate::rest_mapper::RestMapping;
+use crate::startup::PropagationContext;
+use crate::template_informers::TemplateInformers;
+use crate::work_client::{DesiredWork, WorkClient};
+
+const BY_BINDING: &str = "binding";
+const BINDING_WORKERS: usize = 8;
+/// Concurrent writes of Works of one binding.
+const MAX_CONCURRENT_WORK_WRITES: usize = 16;
+/// The maximum number of deleted bindings that are remembered.
+const MAX_REMOVED_BINDINGS: usize = 10_000;
+/// A manifest stands in memory as a tree, as part of the Work that is read or written, and
+/// as that Work's encoded form.
+const COPIES: usize = 3;
+const PURGE_RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// The interpreter operations that manifests depend on.
+const REVISION_OPERATIONS: &[InterpreterOperation] = &[InterpreterOperation::ReviseReplica];
+
+/// `namespace/name`, or the name of a ClusterResourceBinding.
+type BindingKey = String;
+
+pub(crate) struct BindingController {
+    api: Arc<dyn Api>,
+    recorder: EventRecorder,
+    override_recorder: EventRecorder,
+    interpreter: Interpreter,
+    pub(super) templates: Arc<TemplateInformers>,
+    clusters: scheduler::SchedulerClusterCache,
+    pub(super) overrides: OverrideManager,
+    feature_gates: FeatureGates,
+    works: WorkClient,
+    pub(super) bindings: Informer,
+    pub(super) cluster_bindings: Informer,
+    pub(super) queue: Workqueue<BindingKey>,
+    manifest_memory: Arc<ManifestMemory>,
+    pub(super) override_changes: ChangedOverridePolicies,
+    /// The ids of bindings whose finalizer was removed, by key: a Work whose creation was under way
+    /// then must be deleted.
+    removed_bindings: Mutex<RemovedBindings>,
+}
+
+#[derive(Default)]
+struct RemovedBindings {
+    ids: HashMap<BindingKey, String>,
+    order: VecDeque<BindingKey>,
+}
+
+impl RemovedBindings {
+    fn insert(&mut self, key: BindingKey, id: String) {
+        if self.ids.insert(key.clone(), id).is_none() {
+            self.order.push_back(key);
+        }
+        if self.order.len() > MAX_REMOVED_BINDINGS
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.ids.remove(&oldest);
+        }
+    }
+}
+
+impl BindingController {
+    pub(crate) async fn start(
+        deps: &PropagationContext,
+        templates: &Arc<TemplateInformers>,
+        works: &WorkClient,
+        overrides: &OverrideManager,
+        memory: &Arc<ManifestMemory>,
+        tasks: &TaskGroup,
+    ) {
+        let informer = |resource: &Gvr| {
+            deps.informers
+                .get(&deps.control_plane, &ListWatchSelector::all(resource))
+        };
+        let it = Arc::new(Self {
+            api: Arc::clone(&deps.control_plane),
+            recorder: deps.recorder.clone(),
+            override_recorder: deps.recorder.with_component("override-manager"),
+            interpreter: deps.interpreter.clone(),
+            templates: Arc::clone(templates),
+            clusters: deps.clusters.clone(),
+            overrides: overrides.clone(),
+            feature_gates: deps.options.feature_gates,
+            works: works.clone(),
+            bindings: informer(&BINDINGS),
+            cluster_bindings: informer(&CLUSTER_BINDINGS),
+            queue: Workqueue::new(),
+            manifest_memory: Arc::clone(memory),
+            override_changes: ChangedOverridePolicies::default(),
+            removed_bindings: Mutex::default(),
+        });
+        it.works.informer.add_index(BY_BINDING, |work| {
+            [BINDING_ID, CLUSTER_BINDING_ID]
+                .iter()
+                .filter_map(|label| work.meta().label(label).map(str::to_owned))
+                .collect()
+        });
+        it.works.informer.wait_for_cache_sync().await;
+        it.clusters.informer().wait_for_cache_sync().await;
+        it.overrides.wait_synced().await;
+        it.add_event_handlers(tasks);
+        let queue = it.queue.clone();
+        run_workers(
+            tasks,
+            ControllerName::with_stage("bindings", "work"),
+            &queue,
+            BINDING_WORKERS,
+            move |key| {
+                let it = Arc::clone(&it);
+                async move { it.reconcile(&key).await }
+            },
+        );
+    }
+
+    fn add_event_handlers(self: &Arc<Self>, tasks: &TaskGroup) {
+        for informer in [&self.bindings, &self.cluster_bindings] {
+            informer.add_index(RESOURCE_GROUP_INDEX, resource_group::index_keys);
+            let queue = self.queue.clone();
+            informer.add_event_handler(move |change| {
+                if needs_reconcile(change) {
+                    queue.add_to_lane(change.key(), change.in_initial_list);
+                }
+            });
+        }
+        let it = Arc::downgrade(self);
+        self.works.informer.add_event_handler(move |change| {
+            if let Some(it) = it.upgrade() {
+                it.on_work_event(change);
+            }
+        });
+        // Changed interpreter rules may revise replicas in another way.
+        let queue = self.queue.clone();
+        let visit = move |binding: &Object| queue.add_low(binding.meta().key());
+        let informers = [&self.bindings, &self.cluster_bindings];
+        let sweep = IndexVisitor::start(
+            tasks,
+            "revised-kinds",
+            &informers,
+            RESOURCE_GROUP_INDEX,
+            visit,
+        );
+        self.interpreter.add_change_listener(move |changed| {
+            if changed.affects_operations(REVISION_OPERATIONS) {
+                let concerns = |group: ResourceGroup<'_>| {
+                    changed.affects_kind(&group.gvk(), REVISION_OPERATIONS)
+                };
+                sweep.add(|key| ResourceGroup::parse(key).is_some_and(concerns));
+            }
+        });
+        self.add_override_event_handlers(tasks);
+    }
+
+    /// Enqueues the binding of a Work that another writer has changed or deleted.
+    fn on_work_event(&self, change: &InformerEvent<'_>) {
+        let Some(old) = change.old else {
+            self.on_work_created(change);
+            return;
+        };
+        let changed = match change.new {
+            None => {
+                self.works.forget(old);
+                true
+            }
+            Some(new) => {
+                old.meta().generation != new.meta().generation
+                    && !new.meta().deleting
+                    && !self.works.is_own_update(new)
+            }
+        };
+        if changed && let Some(key) = binding_key_of_work(old) {
+            self.queue.add(key);
+        }
+    }
+
+    /// Enqueues a deleted binding whose Work appears late: its creation was under way while the
+    /// other Works were deleted, or a former leader made it.
+    fn on_work_created(&self, change: &InformerEvent<'_>) {
+        if change.in_initial_list || self.removed_bindings.lock().ids.is_empty() {
+            return;
+        }
+        if let Some(key) = binding_key_of_work(change.object())
+            && self.removed_bindings.lock().ids.contains_key(&key)
+        {
+            self.queue.add(key);
+        }
+    }
+
+    async fn reconcile(&self, key: &str) -> Result<ReconcileAction, Error> {
+        let (resource, informer) = if key.contains('/') {
+            (&BINDINGS, &self.bindings)
+        } else {
+            (&CLUSTER_BINDINGS, &self.cluster_bindings)
+        };
+        let Some(binding) = informer.get_by_key(key) else {
+            let removed = self.removed_bindings.lock().ids.get(key).cloned();
+            if let Some(id) = removed {
+                self.delete_works(&id).await?;
+            }
+            return Ok(ReconcileAction::Done);
+        };
+        if binding.meta().deleting {
+            self.finalize_binding(resource, &binding).await
+        } else {
+            self.sync_binding(&binding).await
+        }
+    }
+
+    /// Deletes all Works of the binding and removes its finalizer.
+    async fn finalize_binding(
+        &self,
+        resource: &Gvr,
+        binding: &Object,
+    ) -> Result<ReconcileAction, Error> {
+        self.delete_works(binding_id(binding)).await?;
+        let ours = [BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER];
+        let view = binding.decode::<ResourceBinding>()?;
+        let all = &view.metadata.finalizers;
+        let rest: Vec<&String> = all.iter().filter(|f| !ours.contains(&f.as_str())).collect();
+        if rest.len() == all.len() {
+            return Ok(ReconcileAction::Done);
+        }
+        let patch = json!({"metadata": {
+            "resourceVersion": binding.revision().to_string(), "finalizers": rest}});
+        let at = ResourcePath::of_object(resource, binding);
+        let options = WriteOptions::default();
+        let (key, id) = (binding.meta().key(), binding_id(binding).to_owned());
+        self.removed_bindings.lock().insert(key, id);
+        match self.api.patch(at, Patch::Merge(patch), &options).await {
+            Err(e) if !e.is_not_found() => Err(e.into()),
+            _ => Ok(ReconcileAction::Done),
+        }
+    }
+
+    async fn delete_works(&self, id: &str) -> Result<(), Error> {
+        for work in self.works.informer.by_index(BY_BINDING, id) {
+            self.works.delete(&work).await?;
+        }
+        Ok(())
+    }
+
+    async fn sync_binding(&self, binding: &Object) -> Result<ReconcileAction, Error> {
+        let view = binding.decode::<ResourceBinding>()?;
+        let spec = &view.spec;
+        let targets = spec.targets();
+        let works = self
+            .works
+            .informer
+            .by_index(BY_BINDING, binding_id(binding));
+        let cleanup = plan_cleanup(spec, &works);
+        let mut failed = Vec::new();
+        for orphan in cleanup.orphans {
+            failed.extend(self.works.delete(orphan).await.err());
+        }
+        if let Err(error) = Error::aggregate(failed) {
+            let text = error.to_string();
+            let about = InvolvedObject::from_object(binding);
+            self.recorder_for(binding)
+                .warning(&about, "CleanupWorkFailed", text);
+            return Err(error);
+        }
+        if cleanup.must_wait {
+            return Ok(ReconcileAction::RequeueAfter(PURGE_RETRY_INTERVAL));
+        }
+        let of = &spec.resource;
+        let Some(served) = self.templates.rest_mapper.find(&of.api_version, &of.kind) else {
+            let text = format!(
+                "no matches for kind {:?} in version {:?}",
+                of.kind, of.api_version
+            );
+            return Err(Error::Blocked(text));
+        };
+        if targets.is_empty() {
+            return Ok(ReconcileAction::Done);
+        }
+        let revision = of.resource_version.parse().unwrap_or(0);
+        let found = self
+            .templates
+            .get_at_least(&served, &of.namespace, &of.name, revision)
+            .await?;
+        let Some(template) = found else {
+            return Ok(ReconcileAction::Done);
+        };
+        let began = Instant::now();
+        let outcome = self
+            .ensure_works(binding, &view, &served, &template, &targets)
+            .await;
+        PROPAGATION_METRICS
+            .sync_work_outcomes
+            .observe(began.elapsed(), outcome.is_ok());
+        self.record_sync_event(binding, &served, &template, &outcome);
+        outcome.map(|_| ReconcileAction::Done)
+    }
+
+    fn recorder_for(&self, binding: &Object) -> EventRecorder {
+        self.recorder
+            .with_component(if binding.namespace().is_empty() {
+                "cluster-resource-binding-controller"
+            } else {
+                "binding-controller"
+            })
+    }
+
+    fn record_sync_event(
+        &self,
+        binding: &Object,
+        served: &RestMapping,
+        template: &Object,
+        outcome: &Result<bool, Error>,
+    ) {
+        let key = binding.meta().key();
+        let kind = if binding.namespace().is_empty() {
+            "ClusterResourceBinding"
+        } else {
+            "ResourceBinding"
+        };
+        let recorder = self.recorder_for(binding);
+        let abouts = [
+            InvolvedObject::from_object(binding),
+            InvolvedObject::new(&served.api_version, served.kind(), template),
+        ];
+        for about in abouts {
+            match outcome {
+                Ok(false) => {}
+                Ok(true) => {
+                    let text = format!("Sync work of {kind}({key}) successful.");
+                    recorder.normal(&about, "SyncWorkSucceed", text);
+                }
+                // The newer object is about to arrive by the watch.
+                Err(e) if e.is_conflict() => {}
+                Err(e) => recorder.warning(&about, "SyncWorkFailed", e.to_string()),
+            }
+        }
+    }
+
+    /// Creates or updates one Work per target; returns whether any was written. A failure for one
+    /// cluster does not affect the others. Each manifest is built just before its Work is written,
+    /// so that few manifests are in memory at a time.
+    async fn ensure_works(
+        &self,
+        binding: &Object,
+        view: &ResourceBinding,
+        served: &RestMapping,
+        template: &Object,
+        targets: &[&TargetCluster],
+    ) -> Result<bool, Error> {
+        let tree = parse_manifest(served, template)?;
+        let common = ManifestBuilder::new(
+            served.gvk.clone(),
+            template,
+            &tree,
+            binding,
+            &view.spec,
+            targets,
+        );
+        let about = InvolvedObject::new(&served.api_version, served.kind(), template);
+        let tree_bytes = tree_bytes(&tree);
+        // A large manifest is parsed again once memory is reserved for it.
+        let mut parsed = Some(tree).filter(|_| is_small(tree_bytes));
+        let source = ManifestSource {
+            mapping: served,
+            template,
+            tree_bytes,
+            builder: common,
+            overrides: self.overrides.candidates(binding.namespace()),
+            template_reference: about,
+        };
+        let (mut written, mut failed) = (false, Vec::new());
+        // Several writes run at once, so that the store commits them together.
+        let (mut rest, mut puts) = (targets.iter(), FuturesOrdered::new());
+        loop {
+            for target in rest.by_ref().take(MAX_CONCURRENT_WORK_WRITES - puts.len()) {
+                puts.push_back(self.ensure_work(&source, parsed.take(), target));
+            }
+            match puts.next().await {
+                None => break,
+                Some(outcome) => match outcome {
+                    Ok(wrote) => written |= wrote,
+                    Err(e) => failed.push(e),
+                },
+            }
+        }
+        Error::aggregate(failed).map(|()| written)
+    }
+
+    /// Creates or updates the Work of one target after reserving memory for its manifest.
+    async fn ensure_work(
+        &self,
+        source: &ManifestSource<'_>,
+        parsed: Option<Value>,
+        target: &TargetCluster,
+    ) -> Result<bool, Error> {
+        let _memory = self
+            .manifest_memory
+            .reserve(source.tree_bytes, COPIES)
+            .await;
+        let copy = match parsed {
+            Some(tree) => tree,
+            None => parse_manifest(source.mapping, source.template)?,
+        };
+        let draft = self.build_work(source, copy, target).await;
+        let (record, draft) = draft.map_err(Error::Blocked)?;
+        let written = self
+            .works
+            .create_or_update(draft, source.builder.template_uid)
+            .await?;
+        if written {
+            record.record_events(
+                &self.override_recorder,
+                &source.template_reference,
+                &target.name,
+            );
+        }
+        Ok(written)
+    }
+
+    /// Builds the Work of a target, and records which overrides were applied.
+    async fn build_work(
+        &self,
+        source: &ManifestSource<'_>,
+        mut copy: Value,
+        target: &TargetCluster,
+    ) -> Result<(AppliedOverrides, DesiredWork), String> {
+        let common = &source.builder;
+        if common.is_workload() {
+            let revised = self
+                .interpreter
+                .revise_replica(&common.kind, copy, target.replicas)
+                .await;
+            copy = revised.map_err(|e| e.to_string())?;
+        }
+        common.set_completions(&mut copy, target)?;
+        let Some(member) = self.clusters.get(&target.name) else {
+            let name = &target.name;
+            return Err(format!("clusters.cluster.karmada.io {name:?} not found"));
+        };
+        let overrides = &source.overrides;
+        let applied = overrides.apply(&mut copy, &common.kind, &member.facts());
+        let record = applied.map_err(|failed| {
+            failed.record_event(&self.override_recorder, &source.template_reference);
+            failed.to_string()
+        })?;
+        let (labels, mut annotations) = common.label_manifest(&mut copy);
+        for (key, applied) in [
+            (
+                APPLIED_CLUSTER_OVERRIDES,
+                record.cluster_policies_annotation(),
+            ),
+            (APPLIED_OVERRIDES, record.policies_annotation()),
+        ] {
+            if let Some(text) = applied {
+                annotations.insert(key.into(), text.into());
+            }
+        }
+        if self
+            .feature_gates
+            .enabled(KarmadaFeature::StatefulFailoverInjection)
+        {
+            common.inject_preserved_labels(&mut copy, &target.name);
+        }
+        let text = |field: &str| {
+            copy["metadata"][field]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let draft = DesiredWork {
+            namespace: names::execution_space_name(&target.name),
+            name: names::work_name(
+                copy["kind"].as_str().unwrap_or_default(),
+                &text("name"),
+                &text("namespace"),
+            ),
+            labels,
+            annotations,
+            owner_references: Vec::new(),
+            manifest: copy,
+            suspend_dispatching: Some(common.suspends_dispatching(&target.name)),
+            preserve_resources_on_deletion: Some(common.preserves_on_deletion()),
+        };
+        Ok((record, draft))
+    }
+}
+
+/// The inputs that the manifests of all clusters of a binding share.
+struct ManifestSource<'a> {
+    mapping: &'a RestMapping,
+    template: &'a Object,
+    tree_bytes: usize,
+    builder: ManifestBuilder<'a>,
+    overrides: CandidateOverridePolicies,
+    template_reference: InvolvedObject,
+}
+
+/// Parses a template as the base of a manifest.
+fn parse_manifest(served: &RestMapping, template: &Object) -> Result<Value, Error> {
+    let mut tree = template.value()?;
+    // Objects from a list may lack `apiVersion` and `kind`.
+    tree["apiVersion"] = served.api_version.as_str().into();
+    tree["kind"] = served.kind().into();
+    // `managedFields` is large, and overrides do not apply to it.
+    if let Some(metadata) = tree["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+    Ok(tree)
+}
+
+/// The key of the binding that a Work's annotations name.
+fn binding_key_of_work(work: &Object) -> Option<BindingKey> {
+    let extra = ExtraMetadata::from_object(work);
+    if let Some(name) = extra.annotation(CLUSTER_BINDING_NAME) {
+        return Some(name.to_owned());
+    }
+    let (namespace, name) = (
+        extra.annotation(BINDING_NAMESPACE)?,
+        extra.annotation(BINDING_NAME)?,
+    );
+    Some(format!("{namespace}/{name}"))
+}

@@ -1,0 +1,113 @@
+//! Finds the bindings that a change of an override policy affects. A worker uses an index for this,
+//! so that the event handler does not iterate over bindings.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use flotilla_runtime::{InformerEvent, ReconcileAction, TaskGroup, Workqueue, run_workers};
+use machinery::Object;
+use openapi::karmada::ResourceBinding;
+use openapi::karmada::resource_group::{RESOURCE_GROUP_INDEX, ResourceGroup};
+use parking_lot::Mutex;
+
+use super::controller::BindingController;
+use super::event_filter::{any_version_selects, is_spec_change};
+use crate::overrides::may_select_in;
+use crate::template_informers;
+
+/// Bindings between two yields to other tasks.
+const YIELD_EVERY_BINDINGS: usize = 256;
+
+/// The versions of changed override policies whose bindings are still to be found, by the
+/// `namespace/name` of the policy or the name of a cluster override policy.
+#[derive(Default)]
+pub(super) struct ChangedOverridePolicies {
+    queue: Workqueue<String>,
+    versions: Mutex<HashMap<String, Vec<Object>>>,
+}
+
+impl ChangedOverridePolicies {
+    /// Adds the old version too: what it selected has to be reconciled as well.
+    fn add(&self, change: &InformerEvent<'_>) {
+        let versions = [change.old, change.new].into_iter().flatten().cloned();
+        let mut all = self.versions.lock();
+        all.entry(change.key()).or_default().extend(versions);
+        drop(all);
+        self.queue.add(change.key());
+    }
+}
+
+impl BindingController {
+    pub(super) fn add_override_event_handlers(self: &Arc<Self>, tasks: &TaskGroup) {
+        let it = Arc::downgrade(self);
+        self.overrides.add_event_handler(move |change| {
+            if let Some(it) = it.upgrade().filter(|_| is_spec_change(change)) {
+                it.override_changes.add(change);
+            }
+        });
+        let it = Arc::clone(self);
+        let queue = self.override_changes.queue.clone();
+        run_workers(tasks, "override-policies", &queue, 1, move |policy| {
+            let it = Arc::clone(&it);
+            async move {
+                it.enqueue_overridden(&policy).await;
+                Ok::<_, Infallible>(ReconcileAction::Done)
+            }
+        });
+    }
+
+    async fn enqueue_overridden(&self, policy: &str) {
+        let versions = self.override_changes.versions.lock().remove(policy);
+        let versions = versions.unwrap_or_default();
+        let of_namespace = policy.contains('/');
+        // Policies of a namespace select by labels that cluster override policies may have changed.
+        let relabelled = of_namespace && self.overrides.has_cluster_policies();
+        let may_select = |key: &str| {
+            let group = ResourceGroup::parse(key);
+            group.is_some_and(|group| versions.iter().any(|policy| may_select_in(policy, &group)))
+        };
+        let informers = [&self.bindings, &self.cluster_bindings];
+        for informer in &informers[..if of_namespace { 1 } else { 2 }] {
+            for group in informer.index_keys(RESOURCE_GROUP_INDEX, may_select) {
+                let bindings = informer.by_index(RESOURCE_GROUP_INDEX, &group);
+                for chunk in bindings.chunks(YIELD_EVERY_BINDINGS) {
+                    for binding in chunk {
+                        if self.is_affected_by_override(binding, &versions, relabelled) {
+                            self.queue.add_low(binding.meta().key());
+                        }
+                    }
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+
+    /// Whether any version of a policy selects the template of a binding.
+    fn is_affected_by_override(
+        &self,
+        binding: &Object,
+        versions: &[Object],
+        relabelled: bool,
+    ) -> bool {
+        let Ok(view) = binding.decode::<ResourceBinding>() else {
+            return false;
+        };
+        let of = &view.spec.resource;
+        let Some(served) = self.templates.rest_mapper.find(&of.api_version, &of.kind) else {
+            return false;
+        };
+        let key = template_informers::TemplateKey {
+            gvr: served.gvr.clone(),
+            name: if of.namespace.is_empty() {
+                of.name.clone()
+            } else {
+                format!("{}/{}", of.namespace, of.name)
+            },
+        };
+        let template = self.templates.get(&key);
+        template.is_some_and(|(_, template)| {
+            any_version_selects(versions, &served.gvk, template.meta(), relabelled)
+        })
+    }
+}

@@ -1,0 +1,81 @@
+//! Finds the orphan Works of a binding, and decides whether new Works have to wait for their
+//! deletion. Source: Karmada's `pkg/util/helper/binding.go`.
+
+use machinery::Object;
+use openapi::karmada::BindingSpec;
+use openapi::karmada::names::cluster_of_execution_space;
+
+#[derive(Debug, Default)]
+pub(super) struct WorkCleanup<'a> {
+    /// Works in clusters that the binding no longer targets.
+    pub(super) orphans: Vec<&'a Object>,
+    /// A copy that has to be deleted before new ones are created still exists.
+    pub(super) must_wait: bool,
+}
+
+/// Ignores Works outside of execution namespaces.
+pub(super) fn plan_cleanup<'a>(spec: &BindingSpec, works: &'a [Object]) -> WorkCleanup<'a> {
+    let (existing, purged) = (spec.existing_clusters(), spec.purged_clusters());
+    let mut found = WorkCleanup::default();
+    for work in works {
+        let Some(cluster) = cluster_of_execution_space(work.namespace()) else {
+            continue;
+        };
+        found.must_wait |= purged.contains(cluster);
+        if !existing.contains(cluster) {
+            found.orphans.push(work);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// Checks which clusters' Works are orphans, and whether new Works wait.
+    fn check(spec: Value, orphans: &[&str], waits: bool) {
+        let work = |namespace: &str| {
+            let metadata = json!({"name": "w", "namespace": namespace});
+            Object::from_value(&json!({"metadata": metadata})).unwrap()
+        };
+        let works = ["karmada-es-a", "karmada-es-b", "default"].map(work);
+        let parsed: BindingSpec = serde_json::from_value(spec.clone()).unwrap();
+        let found = plan_cleanup(&parsed, &works);
+        let found_orphans: Vec<_> = found.orphans.iter().map(|w| w.namespace()).collect();
+        assert_eq!(
+            (found_orphans.as_slice(), found.must_wait),
+            (orphans, waits),
+            "{spec}"
+        );
+    }
+
+    // proves: BND-orphans, BND-required-kept, BND-graceful-kept, BND-directly-gone, BND-directly-waits
+    #[test]
+    fn purge_modes_and_targets() {
+        let (a, b) = ("karmada-es-a", "karmada-es-b");
+        let evicted = |mode: &str, clusters: Value| json!({"clusters": clusters, "gracefulEvictionTasks": [{"fromCluster": "a", "purgeMode": mode}]});
+        let on = |clusters: &[&str]| {
+            clusters
+                .iter()
+                .map(|c| json!({"name": c}))
+                .collect::<Value>()
+        };
+        check(json!({}), &[a, b], false);
+        check(json!({"clusters": on(&["a", "b", "c"])}), &[], false);
+        check(json!({"clusters": on(&["b"])}), &[a], false);
+        check(
+            json!({"clusters": on(&["a"]), "requiredBy": [{"name": "r", "clusters": on(&["b"])}]}),
+            &[],
+            false,
+        );
+        check(evicted("Gracefully", on(&["b"])), &[], false);
+        check(evicted("Never", on(&["b"])), &[], false);
+        check(evicted("Directly", on(&["b"])), &[a], true);
+        // The cluster is a target again: its Work is no orphan, but new Works wait anyway.
+        check(evicted("Directly", on(&["a", "b"])), &[], true);
+        let elsewhere = json!({"clusters": on(&["a", "b"]), "gracefulEvictionTasks": [{"fromCluster": "c", "purgeMode": "Directly"}]});
+        check(elsewhere, &[], false);
+    }
+}

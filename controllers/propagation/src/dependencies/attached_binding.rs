@@ -1,0 +1,546 @@
+//! Builds attached bindings, and merges the preferences of the independent bindings that need them.
+
+use machinery::{Object, ObjectMeta};
+use openapi::karmada::binding::ObjectReference;
+use openapi::karmada::well_known_keys::{BINDING_FINALIZER, BINDING_ID, DEPENDED_BY_PREFIX};
+use openapi::karmada::{BindingSpec, DependentObjectReference, names};
+use serde_json::{Map, Value, json};
+
+use crate::rest_mapper::RestMapping;
+
+/// A binding whose template refers to other objects.
+#[derive(Clone, Debug)]
+pub(super) struct IndependentBinding {
+    pub(super) namespace: String,
+    name: String,
+    id: String,
+    /// `spec.clusters` of the binding.
+    clusters: Value,
+    preferences: DependencyPreferences,
+}
+
+/// The preferences of an independent binding that apply to its dependencies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DependencyPreferences {
+    overwrite: bool,
+    preserve: bool,
+}
+
+impl DependencyPreferences {
+    pub(super) fn from_spec(spec: &BindingSpec) -> Self {
+        Self {
+            overwrite: spec.conflict_resolution == "Overwrite",
+            preserve: spec.preserve_resources_on_deletion == Some(true),
+        }
+    }
+}
+
+/// The merged preferences: `Overwrite` and `true` prevail.
+#[derive(Debug, PartialEq, Eq)]
+struct MergedPreferences {
+    conflict_resolution: &'static str,
+    preserve: bool,
+    /// The text of the conflict, if the preferences differ.
+    conflict: Option<String>,
+}
+
+fn merge_preferences(wishes: &[DependencyPreferences]) -> MergedPreferences {
+    let differ =
+        |of: fn(&DependencyPreferences) -> bool| wishes.iter().any(of) && !wishes.iter().all(of);
+    let mut conflicts = Vec::new();
+    if differ(|w| w.overwrite) {
+        conflicts.push("ConflictResolution conflicted (Overwrite vs Abort)");
+    }
+    if differ(|w| w.preserve) {
+        conflicts.push("PreserveResourcesOnDeletion conflicted (true vs false)");
+    }
+    let conflict = format!(
+        "Dependency policy conflict detected: {}.",
+        conflicts.join("; ")
+    );
+    MergedPreferences {
+        conflict_resolution: if wishes.iter().any(|w| w.overwrite) {
+            "Overwrite"
+        } else {
+            "Abort"
+        },
+        preserve: wishes.iter().any(|w| w.preserve),
+        conflict: (!conflicts.is_empty()).then_some(conflict),
+    }
+}
+
+/// How an existing attached binding differs from the desired one.
+#[derive(Debug, PartialEq)]
+pub(super) enum AttachedBindingDiff {
+    Unchanged,
+    /// Only the object's resourceVersion differs.
+    ObjectVersion(Value),
+    Changed(Value),
+}
+
+/// The required change, and the text of the conflict between the preferences.
+pub(super) type AttachResult = (AttachedBindingDiff, Option<String>);
+
+/// The existing binding belongs to an earlier object of the same name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct OwnerMismatch;
+
+impl IndependentBinding {
+    pub(super) fn from_binding(
+        binding: &Object,
+        spec: &BindingSpec,
+    ) -> Result<Self, serde_json::Error> {
+        let head = binding.meta();
+        Ok(Self {
+            namespace: head.namespace.to_string(),
+            name: head.name.to_string(),
+            id: head.label(BINDING_ID).unwrap_or_default().to_owned(),
+            clusters: serde_json::to_value(&spec.clusters)?,
+            preferences: DependencyPreferences::from_spec(spec),
+        })
+    }
+
+    /// The `depended-by` label key of the bindings that are attached to this one.
+    fn depended_by_label(&self) -> String {
+        let key = names::binding_reference_key(&self.namespace, &self.name);
+        format!("{DEPENDED_BY_PREFIX}{key}")
+    }
+
+    /// The label's key and value as they are indexed.
+    pub(super) fn depended_by_index_key(&self) -> String {
+        depended_by_index_key(&self.depended_by_label(), &self.id)
+    }
+
+    fn binding_snapshot(&self) -> Value {
+        let mut snapshot = json!({"namespace": self.namespace, "name": self.name});
+        if self.clusters.as_array().is_some_and(|c| !c.is_empty()) {
+            snapshot["clusters"] = self.clusters.clone();
+        }
+        snapshot
+    }
+
+    fn matches_snapshot(&self, snapshot: &Value) -> bool {
+        snapshot["namespace"] == *self.namespace && snapshot["name"] == *self.name
+    }
+
+    /// The new attached binding of an object.
+    pub(super) fn new_attached_binding(&self, served: &RestMapping, object: &Object) -> Value {
+        let agreed = merge_preferences(&[self.preferences]);
+        json!({
+            "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+            "metadata": {
+                "name": names::binding_name(served.kind(), object.name()), "namespace": self.namespace,
+                "labels": {self.depended_by_label(): self.id}, "finalizers": [BINDING_FINALIZER],
+                "ownerReferences": [{
+                    "apiVersion": served.api_version, "kind": served.kind(),
+                    "name": object.name(), "uid": object.uid(),
+                    "controller": true, "blockOwnerDeletion": true,
+                }],
+            },
+            "spec": {
+                "resource": object_reference(served, object), "requiredBy": [self.binding_snapshot()],
+                "conflictResolution": agreed.conflict_resolution,
+                "preserveResourcesOnDeletion": agreed.preserve,
+            },
+        })
+    }
+
+    /// Adds this independent binding to an existing binding. `wish_of` returns the preferences of
+    /// the other independent bindings, by namespace and name, if they exist.
+    pub(super) fn attach(
+        &self,
+        existing: &Value,
+        served: &RestMapping,
+        object: &Object,
+        wish_of: impl Fn(&str, &str) -> Option<DependencyPreferences>,
+    ) -> Result<AttachResult, OwnerMismatch> {
+        let owners = existing["metadata"]["ownerReferences"].as_array();
+        let owner = owners
+            .into_iter()
+            .flatten()
+            .find(|o| o["controller"] == true);
+        if owner.is_some_and(|owner| owner["uid"] != *object.uid()) {
+            return Err(OwnerMismatch);
+        }
+        let mut body = existing.clone();
+        set_metadata_entry(
+            &mut body["metadata"],
+            "labels",
+            &self.depended_by_label(),
+            &self.id,
+        );
+        let mut required = required_by(existing);
+        match required.iter_mut().find(|s| self.matches_snapshot(s)) {
+            Some(known) => *known = self.binding_snapshot(),
+            None => required.push(self.binding_snapshot()),
+        }
+        let wishes = self.all_preferences(&required, wish_of);
+        let spec = &mut body["spec"];
+        spec["requiredBy"] = required.into();
+        let conflict = write_preferences(spec, &wishes);
+        let version = spec["resource"]["resourceVersion"].take();
+        spec["resource"] = object_reference(served, object);
+        let now = spec["resource"]["resourceVersion"].clone();
+        spec["resource"]["resourceVersion"] = version.clone();
+        let much = body != *existing;
+        body["spec"]["resource"]["resourceVersion"] = now.clone();
+        let difference = match (much, version == now) {
+            (true, _) => AttachedBindingDiff::Changed(body),
+            (false, false) => AttachedBindingDiff::ObjectVersion(body),
+            (false, true) => AttachedBindingDiff::Unchanged,
+        };
+        Ok((difference, conflict))
+    }
+
+    /// Removes this independent binding from an attached binding.
+    pub(super) fn detach(
+        &self,
+        existing: &Value,
+        wish_of: impl Fn(&str, &str) -> Option<DependencyPreferences>,
+    ) -> Value {
+        let mut body = existing.clone();
+        let labels = body.pointer_mut("/metadata/labels");
+        if let Some(labels) = labels.and_then(Value::as_object_mut) {
+            labels.remove(&self.depended_by_label());
+        }
+        let mut required = required_by(existing);
+        required.retain(|snapshot| !self.matches_snapshot(snapshot));
+        let wishes = self.all_preferences(&required, wish_of);
+        let spec = &mut body["spec"];
+        if !required.is_empty() {
+            spec["requiredBy"] = required.into();
+            write_preferences(spec, &wishes);
+            return body;
+        }
+        let own = if has_placement(spec) {
+            &["requiredBy"][..]
+        } else {
+            &[
+                "requiredBy",
+                "conflictResolution",
+                "preserveResourcesOnDeletion",
+            ]
+        };
+        if let Some(spec) = spec.as_object_mut() {
+            own.iter().for_each(|field| drop(spec.remove(*field)));
+        }
+        body
+    }
+
+    fn all_preferences(
+        &self,
+        required: &[Value],
+        wish_of: impl Fn(&str, &str) -> Option<DependencyPreferences>,
+    ) -> Vec<DependencyPreferences> {
+        let text = |snapshot: &Value, field: &str| snapshot[field].as_str().map(str::to_owned);
+        let wish = |snapshot: &Value| {
+            if self.matches_snapshot(snapshot) {
+                return Some(self.preferences);
+            }
+            let namespace = text(snapshot, "namespace").unwrap_or_default();
+            wish_of(&namespace, &text(snapshot, "name")?)
+        };
+        required.iter().filter_map(wish).collect()
+    }
+}
+
+/// Writes the merged preferences unless a policy has set them; returns the text of the conflict.
+fn write_preferences(spec: &mut Value, wishes: &[DependencyPreferences]) -> Option<String> {
+    if has_placement(spec) {
+        return None;
+    }
+    let agreed = merge_preferences(wishes);
+    spec["conflictResolution"] = agreed.conflict_resolution.into();
+    spec["preserveResourcesOnDeletion"] = agreed.preserve.into();
+    agreed.conflict
+}
+
+fn has_placement(spec: &Value) -> bool {
+    spec.get("placement").is_some_and(|p| !p.is_null())
+}
+
+fn required_by(binding: &Value) -> Vec<Value> {
+    let list = binding["spec"]["requiredBy"].as_array();
+    list.cloned().unwrap_or_default()
+}
+
+fn object_reference(served: &RestMapping, object: &Object) -> Value {
+    let reference = ObjectReference {
+        api_version: served.api_version.clone(),
+        kind: served.kind().to_owned(),
+        namespace: object.namespace().to_owned(),
+        name: object.name().to_owned(),
+        uid: object.uid().to_owned(),
+        resource_version: object.revision().to_string(),
+    };
+    json!(reference)
+}
+
+fn set_metadata_entry(metadata: &mut Value, map: &str, key: &str, value: &str) {
+    match metadata[map].as_object_mut() {
+        Some(entries) => drop(entries.insert(key.to_owned(), value.into())),
+        None => metadata[map] = Value::Object(Map::from_iter([(key.to_owned(), value.into())])),
+    }
+}
+
+fn depended_by_index_key(label: &str, id: &str) -> String {
+    format!("{label}={id}")
+}
+
+/// The index keys of an attached binding.
+pub(super) fn depended_by_index_keys(binding: &Object) -> Vec<String> {
+    let labels = binding.meta().labels.iter();
+    labels
+        .filter(|(key, _)| key.starts_with(DEPENDED_BY_PREFIX))
+        .map(|(key, id)| depended_by_index_key(key, id))
+        .collect()
+}
+
+/// Whether no dependency refers to the object of an attached binding any more; `head` is the
+/// object's metadata, if the object exists.
+pub(super) fn is_orphan(
+    of: &ObjectReference,
+    head: Option<&ObjectMeta>,
+    dependencies: &[DependentObjectReference],
+) -> Result<bool, String> {
+    for one in dependencies {
+        if !one.refers_to_kind(&of.api_version, &of.kind, &of.namespace) {
+            continue;
+        }
+        let meant = match one.compile_label_selector()? {
+            Some(labels) => head.is_some_and(|head| labels.matches(|key| head.label(key))),
+            None => one.name == of.name,
+        };
+        if meant {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machinery::{Gvk, Gvr};
+
+    fn secrets() -> RestMapping {
+        RestMapping {
+            gvk: Gvk::from_static("", "v1", "Secret"),
+            gvr: Gvr::from_static("", "v1", "secrets"),
+            api_version: "v1".into(),
+            namespaced: true,
+        }
+    }
+
+    fn secret(version: &str) -> Object {
+        let value = json!({"metadata": {"name": "S:1", "namespace": "n", "uid": "u", "resourceVersion": version}});
+        Object::from_value(&value).unwrap()
+    }
+
+    fn independent_binding(name: &str, cluster: &str, spec: Value) -> IndependentBinding {
+        let mut all = json!({"clusters": [{"name": cluster, "replicas": 2}]});
+        all.as_object_mut()
+            .unwrap()
+            .extend(spec.as_object().unwrap().clone());
+        let binding = json!({"metadata": {"name": name, "namespace": "n", "labels": {BINDING_ID: format!("id-{name}")}}});
+        let binding = Object::from_value(&binding).unwrap();
+        IndependentBinding::from_binding(&binding, &serde_json::from_value(all).unwrap()).unwrap()
+    }
+
+    fn no_preferences(_: &str, _: &str) -> Option<DependencyPreferences> {
+        None
+    }
+
+    fn expect_changed(joined: Result<AttachResult, OwnerMismatch>) -> (Value, Option<String>) {
+        match joined {
+            Ok((AttachedBindingDiff::Changed(body), conflict)) => (body, conflict),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    // proves: DEP-attached, DEP-required-by
+    #[test]
+    fn an_attached_binding_has_karmadas_form() {
+        let made = independent_binding("web-deployment", "m1", json!({}))
+            .new_attached_binding(&secrets(), &secret("7"));
+        let key = names::binding_reference_key("n", "web-deployment");
+        assert_eq!(
+            made,
+            json!({
+                "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+                "metadata": {
+                    "name": "s.1-secret", "namespace": "n",
+                    "labels": {format!("resourcebinding.karmada.io/depended-by-{key}"): "id-web-deployment"},
+                    "finalizers": ["karmada.io/binding-controller"],
+                    "ownerReferences": [{"apiVersion": "v1", "kind": "Secret", "name": "S:1", "uid": "u",
+                                         "controller": true, "blockOwnerDeletion": true}],
+                },
+                "spec": {
+                    "resource": {"apiVersion": "v1", "kind": "Secret", "namespace": "n", "name": "S:1", "uid": "u", "resourceVersion": "7"},
+                    "requiredBy": [{"namespace": "n", "name": "web-deployment", "clusters": [{"name": "m1", "replicas": 2}]}],
+                    "conflictResolution": "Abort", "preserveResourcesOnDeletion": false,
+                },
+            })
+        );
+        let mut elsewhere = secret("7").value().unwrap();
+        elsewhere["metadata"]["namespace"] = "other".into();
+        let elsewhere = Object::from_value(&elsewhere).unwrap();
+        let attached =
+            independent_binding("a", "m1", json!({})).new_attached_binding(&secrets(), &elsewhere);
+        assert_eq!(
+            (
+                &attached["metadata"]["namespace"],
+                &attached["spec"]["resource"]["namespace"]
+            ),
+            (&json!("n"), &json!("other")),
+            "in the referrer's namespace"
+        );
+        let placed_nowhere =
+            independent_binding("a", "m1", json!({"clusters": []})).binding_snapshot();
+        assert_eq!(placed_nowhere, json!({"namespace": "n", "name": "a"}));
+    }
+
+    // proves: DEP-shared, DEP-required-by, DEP-conflict-resolution, DEP-preserve, DEP-conflict-told, DEP-last-leaves
+    #[test]
+    fn independent_bindings_attach_and_detach() {
+        let first = independent_binding("a", "m1", json!({}));
+        let second = independent_binding("b", "m2", json!({"conflictResolution": "Overwrite"}));
+        let made = first.new_attached_binding(&secrets(), &secret("7"));
+        let wish_of = |_: &str, name: &str| (name == "a").then_some(first.preferences);
+        let (both, conflict) =
+            expect_changed(second.attach(&made, &secrets(), &secret("7"), wish_of));
+        assert_eq!(
+            both["spec"]["requiredBy"],
+            json!([first.binding_snapshot(), second.binding_snapshot()])
+        );
+        assert_eq!(both["spec"]["conflictResolution"], "Overwrite");
+        assert_eq!(
+            conflict.as_deref(),
+            Some(
+                "Dependency policy conflict detected: ConflictResolution conflicted (Overwrite vs Abort)."
+            )
+        );
+        let again = second.attach(&both, &secrets(), &secret("7"), wish_of);
+        assert_eq!(
+            again,
+            Ok((AttachedBindingDiff::Unchanged, conflict)),
+            "reported again"
+        );
+
+        let moved = independent_binding("a", "m3", json!({"preserveResourcesOnDeletion": true}));
+        let wish_of = |_: &str, name: &str| (name == "b").then_some(second.preferences);
+        let (moved_to, conflict) =
+            expect_changed(moved.attach(&both, &secrets(), &secret("7"), wish_of));
+        assert_eq!(
+            moved_to["spec"]["requiredBy"],
+            json!([moved.binding_snapshot(), second.binding_snapshot()])
+        );
+        assert_eq!(moved_to["spec"]["preserveResourcesOnDeletion"], true);
+        assert!(conflict.is_some_and(|c| c.ends_with(
+            "(Overwrite vs Abort); PreserveResourcesOnDeletion conflicted (true vs false)."
+        )));
+
+        let one_left = moved.detach(&moved_to, wish_of);
+        assert_eq!(
+            one_left["spec"]["requiredBy"],
+            json!([second.binding_snapshot()])
+        );
+        assert_eq!(one_left["spec"]["conflictResolution"], "Overwrite");
+        assert_eq!(one_left["spec"]["preserveResourcesOnDeletion"], false);
+        let labels = one_left["metadata"]["labels"].as_object().unwrap();
+        assert_eq!(labels.len(), 1);
+        let none_left = second.detach(&one_left, no_preferences);
+        assert_eq!(
+            none_left["spec"],
+            json!({"resource": made["spec"]["resource"]})
+        );
+        assert_eq!(none_left["metadata"]["labels"], json!({}));
+    }
+
+    // proves: DEP-gone-referrer
+    #[test]
+    fn deleted_bindings_have_no_preferences() {
+        let first = independent_binding("a", "m1", json!({"conflictResolution": "Overwrite"}));
+        let made = first.new_attached_binding(&secrets(), &secret("7"));
+        let second = independent_binding("b", "m2", json!({}));
+        let (both, conflict) =
+            expect_changed(second.attach(&made, &secrets(), &secret("7"), no_preferences));
+        assert_eq!(both["spec"]["conflictResolution"], "Abort");
+        assert_eq!(conflict, None);
+    }
+
+    // proves: DEP-own-policy
+    #[test]
+    fn a_binding_with_a_policy_keeps_the_policys_preferences() {
+        let binding = json!({"metadata": {"name": "s.1-secret", "namespace": "n"},
+            "spec": {"placement": {}, "clusters": [{"name": "m9"}], "conflictResolution": "Abort", "resource": {}}});
+        let it = independent_binding("a", "m1", json!({"conflictResolution": "Overwrite"}));
+        let (body, conflict) =
+            expect_changed(it.attach(&binding, &secrets(), &secret("7"), no_preferences));
+        assert_eq!(body["spec"]["conflictResolution"], "Abort");
+        assert_eq!(body["spec"].get("preserveResourcesOnDeletion"), None);
+        assert_eq!(body["spec"]["clusters"], binding["spec"]["clusters"]);
+        assert_eq!(body["spec"]["requiredBy"], json!([it.binding_snapshot()]));
+        assert_eq!(conflict, None);
+        let left = it.detach(&body, no_preferences);
+        assert_eq!(left["spec"]["conflictResolution"], "Abort");
+        assert_eq!(left["spec"].get("requiredBy"), None);
+    }
+
+    // proves: DEP-foreign
+    #[test]
+    fn versions_and_owners_are_distinguished() {
+        let it = independent_binding("a", "m1", json!({}));
+        let made = it.new_attached_binding(&secrets(), &secret("7"));
+        let newer = it.attach(&made, &secrets(), &secret("8"), no_preferences);
+        let Ok((AttachedBindingDiff::ObjectVersion(newer), None)) = newer else {
+            panic!("{newer:?}")
+        };
+        assert_eq!(newer["spec"]["resource"]["resourceVersion"], "8");
+        let another = json!({"metadata": {"name": "S:1", "namespace": "n", "uid": "v"}});
+        let another = Object::from_value(&another).unwrap();
+        let found = it.attach(&made, &secrets(), &another, no_preferences);
+        assert_eq!(found, Err(OwnerMismatch));
+    }
+
+    // proves: DEP-orphan
+    #[test]
+    fn an_object_that_no_dependency_matches_is_an_orphan() {
+        let dependency =
+            |value: Value| serde_json::from_value::<DependentObjectReference>(value).unwrap();
+        let named = |name: &str| {
+            dependency(
+                json!({"apiVersion": "v1", "kind": "Secret", "namespace": "n", "name": name}),
+            )
+        };
+        let labelled = dependency(
+            json!({"apiVersion": "v1", "kind": "Secret", "namespace": "n",
+            "labelSelector": {"matchLabels": {"a": "b"}}}),
+        );
+        let elsewhere = dependency(
+            json!({"apiVersion": "v1", "kind": "Secret", "namespace": "m", "name": "s"}),
+        );
+        let of = ObjectReference {
+            api_version: "v1".into(),
+            kind: "Secret".into(),
+            namespace: "n".into(),
+            name: "s".into(),
+            ..ObjectReference::default()
+        };
+        let head = |labels: Value| {
+            Object::from_value(&json!({"metadata": {"name": "s", "labels": labels}})).unwrap()
+        };
+        let check =
+            |dependencies: &[DependentObjectReference], object: Option<Object>, orphan: bool| {
+                let found = is_orphan(&of, object.as_ref().map(Object::meta), dependencies);
+                assert_eq!(found, Ok(orphan), "{dependencies:?}");
+            };
+        check(&[], None, true);
+        check(&[named("t"), named("s")], None, false);
+        check(&[named("t"), elsewhere], None, true);
+        let labelled = [labelled];
+        check(&labelled, None, true);
+        check(&labelled, Some(head(json!({"a": "b"}))), false);
+        check(&labelled, Some(head(json!({"a": "c"}))), true);
+    }
+}

@@ -1,0 +1,527 @@
+//! Reconciles the dependencies of bindings: enqueues bindings after changes, and writes their
+//! attached bindings.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use client::{Api, Patch, ResourcePath, WriteOptions};
+use flotilla_runtime::{
+    EventRecorder, IndexVisitor, Informer, InformerEvent, InvolvedObject, ListWatchSelector,
+    ReconcileAction, TaskGroup, Workqueue, run_workers,
+};
+use interpreter::{Interpreter, InterpreterOperation};
+use machinery::Object;
+use openapi::karmada::dependency::{GoFormattedDependencies, encode_annotation};
+use openapi::karmada::resource_group::{RESOURCE_GROUP_INDEX, ResourceGroup};
+use openapi::karmada::resources::BINDINGS;
+use openapi::karmada::well_known_keys::{DEPENDENCIES, DEPENDENCIES_FINALIZER};
+use openapi::karmada::{DependentObjectReference, ResourceBinding, names, resource_group};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::attached_binding::{
+    AttachedBindingDiff, DependencyPreferences, IndependentBinding, depended_by_index_keys,
+    is_orphan,
+};
+use super::event_filter::{affected_bindings, dependency_index_keys, needs_reconcile};
+use crate::error::Error;
+use crate::object_metadata::hash_without_status;
+use crate::rest_mapper::RestMapping;
+use crate::startup::PropagationContext;
+use crate::template_informers::TemplateInformers;
+
+const BY_DEPENDENCY: &str = "dependency";
+const BY_DEPENDED_BY_LABEL: &str = "referrer";
+const DISTRIBUTOR_WORKERS: usize = 4;
+
+pub(crate) struct DependenciesDistributor {
+    api: Arc<dyn Api>,
+    recorder: EventRecorder,
+    interpreter: Interpreter,
+    templates: Arc<TemplateInformers>,
+    bindings: Informer,
+    /// `namespace/name` of bindings.
+    queue: Workqueue<String>,
+    /// By attached binding.
+    observations: Mutex<HashMap<String, AttachedBindingObservation>>,
+    /// The attached bindings that were written for an independent binding, by its `depended-by`
+    /// label: the cache may not have them yet when the independent binding is deleted.
+    written_attachments: Mutex<HashMap<String, HashSet<String>>>,
+}
+
+/// The last observation of an attached binding.
+#[derive(Clone, Default)]
+struct AttachedBindingObservation {
+    /// A hash of the object without its status.
+    object_hash: Option<u64>,
+    /// The conflict between the independent bindings that need it; its event is recorded once.
+    conflict: Option<String>,
+}
+
+impl DependenciesDistributor {
+    /// Must be called after the template informers have started.
+    pub(crate) async fn start(
+        deps: &PropagationContext,
+        templates: &Arc<TemplateInformers>,
+        tasks: &TaskGroup,
+    ) {
+        let it = Arc::new(Self {
+            api: Arc::clone(&deps.control_plane),
+            recorder: deps.recorder.with_component("dependencies-distributor"),
+            interpreter: deps.interpreter.clone(),
+            templates: Arc::clone(templates),
+            bindings: deps
+                .informers
+                .get(&deps.control_plane, &ListWatchSelector::all(&BINDINGS)),
+            queue: Workqueue::new(),
+            observations: Mutex::default(),
+            written_attachments: Mutex::default(),
+        });
+        it.bindings.add_index(BY_DEPENDENCY, dependency_index_keys);
+        it.bindings
+            .add_index(BY_DEPENDED_BY_LABEL, depended_by_index_keys);
+        it.bindings
+            .add_index(RESOURCE_GROUP_INDEX, resource_group::index_keys);
+        it.bindings.wait_for_cache_sync().await;
+        it.add_event_handlers(tasks);
+        let queue = it.queue.clone();
+        run_workers(
+            tasks,
+            "dependencies",
+            &queue,
+            DISTRIBUTOR_WORKERS,
+            move |key| {
+                let it = Arc::clone(&it);
+                async move { it.reconcile(&key).await }
+            },
+        );
+    }
+
+    fn add_event_handlers(self: &Arc<Self>, tasks: &TaskGroup) {
+        let it = Arc::downgrade(self);
+        self.bindings.add_event_handler(move |change| {
+            if let Some(it) = it.upgrade() {
+                it.on_binding_event(change);
+            }
+        });
+        // Changed interpreter rules may return other dependencies.
+        let queue = self.queue.clone();
+        let visit = move |binding: &Object| {
+            if binding
+                .decode::<ResourceBinding>()
+                .is_ok_and(|b| b.spec.propagate_deps)
+            {
+                queue.add_low(binding.meta().key());
+            }
+        };
+        let name = "dependencies-of-kinds";
+        let sweep =
+            IndexVisitor::start(tasks, name, &[&self.bindings], RESOURCE_GROUP_INDEX, visit);
+        self.interpreter.add_change_listener(move |changed| {
+            const ASKED: &[InterpreterOperation] = &[InterpreterOperation::InterpretDependency];
+            if changed.affects_operations(ASKED) {
+                let concerns = |group: ResourceGroup<'_>| changed.affects_kind(&group.gvk(), ASKED);
+                sweep.add(|key| ResourceGroup::parse(key).is_some_and(concerns));
+            }
+        });
+        let it = Arc::downgrade(self);
+        self.templates.add_object_handler(move |served, change| {
+            let Some(it) = it.upgrade() else { return };
+            let at = |index_key: &str| it.bindings.by_index(BY_DEPENDENCY, index_key);
+            for binding in affected_bindings(served, change, at) {
+                it.queue
+                    .add_to_lane(binding.meta().key(), change.in_initial_list);
+            }
+        });
+    }
+
+    fn on_binding_event(&self, change: &InformerEvent<'_>) {
+        let Some(new) = change.new else {
+            self.observations.lock().remove(&change.key());
+            // The independent bindings that need the deleted binding create it again.
+            let view = change.object().decode::<ResourceBinding>();
+            for by in view.iter().flat_map(|b| &b.spec.required_by) {
+                self.queue.add(format!("{}/{}", by.namespace, by.name));
+            }
+            return;
+        };
+        if needs_reconcile(change.old, new) {
+            self.queue.add_to_lane(change.key(), change.in_initial_list);
+        }
+    }
+
+    async fn reconcile(&self, key: &str) -> Result<ReconcileAction, Error> {
+        let Some(binding) = self.bindings.get_by_key(key) else {
+            return Ok(ReconcileAction::Done);
+        };
+        let view = binding.decode::<ResourceBinding>()?;
+        let referrer =
+            IndependentBinding::from_binding(&binding, &view.spec).map_err(Error::blocked)?;
+        if binding.meta().deleting || !view.spec.propagate_deps {
+            let attached = self.list_attached(&referrer).await?;
+            self.detach(&referrer, attached).await?;
+            self.remove_finalizer(&binding, &view).await?;
+            self.written_attachments
+                .lock()
+                .remove(&referrer.depended_by_index_key());
+            return Ok(ReconcileAction::Done);
+        }
+        let of = &view.spec.resource;
+        let Some(served) = self.templates.rest_mapper.find(&of.api_version, &of.kind) else {
+            return Err(no_kind_match(&of.api_version, &of.kind));
+        };
+        let revision = of.resource_version.parse().unwrap_or(0);
+        let template = self
+            .templates
+            .get_at_least(&served, &of.namespace, &of.name, revision)
+            .await?;
+        let Some(template) = template else {
+            return Ok(ReconcileAction::Done);
+        };
+        let about = InvolvedObject::new(&served.api_version, served.kind(), &template);
+        let dependencies = match self.interpreter.dependencies(&served.gvk, &template).await {
+            Ok(Some(found)) => found,
+            // The interpreter rule was removed: detaches the dependencies that it found.
+            Ok(None) if view.metadata.annotations.contains_key(DEPENDENCIES) => Vec::new(),
+            Ok(None) => return Ok(ReconcileAction::Done),
+            Err(error) => {
+                let text = error.to_string();
+                self.recorder.warning(&about, "GetDependenciesFailed", text);
+                return Err(Error::blocked(error));
+            }
+        };
+        let outcome = self
+            .distribute(&binding, &view, &referrer, &dependencies)
+            .await;
+        self.record_sync_event(&binding, &about, &dependencies, &outcome);
+        match outcome {
+            Err(e) if !e.is_namespace_terminating() => Err(e),
+            _ => Ok(ReconcileAction::Done),
+        }
+    }
+
+    /// Records an event only if something was written, so that a restart records none.
+    fn record_sync_event(
+        &self,
+        binding: &Object,
+        template: &InvolvedObject,
+        dependencies: &[DependentObjectReference],
+        outcome: &Result<bool, Error>,
+    ) {
+        let about = InvolvedObject::from_object(binding);
+        match outcome {
+            Ok(false) => {}
+            Ok(true) => {
+                let text = format!(
+                    "Get dependencies({}) succeed.",
+                    GoFormattedDependencies(dependencies)
+                );
+                self.recorder
+                    .normal(template, "GetDependenciesSucceed", text);
+                let text = "Sync schedule results to dependencies succeed.";
+                self.recorder
+                    .normal(&about, "SyncScheduleResultToDependenciesSucceed", text);
+            }
+            Err(e) if e.is_conflict() || e.is_namespace_terminating() => {}
+            Err(e) => {
+                let text = e.to_string();
+                self.recorder
+                    .warning(&about, "SyncScheduleResultToDependenciesFailed", text);
+            }
+        }
+    }
+
+    /// Creates, updates and detaches the attached bindings; returns whether anything was written.
+    async fn distribute(
+        &self,
+        binding: &Object,
+        view: &ResourceBinding,
+        referrer: &IndependentBinding,
+        dependencies: &[DependentObjectReference],
+    ) -> Result<bool, Error> {
+        let mut wrote = self
+            .record_dependencies(binding, view, dependencies)
+            .await?;
+        let mut objects = Vec::new();
+        let mut failed = Vec::new();
+        for dependency in dependencies {
+            match self.find_objects(dependency).await {
+                Ok((served, found)) => {
+                    objects.extend(found.into_iter().map(|o| (Arc::clone(&served), o)));
+                }
+                Err(error) => failed.push(error),
+            }
+        }
+        wrote |= self
+            .detach(referrer, self.list_orphans(referrer, dependencies).await?)
+            .await?;
+        for (served, object) in objects {
+            match self.attach(referrer, &served, &object).await {
+                Ok(done) => wrote |= done,
+                Err(error) => failed.push(error),
+            }
+        }
+        Error::aggregate(failed).map(|()| wrote)
+    }
+
+    /// Records the dependencies on the binding and adds the finalizer, so that the binding is
+    /// deleted only after its attached bindings have been detached.
+    async fn record_dependencies(
+        &self,
+        binding: &Object,
+        view: &ResourceBinding,
+        dependencies: &[DependentObjectReference],
+    ) -> Result<bool, Error> {
+        let text = encode_annotation(dependencies).map_err(Error::blocked)?;
+        let mut finalizers = view.metadata.finalizers.clone();
+        let has_finalizer = finalizers.iter().any(|f| f == DEPENDENCIES_FINALIZER);
+        let recorded = view.metadata.annotations.get(DEPENDENCIES);
+        if has_finalizer && recorded == Some(&text) {
+            return Ok(false);
+        }
+        if !has_finalizer {
+            finalizers.push(DEPENDENCIES_FINALIZER.into());
+        }
+        let patch = json!({"metadata": {
+            "resourceVersion": binding.revision().to_string(),
+            "finalizers": finalizers, "annotations": {DEPENDENCIES: text},
+        }});
+        self.patch(binding, patch).await?;
+        Ok(true)
+    }
+
+    async fn remove_finalizer(
+        &self,
+        binding: &Object,
+        view: &ResourceBinding,
+    ) -> Result<(), Error> {
+        let mut finalizers = view.metadata.finalizers.clone();
+        finalizers.retain(|f| f != DEPENDENCIES_FINALIZER);
+        if finalizers.len() == view.metadata.finalizers.len() {
+            return Ok(());
+        }
+        let patch = json!({"metadata": {
+            "resourceVersion": binding.revision().to_string(), "finalizers": finalizers}});
+        self.patch(binding, patch).await
+    }
+
+    /// Patches a binding; a binding that no longer exists is no error.
+    async fn patch(&self, binding: &Object, patch: Value) -> Result<(), Error> {
+        let options = WriteOptions::default();
+        let at = ResourcePath::of_object(&BINDINGS, binding);
+        match self.api.patch(at, Patch::Merge(patch), &options).await {
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The existing objects that a dependency refers to.
+    async fn find_objects(
+        &self,
+        dependency: &DependentObjectReference,
+    ) -> Result<(Arc<RestMapping>, Vec<Object>), Error> {
+        let DependentObjectReference {
+            api_version,
+            kind,
+            namespace,
+            name,
+            ..
+        } = dependency;
+        let Some(served) = self.templates.require_kind(api_version, kind) else {
+            return Err(no_kind_match(api_version, kind));
+        };
+        let found = match dependency
+            .compile_label_selector()
+            .map_err(Error::Blocked)?
+        {
+            None => {
+                let one = self
+                    .templates
+                    .get_at_least(&served, namespace, name, 0)
+                    .await?;
+                one.into_iter().collect()
+            }
+            Some(labels) => {
+                let means = |o: &Object| labels.matches(|key| o.meta().label(key));
+                let all = self.templates.list_matching(&served, namespace, means);
+                all.ok_or_else(|| Error::Blocked(format!("{kind} is not listed yet")))?
+            }
+        };
+        Ok((served, found))
+    }
+
+    async fn list_attached(&self, referrer: &IndependentBinding) -> Result<Vec<Object>, Error> {
+        let mark = referrer.depended_by_index_key();
+        let mut found = self.bindings.by_index(BY_DEPENDED_BY_LABEL, &mark);
+        found.retain(|attached| attached.namespace() == referrer.namespace);
+        let mut uncached = self
+            .written_attachments
+            .lock()
+            .get(&mark)
+            .cloned()
+            .unwrap_or_default();
+        found.iter().for_each(|attached| {
+            uncached.remove(attached.name());
+        });
+        for name in uncached {
+            let at = ResourcePath::object(&BINDINGS, &referrer.namespace, &name);
+            match self.api.get(at).await {
+                Ok(attached) if depended_by_index_keys(&attached).contains(&mark) => {
+                    found.push(attached)
+                }
+                Err(error) if !error.is_not_found() => return Err(error.into()),
+                _ => self.forget_attachment(&mark, &name),
+            }
+        }
+        Ok(found)
+    }
+
+    fn forget_attachment(&self, mark: &str, name: &str) {
+        if let Some(made) = self.written_attachments.lock().get_mut(mark) {
+            made.remove(name);
+        }
+    }
+
+    async fn list_orphans(
+        &self,
+        referrer: &IndependentBinding,
+        dependencies: &[DependentObjectReference],
+    ) -> Result<Vec<Object>, Error> {
+        let by_labels = dependencies.iter().any(|d| d.name.is_empty());
+        let mut orphans = Vec::new();
+        for attached in self.list_attached(referrer).await? {
+            let view = attached.decode::<ResourceBinding>()?;
+            let of = &view.spec.resource;
+            let object = match self.templates.rest_mapper.find(&of.api_version, &of.kind) {
+                Some(served) if by_labels => {
+                    let (namespace, name) = (&of.namespace, &of.name);
+                    self.templates
+                        .get_at_least(&served, namespace, name, 0)
+                        .await?
+                }
+                _ => None,
+            };
+            let head = object.as_ref().map(Object::meta);
+            if is_orphan(of, head, dependencies).map_err(Error::Blocked)? {
+                orphans.push(attached);
+            }
+        }
+        Ok(orphans)
+    }
+
+    /// Detaches an independent binding from bindings that it no longer needs.
+    async fn detach(
+        &self,
+        referrer: &IndependentBinding,
+        attached: Vec<Object>,
+    ) -> Result<bool, Error> {
+        let mut failed = Vec::new();
+        let wrote = !attached.is_empty();
+        for one in attached {
+            let body = referrer.detach(&one.value()?, |ns, name| {
+                self.dependency_preferences(ns, name)
+            });
+            let at = ResourcePath::of_object(&BINDINGS, &one);
+            match self.api.update(at, body, &WriteOptions::default()).await {
+                Err(error) if !error.is_not_found() => failed.push(error.into()),
+                _ => self.forget_attachment(&referrer.depended_by_index_key(), one.name()),
+            }
+        }
+        Error::aggregate(failed).map(|()| wrote)
+    }
+
+    fn dependency_preferences(&self, namespace: &str, name: &str) -> Option<DependencyPreferences> {
+        let binding = self.bindings.get(namespace, name)?;
+        Some(DependencyPreferences::from_spec(
+            &binding.decode::<ResourceBinding>().ok()?.spec,
+        ))
+    }
+
+    async fn attach(
+        &self,
+        referrer: &IndependentBinding,
+        served: &RestMapping,
+        object: &Object,
+    ) -> Result<bool, Error> {
+        let name = names::binding_name(served.kind(), object.name());
+        let key = format!("{}/{name}", referrer.namespace);
+        let Some(existing) = self.bindings.get_by_key(&key) else {
+            let body = referrer.new_attached_binding(served, object);
+            let at = ResourcePath::collection(&BINDINGS, &referrer.namespace);
+            let options = WriteOptions::default();
+            self.api.create(at, body, &options).await?;
+            self.remember_attachment(referrer, name);
+            self.observe_object(&key, object);
+            return Ok(true);
+        };
+        if existing.meta().deleting {
+            return Err(Error::Blocked(format!(
+                "resourceBinding({key}) is being deleted"
+            )));
+        }
+        let wish_of = |ns: &str, name: &str| self.dependency_preferences(ns, name);
+        let Ok(joined) = referrer.attach(&existing.value()?, served, object, wish_of) else {
+            return Err(Error::Blocked(format!(
+                "failed to update resourceBinding({key}) due to different owner reference UID, \
+                 will try again later after binding is garbage collected"
+            )));
+        };
+        let (difference, conflict) = joined;
+        self.record_conflict_event(&existing, conflict);
+        let body = match difference {
+            AttachedBindingDiff::ObjectVersion(body) if self.is_object_changed(&key, object) => {
+                body
+            }
+            AttachedBindingDiff::Changed(body) => body,
+            AttachedBindingDiff::Unchanged | AttachedBindingDiff::ObjectVersion(_) => {
+                self.observe_object(&key, object);
+                return Ok(false);
+            }
+        };
+        let at = ResourcePath::of_object(&BINDINGS, &existing);
+        self.api.update(at, body, &WriteOptions::default()).await?;
+        self.remember_attachment(referrer, name);
+        self.observe_object(&key, object);
+        Ok(true)
+    }
+
+    fn remember_attachment(&self, referrer: &IndependentBinding, attached: String) {
+        let mut made = self.written_attachments.lock();
+        made.entry(referrer.depended_by_index_key())
+            .or_default()
+            .insert(attached);
+    }
+
+    /// Whether the object of an attached binding has changed since it was last observed.
+    fn is_object_changed(&self, key: &str, object: &Object) -> bool {
+        let before = self
+            .observations
+            .lock()
+            .get(key)
+            .and_then(|seen| seen.object_hash);
+        before.is_some_and(|before| before != hash_without_status(object))
+    }
+
+    fn observe_object(&self, key: &str, object: &Object) {
+        let mut seen = self.observations.lock();
+        seen.entry(key.to_owned()).or_default().object_hash = Some(hash_without_status(object));
+    }
+
+    fn record_conflict_event(&self, attached: &Object, conflict: Option<String>) {
+        let known = {
+            let mut seen = self.observations.lock();
+            let seen = seen.entry(attached.meta().key()).or_default();
+            std::mem::replace(&mut seen.conflict, conflict.clone())
+        };
+        if let Some(text) = conflict.filter(|text| known.as_ref() != Some(text)) {
+            let about = InvolvedObject::from_object(attached);
+            self.recorder
+                .warning(&about, "DependencyPolicyConflict", text);
+        }
+    }
+}
+
+fn no_kind_match(api_version: &str, kind: &str) -> Error {
+    let text = format!("no matches for kind {kind:?} in version {api_version:?}");
+    Error::Blocked(text)
+}

@@ -1,0 +1,416 @@
+//! Runs the detector: holds its state, starts its workers and reconciles templates.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use client::{Api, Patch, ResourcePath, WriteOptions};
+use flotilla_runtime::{
+    ControllerName, EventRecorder, HostWorkloads, Informer, ListWatchSelector, ReconcileAction,
+    TaskGroup, Workqueue, run_workers,
+};
+use interpreter::Interpreter;
+use machinery::time::Clock;
+use machinery::{Gvr, Object};
+use openapi::karmada::resources::{
+    BINDINGS, CLUSTER_BINDINGS, CLUSTER_OVERRIDES, CLUSTER_POLICIES, OVERRIDES, POLICIES,
+};
+use openapi::karmada::well_known_keys::CLAIMED_BY;
+use openapi::karmada::{FeatureGates, KarmadaFeature, PropagationPolicy};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::applied_policies::AppliedPolicies;
+use super::policy_claim::PolicyClaim;
+use super::policy_matching::{ParsedPolicy, highest_ranked, lookup_keys};
+use super::waiting_objects::WaitingObjects;
+use crate::error::Error;
+use crate::metrics::PROPAGATION_METRICS;
+use crate::rest_mapper::RestMapping;
+use crate::startup::PropagationContext;
+use crate::template_informers::{TemplateInformers, TemplateKey};
+
+pub(super) static PRIORITY_CLASSES: Gvr =
+    Gvr::from_static("scheduling.k8s.io", "v1", "priorityclasses");
+
+pub(super) const BY_KIND: &str = "kind";
+/// A worker mostly waits for its two writes, and the store commits concurrent writes together.
+const TEMPLATE_WORKERS: usize = 8;
+
+/// Why a template is reconciled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReconcileTrigger {
+    /// The template itself has changed: its binding has to record the new version.
+    pub(super) template_changed: bool,
+    /// Nothing has changed but what Karmada's controllers write.
+    pub(super) by_karmada: bool,
+}
+
+pub(crate) struct ResourceDetector {
+    pub(super) api: Arc<dyn Api>,
+    pub(super) recorder: EventRecorder,
+    pub(super) clusters: scheduler::SchedulerClusterCache,
+    pub(super) interpreter: Interpreter,
+    pub(super) scheduler_name: String,
+    pub(super) decisions: scheduler::DecisionCache,
+    pub(super) templates: Arc<TemplateInformers>,
+    pub(super) policies: Informer,
+    pub(super) cluster_policies: Informer,
+    pub(super) overrides: Informer,
+    pub(super) cluster_overrides: Informer,
+    pub(super) priority_classes: Informer,
+    pub(super) bindings: Informer,
+    pub(super) cluster_bindings: Informer,
+    pub(super) queue: Workqueue<TemplateKey>,
+    /// `namespace/name` of a policy, or the name of a cluster policy.
+    pub(super) policy_queue: Workqueue<String>,
+    pub(super) triggers: Mutex<HashMap<TemplateKey, ReconcileTrigger>>,
+    pub(super) applied_policies: AppliedPolicies,
+    /// Templates that no policy matches.
+    pub(super) waiting_objects: Mutex<WaitingObjects>,
+    /// The kind and uid of templates whose deletion was observed.
+    pub(super) deleted_templates: Mutex<HashMap<TemplateKey, (String, String)>>,
+    pub(super) host_workloads: HostWorkloads,
+    /// Templates that a policy matches and the host runs itself.
+    pub(super) refused_templates: Mutex<HashSet<TemplateKey>>,
+    pub(super) clock: Arc<dyn Clock>,
+    feature_gates: FeatureGates,
+}
+
+impl ResourceDetector {
+    pub(crate) async fn start(
+        deps: &PropagationContext,
+        templates: &Arc<TemplateInformers>,
+        tasks: &TaskGroup,
+    ) {
+        Self::with_event_handlers(deps, templates, tasks)
+            .await
+            .start_workers(tasks);
+    }
+
+    /// Returns a detector whose event handlers are registered and whose informers have synced,
+    /// without workers.
+    pub(super) async fn with_event_handlers(
+        deps: &PropagationContext,
+        templates: &Arc<TemplateInformers>,
+        tasks: &TaskGroup,
+    ) -> Arc<Self> {
+        let informer = |resource: &Gvr| {
+            deps.informers
+                .get(&deps.control_plane, &ListWatchSelector::all(resource))
+        };
+        let it = Arc::new(Self {
+            api: Arc::clone(&deps.control_plane),
+            recorder: deps.recorder.with_component("resource-detector"),
+            clusters: deps.clusters.clone(),
+            interpreter: deps.interpreter.clone(),
+            scheduler_name: deps.options.scheduler_name.clone(),
+            decisions: deps.options.decisions.clone(),
+            templates: Arc::clone(templates),
+            policies: informer(&POLICIES),
+            cluster_policies: informer(&CLUSTER_POLICIES),
+            overrides: informer(&OVERRIDES),
+            cluster_overrides: informer(&CLUSTER_OVERRIDES),
+            priority_classes: informer(&PRIORITY_CLASSES),
+            bindings: informer(&BINDINGS),
+            cluster_bindings: informer(&CLUSTER_BINDINGS),
+            queue: Workqueue::new(),
+            policy_queue: Workqueue::new(),
+            triggers: Mutex::default(),
+            applied_policies: AppliedPolicies::default(),
+            waiting_objects: Mutex::default(),
+            deleted_templates: Mutex::default(),
+            host_workloads: deps.host.clone(),
+            refused_templates: Mutex::default(),
+            clock: Arc::clone(&deps.clock),
+            feature_gates: deps.options.feature_gates,
+        });
+        it.add_policy_event_handlers();
+        it.add_dependency_event_handlers();
+        it.add_binding_event_handlers();
+        it.add_interpreter_event_handler();
+        it.add_template_event_handler();
+        for informer in [
+            &it.policies,
+            &it.cluster_policies,
+            &it.overrides,
+            &it.cluster_overrides,
+            &it.bindings,
+            &it.cluster_bindings,
+            it.clusters.informer(),
+        ] {
+            informer.wait_for_cache_sync().await;
+        }
+        it.host_workloads.wait_for_cache_sync().await;
+        templates.run(tasks).await;
+        it.add_host_event_handler();
+        it
+    }
+
+    fn start_workers(self: Arc<Self>, tasks: &TaskGroup) {
+        let me = Arc::clone(&self);
+        run_workers(
+            tasks,
+            ControllerName::with_stage("detector", "binding"),
+            &self.queue,
+            TEMPLATE_WORKERS,
+            move |key| {
+                let me = Arc::clone(&me);
+                async move { me.process_template(&key).await }
+            },
+        );
+        let queue = self.policy_queue.clone();
+        run_workers(tasks, "policies", &queue, 1, move |key| {
+            let me = Arc::clone(&self);
+            async move { me.reconcile_policy(&key).await }
+        });
+    }
+
+    pub(super) fn feature_gates(&self) -> FeatureGates {
+        self.feature_gates
+    }
+
+    pub(super) fn is_enabled(&self, gate: KarmadaFeature) -> bool {
+        self.feature_gates.enabled(gate)
+    }
+
+    pub(super) fn enqueue(&self, key: TemplateKey, cause: ReconcileTrigger, low: bool) {
+        self.merge_trigger(&key, cause);
+        self.queue.add_to_lane(key, low);
+    }
+
+    /// A change by anyone but Karmada's controllers overrides the changes by them.
+    fn merge_trigger(&self, key: &TemplateKey, cause: ReconcileTrigger) {
+        let mut causes = self.triggers.lock();
+        let known = causes.entry(key.clone()).or_insert(cause);
+        known.template_changed |= cause.template_changed;
+        known.by_karmada &= cause.by_karmada;
+    }
+
+    pub(super) async fn process_template(
+        &self,
+        key: &TemplateKey,
+    ) -> Result<ReconcileAction, Error> {
+        let cause = self
+            .triggers
+            .lock()
+            .remove(key)
+            .unwrap_or(ReconcileTrigger {
+                template_changed: true,
+                by_karmada: false,
+            });
+        let outcome = match self.reconcile_template(key, cause).await {
+            Err(e) if e.is_namespace_terminating() => Ok(ReconcileAction::Done),
+            other => other,
+        };
+        if !matches!(outcome, Ok(ReconcileAction::Done)) {
+            self.merge_trigger(key, cause);
+        }
+        outcome
+    }
+
+    async fn reconcile_template(
+        &self,
+        key: &TemplateKey,
+        cause: ReconcileTrigger,
+    ) -> Result<ReconcileAction, Error> {
+        let deleted = self.deleted_templates.lock().remove(key);
+        if let Some((kind, uid)) = deleted
+            && let Err(error) = self
+                .delete_binding_of_deleted_template(&kind, key, &uid)
+                .await
+        {
+            self.deleted_templates
+                .lock()
+                .entry(key.clone())
+                .or_insert((kind, uid));
+            return Err(error);
+        }
+        let Some((served, template)) = self.templates.get(key) else {
+            self.remove_waiting(key);
+            self.applied_policies.invalidate(key);
+            self.refused_templates.lock().remove(key);
+            return Ok(ReconcileAction::Done);
+        };
+        let head = template.meta();
+        if head.deleting || head.label(CLAIMED_BY).is_some_and(|v| !v.is_empty()) {
+            self.remove_waiting(key);
+            return Ok(ReconcileAction::Done);
+        }
+        if self.host_workloads.is_excluded(&served.gvk) {
+            return self.refuse_template(key, &served, &template).await;
+        }
+        self.refused_templates.lock().remove(key);
+        if let Some(claim) = PolicyClaim::on_object(&template) {
+            return self
+                .reconcile_claimed_template(key, &served, template, &claim, cause)
+                .await;
+        }
+        // Waiting first: a policy that is created in the meantime finds the template there.
+        self.add_waiting(key);
+        let began = Instant::now();
+        let best = self.best_matching_policy(&served, &template);
+        PROPAGATION_METRICS
+            .match_policy_duration
+            .observe(began.elapsed().as_secs_f64());
+        let Some(policy) = best else {
+            return Ok(ReconcileAction::Done);
+        };
+        self.check_dependent_overrides(&policy)?;
+        self.remove_waiting(key);
+        self.apply_policy(key, &served, template, &policy, cause)
+            .await
+    }
+
+    async fn reconcile_claimed_template(
+        &self,
+        key: &TemplateKey,
+        served: &RestMapping,
+        template: Object,
+        claim: &PolicyClaim,
+        cause: ReconcileTrigger,
+    ) -> Result<ReconcileAction, Error> {
+        self.remove_waiting(key);
+        let Some(policy) = self.claiming_policy(&template) else {
+            self.release_claim(served, &template, claim).await?;
+            return Ok(ReconcileAction::Done);
+        };
+        if policy.object.meta().deleting {
+            // The deletion of the policy, now or at its end, removes the claim.
+            return Ok(ReconcileAction::Done);
+        }
+        if !policy.matches(served, template.meta()) {
+            return Ok(ReconcileAction::Done);
+        }
+        self.check_dependent_overrides(&policy)?;
+        self.apply_policy(key, served, template, &policy, cause)
+            .await
+    }
+
+    /// The policy that has claimed a template, if it still exists.
+    pub(super) fn claiming_policy(&self, template: &Object) -> Option<ParsedPolicy> {
+        let claim = PolicyClaim::on_object(template)?;
+        let informer = if claim.is_cluster_scoped() {
+            &self.cluster_policies
+        } else {
+            &self.policies
+        };
+        ParsedPolicy::new(informer.get(&claim.namespace, &claim.name)?)
+    }
+
+    pub(super) fn best_matching_policy(
+        &self,
+        served: &RestMapping,
+        template: &Object,
+    ) -> Option<ParsedPolicy> {
+        let find = |informer: &Informer, namespace: &str| {
+            let keys = lookup_keys(namespace, served, template.meta()).into_iter();
+            let found = keys.flat_map(|key| informer.by_index(BY_KIND, &key));
+            highest_ranked(found, served, template.meta())
+        };
+        let namespace = template.namespace();
+        let local = (!namespace.is_empty())
+            .then(|| find(&self.policies, namespace))
+            .flatten();
+        local.or_else(|| find(&self.cluster_policies, ""))
+    }
+
+    pub(super) fn check_dependent_overrides(&self, policy: &ParsedPolicy) -> Result<(), Error> {
+        let namespace = policy.object.namespace();
+        let informer = if namespace.is_empty() {
+            &self.cluster_overrides
+        } else {
+            &self.overrides
+        };
+        let needed: &PropagationPolicy = &policy.view;
+        let there = |name: &String| informer.get(namespace, name).is_some();
+        if needed.spec.dependent_overrides.iter().all(there) {
+            Ok(())
+        } else {
+            Err(Error::blocked("waiting for dependent overrides"))
+        }
+    }
+
+    pub(super) fn add_waiting(&self, key: &TemplateKey) {
+        self.waiting_objects.lock().insert(key);
+    }
+
+    pub(super) fn remove_waiting(&self, key: &TemplateKey) {
+        self.waiting_objects.lock().remove(key);
+    }
+
+    pub(super) async fn patch(&self, at: ResourcePath<'_>, patch: Value) -> Result<Object, Error> {
+        let options = WriteOptions::default();
+        Ok(self.api.patch(at, Patch::Merge(patch), &options).await?)
+    }
+}
+
+pub(super) fn namespaced_name(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{namespace}/{name}")
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::Options;
+    use crate::end_to_end_tests::{
+        DEPLOYMENTS, PropagationFixture, deployment, policy, wait_until,
+    };
+    use crate::rest_mapper::{DiscoveryRestMapper, NamespaceFilter, SkippedResourceConfig};
+    use serde_json::json;
+
+    /// A detector without workers; the test takes the keys from the queue.
+    pub(crate) async fn detector_without_workers(
+        plane: &mut PropagationFixture,
+    ) -> Arc<ResourceDetector> {
+        let deps = plane.context(Options::default(), None);
+        let kinds = Arc::new(DiscoveryRestMapper::new(
+            SkippedResourceConfig::new(&[]).unwrap(),
+        ));
+        let (api, informers) = (Arc::clone(&deps.control_plane), deps.informers.clone());
+        let templates =
+            TemplateInformers::new(api, informers, kinds, NamespaceFilter::new(&[]).unwrap());
+        ResourceDetector::with_event_handlers(&deps, &templates, &plane.tasks).await
+    }
+
+    impl ResourceDetector {
+        /// Reconciles the templates that are in the queue now.
+        pub(crate) async fn reconcile_queued(&self) {
+            while !self.queue.is_empty() {
+                let key = self.queue.get().await.unwrap();
+                self.process_template(&key).await.unwrap();
+                self.queue.done(&key);
+            }
+        }
+    }
+
+    // proves: DET-policy-lane
+    #[tokio::test]
+    async fn policy_changes_are_queued_behind_user_changes() {
+        let mut plane = PropagationFixture::new();
+        for name in ["first", "second"] {
+            plane.control_plane.seed(&DEPLOYMENTS, deployment(name));
+        }
+        let it = detector_without_workers(&mut plane).await;
+        it.reconcile_queued().await;
+        plane.control_plane.seed(&POLICIES, policy(json!({})));
+        wait_until("policy in cache", || {
+            it.policies.get_by_key("n/p").is_some()
+        })
+        .await;
+        it.reconcile_policy("n/p").await.unwrap();
+        assert!(!it.queue.is_empty(), "the policy takes what has waited");
+        plane.control_plane.seed(&DEPLOYMENTS, deployment("third"));
+        let key = TemplateKey {
+            gvr: DEPLOYMENTS.clone(),
+            name: "n/third".into(),
+        };
+        wait_until("cause recorded", || it.triggers.lock().contains_key(&key)).await;
+        assert_eq!(it.queue.get().await.unwrap(), key);
+        plane.tasks.stop().await;
+    }
+}

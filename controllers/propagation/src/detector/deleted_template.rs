@@ -1,0 +1,45 @@
+//! Deletes the binding of a deleted template at once.
+//!
+//! The garbage collector would do the same, but later, and not at all once the template's kind is
+//! gone too. A binding whose owner reference was removed (orphan deletion) stays.
+
+use client::{DeleteOptions, ResourcePath};
+use openapi::karmada::names;
+
+use super::controller::ResourceDetector;
+use crate::error::Error;
+use crate::template_informers::TemplateKey;
+
+impl ResourceDetector {
+    /// `kind` and `key` name the deleted template, which had this uid.
+    pub(super) async fn delete_binding_of_deleted_template(
+        &self,
+        kind: &str,
+        key: &TemplateKey,
+        uid: &str,
+    ) -> Result<(), Error> {
+        let (namespace, name) = key.name.split_once('/').unwrap_or(("", &key.name));
+        let name = names::binding_name(kind, name);
+        let (resource, informer) = self.binding_resource(namespace);
+        let owned = |o: &machinery::Object| o.meta().controller().is_some_and(|c| *c.uid == *uid);
+        if !informer.get(namespace, &name).is_some_and(|b| owned(&b)) {
+            return Ok(());
+        }
+        let at = ResourcePath::object(resource, namespace, &name);
+        // The cached binding may predate the removal of its owner reference.
+        let binding = match self.api.get(at).await {
+            Ok(binding) if owned(&binding) && !binding.meta().deleting => binding,
+            Err(error) if !error.is_not_found() => return Err(error.into()),
+            _ => return Ok(()),
+        };
+        let options = DeleteOptions {
+            uid: Some(binding.uid().to_owned()),
+            resource_version: Some(binding.revision().to_string()),
+            ..DeleteOptions::default()
+        };
+        match self.api.delete(at, &options).await {
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! Handles the detector's informer events: decides which templates and policies are enqueued after
+//! changes of policies, of the objects that policies depend on, of bindings and of templates.
+
+use std::sync::Arc;
+
+use flotilla_runtime::{Informer, InformerEvent};
+use interpreter::{InterpreterOperation, RuleChange};
+use machinery::{Gvr, Object};
+use openapi::karmada::{KarmadaFeature, PropagationPolicy, ResourceBinding};
+
+use super::controller::{BY_KIND, ReconcileTrigger, ResourceDetector, namespaced_name};
+use super::policy_claim::PolicyClaim;
+use super::policy_matching::{ParsedPolicy, index_keys};
+use super::preemption::newly_preempting_policies;
+use crate::object_metadata::{is_changed_by_karmada, is_equal_except_status};
+use crate::rest_mapper::RestMapping;
+use crate::template_informers::{TemplateKey, claiming_policy_ids};
+
+const BY_CLAIM: &str = "claim";
+const BY_OVERRIDE: &str = "override";
+const BY_PRIORITY_CLASS: &str = "priority class";
+/// ConfigMaps that every cluster creates for itself.
+const EXTENSION_AUTH_CONFIG_MAP: &str = "kube-system/extension-apiserver-authentication";
+const ROOT_CA_CONFIG_MAP_SUFFIX: &str = "/kube-root-ca.crt";
+static CONFIG_MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
+
+impl ResourceDetector {
+    pub(super) fn add_policy_event_handlers(self: &Arc<Self>) {
+        for informer in [&self.policies, &self.cluster_policies] {
+            informer.add_index(BY_KIND, index_keys);
+            informer.add_index(BY_OVERRIDE, dependent_overrides);
+            informer.add_index(BY_PRIORITY_CLASS, priority_class_names);
+            let it = Arc::downgrade(self);
+            informer.add_event_handler(move |change| {
+                if let Some(it) = it.upgrade() {
+                    it.on_policy_event(change);
+                }
+            });
+        }
+    }
+
+    /// Handles the creation of override policies and PriorityClasses that policies wait for.
+    pub(super) fn add_dependency_event_handlers(self: &Arc<Self>) {
+        let both = [&self.policies, &self.cluster_policies];
+        for (needed, index, policies) in [
+            (&self.overrides, BY_OVERRIDE, &both[..1]),
+            (&self.cluster_overrides, BY_OVERRIDE, &both[1..]),
+            (&self.priority_classes, BY_PRIORITY_CLASS, &both[..]),
+        ] {
+            let it = Arc::downgrade(self);
+            let policies: Vec<Informer> = policies.iter().map(|&i| i.clone()).collect();
+            needed.add_event_handler(move |change| {
+                let Some(it) = it.upgrade().filter(|_| change.old.is_none()) else {
+                    return;
+                };
+                for policy in policies
+                    .iter()
+                    .flat_map(|p| p.by_index(index, &change.key()))
+                {
+                    it.enqueue_policy_and_claimed(&policy, change.in_initial_list);
+                }
+            });
+        }
+    }
+
+    pub(super) fn add_binding_event_handlers(self: &Arc<Self>) {
+        for informer in [&self.bindings, &self.cluster_bindings] {
+            informer.add_index(BY_CLAIM, claiming_policy_ids);
+            let it = Arc::downgrade(self);
+            informer.add_event_handler(move |change| {
+                if let (Some(it), Some(deleted), None) = (it.upgrade(), change.old, change.new) {
+                    it.on_binding_deleted(deleted);
+                }
+            });
+        }
+    }
+
+    pub(super) fn add_interpreter_event_handler(self: &Arc<Self>) {
+        let it = Arc::downgrade(self);
+        self.interpreter.add_change_listener(move |changed| {
+            if let Some(it) = it.upgrade() {
+                it.on_interpreter_rules_changed(changed);
+            }
+        });
+    }
+
+    pub(super) fn add_template_event_handler(self: &Arc<Self>) {
+        let it = Arc::downgrade(self);
+        self.templates.add_template_handler(move |served, change| {
+            if let Some(it) = it.upgrade() {
+                it.on_template_event(served, change);
+            }
+        });
+    }
+
+    /// Enqueues the templates whose replicas the changed interpreter rules may compute differently.
+    fn on_interpreter_rules_changed(&self, changed: &RuleChange<'_>) {
+        const ASKED: &[InterpreterOperation] = &[
+            InterpreterOperation::InterpretReplica,
+            InterpreterOperation::InterpretComponent,
+        ];
+        if !changed.affects_operations(ASKED) {
+            return;
+        }
+        let cause = ReconcileTrigger {
+            template_changed: false,
+            // A Lazy policy does not treat this as a change of the template.
+            by_karmada: true,
+        };
+        for key in self.templates.list_keys(|k| changed.affects_kind(k, ASKED)) {
+            self.applied_policies.invalidate(&key);
+            self.enqueue(key, cause, true);
+        }
+    }
+
+    fn on_policy_event(&self, change: &InformerEvent<'_>) {
+        let Some(new) = change.new else {
+            // Finds a claim that was made after the deletion of its policy.
+            self.enqueue_claimed(change.object(), false);
+            self.enqueue_refused();
+            return;
+        };
+        if change.old.is_some_and(|old| !is_spec_changed(old, new)) {
+            return;
+        }
+        self.policy_queue
+            .add_to_lane(new.meta().key(), change.in_initial_list);
+        if self.is_enabled(KarmadaFeature::PropagationPolicyPreemption)
+            && let Some(old) = change.old
+        {
+            self.enqueue_preempting_policies(old, new);
+        }
+    }
+
+    /// Lets other policies preempt the templates of a policy whose priority is lowered.
+    fn enqueue_preempting_policies(&self, old: &Object, new: &Object) {
+        let priority = |o: &Object| o.decode().map(|p: Arc<PropagationPolicy>| p.spec.priority);
+        let (Ok(before), Ok(now)) = (priority(old), priority(new)) else {
+            return;
+        };
+        if now < before {
+            let namespace = new.namespace();
+            let others = if namespace.is_empty() {
+                self.cluster_policies.list()
+            } else {
+                self.policies.list_namespace(namespace)
+            };
+            for policy in newly_preempting_policies(before, now, others) {
+                self.policy_queue.add(policy.object.meta().key());
+            }
+        }
+    }
+
+    /// Retries a policy whose missing dependency may exist now.
+    fn enqueue_policy_and_claimed(&self, policy: &Object, low: bool) {
+        self.policy_queue.add_to_lane(policy.meta().key(), low);
+        self.enqueue_claimed(policy, low);
+    }
+
+    fn enqueue_claimed(&self, policy: &Object, low: bool) {
+        let Some((policy, claim)) =
+            ParsedPolicy::new(policy.clone()).zip(PolicyClaim::by_policy(policy))
+        else {
+            return;
+        };
+        let cause = ReconcileTrigger {
+            template_changed: false,
+            by_karmada: policy.is_lazy(),
+        };
+        for (served, template) in self.templates.list_claimed(&claim.id) {
+            let key = TemplateKey {
+                gvr: served.gvr.clone(),
+                name: template.meta().key(),
+            };
+            self.enqueue(key, cause, low);
+        }
+    }
+
+    fn on_template_event(&self, served: &RestMapping, change: &InformerEvent<'_>) {
+        let key = TemplateKey {
+            gvr: served.gvr.clone(),
+            name: change.key(),
+        };
+        if is_created_by_every_cluster(&key) {
+            return;
+        }
+        if let (Some(old), None, false) = (change.old, change.new, change.in_initial_list) {
+            let deleted = (served.kind().to_owned(), old.uid().to_owned());
+            self.deleted_templates.lock().insert(key.clone(), deleted);
+        }
+        let is_lazy =
+            |template: &Object| self.claiming_policy(template).is_some_and(|p| p.is_lazy());
+        if let Some((cause, low)) = reconcile_trigger(change, is_lazy) {
+            self.enqueue(key, cause, low);
+        }
+    }
+
+    /// Enqueues the template of a deleted binding, so that the binding is created again while the
+    /// template is claimed.
+    fn on_binding_deleted(&self, binding: &Object) {
+        let Ok(view) = binding.decode::<ResourceBinding>() else {
+            return;
+        };
+        let resource = &view.spec.resource;
+        let kinds = &self.templates.rest_mapper;
+        if let Some(served) = kinds.find(&resource.api_version, &resource.kind) {
+            let key = TemplateKey {
+                gvr: served.gvr.clone(),
+                name: namespaced_name(&resource.namespace, &resource.name),
+            };
+            self.applied_policies.invalidate(&key);
+            let cause = ReconcileTrigger {
+                template_changed: true,
+                by_karmada: false,
+            };
+            self.enqueue(key, cause, false);
+        }
+    }
+}
+
+/// The override policies that a policy depends on.
+fn dependent_overrides(policy: &Object) -> Vec<String> {
+    let Ok(view) = policy.decode::<PropagationPolicy>() else {
+        return Vec::new();
+    };
+    let names = view.spec.dependent_overrides.iter();
+    names
+        .map(|name| namespaced_name(policy.namespace(), name))
+        .collect()
+}
+
+/// The PriorityClass whose value the policy's bindings get.
+fn priority_class_names(policy: &Object) -> Vec<String> {
+    let Ok(view) = policy.decode::<PropagationPolicy>() else {
+        return Vec::new();
+    };
+    let named = view.spec.schedule_priority.iter();
+    named.map(|p| p.priority_class_name.clone()).collect()
+}
+
+/// Whether the spec of a policy has changed, or its deletion has begun.
+fn is_spec_changed(old: &Object, new: &Object) -> bool {
+    let seen = |o: &Object| (o.meta().generation, o.meta().deleting);
+    seen(old) != seen(new)
+}
+
+/// Whether every cluster creates the object for itself.
+fn is_created_by_every_cluster(template: &TemplateKey) -> bool {
+    let name = &template.name;
+    template.gvr == CONFIG_MAPS
+        && (name == EXTENSION_AUTH_CONFIG_MAP || name.ends_with(ROOT_CA_CONFIG_MAP_SUFFIX))
+}
+
+/// Why a change requires the reconciliation of a template, and whether with low priority; `None` if
+/// it does not. `is_lazy` tells whether the policy that has claimed the template is Lazy.
+fn reconcile_trigger(
+    change: &InformerEvent<'_>,
+    is_lazy: impl Fn(&Object) -> bool,
+) -> Option<(ReconcileTrigger, bool)> {
+    let ours = match (change.old, change.new) {
+        (Some(old), Some(new)) if is_equal_except_status(old, new) => return None,
+        (Some(old), Some(new)) => is_lazy(new) && is_changed_by_karmada(old, new),
+        _ => false,
+    };
+    let cause = ReconcileTrigger {
+        template_changed: !change.in_initial_list,
+        by_karmada: ours,
+    };
+    Some((cause, change.in_initial_list))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::controller::tests::detector_without_workers;
+    use super::*;
+    use crate::end_to_end_tests::{
+        DEPLOYMENTS, PropagationFixture, deployment, policy, wait_until,
+    };
+    use openapi::karmada::resources::{BINDINGS, POLICIES};
+    use serde_json::{Value, json};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// The handler receives the deletion of a binding that a worker has just written, before the
+    /// worker records from which versions it built the binding.
+    #[tokio::test]
+    async fn a_binding_deleted_while_it_is_built_is_created_again() {
+        let mut plane = PropagationFixture::new();
+        plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
+        plane.control_plane.seed(&POLICIES, policy(json!({})));
+        let it = detector_without_workers(&mut plane).await;
+        it.reconcile_queued().await;
+        let binding = || it.bindings.get_by_key("n/web-deployment");
+        wait_until("the binding", || binding().is_some()).await;
+        it.reconcile_queued().await;
+
+        let (updates, known) = (Arc::new(AtomicUsize::new(0)), binding().unwrap());
+        let (counted, detector) = (Arc::clone(&updates), Arc::downgrade(&it));
+        plane.control_plane.on_call(move |call| {
+            let of_binding = call.resource == Some(&BINDINGS) && call.verb == "update";
+            if of_binding && counted.fetch_add(1, Ordering::Relaxed) == 0 {
+                detector.upgrade().unwrap().on_binding_deleted(&known);
+            }
+            None
+        });
+        plane.control_plane.pause_watches(&BINDINGS);
+        plane.edit(&DEPLOYMENTS, "web", |d| d["spec"]["replicas"] = 9.into());
+        let key = TemplateKey {
+            gvr: DEPLOYMENTS.clone(),
+            name: "n/web".into(),
+        };
+        let replicas =
+            || it.templates.get(&key).unwrap().1.value().unwrap()["spec"]["replicas"].clone();
+        wait_until("the edit", || replicas() == 9).await;
+        assert_eq!(it.queue.get().await, Some(key.clone()));
+        it.process_template(&key).await.unwrap();
+        it.queue.done(&key);
+        assert_eq!(updates.load(Ordering::Relaxed), 1);
+        // The handler has enqueued the template. The informer still holds the old binding, so the
+        // next update is rejected.
+        assert_eq!(it.queue.get().await, Some(key.clone()));
+        it.process_template(&key).await.unwrap_err();
+        assert_eq!(updates.load(Ordering::Relaxed), 2);
+        plane.tasks.stop().await;
+    }
+
+    fn object(metadata: Value, spec: i64) -> Object {
+        let mut value = json!({"metadata": {"name": "a"}, "spec": spec});
+        value["metadata"]
+            .as_object_mut()
+            .unwrap()
+            .extend(metadata.as_object().unwrap().clone());
+        Object::from_value(&value).unwrap()
+    }
+
+    // proves: DET-lanes, DET-changes, DET-lazy-own
+    #[test]
+    fn template_events_that_are_reconciled() {
+        let first = object(json!({"generation": 1}), 1);
+        let status = object(json!({"generation": 1, "resourceVersion": "9"}), 1);
+        let edited = object(json!({"generation": 2}), 2);
+        let claimed = object(
+            json!({"generation": 1, "labels": {"x.karmada.io/y": "z"}}),
+            1,
+        );
+        let skipped = object(
+            json!({"generation": 1, "labels": {"namespace.karmada.io/skip-auto-propagation": "true"}}),
+            1,
+        );
+        let (user, start, own) = (
+            (true, false, false),
+            (false, false, true),
+            (true, true, false),
+        );
+        for (old, new, initial, lazy, expected) in [
+            (None, Some(&first), true, true, Some(start)),
+            (None, Some(&first), false, true, Some(user)),
+            (Some(&first), None, false, true, Some(user)),
+            (Some(&first), Some(&status), false, false, None),
+            (Some(&first), Some(&edited), false, true, Some(user)),
+            (Some(&first), Some(&claimed), false, true, Some(own)),
+            (Some(&first), Some(&claimed), false, false, Some(user)),
+            (Some(&claimed), Some(&first), false, true, Some(own)),
+            (Some(&first), Some(&skipped), false, true, Some(user)),
+        ] {
+            let change = InformerEvent {
+                old,
+                new,
+                in_initial_list: initial,
+            };
+            let found = reconcile_trigger(&change, |_| lazy);
+            let found = found.map(|(cause, low)| (cause.template_changed, cause.by_karmada, low));
+            assert_eq!(found, expected, "{old:?} {new:?} {initial} {lazy}");
+        }
+    }
+
+    // proves: DET-policy-generation
+    #[test]
+    fn a_policy_is_reconciled_when_its_spec_changes_or_it_is_deleted() {
+        let old = object(json!({"generation": 1}), 1);
+        for (metadata, expected) in [
+            (json!({"generation": 1, "labels": {"a": "b"}}), false),
+            (json!({"generation": 2}), true),
+            (
+                json!({"generation": 1, "deletionTimestamp": "2026-01-01T00:00:00Z"}),
+                true,
+            ),
+        ] {
+            let new = object(metadata.clone(), 1);
+            assert_eq!(is_spec_changed(&old, &new), expected, "{metadata}");
+        }
+    }
+
+    // proves: DET-of-every-cluster
+    #[test]
+    fn some_config_maps_are_created_by_every_cluster() {
+        for (resource, name, expected) in [
+            (
+                "configmaps",
+                "kube-system/extension-apiserver-authentication",
+                true,
+            ),
+            ("configmaps", "n/kube-root-ca.crt", true),
+            ("configmaps", "n/extension-apiserver-authentication", false),
+            ("configmaps", "n/own", false),
+            ("secrets", "n/kube-root-ca.crt", false),
+        ] {
+            let key = TemplateKey {
+                gvr: Gvr::new("", "v1", resource),
+                name: name.into(),
+            };
+            assert_eq!(
+                is_created_by_every_cluster(&key),
+                expected,
+                "{resource} {name}"
+            );
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Refuses templates that the host runs itself, and sets a condition on their bindings.
+//!
+//! For a template of a kind that the host's workload controllers act on, the detector creates a
+//! binding without a claim, which no scheduler processes, sets its `Scheduled` condition to false
+//! and records an event. It releases an earlier claim; copies in members stay there.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use client::{DeleteOptions, Patch, ResourcePath, WriteOptions};
+use flotilla_runtime::{HostWorkloads, InvolvedObject, ReconcileAction};
+use machinery::time::rfc3339_seconds;
+use machinery::{Gvr, Object};
+use openapi::karmada::ResourceBinding;
+use openapi::karmada::binding::{Condition, HOST_RUNS_WORKLOADS};
+use serde_json::{Value, json};
+
+use super::apply_policy::OWNER_MISMATCH_MESSAGE;
+use super::controller::{ReconcileTrigger, ResourceDetector};
+use super::desired_binding::{DesiredBinding, InterpretedTemplate};
+use super::policy_claim::PolicyClaim;
+use super::policy_matching::ParsedPolicy;
+use crate::error::Error;
+use crate::rest_mapper::RestMapping;
+use crate::template_informers::TemplateKey;
+
+impl ResourceDetector {
+    /// Enqueues the affected templates when the host gets its first Node or loses its last one.
+    pub(super) fn add_host_event_handler(self: &Arc<Self>) {
+        let it = Arc::downgrade(self);
+        self.host_workloads.on_has_nodes_change(move || {
+            let Some(it) = it.upgrade() else { return };
+            for key in it.templates.list_keys(HostWorkloads::is_workload) {
+                it.enqueue_low_priority(key);
+            }
+        });
+    }
+
+    pub(super) fn enqueue_refused(&self) {
+        let refused: HashSet<TemplateKey> = self.refused_templates.lock().clone();
+        for key in refused {
+            self.enqueue_low_priority(key);
+        }
+    }
+
+    fn enqueue_low_priority(&self, key: TemplateKey) {
+        let cause = ReconcileTrigger {
+            template_changed: true,
+            by_karmada: false,
+        };
+        self.enqueue(key, cause, true);
+    }
+
+    /// Sets the condition on the binding, and records one event, that the template is not
+    /// propagated.
+    pub(super) async fn refuse_template(
+        &self,
+        key: &TemplateKey,
+        served: &RestMapping,
+        template: &Object,
+    ) -> Result<ReconcileAction, Error> {
+        self.add_waiting(key);
+        self.applied_policies.invalidate(key);
+        let matching_policy = match self.claiming_policy(template) {
+            Some(policy) if !policy.object.meta().deleting => Some(policy),
+            _ => self.best_matching_policy(served, template),
+        };
+        if let Some(claim) = PolicyClaim::on_object(template) {
+            self.release_claim(served, template, &claim).await?;
+        }
+        let name = openapi::karmada::names::binding_name(served.kind(), template.name());
+        let (resource, informer) = self.binding_resource(template.namespace());
+        let existing = informer.get(template.namespace(), &name);
+        let Some(policy) = matching_policy else {
+            self.refused_templates.lock().remove(key);
+            return self.delete_refused_binding(resource, existing).await;
+        };
+        self.refused_templates.lock().insert(key.clone());
+        let binding = match existing {
+            // Reconciled again when the deletion is complete.
+            Some(binding) if binding.meta().deleting => return Ok(ReconcileAction::Done),
+            Some(binding) => {
+                let owner = binding.meta().controller();
+                if owner.is_some_and(|o| *o.uid != *template.uid()) {
+                    return Err(Error::blocked(OWNER_MISMATCH_MESSAGE));
+                }
+                binding
+            }
+            None => {
+                let Some(body) = unclaimed_binding(served, template, &policy)? else {
+                    return Ok(ReconcileAction::Done);
+                };
+                let at = ResourcePath::collection(resource, template.namespace());
+                let options = WriteOptions::default();
+                self.api.create(at, body, &options).await?
+            }
+        };
+        self.set_refused_condition(served, template, resource, &binding)
+            .await
+    }
+
+    /// Deletes the binding of a template that no policy matches any more, if it served only to
+    /// carry the condition.
+    async fn delete_refused_binding(
+        &self,
+        resource: &Gvr,
+        existing: Option<Object>,
+    ) -> Result<ReconcileAction, Error> {
+        let Some(binding) = existing else {
+            return Ok(ReconcileAction::Done);
+        };
+        let view = binding.decode::<ResourceBinding>()?;
+        if !view.runs_on_host() || !view.spec.clusters.is_empty() {
+            return Ok(ReconcileAction::Done);
+        }
+        let options = DeleteOptions {
+            uid: Some(binding.uid().to_owned()),
+            ..DeleteOptions::default()
+        };
+        match self
+            .api
+            .delete(ResourcePath::of_object(resource, &binding), &options)
+            .await
+        {
+            Err(e) if !e.is_not_found() => Err(e.into()),
+            _ => Ok(ReconcileAction::Done),
+        }
+    }
+
+    async fn set_refused_condition(
+        &self,
+        served: &RestMapping,
+        template: &Object,
+        resource: &Gvr,
+        binding: &Object,
+    ) -> Result<ReconcileAction, Error> {
+        let view = binding.decode::<ResourceBinding>()?;
+        if view.runs_on_host() {
+            return Ok(ReconcileAction::Done);
+        }
+        let text = format!(
+            "{} is not propagated: the cluster of the templates has nodes and runs it itself; \
+             serve with --host-workloads=propagate to propagate it all the same",
+            served.kind()
+        );
+        let mut conditions = view.status.conditions.clone();
+        conditions.retain(|c| c.condition_type != "Scheduled");
+        conditions.push(Condition {
+            condition_type: "Scheduled".into(),
+            status: "False".into(),
+            reason: HOST_RUNS_WORKLOADS.into(),
+            message: text.clone(),
+            last_transition_time: rfc3339_seconds(self.clock.now()),
+            ..Condition::default()
+        });
+        let patch = json!({
+            "metadata": {"resourceVersion": binding.revision().to_string()},
+            "status": {"conditions": conditions},
+        });
+        let at = ResourcePath::of_object(resource, binding).subresource("status");
+        let options = WriteOptions::default();
+        let written = self.api.patch(at, Patch::Merge(patch), &options).await;
+        match written {
+            Err(e) if e.is_not_found() => return Ok(ReconcileAction::Done),
+            other => other?,
+        };
+        let about = InvolvedObject::new(&served.api_version, served.kind(), template);
+        self.recorder.warning(&about, "ApplyPolicyFailed", text);
+        Ok(ReconcileAction::Done)
+    }
+}
+
+/// The binding that the policy would create, without its claim and its clusters.
+fn unclaimed_binding(
+    served: &RestMapping,
+    template: &Object,
+    policy: &ParsedPolicy,
+) -> Result<Option<Value>, Error> {
+    let Some(claim) = PolicyClaim::by_policy(&policy.object) else {
+        return Ok(None);
+    };
+    let desired = DesiredBinding::new(
+        served,
+        template,
+        policy,
+        &claim,
+        InterpretedTemplate::default(),
+    )
+    .map_err(Error::blocked)?;
+    let mut body = desired.to_new_binding();
+    body["metadata"]["labels"] = json!({});
+    body["metadata"]["annotations"] = json!({});
+    Ok(Some(body))
+}

@@ -1,0 +1,277 @@
+//! Lets policies with `preemption: Always` take over templates from policies of lower priority.
+//!
+//! A PropagationPolicy preempts PropagationPolicies of lower priority and every cluster policy; a
+//! cluster policy preempts cluster policies of lower priority. Only templates that a selector names
+//! are preempted. Preemption changes the claim on the template; the reconciliation of that change
+//! updates the binding. Source: Karmada's `pkg/detector/preemption.go`.
+
+use std::cmp::Reverse;
+
+use client::ResourcePath;
+use flotilla_runtime::InvolvedObject;
+use machinery::Object;
+use openapi::karmada::well_known_keys::{CLUSTER_POLICY_NAME, POLICY_NAME, POLICY_NAMESPACE};
+
+use super::controller::{ResourceDetector, namespaced_name};
+use super::policy_claim::PolicyClaim;
+use super::policy_matching::ParsedPolicy;
+use crate::error::Error;
+use crate::metrics::PROPAGATION_METRICS;
+use crate::object_metadata::ExtraMetadata;
+use crate::rest_mapper::RestMapping;
+use crate::template_informers::TemplateKey;
+
+/// The policy that holds a template according to the template's annotations; the namespace of a
+/// cluster policy is empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClaimHolder {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl ClaimHolder {
+    /// The PropagationPolicy and the cluster policy that hold a template.
+    fn holders_of(template: &Object) -> (Option<Self>, Option<Self>) {
+        let extra = ExtraMetadata::from_object(template);
+        let full = |key: &str| {
+            let value = extra.annotation(key).filter(|value| !value.is_empty());
+            value.map(str::to_owned)
+        };
+        let local = full(POLICY_NAMESPACE).zip(full(POLICY_NAME));
+        let local = local.map(|(namespace, name)| Self { namespace, name });
+        let of_cluster = full(CLUSTER_POLICY_NAME).map(|name| Self {
+            namespace: String::new(),
+            name,
+        });
+        (local, of_cluster)
+    }
+
+    fn is_policy(&self, policy: &Object) -> bool {
+        self.namespace == policy.namespace() && self.name == policy.name()
+    }
+
+    /// The policy's name in the text of events.
+    fn event_text(&self) -> String {
+        let Self { namespace, name } = self;
+        if namespace.is_empty() {
+            format!("cluster propagation policy({name})")
+        } else {
+            format!("propagation policy({namespace}/{name})")
+        }
+    }
+}
+
+/// The policy from which `policy` may take the template. `priority_of` returns `None` for a policy
+/// that does not exist.
+pub(crate) fn preemptable_holder(
+    policy: &ParsedPolicy,
+    template: &Object,
+    priority_of: impl Fn(&ClaimHolder) -> Option<i64>,
+) -> Result<Option<ClaimHolder>, Error> {
+    let (local, of_cluster) = ClaimHolder::holders_of(template);
+    let is_local = !policy.object.namespace().is_empty();
+    let rival = if is_local { &local } else { &of_cluster };
+    if let Some(rival) = rival
+        .as_ref()
+        .filter(|rival| !rival.is_policy(&policy.object))
+    {
+        let priority = priority_of(rival).ok_or_else(|| policy_not_found(rival))?;
+        if policy.view.spec.priority > priority {
+            return Ok(Some(rival.clone()));
+        }
+    }
+    Ok(of_cluster.filter(|_| is_local))
+}
+
+fn policy_not_found(holder: &ClaimHolder) -> Error {
+    let kind = if holder.namespace.is_empty() {
+        "ClusterPropagationPolicy"
+    } else {
+        "PropagationPolicy"
+    };
+    Error::Blocked(format!(
+        "{kind}.policy.karmada.io {:?} not found",
+        holder.name
+    ))
+}
+
+/// The policies that may preempt a policy now that its priority is lowered, and could not before.
+/// The highest priority comes first, so that no policy takes what the next one would take again.
+pub(crate) fn newly_preempting_policies(
+    before: i64,
+    now: i64,
+    others: Vec<Object>,
+) -> Vec<ParsedPolicy> {
+    let mut found: Vec<ParsedPolicy> = others.into_iter().filter_map(ParsedPolicy::new).collect();
+    found.retain(|other| {
+        let priority = other.view.spec.priority;
+        other.preempts() && now < priority && priority < before
+    });
+    found.sort_by_key(|other| Reverse(other.view.spec.priority));
+    found
+}
+
+impl ResourceDetector {
+    /// Takes over the templates that the policy's selectors name, where it may.
+    pub(super) async fn preempt(
+        &self,
+        policy: &ParsedPolicy,
+        claim: &PolicyClaim,
+    ) -> Result<(), Error> {
+        let mut failed = Vec::new();
+        for selector in &policy.view.spec.resource_selectors {
+            let kinds = &self.templates.rest_mapper;
+            let Some(served) = kinds.find(&selector.api_version, &selector.kind) else {
+                continue;
+            };
+            let local = policy.object.namespace();
+            let namespace = if local.is_empty() {
+                &selector.namespace
+            } else {
+                local
+            };
+            let key = TemplateKey {
+                gvr: served.gvr.clone(),
+                name: namespaced_name(namespace, &selector.name),
+            };
+            if let Some((_, template)) = self.templates.get(&key)
+                && !template.meta().deleting
+                && let Err(error) = self
+                    .preempt_template(&served, &template, policy, claim)
+                    .await
+            {
+                failed.push(error);
+            }
+        }
+        Error::aggregate(failed)
+    }
+
+    async fn preempt_template(
+        &self,
+        served: &RestMapping,
+        template: &Object,
+        policy: &ParsedPolicy,
+        claim: &PolicyClaim,
+    ) -> Result<(), Error> {
+        let priority_of = |holder: &ClaimHolder| {
+            let informer = if holder.namespace.is_empty() {
+                &self.cluster_policies
+            } else {
+                &self.policies
+            };
+            let held_by = informer.get(&holder.namespace, &holder.name)?;
+            Some(ParsedPolicy::new(held_by)?.view.spec.priority)
+        };
+        let Some(victim) = preemptable_holder(policy, template, priority_of)? else {
+            return Ok(());
+        };
+        let Some(patch) = claim.claim_patch(template) else {
+            return Ok(());
+        };
+        let outcome = self
+            .patch(ResourcePath::of_object(&served.gvr, template), patch)
+            .await;
+        PROPAGATION_METRICS.record_preemption(outcome.is_ok());
+        let about = InvolvedObject::new(&served.api_version, served.kind(), template);
+        let who = if claim.is_cluster_scoped() {
+            format!("Cluster propagation policy({})", claim.name)
+        } else {
+            format!("Propagation policy({}/{})", claim.namespace, claim.name)
+        };
+        let from = victim.event_text();
+        match outcome {
+            Ok(_) => {
+                let text = format!("{who} preempted {from} successfully");
+                self.recorder.normal(&about, "PreemptPolicySucceed", text);
+                Ok(())
+            }
+            Err(error) => {
+                let text = format!("{who} failed to preempt {from}: {error}");
+                self.recorder.warning(&about, "PreemptPolicyFailed", text);
+                Err(error)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn policy(namespace: &str, name: &str, priority: i64) -> Object {
+        let value = json!({"metadata": {"name": name, "namespace": namespace},
+            "spec": {"priority": priority, "preemption": "Always"}});
+        Object::from_value(&value).unwrap()
+    }
+
+    fn template(local: Option<&str>, of_cluster: Option<&str>) -> Object {
+        let mut annotations = json!({});
+        if let Some(name) = local {
+            annotations[POLICY_NAMESPACE] = "n".into();
+            annotations[POLICY_NAME] = name.into();
+        }
+        if let Some(name) = of_cluster {
+            annotations[CLUSTER_POLICY_NAME] = name.into();
+        }
+        let value =
+            json!({"metadata": {"name": "a", "namespace": "n", "annotations": annotations}});
+        Object::from_value(&value).unwrap()
+    }
+
+    /// Other policies are named after their priorities.
+    fn check(
+        namespace: &str,
+        (local, of_cluster): (Option<&str>, Option<&str>),
+        expected: Result<Option<&str>, ()>,
+    ) {
+        let own = ParsedPolicy::new(policy(namespace, "own", 5)).unwrap();
+        let by_name = |holder: &ClaimHolder| holder.name.parse().ok();
+        let found = preemptable_holder(&own, &template(local, of_cluster), by_name);
+        let named = found.map(|v| v.map(|v| v.event_text())).map_err(drop);
+        let case = format!("{namespace} {local:?} {of_cluster:?}");
+        assert_eq!(named, expected.map(|v| v.map(str::to_owned)), "{case}");
+    }
+
+    // proves: DET-preempt-pp, DET-preempt-cpp, DET-preempt-strictly, DET-preempt-missing
+    #[test]
+    fn a_policy_preempts_lower_policies_and_all_cluster_policies() {
+        check("n", (None, None), Ok(None));
+        check("n", (Some("4"), None), Ok(Some("propagation policy(n/4)")));
+        check("n", (Some("5"), None), Ok(None));
+        check("n", (Some("6"), None), Ok(None));
+        check("n", (Some("own"), None), Ok(None));
+        check("n", (Some("gone"), None), Err(()));
+        let any = Ok(Some("cluster propagation policy(9)"));
+        check("n", (None, Some("9")), any);
+        check("n", (Some("own"), Some("9")), any);
+    }
+
+    // proves: DET-preempt-by-cpp, DET-preempt-missing
+    #[test]
+    fn a_cluster_policy_preempts_lower_cluster_policies_only() {
+        check("", (None, None), Ok(None));
+        check("", (Some("1"), None), Ok(None));
+        check(
+            "",
+            (None, Some("4")),
+            Ok(Some("cluster propagation policy(4)")),
+        );
+        check("", (None, Some("5")), Ok(None));
+        check("", (None, Some("own")), Ok(None));
+        check("", (None, Some("gone")), Err(()));
+    }
+
+    // proves: DET-preempt-lowered
+    #[test]
+    fn policies_between_old_and_new_priority_may_preempt() {
+        let mut never = policy("n", "never", 3).value().unwrap();
+        never["spec"]["preemption"] = Value::from("Never");
+        let never = Object::from_value(&never).unwrap();
+        let with = |priority: i64| policy("n", &priority.to_string(), priority);
+        let all = vec![with(1), with(2), never, with(4), with(3), with(5)];
+        let found = newly_preempting_policies(5, 1, all);
+        let names: Vec<&str> = found.iter().map(|p| p.object.name()).collect();
+        assert_eq!(names, ["4", "3", "2"]);
+    }
+}

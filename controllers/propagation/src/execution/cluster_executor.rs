@@ -1,0 +1,268 @@
+//! Holds the queue, the workers and the sync state of each cluster. Clusters share none of them, so
+//! that no Work waits for the lock or the workers of another cluster.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use flotilla_runtime::{TaskGroup, Workqueue};
+use machinery::{Gvr, Object};
+use parking_lot::Mutex;
+
+/// An object of a Work in the member, and the version that matched the Work.
+#[derive(Clone, Debug)]
+pub(super) struct SyncedObject {
+    pub(super) resource: Gvr,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) revision: u64,
+}
+
+/// A Work whose objects all matched: it needs no comparison while these versions are current.
+#[derive(Debug)]
+pub(super) struct SyncedWork {
+    pub(super) uid: String,
+    pub(super) generation: i64,
+    pub(super) objects: Vec<SyncedObject>,
+}
+
+impl SyncedWork {
+    /// Whether the state belongs to this version of the Work. A Work that replaces another of the
+    /// same name starts at the same generation.
+    pub(super) fn matches_work(&self, work: &Object) -> bool {
+        self.uid == work.uid() && self.generation == work.meta().generation
+    }
+}
+
+/// The sync state of applied Works.
+#[derive(Default)]
+struct SyncedWorks {
+    synced: HashMap<String, Arc<SyncedWork>>,
+    /// Works that a worker is applying, and that no event has invalidated since.
+    in_progress: HashSet<String>,
+}
+
+/// Works are keyed by `namespace/name`.
+pub(super) struct ClusterExecutor {
+    pub(super) queue: Workqueue<String>,
+    pub(super) tasks: TaskGroup,
+    /// Whether the workers are ending. Locked while a key is added, so that no key gets into a
+    /// queue without workers.
+    retired: Mutex<bool>,
+    synced_works: Mutex<SyncedWorks>,
+    /// The revision of each Work after the last write of its conditions.
+    condition_revisions: Mutex<HashMap<String, u64>>,
+}
+
+impl ClusterExecutor {
+    fn new(tasks: TaskGroup) -> Self {
+        Self {
+            queue: Workqueue::new(),
+            tasks,
+            retired: Mutex::default(),
+            synced_works: Mutex::default(),
+            condition_revisions: Mutex::default(),
+        }
+    }
+
+    /// Adds a key; returns `false` if the workers are ending.
+    pub(super) fn add(&self, key: &str, low: bool) -> bool {
+        let retired = self.retired.lock();
+        if !*retired {
+            self.queue.add_to_lane(key.to_owned(), low);
+        }
+        !*retired
+    }
+
+    pub(super) fn synced_work(&self, key: &str) -> Option<Arc<SyncedWork>> {
+        self.synced_works.lock().synced.get(key).cloned()
+    }
+
+    /// A worker starts to apply a Work.
+    pub(super) fn begin(&self, key: &str) {
+        self.synced_works.lock().in_progress.insert(key.to_owned());
+    }
+
+    /// Records that the worker has applied the Work, unless an event has invalidated it in the
+    /// meantime: the event has enqueued its key.
+    pub(super) fn record_synced(&self, key: &str, in_order: SyncedWork) {
+        let mut applied = self.synced_works.lock();
+        if applied.in_progress.remove(key) {
+            applied.synced.insert(key.to_owned(), Arc::new(in_order));
+        }
+    }
+
+    pub(super) fn invalidate_synced(&self, key: &str) {
+        let mut applied = self.synced_works.lock();
+        applied.synced.remove(key);
+        applied.in_progress.remove(key);
+    }
+
+    pub(super) fn condition_revision(&self, key: &str) -> Option<u64> {
+        self.condition_revisions.lock().get(key).copied()
+    }
+
+    pub(super) fn record_condition_revision(&self, key: &str, revision: u64) {
+        let mut all = self.condition_revisions.lock();
+        all.insert(key.to_owned(), revision);
+    }
+
+    /// Forgets a deleted Work.
+    pub(super) fn forget(&self, key: &str) {
+        self.invalidate_synced(key);
+        self.condition_revisions.lock().remove(key);
+    }
+}
+
+/// The queues and workers by cluster. Readers take no lock.
+#[derive(Default)]
+pub(super) struct ClusterExecutors {
+    executors: ArcSwap<HashMap<String, Arc<ClusterExecutor>>>,
+    /// Locked while a cluster's workers start or end.
+    changes_lock: Mutex<()>,
+}
+
+impl ClusterExecutors {
+    pub(super) fn get(&self, cluster: &str) -> Option<Arc<ClusterExecutor>> {
+        self.executors.load().get(cluster).cloned()
+    }
+
+    /// Adds a key to the queue of a cluster. `tasks` and `start` start the workers of a cluster
+    /// that has none.
+    pub(super) fn add(
+        &self,
+        cluster: &str,
+        key: &str,
+        low: bool,
+        tasks: impl Fn() -> TaskGroup,
+        start: impl Fn(&Arc<ClusterExecutor>),
+    ) {
+        loop {
+            let lane = self.get(cluster);
+            let lane = lane.unwrap_or_else(|| self.start_executor(cluster, &tasks, &start));
+            if lane.add(key, low) {
+                return;
+            }
+        }
+    }
+
+    fn start_executor(
+        &self,
+        cluster: &str,
+        tasks: &impl Fn() -> TaskGroup,
+        start: &impl Fn(&Arc<ClusterExecutor>),
+    ) -> Arc<ClusterExecutor> {
+        let _changes = self.changes_lock.lock();
+        if let Some(lane) = self.get(cluster) {
+            return lane;
+        }
+        let lane = Arc::new(ClusterExecutor::new(tasks()));
+        start(&lane);
+        let mut lanes = HashMap::clone(&self.executors.load());
+        lanes.insert(cluster.to_owned(), Arc::clone(&lane));
+        self.executors.store(Arc::new(lanes));
+        lane
+    }
+
+    /// Ends the workers of a cluster if `is_unused` returns true and no key but `but` is queued or
+    /// being processed. A key that is added in the meantime waits and gets new workers.
+    pub(super) fn stop_unused(
+        &self,
+        cluster: &str,
+        but: Option<&str>,
+        is_unused: impl FnOnce() -> bool,
+    ) {
+        let _changes = self.changes_lock.lock();
+        let Some(lane) = self.get(cluster) else {
+            return;
+        };
+        let mut retired = lane.retired.lock();
+        if !is_unused() || lane.queue.has_other_keys(but) {
+            return;
+        }
+        *retired = true;
+        let mut lanes = HashMap::clone(&self.executors.load());
+        lanes.remove(cluster);
+        self.executors.store(Arc::new(lanes));
+        lane.tasks.shutdown().trigger();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flotilla_runtime::ShutdownToken;
+    use std::sync::mpsc;
+
+    /// Adds a key as event handlers do; no workers run.
+    fn add(lanes: &ClusterExecutors, key: &str) {
+        let tasks = || TaskGroup::new(ShutdownToken::new());
+        lanes.add("m", key, false, tasks, |_| {});
+    }
+
+    /// The last Work of a cluster is deleted. While its workers are being ended, the event handler
+    /// of another thread adds the key of a new Work.
+    #[test]
+    fn a_key_added_while_an_executor_stops_gets_workers() {
+        let lanes = ClusterExecutors::default();
+        add(&lanes, "old");
+        let old = lanes.get("m").unwrap();
+        let (begins, begun) = mpsc::channel();
+        std::thread::scope(|scope| {
+            lanes.stop_unused("m", Some("old"), || {
+                scope.spawn(|| {
+                    begins.send(()).unwrap();
+                    add(&lanes, "new");
+                });
+                begun.recv().unwrap();
+                // Time for a handler that does not wait.
+                std::thread::park_timeout(std::time::Duration::from_millis(20));
+                true
+            });
+        });
+        assert!(old.tasks.shutdown().is_triggered());
+        let new = lanes.get("m").unwrap();
+        assert!(
+            !Arc::ptr_eq(&old, &new),
+            "the new key is in the lane that ended"
+        );
+        assert_eq!((old.queue.len(), new.queue.len()), (1, 1));
+    }
+
+    /// The retention rules change while a worker applies a Work by the old rules.
+    #[test]
+    fn a_work_invalidated_while_applied_is_not_synced() {
+        let lane = ClusterExecutor::new(TaskGroup::new(ShutdownToken::new()));
+        let found = || SyncedWork {
+            uid: "u".into(),
+            generation: 1,
+            objects: vec![],
+        };
+        lane.begin("w");
+        lane.invalidate_synced("w");
+        lane.record_synced("w", found());
+        assert!(lane.synced_work("w").is_none());
+        lane.begin("w");
+        lane.record_synced("w", found());
+        assert!(lane.synced_work("w").is_some());
+    }
+
+    /// A worker still processes the key of a deleted Work: a second queue would let two workers
+    /// process the same Work when it is created again.
+    #[test]
+    fn an_executor_with_other_keys_keeps_running() {
+        let lanes = ClusterExecutors::default();
+        add(&lanes, "held");
+        add(&lanes, "last");
+        lanes.stop_unused("m", Some("last"), || true);
+        assert!(lanes.get("m").is_some());
+        let queue = &lanes.get("m").unwrap().queue;
+        let held = futures_util::FutureExt::now_or_never(queue.get()).unwrap();
+        assert_eq!(held.as_deref(), Some("held"));
+        lanes.stop_unused("m", Some("last"), || true);
+        assert!(lanes.get("m").is_some());
+        queue.done(&"held".to_owned());
+        lanes.stop_unused("m", Some("last"), || true);
+        assert!(lanes.get("m").is_none());
+    }
+}

@@ -1,0 +1,415 @@
+//! Runs the execution controller: enqueues Works after changes and starts the workers of each
+//! cluster.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Api, Patch, ResourcePath, WriteOptions};
+use flotilla_runtime::{
+    ControllerName, EventRecorder, Informer, InformerEvent, InvolvedObject, ReconcileAction,
+    TaskGroup, Workqueue, run_workers,
+};
+use interpreter::{Interpreter, InterpreterOperation, RuleChange};
+use machinery::time::{Clock, rfc3339_seconds};
+use machinery::{Gvk, Object};
+use openapi::karmada::names;
+use openapi::karmada::resources::WORKS;
+use openapi::karmada::well_known_keys::{WORK_NAME, WORK_NAMESPACE};
+use serde_json::json;
+
+use super::cluster_executor::{ClusterExecutor, ClusterExecutors, SyncedWork};
+use super::conditions::{self, WorkCondition};
+use super::idle_informers::{IdleInformers, manifest_kinds};
+use super::manifest::EncodedWork;
+use crate::error::Error;
+use crate::manifest_memory::ManifestMemory;
+use crate::member_access::MemberAccess;
+use crate::object_metadata::{ExtraMetadata, is_equal_except_status};
+use crate::rest_mapper::DiscoveryRestMapper;
+use crate::startup::{ExecutionScope, PropagationContext};
+use crate::work_client::WorkClient;
+
+const BY_CLUSTER: &str = "cluster";
+/// The interpreter operations that decide which fields of an observed object are retained.
+const RETENTION_OPERATIONS: &[InterpreterOperation] = &[InterpreterOperation::Retain];
+/// Concurrent calls to one member.
+const WORKERS_PER_CLUSTER: usize = 8;
+
+pub(crate) struct ExecutionController {
+    pub(super) control_plane: Arc<dyn Api>,
+    pub(super) members: Arc<dyn MemberAccess>,
+    pub(super) clusters: scheduler::SchedulerClusterCache,
+    pub(super) rest_mapper: Arc<DiscoveryRestMapper>,
+    pub(super) recorder: EventRecorder,
+    pub(super) interpreter: Interpreter,
+    pub(super) call_timeout: Duration,
+    clock: Arc<dyn Clock>,
+    scope: ExecutionScope,
+    works: Informer,
+    pub(super) executors: ClusterExecutors,
+    pub(super) idle_informers: IdleInformers,
+    pub(super) memory: Arc<ManifestMemory>,
+    /// Kinds whose retention rules have changed, by cluster.
+    changed_retention: Workqueue<(String, Gvk)>,
+    tasks: TaskGroup,
+}
+
+impl ExecutionController {
+    pub(crate) async fn start(
+        deps: &PropagationContext,
+        kinds: &Arc<DiscoveryRestMapper>,
+        works: &WorkClient,
+        memory: &Arc<ManifestMemory>,
+        tasks: &TaskGroup,
+    ) {
+        let it = Self::with_event_handlers(deps, kinds, works, memory, tasks).await;
+        // The workers hold the controller; this task waits for their end.
+        let shutdown = tasks.shutdown().clone();
+        tasks.spawn(async move {
+            shutdown.wait().await;
+            it.tasks.join().await;
+        });
+    }
+
+    /// Returns a controller whose workers end with `tasks`; the caller waits for them.
+    pub(super) async fn with_event_handlers(
+        deps: &PropagationContext,
+        kinds: &Arc<DiscoveryRestMapper>,
+        works: &WorkClient,
+        memory: &Arc<ManifestMemory>,
+        tasks: &TaskGroup,
+    ) -> Arc<Self> {
+        let it = Arc::new(Self {
+            control_plane: Arc::clone(&deps.control_plane),
+            members: Arc::clone(&deps.members),
+            clusters: deps.clusters.clone(),
+            rest_mapper: Arc::clone(kinds),
+            recorder: deps.recorder.with_component("execution-controller"),
+            interpreter: deps.interpreter.clone(),
+            call_timeout: deps.options.call_timeout,
+            clock: Arc::clone(&deps.clock),
+            scope: deps.options.execution_scope.clone(),
+            works: works.informer.clone(),
+            executors: ClusterExecutors::default(),
+            idle_informers: IdleInformers::default(),
+            memory: Arc::clone(memory),
+            changed_retention: Workqueue::new(),
+            tasks: tasks.child(),
+        });
+        it.works.add_index(BY_CLUSTER, |work| {
+            let cluster = names::cluster_of_execution_space(work.namespace());
+            cluster.map(str::to_owned).into_iter().collect()
+        });
+        it.clusters.informer().wait_for_cache_sync().await;
+        it.add_event_handlers();
+        it.start_idle_worker(&it.tasks);
+        it
+    }
+
+    fn add_event_handlers(self: &Arc<Self>) {
+        let it = Arc::downgrade(self);
+        self.works.add_event_handler(move |change| {
+            if let Some(it) = it.upgrade() {
+                it.on_work_event(change);
+            }
+        });
+        let it = Arc::downgrade(self);
+        self.interpreter.add_change_listener(move |changed| {
+            if let Some(it) = it.upgrade()
+                && changed.affects_operations(RETENTION_OPERATIONS)
+            {
+                it.on_retention_rules_changed(changed);
+            }
+        });
+        let it = Arc::clone(self);
+        let queue = self.changed_retention.clone();
+        run_workers(&self.tasks, "retained-kinds", &queue, 1, move |at| {
+            let it = Arc::clone(&it);
+            async move {
+                it.enqueue_works_of_kind(&at).await;
+                Ok::<_, Infallible>(ReconcileAction::Done)
+            }
+        });
+        let it = Arc::downgrade(self);
+        self.clusters.informer().add_event_handler(move |change| {
+            if let Some(it) = it.upgrade() {
+                it.on_cluster_event(change);
+            }
+        });
+        let it = Arc::downgrade(self);
+        self.members
+            .on_managed_object(Box::new(move |cluster, _, change| {
+                if let Some(it) = it.upgrade() {
+                    it.on_member_object_event(cluster, change);
+                }
+            }));
+        let it = Arc::downgrade(self);
+        self.members.on_connect(Box::new(move |cluster, connected| {
+            if let Some(it) = it.upgrade()
+                && connected
+            {
+                it.enqueue_all(cluster);
+            }
+        }));
+    }
+
+    fn on_work_event(self: &Arc<Self>, change: &InformerEvent<'_>) {
+        let seen = |o: &Object| (o.meta().generation, o.meta().deleting);
+        match (change.old, change.new) {
+            (Some(gone), None) => {
+                self.idle_informers.on_work_deleted(gone);
+                if let Some(lane) = self.executor_of(gone) {
+                    let key = gone.meta().key();
+                    lane.forget(&key);
+                    // The key of the last Work of a deleted cluster ends the workers.
+                    lane.add(&key, true);
+                }
+            }
+            (Some(old), Some(new)) if seen(old) == seen(new) => {}
+            _ => self.enqueue(change.object().meta().key(), change.in_initial_list),
+        }
+    }
+
+    /// Enqueues the Works with objects of kinds whose retention rules have changed.
+    fn on_retention_rules_changed(&self, changed: &RuleChange<'_>) {
+        let known = self.idle_informers.kinds();
+        let concerned = known
+            .iter()
+            .filter(|kind| changed.affects_kind(kind, RETENTION_OPERATIONS));
+        for kind in concerned {
+            for cluster in self.works.index_keys(BY_CLUSTER, |_| true) {
+                self.changed_retention.add_low((cluster, kind.clone()));
+            }
+        }
+    }
+
+    /// Invalidates and enqueues the Works of a cluster that have objects of a kind.
+    async fn enqueue_works_of_kind(self: &Arc<Self>, (cluster, kind): &(String, Gvk)) {
+        for work in self.list_works(cluster) {
+            if manifest_kinds(&work).contains(kind) {
+                self.invalidate_synced(&work);
+                self.enqueue(work.meta().key(), true);
+            }
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    /// Enqueues the Works of a cluster that becomes ready or is deleted.
+    fn on_cluster_event(self: &Arc<Self>, change: &InformerEvent<'_>) {
+        let name = change.object().name();
+        let ready = |o: Option<&Object>| {
+            o.and_then(|o| o.decode::<openapi::karmada::Cluster>().ok())
+                .is_some_and(|c| c.is_ready())
+        };
+        let deleting = |o: Option<&Object>| o.is_some_and(|o| o.meta().deleting);
+        let matters = change.new.is_none()
+            || (ready(change.new) && !ready(change.old))
+            || (deleting(change.new) && !deleting(change.old));
+        if matters {
+            self.enqueue_all(name);
+        }
+        if change.new.is_none() {
+            self.stop_unused_workers(name, None);
+        }
+    }
+
+    /// Enqueues the Work of a member's object that has changed.
+    fn on_member_object_event(self: &Arc<Self>, cluster: &str, change: &InformerEvent<'_>) {
+        match (change.old, change.new) {
+            // The informer of the Works enqueues these.
+            (None, Some(_)) if change.in_initial_list => return,
+            (Some(old), Some(new)) if is_equal_except_status(old, new) => return,
+            _ => {}
+        }
+        let extra = ExtraMetadata::from_object(change.old.unwrap_or_else(|| change.object()));
+        let at = (
+            extra.annotation(WORK_NAMESPACE),
+            extra.annotation(WORK_NAME),
+        );
+        if let (Some(namespace), Some(name)) = at
+            && names::cluster_of_execution_space(namespace) == Some(cluster)
+        {
+            self.enqueue(format!("{namespace}/{name}"), change.in_initial_list);
+        }
+    }
+
+    pub(super) fn list_works(&self, cluster: &str) -> Vec<Object> {
+        self.works.by_index(BY_CLUSTER, cluster)
+    }
+
+    fn enqueue_all(self: &Arc<Self>, cluster: &str) {
+        for work in self.list_works(cluster) {
+            self.enqueue(work.meta().key(), true);
+        }
+    }
+
+    fn enqueue(self: &Arc<Self>, key: String, low: bool) {
+        let Some(cluster) = key
+            .split_once('/')
+            .and_then(|(space, _)| names::cluster_of_execution_space(space))
+        else {
+            return;
+        };
+        if !self.scope.includes(cluster, &self.clusters) {
+            return;
+        }
+        let tasks = || self.tasks.child();
+        let start = |lane: &Arc<ClusterExecutor>| self.start_workers(cluster, lane);
+        self.executors.add(cluster, &key, low, tasks, start);
+    }
+
+    fn start_workers(self: &Arc<Self>, cluster: &str, lane: &Arc<ClusterExecutor>) {
+        let (it, cluster, of) = (Arc::clone(self), cluster.to_owned(), Arc::clone(lane));
+        run_workers(
+            &lane.tasks,
+            ControllerName::with_stage("execution", "applied"),
+            &lane.queue,
+            WORKERS_PER_CLUSTER,
+            move |key: String| {
+                let (it, cluster, lane) = (Arc::clone(&it), cluster.clone(), Arc::clone(&of));
+                async move { it.reconcile(&cluster, &lane, &key).await }
+            },
+        );
+    }
+
+    async fn reconcile(
+        &self,
+        cluster: &str,
+        lane: &ClusterExecutor,
+        key: &str,
+    ) -> Result<ReconcileAction, Error> {
+        let Some(object) = self.works.get_by_key(key) else {
+            self.stop_unused_workers(cluster, Some(key));
+            return Ok(ReconcileAction::Done);
+        };
+        if !object.meta().deleting && self.is_synced(cluster, lane, &object) {
+            return Ok(ReconcileAction::Done);
+        }
+        let attempt = lane.queue.num_requeues(&key.to_owned());
+        lane.begin(key);
+        let work = EncodedWork::parse(&object).map_err(Error::blocked)?;
+        if object.meta().deleting {
+            self.delete_work(cluster, &object, &work).await
+        } else {
+            self.apply_work(cluster, &object, &work, attempt).await
+        }
+    }
+
+    /// Ends the workers of a deleted cluster without Works. `but` is the key that the caller
+    /// processes.
+    fn stop_unused_workers(&self, cluster: &str, but: Option<&str>) {
+        if self.clusters.get(cluster).is_none() {
+            let is_unused =
+                || self.clusters.get(cluster).is_none() && self.list_works(cluster).is_empty();
+            self.executors.stop_unused(cluster, but, is_unused);
+        }
+    }
+
+    fn executor_of(&self, work: &Object) -> Option<Arc<ClusterExecutor>> {
+        self.executors
+            .get(names::cluster_of_execution_space(work.namespace())?)
+    }
+
+    /// The recorded sync state of this version of a Work.
+    pub(super) fn synced_work(&self, work: &Object) -> Option<Arc<SyncedWork>> {
+        let found = self.executor_of(work)?.synced_work(&work.meta().key());
+        found.filter(|in_order| in_order.matches_work(work))
+    }
+
+    pub(super) fn record_synced(&self, work: &Object, in_order: SyncedWork) {
+        if let Some(lane) = self.executor_of(work) {
+            lane.record_synced(&work.meta().key(), in_order);
+            self.forget_if_deleted(&lane, work);
+        }
+    }
+
+    pub(super) fn invalidate_synced(&self, work: &Object) {
+        if let Some(lane) = self.executor_of(work) {
+            lane.invalidate_synced(&work.meta().key());
+        }
+    }
+
+    /// The handler that forgets a deleted Work may have run before the caller recorded its state.
+    fn forget_if_deleted(&self, lane: &ClusterExecutor, work: &Object) {
+        let key = work.meta().key();
+        if self.works.get_by_key(&key).is_none() {
+            lane.forget(&key);
+        }
+    }
+
+    fn is_synced(&self, cluster: &str, lane: &ClusterExecutor, work: &Object) -> bool {
+        let Some(known) = lane.synced_work(&work.meta().key()) else {
+            return false;
+        };
+        known.matches_work(work)
+            && known.objects.iter().all(|t| {
+                let informer = self.members.managed_informer(cluster, &t.resource);
+                informer
+                    .ok()
+                    .and_then(|i| i.get(&t.namespace, &t.name))
+                    .is_some_and(|o| o.revision() == t.revision)
+            })
+    }
+
+    /// Writes the conditions that differ.
+    pub(super) async fn update_conditions(
+        &self,
+        object: &Object,
+        work: &EncodedWork,
+        said: &[WorkCondition],
+    ) -> Result<(), Error> {
+        let key = object.meta().key();
+        let at = ResourcePath::of_object(&WORKS, object).subresource("status");
+        let lane = self.executor_of(object);
+        let written = lane.as_ref().and_then(|lane| lane.condition_revision(&key));
+        // The last write may not have arrived by the watch yet: compared with the older copy, a
+        // recovery would look unchanged.
+        let newer = if written.is_some_and(|revision| revision > object.revision()) {
+            match self
+                .control_plane
+                .get(ResourcePath::of_object(&WORKS, object))
+                .await
+            {
+                Ok(found) => Some(
+                    EncodedWork::parse(&found)
+                        .map_err(Error::blocked)?
+                        .conditions,
+                ),
+                Err(e) if e.is_not_found() => return Ok(()),
+                Err(e) => return Err(e.into()),
+            }
+        } else {
+            None
+        };
+        let old = newer.as_ref().unwrap_or(&work.conditions);
+        let now = rfc3339_seconds(self.clock.now());
+        let Some(all) = conditions::merge_conditions(old, said, object.meta().generation, &now)
+        else {
+            return Ok(());
+        };
+        // Only this controller writes the conditions, so the patch is guarded by the uid and not by
+        // the resourceVersion: the controller that writes the collected status does not delay it.
+        let patch = json!({"metadata": {"uid": object.uid()}, "status": {"conditions": all}});
+        let options = WriteOptions::default();
+        match self
+            .control_plane
+            .patch(at, Patch::Merge(patch), &options)
+            .await
+        {
+            Ok(written) => {
+                if let Some(lane) = lane {
+                    lane.record_condition_revision(&key, written.revision());
+                    self.forget_if_deleted(&lane, object);
+                }
+                Ok(())
+            }
+            Err(e) if e.is_not_found() => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    pub(super) fn work_reference(object: &Object) -> InvolvedObject {
+        InvolvedObject::new("work.karmada.io/v1alpha1", "Work", object)
+    }
+}

@@ -1,0 +1,280 @@
+//! Deletes or releases the objects in a member when their Work is deleted.
+
+use std::sync::Arc;
+
+use client::{Api, DeleteOptions, DeletionPropagation, Patch, ResourcePath, WriteOptions};
+use flotilla_runtime::ReconcileAction;
+use machinery::Object;
+use openapi::karmada::resources::WORKS;
+use openapi::karmada::well_known_keys::{
+    BINDING_ID, BINDING_NAME, BINDING_NAMESPACE, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
+    CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS,
+    MANAGED_VALUE, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE, TEMPLATE_GENERATION, TEMPLATE_UID,
+    WORK_FINALIZER, WORK_ID, WORK_NAME, WORK_NAMESPACE,
+};
+use serde_json::{Value, json};
+
+use super::apply_work::{Decision, ManifestTarget};
+use super::compare::ComparisonMode;
+use super::controller::ExecutionController;
+use super::manifest::{EncodedWork, Manifest};
+use crate::error::Error;
+use crate::metrics::PROPAGATION_METRICS;
+use crate::rest_mapper::RestMapping;
+
+const KARMADA_LABELS: [&str; 6] = [
+    BINDING_ID,
+    CLUSTER_BINDING_ID,
+    WORK_ID,
+    MANAGED,
+    POLICY_ID,
+    CLUSTER_POLICY_ID,
+];
+const KARMADA_ANNOTATIONS: [&str; 12] = [
+    MANAGED_ANNOTATIONS,
+    MANAGED_LABELS,
+    BINDING_NAMESPACE,
+    BINDING_NAME,
+    CLUSTER_BINDING_NAME,
+    TEMPLATE_UID,
+    TEMPLATE_GENERATION,
+    WORK_NAME,
+    WORK_NAMESPACE,
+    POLICY_NAMESPACE,
+    POLICY_NAME,
+    CLUSTER_POLICY_NAME,
+];
+
+impl ExecutionController {
+    /// Deletes the member's objects, or releases them, and then removes the Work's finalizer.
+    pub(super) async fn delete_work(
+        &self,
+        cluster: &str,
+        object: &Object,
+        work: &EncodedWork,
+    ) -> Result<ReconcileAction, Error> {
+        if !work.finalizers.iter().any(|f| f == WORK_FINALIZER) {
+            return Ok(ReconcileAction::Done);
+        }
+        // Nothing can be deleted in a cluster that no longer exists.
+        if let Some(member) = self.clusters.get(cluster) {
+            if member.cluster.is_ready() {
+                for manifest in &work.manifests {
+                    let manifest = Manifest::new(manifest.clone());
+                    let Some(place) = self.resolve_deletion_target(cluster, &manifest).await?
+                    else {
+                        continue;
+                    };
+                    if work.preserve_resources_on_deletion {
+                        self.preserve_object(cluster, &place).await?;
+                    } else {
+                        self.delete_object(cluster, &place).await?;
+                    }
+                }
+            } else if !member.is_terminating() {
+                // Reconciled again when the cluster becomes ready or is deleted.
+                return Ok(ReconcileAction::Done);
+            }
+        }
+        let rest: Vec<&String> = work
+            .finalizers
+            .iter()
+            .filter(|f| *f != WORK_FINALIZER)
+            .collect();
+        let patch = json!({"metadata": {
+            "resourceVersion": object.revision().to_string(), "finalizers": rest}});
+        let at = ResourcePath::of_object(&WORKS, object);
+        let options = WriteOptions::default();
+        match self
+            .control_plane
+            .patch(at, Patch::Merge(patch), &options)
+            .await
+        {
+            Err(e) if !e.is_not_found() => Err(e.into()),
+            _ => Ok(ReconcileAction::Done),
+        }
+    }
+
+    /// The resource of a manifest. If the control plane does not serve its kind, asks the member
+    /// for it; `None`: the member does not serve it either.
+    async fn resolve_deletion_target<'a>(
+        &self,
+        cluster: &str,
+        manifest: &'a Manifest,
+    ) -> Result<Option<ManifestTarget<'a>>, Error> {
+        if let Ok(place) = self.resolve_target(manifest) {
+            return Ok(Some(place));
+        }
+        let found = self
+            .with_call_timeout(self.api(cluster)?.discover())
+            .await?;
+        let kind = manifest.gvk();
+        let version = kind.api_version();
+        let mut served = found.resources.iter().map(RestMapping::from_api_resource);
+        if let Some(served) = served.find(|served| served.gvk == kind) {
+            return Ok(Some(ManifestTarget::new(Arc::new(served), manifest)));
+        }
+        match found
+            .failed_group_versions
+            .iter()
+            .find(|(failed, _)| *failed == version)
+        {
+            Some((_, why)) => Err(Error::Blocked(format!(
+                "the kinds of {version} in cluster {cluster} cannot be read: {why}"
+            ))),
+            None => Ok(None),
+        }
+    }
+
+    async fn get_observed(
+        &self,
+        cluster: &str,
+        place: &ManifestTarget<'_>,
+    ) -> Result<Option<Object>, Error> {
+        // No informer is started for an object that is about to be deleted.
+        let informer = self
+            .members
+            .find_managed_informer(cluster, &place.mapping.gvr);
+        let seen = informer.filter(|i| i.has_synced());
+        if let Some(found) = seen.and_then(|i| i.get(place.namespace, place.name)) {
+            return Ok(Some(found));
+        }
+        // An object that was just created may not be in the informer yet; deletions are rare enough
+        // for a GET.
+        let api = self.api(cluster)?;
+        let at = ResourcePath::object(&place.mapping.gvr, place.namespace, place.name);
+        match self.with_call_timeout(api.get(at)).await {
+            Ok(found) => Ok(Some(found)),
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn api(&self, cluster: &str) -> Result<Arc<dyn Api>, Error> {
+        self.members.api(cluster).map_err(Error::Blocked)
+    }
+
+    async fn delete_object(&self, cluster: &str, place: &ManifestTarget<'_>) -> Result<(), Error> {
+        let Some(observed) = self.get_observed(cluster, place).await? else {
+            return Ok(());
+        };
+        let Some(options) = delete_options(&observed) else {
+            return Ok(());
+        };
+        let api = self.api(cluster)?;
+        let at = ResourcePath::object(&place.mapping.gvr, place.namespace, place.name);
+        let outcome = match self.with_call_timeout(api.delete(at, &options)).await {
+            Err(e) if !e.is_not_found() => Err(e.into()),
+            _ => Ok(()),
+        };
+        PROPAGATION_METRICS.record_delete(
+            outcome.is_ok(),
+            place.mapping.api_version_and_kind(),
+            cluster,
+        );
+        outcome
+    }
+
+    /// Keeps the object and removes the labels and annotations that mark it as managed.
+    async fn preserve_object(
+        &self,
+        cluster: &str,
+        place: &ManifestTarget<'_>,
+    ) -> Result<(), Error> {
+        let Some(observed) = self.get_observed(cluster, place).await? else {
+            return Ok(());
+        };
+        let decided = self
+            .decide_update(
+                place,
+                strip_karmada_metadata,
+                &observed,
+                ComparisonMode::Exact,
+            )
+            .await;
+        let Decision::Write(body) = decided.map_err(Error::Blocked)? else {
+            return Ok(());
+        };
+        let api = self.api(cluster)?;
+        let at = ResourcePath::object(&place.mapping.gvr, place.namespace, place.name);
+        let written = self
+            .with_call_timeout(api.update_encoded(at, body, &WriteOptions::default()))
+            .await;
+        PROPAGATION_METRICS.record_update(
+            written.is_ok(),
+            place.mapping.api_version_and_kind(),
+            cluster,
+            true,
+        );
+        match written {
+            Err(e) if !e.is_not_found() => Err(e.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How a member's object is deleted; `None` if it must not be.
+fn delete_options(observed: &Object) -> Option<DeleteOptions> {
+    let head = observed.meta();
+    let ours = !head.deleting && head.label(MANAGED) == Some(MANAGED_VALUE);
+    ours.then(|| DeleteOptions {
+        uid: Some(observed.uid().to_owned()),
+        propagation: Some(DeletionPropagation::Background),
+        ..DeleteOptions::default()
+    })
+}
+
+fn strip_karmada_metadata(manifest: &mut Value) {
+    for (map, keys) in [
+        ("labels", &KARMADA_LABELS[..]),
+        ("annotations", &KARMADA_ANNOTATIONS[..]),
+    ] {
+        if let Some(entries) = manifest["metadata"][map].as_object_mut() {
+            entries.retain(|key, _| !keys.contains(&key.as_str()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // proves: EXE-delete, EXE-delete-own
+    #[test]
+    fn managed_objects_are_deleted_in_the_background() {
+        let check = |managed: &str, deleted: bool| {
+            let mut metadata = json!({"name": "a", "uid": "u", "labels": {MANAGED: managed}});
+            if deleted {
+                metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+            }
+            let observed = Object::from_value(&json!({ "metadata": metadata })).unwrap();
+            delete_options(&observed).map(|options| (options.uid, options.propagation))
+        };
+        let expected = Some((Some("u".to_owned()), Some(DeletionPropagation::Background)));
+        assert_eq!(check("true", false), expected);
+        assert_eq!(check("false", false), None);
+        assert_eq!(check("true", true), None, "it goes already");
+    }
+
+    // proves: MBR-bookkeeping
+    #[test]
+    fn a_preserved_object_loses_karmadas_metadata_only() {
+        let marks = |keys: &[&str]| {
+            let all = keys.iter().map(|k| ((*k).to_owned(), json!("x")));
+            Value::Object(all.collect())
+        };
+        let (mut labels, mut annotations) = (marks(&KARMADA_LABELS), marks(&KARMADA_ANNOTATIONS));
+        labels["own"] = "1".into();
+        annotations["work.karmada.io/conflict-resolution"] = "abort".into();
+        let mut manifest = json!({"metadata": {"name": "a", "labels": labels, "annotations": annotations}, "data": {}});
+        strip_karmada_metadata(&mut manifest);
+        assert_eq!(
+            manifest,
+            json!({"metadata": {"name": "a", "labels": {"own": "1"},
+                "annotations": {"work.karmada.io/conflict-resolution": "abort"}}, "data": {}})
+        );
+        let mut bare = json!({"metadata": {"name": "a"}});
+        strip_karmada_metadata(&mut bare);
+        assert_eq!(bare["metadata"]["name"], "a");
+    }
+}

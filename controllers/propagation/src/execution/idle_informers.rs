@@ -1,0 +1,102 @@
+//! Stops the informer of a kind in a member when no Work has objects of the kind any more. The
+//! delay lets a Work that is soon created again find the informer running.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use flotilla_runtime::{ReconcileAction, TaskGroup, Workqueue, run_workers};
+use machinery::{Gvk, Gvr, Object};
+use openapi::karmada::names::cluster_of_execution_space;
+use openapi::karmada::work::{ManifestIdentity, WorkManifestIdentities};
+use serde::Deserialize;
+
+use super::controller::ExecutionController;
+use crate::rest_mapper::RestMapping;
+
+/// How long an informer outlives the last Work of its kind.
+const IDLE_INFORMER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Checks informers that may be unused, by cluster and kind.
+pub(super) struct IdleInformers {
+    queue: Workqueue<(String, Gvk)>,
+    /// Kinds that had an informer in any member; the control plane may no longer serve them.
+    watched_kinds: ArcSwap<HashMap<Gvk, Gvr>>,
+}
+
+impl Default for IdleInformers {
+    fn default() -> Self {
+        Self {
+            queue: Workqueue::new(),
+            watched_kinds: ArcSwap::default(),
+        }
+    }
+}
+
+impl IdleInformers {
+    pub(super) fn record_kind(&self, served: &RestMapping) {
+        if self.watched_kinds.load().get(&served.gvk) == Some(&served.gvr) {
+            return;
+        }
+        self.watched_kinds.rcu(|known| {
+            let mut known = HashMap::clone(known);
+            known.insert(served.gvk.clone(), served.gvr.clone());
+            known
+        });
+    }
+
+    /// All kinds that had an informer.
+    pub(super) fn kinds(&self) -> Vec<Gvk> {
+        self.watched_kinds.load().keys().cloned().collect()
+    }
+
+    /// Schedules the check for the kinds of a deleted Work.
+    pub(super) fn on_work_deleted(&self, work: &Object) {
+        if let Some(cluster) = cluster_of_execution_space(work.namespace()) {
+            for kind in manifest_kinds(work) {
+                self.queue
+                    .add_after((cluster.to_owned(), kind), IDLE_INFORMER_TIMEOUT);
+            }
+        }
+    }
+}
+
+impl ExecutionController {
+    pub(super) fn start_idle_worker(self: &Arc<Self>, tasks: &TaskGroup) {
+        let it = Arc::clone(self);
+        let queue = self.idle_informers.queue.clone();
+        run_workers(tasks, "watches", &queue, 1, move |(cluster, kind)| {
+            it.stop_informer_if_idle(&cluster, &kind);
+            async { Ok::<_, Infallible>(ReconcileAction::Done) }
+        });
+    }
+
+    fn stop_informer_if_idle(&self, cluster: &str, kind: &Gvk) {
+        let works = self.list_works(cluster);
+        if works.iter().any(|work| manifest_kinds(work).contains(kind)) {
+            return;
+        }
+        let resource = self.idle_informers.watched_kinds.load().get(kind).cloned();
+        if let Some(resource) = resource {
+            self.members.stop_managed_informer(cluster, &resource);
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WorkManifestKinds {
+    spec: WorkManifestIdentities,
+}
+
+/// The kinds of a Work's manifests; empty if the Work cannot be parsed.
+pub(super) fn manifest_kinds(work: &Object) -> Vec<Gvk> {
+    let read: WorkManifestKinds = serde_json::from_slice(work.bytes()).unwrap_or_default();
+    read.spec
+        .manifests()
+        .iter()
+        .map(ManifestIdentity::gvk)
+        .collect()
+}

@@ -1,0 +1,182 @@
+//! Reads the metadata that the shared object metadata does not keep, and compares two versions of
+//! an object apart from their status.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use machinery::Object;
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ExtraMetadataObject {
+    metadata: ExtraMetadataFields,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ExtraMetadataFields {
+    annotations: Option<BTreeMap<String, String>>,
+    finalizers: Option<Vec<String>>,
+}
+
+/// The annotations and finalizers of an object, parsed at most once per version.
+#[derive(Clone, Debug)]
+pub(crate) struct ExtraMetadata(Arc<ExtraMetadataObject>);
+
+impl ExtraMetadata {
+    pub(crate) fn from_object(object: &Object) -> Self {
+        Self(object.decode::<ExtraMetadataObject>().unwrap_or_default())
+    }
+
+    pub(crate) fn annotation(&self, key: &str) -> Option<&str> {
+        let all = self.0.metadata.annotations.as_ref()?;
+        all.get(key).map(String::as_str)
+    }
+
+    pub(crate) fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.0.metadata.annotations.iter().flatten();
+        all.map(|(k, v)| (k.as_str(), v.as_str()))
+    }
+
+    pub(crate) fn finalizers(&self) -> &[String] {
+        self.0.metadata.finalizers.as_deref().unwrap_or_default()
+    }
+}
+
+/// Whether two versions differ in nothing but the status and server-managed fields.
+pub(crate) fn is_equal_except_status(old: &Object, new: &Object) -> bool {
+    let (before, after) = (old.meta(), new.meta());
+    if before.deleting != after.deleting || before.labels != after.labels {
+        return false;
+    }
+    if after.generation > 0 {
+        let (a, b) = (
+            ExtraMetadata::from_object(old),
+            ExtraMetadata::from_object(new),
+        );
+        return before.generation == after.generation && a.annotations().eq(b.annotations());
+    }
+    match (old.value(), new.value()) {
+        (Ok(old), Ok(new)) => without_status(old) == without_status(new),
+        _ => false,
+    }
+}
+
+/// A hash of everything that [`is_equal_except_status`] compares, and of the uid.
+pub(crate) fn hash_without_status(object: &Object) -> u64 {
+    let head = object.meta();
+    let mut hasher = DefaultHasher::new();
+    (&head.uid, head.deleting, &head.labels, head.generation).hash(&mut hasher);
+    if head.generation > 0 {
+        ExtraMetadata::from_object(object)
+            .annotations()
+            .for_each(|entry| entry.hash(&mut hasher));
+    } else if let Ok(value) = object.value() {
+        without_status(value).to_string().hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+fn without_status(mut object: Value) -> Value {
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.remove("managedFields");
+        metadata.remove("resourceVersion");
+    }
+    object
+}
+
+/// Whether two versions are equal apart from what Karmada's controllers write
+/// (`ResourceChangeByKarmada` of `pkg/util/eventfilter`).
+pub(crate) fn is_changed_by_karmada(old: &Object, new: &Object) -> bool {
+    let (Ok(old), Ok(new)) = (old.value(), new.value()) else {
+        return false;
+    };
+    without_karmada_metadata(old) == without_karmada_metadata(new)
+}
+
+fn without_karmada_metadata(object: Value) -> Value {
+    let mut object = without_status(object);
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.remove("generation");
+        for map in ["labels", "annotations"] {
+            if let Some(Value::Object(entries)) = metadata.get_mut(map) {
+                entries.retain(|key, _| {
+                    !key.contains(".karmada.io")
+                        || key == openapi::karmada::well_known_keys::SKIP_AUTO_PROPAGATION
+                });
+                if entries.is_empty() {
+                    metadata.remove(map);
+                }
+            }
+        }
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openapi::karmada::well_known_keys::POLICY_ID;
+    use serde_json::json;
+
+    fn check(old: Value, new: Value, status_only: bool, ours: bool) {
+        let (a, b) = (
+            Object::from_value(&old).unwrap(),
+            Object::from_value(&new).unwrap(),
+        );
+        assert_eq!(is_equal_except_status(&a, &b), status_only, "{old} {new}");
+        assert_eq!(is_changed_by_karmada(&a, &b), ours, "{old} {new}");
+        assert_eq!(
+            hash_without_status(&a) == hash_without_status(&b),
+            status_only,
+            "{old} {new}"
+        );
+    }
+
+    // proves: DET-changes
+    #[test]
+    fn changes_are_distinguished() {
+        let base =
+            json!({"metadata": {"name": "a", "generation": 1, "resourceVersion": "1"}, "spec": 1});
+        let with = |path: &str, value: Value| {
+            let mut copy = base.clone();
+            copy["metadata"]["resourceVersion"] = "2".into();
+            match path.split_once('/') {
+                Some((outer, inner)) => copy[outer][inner] = value,
+                None => copy[path] = value,
+            }
+            copy
+        };
+        check(base.clone(), with("status", json!(1)), true, true);
+        check(
+            base.clone(),
+            with("metadata/labels", json!({POLICY_ID: "x"})),
+            false,
+            true,
+        );
+        check(
+            base.clone(),
+            with("metadata/annotations", json!({"a": "x"})),
+            false,
+            false,
+        );
+        check(
+            base.clone(),
+            with("metadata/generation", json!(2)),
+            false,
+            true,
+        );
+        let plain = json!({"metadata": {"name": "a"}, "data": {"a": "b"}});
+        let mut other = plain.clone();
+        other["metadata"]["managedFields"] = json!([]);
+        check(plain.clone(), other.clone(), true, true);
+        other["data"] = json!({});
+        check(plain, other, false, false);
+    }
+}

@@ -1,0 +1,189 @@
+//! Applies the overriders of one rule to a manifest, in Karmada's order: image, command, args,
+//! labels, annotations, field, plaintext. An error names the entry of the rule and the path.
+
+use std::fmt;
+
+use openapi::karmada::policy::{
+    CommandArgsOverrider, FieldOverrider, LabelAnnotationOverrider, Overriders,
+};
+use serde_json::{Map, Value, json};
+
+use super::json_document::LazyJsonDocument;
+use super::{image_reference, json_patch, yaml_writer};
+
+/// An overrider that cannot be applied.
+#[derive(Debug, PartialEq)]
+pub(super) struct OverriderError {
+    /// The field of the overrider, relative to the rule's `overriders`.
+    pub(super) field: String,
+    /// The path in the manifest.
+    pub(super) path: String,
+    pub(super) reason: String,
+}
+
+impl OverriderError {
+    pub(super) fn new(field: String, path: &str, why: impl fmt::Display) -> Self {
+        Self {
+            field,
+            path: path.to_owned(),
+            reason: why.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for OverriderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            field: entry,
+            path,
+            reason: why,
+        } = self;
+        write!(f, "{entry}: {path:?}: {why}")
+    }
+}
+
+/// Applies one rule. After an error the manifest must not be used.
+pub(super) fn apply_overriders(
+    manifest: &mut Value,
+    rule: &Overriders,
+) -> Result<(), OverriderError> {
+    for (at, overrider) in rule.image_overrider.iter().enumerate() {
+        image_reference::apply_image_overrider(manifest, overrider).map_err(|(path, why)| {
+            OverriderError::new(format!("imageOverrider[{at}]"), &path, why)
+        })?;
+    }
+    for overrider in &rule.command_overrider {
+        apply_command_overrider(manifest, "command", overrider);
+    }
+    for overrider in &rule.args_overrider {
+        apply_command_overrider(manifest, "args", overrider);
+    }
+    for overrider in &rule.labels_overrider {
+        apply_map_overrider(manifest, "labels", overrider);
+    }
+    for overrider in &rule.annotations_overrider {
+        apply_map_overrider(manifest, "annotations", overrider);
+    }
+    for (at, overrider) in rule.field_overrider.iter().enumerate() {
+        apply_field_overrider(manifest, overrider, &format!("fieldOverrider[{at}]"))?;
+    }
+    for (at, entry) in rule.plaintext.iter().enumerate() {
+        json_patch::apply_operation(manifest, &entry.operator, &entry.path, &entry.value)
+            .map_err(|why| OverriderError::new(format!("plaintext[{at}]"), &entry.path, why))?;
+    }
+    if manifest["kind"].as_str().is_none_or(str::is_empty) {
+        let why = "the manifest has no kind any more";
+        return Err(OverriderError::new("plaintext".into(), "/kind", why));
+    }
+    Ok(())
+}
+
+/// The path of the pod spec in the kinds that Karmada knows to have pods.
+pub(super) fn pod_spec_path(manifest: &Value) -> Option<&'static str> {
+    match manifest["kind"].as_str()? {
+        "Pod" => Some("/spec"),
+        "ReplicaSet" | "Deployment" | "DaemonSet" | "StatefulSet" | "Job" => {
+            Some("/spec/template/spec")
+        }
+        _ => None,
+    }
+}
+
+fn apply_command_overrider(manifest: &mut Value, field: &str, overrider: &CommandArgsOverrider) {
+    let Some(path) = pod_spec_path(manifest) else {
+        return;
+    };
+    let containers = manifest
+        .pointer_mut(&format!("{path}/containers"))
+        .and_then(Value::as_array_mut);
+    for container in containers.into_iter().flatten() {
+        if container["name"] != overrider.container_name.as_str() {
+            continue;
+        }
+        let old = container[field].as_array().cloned().unwrap_or_default();
+        let new: Vec<Value> = match overrider.operator.as_str() {
+            "add" => {
+                let more = overrider.value.iter().map(|v| json!(v));
+                old.into_iter().chain(more).collect()
+            }
+            "remove" => {
+                let is_removed = |v: &Value| overrider.value.iter().any(|r| v == r);
+                old.into_iter().filter(|v| !is_removed(v)).collect()
+            }
+            _ => continue,
+        };
+        container[field] = new.into();
+    }
+}
+
+fn apply_map_overrider(manifest: &mut Value, field: &str, overrider: &LabelAnnotationOverrider) {
+    let Some(metadata) = manifest.get_mut("metadata") else {
+        return;
+    };
+    let Some(metadata) = metadata.as_object_mut() else {
+        return;
+    };
+    if !metadata.get(field).is_some_and(Value::is_object) {
+        if overrider.operator != "add" || overrider.value.is_empty() {
+            return;
+        }
+        metadata.insert(field.into(), Map::new().into());
+    }
+    let Some(entries) = metadata.get_mut(field).and_then(Value::as_object_mut) else {
+        return;
+    };
+    for (key, value) in &overrider.value {
+        match overrider.operator.as_str() {
+            "add" => drop(entries.insert(key.clone(), json!(value))),
+            "replace" if entries.contains_key(key) => {
+                entries.insert(key.clone(), json!(value));
+            }
+            "remove" => drop(entries.remove(key)),
+            _ => {}
+        }
+    }
+}
+
+/// Changes a JSON or YAML document that is the text of a field, as in a ConfigMap.
+fn apply_field_overrider(
+    manifest: &mut Value,
+    overrider: &FieldOverrider,
+    entry: &str,
+) -> Result<(), OverriderError> {
+    let path = &overrider.field_path;
+    let error = |why: String| OverriderError::new(entry.to_owned(), path, why);
+    let text = match manifest.pointer_mut(path) {
+        Some(Value::String(text)) => text,
+        Some(_) => return Err(error("the value is not a string".into())),
+        None => return Err(error(json_patch::JsonPatchError::MissingTarget.to_string())),
+    };
+    let error_at = |form: &str, at: usize, sub_path: &str, why: json_patch::JsonPatchError| {
+        let entry = format!("{entry}.{form}[{at}]");
+        let why = format!("{sub_path:?} in the text: {why}");
+        OverriderError::new(entry, path, why)
+    };
+    if !overrider.yaml.is_empty() {
+        // Kubernetes reads YAML 1.1.
+        let options = serde_saphyr::options! {
+            legacy_octal_numbers: true,
+            duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+        };
+        let mut document: Value = serde_saphyr::from_str_with_options(text, options)
+            .map_err(|e| error(format!("the text is not valid YAML: {e}")))?;
+        for (at, o) in overrider.yaml.iter().enumerate() {
+            json_patch::apply_operation(&mut document, &o.operator, &o.sub_path, &o.value)
+                .map_err(|why| error_at("yaml", at, &o.sub_path, why))?;
+        }
+        *text = yaml_writer::to_yaml(&document);
+    } else if !overrider.json.is_empty() {
+        let mut document = LazyJsonDocument::parse(text)
+            .map_err(|e| error(format!("the text is not valid JSON: {e}")))?;
+        for (at, o) in overrider.json.iter().enumerate() {
+            document
+                .apply(&o.operator, &o.sub_path, &o.value)
+                .map_err(|why| error_at("json", at, &o.sub_path, why))?;
+        }
+        *text = document.to_string();
+    }
+    Ok(())
+}

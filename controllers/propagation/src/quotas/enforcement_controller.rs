@@ -1,0 +1,161 @@
+//! Recounts how much of its quotas the bindings of a namespace use.
+//!
+//! The controller runs periodically and when a binding is deleted, and updates `status.overall` and
+//! `status.overallUsed`. In between admission adds what bindings use; the recount removes what was
+//! added for writes that failed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Api, Error, ListOptions, ResourcePath};
+use flotilla_runtime::{
+    EventRecorder, Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers,
+};
+use machinery::Object;
+use openapi::karmada::quota::{
+    FederatedResourceQuota, QuotaResourceList, QuotaStatus, add_amount, calculate_resource_usage,
+    retain_limited,
+};
+use openapi::karmada::resources::{BINDINGS, QUOTAS};
+use openapi::karmada::{BindingSpec, ResourceBinding};
+
+use super::{QUOTA_WORKERS, quota_reference, write_status};
+use crate::startup::PropagationContext;
+
+const LIST_PAGE_LIMIT: u64 = 500;
+
+pub(super) struct QuotaEnforcementController {
+    api: Arc<dyn Api>,
+    recorder: EventRecorder,
+    quotas: Informer,
+    resync_period: Duration,
+    queue: Workqueue<String>,
+}
+
+impl QuotaEnforcementController {
+    pub(super) fn start(deps: &PropagationContext, quotas: &Informer, tasks: &TaskGroup) {
+        let it = Arc::new(Self {
+            api: Arc::clone(&deps.control_plane),
+            recorder: deps
+                .recorder
+                .with_component("federated-resource-quota-enforcement-controller"),
+            quotas: quotas.clone(),
+            resync_period: deps.options.quota_resync,
+            queue: Workqueue::new(),
+        });
+        let bindings = deps
+            .informers
+            .get(&deps.control_plane, &ListWatchSelector::all(&BINDINGS));
+        it.add_event_handlers(&bindings);
+        let queue = it.queue.clone();
+        run_workers(
+            tasks,
+            "quota-recount",
+            &queue,
+            QUOTA_WORKERS,
+            move |key: String| {
+                let it = Arc::clone(&it);
+                async move { it.reconcile(&key).await }
+            },
+        );
+    }
+
+    fn add_event_handlers(self: &Arc<Self>, bindings: &Informer) {
+        let queue = self.queue.clone();
+        self.quotas.add_event_handler(move |change| {
+            let overall = |o: &Object| {
+                let quota = o.decode::<FederatedResourceQuota>().ok()?;
+                Some(quota.spec.overall.clone())
+            };
+            let same = |old: &Object, new: &Object| overall(old) == overall(new);
+            if let Some(new) = change.new
+                && !change.old.is_some_and(|old| same(old, new))
+            {
+                queue.add_to_lane(change.key(), change.in_initial_list);
+            }
+        });
+        let it = Arc::downgrade(self);
+        bindings.add_event_handler(move |change| {
+            if let (Some(it), Some(deleted), None) = (it.upgrade(), change.old, change.new) {
+                for quota in it.quotas.list_namespace(deleted.namespace()) {
+                    it.queue.add(quota.meta().key());
+                }
+            }
+        });
+    }
+
+    async fn reconcile(&self, key: &str) -> Result<ReconcileAction, Error> {
+        let Some(known) = self.quotas.get_by_key(key).filter(|q| !q.meta().deleting) else {
+            return Ok(ReconcileAction::Done);
+        };
+        match self.recount_usage(&known).await {
+            Ok(written) => {
+                if written {
+                    let text = format!("Collect status of FederatedResourceQuota({key}) succeed.");
+                    self.recorder.normal(
+                        &quota_reference(&known),
+                        "CollectOverallStatusSucceed",
+                        text,
+                    );
+                }
+                Ok(match self.resync_period {
+                    Duration::ZERO => ReconcileAction::Done,
+                    period => ReconcileAction::RequeueAfter(period),
+                })
+            }
+            // Admission updated the quota first; the next recount includes its change.
+            Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
+            Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
+            Err(e) => {
+                self.recorder.warning(
+                    &quota_reference(&known),
+                    "CollectOverallStatusFailed",
+                    e.to_string(),
+                );
+                Err(e)
+            }
+        }
+    }
+
+    /// Returns whether the status was written. Reads the quota before the bindings, so that an
+    /// update by admission in the meantime makes the write fail with a conflict.
+    async fn recount_usage(&self, known: &Object) -> Result<bool, Error> {
+        let quota = self
+            .api
+            .get(ResourcePath::of_object(&QUOTAS, known))
+            .await?;
+        let seen = quota.decode::<FederatedResourceQuota>()?;
+        let mut options = ListOptions {
+            limit: LIST_PAGE_LIMIT,
+            ..ListOptions::default()
+        };
+        let mut sum = QuotaResourceList::new();
+        loop {
+            let at = ResourcePath::collection(&BINDINGS, quota.namespace());
+            let page = self.api.list(at, &options).await?;
+            for binding in &page.items {
+                add_usage(&mut sum, &binding.decode::<ResourceBinding>()?.spec);
+            }
+            if page.continue_token.is_empty() {
+                break;
+            }
+            options.continue_token = page.continue_token;
+        }
+        let status = QuotaStatus {
+            overall: seen.spec.overall.clone(),
+            overall_used: retain_limited(&sum, &seen.spec.overall),
+            ..seen.status.clone()
+        };
+        if status == seen.status {
+            return Ok(false);
+        }
+        write_status(&*self.api, &quota, &status).await?;
+        Ok(true)
+    }
+}
+
+fn add_usage(sum: &mut QuotaResourceList, binding: &BindingSpec) {
+    for (name, amount) in calculate_resource_usage(binding) {
+        add_amount(sum, name, amount);
+    }
+}

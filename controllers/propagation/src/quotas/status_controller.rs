@@ -1,0 +1,213 @@
+//! Collects the status of a quota's ResourceQuotas in clusters into `status.aggregatedStatus`, and,
+//! where quotas are not enforced, their sum into `status.overallUsed`.
+
+use std::sync::Arc;
+
+use client::{Api, Error};
+use flotilla_runtime::{
+    EventRecorder, Informer, ReconcileAction, TaskGroup, Workqueue, run_workers,
+};
+use machinery::Object;
+use openapi::karmada::quota::{
+    ClusterQuotaStatus, FederatedResourceQuota, QuotaResourceList, QuotaSpec, QuotaStatus,
+    add_amount,
+};
+use openapi::karmada::{KarmadaFeature, Work, names};
+use serde::Deserialize;
+
+use super::{QUOTA_WORKERS, list_quota_works, quota_key_of_work, quota_reference, write_status};
+use crate::startup::PropagationContext;
+use crate::work_client::WorkClient;
+
+pub(super) struct QuotaStatusController {
+    api: Arc<dyn Api>,
+    recorder: EventRecorder,
+    quotas: Informer,
+    works: Informer,
+    enforced: bool,
+    queue: Workqueue<String>,
+}
+
+impl QuotaStatusController {
+    pub(super) fn start(
+        deps: &PropagationContext,
+        quotas: &Informer,
+        works: &WorkClient,
+        tasks: &TaskGroup,
+    ) {
+        let it = Arc::new(Self {
+            api: Arc::clone(&deps.control_plane),
+            recorder: deps
+                .recorder
+                .with_component("federated-resource-quota-status-controller"),
+            quotas: quotas.clone(),
+            works: works.informer.clone(),
+            enforced: deps
+                .options
+                .feature_gates
+                .enabled(KarmadaFeature::FederatedQuotaEnforcement),
+            queue: Workqueue::new(),
+        });
+        let queue = it.queue.clone();
+        it.quotas.add_event_handler(move |change| {
+            if change.new.is_some() {
+                queue.add_to_lane(change.key(), change.in_initial_list);
+            }
+        });
+        let queue = it.queue.clone();
+        it.works.add_event_handler(move |change| {
+            if let (Some(_), Some(key)) = (change.old, quota_key_of_work(change.object())) {
+                queue.add(key);
+            }
+        });
+        let queue = it.queue.clone();
+        run_workers(
+            tasks,
+            "quota-status",
+            &queue,
+            QUOTA_WORKERS,
+            move |key: String| {
+                let it = Arc::clone(&it);
+                async move { it.reconcile(&key).await }
+            },
+        );
+    }
+
+    async fn reconcile(&self, key: &str) -> Result<ReconcileAction, Error> {
+        let Some(quota) = self.quotas.get_by_key(key).filter(|q| !q.meta().deleting) else {
+            return Ok(ReconcileAction::Done);
+        };
+        match self.collect_status(&quota, key).await {
+            Ok(false) => Ok(ReconcileAction::Done),
+            Ok(true) => {
+                let text = format!("Collect status of FederatedResourceQuota({key}) succeed.");
+                self.recorder
+                    .normal(&quota_reference(&quota), "AggregateStatusSucceed", text);
+                Ok(ReconcileAction::Done)
+            }
+            // The newer quota is about to arrive by the watch and enqueues the key again.
+            Err(e) if e.is_conflict() || e.is_not_found() => Ok(ReconcileAction::Done),
+            Err(e) => {
+                self.recorder.warning(
+                    &quota_reference(&quota),
+                    "AggregateStatusFailed",
+                    e.to_string(),
+                );
+                Err(e)
+            }
+        }
+    }
+
+    /// Returns whether the status was written.
+    async fn collect_status(&self, quota: &Object, key: &str) -> Result<bool, Error> {
+        let seen = quota.decode::<FederatedResourceQuota>()?;
+        let mut works = Vec::new();
+        for work in list_quota_works(&self.works, key) {
+            works.push((work.namespace().to_owned(), work.decode::<Work>()?));
+        }
+        let works = works.iter().map(|(space, work)| (space.as_str(), &**work));
+        let status = aggregate_status(&seen.spec, &seen.status, works, self.enforced);
+        let status = status.map_err(Error::Protocol)?;
+        if status == seen.status {
+            return Ok(false);
+        }
+        write_status(&*self.api, quota, &status).await?;
+        Ok(true)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct ReportedResourceQuota {
+    hard: QuotaResourceList,
+    used: QuotaResourceList,
+}
+
+/// The status of a quota from what its Works have reported; each Work comes with its namespace.
+fn aggregate_status<'a>(
+    spec: &QuotaSpec,
+    status: &QuotaStatus,
+    works: impl Iterator<Item = (&'a str, &'a Work)>,
+    enforced: bool,
+) -> Result<QuotaStatus, String> {
+    let mut clusters = Vec::new();
+    for (space, work) in works.filter(|(_, work)| work.is_applied()) {
+        let (Some(cluster), Some(first)) = (
+            names::cluster_of_execution_space(space),
+            work.status.manifest_statuses.first(),
+        ) else {
+            continue;
+        };
+        let Some(reported) = &first.status else {
+            continue;
+        };
+        let reported = ReportedResourceQuota::deserialize(reported)
+            .map_err(|e| format!("status of the ResourceQuota in cluster {cluster}: {e}"))?;
+        clusters.push(ClusterQuotaStatus {
+            cluster_name: cluster.to_owned(),
+            hard: reported.hard,
+            used: reported.used,
+        });
+    }
+    clusters.sort_by(|a, b| a.cluster_name.cmp(&b.cluster_name));
+    let (overall, overall_used) = if enforced {
+        (status.overall.clone(), status.overall_used.clone())
+    } else {
+        let mut sum = QuotaResourceList::new();
+        for (name, amount) in clusters.iter().flat_map(|cluster| &cluster.used) {
+            add_amount(&mut sum, name.clone(), *amount);
+        }
+        (spec.overall.clone(), sum)
+    };
+    Ok(QuotaStatus {
+        overall,
+        overall_used,
+        aggregated_status: clusters,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn work(applied: &str, status: Value) -> Work {
+        let status = json!({"status": {"conditions": [{"type": "Applied", "status": applied}],
+            "manifestStatuses": status}});
+        serde_json::from_value(status).unwrap()
+    }
+
+    // proves: QUO-collected, QUO-overall
+    #[test]
+    fn reported_usage_is_ordered_by_cluster_name() {
+        let reported = |used: &str| json!([{"identifier": {}, "status": {"hard": {"cpu": "5"}, "used": {"cpu": used}}}]);
+        let works = [
+            ("karmada-es-b", work("True", reported("1500m"))),
+            ("karmada-es-a", work("True", reported("1"))),
+            ("karmada-es-c", work("False", reported("9"))),
+            ("karmada-es-d", work("True", json!([]))),
+        ];
+        let spec = serde_json::from_value(json!({"overall": {"cpu": "10"}})).unwrap();
+        let before = serde_json::from_value(json!({"overallUsed": {"cpu": "7"}})).unwrap();
+        let aggregated = json!([{"clusterName": "a", "hard": {"cpu": "5"}, "used": {"cpu": "1"}},
+            {"clusterName": "b", "hard": {"cpu": "5"}, "used": {"cpu": "1500m"}}]);
+        for (enforced, expected) in [
+            (
+                false,
+                json!({"overall": {"cpu": "10"}, "overallUsed": {"cpu": "2500m"}, "aggregatedStatus": aggregated}),
+            ),
+            (
+                true,
+                json!({"overallUsed": {"cpu": "7"}, "aggregatedStatus": aggregated}),
+            ),
+        ] {
+            let works = works.iter().map(|(space, work)| (*space, work));
+            let status = aggregate_status(&spec, &before, works, enforced).unwrap();
+            assert_eq!(json!(status), expected, "{enforced}");
+        }
+        let odd = work("True", json!([{"status": {"used": {"cpu": "x"}}}]));
+        let refused = aggregate_status(&spec, &before, [("karmada-es-a", &odd)].into_iter(), false);
+        assert!(refused.unwrap_err().contains("cluster a"));
+    }
+}

@@ -1,0 +1,218 @@
+//! Creates a Work with a ResourceQuota for each cluster that a FederatedResourceQuota assigns a
+//! share to, and deletes the Works of shares that are no longer assigned.
+
+use std::sync::Arc;
+
+use flotilla_runtime::{
+    EventRecorder, Informer, ReconcileAction, TaskGroup, Workqueue, run_workers,
+};
+use machinery::Object;
+use openapi::karmada::names;
+use openapi::karmada::quota::{FederatedResourceQuota, QuotaSpec};
+use openapi::karmada::well_known_keys::{QUOTA_NAME, QUOTA_NAMESPACE};
+use serde_json::{Map, Value, json};
+
+use super::{QUOTA_WORKERS, list_quota_works, quota_key_of_work, quota_reference};
+use crate::error::Error;
+use crate::startup::PropagationContext;
+use crate::work_client::{DesiredWork, WorkClient};
+
+pub(super) struct QuotaSyncController {
+    recorder: EventRecorder,
+    quotas: Informer,
+    clusters: Informer,
+    works: WorkClient,
+    queue: Workqueue<String>,
+}
+
+impl QuotaSyncController {
+    pub(super) fn start(
+        deps: &PropagationContext,
+        quotas: &Informer,
+        works: &WorkClient,
+        tasks: &TaskGroup,
+    ) {
+        let it = Arc::new(Self {
+            recorder: deps
+                .recorder
+                .with_component("federated-resource-quota-sync-controller"),
+            quotas: quotas.clone(),
+            clusters: deps.clusters.informer().clone(),
+            works: works.clone(),
+            queue: Workqueue::new(),
+        });
+        it.add_event_handlers();
+        let queue = it.queue.clone();
+        run_workers(
+            tasks,
+            "quota-sync",
+            &queue,
+            QUOTA_WORKERS,
+            move |key: String| {
+                let it = Arc::clone(&it);
+                async move { it.reconcile(&key).await }
+            },
+        );
+    }
+
+    fn add_event_handlers(self: &Arc<Self>) {
+        let queue = self.queue.clone();
+        self.quotas.add_event_handler(move |change| {
+            let assigned = |o: &Object| {
+                let quota = o.decode::<FederatedResourceQuota>().ok()?;
+                Some(quota.spec.static_assignments.clone())
+            };
+            let versions = (change.old, change.new);
+            let same = matches!(versions, (Some(old), Some(new)) if assigned(old) == assigned(new));
+            if !same {
+                queue.add_to_lane(change.key(), change.in_initial_list);
+            }
+        });
+        let it = Arc::downgrade(self);
+        self.clusters.add_event_handler(move |change| {
+            if let (Some(it), None, Some(cluster), false) =
+                (it.upgrade(), change.old, change.new, change.in_initial_list)
+            {
+                it.on_cluster_created(cluster.name());
+            }
+        });
+        // Recreates a deleted Work that is still needed, and deletes a Work whose quota no longer
+        // exists.
+        let it = Arc::downgrade(self);
+        self.works.informer.add_event_handler(move |change| {
+            if let (Some(it), Some(key)) = (it.upgrade(), quota_key_of_work(change.object()))
+                && (change.new.is_none() || it.quotas.get_by_key(&key).is_none())
+            {
+                it.queue.add_low(key);
+            }
+        });
+    }
+
+    fn on_cluster_created(&self, cluster: &str) {
+        let concerned = |o: &Object| {
+            let quota = o.decode::<FederatedResourceQuota>();
+            quota.is_ok_and(|q| q.spec.static_assignment(cluster).is_some())
+        };
+        for quota in self.quotas.list_where(concerned) {
+            self.queue.add(quota.meta().key());
+        }
+    }
+
+    async fn reconcile(&self, key: &str) -> Result<ReconcileAction, Error> {
+        let quota = self.quotas.get_by_key(key);
+        let seen = quota
+            .as_ref()
+            .map(Object::decode::<FederatedResourceQuota>)
+            .transpose()?;
+        let spec = seen.as_ref().map(|quota| &quota.spec);
+        let mut failed = Vec::new();
+        let mut written = false;
+        for work in list_quota_works(&self.works.informer, key) {
+            if is_assigned(spec, work.namespace()) || work.meta().deleting {
+                continue;
+            }
+            match self.works.delete(&work).await {
+                Ok(()) => written = true,
+                Err(e) => failed.push(e),
+            }
+        }
+        let (Some(quota), Some(spec)) = (quota, spec) else {
+            return Error::aggregate(failed).map(|()| ReconcileAction::Done);
+        };
+        let there = self.clusters.list_where(|c| !c.meta().deleting);
+        for draft in there
+            .iter()
+            .filter_map(|c| build_work(&quota, spec, c.name()))
+        {
+            match self.works.create_or_update(draft, "").await {
+                Ok(did) => written |= did,
+                Err(e) => failed.push(e),
+            }
+        }
+        match Error::aggregate(failed) {
+            Ok(()) => {
+                if written {
+                    let text = format!("Sync works for FederatedResourceQuota({key}) succeed.");
+                    self.recorder
+                        .normal(&quota_reference(&quota), "SyncWorkSucceed", text);
+                }
+                Ok(ReconcileAction::Done)
+            }
+            Err(e) => {
+                if !e.is_conflict() {
+                    self.recorder.warning(
+                        &quota_reference(&quota),
+                        "SyncWorkFailed",
+                        e.to_string(),
+                    );
+                }
+                Err(e)
+            }
+        }
+    }
+}
+
+/// Whether a quota (`None`: it was deleted) assigns a share to the cluster of a Work.
+fn is_assigned(spec: Option<&QuotaSpec>, space: &str) -> bool {
+    let cluster = names::cluster_of_execution_space(space).unwrap_or_default();
+    let assigned = spec.into_iter().flat_map(|spec| &spec.static_assignments);
+    assigned.into_iter().any(|a| a.cluster_name == cluster)
+}
+
+/// The Work with a cluster's share; `None` without a share.
+fn build_work(quota: &Object, spec: &QuotaSpec, cluster: &str) -> Option<DesiredWork> {
+    let hard = spec.static_assignment(cluster)?;
+    let (namespace, name) = (quota.namespace(), quota.name());
+    let mut share = json!({"hard": hard});
+    if hard.is_empty() {
+        share = json!({});
+    }
+    let labels = [(QUOTA_NAMESPACE, namespace), (QUOTA_NAME, name)];
+    Some(DesiredWork {
+        namespace: names::execution_space_name(cluster),
+        name: names::work_name("ResourceQuota", name, namespace),
+        labels: labels
+            .map(|(key, value)| (key.to_owned(), Value::from(value)))
+            .into_iter()
+            .collect(),
+        annotations: Map::new(),
+        owner_references: Vec::new(),
+        manifest: json!({"apiVersion": "v1", "kind": "ResourceQuota",
+            "metadata": {"name": name, "namespace": namespace}, "spec": share}),
+        suspend_dispatching: None,
+        preserve_resources_on_deletion: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // proves: QUO-share, LAB-quota
+    #[test]
+    fn a_work_is_built_for_each_assigned_cluster() {
+        let value = json!({"metadata": {"name": "q", "namespace": "n"}, "spec": {"overall": {"cpu": "9"},
+            "staticAssignments": [{"clusterName": "m1", "hard": {"cpu": "2000m"}}, {"clusterName": "m2", "hard": {}}]}});
+        let quota = Object::from_value(&value).unwrap();
+        let seen = quota.decode::<FederatedResourceQuota>().unwrap();
+        for (cluster, expected) in [
+            ("m1", Some(json!({"hard": {"cpu": "2"}}))),
+            ("m2", Some(json!({}))),
+            ("m3", None),
+        ] {
+            let made = build_work(&quota, &seen.spec, cluster);
+            let spec = made.as_ref().map(|d| d.manifest["spec"].clone());
+            assert_eq!(spec, expected, "{cluster}");
+            let space = names::execution_space_name(cluster);
+            assert_eq!(is_assigned(Some(&seen.spec), &space), expected.is_some());
+            assert!(!is_assigned(None, &space));
+            if let Some(draft) = made {
+                assert_eq!(draft.namespace, space);
+                assert_eq!(
+                    Value::from(draft.labels),
+                    json!({QUOTA_NAMESPACE: "n", QUOTA_NAME: "q"})
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Maps kinds to the resources that the control plane serves, and decides by discovery which of
+//! them are templates.
+//!
+//! Source of the exclusions: Karmada's `pkg/util/apigroup.go` and `pkg/detector`.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use client::{Api, ApiResource, Error, ServerResources};
+use machinery::{FailureLog, Gvk, Gvr};
+use openapi::karmada::well_known_keys::is_reserved_namespace;
+use regex::Regex;
+
+const SKIPPED_GROUPS: [&str; 9] = [
+    "cluster.karmada.io",
+    "policy.karmada.io",
+    "work.karmada.io",
+    "config.karmada.io",
+    "networking.karmada.io",
+    "autoscaling.karmada.io",
+    "remedy.karmada.io",
+    "apps.karmada.io",
+    "events.k8s.io",
+];
+
+/// A kind and the resource that serves it.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RestMapping {
+    pub(crate) gvk: Gvk,
+    pub(crate) gvr: Gvr,
+    pub(crate) api_version: String,
+    pub(crate) namespaced: bool,
+}
+
+impl RestMapping {
+    pub(crate) fn from_api_resource(resource: &ApiResource) -> Self {
+        Self {
+            gvk: resource.resource.with_kind(resource.kind.clone()),
+            gvr: resource.resource.clone(),
+            api_version: resource.resource.api_version(),
+            namespaced: resource.namespaced,
+        }
+    }
+
+    pub(crate) fn kind(&self) -> &str {
+        &self.gvk.kind
+    }
+
+    /// `apiVersion` and `kind`.
+    pub(crate) fn api_version_and_kind(&self) -> (&str, &str) {
+        (&self.api_version, &self.gvk.kind)
+    }
+}
+
+#[derive(Default)]
+struct RestMappings {
+    by_kind: HashMap<Gvk, Arc<RestMapping>>,
+    templates: Vec<Arc<RestMapping>>,
+}
+
+/// The kinds that the control plane serves.
+#[derive(Default)]
+pub(crate) struct DiscoveryRestMapper {
+    skipped: SkippedResourceConfig,
+    /// Written by [`Self::refresh`] only; readers take no lock.
+    mappings: ArcSwap<RestMappings>,
+    /// Groups whose discovery fails at present.
+    failures: FailureLog,
+}
+
+impl DiscoveryRestMapper {
+    /// Every kind is a template except the ones that `skips` excludes.
+    pub(crate) fn new(skipped: SkippedResourceConfig) -> Self {
+        Self {
+            skipped,
+            ..Self::default()
+        }
+    }
+
+    /// Repeats discovery. A group whose discovery fails keeps its known kinds. Returns whether
+    /// discovery of every group succeeded.
+    pub(crate) async fn refresh(&self, api: &dyn Api) -> Result<bool, Error> {
+        Ok(self.update(&api.discover().await?))
+    }
+
+    fn update(&self, found: &ServerResources) -> bool {
+        for (group, why) in &found.failed_group_versions {
+            if self.failures.record_failure(group, why) {
+                tracing::warn!(group, why, "API discovery of a group failed");
+            }
+        }
+        let mut seen: HashSet<(String, String)> = HashSet::new();
+        let mut state = RestMappings::default();
+        for resource in &found.resources {
+            let served = Arc::new(RestMapping::from_api_resource(resource));
+            if self.failures.record_success(&served.api_version) {
+                let group = &served.api_version;
+                tracing::info!(group, "API discovery of a group succeeds again");
+            }
+            // Discovery lists the preferred version first; only that version is watched.
+            let name = (
+                resource.resource.group.to_string(),
+                resource.resource.resource.to_string(),
+            );
+            if self.skipped.is_template(resource) && seen.insert(name) {
+                state.templates.push(Arc::clone(&served));
+            }
+            state.by_kind.insert(served.gvk.clone(), served);
+        }
+        let failed = |s: &RestMapping| {
+            found
+                .failed_group_versions
+                .iter()
+                .any(|(gv, _)| *gv == s.api_version)
+        };
+        let old = self.mappings.load();
+        for (kind, served) in &old.by_kind {
+            if failed(served) {
+                state.by_kind.insert(kind.clone(), Arc::clone(served));
+            }
+        }
+        for served in &old.templates {
+            if failed(served) && !state.templates.contains(served) {
+                state.templates.push(Arc::clone(served));
+            }
+        }
+        self.mappings.store(Arc::new(state));
+        found.failed_group_versions.is_empty()
+    }
+
+    pub(crate) fn find(&self, api_version: &str, kind: &str) -> Option<Arc<RestMapping>> {
+        self.get(&Gvk::from_api_version(api_version, kind))
+    }
+
+    pub(crate) fn get(&self, kind: &Gvk) -> Option<Arc<RestMapping>> {
+        self.mappings.load().by_kind.get(kind).cloned()
+    }
+
+    /// The kinds whose objects may be propagated.
+    pub(crate) fn template_mappings(&self) -> Vec<Arc<RestMapping>> {
+        self.mappings.load().templates.clone()
+    }
+}
+
+/// Kinds that are excluded from propagation in addition to the built-in list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SkippedResourceConfig(Vec<SkippedApi>);
+
+/// A group, one version of it, or some kinds of that version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SkippedApi {
+    group: String,
+    version: Option<String>,
+    /// Empty: all kinds.
+    kinds: Vec<String>,
+}
+
+impl SkippedResourceConfig {
+    /// Each text is `group`, `group/version`, `group/version/Kind,Kind`, `v1/Kind,Kind` (core
+    /// group), or several of these separated by semicolons, as in Karmada's
+    /// `--skipped-propagating-apis`.
+    pub(crate) fn new(texts: &[String]) -> Result<Self, String> {
+        let parts = texts.iter().flat_map(|text| text.split(';'));
+        let texts = parts.map(str::trim).filter(|text| !text.is_empty());
+        Ok(Self(texts.map(SkippedApi::new).collect::<Result<_, _>>()?))
+    }
+
+    pub(crate) fn is_template(&self, resource: &ApiResource) -> bool {
+        let name = &resource.resource;
+        let usable = ["list", "watch", "delete"]
+            .iter()
+            .all(|v| resource.allows(v));
+        let event = name.group.is_empty() && resource.kind == "Event";
+        let leases = (&*name.group, &*name.version) == ("coordination.k8s.io", "v1");
+        usable
+            && !event
+            && !leases
+            && !SKIPPED_GROUPS.contains(&&*name.group)
+            && !self.0.iter().any(|skip| skip.matches(resource))
+    }
+}
+
+impl SkippedApi {
+    fn new(text: &str) -> Result<Self, String> {
+        let kinds = |list: &str| list.split(',').map(str::to_owned).collect();
+        let parts: Vec<&str> = text.split('/').collect();
+        let (group, version, kinds) = match *parts.as_slice() {
+            [group] => (group, None, Vec::new()),
+            ["v1", list] => ("", Some("v1"), kinds(list)),
+            [group, version] => (group, Some(version), Vec::new()),
+            [group, version, list] => (group, Some(version), kinds(list)),
+            _ => {
+                return Err(format!(
+                    "invalid API {text:?}: expected group, group/version or group/version/Kind,Kind"
+                ));
+            }
+        };
+        Ok(Self {
+            group: group.to_owned(),
+            version: version.map(str::to_owned),
+            kinds,
+        })
+    }
+
+    fn matches(&self, resource: &ApiResource) -> bool {
+        let name = &resource.resource;
+        *self.group == *name.group
+            && self.version.as_ref().is_none_or(|v| **v == *name.version)
+            && (self.kinds.is_empty() || self.kinds.contains(&resource.kind))
+    }
+}
+
+/// The namespaces whose objects may be propagated.
+#[derive(Clone, Debug)]
+pub(crate) struct NamespaceFilter {
+    skipped: Vec<Regex>,
+}
+
+impl NamespaceFilter {
+    /// Each pattern has to match a whole namespace name.
+    pub(crate) fn new(patterns: &[String]) -> Result<Self, String> {
+        let anchored = |p: &String| Regex::new(&format!("^(?:{p})$")).map_err(|e| e.to_string());
+        Ok(Self {
+            skipped: patterns.iter().map(anchored).collect::<Result<_, _>>()?,
+        })
+    }
+
+    pub(crate) fn allows(&self, namespace: &str) -> bool {
+        namespace.is_empty()
+            || !(is_reserved_namespace(namespace)
+                || self.skipped.iter().any(|r| r.is_match(namespace)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks for each namespace of the table whether the patterns allow it.
+    fn check_namespace_filter(patterns: &[&str], table: &[(&str, bool)]) {
+        let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
+        let scope = NamespaceFilter::new(&patterns).unwrap();
+        for (namespace, taken) in table {
+            assert_eq!(scope.allows(namespace), *taken, "{patterns:?} {namespace}");
+        }
+    }
+
+    // proves: DET-reserved-namespaces
+    #[test]
+    fn reserved_namespaces_hold_no_templates() {
+        let table = [
+            ("", true),
+            ("default", true),
+            ("karmada-es-m1", false),
+            ("karmada-system", false),
+            ("karmada-cluster", false),
+        ];
+        check_namespace_filter(&[], &table);
+    }
+
+    // proves: DET-skipped-namespaces
+    #[test]
+    fn patterns_match_whole_namespace_names() {
+        let defaults = crate::Options::default().skipped_namespaces;
+        let defaults: Vec<&str> = defaults.iter().map(String::as_str).collect();
+        let system = [("kube-system", false), ("my-kube-x", true), ("kube", true)];
+        check_namespace_filter(&defaults, &system);
+        let own = [
+            ("a", false),
+            ("ab", true),
+            ("xb", false),
+            ("kube-system", true),
+        ];
+        check_namespace_filter(&["a", ".b|c"], &[own[0], own[2], own[3], ("cc", true)]);
+        check_namespace_filter(&["a|b"], &[own[0], own[1], ("b", false), ("cb", true)]);
+        assert!(NamespaceFilter::new(&["(".into()]).is_err());
+    }
+
+    fn resource(group: &str, version: &str, kind: &str, verbs: &[&str]) -> ApiResource {
+        ApiResource {
+            resource: Gvr::new(group.to_owned(), version.to_owned(), "things"),
+            kind: kind.into(),
+            namespaced: true,
+            verbs: verbs.iter().map(|&v| v.into()).collect(),
+            subresources: vec![],
+            categories: vec![],
+            short_names: vec![],
+        }
+    }
+
+    const TEMPLATE_VERBS: [&str; 3] = ["list", "watch", "delete"];
+
+    // proves: DET-verbs
+    #[test]
+    fn templates_can_be_listed_watched_and_deleted() {
+        let skips = SkippedResourceConfig::default();
+        let takes = |verbs: &[&str]| skips.is_template(&resource("apps", "v1", "X", verbs));
+        assert!(takes(&["get", "list", "watch", "delete"]));
+        for (at, missing) in TEMPLATE_VERBS.iter().enumerate() {
+            let mut verbs = TEMPLATE_VERBS.to_vec();
+            verbs.remove(at);
+            assert!(!takes(&verbs), "without {missing}");
+        }
+    }
+
+    // proves: DET-skipped-groups
+    #[test]
+    fn karmada_kinds_events_and_leases_are_no_templates() {
+        let skips = SkippedResourceConfig::default();
+        for (group, version, kind, taken) in [
+            ("apps", "v1", "Deployment", true),
+            ("", "v1", "Event", false),
+            ("events.k8s.io", "v1", "Event", false),
+            ("coordination.k8s.io", "v1", "Lease", false),
+            ("coordination.k8s.io", "v1beta1", "Lease", true),
+            ("search.karmada.io", "v1alpha1", "ResourceRegistry", true),
+            ("operator.karmada.io", "v1alpha1", "Karmada", true),
+        ] {
+            let found = skips.is_template(&resource(group, version, kind, &TEMPLATE_VERBS));
+            assert_eq!(found, taken, "{group} {version} {kind}");
+        }
+        for group in [
+            "cluster",
+            "policy",
+            "work",
+            "config",
+            "networking",
+            "autoscaling",
+            "remedy",
+            "apps",
+        ] {
+            let group = format!("{group}.karmada.io");
+            assert!(
+                !skips.is_template(&resource(&group, "v1alpha1", "X", &TEMPLATE_VERBS)),
+                "{group}"
+            );
+        }
+    }
+
+    // proves: DET-skipped-flag
+    #[test]
+    fn further_apis_are_skipped_by_group_version_and_kind() {
+        let skips =
+            SkippedResourceConfig::new(&["a.io; b.io/v1 ;c.io/v1/X,Y;v1/Secret".into()]).unwrap();
+        for (group, version, kind, taken) in [
+            ("a.io", "v1", "X", false),
+            ("a.io", "v2", "Y", false),
+            ("b.io", "v1", "X", false),
+            ("b.io", "v2", "X", true),
+            ("c.io", "v1", "Y", false),
+            ("c.io", "v1", "Z", true),
+            ("c.io", "v2", "X", true),
+            ("", "v1", "Secret", false),
+            ("", "v1", "ConfigMap", true),
+        ] {
+            let found = skips.is_template(&resource(group, version, kind, &TEMPLATE_VERBS));
+            assert_eq!(found, taken, "{group} {version} {kind}");
+        }
+        assert!(SkippedResourceConfig::new(&["a/b/c/d".into()]).is_err());
+    }
+
+    // proves: DET-kinds-unreadable
+    #[test]
+    fn a_group_whose_discovery_fails_keeps_its_kinds() {
+        let served = |group: &str| ApiResource {
+            resource: Gvr::new(group, "v1", "things"),
+            kind: "Thing".into(),
+            namespaced: true,
+            verbs: ["list", "watch", "delete"].map(Into::into).into(),
+            subresources: vec![],
+            categories: vec![],
+            short_names: vec![],
+        };
+        let kinds = DiscoveryRestMapper::default();
+        let table = [
+            (&["x.io", "y.io"][..], &[][..], 2),
+            (&["y.io"], &["x.io/v1"], 2),
+            (&["y.io"], &[], 1),
+        ];
+        for (there, failed, expected) in table {
+            let complete = kinds.update(&ServerResources {
+                resources: there.iter().map(|group| served(group)).collect(),
+                failed_group_versions: failed.iter().map(|v| (v.to_string(), "?".into())).collect(),
+            });
+            assert_eq!(complete, failed.is_empty());
+            assert_eq!(kinds.template_mappings().len(), expected);
+            assert_eq!(kinds.find("x.io/v1", "Thing").is_some(), expected == 2);
+        }
+    }
+}

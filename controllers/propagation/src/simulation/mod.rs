@@ -1,0 +1,255 @@
+//! Simulates policies for `why` and `plan`: which policy a template belongs to and why, and to
+//! which clusters it would go under other policies.
+//!
+//! policies + template ──[`claim_explanation`]──► claiming policy ──[`simulate`]──► binding ──► [`SchedulingSimulation`]
+//!
+//! The simulation runs the decision functions of the detector and of the scheduler without either
+//! controller, and each template sees the results of the templates before it. It does not know the
+//! capacity that the scheduler has just assigned elsewhere.
+
+mod claim_explanation;
+
+use client::ApiResource;
+use interpreter::Interpreter;
+use machinery::Object;
+use openapi::karmada::well_known_keys::CLAIMED_BY;
+use openapi::karmada::{FeatureGates, KarmadaFeature, ResourceBinding, TargetCluster};
+use scheduler::core::ClusterSnapshot;
+use scheduler::{DecisionExplanation, SchedulingSimulation};
+use serde_json::Value;
+
+pub use claim_explanation::{ClaimExplanation, PolicyCandidate, PolicyName};
+
+use crate::detector::desired_binding::{BindingDiff, DesiredBinding, InterpretedTemplate};
+use crate::detector::interpret_template;
+pub use crate::detector::interpret_template::InterpretedReplicas;
+use crate::detector::policy_claim::PolicyClaim;
+use crate::detector::policy_matching::ParsedPolicy;
+use crate::rest_mapper::{NamespaceFilter as Namespaces, RestMapping, SkippedResourceConfig};
+use crate::startup::Options;
+
+/// The inputs of the simulation.
+#[derive(Clone, Copy, Debug)]
+pub struct SimulationInput<'a> {
+    /// Policies of all namespaces, and cluster policies.
+    pub policies: &'a [Object],
+    /// OverridePolicies and ClusterOverridePolicies, on which policies may depend.
+    pub overrides: &'a [Object],
+    /// Bindings that may share an affinity group with the simulated one.
+    pub bindings: &'a [Object],
+    pub snapshot: &'a ClusterSnapshot,
+    pub scheduler: &'a str,
+    pub gates: FeatureGates,
+}
+
+/// A created or changed policy.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyChange<'a> {
+    /// `None`: the policy is new.
+    pub before: Option<&'a Object>,
+    pub after: &'a Object,
+}
+
+/// A template, and its binding if there is one.
+#[derive(Clone, Copy, Debug)]
+pub struct SimulatedTemplate<'a> {
+    pub kind: &'a ApiResource,
+    pub template: &'a Object,
+    /// See [`interpret_replicas`].
+    pub replicas: &'a Result<InterpretedReplicas, String>,
+    pub binding: Option<&'a Object>,
+}
+
+/// The result of the simulation for one template.
+#[derive(Clone, Debug)]
+pub struct SimulationResult {
+    pub claim: ClaimExplanation,
+    pub clusters: Vec<TargetCluster>,
+    /// Why the binding stays unchanged, if something prevents a change.
+    pub blocked_by: Option<String>,
+    /// Why the scheduler cannot place it.
+    pub failure: Option<String>,
+    pub explanation: Option<DecisionExplanation>,
+}
+
+/// Selects the objects that may be propagated.
+pub struct TemplateFilter {
+    skipped_apis: SkippedResourceConfig,
+    namespaces: Namespaces,
+}
+
+impl TemplateFilter {
+    /// An invalid option is returned as an error.
+    pub fn new(options: &Options) -> Result<Self, String> {
+        Ok(Self {
+            skipped_apis: SkippedResourceConfig::new(&options.skipped_apis)?,
+            namespaces: Namespaces::new(&options.skipped_namespaces)?,
+        })
+    }
+
+    /// Whether objects of a kind, in a namespace, are templates.
+    pub fn allows(&self, kind: &ApiResource, namespace: &str) -> bool {
+        self.skipped_apis.is_template(kind) && self.namespaces.allows(namespace)
+    }
+}
+
+/// Whether a policy selects an object.
+pub fn selects(policy: &Object, kind: &ApiResource, template: &Object) -> bool {
+    let policy = ParsedPolicy::new(policy.clone());
+    policy.is_some_and(|p| p.matches(&RestMapping::from_api_resource(kind), template.meta()))
+}
+
+/// Whether a policy has claimed an object.
+pub fn has_claimed(policy: &Object, template: &Object) -> bool {
+    PolicyClaim::by_policy(policy)
+        .is_some_and(|own| PolicyClaim::on_object(template).is_some_and(|c| c.id == own.id))
+}
+
+/// The replicas or components that a template requests.
+pub async fn interpret_replicas(
+    interpreter: &Interpreter,
+    gates: FeatureGates,
+    kind: &ApiResource,
+    template: &Object,
+) -> Result<InterpretedReplicas, String> {
+    let found = interpret_template::interpret_replicas(
+        interpreter,
+        &RestMapping::from_api_resource(kind),
+        template,
+        gates,
+    )
+    .await;
+    found.map_err(|unknown| unknown.error.to_string())
+}
+
+/// Which policy a template belongs to at present, and why.
+pub fn explain_claim(
+    world: &SimulationInput<'_>,
+    kind: &ApiResource,
+    template: &Object,
+) -> ClaimExplanation {
+    claim_explanation::explain_present_claim(world, &RestMapping::from_api_resource(kind), template)
+}
+
+/// Computes where a template would go after the changes, which `world` contains already. `before`
+/// holds the results for other templates.
+pub fn simulate(
+    world: &SimulationInput<'_>,
+    changes: &[PolicyChange<'_>],
+    case: &SimulatedTemplate<'_>,
+    before: &mut SchedulingSimulation,
+) -> SimulationResult {
+    let served = RestMapping::from_api_resource(case.kind);
+    let owner = claim_explanation::claiming_policy_after(world, changes, &served, case.template);
+    let claiming =
+        claim_explanation::explain_simulated_claim(world, &served, case.template, owner.as_ref());
+    let now = case
+        .binding
+        .and_then(|b| b.decode::<ResourceBinding>().ok());
+    let unchanged = SimulationResult {
+        claim: claiming,
+        clusters: now.map(|b| b.spec.clusters.clone()).unwrap_or_default(),
+        blocked_by: None,
+        failure: None,
+        explanation: None,
+    };
+    let Some(policy) = owner else {
+        return unchanged;
+    };
+    let scheduled = simulate_binding(world, case, &served, &policy).and_then(|binding| {
+        let scheduled = before.simulate(&binding, world.bindings, world.scheduler, world.snapshot);
+        scheduled.map_err(|e| e.to_string())
+    });
+    match scheduled {
+        Ok(scheduled) => SimulationResult {
+            clusters: scheduled.clusters,
+            blocked_by: scheduled.skip_reason.map(|why| why.to_string()),
+            failure: scheduled.failure.map(|why| why.to_string()),
+            explanation: scheduled.explanation,
+            ..unchanged
+        },
+        Err(why) => SimulationResult {
+            blocked_by: Some(why),
+            ..unchanged
+        },
+    }
+}
+
+/// The binding that the detector would write under the policy; the error says what prevents it.
+fn simulate_binding(
+    world: &SimulationInput<'_>,
+    case: &SimulatedTemplate<'_>,
+    served: &RestMapping,
+    policy: &ParsedPolicy,
+) -> Result<Object, String> {
+    check_blocked(world, case, policy)?;
+    let claim =
+        PolicyClaim::by_policy(&policy.object).ok_or("the policy has no permanent id yet")?;
+    let gates = world.gates;
+    let found = InterpretedTemplate {
+        replicas: case.replicas.clone()?,
+        priority: None,
+        record_affinity_groups: gates.enabled(KarmadaFeature::WorkloadAffinity),
+    };
+    let desired = DesiredBinding::new(served, case.template, policy, &claim, found);
+    let desired = desired.map_err(|e| e.to_string())?;
+    let body: Value = match case.binding {
+        None => desired.to_new_binding(),
+        Some(binding) => {
+            let existing = binding.value().map_err(|e| e.to_string())?;
+            match desired.diff(&existing) {
+                BindingDiff::Unchanged => existing,
+                BindingDiff::TemplateVersion(body) | BindingDiff::Changed(body) => body,
+            }
+        }
+    };
+    Object::from_value(&body).map_err(|e| e.to_string())
+}
+
+fn check_blocked(
+    world: &SimulationInput<'_>,
+    case: &SimulatedTemplate<'_>,
+    policy: &ParsedPolicy,
+) -> Result<(), String> {
+    let template = case.template.meta();
+    if template.deleting {
+        return Err("the template is being deleted".into());
+    }
+    if let Some(other) = template.label(CLAIMED_BY).filter(|by| !by.is_empty()) {
+        return Err(format!("the template is claimed by {other}"));
+    }
+    let missing = claim_explanation::missing_overrides(world, policy);
+    if !missing.is_empty() {
+        return Err(waiting_for_overrides(&missing));
+    }
+    if policy.is_lazy() {
+        return Err("the policy is Lazy: it waits for the next change of the template".into());
+    }
+    let Some(binding) = case.binding else {
+        return Ok(());
+    };
+    if binding.meta().deleting {
+        return Err("the binding is being deleted".into());
+    }
+    let owner = binding.meta().controller();
+    if owner.is_some_and(|o| *o.uid != *case.template.uid()) {
+        return Err("the binding belongs to an earlier template of this name".into());
+    }
+    if binding
+        .decode::<ResourceBinding>()
+        .is_ok_and(|b| b.runs_on_host())
+    {
+        return Err("the host cluster runs this workload itself".into());
+    }
+    Ok(())
+}
+
+fn waiting_for_overrides(overrides: &[String]) -> String {
+    format!(
+        "the policy waits for override policies: {}",
+        overrides.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests;

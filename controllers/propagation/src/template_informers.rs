@@ -1,0 +1,504 @@
+//! Runs an informer for every kind whose objects may be propagated, and for every kind that a
+//! template refers to, as long as the control plane serves it.
+//!
+//! Repeats discovery when a CustomResourceDefinition or an APIService changes, and periodically
+//! only where neither of them reports what may change.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use client::{Api, Error, ResourcePath};
+use flotilla_runtime::{
+    Informer, InformerEvent, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup,
+    Workqueue, run_workers,
+};
+use machinery::{Gvk, Gvr, Object};
+use openapi::karmada::binding::Condition;
+use openapi::karmada::well_known_keys::{CLUSTER_POLICY_ID, POLICY_ID};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::rest_mapper::{DiscoveryRestMapper, NamespaceFilter, RestMapping};
+
+static CUSTOM_RESOURCE_DEFINITIONS: Gvr =
+    Gvr::from_static("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+const API_SERVICES: (&str, &str) = ("apiregistration.k8s.io", "apiservices");
+/// A kind whose list hangs must not delay the start of the others for longer.
+const INITIAL_LIST_TIMEOUT: Duration = Duration::from_secs(10);
+/// CustomResourceDefinitions that change together trigger one discovery.
+const DISCOVERY_BATCH_DELAY: Duration = Duration::from_millis(50);
+/// A CustomResourceDefinition is reported before discovery serves its kind.
+const MIN_DISCOVERY_RETRY_DELAY: Duration = Duration::from_millis(200);
+/// Kinds of aggregated APIs come and go without an event; Karmada uses the same interval.
+const DISCOVERY_INTERVAL: Duration = Duration::from_secs(30);
+const BY_CLAIM: &str = "claim";
+
+/// The resource and the `namespace/name` of a template.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TemplateKey {
+    pub(crate) gvr: Gvr,
+    pub(crate) name: String,
+}
+
+type TemplateHandlerFn = Arc<dyn Fn(&Arc<RestMapping>, &InformerEvent<'_>) + Send + Sync>;
+
+/// A registered event handler.
+#[derive(Clone)]
+struct TemplateEventHandler {
+    handler: TemplateHandlerFn,
+    /// Whether the handler gets only objects that may be propagated.
+    templates_only: bool,
+}
+
+/// A kind with a running informer.
+#[derive(Clone)]
+struct KindInformer {
+    mapping: Arc<RestMapping>,
+    informer: Informer,
+    /// Whether its objects may be propagated; other kinds are only referred to.
+    are_templates: bool,
+}
+
+pub(crate) struct TemplateInformers {
+    api: Arc<dyn Api>,
+    informers: InformerFactory,
+    pub(crate) rest_mapper: Arc<DiscoveryRestMapper>,
+    pub(crate) namespace_filter: NamespaceFilter,
+    /// Locked while a kind starts or a handler registers, so that each handler sees each kind once.
+    handlers: Mutex<Vec<TemplateEventHandler>>,
+    /// Triggers discovery.
+    discovery_queue: Workqueue<()>,
+    /// Consecutive discoveries that lacked a kind of an established CustomResourceDefinition.
+    incomplete_discoveries: AtomicU32,
+    kind_informers: Mutex<HashMap<Gvr, KindInformer>>,
+    /// Kinds that templates refer to, served or not.
+    required_kinds: Mutex<HashSet<Gvk>>,
+}
+
+impl TemplateInformers {
+    pub(crate) fn new(
+        api: Arc<dyn Api>,
+        informers: InformerFactory,
+        kinds: Arc<DiscoveryRestMapper>,
+        scope: NamespaceFilter,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            api,
+            informers,
+            rest_mapper: kinds,
+            namespace_filter: scope,
+            handlers: Mutex::default(),
+            discovery_queue: Workqueue::with_backoff(MIN_DISCOVERY_RETRY_DELAY, DISCOVERY_INTERVAL),
+            incomplete_discoveries: AtomicU32::new(0),
+            kind_informers: Mutex::default(),
+            required_kinds: Mutex::default(),
+        })
+    }
+
+    /// Registers a handler for changes of objects that may be propagated.
+    pub(crate) fn add_template_handler(
+        &self,
+        handler: impl Fn(&Arc<RestMapping>, &InformerEvent<'_>) + Send + Sync + 'static,
+    ) {
+        self.add_handler(TemplateEventHandler {
+            handler: Arc::new(handler),
+            templates_only: true,
+        });
+    }
+
+    /// Registers a handler for changes of every object with an informer, in any namespace.
+    pub(crate) fn add_object_handler(
+        &self,
+        handler: impl Fn(&Arc<RestMapping>, &InformerEvent<'_>) + Send + Sync + 'static,
+    ) {
+        self.add_handler(TemplateEventHandler {
+            handler: Arc::new(handler),
+            templates_only: false,
+        });
+    }
+
+    fn add_handler(&self, watcher: TemplateEventHandler) {
+        let mut watchers = self.handlers.lock();
+        let followed: Vec<KindInformer> = self.kind_informers.lock().values().cloned().collect();
+        for kind in followed {
+            self.register_handler(&kind, watcher.clone());
+        }
+        watchers.push(watcher);
+    }
+
+    fn register_handler(&self, kind: &KindInformer, watcher: TemplateEventHandler) {
+        if watcher.templates_only && !kind.are_templates {
+            return;
+        }
+        let (served, scope) = (Arc::clone(&kind.mapping), self.namespace_filter.clone());
+        kind.informer.add_event_handler(move |change| {
+            if !watcher.templates_only || scope.allows(change.object().namespace()) {
+                (watcher.handler)(&served, change);
+            }
+        });
+    }
+
+    /// Starts the informer of a kind that a template refers to, at once or as soon as it is served.
+    pub(crate) fn require_kind(&self, api_version: &str, kind: &str) -> Option<Arc<RestMapping>> {
+        let kind = Gvk::from_api_version(api_version, kind);
+        let served = self.rest_mapper.get(&kind);
+        self.required_kinds.lock().insert(kind);
+        let served = served?;
+        if !self.kind_informers.lock().contains_key(&served.gvr) {
+            let templates = self.rest_mapper.template_mappings().contains(&served);
+            self.start_informer(Arc::clone(&served), templates);
+        }
+        Some(served)
+    }
+
+    /// Starts the informers of all template kinds, now and when new kinds appear. Returns when the
+    /// informers of all kinds that are known have synced.
+    pub(crate) async fn run(self: &Arc<Self>, tasks: &TaskGroup) {
+        let definitions = self.informers.get(
+            &self.api,
+            &ListWatchSelector::all(&CUSTOM_RESOURCE_DEFINITIONS),
+        );
+        self.rediscover_on_change(&definitions);
+        let first = self.refresh().await;
+        match first {
+            Ok(ReconcileAction::RequeueAfter(pause)) => self.discovery_queue.add_after((), pause),
+            Ok(ReconcileAction::Done) => {}
+            Err(error) => {
+                tracing::warn!(%error, "API discovery of the control plane failed");
+                self.discovery_queue.add_rate_limited(());
+            }
+        }
+        let it = Arc::clone(self);
+        run_workers(tasks, "kinds", &self.discovery_queue, 1, move |()| {
+            let it = Arc::clone(&it);
+            async move { it.refresh().await }
+        });
+        let known: Vec<Informer> = {
+            let followed = self.kind_informers.lock();
+            followed
+                .values()
+                .map(|kind| kind.informer.clone())
+                .collect()
+        };
+        let all = async {
+            for informer in known {
+                informer.wait_for_cache_sync().await;
+            }
+        };
+        if tokio::time::timeout(INITIAL_LIST_TIMEOUT, all)
+            .await
+            .is_err()
+        {
+            let missing = self.informers.unsynced();
+            tracing::warn!(
+                ?missing,
+                "starting although the informers of some templates have not synced"
+            );
+        }
+    }
+
+    /// Repeats discovery when an object of the informer changes.
+    fn rediscover_on_change(&self, informer: &Informer) {
+        let queue = self.discovery_queue.clone();
+        informer.add_event_handler(move |change| {
+            if !change.in_initial_list {
+                queue.add_after((), DISCOVERY_BATCH_DELAY);
+            }
+        });
+    }
+
+    /// Starts and stops informers as the served kinds require, and returns when to repeat
+    /// discovery.
+    async fn refresh(&self) -> Result<ReconcileAction, Error> {
+        let complete = self.rest_mapper.refresh(&*self.api).await?;
+        let desired = self.desired_informers();
+        let obsolete: Vec<Gvr> = {
+            let followed = self.kind_informers.lock();
+            let obsolete = followed.values().filter(|kind| {
+                desired.get(&kind.mapping.gvr)
+                    != Some(&(Arc::clone(&kind.mapping), kind.are_templates))
+            });
+            obsolete.map(|kind| kind.mapping.gvr.clone()).collect()
+        };
+        for resource in obsolete {
+            self.stop_informer(&resource).await;
+        }
+        for (served, templates) in desired.into_values() {
+            self.start_informer(served, templates);
+        }
+        if self.is_discovery_behind() {
+            let turns = self.incomplete_discoveries.fetch_add(1, Ordering::Relaxed);
+            let pause = MIN_DISCOVERY_RETRY_DELAY.saturating_mul(1 << turns.min(8));
+            return Ok(ReconcileAction::RequeueAfter(pause.min(DISCOVERY_INTERVAL)));
+        }
+        self.incomplete_discoveries.store(0, Ordering::Relaxed);
+        Ok(if complete && !self.has_aggregated_apis() {
+            ReconcileAction::Done
+        } else {
+            ReconcileAction::RequeueAfter(DISCOVERY_INTERVAL)
+        })
+    }
+
+    /// The kinds that need an informer, and whether their objects may be propagated.
+    fn desired_informers(&self) -> HashMap<Gvr, (Arc<RestMapping>, bool)> {
+        let needed = self.required_kinds.lock();
+        let needed = needed.iter().filter_map(|kind| self.rest_mapper.get(kind));
+        let needed = needed.map(|served| (served, false));
+        let templates = self.rest_mapper.template_mappings().into_iter();
+        needed
+            .chain(templates.map(|served| (served, true)))
+            .map(|(served, templates)| (served.gvr.clone(), (served, templates)))
+            .collect()
+    }
+
+    /// Whether an established CustomResourceDefinition has a kind that discovery does not serve
+    /// yet.
+    fn is_discovery_behind(&self) -> bool {
+        let informer = self.informers.find(
+            &self.api,
+            &ListWatchSelector::all(&CUSTOM_RESOURCE_DEFINITIONS),
+        );
+        let definitions = informer.map(|i| i.list()).unwrap_or_default();
+        definitions.iter().any(|definition| {
+            let established = definition.decode::<ServedCrd>();
+            established.is_ok_and(|d| {
+                !d.served_kinds()
+                    .all(|kind| self.rest_mapper.get(&kind).is_some())
+            })
+        })
+    }
+
+    /// Whether an APIService of another server exists.
+    fn has_aggregated_apis(&self) -> bool {
+        let followed = self.kind_informers.lock();
+        let mut kinds = followed.values();
+        let services = kinds.find(|kind| is_api_services(&kind.mapping.gvr));
+        services.is_some_and(|services| {
+            let all = services.informer.list();
+            all.iter().any(|o| {
+                o.decode::<ApiServiceBackend>()
+                    .is_ok_and(|s| s.is_aggregated())
+            })
+        })
+    }
+
+    fn start_informer(&self, served: Arc<RestMapping>, templates: bool) {
+        let watchers = self.handlers.lock();
+        if self.kind_informers.lock().contains_key(&served.gvr) {
+            return;
+        }
+        let informer = self
+            .informers
+            .get(&self.api, &ListWatchSelector::all(&served.gvr));
+        informer.add_index(BY_CLAIM, claiming_policy_ids);
+        if is_api_services(&served.gvr) {
+            self.rediscover_on_change(&informer);
+        }
+        let kind = KindInformer {
+            mapping: served,
+            informer,
+            are_templates: templates,
+        };
+        let mut followed = self.kind_informers.lock();
+        followed.insert(kind.mapping.gvr.clone(), kind.clone());
+        drop(followed);
+        for watcher in &*watchers {
+            self.register_handler(&kind, watcher.clone());
+        }
+    }
+
+    /// Stops the informer of a kind that is no longer served, or is now served in another version.
+    async fn stop_informer(&self, resource: &Gvr) {
+        let Some(kind) = self.kind_informers.lock().remove(resource) else {
+            return;
+        };
+        self.informers
+            .stop_informer(&self.api, &ListWatchSelector::all(resource))
+            .await;
+        let watchers = self.handlers.lock().clone();
+        for watcher in watchers {
+            if watcher.templates_only && !kind.are_templates {
+                continue;
+            }
+            let matches_handler =
+                |o: &Object| !watcher.templates_only || self.namespace_filter.allows(o.namespace());
+            for object in kind.informer.list_where(matches_handler) {
+                let change = InformerEvent {
+                    old: Some(&object),
+                    new: None,
+                    // The objects still exist, so this is not a deletion.
+                    in_initial_list: true,
+                };
+                (watcher.handler)(&kind.mapping, &change);
+            }
+        }
+    }
+
+    /// The template from the informer's cache.
+    pub(crate) fn get(&self, key: &TemplateKey) -> Option<(Arc<RestMapping>, Object)> {
+        let followed = self.kind_informers.lock();
+        let kind = followed.get(&key.gvr)?;
+        let object = kind.informer.get_by_key(&key.name)?;
+        Some((Arc::clone(&kind.mapping), object))
+    }
+
+    /// The keys of all templates of some kinds.
+    pub(crate) fn list_keys(&self, matches: impl Fn(&Gvk) -> bool) -> Vec<TemplateKey> {
+        let followed = self.kind_informers.lock();
+        let some = followed
+            .values()
+            .filter(|kind| kind.are_templates && matches(&kind.mapping.gvk));
+        some.flat_map(|kind| {
+            let objects = kind
+                .informer
+                .list_where(|o| self.namespace_filter.allows(o.namespace()));
+            let key = |o: Object| TemplateKey {
+                gvr: kind.mapping.gvr.clone(),
+                name: o.meta().key(),
+            };
+            objects.into_iter().map(key)
+        })
+        .collect()
+    }
+
+    /// Returns a template that is at least as new as `revision`.
+    pub(crate) async fn get_at_least(
+        &self,
+        served: &RestMapping,
+        namespace: &str,
+        name: &str,
+        revision: u64,
+    ) -> Result<Option<Object>, Error> {
+        let informer = self.informer(served);
+        if let Some(found) = informer.and_then(|i| i.get(namespace, name))
+            && found.revision() >= revision
+        {
+            return Ok(Some(found));
+        }
+        match self
+            .api
+            .get(ResourcePath::object(&served.gvr, namespace, name))
+            .await
+        {
+            Ok(object) => Ok(Some(object)),
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn informer(&self, served: &RestMapping) -> Option<Informer> {
+        let followed = self.kind_informers.lock();
+        followed.get(&served.gvr).map(|kind| kind.informer.clone())
+    }
+
+    /// Lists the objects of a kind in a namespace (in all namespaces if it is empty) that meet a
+    /// condition; `None` until the informer has synced.
+    pub(crate) fn list_matching(
+        &self,
+        served: &RestMapping,
+        namespace: &str,
+        condition: impl Fn(&Object) -> bool,
+    ) -> Option<Vec<Object>> {
+        let informer = self.informer(served).filter(Informer::has_synced)?;
+        let in_namespace = |o: &Object| namespace.is_empty() || o.namespace() == namespace;
+        Some(informer.list_where(|o| in_namespace(o) && condition(o)))
+    }
+
+    /// Lists all templates that a policy has claimed.
+    pub(crate) fn list_claimed(&self, id: &str) -> Vec<(Arc<RestMapping>, Object)> {
+        let followed = self.kind_informers.lock();
+        let mut all = Vec::new();
+        for kind in followed.values() {
+            let found = kind.informer.by_index(BY_CLAIM, id);
+            all.extend(found.into_iter().map(|o| (Arc::clone(&kind.mapping), o)));
+        }
+        all
+    }
+}
+
+/// Matches the resource in any served version.
+fn is_api_services(resource: &Gvr) -> bool {
+    (&*resource.group, &*resource.resource) == API_SERVICES
+}
+
+/// The typed view of a CustomResourceDefinition: the kinds that it serves.
+#[derive(Deserialize)]
+struct ServedCrd {
+    spec: ServedCrdSpec,
+    #[serde(default)]
+    status: ServedCrdStatus,
+}
+
+#[derive(Deserialize)]
+struct ServedCrdSpec {
+    group: String,
+    names: ServedCrdNames,
+    #[serde(default)]
+    versions: Vec<ServedCrdVersion>,
+}
+
+#[derive(Deserialize)]
+struct ServedCrdNames {
+    kind: String,
+}
+
+#[derive(Deserialize)]
+struct ServedCrdVersion {
+    name: String,
+    served: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ServedCrdStatus {
+    conditions: Vec<Condition>,
+}
+
+impl ServedCrd {
+    /// The served kinds; none before the definition is established.
+    fn served_kinds(&self) -> impl Iterator<Item = Gvk> {
+        let conditions = &self.status.conditions;
+        let established = conditions
+            .iter()
+            .any(|c| c.condition_type == "Established" && c.status == "True");
+        let versions = self.spec.versions.iter();
+        let served = versions.filter(move |v| established && v.served);
+        served.map(|v| {
+            let (group, kind) = (&self.spec.group, &self.spec.names.kind);
+            Gvk::new(group.as_str(), v.name.as_str(), kind.as_str())
+        })
+    }
+}
+
+/// The typed view of an APIService: which server serves its group.
+#[derive(Deserialize)]
+struct ApiServiceBackend {
+    spec: ApiServiceBackendSpec,
+}
+
+#[derive(Deserialize)]
+struct ApiServiceBackendSpec {
+    #[serde(default)]
+    group: String,
+    service: Option<IgnoredAny>,
+}
+
+impl ApiServiceBackend {
+    /// Whether a server other than this one serves the group.
+    fn is_aggregated(&self) -> bool {
+        self.spec.service.is_some() && !openapi::karmada::is_karmada_group(&self.spec.group)
+    }
+}
+
+/// The ids of the policies that have claimed an object.
+pub(crate) fn claiming_policy_ids(object: &Object) -> Vec<String> {
+    [POLICY_ID, CLUSTER_POLICY_ID]
+        .iter()
+        .filter_map(|label| object.meta().label(label))
+        .filter(|id| !id.is_empty())
+        .map(str::to_owned)
+        .collect()
+}

@@ -1,0 +1,237 @@
+//! Remembers results that later decisions must count before the informers show them: the
+//! capacity that was assigned, and the clusters of bindings in affinity groups.
+//!
+//! Decisions are assumed when they are made, confirmed or restored after their write, and
+//! dropped when the informer delivers them. Provides the parts of the
+//! [`SchedulingContext`](crate::core::SchedulingContext) besides the clusters.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use machinery::Object;
+use openapi::karmada::binding::WorkloadAffinityGroups;
+use openapi::karmada::{BindingSpec, ResourceBinding, TargetCluster};
+
+use crate::core::SchedulingRules;
+use crate::core::reservations::{BindingReservation, Reservations};
+use crate::core::workload_affinity::{AffinityPeer, AffinityPeers};
+
+/// Assumed results. Keys are `namespace/name`.
+#[derive(Debug, Default)]
+pub(crate) struct AssumeCache {
+    pub(crate) reservations: Reservations,
+    results: HashMap<String, AssumedResult>,
+}
+
+/// A result that the informer's copy of the binding does not show yet.
+#[derive(Clone, Debug)]
+struct AssumedResult {
+    clusters: Vec<String>,
+    /// Revision of the binding with this result; `None` while it is being written.
+    revision: Option<u64>,
+}
+
+/// What a new assumption replaced, for [`AssumeCache::restore`].
+#[derive(Debug)]
+pub(crate) struct PreviousAssumption {
+    reservation: Option<BindingReservation>,
+    result: Option<AssumedResult>,
+}
+
+impl AssumeCache {
+    /// Assumes a result that is about to be written.
+    pub(crate) fn assume(
+        &mut self,
+        key: &str,
+        spec: &BindingSpec,
+        targets: &[TargetCluster],
+        rules: SchedulingRules,
+        now: Instant,
+    ) -> PreviousAssumption {
+        let reservation = rules
+            .reserve
+            .then(|| self.reservations.assume(key, spec, targets, now));
+        let result = if rules.uses_workload_affinity() && spec.workload_affinity_groups.is_some() {
+            let assumed = AssumedResult {
+                clusters: targets.iter().map(|t| t.name.clone()).collect(),
+                revision: None,
+            };
+            self.results.insert(key.to_owned(), assumed)
+        } else {
+            None
+        };
+        PreviousAssumption {
+            reservation,
+            result,
+        }
+    }
+
+    /// The result was written as revision `revision` of the binding; the informer's copy has
+    /// revision `observed`.
+    pub(crate) fn finish_write(&mut self, key: &str, revision: u64, observed: u64) {
+        if observed >= revision {
+            self.results.remove(key);
+        } else if let Some(assumed) = self.results.get_mut(key) {
+            assumed.revision = Some(revision);
+        }
+    }
+
+    /// The result could not be written: restores what it replaced.
+    pub(crate) fn restore(&mut self, key: &str, entry: PreviousAssumption) {
+        if let Some(reservation) = entry.reservation {
+            self.reservations.restore(key, reservation);
+        }
+        match entry.result {
+            Some(assumed) => drop(self.results.insert(key.to_owned(), assumed)),
+            None => drop(self.results.remove(key)),
+        }
+    }
+
+    /// The informer delivered an update of a binding.
+    pub(crate) fn observe_update(
+        &mut self,
+        key: &str,
+        old: &ResourceBinding,
+        new: &ResourceBinding,
+        revision: u64,
+    ) {
+        let shown =
+            |assumed: &AssumedResult| assumed.revision.is_some_and(|written| written <= revision);
+        if self.results.get(key).is_some_and(shown) {
+            self.results.remove(key);
+        }
+        let healthy = |of: &ResourceBinding, cluster: &str| {
+            let items = &of.status.aggregated_status;
+            let mut items = items.iter().filter(|i| i.cluster_name == cluster);
+            items.any(|i| i.health == "Healthy")
+        };
+        for item in &new.status.aggregated_status {
+            let cluster = item.cluster_name.as_str();
+            if healthy(new, cluster) && !healthy(old, cluster) {
+                self.reservations.release(key, cluster);
+            }
+        }
+    }
+
+    /// The binding was deleted.
+    pub(crate) fn forget(&mut self, key: &str) {
+        self.results.remove(key);
+        self.reservations.forget(key);
+    }
+
+    /// The clusters of the other bindings in a binding's groups; `others` are the informer's
+    /// copies of all bindings that share a group.
+    pub(crate) fn peers(
+        &self,
+        own: &Object,
+        groups: Option<&WorkloadAffinityGroups>,
+        others: &[Object],
+    ) -> AffinityPeers {
+        let own = AffinityPeer {
+            namespace: own.namespace(),
+            name: own.name(),
+            groups,
+        };
+        let views: Vec<_> = others
+            .iter()
+            .filter_map(|object| Some((object, object.decode::<ResourceBinding>().ok()?)))
+            .collect();
+        let all = views.iter().map(|(object, binding)| {
+            let peer = AffinityPeer {
+                namespace: object.namespace(),
+                name: object.name(),
+                groups: binding.spec.workload_affinity_groups.as_ref(),
+            };
+            let newer =
+                |assumed: &&AssumedResult| assumed.revision.is_none_or(|r| r > object.revision());
+            let assumed = self.results.get(&object.meta().key()).filter(newer);
+            let clusters: Vec<&str> = match assumed {
+                Some(assumed) => assumed.clusters.iter().map(String::as_str).collect(),
+                None => {
+                    let clusters = binding.spec.clusters.iter();
+                    clusters.map(|t| t.name.as_str()).collect()
+                }
+            };
+            (peer, clusters)
+        });
+        AffinityPeers::new(own, all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openapi::karmada::{FeatureGates, KarmadaFeature};
+    use serde_json::json;
+
+    use super::*;
+    use crate::core::SchedulerPluginSet;
+
+    fn binding(name: &str, clusters: &[&str], revision: u64) -> Object {
+        let clusters: Vec<_> = clusters.iter().map(|c| json!({"name": c})).collect();
+        let it = json!({
+            "metadata": {"name": name, "namespace": "n", "resourceVersion": revision.to_string()},
+            "spec": {"clusters": clusters, "workloadAffinityGroups": {"antiAffinityGroup": "app=a"}},
+        });
+        Object::from_value(&it).unwrap()
+    }
+
+    /// Clusters that are excluded for one binding, when the informer's copy of another is `other`.
+    fn excluded_clusters(book: &AssumeCache, other: &Object) -> Vec<&'static str> {
+        let own = binding("own", &[], 1);
+        let view = own.decode::<ResourceBinding>().unwrap();
+        let groups = view.spec.workload_affinity_groups.as_ref();
+        let peers = book.peers(&own, groups, std::slice::from_ref(other));
+        let mut closed = vec!["m1", "m2", "m3"];
+        closed.retain(|cluster| peers.anti_affinity_forbids(cluster));
+        closed
+    }
+
+    // proves: SCH-peers-assigning
+    #[test]
+    fn assumed_results_count_before_the_informer_shows_them() {
+        let gates = FeatureGates::default().with_feature(KarmadaFeature::WorkloadAffinity, true);
+        let rules = SchedulingRules::new(gates, SchedulerPluginSet::default(), false);
+        let old = binding("other", &["m1"], 5);
+        let view = old.decode::<ResourceBinding>().unwrap();
+        let given = [TargetCluster {
+            name: "m2".into(),
+            ..TargetCluster::default()
+        }];
+        let mut book = AssumeCache::default();
+        assert_eq!(excluded_clusters(&book, &old), ["m1"]);
+        let enter = |book: &mut AssumeCache| {
+            book.assume("n/other", &view.spec, &given, rules, Instant::now())
+        };
+        let entry = enter(&mut book);
+        assert_eq!(
+            excluded_clusters(&book, &old),
+            ["m2"],
+            "while it is written"
+        );
+        book.restore("n/other", entry);
+        assert_eq!(
+            excluded_clusters(&book, &old),
+            ["m1"],
+            "it could not be written"
+        );
+        enter(&mut book);
+        book.finish_write("n/other", 8, 5);
+        assert_eq!(excluded_clusters(&book, &old), ["m2"], "the copy is older");
+        assert_eq!(
+            excluded_clusters(&book, &binding("other", &["m3"], 9)),
+            ["m3"],
+            "the copy is newer"
+        );
+        book.observe_update("n/other", &view, &view, 7);
+        assert_eq!(excluded_clusters(&book, &old), ["m2"]);
+        book.observe_update("n/other", &view, &view, 8);
+        assert_eq!(
+            excluded_clusters(&book, &old),
+            ["m1"],
+            "the informer showed it"
+        );
+        enter(&mut book);
+        book.forget("n/other");
+        assert_eq!(excluded_clusters(&book, &old), ["m1"]);
+    }
+}

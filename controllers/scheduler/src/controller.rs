@@ -1,0 +1,412 @@
+//! The scheduler's controller: takes bindings from the queue, decides and writes results.
+
+mod event_handler;
+mod result_writer;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use client::{Api, Error};
+use flotilla_runtime::{
+    ControllerName, EventRecorder, Informer, InformerFactory, ListWatchSelector, ReconcileAction,
+    TaskGroup, Workqueue, run_workers,
+};
+use machinery::time::Clock;
+use machinery::{Gvr, Object};
+use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
+use openapi::karmada::{FeatureGates, KarmadaFeature, Placement, ResourceBinding};
+use parking_lot::Mutex;
+
+use crate::assume_cache::{AssumeCache, PreviousAssumption};
+use crate::cluster_cache::SchedulerClusterCache;
+use crate::core::workload_affinity::AffinityPeers;
+use crate::core::{
+    AccurateEstimate, AccurateEstimates, ClusterSnapshot, SchedulingContext, SchedulingFailure,
+    SchedulingRules, schedules_component_sets,
+};
+use crate::decision_cache::DecisionCache;
+use crate::explain::DecisionExplanation;
+use crate::metrics::{self, QueueIncomingEvent, ScheduleType};
+use crate::reconcile::{
+    DEFAULT_SCHEDULER, ScheduleResult, SchedulingAction, schedule_binding, scheduling_action,
+};
+use crate::replica_estimator::{EstimateRequest, EstimatedCluster, ReplicaEstimator};
+
+pub use result_writer::encode_placement;
+
+/// Index of bindings by their affinity and anti-affinity groups.
+const AFFINITY_GROUP_INDEX: &str = "affinity-group";
+/// Base and maximum backoff of failed bindings while `PriorityBasedScheduling` is on.
+const BACKOFF_WITH_PRIORITY: (Duration, Duration) =
+    (Duration::from_secs(1), Duration::from_secs(10));
+/// Without priorities the queue has the backoff of Karmada's other queues.
+const BACKOFF_WITHOUT_PRIORITY: (Duration, Duration) =
+    (Duration::from_millis(5), Duration::from_secs(1000));
+const UNSCHEDULABLE_RETRY_INTERVAL: Duration = Duration::from_secs(300);
+const SCHEDULER_WORKERS: usize = 4;
+
+/// Settings of the scheduler. The [`SchedulerClusterCache`] holds the rules of its decisions.
+#[derive(Clone, Debug)]
+pub struct SchedulerOptions {
+    /// The scheduler's name; it ignores bindings that name another scheduler.
+    pub name: String,
+    /// Which feature gates are on.
+    pub gates: FeatureGates,
+    /// Caches the last decisions for explanations.
+    pub decisions: DecisionCache,
+    /// Asked for the available replicas of clusters, if set.
+    pub estimators: Option<Arc<dyn ReplicaEstimator>>,
+}
+
+impl Default for SchedulerOptions {
+    fn default() -> Self {
+        Self {
+            name: DEFAULT_SCHEDULER.into(),
+            gates: FeatureGates::default(),
+            decisions: DecisionCache::default(),
+            estimators: None,
+        }
+    }
+}
+
+/// A binding: its resource and `namespace/name`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SchedulingKey {
+    cluster_scoped: bool,
+    name: String,
+}
+
+/// A binding that is being scheduled, with its placement.
+struct SchedulingTask<'a> {
+    key: &'a SchedulingKey,
+    object: &'a Object,
+    binding: &'a ResourceBinding,
+    placement: &'a Placement,
+    /// A cluster that the binding selects or selected has changed since the last attempt.
+    cluster_changed: bool,
+    /// The detector wrote this result together with the number of replicas; the scheduler
+    /// has not recorded an event for it yet.
+    placed_by_detector: bool,
+}
+
+/// A running scheduler.
+pub struct Scheduler {
+    api: Arc<dyn Api>,
+    clock: Arc<dyn Clock>,
+    recorder: EventRecorder,
+    clusters: SchedulerClusterCache,
+    options: SchedulerOptions,
+    rules: SchedulingRules,
+    bindings: Informer,
+    cluster_bindings: Informer,
+    queue: Workqueue<SchedulingKey>,
+    assume_cache: Mutex<AssumeCache>,
+    /// Bindings that a cluster change has enqueued.
+    cluster_changed: Mutex<HashSet<SchedulingKey>>,
+    /// Bindings that the detector scaled together with their clusters.
+    placed_by_detector: Mutex<HashSet<SchedulingKey>>,
+    cluster_updates: event_handler::ClusterUpdateQueue,
+    /// Whether the workers have started.
+    workers_started: AtomicBool,
+    /// Held from the call to an estimator until the decision is in the assume cache, if
+    /// decisions depend on other bindings.
+    decision_lock: tokio::sync::Mutex<()>,
+}
+
+impl Scheduler {
+    /// Starts the scheduler; it ends with `tasks`.
+    pub fn start(
+        api: Arc<dyn Api>,
+        clock: Arc<dyn Clock>,
+        recorder: EventRecorder,
+        clusters: SchedulerClusterCache,
+        options: SchedulerOptions,
+        informers: &InformerFactory,
+        tasks: &TaskGroup,
+    ) {
+        let rules = clusters.snapshot().rules();
+        let (base, most) = if options
+            .gates
+            .enabled(KarmadaFeature::PriorityBasedScheduling)
+        {
+            BACKOFF_WITH_PRIORITY
+        } else {
+            BACKOFF_WITHOUT_PRIORITY
+        };
+        let scheduler = Arc::new(Self {
+            bindings: informers.get(&api, &ListWatchSelector::all(&BINDINGS)),
+            cluster_bindings: informers.get(&api, &ListWatchSelector::all(&CLUSTER_BINDINGS)),
+            queue: Workqueue::with_backoff(base, most),
+            api,
+            clock,
+            recorder,
+            clusters,
+            options,
+            rules,
+            assume_cache: Mutex::default(),
+            cluster_changed: Mutex::default(),
+            placed_by_detector: Mutex::default(),
+            cluster_updates: event_handler::ClusterUpdateQueue::default(),
+            workers_started: AtomicBool::new(false),
+            decision_lock: tokio::sync::Mutex::default(),
+        });
+        if rules.uses_workload_affinity() {
+            scheduler
+                .bindings
+                .add_index(AFFINITY_GROUP_INDEX, event_handler::affinity_group_keys);
+        }
+        scheduler.add_event_handlers();
+        scheduler.run_cluster_update_worker(tasks);
+        let queue = scheduler.queue.clone();
+        metrics::register_queue(move || queue.pending_counts());
+        let workers = tasks.clone();
+        tasks.spawn(async move {
+            let synced = async {
+                scheduler.clusters.informer().wait_for_cache_sync().await;
+                if let Some(estimators) = &scheduler.options.estimators {
+                    estimators.wait_ready().await;
+                }
+            };
+            if workers
+                .shutdown()
+                .run_until_triggered(synced)
+                .await
+                .is_none()
+            {
+                return;
+            }
+            scheduler.workers_started.store(true, Ordering::Release);
+            let queue = scheduler.queue.clone();
+            run_workers(
+                &workers,
+                ControllerName::with_stage("scheduler", "scheduled"),
+                &queue,
+                SCHEDULER_WORKERS,
+                move |key: SchedulingKey| {
+                    let it = Arc::clone(&scheduler);
+                    async move { it.reconcile(&key).await }
+                },
+            );
+        });
+    }
+
+    /// Whether unschedulable bindings wait for a fixed interval instead of the backoff.
+    fn has_unschedulable_queue(&self) -> bool {
+        self.options
+            .gates
+            .enabled(KarmadaFeature::PriorityBasedScheduling)
+    }
+
+    fn informer(&self, key: &SchedulingKey) -> &Informer {
+        if key.cluster_scoped {
+            &self.cluster_bindings
+        } else {
+            &self.bindings
+        }
+    }
+
+    async fn reconcile(&self, key: &SchedulingKey) -> Result<ReconcileAction, Error> {
+        // Taken before the binding is read, so that the mark never concerns a newer version.
+        let placed_by_detector = self.placed_by_detector.lock().remove(key);
+        let Some(object) = self.informer(key).get_by_key(&key.name) else {
+            return Ok(ReconcileAction::Done);
+        };
+        let binding = object.decode::<ResourceBinding>()?;
+        if object.meta().deleting {
+            let text = format!("skip schedule deleting {}: {}", key.kind(), key.name);
+            self.record_event(&object, &binding, Err(&text));
+            return Ok(ReconcileAction::Done);
+        }
+        let Some(placement) = &binding.spec.placement else {
+            let text = format!("failed to get placement from {}({})", key.kind(), key.name);
+            return Err(Error::Protocol(text));
+        };
+        let case = SchedulingTask {
+            key,
+            object: &object,
+            binding: &binding,
+            placement,
+            cluster_changed: self.cluster_changed.lock().remove(key),
+            placed_by_detector,
+        };
+        let snapshot = self.clusters.snapshot();
+        let is_ending = |cluster: &str| snapshot.get(cluster).is_some_and(|m| m.is_terminating());
+        let done = match scheduling_action(&binding, placement, self.rules, is_ending) {
+            SchedulingAction::ObserveGeneration => self.observe_generation(&case).await,
+            SchedulingAction::Schedule { fresh, scale } => self.schedule(&case, fresh, scale).await,
+        };
+        match done {
+            Err(e) if e.is_not_found() || e.is_namespace_terminating() => Ok(ReconcileAction::Done),
+            Err(e) if e.is_conflict() => {
+                if case.cluster_changed {
+                    self.cluster_changed.lock().insert(key.clone());
+                }
+                self.restore_detector_mark(&case);
+                Ok(ReconcileAction::AFTER_CONFLICT)
+            }
+            Err(e) => {
+                self.restore_detector_mark(&case);
+                Err(e)
+            }
+            other => other,
+        }
+    }
+
+    fn restore_detector_mark(&self, case: &SchedulingTask<'_>) {
+        if case.placed_by_detector {
+            self.placed_by_detector.lock().insert(case.key.clone());
+        }
+    }
+
+    async fn schedule(
+        &self,
+        case: &SchedulingTask<'_>,
+        fresh: bool,
+        scale: bool,
+    ) -> Result<ReconcileAction, Error> {
+        let began = Instant::now();
+        let (mut outcome, entry) = self.schedule_with_estimates(case, fresh).await?;
+        // Cached before the write, so that whoever sees the result finds its explanation.
+        let generation = case.object.meta().generation;
+        let explanation = DecisionExplanation::from_result(&mut outcome, generation, fresh);
+        self.options.decisions.insert(&case.key.name, explanation);
+        let done = self.apply_result(case, &outcome, entry, fresh).await;
+        let success = outcome.failure.is_none() && done.is_ok();
+        metrics::record_attempt(success, ScheduleType::from_scale(scale), began.elapsed());
+        let again = matches!(
+            outcome.failure,
+            Some(SchedulingFailure::Error(_) | SchedulingFailure::Unschedulable(_))
+        );
+        if again || done.is_err() {
+            metrics::record_incoming(QueueIncomingEvent::Failure);
+        }
+        done
+    }
+
+    /// Whether decisions depend on the results of other bindings.
+    fn depends_on_other_bindings(&self) -> bool {
+        self.rules.reserve || self.rules.uses_workload_affinity()
+    }
+
+    /// Decides after all estimators that are needed have answered.
+    async fn schedule_with_estimates(
+        &self,
+        case: &SchedulingTask<'_>,
+        fresh: bool,
+    ) -> Result<(ScheduleResult, Option<PreviousAssumption>), Error> {
+        let Some(estimators) = &self.options.estimators else {
+            return self.try_schedule(case, fresh, &self.clusters.snapshot(), None);
+        };
+        let _turn = if self.depends_on_other_bindings() {
+            Some(self.decision_lock.lock().await)
+        } else {
+            None
+        };
+        let snapshot = self.clusters.snapshot();
+        let spec = &case.binding.spec;
+        let question = EstimateRequest::from_spec(
+            spec,
+            schedules_component_sets(spec, case.placement, self.rules),
+        );
+        let mut answers = AccurateEstimates::default();
+        loop {
+            let (outcome, entry) = self.try_schedule(case, fresh, &snapshot, Some(&answers))?;
+            if outcome.unestimated_clusters.is_empty() {
+                return Ok((outcome, entry));
+            }
+            let clusters = self.with_assumed(outcome.unestimated_clusters);
+            let estimates = estimators.max_available(&question, &clusters).await;
+            let estimates = estimates
+                .into_iter()
+                .chain(std::iter::repeat(AccurateEstimate::Unknown));
+            for (candidate, answer) in clusters.into_iter().zip(estimates) {
+                answers.insert(candidate.cluster, answer);
+            }
+        }
+    }
+
+    fn with_assumed(&self, clusters: Vec<String>) -> Vec<EstimatedCluster> {
+        let mut book = self.assume_cache.lock();
+        let assumed = book.reservations.snapshot(Instant::now());
+        let candidate = |cluster: String| EstimatedCluster {
+            assumed: assumed.workloads(&cluster),
+            cluster,
+        };
+        clusters.into_iter().map(candidate).collect()
+    }
+
+    /// Decides with the estimates gathered so far. Decisions that depend on each other are
+    /// made one by one, and each is in the assume cache before the next.
+    fn try_schedule(
+        &self,
+        case: &SchedulingTask<'_>,
+        fresh: bool,
+        snapshot: &ClusterSnapshot,
+        answers: Option<&AccurateEstimates>,
+    ) -> Result<(ScheduleResult, Option<PreviousAssumption>), Error> {
+        let SchedulingTask {
+            key,
+            object,
+            binding,
+            placement,
+            ..
+        } = case;
+        let mut ended = metrics::step_observer();
+        let mut world = SchedulingContext {
+            accurate_estimates: answers,
+            ..SchedulingContext::from_snapshot(snapshot)
+        };
+        if !self.depends_on_other_bindings() {
+            let outcome = schedule_binding(binding, placement, fresh, &world, &mut ended);
+            return Ok((outcome, None));
+        }
+        let now = Instant::now();
+        let mut book = self.assume_cache.lock();
+        let peers = if key.cluster_scoped {
+            AffinityPeers::default()
+        } else {
+            let others: Vec<Object> = event_handler::affinity_group_keys(object)
+                .iter()
+                .flat_map(|group| self.bindings.by_index(AFFINITY_GROUP_INDEX, group))
+                .collect();
+            let groups = binding.spec.workload_affinity_groups.as_ref();
+            book.peers(object, groups, &others)
+        };
+        world.peers = &peers;
+        world.reservations = book.reservations.snapshot(now);
+        let outcome = schedule_binding(binding, placement, fresh, &world, &mut ended);
+        if !outcome.unestimated_clusters.is_empty() {
+            return Ok((outcome, None));
+        }
+        let is_news = outcome.is_result() && case.result_differs(&outcome.targets)?;
+        let entry = (is_news && !key.cluster_scoped).then(|| {
+            let targets = &outcome.targets;
+            book.assume(&key.name, &binding.spec, targets, self.rules, now)
+        });
+        Ok((outcome, entry))
+    }
+}
+
+impl SchedulingKey {
+    /// The kind as messages spell it.
+    fn kind(&self) -> &'static str {
+        if self.cluster_scoped {
+            "clusterResourceBinding"
+        } else {
+            "resourceBinding"
+        }
+    }
+
+    fn resource(&self) -> &'static Gvr {
+        if self.cluster_scoped {
+            &CLUSTER_BINDINGS
+        } else {
+            &BINDINGS
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

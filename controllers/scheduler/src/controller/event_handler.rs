@@ -1,0 +1,336 @@
+//! Event handlers that enqueue bindings (Karmada's `pkg/scheduler/event_handler.go`).
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use flotilla_runtime::{InformerEvent, ReconcileAction, TaskGroup, Workqueue, run_workers};
+use machinery::Object;
+use openapi::karmada::{Cluster, KarmadaFeature, ResourceBinding, well_known_keys};
+use parking_lot::Mutex;
+
+use super::{Scheduler, SchedulingKey};
+use crate::core::{ApiKindHash, ClusterInfo};
+use crate::metrics::{self, QueueIncomingEvent};
+use crate::reconcile::skip_reason;
+
+/// Bindings visited before the task yields to others.
+const YIELD_EVERY_BINDINGS: usize = 256;
+
+/// The affinity groups of a binding, as keys of an index.
+pub(super) fn affinity_group_keys(object: &Object) -> Vec<String> {
+    let Ok(binding) = object.decode::<ResourceBinding>() else {
+        return Vec::new();
+    };
+    let Some(groups) = &binding.spec.workload_affinity_groups else {
+        return Vec::new();
+    };
+    let namespace = object.namespace();
+    let with = ("together", &groups.affinity_group);
+    let against = ("apart", &groups.anti_affinity_group);
+    [with, against]
+        .into_iter()
+        .filter(|(_, group)| !group.is_empty())
+        .map(|(how, group)| format!("{namespace} {how} {group}"))
+        .collect()
+}
+
+/// Whether one write changed both the number of replicas and the target clusters.
+fn is_scaled_in_place(old: &Object, new: &Object) -> bool {
+    let (Ok(old), Ok(new)) = (
+        old.decode::<ResourceBinding>(),
+        new.decode::<ResourceBinding>(),
+    ) else {
+        return false;
+    };
+    old.spec.replicas != new.spec.replicas && old.spec.clusters != new.spec.clusters
+}
+
+impl Scheduler {
+    pub(super) fn add_event_handlers(self: &Arc<Self>) {
+        for (informer, cluster_scoped) in [(&self.bindings, false), (&self.cluster_bindings, true)]
+        {
+            let it = Arc::downgrade(self);
+            informer.add_event_handler(move |change| {
+                if let Some(it) = it.upgrade() {
+                    it.on_binding_event(cluster_scoped, change);
+                }
+            });
+        }
+        let it = Arc::downgrade(self);
+        self.clusters.informer().add_event_handler(move |change| {
+            let (Some(it), Some(new)) = (it.upgrade(), change.new) else {
+                return;
+            };
+            // At the start all bindings are enqueued anyway.
+            if !change.in_initial_list || it.workers_started.load(Ordering::Acquire) {
+                it.cluster_updates.add(change.old, new);
+            }
+        });
+    }
+
+    /// Enqueues the bindings that cluster changes affect. An affinity may have any form, so
+    /// every binding is checked: by a worker, not by the event handler.
+    pub(super) fn run_cluster_update_worker(self: &Arc<Self>, tasks: &TaskGroup) {
+        let it = Arc::clone(self);
+        let queue = self.cluster_updates.queue.clone();
+        run_workers(tasks, "cluster-changes", &queue, 1, move |cluster| {
+            let it = Arc::clone(&it);
+            async move {
+                for (old, new) in it.cluster_updates.take(&cluster) {
+                    it.enqueue_affected_bindings(old.as_ref(), &new).await;
+                }
+                Ok::<_, Infallible>(ReconcileAction::Done)
+            }
+        });
+    }
+
+    /// Whether this scheduler schedules a binding.
+    fn is_responsible_for(&self, object: &Object) -> bool {
+        let head = object.meta();
+        let labeled = [
+            well_known_keys::POLICY_ID,
+            well_known_keys::CLUSTER_POLICY_ID,
+            well_known_keys::BINDING_MANAGED_BY,
+        ]
+        .iter()
+        .any(|l| head.label(l).is_some_and(|v| !v.is_empty()));
+        labeled
+            && object
+                .decode::<ResourceBinding>()
+                .is_ok_and(|binding| skip_reason(&binding, &self.options.name).is_none())
+    }
+
+    fn priority(&self, object: &Object) -> i32 {
+        if !self
+            .options
+            .gates
+            .enabled(KarmadaFeature::PriorityBasedScheduling)
+        {
+            return 0;
+        }
+        let binding = object.decode::<ResourceBinding>().ok();
+        let priority = binding.and_then(|b| b.spec.schedule_priority.as_ref().map(|p| p.priority));
+        i32::try_from(priority.unwrap_or(0)).unwrap_or(0)
+    }
+
+    fn enqueue(&self, object: &Object, cluster_scoped: bool, low: bool, why: QueueIncomingEvent) {
+        metrics::record_incoming(why);
+        let name = object.meta().key();
+        let key = SchedulingKey {
+            cluster_scoped,
+            name,
+        };
+        self.queue
+            .add_without_backoff(key, low, self.priority(object));
+    }
+
+    fn on_binding_event(&self, cluster_scoped: bool, change: &InformerEvent<'_>) {
+        if !cluster_scoped {
+            self.update_assume_cache(change);
+        }
+        let Some(new) = change.new else {
+            self.options.decisions.forget(&change.key());
+            let key = SchedulingKey {
+                cluster_scoped,
+                name: change.key(),
+            };
+            self.cluster_changed.lock().remove(&key);
+            self.placed_by_detector.lock().remove(&key);
+            return;
+        };
+        if !self.is_responsible_for(new) {
+            return;
+        }
+        if change.old.is_some_and(|old| is_scaled_in_place(old, new)) {
+            self.placed_by_detector.lock().insert(SchedulingKey {
+                cluster_scoped,
+                name: change.key(),
+            });
+        }
+        // A binding of another scheduler before counts as new, whatever its generation.
+        let same = |old: &Object| {
+            old.meta().generation == new.meta().generation && self.is_responsible_for(old)
+        };
+        if !change.old.is_some_and(same) {
+            let why = match change.old {
+                Some(_) => QueueIncomingEvent::Update,
+                None => QueueIncomingEvent::Add,
+            };
+            self.enqueue(new, cluster_scoped, change.in_initial_list, why);
+        }
+    }
+
+    fn update_assume_cache(&self, change: &InformerEvent<'_>) {
+        if !self.depends_on_other_bindings() {
+            return;
+        }
+        let key = change.key();
+        let Some(new) = change.new else {
+            return self.assume_cache.lock().forget(&key);
+        };
+        let (Some(Ok(old)), Ok(view)) = (
+            change.old.map(Object::decode::<ResourceBinding>),
+            new.decode::<ResourceBinding>(),
+        ) else {
+            return;
+        };
+        let mut book = self.assume_cache.lock();
+        book.observe_update(&key, &old, &view, new.revision());
+    }
+
+    async fn enqueue_affected_bindings(&self, old: Option<&Object>, new: &Object) {
+        let (moved, serves_other) = (
+            affinity_match_may_change(old, new),
+            api_enablements_changed(old, new),
+        );
+        let before = old.and_then(|c| ClusterInfo::new(c.clone()));
+        let after = ClusterInfo::new(new.clone());
+        let newly_served = |binding: &ResourceBinding| {
+            let of = &binding.spec.resource;
+            let kind = ApiKindHash::new(&of.api_version, &of.kind);
+            let serves = |m: &Option<ClusterInfo>| m.as_ref().is_some_and(|m| m.serves(kind));
+            serves_other && serves(&after) && !serves(&before)
+        };
+        let versions: Vec<&ClusterInfo> = before.iter().chain(&after).collect();
+        for (informer, cluster_scoped) in [(&self.bindings, false), (&self.cluster_bindings, true)]
+        {
+            for (at, object) in informer.list().into_iter().enumerate() {
+                if at % YIELD_EVERY_BINDINGS == 0 {
+                    tokio::task::yield_now().await;
+                }
+                if !self.is_responsible_for(&object) {
+                    continue;
+                }
+                let Ok(binding) = object.decode::<ResourceBinding>() else {
+                    continue;
+                };
+                let generation = object.meta().generation;
+                let mut any = versions.iter();
+                let affected = moved && any.any(|m| is_affected_by(&binding, generation, m));
+                let waiting = serves_other && !super::result_writer::is_scheduled(&binding);
+                if affected {
+                    self.cluster_changed.lock().insert(SchedulingKey {
+                        cluster_scoped,
+                        name: object.meta().key(),
+                    });
+                }
+                if affected || waiting || newly_served(&binding) {
+                    self.enqueue(&object, cluster_scoped, true, QueueIncomingEvent::Cluster);
+                }
+            }
+        }
+    }
+}
+
+/// Whether affinities may match a cluster that they did not match before, or the reverse.
+fn affinity_match_may_change(old: Option<&Object>, new: &Object) -> bool {
+    old.is_some_and(|old| {
+        let (before, after) = (old.meta(), new.meta());
+        after.deleting != before.deleting
+            || after.labels != before.labels
+            || after.generation != before.generation
+    })
+}
+
+/// Whether a cluster serves other kinds than before. A newly served kind matters to
+/// bindings that found no cluster, and to those that select every cluster that serves it.
+fn api_enablements_changed(old: Option<&Object>, new: &Object) -> bool {
+    let view = |cluster: &Object| cluster.decode::<Cluster>().ok();
+    let (before, after) = (old.and_then(view), view(new));
+    let enablements = |cluster: &Option<Arc<Cluster>>| {
+        let cluster = cluster.as_ref();
+        cluster.map_or_else(Vec::new, |c| c.status.api_enablements.clone())
+    };
+    enablements(&before) != enablements(&after)
+}
+
+/// A cluster before the change, if it existed, and after it.
+type ClusterUpdate = (Option<Object>, Object);
+
+/// Cluster changes, by cluster name, whose affected bindings have not been looked up yet.
+#[derive(Default)]
+pub(super) struct ClusterUpdateQueue {
+    queue: Workqueue<String>,
+    updates: Mutex<HashMap<String, Vec<ClusterUpdate>>>,
+}
+
+impl ClusterUpdateQueue {
+    fn add(&self, old: Option<&Object>, new: &Object) {
+        if !affinity_match_may_change(old, new) && !api_enablements_changed(old, new) {
+            return;
+        }
+        let mut changes = self.updates.lock();
+        let of_cluster = changes.entry(new.name().to_owned()).or_default();
+        of_cluster.push((old.cloned(), new.clone()));
+        drop(changes);
+        self.queue.add_low(new.name().to_owned());
+    }
+
+    fn take(&self, cluster: &str) -> Vec<ClusterUpdate> {
+        self.updates.lock().remove(cluster).unwrap_or_default()
+    }
+}
+
+/// Whether a change of a cluster affects a binding.
+fn is_affected_by(binding: &ResourceBinding, generation: i64, member: &ClusterInfo) -> bool {
+    let Some(placement) = &binding.spec.placement else {
+        return false;
+    };
+    let affinity = if placement.cluster_affinities.is_empty() {
+        placement.cluster_affinity.as_ref()
+    } else {
+        if binding.status.scheduler_observed_generation != generation {
+            return true;
+        }
+        let observed = &binding.status.observed_affinity;
+        match placement
+            .cluster_affinities
+            .iter()
+            .find(|t| t.affinity_name == *observed)
+        {
+            Some(term) => Some(&term.affinity),
+            None => return false,
+        }
+    };
+    affinity.is_none_or(|a| a.matcher().matches(&member.facts()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::core::tests::cluster;
+    use crate::core::tests::decision_table::placement;
+
+    // proves: SCH-cluster-affects
+    #[test]
+    fn a_cluster_affects_bindings_whose_affinity_or_observed_term_matches() {
+        let member = ClusterInfo::new(cluster("a", 10, json!({}))).unwrap();
+        for (words, observed, generation, expected) in [
+            ("", "", 1, true),
+            ("in:a", "", 1, true),
+            ("in:b", "", 1, false),
+            ("in:b", "", 2, false),
+            ("term:x=a term:y=b", "x", 1, true),
+            ("term:x=a term:y=b", "y", 1, false),
+            ("term:x=b term:y=a", "y", 1, true),
+            ("term:x=a", "gone", 1, false),
+            ("term:x=a", "", 1, false),
+            ("term:x=b", "x", 2, true),
+        ] {
+            let mut binding = ResourceBinding::default();
+            binding.spec.placement = Some(placement(words));
+            binding.status.observed_affinity = observed.into();
+            binding.status.scheduler_observed_generation = 1;
+            let affected = is_affected_by(&binding, generation, &member);
+            assert_eq!(affected, expected, "{words} seen {observed:?}");
+        }
+        assert!(
+            !is_affected_by(&ResourceBinding::default(), 1, &member),
+            "no placement"
+        );
+    }
+}

@@ -1,0 +1,231 @@
+//! Estimates the available replicas of a cluster: from its summary (Karmada's
+//! `pkg/estimator/client/general.go`), lowered to the accurate estimate if that is less.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use openapi::karmada::BindingSpec;
+use serde::Serialize;
+
+use super::accurate_estimates::AccurateEstimates;
+use super::reservations::ReservationSnapshot;
+use super::resource_models::ModeledNodes;
+use super::resource_request::{self, ComponentRequest, ReplicaResourceRequest, ResourceName};
+use super::snapshot::{AvailableResources, ClusterInfo};
+use super::{SchedulingContext, SchedulingRules};
+
+pub(crate) const UNBOUNDED_REPLICAS: i64 = i32::MAX as i64;
+
+/// The source of an estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum EstimateSource {
+    /// Nothing to estimate.
+    Unbounded,
+    /// The cluster reports no resource summary.
+    NoSummary,
+    /// The number of free pods.
+    Pods,
+    /// The totals of the resource summary.
+    Summary,
+    /// The nodes by resource model grade.
+    ResourceModels,
+    /// The individual nodes.
+    Nodes,
+    /// A ResourceQuota in the cluster.
+    ResourceQuota,
+    /// An estimator running for the cluster.
+    Estimator,
+}
+
+/// Whether a workload needs an estimate.
+pub(crate) fn is_estimated(spec: &BindingSpec) -> bool {
+    spec.replicas != 0 || !spec.components.is_empty()
+}
+
+enum EstimatedWorkload {
+    Nothing,
+    Replicas(Option<ReplicaResourceRequest>),
+    Sets(Vec<ComponentRequest>),
+}
+
+/// The modeled nodes as reported, or with assumed workloads on them.
+enum ModeledNodesRef<'m> {
+    Reported(&'m ModeledNodes),
+    WithAssumed(Arc<ModeledNodes>),
+}
+
+impl Deref for ModeledNodesRef<'_> {
+    type Target = ModeledNodes;
+
+    fn deref(&self) -> &ModeledNodes {
+        match self {
+            Self::Reported(nodes) => nodes,
+            Self::WithAssumed(nodes) => nodes,
+        }
+    }
+}
+
+/// Estimates one workload on many clusters.
+pub(crate) struct CapacityEstimator<'a> {
+    workload: EstimatedWorkload,
+    /// The workload's replicas, returned when nothing limits the estimate.
+    replicas: i64,
+    rules: SchedulingRules,
+    reservations: ReservationSnapshot<'a>,
+    accurate: Option<&'a AccurateEstimates>,
+}
+
+impl<'a> CapacityEstimator<'a> {
+    /// `sets`: the components are scheduled as a set. `accurate`: the estimates that count.
+    pub(crate) fn new(
+        spec: &BindingSpec,
+        sets: bool,
+        world: &SchedulingContext<'a>,
+        accurate: Option<&'a AccurateEstimates>,
+    ) -> Self {
+        let workload = if !is_estimated(spec) {
+            EstimatedWorkload::Nothing
+        } else if sets {
+            EstimatedWorkload::Sets(resource_request::component_requests(&spec.components))
+        } else {
+            EstimatedWorkload::Replicas(resource_request::replica_request(spec))
+        };
+        let reservations = if world.rules.reserve {
+            world.reservations
+        } else {
+            ReservationSnapshot::EMPTY
+        };
+        Self {
+            workload,
+            replicas: spec.replicas,
+            rules: world.rules,
+            reservations,
+            accurate,
+        }
+    }
+
+    /// Available replicas, or sets, of a cluster.
+    pub(crate) fn available(&self, member: &ClusterInfo) -> (i64, EstimateSource) {
+        if matches!(self.workload, EstimatedWorkload::Nothing) {
+            return (UNBOUNDED_REPLICAS, EstimateSource::Unbounded);
+        }
+        let (mut fit, mut source) = self.general(member);
+        let accurate = self.accurate.and_then(|all| all.available(member.name()));
+        if let Some((estimate, by)) = accurate.filter(|(estimate, _)| *estimate < fit) {
+            (fit, source) = (estimate.max(0), by);
+        }
+        if fit == UNBOUNDED_REPLICAS {
+            return (self.replicas, EstimateSource::Unbounded);
+        }
+        (fit, source)
+    }
+
+    /// The estimate from the cluster's own summary.
+    fn general(&self, member: &ClusterInfo) -> (i64, EstimateSource) {
+        let Some(capacity) = member.available_resources() else {
+            return (0, EstimateSource::NoSummary);
+        };
+        let pods = capacity.pods - self.reservations.pods(member.name());
+        if pods <= 0 {
+            return (0, EstimateSource::Pods);
+        }
+        let (fit, source) = match &self.workload {
+            EstimatedWorkload::Nothing | EstimatedWorkload::Replicas(None) => {
+                (pods, EstimateSource::Pods)
+            }
+            EstimatedWorkload::Replicas(Some(demand)) => {
+                self.available_replicas(member, capacity, demand, pods)
+            }
+            EstimatedWorkload::Sets(set) => self.available_sets(member, capacity, set, pods),
+        };
+        (fit.clamp(0, UNBOUNDED_REPLICAS), source)
+    }
+
+    fn available_replicas(
+        &self,
+        member: &ClusterInfo,
+        capacity: &AvailableResources,
+        demand: &ReplicaResourceRequest,
+        pods: i64,
+    ) -> (i64, EstimateSource) {
+        if demand.is_unreadable() {
+            return (0, EstimateSource::Summary);
+        }
+        if let Some(nodes) = self.nodes(member) {
+            return (
+                nodes.fit_replicas(demand).min(pods),
+                EstimateSource::ResourceModels,
+            );
+        }
+        let mut fit = pods;
+        for (resource, each) in demand.amounts() {
+            let free = self.free(member, capacity, resource);
+            fit = fit.min(free.max(0) / each.max(1));
+        }
+        (fit, EstimateSource::Summary)
+    }
+
+    fn available_sets(
+        &self,
+        member: &ClusterInfo,
+        capacity: &AvailableResources,
+        set: &[ComponentRequest],
+        pods: i64,
+    ) -> (i64, EstimateSource) {
+        let per_set: i64 = set.iter().map(|part| part.replicas).sum();
+        if per_set <= 0 {
+            return (pods, EstimateSource::Pods);
+        }
+        let mut fit = pods / per_set;
+        for resource in resources(set) {
+            let each = total_request(set.iter(), resource);
+            if each > 0 {
+                fit = fit.min(self.free(member, capacity, resource).max(0) / each);
+            }
+        }
+        match self.nodes(member).filter(|_| fit > 0) {
+            Some(nodes) => (nodes.fit_sets(set, fit), EstimateSource::ResourceModels),
+            None => (fit, EstimateSource::Summary),
+        }
+    }
+
+    /// The modeled nodes of a cluster with the assumed workloads on them, if it reports any.
+    fn nodes<'m>(&self, member: &'m ClusterInfo) -> Option<ModeledNodesRef<'m>> {
+        let nodes = member.nodes().filter(|_| self.rules.resource_models)?;
+        let beside = self.reservations.nodes(member.name(), nodes);
+        Some(beside.map_or(
+            ModeledNodesRef::Reported(nodes),
+            ModeledNodesRef::WithAssumed,
+        ))
+    }
+
+    /// What the cluster's totals leave free of a resource, in its unit.
+    fn free(
+        &self,
+        member: &ClusterInfo,
+        capacity: &AvailableResources,
+        resource: &ResourceName,
+    ) -> i64 {
+        let Some(free) = capacity.amount(resource) else {
+            return 0;
+        };
+        free.saturating_sub(self.reservations.amount(member.name(), resource))
+    }
+}
+
+fn resources(set: &[ComponentRequest]) -> impl Iterator<Item = &ResourceName> {
+    let demands = set.iter().filter_map(|part| part.request.as_ref());
+    demands.flat_map(|demand| demand.amounts().map(|(resource, _)| resource))
+}
+
+fn total_request<'p>(
+    parts: impl Iterator<Item = &'p ComponentRequest>,
+    resource: &ResourceName,
+) -> i64 {
+    let of = |part: &ComponentRequest| {
+        let demand = part.request.as_ref()?;
+        let (_, each) = demand.amounts().find(|(of, _)| *of == resource)?;
+        Some(each.saturating_mul(part.replicas.max(0)))
+    };
+    parts.filter_map(of).fold(0, i64::saturating_add)
+}

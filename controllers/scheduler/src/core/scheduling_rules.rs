@@ -1,0 +1,215 @@
+//! The rules of decisions: enabled plugins and optional behavior, from `--plugins` and
+//! feature gates.
+//!
+//! Source: Karmada's `pkg/scheduler/framework/plugins/registry.go` and
+//! `framework/runtime/registry.go`.
+
+use openapi::karmada::{FeatureGates, KarmadaFeature};
+use serde::Serialize;
+
+/// A plugin that filters or scores clusters, under Karmada's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum SchedulerPlugin {
+    APIEnablement,
+    TaintToleration,
+    ClusterAffinity,
+    SpreadConstraint,
+    ClusterEviction,
+    ClusterLocality,
+    WorkloadAffinity,
+    WorkloadAntiAffinity,
+}
+
+impl SchedulerPlugin {
+    pub const ALL: [Self; 8] = [
+        Self::APIEnablement,
+        Self::TaintToleration,
+        Self::ClusterAffinity,
+        Self::SpreadConstraint,
+        Self::ClusterEviction,
+        Self::ClusterLocality,
+        Self::WorkloadAffinity,
+        Self::WorkloadAntiAffinity,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::APIEnablement => "APIEnablement",
+            Self::TaintToleration => "TaintToleration",
+            Self::ClusterAffinity => "ClusterAffinity",
+            Self::SpreadConstraint => "SpreadConstraint",
+            Self::ClusterEviction => "ClusterEviction",
+            Self::ClusterLocality => "ClusterLocality",
+            Self::WorkloadAffinity => "WorkloadAffinity",
+            Self::WorkloadAntiAffinity => "WorkloadAntiAffinity",
+        }
+    }
+}
+
+/// A name in `--plugins` that is not a plugin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "unknown scheduler plugin {name:?}; known plugins are {}",
+    plugin_names()
+)]
+pub struct UnknownPluginError {
+    name: String,
+}
+
+fn plugin_names() -> String {
+    SchedulerPlugin::ALL.map(SchedulerPlugin::name).join(", ")
+}
+
+/// The enabled plugins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchedulerPluginSet(u8);
+
+impl Default for SchedulerPluginSet {
+    fn default() -> Self {
+        Self(u8::MAX)
+    }
+}
+
+impl SchedulerPluginSet {
+    /// Parses `--plugins`: `*` enables all, wherever it stands; a name enables a plugin, and
+    /// `-name` disables one that was enabled before it.
+    pub fn parse<S: AsRef<str>>(names: &[S]) -> Result<Self, UnknownPluginError> {
+        let names = || names.iter().map(|name| name.as_ref().trim());
+        let mut bits = if names().any(|name| name == "*") {
+            u8::MAX
+        } else {
+            0
+        };
+        for name in names().filter(|name| !name.is_empty() && *name != "*") {
+            let (plain, add) = match name.strip_prefix('-') {
+                Some(plain) => (plain, false),
+                None => (name, true),
+            };
+            let plugin = SchedulerPlugin::ALL
+                .iter()
+                .find(|plugin| plugin.name() == plain);
+            let plugin = plugin.ok_or_else(|| UnknownPluginError { name: plain.into() })?;
+            let bit = 1 << *plugin as u8;
+            bits = if add { bits | bit } else { bits & !bit };
+        }
+        Ok(Self(bits))
+    }
+
+    pub fn has(self, plugin: SchedulerPlugin) -> bool {
+        self.0 & 1 << plugin as u8 != 0
+    }
+
+    fn without(self, plugin: SchedulerPlugin) -> Self {
+        Self(self.0 & !(1 << plugin as u8))
+    }
+}
+
+/// The rules that every decision follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchedulingRules {
+    pub plugins: SchedulerPluginSet,
+    /// Capacity is estimated by resource models if a cluster reports them.
+    pub resource_models: bool,
+    /// Workloads with several components are scheduled as a set.
+    pub component_sets: bool,
+    /// Capacity assigned by recent decisions is reserved.
+    pub reserve: bool,
+    /// Chosen clusters without replicas get the object as well.
+    pub empty_workloads: bool,
+    /// Accurate estimators are asked.
+    pub estimators: bool,
+}
+
+impl Default for SchedulingRules {
+    fn default() -> Self {
+        Self::new(
+            FeatureGates::default(),
+            SchedulerPluginSet::default(),
+            false,
+        )
+    }
+}
+
+impl SchedulingRules {
+    pub fn new(gates: FeatureGates, plugins: SchedulerPluginSet, empty_workloads: bool) -> Self {
+        let plugins = if gates.enabled(KarmadaFeature::WorkloadAffinity) {
+            plugins
+        } else {
+            plugins
+                .without(SchedulerPlugin::WorkloadAffinity)
+                .without(SchedulerPlugin::WorkloadAntiAffinity)
+        };
+        Self {
+            plugins,
+            resource_models: gates.enabled(KarmadaFeature::CustomizedClusterResourceModeling),
+            component_sets: gates.enabled(KarmadaFeature::MultiplePodTemplatesScheduling),
+            reserve: gates.enabled(KarmadaFeature::SchedulingOvercommitProtection),
+            empty_workloads,
+            estimators: false,
+        }
+    }
+
+    /// The same rules with accurate estimators enabled or not.
+    #[must_use]
+    pub fn with_estimators(self, estimators: bool) -> Self {
+        Self { estimators, ..self }
+    }
+
+    /// Whether other bindings of an affinity group matter.
+    pub fn uses_workload_affinity(self) -> bool {
+        self.plugins.has(SchedulerPlugin::WorkloadAffinity)
+            || self.plugins.has(SchedulerPlugin::WorkloadAntiAffinity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // proves: SCH-plugins
+    #[test]
+    fn plugins_are_enabled_and_disabled_by_name() {
+        use SchedulerPlugin::{APIEnablement, ClusterLocality, TaintToleration};
+        for (names, has, has_not) in [
+            (&["*"] as &[&str], Some(TaintToleration), None),
+            (
+                &["*", "-TaintToleration"],
+                Some(APIEnablement),
+                Some(TaintToleration),
+            ),
+            (
+                &["-TaintToleration", "*"],
+                Some(APIEnablement),
+                Some(TaintToleration),
+            ),
+            (
+                &["ClusterLocality"],
+                Some(ClusterLocality),
+                Some(APIEnablement),
+            ),
+            (&["-ClusterLocality"], None, Some(APIEnablement)),
+            (
+                &["APIEnablement", "-APIEnablement"],
+                None,
+                Some(APIEnablement),
+            ),
+        ] {
+            let plugins = SchedulerPluginSet::parse(names).unwrap();
+            assert!(has.is_none_or(|p| plugins.has(p)), "{names:?}");
+            assert!(!has_not.is_some_and(|p| plugins.has(p)), "{names:?}");
+        }
+        let refused = SchedulerPluginSet::parse(&["*", "-Taints"]).unwrap_err();
+        assert!(refused.to_string().contains("\"Taints\""), "{refused}");
+    }
+
+    // proves: SCH-workload-gate
+    #[test]
+    fn affinity_groups_need_their_feature_gate() {
+        assert!(!SchedulingRules::default().uses_workload_affinity());
+        let gates = FeatureGates::default().with_feature(KarmadaFeature::WorkloadAffinity, true);
+        assert!(
+            SchedulingRules::new(gates, SchedulerPluginSet::default(), false)
+                .uses_workload_affinity()
+        );
+    }
+}

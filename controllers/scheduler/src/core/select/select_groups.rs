@@ -1,0 +1,202 @@
+//! Selects the best set of groups within the bounds on groups and clusters: the one with
+//! the greatest weight.
+//!
+//! Karmada (`select_groups.go`) searches all sets depth first;
+//! [`group_search`](super::group_search) finds the same set without that search.
+//!
+//! The result of the depth-first search: order the groups in a row by (clusters, weight
+//! descending, name). A set is a *candidate* if it satisfies the bounds and does not
+//! without its last group in the row. The candidate with the greatest weight wins, then
+//! the one with the most clusters, then the first in the order of the row. If the heaviest
+//! few of its groups are a candidate by themselves, those are the result.
+
+use std::cmp::Reverse;
+
+use super::group_search::{GroupBounds, best_candidate};
+
+/// A group to select from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SpreadGroup<'a> {
+    pub(super) name: &'a str,
+    /// Number of its clusters; at least one.
+    pub(super) clusters: usize,
+    /// Its weight.
+    pub(super) weight: i64,
+}
+
+/// The indexes of the selected groups, heaviest first; `None` if no set satisfies the bounds.
+pub(super) fn select_groups(
+    units: &[SpreadGroup<'_>],
+    least: usize,
+    most: usize,
+    clusters: usize,
+) -> Option<Vec<usize>> {
+    // Users choose the bounds, and the size of the search table depends on them.
+    if units.iter().map(|u| u.clusters).sum::<usize>() < clusters {
+        return None;
+    }
+    let mut row: Vec<usize> = (0..units.len()).collect();
+    row.sort_by_key(|at| {
+        let unit = &units[*at];
+        (unit.clusters, Reverse(unit.weight), unit.name)
+    });
+    let bounds = GroupBounds {
+        min_groups: least.max(1),
+        max_groups: most.min(units.len()),
+        min_clusters: clusters,
+    };
+    let groups: Vec<(usize, i64)> = row
+        .iter()
+        .map(|at| (units[*at].clusters, units[*at].weight))
+        .collect();
+    let places = best_candidate(&bounds, &groups)?;
+    let mut best: Vec<usize> = places.into_iter().map(|index| row[index]).collect();
+    best.sort_by_key(|at| (Reverse(units[*at].weight), units[*at].name));
+    let row_key = |at: usize| {
+        let unit = &units[at];
+        (unit.clusters, Reverse(unit.weight), unit.name)
+    };
+    let shortest = (bounds.min_groups..best.len()).find(|length| {
+        let few = &best[..*length];
+        let last = few.iter().copied().max_by_key(|at| row_key(*at));
+        let value: usize = few.iter().map(|at| units[*at].clusters).sum();
+        let of_last = last.map_or(0, |at| units[at].clusters);
+        bounds.is_satisfied(*length, value) && !bounds.is_satisfied(*length - 1, value - of_last)
+    });
+    if let Some(length) = shortest {
+        best.truncate(length);
+    }
+    Some(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    type GroupSketch = (&'static str, usize, i64);
+    /// Groups; minimum and maximum groups, minimum clusters; expected result.
+    type SelectGroupsCase = (
+        &'static [GroupSketch],
+        usize,
+        usize,
+        usize,
+        Option<&'static [&'static str]>,
+    );
+
+    fn units<'a>(all: &[(&'a str, usize, i64)]) -> Vec<SpreadGroup<'a>> {
+        let unit = |(name, value, weight): &(&'a str, usize, i64)| SpreadGroup {
+            name,
+            clusters: *value,
+            weight: *weight,
+        };
+        all.iter().map(unit).collect()
+    }
+
+    // proves: SCH-region-set, SCH-region-shorter
+    #[test]
+    fn weight_decides_then_clusters_then_order() {
+        #[rustfmt::skip]
+        let table: &[SelectGroupsCase] = &[
+            (&[("a", 1, 10), ("b", 1, 20), ("c", 1, 5)], 1, 1, 1, Some(&["b"])),
+            (&[("a", 1, 10), ("b", 1, 20), ("c", 1, 5)], 2, 2, 2, Some(&["b", "a"])),
+            (&[("a", 2, 10), ("b", 1, 20), ("c", 4, 5)], 1, 2, 4, Some(&["b", "c"])),
+            (&[("a", 1, 10), ("b", 1, 10), ("c", 1, 10)], 2, 2, 0, Some(&["a", "b"])),
+            (&[("a", 1, 10), ("b", 3, 10)], 1, 1, 1, Some(&["b"])),
+            (&[("a", 1, 10), ("b", 1, 20)], 1, 2, 3, None),
+            (&[("a", 1, 10)], 2, 3, 1, None),
+            (&[("a", 1, 10), ("b", 1, 10)], 1, 2, usize::MAX, None),
+            (&[], 1, 1, 0, None),
+            // The depth-first search stops as soon as a set satisfies the bounds.
+            (&[("a", 2, 10), ("b", 3, 20), ("c", 4, 30)], 1, 3, 5, Some(&["c", "b"])),
+            // The heaviest of the best set suffice.
+            (&[("a", 1, 1), ("b", 2, 5), ("c", 4, 9)], 1, 2, 4, Some(&["c"])),
+        ];
+        for (groups, least, most, clusters, chosen) in table {
+            let units = units(groups);
+            let best = select_groups(&units, *least, *most, *clusters);
+            let names = best.map(|best| best.iter().map(|at| units[*at].name).collect::<Vec<_>>());
+            assert_eq!(
+                names.as_deref(),
+                *chosen,
+                "{groups:?} {least}..{most} {clusters}"
+            );
+        }
+    }
+
+    /// The definition: every set, depth first.
+    fn exhaustive_best_set(
+        units: &[SpreadGroup<'_>],
+        least: usize,
+        most: usize,
+        clusters: usize,
+    ) -> Option<Vec<usize>> {
+        fn walk(
+            row: &[usize],
+            from: usize,
+            set: &mut Vec<usize>,
+            accept: &dyn Fn(&[usize]) -> bool,
+            most: usize,
+            found: &mut Vec<Vec<usize>>,
+        ) {
+            if accept(set) {
+                found.push(set.clone());
+                return;
+            }
+            if set.len() >= most {
+                return;
+            }
+            for place in from..row.len() {
+                set.push(row[place]);
+                walk(row, place + 1, set, accept, most, found);
+                set.pop();
+            }
+        }
+        let mut row: Vec<usize> = (0..units.len()).collect();
+        row.sort_by_key(|at| (units[*at].clusters, -units[*at].weight, units[*at].name));
+        let accept = |set: &[usize]| {
+            let value: usize = set.iter().map(|at| units[*at].clusters).sum();
+            value >= clusters && (least..=most).contains(&set.len())
+        };
+        let mut found = Vec::new();
+        walk(&row, 0, &mut Vec::new(), &accept, most, &mut found);
+        for set in &mut found {
+            set.sort_by_key(|at| (-units[*at].weight, units[*at].name));
+        }
+        let sum = |set: &Vec<usize>| {
+            let weight: i64 = set.iter().map(|at| units[*at].weight).sum();
+            let value: usize = set.iter().map(|at| units[*at].clusters).sum();
+            (Reverse(weight), Reverse(value))
+        };
+        found.sort_by_key(sum);
+        let mut last = found.first()?.clone();
+        for set in &found[1..] {
+            if set.len() < last.len() && last.starts_with(set) {
+                last.clone_from(set);
+            }
+        }
+        Some(last)
+    }
+
+    proptest! {
+        #[test]
+        fn the_search_finds_the_same_set(
+            groups in prop::collection::vec((1_usize..6, 0_i64..4), 0..9),
+            least in 1_usize..5,
+            more in 0_usize..5,
+            clusters in 0_usize..14,
+        ) {
+            let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+            let units: Vec<SpreadGroup<'_>> = groups
+                .iter()
+                .zip(names)
+                .map(|((value, weight), name)| SpreadGroup { name, clusters: *value, weight: *weight })
+                .collect();
+            let most = least + more;
+            prop_assert_eq!(
+                select_groups(&units, least, most, clusters),
+                exhaustive_best_set(&units, least, most, clusters)
+            );
+        }
+    }
+}

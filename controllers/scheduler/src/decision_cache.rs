@@ -1,0 +1,160 @@
+//! Caches the last decision about each binding, so that it can be explained. Bounded: the
+//! oldest decision is evicted first.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::explain::DecisionExplanation;
+use crate::metrics::{DECISIONS_DROPPED, DECISIONS_HELD as FIGURE};
+
+/// Cached explanations; each takes at most 16 KiB, and much less with few clusters.
+const MAX_CACHED_DECISIONS: usize = 512;
+
+/// A cache of explanations. Clones share it.
+#[derive(Clone, Default)]
+pub struct DecisionCache(Arc<Mutex<DecisionCacheState>>);
+
+#[derive(Default)]
+struct DecisionCacheState {
+    /// By `namespace/name` of the binding, or the name of a cluster-scoped one.
+    explanations: HashMap<String, (u64, Arc<DecisionExplanation>)>,
+    by_age: BTreeMap<u64, String>,
+    last_sequence: u64,
+}
+
+impl DecisionCache {
+    /// The last decision about a binding, if it is still cached.
+    pub fn get(&self, key: &str) -> Option<Arc<DecisionExplanation>> {
+        let state = self.0.lock();
+        state
+            .explanations
+            .get(key)
+            .map(|(_, held)| Arc::clone(held))
+    }
+
+    /// Caches a decision. A decision that changed nothing does not replace the one that
+    /// assigned the replicas.
+    pub fn insert(&self, key: &str, mut explanation: DecisionExplanation) {
+        let mut state = self.0.lock();
+        if let Some((_, held)) = state.explanations.get(key)
+            && explanation.confirms(held)
+        {
+            explanation = DecisionExplanation {
+                generation: explanation.generation,
+                ..DecisionExplanation::clone(held)
+            };
+        }
+        state.last_sequence += 1;
+        let turn = state.last_sequence;
+        state.forget(key);
+        state.by_age.insert(turn, key.to_owned());
+        let held = (turn, Arc::new(explanation));
+        state.explanations.insert(key.to_owned(), held);
+        while state.explanations.len() > MAX_CACHED_DECISIONS
+            && let Some((_, oldest)) = state.by_age.pop_first()
+        {
+            state.explanations.remove(&oldest);
+            DECISIONS_DROPPED.inc();
+        }
+        state.update_metric();
+    }
+
+    pub(crate) fn forget(&self, key: &str) {
+        let mut state = self.0.lock();
+        state.forget(key);
+        state.update_metric();
+    }
+
+    /// Drops all decisions, because another process decides from now on.
+    pub fn clear(&self) {
+        let mut state = self.0.lock();
+        *state = DecisionCacheState::default();
+        state.update_metric();
+    }
+}
+
+impl fmt::Debug for DecisionCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Decisions({})", self.0.lock().explanations.len())
+    }
+}
+
+impl DecisionCacheState {
+    fn forget(&mut self, key: &str) {
+        if let Some((turn, _)) = self.explanations.remove(key) {
+            self.by_age.remove(&turn);
+        }
+    }
+
+    fn update_metric(&self) {
+        FIGURE.set(i64::try_from(self.explanations.len()).unwrap_or(i64::MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::{AssignmentMode, ClusterTrace, DecisionTrace};
+
+    fn explanation(generation: i64, rule: AssignmentMode, replicas: i64) -> DecisionExplanation {
+        let cluster = ClusterTrace {
+            name: "m".into(),
+            replicas: Some(replicas),
+            ..ClusterTrace::default()
+        };
+        let trace = DecisionTrace {
+            rule,
+            clusters: vec![cluster],
+            ..DecisionTrace::default()
+        };
+        DecisionExplanation {
+            generation,
+            trace,
+            ..DecisionExplanation::default()
+        }
+    }
+
+    #[test]
+    fn the_oldest_decision_is_evicted_first() {
+        let decisions = DecisionCache::default();
+        let explanation = |generation| explanation(generation, AssignmentMode::ScaleUp, 1);
+        decisions.insert("n/first", explanation(1));
+        decisions.insert("n/again", explanation(2));
+        decisions.insert("n/first", explanation(3));
+        for n in 1..MAX_CACHED_DECISIONS {
+            decisions.insert(&format!("n/{n}"), explanation(9));
+        }
+        let generation = |key: &str| decisions.get(key).map(|e| e.generation);
+        assert_eq!(
+            (generation("n/again"), generation("n/first")),
+            (None, Some(3))
+        );
+        decisions.forget("n/first");
+        assert_eq!(generation("n/first"), None);
+        assert!(generation("n/9").is_some());
+        decisions.clear();
+        assert_eq!(generation("n/9"), None);
+    }
+
+    #[test]
+    fn a_decision_that_moved_replicas_outlives_one_that_kept_them() {
+        let decisions = DecisionCache::default();
+        for (rule, replicas, cached_rule) in [
+            (AssignmentMode::ScaleUp, 2, AssignmentMode::ScaleUp),
+            (AssignmentMode::Keep, 2, AssignmentMode::ScaleUp),
+            (AssignmentMode::Keep, 3, AssignmentMode::Keep),
+            (AssignmentMode::Fresh, 3, AssignmentMode::Fresh),
+        ] {
+            let generation = replicas * 10;
+            decisions.insert("n/a", explanation(generation, rule, replicas));
+            let held = decisions.get("n/a").unwrap();
+            assert_eq!(
+                (held.generation, held.trace.rule),
+                (generation, cached_rule)
+            );
+        }
+    }
+}

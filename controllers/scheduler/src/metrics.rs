@@ -1,0 +1,303 @@
+//! Metrics of scheduling, under Karmada's names (`pkg/scheduler/metrics`).
+
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use flotilla_metrics::{
+    CallbackMetric, CallbackMetricType, Counter, Gauge, Histogram, exponential_buckets,
+};
+use parking_lot::Mutex;
+
+use crate::core::{
+    self, ClusterSnapshot, PassedCount, ScheduleRequest, SchedulerPlugin, SchedulingContext,
+    SchedulingDecision, StepCompletion,
+};
+
+/// The event that enqueued a binding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueueIncomingEvent {
+    Add,
+    Update,
+    Failure,
+    Cluster,
+}
+
+/// The schedule type of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScheduleType {
+    Reconcile,
+    Scale,
+}
+
+impl ScheduleType {
+    /// `scale`: only the number of replicas is new.
+    pub(crate) fn from_scale(scale: bool) -> Self {
+        if scale { Self::Scale } else { Self::Reconcile }
+    }
+}
+
+/// Attempts and their durations, by result and schedule type.
+struct AttemptMetrics {
+    counts: [[Counter; 2]; 2],
+    times: [[Histogram; 2]; 2],
+}
+
+struct SchedulerMetrics {
+    attempts: AttemptMetrics,
+    steps: [Histogram; 4],
+    /// By extension point, then by whether clusters passed.
+    extension_points: [[Histogram; 2]; 2],
+    plugins: [[Histogram; 2]; SchedulerPlugin::ALL.len()],
+    incoming: [Counter; 4],
+}
+
+/// Returns the numbers of active, backoff and unschedulable bindings.
+type PendingBindingsFn = Box<dyn Fn() -> [usize; 3] + Send>;
+
+static PENDING_BINDINGS: Mutex<Option<PendingBindingsFn>> = Mutex::new(None);
+
+static METRICS: LazyLock<SchedulerMetrics> = LazyLock::new(|| {
+    let of = flotilla_metrics::process_registry();
+    let pending = CallbackMetric::new(
+        "scheduler_pending_bindings",
+        "Number of pending bindings, by queue.",
+        CallbackMetricType::Gauge,
+        &["queue"],
+    );
+    of.register_callback(&[pending], |readings| {
+        if let Some(waiting) = &*PENDING_BINDINGS.lock() {
+            for (queue, count) in ["active", "backoff", "unschedulable"].iter().zip(waiting()) {
+                readings.set("scheduler_pending_bindings", &[queue], count as f64);
+            }
+        }
+    });
+    let incoming = of.counters(
+        "karmada_scheduler_queue_incoming_bindings_total",
+        "Number of bindings added to the scheduling queue, by event.",
+        ["event"],
+    );
+    let steps = of.histograms(
+        "karmada_scheduler_scheduling_algorithm_duration_seconds",
+        "Duration of the steps of the scheduling algorithm.",
+        &exponential_buckets(0.001, 2.0, 15),
+        ["schedule_step"],
+    );
+    let points = of.histograms(
+        "karmada_scheduler_framework_extension_point_duration_seconds",
+        "Duration of all filter plugins per cluster, and of all score plugins together.",
+        &exponential_buckets(0.0001, 2.0, 12),
+        ["extension_point", "result"],
+    );
+    let plugins = of.histograms(
+        "karmada_scheduler_plugin_execution_duration_seconds",
+        "Mean duration of a plugin per cluster, within one decision.",
+        &exponential_buckets(0.00001, 1.5, 20),
+        ["plugin", "extension_point", "result"],
+    );
+    SchedulerMetrics {
+        attempts: attempt_metrics(),
+        steps: ["Filter", "Score", "Select", "AssignReplicas"]
+            .map(|step| steps.with_label_values([step])),
+        extension_points: ["Filter", "Score"].map(|point| {
+            result_labels(point).map(|result| points.with_label_values([point, result]))
+        }),
+        plugins: SchedulerPlugin::ALL.map(|plugin| {
+            let point = match plugin {
+                SchedulerPlugin::ClusterLocality => "Score",
+                _ => "Filter",
+            };
+            result_labels(point)
+                .map(|result| plugins.with_label_values([plugin.name(), point, result]))
+        }),
+        incoming: [
+            "BindingAdd",
+            "BindingUpdate",
+            "ScheduleAttemptFailure",
+            "ClusterChanged",
+        ]
+        .map(|event| incoming.with_label_values([event])),
+    }
+});
+
+/// The result labels of clusters that pass and of those that do not; scoring rejects none.
+fn result_labels(point: &str) -> [&'static str; 2] {
+    match point {
+        "Filter" => ["Success", "Unschedulable"],
+        _ => ["Success", "Success"],
+    }
+}
+
+/// Number of decisions cached for explanations.
+pub(crate) static DECISIONS_HELD: LazyLock<Gauge> = LazyLock::new(|| {
+    flotilla_metrics::process_registry().gauge(
+        "flotilla_scheduler_decisions_held",
+        "Last decisions about bindings that are cached for explanations.",
+    )
+});
+
+/// Number of decisions evicted by newer ones.
+pub(crate) static DECISIONS_DROPPED: LazyLock<Counter> = LazyLock::new(|| {
+    flotilla_metrics::process_registry().counter(
+        "flotilla_scheduler_decisions_dropped_total",
+        "Cached decisions that were evicted by newer ones about other bindings.",
+    )
+});
+
+fn attempt_metrics() -> AttemptMetrics {
+    let of = flotilla_metrics::process_registry();
+    let labels = ["result", "schedule_type"];
+    let counts = of.counters(
+        "karmada_scheduler_schedule_attempts_total",
+        "Number of attempts to schedule bindings.",
+        labels,
+    );
+    let times = of.histograms(
+        "karmada_scheduler_e2e_scheduling_duration_seconds",
+        "Duration of a scheduling attempt, including its writes.",
+        &exponential_buckets(0.001, 2.0, 15),
+        labels,
+    );
+    let kinds = ["ReconcileSchedule", "ScaleSchedule"];
+    let results = ["scheduled", "error"];
+    AttemptMetrics {
+        counts: results.map(|result| kinds.map(|kind| counts.with_label_values([result, kind]))),
+        times: results.map(|result| kinds.map(|kind| times.with_label_values([result, kind]))),
+    }
+}
+
+/// Reports the pending bindings of a scheduler's queue from now on.
+pub(crate) fn register_queue(waiting: impl Fn() -> [usize; 3] + Send + 'static) {
+    LazyLock::force(&METRICS);
+    LazyLock::force(&DECISIONS_DROPPED);
+    *PENDING_BINDINGS.lock() = Some(Box::new(waiting));
+}
+
+pub(crate) fn record_incoming(why: QueueIncomingEvent) {
+    METRICS.incoming[why as usize].inc();
+}
+
+/// Records a finished attempt.
+pub(crate) fn record_attempt(success: bool, kind: ScheduleType, took: Duration) {
+    let (result, kind) = (usize::from(!success), kind as usize);
+    METRICS.attempts.counts[result][kind].inc();
+    METRICS.attempts.times[result][kind].observe(took.as_secs_f64());
+}
+
+/// Returns an observer that records the steps and plugins of a decision starting now.
+pub(crate) fn step_observer() -> impl FnMut(StepCompletion) {
+    let figures = &*METRICS;
+    let (mut step_began, mut plugin_began) = (Instant::now(), Instant::now());
+    move |ended: StepCompletion| {
+        let now = Instant::now();
+        let plugin_took = (now - std::mem::replace(&mut plugin_began, now)).as_secs_f64();
+        let (step, count) = match ended {
+            StepCompletion::Plugin(plugin, count) => {
+                observe_mean(&figures.plugins[plugin as usize], count, plugin_took);
+                return;
+            }
+            StepCompletion::Step(step, count) => (step, count),
+        };
+        let took = (now - std::mem::replace(&mut step_began, now)).as_secs_f64();
+        figures.steps[step as usize].observe(took);
+        if let Some(point) = figures.extension_points.get(step as usize) {
+            observe_mean(point, count, took);
+        }
+    }
+}
+
+/// Observes the mean duration per cluster, once for the clusters that passed and once for
+/// those that did not: one observation per cluster would cost more than most plugins.
+fn observe_mean(figures: &[Histogram; 2], count: PassedCount, took: f64) {
+    let PassedCount {
+        passed,
+        rejected: refused,
+    } = count;
+    for (figure, some) in figures.iter().zip([passed > 0, refused > 0]) {
+        if some {
+            figure.observe(took / (passed + refused) as f64);
+        }
+    }
+}
+
+/// The decision cannot be made inline; the scheduler decides or reports the failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the decision is left to the scheduler")]
+pub struct DeferredToScheduler;
+
+/// [`core::make_decision`] for a caller that writes the result together with its own change;
+/// counted as one attempt. `scaled`: only the number of replicas has changed.
+pub fn schedule_inline<'a>(
+    request: &ScheduleRequest<'a>,
+    snapshot: &'a ClusterSnapshot,
+    scaled: bool,
+) -> Result<SchedulingDecision<'a>, DeferredToScheduler> {
+    // Only the scheduler knows the latest results of other bindings and asks estimators.
+    let rules = snapshot.rules();
+    let grouped = request.spec.workload_affinity_groups.is_some();
+    let asks = rules.estimators && core::is_estimated(request.spec);
+    if asks
+        || (rules.reserve && request.spec.is_workload())
+        || (rules.uses_workload_affinity() && grouped)
+    {
+        return Err(DeferredToScheduler);
+    }
+    let began = Instant::now();
+    let decision = core::make_decision(
+        request,
+        &SchedulingContext::from_snapshot(snapshot),
+        &mut step_observer(),
+    );
+    // The scheduler repeats a failed decision, and counts it.
+    if decision.failure().is_some() {
+        return Err(DeferredToScheduler);
+    }
+    record_attempt(true, ScheduleType::from_scale(scaled), began.elapsed());
+    Ok(decision)
+}
+
+#[cfg(test)]
+mod tests {
+    use openapi::karmada::{FeatureGates, KarmadaFeature};
+
+    use super::*;
+    use crate::core::tests::cluster;
+    use crate::core::tests::decision_table::{parse_binding, placement};
+    use crate::core::{SchedulerPluginSet, SchedulingRules};
+
+    #[test]
+    fn decisions_that_depend_on_other_bindings_are_deferred_to_the_scheduler() {
+        let mut grouped = parse_binding("n:2").binding.spec;
+        grouped.workload_affinity_groups = Some(Default::default());
+        let single = parse_binding("n:2").binding.spec;
+        let placement = placement("");
+        let under = |spec, gate, asking| {
+            let gates = FeatureGates::default().with_feature(gate, true);
+            let rules = SchedulingRules::new(gates, SchedulerPluginSet::default(), false)
+                .with_estimators(asking);
+            let member = cluster("a", 10, serde_json::json!({}));
+            let request = ScheduleRequest {
+                spec,
+                placement: &placement,
+                term: None,
+                fresh: false,
+            };
+            schedule_inline(
+                &request,
+                &ClusterSnapshot::new([member]).with_rules(rules),
+                false,
+            )
+            .is_ok()
+        };
+        let ahead = |spec, gate| under(spec, gate, false);
+        assert!(ahead(&grouped, KarmadaFeature::PriorityBasedScheduling));
+        assert!(!ahead(&grouped, KarmadaFeature::WorkloadAffinity));
+        assert!(ahead(&single, KarmadaFeature::WorkloadAffinity));
+        assert!(!ahead(
+            &single,
+            KarmadaFeature::SchedulingOvercommitProtection
+        ));
+        let nothing = parse_binding("").binding.spec;
+        let asking = |spec| under(spec, KarmadaFeature::PriorityBasedScheduling, true);
+        assert!(!asking(&single) && asking(&nothing));
+    }
+}

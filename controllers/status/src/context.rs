@@ -1,0 +1,35 @@
+//! Starts the status controllers with everything they need.
+
+use std::sync::Arc;
+
+use client::Api;
+use flotilla_runtime::{EventRecorder, HostWorkloads, InformerFactory, TaskGroup};
+use interpreter::Interpreter;
+use machinery::time::Clock;
+use scheduler::SchedulerClusterCache;
+
+use crate::member_informers::MemberInformers;
+use crate::rest_mapper::ControlPlaneRestMapper;
+
+/// The dependencies of the status controllers.
+#[derive(Clone)]
+pub struct StatusContext {
+    pub control: Arc<dyn Api>,
+    pub members: Arc<dyn MemberInformers>,
+    pub clusters: SchedulerClusterCache,
+    pub recorder: EventRecorder,
+    pub interpreter: Interpreter,
+    pub clock: Arc<dyn Clock>,
+    /// Informers of the control plane.
+    pub informers: InformerFactory,
+    /// Whether the host writes the status of templates itself.
+    pub host: HostWorkloads,
+    pub tasks: TaskGroup,
+}
+
+/// Starts both controllers; they end with `deps.tasks`.
+pub fn start(deps: StatusContext) {
+    let mapper = Arc::new(ControlPlaneRestMapper::new(Arc::clone(&deps.control)));
+    crate::work::controller::start(&deps, &mapper);
+    crate::binding::controller::start(&deps, &mapper);
+}

@@ -1,0 +1,26 @@
+//! Errors of the status controllers, all of which are retried.
+
+use client::Error;
+use machinery::object::MalformedObject;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StatusError {
+    /// An API call failed.
+    #[error(transparent)]
+    Api(#[from] Error),
+    /// The interpreter failed, and may succeed on a retry.
+    #[error("{0}")]
+    InterpreterUnavailable(String),
+}
+
+impl StatusError {
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(self, Self::Api(error) if error.is_conflict())
+    }
+}
+
+impl From<MalformedObject> for StatusError {
+    fn from(error: MalformedObject) -> Self {
+        Self::Api(error.into())
+    }
+}

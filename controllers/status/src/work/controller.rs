@@ -1,0 +1,328 @@
+//! The controller of Work status: follows Works, the managed objects of members and
+//! clusters that become ready; writes `status.manifestStatuses` of Works and events about
+//! them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use client::{Api, Error, Patch, ResourcePath, WriteOptions};
+use flotilla_runtime::{
+    ControllerName, EventRecorder, Informer, InformerEvent, InvolvedObject, ListWatchSelector,
+    ReconcileAction, Workqueue, run_workers,
+};
+use interpreter::{Interpreter, InterpreterOperation, RuleChange};
+use machinery::time::Clock;
+use machinery::{Gvk, Object};
+use openapi::karmada::names::{cluster_of_execution_space, execution_space_name};
+use openapi::karmada::resources::WORKS;
+use scheduler::SchedulerClusterCache;
+use serde_json::json;
+
+use super::reflect::{WorkEvent, interpret, owning_work_key, reflect_status, settling_delay};
+use crate::context::StatusContext;
+use crate::error::StatusError;
+use crate::expectations::{ReconcileReadiness, StatusExpectations};
+use crate::member_informers::MemberInformers;
+use crate::partial_work::PartialWork;
+use crate::rest_mapper::ControlPlaneRestMapper;
+
+/// Many, because a worker mostly waits for its write, and stores commit in groups.
+const WORKERS: usize = 16;
+const NAMESPACE_INDEX: &str = "namespace";
+/// The interpreter operations that determine the status of objects.
+const STATUS_OPERATIONS: &[InterpreterOperation] = &[
+    InterpreterOperation::InterpretStatus,
+    InterpreterOperation::InterpretHealth,
+];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum WorkStatusKey {
+    /// `namespace/name`.
+    Work(String),
+    /// All Works of a cluster.
+    Cluster(String),
+    /// All Works in a namespace with objects of a kind.
+    Kind(String, Gvk),
+}
+
+struct WorkStatusController {
+    control: Arc<dyn Api>,
+    members: Arc<dyn MemberInformers>,
+    clusters: SchedulerClusterCache,
+    recorder: EventRecorder,
+    clock: Arc<dyn Clock>,
+    interpreter: Interpreter,
+    mapper: Arc<ControlPlaneRestMapper>,
+    works: Informer,
+    queue: Workqueue<WorkStatusKey>,
+    expectations: StatusExpectations<String>,
+    /// The kinds of all objects that were reflected.
+    kinds: ArcSwap<HashSet<Gvk>>,
+}
+
+/// Starts only the controller of Work status; it ends with the tasks.
+pub fn start_standalone(deps: &StatusContext) {
+    start(
+        deps,
+        &Arc::new(ControlPlaneRestMapper::new(Arc::clone(&deps.control))),
+    );
+}
+
+pub(crate) fn start(deps: &StatusContext, mapper: &Arc<ControlPlaneRestMapper>) {
+    let shell = Arc::new(WorkStatusController {
+        control: Arc::clone(&deps.control),
+        members: Arc::clone(&deps.members),
+        clusters: deps.clusters.clone(),
+        recorder: deps.recorder.with_component("work-status-controller"),
+        clock: Arc::clone(&deps.clock),
+        interpreter: deps.interpreter.clone(),
+        mapper: Arc::clone(mapper),
+        works: deps
+            .informers
+            .get(&deps.control, &ListWatchSelector::all(&WORKS)),
+        queue: Workqueue::new(),
+        expectations: StatusExpectations::default(),
+        kinds: ArcSwap::default(),
+    });
+    shell.add_event_handlers();
+    let tasks = deps.tasks.clone();
+    deps.tasks.spawn(async move {
+        let ready = async {
+            shell.clusters.informer().wait_for_cache_sync().await;
+            shell.works.wait_for_cache_sync().await;
+            shell.interpreter.wait_for_cache_sync().await;
+        };
+        if tasks.shutdown().run_until_triggered(ready).await.is_none() {
+            return;
+        }
+        let queue = shell.queue.clone();
+        run_workers(
+            &tasks,
+            ControllerName::with_stage("work-status", "reflected"),
+            &queue,
+            WORKERS,
+            move |key| {
+                let it = Arc::clone(&shell);
+                async move { it.reconcile(key).await }
+            },
+        );
+    });
+}
+
+impl WorkStatusController {
+    fn add_event_handlers(self: &Arc<Self>) {
+        let namespace = |work: &Object| vec![work.namespace().to_owned()];
+        self.works.add_index(NAMESPACE_INDEX, namespace);
+        let it = Arc::downgrade(self);
+        self.works.add_event_handler(move |change| {
+            if let Some(it) = it.upgrade() {
+                it.on_work_event(change);
+            }
+        });
+        let it = Arc::downgrade(self);
+        self.clusters.informer().add_event_handler(move |change| {
+            if let Some(it) = it.upgrade()
+                && change.old.is_some()
+                && !change.old.is_some_and(is_cluster_ready)
+                && change.new.is_some_and(is_cluster_ready)
+            {
+                let name = change.object().name().to_owned();
+                it.queue.add_low(WorkStatusKey::Cluster(name));
+            }
+        });
+        let it = Arc::downgrade(self);
+        self.interpreter.add_change_listener(move |changed| {
+            if let Some(it) = it.upgrade()
+                && changed.affects_operations(STATUS_OPERATIONS)
+            {
+                it.on_interpreter_change(changed);
+            }
+        });
+        let queue = self.queue.clone();
+        self.members
+            .on_connection_change(Box::new(move |cluster, connected| {
+                if connected {
+                    queue.add_low(WorkStatusKey::Cluster(cluster.to_owned()));
+                }
+            }));
+        let queue = self.queue.clone();
+        self.members
+            .on_managed_object(Box::new(move |cluster, _, change| {
+                // A deleted object keeps its last status.
+                if let Some(work) = change
+                    .new
+                    .and_then(|object| owning_work_key(cluster, object))
+                {
+                    queue.add_to_lane(WorkStatusKey::Work(work), change.in_initial_list);
+                }
+            }));
+    }
+
+    /// Enqueues Works after the interpreter's rules for a kind changed.
+    fn on_interpreter_change(&self, changed: &RuleChange<'_>) {
+        let kinds = self.kinds.load();
+        let concerned = kinds
+            .iter()
+            .filter(|kind| changed.affects_kind(kind, STATUS_OPERATIONS));
+        for kind in concerned {
+            for space in self.works.index_keys(NAMESPACE_INDEX, |_| true) {
+                self.queue.add_low(WorkStatusKey::Kind(space, kind.clone()));
+            }
+        }
+    }
+
+    async fn enqueue_works(&self, namespace: &str, kind: Option<&Gvk>) {
+        for work in self.works.by_index(NAMESPACE_INDEX, namespace) {
+            let carries = |kind: &Gvk| {
+                let facts = PartialWork::from_object(&work);
+                facts.is_ok_and(|facts| facts.manifests().iter().any(|m| m.gvk() == *kind))
+            };
+            if kind.is_none_or(carries) {
+                self.queue.add_low(WorkStatusKey::Work(work.meta().key()));
+            }
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    fn on_work_event(&self, change: &InformerEvent<'_>) {
+        let key = change.key();
+        let Some(work) = change.new else {
+            self.expectations.forget(&key);
+            return;
+        };
+        let awaited = self.expectations.satisfy(&key, work);
+        if !work.meta().deleting && (awaited || !self.expectations.is_own_write(&key, work)) {
+            self.queue
+                .add_to_lane(WorkStatusKey::Work(key), change.in_initial_list);
+        }
+    }
+
+    async fn reconcile(&self, key: WorkStatusKey) -> Result<ReconcileAction, StatusError> {
+        let key = match key {
+            WorkStatusKey::Work(key) => key,
+            WorkStatusKey::Cluster(cluster) => {
+                self.enqueue_works(&execution_space_name(&cluster), None)
+                    .await;
+                return Ok(ReconcileAction::Done);
+            }
+            WorkStatusKey::Kind(namespace, kind) => {
+                self.enqueue_works(&namespace, Some(&kind)).await;
+                return Ok(ReconcileAction::Done);
+            }
+        };
+        let work = match self
+            .expectations
+            .check(&key, || self.works.get_by_key(&key))
+        {
+            ReconcileReadiness::Ready(work) if !work.meta().deleting => work,
+            ReconcileReadiness::After(rest) => return Ok(ReconcileAction::RequeueAfter(rest)),
+            ReconcileReadiness::Ready(_)
+            | ReconcileReadiness::Gone
+            | ReconcileReadiness::Awaited => return Ok(ReconcileAction::Done),
+        };
+        let Some(cluster) = cluster_of_execution_space(work.namespace()) else {
+            return Ok(ReconcileAction::Done);
+        };
+        let ready = self
+            .clusters
+            .get(cluster)
+            .is_some_and(|c| c.cluster.is_ready());
+        let facts = PartialWork::from_object(&work)?;
+        if !facts.has_applied_condition() {
+            return Ok(ReconcileAction::Done);
+        }
+        // If applying failed or the cluster is not Ready, objects with a running informer are
+        // still reflected.
+        let follows = ready && facts.applied_result().is_ok();
+        let observed = self.collect_objects(cluster, &key, &facts, follows).await?;
+        let readings = interpret(&self.interpreter, &facts, &observed).await;
+        let outcome = reflect_status(&facts, &observed, readings);
+        if let Some(rest) = settling_delay(&facts, &outcome, &observed, self.clock.now()) {
+            return Ok(ReconcileAction::RequeueAfter(rest));
+        }
+        self.record_events(&work, outcome.events);
+        let end = match outcome.retryable_error {
+            None => Ok(ReconcileAction::Done),
+            Some(why) => Err(StatusError::InterpreterUnavailable(why)),
+        };
+        let Some(statuses) = outcome.statuses else {
+            return end;
+        };
+        let patch = json!({
+            "metadata": {"resourceVersion": work.revision().to_string()},
+            "status": {"manifestStatuses": statuses},
+        });
+        let at = ResourcePath::of_object(&WORKS, &work).subresource("status");
+        let options = WriteOptions::default();
+        match self.control.patch(at, Patch::Merge(patch), &options).await {
+            Ok(written) => {
+                let look = || self.works.get_by_key(&key);
+                self.expectations.expect(&key, &written, look);
+            }
+            Err(e) if e.is_conflict() => return Ok(ReconcileAction::AFTER_CONFLICT),
+            Err(e) if e.is_not_found() => {}
+            Err(e) => return Err(e.into()),
+        }
+        end
+    }
+
+    fn record_kind(&self, kind: &Gvk) {
+        if !self.kinds.load().contains(kind) {
+            self.kinds.rcu(|kinds| {
+                let mut kinds = HashSet::clone(kinds);
+                kinds.insert(kind.clone());
+                kinds
+            });
+        }
+    }
+
+    /// The objects of the manifests, if they exist and belong to the Work. `follows`: starts
+    /// informers where needed.
+    async fn collect_objects(
+        &self,
+        cluster: &str,
+        key: &str,
+        facts: &PartialWork,
+        follows: bool,
+    ) -> Result<Vec<Option<Object>>, Error> {
+        let mut observed = Vec::with_capacity(facts.manifests().len());
+        for manifest in facts.manifests() {
+            self.record_kind(&manifest.gvk());
+            let resource = match self.mapper.resource_for(&manifest.gvk()).await {
+                Ok(resource) => Some(resource),
+                Err(error) if follows => return Err(error),
+                Err(_) => None,
+            };
+            // If the member is not connected, its next connection enqueues the Work again.
+            let informer = resource.and_then(|resource| {
+                let followed = || self.members.find_managed_informer(cluster, &resource);
+                let managed = || self.members.managed_informer(cluster, &resource).ok();
+                if follows { managed() } else { followed() }
+            });
+            let name = &manifest.metadata;
+            let found = informer.and_then(|i| i.get(&name.namespace, &name.name));
+            observed.push(found.filter(|o| owning_work_key(cluster, o).is_some_and(|w| w == key)));
+        }
+        Ok(observed)
+    }
+
+    fn record_events(&self, work: &Object, events: Vec<WorkEvent>) {
+        if events.is_empty() {
+            return;
+        }
+        let about = InvolvedObject::new("work.karmada.io/v1alpha1", "Work", work);
+        for event in events {
+            if event.warning {
+                self.recorder.warning(&about, event.reason, event.message);
+            } else {
+                self.recorder.normal(&about, event.reason, event.message);
+            }
+        }
+    }
+}
+
+fn is_cluster_ready(cluster: &Object) -> bool {
+    let view = cluster.decode::<openapi::karmada::Cluster>();
+    view.is_ok_and(|c| c.is_ready())
+}

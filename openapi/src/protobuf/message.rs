@@ -1,0 +1,242 @@
+//! Decodes a protobuf message into JSON with the field numbers of its definition. Unknown
+//! numbers are skipped.
+
+use std::cell::Cell;
+
+use serde_json::{Map, Value};
+
+use super::value;
+use super::wire::{WireField as Wire, WireFields};
+use crate::model::{DefinitionArena, SchemaDefinition, SchemaField, SchemaNode, SchemaType};
+
+/// Deepest nesting of messages; a JSON schema may nest its properties as deep.
+const MAX_MESSAGE_DEPTH: usize = 64;
+/// Most values of one message: an empty element takes two bytes on the wire, and much more
+/// as a JSON value.
+const MAX_VALUES: usize = 400_000;
+
+/// Decodes one request body and counts its values.
+pub(super) struct ProtobufDecoder<'a> {
+    definitions: &'a DefinitionArena,
+    value_count: Cell<usize>,
+}
+
+impl<'a> ProtobufDecoder<'a> {
+    pub(super) fn new(definitions: &'a DefinitionArena) -> Self {
+        Self {
+            definitions,
+            value_count: Cell::new(0),
+        }
+    }
+
+    /// Adds the fields of a message to `out`.
+    pub(super) fn decode_message(
+        &self,
+        definition: &SchemaDefinition,
+        bytes: &[u8],
+        out: &mut Map<String, Value>,
+    ) -> Result<(), String> {
+        self.decode_fields(definition, 0, bytes, out, 0)
+    }
+
+    /// `outer` is the number of the nested message whose fields are inline in JSON, or 0 at
+    /// the top.
+    fn decode_fields(
+        &self,
+        definition: &SchemaDefinition,
+        outer: u32,
+        bytes: &[u8],
+        out: &mut Map<String, Value>,
+        depth: usize,
+    ) -> Result<(), String> {
+        if depth > MAX_MESSAGE_DEPTH {
+            return Err(format!(
+                "messages are nested deeper than {MAX_MESSAGE_DEPTH}"
+            ));
+        }
+        for wire in WireFields::new(bytes) {
+            let wire = wire?;
+            if wire.number > 0xffff {
+                continue;
+            }
+            if let Some(field) = definition.field_by_number(outer << 16 | wire.number) {
+                self.decode_field(definition, field, &wire, out, depth)
+                    .map_err(|e| format!("{}: {e}", field.name))?;
+            } else if outer == 0 && has_nested_message(definition, wire.number) {
+                self.decode_fields(definition, wire.number, wire.bytes()?, out, depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn decode_field(
+        &self,
+        definition: &SchemaDefinition,
+        field: &SchemaField,
+        wire: &Wire<'_>,
+        out: &mut Map<String, Value>,
+        depth: usize,
+    ) -> Result<(), String> {
+        match &field.node.ty {
+            SchemaType::Array(item) => {
+                let element = self.decode_value(definition, field, item, wire, depth)?;
+                let slot = out
+                    .entry(&*field.name)
+                    .or_insert_with(|| Value::Array(Vec::new()));
+                if let (Value::Array(list), Some(element)) = (slot, element) {
+                    list.push(element);
+                }
+            }
+            SchemaType::Map(of) => {
+                let (key, value) = self.decode_map_entry(definition, field, of, wire, depth)?;
+                let slot = out
+                    .entry(&*field.name)
+                    .or_insert_with(|| Value::Object(Map::new()));
+                if let Value::Object(map) = slot {
+                    map.insert(key, value);
+                }
+            }
+            _ => {
+                let value = self.decode_value(definition, field, &field.node, wire, depth)?;
+                match value.filter(|value| field.node.is_encoded(field.required, value)) {
+                    Some(value) => out.insert(field.name.to_string(), value),
+                    None => out.remove(&*field.name),
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes a map entry: a message of key 1 and value 2; each is omitted when zero.
+    fn decode_map_entry(
+        &self,
+        definition: &SchemaDefinition,
+        field: &SchemaField,
+        of: &SchemaNode,
+        wire: &Wire<'_>,
+        depth: usize,
+    ) -> Result<(String, Value), String> {
+        let (mut key, mut value) = (String::new(), None);
+        for part in WireFields::new(wire.bytes()?) {
+            let part = part?;
+            match part.number {
+                1 => key = part.text()?.to_owned(),
+                2 => value = self.decode_value(definition, field, of, &part, depth)?,
+                _ => {}
+            }
+        }
+        Ok((key, value.unwrap_or_else(|| value::zero_value(&of.ty))))
+    }
+
+    /// Decodes one value; `None` for an empty message that means absence.
+    fn decode_value(
+        &self,
+        definition: &SchemaDefinition,
+        field: &SchemaField,
+        node: &SchemaNode,
+        wire: &Wire<'_>,
+        depth: usize,
+    ) -> Result<Option<Value>, String> {
+        self.value_count.set(self.value_count.get() + 1);
+        if self.value_count.get() > MAX_VALUES {
+            return Err(format!("more than {MAX_VALUES} values"));
+        }
+        match &node.ty {
+            SchemaType::Ref(id) => {
+                let mut object = Map::new();
+                let inner = self.definitions.get(*id);
+                self.decode_fields(inner, 0, wire.bytes()?, &mut object, depth + 1)?;
+                Ok(Some(Value::Object(object)))
+            }
+            // A list that is the value of a map is wrapped in a message.
+            SchemaType::Array(item) => {
+                let mut list = Vec::new();
+                for element in WireFields::new(wire.bytes()?) {
+                    let element = element?;
+                    if element.number == 1 {
+                        list.extend(self.decode_value(
+                            definition,
+                            field,
+                            item,
+                            &element,
+                            depth + 1,
+                        )?);
+                    }
+                }
+                Ok(Some(Value::Array(list)))
+            }
+            SchemaType::Any => match json_schema_union(definition, field) {
+                Some(union) => self.decode_union(definition, union, wire.bytes()?, depth + 1),
+                None => value::decode_raw_json(wire.bytes()?),
+            },
+            ty => value::decode_scalar(ty, wire),
+        }
+    }
+
+    /// Decodes the unions of `JSONSchemaProps`, of which JSON has the chosen member only.
+    fn decode_union(
+        &self,
+        schema: &SchemaDefinition,
+        union: JsonSchemaUnion,
+        bytes: &[u8],
+        depth: usize,
+    ) -> Result<Option<Value>, String> {
+        let (mut one, mut many, mut allows) = (None, Vec::new(), false);
+        for wire in WireFields::new(bytes) {
+            let wire = wire?;
+            match (union, wire.number) {
+                (JsonSchemaUnion::Bool, 1) => allows = wire.integer()? != 0,
+                (JsonSchemaUnion::Strings, 2) => many.push(wire.text()?.into()),
+                (JsonSchemaUnion::Bool, 2)
+                | (JsonSchemaUnion::List | JsonSchemaUnion::Strings, 1)
+                | (JsonSchemaUnion::List, 2) => {
+                    let mut object = Map::new();
+                    self.decode_fields(schema, 0, wire.bytes()?, &mut object, depth)?;
+                    if union == JsonSchemaUnion::List && wire.number == 2 {
+                        many.push(Value::Object(object));
+                    } else {
+                        one = Some(Value::Object(object));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(Some(match (one, union) {
+            (Some(one), _) => one,
+            (None, JsonSchemaUnion::Bool) => allows.into(),
+            (None, _) => many.into(),
+        }))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum JsonSchemaUnion {
+    /// A schema or a list of schemas.
+    List,
+    /// A boolean or a schema.
+    Bool,
+    /// A schema or a list of strings.
+    Strings,
+}
+
+fn json_schema_union(
+    definition: &SchemaDefinition,
+    field: &SchemaField,
+) -> Option<JsonSchemaUnion> {
+    if !definition.name.ends_with(".JSONSchemaProps") {
+        return None;
+    }
+    match &*field.name {
+        "items" => Some(JsonSchemaUnion::List),
+        "additionalProperties" | "additionalItems" => Some(JsonSchemaUnion::Bool),
+        "dependencies" => Some(JsonSchemaUnion::Strings),
+        _ => None,
+    }
+}
+
+fn has_nested_message(definition: &SchemaDefinition, number: u32) -> bool {
+    definition
+        .fields
+        .iter()
+        .any(|field| field.number >> 16 == number)
+}

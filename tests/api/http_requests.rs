@@ -1,0 +1,31 @@
+//! Plain HTTP requests to servers of these tests.
+
+use serde_json::Value;
+
+pub(crate) use harness::raw_http::{
+    RawHttpRequest, RawHttpResponse, RawHttpStream, TlsClientIdentity,
+};
+
+use crate::test_server::ApiTestServer;
+
+impl ApiTestServer {
+    /// A request of the administrator.
+    pub(crate) fn request<'a>(&'a self, method: &'a str, path: &str) -> RawHttpRequest<'a> {
+        RawHttpRequest::new(&self.address, &self.admin, method, path)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> RawHttpResponse {
+        self.request("GET", path).send()
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> RawHttpResponse {
+        self.request("POST", path).json(body).send()
+    }
+
+    /// Creates a namespace.
+    pub(crate) fn create_namespace(&self, name: &str) {
+        let body = serde_json::json!({"metadata": {"name": name}});
+        let reply = self.post("/api/v1/namespaces", &body);
+        assert_eq!(reply.code, 201, "{}", reply.text());
+    }
+}

@@ -1,0 +1,161 @@
+//! Errors at startup: the process prints one line, exits with code 1, and changes no data.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::test_server::{ApiTestServer, BINARY};
+
+/// Runs a command, which must fail with one line on standard error that contains all fragments.
+fn assert_fails(arguments: &[&str], fragments: &[&str]) {
+    let out = Command::new(BINARY)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{arguments:?}: {errors}");
+    assert!(out.stdout.is_empty(), "{arguments:?}");
+    assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
+    assert!(errors.starts_with("error: "), "{errors}");
+    for fragment in fragments {
+        assert!(errors.contains(fragment), "no {fragment:?} in {errors}");
+    }
+}
+
+#[test]
+fn flags_of_another_mode_are_rejected_with_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let serve = [
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        data.to_str().unwrap(),
+    ];
+    let aggregated = ["--kubeconfig", "/nowhere/kubeconfig"];
+    let host = "only behind another API server (--kubeconfig or --in-cluster)";
+    let alone = "only when Flotilla serves alone";
+    let elected = "only where a leader is elected (--etcd-servers or --leader-elect)";
+    for (flags, reason) in [
+        (&["--service-name", "f"][..], host),
+        (&["--service-namespace", "f"], host),
+        (&["--service-port", "443"], host),
+        (&["--authentication-token-webhook-cache-ttl", "1s"], host),
+        (
+            &["--authorization-webhook-cache-authorized-ttl", "1s"],
+            host,
+        ),
+        (
+            &["--authorization-webhook-cache-unauthorized-ttl", "1s"],
+            host,
+        ),
+        (&["--host-workloads", "propagate"], host),
+        (&["--leader-elect-lease-duration", "30s"], elected),
+        (
+            &[aggregated[0], aggregated[1], "--tls-san", "f.example"],
+            alone,
+        ),
+    ] {
+        let flag = flags.iter().rfind(|f| f.starts_with("--")).unwrap();
+        assert_fails(&[&serve[..], flags].concat(), &[flag, reason]);
+    }
+    assert!(!data.exists(), "a failed start creates nothing");
+}
+
+fn assert_serve_fails(data: &Path, listen: &str, fragments: &[&str]) {
+    let data = data.to_str().unwrap();
+    assert_fails(
+        &["serve", "--data-dir", data, "--listen", listen],
+        fragments,
+    );
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let test_server = ApiTestServer::shared();
+    let dir = tempfile::tempdir().unwrap();
+    let fragments = [test_server.address.as_str(), "is in use", "--listen"];
+    assert_serve_fails(&dir.path().join("data"), &test_server.address, &fragments);
+}
+
+#[test]
+fn a_directory_in_use_is_not_touched() {
+    let test_server = ApiTestServer::shared();
+    assert_serve_fails(
+        &test_server.data_dir(),
+        "127.0.0.1:0",
+        &["is in use by process", "choose another directory"],
+    );
+    assert_eq!(test_server.get("/readyz").code, 200);
+}
+
+#[test]
+fn damaged_and_foreign_stores_are_not_touched() {
+    let foreign = {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let test_server = ApiTestServer::start();
+        std::fs::create_dir_all(data.join("store")).unwrap();
+        std::fs::copy(
+            test_server.data_dir().join("pki/ca.crt"),
+            data.join("store/store.db"),
+        )
+        .unwrap();
+        let before = std::fs::read(data.join("store/store.db")).unwrap();
+        assert_serve_fails(
+            &data,
+            "127.0.0.1:0",
+            &[
+                "store.db is damaged or not a store",
+                "restore it from a backup",
+            ],
+        );
+        assert_eq!(std::fs::read(data.join("store/store.db")).unwrap(), before);
+        dir
+    };
+    let file = foreign.path().join("file");
+    std::fs::write(&file, "text").unwrap();
+    assert_serve_fails(&file, "127.0.0.1:0", &[file.to_str().unwrap()]);
+    let keys = foreign.path().join("keys");
+    std::fs::create_dir_all(keys.join("pki")).unwrap();
+    for name in ["ca.crt", "ca.key"] {
+        std::fs::write(keys.join("pki").join(name), "junk").unwrap();
+    }
+    assert_serve_fails(
+        &keys,
+        "127.0.0.1:0",
+        &["pki/ca.", "restore it from a backup"],
+    );
+}
+
+#[test]
+fn an_invalid_kubeconfig_is_named() {
+    let test_server = ApiTestServer::shared();
+    let dir = tempfile::tempdir().unwrap();
+    let own = test_server.kubeconfig();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (bad, empty, none, dead) = (path("bad"), path("empty"), path("none"), path("dead"));
+    std::fs::write(&bad, "{{{").unwrap();
+    std::fs::write(&empty, "").unwrap();
+    let good = std::fs::read_to_string(&own).unwrap();
+    std::fs::write(&dead, good.replace(&test_server.address, "127.0.0.1:1")).unwrap();
+    let own = own.to_str().unwrap();
+    for (cluster, control, fragments) in [
+        (bad.as_str(), own, [bad.as_str(), "not a kubeconfig"]),
+        (&empty, own, [&empty, "no current-context"]),
+        (&none, own, [&none, "no such file"]),
+        (own, &bad, [&bad, "not a kubeconfig"]),
+        (&dead, own, ["127.0.0.1:1", "refused"]),
+    ] {
+        let join = ["join", "m1", "--cluster-kubeconfig", cluster];
+        assert_fails(
+            &[&join[..], &["--kubeconfig", control]].concat(),
+            &fragments,
+        );
+    }
+    let clusters = test_server
+        .get("/apis/cluster.karmada.io/v1alpha1/clusters")
+        .json();
+    assert_eq!(clusters["items"], serde_json::json!([]));
+}

@@ -1,0 +1,142 @@
+//! Measures many watchers of one resource: memory of an idle watcher, CPU of an event.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper::Request;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+
+use crate::http_connection::BenchConnection;
+use crate::kubeconfig::Kubeconfig;
+use crate::measured_process::{MeasuredProcess, wait_until};
+use crate::measurement::{MeasurementLimit, MeasurementReport};
+use crate::objects::{CONFIGMAPS, configmap};
+
+const CONNECTIONS: usize = 10;
+const STREAMS_PER_CONNECTION: usize = 100;
+const WATCHERS: usize = CONNECTIONS * STREAMS_PER_CONNECTION;
+const WRITES: usize = 200;
+
+pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let process = MeasuredProcess::serve(dir.path())?;
+    let to = process.read_kubeconfig()?;
+    let mut writer = BenchConnection::open(&to)?;
+    for n in 0..10 {
+        writer.post(CONFIGMAPS, &configmap(&format!("warm-{n}"), 1000))?;
+    }
+    let list = writer.get(CONFIGMAPS)?.json()?;
+    let revision = list["metadata"]["resourceVersion"]
+        .as_str()
+        .context("no revision")?;
+    let path = format!("{CONFIGMAPS}?watch=true&resourceVersion={revision}");
+    process.wait_until_idle(Duration::from_secs(10))?;
+    let resident = process.resident_bytes()?;
+
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let watchers = runtime.block_on(open_watches(&to, &path, &arrived))?;
+    process.wait_until_idle(Duration::from_secs(10))?;
+    let held = (process.resident_bytes()? - resident) / WATCHERS as f64 / 1024.0;
+    let setup = "1,000 watchers on ConfigMaps, HTTP/2, 100 streams a connection";
+    report.record(
+        "watcher_memory",
+        held,
+        "KiB",
+        MeasurementLimit::Below(10.0),
+        setup,
+    );
+
+    let before = process.cpu_seconds()?;
+    let began = Instant::now();
+    for n in 0..WRITES {
+        writer.post(CONFIGMAPS, &configmap(&format!("object-{n}"), 1000))?;
+    }
+    wait_until("all events", Duration::from_secs(60), || {
+        Ok(arrived.load(Ordering::Relaxed) >= WRITES * WATCHERS)
+    })?;
+    let took = began.elapsed().as_secs_f64();
+    let events = arrived.load(Ordering::Relaxed);
+    ensure!(
+        events == WRITES * WATCHERS,
+        "{events} events instead of {}",
+        WRITES * WATCHERS
+    );
+    let cpu = (process.cpu_seconds()? - before) / events as f64 * 1e6;
+    let setup = "200 writes of 1.3 KiB to 1,000 watchers, the writes included";
+    report.record("event_cpu", cpu, "µs", MeasurementLimit::Below(5.0), setup);
+    report.record(
+        "event_rate",
+        events as f64 / took,
+        "1/s",
+        MeasurementLimit::None,
+        setup,
+    );
+    drop(watchers);
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    process.stop()
+}
+
+/// Opens all watches; the events that arrive are counted in `arrived`.
+async fn open_watches(
+    to: &Kubeconfig,
+    path: &str,
+    arrived: &Arc<AtomicUsize>,
+) -> anyhow::Result<JoinSet<()>> {
+    let mut tasks = JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        let mut sender = connect(to, &mut tasks).await?;
+        for _ in 0..STREAMS_PER_CONNECTION {
+            sender.ready().await?;
+            let uri = format!("https://{}{path}", to.address);
+            let request = Request::get(uri).body(Empty::<Bytes>::new())?;
+            let reply = sender.send_request(request).await?;
+            ensure!(reply.status() == 200, "watch: {}", reply.status());
+            let arrived = Arc::clone(arrived);
+            tasks.spawn(async move {
+                let mut body = reply.into_body();
+                while let Some(Ok(frame)) = body.frame().await {
+                    let lines = frame
+                        .data_ref()
+                        .map_or(0, |d| d.iter().filter(|b| **b == b'\n').count());
+                    arrived.fetch_add(lines, Ordering::Relaxed);
+                }
+            });
+        }
+    }
+    Ok(tasks)
+}
+
+async fn connect(
+    to: &Kubeconfig,
+    tasks: &mut JoinSet<()>,
+) -> anyhow::Result<SendRequest<Empty<Bytes>>> {
+    let socket = TcpStream::connect(&to.address).await?;
+    socket.set_nodelay(true)?;
+    let host = to.address.rsplit_once(':').context("no port")?.0;
+    let name = ServerName::try_from(host.to_owned())?;
+    let stream = TlsConnector::from(to.tls_config("h2"))
+        .connect(name, socket)
+        .await?;
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(1 << 24)
+        .handshake(TokioIo::new(stream))
+        .await?;
+    tasks.spawn(async move {
+        let _ = connection.await;
+    });
+    Ok(sender)
+}

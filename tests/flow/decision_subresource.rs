@@ -1,0 +1,229 @@
+//! The subresource `decision` of bindings, which explains a scheduling decision, and the
+//! rights that it needs.
+
+use client::{Error, ResourcePath, WriteOptions};
+use machinery::{Gvr, Object, Status};
+use serde_json::{Value, json};
+
+use crate::fleet::{ApiServerClient, FleetFixture, find_condition};
+use crate::objects::{
+    BINDINGS, CLUSTER_BINDINGS, cluster_scoped, config_map, deployment, divided_policy, policy,
+};
+
+async fn get_decision(
+    server: &ApiServerClient,
+    resource: &Gvr,
+    namespace: &str,
+    name: &str,
+) -> Result<Value, Box<Status>> {
+    let at = ResourcePath::object(resource, namespace, name).subresource("decision");
+    let response = server.api.get(at).await;
+    response
+        .map(|object| object.value().unwrap())
+        .map_err(|error| match error {
+            Error::Status(status) => status,
+            other => Box::new(Status::internal(other)),
+        })
+}
+
+fn is_scheduled(binding: &Value) -> bool {
+    find_condition(binding, "Scheduled")["status"] == "True"
+}
+
+fn cluster_decision<'a>(decision: &'a Value, name: &str) -> &'a Value {
+    let mut all = decision["clusters"].as_array().unwrap().iter();
+    all.find(|row| row["name"] == name).unwrap()
+}
+
+// proves: DCN-told, DCN-refused
+#[tokio::test]
+async fn decision_of_a_binding_explains_its_placement() {
+    let ns = "decision";
+    let fleet = FleetFixture::shared(ns).await;
+    let control = &fleet.control;
+    let web = deployment(ns, "web", 6);
+    let weights = [("member1", 1), ("member2", 2)];
+    control
+        .create(divided_policy(ns, "web", &web, &weights))
+        .await;
+    control.create(web).await;
+    let binding = control
+        .wait_until(&BINDINGS, ns, "web-deployment", "scheduled", is_scheduled)
+        .await;
+    let answer = get_decision(control, &BINDINGS, ns, "web-deployment")
+        .await
+        .unwrap();
+    let head =
+        json!({"name": "web-deployment", "namespace": ns, "uid": binding["metadata"]["uid"]});
+    assert_eq!(
+        (&answer["kind"], &answer["apiVersion"], &answer["metadata"]),
+        (
+            &json!("Decision"),
+            &json!("work.karmada.io/v1alpha2"),
+            &head
+        )
+    );
+    assert_eq!(answer["recomputed"], Value::Null, "{answer:#}");
+    assert_eq!(answer["generation"], binding["metadata"]["generation"]);
+    assert_eq!(
+        (&answer["rule"], &answer["strategy"]),
+        (&json!("StaticWeight"), &json!("StaticWeight")),
+        "{answer:#}"
+    );
+    let replicas =
+        ["member1", "member2"].map(|name| cluster_decision(&answer, name)["replicas"].clone());
+    assert_eq!(replicas, [json!(2), json!(4)]);
+    let refused = cluster_decision(&answer, "member3");
+    assert_eq!(
+        refused["refused"][0]["plugin"], "ClusterAffinity",
+        "{refused}"
+    );
+    assert_eq!(binding.get("decision"), None);
+    assert!(answer.to_string().len() <= 16 * 1024);
+
+    // Scaling makes a new decision.
+    control
+        .merge_patch(
+            &crate::objects::DEPLOYMENTS,
+            ns,
+            "web",
+            json!({"spec": {"replicas": 9}}),
+        )
+        .await;
+    let of_nine = |b: &Value| {
+        b["spec"]["replicas"] == 9
+            && b["status"]["schedulerObservedGeneration"] == b["metadata"]["generation"]
+    };
+    let binding = control
+        .wait_until(&BINDINGS, ns, "web-deployment", "scaled", of_nine)
+        .await;
+    let answer = get_decision(control, &BINDINGS, ns, "web-deployment")
+        .await
+        .unwrap();
+    assert_eq!(
+        (&answer["replicas"], &answer["generation"]),
+        (&json!(9), &binding["metadata"]["generation"])
+    );
+}
+
+// proves: DCN-told, DCN-recomputed
+#[tokio::test]
+async fn cluster_bindings_have_decisions_and_missing_ones_are_recomputed() {
+    let ns = "decision-cluster";
+    let fleet = FleetFixture::shared(ns).await;
+    let control = &fleet.control;
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": ns}, "rules": []});
+    let wide = cluster_scoped(policy("", ns, &role, &["member2"]));
+    control.create(wide).await;
+    control.create(role).await;
+    let name = format!("{ns}-clusterrole");
+    control
+        .wait_until(&CLUSTER_BINDINGS, "", &name, "scheduled", is_scheduled)
+        .await;
+    let answer = get_decision(control, &CLUSTER_BINDINGS, "", &name)
+        .await
+        .unwrap();
+    assert_eq!(
+        (
+            &answer["rule"],
+            &cluster_decision(&answer, "member2")["chosen"]
+        ),
+        (&json!("Object"), &json!(true))
+    );
+
+    let object = config_map(ns, "c", "v");
+    let mut other = policy(ns, "c", &object, &["member1"]);
+    other["spec"]["schedulerName"] = "another".into();
+    control.create(other).await;
+    control.create(object).await;
+    control
+        .wait_until_exists(&BINDINGS, ns, "c-configmap")
+        .await;
+    let answer = get_decision(control, &BINDINGS, ns, "c-configmap")
+        .await
+        .unwrap();
+    assert_eq!(answer["recomputed"], true);
+    assert_eq!(cluster_decision(&answer, "member1")["chosen"], true);
+}
+
+// proves: DCN-rights
+#[tokio::test]
+async fn decisions_of_existing_bindings_are_served_to_authorized_users() {
+    let ns = "decision-rights";
+    let fleet = FleetFixture::shared(ns).await;
+    let control = &fleet.control;
+    let object = config_map(ns, "c", "v");
+    control.create(policy(ns, "c", &object, &["member1"])).await;
+    control.create(object).await;
+    control
+        .wait_until(&BINDINGS, ns, "c-configmap", "scheduled", is_scheduled)
+        .await;
+
+    let missing = get_decision(control, &BINDINGS, ns, "nothing")
+        .await
+        .unwrap_err();
+    assert_eq!(missing.code, 404);
+    assert_eq!(
+        missing.message,
+        "resourcebindings.work.karmada.io \"nothing\" not found"
+    );
+    let old = Gvr::from_static("work.karmada.io", "v1alpha1", "resourcebindings");
+    let missing = get_decision(control, &old, ns, "c-configmap")
+        .await
+        .unwrap_err();
+    assert_eq!(missing.code, 404);
+    let at = ResourcePath::object(&BINDINGS, ns, "c-configmap").subresource("decision");
+    let written = control
+        .api
+        .update(at, json!({}), &WriteOptions::default())
+        .await;
+    assert_eq!(written.unwrap_err().status().unwrap().code, 405);
+
+    let found = control.api.discover().await.unwrap().resources;
+    let bindings = |version: &str, plural: &str| {
+        let is_it = |r: &&client::ApiResource| {
+            *r.resource.resource == *plural && *r.resource.version == *version
+        };
+        found
+            .iter()
+            .find(is_it)
+            .is_some_and(|r| r.subresources.iter().any(|s| s == "decision"))
+    };
+    assert!(
+        bindings("v1alpha2", "resourcebindings") && bindings("v1alpha2", "clusterresourcebindings")
+    );
+
+    let rules = json!([{"apiGroups": ["work.karmada.io"], "resources": ["resourcebindings/decision"], "verbs": ["get"]}]);
+    control
+        .create(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "asker", "namespace": ns}, "rules": rules}))
+        .await;
+    let jane = ApiServerClient::connect("jane", &fleet.kubeconfig_as("jane"));
+    let refused = get_decision(&jane, &BINDINGS, ns, "c-configmap")
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code, 403);
+    assert!(
+        refused
+            .message
+            .contains("cannot get resource \"resourcebindings/decision\""),
+        "{}",
+        refused.message
+    );
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "asker"});
+    let subjects =
+        json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}]);
+    control
+        .create(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "asker", "namespace": ns}, "roleRef": role, "subjects": subjects}))
+        .await;
+    crate::fleet::wait_until("jane may ask", async || {
+        get_decision(&jane, &BINDINGS, ns, "c-configmap")
+            .await
+            .is_ok()
+    })
+    .await;
+    let binding: client::Result<Object> = jane
+        .api
+        .get(ResourcePath::object(&BINDINGS, ns, "c-configmap"))
+        .await;
+    assert_eq!(binding.unwrap_err().status().unwrap().code, 403);
+}

@@ -1,0 +1,265 @@
+//! Custom resources interpreted by Lua scripts of ResourceInterpreterCustomizations.
+
+use serde_json::{Value, json};
+
+use crate::fleet::{FleetFixture, find_condition};
+use crate::objects::{
+    BINDINGS, CONFIG_MAPS, CUSTOMIZATIONS, DEPLOYMENTS, EVENTS, WIDGETS, config_map, deployment,
+    divided_policy, policy, widget, widget_definition,
+};
+
+const FEATURE_GATES: &str = "MultiplePodTemplatesScheduling=true";
+
+pub(crate) fn customization(name: &str, kind: (&str, &str), scripts: &[(&str, &str)]) -> Value {
+    let scripts = scripts.iter().map(|(operation, script)| {
+        let script = json!({"luaScript": script});
+        ((*operation).to_owned(), script)
+    });
+    json!({
+        "apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterCustomization",
+        "metadata": {"name": name},
+        "spec": {"target": {"apiVersion": kind.0, "kind": kind.1},
+                 "customizations": Value::Object(scripts.collect())},
+    })
+}
+
+pub(crate) const WIDGET_KIND: (&str, &str) = ("example.org/v1", "Widget");
+
+/// A fleet whose control plane and members serve widgets.
+pub(crate) async fn fleet_with_widgets(ns: &str) -> FleetFixture {
+    // The control plane notices the new API of its members at once.
+    let flags = ["--cluster-status-update-frequency", "500ms"];
+    let fleet = FleetFixture::with_flags(
+        &[&flags[..], &["--feature-gates", FEATURE_GATES]].concat(),
+        ns,
+    )
+    .await;
+    for server in fleet.members.iter().chain([&fleet.control]) {
+        server.create(widget_definition()).await;
+    }
+    for (at, _) in fleet.members.iter().enumerate() {
+        let cluster = format!("member{}", at + 1);
+        let serves = |c: &Value| {
+            let apis = c["status"]["apiEnablements"].as_array();
+            apis.is_some_and(|all| all.iter().any(|a| a["groupVersion"] == WIDGET_KIND.0))
+        };
+        let clusters = &crate::objects::CLUSTERS;
+        let control = &fleet.control;
+        control
+            .wait_until(clusters, "", &cluster, "widgets", serves)
+            .await;
+    }
+    fleet
+}
+
+const GET_REPLICAS_SCRIPT: &str = "function GetReplicas(obj) return obj.spec.size, nil end";
+const REVISE_REPLICA_SCRIPT: &str =
+    "function ReviseReplica(obj, replicas) obj.spec.size = replicas return obj end";
+
+// proves: INT-lua-first, INT-per-operation, INT-effective-at-once, LUA-revise, LUA-retain, LUA-status, LUA-health, LUA-aggregate, LUA-dependencies
+#[tokio::test]
+async fn scripts_implement_every_interpreter_operation() {
+    let ns = "scripts";
+    let fleet = fleet_with_widgets(ns).await;
+    let control = &fleet.control;
+    let scripts = [
+        ("replicaResource", GET_REPLICAS_SCRIPT),
+        ("replicaRevision", REVISE_REPLICA_SCRIPT),
+        (
+            "retention",
+            "function Retain(desired, observed) desired.spec.node = observed.spec.node return desired end",
+        ),
+        (
+            "statusReflection",
+            "function ReflectStatus(obj) return {ready = obj.status and obj.status.ready or 0} end",
+        ),
+        (
+            "healthInterpretation",
+            "function InterpretHealth(obj) return obj.status ~= nil and obj.status.ready == obj.spec.size end",
+        ),
+        (
+            "statusAggregation",
+            "function AggregateStatus(obj, items)
+                local ready = 0
+                for _, item in ipairs(items) do
+                    if item.status ~= nil then ready = ready + item.status.ready end
+                end
+                obj.status = {ready = ready}
+                return obj
+            end",
+        ),
+        (
+            "dependencyInterpretation",
+            "function GetDependencies(obj)
+                return {{apiVersion = 'v1', kind = 'ConfigMap', namespace = obj.metadata.namespace, name = obj.spec.config}}
+            end",
+        ),
+    ];
+    let all = customization("widgets", WIDGET_KIND, &scripts);
+    control.create(all).await;
+    let mut thing = widget(ns, "w", 4);
+    thing["spec"]["config"] = "conf".into();
+    let mut claim = divided_policy(ns, "w", &thing, &[("member1", 1), ("member2", 1)]);
+    claim["spec"]["propagateDeps"] = true.into();
+    control.create(config_map(ns, "conf", "v")).await;
+    control.create(thing).await;
+    control.create(claim).await;
+    let sized = |size: i64| move |w: &Value| w["spec"]["size"] == size;
+    for member in &fleet.members[..2] {
+        member
+            .wait_until(&WIDGETS, ns, "w", "halved", sized(2))
+            .await;
+        member.wait_until_exists(&CONFIG_MAPS, ns, "conf").await;
+        let copy = member
+            .merge_patch(&WIDGETS, ns, "w", json!({"spec": {"node": "n1"}}))
+            .await;
+        member
+            .patch_status(&copy, json!({"ready": 2, "own": "x"}))
+            .await;
+    }
+    let binding = control
+        .wait_until(&BINDINGS, ns, "w-widget", "healthy everywhere", |b| {
+            let all = b["status"]["aggregatedStatus"].as_array();
+            all.is_some_and(|all| {
+                let fine =
+                    |i: &Value| i["health"] == "Healthy" && i["status"] == json!({"ready": 2});
+                all.len() == 2 && all.iter().all(fine)
+            })
+        })
+        .await;
+    assert_eq!(binding["spec"]["replicas"], 4, "{binding:#}");
+    let summed = |w: &Value| w["status"] == json!({"ready": 4});
+    control
+        .wait_until(&WIDGETS, ns, "w", "summed up", summed)
+        .await;
+
+    // Changed scripts take effect at once, each for its operation.
+    let scripts = json!({"spec": {"customizations": {
+        "replicaResource": {"luaScript": "function GetReplicas(obj) return obj.spec.size * 2 end"},
+        "statusAggregation": {"luaScript": "function AggregateStatus(obj, items) obj.status = {clusters = #items} return obj end"},
+        "dependencyInterpretation": null,
+    }}});
+    control
+        .merge_patch(&CUSTOMIZATIONS, "", "widgets", scripts)
+        .await;
+    for member in &fleet.members[..2] {
+        let doubled = |w: &Value| w["spec"]["size"] == 4 && w["spec"]["node"] == "n1";
+        member
+            .wait_until(&WIDGETS, ns, "w", "doubled, and on its node", doubled)
+            .await;
+        member.wait_until_deleted(&CONFIG_MAPS, ns, "conf").await;
+    }
+    let counted = |w: &Value| w["status"] == json!({"clusters": 2});
+    control
+        .wait_until(&WIDGETS, ns, "w", "counted", counted)
+        .await;
+    control.delete(&CUSTOMIZATIONS, "", "widgets").await;
+    let uncounted = |b: &Value| b["spec"].get("replicas").is_none();
+    control
+        .wait_until(&BINDINGS, ns, "w-widget", "without replicas", uncounted)
+        .await;
+    let edit = json!({"spec": {"size": 5}});
+    control.merge_patch(&WIDGETS, ns, "w", edit).await;
+    for member in &fleet.members[..2] {
+        let as_template = |w: &Value| w["spec"]["size"] == 5 && w["spec"]["node"].is_null();
+        let what = "equal to the template";
+        member
+            .wait_until(&WIDGETS, ns, "w", what, as_template)
+            .await;
+    }
+}
+
+// proves: INT-components, LUA-components, LUA-deadline
+#[tokio::test]
+async fn scripts_define_components_and_a_hostile_script_affects_no_other_object() {
+    let ns = "components";
+    let fleet = fleet_with_widgets(ns).await;
+    let control = &fleet.control;
+    let scripts = [(
+        "componentResource",
+        "local kube = require('kube')
+        function GetComponents(obj)
+            local pod = {spec = {containers = {{name = 'c', resources = {requests = {cpu = '100m'}}}}}}
+            return {
+                {name = 'worker', replicas = obj.spec.size, replicaRequirements = kube.accuratePodRequirements(pod)},
+                {name = 'master', replicas = 1},
+            }
+        end",
+    )];
+    control
+        .create(customization("parts", WIDGET_KIND, &scripts))
+        .await;
+    let thing = widget(ns, "w", 3);
+    control.create(policy(ns, "w", &thing, &["member1"])).await;
+    control.create(thing).await;
+    let expected = json!([
+        {"name": "master", "replicas": 1},
+        {"name": "worker", "replicas": 3, "replicaRequirements": {"resourceRequest": {"cpu": "100m"}}},
+    ]);
+    let bound = |b: &Value| b["spec"]["components"] == expected;
+    let binding = control
+        .wait_until(&BINDINGS, ns, "w-widget", "bound", bound)
+        .await;
+    assert!(binding["spec"].get("replicas").is_none(), "{binding:#}");
+    fleet.members[0].wait_until_exists(&WIDGETS, ns, "w").await;
+
+    let endless = json!({"spec": {"customizations": {"componentResource": {
+        "luaScript": "function GetComponents(obj) while true do end end"}}}});
+    control
+        .merge_patch(&CUSTOMIZATIONS, "", "parts", endless)
+        .await;
+    let other = deployment(ns, "web", 1);
+    control
+        .create(policy(ns, "web", &other, &["member1"]))
+        .await;
+    control.create(other).await;
+    let applied = |b: &Value| find_condition(b, "FullyApplied")["status"] == "True";
+    control
+        .wait_until(&BINDINGS, ns, "web-deployment", "applied", applied)
+        .await;
+    fleet.members[0]
+        .wait_until_exists(&DEPLOYMENTS, ns, "web")
+        .await;
+    crate::fleet::wait_until("the event about the script", async || {
+        let events = control.list(&EVENTS, ns).await;
+        events.iter().any(|e| {
+            let text = e["message"].as_str().unwrap_or_default();
+            e["reason"] == "GetComponentsFailed"
+                && text.contains("parts: GetComponents: the script did not end within 1s")
+        })
+    })
+    .await;
+}
+
+// proves: ADM-interpreter-scripts
+#[tokio::test]
+async fn invalid_scripts_are_denied_with_operation_and_line() {
+    let fleet = FleetFixture::shared("refused-scripts").await;
+    let control = &fleet.control;
+    for (field, operation, script, why) in [
+        (
+            "replicaResource",
+            "InterpretReplica",
+            "function GetReplicas(obj)\nreturn 1",
+            "line 2",
+        ),
+        (
+            "retention",
+            "Retain",
+            "function Keep() end",
+            "not found function Retain",
+        ),
+        (
+            "healthInterpretation",
+            "InterpretHealth",
+            "function InterpretHealth() goto x end",
+            "goto",
+        ),
+    ] {
+        let kind = ("refused.example.org/v1", "Refused");
+        let bad = customization("refused", kind, &[(field, script)]);
+        let error = control.try_create(bad).await.unwrap_err().to_string();
+        let named = format!("InterpreterOperation({operation}) Lua script error: ");
+        assert!(error.contains(&named) && error.contains(why), "{error}");
+    }
+}

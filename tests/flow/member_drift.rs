@@ -1,0 +1,260 @@
+//! Objects in members that are edited, deleted or already exist.
+
+use serde_json::{Value, json};
+
+use crate::fleet::{FleetFixture, find_condition, wait_for_namespace};
+use crate::objects::{
+    BINDINGS, CONFIG_MAPS, DEPLOYMENTS, POLICIES, SERVICES, WORKS, config_map, deployment,
+    execution_space, policy,
+};
+
+// proves: EXE-drift-change, EXE-drift-delete, EXE-retain-labels, EXE-drop-labels
+#[tokio::test]
+async fn edits_and_deletions_in_a_member_are_undone() {
+    let ns = "drift";
+    let fleet = FleetFixture::shared(ns).await;
+    let control = &fleet.control;
+    let one = fleet.member("member1");
+    let (web, map) = (deployment(ns, "web", 2), config_map(ns, "c", "v"));
+    for object in [&web, &map] {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        control.create(policy(ns, name, object, &["member1"])).await;
+        control.create(object.clone()).await;
+    }
+    one.wait_until(&DEPLOYMENTS, ns, "web", "ready", |d| {
+        d["status"]["readyReplicas"] == 2
+    })
+    .await;
+    one.merge_patch(
+        &DEPLOYMENTS,
+        ns,
+        "web",
+        json!({"spec": {"replicas": 9, "minReadySeconds": 1}}),
+    )
+    .await;
+    one.wait_until(&DEPLOYMENTS, ns, "web", "repaired", |d| {
+        d["spec"]["replicas"] == 2 && d["spec"]["minReadySeconds"].as_i64().unwrap_or(0) == 0
+    })
+    .await;
+    let first = one.wait_until_exists(&CONFIG_MAPS, ns, "c").await;
+    one.merge_patch(&CONFIG_MAPS, ns, "c", json!({"data": {"k": "edited"}}))
+        .await;
+    one.wait_until(&CONFIG_MAPS, ns, "c", "repaired", |c| c["data"]["k"] == "v")
+        .await;
+    one.delete(&CONFIG_MAPS, ns, "c").await;
+    one.wait_until(&CONFIG_MAPS, ns, "c", "made again", |c| {
+        c["metadata"]["uid"] != first["metadata"]["uid"] && c["data"]["k"] == "v"
+    })
+    .await;
+
+    // A label that the member adds stays; a label that the template drops is removed.
+    one.merge_patch(
+        &CONFIG_MAPS,
+        ns,
+        "c",
+        json!({"metadata": {"labels": {"own": "yes"}}}),
+    )
+    .await;
+    control
+        .merge_patch(
+            &CONFIG_MAPS,
+            ns,
+            "c",
+            json!({"metadata": {"labels": {"from": "template"}}}),
+        )
+        .await;
+    one.wait_until(&CONFIG_MAPS, ns, "c", "labelled", |c| {
+        c["metadata"]["labels"]["own"] == "yes" && c["metadata"]["labels"]["from"] == "template"
+    })
+    .await;
+    control
+        .merge_patch(
+            &CONFIG_MAPS,
+            ns,
+            "c",
+            json!({"metadata": {"labels": {"from": null}}}),
+        )
+        .await;
+    one.wait_until(&CONFIG_MAPS, ns, "c", "without the label", |c| {
+        c["metadata"]["labels"]["own"] == "yes" && c["metadata"]["labels"]["from"].is_null()
+    })
+    .await;
+}
+
+// proves: EXE-conflict-abort, EXE-conflict-overwrite, STA-unapplied
+#[tokio::test]
+async fn conflicts_with_existing_objects_of_a_member() {
+    let ns = "conflict";
+    let fleet = FleetFixture::shared(ns).await;
+    let control = &fleet.control;
+    wait_for_namespace(&fleet, ns).await;
+    let one = fleet.member("member1");
+    let theirs = one.create(config_map(ns, "c", "theirs")).await;
+    let ours = config_map(ns, "c", "ours");
+    control.create(policy(ns, "p", &ours, &["member1"])).await;
+    control.create(ours).await;
+
+    let work = openapi::karmada::names::work_name("ConfigMap", "c", ns);
+    let refused = control
+        .wait_until(&WORKS, &execution_space("member1"), &work, "refused", |w| {
+            find_condition(w, "Applied")["status"] == "False"
+        })
+        .await;
+    let applied = find_condition(&refused, "Applied");
+    assert_eq!(applied["reason"], "AppliedFailed");
+    let text = applied["message"].as_str().unwrap();
+    assert!(
+        text.starts_with("Failed to apply all manifests (0/1): "),
+        "{text}"
+    );
+    let expected = "resource(kind=ConfigMap, conflict/c) already exists in the cluster member1 and the work.karmada.io/conflict-resolution strategy value is empty";
+    assert!(text.contains(expected), "{text}");
+    control
+        .wait_until(&BINDINGS, ns, "c-configmap", "not applied", |b| {
+            find_condition(b, "FullyApplied")["reason"] == "FullyAppliedFailed"
+                && b["status"]["aggregatedStatus"][0]["appliedMessage"] == text
+        })
+        .await;
+    let still = one.get(&CONFIG_MAPS, ns, "c").await.unwrap();
+    assert_eq!(
+        still["metadata"]["resourceVersion"],
+        theirs["metadata"]["resourceVersion"]
+    );
+
+    control
+        .merge_patch(
+            &POLICIES,
+            ns,
+            "p",
+            json!({"spec": {"conflictResolution": "Overwrite"}}),
+        )
+        .await;
+    let adopted = one
+        .wait_until(&CONFIG_MAPS, ns, "c", "adopted", |c| {
+            c["data"]["k"] == "ours" && c["metadata"]["labels"]["karmada.io/managed"] == "true"
+        })
+        .await;
+    assert_eq!(adopted["metadata"]["uid"], theirs["metadata"]["uid"]);
+    control
+        .wait_until(&BINDINGS, ns, "c-configmap", "applied", |b| {
+            find_condition(b, "FullyApplied")["status"] == "True"
+        })
+        .await;
+}
+
+// proves: EXE-preserve
+#[tokio::test]
+async fn objects_are_preserved_when_the_template_is_deleted() {
+    let ns = "preserve";
+    let fleet = FleetFixture::shared(ns).await;
+    let control = &fleet.control;
+    let one = fleet.member("member1");
+    let object = config_map(ns, "c", "v");
+    let mut keeping = policy(ns, "p", &object, &["member1"]);
+    keeping["spec"]["preserveResourcesOnDeletion"] = json!(true);
+    control.create(keeping).await;
+    control.create(object).await;
+    one.wait_until_exists(&CONFIG_MAPS, ns, "c").await;
+    let work = openapi::karmada::names::work_name("ConfigMap", "c", ns);
+    control
+        .wait_until(&WORKS, &execution_space("member1"), &work, "applied", |w| {
+            find_condition(w, "Applied")["status"] == "True"
+        })
+        .await;
+    control.delete(&CONFIG_MAPS, ns, "c").await;
+    control
+        .wait_until_deleted(&BINDINGS, ns, "c-configmap")
+        .await;
+    control
+        .wait_until_deleted(&WORKS, &execution_space("member1"), &work)
+        .await;
+    let kept = one.get(&CONFIG_MAPS, ns, "c").await.unwrap();
+    assert_eq!(kept["metadata"]["labels"], Value::Null);
+    // The only key that Karmada does not remove.
+    let left = json!({"work.karmada.io/conflict-resolution": "abort"});
+    assert_eq!(kept["metadata"]["annotations"], left);
+    assert_eq!(kept["data"]["k"], "v");
+}
+
+// proves: EXE-suspend
+#[tokio::test]
+async fn dispatching_is_suspended_and_goes_on() {
+    let ns = "suspend";
+    let fleet = FleetFixture::shared(ns).await;
+    let control = &fleet.control;
+    let one = fleet.member("member1");
+    let object = config_map(ns, "c", "v1");
+    let mut held = policy(ns, "p", &object, &["member1"]);
+    held["spec"]["suspension"] = json!({"dispatching": true});
+    control.create(held).await;
+    control.create(object).await;
+    let work = openapi::karmada::names::work_name("ConfigMap", "c", ns);
+    let works = execution_space("member1");
+    let suspended = control
+        .wait_until(&WORKS, &works, &work, "suspended", |w| {
+            find_condition(w, "Dispatching")["status"] == "False"
+        })
+        .await;
+    assert_eq!(
+        find_condition(&suspended, "Dispatching")["reason"],
+        "SuspendDispatching"
+    );
+    assert_eq!(suspended["spec"]["suspendDispatching"], true);
+    assert_eq!(one.get(&CONFIG_MAPS, ns, "c").await, None);
+
+    control
+        .merge_patch(&POLICIES, ns, "p", json!({"spec": {"suspension": null}}))
+        .await;
+    one.wait_until(&CONFIG_MAPS, ns, "c", "there", |c| c["data"]["k"] == "v1")
+        .await;
+    control
+        .wait_until(&WORKS, &works, &work, "dispatching", |w| {
+            find_condition(w, "Dispatching")["reason"] == "Dispatching"
+        })
+        .await;
+}
+
+/// An API server allocates node ports before it compares names: it rejects the create of an
+/// existing Service with 422, not with 409.
+// proves: EXE-refused-create
+#[tokio::test]
+async fn a_service_that_holds_its_node_port_already_is_adopted() {
+    let ns = "node-port";
+    let fleet = FleetFixture::shared(ns).await;
+    let control = &fleet.control;
+    wait_for_namespace(&fleet, ns).await;
+    let one = fleet.member("member1");
+    let service = |name: &str, port: u16| {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": ns},
+            "spec": {"type": "NodePort", "selector": {"app": name}, "ports": [{"port": 80, "nodePort": port}]}})
+    };
+    for (name, port, resolution) in [("web", 30971, "Overwrite"), ("theirs", 30972, "Abort")] {
+        let there = one.create(service(name, port)).await;
+        let ours = service(name, port);
+        let mut policy = policy(ns, name, &ours, &["member1"]);
+        policy["spec"]["conflictResolution"] = resolution.into();
+        control.create(policy).await;
+        control.create(ours).await;
+        let work = openapi::karmada::names::work_name("Service", name, ns);
+        let work = control
+            .wait_until(&WORKS, &execution_space("member1"), &work, "decided", |w| {
+                find_condition(w, "Applied")["status"].is_string()
+            })
+            .await;
+        let applied = find_condition(&work, "Applied");
+        let after = one.get(&SERVICES, ns, name).await.unwrap();
+        assert_eq!(after["metadata"]["uid"], there["metadata"]["uid"]);
+        let is_ours = after["metadata"]["labels"]["karmada.io/managed"] == "true";
+        assert_eq!(is_ours, resolution == "Overwrite", "{after:#}");
+        if is_ours {
+            assert_eq!(applied["status"], "True", "{applied:#}");
+            assert_eq!(after["spec"]["clusterIP"], there["spec"]["clusterIP"]);
+        } else {
+            let text = applied["message"].as_str().unwrap();
+            assert!(
+                text.contains("already exists in the cluster member1"),
+                "{text}"
+            );
+        }
+    }
+}
