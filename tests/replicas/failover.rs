@@ -8,7 +8,7 @@ use client::{At, WatchOptions};
 use futures_util::StreamExt;
 use harness::Server;
 use harness::etcd::NEW;
-use harness::objects::{DEPLOYMENTS, WORKS, deployment};
+use harness::objects::{BINDINGS, DEPLOYMENTS, WORKS, deployment};
 
 use crate::pair::{Form, Pair};
 use crate::processes::{FAST, Node, alone};
@@ -150,7 +150,8 @@ async fn a_leader_that_slept_for_long_writes_nothing_late() {
 }
 
 /// The leader is stopped in the middle of a rollout, for at least `time`; meanwhile the
-/// other replica takes the lease, which lasts three seconds, and finishes.
+/// other replica takes the lease, which lasts three seconds, and finishes. A call that the
+/// sleeper had begun may reach the store late; the new leader puts right what it made.
 async fn slept(time: Duration) {
     let _alone = alone().await;
     let Some(scene) = Scene::set(Form::Alone, &FAST).await else {
@@ -158,13 +159,22 @@ async fn slept(time: Duration) {
     };
     let (pair, leader, other) = (scene.pair, scene.leader, scene.other);
     let members = scene.members;
-    let mut wanted = roll_out(Arc::clone(&other), 0, 60).await;
+    let mut wanted = BTreeSet::new();
+    // All at once, so that the leader has much to do when it is stopped.
+    let parts = (0..240).step_by(20);
+    let parts = parts.map(|n| tokio::spawn(roll_out(Arc::clone(&other), n, n + 20)));
+    let parts: Vec<_> = parts.collect();
+    while other.list(&BINDINGS, NS).await.len() < 20 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     pair.nodes[leader].signal("-STOP");
     let slept = Instant::now();
-    wanted.extend(roll_out(Arc::clone(&other), 60, 90).await);
+    for part in parts {
+        wanted.extend(part.await.unwrap());
+    }
     until_exact(&other, &members, NS, &wanted).await;
     // What the sleeper may be about to make must not come back.
-    for n in (0..90).step_by(3) {
+    for n in (0..240).filter(|n| n % 3 > 0) {
         let name = format!("d{n:03}");
         other.delete(&DEPLOYMENTS, NS, &name).await;
         wanted.remove(&name);
@@ -178,7 +188,7 @@ async fn slept(time: Duration) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // Whatever it did late was done before this has gone all the way.
-    wanted.extend(roll_out(Arc::clone(&other), 90, 100).await);
+    wanted.extend(roll_out(Arc::clone(&other), 240, 250).await);
     let after = until_exact(&other, &members, NS, &wanted).await;
     before.retain(|place, object| after.get(place) != Some(object));
     assert!(before.is_empty(), "written by the sleeper: {before:?}");
