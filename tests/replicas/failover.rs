@@ -8,7 +8,7 @@ use client::{ResourcePath, WatchOptions};
 use futures_util::StreamExt;
 use harness::ApiServerClient;
 use harness::etcd::VERSION_3_5;
-use harness::objects::{DEPLOYMENTS, WORKS, deployment};
+use harness::objects::{BINDINGS, DEPLOYMENTS, WORKS, deployment};
 
 use crate::flotilla_process::{FAST_ELECTION_FLAGS, FlotillaProcess, exclusive_lock};
 use crate::replica_pair::{ControlPlaneMode, ReplicaPair};
@@ -181,7 +181,8 @@ async fn a_leader_suspended_for_a_minute_writes_nothing_after_it_lost_the_lease(
 }
 
 /// The leader is suspended in the middle of a rollout for at least `time`. Meanwhile the other
-/// replica acquires the lease, whose duration is 3 seconds, and finishes the rollout.
+/// replica acquires the lease, whose duration is 3 seconds, and finishes the rollout. A call that
+/// the suspended leader had begun may reach the store late; the new leader corrects its effect.
 async fn check_suspended_leader(time: Duration) {
     let _alone = exclusive_lock().await;
     let Some(fixture) =
@@ -191,13 +192,22 @@ async fn check_suspended_leader(time: Duration) {
     };
     let (pair, leader, other) = (fixture.pair, fixture.leader, fixture.other);
     let members = fixture.members;
-    let mut expected = create_deployments(Arc::clone(&other), 0, 60).await;
+    let mut expected = BTreeSet::new();
+    // Created concurrently, so that the leader is busy when it is suspended.
+    let batches = (0..240).step_by(20);
+    let batches = batches.map(|n| tokio::spawn(create_deployments(Arc::clone(&other), n, n + 20)));
+    let batches: Vec<_> = batches.collect();
+    while other.list(&BINDINGS, NS).await.len() < 20 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     pair.nodes[leader].signal("-STOP");
     let suspended = Instant::now();
-    expected.extend(create_deployments(Arc::clone(&other), 60, 90).await);
+    for batch in batches {
+        expected.extend(batch.await.unwrap());
+    }
     wait_until_rolled_out(&other, &members, NS, &expected).await;
     // The suspended leader may be about to create these: they must not come back.
-    for n in (0..90).step_by(3) {
+    for n in (0..240).filter(|n| n % 3 > 0) {
         let name = format!("d{n:03}");
         other.delete(&DEPLOYMENTS, NS, &name).await;
         expected.remove(&name);
@@ -214,7 +224,7 @@ async fn check_suspended_leader(time: Duration) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // Any late write of the suspended replica happens before this rollout is complete.
-    expected.extend(create_deployments(Arc::clone(&other), 90, 100).await);
+    expected.extend(create_deployments(Arc::clone(&other), 240, 250).await);
     let after = wait_until_rolled_out(&other, &members, NS, &expected).await;
     before.retain(|key, object| after.get(key) != Some(object));
     assert!(

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use crate::{collect_files, root};
 
-const WORD: &str = concat!("// ", "proves:");
-const OF_ROWS: &str = "# proves:";
+const MARKER: &str = concat!("// ", "proves:");
+const TABLE_MARKER: &str = "# proves:";
 
 struct Behaviour {
     section: String,
@@ -43,12 +43,12 @@ fn of_source(path: &Path, proven: &mut BTreeMap<String, String>) {
     let text = std::fs::read_to_string(path).unwrap();
     let mut lines = text.lines().map(str::trim).peekable();
     while let Some(line) = lines.next() {
-        let Some(list) = line.strip_prefix(WORD) else {
+        let Some(list) = line.strip_prefix(MARKER) else {
             continue;
         };
         let below = lines.peek().copied().unwrap_or_default();
         assert!(
-            below.starts_with("#[") || below.starts_with(WORD),
+            below.starts_with("#[") || below.starts_with(MARKER),
             "{}: {line:?} stands above no test",
             path.display()
         );
@@ -63,13 +63,13 @@ fn of_table(path: &Path, proven: &mut BTreeMap<String, String>) {
     let text = std::fs::read_to_string(path).unwrap();
     let mut lines = text.lines().map(str::trim).peekable();
     while let Some(line) = lines.next() {
-        let Some(list) = line.strip_prefix(OF_ROWS) else {
+        let Some(list) = line.strip_prefix(TABLE_MARKER) else {
             continue;
         };
         let below = lines.peek().copied().unwrap_or_default();
         let is_row = !below.starts_with('#') && below.contains('|');
         assert!(
-            is_row || below.starts_with(OF_ROWS),
+            is_row || below.starts_with(TABLE_MARKER),
             "{}: {line:?} stands above no row",
             path.display()
         );

@@ -54,6 +54,8 @@ struct TestServerScript {
     /// How many connections send GOAWAY once they have read a request, without processing
     /// it.
     refused_connections: AtomicUsize,
+    /// Bodies of the requests that announced a length.
+    bodies: Mutex<Vec<Bytes>>,
 }
 
 struct TestHttpsServer {
@@ -152,7 +154,17 @@ async fn serve_connection(
     let own_streams = Arc::new(AtomicUsize::new(0));
     let service = service_fn(|request: Request<Incoming>| {
         let (script, open) = (Arc::clone(&script), Arc::clone(&own_streams));
-        async move { Ok::<_, Infallible>(respond(&script, &open, &request)) }
+        async move {
+            let response = respond(&script, &open, &request);
+            // A body must be as long as the client announced.
+            let length = request.headers().get("content-length").cloned();
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            if let Some(length) = length {
+                assert_eq!(length.to_str().unwrap(), body.len().to_string());
+                script.bodies.lock().push(body);
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     let once_less = |n: usize| n.checked_sub(1);
     let (set, get) = (Ordering::SeqCst, Ordering::SeqCst);
@@ -431,6 +443,35 @@ async fn http1_is_spoken_where_there_is_no_http2() {
     assert!(stream.next().await.unwrap().is_ok());
     assert_eq!(server.count(|s| &s.connections), 2);
     server.tasks.stop().await;
+}
+
+/// The body is longer than a frame and than the flow control window.
+#[tokio::test]
+async fn a_body_in_pieces_arrives_as_a_whole() {
+    let object = json!({"data": {"k": "x".repeat(300 << 10)}, "metadata": {"name": "m"}});
+    let text = Bytes::from(object.to_string());
+    for protocol in ["h2", "http/1.1"] {
+        let server = TestHttpsServer::start(&[protocol], 100).await;
+        let client = server.client();
+        let cuts = [(0, 9), (9, 9), (9, 200_000), (200_000, text.len())];
+        let body: EncodedBody = cuts
+            .map(|(from, to)| text.slice(from..to))
+            .into_iter()
+            .collect();
+        let (all, one) = (
+            ResourcePath::all(&MAPS, "ns"),
+            ResourcePath::one(&MAPS, "ns", "m"),
+        );
+        let options = WriteOptions::default();
+        client
+            .create_encoded(all, body.clone(), &options)
+            .await
+            .unwrap();
+        client.update_encoded(one, body, &options).await.unwrap();
+        client.update(one, object.clone(), &options).await.unwrap();
+        assert_eq!(*server.script.bodies.lock(), [&text; 3]);
+        server.tasks.stop().await;
+    }
 }
 
 #[tokio::test]
