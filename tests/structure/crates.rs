@@ -60,6 +60,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
         // Tests alone stand on it.
         ("harness", &["auth", "harness-macros"]),
         ("harness-macros", &[]),
+        ("structure-tests", &[]),
         ("workspace-tests", &[]),
     ])
 }

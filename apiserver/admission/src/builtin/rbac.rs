@@ -113,7 +113,7 @@ fn validate_binding(
     }
     let cluster = kinds.len() == 1;
     for (i, subject) in items(new, "/subjects").iter().enumerate() {
-        self::validate_subject(&index_path("subjects", i), subject, cluster, errors);
+        validate_subject(&index_path("subjects", i), subject, cluster, errors);
     }
     if let Some(old) = old
         && get(old, "/roleRef") != role

@@ -459,8 +459,8 @@ async fn a_body_in_pieces_arrives_as_a_whole() {
             .into_iter()
             .collect();
         let (all, one) = (
-            ResourcePath::all(&MAPS, "ns"),
-            ResourcePath::one(&MAPS, "ns", "m"),
+            ResourcePath::collection(&MAPS, "ns"),
+            ResourcePath::object(&MAPS, "ns", "m"),
         );
         let options = WriteOptions::default();
         client

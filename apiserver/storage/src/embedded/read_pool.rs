@@ -146,13 +146,11 @@ impl ReadPool {
                     let value = blob.map(Bytes::copy_from_slice);
                     let previous = match row.get(2)? {
                         SqlRevision(0) => None,
-                        SqlRevision(at) => {
-                            self::read_value(&transaction, at)?.map(|value| KeyValue {
-                                key: key.clone(),
-                                value,
-                                mod_revision: at,
-                            })
-                        }
+                        SqlRevision(at) => read_value(&transaction, at)?.map(|value| KeyValue {
+                            key: key.clone(),
+                            value,
+                            mod_revision: at,
+                        }),
                     };
                     bytes += value.as_ref().map_or(0, Bytes::len);
                     bytes += previous.as_ref().map_or(0, |e| e.value.len());
