@@ -40,7 +40,7 @@ async fn put(
     expected: u64,
     bytes: usize,
     ttl: Option<Duration>,
-) -> storage::Result<u64> {
+) -> storage::StoreResult<u64> {
     let value = Bytes::from(vec![b'x'; bytes]);
     let op = Op::Put { value, ttl };
     let key = key.into();
@@ -50,12 +50,12 @@ async fn put(
     }
 }
 
-async fn next_response(watch: &mut Box<dyn StoreWatch>) -> storage::Result<WatchResponse> {
+async fn next_response(watch: &mut Box<dyn StoreWatch>) -> storage::StoreResult<WatchResponse> {
     timeout(TIMEOUT, watch.next()).await.unwrap()
 }
 
 /// Asserts that a call to an etcd that is down fails as unavailable.
-fn assert_unavailable<T>(result: storage::Result<T>) {
+fn assert_unavailable<T>(result: storage::StoreResult<T>) {
     match result {
         Err(Error::Unavailable(_)) => {}
         Err(other) => panic!("{other}"),

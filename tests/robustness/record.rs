@@ -29,7 +29,11 @@ pub(crate) type WriteHistory = BTreeMap<u64, KeyWrite>;
 /// Sets a key to a new value, or deletes it, and prints the acknowledged write. False:
 /// another writer changed the key meanwhile.
 #[expect(clippy::print_stdout, reason = "the parent listens")]
-pub(crate) async fn write_once(store: &dyn Store, key: &str, turn: u64) -> storage::Result<bool> {
+pub(crate) async fn write_once(
+    store: &dyn Store,
+    key: &str,
+    turn: u64,
+) -> storage::StoreResult<bool> {
     let written = write(store, key, turn).await?;
     if let Some((revision, write)) = &written {
         let value = write.value.as_deref().unwrap_or("-");
@@ -44,7 +48,7 @@ pub(crate) async fn write(
     store: &dyn Store,
     key: &str,
     turn: u64,
-) -> storage::Result<Option<(u64, KeyWrite)>> {
+) -> storage::StoreResult<Option<(u64, KeyWrite)>> {
     let current = store.get(key).await?;
     let expected = current.map_or(0, |e| e.mod_revision);
     let delete = expected > 0 && turn % 7 == 3;

@@ -19,5 +19,5 @@ pub use embedded::{
 };
 pub use store::{
     ConsistentReadSupport, Error, KeyValue, MAX_REQUEST_BYTES, Op, RangeRequest, RangeResponse,
-    Result, Store, StoreEvent, StoreWatch, Txn, TxnResponse, WatchResponse, prefix_end,
+    Store, StoreEvent, StoreResult, StoreWatch, Txn, TxnResponse, WatchResponse, prefix_end,
 };

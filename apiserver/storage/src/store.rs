@@ -40,7 +40,7 @@ pub enum Error {
 }
 
 /// The result of a call to an engine.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type StoreResult<T> = Result<T, Error>;
 
 /// A key with its value at one revision (etcd: KeyValue).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,7 +160,7 @@ pub struct WatchResponse {
 pub trait StoreWatch: Send {
     /// The next events, in ascending revisions, without gaps or repetitions. Also returns
     /// an empty response when only the progress advanced. Cancel-safe.
-    async fn next(&mut self) -> Result<WatchResponse>;
+    async fn next(&mut self) -> StoreResult<WatchResponse>;
 }
 
 /// Whether and how a cache that is built from a watch supports consistent reads
@@ -189,33 +189,33 @@ pub trait Store: Send + Sync + 'static {
     /// The newest revision, linearizable (etcd: header of an empty range). Every watch
     /// soon reports a progress of at least this revision without any further write (etcd:
     /// progress request), except under [`ConsistentReadSupport::Unsupported`].
-    async fn revision(&self) -> Result<u64>;
+    async fn revision(&self) -> StoreResult<u64>;
     /// The revision that a watch of exactly this prefix must have reached to include every
     /// change acknowledged so far. It may be older than [`Store::revision`] where other
     /// keys were written since; then no watch is woken, which makes consistent reads from
     /// a cache cheap.
-    async fn prefix_revision(&self, prefix: &str) -> Result<u64> {
+    async fn prefix_revision(&self, prefix: &str) -> StoreResult<u64> {
         let _ = prefix;
         self.revision().await
     }
     /// One key at the newest revision.
-    async fn get(&self, key: &str) -> Result<Option<KeyValue>>;
+    async fn get(&self, key: &str) -> StoreResult<Option<KeyValue>>;
     /// One key at the newest revision if its stored form is stale: a write of the same
     /// value would store it differently, such as under another encryption key. `None`
     /// otherwise.
-    async fn get_stale(&self, key: &str) -> Result<Option<KeyValue>> {
+    async fn get_stale(&self, key: &str) -> StoreResult<Option<KeyValue>> {
         let _ = key;
         Ok(None)
     }
     /// The keys of a range, in order, at one revision.
-    async fn range(&self, range: &RangeRequest) -> Result<RangeResponse>;
+    async fn range(&self, range: &RangeRequest) -> StoreResult<RangeResponse>;
     /// Commits one transaction. When the call is dropped, the transaction may or may not be
     /// applied. Key and value together take up to [`MAX_REQUEST_BYTES`].
-    async fn commit(&self, txn: Txn) -> Result<TxnResponse>;
+    async fn commit(&self, txn: Txn) -> StoreResult<TxnResponse>;
     /// Watches the keys with `prefix` for events with a revision greater than `after`.
     /// Fails when `after` is compacted or in the future.
-    async fn watch(&self, prefix: &str, after: u64) -> Result<Box<dyn StoreWatch>>;
+    async fn watch(&self, prefix: &str, after: u64) -> StoreResult<Box<dyn StoreWatch>>;
     /// Compacts the history before `revision`, which itself stays readable. Does nothing
     /// when that is compacted already.
-    async fn compact(&self, revision: u64) -> Result<()>;
+    async fn compact(&self, revision: u64) -> StoreResult<()>;
 }

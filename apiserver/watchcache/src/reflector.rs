@@ -53,7 +53,7 @@ async fn list_and_watch(shared: &WatchCache) {
     }
 }
 
-async fn list(shared: &WatchCache) -> storage::Result<Box<dyn StoreWatch>> {
+async fn list(shared: &WatchCache) -> storage::StoreResult<Box<dyn StoreWatch>> {
     let mut range = RangeRequest {
         limit: LIST_PAGE_KEYS,
         ..RangeRequest::prefix(&shared.prefix)

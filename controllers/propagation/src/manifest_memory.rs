@@ -8,24 +8,24 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// What all manifests that are large may take together.
-const TOTAL_BYTES: usize = 12 << 20;
+const MAX_LARGE_MANIFEST_BYTES: usize = 12 << 20;
 /// Manifests that take less are not counted: there are few of them at a time, and most
 /// manifests are small.
-const SMALL_BYTES: usize = 64 << 10;
+const SMALL_MANIFEST_BYTES: usize = 64 << 10;
 /// Encoded manifests of at most so many bytes are not measured: what they are parsed into
 /// is small in general, and not much more than a mebibyte in any case.
-const SMALL_ENCODED_BYTES: usize = 8 << 10;
-const UNIT: usize = 1 << 10;
+const SMALL_ENCODED_MANIFEST_BYTES: usize = 8 << 10;
+const PERMIT_BYTES: usize = 1 << 10;
 
-pub(crate) struct ManifestMemory(Semaphore);
+pub(crate) struct ManifestMemoryBudget(Semaphore);
 
-impl Default for ManifestMemory {
+impl Default for ManifestMemoryBudget {
     fn default() -> Self {
-        Self(Semaphore::new(TOTAL_BYTES / UNIT))
+        Self(Semaphore::new(MAX_LARGE_MANIFEST_BYTES / PERMIT_BYTES))
     }
 }
 
-impl ManifestMemory {
+impl ManifestMemoryBudget {
     /// Waits until there is memory for so many copies of trees that take so many bytes; what
     /// takes more than there is altogether gets all of it. `None` for small trees.
     pub(crate) async fn reserve(
@@ -36,23 +36,27 @@ impl ManifestMemory {
         if is_small(tree_bytes) {
             return None;
         }
-        let units = tree_bytes.saturating_mul(copies).min(TOTAL_BYTES) / UNIT;
+        let units = tree_bytes
+            .saturating_mul(copies)
+            .min(MAX_LARGE_MANIFEST_BYTES)
+            / PERMIT_BYTES;
         // The semaphore is never closed.
         self.0.acquire_many(units as u32).await.ok()
     }
 }
 
 pub(crate) fn is_small(tree_bytes: usize) -> bool {
-    tree_bytes <= SMALL_BYTES
+    tree_bytes <= SMALL_MANIFEST_BYTES
 }
 
 /// What a tree takes in memory, roughly.
-pub(crate) fn tree_bytes(tree: &Value) -> usize {
+pub(crate) fn estimate_tree_bytes(tree: &Value) -> usize {
     let allocated = match tree {
         Value::String(text) => text.capacity(),
-        Value::Array(items) => items.iter().map(tree_bytes).sum(),
+        Value::Array(items) => items.iter().map(estimate_tree_bytes).sum(),
         Value::Object(fields) => {
-            let below = |(key, value): (&String, &Value)| key.capacity() + tree_bytes(value);
+            let below =
+                |(key, value): (&String, &Value)| key.capacity() + estimate_tree_bytes(value);
             map_bytes(fields.len()) + fields.iter().map(below).sum::<usize>()
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
@@ -62,11 +66,11 @@ pub(crate) fn tree_bytes(tree: &Value) -> usize {
 
 /// What the tree of encoded JSON would take, roughly; no tree is made. Zero for JSON that
 /// is small or cannot be parsed.
-pub(crate) fn encoded_tree_bytes(json: &[u8]) -> usize {
-    if json.len() <= SMALL_ENCODED_BYTES {
+pub(crate) fn estimate_encoded_tree_bytes(json: &[u8]) -> usize {
+    if json.len() <= SMALL_ENCODED_MANIFEST_BYTES {
         return 0;
     }
-    serde_json::from_slice::<TreeBytes>(json).map_or(0, |tree| tree.0)
+    serde_json::from_slice::<EstimatedTreeBytes>(json).map_or(0, |tree| tree.0)
 }
 
 /// What a map takes beside its values and the texts of its keys: nodes with room for 11
@@ -78,19 +82,19 @@ fn map_bytes(entries: usize) -> usize {
 }
 
 /// [`tree_bytes`] of a tree that is read over.
-struct TreeBytes(usize);
+struct EstimatedTreeBytes(usize);
 
-impl<'de> Deserialize<'de> for TreeBytes {
+impl<'de> Deserialize<'de> for EstimatedTreeBytes {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        let allocated = json.deserialize_any(Allocated)?;
+        let allocated = json.deserialize_any(TreeBytesVisitor)?;
         Ok(Self(size_of::<Value>() + allocated))
     }
 }
 
 /// Counts what a value takes beside itself.
-struct Allocated;
+struct TreeBytesVisitor;
 
-impl<'de> Visitor<'de> for Allocated {
+impl<'de> Visitor<'de> for TreeBytesVisitor {
     type Value = usize;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -123,7 +127,7 @@ impl<'de> Visitor<'de> for Allocated {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<usize, A::Error> {
         let mut bytes = 0;
-        while let Some(item) = items.next_element::<TreeBytes>()? {
+        while let Some(item) = items.next_element::<EstimatedTreeBytes>()? {
             bytes += item.0;
         }
         Ok(bytes)
@@ -131,7 +135,9 @@ impl<'de> Visitor<'de> for Allocated {
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<usize, A::Error> {
         let (mut entries, mut bytes) = (0, 0);
-        while let Some((key, value)) = fields.next_entry::<TreeBytes, TreeBytes>()? {
+        while let Some((key, value)) =
+            fields.next_entry::<EstimatedTreeBytes, EstimatedTreeBytes>()?
+        {
             entries += 1;
             bytes += key.0 - size_of::<Value>() + value.0;
         }
@@ -147,12 +153,12 @@ mod tests {
 
     #[test]
     fn large_manifests_wait_for_each_other_and_small_ones_for_nobody() {
-        let memory = ManifestMemory::default();
+        let memory = ManifestMemoryBudget::default();
         let reserve = |bytes: usize| memory.reserve(bytes, 3).now_or_never();
         let mebibyte = 1 << 20;
         let four: Vec<_> = (0..4).map(|_| reserve(mebibyte).unwrap()).collect();
         assert!(reserve(mebibyte).is_none());
-        assert!(matches!(reserve(SMALL_BYTES), Some(None)));
+        assert!(matches!(reserve(SMALL_MANIFEST_BYTES), Some(None)));
         drop(four);
         let huge = reserve(100 * mebibyte).unwrap();
         assert!(huge.is_some() && reserve(mebibyte).is_none());
@@ -162,7 +168,7 @@ mod tests {
     fn a_tree_takes_at_least_its_text() {
         let text = "x".repeat(1 << 20);
         let tree = json!({"data": {"k": text}, "list": [1, 2, null]});
-        assert!((1 << 20..(1 << 20) + 2000).contains(&tree_bytes(&tree)));
+        assert!((1 << 20..(1 << 20) + 2000).contains(&estimate_tree_bytes(&tree)));
     }
 
     #[test]
@@ -170,12 +176,18 @@ mod tests {
         let items = (0..2000).map(|n| json!({"k": n, "texts": ["a\n", true, null, -1, 0.5]}));
         let tree: Value = json!({"data": {"items": items.collect::<Value>()}});
         let encoded = tree.to_string();
-        assert!(encoded_tree_bytes(encoded.as_bytes()) > 10 * encoded.len());
+        assert!(estimate_encoded_tree_bytes(encoded.as_bytes()) > 10 * encoded.len());
         // Texts of a tree that is built by hand may have room to spare.
         let parsed: Value = serde_json::from_str(&encoded).unwrap();
-        let (measured, made) = (encoded_tree_bytes(encoded.as_bytes()), tree_bytes(&parsed));
+        let (measured, made) = (
+            estimate_encoded_tree_bytes(encoded.as_bytes()),
+            estimate_tree_bytes(&parsed),
+        );
         assert!(measured.abs_diff(made) < made / 10, "{measured} {made}");
-        assert_eq!(encoded_tree_bytes(b"{}"), 0);
-        assert_eq!(encoded_tree_bytes("x".repeat(1 << 20).as_bytes()), 0);
+        assert_eq!(estimate_encoded_tree_bytes(b"{}"), 0);
+        assert_eq!(
+            estimate_encoded_tree_bytes("x".repeat(1 << 20).as_bytes()),
+            0
+        );
     }
 }

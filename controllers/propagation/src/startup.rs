@@ -18,7 +18,7 @@ use crate::binding::BindingController;
 use crate::dependencies::DependenciesDistributor;
 use crate::detector::ResourceDetector;
 use crate::execution::ExecutionController;
-use crate::manifest_memory::ManifestMemory;
+use crate::manifest_memory::ManifestMemoryBudget;
 use crate::member_access::MemberAccess;
 use crate::namespaces::NamespaceSyncController;
 use crate::overrides::OverrideManager;
@@ -125,7 +125,7 @@ pub async fn start(deps: PropagationContext, tasks: &TaskGroup) -> Result<(), St
     };
     let works = deps.informers.get(&deps.control_plane, &works);
     let works = WorkClient::new(Arc::clone(&deps.control_plane), works);
-    let memory = Arc::new(ManifestMemory::default());
+    let memory = Arc::new(ManifestMemoryBudget::default());
     if deps.options.execution_scope != ExecutionScope::PushClusters {
         if let Err(error) = kinds.refresh(&*deps.control_plane).await {
             return Err(format!(

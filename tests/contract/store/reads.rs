@@ -4,7 +4,7 @@ use storage::{Error, Op, RangeRequest, RangeResponse, prefix_end};
 
 use crate::{SharedStore, create, key_value, put, write};
 
-async fn range(store: &SharedStore, prefix: &str, at: u64) -> storage::Result<RangeResponse> {
+async fn range(store: &SharedStore, prefix: &str, at: u64) -> storage::StoreResult<RangeResponse> {
     let range = RangeRequest {
         revision: at,
         ..RangeRequest::prefix(prefix)

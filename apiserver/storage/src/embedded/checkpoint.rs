@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use rusqlite::Connection;
 
 use super::database::{open_extra, store_error};
-use crate::store::{Error, Result};
+use crate::store::{Error, StoreResult};
 
 /// WAL bytes after which a checkpoint begins.
 const CHECKPOINT_AFTER_BYTES: usize = 4 << 20;
@@ -40,7 +40,7 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
-    pub(super) fn start(database: PathBuf, sync: bool) -> Result<Self> {
+    pub(super) fn start(database: PathBuf, sync: bool) -> StoreResult<Self> {
         let connection = open_extra(&database)?;
         let synchronous = if sync { "FULL" } else { "OFF" };
         connection
@@ -69,7 +69,7 @@ impl Checkpointer {
     }
 
     /// `Err` when the thread has ended.
-    pub(super) fn check_running(&self) -> Result<()> {
+    pub(super) fn check_running(&self) -> StoreResult<()> {
         if let Some(error) = self.failure.lock().clone() {
             return Err(error);
         }
@@ -83,7 +83,7 @@ impl Checkpointer {
 
     /// Counts appended bytes and, when asked to, copies the remaining frames. The writer
     /// calls it after each commit, outside of a transaction.
-    pub(super) fn record_append(&mut self, bytes: usize, writer: &Connection) -> Result<()> {
+    pub(super) fn record_append(&mut self, bytes: usize, writer: &Connection) -> StoreResult<()> {
         self.check_running()?;
         if self.writer_must_finish.load(Ordering::Acquire) {
             checkpoint(writer, "PRAGMA wal_checkpoint(RESTART)")?;
@@ -107,7 +107,7 @@ impl Checkpointer {
 }
 
 /// Serves checkpoint requests until the channel closes; `Err` when the disk fails.
-fn run(connection: &Connection, nudged: &Receiver<()>, rest: &AtomicBool) -> Result<()> {
+fn run(connection: &Connection, nudged: &Receiver<()>, rest: &AtomicBool) -> StoreResult<()> {
     while nudged.recv().is_ok() {
         // SQLite refuses a second checkpoint while one runs.
         if rest.load(Ordering::Acquire) {
@@ -140,7 +140,7 @@ struct WalStatus {
 /// Runs one checkpoint. A passive one copies what it can without waiting. A restarting
 /// one copies every frame, waits for the reads in flight and restarts the WAL; reads
 /// that start meanwhile find everything in the database and are not waited for.
-fn checkpoint(connection: &Connection, sql: &str) -> Result<WalStatus> {
+fn checkpoint(connection: &Connection, sql: &str) -> StoreResult<WalStatus> {
     let read = |row: &rusqlite::Row<'_>| {
         let frames: i64 = row.get(1)?;
         let moved: i64 = row.get(2)?;

@@ -21,7 +21,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, ToSql, params};
 use super::mvcc_index::{KeyVersion, MvccIndex, SupersededRow};
 use super::{EVENT_RING_BYTES, EmbeddedOptions};
 use crate::format;
-use crate::store::{Error, Result};
+use crate::store::{Error, StoreResult};
 
 /// "Flot", in the header of the file.
 const APPLICATION_ID: i32 = 0x466c_6f74;
@@ -85,7 +85,7 @@ pub(super) struct DataDirectory {
 }
 
 impl DataDirectory {
-    pub(super) fn lock(path: &Path) -> Result<Self> {
+    pub(super) fn lock(path: &Path) -> StoreResult<Self> {
         let failed = |e: std::io::Error| {
             Error::Fatal(format!(
                 "cannot use the data directory {}: {e}; choose one that this user may write",
@@ -132,7 +132,7 @@ impl DataDirectory {
 }
 
 /// Opens the writer's connection and creates the schema where it is missing.
-pub(super) fn open(database: &Path, options: &EmbeddedOptions) -> Result<Connection> {
+pub(super) fn open(database: &Path, options: &EmbeddedOptions) -> StoreResult<Connection> {
     let explain = |e: rusqlite::Error| match e.sqlite_error_code() {
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
             corruption_error(database, &e)
@@ -153,14 +153,14 @@ pub(super) fn open(database: &Path, options: &EmbeddedOptions) -> Result<Connect
 }
 
 /// Opens a database in memory, which belongs to this connection alone.
-pub(super) fn open_memory(options: &EmbeddedOptions) -> Result<Connection> {
+pub(super) fn open_memory(options: &EmbeddedOptions) -> StoreResult<Connection> {
     let connection = Connection::open_in_memory().map_err(store_error)?;
     configure(&connection, options).map_err(store_error)?;
     Ok(connection)
 }
 
 /// Opens a further connection, for reads or for checkpoints.
-pub(super) fn open_extra(database: &Path) -> Result<Connection> {
+pub(super) fn open_extra(database: &Path) -> StoreResult<Connection> {
     let connection = Connection::open(database).map_err(store_error)?;
     set_checkpoint_on_close(&connection, false)?;
     connection
@@ -193,10 +193,7 @@ impl From<rusqlite::Error> for OpenFailure {
     }
 }
 
-fn check_application_id(
-    connection: &Connection,
-    database: &Path,
-) -> std::result::Result<(), OpenFailure> {
+fn check_application_id(connection: &Connection, database: &Path) -> Result<(), OpenFailure> {
     let id: i32 = connection.pragma_query_value(None, "application_id", |r| r.get(0))?;
     let version: u32 = connection.pragma_query_value(None, "user_version", |r| r.get(0))?;
     let tables: i64 =
@@ -253,7 +250,10 @@ fn configure(connection: &Connection, options: &EmbeddedOptions) -> rusqlite::Re
 }
 
 /// Reads the versions of all keys.
-pub(super) fn load(connection: &Connection, options: &EmbeddedOptions) -> Result<LoadedDatabase> {
+pub(super) fn load(
+    connection: &Connection,
+    options: &EmbeddedOptions,
+) -> StoreResult<LoadedDatabase> {
     let file = PathBuf::from(connection.path().unwrap_or_default());
     load_rows(connection, options).map_err(|e| match e.sqlite_error_code() {
         Some(code) if code != ErrorCode::DatabaseCorrupt => store_error(e),
@@ -333,7 +333,7 @@ pub(super) fn store_error(e: rusqlite::Error) -> Error {
 }
 
 /// Sets whether SQLite runs a checkpoint when the last connection is closed.
-pub(super) fn set_checkpoint_on_close(connection: &Connection, on: bool) -> Result<()> {
+pub(super) fn set_checkpoint_on_close(connection: &Connection, on: bool) -> StoreResult<()> {
     let option = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
     connection.set_db_config(option, !on).map_err(store_error)?;
     Ok(())
@@ -342,7 +342,7 @@ pub(super) fn set_checkpoint_on_close(connection: &Connection, on: bool) -> Resu
 /// Writes every page of the WAL again and syncs it. An fsync of an earlier process may
 /// have failed; the kernel then marks pages clean that can be read but are not on the
 /// disk. No connection may be open.
-pub(super) fn rewrite_wal(database: &Path) -> Result<()> {
+pub(super) fn rewrite_wal(database: &Path) -> StoreResult<()> {
     let path = wal_path(database);
     let rewrite = || {
         let log = match File::options().read(true).write(true).open(&path) {
@@ -380,7 +380,7 @@ fn sync_directory(file: &Path) -> std::io::Result<()> {
 
 /// Checks that this many bytes can be written and synced, by writing them to a table
 /// that it drops again.
-pub(super) fn probe_space(connection: &Connection, bytes: usize) -> Result<()> {
+pub(super) fn probe_space(connection: &Connection, bytes: usize) -> StoreResult<()> {
     let written = connection.execute_batch(&format!(
         "BEGIN IMMEDIATE; DROP TABLE IF EXISTS space_probe; CREATE TABLE space_probe (value BLOB);
          INSERT INTO space_probe VALUES (zeroblob({bytes})); COMMIT; DROP TABLE space_probe"

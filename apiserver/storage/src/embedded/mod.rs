@@ -50,8 +50,8 @@ use self::watcher::EmbeddedWatch;
 use self::writer::{StoreWriter, WriterRequest};
 use crate::format;
 use crate::store::{
-    Error, KeyValue, MAX_REQUEST_BYTES, RangeRequest, RangeResponse, Result, Store, StoreWatch,
-    Txn, TxnResponse,
+    Error, KeyValue, MAX_REQUEST_BYTES, RangeRequest, RangeResponse, Store, StoreResult,
+    StoreWatch, Txn, TxnResponse,
 };
 
 /// Bytes of recent events that the ring holds for watches.
@@ -135,8 +135,8 @@ impl EmbeddedEngine {
     /// Runs a blocking read on a thread that may block.
     async fn spawn_read<T: Send + 'static>(
         self: &Arc<Self>,
-        read: impl FnOnce(&Self) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
+        read: impl FnOnce(&Self) -> StoreResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
         let closed = |_| Error::Unavailable("reads are closed".into());
         let _permit = self.read_permits.acquire().await.map_err(closed)?;
         let shared = self.clone();
@@ -147,7 +147,7 @@ impl EmbeddedEngine {
 
     /// Reads a range. The rows are read after the index; when a compaction has removed
     /// one of them in between, the read starts over.
-    fn range(&self, range: &RangeRequest) -> Result<RangeResponse> {
+    fn range(&self, range: &RangeRequest) -> StoreResult<RangeResponse> {
         loop {
             let keys = self.index.read().range(range)?;
             let mut page = keys.page;
@@ -159,7 +159,7 @@ impl EmbeddedEngine {
         }
     }
 
-    fn get(&self, key: &str) -> Result<Option<KeyValue>> {
+    fn get(&self, key: &str) -> StoreResult<Option<KeyValue>> {
         loop {
             let (revision, found) = {
                 let state = self.index.read();
@@ -178,7 +178,7 @@ impl EmbeddedEngine {
 
     /// Fails unless a compaction explains why a row that the index had at `revision` is
     /// missing.
-    fn check_missing_row(&self, revision: u64) -> Result<()> {
+    fn check_missing_row(&self, revision: u64) -> StoreResult<()> {
         if self.index.read().compacted() > revision {
             return Ok(());
         }
@@ -205,7 +205,7 @@ impl EmbeddedStore {
     /// # Errors
     /// [`Error::Fatal`] when another process uses the directory, when the database is
     /// damaged or of another program, or when it cannot be read and written.
-    pub fn open(directory: &Path, options: EmbeddedOptions) -> Result<Self> {
+    pub fn open(directory: &Path, options: EmbeddedOptions) -> StoreResult<Self> {
         let directory = database::DataDirectory::lock(directory)?;
         if options.sync {
             database::rewrite_wal(&directory.database)?;
@@ -225,7 +225,7 @@ impl EmbeddedStore {
     ///
     /// # Errors
     /// [`Error::Fatal`] when no memory or no thread is left.
-    pub fn in_memory(options: EmbeddedOptions) -> Result<Self> {
+    pub fn in_memory(options: EmbeddedOptions) -> StoreResult<Self> {
         let connection = database::open_memory(&options)?;
         let loaded = database::load(&connection, &options)?;
         let connection = Arc::new(Mutex::new(connection));
@@ -239,7 +239,7 @@ impl EmbeddedStore {
         loaded: database::LoadedDatabase,
         options: EmbeddedOptions,
         directory: Option<database::DataDirectory>,
-    ) -> Result<Self> {
+    ) -> StoreResult<Self> {
         let shared = Arc::new(EmbeddedEngine {
             notifier: WatchNotifier::new(loaded.index.revision()),
             index: RwLock::new(loaded.index),
@@ -314,8 +314,8 @@ impl EmbeddedStore {
     /// Sends a request to the writer and waits for the reply.
     async fn send_request<T>(
         &self,
-        request: impl FnOnce(oneshot::Sender<Result<T>>) -> WriterRequest,
-    ) -> Result<T> {
+        request: impl FnOnce(oneshot::Sender<StoreResult<T>>) -> WriterRequest,
+    ) -> StoreResult<T> {
         let (reply, answer) = oneshot::channel();
         let sent = self.requests.send(request(reply));
         let answer = match sent {
@@ -340,7 +340,7 @@ impl EmbeddedStore {
 
 #[async_trait]
 impl Store for EmbeddedStore {
-    async fn revision(&self) -> Result<u64> {
+    async fn revision(&self) -> StoreResult<u64> {
         let revision = {
             let state = self.engine.index.read();
             state.check_open()?;
@@ -350,7 +350,7 @@ impl Store for EmbeddedStore {
         Ok(revision)
     }
 
-    async fn prefix_revision(&self, prefix: &str) -> Result<u64> {
+    async fn prefix_revision(&self, prefix: &str) -> StoreResult<u64> {
         self.engine.index.read().check_open()?;
         match self.engine.notifier.last_change(prefix) {
             Some(revision) => Ok(revision),
@@ -358,7 +358,7 @@ impl Store for EmbeddedStore {
         }
     }
 
-    async fn get(&self, key: &str) -> Result<Option<KeyValue>> {
+    async fn get(&self, key: &str) -> StoreResult<Option<KeyValue>> {
         let found = {
             let state = self.engine.index.read();
             state.check_open()?;
@@ -383,14 +383,14 @@ impl Store for EmbeddedStore {
         }
     }
 
-    async fn range(&self, range: &RangeRequest) -> Result<RangeResponse> {
+    async fn range(&self, range: &RangeRequest) -> StoreResult<RangeResponse> {
         let range = range.clone();
         self.engine
             .spawn_read(move |shared| shared.range(&range))
             .await
     }
 
-    async fn commit(&self, txn: Txn) -> Result<TxnResponse> {
+    async fn commit(&self, txn: Txn) -> StoreResult<TxnResponse> {
         let value = match &txn.op {
             crate::Op::Put { value, .. } => value.len(),
             crate::Op::Delete => 0,
@@ -411,7 +411,7 @@ impl Store for EmbeddedStore {
             .await
     }
 
-    async fn watch(&self, prefix: &str, after: u64) -> Result<Box<dyn StoreWatch>> {
+    async fn watch(&self, prefix: &str, after: u64) -> StoreResult<Box<dyn StoreWatch>> {
         let shared = &self.engine;
         shared.index.read().check_open()?;
         let wake = shared
@@ -426,7 +426,7 @@ impl Store for EmbeddedStore {
         )))
     }
 
-    async fn compact(&self, revision: u64) -> Result<()> {
+    async fn compact(&self, revision: u64) -> StoreResult<()> {
         let current = {
             let state = self.engine.index.read();
             state.check_open()?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::event_ring::StoreEventRing;
-use crate::store::{Error, KeyValue, RangeRequest, RangeResponse, Result, StoreEvent};
+use crate::store::{Error, KeyValue, RangeRequest, RangeResponse, StoreEvent, StoreResult};
 
 /// One write to a key: its revision, and whether it is a tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ impl MvccIndex {
     }
 
     /// `Err` when the engine has ended.
-    pub(super) fn check_open(&self) -> Result<()> {
+    pub(super) fn check_open(&self) -> StoreResult<()> {
         self.failure.clone().map_or(Ok(()), Err)
     }
 
@@ -235,7 +235,7 @@ impl MvccIndex {
     }
 
     /// Checks that `revision` can be read: neither compacted nor in the future.
-    pub(super) fn check_readable(&self, revision: u64) -> Result<()> {
+    pub(super) fn check_readable(&self, revision: u64) -> StoreResult<()> {
         if revision > self.revision {
             return Err(Error::Future {
                 asked: revision,
@@ -248,7 +248,7 @@ impl MvccIndex {
         Ok(())
     }
 
-    pub(super) fn range(&self, range: &RangeRequest) -> Result<IndexedRange> {
+    pub(super) fn range(&self, range: &RangeRequest) -> StoreResult<IndexedRange> {
         self.check_open()?;
         let at = if range.revision == 0 {
             self.revision

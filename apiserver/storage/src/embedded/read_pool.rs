@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::database::{SqlRevision, open_extra, store_error};
 use super::mvcc_index::IndexedKey;
-use crate::store::{Error, KeyValue, Result, StoreEvent};
+use crate::store::{Error, KeyValue, StoreEvent, StoreResult};
 
 /// Revisions that one page of history scans.
 const HISTORY_PAGE_REVISIONS: u64 = 10_000;
@@ -47,7 +47,7 @@ impl ReadPool {
     fn with_connection<T>(
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<T> {
+    ) -> StoreResult<T> {
         match self {
             Self::Memory(connection) => read(&connection.lock()).map_err(store_error),
             Self::File {
@@ -91,7 +91,7 @@ impl ReadPool {
     }
 
     /// Reads the values. `None` when a row is missing because of a compaction.
-    pub(super) fn read_values(&self, found: Vec<IndexedKey>) -> Result<Option<Vec<KeyValue>>> {
+    pub(super) fn read_values(&self, found: Vec<IndexedKey>) -> StoreResult<Option<Vec<KeyValue>>> {
         let mut entries = Vec::with_capacity(found.len());
         let mut found = found.into_iter().peekable();
         while found.peek().is_some() {
@@ -120,7 +120,12 @@ impl ReadPool {
 
     /// Reads a page of the events in `(after, upto]` whose keys begin with `prefix`. The
     /// caller checks afterwards that `after` was not compacted meanwhile.
-    pub(super) fn read_history(&self, prefix: &str, after: u64, upto: u64) -> Result<HistoryPage> {
+    pub(super) fn read_history(
+        &self,
+        prefix: &str,
+        after: u64,
+        upto: u64,
+    ) -> StoreResult<HistoryPage> {
         let upto = upto.min(after.saturating_add(HISTORY_PAGE_REVISIONS));
         self.with_connection(|connection| {
             let transaction = connection.unchecked_transaction()?;
@@ -194,7 +199,7 @@ pub(super) fn check_not_compacted(
     page: HistoryPage,
     after: u64,
     compacted: u64,
-) -> Result<HistoryPage> {
+) -> StoreResult<HistoryPage> {
     if compacted > after {
         return Err(Error::Compacted { at: compacted });
     }

@@ -17,7 +17,7 @@ use super::checkpoint::Checkpointer;
 use super::database;
 use super::health::{StoreFault, StoreFaultKind};
 use super::writer::{StoreWriter, WriterRequest};
-use crate::store::{Error, Result};
+use crate::store::{Error, StoreResult};
 
 /// The backoff between two attempts, which doubles up to the maximum.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
@@ -48,7 +48,7 @@ pub(super) fn panic_fault(payload: &(dyn Any + Send)) -> StoreFault {
 
 impl StoreWriter {
     /// Returns when the engine can write again, `Err` when it never will.
-    pub(super) fn recover(&mut self) -> Result<()> {
+    pub(super) fn recover(&mut self) -> StoreResult<()> {
         let mut pause = INITIAL_BACKOFF;
         if self.closing {
             // The next opening copies the frames that are left in the WAL.
@@ -72,7 +72,7 @@ impl StoreWriter {
         }
     }
 
-    fn reopen(&mut self) -> Result<()> {
+    fn reopen(&mut self) -> StoreResult<()> {
         if let Some(checkpointer) = self.checkpointer.take() {
             checkpointer.join();
         }
@@ -129,7 +129,7 @@ impl StoreWriter {
     }
 
     /// Rejects requests with the fault; `Err` when the store is being closed.
-    fn reject_until(&mut self, until: Instant) -> Result<()> {
+    fn reject_until(&mut self, until: Instant) -> StoreResult<()> {
         loop {
             let wait = until.saturating_duration_since(Instant::now());
             let error = || {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use machinery::time::{Clock, FakeClock, SystemClock};
 
 use super::{EmbeddedOptions, EmbeddedStore};
-use crate::{Error, Op, RangeRequest, Result, Store, Txn, TxnResponse, format};
+use crate::{Error, Op, RangeRequest, Store, StoreResult, Txn, TxnResponse, format};
 
 pub(super) fn manual_compaction_options() -> EmbeddedOptions {
     EmbeddedOptions {
@@ -27,7 +27,12 @@ pub(super) fn put(value: impl Into<Bytes>) -> Op {
     }
 }
 
-pub(super) async fn commit(store: &EmbeddedStore, key: &str, expected: u64, op: Op) -> Result<u64> {
+pub(super) async fn commit(
+    store: &EmbeddedStore,
+    key: &str,
+    expected: u64,
+    op: Op,
+) -> StoreResult<u64> {
     let key = key.into();
     match store.commit(Txn { key, expected, op }).await? {
         TxnResponse::Committed { revision } => Ok(revision),

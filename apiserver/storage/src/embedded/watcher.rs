@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::EmbeddedEngine;
 use super::read_pool::check_not_compacted;
-use crate::store::{Error, Result, StoreEvent, StoreWatch, WatchResponse};
+use crate::store::{Error, StoreEvent, StoreResult, StoreWatch, WatchResponse};
 
 pub(super) struct EmbeddedWatch {
     engine: Arc<EmbeddedEngine>,
@@ -45,7 +45,7 @@ impl EmbeddedWatch {
         }
     }
 
-    fn next_events(&self) -> Result<NextEvents> {
+    fn next_events(&self) -> StoreResult<NextEvents> {
         let quiet = self
             .engine
             .notifier
@@ -65,7 +65,7 @@ impl EmbeddedWatch {
         Ok(NextEvents::History { upto })
     }
 
-    async fn read_history(&self, upto: u64) -> Result<WatchResponse> {
+    async fn read_history(&self, upto: u64) -> StoreResult<WatchResponse> {
         let (prefix, after) = (self.prefix.clone(), self.revision);
         let page = self
             .engine
@@ -84,7 +84,7 @@ impl EmbeddedWatch {
 
 #[async_trait]
 impl StoreWatch for EmbeddedWatch {
-    async fn next(&mut self) -> Result<WatchResponse> {
+    async fn next(&mut self) -> StoreResult<WatchResponse> {
         loop {
             if self.waiting {
                 let from = self.revision;

@@ -22,7 +22,7 @@ use super::database::{DataDirectory, KeyExpiry, probe_space, store_error};
 use super::mvcc_index::SupersededRow;
 use super::recovery::{fault_of, panic_fault};
 use super::{EmbeddedEngine, EmbeddedOptions};
-use crate::store::{Error, MAX_REQUEST_BYTES, Op, Result, Txn, TxnResponse};
+use crate::store::{Error, MAX_REQUEST_BYTES, Op, StoreResult, Txn, TxnResponse};
 
 /// The most requests, and the most rows to remove, in one SQLite transaction.
 const MAX_BATCH_REQUESTS: usize = 512;
@@ -40,18 +40,21 @@ const COMMIT_OVERHEAD_BYTES: usize = 8 << 10;
 pub(super) enum WriterRequest {
     Txn {
         txn: Txn,
-        reply: oneshot::Sender<Result<TxnResponse>>,
+        reply: oneshot::Sender<StoreResult<TxnResponse>>,
         /// Held while the request takes up memory.
         permit: OwnedSemaphorePermit,
     },
     Compact {
         revision: u64,
-        reply: oneshot::Sender<Result<()>>,
+        reply: oneshot::Sender<StoreResult<()>>,
     },
     Close,
 }
 
-type TxnReply = (oneshot::Sender<Result<TxnResponse>>, OwnedSemaphorePermit);
+type TxnReply = (
+    oneshot::Sender<StoreResult<TxnResponse>>,
+    OwnedSemaphorePermit,
+);
 
 /// The requests and the own work that one batch writes.
 #[derive(Default)]
@@ -61,7 +64,7 @@ struct QueuedWrites {
     replies: Vec<TxnReply>,
     expired: Vec<KeyExpiry>,
     compact: Option<u64>,
-    compact_replies: Vec<oneshot::Sender<Result<()>>>,
+    compact_replies: Vec<oneshot::Sender<StoreResult<()>>>,
     closing: bool,
 }
 
@@ -103,7 +106,7 @@ impl StoreWriter {
         requests: Receiver<WriterRequest>,
         options: EmbeddedOptions,
         directory: Option<DataDirectory>,
-    ) -> Result<Self> {
+    ) -> StoreResult<Self> {
         let checkpointer = match &directory {
             Some(d) => Some(Checkpointer::start(d.database.clone(), options.sync)?),
             None => None,
@@ -178,7 +181,7 @@ impl StoreWriter {
     }
 
     /// Waits for work and does it.
-    fn run_once(&mut self) -> Result<()> {
+    fn run_once(&mut self) -> StoreResult<()> {
         let round = self.collect_writes();
         self.commit_and_reply(round)?;
         self.probe_for_space()
@@ -295,7 +298,7 @@ impl StoreWriter {
 
     /// Writes a batch and replies to its requests. `Err` when the writer must recover or
     /// end.
-    fn commit_and_reply(&mut self, round: QueuedWrites) -> Result<()> {
+    fn commit_and_reply(&mut self, round: QueuedWrites) -> StoreResult<()> {
         if let Some(revision) = round.compact {
             self.engine.index.write().compact(revision);
             // Rows may have become removable.
@@ -344,7 +347,7 @@ impl StoreWriter {
 
     /// Probes for space while the store is full. Only space for the largest request ends
     /// the fault, so that health does not change with the size of each write.
-    fn probe_for_space(&mut self) -> Result<()> {
+    fn probe_for_space(&mut self) -> StoreResult<()> {
         if self.next_space_probe.is_none_or(|at| at > Instant::now()) {
             return Ok(());
         }
@@ -364,7 +367,7 @@ impl StoreWriter {
     }
 
     /// Keeps the WAL short. Without space the WAL is left as it is.
-    fn checkpoint(&mut self) -> Result<()> {
+    fn checkpoint(&mut self) -> StoreResult<()> {
         let appended = std::mem::take(&mut self.appended_bytes);
         let Some(checkpointer) = &mut self.checkpointer else {
             return Ok(());
@@ -384,7 +387,7 @@ impl StoreWriter {
     /// After a batch found no space, removes rows in a transaction of their own; in one
     /// with the batch they would fail again and again. Returns how many rows may be
     /// removed with the batch.
-    fn free_space(&mut self) -> Result<usize> {
+    fn free_space(&mut self) -> StoreResult<usize> {
         if !self.no_space {
             return Ok(self.removable_rows());
         }
@@ -401,7 +404,7 @@ impl StoreWriter {
     }
 
     /// Commits one SQLite transaction and publishes it.
-    fn commit_batch(&mut self, txns: Vec<Txn>, due: usize) -> Result<Vec<TxnResponse>> {
+    fn commit_batch(&mut self, txns: Vec<Txn>, due: usize) -> StoreResult<Vec<TxnResponse>> {
         let connection = self.connection.clone();
         let connection = connection.lock();
         let now = self.options.clock.now().as_millisecond();

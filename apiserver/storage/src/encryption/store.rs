@@ -9,7 +9,7 @@ use super::transformer::{is_encrypted, missing_transformer_error};
 use super::{ResourceTransformers, unreadable_placeholder};
 use crate::etcd::EtcdKeys;
 use crate::store::{
-    ConsistentReadSupport, Error, KeyValue, Op, RangeRequest, RangeResponse, Result, Store,
+    ConsistentReadSupport, Error, KeyValue, Op, RangeRequest, RangeResponse, Store, StoreResult,
     StoreWatch, Txn, TxnResponse, WatchResponse,
 };
 
@@ -39,7 +39,7 @@ impl EncryptedStore {
 }
 
 impl KeyedCipher {
-    fn encrypt(&self, key: &str, plain: Bytes) -> Result<Bytes> {
+    fn encrypt(&self, key: &str, plain: Bytes) -> StoreResult<Bytes> {
         let Some(transformer) = self.transformers.transformer(key) else {
             return Ok(plain);
         };
@@ -74,20 +74,20 @@ impl Store for EncryptedStore {
         self.engine.consistent_read_support()
     }
 
-    async fn revision(&self) -> Result<u64> {
+    async fn revision(&self) -> StoreResult<u64> {
         self.engine.revision().await
     }
 
-    async fn prefix_revision(&self, prefix: &str) -> Result<u64> {
+    async fn prefix_revision(&self, prefix: &str) -> StoreResult<u64> {
         self.engine.prefix_revision(prefix).await
     }
 
-    async fn get(&self, key: &str) -> Result<Option<KeyValue>> {
+    async fn get(&self, key: &str) -> StoreResult<Option<KeyValue>> {
         let found = self.engine.get(key).await?;
         Ok(found.map(|entry| self.cipher.decrypt_entry(entry)))
     }
 
-    async fn get_stale(&self, key: &str) -> Result<Option<KeyValue>> {
+    async fn get_stale(&self, key: &str) -> StoreResult<Option<KeyValue>> {
         if self.cipher.transformers.transformer(key).is_none() {
             return Ok(None);
         }
@@ -99,7 +99,7 @@ impl Store for EncryptedStore {
         }))
     }
 
-    async fn range(&self, range: &RangeRequest) -> Result<RangeResponse> {
+    async fn range(&self, range: &RangeRequest) -> StoreResult<RangeResponse> {
         let mut page = self.engine.range(range).await?;
         let entries = page.kvs.into_iter();
         page.kvs = entries
@@ -108,7 +108,7 @@ impl Store for EncryptedStore {
         Ok(page)
     }
 
-    async fn commit(&self, mut txn: Txn) -> Result<TxnResponse> {
+    async fn commit(&self, mut txn: Txn) -> StoreResult<TxnResponse> {
         if let Op::Put { value, .. } = &mut txn.op {
             *value = self.cipher.encrypt(&txn.key, std::mem::take(value))?;
         }
@@ -120,14 +120,14 @@ impl Store for EncryptedStore {
         })
     }
 
-    async fn watch(&self, prefix: &str, after: u64) -> Result<Box<dyn StoreWatch>> {
+    async fn watch(&self, prefix: &str, after: u64) -> StoreResult<Box<dyn StoreWatch>> {
         Ok(Box::new(DecryptingWatch {
             watch: self.engine.watch(prefix, after).await?,
             cipher: Arc::clone(&self.cipher),
         }))
     }
 
-    async fn compact(&self, revision: u64) -> Result<()> {
+    async fn compact(&self, revision: u64) -> StoreResult<()> {
         self.engine.compact(revision).await
     }
 }
@@ -139,7 +139,7 @@ struct DecryptingWatch {
 
 #[async_trait]
 impl StoreWatch for DecryptingWatch {
-    async fn next(&mut self) -> Result<WatchResponse> {
+    async fn next(&mut self) -> StoreResult<WatchResponse> {
         let mut batch = self.watch.next().await?;
         for event in &mut batch.events {
             if let Some(stored) = event.value.take() {

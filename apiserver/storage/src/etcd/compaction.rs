@@ -11,7 +11,7 @@ use machinery::FailureLog;
 use super::EtcdClient;
 use super::endpoints::RetryPolicy;
 use super::etcd_keys::to_revision;
-use crate::store::Result;
+use crate::store::StoreResult;
 
 const COMPACT_REV_KEY: &str = "compact_rev_key";
 
@@ -44,7 +44,7 @@ pub(super) async fn run(inner: &EtcdClient, every: Duration) {
     }
 }
 
-async fn compact_once(inner: &EtcdClient, last: CompactionRound) -> Result<CompactionRound> {
+async fn compact_once(inner: &EtcdClient, last: CompactionRound) -> StoreResult<CompactionRound> {
     let txn = Txn::new()
         .when([Compare::version(
             COMPACT_REV_KEY,

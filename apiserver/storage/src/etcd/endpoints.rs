@@ -17,7 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::time::{Instant, timeout};
 
 use super::error::{EtcdError, RetrySafety};
-use crate::store::{Error, Result};
+use crate::store::{Error, StoreResult};
 
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -52,7 +52,7 @@ impl std::fmt::Debug for EtcdTls {
 /// Returns the current certificates; called every few seconds. After an error the
 /// certificates in use stay in use.
 #[derive(Clone)]
-pub struct EtcdTlsSource(pub Arc<dyn Fn() -> std::result::Result<EtcdTls, String> + Send + Sync>);
+pub struct EtcdTlsSource(pub Arc<dyn Fn() -> Result<EtcdTls, String> + Send + Sync>);
 
 impl std::fmt::Debug for EtcdTlsSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -80,7 +80,7 @@ pub(super) struct EtcdEndpoint {
 }
 
 impl EtcdEndpoint {
-    async fn new(url: &str, options: &ConnectOptions) -> std::result::Result<Self, String> {
+    async fn new(url: &str, options: &ConnectOptions) -> Result<Self, String> {
         let connect = async || {
             let client = Client::connect([url], Some(options.clone())).await;
             client.map_err(|e| format!("{url}: {e}"))
@@ -134,10 +134,7 @@ impl EtcdEndpoints {
     ///
     /// # Errors
     /// A text that says which URL or certificate cannot be used.
-    pub(super) async fn new(
-        urls: &[String],
-        tls: Option<&EtcdTls>,
-    ) -> std::result::Result<Self, String> {
+    pub(super) async fn new(urls: &[String], tls: Option<&EtcdTls>) -> Result<Self, String> {
         let urls = urls.iter().map(|url| url.trim().trim_end_matches('/'));
         let urls: Vec<String> = urls.map(str::to_owned).collect();
         let all = Self::connect(&urls, tls).await?;
@@ -159,7 +156,7 @@ impl EtcdEndpoints {
     ///
     /// # Errors
     /// A text that says which certificate cannot be used; then nothing has changed.
-    pub(super) async fn renew(&self, tls: &EtcdTls) -> std::result::Result<(), String> {
+    pub(super) async fn renew(&self, tls: &EtcdTls) -> Result<(), String> {
         let renewed = Self::connect(&self.urls, Some(tls)).await?;
         let mut all = self.endpoints.write();
         for (old, new) in all.iter().zip(&*renewed) {
@@ -170,10 +167,7 @@ impl EtcdEndpoints {
         Ok(())
     }
 
-    async fn connect(
-        urls: &[String],
-        tls: Option<&EtcdTls>,
-    ) -> std::result::Result<EndpointList, String> {
+    async fn connect(urls: &[String], tls: Option<&EtcdTls>) -> Result<EndpointList, String> {
         let mut all = Vec::new();
         for url in urls {
             let secure = url.starts_with("https://");
@@ -232,9 +226,9 @@ impl EtcdEndpoints {
         repeat: RetryPolicy,
         at: u64,
         request: impl Fn(Arc<EtcdEndpoint>) -> F + Send + Sync,
-    ) -> Result<T>
+    ) -> StoreResult<T>
     where
-        F: Future<Output = std::result::Result<T, etcd_client::Error>> + Send,
+        F: Future<Output = Result<T, etcd_client::Error>> + Send,
         T: Send,
     {
         self.call_with_failure(repeat, at, request)
@@ -247,9 +241,9 @@ impl EtcdEndpoints {
         repeat: RetryPolicy,
         at: u64,
         request: impl Fn(Arc<EtcdEndpoint>) -> F + Send + Sync,
-    ) -> std::result::Result<T, EtcdError>
+    ) -> Result<T, EtcdError>
     where
-        F: Future<Output = std::result::Result<T, etcd_client::Error>> + Send,
+        F: Future<Output = Result<T, etcd_client::Error>> + Send,
         T: Send,
     {
         let until = Instant::now() + RETRY_TIMEOUT;

@@ -4,7 +4,7 @@
 //! replica stops serving, since it would misread what the newer one writes.
 
 use crate::format::{self, BASE};
-use crate::store::{Error, KeyValue, Op, RangeRequest, Result, Txn, TxnResponse};
+use crate::store::{Error, KeyValue, Op, RangeRequest, StoreResult, Txn, TxnResponse};
 
 use super::{EtcdClient, EtcdStore};
 
@@ -18,7 +18,7 @@ impl EtcdStore {
     ///
     /// # Errors
     /// [`Error::Fatal`] when the stored version is higher than this program knows.
-    pub async fn raise_format(&self, needed: u32) -> Result<u32> {
+    pub async fn raise_format(&self, needed: u32) -> StoreResult<u32> {
         self.client.check_open()?;
         raise(&self.client, needed).await
     }
@@ -27,7 +27,7 @@ impl EtcdStore {
     ///
     /// # Errors
     /// As [`EtcdStore::raise_format`].
-    pub async fn format(&self) -> Result<u32> {
+    pub async fn format(&self) -> StoreResult<u32> {
         self.client.check_open()?;
         read(&self.client).await.map(|(version, _)| version)
     }
@@ -44,7 +44,7 @@ impl EtcdClient {
 
 /// The stored version and the revision of its key; [`BASE`] and 0 where there is none.
 /// Fails on a version that this program does not know.
-pub(super) async fn read(inner: &EtcdClient) -> Result<(u32, u64)> {
+pub(super) async fn read(inner: &EtcdClient) -> StoreResult<(u32, u64)> {
     let page = inner.range(&RangeRequest::key(FORMAT_KEY)).await?;
     let Some(entry) = page.kvs.into_iter().next() else {
         return Ok((BASE, 0));
@@ -55,7 +55,7 @@ pub(super) async fn read(inner: &EtcdClient) -> Result<(u32, u64)> {
 }
 
 /// Stores the version where there is none, and raises it to what the data needs.
-async fn raise(inner: &EtcdClient, needed: u32) -> Result<u32> {
+async fn raise(inner: &EtcdClient, needed: u32) -> StoreResult<u32> {
     for _ in 0..MAX_ATTEMPTS {
         let (found, revision) = read(inner).await?;
         if revision > 0 && found >= needed {
@@ -81,7 +81,7 @@ async fn raise(inner: &EtcdClient, needed: u32) -> Result<u32> {
     )))
 }
 
-fn parse(inner: &EtcdClient, entry: &KeyValue) -> Result<u32> {
+fn parse(inner: &EtcdClient, entry: &KeyValue) -> StoreResult<u32> {
     let text = std::str::from_utf8(&entry.value).ok();
     let number = text
         .and_then(|t| t.strip_prefix("{\"format\":")?.strip_suffix('}'))

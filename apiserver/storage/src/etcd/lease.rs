@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::endpoints::{EtcdEndpoints, RetryPolicy};
-use crate::store::Result;
+use crate::store::StoreResult;
 
 /// How long a lease is reused for further keys, at most.
 const MAX_LEASE_REUSE: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ fn reuse_duration(ttl: Duration) -> Duration {
 
 impl LeaseManager {
     /// A lease with at least `ttl` left.
-    pub(super) async fn get(&self, endpoints: &EtcdEndpoints, ttl: Duration) -> Result<i64> {
+    pub(super) async fn get(&self, endpoints: &EtcdEndpoints, ttl: Duration) -> StoreResult<i64> {
         let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
         let mut leases = self.0.lock().await;
         let now = Instant::now();

@@ -42,7 +42,7 @@ use self::watch_stream::{EtcdWatchStream, WatchMessage};
 use self::watcher::{EtcdWatch, ProgressRequests};
 use crate::store::{
     ConsistentReadSupport, Error, KeyValue, MAX_REQUEST_BYTES, Op, RangeRequest, RangeResponse,
-    Result, Store, StoreWatch, Txn, TxnResponse,
+    Store, StoreResult, StoreWatch, Txn, TxnResponse,
 };
 
 /// A key that is never written; the header of its get response has the revision.
@@ -95,7 +95,7 @@ struct EtcdClient {
     /// The newest revision of any response.
     newest_revision: AtomicU64,
     /// The result of the last probe.
-    health: Mutex<std::result::Result<(), String>>,
+    health: Mutex<Result<(), String>>,
     failure: watch::Sender<Option<Error>>,
     stop: watch::Sender<bool>,
 }
@@ -119,7 +119,7 @@ impl EtcdStore {
     /// # Errors
     /// [`Error::Fatal`] when a URL or certificate cannot be used; [`Error::Unavailable`]
     /// when no server responds in time, or when a server rejects the connection.
-    pub async fn open(options: EtcdOptions) -> Result<Self> {
+    pub async fn open(options: EtcdOptions) -> StoreResult<Self> {
         let endpoints = EtcdEndpoints::new(&options.servers, options.tls.as_ref())
             .await
             .map_err(Error::Fatal)?;
@@ -207,7 +207,7 @@ impl EtcdStore {
     ///
     /// # Errors
     /// The error of that probe.
-    pub fn health(&self) -> std::result::Result<(), String> {
+    pub fn health(&self) -> Result<(), String> {
         self.client.check_open().map_err(|e| e.to_string())?;
         self.client.health.lock().clone()
     }
@@ -220,7 +220,7 @@ impl Drop for EtcdStore {
 }
 
 impl EtcdClient {
-    fn check_open(&self) -> Result<()> {
+    fn check_open(&self) -> StoreResult<()> {
         if *self.stop.borrow() {
             return Err(Error::Unavailable("the store is closed".into()));
         }
@@ -236,7 +236,7 @@ impl EtcdClient {
         *self.health.lock() = health;
     }
 
-    async fn wait_until_ready(&self, open_timeout: Duration) -> Result<()> {
+    async fn wait_until_ready(&self, open_timeout: Duration) -> StoreResult<()> {
         let start = Instant::now();
         let urls = self.endpoints.urls();
         let failures = FailureLog::new();
@@ -263,7 +263,7 @@ impl EtcdClient {
     }
 
     /// The current revision of the cluster, by a linearizable read.
-    async fn current_revision(&self) -> std::result::Result<u64, EtcdError> {
+    async fn current_revision(&self) -> Result<u64, EtcdError> {
         let before = self.newest_revision.load(Ordering::Acquire);
         let key = self.keys.encode_key(PROBE_KEY);
         let answer = self
@@ -298,11 +298,7 @@ impl EtcdClient {
         self.newest_revision.fetch_max(revision, Ordering::AcqRel);
     }
 
-    async fn open_watch(
-        &self,
-        prefix: &str,
-        after: u64,
-    ) -> std::result::Result<EtcdWatchStream, EtcdError> {
+    async fn open_watch(&self, prefix: &str, after: u64) -> Result<EtcdWatchStream, EtcdError> {
         let newest = after > 0 && after >= self.newest_revision.load(Ordering::Acquire);
         EtcdWatchStream::open(&self.endpoints, &self.keys, prefix, after, newest).await
     }
@@ -379,7 +375,7 @@ impl EtcdClient {
         }
     }
 
-    async fn range(&self, range: &RangeRequest) -> Result<RangeResponse> {
+    async fn range(&self, range: &RangeRequest) -> StoreResult<RangeResponse> {
         let (start, end) = (
             self.keys.encode_key(&range.start),
             self.keys.encode_key(&range.end),
@@ -419,7 +415,7 @@ impl EtcdClient {
     }
 
     /// Fails for a revision from which no watch can start.
-    async fn check_watchable(&self, revision: u64) -> Result<()> {
+    async fn check_watchable(&self, revision: u64) -> StoreResult<()> {
         let key = self.keys.encode_key(PROBE_KEY);
         let requested = to_etcd_revision(revision.max(1));
         let answer = self
@@ -436,11 +432,7 @@ impl EtcdClient {
         }
     }
 
-    async fn commit_txn(
-        &self,
-        txn: &Txn,
-        lease: Option<i64>,
-    ) -> std::result::Result<TxnResponse, EtcdError> {
+    async fn commit_txn(&self, txn: &Txn, lease: Option<i64>) -> Result<TxnResponse, EtcdError> {
         let key = self.keys.encode_key(&txn.key);
         let answer = self
             .endpoints
@@ -475,7 +467,7 @@ impl EtcdClient {
         Ok(TxnResponse::Conflict { current })
     }
 
-    async fn put_with_ttl(&self, txn: &Txn, ttl: Duration) -> Result<TxnResponse> {
+    async fn put_with_ttl(&self, txn: &Txn, ttl: Duration) -> StoreResult<TxnResponse> {
         let mut tries = 0;
         loop {
             let lease = self.leases.get(&self.endpoints, ttl).await?;
@@ -489,7 +481,7 @@ impl EtcdClient {
         }
     }
 
-    async fn compact(&self, revision: u64) -> Result<()> {
+    async fn compact(&self, revision: u64) -> StoreResult<()> {
         if revision == 0 {
             return Ok(());
         }
@@ -529,14 +521,14 @@ impl Store for EtcdStore {
         }
     }
 
-    async fn revision(&self) -> Result<u64> {
+    async fn revision(&self) -> StoreResult<u64> {
         self.client.check_open()?;
         let revision = self.client.current_revision().await.map_err(|f| f.error)?;
         self.client.progress_requests.request(None, revision);
         Ok(revision)
     }
 
-    async fn prefix_revision(&self, prefix: &str) -> Result<u64> {
+    async fn prefix_revision(&self, prefix: &str) -> StoreResult<u64> {
         self.client.check_open()?;
         let revision = self.client.current_revision().await.map_err(|f| f.error)?;
         self.client
@@ -545,7 +537,7 @@ impl Store for EtcdStore {
         Ok(revision)
     }
 
-    async fn get(&self, key: &str) -> Result<Option<KeyValue>> {
+    async fn get(&self, key: &str) -> StoreResult<Option<KeyValue>> {
         self.client.check_open()?;
         let outer = self.client.keys.encode_key(key);
         let answer = self
@@ -563,12 +555,12 @@ impl Store for EtcdStore {
         Ok(kv.map(|kv| self.client.keys.decode_key_value(kv)))
     }
 
-    async fn range(&self, range: &RangeRequest) -> Result<RangeResponse> {
+    async fn range(&self, range: &RangeRequest) -> StoreResult<RangeResponse> {
         self.client.check_open()?;
         self.client.range(range).await
     }
 
-    async fn commit(&self, txn: Txn) -> Result<TxnResponse> {
+    async fn commit(&self, txn: Txn) -> StoreResult<TxnResponse> {
         self.client.check_open()?;
         let ttl = match &txn.op {
             Op::Put { value, ttl } => {
@@ -594,7 +586,7 @@ impl Store for EtcdStore {
         }
     }
 
-    async fn watch(&self, prefix: &str, after: u64) -> Result<Box<dyn StoreWatch>> {
+    async fn watch(&self, prefix: &str, after: u64) -> StoreResult<Box<dyn StoreWatch>> {
         self.client.check_open()?;
         // The check is needed besides the watch: etcd would wait for a future revision, and
         // it reports a compacted one only later, within the watch.
@@ -611,7 +603,7 @@ impl Store for EtcdStore {
         Ok(Box::new(EtcdWatch::new(inner, prefix, after, stream)))
     }
 
-    async fn compact(&self, revision: u64) -> Result<()> {
+    async fn compact(&self, revision: u64) -> StoreResult<()> {
         self.client.check_open()?;
         self.client.compact(revision).await
     }

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::EtcdClient;
 use super::error::RetrySafety;
 use super::watch_stream::{EtcdWatchStream, WatchMessage};
-use crate::store::{Error, Result, StoreEvent, StoreWatch, WatchResponse};
+use crate::store::{Error, StoreEvent, StoreResult, StoreWatch, WatchResponse};
 
 /// Bytes that the buffer of one watch may hold.
 const BUFFER_BYTES: usize = 4 << 20;
@@ -159,7 +159,7 @@ impl EtcdWatch {
 
 #[async_trait]
 impl StoreWatch for EtcdWatch {
-    async fn next(&mut self) -> Result<WatchResponse> {
+    async fn next(&mut self) -> StoreResult<WatchResponse> {
         loop {
             let filled = self.buffer.filled.notified();
             {

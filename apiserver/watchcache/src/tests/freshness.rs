@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::{CacherList, Error, ListRequest, ListRevision, ReadFreshness};
 
-async fn list(bed: &CacherFixture, at: ListRevision) -> std::result::Result<CacherList, Error> {
+async fn list(bed: &CacherFixture, at: ListRevision) -> Result<CacherList, Error> {
     let request = ListRequest {
         filter: SelectionPredicate::default(),
         revision: at,

@@ -18,7 +18,7 @@ async fn list(
         .await
 }
 
-type Result<T, E> = std::result::Result<T, E>;
+type Result<T, E> = Result<T, E>;
 
 fn names(reply: &CacherList) -> Vec<String> {
     let items = reply.items.iter();

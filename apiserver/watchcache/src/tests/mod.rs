@@ -14,8 +14,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use storage::{
-    ConsistentReadSupport, Error, KeyValue, RangeRequest, RangeResponse, Result, Store, StoreEvent,
-    StoreWatch, Txn, TxnResponse, WatchResponse,
+    ConsistentReadSupport, Error, KeyValue, RangeRequest, RangeResponse, Store, StoreEvent,
+    StoreResult, StoreWatch, Txn, TxnResponse, WatchResponse,
 };
 use tokio::sync::watch;
 
@@ -82,7 +82,7 @@ impl FakeStorageState {
         });
     }
 
-    fn online(&self) -> Result<()> {
+    fn online(&self) -> StoreResult<()> {
         if self.offline {
             return Err(Error::Unavailable("offline".into()));
         }
@@ -174,7 +174,7 @@ pub(crate) struct FakeStorageHandle(pub(crate) Arc<FakeStorageEngine>);
 
 #[async_trait]
 impl StoreWatch for FakeStoreWatch {
-    async fn next(&mut self) -> Result<WatchResponse> {
+    async fn next(&mut self) -> StoreResult<WatchResponse> {
         loop {
             self.changed.mark_unchanged();
             {
@@ -225,7 +225,7 @@ impl Store for FakeStorageHandle {
             .unwrap_or(ConsistentReadSupport::Local)
     }
 
-    async fn revision(&self) -> Result<u64> {
+    async fn revision(&self) -> StoreResult<u64> {
         self.0.change(|inner| {
             inner.online()?;
             inner.requested_progress = inner.revision;
@@ -233,13 +233,13 @@ impl Store for FakeStorageHandle {
         })
     }
 
-    async fn get(&self, key: &str) -> Result<Option<KeyValue>> {
+    async fn get(&self, key: &str) -> StoreResult<Option<KeyValue>> {
         let inner = self.0.inner.lock();
         inner.online()?;
         Ok(inner.state(inner.revision).remove(key))
     }
 
-    async fn range(&self, range: &RangeRequest) -> Result<RangeResponse> {
+    async fn range(&self, range: &RangeRequest) -> StoreResult<RangeResponse> {
         let mut inner = self.0.inner.lock();
         inner.online()?;
         inner.ranges += 1;
@@ -274,11 +274,11 @@ impl Store for FakeStorageHandle {
         })
     }
 
-    async fn commit(&self, _: Txn) -> Result<TxnResponse> {
+    async fn commit(&self, _: Txn) -> StoreResult<TxnResponse> {
         Err(Error::Unavailable("tests write by `write`".into()))
     }
 
-    async fn watch(&self, prefix: &str, after: u64) -> Result<Box<dyn StoreWatch>> {
+    async fn watch(&self, prefix: &str, after: u64) -> StoreResult<Box<dyn StoreWatch>> {
         let inner = self.0.inner.lock();
         inner.online()?;
         if after < inner.compacted {
@@ -301,7 +301,7 @@ impl Store for FakeStorageHandle {
         }))
     }
 
-    async fn compact(&self, revision: u64) -> Result<()> {
+    async fn compact(&self, revision: u64) -> StoreResult<()> {
         self.0.compact_to(revision);
         Ok(())
     }
@@ -359,7 +359,7 @@ impl CacherFixture {
         filter: SelectionPredicate,
         start: WatchStart,
         bookmarks: bool,
-    ) -> std::result::Result<CacheWatcher, crate::Error> {
+    ) -> Result<CacheWatcher, crate::Error> {
         let request = WatchRequest {
             filter,
             start,

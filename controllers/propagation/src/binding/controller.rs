@@ -31,7 +31,7 @@ use super::manifest::{ManifestBuilder, binding_id};
 use super::override_event_handler::ChangedOverridePolicies;
 use super::work_cleanup::plan_cleanup;
 use crate::error::Error;
-use crate::manifest_memory::{ManifestMemory, is_small, tree_bytes};
+use crate::manifest_memory::{ManifestMemoryBudget, estimate_tree_bytes, is_small};
 use crate::metrics::PROPAGATION_METRICS;
 use crate::object_metadata::ExtraMetadata;
 use crate::overrides::{AppliedOverrides, CandidateOverridePolicies, OverrideManager};
@@ -69,7 +69,7 @@ pub(crate) struct BindingController {
     pub(super) bindings: Informer,
     pub(super) cluster_bindings: Informer,
     pub(super) queue: Workqueue<BindingKey>,
-    manifest_memory: Arc<ManifestMemory>,
+    manifest_memory: Arc<ManifestMemoryBudget>,
     pub(super) override_changes: ChangedOverridePolicies,
     /// The ids of bindings whose finalizer was removed, by key: a Work whose creation was under way
     /// then must be deleted.
@@ -101,7 +101,7 @@ impl BindingController {
         templates: &Arc<TemplateInformers>,
         works: &WorkClient,
         overrides: &OverrideManager,
-        memory: &Arc<ManifestMemory>,
+        memory: &Arc<ManifestMemoryBudget>,
         tasks: &TaskGroup,
     ) {
         let informer = |resource: &Gvr| {
@@ -389,7 +389,7 @@ impl BindingController {
             targets,
         );
         let about = InvolvedObject::new(&served.api_version, served.kind(), template);
-        let tree_bytes = tree_bytes(&tree);
+        let tree_bytes = estimate_tree_bytes(&tree);
         // A large manifest is parsed again once memory is reserved for it.
         let mut parsed = Some(tree).filter(|_| is_small(tree_bytes));
         let source = ManifestSource {

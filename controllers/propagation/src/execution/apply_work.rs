@@ -19,9 +19,9 @@ use super::conditions::{
     is_changed,
 };
 use super::controller::ExecutionController;
-use super::manifest::{EncodedWork, Manifest};
+use super::manifest::{EncodedManifest, EncodedWork};
 use crate::error::Error;
-use crate::manifest_memory::encoded_tree_bytes;
+use crate::manifest_memory::estimate_encoded_tree_bytes;
 use crate::metrics::PROPAGATION_METRICS;
 use crate::rest_mapper::RestMapping;
 
@@ -41,13 +41,13 @@ const COPIES: usize = 2;
 /// A manifest and the resource that it is applied to.
 pub(super) struct ManifestTarget<'a> {
     pub(super) mapping: Arc<RestMapping>,
-    pub(super) manifest: &'a Manifest,
+    pub(super) manifest: &'a EncodedManifest,
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
 }
 
 impl<'a> ManifestTarget<'a> {
-    pub(super) fn new(mapping: Arc<RestMapping>, manifest: &'a Manifest) -> Self {
+    pub(super) fn new(mapping: Arc<RestMapping>, manifest: &'a EncodedManifest) -> Self {
         Self {
             mapping,
             manifest,
@@ -228,7 +228,7 @@ impl ExecutionController {
         let (mut made, mut failed) = (WorkSyncResult::default(), Vec::new());
         let mut awaited = None;
         for manifest in manifests {
-            let manifest = &Manifest::new(manifest.clone());
+            let manifest = &EncodedManifest::new(manifest.clone());
             match self
                 .apply_manifest(cluster, manifest, equality, attempt)
                 .await
@@ -274,7 +274,7 @@ impl ExecutionController {
     async fn apply_manifest(
         &self,
         cluster: &str,
-        manifest: &Manifest,
+        manifest: &EncodedManifest,
         equality: ComparisonMode,
         attempt: u32,
     ) -> Result<(SyncedObject, bool), ManifestError> {
@@ -462,7 +462,8 @@ impl ExecutionController {
         equality: ComparisonMode,
     ) -> Result<Decision, String> {
         let manifest = place.manifest;
-        let bytes = encoded_tree_bytes(manifest.bytes()) + encoded_tree_bytes(observed.bytes());
+        let bytes = estimate_encoded_tree_bytes(manifest.bytes())
+            + estimate_encoded_tree_bytes(observed.bytes());
         let _memory = self.memory.reserve(bytes, COPIES).await;
         let observed = observed.value().map_err(|e| e.to_string())?;
         let mut tree = manifest.tree().map_err(|e| e.to_string())?;
@@ -483,7 +484,7 @@ impl ExecutionController {
     /// Where a manifest goes.
     pub(super) fn resolve_target<'a>(
         &self,
-        manifest: &'a Manifest,
+        manifest: &'a EncodedManifest,
     ) -> Result<ManifestTarget<'a>, String> {
         let kind = manifest.gvk();
         match self.rest_mapper.get(&kind) {
@@ -511,7 +512,12 @@ impl ExecutionController {
         }
     }
 
-    fn record_template_event(&self, cluster: &str, manifest: &Manifest, failure: Option<&str>) {
+    fn record_template_event(
+        &self,
+        cluster: &str,
+        manifest: &EncodedManifest,
+        failure: Option<&str>,
+    ) {
         let about = InvolvedObject {
             api_version: manifest.api_version.clone(),
             kind: manifest.kind.clone(),

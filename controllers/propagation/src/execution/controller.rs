@@ -23,7 +23,7 @@ use super::conditions::{self, WorkCondition};
 use super::idle_informers::{IdleInformers, manifest_kinds};
 use super::manifest::EncodedWork;
 use crate::error::Error;
-use crate::manifest_memory::ManifestMemory;
+use crate::manifest_memory::ManifestMemoryBudget;
 use crate::member_access::MemberAccess;
 use crate::object_metadata::{ExtraMetadata, is_equal_except_status};
 use crate::rest_mapper::DiscoveryRestMapper;
@@ -49,7 +49,7 @@ pub(crate) struct ExecutionController {
     works: Informer,
     pub(super) executors: ClusterExecutors,
     pub(super) idle_informers: IdleInformers,
-    pub(super) memory: Arc<ManifestMemory>,
+    pub(super) memory: Arc<ManifestMemoryBudget>,
     /// Kinds whose retention rules have changed, by cluster.
     changed_retention: Workqueue<(String, Gvk)>,
     tasks: TaskGroup,
@@ -60,7 +60,7 @@ impl ExecutionController {
         deps: &PropagationContext,
         kinds: &Arc<DiscoveryRestMapper>,
         works: &WorkClient,
-        memory: &Arc<ManifestMemory>,
+        memory: &Arc<ManifestMemoryBudget>,
         tasks: &TaskGroup,
     ) {
         let it = Self::with_event_handlers(deps, kinds, works, memory, tasks).await;
@@ -77,7 +77,7 @@ impl ExecutionController {
         deps: &PropagationContext,
         kinds: &Arc<DiscoveryRestMapper>,
         works: &WorkClient,
-        memory: &Arc<ManifestMemory>,
+        memory: &Arc<ManifestMemoryBudget>,
         tasks: &TaskGroup,
     ) -> Arc<Self> {
         let it = Arc::new(Self {

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::apply_work::{Decision, ManifestTarget};
 use super::compare::ComparisonMode;
 use super::controller::ExecutionController;
-use super::manifest::{EncodedWork, Manifest};
+use super::manifest::{EncodedManifest, EncodedWork};
 use crate::error::Error;
 use crate::metrics::PROPAGATION_METRICS;
 use crate::rest_mapper::RestMapping;
@@ -60,7 +60,7 @@ impl ExecutionController {
         if let Some(member) = self.clusters.get(cluster) {
             if member.cluster.is_ready() {
                 for manifest in &work.manifests {
-                    let manifest = Manifest::new(manifest.clone());
+                    let manifest = EncodedManifest::new(manifest.clone());
                     let Some(place) = self.resolve_deletion_target(cluster, &manifest).await?
                     else {
                         continue;
@@ -100,7 +100,7 @@ impl ExecutionController {
     async fn resolve_deletion_target<'a>(
         &self,
         cluster: &str,
-        manifest: &'a Manifest,
+        manifest: &'a EncodedManifest,
     ) -> Result<Option<ManifestTarget<'a>>, Error> {
         if let Ok(place) = self.resolve_target(manifest) {
             return Ok(Some(place));

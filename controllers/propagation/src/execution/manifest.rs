@@ -18,7 +18,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// Fields of fewer bytes are not worth sharing.
-const SHARED_BYTES: usize = 8 << 10;
+const MIN_SHARED_BYTES: usize = 8 << 10;
 
 pub(super) struct EncodedWork {
     pub(super) finalizers: Vec<String>,
@@ -82,7 +82,7 @@ struct StatusFields {
 /// An encoded manifest, and which object it is. A field that is missing, or is no text, is
 /// empty.
 #[derive(Debug)]
-pub(super) struct Manifest {
+pub(super) struct EncodedManifest {
     bytes: Bytes,
     pub(super) api_version: String,
     pub(super) kind: String,
@@ -90,15 +90,15 @@ pub(super) struct Manifest {
     pub(super) name: String,
 }
 
-impl Manifest {
+impl EncodedManifest {
     pub(super) fn new(bytes: Bytes) -> Self {
         let head: ManifestFields<'_> = serde_json::from_slice(&bytes).unwrap_or_default();
-        let metadata: MetadataFields<'_> = parse(head.metadata);
+        let metadata: MetadataFields<'_> = parse_or_default(head.metadata);
         Self {
-            api_version: parse(head.api_version),
-            kind: parse(head.kind),
-            namespace: parse(metadata.namespace),
-            name: parse(metadata.name),
+            api_version: parse_or_default(head.api_version),
+            kind: parse_or_default(head.kind),
+            namespace: parse_or_default(metadata.namespace),
+            name: parse_or_default(metadata.name),
             bytes,
         }
     }
@@ -114,8 +114,8 @@ impl Manifest {
     /// The uid of the template that the manifest was made from.
     pub(super) fn template_uid(&self) -> String {
         let head: ManifestFields<'_> = serde_json::from_slice(&self.bytes).unwrap_or_default();
-        let metadata: MetadataFields<'_> = parse(head.metadata);
-        let annotations: BTreeMap<String, Value> = parse(metadata.annotations);
+        let metadata: MetadataFields<'_> = parse_or_default(head.metadata);
+        let annotations: BTreeMap<String, Value> = parse_or_default(metadata.annotations);
         let uid = annotations.get(TEMPLATE_UID).and_then(Value::as_str);
         uid.unwrap_or_default().to_owned()
     }
@@ -132,7 +132,7 @@ impl Manifest {
     /// Encodes an object that was made from the manifest. Large fields that are as in the
     /// manifest share its bytes.
     pub(super) fn encode(&self, object: &Value) -> serde_json::Result<EncodedBody> {
-        let mut encoder = Encoder {
+        let mut encoder = SharedBytesEncoder {
             shared: &self.bytes,
             pieces: Vec::new(),
             text: Vec::new(),
@@ -165,25 +165,25 @@ struct MetadataFields<'a> {
     annotations: Option<&'a RawValue>,
 }
 
-fn parse<'a, T: Default + Deserialize<'a>>(field: Option<&'a RawValue>) -> T {
+fn parse_or_default<'a, T: Default + Deserialize<'a>>(field: Option<&'a RawValue>) -> T {
     let parsed = field.map(|raw| serde_json::from_str(raw.get()));
     parsed.and_then(Result::ok).unwrap_or_default()
 }
 
-struct Encoder<'a> {
+struct SharedBytesEncoder<'a> {
     shared: &'a Bytes,
     pieces: Vec<Bytes>,
     /// What follows the pieces.
     text: Vec<u8>,
 }
 
-impl Encoder<'_> {
+impl SharedBytesEncoder<'_> {
     /// Writes a value; `like` are bytes of the manifest that may be its encoded form.
     fn write(&mut self, value: &Value, like: &[u8]) -> serde_json::Result<()> {
-        if like.len() < SHARED_BYTES {
+        if like.len() < MIN_SHARED_BYTES {
             return serde_json::to_writer(&mut self.text, value);
         }
-        if encodes(like, value) {
+        if is_encoding_of(like, value) {
             let text = std::mem::take(&mut self.text);
             self.pieces.push(text.into());
             self.pieces.push(self.shared.slice_ref(like));
@@ -211,15 +211,15 @@ impl Encoder<'_> {
 }
 
 /// Whether bytes are what a value would be encoded to.
-fn encodes(bytes: &[u8], value: &Value) -> bool {
-    let mut rest = Expected(bytes);
+fn is_encoding_of(bytes: &[u8], value: &Value) -> bool {
+    let mut rest = ByteComparator(bytes);
     serde_json::to_writer(&mut rest, value).is_ok() && rest.0.is_empty()
 }
 
 /// Takes only the bytes that are expected, so that nothing has to be kept of them.
-struct Expected<'a>(&'a [u8]);
+struct ByteComparator<'a>(&'a [u8]);
 
-impl Write for Expected<'_> {
+impl Write for ByteComparator<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let rest = self.0.strip_prefix(bytes);
         self.0 = rest.ok_or(ErrorKind::InvalidData)?;
@@ -236,8 +236,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn manifest(tree: &Value) -> Manifest {
-        Manifest::new(tree.to_string().into())
+    fn manifest(tree: &Value) -> EncodedManifest {
+        EncodedManifest::new(tree.to_string().into())
     }
 
     #[test]
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn what_is_as_in_the_manifest_shares_its_bytes() {
-        let long = "x\n".repeat(SHARED_BYTES);
+        let long = "x\n".repeat(MIN_SHARED_BYTES);
         let whole = json!({"a": {}, "data": {"k": long}, "metadata": {"name": "a"},
             "spec": {"deep": {"k": long, "n": 1}, "list": [long]}});
         let it = manifest(&whole);

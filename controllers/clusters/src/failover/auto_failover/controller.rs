@@ -230,7 +230,7 @@ impl AutoFailoverController {
         };
         let binding = object.decode::<ResourceBinding>()?;
         let now = self.clock.now();
-        let plan = self.decide(&object, &binding, now);
+        let plan = self.plan_failover(&object, &binding, now);
         let next = plan
             .next_deadline
             .map_or(ReconcileAction::Done, |at| requeue_at(at, now));
@@ -250,7 +250,7 @@ impl AutoFailoverController {
         Ok(next)
     }
 
-    fn decide(
+    fn plan_failover(
         &self,
         object: &Object,
         binding: &ResourceBinding,
