@@ -18,8 +18,6 @@ async fn list(
         .await
 }
 
-type Result<T, E> = Result<T, E>;
-
 fn names(reply: &CacherList) -> Vec<String> {
     let items = reply.items.iter();
     items
