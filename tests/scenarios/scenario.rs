@@ -2,7 +2,7 @@
 //!
 //! ```yaml
 //! name: two-of-three            # also the name of its namespace
-//! proves: [SCH-1]               # ids of tests/behaviours.txt
+//! proves: [SCH-1]               # ids of tests/behaviors.txt
 //! alone: true                   # no other scenario runs meanwhile: it changes clusters
 //! steps:
 //! - apply: [OBJECT, ...]        # created, or merged into the existing object

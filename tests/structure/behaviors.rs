@@ -1,6 +1,7 @@
-//! Every behaviour has a test, and every test says which.
+//! Every behavior has a test and a section of the specification, and every test names
+//! the behaviors that it proves.
 //!
-//! Reads `tests/behaviours.txt` (id, section of the specification, one line), the
+//! Reads `tests/behaviors.txt` (id, section of `controllers/BEHAVIOR.md`, one line), the
 //! comments `// proves: A, B` above tests, those `# proves: A, B` above rows of the
 //! `.txt` tables that tests read, and the `proves` of scenarios.
 
@@ -12,13 +13,13 @@ use crate::{collect_files, root};
 const MARKER: &str = concat!("// ", "proves:");
 const TABLE_MARKER: &str = "# proves:";
 
-struct Behaviour {
+struct Behavior {
     section: String,
     text: String,
 }
 
-fn listed() -> BTreeMap<String, Behaviour> {
-    let text = std::fs::read_to_string(root().join("tests/behaviours.txt")).unwrap();
+fn listed() -> BTreeMap<String, Behavior> {
+    let text = std::fs::read_to_string(root().join("tests/behaviors.txt")).unwrap();
     let lines = text
         .lines()
         .filter(|l| !l.is_empty() && !l.starts_with('#'));
@@ -28,7 +29,7 @@ fn listed() -> BTreeMap<String, Behaviour> {
         let mut next = || words.next().unwrap_or_default().to_owned();
         let (id, section, text) = (next(), next(), next());
         assert!(!all.contains_key(&id), "{id} is listed twice");
-        all.insert(id, Behaviour { section, text });
+        all.insert(id, Behavior { section, text });
     }
     all
 }
@@ -36,6 +37,34 @@ fn listed() -> BTreeMap<String, Behaviour> {
 fn ids(list: &str) -> impl Iterator<Item = String> {
     let ids = list.split(',').map(str::trim).filter(|id| !id.is_empty());
     ids.map(str::to_owned)
+}
+
+/// The numbers of the headings of the specification: `### 4.2 Templates` has 4.2.
+fn specified_sections() -> BTreeSet<String> {
+    let text = std::fs::read_to_string(root().join("controllers/BEHAVIOR.md")).unwrap();
+    let headings = text.lines().filter_map(|line| {
+        let title = line.trim_start_matches('#');
+        (title.len() < line.len()).then(|| title.trim())
+    });
+    headings
+        .filter_map(|title| title.split(' ').next())
+        .filter(|number| number.starts_with(|c: char| c.is_ascii_digit()))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn every_cited_section_is_specified() {
+    let sections = specified_sections();
+    let missing: Vec<String> = listed()
+        .into_iter()
+        .filter(|(_, behavior)| !sections.contains(&behavior.section))
+        .map(|(id, behavior)| format!("{id} {}", behavior.section))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "sections without a heading in controllers/BEHAVIOR.md: {missing:?}"
+    );
 }
 
 /// Of one source file: a comment stands directly above the attributes of its test.
@@ -140,17 +169,17 @@ fn well_formed(id: &str) -> bool {
 }
 
 #[test]
-fn every_behaviour_has_a_test_and_every_test_a_behaviour() {
+fn every_behavior_has_a_test_and_every_test_a_behavior() {
     let (listed, proven) = (listed(), proven());
-    for (id, behaviour) in &listed {
+    for (id, behavior) in &listed {
         assert!(well_formed(id), "{id:?} is no id such as ABC-what-it-is");
-        let section = &behaviour.section;
+        let section = &behavior.section;
         let digits = |p: &str| !p.is_empty() && p.chars().all(|c| c.is_ascii_digit());
         assert!(
             section.split('.').all(digits),
             "{id}: {section:?} is no section"
         );
-        assert!(!behaviour.text.is_empty(), "{id} says nothing");
+        assert!(!behavior.text.is_empty(), "{id} says nothing");
     }
     let known: BTreeSet<&String> = listed.keys().collect();
     let tested: BTreeSet<&String> = proven.keys().collect();
@@ -162,6 +191,6 @@ fn every_behaviour_has_a_test_and_every_test_a_behaviour() {
         .collect();
     assert!(
         unlisted.is_empty(),
-        "not in tests/behaviours.txt: {unlisted:#?}"
+        "not in tests/behaviors.txt: {unlisted:#?}"
     );
 }
