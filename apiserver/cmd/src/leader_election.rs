@@ -3,8 +3,11 @@
 //! flags ──► [`LeaderElector`] ──wins──► [`ControllerContext`] with a fence ──► controllers, until the term ends
 //!
 //! Invariants: the controllers of a term have stopped, or are aborted, before its lease
-//! ends; the fence blocks late writes, to the control plane and to members alike. The
-//! process serves requests all the time, and competes for the lease again.
+//! ends. The fence refuses every write that begins after the lease has ended; a write to a
+//! member is checked again before its bytes are sent. A write to the control plane that was
+//! already on its way to the store when the process was suspended may still be committed;
+//! the next leader corrects it. The process serves requests all the time, and competes for
+//! the lease again.
 
 use std::future::Future;
 use std::sync::Arc;
