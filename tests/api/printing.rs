@@ -158,20 +158,20 @@ fn explain() {
             succeeds(
                 "explain pp.spec.placement.workloadAffinity",
                 &[
-                    "Rules between workloads.",
-                    "!Rules between workloads. Rules between workloads.",
+                    "Affinity and anti-affinity between workloads.",
+                    "!Affinity and anti-affinity between workloads. Affinity and anti-affinity between workloads.",
                 ],
             ),
             succeeds(
                 "explain pp.spec",
-                &["What is desired.", "!What is propagated, where, and how."],
+                &["Desired behavior of the policy.", "!PropagationSpec represents the desired behavior of PropagationPolicy."],
             ),
             succeeds(
                 "explain pp.spec --recursive",
                 &["clusterAffinities", "clusterNames <[]string>"],
             ),
             succeeds("explain clusters.spec.syncMode", &["syncMode <string>"]),
-            succeeds("explain rb.spec.clusters", &["Number of replicas there."]),
+            succeeds("explain rb.spec.clusters", &["Number of replicas in the cluster."]),
             fails("explain deploy.nothing", &["nothing"]),
         ]);
     });

@@ -340,7 +340,7 @@ async fn failing_webhook_is_reported_and_retried() {
     for (mood, why) in [
         (
             WebhookBehavior::Garbage,
-            "failed to call webhook: the answer is no ResourceInterpreterContext: ",
+            "failed to call webhook: the response is not a ResourceInterpreterContext: ",
         ),
         (
             WebhookBehavior::Refuses,

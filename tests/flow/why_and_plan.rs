@@ -69,7 +69,7 @@ async fn why_explains_the_placement_of_a_template() {
             "Policy: PropagationPolicy why/web: it alone selects the template (by its name)",
             "Binding: web-deployment, generation",
             "strategy StaticWeight, rule StaticWeight (by the weights of the policy); of",
-            "CLUSTER MEMBER FITS SCORE ROOM REPLICAS WORK HEALTH WHY",
+            "CLUSTER MEMBER FITS SCORE AVAILABLE REPLICAS WORK HEALTH WHY",
             "2 Applied Healthy chosen, weight 2",
             "1 Applied Healthy chosen, weight 1",
             "member3 Ready no - - - - - ClusterAffinity: cluster(s) did not match the placement cluster affinity constraint",

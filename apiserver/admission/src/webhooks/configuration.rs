@@ -167,7 +167,7 @@ mod tests {
         assert!(!hook.ignore_failures && hook.match_equivalent && !hook.reinvoke);
         assert_eq!(hook.timeout, Duration::from_secs(10));
         let nowhere = parse(json!({"name": "h", "clientConfig": {}})).unwrap_err();
-        assert_eq!(nowhere, "it names not exactly one of url and service");
+        assert_eq!(nowhere, "exactly one of url or service is required");
     }
 
     #[test]
