@@ -14,7 +14,7 @@ use machinery::{Gvr, Object};
 use openapi::{NameConflict, ResourceNames, shadows_built_in};
 use serde_json::{Map, Value, json};
 
-use crate::start::wait_for_cache_sync;
+use crate::shutdown_waits::wait_for_cache_sync;
 
 pub(crate) static DEFINITIONS: Gvr =
     Gvr::from_static("apiextensions.k8s.io", "v1", "customresourcedefinitions");

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::deletable_resources::DeletableResources;
 use crate::owner_graph::{ObjectIdentity, OwnerGraph};
-use crate::start::wait_for_cache_sync;
+use crate::shutdown_waits::wait_for_cache_sync;
 
 const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 const ORPHAN_FINALIZER: &str = "orphan";

@@ -16,6 +16,7 @@ mod namespace_deletion;
 mod owner_graph;
 mod service_account_tokens;
 mod service_accounts;
+mod shutdown_waits;
 mod start;
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use machinery::{Gvr, Object};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::start::{requeue_on_change, wait_for_cache_sync};
+use crate::shutdown_waits::{requeue_on_change, wait_for_cache_sync};
 
 static ACCOUNTS: Gvr = Gvr::from_static("", "v1", "serviceaccounts");
 static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");

@@ -13,7 +13,7 @@ use machinery::Gvr;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::start::{requeue_on_change, wait_for_cache_sync};
+use crate::shutdown_waits::{requeue_on_change, wait_for_cache_sync};
 
 static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
 static ACCOUNTS: Gvr = Gvr::from_static("", "v1", "serviceaccounts");

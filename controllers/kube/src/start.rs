@@ -16,6 +16,7 @@ use crate::custom_resource_definitions::{BuiltInGroups, DEFINITIONS};
 use crate::deletable_resources::DeletableResources;
 use crate::garbage_collector::GarbageCollector;
 use crate::service_account_tokens::TokenIssuer;
+use crate::shutdown_waits::wait_for_cache_sync;
 use crate::{
     custom_resource_definitions, namespace_deletion, service_account_tokens, service_accounts,
 };
@@ -73,42 +74,6 @@ pub async fn start(
     service_accounts::start(Arc::clone(&api), options.root_ca.clone(), informers, tasks);
     service_account_tokens::start(api, options.root_ca, options.issue_token, informers, tasks);
     Ok(())
-}
-
-/// Enqueues `keys` whenever the root certificates change.
-pub(crate) fn requeue_on_change(
-    mut root_ca: watch::Receiver<String>,
-    queue: &Workqueue<String>,
-    keys: impl Fn() -> Vec<String> + Send + 'static,
-    tasks: &TaskGroup,
-) {
-    let (queue, stop) = (queue.clone(), tasks.shutdown().clone());
-    tasks.spawn(async move {
-        // An error means that the server, which renews the certificates, has stopped.
-        while let Some(Ok(())) = stop.run_until_triggered(root_ca.changed()).await {
-            root_ca.borrow_and_update();
-            for key in keys() {
-                queue.add_low(key);
-            }
-        }
-    });
-}
-
-/// Waits until all informers are synced; false if `tasks` end first.
-pub(crate) async fn wait_for_cache_sync<'a>(
-    tasks: &TaskGroup,
-    informers: impl IntoIterator<Item = &'a Informer>,
-) -> bool {
-    for informer in informers {
-        let listed = tasks
-            .shutdown()
-            .run_until_triggered(informer.wait_for_cache_sync())
-            .await;
-        if listed.is_none() {
-            return false;
-        }
-    }
-    true
 }
 
 /// Returns whether a resource belongs to a definition, by its name. A built-in resource
