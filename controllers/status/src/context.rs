@@ -1,4 +1,4 @@
-//! Starts the status controllers with everything they need.
+//! What the status controllers are started with.
 
 use std::sync::Arc;
 
@@ -9,7 +9,6 @@ use machinery::time::Clock;
 use scheduler::SchedulerClusterCache;
 
 use crate::member_informers::MemberInformers;
-use crate::rest_mapper::ControlPlaneRestMapper;
 
 /// The dependencies of the status controllers.
 #[derive(Clone)]
@@ -25,11 +24,4 @@ pub struct StatusContext {
     /// Whether the host writes the status of templates itself.
     pub host: HostWorkloads,
     pub tasks: TaskGroup,
-}
-
-/// Starts both controllers; they end with `deps.tasks`.
-pub fn start(deps: StatusContext) {
-    let mapper = Arc::new(ControlPlaneRestMapper::new(Arc::clone(&deps.control)));
-    crate::work::controller::start(&deps, &mapper);
-    crate::binding::controller::start(&deps, &mapper);
 }

@@ -18,9 +18,11 @@ mod expectations;
 mod member_informers;
 mod partial_work;
 mod rest_mapper;
+mod startup;
 #[cfg(test)]
 mod tests;
 pub mod work;
 
-pub use context::{StatusContext, start};
+pub use context::StatusContext;
 pub use member_informers::{MemberInformers, StatusConnectionHandler, StatusObjectHandler};
+pub use startup::start;
