@@ -1,7 +1,10 @@
 //! The scheduler's controller: takes bindings from the queue, decides and writes results.
 
+mod affinity_group_index;
+mod cluster_update_queue;
 mod event_handler;
 mod result_writer;
+mod scheduling_task;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,10 +16,10 @@ use flotilla_runtime::{
     ControllerName, EventRecorder, Informer, InformerFactory, ListWatchSelector, ReconcileAction,
     TaskGroup, Workqueue, run_workers,
 };
+use machinery::Object;
 use machinery::time::Clock;
-use machinery::{Gvr, Object};
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
-use openapi::karmada::{FeatureGates, KarmadaFeature, Placement, ResourceBinding};
+use openapi::karmada::{FeatureGates, KarmadaFeature, ResourceBinding};
 use parking_lot::Mutex;
 
 use crate::assume_cache::{AssumeCache, PreviousAssumption};
@@ -33,11 +36,12 @@ use crate::reconcile::{
     DEFAULT_SCHEDULER, ScheduleResult, SchedulingAction, schedule_binding, scheduling_action,
 };
 use crate::replica_estimator::{EstimateRequest, EstimatedCluster, ReplicaEstimator};
+use affinity_group_index::{AFFINITY_GROUP_INDEX, affinity_group_keys};
+use cluster_update_queue::ClusterUpdateQueue;
+use scheduling_task::{SchedulingKey, SchedulingTask};
 
 pub use result_writer::encode_placement;
 
-/// Index of bindings by their affinity and anti-affinity groups.
-const AFFINITY_GROUP_INDEX: &str = "affinity-group";
 /// Base and maximum backoff of failed bindings while `PriorityBasedScheduling` is on.
 const BACKOFF_WITH_PRIORITY: (Duration, Duration) =
     (Duration::from_secs(1), Duration::from_secs(10));
@@ -71,26 +75,6 @@ impl Default for SchedulerOptions {
     }
 }
 
-/// A binding: its resource and `namespace/name`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct SchedulingKey {
-    cluster_scoped: bool,
-    name: String,
-}
-
-/// A binding that is being scheduled, with its placement.
-struct SchedulingTask<'a> {
-    key: &'a SchedulingKey,
-    object: &'a Object,
-    binding: &'a ResourceBinding,
-    placement: &'a Placement,
-    /// A cluster that the binding selects or selected has changed since the last attempt.
-    cluster_changed: bool,
-    /// The detector wrote this result together with the number of replicas; the scheduler
-    /// has not recorded an event for it yet.
-    placed_by_detector: bool,
-}
-
 /// A running scheduler.
 pub struct Scheduler {
     api: Arc<dyn Api>,
@@ -107,7 +91,7 @@ pub struct Scheduler {
     cluster_changed: Mutex<HashSet<SchedulingKey>>,
     /// Bindings that the detector scaled together with their clusters.
     placed_by_detector: Mutex<HashSet<SchedulingKey>>,
-    cluster_updates: event_handler::ClusterUpdateQueue,
+    cluster_updates: ClusterUpdateQueue,
     /// Whether the workers have started.
     workers_started: AtomicBool,
     /// Held from the call to an estimator until the decision is in the assume cache, if
@@ -148,14 +132,14 @@ impl Scheduler {
             assume_cache: Mutex::default(),
             cluster_changed: Mutex::default(),
             placed_by_detector: Mutex::default(),
-            cluster_updates: event_handler::ClusterUpdateQueue::default(),
+            cluster_updates: ClusterUpdateQueue::default(),
             workers_started: AtomicBool::new(false),
             decision_lock: tokio::sync::Mutex::default(),
         });
         if rules.uses_workload_affinity() {
             scheduler
                 .bindings
-                .add_index(AFFINITY_GROUP_INDEX, event_handler::affinity_group_keys);
+                .add_index(AFFINITY_GROUP_INDEX, affinity_group_keys);
         }
         scheduler.add_event_handlers();
         scheduler.run_cluster_update_worker(tasks);
@@ -367,7 +351,7 @@ impl Scheduler {
         let peers = if key.cluster_scoped {
             AffinityPeers::default()
         } else {
-            let others: Vec<Object> = event_handler::affinity_group_keys(object)
+            let others: Vec<Object> = affinity_group_keys(object)
                 .iter()
                 .flat_map(|group| self.bindings.by_index(AFFINITY_GROUP_INDEX, group))
                 .collect();
@@ -386,25 +370,6 @@ impl Scheduler {
             book.assume(&key.name, &binding.spec, targets, self.rules, now)
         });
         Ok((outcome, entry))
-    }
-}
-
-impl SchedulingKey {
-    /// The kind as messages spell it.
-    fn kind(&self) -> &'static str {
-        if self.cluster_scoped {
-            "clusterResourceBinding"
-        } else {
-            "resourceBinding"
-        }
-    }
-
-    fn resource(&self) -> &'static Gvr {
-        if self.cluster_scoped {
-            &CLUSTER_BINDINGS
-        } else {
-            &BINDINGS
-        }
     }
 }
 

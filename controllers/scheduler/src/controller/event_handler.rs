@@ -1,15 +1,14 @@
 //! Event handlers that enqueue bindings (Karmada's `pkg/scheduler/event_handler.go`).
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use flotilla_runtime::{InformerEvent, ReconcileAction, TaskGroup, Workqueue, run_workers};
+use flotilla_runtime::{InformerEvent, ReconcileAction, TaskGroup, run_workers};
 use machinery::Object;
-use openapi::karmada::{Cluster, KarmadaFeature, ResourceBinding, well_known_keys};
-use parking_lot::Mutex;
+use openapi::karmada::{KarmadaFeature, ResourceBinding, well_known_keys};
 
+use super::cluster_update_queue::{affinity_match_may_change, api_enablements_changed};
 use super::{Scheduler, SchedulingKey};
 use crate::core::{ApiKindHash, ClusterInfo};
 use crate::metrics::{self, QueueIncomingEvent};
@@ -17,24 +16,6 @@ use crate::reconcile::skip_reason;
 
 /// Bindings visited before the task yields to others.
 const YIELD_EVERY_BINDINGS: usize = 256;
-
-/// The affinity groups of a binding, as keys of an index.
-pub(super) fn affinity_group_keys(object: &Object) -> Vec<String> {
-    let Ok(binding) = object.decode::<ResourceBinding>() else {
-        return Vec::new();
-    };
-    let Some(groups) = &binding.spec.workload_affinity_groups else {
-        return Vec::new();
-    };
-    let namespace = object.namespace();
-    let with = ("together", &groups.affinity_group);
-    let against = ("apart", &groups.anti_affinity_group);
-    [with, against]
-        .into_iter()
-        .filter(|(_, group)| !group.is_empty())
-        .map(|(how, group)| format!("{namespace} {how} {group}"))
-        .collect()
-}
 
 /// Whether one write changed both the number of replicas and the target clusters.
 fn is_scaled_in_place(old: &Object, new: &Object) -> bool {
@@ -221,55 +202,6 @@ impl Scheduler {
                 }
             }
         }
-    }
-}
-
-/// Whether affinities may match a cluster that they did not match before, or the reverse.
-fn affinity_match_may_change(old: Option<&Object>, new: &Object) -> bool {
-    old.is_some_and(|old| {
-        let (before, after) = (old.meta(), new.meta());
-        after.deleting != before.deleting
-            || after.labels != before.labels
-            || after.generation != before.generation
-    })
-}
-
-/// Whether a cluster serves other kinds than before. A newly served kind matters to
-/// bindings that found no cluster, and to those that select every cluster that serves it.
-fn api_enablements_changed(old: Option<&Object>, new: &Object) -> bool {
-    let view = |cluster: &Object| cluster.decode::<Cluster>().ok();
-    let (before, after) = (old.and_then(view), view(new));
-    let enablements = |cluster: &Option<Arc<Cluster>>| {
-        let cluster = cluster.as_ref();
-        cluster.map_or_else(Vec::new, |c| c.status.api_enablements.clone())
-    };
-    enablements(&before) != enablements(&after)
-}
-
-/// A cluster before the change, if it existed, and after it.
-type ClusterUpdate = (Option<Object>, Object);
-
-/// Cluster changes, by cluster name, whose affected bindings have not been looked up yet.
-#[derive(Default)]
-pub(super) struct ClusterUpdateQueue {
-    queue: Workqueue<String>,
-    updates: Mutex<HashMap<String, Vec<ClusterUpdate>>>,
-}
-
-impl ClusterUpdateQueue {
-    fn add(&self, old: Option<&Object>, new: &Object) {
-        if !affinity_match_may_change(old, new) && !api_enablements_changed(old, new) {
-            return;
-        }
-        let mut changes = self.updates.lock();
-        let of_cluster = changes.entry(new.name().to_owned()).or_default();
-        of_cluster.push((old.cloned(), new.clone()));
-        drop(changes);
-        self.queue.add_low(new.name().to_owned());
-    }
-
-    fn take(&self, cluster: &str) -> Vec<ClusterUpdate> {
-        self.updates.lock().remove(cluster).unwrap_or_default()
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::capacity_estimator::EstimateSource;
+use super::estimate_source::EstimateSource;
 
 /// An estimator's answer about one cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

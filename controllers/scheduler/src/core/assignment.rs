@@ -9,11 +9,12 @@ use openapi::karmada::binding::TargetComponent;
 use openapi::karmada::{BindingSpec, TargetCluster};
 use serde::Serialize;
 
+use super::assignment_strategy::unsupported_strategy;
 use super::filter::effective_term;
 use super::webster::{TieBreak, apportion};
 use super::{
     AssignmentStrategy, ClusterCandidate, ScheduleRequest, SchedulingContext, SchedulingFailure,
-    schedules_component_sets, unsupported_strategy,
+    schedules_component_sets,
 };
 
 /// The rule by which replicas were assigned.
@@ -340,36 +341,4 @@ fn with_mode<'a>(
 ) -> Result<ReplicaAssignment<'a>, SchedulingFailure> {
     let shares = shares.map_err(|failure| failure.with_context(what))?;
     Ok(ReplicaAssignment { shares, mode })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::tests::decision_table::{parse_binding, placement};
-    use super::super::{ClusterSnapshot, SchedulingContext};
-    use super::*;
-
-    // proves: SCH-nothing-chosen
-    #[test]
-    fn replicas_without_clusters_are_an_error() {
-        let (asked, placement, snapshot) = (
-            parse_binding("n:2"),
-            placement("dyn"),
-            ClusterSnapshot::default(),
-        );
-        let request = ScheduleRequest {
-            spec: &asked.binding.spec,
-            placement: &placement,
-            term: None,
-            fresh: false,
-        };
-        let strategy = AssignmentStrategy::from_placement(&placement);
-        let divided = assign_replicas(
-            &request,
-            &SchedulingContext::from_snapshot(&snapshot),
-            strategy,
-            &[],
-        );
-        let nowhere = SchedulingFailure::Error("no clusters available to schedule".into());
-        assert_eq!(divided.map(|d| d.mode), Err(nowhere));
-    }
 }

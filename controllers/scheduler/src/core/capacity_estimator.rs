@@ -5,9 +5,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use openapi::karmada::BindingSpec;
-use serde::Serialize;
 
 use super::accurate_estimates::AccurateEstimates;
+use super::estimate_source::EstimateSource;
 use super::reservations::ReservationSnapshot;
 use super::resource_models::ModeledNodes;
 use super::resource_request::{self, ComponentRequest, ReplicaResourceRequest, ResourceName};
@@ -15,27 +15,6 @@ use super::snapshot::{AvailableResources, ClusterInfo};
 use super::{SchedulingContext, SchedulingRules};
 
 pub(crate) const UNBOUNDED_REPLICAS: i64 = i32::MAX as i64;
-
-/// The source of an estimate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum EstimateSource {
-    /// Nothing to estimate.
-    Unbounded,
-    /// The cluster reports no resource summary.
-    NoSummary,
-    /// The number of free pods.
-    Pods,
-    /// The totals of the resource summary.
-    Summary,
-    /// The nodes by resource model grade.
-    ResourceModels,
-    /// The individual nodes.
-    Nodes,
-    /// A ResourceQuota in the cluster.
-    ResourceQuota,
-    /// An estimator running for the cluster.
-    Estimator,
-}
 
 /// Whether a workload needs an estimate.
 pub(crate) fn is_estimated(spec: &BindingSpec) -> bool {

@@ -6,29 +6,14 @@ mod group_search;
 mod select_by_cluster;
 mod select_by_region;
 mod select_groups;
+mod selection;
 
 use openapi::karmada::Placement;
-use openapi::karmada::placement::SpreadConstraint;
 
 use super::{AssignmentStrategy, ClusterCandidate, ScheduleRequest, SchedulingFailure};
+use selection::group_bounds;
 
-/// The selected clusters.
-#[derive(Debug, Default)]
-pub(crate) struct ClusterSelection<'a> {
-    /// Best first.
-    pub(crate) chosen: Vec<ClusterCandidate<'a>>,
-    /// All regions, if clusters were selected by region.
-    pub(crate) regions: Vec<SpreadRegion<'a>>,
-}
-
-/// A region considered by the spread constraints.
-#[derive(Clone, Debug)]
-pub(crate) struct SpreadRegion<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) clusters: usize,
-    pub(crate) score: i64,
-    pub(crate) chosen: bool,
-}
+pub(crate) use selection::{ClusterSelection, SpreadRegion};
 
 /// Selects from candidates that are sorted best first. `sets`: the workload is scheduled
 /// as a set.
@@ -79,12 +64,4 @@ fn should_ignore_spread_constraints(placement: &Placement) -> bool {
                 !weights.static_weight_list.is_empty() && weights.dynamic_weight.is_empty()
             })
     })
-}
-
-/// The bounds of a constraint. `maxGroups` 0 means no upper bound; Karmada takes it
-/// literally and finds nothing.
-fn group_bounds(constraint: &SpreadConstraint) -> (usize, usize) {
-    let least = usize::try_from(constraint.min_groups).unwrap_or(0);
-    let most = usize::try_from(constraint.max_groups).unwrap_or(0);
-    (least, if most == 0 { usize::MAX } else { most })
 }

@@ -25,7 +25,7 @@ use openapi::karmada::binding::WorkloadAffinityGroups;
 use openapi::karmada::{FeatureGates, KarmadaFeature, Placement, ResourceBinding};
 use serde_json::{Map, Value, json};
 
-use super::super::workload_affinity::AffinityPeer;
+use super::super::workload_affinity::{AffinityPeer, AffinityPeers};
 use super::super::*;
 use super::cluster;
 use crate::reconcile::schedule_binding;

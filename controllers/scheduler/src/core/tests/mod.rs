@@ -2,6 +2,7 @@
 //!
 //! The tables are the `.txt` files beside this one; [`decision_table`] documents their format.
 
+mod assignment;
 pub(crate) mod decision_table;
 mod properties;
 mod trace;

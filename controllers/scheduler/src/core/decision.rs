@@ -1,0 +1,190 @@
+//! Runs the steps of one decision in order: filter, score, select, assign replicas.
+
+use openapi::karmada::TargetCluster;
+
+use super::assignment::{self, ReplicaAssignment};
+use super::assignment_strategy::{AssignmentStrategy, schedules_component_sets};
+use super::candidate::{ClusterCandidate, CurrentTarget, CurrentTargets};
+use super::capacity_estimator::{self, is_estimated};
+use super::failure::SchedulingFailure;
+use super::filter::{self, ClusterFilter, FilterResult};
+use super::request::{ScheduleRequest, SchedulingContext};
+use super::scheduling_rules::{SchedulerPlugin, SchedulingRules};
+use super::scheduling_step::{PassedCount, SchedulingStep, StepCompletion};
+use super::select::{self, ClusterSelection};
+
+/// The result of a decision, with the results of its steps.
+pub struct SchedulingDecision<'a> {
+    pub(super) request: ScheduleRequest<'a>,
+    pub(super) context: SchedulingContext<'a>,
+    pub(super) filter_result: FilterResult<'a>,
+    unestimated_clusters: Vec<String>,
+    /// Best first.
+    pub(super) candidates: Vec<ClusterCandidate<'a>>,
+    pub(super) selection: ClusterSelection<'a>,
+    pub(super) assignment: ReplicaAssignment<'a>,
+    pub(super) failure: Option<SchedulingFailure>,
+}
+
+impl SchedulingDecision<'_> {
+    /// The target clusters; none after a failure.
+    pub fn targets(&self) -> Vec<TargetCluster> {
+        self.assignment.targets(self.request.spec)
+    }
+
+    /// Why there is no result.
+    pub fn failure(&self) -> Option<&SchedulingFailure> {
+        self.failure.as_ref()
+    }
+
+    /// Clusters that estimators must be asked about before the decision can be made.
+    pub fn unestimated_clusters(&self) -> &[String] {
+        &self.unestimated_clusters
+    }
+}
+
+/// Schedules a binding's resource.
+pub fn schedule(
+    request: &ScheduleRequest<'_>,
+    world: &SchedulingContext<'_>,
+) -> Result<Vec<TargetCluster>, SchedulingFailure> {
+    let decision = make_decision(request, world, &mut |_| {});
+    match decision.failure {
+        None => Ok(decision.targets()),
+        Some(failure) => Err(failure),
+    }
+}
+
+/// Like [`schedule`], but returns the results of all steps. Calls `ended` after each step
+/// and each plugin.
+pub fn make_decision<'a>(
+    request: &ScheduleRequest<'a>,
+    world: &SchedulingContext<'a>,
+    ended: &mut dyn FnMut(StepCompletion),
+) -> SchedulingDecision<'a> {
+    let mut decision = SchedulingDecision {
+        request: *request,
+        context: *world,
+        filter_result: FilterResult::default(),
+        unestimated_clusters: Vec::new(),
+        candidates: Vec::new(),
+        selection: ClusterSelection::default(),
+        assignment: ReplicaAssignment::default(),
+        failure: None,
+    };
+    decision.failure = decision.run(ended).err();
+    decision
+}
+
+impl SchedulingDecision<'_> {
+    fn run(&mut self, ended: &mut dyn FnMut(StepCompletion)) -> Result<(), SchedulingFailure> {
+        let (request, world) = (self.request, self.context);
+        let targets = CurrentTargets::from_spec(request.spec);
+        let filter = ClusterFilter::new(&request, &world, &targets);
+        self.filter_result =
+            filter.run(&mut |plugin, count| ended(StepCompletion::Plugin(plugin, count)));
+        let (passed, refused) = (&self.filter_result.feasible, &self.filter_result.rejected);
+        let count = PassedCount {
+            passed: passed.len(),
+            rejected: refused.len(),
+        };
+        ended(StepCompletion::Step(SchedulingStep::Filter, count));
+        if self.filter_result.feasible.is_empty() {
+            return Err(self.filter_result.failure());
+        }
+        if let Some(answers) = world.accurate_estimates
+            && is_estimated(request.spec)
+        {
+            self.unestimated_clusters = answers.missing(self.filter_result.feasible_names());
+            if !self.unestimated_clusters.is_empty() {
+                return Ok(());
+            }
+        }
+        let scored = score_clusters(world.rules, &targets, &self.filter_result);
+        if world.rules.plugins.has(SchedulerPlugin::ClusterLocality) {
+            let count = PassedCount {
+                passed: scored.len(),
+                rejected: 0,
+            };
+            ended(StepCompletion::Plugin(
+                SchedulerPlugin::ClusterLocality,
+                count,
+            ));
+        }
+        ended(StepCompletion::Step(
+            SchedulingStep::Score,
+            PassedCount::from_success(true),
+        ));
+        let strategy = AssignmentStrategy::from_placement(request.placement);
+        let sets = schedules_component_sets(request.spec, request.placement, world.rules);
+        self.candidates = rank_candidates(&request, &world, sets, scored);
+        let selection = select::select(&request, strategy, sets, &self.candidates);
+        ended(StepCompletion::Step(
+            SchedulingStep::Select,
+            PassedCount::from_success(selection.is_ok()),
+        ));
+        self.selection = selection.map_err(|e| e.with_context("select clusters"))?;
+        let division =
+            assignment::assign_replicas(&request, &world, strategy, &self.selection.chosen);
+        ended(StepCompletion::Step(
+            SchedulingStep::AssignReplicas,
+            PassedCount::from_success(division.is_ok()),
+        ));
+        self.assignment = division.map_err(|e| e.with_context("assign replicas"))?;
+        Ok(())
+    }
+}
+
+/// A feasible cluster with its score.
+struct ScoredCluster<'a> {
+    cluster: filter::FeasibleCluster<'a>,
+    target: Option<CurrentTarget>,
+    score: i64,
+}
+
+fn score_clusters<'a>(
+    rules: SchedulingRules,
+    targets: &CurrentTargets<'_>,
+    filtered: &FilterResult<'a>,
+) -> Vec<ScoredCluster<'a>> {
+    let locality = rules.plugins.has(SchedulerPlugin::ClusterLocality);
+    let score = |passed: &filter::FeasibleCluster<'a>| {
+        let target = targets.for_cluster(passed.member);
+        ScoredCluster {
+            cluster: *passed,
+            target,
+            score: if locality && target.is_some() { 100 } else { 0 },
+        }
+    };
+    filtered.feasible.iter().map(score).collect()
+}
+
+/// The feasible clusters with their available replicas, best first.
+fn rank_candidates<'a>(
+    request: &ScheduleRequest<'_>,
+    world: &SchedulingContext<'_>,
+    sets: bool,
+    scored: Vec<ScoredCluster<'a>>,
+) -> Vec<ClusterCandidate<'a>> {
+    let names = scored.iter().map(|scored| scored.cluster.member.name());
+    let accurate = world.accurate_estimates;
+    let accurate = accurate.filter(|all| all.failed_clusters(names).next().is_none());
+    let estimator = capacity_estimator::CapacityEstimator::new(request.spec, sets, world, accurate);
+    let candidate = |scored: ScoredCluster<'a>| {
+        let (member, target) = (scored.cluster.member, scored.target);
+        let (allocatable, source) = estimator.available(member);
+        ClusterCandidate {
+            member,
+            score: scored.score,
+            allocatable,
+            available: allocatable + target.map_or(0, |t| t.replicas),
+            source,
+            target,
+            tier: scored.cluster.tier,
+        }
+    };
+    let mut candidates: Vec<ClusterCandidate<'a>> = scored.into_iter().map(candidate).collect();
+    // Stable sort: candidates arrive ordered by name, and equal ones keep that order.
+    candidates.sort_by_key(|c| (c.tier, -c.score, -c.available));
+    candidates
+}

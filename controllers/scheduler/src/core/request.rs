@@ -1,0 +1,48 @@
+//! What one decision is made from: the binding to schedule and its context.
+
+use openapi::karmada::{
+    BindingSpec,
+    placement::{ClusterAffinityTerm, Placement},
+};
+
+use super::accurate_estimates::AccurateEstimates;
+use super::reservations::ReservationSnapshot;
+use super::scheduling_rules::SchedulingRules;
+use super::snapshot::ClusterSnapshot;
+use super::workload_affinity::AffinityPeers;
+
+/// A binding's spec to schedule, with the affinity term to try if it has terms.
+#[derive(Clone, Copy, Debug)]
+pub struct ScheduleRequest<'a> {
+    pub spec: &'a BindingSpec,
+    pub placement: &'a Placement,
+    pub term: Option<&'a ClusterAffinityTerm>,
+    /// Ignore the present assignment, because a reschedule was triggered.
+    pub fresh: bool,
+}
+
+/// The inputs of a decision besides the request.
+#[derive(Clone, Copy, Debug)]
+pub struct SchedulingContext<'a> {
+    pub snapshot: &'a ClusterSnapshot,
+    pub rules: SchedulingRules,
+    /// Where the other bindings of its affinity groups are.
+    pub peers: &'a AffinityPeers,
+    /// Capacity reserved by recent decisions.
+    pub reservations: ReservationSnapshot<'a>,
+    /// The accurate estimates so far, if estimators are used.
+    pub accurate_estimates: Option<&'a AccurateEstimates>,
+}
+
+impl<'a> SchedulingContext<'a> {
+    /// A context of clusters alone.
+    pub fn from_snapshot(snapshot: &'a ClusterSnapshot) -> Self {
+        Self {
+            snapshot,
+            rules: snapshot.rules(),
+            peers: AffinityPeers::NONE,
+            reservations: ReservationSnapshot::EMPTY,
+            accurate_estimates: None,
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The assignment of replicas when no cluster was chosen.
+
+use super::super::assignment::assign_replicas;
+use super::super::{
+    AssignmentStrategy, ClusterSnapshot, ScheduleRequest, SchedulingContext, SchedulingFailure,
+};
+use super::decision_table::{parse_binding, placement};
+
+// proves: SCH-nothing-chosen
+#[test]
+fn replicas_without_clusters_are_an_error() {
+    let (asked, placement, snapshot) = (
+        parse_binding("n:2"),
+        placement("dyn"),
+        ClusterSnapshot::default(),
+    );
+    let request = ScheduleRequest {
+        spec: &asked.binding.spec,
+        placement: &placement,
+        term: None,
+        fresh: false,
+    };
+    let strategy = AssignmentStrategy::from_placement(&placement);
+    let divided = assign_replicas(
+        &request,
+        &SchedulingContext::from_snapshot(&snapshot),
+        strategy,
+        &[],
+    );
+    let nowhere = SchedulingFailure::Error("no clusters available to schedule".into());
+    assert_eq!(divided.map(|d| d.mode), Err(nowhere));
+}
