@@ -4,53 +4,22 @@
 //! `apiextensions-apiserver/pkg/registry/customresource/tableconvertor`.
 
 mod builtin;
+mod column_definition;
+mod human_duration;
 mod karmada_cluster;
+mod metadata_cells;
 
-use jiff::{SignedDuration, Timestamp};
-use serde::Serialize;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::model::{KindInfo, PrinterColumn};
+use metadata_cells::{age_cell, name_cell};
+
+pub use column_definition::TableColumnDefinition;
+pub use human_duration::{age, human_duration};
 
 /// Longest text of a cell, in bytes.
 const MAX_CELL_BYTES: usize = 4096;
-
-/// A column header (`TableColumnDefinition`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct TableColumnDefinition {
-    pub name: String,
-    #[serde(rename = "type")]
-    pub ty: String,
-    pub format: String,
-    pub description: String,
-    /// Above 0: shown in wide output only.
-    pub priority: i32,
-}
-
-impl TableColumnDefinition {
-    /// A column that is always shown.
-    pub fn new(name: &str, ty: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            ty: ty.to_owned(),
-            format: if name == "Name" { "name" } else { "" }.to_owned(),
-            description: String::new(),
-            priority: 0,
-        }
-    }
-
-    /// Shown in wide output only.
-    pub fn wide_only(mut self) -> Self {
-        self.priority = 1;
-        self
-    }
-
-    /// Sets the description.
-    pub fn with_description(mut self, description: &str) -> Self {
-        description.clone_into(&mut self.description);
-        self
-    }
-}
 
 /// The columns of a kind: those of its built-in printer, those it declares after `Name`,
 /// or `Name` and `Age`.
@@ -91,20 +60,6 @@ pub fn cells(kind: &KindInfo, object: &Value, now: Timestamp) -> Vec<Value> {
     }
     cells.extend(kind.columns.iter().map(|c| column_cell(c, object, now)));
     cells
-}
-
-/// `metadata.name`
-fn name_cell(object: &Value) -> Value {
-    let name = object.pointer("/metadata/name").and_then(Value::as_str);
-    Value::from(name.unwrap_or_default())
-}
-
-/// Time since `metadata.creationTimestamp`.
-fn age_cell(object: &Value, now: Timestamp) -> Value {
-    let at = object
-        .pointer("/metadata/creationTimestamp")
-        .and_then(Value::as_str);
-    Value::from(age(at.unwrap_or_default(), now))
 }
 
 /// The cell of a declared column.
@@ -153,50 +108,9 @@ fn truncate_cell(mut text: String) -> String {
     text
 }
 
-/// Time since an RFC 3339 time in human-readable form; `<unknown>` when empty, `<invalid>`
-/// when it is not a time or lies in the future.
-pub fn age(since: &str, now: Timestamp) -> String {
-    if since.is_empty() {
-        return "<unknown>".to_owned();
-    }
-    match machinery::time::parse(since) {
-        Ok(at) => human_duration(now.duration_since(at)),
-        Err(_) => "<invalid>".to_owned(),
-    }
-}
-
-/// A duration in at most two units, coarser the longer it is
-/// (`apimachinery/pkg/util/duration.HumanDuration`): `5s`, `2m30s`, `3h`, `4d`.
-pub fn human_duration(length: SignedDuration) -> String {
-    const MINUTE: i64 = 60;
-    const HOUR: i64 = 60 * MINUTE;
-    const DAY: i64 = 24 * HOUR;
-    const YEAR: i64 = 365 * DAY;
-    // Clocks may differ by a second.
-    let seconds = length.as_secs();
-    if seconds < -1 {
-        return "<invalid>".to_owned();
-    }
-    let two = |big: i64, unit: &str, small: i64, small_unit: &str| match small {
-        0 => format!("{big}{unit}"),
-        _ => format!("{big}{unit}{small}{small_unit}"),
-    };
-    match seconds {
-        ..0 => "0s".to_owned(),
-        s if s < 2 * MINUTE => format!("{s}s"),
-        s if s < 10 * MINUTE => two(s / MINUTE, "m", s % MINUTE, "s"),
-        s if s < 3 * HOUR => format!("{}m", s / MINUTE),
-        s if s < 8 * HOUR => two(s / HOUR, "h", s % HOUR / MINUTE, "m"),
-        s if s < 2 * DAY => format!("{}h", s / HOUR),
-        s if s < 8 * DAY => two(s / DAY, "d", s % DAY / HOUR, "h"),
-        s if s < 2 * YEAR => format!("{}d", s / DAY),
-        s if s < 8 * YEAR => two(s / YEAR, "y", s % YEAR / DAY, "d"),
-        s => format!("{}y", s / YEAR),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
     use machinery::Gvk;
     use serde_json::json;
 

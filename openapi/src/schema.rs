@@ -16,7 +16,6 @@ mod validation;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use machinery::FieldError;
 use serde_json::Value;
 
 use crate::model::{
@@ -57,43 +56,6 @@ impl Schema {
             definitions: Arc::default(),
             root: Arc::new(SchemaNode::from_type(SchemaType::Object)),
         }
-    }
-
-    /// Builds a schema from `openAPIV3Schema` of a CRD version and adds `apiVersion`,
-    /// `kind` and `metadata`. The error names what cannot be converted.
-    pub fn from_crd(schema: &Value) -> Result<Self, String> {
-        let (definitions, root) = crd::build(schema)?;
-        Ok(Self {
-            definitions: Arc::new(definitions),
-            root: Arc::new(root),
-        })
-    }
-
-    /// Sets defaults of fields whose parent is present. Before that, removes `null` from
-    /// fields of Go types, and from fields that have a default and are not nullable.
-    pub fn apply_defaults(&self, value: &mut Value) {
-        defaulting::apply_defaults(&self.definitions, &self.root, value, 0);
-    }
-
-    /// Removes unknown fields. Returns their paths as strict decoding spells them:
-    /// `spec.x`, `spec.a[0].b`.
-    pub fn prune(&self, value: &mut Value) -> Vec<String> {
-        let mut removed = Vec::new();
-        pruning::prune(&self.definitions, &self.root, value, "", &mut removed, 0);
-        removed
-    }
-
-    /// Validates types and values.
-    pub fn validate(&self, value: &Value) -> Vec<FieldError> {
-        let mut validation = validation::SchemaValidator::new(&self.definitions);
-        validation.check(&self.root, value);
-        validation.errors
-    }
-
-    /// The first error that Go's decoder would report, with its text. Meant for kinds that
-    /// Kubernetes has as Go types; for other kinds use [`Self::validate`].
-    pub fn decode_error(&self, value: &Value) -> Option<String> {
-        decoding::GoDecodeChecker::new(&self.definitions).first_error(&self.root, value, 0)
     }
 
     /// A cursor at the root of the schema.

@@ -10,6 +10,7 @@ mod autoscaling;
 mod canonical;
 mod cluster;
 mod network;
+mod object_fields;
 mod pod;
 mod storage;
 mod workload;
@@ -18,14 +19,16 @@ mod workload;
 mod tests;
 
 use machinery::Gvk;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::catalog::catalog;
 use crate::model::SchemaType;
+use object_fields::{
+    ObjectFields, for_each_object, is_empty, is_true, is_unset, set_default, set_default_number,
+    string_field, with_object, with_object_or_create,
+};
 
 pub use workload::generate_job_selector;
-
-type ObjectFields = Map<String, Value>;
 
 /// Whether API servers hold the kind as a Go struct: the built-in kinds, and those of
 /// Karmada's aggregated API servers.
@@ -94,72 +97,5 @@ fn set_defaults_core(kind: &str, object: &mut ObjectFields) {
         "PersistentVolume" => storage::set_defaults_persistent_volume(object),
         "LimitRange" => cluster::set_defaults_limit_range(object),
         _ => {}
-    }
-}
-
-/// Absent as for Go: no value, or the empty string.
-fn is_unset(fields: &ObjectFields, name: &str) -> bool {
-    match fields.get(name) {
-        None | Some(Value::Null) => true,
-        Some(Value::String(text)) => text.is_empty(),
-        _ => false,
-    }
-}
-
-/// Sets a field that is unset.
-fn set_default(fields: &mut ObjectFields, name: &str, value: impl Into<Value>) {
-    if is_unset(fields, name) {
-        fields.insert(name.to_owned(), value.into());
-    }
-}
-
-/// As [`set_default`], for numbers whose zero means unset.
-fn set_default_number(fields: &mut ObjectFields, name: &str, value: i64) {
-    if fields.get(name).and_then(Value::as_i64) == Some(0) {
-        fields.remove(name);
-    }
-    set_default(fields, name, value);
-}
-
-fn string_field<'a>(fields: &'a ObjectFields, name: &str) -> &'a str {
-    fields.get(name).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn is_true(fields: &ObjectFields, name: &str) -> bool {
-    fields.get(name).and_then(Value::as_bool).unwrap_or(false)
-}
-
-fn is_empty(fields: &ObjectFields, name: &str) -> bool {
-    match fields.get(name) {
-        Some(Value::Array(items)) => items.is_empty(),
-        Some(Value::Object(inner)) => inner.is_empty(),
-        _ => is_unset(fields, name),
-    }
-}
-
-/// Calls `work` with an object-valued field, if it is present.
-fn with_object(fields: &mut ObjectFields, name: &str, work: impl FnOnce(&mut ObjectFields)) {
-    if let Some(Value::Object(inner)) = fields.get_mut(name) {
-        work(inner);
-    }
-}
-
-/// As [`with_object`], and creates the field first if it is unset.
-fn with_object_or_create(
-    fields: &mut ObjectFields,
-    name: &str,
-    work: impl FnOnce(&mut ObjectFields),
-) {
-    set_default(fields, name, ObjectFields::new());
-    with_object(fields, name, work);
-}
-
-/// Calls `work` with every object of a list-valued field.
-fn for_each_object(fields: &mut ObjectFields, name: &str, mut work: impl FnMut(&mut ObjectFields)) {
-    if let Some(Value::Array(items)) = fields.get_mut(name) {
-        items
-            .iter_mut()
-            .filter_map(Value::as_object_mut)
-            .for_each(&mut work);
     }
 }

@@ -6,9 +6,12 @@ use machinery::Gvk;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::failover::PURGE_MODE_DIRECTLY;
+use super::object_meta::is_zero;
 use super::placement::Placement;
 use super::policy::Suspension;
+use super::purge_mode::PURGE_MODE_DIRECTLY;
+
+pub use super::object_meta::{Condition, KarmadaObjectMeta};
 
 /// Reason of the condition `Scheduled` if the host cluster itself runs the workload of the
 /// template, which is therefore not propagated. Karmada has no such case.
@@ -21,15 +24,6 @@ pub struct ResourceBinding {
     pub metadata: KarmadaObjectMeta,
     pub spec: BindingSpec,
     pub status: BindingStatus,
-}
-
-/// The fields of `metadata` that [`machinery::ObjectMeta`] does not have.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct KarmadaObjectMeta {
-    pub annotations: BTreeMap<String, String>,
-    pub finalizers: Vec<String>,
-    pub generation: i64,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -219,20 +213,6 @@ pub struct BindingStatus {
     pub aggregated_status: Vec<AggregatedStatusItem>,
 }
 
-/// `metav1.Condition`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Condition {
-    #[serde(rename = "type")]
-    pub condition_type: String,
-    pub status: String,
-    #[serde(skip_serializing_if = "is_zero")]
-    pub observed_generation: i64,
-    pub last_transition_time: String,
-    pub reason: String,
-    pub message: String,
-}
-
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AggregatedStatusItem {
@@ -245,8 +225,4 @@ pub struct AggregatedStatusItem {
     pub applied_message: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub health: String,
-}
-
-fn is_zero(n: &i64) -> bool {
-    *n == 0
 }

@@ -12,9 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::binding::{BindingSpec, GracefulEvictionTask, TargetCluster};
 use super::well_known_keys::{FAILOVER, FAILOVER_AFTER, FAILOVER_AUTO};
 
-pub const PURGE_MODE_DIRECTLY: &str = "Directly";
-pub const PURGE_MODE_GRACEFULLY: &str = "Gracefully";
-pub const PURGE_MODE_NEVER: &str = "Never";
+pub use super::purge_mode::{PURGE_MODE_DIRECTLY, PURGE_MODE_GRACEFULLY, PURGE_MODE_NEVER};
 
 /// How long a cluster may be not Ready, if the policy does not say.
 const DEFAULT_FAILOVER_DELAY: Duration = Duration::from_secs(300);

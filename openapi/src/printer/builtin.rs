@@ -7,11 +7,13 @@ use serde_json::Value;
 
 use super::TableColumnDefinition;
 use crate::model::KindInfo;
+use print_handler::{BuiltinColumn, PrintHandler};
 
 mod batch;
 mod cluster;
 mod network;
 mod pod;
+mod print_handler;
 mod printed_object;
 mod storage;
 mod workload;
@@ -20,17 +22,6 @@ mod workload;
 mod tests;
 
 use printed_object::PrintedObject;
-
-/// Name and type (a type of JSON Schema) of a column.
-type BuiltinColumn = (&'static str, &'static str);
-
-/// The columns of a kind, and how its objects are printed.
-struct PrintHandler {
-    columns: &'static [BuiltinColumn],
-    /// The names of the columns that only `-o wide` shows.
-    wide_columns: &'static [&'static str],
-    cells: fn(&PrintedObject<'_>) -> Vec<Value>,
-}
 
 pub(super) fn columns(kind: &KindInfo) -> Option<Vec<TableColumnDefinition>> {
     let table = print_handler(&kind.gvk.group, &kind.gvk.kind)?;

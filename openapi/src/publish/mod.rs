@@ -5,40 +5,18 @@
 //!
 //! kind + schema ──► `schemas` (components) + `paths` (operations) ──► document
 
+mod openapi_version;
 mod paths;
 mod protobuf;
+mod published_resource;
 mod schemas;
 
 use serde_json::{Map, Value, json};
 
-use crate::model::KindInfo;
-use crate::schema::Schema;
+use openapi_version::OpenApiVersion;
 
 pub use protobuf::v2_protobuf;
-
-/// A served kind and its schema; custom kinds are not in the catalog.
-#[derive(Clone, Copy, Debug)]
-pub struct PublishedResource<'a> {
-    pub kind: &'a KindInfo,
-    pub schema: &'a Schema,
-}
-
-/// The versions of OpenAPI.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OpenApiVersion {
-    V2,
-    V3,
-}
-
-impl OpenApiVersion {
-    fn reference(self, name: &str) -> Value {
-        let at = match self {
-            Self::V2 => "#/definitions/",
-            Self::V3 => "#/components/schemas/",
-        };
-        json!({ "$ref": format!("{at}{name}") })
-    }
-}
+pub use published_resource::PublishedResource;
 
 /// The index at `/openapi/v3`. Each group version is `api/v1` or `apis/<group>/<version>`,
 /// with the hash of its document.

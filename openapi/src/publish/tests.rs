@@ -6,6 +6,8 @@ use machinery::{Gvk, Gvr};
 
 use super::*;
 use crate::catalog::catalog;
+use crate::model::KindInfo;
+use crate::schema::Schema;
 
 fn kinds() -> Vec<(&'static KindInfo, Schema)> {
     let catalog = catalog();

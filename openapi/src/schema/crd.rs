@@ -1,9 +1,11 @@
 //! Converts `openAPIV3Schema` of a CRD version, a structural schema, into an arena of
 //! anonymous definitions and a root node. Depth and size are bounded.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
-use super::MAX_DEPTH;
+use super::{MAX_DEPTH, Schema};
 use crate::catalog::catalog;
 use crate::model::{
     DefinitionArena, DefinitionId, ListType, RegexPattern, SchemaComposition, SchemaDefinition,
@@ -13,6 +15,18 @@ use crate::schema_file_parser::{OBJECT_META_TYPE, object_fields};
 
 /// How many definitions one schema may have.
 const MAX_DEFINITIONS: usize = 50_000;
+
+impl Schema {
+    /// Builds a schema from `openAPIV3Schema` of a CRD version and adds `apiVersion`,
+    /// `kind` and `metadata`. The error names what cannot be converted.
+    pub fn from_crd(schema: &Value) -> Result<Self, String> {
+        let (definitions, root) = build(schema)?;
+        Ok(Self {
+            definitions: Arc::new(definitions),
+            root: Arc::new(root),
+        })
+    }
+}
 
 pub(super) fn build(schema: &Value) -> Result<(DefinitionArena, SchemaNode), String> {
     let mut builder = CrdSchemaBuilder::default();

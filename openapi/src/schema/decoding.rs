@@ -8,8 +8,16 @@ use machinery::Quantity;
 use serde_json::Value;
 
 use super::validation::QUANTITY_FORMAT_ERROR;
-use super::{MAX_DEPTH, formats};
+use super::{MAX_DEPTH, Schema, formats};
 use crate::model::{DefinitionArena, DefinitionId, SchemaNode, SchemaType};
+
+impl Schema {
+    /// The first error that Go's decoder would report, with its text. Meant for kinds that
+    /// Kubernetes has as Go types; for other kinds use [`Self::validate`].
+    pub fn decode_error(&self, value: &Value) -> Option<String> {
+        GoDecodeChecker::new(&self.definitions).first_error(&self.root, value, 0)
+    }
+}
 
 pub(super) struct GoDecodeChecker<'a> {
     definitions: &'a DefinitionArena,

@@ -2,8 +2,16 @@
 
 use serde_json::{Map, Value};
 
-use super::MAX_DEPTH;
+use super::{MAX_DEPTH, Schema};
 use crate::model::{DefinitionArena, SchemaDefinition, SchemaNode, SchemaType};
+
+impl Schema {
+    /// Sets defaults of fields whose parent is present. Before that, removes `null` from
+    /// fields of Go types, and from fields that have a default and are not nullable.
+    pub fn apply_defaults(&self, value: &mut Value) {
+        apply_defaults(&self.definitions, &self.root, value, 0);
+    }
+}
 
 pub(super) fn apply_defaults(
     definitions: &DefinitionArena,

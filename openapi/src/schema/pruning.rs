@@ -2,11 +2,21 @@
 
 use serde_json::Value;
 
-use super::MAX_DEPTH;
+use super::{MAX_DEPTH, Schema};
 use crate::model::{DefinitionArena, SchemaNode, SchemaType};
 
 /// How many removed paths are reported; fields beyond are removed without a report.
 const MAX_REPORTED_PATHS: usize = 256;
+
+impl Schema {
+    /// Removes unknown fields. Returns their paths as strict decoding spells them:
+    /// `spec.x`, `spec.a[0].b`.
+    pub fn prune(&self, value: &mut Value) -> Vec<String> {
+        let mut removed = Vec::new();
+        prune(&self.definitions, &self.root, value, "", &mut removed, 0);
+        removed
+    }
+}
 
 pub(super) fn prune(
     definitions: &DefinitionArena,

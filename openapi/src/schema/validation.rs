@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use machinery::{FieldError, Quantity};
 use serde_json::{Map, Value};
 
-use super::{FieldPath, PathSegment, formats};
+use super::{FieldPath, PathSegment, Schema, formats};
 use crate::model::{
     DefinitionArena, DefinitionId, ListType, SchemaComposition, SchemaNode, SchemaType,
     ValueValidation,
@@ -19,6 +19,15 @@ const MAX_COMPOSITION_DEPTH: usize = 8;
 
 pub(super) const QUANTITY_FORMAT_ERROR: &str = "quantities must match the regular expression \
     '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+
+impl Schema {
+    /// Validates types and values.
+    pub fn validate(&self, value: &Value) -> Vec<FieldError> {
+        let mut validation = SchemaValidator::new(&self.definitions);
+        validation.check(&self.root, value);
+        validation.errors
+    }
+}
 
 pub(super) struct SchemaValidator<'a> {
     definitions: &'a DefinitionArena,

@@ -1,0 +1,16 @@
+//! How the objects of one built-in kind are printed.
+
+use serde_json::Value;
+
+use super::printed_object::PrintedObject;
+
+/// Name and type (a type of JSON Schema) of a column.
+pub(super) type BuiltinColumn = (&'static str, &'static str);
+
+/// The columns of a kind, and how its objects are printed.
+pub(super) struct PrintHandler {
+    pub(super) columns: &'static [BuiltinColumn],
+    /// The names of the columns that only `-o wide` shows.
+    pub(super) wide_columns: &'static [&'static str],
+    pub(super) cells: fn(&PrintedObject<'_>) -> Vec<Value>,
+}
