@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, ensure};
 use client::fake::FakeApi;
 use client::{Api, ApiResource};
+use controller_context::{
+    MemberAccess, MemberConnectionCallback, MemberObjectCallback, Options, PropagationContext,
+};
 use flotilla_runtime::{
     EventRecorder, HostWorkloads, Informer, InformerFactory, ListWatchSelector, ShutdownToken,
     TaskGroup,
@@ -19,9 +22,6 @@ use machinery::Gvr;
 use machinery::time::SystemClock;
 use openapi::karmada::resources::{BINDINGS, CLUSTERS, POLICIES};
 use openapi::karmada::well_known_keys::POLICY_ID;
-use propagation::{
-    MemberAccess, MemberConnectionCallback, MemberObjectCallback, Options, PropagationContext,
-};
 use serde_json::json;
 
 use crate::measurement::{MeasurementLimit, MeasurementReport};

@@ -34,6 +34,7 @@ fn metadata() -> Value {
 fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
     let controllers: &[&str] = &["client", "openapi", "flotilla-runtime"];
     let pipeline: &[&str] = &["members", "interpreter", "scheduler"];
+    let propagation: &[&str] = &["controller-context"];
     BTreeMap::from([
         ("machinery", &[] as &[&str]),
         ("openapi", &["machinery"]),
@@ -54,7 +55,20 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("flotilla-kube", controllers),
         ("hollow", controllers),
         ("autoscale", controllers),
-        ("propagation", pipeline),
+        ("controller-context", pipeline),
+        // Each beside the others, none above.
+        ("detector", propagation),
+        ("overrides", controllers),
+        ("binding", &["controller-context", "overrides"]),
+        ("execution", propagation),
+        ("dependencies", propagation),
+        ("policies", &["controller-context", "overrides"]),
+        // What starts them all.
+        (
+            "propagation",
+            &["detector", "binding", "execution", "dependencies", "policies"],
+        ),
+        ("simulation", &["detector", "scheduler", "interpreter"]),
         ("flotilla-status", pipeline),
         ("clusters", pipeline),
         // Tests alone stand on it.

@@ -46,7 +46,7 @@ impl Default for ControllerOptions {
     fn default() -> Self {
         Self {
             autoscale: autoscale::Options::default(),
-            quota_resync: propagation::Options::default().quota_resync,
+            quota_resync: controller_context::Options::default().quota_resync,
         }
     }
 }

@@ -202,7 +202,7 @@ pub(crate) async fn start_karmada_controllers(
         host: host.clone(),
         tasks: tasks.clone(),
     });
-    let deps = propagation::PropagationContext {
+    let deps = controller_context::PropagationContext {
         control_plane: Arc::clone(&context.api),
         members: Arc::new(members),
         clusters: all,
@@ -211,7 +211,7 @@ pub(crate) async fn start_karmada_controllers(
         clock: Arc::clone(&context.clock),
         informers: context.informers.clone(),
         host,
-        options: propagation::Options {
+        options: controller_context::Options {
             scheduler_name: name.clone(),
             feature_gates: settings.gates,
             quota_resync: settings.controllers.quota_resync,

@@ -42,10 +42,10 @@ impl TemplateArgs {
     /// The options of a standalone server, which stores the templates itself.
     pub(crate) fn standalone_options(&self) -> TemplateOptions {
         TemplateOptions {
-            options: propagation::Options {
+            options: controller_context::Options {
                 skipped_apis: self.skipped_propagating_apis.clone(),
                 skipped_namespaces: self.skipped_propagating_namespaces.clone(),
-                ..propagation::Options::default()
+                ..controller_context::Options::default()
             },
             host: None,
         }
@@ -63,7 +63,7 @@ impl TemplateArgs {
 /// The values of the flags; the default is for a standalone server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TemplateOptions {
-    pub(crate) options: propagation::Options,
+    pub(crate) options: controller_context::Options,
     host: Option<HostWorkloadMode>,
 }
 

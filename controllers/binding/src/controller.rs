@@ -5,6 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Api, Patch, ResourcePath, WriteOptions};
+use controller_context::{
+    DesiredWork, Error, ExtraMetadata, ManifestMemoryBudget, PropagationContext, RestMapping,
+    TemplateInformers, WorkClient, estimate_tree_bytes, is_small_tree,
+};
 use flotilla_runtime::{
     ControllerName, EventRecorder, IndexVisitor, Informer, InformerEvent, InvolvedObject,
     ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers,
@@ -22,23 +26,16 @@ use openapi::karmada::well_known_keys::{
 use openapi::karmada::{
     FeatureGates, KarmadaFeature, ResourceBinding, TargetCluster, names, resource_group,
 };
+use overrides::{AppliedOverrides, CandidateOverridePolicies, OverrideManager};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::event_filter::needs_reconcile;
-use super::manifest::{ManifestBuilder, binding_id};
-use super::override_event_handler::ChangedOverridePolicies;
-use super::work_cleanup::plan_cleanup;
-use crate::error::Error;
-use crate::manifest_memory::{ManifestMemoryBudget, estimate_tree_bytes, is_small};
-use crate::metrics::PROPAGATION_METRICS;
-use crate::object_metadata::ExtraMetadata;
-use crate::overrides::{AppliedOverrides, CandidateOverridePolicies, OverrideManager};
-use crate::rest_mapper::RestMapping;
-use crate::startup::PropagationContext;
-use crate::template_informers::TemplateInformers;
-use crate::work_client::{DesiredWork, WorkClient};
+use crate::event_filter::needs_reconcile;
+use crate::manifest::{ManifestBuilder, binding_id};
+use crate::metrics::SYNC_WORK_OUTCOMES;
+use crate::override_event_handler::ChangedOverridePolicies;
+use crate::work_cleanup::plan_cleanup;
 
 const BY_BINDING: &str = "binding";
 const BINDING_WORKERS: usize = 8;
@@ -56,21 +53,21 @@ const REVISION_OPERATIONS: &[InterpreterOperation] = &[InterpreterOperation::Rev
 /// `namespace/name`, or the name of a ClusterResourceBinding.
 type BindingKey = String;
 
-pub(crate) struct BindingController {
+pub struct BindingController {
     api: Arc<dyn Api>,
     recorder: EventRecorder,
     override_recorder: EventRecorder,
     interpreter: Interpreter,
-    pub(super) templates: Arc<TemplateInformers>,
+    pub(crate) templates: Arc<TemplateInformers>,
     clusters: scheduler::SchedulerClusterCache,
-    pub(super) overrides: OverrideManager,
+    pub(crate) overrides: OverrideManager,
     feature_gates: FeatureGates,
     works: WorkClient,
-    pub(super) bindings: Informer,
-    pub(super) cluster_bindings: Informer,
-    pub(super) queue: Workqueue<BindingKey>,
+    pub(crate) bindings: Informer,
+    pub(crate) cluster_bindings: Informer,
+    pub(crate) queue: Workqueue<BindingKey>,
     manifest_memory: Arc<ManifestMemoryBudget>,
-    pub(super) override_changes: ChangedOverridePolicies,
+    pub(crate) override_changes: ChangedOverridePolicies,
     /// The ids of bindings whose finalizer was removed, by key: a Work whose creation was under way
     /// then must be deleted.
     removed_bindings: Mutex<RemovedBindings>,
@@ -96,7 +93,7 @@ impl RemovedBindings {
 }
 
 impl BindingController {
-    pub(crate) async fn start(
+    pub async fn start(
         deps: &PropagationContext,
         templates: &Arc<TemplateInformers>,
         works: &WorkClient,
@@ -320,9 +317,7 @@ impl BindingController {
         let outcome = self
             .ensure_works(binding, &view, &served, &template, &targets)
             .await;
-        PROPAGATION_METRICS
-            .sync_work_outcomes
-            .observe(began.elapsed(), outcome.is_ok());
+        SYNC_WORK_OUTCOMES.observe(began.elapsed(), outcome.is_ok());
         self.record_sync_event(binding, &served, &template, &outcome);
         outcome.map(|_| ReconcileAction::Done)
     }
@@ -391,7 +386,7 @@ impl BindingController {
         let about = InvolvedObject::new(&served.api_version, served.kind(), template);
         let tree_bytes = estimate_tree_bytes(&tree);
         // A large manifest is parsed again once memory is reserved for it.
-        let mut parsed = Some(tree).filter(|_| is_small(tree_bytes));
+        let mut parsed = Some(tree).filter(|_| is_small_tree(tree_bytes));
         let source = ManifestSource {
             mapping: served,
             template,

@@ -3,11 +3,10 @@
 
 use flotilla_runtime::InformerEvent;
 use machinery::{Gvk, Object, ObjectMeta};
-
-use crate::overrides::{may_select, selects};
+use overrides::{may_select, selects};
 
 /// Whether a binding has to be reconciled; a change of its status alone is ignored.
-pub(super) fn needs_reconcile(change: &InformerEvent<'_>) -> bool {
+pub(crate) fn needs_reconcile(change: &InformerEvent<'_>) -> bool {
     let seen = |o: &Object| (o.meta().generation, o.meta().deleting);
     let differs = |new: &Object| change.old.is_none_or(|old| seen(old) != seen(new));
     change.new.is_some_and(differs)
@@ -15,7 +14,7 @@ pub(super) fn needs_reconcile(change: &InformerEvent<'_>) -> bool {
 
 /// Whether the spec of an override policy has changed. Policies that exist at startup are read when
 /// the bindings are reconciled.
-pub(super) fn is_spec_change(change: &InformerEvent<'_>) -> bool {
+pub(crate) fn is_spec_change(change: &InformerEvent<'_>) -> bool {
     if let (Some(old), Some(new)) = (change.old, change.new) {
         return old.meta().generation != new.meta().generation;
     }
@@ -24,7 +23,7 @@ pub(super) fn is_spec_change(change: &InformerEvent<'_>) -> bool {
 
 /// Whether any version of an override policy selects a template. `relabelled`: other policies may
 /// have changed the labels by which it is selected.
-pub(super) fn any_version_selects(
+pub(crate) fn any_version_selects(
     versions: &[Object],
     kind: &Gvk,
     template: &ObjectMeta,

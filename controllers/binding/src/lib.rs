@@ -7,7 +7,8 @@
 mod controller;
 mod event_filter;
 mod manifest;
+mod metrics;
 mod override_event_handler;
 mod work_cleanup;
 
-pub(crate) use controller::BindingController;
+pub use controller::BindingController;

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use controller_context::set_metadata_entry;
 use machinery::{Gvk, Object};
 use openapi::karmada::well_known_keys::{
     BINDING_ID, BINDING_NAME, BINDING_NAMESPACE, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
@@ -12,13 +13,11 @@ use openapi::karmada::{BindingSpec, TargetCluster};
 use scheduler::core::webster::{TieBreak, apportion};
 use serde_json::{Map, Value};
 
-use crate::work_client::set_metadata_entry;
-
 /// The manifest inputs that all clusters of a binding share.
 #[derive(Debug)]
-pub(super) struct ManifestBuilder<'a> {
-    pub(super) kind: Gvk,
-    pub(super) template_uid: &'a str,
+pub(crate) struct ManifestBuilder<'a> {
+    pub(crate) kind: Gvk,
+    pub(crate) template_uid: &'a str,
     template_generation: i64,
     binding: &'a Object,
     spec: &'a BindingSpec,
@@ -27,7 +26,7 @@ pub(super) struct ManifestBuilder<'a> {
 }
 
 impl<'a> ManifestBuilder<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         kind: Gvk,
         template: &'a Object,
         tree: &Value,
@@ -46,13 +45,13 @@ impl<'a> ManifestBuilder<'a> {
     }
 
     /// Whether each cluster has its own number of replicas.
-    pub(super) fn is_workload(&self) -> bool {
+    pub(crate) fn is_workload(&self) -> bool {
         self.spec.is_workload()
     }
 
     /// Sets the cluster's share of a Job's completions. The manifest is pruned only after the
     /// overrides, which may name fields that pruning removes.
-    pub(super) fn set_completions(
+    pub(crate) fn set_completions(
         &self,
         copy: &mut Value,
         target: &TargetCluster,
@@ -70,7 +69,7 @@ impl<'a> ManifestBuilder<'a> {
 
     /// Labels and annotates the overridden manifest; returns the labels and annotations of its
     /// Work.
-    pub(super) fn label_manifest(
+    pub(crate) fn label_manifest(
         &self,
         copy: &mut Value,
     ) -> (Map<String, Value>, Map<String, Value>) {
@@ -119,7 +118,7 @@ impl<'a> ManifestBuilder<'a> {
 
     /// Adds the preserved labels of a failed copy to its replacement. This applies only if the
     /// manifest is the only copy, in a cluster that had none when the last one was evicted.
-    pub(super) fn inject_preserved_labels(&self, copy: &mut Value, cluster: &str) {
+    pub(crate) fn inject_preserved_labels(&self, copy: &mut Value, cluster: &str) {
         let tasks = &self.spec.graceful_eviction_tasks;
         let Some(last) = tasks.last().filter(|task| task.purges_directly()) else {
             return;
@@ -133,19 +132,19 @@ impl<'a> ManifestBuilder<'a> {
         }
     }
 
-    pub(super) fn suspends_dispatching(&self, cluster: &str) -> bool {
+    pub(crate) fn suspends_dispatching(&self, cluster: &str) -> bool {
         let suspension = self.spec.suspension.as_ref();
         suspension.is_some_and(|s| s.suspends(cluster))
     }
 
-    pub(super) fn preserves_on_deletion(&self) -> bool {
+    pub(crate) fn preserves_on_deletion(&self) -> bool {
         self.spec.preserve_resources_on_deletion.unwrap_or(false)
     }
 }
 
 /// The value that identifies the Works of a binding: its permanent id, or its uid if admission has
 /// not set an id.
-pub(super) fn binding_id(binding: &Object) -> &str {
+pub(crate) fn binding_id(binding: &Object) -> &str {
     let head = binding.meta();
     let label = if head.namespace.is_empty() {
         CLUSTER_BINDING_ID

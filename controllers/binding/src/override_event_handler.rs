@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use controller_context::TemplateKey;
 use flotilla_runtime::{InformerEvent, ReconcileAction, TaskGroup, Workqueue, run_workers};
 use machinery::Object;
 use openapi::karmada::ResourceBinding;
 use openapi::karmada::resource_group::{RESOURCE_GROUP_INDEX, ResourceGroup};
+use overrides::may_select_in;
 use parking_lot::Mutex;
 
-use super::controller::BindingController;
-use super::event_filter::{any_version_selects, is_spec_change};
-use crate::overrides::may_select_in;
-use crate::template_informers;
+use crate::controller::BindingController;
+use crate::event_filter::{any_version_selects, is_spec_change};
 
 /// Bindings between two yields to other tasks.
 const YIELD_EVERY_BINDINGS: usize = 256;
@@ -22,7 +22,7 @@ const YIELD_EVERY_BINDINGS: usize = 256;
 /// The versions of changed override policies whose bindings are still to be found, by the
 /// `namespace/name` of the policy or the name of a cluster override policy.
 #[derive(Default)]
-pub(super) struct ChangedOverridePolicies {
+pub(crate) struct ChangedOverridePolicies {
     queue: Workqueue<String>,
     versions: Mutex<HashMap<String, Vec<Object>>>,
 }
@@ -39,7 +39,7 @@ impl ChangedOverridePolicies {
 }
 
 impl BindingController {
-    pub(super) fn add_override_event_handlers(self: &Arc<Self>, tasks: &TaskGroup) {
+    pub(crate) fn add_override_event_handlers(self: &Arc<Self>, tasks: &TaskGroup) {
         let it = Arc::downgrade(self);
         self.overrides.add_event_handler(move |change| {
             if let Some(it) = it.upgrade().filter(|_| is_spec_change(change)) {
@@ -97,7 +97,7 @@ impl BindingController {
         let Some(served) = self.templates.rest_mapper.find(&of.api_version, &of.kind) else {
             return false;
         };
-        let key = template_informers::TemplateKey {
+        let key = TemplateKey {
             gvr: served.gvr.clone(),
             name: if of.namespace.is_empty() {
                 of.name.clone()

@@ -6,15 +6,15 @@ use openapi::karmada::BindingSpec;
 use openapi::karmada::names::cluster_of_execution_space;
 
 #[derive(Debug, Default)]
-pub(super) struct WorkCleanup<'a> {
+pub(crate) struct WorkCleanup<'a> {
     /// Works in clusters that the binding no longer targets.
-    pub(super) orphans: Vec<&'a Object>,
+    pub(crate) orphans: Vec<&'a Object>,
     /// A copy that has to be deleted before new ones are created still exists.
-    pub(super) must_wait: bool,
+    pub(crate) must_wait: bool,
 }
 
 /// Ignores Works outside of execution namespaces.
-pub(super) fn plan_cleanup<'a>(spec: &BindingSpec, works: &'a [Object]) -> WorkCleanup<'a> {
+pub(crate) fn plan_cleanup<'a>(spec: &BindingSpec, works: &'a [Object]) -> WorkCleanup<'a> {
     let (existing, purged) = (spec.existing_clusters(), spec.purged_clusters());
     let mut found = WorkCleanup::default();
     for work in works {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 /// The text appears unchanged in events and logs; the failed key is retried.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub enum Error {
     /// An API call failed.
     #[error(transparent)]
     Api(#[from] client::Error),
@@ -20,12 +20,12 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    pub(crate) fn blocked(why: impl ToString) -> Self {
+    pub fn blocked(why: impl ToString) -> Self {
         Self::Blocked(why.to_string())
     }
 
     /// Merges several errors into one and drops errors with the same text.
-    pub(crate) fn aggregate(mut failed: Vec<Self>) -> Result<(), Self> {
+    pub fn aggregate(mut failed: Vec<Self>) -> Result<(), Self> {
         let mut texts = HashSet::new();
         failed.retain(|error| texts.insert(error.to_string()));
         match failed.len() {
@@ -36,7 +36,7 @@ impl Error {
     }
 
     /// Whether the object was out of date; its newer version is about to arrive by the watch.
-    pub(crate) fn is_conflict(&self) -> bool {
+    pub fn is_conflict(&self) -> bool {
         match self {
             Self::Api(error) => error.is_conflict() || error.is_already_exists(),
             Self::Blocked(_) => false,
@@ -45,11 +45,11 @@ impl Error {
         }
     }
 
-    pub(crate) fn is_not_found(&self) -> bool {
+    pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Api(error) if error.is_not_found())
     }
 
-    pub(crate) fn is_namespace_terminating(&self) -> bool {
+    pub fn is_namespace_terminating(&self) -> bool {
         matches!(self, Self::Api(error) if error.is_namespace_terminating())
     }
 }

@@ -17,7 +17,7 @@ const SMALL_MANIFEST_BYTES: usize = 64 << 10;
 const SMALL_ENCODED_MANIFEST_BYTES: usize = 8 << 10;
 const PERMIT_BYTES: usize = 1 << 10;
 
-pub(crate) struct ManifestMemoryBudget(Semaphore);
+pub struct ManifestMemoryBudget(Semaphore);
 
 impl Default for ManifestMemoryBudget {
     fn default() -> Self {
@@ -28,12 +28,8 @@ impl Default for ManifestMemoryBudget {
 impl ManifestMemoryBudget {
     /// Waits until there is memory for so many copies of trees that take so many bytes; what
     /// takes more than there is altogether gets all of it. `None` for small trees.
-    pub(crate) async fn reserve(
-        &self,
-        tree_bytes: usize,
-        copies: usize,
-    ) -> Option<SemaphorePermit<'_>> {
-        if is_small(tree_bytes) {
+    pub async fn reserve(&self, tree_bytes: usize, copies: usize) -> Option<SemaphorePermit<'_>> {
+        if is_small_tree(tree_bytes) {
             return None;
         }
         let units = tree_bytes
@@ -45,12 +41,12 @@ impl ManifestMemoryBudget {
     }
 }
 
-pub(crate) fn is_small(tree_bytes: usize) -> bool {
+pub fn is_small_tree(tree_bytes: usize) -> bool {
     tree_bytes <= SMALL_MANIFEST_BYTES
 }
 
 /// What a tree takes in memory, roughly.
-pub(crate) fn estimate_tree_bytes(tree: &Value) -> usize {
+pub fn estimate_tree_bytes(tree: &Value) -> usize {
     let allocated = match tree {
         Value::String(text) => text.capacity(),
         Value::Array(items) => items.iter().map(estimate_tree_bytes).sum(),
@@ -66,7 +62,7 @@ pub(crate) fn estimate_tree_bytes(tree: &Value) -> usize {
 
 /// What the tree of encoded JSON would take, roughly; no tree is made. Zero for JSON that
 /// is small or cannot be parsed.
-pub(crate) fn estimate_encoded_tree_bytes(json: &[u8]) -> usize {
+pub fn estimate_encoded_tree_bytes(json: &[u8]) -> usize {
     if json.len() <= SMALL_ENCODED_MANIFEST_BYTES {
         return 0;
     }

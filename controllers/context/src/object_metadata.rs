@@ -24,30 +24,30 @@ struct ExtraMetadataFields {
 
 /// The annotations and finalizers of an object, parsed at most once per version.
 #[derive(Clone, Debug)]
-pub(crate) struct ExtraMetadata(Arc<ExtraMetadataObject>);
+pub struct ExtraMetadata(Arc<ExtraMetadataObject>);
 
 impl ExtraMetadata {
-    pub(crate) fn from_object(object: &Object) -> Self {
+    pub fn from_object(object: &Object) -> Self {
         Self(object.decode::<ExtraMetadataObject>().unwrap_or_default())
     }
 
-    pub(crate) fn annotation(&self, key: &str) -> Option<&str> {
+    pub fn annotation(&self, key: &str) -> Option<&str> {
         let all = self.0.metadata.annotations.as_ref()?;
         all.get(key).map(String::as_str)
     }
 
-    pub(crate) fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
         let all = self.0.metadata.annotations.iter().flatten();
         all.map(|(k, v)| (k.as_str(), v.as_str()))
     }
 
-    pub(crate) fn finalizers(&self) -> &[String] {
+    pub fn finalizers(&self) -> &[String] {
         self.0.metadata.finalizers.as_deref().unwrap_or_default()
     }
 }
 
 /// Whether two versions differ in nothing but the status and server-managed fields.
-pub(crate) fn is_equal_except_status(old: &Object, new: &Object) -> bool {
+pub fn is_equal_except_status(old: &Object, new: &Object) -> bool {
     let (before, after) = (old.meta(), new.meta());
     if before.deleting != after.deleting || before.labels != after.labels {
         return false;
@@ -66,7 +66,7 @@ pub(crate) fn is_equal_except_status(old: &Object, new: &Object) -> bool {
 }
 
 /// A hash of everything that [`is_equal_except_status`] compares, and of the uid.
-pub(crate) fn hash_without_status(object: &Object) -> u64 {
+pub fn hash_without_status(object: &Object) -> u64 {
     let head = object.meta();
     let mut hasher = DefaultHasher::new();
     (&head.uid, head.deleting, &head.labels, head.generation).hash(&mut hasher);
@@ -93,7 +93,7 @@ fn without_status(mut object: Value) -> Value {
 
 /// Whether two versions are equal apart from what Karmada's controllers write
 /// (`ResourceChangeByKarmada` of `pkg/util/eventfilter`).
-pub(crate) fn is_changed_by_karmada(old: &Object, new: &Object) -> bool {
+pub fn is_changed_by_karmada(old: &Object, new: &Object) -> bool {
     let (Ok(old), Ok(new)) = (old.value(), new.value()) else {
         return false;
     };

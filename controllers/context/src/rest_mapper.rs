@@ -26,15 +26,15 @@ const SKIPPED_GROUPS: [&str; 9] = [
 
 /// A kind and the resource that serves it.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct RestMapping {
-    pub(crate) gvk: Gvk,
-    pub(crate) gvr: Gvr,
-    pub(crate) api_version: String,
-    pub(crate) namespaced: bool,
+pub struct RestMapping {
+    pub gvk: Gvk,
+    pub gvr: Gvr,
+    pub api_version: String,
+    pub namespaced: bool,
 }
 
 impl RestMapping {
-    pub(crate) fn from_api_resource(resource: &ApiResource) -> Self {
+    pub fn from_api_resource(resource: &ApiResource) -> Self {
         Self {
             gvk: resource.resource.with_kind(resource.kind.clone()),
             gvr: resource.resource.clone(),
@@ -43,12 +43,12 @@ impl RestMapping {
         }
     }
 
-    pub(crate) fn kind(&self) -> &str {
+    pub fn kind(&self) -> &str {
         &self.gvk.kind
     }
 
     /// `apiVersion` and `kind`.
-    pub(crate) fn api_version_and_kind(&self) -> (&str, &str) {
+    pub fn api_version_and_kind(&self) -> (&str, &str) {
         (&self.api_version, &self.gvk.kind)
     }
 }
@@ -61,7 +61,7 @@ struct RestMappings {
 
 /// The kinds that the control plane serves.
 #[derive(Default)]
-pub(crate) struct DiscoveryRestMapper {
+pub struct DiscoveryRestMapper {
     skipped: SkippedResourceConfig,
     /// Written by [`Self::refresh`] only; readers take no lock.
     mappings: ArcSwap<RestMappings>,
@@ -71,7 +71,7 @@ pub(crate) struct DiscoveryRestMapper {
 
 impl DiscoveryRestMapper {
     /// Every kind is a template except the ones that `skips` excludes.
-    pub(crate) fn new(skipped: SkippedResourceConfig) -> Self {
+    pub fn new(skipped: SkippedResourceConfig) -> Self {
         Self {
             skipped,
             ..Self::default()
@@ -80,7 +80,7 @@ impl DiscoveryRestMapper {
 
     /// Repeats discovery. A group whose discovery fails keeps its known kinds. Returns whether
     /// discovery of every group succeeded.
-    pub(crate) async fn refresh(&self, api: &dyn Api) -> Result<bool, Error> {
+    pub async fn refresh(&self, api: &dyn Api) -> Result<bool, Error> {
         Ok(self.update(&api.discover().await?))
     }
 
@@ -129,11 +129,11 @@ impl DiscoveryRestMapper {
         found.failed_group_versions.is_empty()
     }
 
-    pub(crate) fn find(&self, api_version: &str, kind: &str) -> Option<Arc<RestMapping>> {
+    pub fn find(&self, api_version: &str, kind: &str) -> Option<Arc<RestMapping>> {
         self.get(&Gvk::from_api_version(api_version, kind))
     }
 
-    pub(crate) fn get(&self, kind: &Gvk) -> Option<Arc<RestMapping>> {
+    pub fn get(&self, kind: &Gvk) -> Option<Arc<RestMapping>> {
         self.mappings.load().by_kind.get(kind).cloned()
     }
 
@@ -145,7 +145,7 @@ impl DiscoveryRestMapper {
 
 /// Kinds that are excluded from propagation in addition to the built-in list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SkippedResourceConfig(Vec<SkippedApi>);
+pub struct SkippedResourceConfig(Vec<SkippedApi>);
 
 /// A group, one version of it, or some kinds of that version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,13 +160,13 @@ impl SkippedResourceConfig {
     /// Each text is `group`, `group/version`, `group/version/Kind,Kind`, `v1/Kind,Kind` (core
     /// group), or several of these separated by semicolons, as in Karmada's
     /// `--skipped-propagating-apis`.
-    pub(crate) fn new(texts: &[String]) -> Result<Self, String> {
+    pub fn new(texts: &[String]) -> Result<Self, String> {
         let parts = texts.iter().flat_map(|text| text.split(';'));
         let texts = parts.map(str::trim).filter(|text| !text.is_empty());
         Ok(Self(texts.map(SkippedApi::new).collect::<Result<_, _>>()?))
     }
 
-    pub(crate) fn is_template(&self, resource: &ApiResource) -> bool {
+    pub fn is_template(&self, resource: &ApiResource) -> bool {
         let name = &resource.resource;
         let usable = ["list", "watch", "delete"]
             .iter()
@@ -213,20 +213,20 @@ impl SkippedApi {
 
 /// The namespaces whose objects may be propagated.
 #[derive(Clone, Debug)]
-pub(crate) struct NamespaceFilter {
+pub struct NamespaceFilter {
     skipped: Vec<Regex>,
 }
 
 impl NamespaceFilter {
     /// Each pattern has to match a whole namespace name.
-    pub(crate) fn new(patterns: &[String]) -> Result<Self, String> {
+    pub fn new(patterns: &[String]) -> Result<Self, String> {
         let anchored = |p: &String| Regex::new(&format!("^(?:{p})$")).map_err(|e| e.to_string());
         Ok(Self {
             skipped: patterns.iter().map(anchored).collect::<Result<_, _>>()?,
         })
     }
 
-    pub(crate) fn allows(&self, namespace: &str) -> bool {
+    pub fn allows(&self, namespace: &str) -> bool {
         namespace.is_empty()
             || !(is_reserved_namespace(namespace)
                 || self.skipped.iter().any(|r| r.is_match(namespace)))

@@ -38,9 +38,9 @@ const BY_CLAIM: &str = "claim";
 
 /// The resource and the `namespace/name` of a template.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct TemplateKey {
-    pub(crate) gvr: Gvr,
-    pub(crate) name: String,
+pub struct TemplateKey {
+    pub gvr: Gvr,
+    pub name: String,
 }
 
 type TemplateHandlerFn = Arc<dyn Fn(&Arc<RestMapping>, &InformerEvent<'_>) + Send + Sync>;
@@ -62,11 +62,11 @@ struct KindInformer {
     are_templates: bool,
 }
 
-pub(crate) struct TemplateInformers {
+pub struct TemplateInformers {
     api: Arc<dyn Api>,
     informers: InformerFactory,
-    pub(crate) rest_mapper: Arc<DiscoveryRestMapper>,
-    pub(crate) namespace_filter: NamespaceFilter,
+    pub rest_mapper: Arc<DiscoveryRestMapper>,
+    pub namespace_filter: NamespaceFilter,
     /// Locked while a kind starts or a handler registers, so that each handler sees each kind once.
     handlers: Mutex<Vec<TemplateEventHandler>>,
     /// Triggers discovery.
@@ -79,7 +79,7 @@ pub(crate) struct TemplateInformers {
 }
 
 impl TemplateInformers {
-    pub(crate) fn new(
+    pub fn new(
         api: Arc<dyn Api>,
         informers: InformerFactory,
         kinds: Arc<DiscoveryRestMapper>,
@@ -99,7 +99,7 @@ impl TemplateInformers {
     }
 
     /// Registers a handler for changes of objects that may be propagated.
-    pub(crate) fn add_template_handler(
+    pub fn add_template_handler(
         &self,
         handler: impl Fn(&Arc<RestMapping>, &InformerEvent<'_>) + Send + Sync + 'static,
     ) {
@@ -110,7 +110,7 @@ impl TemplateInformers {
     }
 
     /// Registers a handler for changes of every object with an informer, in any namespace.
-    pub(crate) fn add_object_handler(
+    pub fn add_object_handler(
         &self,
         handler: impl Fn(&Arc<RestMapping>, &InformerEvent<'_>) + Send + Sync + 'static,
     ) {
@@ -142,7 +142,7 @@ impl TemplateInformers {
     }
 
     /// Starts the informer of a kind that a template refers to, at once or as soon as it is served.
-    pub(crate) fn require_kind(&self, api_version: &str, kind: &str) -> Option<Arc<RestMapping>> {
+    pub fn require_kind(&self, api_version: &str, kind: &str) -> Option<Arc<RestMapping>> {
         let kind = Gvk::from_api_version(api_version, kind);
         let served = self.rest_mapper.get(&kind);
         self.required_kinds.lock().insert(kind);
@@ -156,7 +156,7 @@ impl TemplateInformers {
 
     /// Starts the informers of all template kinds, now and when new kinds appear. Returns when the
     /// informers of all kinds that are known have synced.
-    pub(crate) async fn run(self: &Arc<Self>, tasks: &TaskGroup) {
+    pub async fn run(self: &Arc<Self>, tasks: &TaskGroup) {
         let definitions = self.informers.get(
             &self.api,
             &ListWatchSelector::all(&CUSTOM_RESOURCE_DEFINITIONS),
@@ -338,7 +338,7 @@ impl TemplateInformers {
     }
 
     /// The template from the informer's cache.
-    pub(crate) fn get(&self, key: &TemplateKey) -> Option<(Arc<RestMapping>, Object)> {
+    pub fn get(&self, key: &TemplateKey) -> Option<(Arc<RestMapping>, Object)> {
         let followed = self.kind_informers.lock();
         let kind = followed.get(&key.gvr)?;
         let object = kind.informer.get_by_key(&key.name)?;
@@ -346,7 +346,7 @@ impl TemplateInformers {
     }
 
     /// The keys of all templates of some kinds.
-    pub(crate) fn list_keys(&self, matches: impl Fn(&Gvk) -> bool) -> Vec<TemplateKey> {
+    pub fn list_keys(&self, matches: impl Fn(&Gvk) -> bool) -> Vec<TemplateKey> {
         let followed = self.kind_informers.lock();
         let some = followed
             .values()
@@ -365,7 +365,7 @@ impl TemplateInformers {
     }
 
     /// Returns a template that is at least as new as `revision`.
-    pub(crate) async fn get_at_least(
+    pub async fn get_at_least(
         &self,
         served: &RestMapping,
         namespace: &str,
@@ -396,7 +396,7 @@ impl TemplateInformers {
 
     /// Lists the objects of a kind in a namespace (in all namespaces if it is empty) that meet a
     /// condition; `None` until the informer has synced.
-    pub(crate) fn list_matching(
+    pub fn list_matching(
         &self,
         served: &RestMapping,
         namespace: &str,
@@ -408,7 +408,7 @@ impl TemplateInformers {
     }
 
     /// Lists all templates that a policy has claimed.
-    pub(crate) fn list_claimed(&self, id: &str) -> Vec<(Arc<RestMapping>, Object)> {
+    pub fn list_claimed(&self, id: &str) -> Vec<(Arc<RestMapping>, Object)> {
         let followed = self.kind_informers.lock();
         let mut all = Vec::new();
         for kind in followed.values() {
@@ -494,7 +494,7 @@ impl ApiServiceBackend {
 }
 
 /// The ids of the policies that have claimed an object.
-pub(crate) fn claiming_policy_ids(object: &Object) -> Vec<String> {
+pub fn claiming_policy_ids(object: &Object) -> Vec<String> {
     [POLICY_ID, CLUSTER_POLICY_ID]
         .iter()
         .filter_map(|label| object.meta().label(label))

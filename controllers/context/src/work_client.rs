@@ -18,17 +18,17 @@ use crate::error::Error;
 
 /// A Work as its controller needs it.
 #[derive(Debug)]
-pub(crate) struct DesiredWork {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) labels: Map<String, Value>,
-    pub(crate) annotations: Map<String, Value>,
+pub struct DesiredWork {
+    pub namespace: String,
+    pub name: String,
+    pub labels: Map<String, Value>,
+    pub annotations: Map<String, Value>,
     /// Empty, or the controlling owner.
-    pub(crate) owner_references: Vec<Value>,
-    pub(crate) manifest: Value,
+    pub owner_references: Vec<Value>,
+    pub manifest: Value,
     /// `None` leaves the field out of the Work.
-    pub(crate) suspend_dispatching: Option<bool>,
-    pub(crate) preserve_resources_on_deletion: Option<bool>,
+    pub suspend_dispatching: Option<bool>,
+    pub preserve_resources_on_deletion: Option<bool>,
 }
 
 impl DesiredWork {
@@ -128,7 +128,7 @@ impl DesiredWork {
 }
 
 /// Sets a label or an annotation of a manifest.
-pub(crate) fn set_metadata_entry(manifest: &mut Value, map: &str, key: &str, value: &str) {
+pub fn set_metadata_entry(manifest: &mut Value, map: &str, key: &str, value: &str) {
     let Some(fields) = manifest.as_object_mut() else {
         return;
     };
@@ -155,9 +155,9 @@ enum OwnUpdate {
 
 /// Writes Works and remembers its own updates.
 #[derive(Clone)]
-pub(crate) struct WorkClient {
+pub struct WorkClient {
     api: Arc<dyn Api>,
-    pub(crate) informer: Informer,
+    pub informer: Informer,
     own_updates: Arc<ShardedMap<String, OwnUpdate>>,
 }
 
@@ -190,7 +190,7 @@ impl Drop for PendingOwnUpdate<'_> {
 }
 
 impl WorkClient {
-    pub(crate) fn new(api: Arc<dyn Api>, informer: Informer) -> Self {
+    pub fn new(api: Arc<dyn Api>, informer: Informer) -> Self {
         Self {
             api,
             informer,
@@ -201,7 +201,7 @@ impl WorkClient {
     /// Whether [`Self::create_or_update`] wrote this version of a Work. While an update is not
     /// answered, this returns true; [`Self::create_or_update`] then finds out whether that was
     /// right.
-    pub(crate) fn is_own_update(&self, work: &Object) -> bool {
+    pub fn is_own_update(&self, work: &Object) -> bool {
         let key = work.meta().key();
         match self.own_updates.lock(&key).get_mut(&key) {
             Some(OwnUpdate::InProgress { seen }) => {
@@ -214,13 +214,13 @@ impl WorkClient {
     }
 
     /// Forgets the own updates of a deleted Work.
-    pub(crate) fn forget(&self, work: &Object) {
+    pub fn forget(&self, work: &Object) {
         let key = work.meta().key();
         self.own_updates.lock(&key).remove(&key);
     }
 
     /// Creates or updates a Work; returns whether it was written.
-    pub(crate) async fn create_or_update(
+    pub async fn create_or_update(
         &self,
         mut draft: DesiredWork,
         template_uid: &str,
@@ -257,7 +257,7 @@ impl WorkClient {
     }
 
     /// Deletes a Work unless its deletion has begun.
-    pub(crate) async fn delete(&self, work: &Object) -> Result<(), Error> {
+    pub async fn delete(&self, work: &Object) -> Result<(), Error> {
         if work.meta().deleting {
             return Ok(());
         }

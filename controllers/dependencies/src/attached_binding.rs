@@ -1,17 +1,16 @@
 //! Builds attached bindings, and merges the preferences of the independent bindings that need them.
 
+use controller_context::RestMapping;
 use machinery::{Object, ObjectMeta};
 use openapi::karmada::binding::ObjectReference;
 use openapi::karmada::well_known_keys::{BINDING_FINALIZER, BINDING_ID, DEPENDED_BY_PREFIX};
 use openapi::karmada::{BindingSpec, DependentObjectReference, names};
 use serde_json::{Map, Value, json};
 
-use crate::rest_mapper::RestMapping;
-
 /// A binding whose template refers to other objects.
 #[derive(Clone, Debug)]
-pub(super) struct IndependentBinding {
-    pub(super) namespace: String,
+pub(crate) struct IndependentBinding {
+    pub(crate) namespace: String,
     name: String,
     id: String,
     /// `spec.clusters` of the binding.
@@ -21,13 +20,13 @@ pub(super) struct IndependentBinding {
 
 /// The preferences of an independent binding that apply to its dependencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct DependencyPreferences {
+pub(crate) struct DependencyPreferences {
     overwrite: bool,
     preserve: bool,
 }
 
 impl DependencyPreferences {
-    pub(super) fn from_spec(spec: &BindingSpec) -> Self {
+    pub(crate) fn from_spec(spec: &BindingSpec) -> Self {
         Self {
             overwrite: spec.conflict_resolution == "Overwrite",
             preserve: spec.preserve_resources_on_deletion == Some(true),
@@ -71,7 +70,7 @@ fn merge_preferences(wishes: &[DependencyPreferences]) -> MergedPreferences {
 
 /// How an existing attached binding differs from the desired one.
 #[derive(Debug, PartialEq)]
-pub(super) enum AttachedBindingDiff {
+pub(crate) enum AttachedBindingDiff {
     Unchanged,
     /// Only the object's resourceVersion differs.
     ObjectVersion(Value),
@@ -79,14 +78,14 @@ pub(super) enum AttachedBindingDiff {
 }
 
 /// The required change, and the text of the conflict between the preferences.
-pub(super) type AttachResult = (AttachedBindingDiff, Option<String>);
+pub(crate) type AttachResult = (AttachedBindingDiff, Option<String>);
 
 /// The existing binding belongs to an earlier object of the same name.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct OwnerMismatch;
+pub(crate) struct OwnerMismatch;
 
 impl IndependentBinding {
-    pub(super) fn from_binding(
+    pub(crate) fn from_binding(
         binding: &Object,
         spec: &BindingSpec,
     ) -> Result<Self, serde_json::Error> {
@@ -107,7 +106,7 @@ impl IndependentBinding {
     }
 
     /// The label's key and value as they are indexed.
-    pub(super) fn depended_by_index_key(&self) -> String {
+    pub(crate) fn depended_by_index_key(&self) -> String {
         depended_by_index_key(&self.depended_by_label(), &self.id)
     }
 
@@ -124,7 +123,7 @@ impl IndependentBinding {
     }
 
     /// The new attached binding of an object.
-    pub(super) fn new_attached_binding(&self, served: &RestMapping, object: &Object) -> Value {
+    pub(crate) fn new_attached_binding(&self, served: &RestMapping, object: &Object) -> Value {
         let agreed = merge_preferences(&[self.preferences]);
         json!({
             "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
@@ -147,7 +146,7 @@ impl IndependentBinding {
 
     /// Adds this independent binding to an existing binding. `wish_of` returns the preferences of
     /// the other independent bindings, by namespace and name, if they exist.
-    pub(super) fn attach(
+    pub(crate) fn attach(
         &self,
         existing: &Value,
         served: &RestMapping,
@@ -193,7 +192,7 @@ impl IndependentBinding {
     }
 
     /// Removes this independent binding from an attached binding.
-    pub(super) fn detach(
+    pub(crate) fn detach(
         &self,
         existing: &Value,
         wish_of: impl Fn(&str, &str) -> Option<DependencyPreferences>,
@@ -288,7 +287,7 @@ fn depended_by_index_key(label: &str, id: &str) -> String {
 }
 
 /// The index keys of an attached binding.
-pub(super) fn depended_by_index_keys(binding: &Object) -> Vec<String> {
+pub(crate) fn depended_by_index_keys(binding: &Object) -> Vec<String> {
     let labels = binding.meta().labels.iter();
     labels
         .filter(|(key, _)| key.starts_with(DEPENDED_BY_PREFIX))
@@ -298,7 +297,7 @@ pub(super) fn depended_by_index_keys(binding: &Object) -> Vec<String> {
 
 /// Whether no dependency refers to the object of an attached binding any more; `head` is the
 /// object's metadata, if the object exists.
-pub(super) fn is_orphan(
+pub(crate) fn is_orphan(
     of: &ObjectReference,
     head: Option<&ObjectMeta>,
     dependencies: &[DependentObjectReference],

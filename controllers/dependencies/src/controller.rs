@@ -5,6 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use client::{Api, Patch, ResourcePath, WriteOptions};
+use controller_context::{
+    Error, PropagationContext, RestMapping, TemplateInformers, hash_without_status,
+};
 use flotilla_runtime::{
     EventRecorder, IndexVisitor, Informer, InformerEvent, InvolvedObject, ListWatchSelector,
     ReconcileAction, TaskGroup, Workqueue, run_workers,
@@ -19,22 +22,17 @@ use openapi::karmada::{DependentObjectReference, ResourceBinding, names, resourc
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::attached_binding::{
+use crate::attached_binding::{
     AttachedBindingDiff, DependencyPreferences, IndependentBinding, depended_by_index_keys,
     is_orphan,
 };
-use super::event_filter::{affected_bindings, dependency_index_keys, needs_reconcile};
-use crate::error::Error;
-use crate::object_metadata::hash_without_status;
-use crate::rest_mapper::RestMapping;
-use crate::startup::PropagationContext;
-use crate::template_informers::TemplateInformers;
+use crate::event_filter::{affected_bindings, dependency_index_keys, needs_reconcile};
 
 const BY_DEPENDENCY: &str = "dependency";
 const BY_DEPENDED_BY_LABEL: &str = "referrer";
 const DISTRIBUTOR_WORKERS: usize = 4;
 
-pub(crate) struct DependenciesDistributor {
+pub struct DependenciesDistributor {
     api: Arc<dyn Api>,
     recorder: EventRecorder,
     interpreter: Interpreter,
@@ -60,7 +58,7 @@ struct AttachedBindingObservation {
 
 impl DependenciesDistributor {
     /// Must be called after the template informers have started.
-    pub(crate) async fn start(
+    pub async fn start(
         deps: &PropagationContext,
         templates: &Arc<TemplateInformers>,
         tasks: &TaskGroup,

@@ -1,13 +1,11 @@
 //! Filters the informer events of the dependencies distributor: finds the bindings that a changed
 //! object affects, and decides which changes of bindings are reconciled.
 
+use controller_context::{RestMapping, is_equal_except_status};
 use flotilla_runtime::InformerEvent;
 use machinery::Object;
 use openapi::karmada::well_known_keys::{DEPENDENCIES, DEPENDENCIES_FINALIZER};
 use openapi::karmada::{DependentObjectReference, ResourceBinding, dependency};
-
-use crate::object_metadata::is_equal_except_status;
-use crate::rest_mapper::RestMapping;
 
 /// The dependencies that a binding's annotation records.
 fn recorded_dependencies(binding: &Object) -> Vec<DependentObjectReference> {
@@ -25,7 +23,7 @@ fn dependency_index_key(api_version: &str, kind: &str, namespace: &str, name: &s
 }
 
 /// The index keys of a binding: one per dependency.
-pub(super) fn dependency_index_keys(binding: &Object) -> Vec<String> {
+pub(crate) fn dependency_index_keys(binding: &Object) -> Vec<String> {
     let all = recorded_dependencies(binding);
     let mut places: Vec<String> = all
         .iter()
@@ -37,7 +35,7 @@ pub(super) fn dependency_index_keys(binding: &Object) -> Vec<String> {
 }
 
 /// The bindings that a changed object affects; `at` looks them up by index key.
-pub(super) fn affected_bindings(
+pub(crate) fn affected_bindings(
     served: &RestMapping,
     change: &InformerEvent<'_>,
     at: impl Fn(&str) -> Vec<Object>,
@@ -70,7 +68,7 @@ pub(super) fn affected_bindings(
 }
 
 /// Whether a change of a binding has to be reconciled.
-pub(super) fn needs_reconcile(old: Option<&Object>, new: &Object) -> bool {
+pub(crate) fn needs_reconcile(old: Option<&Object>, new: &Object) -> bool {
     let Ok(view) = new.decode::<ResourceBinding>() else {
         return false;
     };

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use controller_context::RestMapping;
 use machinery::{Gvk, Gvr, Object};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::attached_binding::{AttachedBindingDiff, DependencyPreferences, IndependentBinding};
-use crate::rest_mapper::RestMapping;
+use crate::attached_binding::{AttachedBindingDiff, DependencyPreferences, IndependentBinding};
 
 /// An independent binding by number, its clusters and its preferences; `None`: it is detached.
 type AttachOperation = (usize, Option<(Vec<u8>, bool, bool)>);

@@ -3,17 +3,16 @@
 
 use std::collections::{HashMap, HashSet};
 
+use controller_context::TemplateKey;
 use parking_lot::Mutex;
-
-use crate::template_informers::TemplateKey;
 
 /// The versions from which a binding was built.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct AppliedPolicy {
+pub(crate) struct AppliedPolicy {
     /// The hash of the template without its status.
-    pub(super) template_hash: u64,
-    pub(super) policy_uid: String,
-    pub(super) policy_generation: i64,
+    pub(crate) template_hash: u64,
+    pub(crate) policy_uid: String,
+    pub(crate) policy_generation: i64,
 }
 
 /// The last applied policy of each template.
@@ -22,7 +21,7 @@ pub(super) struct AppliedPolicy {
 /// rests on the state before the event, so the worker's versions are not recorded: the event has
 /// enqueued the template, and the next run builds the binding again.
 #[derive(Default)]
-pub(super) struct AppliedPolicies(Mutex<AppliedPoliciesState>);
+pub(crate) struct AppliedPolicies(Mutex<AppliedPoliciesState>);
 
 #[derive(Default)]
 struct AppliedPoliciesState {
@@ -33,22 +32,22 @@ struct AppliedPoliciesState {
 
 impl AppliedPolicies {
     /// Whether the binding of a template was built from these versions.
-    pub(super) fn is_current(&self, key: &TemplateKey, versions: &AppliedPolicy) -> bool {
+    pub(crate) fn is_current(&self, key: &TemplateKey, versions: &AppliedPolicy) -> bool {
         self.0.lock().applied.get(key) == Some(versions)
     }
 
-    pub(super) fn contains(&self, key: &TemplateKey) -> bool {
+    pub(crate) fn contains(&self, key: &TemplateKey) -> bool {
         self.0.lock().applied.contains_key(key)
     }
 
     /// A worker starts to build the binding; the queue lets one worker at a time do so.
-    pub(super) fn begin(&self, key: &TemplateKey) {
+    pub(crate) fn begin(&self, key: &TemplateKey) {
         self.0.lock().in_progress.insert(key.clone());
     }
 
     /// The worker has built the binding; its versions are recorded unless an event has invalidated
     /// the template in the meantime.
-    pub(super) fn finish(&self, key: &TemplateKey, versions: AppliedPolicy) {
+    pub(crate) fn finish(&self, key: &TemplateKey, versions: AppliedPolicy) {
         let mut state = self.0.lock();
         if state.in_progress.remove(key) {
             state.applied.insert(key.clone(), versions);
@@ -56,7 +55,7 @@ impl AppliedPolicies {
     }
 
     /// Requires that the binding is built again even if its template and policy stay the same.
-    pub(super) fn invalidate(&self, key: &TemplateKey) {
+    pub(crate) fn invalidate(&self, key: &TemplateKey) {
         let mut state = self.0.lock();
         state.applied.remove(key);
         state.in_progress.remove(key);

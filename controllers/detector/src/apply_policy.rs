@@ -1,6 +1,7 @@
 //! Applies a policy to a template: claims the template, and creates or updates the binding.
 
 use client::{ResourcePath, WriteOptions};
+use controller_context::{Error, RestMapping, TemplateKey, hash_without_status};
 use flotilla_runtime::{Informer, InvolvedObject, ReconcileAction};
 use machinery::Object;
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
@@ -11,24 +12,20 @@ use scheduler::{DecisionExplanation, schedule_inline};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::applied_policies::AppliedPolicy;
-use super::controller::{ReconcileTrigger, ResourceDetector, namespaced_name};
-use super::desired_binding::{BindingDiff, DesiredBinding};
-use super::policy_claim::PolicyClaim;
-use super::policy_matching::ParsedPolicy;
-use super::reconcile_policy::missing_permanent_id;
-use crate::error::Error;
-use crate::metrics::PROPAGATION_METRICS;
-use crate::object_metadata::hash_without_status;
-use crate::rest_mapper::RestMapping;
-use crate::template_informers::TemplateKey;
+use crate::applied_policies::AppliedPolicy;
+use crate::controller::{ReconcileTrigger, ResourceDetector, namespaced_name};
+use crate::desired_binding::{BindingDiff, DesiredBinding};
+use crate::metrics::DETECTOR_METRICS;
+use crate::policy_claim::PolicyClaim;
+use crate::policy_matching::ParsedPolicy;
+use crate::reconcile_policy::missing_permanent_id;
 
-pub(super) const OWNER_MISMATCH_MESSAGE: &str = "failed to update binding due to different owner reference UID, will \
+pub(crate) const OWNER_MISMATCH_MESSAGE: &str = "failed to update binding due to different owner reference UID, will \
     try again later after binding is garbage collected";
 
 impl ResourceDetector {
     /// Claims the template and brings its binding up to date.
-    pub(super) async fn apply_policy(
+    pub(crate) async fn apply_policy(
         &self,
         key: &TemplateKey,
         served: &RestMapping,
@@ -62,8 +59,8 @@ impl ResourceDetector {
         let outcome = self
             .create_or_update_binding(served, &template, policy, &claim, cause)
             .await;
-        PROPAGATION_METRICS.record_apply_attempt(outcome.is_ok());
-        PROPAGATION_METRICS
+        DETECTOR_METRICS.record_apply_attempt(outcome.is_ok());
+        DETECTOR_METRICS
             .apply_policy_outcomes
             .observe(began.elapsed(), outcome.is_ok());
         let about = InvolvedObject::new(&served.api_version, served.kind(), &template);
@@ -144,7 +141,7 @@ impl ResourceDetector {
         Ok(true)
     }
 
-    pub(super) fn binding_resource(&self, namespace: &str) -> (&'static machinery::Gvr, &Informer) {
+    pub(crate) fn binding_resource(&self, namespace: &str) -> (&'static machinery::Gvr, &Informer) {
         if namespace.is_empty() {
             (&CLUSTER_BINDINGS, &self.cluster_bindings)
         } else {
@@ -226,7 +223,7 @@ impl ResourceDetector {
     }
 
     /// Removes a claim: from the binding first, then from the template.
-    pub(super) async fn release_claim(
+    pub(crate) async fn release_claim(
         &self,
         served: &RestMapping,
         template: &Object,
@@ -264,7 +261,7 @@ impl ResourceDetector {
             .await
     }
 
-    pub(super) async fn remove_claim(
+    pub(crate) async fn remove_claim(
         &self,
         at: ResourcePath<'_>,
         object: &Object,
@@ -280,7 +277,7 @@ impl ResourceDetector {
     }
 
     /// The bindings that a policy has claimed.
-    pub(super) fn claimed_bindings(
+    pub(crate) fn claimed_bindings(
         &self,
         claim: &PolicyClaim,
     ) -> Vec<(

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use client::{Api, Patch, ResourcePath, WriteOptions};
+use controller_context::{Error, PropagationContext, RestMapping, TemplateInformers, TemplateKey};
 use flotilla_runtime::{
     ControllerName, EventRecorder, HostWorkloads, Informer, ListWatchSelector, ReconcileAction,
     TaskGroup, Workqueue, run_workers,
@@ -20,65 +21,61 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::applied_policies::AppliedPolicies;
-use super::policy_claim::PolicyClaim;
-use super::policy_matching::{ParsedPolicy, highest_ranked, lookup_keys};
-use super::waiting_objects::WaitingObjects;
-use crate::error::Error;
-use crate::metrics::PROPAGATION_METRICS;
-use crate::rest_mapper::RestMapping;
-use crate::startup::PropagationContext;
-use crate::template_informers::{TemplateInformers, TemplateKey};
+use crate::applied_policies::AppliedPolicies;
+use crate::metrics::DETECTOR_METRICS;
+use crate::policy_claim::PolicyClaim;
+use crate::policy_matching::{ParsedPolicy, highest_ranked, lookup_keys};
+use crate::waiting_objects::WaitingObjects;
 
-pub(super) static PRIORITY_CLASSES: Gvr =
+pub(crate) static PRIORITY_CLASSES: Gvr =
     Gvr::from_static("scheduling.k8s.io", "v1", "priorityclasses");
 
-pub(super) const BY_KIND: &str = "kind";
+pub(crate) const BY_KIND: &str = "kind";
 /// A worker mostly waits for its two writes, and the store commits concurrent writes together.
 const TEMPLATE_WORKERS: usize = 8;
 
 /// Why a template is reconciled.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ReconcileTrigger {
+pub(crate) struct ReconcileTrigger {
     /// The template itself has changed: its binding has to record the new version.
-    pub(super) template_changed: bool,
+    pub(crate) template_changed: bool,
     /// Nothing has changed but what Karmada's controllers write.
-    pub(super) by_karmada: bool,
+    pub(crate) by_karmada: bool,
 }
 
-pub(crate) struct ResourceDetector {
-    pub(super) api: Arc<dyn Api>,
-    pub(super) recorder: EventRecorder,
-    pub(super) clusters: scheduler::SchedulerClusterCache,
-    pub(super) interpreter: Interpreter,
-    pub(super) scheduler_name: String,
-    pub(super) decisions: scheduler::DecisionCache,
-    pub(super) templates: Arc<TemplateInformers>,
-    pub(super) policies: Informer,
-    pub(super) cluster_policies: Informer,
-    pub(super) overrides: Informer,
-    pub(super) cluster_overrides: Informer,
-    pub(super) priority_classes: Informer,
-    pub(super) bindings: Informer,
-    pub(super) cluster_bindings: Informer,
-    pub(super) queue: Workqueue<TemplateKey>,
+pub struct ResourceDetector {
+    pub(crate) api: Arc<dyn Api>,
+    pub(crate) recorder: EventRecorder,
+    pub(crate) clusters: scheduler::SchedulerClusterCache,
+    pub(crate) interpreter: Interpreter,
+    pub(crate) scheduler_name: String,
+    pub(crate) decisions: scheduler::DecisionCache,
+    pub(crate) templates: Arc<TemplateInformers>,
+    pub(crate) policies: Informer,
+    pub(crate) cluster_policies: Informer,
+    pub(crate) overrides: Informer,
+    pub(crate) cluster_overrides: Informer,
+    pub(crate) priority_classes: Informer,
+    pub(crate) bindings: Informer,
+    pub(crate) cluster_bindings: Informer,
+    pub(crate) queue: Workqueue<TemplateKey>,
     /// `namespace/name` of a policy, or the name of a cluster policy.
-    pub(super) policy_queue: Workqueue<String>,
-    pub(super) triggers: Mutex<HashMap<TemplateKey, ReconcileTrigger>>,
-    pub(super) applied_policies: AppliedPolicies,
+    pub(crate) policy_queue: Workqueue<String>,
+    pub(crate) triggers: Mutex<HashMap<TemplateKey, ReconcileTrigger>>,
+    pub(crate) applied_policies: AppliedPolicies,
     /// Templates that no policy matches.
-    pub(super) waiting_objects: Mutex<WaitingObjects>,
+    pub(crate) waiting_objects: Mutex<WaitingObjects>,
     /// The kind and uid of templates whose deletion was observed.
-    pub(super) deleted_templates: Mutex<HashMap<TemplateKey, (String, String)>>,
-    pub(super) host_workloads: HostWorkloads,
+    pub(crate) deleted_templates: Mutex<HashMap<TemplateKey, (String, String)>>,
+    pub(crate) host_workloads: HostWorkloads,
     /// Templates that a policy matches and the host runs itself.
-    pub(super) refused_templates: Mutex<HashSet<TemplateKey>>,
-    pub(super) clock: Arc<dyn Clock>,
+    pub(crate) refused_templates: Mutex<HashSet<TemplateKey>>,
+    pub(crate) clock: Arc<dyn Clock>,
     feature_gates: FeatureGates,
 }
 
 impl ResourceDetector {
-    pub(crate) async fn start(
+    pub async fn start(
         deps: &PropagationContext,
         templates: &Arc<TemplateInformers>,
         tasks: &TaskGroup,
@@ -90,7 +87,7 @@ impl ResourceDetector {
 
     /// Returns a detector whose event handlers are registered and whose informers have synced,
     /// without workers.
-    pub(super) async fn with_event_handlers(
+    pub(crate) async fn with_event_handlers(
         deps: &PropagationContext,
         templates: &Arc<TemplateInformers>,
         tasks: &TaskGroup,
@@ -166,15 +163,15 @@ impl ResourceDetector {
         });
     }
 
-    pub(super) fn feature_gates(&self) -> FeatureGates {
+    pub(crate) fn feature_gates(&self) -> FeatureGates {
         self.feature_gates
     }
 
-    pub(super) fn is_enabled(&self, gate: KarmadaFeature) -> bool {
+    pub(crate) fn is_enabled(&self, gate: KarmadaFeature) -> bool {
         self.feature_gates.enabled(gate)
     }
 
-    pub(super) fn enqueue(&self, key: TemplateKey, cause: ReconcileTrigger, low: bool) {
+    pub(crate) fn enqueue(&self, key: TemplateKey, cause: ReconcileTrigger, low: bool) {
         self.merge_trigger(&key, cause);
         self.queue.add_to_lane(key, low);
     }
@@ -187,7 +184,7 @@ impl ResourceDetector {
         known.by_karmada &= cause.by_karmada;
     }
 
-    pub(super) async fn process_template(
+    pub(crate) async fn process_template(
         &self,
         key: &TemplateKey,
     ) -> Result<ReconcileAction, Error> {
@@ -250,7 +247,7 @@ impl ResourceDetector {
         self.add_waiting(key);
         let began = Instant::now();
         let best = self.best_matching_policy(&served, &template);
-        PROPAGATION_METRICS
+        DETECTOR_METRICS
             .match_policy_duration
             .observe(began.elapsed().as_secs_f64());
         let Some(policy) = best else {
@@ -288,7 +285,7 @@ impl ResourceDetector {
     }
 
     /// The policy that has claimed a template, if it still exists.
-    pub(super) fn claiming_policy(&self, template: &Object) -> Option<ParsedPolicy> {
+    pub(crate) fn claiming_policy(&self, template: &Object) -> Option<ParsedPolicy> {
         let claim = PolicyClaim::on_object(template)?;
         let informer = if claim.is_cluster_scoped() {
             &self.cluster_policies
@@ -298,7 +295,7 @@ impl ResourceDetector {
         ParsedPolicy::new(informer.get(&claim.namespace, &claim.name)?)
     }
 
-    pub(super) fn best_matching_policy(
+    pub(crate) fn best_matching_policy(
         &self,
         served: &RestMapping,
         template: &Object,
@@ -315,7 +312,7 @@ impl ResourceDetector {
         local.or_else(|| find(&self.cluster_policies, ""))
     }
 
-    pub(super) fn check_dependent_overrides(&self, policy: &ParsedPolicy) -> Result<(), Error> {
+    pub(crate) fn check_dependent_overrides(&self, policy: &ParsedPolicy) -> Result<(), Error> {
         let namespace = policy.object.namespace();
         let informer = if namespace.is_empty() {
             &self.cluster_overrides
@@ -331,21 +328,21 @@ impl ResourceDetector {
         }
     }
 
-    pub(super) fn add_waiting(&self, key: &TemplateKey) {
+    pub(crate) fn add_waiting(&self, key: &TemplateKey) {
         self.waiting_objects.lock().insert(key);
     }
 
-    pub(super) fn remove_waiting(&self, key: &TemplateKey) {
+    pub(crate) fn remove_waiting(&self, key: &TemplateKey) {
         self.waiting_objects.lock().remove(key);
     }
 
-    pub(super) async fn patch(&self, at: ResourcePath<'_>, patch: Value) -> Result<Object, Error> {
+    pub(crate) async fn patch(&self, at: ResourcePath<'_>, patch: Value) -> Result<Object, Error> {
         let options = WriteOptions::default();
         Ok(self.api.patch(at, Patch::Merge(patch), &options).await?)
     }
 }
 
-pub(super) fn namespaced_name(namespace: &str, name: &str) -> String {
+pub(crate) fn namespaced_name(namespace: &str, name: &str) -> String {
     if namespace.is_empty() {
         name.to_owned()
     } else {
@@ -354,18 +351,18 @@ pub(super) fn namespaced_name(namespace: &str, name: &str) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::Options;
-    use crate::end_to_end_tests::{
-        DEPLOYMENTS, PropagationFixture, deployment, policy, wait_until,
+    use controller_context::Options;
+    use controller_context::testing::{
+        DEPLOYMENTS, FederationFixture, deployment, policy, wait_until,
     };
-    use crate::rest_mapper::{DiscoveryRestMapper, NamespaceFilter, SkippedResourceConfig};
+    use controller_context::{DiscoveryRestMapper, NamespaceFilter, SkippedResourceConfig};
     use serde_json::json;
 
     /// A detector without workers; the test takes the keys from the queue.
     pub(crate) async fn detector_without_workers(
-        plane: &mut PropagationFixture,
+        plane: &mut FederationFixture,
     ) -> Arc<ResourceDetector> {
         let deps = plane.context(Options::default(), None);
         let kinds = Arc::new(DiscoveryRestMapper::new(
@@ -391,7 +388,7 @@ pub(super) mod tests {
     // proves: DET-policy-lane
     #[tokio::test]
     async fn policy_changes_are_queued_behind_user_changes() {
-        let mut plane = PropagationFixture::new();
+        let mut plane = FederationFixture::new();
         for name in ["first", "second"] {
             plane.control_plane.seed(&DEPLOYMENTS, deployment(name));
         }

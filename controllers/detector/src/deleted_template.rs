@@ -4,15 +4,14 @@
 //! gone too. A binding whose owner reference was removed (orphan deletion) stays.
 
 use client::{DeleteOptions, ResourcePath};
+use controller_context::{Error, TemplateKey};
 use openapi::karmada::names;
 
-use super::controller::ResourceDetector;
-use crate::error::Error;
-use crate::template_informers::TemplateKey;
+use crate::controller::ResourceDetector;
 
 impl ResourceDetector {
     /// `kind` and `key` name the deleted template, which had this uid.
-    pub(super) async fn delete_binding_of_deleted_template(
+    pub(crate) async fn delete_binding_of_deleted_template(
         &self,
         kind: &str,
         key: &TemplateKey,

@@ -2,6 +2,7 @@
 //! with the existing binding. Source: Karmada's `pkg/detector/detector.go` (`ApplyPolicy`,
 //! `buildResourceBinding`).
 
+use controller_context::RestMapping;
 use machinery::{Object, ObjectMeta};
 use openapi::karmada::placement::WorkloadAffinityTerm;
 use openapi::karmada::well_known_keys::{
@@ -10,10 +11,9 @@ use openapi::karmada::well_known_keys::{
 use openapi::karmada::{Placement, binding::ObjectReference, names};
 use serde_json::{Map, Value, json};
 
-use super::interpret_template::InterpretedReplicas;
-use super::policy_claim::PolicyClaim;
-use super::policy_matching::ParsedPolicy;
-use crate::rest_mapper::RestMapping;
+use crate::interpret_template::{InterpretedReplicas, InterpretedTemplate};
+use crate::policy_claim::PolicyClaim;
+use crate::policy_matching::ParsedPolicy;
 
 /// The fields of the spec that the detector owns: an update removes those that the desired binding
 /// lacks.
@@ -37,19 +37,9 @@ const NAMESPACED_OWNED_SPEC_FIELDS: [&str; 3] = [
     "workloadAffinityGroups",
 ];
 
-/// The interpreted template and the settings that apply to its binding.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct InterpretedTemplate {
-    pub(crate) replicas: InterpretedReplicas,
-    /// The value of the PriorityClass that the policy names.
-    pub(crate) priority: Option<i64>,
-    /// Whether the binding records workload affinity groups (feature gate WorkloadAffinity).
-    pub(crate) record_affinity_groups: bool,
-}
-
 /// The binding that a template and its policy require.
 #[derive(Clone, Debug)]
-pub(crate) struct DesiredBinding {
+pub struct DesiredBinding {
     pub(crate) namespace: String,
     pub(crate) name: String,
     claim: PolicyClaim,
@@ -63,7 +53,7 @@ pub(crate) struct DesiredBinding {
 
 /// How an existing binding differs from the desired one.
 #[derive(Debug, PartialEq)]
-pub(crate) enum BindingDiff {
+pub enum BindingDiff {
     Unchanged,
     /// Only the template's resourceVersion differs.
     TemplateVersion(Value),
@@ -71,7 +61,7 @@ pub(crate) enum BindingDiff {
 }
 
 impl DesiredBinding {
-    pub(crate) fn new(
+    pub fn new(
         served: &RestMapping,
         template: &Object,
         policy: &ParsedPolicy,
@@ -147,7 +137,7 @@ impl DesiredBinding {
     }
 
     /// The new binding.
-    pub(crate) fn to_new_binding(&self) -> Value {
+    pub fn to_new_binding(&self) -> Value {
         let kind = if self.namespace.is_empty() {
             "ClusterResourceBinding"
         } else {
@@ -169,7 +159,7 @@ impl DesiredBinding {
     }
 
     /// Compares the existing binding with the desired one; fields of other owners stay as they are.
-    pub(crate) fn diff(&self, existing: &Value) -> BindingDiff {
+    pub fn diff(&self, existing: &Value) -> BindingDiff {
         let mut new = existing.clone();
         let metadata = &mut new["metadata"];
         merge_entries(&mut metadata["labels"], self.claim.labels());

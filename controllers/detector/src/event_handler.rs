@@ -3,18 +3,18 @@
 
 use std::sync::Arc;
 
+use controller_context::{
+    RestMapping, TemplateKey, claiming_policy_ids, is_changed_by_karmada, is_equal_except_status,
+};
 use flotilla_runtime::{Informer, InformerEvent};
 use interpreter::{InterpreterOperation, RuleChange};
 use machinery::{Gvr, Object};
 use openapi::karmada::{KarmadaFeature, PropagationPolicy, ResourceBinding};
 
-use super::controller::{BY_KIND, ReconcileTrigger, ResourceDetector, namespaced_name};
-use super::policy_claim::PolicyClaim;
-use super::policy_matching::{ParsedPolicy, index_keys};
-use super::preemption::newly_preempting_policies;
-use crate::object_metadata::{is_changed_by_karmada, is_equal_except_status};
-use crate::rest_mapper::RestMapping;
-use crate::template_informers::{TemplateKey, claiming_policy_ids};
+use crate::controller::{BY_KIND, ReconcileTrigger, ResourceDetector, namespaced_name};
+use crate::policy_claim::PolicyClaim;
+use crate::policy_matching::{ParsedPolicy, index_keys};
+use crate::preemption::newly_preempting_policies;
 
 const BY_CLAIM: &str = "claim";
 const BY_OVERRIDE: &str = "override";
@@ -25,7 +25,7 @@ const ROOT_CA_CONFIG_MAP_SUFFIX: &str = "/kube-root-ca.crt";
 static CONFIG_MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
 
 impl ResourceDetector {
-    pub(super) fn add_policy_event_handlers(self: &Arc<Self>) {
+    pub(crate) fn add_policy_event_handlers(self: &Arc<Self>) {
         for informer in [&self.policies, &self.cluster_policies] {
             informer.add_index(BY_KIND, index_keys);
             informer.add_index(BY_OVERRIDE, dependent_overrides);
@@ -40,7 +40,7 @@ impl ResourceDetector {
     }
 
     /// Handles the creation of override policies and PriorityClasses that policies wait for.
-    pub(super) fn add_dependency_event_handlers(self: &Arc<Self>) {
+    pub(crate) fn add_dependency_event_handlers(self: &Arc<Self>) {
         let both = [&self.policies, &self.cluster_policies];
         for (needed, index, policies) in [
             (&self.overrides, BY_OVERRIDE, &both[..1]),
@@ -63,7 +63,7 @@ impl ResourceDetector {
         }
     }
 
-    pub(super) fn add_binding_event_handlers(self: &Arc<Self>) {
+    pub(crate) fn add_binding_event_handlers(self: &Arc<Self>) {
         for informer in [&self.bindings, &self.cluster_bindings] {
             informer.add_index(BY_CLAIM, claiming_policy_ids);
             let it = Arc::downgrade(self);
@@ -75,7 +75,7 @@ impl ResourceDetector {
         }
     }
 
-    pub(super) fn add_interpreter_event_handler(self: &Arc<Self>) {
+    pub(crate) fn add_interpreter_event_handler(self: &Arc<Self>) {
         let it = Arc::downgrade(self);
         self.interpreter.add_change_listener(move |changed| {
             if let Some(it) = it.upgrade() {
@@ -84,7 +84,7 @@ impl ResourceDetector {
         });
     }
 
-    pub(super) fn add_template_event_handler(self: &Arc<Self>) {
+    pub(crate) fn add_template_event_handler(self: &Arc<Self>) {
         let it = Arc::downgrade(self);
         self.templates.add_template_handler(move |served, change| {
             if let Some(it) = it.upgrade() {
@@ -273,8 +273,8 @@ fn reconcile_trigger(
 mod tests {
     use super::super::controller::tests::detector_without_workers;
     use super::*;
-    use crate::end_to_end_tests::{
-        DEPLOYMENTS, PropagationFixture, deployment, policy, wait_until,
+    use controller_context::testing::{
+        DEPLOYMENTS, FederationFixture, deployment, policy, wait_until,
     };
     use openapi::karmada::resources::{BINDINGS, POLICIES};
     use serde_json::{Value, json};
@@ -284,7 +284,7 @@ mod tests {
     /// worker records from which versions it built the binding.
     #[tokio::test]
     async fn a_binding_deleted_while_it_is_built_is_created_again() {
-        let mut plane = PropagationFixture::new();
+        let mut plane = FederationFixture::new();
         plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
         plane.control_plane.seed(&POLICIES, policy(json!({})));
         let it = detector_without_workers(&mut plane).await;

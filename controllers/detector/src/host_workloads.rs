@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use client::{DeleteOptions, Patch, ResourcePath, WriteOptions};
+use controller_context::{Error, RestMapping, TemplateKey};
 use flotilla_runtime::{HostWorkloads, InvolvedObject, ReconcileAction};
 use machinery::time::rfc3339_seconds;
 use machinery::{Gvr, Object};
@@ -15,18 +16,16 @@ use openapi::karmada::ResourceBinding;
 use openapi::karmada::binding::{Condition, HOST_RUNS_WORKLOADS};
 use serde_json::{Value, json};
 
-use super::apply_policy::OWNER_MISMATCH_MESSAGE;
-use super::controller::{ReconcileTrigger, ResourceDetector};
-use super::desired_binding::{DesiredBinding, InterpretedTemplate};
-use super::policy_claim::PolicyClaim;
-use super::policy_matching::ParsedPolicy;
-use crate::error::Error;
-use crate::rest_mapper::RestMapping;
-use crate::template_informers::TemplateKey;
+use crate::apply_policy::OWNER_MISMATCH_MESSAGE;
+use crate::controller::{ReconcileTrigger, ResourceDetector};
+use crate::desired_binding::DesiredBinding;
+use crate::interpret_template::InterpretedTemplate;
+use crate::policy_claim::PolicyClaim;
+use crate::policy_matching::ParsedPolicy;
 
 impl ResourceDetector {
     /// Enqueues the affected templates when the host gets its first Node or loses its last one.
-    pub(super) fn add_host_event_handler(self: &Arc<Self>) {
+    pub(crate) fn add_host_event_handler(self: &Arc<Self>) {
         let it = Arc::downgrade(self);
         self.host_workloads.on_has_nodes_change(move || {
             let Some(it) = it.upgrade() else { return };
@@ -36,7 +35,7 @@ impl ResourceDetector {
         });
     }
 
-    pub(super) fn enqueue_refused(&self) {
+    pub(crate) fn enqueue_refused(&self) {
         let refused: HashSet<TemplateKey> = self.refused_templates.lock().clone();
         for key in refused {
             self.enqueue_low_priority(key);
@@ -53,7 +52,7 @@ impl ResourceDetector {
 
     /// Sets the condition on the binding, and records one event, that the template is not
     /// propagated.
-    pub(super) async fn refuse_template(
+    pub(crate) async fn refuse_template(
         &self,
         key: &TemplateKey,
         served: &RestMapping,

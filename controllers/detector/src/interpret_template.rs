@@ -5,6 +5,7 @@
 //! `BuildResourceBinding`).
 
 use client::ResourcePath;
+use controller_context::{Error, RestMapping};
 use flotilla_runtime::InvolvedObject;
 use interpreter::{Interpreter, TemplateReplicas};
 use machinery::Object;
@@ -13,11 +14,8 @@ use openapi::karmada::policy::SchedulePriority;
 use openapi::karmada::{FeatureGates, KarmadaFeature};
 use serde::Deserialize;
 
-use super::controller::{PRIORITY_CLASSES, ResourceDetector};
-use super::desired_binding::InterpretedTemplate;
-use super::policy_matching::ParsedPolicy;
-use crate::error::Error;
-use crate::rest_mapper::RestMapping;
+use crate::controller::{PRIORITY_CLASSES, ResourceDetector};
+use crate::policy_matching::ParsedPolicy;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -26,7 +24,7 @@ struct PriorityClassValue {
 }
 
 impl ResourceDetector {
-    pub(super) async fn interpret_template(
+    pub(crate) async fn interpret_template(
         &self,
         served: &RestMapping,
         template: &Object,
@@ -116,14 +114,24 @@ pub enum InterpretedReplicas {
     Components(Vec<Component>),
 }
 
+/// The interpreted template and the settings that apply to its binding.
+#[derive(Clone, Debug, Default)]
+pub struct InterpretedTemplate {
+    pub replicas: InterpretedReplicas,
+    /// The value of the PriorityClass that the policy names.
+    pub priority: Option<i64>,
+    /// Whether the binding records workload affinity groups (feature gate WorkloadAffinity).
+    pub record_affinity_groups: bool,
+}
+
 /// An interpreter error and the reason of its event.
-pub(crate) struct InterpretError {
+pub struct InterpretError {
     reason: &'static str,
-    pub(crate) error: interpreter::Error,
+    pub error: interpreter::Error,
 }
 
 /// Interprets a template: its components where multi-template scheduling is on, else its replicas.
-pub(crate) async fn interpret_replicas(
+pub async fn interpret_replicas(
     interpreter: &Interpreter,
     served: &RestMapping,
     template: &Object,

@@ -6,19 +6,30 @@
 //! clusters where the placement can be decided at once. Where the API server of the templates runs
 //! workloads itself, the detector refuses them and sets a condition on their bindings. It writes
 //! only through the control plane's API.
+//!
+//! Entry points: [`ResourceDetector`]; the other exports are its decision functions, which the
+//! simulation of policies runs too.
 
 mod applied_policies;
 mod apply_policy;
 mod controller;
 mod deleted_template;
-pub(crate) mod desired_binding;
+mod desired_binding;
 mod event_handler;
 mod host_workloads;
-pub(crate) mod interpret_template;
-pub(crate) mod policy_claim;
-pub(crate) mod policy_matching;
-pub(crate) mod preemption;
+mod interpret_template;
+mod metrics;
+mod policy_claim;
+mod policy_matching;
+mod preemption;
 mod reconcile_policy;
 mod waiting_objects;
 
-pub(crate) use controller::ResourceDetector;
+pub use controller::ResourceDetector;
+pub use desired_binding::{BindingDiff, DesiredBinding};
+pub use interpret_template::{
+    InterpretError, InterpretedReplicas, InterpretedTemplate, interpret_replicas,
+};
+pub use policy_claim::PolicyClaim;
+pub use policy_matching::{ParsedPolicy, rank_matching};
+pub use preemption::{ClaimHolder, newly_preempting_policies, preemptable_holder};

@@ -1,25 +1,24 @@
 //! Reads, makes and removes the claim of a policy on a template or a binding: a label with the
 //! policy's permanent id and annotations with its name. Source: Karmada's `pkg/detector/claim.go`.
 
+use controller_context::ExtraMetadata;
 use machinery::Object;
 use openapi::karmada::well_known_keys::{
     CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE,
 };
 use serde_json::{Map, Value, json};
 
-use crate::object_metadata::ExtraMetadata;
-
 /// The policy that a claim names; the namespace of a cluster policy is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PolicyClaim {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) id: String,
+pub struct PolicyClaim {
+    pub namespace: String,
+    pub name: String,
+    pub id: String,
 }
 
 impl PolicyClaim {
     /// The claim that a policy makes; `None` until the policy has its permanent id.
-    pub(crate) fn by_policy(policy: &Object) -> Option<Self> {
+    pub fn by_policy(policy: &Object) -> Option<Self> {
         let label = if policy.namespace().is_empty() {
             CLUSTER_POLICY_ID
         } else {
@@ -37,7 +36,7 @@ impl PolicyClaim {
     }
 
     /// The claim on an object; a PropagationPolicy takes precedence over a cluster policy.
-    pub(crate) fn on_object(object: &Object) -> Option<Self> {
+    pub fn on_object(object: &Object) -> Option<Self> {
         let extra = ExtraMetadata::from_object(object);
         let full = |v: Option<&str>| v.filter(|v| !v.is_empty()).map(str::to_owned);
         let local = || {
@@ -57,7 +56,7 @@ impl PolicyClaim {
         local().or_else(cluster)
     }
 
-    pub(crate) fn is_cluster_scoped(&self) -> bool {
+    pub fn is_cluster_scoped(&self) -> bool {
         self.namespace.is_empty()
     }
 

@@ -4,36 +4,35 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use controller_context::RestMapping;
 use machinery::{Object, ObjectMeta};
 use openapi::karmada::PropagationPolicy;
 use openapi::karmada::policy::{ImplicitPriority, ResourceSelector, highest_implicit_priority};
 
-use crate::rest_mapper::RestMapping;
-
 /// A policy and its typed view.
 #[derive(Clone, Debug)]
-pub(crate) struct ParsedPolicy {
-    pub(crate) object: Object,
-    pub(crate) view: Arc<PropagationPolicy>,
+pub struct ParsedPolicy {
+    pub object: Object,
+    pub view: Arc<PropagationPolicy>,
 }
 
 impl ParsedPolicy {
     /// `None` for a policy that cannot be parsed; it is ignored.
-    pub(crate) fn new(object: Object) -> Option<Self> {
+    pub fn new(object: Object) -> Option<Self> {
         let view = object.decode().ok()?;
         Some(Self { object, view })
     }
 
-    pub(crate) fn is_lazy(&self) -> bool {
+    pub fn is_lazy(&self) -> bool {
         self.view.spec.activation_preference == "Lazy"
     }
 
     /// Whether it preempts other policies.
-    pub(crate) fn preempts(&self) -> bool {
+    pub fn preempts(&self) -> bool {
         self.view.spec.preemption == "Always"
     }
 
-    pub(crate) fn matches(&self, served: &RestMapping, head: &ObjectMeta) -> bool {
+    pub fn matches(&self, served: &RestMapping, head: &ObjectMeta) -> bool {
         self.implicit_priority(served, head) > ImplicitPriority::Mismatch
     }
 
@@ -60,7 +59,7 @@ pub(crate) fn highest_ranked(
 }
 
 /// The matching policies, highest rank first.
-pub(crate) fn rank_matching(
+pub fn rank_matching(
     policies: impl IntoIterator<Item = Object>,
     served: &RestMapping,
     head: &ObjectMeta,

@@ -8,25 +8,22 @@
 use std::cmp::Reverse;
 
 use client::ResourcePath;
+use controller_context::{Error, ExtraMetadata, RestMapping, TemplateKey};
 use flotilla_runtime::InvolvedObject;
 use machinery::Object;
 use openapi::karmada::well_known_keys::{CLUSTER_POLICY_NAME, POLICY_NAME, POLICY_NAMESPACE};
 
-use super::controller::{ResourceDetector, namespaced_name};
-use super::policy_claim::PolicyClaim;
-use super::policy_matching::ParsedPolicy;
-use crate::error::Error;
-use crate::metrics::PROPAGATION_METRICS;
-use crate::object_metadata::ExtraMetadata;
-use crate::rest_mapper::RestMapping;
-use crate::template_informers::TemplateKey;
+use crate::controller::{ResourceDetector, namespaced_name};
+use crate::metrics::DETECTOR_METRICS;
+use crate::policy_claim::PolicyClaim;
+use crate::policy_matching::ParsedPolicy;
 
 /// The policy that holds a template according to the template's annotations; the namespace of a
 /// cluster policy is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ClaimHolder {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
+pub struct ClaimHolder {
+    pub namespace: String,
+    pub name: String,
 }
 
 impl ClaimHolder {
@@ -63,7 +60,7 @@ impl ClaimHolder {
 
 /// The policy from which `policy` may take the template. `priority_of` returns `None` for a policy
 /// that does not exist.
-pub(crate) fn preemptable_holder(
+pub fn preemptable_holder(
     policy: &ParsedPolicy,
     template: &Object,
     priority_of: impl Fn(&ClaimHolder) -> Option<i64>,
@@ -97,11 +94,7 @@ fn policy_not_found(holder: &ClaimHolder) -> Error {
 
 /// The policies that may preempt a policy now that its priority is lowered, and could not before.
 /// The highest priority comes first, so that no policy takes what the next one would take again.
-pub(crate) fn newly_preempting_policies(
-    before: i64,
-    now: i64,
-    others: Vec<Object>,
-) -> Vec<ParsedPolicy> {
+pub fn newly_preempting_policies(before: i64, now: i64, others: Vec<Object>) -> Vec<ParsedPolicy> {
     let mut found: Vec<ParsedPolicy> = others.into_iter().filter_map(ParsedPolicy::new).collect();
     found.retain(|other| {
         let priority = other.view.spec.priority;
@@ -113,7 +106,7 @@ pub(crate) fn newly_preempting_policies(
 
 impl ResourceDetector {
     /// Takes over the templates that the policy's selectors name, where it may.
-    pub(super) async fn preempt(
+    pub(crate) async fn preempt(
         &self,
         policy: &ParsedPolicy,
         claim: &PolicyClaim,
@@ -171,7 +164,7 @@ impl ResourceDetector {
         let outcome = self
             .patch(ResourcePath::of_object(&served.gvr, template), patch)
             .await;
-        PROPAGATION_METRICS.record_preemption(outcome.is_ok());
+        DETECTOR_METRICS.record_preemption(outcome.is_ok());
         let about = InvolvedObject::new(&served.api_version, served.kind(), template);
         let who = if claim.is_cluster_scoped() {
             format!("Cluster propagation policy({})", claim.name)

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use client::{Patch, ResourcePath, WriteOptions};
+use controller_context::{Error, ExtraMetadata, TemplateKey};
 use flotilla_runtime::ReconcileAction;
 use machinery::Object;
 use openapi::karmada::policy::ImplicitPriority;
@@ -12,21 +13,18 @@ use openapi::karmada::well_known_keys::{CLUSTER_POLICY_FINALIZER, POLICY_FINALIZ
 use openapi::karmada::{KarmadaFeature, names};
 use serde_json::json;
 
-use super::controller::{ReconcileTrigger, ResourceDetector, namespaced_name};
-use super::policy_claim::PolicyClaim;
-use super::policy_matching::ParsedPolicy;
-use crate::error::Error;
-use crate::object_metadata::ExtraMetadata;
-use crate::template_informers::TemplateKey;
+use crate::controller::{ReconcileTrigger, ResourceDetector, namespaced_name};
+use crate::policy_claim::PolicyClaim;
+use crate::policy_matching::ParsedPolicy;
 
 /// Admission gives each policy its permanent id.
-pub(super) fn missing_permanent_id(policy: &str) -> Error {
+pub(crate) fn missing_permanent_id(policy: &str) -> Error {
     Error::Blocked(format!("policy {policy} has no permanent id"))
 }
 
 impl ResourceDetector {
     /// `key` is `namespace/name`, or the name of a cluster policy.
-    pub(super) async fn reconcile_policy(&self, key: &str) -> Result<ReconcileAction, Error> {
+    pub(crate) async fn reconcile_policy(&self, key: &str) -> Result<ReconcileAction, Error> {
         let informer = if key.contains('/') {
             &self.policies
         } else {

@@ -3,21 +3,20 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 
+use controller_context::TemplateKey;
 use machinery::Gvr;
-
-use crate::template_informers::TemplateKey;
 
 /// Keyed by resource and `namespace/name`.
 #[derive(Debug, Default)]
-pub(super) struct WaitingObjects(HashMap<Gvr, BTreeSet<String>>);
+pub(crate) struct WaitingObjects(HashMap<Gvr, BTreeSet<String>>);
 
 impl WaitingObjects {
-    pub(super) fn insert(&mut self, key: &TemplateKey) {
+    pub(crate) fn insert(&mut self, key: &TemplateKey) {
         let names = self.0.entry(key.gvr.clone()).or_default();
         names.insert(key.name.clone());
     }
 
-    pub(super) fn remove(&mut self, key: &TemplateKey) {
+    pub(crate) fn remove(&mut self, key: &TemplateKey) {
         if let Some(names) = self.0.get_mut(&key.gvr) {
             names.remove(&key.name);
         }
@@ -25,7 +24,7 @@ impl WaitingObjects {
 
     /// The templates of a resource in a namespace (in all namespaces if it is empty), with a name
     /// unless it is empty.
-    pub(super) fn find(&self, resource: &Gvr, namespace: &str, name: &str) -> Vec<TemplateKey> {
+    pub(crate) fn find(&self, resource: &Gvr, namespace: &str, name: &str) -> Vec<TemplateKey> {
         let Some(names) = self.0.get(resource) else {
             return Vec::new();
         };

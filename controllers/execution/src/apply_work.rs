@@ -6,24 +6,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use client::{Api, EncodedBody, ResourcePath, WriteOptions};
+use controller_context::{Error, RestMapping, estimate_encoded_tree_bytes};
 use flotilla_runtime::{Informer, InvolvedObject, ReconcileAction};
 use machinery::Object;
 use openapi::karmada::well_known_keys::CONFLICT_RESOLUTION;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::cluster_executor::{SyncedObject, SyncedWork};
-use super::compare::{ComparisonMode, changed, desired_object};
-use super::conditions::{
+use crate::cluster_executor::{SyncedObject, SyncedWork};
+use crate::compare::{ComparisonMode, changed, desired_object};
+use crate::conditions::{
     APPLIED, DISPATCHING_MESSAGE, SUSPENDED_MESSAGE, applied_condition, dispatching_condition,
     is_changed,
 };
-use super::controller::ExecutionController;
-use super::manifest::{EncodedManifest, EncodedWork};
-use crate::error::Error;
-use crate::manifest_memory::estimate_encoded_tree_bytes;
-use crate::metrics::PROPAGATION_METRICS;
-use crate::rest_mapper::RestMapping;
+use crate::controller::ExecutionController;
+use crate::manifest::{EncodedManifest, EncodedWork};
+use crate::metrics::EXECUTION_METRICS;
 
 /// Timeout of the first list of a member's objects.
 const INITIAL_LIST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -39,15 +37,15 @@ const CONFLICT_RETRY_DELAY: Duration = Duration::from_millis(10);
 const COPIES: usize = 2;
 
 /// A manifest and the resource that it is applied to.
-pub(super) struct ManifestTarget<'a> {
-    pub(super) mapping: Arc<RestMapping>,
-    pub(super) manifest: &'a EncodedManifest,
-    pub(super) namespace: &'a str,
-    pub(super) name: &'a str,
+pub(crate) struct ManifestTarget<'a> {
+    pub(crate) mapping: Arc<RestMapping>,
+    pub(crate) manifest: &'a EncodedManifest,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
 }
 
 impl<'a> ManifestTarget<'a> {
-    pub(super) fn new(mapping: Arc<RestMapping>, manifest: &'a EncodedManifest) -> Self {
+    pub(crate) fn new(mapping: Arc<RestMapping>, manifest: &'a EncodedManifest) -> Self {
         Self {
             mapping,
             manifest,
@@ -58,7 +56,7 @@ impl<'a> ManifestTarget<'a> {
 }
 
 /// What becomes of an object that a member has.
-pub(super) enum Decision {
+pub(crate) enum Decision {
     Nothing,
     Write(EncodedBody),
     /// Somebody else's object: not ours to change.
@@ -92,7 +90,7 @@ struct ManifestSync<'a> {
 impl ManifestSync<'_> {
     fn count_create(&self, success: bool) {
         let again = self.equality == ComparisonMode::Subset;
-        PROPAGATION_METRICS.record_create(
+        EXECUTION_METRICS.record_create(
             success,
             self.target.mapping.api_version_and_kind(),
             self.cluster,
@@ -101,7 +99,7 @@ impl ManifestSync<'_> {
     }
 
     fn count_update(&self, success: bool, wrote: bool) {
-        PROPAGATION_METRICS.record_update(
+        EXECUTION_METRICS.record_update(
             success,
             self.target.mapping.api_version_and_kind(),
             self.cluster,
@@ -120,7 +118,7 @@ enum WriteAttempt {
 }
 
 /// Why a manifest is not applied.
-pub(super) enum ManifestError {
+pub(crate) enum ManifestError {
     /// Retried without an event: what is missing may be about to be created.
     Retryable(String),
     Failed(String),
@@ -137,7 +135,7 @@ impl ManifestError {
 }
 
 impl ExecutionController {
-    pub(super) async fn apply_work(
+    pub(crate) async fn apply_work(
         &self,
         cluster: &str,
         object: &Object,
@@ -182,7 +180,7 @@ impl ExecutionController {
             .apply_manifests(cluster, &work.manifests, equality, attempt)
             .await;
         let fine = made.as_ref().is_ok_and(|made| made.failure.is_none());
-        PROPAGATION_METRICS
+        EXECUTION_METRICS
             .sync_workload_outcomes
             .observe(began.elapsed(), fine);
         let made = made?;
@@ -454,7 +452,7 @@ impl ExecutionController {
     /// trees that this takes, and the memory reserved for them, are given back before the
     /// member is written to, so that one that hangs keeps nobody waiting. A webhook that is
     /// asked what to retain holds them until its time limit.
-    pub(super) async fn decide_update(
+    pub(crate) async fn decide_update(
         &self,
         place: &ManifestTarget<'_>,
         change: fn(&mut Value),
@@ -482,7 +480,7 @@ impl ExecutionController {
     }
 
     /// Where a manifest goes.
-    pub(super) fn resolve_target<'a>(
+    pub(crate) fn resolve_target<'a>(
         &self,
         manifest: &'a EncodedManifest,
     ) -> Result<ManifestTarget<'a>, String> {
@@ -498,7 +496,7 @@ impl ExecutionController {
     }
 
     /// Calls a member with a timeout.
-    pub(super) async fn with_call_timeout<T>(
+    pub(crate) async fn with_call_timeout<T>(
         &self,
         call: impl Future<Output = client::Result<T>>,
     ) -> client::Result<T> {

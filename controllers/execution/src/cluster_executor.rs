@@ -11,25 +11,25 @@ use parking_lot::Mutex;
 
 /// An object of a Work in the member, and the version that matched the Work.
 #[derive(Clone, Debug)]
-pub(super) struct SyncedObject {
-    pub(super) resource: Gvr,
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) revision: u64,
+pub(crate) struct SyncedObject {
+    pub(crate) resource: Gvr,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) revision: u64,
 }
 
 /// A Work whose objects all matched: it needs no comparison while these versions are current.
 #[derive(Debug)]
-pub(super) struct SyncedWork {
-    pub(super) uid: String,
-    pub(super) generation: i64,
-    pub(super) objects: Vec<SyncedObject>,
+pub(crate) struct SyncedWork {
+    pub(crate) uid: String,
+    pub(crate) generation: i64,
+    pub(crate) objects: Vec<SyncedObject>,
 }
 
 impl SyncedWork {
     /// Whether the state belongs to this version of the Work. A Work that replaces another of the
     /// same name starts at the same generation.
-    pub(super) fn matches_work(&self, work: &Object) -> bool {
+    pub(crate) fn matches_work(&self, work: &Object) -> bool {
         self.uid == work.uid() && self.generation == work.meta().generation
     }
 }
@@ -43,9 +43,9 @@ struct SyncedWorks {
 }
 
 /// Works are keyed by `namespace/name`.
-pub(super) struct ClusterExecutor {
-    pub(super) queue: Workqueue<String>,
-    pub(super) tasks: TaskGroup,
+pub(crate) struct ClusterExecutor {
+    pub(crate) queue: Workqueue<String>,
+    pub(crate) tasks: TaskGroup,
     /// Whether the workers are ending. Locked while a key is added, so that no key gets into a
     /// queue without workers.
     retired: Mutex<bool>,
@@ -66,7 +66,7 @@ impl ClusterExecutor {
     }
 
     /// Adds a key; returns `false` if the workers are ending.
-    pub(super) fn add(&self, key: &str, low: bool) -> bool {
+    pub(crate) fn add(&self, key: &str, low: bool) -> bool {
         let retired = self.retired.lock();
         if !*retired {
             self.queue.add_to_lane(key.to_owned(), low);
@@ -74,41 +74,41 @@ impl ClusterExecutor {
         !*retired
     }
 
-    pub(super) fn synced_work(&self, key: &str) -> Option<Arc<SyncedWork>> {
+    pub(crate) fn synced_work(&self, key: &str) -> Option<Arc<SyncedWork>> {
         self.synced_works.lock().synced.get(key).cloned()
     }
 
     /// A worker starts to apply a Work.
-    pub(super) fn begin(&self, key: &str) {
+    pub(crate) fn begin(&self, key: &str) {
         self.synced_works.lock().in_progress.insert(key.to_owned());
     }
 
     /// Records that the worker has applied the Work, unless an event has invalidated it in the
     /// meantime: the event has enqueued its key.
-    pub(super) fn record_synced(&self, key: &str, in_order: SyncedWork) {
+    pub(crate) fn record_synced(&self, key: &str, in_order: SyncedWork) {
         let mut applied = self.synced_works.lock();
         if applied.in_progress.remove(key) {
             applied.synced.insert(key.to_owned(), Arc::new(in_order));
         }
     }
 
-    pub(super) fn invalidate_synced(&self, key: &str) {
+    pub(crate) fn invalidate_synced(&self, key: &str) {
         let mut applied = self.synced_works.lock();
         applied.synced.remove(key);
         applied.in_progress.remove(key);
     }
 
-    pub(super) fn condition_revision(&self, key: &str) -> Option<u64> {
+    pub(crate) fn condition_revision(&self, key: &str) -> Option<u64> {
         self.condition_revisions.lock().get(key).copied()
     }
 
-    pub(super) fn record_condition_revision(&self, key: &str, revision: u64) {
+    pub(crate) fn record_condition_revision(&self, key: &str, revision: u64) {
         let mut all = self.condition_revisions.lock();
         all.insert(key.to_owned(), revision);
     }
 
     /// Forgets a deleted Work.
-    pub(super) fn forget(&self, key: &str) {
+    pub(crate) fn forget(&self, key: &str) {
         self.invalidate_synced(key);
         self.condition_revisions.lock().remove(key);
     }
@@ -116,20 +116,20 @@ impl ClusterExecutor {
 
 /// The queues and workers by cluster. Readers take no lock.
 #[derive(Default)]
-pub(super) struct ClusterExecutors {
+pub(crate) struct ClusterExecutors {
     executors: ArcSwap<HashMap<String, Arc<ClusterExecutor>>>,
     /// Locked while a cluster's workers start or end.
     changes_lock: Mutex<()>,
 }
 
 impl ClusterExecutors {
-    pub(super) fn get(&self, cluster: &str) -> Option<Arc<ClusterExecutor>> {
+    pub(crate) fn get(&self, cluster: &str) -> Option<Arc<ClusterExecutor>> {
         self.executors.load().get(cluster).cloned()
     }
 
     /// Adds a key to the queue of a cluster. `tasks` and `start` start the workers of a cluster
     /// that has none.
-    pub(super) fn add(
+    pub(crate) fn add(
         &self,
         cluster: &str,
         key: &str,
@@ -166,7 +166,7 @@ impl ClusterExecutors {
 
     /// Ends the workers of a cluster if `is_unused` returns true and no key but `but` is queued or
     /// being processed. A key that is added in the meantime waits and gets new workers.
-    pub(super) fn stop_unused(
+    pub(crate) fn stop_unused(
         &self,
         cluster: &str,
         but: Option<&str>,

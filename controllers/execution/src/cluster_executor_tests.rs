@@ -5,6 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use client::Api;
+use controller_context::{
+    DiscoveryRestMapper, MemberAccess, MemberConnectionCallback, MemberObjectCallback,
+    SkippedResourceConfig, WorkClient,
+};
 use flotilla_runtime::{Informer, ListWatchSelector};
 use machinery::Gvr;
 use openapi::karmada::resources::{CLUSTERS, WORKS};
@@ -12,12 +16,9 @@ use openapi::karmada::well_known_keys;
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 
-use super::ExecutionController;
-use crate::end_to_end_tests::{CONFIG_MAPS, PropagationFixture, cluster, wait_until};
-use crate::member_access::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
-use crate::rest_mapper::{DiscoveryRestMapper, SkippedResourceConfig};
-use crate::work_client::WorkClient;
-use crate::{Options, PropagationContext};
+use crate::ExecutionController;
+use controller_context::testing::{CONFIG_MAPS, FederationFixture, cluster, wait_until};
+use controller_context::{Options, PropagationContext};
 
 fn execution_namespace(cluster: &str) -> String {
     format!("karmada-es-{cluster}")
@@ -36,7 +37,7 @@ fn work(cluster: &str, uid: &str, data: &str) -> Value {
 
 async fn execution_controller(
     deps: &PropagationContext,
-    plane: &PropagationFixture,
+    plane: &FederationFixture,
 ) -> Arc<ExecutionController> {
     let kinds = Arc::new(DiscoveryRestMapper::new(
         SkippedResourceConfig::new(&[]).unwrap(),
@@ -51,33 +52,32 @@ async fn execution_controller(
     ExecutionController::with_event_handlers(deps, &kinds, &works, &memory, &plane.tasks).await
 }
 
-impl PropagationFixture {
-    fn data_in(&self, member: usize) -> Value {
-        let map = self.members[member].get_object(&CONFIG_MAPS, "n", "c");
-        map.unwrap_or_default()["data"]["k"].clone()
-    }
+fn data_in(plane: &FederationFixture, member: usize) -> Value {
+    let map = plane.members[member].get_object(&CONFIG_MAPS, "n", "c");
+    map.unwrap_or_default()["data"]["k"].clone()
+}
 
-    fn remove_work(&self, cluster: &str) {
-        self.control_plane
-            .remove(&WORKS, &execution_namespace(cluster), "w");
-    }
+fn remove_work(plane: &FederationFixture, cluster: &str) {
+    plane
+        .control_plane
+        .remove(&WORKS, &execution_namespace(cluster), "w");
 }
 
 #[tokio::test]
 async fn the_workers_of_a_deleted_cluster_end_and_start_again_with_it() {
-    let mut plane = PropagationFixture::new();
+    let mut plane = FederationFixture::new();
     let deps = plane.context(Options::default(), None);
     let it = execution_controller(&deps, &plane).await;
     plane.control_plane.seed(&WORKS, work("m1", "first", "1"));
-    wait_until("applied", || plane.data_in(0) == "1").await;
-    plane.remove_work("m1");
+    wait_until("applied", || data_in(&plane, 0) == "1").await;
+    remove_work(&plane, "m1");
     wait_until("no work", || it.list_works("m1").is_empty()).await;
     assert!(it.executors.get("m1").is_some(), "the cluster is there");
     plane.control_plane.remove(&CLUSTERS, "", "m1");
     wait_until("no lane", || it.executors.get("m1").is_none()).await;
     plane.control_plane.seed(&CLUSTERS, cluster("m1"));
     plane.control_plane.seed(&WORKS, work("m1", "second", "2"));
-    wait_until("applied again", || plane.data_in(0) == "2").await;
+    wait_until("applied again", || data_in(&plane, 0) == "2").await;
     plane.tasks.stop().await;
 }
 
@@ -85,7 +85,7 @@ async fn the_workers_of_a_deleted_cluster_end_and_start_again_with_it() {
 /// worker records its sync state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_work_that_replaces_one_in_progress_is_applied() {
-    let mut plane = PropagationFixture::new();
+    let mut plane = FederationFixture::new();
     let deps = plane.context(Options::default(), None);
     let it = execution_controller(&deps, &plane).await;
     let (control, first, works) = (
@@ -106,7 +106,7 @@ async fn a_work_that_replaces_one_in_progress_is_applied() {
         None
     });
     plane.control_plane.seed(&WORKS, work("m1", "first", "1"));
-    wait_until("applied", || plane.data_in(0) == "1").await;
+    wait_until("applied", || data_in(&plane, 0) == "1").await;
     let key = format!("{}/w", execution_namespace("m1"));
     let lane = it.executors.get("m1").unwrap();
     wait_until("the worker to end", || {
@@ -118,7 +118,7 @@ async fn a_work_that_replaces_one_in_progress_is_applied() {
         "the sync state of a deleted Work is forgotten"
     );
     plane.control_plane.seed(&WORKS, work("m1", "second", "2"));
-    wait_until("applied again", || plane.data_in(0) == "2").await;
+    wait_until("applied again", || data_in(&plane, 0) == "2").await;
     plane.tasks.stop().await;
 }
 
@@ -166,7 +166,7 @@ impl MemberAccess for BlockableMembers {
 /// A worker of one cluster hangs while it checks the sync state of a Work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_hanging_cluster_holds_no_lock_that_another_needs() {
-    let mut plane = PropagationFixture::new();
+    let mut plane = FederationFixture::new();
     let mut deps = plane.context(Options::default(), None);
     let (blocked, waits) = (Arc::default(), Arc::new(AtomicBool::new(false)));
     deps.members = Arc::new(BlockableMembers {
@@ -197,7 +197,7 @@ async fn a_hanging_cluster_holds_no_lock_that_another_needs() {
     plane.control_plane.seed(&WORKS, next);
     let goes_on = tokio::time::timeout(
         Duration::from_secs(20),
-        wait_until("the second to go on", || plane.data_in(1) == "2"),
+        wait_until("the second to go on", || data_in(&plane, 1) == "2"),
     );
     let goes_on = goes_on.await;
     *blocked.0.lock() = false;

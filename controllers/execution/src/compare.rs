@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 /// When an object counts as up to date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ComparisonMode {
+pub(crate) enum ComparisonMode {
     /// The object contains the manifest; additional fields are allowed.
     Subset,
     /// The manifest is new: fields that it no longer has must be removed.
@@ -18,7 +18,7 @@ pub(super) enum ComparisonMode {
 
 /// The object as the manifest requires it, before the retention rules of its kind apply; `None` if
 /// the object must not be changed.
-pub(super) fn desired_object(mut manifest: Value, observed: &Value) -> Option<Value> {
+pub(crate) fn desired_object(mut manifest: Value, observed: &Value) -> Option<Value> {
     let managed = get(observed, "labels", MANAGED) == Some(MANAGED_VALUE);
     if !managed && get(&manifest, "annotations", CONFLICT_RESOLUTION) != Some("overwrite") {
         return None;
@@ -28,7 +28,7 @@ pub(super) fn desired_object(mut manifest: Value, observed: &Value) -> Option<Va
 }
 
 /// The body that replaces an observed object; `None` if the object is up to date.
-pub(super) fn changed(
+pub(crate) fn changed(
     mut desired: Value,
     observed: &Value,
     equality: ComparisonMode,
@@ -94,7 +94,7 @@ fn get<'a>(object: &'a Value, map: &str, key: &str) -> Option<&'a str> {
 
 /// Whether `found` contains everything in `wanted`. Lists have to have equal length; empty and
 /// absent values are equal.
-pub(super) fn is_subset(wanted: &Value, found: &Value) -> bool {
+pub(crate) fn is_subset(wanted: &Value, found: &Value) -> bool {
     match (wanted, found) {
         (Value::Object(wanted), Value::Object(found)) => wanted.iter().all(|(key, value)| {
             found

@@ -3,22 +3,22 @@
 use openapi::karmada::binding::Condition;
 use serde_json::{Value, json};
 
-pub(super) const DISPATCHING: &str = "Dispatching";
-pub(super) const APPLIED: &str = "Applied";
-pub(super) const SUSPENDED_MESSAGE: &str = "Work dispatching is in a suspended state.";
-pub(super) const DISPATCHING_MESSAGE: &str = "Work is being dispatched to member clusters.";
+pub(crate) const DISPATCHING: &str = "Dispatching";
+pub(crate) const APPLIED: &str = "Applied";
+pub(crate) const SUSPENDED_MESSAGE: &str = "Work dispatching is in a suspended state.";
+pub(crate) const DISPATCHING_MESSAGE: &str = "Work is being dispatched to member clusters.";
 const APPLIED_MESSAGE: &str = "Manifest has been successfully applied";
 
 /// A condition without its transition time.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct WorkCondition {
+pub(crate) struct WorkCondition {
     kind: &'static str,
     status: &'static str,
     reason: &'static str,
     message: String,
 }
 
-pub(super) fn dispatching_condition(suspended: bool) -> WorkCondition {
+pub(crate) fn dispatching_condition(suspended: bool) -> WorkCondition {
     let (status, reason, message) = if suspended {
         ("False", "SuspendDispatching", SUSPENDED_MESSAGE)
     } else {
@@ -33,7 +33,7 @@ pub(super) fn dispatching_condition(suspended: bool) -> WorkCondition {
 }
 
 /// `Err`: why the manifests are not applied.
-pub(super) fn applied_condition(outcome: Result<(), String>) -> WorkCondition {
+pub(crate) fn applied_condition(outcome: Result<(), String>) -> WorkCondition {
     let (status, reason, message) = match outcome {
         Ok(()) => ("True", "AppliedSuccessful", APPLIED_MESSAGE.to_owned()),
         Err(message) => ("False", "AppliedFailed", message),
@@ -48,7 +48,7 @@ pub(super) fn applied_condition(outcome: Result<(), String>) -> WorkCondition {
 
 /// Merges conditions into the existing ones; `None` if nothing changes. A condition that keeps its
 /// status keeps its transition time. `generation` is the observed generation of Applied.
-pub(super) fn merge_conditions(
+pub(crate) fn merge_conditions(
     old: &[Condition],
     said: &[WorkCondition],
     generation: i64,
@@ -78,7 +78,7 @@ pub(super) fn merge_conditions(
 }
 
 /// Whether a condition differs from the existing one.
-pub(super) fn is_changed(old: &[Condition], said: &WorkCondition) -> bool {
+pub(crate) fn is_changed(old: &[Condition], said: &WorkCondition) -> bool {
     !old.iter().any(|c| {
         c.condition_type == said.kind && c.status == said.status && c.message == said.message
     })

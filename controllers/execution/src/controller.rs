@@ -6,6 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Api, Patch, ResourcePath, WriteOptions};
+use controller_context::{
+    DiscoveryRestMapper, Error, ExecutionScope, ExtraMetadata, ManifestMemoryBudget, MemberAccess,
+    PropagationContext, WorkClient, is_equal_except_status,
+};
 use flotilla_runtime::{
     ControllerName, EventRecorder, Informer, InformerEvent, InvolvedObject, ReconcileAction,
     TaskGroup, Workqueue, run_workers,
@@ -18,17 +22,10 @@ use openapi::karmada::resources::WORKS;
 use openapi::karmada::well_known_keys::{WORK_NAME, WORK_NAMESPACE};
 use serde_json::json;
 
-use super::cluster_executor::{ClusterExecutor, ClusterExecutors, SyncedWork};
-use super::conditions::{self, WorkCondition};
-use super::idle_informers::{IdleInformers, manifest_kinds};
-use super::manifest::EncodedWork;
-use crate::error::Error;
-use crate::manifest_memory::ManifestMemoryBudget;
-use crate::member_access::MemberAccess;
-use crate::object_metadata::{ExtraMetadata, is_equal_except_status};
-use crate::rest_mapper::DiscoveryRestMapper;
-use crate::startup::{ExecutionScope, PropagationContext};
-use crate::work_client::WorkClient;
+use crate::cluster_executor::{ClusterExecutor, ClusterExecutors, SyncedWork};
+use crate::conditions::{self, WorkCondition};
+use crate::idle_informers::{IdleInformers, manifest_kinds};
+use crate::manifest::EncodedWork;
 
 const BY_CLUSTER: &str = "cluster";
 /// The interpreter operations that decide which fields of an observed object are retained.
@@ -36,27 +33,27 @@ const RETENTION_OPERATIONS: &[InterpreterOperation] = &[InterpreterOperation::Re
 /// Concurrent calls to one member.
 const WORKERS_PER_CLUSTER: usize = 8;
 
-pub(crate) struct ExecutionController {
-    pub(super) control_plane: Arc<dyn Api>,
-    pub(super) members: Arc<dyn MemberAccess>,
-    pub(super) clusters: scheduler::SchedulerClusterCache,
-    pub(super) rest_mapper: Arc<DiscoveryRestMapper>,
-    pub(super) recorder: EventRecorder,
-    pub(super) interpreter: Interpreter,
-    pub(super) call_timeout: Duration,
+pub struct ExecutionController {
+    pub(crate) control_plane: Arc<dyn Api>,
+    pub(crate) members: Arc<dyn MemberAccess>,
+    pub(crate) clusters: scheduler::SchedulerClusterCache,
+    pub(crate) rest_mapper: Arc<DiscoveryRestMapper>,
+    pub(crate) recorder: EventRecorder,
+    pub(crate) interpreter: Interpreter,
+    pub(crate) call_timeout: Duration,
     clock: Arc<dyn Clock>,
     scope: ExecutionScope,
     works: Informer,
-    pub(super) executors: ClusterExecutors,
-    pub(super) idle_informers: IdleInformers,
-    pub(super) memory: Arc<ManifestMemoryBudget>,
+    pub(crate) executors: ClusterExecutors,
+    pub(crate) idle_informers: IdleInformers,
+    pub(crate) memory: Arc<ManifestMemoryBudget>,
     /// Kinds whose retention rules have changed, by cluster.
     changed_retention: Workqueue<(String, Gvk)>,
     tasks: TaskGroup,
 }
 
 impl ExecutionController {
-    pub(crate) async fn start(
+    pub async fn start(
         deps: &PropagationContext,
         kinds: &Arc<DiscoveryRestMapper>,
         works: &WorkClient,
@@ -73,7 +70,7 @@ impl ExecutionController {
     }
 
     /// Returns a controller whose workers end with `tasks`; the caller waits for them.
-    pub(super) async fn with_event_handlers(
+    pub(crate) async fn with_event_handlers(
         deps: &PropagationContext,
         kinds: &Arc<DiscoveryRestMapper>,
         works: &WorkClient,
@@ -234,7 +231,7 @@ impl ExecutionController {
         }
     }
 
-    pub(super) fn list_works(&self, cluster: &str) -> Vec<Object> {
+    pub(crate) fn list_works(&self, cluster: &str) -> Vec<Object> {
         self.works.by_index(BY_CLUSTER, cluster)
     }
 
@@ -312,19 +309,19 @@ impl ExecutionController {
     }
 
     /// The recorded sync state of this version of a Work.
-    pub(super) fn synced_work(&self, work: &Object) -> Option<Arc<SyncedWork>> {
+    pub(crate) fn synced_work(&self, work: &Object) -> Option<Arc<SyncedWork>> {
         let found = self.executor_of(work)?.synced_work(&work.meta().key());
         found.filter(|in_order| in_order.matches_work(work))
     }
 
-    pub(super) fn record_synced(&self, work: &Object, in_order: SyncedWork) {
+    pub(crate) fn record_synced(&self, work: &Object, in_order: SyncedWork) {
         if let Some(lane) = self.executor_of(work) {
             lane.record_synced(&work.meta().key(), in_order);
             self.forget_if_deleted(&lane, work);
         }
     }
 
-    pub(super) fn invalidate_synced(&self, work: &Object) {
+    pub(crate) fn invalidate_synced(&self, work: &Object) {
         if let Some(lane) = self.executor_of(work) {
             lane.invalidate_synced(&work.meta().key());
         }
@@ -353,7 +350,7 @@ impl ExecutionController {
     }
 
     /// Writes the conditions that differ.
-    pub(super) async fn update_conditions(
+    pub(crate) async fn update_conditions(
         &self,
         object: &Object,
         work: &EncodedWork,
@@ -409,7 +406,7 @@ impl ExecutionController {
         }
     }
 
-    pub(super) fn work_reference(object: &Object) -> InvolvedObject {
+    pub(crate) fn work_reference(object: &Object) -> InvolvedObject {
         InvolvedObject::new("work.karmada.io/v1alpha1", "Work", object)
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use client::{Api, DeleteOptions, DeletionPropagation, Patch, ResourcePath, WriteOptions};
+use controller_context::{Error, RestMapping};
 use flotilla_runtime::ReconcileAction;
 use machinery::Object;
 use openapi::karmada::resources::WORKS;
@@ -14,13 +15,11 @@ use openapi::karmada::well_known_keys::{
 };
 use serde_json::{Value, json};
 
-use super::apply_work::{Decision, ManifestTarget};
-use super::compare::ComparisonMode;
-use super::controller::ExecutionController;
-use super::manifest::{EncodedManifest, EncodedWork};
-use crate::error::Error;
-use crate::metrics::PROPAGATION_METRICS;
-use crate::rest_mapper::RestMapping;
+use crate::apply_work::{Decision, ManifestTarget};
+use crate::compare::ComparisonMode;
+use crate::controller::ExecutionController;
+use crate::manifest::{EncodedManifest, EncodedWork};
+use crate::metrics::EXECUTION_METRICS;
 
 const KARMADA_LABELS: [&str; 6] = [
     BINDING_ID,
@@ -47,7 +46,7 @@ const KARMADA_ANNOTATIONS: [&str; 12] = [
 
 impl ExecutionController {
     /// Deletes the member's objects, or releases them, and then removes the Work's finalizer.
-    pub(super) async fn delete_work(
+    pub(crate) async fn delete_work(
         &self,
         cluster: &str,
         object: &Object,
@@ -167,7 +166,7 @@ impl ExecutionController {
             Err(e) if !e.is_not_found() => Err(e.into()),
             _ => Ok(()),
         };
-        PROPAGATION_METRICS.record_delete(
+        EXECUTION_METRICS.record_delete(
             outcome.is_ok(),
             place.mapping.api_version_and_kind(),
             cluster,
@@ -200,7 +199,7 @@ impl ExecutionController {
         let written = self
             .with_call_timeout(api.update_encoded(at, body, &WriteOptions::default()))
             .await;
-        PROPAGATION_METRICS.record_update(
+        EXECUTION_METRICS.record_update(
             written.is_ok(),
             place.mapping.api_version_and_kind(),
             cluster,

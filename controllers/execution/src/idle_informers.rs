@@ -7,20 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use controller_context::RestMapping;
 use flotilla_runtime::{ReconcileAction, TaskGroup, Workqueue, run_workers};
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::names::cluster_of_execution_space;
 use openapi::karmada::work::{ManifestIdentity, WorkManifestIdentities};
 use serde::Deserialize;
 
-use super::controller::ExecutionController;
-use crate::rest_mapper::RestMapping;
+use crate::controller::ExecutionController;
 
 /// How long an informer outlives the last Work of its kind.
 const IDLE_INFORMER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Checks informers that may be unused, by cluster and kind.
-pub(super) struct IdleInformers {
+pub(crate) struct IdleInformers {
     queue: Workqueue<(String, Gvk)>,
     /// Kinds that had an informer in any member; the control plane may no longer serve them.
     watched_kinds: ArcSwap<HashMap<Gvk, Gvr>>,
@@ -36,7 +36,7 @@ impl Default for IdleInformers {
 }
 
 impl IdleInformers {
-    pub(super) fn record_kind(&self, served: &RestMapping) {
+    pub(crate) fn record_kind(&self, served: &RestMapping) {
         if self.watched_kinds.load().get(&served.gvk) == Some(&served.gvr) {
             return;
         }
@@ -48,12 +48,12 @@ impl IdleInformers {
     }
 
     /// All kinds that had an informer.
-    pub(super) fn kinds(&self) -> Vec<Gvk> {
+    pub(crate) fn kinds(&self) -> Vec<Gvk> {
         self.watched_kinds.load().keys().cloned().collect()
     }
 
     /// Schedules the check for the kinds of a deleted Work.
-    pub(super) fn on_work_deleted(&self, work: &Object) {
+    pub(crate) fn on_work_deleted(&self, work: &Object) {
         if let Some(cluster) = cluster_of_execution_space(work.namespace()) {
             for kind in manifest_kinds(work) {
                 self.queue
@@ -64,7 +64,7 @@ impl IdleInformers {
 }
 
 impl ExecutionController {
-    pub(super) fn start_idle_worker(self: &Arc<Self>, tasks: &TaskGroup) {
+    pub(crate) fn start_idle_worker(self: &Arc<Self>, tasks: &TaskGroup) {
         let it = Arc::clone(self);
         let queue = self.idle_informers.queue.clone();
         run_workers(tasks, "watches", &queue, 1, move |(cluster, kind)| {
@@ -92,7 +92,7 @@ struct WorkManifestKinds {
 }
 
 /// The kinds of a Work's manifests; empty if the Work cannot be parsed.
-pub(super) fn manifest_kinds(work: &Object) -> Vec<Gvk> {
+pub(crate) fn manifest_kinds(work: &Object) -> Vec<Gvk> {
     let read: WorkManifestKinds = serde_json::from_slice(work.bytes()).unwrap_or_default();
     read.spec
         .manifests()

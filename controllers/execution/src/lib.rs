@@ -14,5 +14,6 @@ mod controller;
 mod delete_work;
 mod idle_informers;
 mod manifest;
+mod metrics;
 
-pub(crate) use controller::ExecutionController;
+pub use controller::ExecutionController;

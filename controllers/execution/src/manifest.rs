@@ -20,17 +20,17 @@ use serde_json::value::RawValue;
 /// Fields of fewer bytes are not worth sharing.
 const MIN_SHARED_BYTES: usize = 8 << 10;
 
-pub(super) struct EncodedWork {
-    pub(super) finalizers: Vec<String>,
-    pub(super) suspend_dispatching: bool,
-    pub(super) preserve_resources_on_deletion: bool,
-    pub(super) conditions: Vec<Condition>,
+pub(crate) struct EncodedWork {
+    pub(crate) finalizers: Vec<String>,
+    pub(crate) suspend_dispatching: bool,
+    pub(crate) preserve_resources_on_deletion: bool,
+    pub(crate) conditions: Vec<Condition>,
     /// Each one encoded.
-    pub(super) manifests: Vec<Bytes>,
+    pub(crate) manifests: Vec<Bytes>,
 }
 
 impl EncodedWork {
-    pub(super) fn parse(object: &Object) -> serde_json::Result<Self> {
+    pub(crate) fn parse(object: &Object) -> serde_json::Result<Self> {
         let work: WorkFields<'_> = serde_json::from_slice(object.bytes())?;
         let manifests = work.spec.workload.manifests.iter();
         let part = |raw: &&RawValue| object.bytes().slice_ref(raw.get().as_bytes());
@@ -43,7 +43,7 @@ impl EncodedWork {
         })
     }
 
-    pub(super) fn condition(&self, kind: &str) -> Option<&Condition> {
+    pub(crate) fn condition(&self, kind: &str) -> Option<&Condition> {
         self.conditions.iter().find(|c| c.condition_type == kind)
     }
 }
@@ -82,16 +82,16 @@ struct StatusFields {
 /// An encoded manifest, and which object it is. A field that is missing, or is no text, is
 /// empty.
 #[derive(Debug)]
-pub(super) struct EncodedManifest {
+pub(crate) struct EncodedManifest {
     bytes: Bytes,
-    pub(super) api_version: String,
-    pub(super) kind: String,
-    pub(super) namespace: String,
-    pub(super) name: String,
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
 }
 
 impl EncodedManifest {
-    pub(super) fn new(bytes: Bytes) -> Self {
+    pub(crate) fn new(bytes: Bytes) -> Self {
         let head: ManifestFields<'_> = serde_json::from_slice(&bytes).unwrap_or_default();
         let metadata: MetadataFields<'_> = parse_or_default(head.metadata);
         Self {
@@ -103,16 +103,16 @@ impl EncodedManifest {
         }
     }
 
-    pub(super) fn bytes(&self) -> &Bytes {
+    pub(crate) fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    pub(super) fn gvk(&self) -> Gvk {
+    pub(crate) fn gvk(&self) -> Gvk {
         Gvk::from_api_version(&self.api_version, &self.kind)
     }
 
     /// The uid of the template that the manifest was made from.
-    pub(super) fn template_uid(&self) -> String {
+    pub(crate) fn template_uid(&self) -> String {
         let head: ManifestFields<'_> = serde_json::from_slice(&self.bytes).unwrap_or_default();
         let metadata: MetadataFields<'_> = parse_or_default(head.metadata);
         let annotations: BTreeMap<String, Value> = parse_or_default(metadata.annotations);
@@ -120,18 +120,18 @@ impl EncodedManifest {
         uid.unwrap_or_default().to_owned()
     }
 
-    pub(super) fn tree(&self) -> serde_json::Result<Value> {
+    pub(crate) fn tree(&self) -> serde_json::Result<Value> {
         serde_json::from_slice(&self.bytes)
     }
 
     /// The manifest as it is.
-    pub(super) fn body(&self) -> EncodedBody {
+    pub(crate) fn body(&self) -> EncodedBody {
         self.bytes.clone().into()
     }
 
     /// Encodes an object that was made from the manifest. Large fields that are as in the
     /// manifest share its bytes.
-    pub(super) fn encode(&self, object: &Value) -> serde_json::Result<EncodedBody> {
+    pub(crate) fn encode(&self, object: &Value) -> serde_json::Result<EncodedBody> {
         let mut encoder = SharedBytesEncoder {
             shared: &self.bytes,
             pieces: Vec::new(),

@@ -6,7 +6,7 @@ use std::fmt;
 use openapi::karmada::policy::ImageOverrider;
 use serde_json::Value;
 
-use super::overriders::pod_spec_path;
+use crate::overriders::pod_spec_path;
 
 #[derive(Debug, Default, PartialEq)]
 struct ImageReference {
@@ -136,7 +136,7 @@ fn parse_error(text: &str) -> String {
 
 /// Overrides the images of all containers, or the one field that the predicate names. An error
 /// comes with its path.
-pub(super) fn apply_image_overrider(
+pub(crate) fn apply_image_overrider(
     manifest: &mut Value,
     overrider: &ImageOverrider,
 ) -> Result<(), (String, String)> {

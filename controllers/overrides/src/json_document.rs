@@ -10,17 +10,17 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::json_patch::{JsonPatchError, pointer_tokens};
+use crate::json_patch::{JsonPatchError, pointer_tokens};
 
 /// A JSON document that is parsed only as deep as operations need.
-pub(super) enum LazyJsonDocument {
+pub(crate) enum LazyJsonDocument {
     Object(Vec<(String, LazyJsonDocument)>),
     Array(Vec<LazyJsonDocument>),
     Unparsed(String),
 }
 
 impl LazyJsonDocument {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let raw: Box<RawValue> = serde_json::from_str(text).map_err(|e| e.to_string())?;
         Ok(Self::from_raw(&raw))
     }
@@ -30,7 +30,7 @@ impl LazyJsonDocument {
     }
 
     /// Applies one operation (`add`, `remove`, `replace`).
-    pub(super) fn apply(
+    pub(crate) fn apply(
         &mut self,
         operator: &str,
         path: &str,

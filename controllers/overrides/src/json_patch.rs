@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// Why an operation cannot be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum JsonPatchError {
+pub(crate) enum JsonPatchError {
     #[error("a JSON pointer must be empty or start with \"/\"")]
     InvalidPointer,
     #[error("the parent of this path does not exist")]
@@ -16,7 +16,7 @@ pub(super) enum JsonPatchError {
 }
 
 /// The unescaped tokens of a JSON pointer; `None` if the pointer is invalid.
-pub(super) fn pointer_tokens(pointer: &str) -> Option<Vec<String>> {
+pub(crate) fn pointer_tokens(pointer: &str) -> Option<Vec<String>> {
     if pointer.is_empty() {
         return Some(Vec::new());
     }
@@ -29,7 +29,7 @@ pub(super) fn pointer_tokens(pointer: &str) -> Option<Vec<String>> {
 }
 
 /// Applies one operation (`add`, `remove`, `replace`).
-pub(super) fn apply_operation(
+pub(crate) fn apply_operation(
     tree: &mut Value,
     operator: &str,
     path: &str,

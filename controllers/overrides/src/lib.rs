@@ -31,13 +31,13 @@ use overriders::apply_overriders;
 
 /// Finds the override policies that may apply to a manifest.
 #[derive(Clone)]
-pub(crate) struct OverrideManager {
+pub struct OverrideManager {
     policies: Informer,
     cluster_policies: Informer,
 }
 
 /// The override policies that may apply to objects of one namespace.
-pub(crate) struct CandidateOverridePolicies {
+pub struct CandidateOverridePolicies {
     cluster_policies: Vec<Object>,
     policies: Vec<Object>,
 }
@@ -59,7 +59,7 @@ impl fmt::Display for OverridePolicyScope {
 
 /// An override rule that was applied.
 #[derive(Debug, PartialEq)]
-pub(crate) struct OverridePolicyShadow {
+struct OverridePolicyShadow {
     scope: OverridePolicyScope,
     /// `namespace/name`, or the name of a cluster override policy.
     policy: String,
@@ -69,11 +69,11 @@ pub(crate) struct OverridePolicyShadow {
 
 /// The rules that were applied to the manifest of one cluster, in order.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct AppliedOverrides(Vec<OverridePolicyShadow>);
+pub struct AppliedOverrides(Vec<OverridePolicyShadow>);
 
 /// An override rule that cannot be applied.
 #[derive(Debug, PartialEq)]
-pub(crate) struct OverrideFailure {
+pub struct OverrideFailure {
     scope: OverridePolicyScope,
     policy: String,
     cluster: String,
@@ -97,7 +97,7 @@ impl fmt::Display for OverrideFailure {
 }
 
 impl OverrideFailure {
-    pub(crate) fn record_event(&self, recorder: &EventRecorder, about: &InvolvedObject) {
+    pub fn record_event(&self, recorder: &EventRecorder, about: &InvolvedObject) {
         let Self {
             scope: sort,
             policy,
@@ -110,12 +110,7 @@ impl OverrideFailure {
 }
 
 impl AppliedOverrides {
-    pub(crate) fn record_events(
-        &self,
-        recorder: &EventRecorder,
-        about: &InvolvedObject,
-        cluster: &str,
-    ) {
+    pub fn record_events(&self, recorder: &EventRecorder, about: &InvolvedObject, cluster: &str) {
         for OverridePolicyShadow {
             scope: sort,
             policy,
@@ -128,12 +123,12 @@ impl AppliedOverrides {
     }
 
     /// The value of the annotation for cluster override policies; `None` if none was applied.
-    pub(crate) fn cluster_policies_annotation(&self) -> Option<String> {
+    pub fn cluster_policies_annotation(&self) -> Option<String> {
         self.annotation(OverridePolicyScope::Cluster)
     }
 
     /// The value of the annotation for override policies of the namespace.
-    pub(crate) fn policies_annotation(&self) -> Option<String> {
+    pub fn policies_annotation(&self) -> Option<String> {
         self.annotation(OverridePolicyScope::Namespaced)
     }
 
@@ -160,22 +155,19 @@ impl AppliedOverrides {
 }
 
 impl OverrideManager {
-    pub(crate) fn new(policies: Informer, cluster_policies: Informer) -> Self {
+    pub fn new(policies: Informer, cluster_policies: Informer) -> Self {
         Self {
             policies,
             cluster_policies,
         }
     }
 
-    pub(crate) async fn wait_synced(&self) {
+    pub async fn wait_synced(&self) {
         self.policies.wait_for_cache_sync().await;
         self.cluster_policies.wait_for_cache_sync().await;
     }
 
-    pub(crate) fn add_event_handler(
-        &self,
-        handler: impl Fn(&InformerEvent<'_>) + Send + Sync + 'static,
-    ) {
+    pub fn add_event_handler(&self, handler: impl Fn(&InformerEvent<'_>) + Send + Sync + 'static) {
         let handler = Arc::new(handler);
         for informer in [&self.policies, &self.cluster_policies] {
             let handler = Arc::clone(&handler);
@@ -183,7 +175,7 @@ impl OverrideManager {
         }
     }
 
-    pub(crate) fn add_cluster_policy_event_handler(
+    pub fn add_cluster_policy_event_handler(
         &self,
         handler: impl Fn(&InformerEvent<'_>) + Send + Sync + 'static,
     ) {
@@ -192,12 +184,12 @@ impl OverrideManager {
 
     /// Whether cluster override policies exist, which may change labels that other policies select
     /// by.
-    pub(crate) fn has_cluster_policies(&self) -> bool {
+    pub fn has_cluster_policies(&self) -> bool {
         !self.cluster_policies.is_empty()
     }
 
     /// Lists the policies once for all clusters of a template.
-    pub(crate) fn candidates(&self, namespace: &str) -> CandidateOverridePolicies {
+    pub fn candidates(&self, namespace: &str) -> CandidateOverridePolicies {
         let local = if namespace.is_empty() {
             Vec::new()
         } else {
@@ -213,7 +205,7 @@ impl OverrideManager {
 impl CandidateOverridePolicies {
     /// Applies the policies that select the manifest: cluster override policies first, then those
     /// of the namespace, which are selected by the result.
-    pub(crate) fn apply(
+    pub fn apply(
         &self,
         manifest: &mut Value,
         kind: &Gvk,
@@ -233,13 +225,13 @@ impl CandidateOverridePolicies {
 }
 
 /// Whether a policy selects an object.
-pub(crate) fn selects(policy: &Object, kind: &Gvk, head: &ObjectMeta) -> bool {
+pub fn selects(policy: &Object, kind: &Gvk, head: &ObjectMeta) -> bool {
     let view = policy.decode::<OverridePolicy>();
     view.is_ok_and(|view| implicit_priority(&view.spec, kind, head) > ImplicitPriority::Mismatch)
 }
 
 /// Whether a policy may select an object whose labels other policies may change.
-pub(crate) fn may_select(policy: &Object, kind: &Gvk, head: &ObjectMeta) -> bool {
+pub fn may_select(policy: &Object, kind: &Gvk, head: &ObjectMeta) -> bool {
     let Ok(view) = policy.decode::<OverridePolicy>() else {
         return false;
     };
@@ -251,7 +243,7 @@ pub(crate) fn may_select(policy: &Object, kind: &Gvk, head: &ObjectMeta) -> bool
 }
 
 /// Whether a policy may select an object of a kind in a namespace.
-pub(crate) fn may_select_in(policy: &Object, group: &ResourceGroup<'_>) -> bool {
+pub fn may_select_in(policy: &Object, group: &ResourceGroup<'_>) -> bool {
     let Ok(view) = policy.decode::<OverridePolicy>() else {
         return false;
     };

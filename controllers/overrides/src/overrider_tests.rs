@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::CandidateOverridePolicies;
-use super::tests::{apply_policies, apply_to_manifest, manifest, policy, with_rule};
+use crate::CandidateOverridePolicies;
+use crate::tests::{apply_policies, apply_to_manifest, manifest, policy, with_rule};
 
 const ARGS: &str = "/spec/template/spec/containers/0/args";
 const IMAGE: &str = "/spec/template/spec/containers/0/image";

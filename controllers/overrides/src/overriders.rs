@@ -8,21 +8,21 @@ use openapi::karmada::policy::{
 };
 use serde_json::{Map, Value, json};
 
-use super::json_document::LazyJsonDocument;
-use super::{image_reference, json_patch, yaml_writer};
+use crate::json_document::LazyJsonDocument;
+use crate::{image_reference, json_patch, yaml_writer};
 
 /// An overrider that cannot be applied.
 #[derive(Debug, PartialEq)]
-pub(super) struct OverriderError {
+pub(crate) struct OverriderError {
     /// The field of the overrider, relative to the rule's `overriders`.
-    pub(super) field: String,
+    pub(crate) field: String,
     /// The path in the manifest.
-    pub(super) path: String,
-    pub(super) reason: String,
+    pub(crate) path: String,
+    pub(crate) reason: String,
 }
 
 impl OverriderError {
-    pub(super) fn new(field: String, path: &str, why: impl fmt::Display) -> Self {
+    pub(crate) fn new(field: String, path: &str, why: impl fmt::Display) -> Self {
         Self {
             field,
             path: path.to_owned(),
@@ -43,7 +43,7 @@ impl fmt::Display for OverriderError {
 }
 
 /// Applies one rule. After an error the manifest must not be used.
-pub(super) fn apply_overriders(
+pub(crate) fn apply_overriders(
     manifest: &mut Value,
     rule: &Overriders,
 ) -> Result<(), OverriderError> {
@@ -79,7 +79,7 @@ pub(super) fn apply_overriders(
 }
 
 /// The path of the pod spec in the kinds that Karmada knows to have pods.
-pub(super) fn pod_spec_path(manifest: &Value) -> Option<&'static str> {
+pub(crate) fn pod_spec_path(manifest: &Value) -> Option<&'static str> {
     match manifest["kind"].as_str()? {
         "Pod" => Some("/spec"),
         "ReplicaSet" | "Deployment" | "DaemonSet" | "StatefulSet" | "Job" => {

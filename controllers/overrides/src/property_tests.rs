@@ -4,7 +4,7 @@ use openapi::karmada::policy::Overriders;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::overriders::apply_overriders;
+use crate::overriders::apply_overriders;
 
 fn json_values() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![

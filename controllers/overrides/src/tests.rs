@@ -4,11 +4,11 @@ use machinery::{Gvk, Object};
 use openapi::karmada::ClusterAttributes;
 use serde_json::{Value, json};
 
-use super::{AppliedOverrides, CandidateOverridePolicies, may_select, selects};
+use crate::{AppliedOverrides, CandidateOverridePolicies, may_select, selects};
 
 const DEPLOYMENT: Gvk = Gvk::from_static("apps", "v1", "Deployment");
 
-pub(super) fn manifest() -> Value {
+pub(crate) fn manifest() -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "web", "namespace": "n", "labels": {"app": "x"}},
         "spec": {"replicas": 1, "template": {"spec": {
@@ -19,12 +19,12 @@ pub(super) fn manifest() -> Value {
         "data": {"j": r#"{"z":1,"b":[1]}"#, "y": "b:\n- 1\na: 0644\n", "n": 3}})
 }
 
-pub(super) fn policy(name: &str, namespace: &str, spec: &Value) -> Object {
+pub(crate) fn policy(name: &str, namespace: &str, spec: &Value) -> Object {
     let metadata = json!({"name": name, "namespace": namespace});
     Object::from_value(&json!({"metadata": metadata, "spec": spec})).unwrap()
 }
 
-pub(super) fn apply_policies(
+pub(crate) fn apply_policies(
     copy: &mut Value,
     candidates: &CandidateOverridePolicies,
 ) -> Result<AppliedOverrides, String> {
@@ -43,7 +43,7 @@ pub(super) fn apply_policies(
 }
 
 /// The manifest after the overrides, and the applied policies.
-pub(super) fn apply_to_manifest(
+pub(crate) fn apply_to_manifest(
     of_cluster: &[(&str, Value)],
     local: &[(&str, Value)],
 ) -> (Value, Result<Vec<String>, String>) {
@@ -57,7 +57,7 @@ pub(super) fn apply_to_manifest(
     (copy, record.map(names))
 }
 
-pub(super) fn with_rule(overriders: &Value) -> Value {
+pub(crate) fn with_rule(overriders: &Value) -> Value {
     json!({"overrideRules": [{"overriders": overriders}]})
 }
 

@@ -1,7 +1,7 @@
 //! Decides how YAML 1.1, as Go's YAML library reads it, interprets an unquoted scalar.
 
 /// Whether an unquoted scalar is read as a string.
-pub(super) fn is_plain_string(text: &str) -> bool {
+pub(crate) fn is_plain_string(text: &str) -> bool {
     let Some(first) = text.chars().next() else {
         return false;
     };
@@ -11,7 +11,7 @@ pub(super) fn is_plain_string(text: &str) -> bool {
 }
 
 /// Whether the emitter writes the character without escaping it.
-pub(super) fn is_printable(c: char) -> bool {
+pub(crate) fn is_printable(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{fffd}') && c != '\u{feff}'
 }
 

@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 
 use serde_json::{Map, Value};
 
-use super::yaml_scalar::{is_plain_string, is_printable};
+use crate::yaml_scalar::{is_plain_string, is_printable};
 
 /// Lines longer than this are folded at a space.
 const FOLD_COLUMN: usize = 80;
@@ -17,7 +17,7 @@ const FOLD_COLUMN: usize = 80;
 const MAX_SIMPLE_KEY_BYTES: usize = 128;
 
 /// Returns the document with a final line break.
-pub(super) fn to_yaml(tree: &Value) -> String {
+pub(crate) fn to_yaml(tree: &Value) -> String {
     let mut writer = YamlWriter::default();
     match tree {
         Value::Object(entries) if !entries.is_empty() => writer.write_mapping(entries, 0, true),

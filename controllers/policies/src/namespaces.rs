@@ -5,6 +5,9 @@
 
 use std::sync::Arc;
 
+use controller_context::{
+    DesiredWork, Error, NamespaceFilter, PropagationContext, WorkClient, is_equal_except_status,
+};
 use flotilla_runtime::{
     EventRecorder, Informer, InvolvedObject, ListWatchSelector, ReconcileAction, TaskGroup,
     Workqueue, run_workers,
@@ -12,23 +15,17 @@ use flotilla_runtime::{
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::names;
 use openapi::karmada::well_known_keys::{APPLIED_CLUSTER_OVERRIDES, SKIP_AUTO_PROPAGATION};
-use scheduler::core::ClusterInfo;
-use serde_json::{Map, Value, json};
-
-use crate::error::Error;
-use crate::object_metadata::is_equal_except_status;
-use crate::overrides::{
+use overrides::{
     AppliedOverrides, CandidateOverridePolicies, OverrideFailure, OverrideManager, selects,
 };
-use crate::rest_mapper::NamespaceFilter;
-use crate::startup::PropagationContext;
-use crate::work_client::{DesiredWork, WorkClient};
+use scheduler::core::ClusterInfo;
+use serde_json::{Map, Value, json};
 
 static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
 static NAMESPACE: Gvk = Gvk::from_static("", "v1", "Namespace");
 const NAMESPACE_WORKERS: usize = 2;
 
-pub(crate) struct NamespaceSyncController {
+pub struct NamespaceSyncController {
     recorder: EventRecorder,
     clusters: scheduler::SchedulerClusterCache,
     overrides: OverrideManager,
@@ -39,7 +36,7 @@ pub(crate) struct NamespaceSyncController {
 }
 
 impl NamespaceSyncController {
-    pub(crate) async fn start(
+    pub async fn start(
         deps: &PropagationContext,
         works: &WorkClient,
         overrides: &OverrideManager,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Api, DeleteOptions, Error, Patch, ResourcePath, WriteOptions};
+use controller_context::{PropagationContext, is_equal_except_status};
 use flotilla_runtime::{
     Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers,
 };
@@ -21,19 +22,16 @@ use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, REBALANCERS};
 use openapi::karmada::{ResourceBinding, WorkloadRebalancer, names};
 use serde_json::json;
 
-use crate::object_metadata::is_equal_except_status;
-use crate::startup::PropagationContext;
-
 const REBALANCER_WORKERS: usize = 1;
 
-pub(crate) struct RebalancerController {
+pub struct RebalancerController {
     api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
     rebalancers: Informer,
 }
 
 impl RebalancerController {
-    pub(crate) async fn start(deps: &PropagationContext, tasks: &TaskGroup) {
+    pub async fn start(deps: &PropagationContext, tasks: &TaskGroup) {
         let it = Arc::new(Self {
             api: Arc::clone(&deps.control_plane),
             clock: Arc::clone(&deps.clock),

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use controller_context::{DesiredWork, Error, PropagationContext, WorkClient};
 use flotilla_runtime::{
     EventRecorder, Informer, InformerEvent, InvolvedObject, ListWatchSelector, ReconcileAction,
     TaskGroup, Workqueue, run_workers,
@@ -18,10 +19,6 @@ use openapi::karmada::names;
 use openapi::karmada::well_known_keys::SYSTEM;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-
-use crate::error::Error;
-use crate::startup::PropagationContext;
-use crate::work_client::{DesiredWork, WorkClient};
 
 static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
 static CLUSTER_ROLE_BINDINGS: Gvr =
@@ -152,7 +149,7 @@ fn impersonator_manifests(rules: Vec<Value>, namespace: &str) -> [Value; 2] {
     ]
 }
 
-pub(crate) struct UnifiedAuthController {
+pub struct UnifiedAuthController {
     recorder: EventRecorder,
     clusters: Informer,
     roles: Informer,
@@ -162,7 +159,7 @@ pub(crate) struct UnifiedAuthController {
 }
 
 impl UnifiedAuthController {
-    pub(crate) async fn start(deps: &PropagationContext, works: &WorkClient, tasks: &TaskGroup) {
+    pub async fn start(deps: &PropagationContext, works: &WorkClient, tasks: &TaskGroup) {
         let informer = |r: &Gvr| {
             deps.informers
                 .get(&deps.control_plane, &ListWatchSelector::all(r))

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use controller_context::testing::{
+    CONFIG_MAPS, DEPLOYMENTS, deployment, policy, serve, wait_until,
+};
 use machinery::{Gvr, Status};
 use openapi::karmada::resources::{BINDINGS, POLICIES};
 use openapi::karmada::well_known_keys::{POLICY_ID, POLICY_NAME};
 use serde_json::{Value, json};
 
-use crate::end_to_end_tests::{
-    DEPLOYMENTS, PropagationFixture, condition, deployment, policy, serve, wait_until,
-};
-use crate::{Options, end_to_end_tests::CONFIG_MAPS};
+use crate::end_to_end_tests::{PropagationFixture, condition};
+use controller_context::Options;
 
 static NODES: Gvr = Gvr::from_static("", "v1", "nodes");
 static THINGS: Gvr = Gvr::from_static("example.io", "v1", "things");

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::{Api, Error};
+use controller_context::testing::{DEPLOYMENTS, deployment, policy, wait_until};
 use machinery::Status;
 use openapi::karmada::resources::{POLICIES, WORKS};
 use serde_json::json;
 
-use crate::end_to_end_tests::{
-    DEPLOYMENTS, PropagationFixture, condition, deployment, policy, wait_until,
-};
+use crate::end_to_end_tests::{PropagationFixture, condition};
 
 /// A Work fails and is repaired before the watch delivers its failed condition. The cached Work
 /// shows `Applied=True` all the while.

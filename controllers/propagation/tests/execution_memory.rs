@@ -13,6 +13,9 @@ use client::{
     Api, ApiResource, DeleteOptions, EncodedBody, Error, ListOptions, ObjectList, Patch,
     ResourcePath, Result, ServerResources, WatchOptions, WatchStream, WriteOptions,
 };
+use controller_context::{
+    MemberAccess, MemberConnectionCallback, MemberObjectCallback, Options, PropagationContext,
+};
 use flotilla_runtime::{
     EventRecorder, HostWorkloads, Informer, InformerFactory, ListWatchSelector, ShutdownToken,
     TaskGroup,
@@ -23,10 +26,7 @@ use machinery::{Gvr, Object};
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys::{MANAGED, MANAGED_VALUE};
 use peak_alloc::PeakAlloc;
-use propagation::{
-    MemberAccess, MemberConnectionCallback, MemberObjectCallback, Options, PropagationContext,
-    start,
-};
+use propagation::start;
 use scheduler::core::{SchedulerPluginSet, SchedulingRules};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use client::fake::FakeApi;
 use client::{Api, ApiResource};
+use controller_context::{
+    MemberAccess, MemberConnectionCallback, MemberObjectCallback, Options, PropagationContext,
+};
 use flotilla_runtime::{
     EventRecorder, HostWorkloads, Informer, InformerFactory, ListWatchSelector, ShutdownToken,
     TaskGroup,
@@ -17,10 +20,7 @@ use machinery::time::SystemClock;
 use openapi::karmada::resources::{BINDINGS, CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys::BINDING_ID;
 use peak_alloc::PeakAlloc;
-use propagation::{
-    MemberAccess, MemberConnectionCallback, MemberObjectCallback, Options, PropagationContext,
-    start,
-};
+use propagation::start;
 use scheduler::core::{SchedulerPluginSet, SchedulingRules};
 use serde_json::{Value, json};
 

@@ -2,17 +2,18 @@
 
 use std::fmt;
 
+use controller_context::RestMapping;
+use detector::{
+    ClaimHolder, ParsedPolicy, PolicyClaim, newly_preempting_policies, preemptable_holder,
+    rank_matching,
+};
 use machinery::Object;
 use openapi::karmada::KarmadaFeature;
 use openapi::karmada::policy::ImplicitPriority;
 use openapi::karmada::well_known_keys::{CLAIMED_BY, is_reserved_namespace};
 use serde::Serialize;
 
-use super::{PolicyChange, SimulationInput, waiting_for_overrides};
-use crate::detector::policy_claim::PolicyClaim;
-use crate::detector::policy_matching::{ParsedPolicy, rank_matching};
-use crate::detector::preemption::{ClaimHolder, newly_preempting_policies, preemptable_holder};
-use crate::rest_mapper::RestMapping;
+use crate::{PolicyChange, SimulationInput, waiting_for_overrides};
 
 /// The name of a policy as it is printed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,7 +25,7 @@ pub struct PolicyName {
 }
 
 impl PolicyName {
-    pub fn of_policy(policy: &Object) -> Self {
+    pub(crate) fn of_policy(policy: &Object) -> Self {
         Self::new(policy.namespace(), policy.name())
     }
 
@@ -114,7 +115,7 @@ fn find_policy<'a>(world: &SimulationInput<'a>, namespace: &str, name: &str) -> 
 }
 
 /// The override policies that a policy waits for.
-pub(super) fn missing_overrides(world: &SimulationInput<'_>, policy: &ParsedPolicy) -> Vec<String> {
+pub(crate) fn missing_overrides(world: &SimulationInput<'_>, policy: &ParsedPolicy) -> Vec<String> {
     let namespace = policy.object.namespace();
     let there = |name: &&String| {
         let mut all = world.overrides.iter();
@@ -125,7 +126,7 @@ pub(super) fn missing_overrides(world: &SimulationInput<'_>, policy: &ParsedPoli
 }
 
 /// Explains the present claim.
-pub(super) fn explain_present_claim(
+pub(crate) fn explain_present_claim(
     world: &SimulationInput<'_>,
     served: &RestMapping,
     template: &Object,
@@ -219,7 +220,7 @@ fn explain_unclaimed(
 }
 
 /// The policy that would claim the template after the changes.
-pub(super) fn claiming_policy_after(
+pub(crate) fn claiming_policy_after(
     world: &SimulationInput<'_>,
     changes: &[PolicyChange<'_>],
     served: &RestMapping,
@@ -307,7 +308,7 @@ fn can_preempt(world: &SimulationInput<'_>, policy: &ParsedPolicy, template: &Ob
 }
 
 /// Explains the claim after the changes, for the policy that [`claiming_policy_after`] returned.
-pub(super) fn explain_simulated_claim(
+pub(crate) fn explain_simulated_claim(
     world: &SimulationInput<'_>,
     served: &RestMapping,
     template: &Object,

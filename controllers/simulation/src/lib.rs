@@ -10,6 +10,8 @@
 mod claim_explanation;
 
 use client::ApiResource;
+use controller_context::{NamespaceFilter, Options, RestMapping, SkippedResourceConfig};
+use detector::{BindingDiff, DesiredBinding, InterpretedTemplate, ParsedPolicy, PolicyClaim};
 use interpreter::Interpreter;
 use machinery::Object;
 use openapi::karmada::well_known_keys::CLAIMED_BY;
@@ -20,13 +22,7 @@ use serde_json::Value;
 
 pub use claim_explanation::{ClaimExplanation, PolicyCandidate, PolicyName};
 
-use crate::detector::desired_binding::{BindingDiff, DesiredBinding, InterpretedTemplate};
-use crate::detector::interpret_template;
-pub use crate::detector::interpret_template::InterpretedReplicas;
-use crate::detector::policy_claim::PolicyClaim;
-use crate::detector::policy_matching::ParsedPolicy;
-use crate::rest_mapper::{NamespaceFilter as Namespaces, RestMapping, SkippedResourceConfig};
-use crate::startup::Options;
+pub use detector::InterpretedReplicas;
 
 /// The inputs of the simulation.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +71,7 @@ pub struct SimulationResult {
 /// Selects the objects that may be propagated.
 pub struct TemplateFilter {
     skipped_apis: SkippedResourceConfig,
-    namespaces: Namespaces,
+    namespaces: NamespaceFilter,
 }
 
 impl TemplateFilter {
@@ -83,7 +79,7 @@ impl TemplateFilter {
     pub fn new(options: &Options) -> Result<Self, String> {
         Ok(Self {
             skipped_apis: SkippedResourceConfig::new(&options.skipped_apis)?,
-            namespaces: Namespaces::new(&options.skipped_namespaces)?,
+            namespaces: NamespaceFilter::new(&options.skipped_namespaces)?,
         })
     }
 
@@ -112,7 +108,7 @@ pub async fn interpret_replicas(
     kind: &ApiResource,
     template: &Object,
 ) -> Result<InterpretedReplicas, String> {
-    let found = interpret_template::interpret_replicas(
+    let found = detector::interpret_replicas(
         interpreter,
         &RestMapping::from_api_resource(kind),
         template,

@@ -9,7 +9,7 @@ use openapi::karmada::well_known_keys::{
 };
 use serde_json::json;
 
-use super::*;
+use crate::*;
 
 fn deployments() -> ApiResource {
     ApiResource {

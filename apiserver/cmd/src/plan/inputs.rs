@@ -12,7 +12,6 @@ use openapi::karmada::resources::{
     BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTERS, CUSTOMIZATIONS, POLICIES,
 };
 use openapi::karmada::{FeatureGates, PropagationPolicy, names};
-use propagation::simulation;
 use serde_json::Value;
 
 use super::policies::{self, PolicyNamespace};
@@ -163,7 +162,7 @@ async fn affected_templates(
     changes: &[ChangedPolicy],
 ) -> anyhow::Result<(Vec<(ApiResource, Object)>, BTreeSet<String>)> {
     let discovered = api.discover().await?.resources;
-    let scope = simulation::TemplateFilter::new(&propagation::Options::default())
+    let scope = simulation::TemplateFilter::new(&controller_context::Options::default())
         .map_err(anyhow::Error::msg)?;
     let mut found: BTreeMap<(String, String), (ApiResource, Object)> = BTreeMap::new();
     let mut unknown = BTreeSet::new();

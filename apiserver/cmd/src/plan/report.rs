@@ -4,10 +4,10 @@
 use std::time::Instant;
 
 use openapi::karmada::{FeatureGates, ResourceBinding, TargetCluster};
-use propagation::simulation::{self, ClaimExplanation, SimulationResult};
 use scheduler::core::ClusterSnapshot;
 use scheduler::{DecisionExplanation, SchedulingSimulation};
 use serde::Serialize;
+use simulation::{ClaimExplanation, SimulationResult};
 
 use super::inputs::{AffectedTemplate, PlanInputs};
 use crate::printers::format_table;

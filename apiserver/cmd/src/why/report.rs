@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use machinery::Object;
 use openapi::karmada::{FeatureGates, ResourceBinding, Work};
-use propagation::simulation::{self, ClaimExplanation};
 use scheduler::core::ClusterSnapshot;
 use serde::{Deserialize, Serialize};
+use simulation::ClaimExplanation;
 
 use super::inputs::WhyInputs;
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Api, Error, ListOptions, ResourcePath};
+use controller_context::PropagationContext;
 use flotilla_runtime::{
     EventRecorder, Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers,
 };
@@ -20,7 +21,6 @@ use openapi::karmada::resources::{BINDINGS, QUOTAS};
 use openapi::karmada::{BindingSpec, ResourceBinding};
 
 use super::{QUOTA_WORKERS, quota_reference, write_status};
-use crate::startup::PropagationContext;
 
 const LIST_PAGE_LIMIT: u64 = 500;
 

@@ -12,6 +12,7 @@ mod status_controller;
 mod sync_controller;
 
 use client::{Api, ResourcePath, Result, WriteOptions};
+use controller_context::{PropagationContext, WorkClient};
 use flotilla_runtime::{Informer, InvolvedObject, ListWatchSelector, TaskGroup};
 use machinery::Object;
 use openapi::karmada::KarmadaFeature;
@@ -20,14 +21,11 @@ use openapi::karmada::resources::QUOTAS;
 use openapi::karmada::well_known_keys::{QUOTA_NAME, QUOTA_NAMESPACE};
 use serde_json::json;
 
-use crate::startup::PropagationContext;
-use crate::work_client::WorkClient;
-
 /// The index of Works by the FederatedResourceQuota they belong to.
 const BY_QUOTA: &str = "works/quota";
 const QUOTA_WORKERS: usize = 1;
 
-pub(crate) async fn start(deps: &PropagationContext, works: &WorkClient, tasks: &TaskGroup) {
+pub async fn start(deps: &PropagationContext, works: &WorkClient, tasks: &TaskGroup) {
     let quotas = deps
         .informers
         .get(&deps.control_plane, &ListWatchSelector::all(&QUOTAS));

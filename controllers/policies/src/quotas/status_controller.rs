@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use client::{Api, Error};
+use controller_context::{PropagationContext, WorkClient};
 use flotilla_runtime::{
     EventRecorder, Informer, ReconcileAction, TaskGroup, Workqueue, run_workers,
 };
@@ -16,8 +17,6 @@ use openapi::karmada::{KarmadaFeature, Work, names};
 use serde::Deserialize;
 
 use super::{QUOTA_WORKERS, list_quota_works, quota_key_of_work, quota_reference, write_status};
-use crate::startup::PropagationContext;
-use crate::work_client::WorkClient;
 
 pub(super) struct QuotaStatusController {
     api: Arc<dyn Api>,

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use controller_context::{DesiredWork, Error, PropagationContext, WorkClient};
 use flotilla_runtime::{
     EventRecorder, Informer, ReconcileAction, TaskGroup, Workqueue, run_workers,
 };
@@ -13,9 +14,6 @@ use openapi::karmada::well_known_keys::{QUOTA_NAME, QUOTA_NAMESPACE};
 use serde_json::{Map, Value, json};
 
 use super::{QUOTA_WORKERS, list_quota_works, quota_key_of_work, quota_reference};
-use crate::error::Error;
-use crate::startup::PropagationContext;
-use crate::work_client::{DesiredWork, WorkClient};
 
 pub(super) struct QuotaSyncController {
     recorder: EventRecorder,

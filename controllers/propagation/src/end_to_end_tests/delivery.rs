@@ -13,7 +13,7 @@ use super::{
     CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PropagationFixture, applied_status, cluster, condition,
     deployment, policy, serve, wait_until,
 };
-use crate::{ExecutionScope, Options};
+use controller_context::{ExecutionScope, Options};
 
 // proves: EXE-own-writes
 #[tokio::test]

@@ -10,7 +10,7 @@ use super::{
     CONFIG_MAPS, DEPLOYMENTS, PropagationFixture, SECRETS, cluster, deployment, policy, serve,
     wait_until,
 };
-use crate::Options;
+use controller_context::Options;
 
 static IMPORTS: Gvr = Gvr::from_static("multicluster.x-k8s.io", "v1alpha1", "serviceimports");
 static SLICES: Gvr = Gvr::from_static("discovery.k8s.io", "v1", "endpointslices");

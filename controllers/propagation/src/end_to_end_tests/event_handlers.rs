@@ -14,7 +14,8 @@ use openapi::karmada::resources::{
 use serde_json::{Value, json};
 
 use super::{DEPLOYMENTS, PropagationFixture, deployment, policy, wait_until};
-use crate::{Options, start};
+use crate::start;
+use controller_context::Options;
 
 struct UnreachableWebhookClient;
 

@@ -5,7 +5,7 @@ use openapi::karmada::{names, well_known_keys};
 use serde_json::{Value, json};
 
 use super::{NAMESPACES, PropagationFixture, cluster, wait_until};
-use crate::Options;
+use controller_context::Options;
 
 fn namespace(name: &str, labels: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace",

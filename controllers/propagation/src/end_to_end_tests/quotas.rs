@@ -9,7 +9,7 @@ use openapi::karmada::{FeatureGates, KarmadaFeature, names, well_known_keys};
 use serde_json::{Value, json};
 
 use super::{PropagationFixture, cluster, serve, wait_until};
-use crate::Options;
+use controller_context::Options;
 
 static RESOURCE_QUOTAS: Gvr = Gvr::from_static("", "v1", "resourcequotas");
 

@@ -1,0 +1,30 @@
+//! What the controllers between templates and members share: their start parameters, their error,
+//! and the clients and informers that several of them use. The model for the name is Karmada's
+//! `pkg/controllers/context`.
+//!
+//! Entry points: [`PropagationContext`] and [`Options`], [`MemberAccess`], [`TemplateInformers`],
+//! [`DiscoveryRestMapper`], [`WorkClient`].
+
+mod context;
+mod error;
+mod manifest_memory;
+mod member_access;
+mod object_metadata;
+mod rest_mapper;
+mod template_informers;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod work_client;
+
+pub use context::{ExecutionScope, Options, PropagationContext};
+pub use error::Error;
+pub use manifest_memory::{
+    ManifestMemoryBudget, estimate_encoded_tree_bytes, estimate_tree_bytes, is_small_tree,
+};
+pub use member_access::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
+pub use object_metadata::{
+    ExtraMetadata, hash_without_status, is_changed_by_karmada, is_equal_except_status,
+};
+pub use rest_mapper::{DiscoveryRestMapper, NamespaceFilter, RestMapping, SkippedResourceConfig};
+pub use template_informers::{TemplateInformers, TemplateKey, claiming_policy_ids};
+pub use work_client::{DesiredWork, WorkClient, set_metadata_entry};

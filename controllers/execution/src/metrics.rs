@@ -1,0 +1,94 @@
+//! Defines the metrics of the execution controller under Karmada's names
+//! (`pkg/metrics/resource.go`).
+
+use std::sync::LazyLock;
+
+use flotilla_metrics::{Counter, MetricVec, ResultHistograms, exponential_buckets};
+
+/// The metrics of the execution controller.
+pub(crate) struct ExecutionMetrics {
+    pub(crate) sync_workload_outcomes: ResultHistograms,
+    created_objects: MetricVec<Counter, 5>,
+    updated_objects: MetricVec<Counter, 5>,
+    deleted_objects: MetricVec<Counter, 4>,
+}
+
+pub(crate) static EXECUTION_METRICS: LazyLock<ExecutionMetrics> = LazyLock::new(|| {
+    let of = flotilla_metrics::process_registry();
+    ExecutionMetrics {
+        sync_workload_outcomes: ResultHistograms::new(
+            of,
+            "work_sync_workload_duration_seconds",
+            "Duration in seconds to sync the workload of a work to the member cluster.",
+            &exponential_buckets(0.001, 2.0, 12),
+        ),
+        created_objects: of.counters(
+            "create_resource_to_cluster",
+            "Number of creations of resources in member clusters.",
+            ["result", "apiversion", "kind", "member_cluster", "recreate"],
+        ),
+        updated_objects: of.counters(
+            "update_resource_to_cluster",
+            "Number of updates of resources in member clusters, including those that changed nothing.",
+            [
+                "result",
+                "apiversion",
+                "kind",
+                "member_cluster",
+                "operationResult",
+            ],
+        ),
+        deleted_objects: of.counters(
+            "delete_resource_from_cluster",
+            "Number of deletions of resources from member clusters.",
+            ["result", "apiversion", "kind", "member_cluster"],
+        ),
+    }
+});
+
+/// The value of the `result` label.
+fn result_label(success: bool) -> &'static str {
+    if success { "success" } else { "error" }
+}
+
+impl ExecutionMetrics {
+    /// `recreate`: the object had been applied before and was missing.
+    pub(crate) fn record_create(
+        &self,
+        success: bool,
+        (api_version, kind): (&str, &str),
+        cluster: &str,
+        recreate: bool,
+    ) {
+        let recreate = if recreate { "true" } else { "false" };
+        let labels = [result_label(success), api_version, kind, cluster, recreate];
+        self.created_objects.with_label_values(labels).inc();
+    }
+
+    /// `wrote`: whether the member's object was written.
+    pub(crate) fn record_update(
+        &self,
+        success: bool,
+        (api_version, kind): (&str, &str),
+        cluster: &str,
+        wrote: bool,
+    ) {
+        let operation = match (success, wrote) {
+            (false, _) => "none",
+            (true, false) => "unchanged",
+            (true, true) => "updated",
+        };
+        let labels = [result_label(success), api_version, kind, cluster, operation];
+        self.updated_objects.with_label_values(labels).inc();
+    }
+
+    pub(crate) fn record_delete(
+        &self,
+        success: bool,
+        (api_version, kind): (&str, &str),
+        cluster: &str,
+    ) {
+        let labels = [result_label(success), api_version, kind, cluster];
+        self.deleted_objects.with_label_values(labels).inc();
+    }
+}
