@@ -36,7 +36,7 @@ fn flags_of_another_mode_are_rejected_with_the_reason() {
     let aggregated = ["--kubeconfig", "/nowhere/kubeconfig"];
     let host = "only behind another API server (--kubeconfig or --in-cluster)";
     let alone = "only when Flotilla serves alone";
-    let elected = "only where a leader is elected (--etcd-servers or --leader-elect)";
+    let elected = "only with leader election (--etcd-servers or --leader-elect)";
     for (flags, reason) in [
         (&["--service-name", "f"][..], host),
         (&["--service-namespace", "f"], host),
