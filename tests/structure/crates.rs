@@ -66,7 +66,13 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
         // What starts them all.
         (
             "propagation",
-            &["detector", "binding", "execution", "dependencies", "policies"],
+            &[
+                "detector",
+                "binding",
+                "execution",
+                "dependencies",
+                "policies",
+            ],
         ),
         ("simulation", &["detector", "scheduler", "interpreter"]),
         ("flotilla-status", pipeline),

@@ -1,12 +1,20 @@
 //! Holds the tree to its own rules: which crate may depend on which, how things are
-//! named, how long a file may be, and that every behavior has a test.
+//! named, how long a file may be, that every behavior has a test, and that documents name files
+//! that exist.
 //!
 //! Every rule reads the tree itself; none of them lists an exception.
 
-#![expect(clippy::unwrap_used, reason = "a test ends where its machine fails it")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test ends where its machine fails it"
+)]
 
 /// Every behavior of the list has a test, and every test names a listed behavior.
 mod behaviors;
+
+/// The paths that documents name, and the items of the contract that comments cite.
+mod documents;
 
 /// No two files of a crate import each other, directly or through others.
 mod circles;
