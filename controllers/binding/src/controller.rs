@@ -31,10 +31,10 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::changed_override_policies::ChangedOverridePolicies;
 use crate::event_filter::needs_reconcile;
 use crate::manifest::{ManifestBuilder, binding_id};
 use crate::metrics::SYNC_WORK_OUTCOMES;
-use crate::override_event_handler::ChangedOverridePolicies;
 use crate::work_cleanup::plan_cleanup;
 
 const BY_BINDING: &str = "binding";

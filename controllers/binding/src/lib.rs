@@ -4,6 +4,7 @@
 //! deletes Works, and removes the binding's finalizer. It writes only through the control plane's
 //! API.
 
+mod changed_override_policies;
 mod controller;
 mod event_filter;
 mod manifest;

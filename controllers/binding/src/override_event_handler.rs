@@ -1,42 +1,21 @@
 //! Finds the bindings that a change of an override policy affects. A worker uses an index for this,
 //! so that the event handler does not iterate over bindings.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
 use controller_context::TemplateKey;
-use flotilla_runtime::{InformerEvent, ReconcileAction, TaskGroup, Workqueue, run_workers};
+use flotilla_runtime::{ReconcileAction, TaskGroup, run_workers};
 use machinery::Object;
 use openapi::karmada::ResourceBinding;
 use openapi::karmada::resource_group::{RESOURCE_GROUP_INDEX, ResourceGroup};
 use overrides::may_select_in;
-use parking_lot::Mutex;
 
 use crate::controller::BindingController;
 use crate::event_filter::{any_version_selects, is_spec_change};
 
 /// Bindings between two yields to other tasks.
 const YIELD_EVERY_BINDINGS: usize = 256;
-
-/// The versions of changed override policies whose bindings are still to be found, by the
-/// `namespace/name` of the policy or the name of a cluster override policy.
-#[derive(Default)]
-pub(crate) struct ChangedOverridePolicies {
-    queue: Workqueue<String>,
-    versions: Mutex<HashMap<String, Vec<Object>>>,
-}
-
-impl ChangedOverridePolicies {
-    /// Adds the old version too: what it selected has to be reconciled as well.
-    fn add(&self, change: &InformerEvent<'_>) {
-        let versions = [change.old, change.new].into_iter().flatten().cloned();
-        let mut all = self.versions.lock();
-        all.entry(change.key()).or_default().extend(versions);
-        drop(all);
-        self.queue.add(change.key());
-    }
-}
 
 impl BindingController {
     pub(crate) fn add_override_event_handlers(self: &Arc<Self>, tasks: &TaskGroup) {

@@ -17,7 +17,7 @@ use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
 use openapi::karmada::{BindingSpec, ResourceBinding, resource_group};
 use serde_json::{Value, json};
 
-use crate::start::ClustersContext;
+use crate::context::ClustersContext;
 
 /// The index of bindings by the clusters they are scheduled to. The clusters of
 /// dependents (`requiredBy`) and of eviction tasks do not count.

@@ -24,7 +24,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::NAMESPACES;
-use crate::start::{ClustersContext, Options, start};
+use crate::context::{ClustersContext, Options};
+use crate::start::start;
 
 static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
 static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");

@@ -15,6 +15,7 @@
 mod bindings;
 mod cluster;
 mod condition;
+mod context;
 mod failover;
 #[cfg(test)]
 mod fixture;
@@ -23,10 +24,11 @@ mod start;
 mod status;
 mod taint_policy;
 
+pub use context::{ClustersContext, Options};
 pub use failover::{FailoverOptions, PurgeMode};
 pub use join::{
     JoinError, JoinSpec, JoinedCluster, ProgressCallback, UnjoinError, UnjoinSpec, join, unjoin,
 };
-pub use start::{ClustersContext, Options, start};
+pub use start::start;
 
 static NAMESPACES: machinery::Gvr = machinery::Gvr::from_static("", "v1", "namespaces");

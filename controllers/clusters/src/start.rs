@@ -1,81 +1,17 @@
-//! Starts the controllers of this crate and declares their options.
+//! Starts the controllers of this crate.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use client::Api;
-use flotilla_runtime::{EventRecorder, InformerFactory, TaskGroup};
-use interpreter::Interpreter;
-use machinery::time::Clock;
-use members::MemberClusterManager;
-use openapi::karmada::{FeatureGates, KarmadaFeature};
+use openapi::karmada::KarmadaFeature;
 
 use crate::bindings::BindingStore;
+use crate::context::ClustersContext;
 use crate::{cluster, failover, status, taint_policy};
-
-/// The dependencies of the controllers.
-pub struct ClustersContext {
-    /// The API of the control plane.
-    pub control_plane: Arc<dyn Api>,
-    pub members: MemberClusterManager,
-    pub recorder: EventRecorder,
-    pub interpreter: Interpreter,
-    pub clock: Arc<dyn Clock>,
-    /// The informers on the control plane.
-    pub informers: InformerFactory,
-    /// The controllers' tasks; stopping them stops the controllers.
-    pub tasks: TaskGroup,
-    pub options: Options,
-}
-
-/// The options of the controllers. The defaults are those of
-/// `karmada-controller-manager`.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// `--cluster-status-update-frequency`
-    pub status_update_period: Duration,
-    /// `--cluster-success-threshold`
-    pub success_threshold: Duration,
-    /// `--cluster-failure-threshold`
-    pub failure_threshold: Duration,
-    /// `--cluster-monitor-period`
-    pub monitor_period: Duration,
-    /// `--cluster-monitor-grace-period`
-    pub monitor_grace_period: Duration,
-    /// `--cluster-startup-grace-period`
-    pub startup_grace_period: Duration,
-    /// `--concurrent-cluster-syncs`: the number of workers of the cluster controller.
-    pub concurrent_syncs: usize,
-    /// `--enable-cluster-resource-modeling`: whether nodes and pods are aggregated.
-    pub resource_modeling: bool,
-    /// The feature gates.
-    pub gates: FeatureGates,
-    pub failover: failover::FailoverOptions,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            status_update_period: Duration::from_secs(10),
-            success_threshold: Duration::from_secs(30),
-            failure_threshold: Duration::from_secs(30),
-            monitor_period: Duration::from_secs(5),
-            monitor_grace_period: Duration::from_secs(40),
-            startup_grace_period: Duration::from_secs(60),
-            concurrent_syncs: 5,
-            resource_modeling: true,
-            gates: FeatureGates::default(),
-            failover: failover::FailoverOptions::default(),
-        }
-    }
-}
 
 /// Starts the controllers; they stop with the given tasks.
 pub fn start(deps: ClustersContext) {
     let bindings = BindingStore::new(&deps);
     cluster::start(&deps, &bindings);
     status::start(&deps);
-    failover::start(&deps, &bindings);
+    failover::startup::start(&deps, &bindings);
     if deps.options.gates.enabled(KarmadaFeature::Failover) {
         taint_policy::ClusterTaintPolicyController::start(&deps);
     }

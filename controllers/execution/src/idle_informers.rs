@@ -1,29 +1,25 @@
-//! Stops the informer of a kind in a member when no Work has objects of the kind any more. The
-//! delay lets a Work that is soon created again find the informer running.
+//! Remembers the kinds with an informer in a member, and which of them may no longer be used by any
+//! Work. The delay lets a Work that is soon created again find the informer running.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use controller_context::RestMapping;
-use flotilla_runtime::{ReconcileAction, TaskGroup, Workqueue, run_workers};
+use flotilla_runtime::Workqueue;
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::names::cluster_of_execution_space;
 use openapi::karmada::work::{ManifestIdentity, WorkManifestIdentities};
 use serde::Deserialize;
-
-use crate::controller::ExecutionController;
 
 /// How long an informer outlives the last Work of its kind.
 const IDLE_INFORMER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Checks informers that may be unused, by cluster and kind.
 pub(crate) struct IdleInformers {
-    queue: Workqueue<(String, Gvk)>,
+    pub(crate) queue: Workqueue<(String, Gvk)>,
     /// Kinds that had an informer in any member; the control plane may no longer serve them.
-    watched_kinds: ArcSwap<HashMap<Gvk, Gvr>>,
+    pub(crate) watched_kinds: ArcSwap<HashMap<Gvk, Gvr>>,
 }
 
 impl Default for IdleInformers {
@@ -59,28 +55,6 @@ impl IdleInformers {
                 self.queue
                     .add_after((cluster.to_owned(), kind), IDLE_INFORMER_TIMEOUT);
             }
-        }
-    }
-}
-
-impl ExecutionController {
-    pub(crate) fn start_idle_worker(self: &Arc<Self>, tasks: &TaskGroup) {
-        let it = Arc::clone(self);
-        let queue = self.idle_informers.queue.clone();
-        run_workers(tasks, "watches", &queue, 1, move |(cluster, kind)| {
-            it.stop_informer_if_idle(&cluster, &kind);
-            async { Ok::<_, Infallible>(ReconcileAction::Done) }
-        });
-    }
-
-    fn stop_informer_if_idle(&self, cluster: &str, kind: &Gvk) {
-        let works = self.list_works(cluster);
-        if works.iter().any(|work| manifest_kinds(work).contains(kind)) {
-            return;
-        }
-        let resource = self.idle_informers.watched_kinds.load().get(kind).cloned();
-        if let Some(resource) = resource {
-            self.members.stop_managed_informer(cluster, &resource);
         }
     }
 }

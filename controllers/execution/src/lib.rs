@@ -15,5 +15,6 @@ mod delete_work;
 mod idle_informers;
 mod manifest;
 mod metrics;
+mod stop_idle_informers;
 
 pub use controller::ExecutionController;

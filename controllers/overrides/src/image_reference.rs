@@ -6,7 +6,7 @@ use std::fmt;
 use openapi::karmada::policy::ImageOverrider;
 use serde_json::Value;
 
-use crate::overriders::pod_spec_path;
+use crate::pod_spec::pod_spec_path;
 
 #[derive(Debug, Default, PartialEq)]
 struct ImageReference {

@@ -7,6 +7,7 @@ mod json_patch;
 #[cfg(test)]
 mod overrider_tests;
 mod overriders;
+mod pod_spec;
 #[cfg(test)]
 mod property_tests;
 #[cfg(test)]

@@ -9,6 +9,7 @@ use openapi::karmada::policy::{
 use serde_json::{Map, Value, json};
 
 use crate::json_document::LazyJsonDocument;
+use crate::pod_spec::pod_spec_path;
 use crate::{image_reference, json_patch, yaml_writer};
 
 /// An overrider that cannot be applied.
@@ -76,17 +77,6 @@ pub(crate) fn apply_overriders(
         return Err(OverriderError::new("plaintext".into(), "/kind", why));
     }
     Ok(())
-}
-
-/// The path of the pod spec in the kinds that Karmada knows to have pods.
-pub(crate) fn pod_spec_path(manifest: &Value) -> Option<&'static str> {
-    match manifest["kind"].as_str()? {
-        "Pod" => Some("/spec"),
-        "ReplicaSet" | "Deployment" | "DaemonSet" | "StatefulSet" | "Job" => {
-            Some("/spec/template/spec")
-        }
-        _ => None,
-    }
 }
 
 fn apply_command_overrider(manifest: &mut Value, field: &str, overrider: &CommandArgsOverrider) {

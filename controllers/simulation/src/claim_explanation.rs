@@ -13,7 +13,7 @@ use openapi::karmada::policy::ImplicitPriority;
 use openapi::karmada::well_known_keys::{CLAIMED_BY, is_reserved_namespace};
 use serde::Serialize;
 
-use crate::{PolicyChange, SimulationInput, waiting_for_overrides};
+use crate::simulation_input::{PolicyChange, SimulationInput};
 
 /// The name of a policy as it is printed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -123,6 +123,13 @@ pub(crate) fn missing_overrides(world: &SimulationInput<'_>, policy: &ParsedPoli
     };
     let needed = policy.view.spec.dependent_overrides.iter();
     needed.filter(|name| !there(name)).cloned().collect()
+}
+
+pub(crate) fn waiting_for_overrides(overrides: &[String]) -> String {
+    format!(
+        "the policy waits for override policies: {}",
+        overrides.join(", ")
+    )
 }
 
 /// Explains the present claim.

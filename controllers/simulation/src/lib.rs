@@ -8,6 +8,7 @@
 //! capacity that the scheduler has just assigned elsewhere.
 
 mod claim_explanation;
+mod simulation_input;
 
 use client::ApiResource;
 use controller_context::{NamespaceFilter, Options, RestMapping, SkippedResourceConfig};
@@ -16,45 +17,13 @@ use interpreter::Interpreter;
 use machinery::Object;
 use openapi::karmada::well_known_keys::CLAIMED_BY;
 use openapi::karmada::{FeatureGates, KarmadaFeature, ResourceBinding, TargetCluster};
-use scheduler::core::ClusterSnapshot;
 use scheduler::{DecisionExplanation, SchedulingSimulation};
 use serde_json::Value;
 
 pub use claim_explanation::{ClaimExplanation, PolicyCandidate, PolicyName};
 
 pub use detector::InterpretedReplicas;
-
-/// The inputs of the simulation.
-#[derive(Clone, Copy, Debug)]
-pub struct SimulationInput<'a> {
-    /// Policies of all namespaces, and cluster policies.
-    pub policies: &'a [Object],
-    /// OverridePolicies and ClusterOverridePolicies, on which policies may depend.
-    pub overrides: &'a [Object],
-    /// Bindings that may share an affinity group with the simulated one.
-    pub bindings: &'a [Object],
-    pub snapshot: &'a ClusterSnapshot,
-    pub scheduler: &'a str,
-    pub gates: FeatureGates,
-}
-
-/// A created or changed policy.
-#[derive(Clone, Copy, Debug)]
-pub struct PolicyChange<'a> {
-    /// `None`: the policy is new.
-    pub before: Option<&'a Object>,
-    pub after: &'a Object,
-}
-
-/// A template, and its binding if there is one.
-#[derive(Clone, Copy, Debug)]
-pub struct SimulatedTemplate<'a> {
-    pub kind: &'a ApiResource,
-    pub template: &'a Object,
-    /// See [`interpret_replicas`].
-    pub replicas: &'a Result<InterpretedReplicas, String>,
-    pub binding: Option<&'a Object>,
-}
+pub use simulation_input::{PolicyChange, SimulatedTemplate, SimulationInput};
 
 /// The result of the simulation for one template.
 #[derive(Clone, Debug)]
@@ -216,7 +185,7 @@ fn check_blocked(
     }
     let missing = claim_explanation::missing_overrides(world, policy);
     if !missing.is_empty() {
-        return Err(waiting_for_overrides(&missing));
+        return Err(claim_explanation::waiting_for_overrides(&missing));
     }
     if policy.is_lazy() {
         return Err("the policy is Lazy: it waits for the next change of the template".into());
@@ -238,13 +207,6 @@ fn check_blocked(
         return Err("the host cluster runs this workload itself".into());
     }
     Ok(())
-}
-
-fn waiting_for_overrides(overrides: &[String]) -> String {
-    format!(
-        "the policy waits for override policies: {}",
-        overrides.join(", ")
-    )
 }
 
 #[cfg(test)]

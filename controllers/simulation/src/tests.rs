@@ -7,6 +7,7 @@ use machinery::Gvr;
 use openapi::karmada::well_known_keys::{
     CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE,
 };
+use scheduler::core::ClusterSnapshot;
 use serde_json::json;
 
 use crate::*;

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::condition_taints::{desired_taints, taint_event_message};
 use crate::NAMESPACES;
 use crate::bindings::{BindingStore, scheduled_clusters};
-use crate::start::ClustersContext;
+use crate::context::ClustersContext;
 
 pub(super) struct ClusterController {
     api: Arc<dyn Api>,

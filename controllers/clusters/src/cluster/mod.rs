@@ -9,7 +9,7 @@ mod health;
 mod monitor;
 
 use crate::bindings::BindingStore;
-use crate::start::ClustersContext;
+use crate::context::ClustersContext;
 
 pub(crate) use condition_taints::taints_message;
 

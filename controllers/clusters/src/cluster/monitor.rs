@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use super::health::{ClusterHealth, ClusterObservation, GracePeriods};
 use crate::condition::{self, ConditionUpdate};
-use crate::start::ClustersContext;
+use crate::context::ClustersContext;
 
 pub(super) static LEASES: Gvr = Gvr::from_static("coordination.k8s.io", "v1", "leases");
 /// The namespace of the agents' leases.

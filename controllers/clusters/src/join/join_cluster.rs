@@ -15,6 +15,7 @@ use openapi::karmada::resources::CLUSTERS;
 use openapi::karmada::{Cluster, names};
 use serde_json::{Value, json};
 
+use super::join_spec::JoinSpec;
 use super::wait::{WaitTimeout, wait_until};
 use super::{ProgressCallback, objects};
 use crate::NAMESPACES;
@@ -23,44 +24,6 @@ use crate::NAMESPACES;
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest cluster name that fits behind the prefix of execution spaces.
 const MAX_CLUSTER_NAME_LENGTH: usize = 48;
-
-/// The cluster to join in push mode.
-#[derive(Clone, Debug)]
-pub struct JoinSpec {
-    pub name: String,
-    /// The URL of the member's API server, as the control plane reaches it.
-    pub endpoint: String,
-    /// The CA bundle in PEM that verifies the endpoint; `None`: the `ca.crt` beside the
-    /// member's tokens.
-    pub ca_bundle: Option<String>,
-    /// The endpoint's certificate is not verified.
-    pub insecure_skip_tls_verification: bool,
-    pub proxy_url: Option<String>,
-    /// The namespace of service accounts and secrets, on both sides.
-    pub namespace: String,
-    pub provider: Option<String>,
-    pub region: Option<String>,
-    pub zones: Vec<String>,
-    /// Only checks; writes nothing.
-    pub dry_run: bool,
-}
-
-impl Default for JoinSpec {
-    fn default() -> Self {
-        Self {
-            name: String::new(),
-            endpoint: String::new(),
-            ca_bundle: None,
-            insecure_skip_tls_verification: false,
-            proxy_url: None,
-            namespace: "karmada-cluster".to_owned(),
-            provider: None,
-            region: None,
-            zones: Vec::new(),
-            dry_run: false,
-        }
-    }
-}
 
 /// The result of a join.
 #[derive(Debug)]

@@ -4,11 +4,13 @@
 //! reported in short sentences without credentials.
 
 mod join_cluster;
+mod join_spec;
 mod objects;
 mod unjoin_cluster;
 mod wait;
 
-pub use join_cluster::{JoinError, JoinSpec, JoinedCluster, join};
+pub use join_cluster::{JoinError, JoinedCluster, join};
+pub use join_spec::JoinSpec;
 pub use unjoin_cluster::{UnjoinError, UnjoinSpec, unjoin};
 
 /// Called with a description of each step.

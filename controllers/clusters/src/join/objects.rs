@@ -5,7 +5,7 @@ use openapi::karmada::names;
 use openapi::karmada::well_known_keys::SYSTEM;
 use serde_json::{Value, json};
 
-use super::join_cluster::JoinSpec;
+use super::join_spec::JoinSpec;
 
 pub(super) static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
 pub(super) static SERVICE_ACCOUNTS: Gvr = Gvr::from_static("", "v1", "serviceaccounts");

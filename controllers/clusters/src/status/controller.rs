@@ -27,7 +27,7 @@ use super::metrics;
 use super::probe;
 use super::tracker::{ClusterTracker, StatusTrigger};
 use crate::condition::ConditionUpdate;
-use crate::start::{ClustersContext, Options};
+use crate::context::{ClustersContext, Options};
 
 /// A worker mostly waits for a member.
 const WORKERS: usize = 64;

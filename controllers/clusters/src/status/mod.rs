@@ -11,7 +11,7 @@ mod metrics;
 mod probe;
 mod tracker;
 
-use crate::start::ClustersContext;
+use crate::context::ClustersContext;
 
 pub(crate) fn start(deps: &ClustersContext) {
     controller::ClusterStatusController::start(deps);

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::reconcile::{desired_taints, sort_by_age, targets_cluster};
 use crate::cluster::taints_message;
-use crate::start::ClustersContext;
+use crate::context::ClustersContext;
 
 const WORKERS: usize = 2;
 

@@ -8,8 +8,8 @@ use openapi::karmada::resources::{CLUSTERS, TAINT_POLICIES};
 use openapi::karmada::{FeatureGates, KarmadaFeature};
 use serde_json::{Value, json};
 
+use crate::context::Options;
 use crate::fixture::{ClustersFixture, taint_keys};
-use crate::start::Options;
 
 const LONG_AGO: &str = "2025-12-31T00:00:00Z";
 

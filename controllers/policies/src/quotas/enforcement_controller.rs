@@ -20,7 +20,7 @@ use openapi::karmada::quota::{
 use openapi::karmada::resources::{BINDINGS, QUOTAS};
 use openapi::karmada::{BindingSpec, ResourceBinding};
 
-use super::{QUOTA_WORKERS, quota_reference, write_status};
+use super::quota_objects::{QUOTA_WORKERS, quota_reference, write_status};
 
 const LIST_PAGE_LIMIT: u64 = 500;
 

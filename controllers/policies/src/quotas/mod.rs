@@ -8,22 +8,16 @@
 //! [`enforcement_controller`] corrects the sum. Source: Karmada's `pkg/controllers/federatedresourcequota`.
 
 mod enforcement_controller;
+mod quota_objects;
 mod status_controller;
 mod sync_controller;
 
-use client::{Api, ResourcePath, Result, WriteOptions};
 use controller_context::{PropagationContext, WorkClient};
-use flotilla_runtime::{Informer, InvolvedObject, ListWatchSelector, TaskGroup};
-use machinery::Object;
+use flotilla_runtime::{ListWatchSelector, TaskGroup};
 use openapi::karmada::KarmadaFeature;
-use openapi::karmada::quota::QuotaStatus;
 use openapi::karmada::resources::QUOTAS;
-use openapi::karmada::well_known_keys::{QUOTA_NAME, QUOTA_NAMESPACE};
-use serde_json::json;
 
-/// The index of Works by the FederatedResourceQuota they belong to.
-const BY_QUOTA: &str = "works/quota";
-const QUOTA_WORKERS: usize = 1;
+use quota_objects::{BY_QUOTA, quota_key_of_work};
 
 pub async fn start(deps: &PropagationContext, works: &WorkClient, tasks: &TaskGroup) {
     let quotas = deps
@@ -44,35 +38,4 @@ pub async fn start(deps: &PropagationContext, works: &WorkClient, tasks: &TaskGr
     {
         enforcement_controller::QuotaEnforcementController::start(deps, &quotas, tasks);
     }
-}
-
-/// The key of the FederatedResourceQuota that a Work belongs to.
-fn quota_key_of_work(work: &Object) -> Option<String> {
-    let label = |key| work.meta().label(key);
-    Some(format!(
-        "{}/{}",
-        label(QUOTA_NAMESPACE)?,
-        label(QUOTA_NAME)?
-    ))
-}
-
-fn list_quota_works(works: &Informer, key: &str) -> Vec<Object> {
-    works.by_index(BY_QUOTA, key)
-}
-
-fn quota_reference(quota: &Object) -> InvolvedObject {
-    InvolvedObject::new(
-        "policy.karmada.io/v1alpha1",
-        "FederatedResourceQuota",
-        quota,
-    )
-}
-
-/// Updates the status; fails with a conflict if the quota has changed since it was read.
-async fn write_status(api: &dyn Api, quota: &Object, status: &QuotaStatus) -> Result<()> {
-    let mut body = quota.value()?;
-    body["status"] = json!(status);
-    let at = ResourcePath::of_object(&QUOTAS, quota).subresource("status");
-    let written = api.update(at, body, &WriteOptions::default()).await;
-    written.map(drop)
 }

@@ -16,7 +16,9 @@ use openapi::karmada::quota::{
 use openapi::karmada::{KarmadaFeature, Work, names};
 use serde::Deserialize;
 
-use super::{QUOTA_WORKERS, list_quota_works, quota_key_of_work, quota_reference, write_status};
+use super::quota_objects::{
+    QUOTA_WORKERS, list_quota_works, quota_key_of_work, quota_reference, write_status,
+};
 
 pub(super) struct QuotaStatusController {
     api: Arc<dyn Api>,

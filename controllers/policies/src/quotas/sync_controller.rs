@@ -13,7 +13,7 @@ use openapi::karmada::quota::{FederatedResourceQuota, QuotaSpec};
 use openapi::karmada::well_known_keys::{QUOTA_NAME, QUOTA_NAMESPACE};
 use serde_json::{Map, Value, json};
 
-use super::{QUOTA_WORKERS, list_quota_works, quota_key_of_work, quota_reference};
+use super::quota_objects::{QUOTA_WORKERS, list_quota_works, quota_key_of_work, quota_reference};
 
 pub(super) struct QuotaSyncController {
     recorder: EventRecorder,

@@ -20,8 +20,8 @@ use super::reconcile::{
     EvictionTaskError, UnhealthySince, application_failover, evaluate_health, eviction_task,
 };
 use crate::bindings::{BindingStore, record_eviction};
+use crate::context::ClustersContext;
 use crate::failover::graceful::{creation_timestamp, requeue_at};
-use crate::start::ClustersContext;
 
 const WORKERS: usize = 4;
 

@@ -29,8 +29,8 @@ use super::reconcile::{
     decide_failover, is_own_task, saved_targets,
 };
 use crate::bindings::{BindingStore, record_eviction};
+use crate::context::ClustersContext;
 use crate::failover::graceful::requeue_at;
-use crate::start::ClustersContext;
 
 /// The index of bindings by the key of their policy.
 const POLICY_INDEX: &str = "clusters/policy";

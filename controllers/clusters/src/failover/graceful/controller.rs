@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::reconcile::assess_eviction_tasks;
 use crate::bindings::{BindingStore, record_eviction};
-use crate::start::ClustersContext;
+use crate::context::ClustersContext;
 
 const WORKERS: usize = 4;
 

@@ -9,8 +9,8 @@ use openapi::karmada::{FeatureGates, KarmadaFeature};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use crate::context::Options;
 use crate::fixture::ClustersFixture;
-use crate::start::Options;
 
 async fn seed_evicting_binding(fixture: &ClustersFixture, name: &str, more: Value) {
     fixture.seed_binding(name, &["b"], &json!([]));

@@ -26,10 +26,11 @@ use super::reconcile::{
     has_no_execute_taint, tolerations,
 };
 use crate::bindings::{BindingStore, record_eviction};
+use crate::context::ClustersContext;
 use crate::failover::graceful::{creation_timestamp, requeue_at};
+use crate::failover::metrics::EVICTION_METRICS;
+use crate::failover::options::FailoverOptions;
 use crate::failover::state_preservation::StatePreservationError;
-use crate::failover::{FailoverOptions, metrics::EVICTION_METRICS};
-use crate::start::ClustersContext;
 
 /// At a high rate the writes take the time.
 const WORKERS: usize = 8;

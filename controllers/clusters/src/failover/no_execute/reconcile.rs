@@ -12,7 +12,7 @@ use openapi::karmada::placement::Toleration;
 use openapi::karmada::{FeatureGates, KarmadaFeature, Placement, ResourceBinding, well_known_keys};
 use tokio::time::Instant;
 
-use crate::failover::PurgeMode;
+use crate::failover::options::PurgeMode;
 use crate::failover::state_preservation::{StatePreservationError, preserved_labels};
 
 const NO_EXECUTE: &str = "NoExecute";

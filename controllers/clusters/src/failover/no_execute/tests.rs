@@ -11,9 +11,9 @@ use openapi::karmada::{FeatureGates, KarmadaFeature};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use crate::context::Options;
 use crate::failover::{FailoverOptions, PurgeMode};
 use crate::fixture::ClustersFixture;
-use crate::start::Options;
 
 const LONG_AGO: &str = "2025-12-31T00:00:00Z";
 /// When the fixture's clock starts.

@@ -1,0 +1,48 @@
+//! What the controllers of FederatedResourceQuotas share: the Works of a quota, and its status.
+
+use client::{Api, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{Informer, InvolvedObject};
+use machinery::Object;
+use openapi::karmada::quota::QuotaStatus;
+use openapi::karmada::resources::QUOTAS;
+use openapi::karmada::well_known_keys::{QUOTA_NAME, QUOTA_NAMESPACE};
+use serde_json::json;
+
+/// The index of Works by the FederatedResourceQuota they belong to.
+pub(super) const BY_QUOTA: &str = "works/quota";
+pub(super) const QUOTA_WORKERS: usize = 1;
+
+/// The key of the FederatedResourceQuota that a Work belongs to.
+pub(super) fn quota_key_of_work(work: &Object) -> Option<String> {
+    let label = |key| work.meta().label(key);
+    Some(format!(
+        "{}/{}",
+        label(QUOTA_NAMESPACE)?,
+        label(QUOTA_NAME)?
+    ))
+}
+
+pub(super) fn list_quota_works(works: &Informer, key: &str) -> Vec<Object> {
+    works.by_index(BY_QUOTA, key)
+}
+
+pub(super) fn quota_reference(quota: &Object) -> InvolvedObject {
+    InvolvedObject::new(
+        "policy.karmada.io/v1alpha1",
+        "FederatedResourceQuota",
+        quota,
+    )
+}
+
+/// Updates the status; fails with a conflict if the quota has changed since it was read.
+pub(super) async fn write_status(
+    api: &dyn Api,
+    quota: &Object,
+    status: &QuotaStatus,
+) -> Result<()> {
+    let mut body = quota.value()?;
+    body["status"] = json!(status);
+    let at = ResourcePath::of_object(&QUOTAS, quota).subresource("status");
+    let written = api.update(at, body, &WriteOptions::default()).await;
+    written.map(drop)
+}

@@ -1,0 +1,39 @@
+//! The inputs of the simulation of policies.
+
+use client::ApiResource;
+use detector::InterpretedReplicas;
+use machinery::Object;
+use openapi::karmada::FeatureGates;
+use scheduler::core::ClusterSnapshot;
+
+/// The inputs of the simulation.
+#[derive(Clone, Copy, Debug)]
+pub struct SimulationInput<'a> {
+    /// Policies of all namespaces, and cluster policies.
+    pub policies: &'a [Object],
+    /// OverridePolicies and ClusterOverridePolicies, on which policies may depend.
+    pub overrides: &'a [Object],
+    /// Bindings that may share an affinity group with the simulated one.
+    pub bindings: &'a [Object],
+    pub snapshot: &'a ClusterSnapshot,
+    pub scheduler: &'a str,
+    pub gates: FeatureGates,
+}
+
+/// A created or changed policy.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyChange<'a> {
+    /// `None`: the policy is new.
+    pub before: Option<&'a Object>,
+    pub after: &'a Object,
+}
+
+/// A template, and its binding if there is one.
+#[derive(Clone, Copy, Debug)]
+pub struct SimulatedTemplate<'a> {
+    pub kind: &'a ApiResource,
+    pub template: &'a Object,
+    /// See [`interpret_replicas`].
+    pub replicas: &'a Result<InterpretedReplicas, String>,
+    pub binding: Option<&'a Object>,
+}
