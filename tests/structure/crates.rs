@@ -77,6 +77,8 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("simulation", &["detector", "scheduler", "interpreter"]),
         ("flotilla-status", pipeline),
         ("clusters", pipeline),
+        // The commands show what the server's own decisions would be, and join members.
+        ("flotilla-cli", &["propagation", "clusters"]),
         // Tests alone stand on it.
         ("harness", &["auth", "harness-macros"]),
         ("harness-macros", &[]),

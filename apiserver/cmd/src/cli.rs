@@ -2,12 +2,11 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use flotilla_cli::{completion, install, interpret, join, plan, unjoin, why};
 
 use crate::logs::LogFormat;
-use crate::{
-    completion, demo, install, interpret, join, member, plan, serve, unjoin, up, version, why,
-};
+use crate::{demo, member, serve, up, version};
 
 /// A multi-cluster Kubernetes control plane in one process.
 #[derive(Parser)]
@@ -83,7 +82,7 @@ impl CliCommand {
             Self::Join(arguments) => Box::pin(join::run(arguments)).await,
             Self::Unjoin(arguments) => Box::pin(unjoin::run(arguments)).await,
             Self::Version(arguments) => version::run(&arguments),
-            Self::Completion(arguments) => completion::run(&arguments),
+            Self::Completion(arguments) => completion::run(&arguments, &mut Cli::command()),
         }?;
         Ok(ExitCode::SUCCESS)
     }
@@ -91,10 +90,37 @@ impl CliCommand {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use serde_json::Value;
+
+    use super::*;
 
     #[test]
     fn the_command_line_is_valid() {
-        super::Cli::command().debug_assert();
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn serve_accepts_the_arguments_of_the_deployment() {
+        let all = [
+            "--etcd-servers=https://a:2379",
+            "--etcd-prefix=/fleet",
+            "--etcd-secret=etcd-client",
+            "--host-workloads=refuse",
+        ];
+        for options in [&[][..], &all] {
+            let line = [&["flotilla", "install"], options].concat();
+            let CliCommand::Install(arguments) = Cli::try_parse_from(line).unwrap().command else {
+                panic!("not the command install");
+            };
+            let manifests = arguments.manifests().unwrap();
+            let mut deployments = manifests.iter().filter(|o| o["kind"] == "Deployment");
+            let container =
+                &deployments.next().unwrap()["spec"]["template"]["spec"]["containers"][0];
+            let arguments = container["args"].as_array().unwrap().iter();
+            let line = std::iter::once("flotilla").chain(arguments.filter_map(Value::as_str));
+            let line: Vec<&str> = line.collect();
+            let parsed = Cli::try_parse_from(&line);
+            assert!(parsed.is_ok(), "{line:?}: {}", parsed.err().unwrap());
+        }
     }
 }

@@ -9,6 +9,7 @@ use auth::token::TokenSigner;
 use client::Api;
 use clusters::Options as ClusterOptions;
 use estimator::AccurateEstimator;
+use flotilla_cli::scheduler_flags::SchedulerSettings;
 use flotilla_runtime::{EventRecorder, InformerFactory, ListWatchSelector, TaskGroup};
 use interpreter::{Interpreter, LuaLimits, WebhookDeps};
 use machinery::time::Clock;
@@ -22,7 +23,6 @@ use tokio::sync::watch;
 
 use crate::controller_flags::ControllerOptions;
 use crate::running_server::RunningServer;
-use crate::scheduler_flags::SchedulerSettings;
 use crate::template_flags::TemplateOptions;
 use crate::webhook_client::{UnknownServicePolicy, WebhookClientManager};
 
@@ -96,6 +96,8 @@ pub(crate) struct ControlPlaneOptions {
     pub(crate) clusters: ClusterOptions,
     pub(crate) templates: TemplateOptions,
     pub(crate) scheduling: SchedulerSettings,
+    /// The options of accurate scheduler estimators; `None` when they are disabled.
+    pub(crate) estimators: Option<estimator::Options>,
     pub(crate) controllers: ControllerOptions,
     pub(crate) scripts: LuaLimits,
     /// The feature gates.
@@ -121,7 +123,9 @@ pub(crate) async fn start_karmada_controllers(
     settings: &ControlPlaneOptions,
 ) -> anyhow::Result<()> {
     let tasks = &context.tasks;
-    let host = settings.templates.watch_host_workloads(context);
+    let host = settings
+        .templates
+        .watch_host_workloads(&context.api, &context.informers);
     let recorder = |component| {
         EventRecorder::new(
             Arc::clone(&context.api),
@@ -131,11 +135,8 @@ pub(crate) async fn start_karmada_controllers(
         )
     };
     let connector = Arc::clone(&context.connector);
-    let SchedulerSettings {
-        name,
-        rules,
-        estimators,
-    } = &settings.scheduling;
+    let SchedulerSettings { name, rules } = &settings.scheduling;
+    let estimators = &settings.estimators;
     let detail = MemberTrackingOptions {
         individual_nodes: estimators.is_some(),
         quotas: estimators.as_ref().is_some_and(|e| e.quotas),

@@ -11,13 +11,11 @@ use client::{Api, Error, ListOptions, ResourcePath};
 use flotilla_http::{SubresourceGetter, SubresourceGetters};
 use machinery::{Gvr, Object, Status};
 use openapi::karmada::ResourceBinding;
-use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS};
+use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS, DECISION_SUBRESOURCE};
 use scheduler::core::{ClusterSnapshot, SchedulingContext, SchedulingRules};
 use scheduler::{DecisionCache, DecisionExplanation};
 use serde::Serialize;
 use serde_json::Value;
-
-pub(crate) const DECISION_SUBRESOURCE: &str = "decision";
 
 /// Serves the decisions of one kind of binding.
 struct DecisionGetter {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::Args;
 use client::{ResourcePath, WriteOptions};
+use flotilla_cli::output;
 use flotilla_runtime::{Informer, ListWatchSelector};
 use machinery::Gvr;
 use openapi::karmada::ResourceBinding;
@@ -16,7 +17,6 @@ use serde_json::{Value, json};
 
 use crate::controller_manager::ControlPlaneOptions;
 use crate::member::HollowClusterArgs;
-use crate::output;
 use crate::signals::TerminationSignals;
 use crate::up::LocalFleet;
 

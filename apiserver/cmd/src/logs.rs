@@ -1,8 +1,12 @@
 //! Logs to standard error, as text or as one JSON document per line.
 
 use std::io::IsTerminal;
+use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use flotilla_cli::output;
+use machinery::time::{Clock, SystemClock, rfc3339_micros};
+use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
 /// The log target of the startup line, which is logged at every verbosity.
@@ -51,6 +55,20 @@ pub(crate) fn init(verbosity: u8, format: LogFormat) {
             std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "panicked")));
         }
     }
+}
+
+/// Prints an error as one line to standard error, and returns the exit code of failures.
+pub(crate) fn print_error(error: &anyhow::Error, format: LogFormat) -> ExitCode {
+    match format {
+        LogFormat::Text => output::print_error(error),
+        LogFormat::Json => {
+            // With the fields of a log line.
+            let line = json!({"timestamp": rfc3339_micros(SystemClock.now()), "level": "ERROR",
+                              "message": format!("{error:#}"), "target": "flotilla"});
+            output::print_progress(line.to_string());
+        }
+    }
+    ExitCode::FAILURE
 }
 
 /// Whether logs have color codes: on a terminal without NO_COLOR

@@ -8,33 +8,25 @@
 mod aggregated;
 mod cli;
 mod cluster_flags;
-mod completion;
-mod connectors;
-mod containers;
+mod cluster_proxy;
 mod controller_flags;
 mod controller_manager;
 mod decision;
 mod demo;
 mod encryption;
 mod estimator_flags;
-mod feature_gate_flags;
 mod flag_modes;
-mod install;
-mod interpret;
-mod join;
+#[cfg(test)]
+mod flag_modes_tests;
+mod hollow_containers;
 mod leader_election;
 mod listener;
 mod logs;
-mod manifest_files;
 mod member;
-mod output;
-mod plan;
-mod printers;
 mod process_metrics;
 mod renewal;
-mod resource_args;
+mod renewal_loop;
 mod running_server;
-mod scheduler_flags;
 mod script_flags;
 mod secret_access;
 mod serve;
@@ -45,11 +37,9 @@ mod startup;
 mod storage_engine;
 mod store_events;
 mod template_flags;
-mod unjoin;
 mod up;
 mod version;
 mod webhook_client;
-mod why;
 
 use std::process::ExitCode;
 
@@ -73,7 +63,7 @@ fn main() -> ExitCode {
     {
         Ok(runtime) => runtime,
         Err(e) => {
-            return output::print_error(&anyhow::anyhow!("cannot start the runtime: {e}"), format);
+            return logs::print_error(&anyhow::anyhow!("cannot start the runtime: {e}"), format);
         }
     };
     // With two crypto providers in the binary rustls has no default, so set it.
@@ -81,7 +71,7 @@ fn main() -> ExitCode {
     process_metrics::register(&version::current(), runtime.handle());
     let code = match runtime.block_on(cli.command.run()) {
         Ok(code) => code,
-        Err(e) => output::print_error(&e, format),
+        Err(e) => logs::print_error(&e, format),
     };
     // Tasks that a failed start leaves behind end with the process.
     runtime.shutdown_background();

@@ -7,17 +7,18 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use flotilla_cli::output;
 use hollow::HollowCluster;
 use interpreter::LuaLimits;
 use openapi::karmada::FeatureGates;
 use scheduler::core::SchedulingRules;
 
 use crate::controller_manager::{self, ControllerContext};
+use crate::logs;
 use crate::signals::TerminationSignals;
 use crate::standalone::{StandaloneOptions, StandaloneServer};
 use crate::startup::StartupLog;
 use crate::storage_engine::StorageBackend;
-use crate::{logs, output};
 
 /// The store of a simulated member, whose writes do not wait for fsync.
 const STORE: StorageBackend = StorageBackend::Embedded { sync: false };

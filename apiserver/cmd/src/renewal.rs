@@ -12,15 +12,12 @@ use auth::Authenticator;
 use auth::pki::Pki;
 use auth::tls::ReloadableCertificate;
 use flotilla_runtime::TaskGroup;
-use machinery::FailureLog;
 use machinery::time::Clock;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::renewal_loop::run_renewal_loop;
 use crate::server_keys::ServerKeys;
-
-/// The interval at which certificates are checked for renewal.
-pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(60);
 
 /// The users of the certificates, which a renewal updates.
 pub(crate) struct CertificateUsers {
@@ -51,7 +48,6 @@ pub(crate) struct CertificateRenewal {
     clock: Arc<dyn Clock>,
     users: CertificateUsers,
     in_use: Mutex<CertificatesInUse>,
-    failures: FailureLog,
 }
 
 impl CertificateRenewal {
@@ -71,7 +67,6 @@ impl CertificateRenewal {
                 ..CertificatesInUse::default()
             }),
             users: credentials,
-            failures: FailureLog::new(),
         };
         renewal.apply(pki)?;
         Ok(Arc::new(renewal))
@@ -84,32 +79,11 @@ impl CertificateRenewal {
 
     /// Checks once in each period until the tasks stop.
     pub(crate) fn run(self: &Arc<Self>, period: Duration, tasks: &TaskGroup) {
-        let (renewal, stop) = (Arc::clone(self), tasks.shutdown().clone());
-        tasks.spawn(async move {
-            while stop
-                .run_until_triggered(tokio::time::sleep(period))
-                .await
-                .is_some()
-            {
-                renewal.check().await;
-            }
+        let renewal = Arc::clone(self);
+        run_renewal_loop("certificates", period, Arc::default(), tasks, move || {
+            let renewal = Arc::clone(&renewal);
+            async move { renewal.renew().await }
         });
-    }
-
-    async fn check(&self) {
-        match self.renew().await {
-            Ok(()) => {
-                if self.failures.record_success("renew") {
-                    tracing::info!("certificates can be renewed again");
-                }
-            }
-            Err(error) => {
-                let error = format!("{error:#}");
-                if self.failures.record_failure("renew", &error) {
-                    tracing::warn!(error, "certificates cannot be renewed");
-                }
-            }
-        }
     }
 
     /// Renews due certificates, and uses those that another replica has renewed.

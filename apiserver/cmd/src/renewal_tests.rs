@@ -236,7 +236,7 @@ async fn the_check_runs_by_itself_and_survives_a_broken_file() {
     let first = std::fs::read_to_string(&server.kubeconfig).unwrap();
     std::fs::write(&file, "no certificate").unwrap();
     clock.advance(days(340));
-    server.renewal.check().await;
+    server.renewal.renew().await.unwrap_err();
     assert_eq!(
         server.renewal.in_use.lock().serving,
         good,

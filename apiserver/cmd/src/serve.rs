@@ -10,13 +10,13 @@ use clap::Args;
 use client::remote::Config;
 use client::remote::in_cluster::InClusterEnvironment;
 use client::remote::kubeconfig::KubeconfigSource;
+use flotilla_cli::{feature_gate_flags, output, scheduler_flags};
 use flotilla_runtime::LeaderElector;
 
 use crate::aggregated::{self, AggregatedServer, HostService};
 use crate::controller_flags;
 use crate::controller_manager::{self, ControlPlaneOptions, ControllerContext};
 use crate::encryption::EncryptionScope;
-use crate::feature_gate_flags;
 use crate::flag_modes::{CommandLineFlags, ServeMode};
 use crate::leader_election;
 use crate::logs;
@@ -26,9 +26,7 @@ use crate::standalone::{StandaloneOptions, StandaloneServer};
 use crate::startup::StartupLog;
 use crate::storage_engine;
 use crate::template_flags::{self, TemplateOptions};
-use crate::{
-    cluster_flags, duration, estimator_flags, member, output, scheduler_flags, script_flags,
-};
+use crate::{cluster_flags, duration, estimator_flags, member, script_flags};
 
 /// The namespace of the lease of a standalone server.
 const LEASE_NAMESPACE: &str = "kube-system";
@@ -103,11 +101,12 @@ impl ServeArgs {
         templates: TemplateOptions,
     ) -> anyhow::Result<ControlPlaneOptions> {
         let scheduling = self.scheduling.options(self.gates.feature_gates)?;
+        let estimators = self.estimators.options(self.gates.feature_gates)?;
         Ok(ControlPlaneOptions {
             clusters: self.fleet.options(),
             templates,
-            scheduling: scheduling
-                .with_estimators(self.estimators.options(self.gates.feature_gates)?),
+            scheduling: scheduling.with_estimators(estimators.is_some()),
+            estimators,
             controllers: self.controllers.options()?,
             scripts: self.scripts.limits(),
             gates: self.gates.feature_gates,

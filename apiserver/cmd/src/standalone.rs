@@ -29,11 +29,12 @@ use tokio::sync::watch;
 use watchcache::WatchCaches;
 
 use crate::controller_manager::ServiceAccountOptions;
-use crate::renewal::{CHECK_PERIOD, CertificateRenewal, CertificateUsers};
+use crate::renewal::{CertificateRenewal, CertificateUsers};
+use crate::renewal_loop::CHECK_PERIOD;
 use crate::running_server::{self, RunningServer};
 use crate::server_keys::ServerKeys;
 use crate::storage_engine::{StorageBackend, StorageEngine};
-use crate::{connectors, decision, listener, script_flags, secret_access};
+use crate::{cluster_proxy, decision, hollow_containers, listener, script_flags, secret_access};
 
 const STORE_DIR: &str = "store";
 const KEYS_DIR: &str = "pki";
@@ -171,8 +172,8 @@ impl StandaloneServer {
         let controllers = TaskGroup::new(ShutdownToken::new());
         let informers = InformerFactory::new(&controllers);
         let connectors = match setup.federation {
-            true => connectors::cluster_connectors(&api, &server, &metrics),
-            false => connectors::container_connectors(&api, &clock, &server),
+            true => cluster_proxy::cluster_connectors(&api, &server, &metrics),
+            false => hollow_containers::container_connectors(&api, &clock, &server),
         };
         let decisions = DecisionCache::default();
         let options = flotilla_http::Options {

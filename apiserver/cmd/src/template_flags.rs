@@ -1,10 +1,11 @@
 //! The flags that exclude templates from propagation, and the flag for workloads that the
 //! host runs itself.
 
-use clap::{Args, ValueEnum};
-use flotilla_runtime::HostWorkloads;
+use std::sync::Arc;
 
-use crate::controller_manager::ControllerContext;
+use clap::{Args, ValueEnum};
+use client::Api;
+use flotilla_runtime::{HostWorkloads, InformerFactory};
 
 /// The flags for templates.
 #[derive(Args, Clone)]
@@ -69,11 +70,15 @@ pub(crate) struct TemplateOptions {
 
 impl TemplateOptions {
     /// Watches whether the host runs workloads itself.
-    pub(crate) fn watch_host_workloads(&self, context: &ControllerContext) -> HostWorkloads {
+    pub(crate) fn watch_host_workloads(
+        &self,
+        host: &Arc<dyn Api>,
+        informers: &InformerFactory,
+    ) -> HostWorkloads {
         let Some(choice) = self.host else {
             return HostWorkloads::default();
         };
         let propagate = choice == HostWorkloadMode::Propagate;
-        HostWorkloads::watch(&context.api, &context.informers, propagate)
+        HostWorkloads::watch(host, informers, propagate)
     }
 }

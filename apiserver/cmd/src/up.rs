@@ -10,6 +10,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use client::{Error, ResourcePath};
 use clusters::JoinSpec;
+use flotilla_cli::{feature_gate_flags, output, scheduler_flags};
 use flotilla_runtime::{Informer, ListWatchSelector};
 use machinery::Object;
 use openapi::karmada::Cluster;
@@ -19,7 +20,6 @@ use crate::cluster_flags;
 use crate::controller_flags;
 use crate::controller_manager::{self, ControlPlaneOptions, ControllerContext};
 use crate::estimator_flags;
-use crate::feature_gate_flags;
 use crate::logs;
 use crate::member::{self, HollowClusterArgs};
 use crate::script_flags;
@@ -27,7 +27,6 @@ use crate::signals::TerminationSignals;
 use crate::standalone::{StandaloneOptions, StandaloneServer};
 use crate::startup::StartupLog;
 use crate::storage_engine::StorageBackend;
-use crate::{output, scheduler_flags};
 
 const STORE: StorageBackend = StorageBackend::Embedded { sync: true };
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -87,7 +86,8 @@ pub(crate) async fn run(arguments: UpArgs) -> anyhow::Result<()> {
         scheduling: arguments
             .scheduling
             .options(gates)?
-            .with_estimators(estimators),
+            .with_estimators(estimators.is_some()),
+        estimators,
         ..ControlPlaneOptions::with_gates(gates)
     };
     let (listen, members) = (arguments.listen, arguments.members);

@@ -1,10 +1,9 @@
 //! The command `flotilla version`, and the version of the binary.
 
 use clap::Args;
+use flotilla_cli::output;
 use flotilla_http::VersionInfo;
 use serde_json::json;
-
-use crate::output;
 
 /// Print the version of this binary and of the Kubernetes API that it serves.
 #[derive(Args)]

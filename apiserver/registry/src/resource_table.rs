@@ -10,6 +10,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use machinery::{Gvk, Gvr, Object, Status};
+use openapi::karmada::resources::DECISION_SUBRESOURCE;
 use openapi::{KindInfo, Schema};
 use tokio::sync::watch;
 use watchcache::{Cacher, WatchCaches};
@@ -153,7 +154,7 @@ pub(crate) fn subresources(kind: &KindInfo) -> Vec<SubresourceInfo> {
             if &*kind.gvr.version == "v1alpha2" =>
         {
             all.push(SubresourceInfo {
-                name: "decision",
+                name: DECISION_SUBRESOURCE,
                 kind: Gvk::from_static("work.karmada.io", "v1alpha2", "Decision"),
                 verbs: &["get"],
             });

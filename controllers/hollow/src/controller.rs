@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::capacity::{ComputeResources, NodeAllocations};
+use crate::options::Options;
 use crate::pods::{HollowPod, ParentWorkload};
 use crate::{daemon_sets, deployments, jobs, nodes, replica_sets, stateful_sets};
 
@@ -34,38 +35,6 @@ const OWNER_BATCH_WINDOW: Duration = Duration::from_millis(10);
 
 /// A workload: its kind and "namespace/name".
 pub(crate) type WorkloadKey = (WorkloadKind, String);
-
-/// The size of the cluster and the timing of its pods.
-#[derive(Clone, Debug)]
-pub struct Options {
-    pub nodes: usize,
-    /// A quantity of cores, as in `64`.
-    pub node_cpu: String,
-    /// A quantity of bytes, as in `256Gi`.
-    pub node_memory: String,
-    pub pods_per_node: u32,
-    /// Time from the assignment of a pod's node until it is Ready.
-    pub ready_after: Duration,
-    /// The kubelet version that nodes report.
-    pub kubelet_version: String,
-    /// Whether to run the workload controllers in addition to the kubelet. Beside a
-    /// kube-controller-manager they must be off: both would create pods.
-    pub run_controllers: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            nodes: 10,
-            node_cpu: "64".into(),
-            node_memory: "256Gi".into(),
-            pods_per_node: 500,
-            ready_after: Duration::from_millis(100),
-            kubelet_version: "v1.36.0".into(),
-            run_controllers: true,
-        }
-    }
-}
 
 /// Why a hollow cluster could not be started.
 #[derive(Debug, thiserror::Error)]

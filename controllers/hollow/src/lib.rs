@@ -8,10 +8,11 @@
 //! server. Decisions are pure functions of observed objects. Without changes nothing
 //! happens: no heartbeats, no resync.
 //!
-//! Entry points: [`HollowCluster`].
+//! Entry points: [`HollowCluster`], [`containers`].
 
 mod apply_plan;
 mod capacity;
+pub mod containers;
 mod controller;
 mod daemon_sets;
 mod deployments;
@@ -19,6 +20,7 @@ mod jobs;
 mod kubelet;
 mod kubelet_controller;
 mod nodes;
+mod options;
 mod pods;
 mod replica_sets;
 mod stateful_sets;
@@ -27,4 +29,5 @@ mod workload_plan;
 #[cfg(test)]
 mod tests;
 
-pub use controller::{HollowCluster, Options};
+pub use controller::HollowCluster;
+pub use options::Options;

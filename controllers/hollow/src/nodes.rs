@@ -5,7 +5,7 @@ use machinery::Gvr;
 use machinery::time::rfc3339_seconds;
 use serde_json::{Value, json};
 
-use crate::controller::Options;
+use crate::options::Options;
 
 static NODES: Gvr = Gvr::from_static("", "v1", "nodes");
 

@@ -28,6 +28,9 @@ resources! {
     REBALANCERS = "apps" "v1alpha1" "workloadrebalancers";
 }
 
+/// The subresource of bindings with the scheduler's explanation of a placement.
+pub const DECISION_SUBRESOURCE: &str = "decision";
+
 #[cfg(test)]
 mod tests {
     #[test]

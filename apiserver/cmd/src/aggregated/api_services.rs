@@ -19,14 +19,15 @@ use registry::ResourceTable;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::deletion_protection;
 use super::host_crds::{AUTOMANAGED_LABEL, crds_without_objects, is_automanaged};
+use super::host_objects::{HostService, MANAGED_BY_LABEL, contains, labels};
+use super::host_requests::retry_until_answered;
 use super::serving_certificate::ServingCertificateSecret;
-use super::{HostService, deletion_protection, retry_until_answered};
 
 static API_SERVICES: Gvr = Gvr::from_static("apiregistration.k8s.io", "v1", "apiservices");
 static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
 
-const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// The time at which the host was made to check the availability again.
 const PROBED_AT_ANNOTATION: &str = "flotilla.io/probed-at";
 /// The name of the deletion protection in logs.
@@ -43,11 +44,6 @@ const BUNDLE_OVERLAP: Duration = Duration::from_secs(10);
 /// The first interval between checks while some APIServices are unavailable; it doubles
 /// each time.
 const FIRST_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The labels of the objects that Flotilla creates for itself at the host.
-pub(super) fn labels() -> Value {
-    json!({MANAGED_BY_LABEL: "flotilla", "app.kubernetes.io/name": "flotilla"})
-}
 
 /// A group version and its priority within the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,19 +138,6 @@ fn foreign_server(found: &Value, service: &HostService) -> Option<String> {
     let same = theirs["namespace"] == *service.namespace && theirs["name"] == *service.name;
     let ours = found["metadata"]["labels"][MANAGED_BY_LABEL] == "flotilla";
     (!same && !ours).then(|| format!("Service {}/{}", theirs["namespace"], theirs["name"]))
-}
-
-/// Whether `found` has every field of `desired` with the same value.
-pub(super) fn contains(found: &Value, desired: &Value) -> bool {
-    match (found, desired) {
-        (Value::Object(found), Value::Object(desired)) => desired.iter().all(|(key, value)| {
-            // False and absent mean the same.
-            found
-                .get(key)
-                .map_or(*value == json!(false), |f| contains(f, value))
-        }),
-        _ => found == desired,
-    }
 }
 
 fn is_available(found: &Value) -> bool {
@@ -377,6 +360,7 @@ impl ApiServiceRegistrar {
 #[cfg(test)]
 mod tests {
     use client::fake::FakeApi;
+    use machinery::Status;
     use machinery::time::SystemClock;
 
     use super::*;
@@ -483,6 +467,30 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn only_a_missing_role_means_no_owner() {
+        let fake = FakeApi::new();
+        let registration = registration(&fake).await;
+        fake.on_call(|call| {
+            let reads_role = call.verb == "get" && call.resource == Some(&CLUSTER_ROLES);
+            reads_role.then(|| Status::failure(403, "Forbidden", "no".to_owned()).into())
+        });
+        let error = registration.register_all().await.unwrap_err();
+        assert!(
+            format!("{error:#}").contains("ClusterRole flotilla"),
+            "{error:#}"
+        );
+        assert_eq!(fake.list_objects(&API_SERVICES), [] as [Value; 0]);
+        fake.on_call(|_| None);
+        registration.register_all().await.unwrap();
+        let made = fake.list_objects(&API_SERVICES);
+        assert!(
+            made.iter()
+                .all(|o| o["metadata"]["ownerReferences"].is_null())
+        );
+        assert_eq!(made.len(), versions().len());
+    }
+
     /// An APIService that a host registers for its definitions.
     fn automanaged(name: &str) -> Value {
         json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
@@ -549,16 +557,5 @@ mod tests {
             assert!(text.contains(part), "{text}");
         }
         assert_eq!(fake.writes(), []);
-    }
-
-    #[test]
-    fn absence_is_false() {
-        let check = |found: Value, desired: Value, expect: bool| {
-            assert_eq!(contains(&found, &desired), expect, "{found} {desired}");
-        };
-        check(json!({"a": 1, "b": 2}), json!({"a": 1}), true);
-        check(json!({"a": 1}), json!({"a": 1, "b": false}), true);
-        check(json!({"a": {"c": 1}}), json!({"a": {"c": 2}}), false);
-        check(json!({}), json!({"a": 1}), false);
     }
 }

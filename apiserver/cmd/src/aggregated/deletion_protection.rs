@@ -17,8 +17,7 @@ use flotilla_http::AdmissionReviewHandler;
 use machinery::Gvr;
 use serde_json::{Value, json};
 
-use super::HostService;
-use super::api_services::{contains, labels};
+use super::host_objects::{HostService, contains, labels};
 
 const ADMISSION_GROUP: &str = "admissionregistration.k8s.io";
 static WEBHOOKS: Gvr = Gvr::from_static(ADMISSION_GROUP, "v1", "validatingwebhookconfigurations");

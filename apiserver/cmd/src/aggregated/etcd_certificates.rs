@@ -2,44 +2,32 @@
 //! that all replicas share.
 //!
 //! The pods of etcd mount the server's part of the Secret; Flotilla reads its own part
-//! through the host. Writes carry the resourceVersion that was read, so that only one of
-//! several replicas succeeds.
+//! through the host.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use auth::etcd_certificates::EtcdCertificates;
 use auth::pki::CertKeyPair;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use client::{Api, ResourcePath, TaskGroup, WriteOptions};
+use client::{Api, TaskGroup};
 use machinery::time::Clock;
-use machinery::{FailureLog, Gvr, Object};
 use parking_lot::Mutex;
-use serde::Deserialize;
-use serde_json::{Value, json};
 use storage::etcd::{EtcdTls, EtcdTlsSource};
 
-use super::api_services::labels;
-use super::{HostService, retry_until_answered};
+use super::host_objects::HostService;
+use super::host_secret::{HostSecret, SecretContent};
+use crate::renewal_loop::{CHECK_PERIOD, run_renewal_loop};
 
-static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
-/// The interval at which the Secret is read and due certificates are renewed.
-const CHECK_PERIOD: Duration = Duration::from_secs(60);
-const MAX_ATTEMPTS: usize = 10;
+const DESCRIPTION: &str = "certificates for etcd";
 
 /// The Secret and the client certificate of its last reading.
 pub(super) struct EtcdSecret {
-    host: Arc<dyn Api>,
-    namespace: String,
-    name: String,
+    secret: HostSecret,
     /// The names in the server certificate of etcd.
     names: BTreeSet<String>,
     clock: Arc<dyn Clock>,
     client: Arc<Mutex<EtcdTls>>,
-    failures: FailureLog,
 }
 
 impl EtcdSecret {
@@ -52,13 +40,15 @@ impl EtcdSecret {
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Arc<Self>> {
         let secret = Self {
-            host: Arc::clone(host),
-            namespace: service.namespace.clone(),
-            name: name.to_owned(),
+            secret: HostSecret {
+                host: Arc::clone(host),
+                namespace: service.namespace.clone(),
+                name: name.to_owned(),
+                description: DESCRIPTION,
+            },
             names: certificate_names(servers),
             clock: Arc::clone(clock),
             client: Arc::default(),
-            failures: FailureLog::new(),
         };
         let opened = secret.renew().await;
         opened.with_context(|| {
@@ -82,86 +72,31 @@ impl EtcdSecret {
 
     /// Reads and renews the Secret until the tasks stop.
     pub(super) fn run(self: &Arc<Self>, tasks: &TaskGroup) {
-        let (secret, stop) = (Arc::clone(self), tasks.shutdown().clone());
-        tasks.spawn(async move {
-            let next = || async {
-                tokio::time::sleep(CHECK_PERIOD).await;
-                secret.check().await;
-            };
-            while stop.run_until_triggered(next()).await.is_some() {}
-        });
-    }
-
-    async fn check(&self) {
-        match self.renew().await {
-            Ok(()) => {
-                if self.failures.record_success("renew") {
-                    tracing::info!("certificates for etcd can be renewed again");
-                }
-            }
-            Err(error) => {
-                let error = format!("{error:#}");
-                if self.failures.record_failure("renew", &error) {
-                    tracing::warn!(error, "certificates for etcd cannot be renewed");
-                }
-            }
-        }
+        let secret = Arc::clone(self);
+        run_renewal_loop(
+            DESCRIPTION,
+            CHECK_PERIOD,
+            Arc::default(),
+            tasks,
+            move || {
+                let secret = Arc::clone(&secret);
+                async move { secret.renew().await }
+            },
+        );
     }
 
     /// Creates or renews the Secret until nothing is due, and uses its content.
     async fn renew(&self) -> anyhow::Result<()> {
-        for _ in 0..MAX_ATTEMPTS {
-            let at = ResourcePath::object(&SECRETS, &self.namespace, &self.name);
-            let found =
-                match retry_until_answered("certificates for etcd", || self.host.get(at)).await {
-                    Ok(found) => Some(found),
-                    Err(error) if error.is_not_found() => None,
-                    Err(error) => return Err(error.into()),
-                };
-            let kept = found.as_ref().map(parse);
-            let next = EtcdCertificates::renew(kept.as_ref(), &self.names, self.clock.now())?;
-            let Some(next) = next else {
-                let kept = kept.context("the Secret has no certificates and none is due")?;
-                *self.client.lock() = client_tls(&kept);
-                return Ok(());
-            };
-            if self.write(found.as_ref(), &next).await? {
-                *self.client.lock() = client_tls(&next);
-                return Ok(());
-            }
-        }
-        anyhow::bail!("it was changed by others at every attempt")
-    }
-
-    /// Returns false when another replica has written the Secret.
-    async fn write(&self, found: Option<&Object>, next: &EtcdCertificates) -> anyhow::Result<bool> {
-        let options = WriteOptions::default();
-        let written = match found {
-            None => {
-                let body = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-                    "metadata": {"name": self.name, "namespace": self.namespace, "labels": labels()},
-                    "data": encode(next)});
-                let all = ResourcePath::collection(&SECRETS, &self.namespace);
-                self.host.create(all, body, &options).await
-            }
-            Some(found) => {
-                let mut body = found.value()?;
-                body["data"] = encode(next);
-                let at = ResourcePath::object(&SECRETS, &self.namespace, &self.name);
-                self.host.update(at, body, &options).await
-            }
+        let next = |kept: Option<&_>| {
+            Ok(EtcdCertificates::renew(
+                kept,
+                &self.names,
+                self.clock.now(),
+            )?)
         };
-        match written {
-            Ok(_) => Ok(true),
-            Err(error)
-                if error.is_conflict()
-                    || error.is_already_exists()
-                    || error.is_not_found() && found.is_some() =>
-            {
-                Ok(false)
-            }
-            Err(error) => Err(error.into()),
-        }
+        let kept = self.secret.ensure_secret(next).await?;
+        *self.client.lock() = client_tls(&kept);
+        Ok(())
     }
 }
 
@@ -187,42 +122,33 @@ fn client_tls(kept: &EtcdCertificates) -> EtcdTls {
     }
 }
 
-#[derive(Default, Deserialize)]
-struct EtcdSecretData {
-    #[serde(default)]
-    data: Option<BTreeMap<String, String>>,
-}
+impl SecretContent for EtcdCertificates {
+    const TYPE: &'static str = "Opaque";
 
-/// Fields that cannot be decoded are empty, and are created again.
-fn parse(secret: &Object) -> EtcdCertificates {
-    let EtcdSecretData { data } = serde_json::from_slice(secret.bytes()).unwrap_or_default();
-    let data = data.unwrap_or_default();
-    let read = |key: &str| {
-        let raw = data.get(key).and_then(|text| STANDARD.decode(text).ok());
-        raw.and_then(|raw| String::from_utf8(raw).ok())
-            .unwrap_or_default()
-    };
-    let identity = |name: &str| CertKeyPair {
-        certificate_pem: read(&format!("{name}.crt")),
-        key_pem: read(&format!("{name}.key")),
-    };
-    EtcdCertificates {
-        ca: read("ca.crt"),
-        ca_key: read("ca.key"),
-        server: identity("server"),
-        client: identity("client"),
+    /// Fields that cannot be decoded are empty, and are created again.
+    fn decode(get: impl Fn(&str) -> String) -> Self {
+        let identity = |name: &str| CertKeyPair {
+            certificate_pem: get(&format!("{name}.crt")),
+            key_pem: get(&format!("{name}.key")),
+        };
+        Self {
+            ca: get("ca.crt"),
+            ca_key: get("ca.key"),
+            server: identity("server"),
+            client: identity("client"),
+        }
     }
-}
 
-fn encode(kept: &EtcdCertificates) -> Value {
-    json!({
-        "ca.crt": STANDARD.encode(&kept.ca),
-        "ca.key": STANDARD.encode(&kept.ca_key),
-        "server.crt": STANDARD.encode(&kept.server.certificate_pem),
-        "server.key": STANDARD.encode(&kept.server.key_pem),
-        "client.crt": STANDARD.encode(&kept.client.certificate_pem),
-        "client.key": STANDARD.encode(&kept.client.key_pem),
-    })
+    fn encode(&self) -> Vec<(&'static str, &str)> {
+        vec![
+            ("ca.crt", &self.ca),
+            ("ca.key", &self.ca_key),
+            ("server.crt", &self.server.certificate_pem),
+            ("server.key", &self.server.key_pem),
+            ("client.crt", &self.client.certificate_pem),
+            ("client.key", &self.client.key_pem),
+        ]
+    }
 }
 
 #[cfg(test)]
@@ -231,6 +157,7 @@ mod tests {
     use jiff::{SignedDuration, Timestamp};
     use machinery::time::FakeClock;
 
+    use super::super::host_secret::SECRETS;
     use super::*;
 
     fn service() -> HostService {
@@ -272,8 +199,8 @@ mod tests {
         assert!(all.iter().all(|s| s.client().0 == first));
         assert_eq!(fake.list_objects(&SECRETS).len(), 1);
         time.advance(SignedDuration::from_hours(24 * 300));
-        all[1].check().await;
-        all[0].check().await;
+        all[1].renew().await.unwrap();
+        all[0].renew().await.unwrap();
         let EtcdTlsSource(read) = source;
         let renewed = read().unwrap();
         assert!(renewed != first && renewed == all[1].client().0);

@@ -2,37 +2,27 @@
 //! all replicas share.
 //!
 //! The listener uses the certificate of the Secret, and the APIServices get its CA bundle.
-//! A replica renews the Secret when a certificate is due. Writes carry the
-//! resourceVersion that was read, so that only one of several replicas succeeds.
+//! A replica renews the Secret when a certificate is due.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use auth::cert_rotation::RotatingCertificates;
 use auth::tls::ReloadableCertificate;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use client::{Api, InformerFactory, ListWatchSelector, ResourcePath, TaskGroup, WriteOptions};
+use client::{Api, InformerFactory, ListWatchSelector, TaskGroup};
 use machinery::time::Clock;
-use machinery::{FailureLog, Gvr, Object};
-use serde::Deserialize;
-use serde_json::{Value, json};
-use tokio::sync::watch;
+use machinery::{FailureLog, Object};
+use tokio::sync::{Notify, watch};
 
-use super::api_services::labels;
-use super::{HostService, retry_until_answered};
+use super::host_objects::HostService;
+use super::host_secret::{HostSecret, SECRETS, SecretContent, decode_secret};
+use crate::renewal_loop::{CHECK_PERIOD, run_renewal_loop};
 
-static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
-/// The interval at which the certificate is checked for renewal.
-const CHECK_PERIOD: Duration = Duration::from_secs(60);
-const MAX_ATTEMPTS: usize = 10;
+const DESCRIPTION: &str = "the serving certificate";
 
 struct ServingCertificateState {
-    host: Arc<dyn Api>,
-    namespace: String,
-    name: String,
+    secret: HostSecret,
     names: BTreeSet<String>,
     clock: Arc<dyn Clock>,
     certificate: Arc<ReloadableCertificate>,
@@ -60,35 +50,26 @@ fn certificate_names(service: &HostService) -> BTreeSet<String> {
     ])
 }
 
-#[derive(Deserialize)]
-struct ServingSecretData {
-    #[serde(default)]
-    data: Option<BTreeMap<String, String>>,
-}
+impl SecretContent for RotatingCertificates {
+    const TYPE: &'static str = "kubernetes.io/tls";
 
-fn parse(secret: &Object) -> Option<RotatingCertificates> {
-    let ServingSecretData { data } = serde_json::from_slice(secret.bytes()).ok()?;
-    let data = data.unwrap_or_default();
-    let read = |key: &str| {
-        let raw = data.get(key).and_then(|text| STANDARD.decode(text).ok());
-        raw.and_then(|raw| String::from_utf8(raw).ok())
-            .unwrap_or_default()
-    };
-    Some(RotatingCertificates {
-        ca_bundle: read("ca.crt"),
-        ca_key: read("ca.key"),
-        certificate: read("tls.crt"),
-        key: read("tls.key"),
-    })
-}
+    fn decode(get: impl Fn(&str) -> String) -> Self {
+        Self {
+            ca_bundle: get("ca.crt"),
+            ca_key: get("ca.key"),
+            certificate: get("tls.crt"),
+            key: get("tls.key"),
+        }
+    }
 
-fn encode(kept: &RotatingCertificates) -> Value {
-    json!({
-        "ca.crt": STANDARD.encode(&kept.ca_bundle),
-        "ca.key": STANDARD.encode(&kept.ca_key),
-        "tls.crt": STANDARD.encode(&kept.certificate),
-        "tls.key": STANDARD.encode(&kept.key),
-    })
+    fn encode(&self) -> Vec<(&'static str, &str)> {
+        vec![
+            ("ca.crt", &self.ca_bundle),
+            ("ca.key", &self.ca_key),
+            ("tls.crt", &self.certificate),
+            ("tls.key", &self.key),
+        ]
+    }
 }
 
 impl ServingCertificateSecret {
@@ -98,21 +79,23 @@ impl ServingCertificateSecret {
         service: &HostService,
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
-        let secret = format!("{}-serving-cert", service.name);
-        let names = certificate_names(service);
-        let kept = ensure_secret(&**host, &service.namespace, &secret, &names, &**clock)
-            .await
-            .with_context(|| {
-                format!(
-                    "the serving certificate in Secret {}/{secret} of the host",
-                    service.namespace
-                )
-            })?;
-        let (chain, key) = kept.serving_der()?;
-        Ok(Self(Arc::new(ServingCertificateState {
+        let secret = HostSecret {
             host: Arc::clone(host),
             namespace: service.namespace.clone(),
-            name: secret,
+            name: format!("{}-serving-cert", service.name),
+            description: DESCRIPTION,
+        };
+        let names = certificate_names(service);
+        let kept = ensure_certificates(&secret, &names, &**clock).await;
+        let kept = kept.with_context(|| {
+            format!(
+                "the serving certificate in Secret {}/{} of the host",
+                secret.namespace, secret.name
+            )
+        })?;
+        let (chain, key) = kept.serving_der()?;
+        Ok(Self(Arc::new(ServingCertificateState {
+            secret,
             names,
             clock: Arc::clone(clock),
             certificate: ReloadableCertificate::new(chain, key)?,
@@ -133,39 +116,32 @@ impl ServingCertificateSecret {
     /// Watches the Secret and renews it when a certificate is due, until the tasks stop.
     pub(super) fn run(&self, informers: &InformerFactory, tasks: &TaskGroup) {
         let select = ListWatchSelector::all(&SECRETS)
-            .namespace(&self.0.namespace)
-            .fields(format!("metadata.name={}", self.0.name));
-        let informer = informers.get(&self.0.host, &select);
-        let changed = Arc::new(tokio::sync::Notify::new());
+            .namespace(&self.0.secret.namespace)
+            .fields(format!("metadata.name={}", self.0.secret.name));
+        let informer = informers.get(&self.0.secret.host, &select);
+        let changed = Arc::new(Notify::new());
         let (shared, wake) = (Arc::clone(&self.0), Arc::clone(&changed));
         informer.add_event_handler(move |change| match change.new {
             Some(secret) => shared.apply_secret(secret),
             // It is created again, and the old CA stays trusted for a while.
             None => wake.notify_one(),
         });
-        let (shared, stop) = (Arc::clone(&self.0), tasks.shutdown().clone());
-        tasks.spawn(async move {
-            loop {
-                let next = async {
-                    tokio::select! {
-                        () = changed.notified() => {}
-                        () = tokio::time::sleep(CHECK_PERIOD) => {}
-                    }
-                    shared.renew().await;
-                };
-                if stop.run_until_triggered(next).await.is_none() {
-                    return;
-                }
+        let shared = Arc::clone(&self.0);
+        run_renewal_loop(DESCRIPTION, CHECK_PERIOD, changed, tasks, move || {
+            let shared = Arc::clone(&shared);
+            async move {
+                let ensured = ensure_certificates(&shared.secret, &shared.names, &*shared.clock);
+                ensured.await.map(drop)
             }
         });
     }
 }
 
 impl ServingCertificateState {
-    /// Uses the certificate of the Secret. One that cannot be used is replaced by
-    /// [`Self::renew`].
+    /// Uses the certificate of the Secret. One that cannot be used is replaced by the next
+    /// renewal.
     fn apply_secret(&self, secret: &Object) {
-        let usable = parse(secret).and_then(|kept| {
+        let usable = decode_secret(secret).and_then(|kept: RotatingCertificates| {
             let due = RotatingCertificates::rotate(Some(&kept), &self.names, self.clock.now());
             // A certificate that is due for renewal is used until it is renewed.
             let (chain, key) = kept.serving_der().ok()?;
@@ -193,80 +169,22 @@ impl ServingCertificateState {
             tracing::warn!(why, "the Secret of the serving certificate cannot be used");
         }
     }
-
-    async fn renew(&self) {
-        let ensured = ensure_secret(
-            &*self.host,
-            &self.namespace,
-            &self.name,
-            &self.names,
-            &*self.clock,
-        );
-        match ensured.await {
-            Ok(_) => {
-                if self.failures.record_success("renew") {
-                    tracing::info!("the serving certificate can be renewed again");
-                }
-            }
-            Err(error) => {
-                let error = format!("{error:#}");
-                if self.failures.record_failure("renew", &error) {
-                    tracing::warn!(error, "cannot renew the serving certificate");
-                }
-            }
-        }
-    }
 }
 
-/// Creates or renews the Secret until nothing is due, and returns its content.
-async fn ensure_secret(
-    host: &dyn Api,
-    namespace: &str,
-    name: &str,
+/// Creates or renews the Secret until nothing is due.
+async fn ensure_certificates(
+    secret: &HostSecret,
     names: &BTreeSet<String>,
     clock: &dyn Clock,
 ) -> anyhow::Result<RotatingCertificates> {
-    for _ in 0..MAX_ATTEMPTS {
-        let at = ResourcePath::object(&SECRETS, namespace, name);
-        let found = match retry_until_answered("serving certificate", || host.get(at)).await {
-            Ok(found) => Some(found),
-            Err(error) if error.is_not_found() => None,
-            Err(error) => return Err(error.into()),
-        };
-        let kept = found.as_ref().and_then(parse);
-        let Some(next) = RotatingCertificates::rotate(kept.as_ref(), names, clock.now())? else {
-            return kept.context("the Secret has no certificate and none is due");
-        };
-        let options = WriteOptions::default();
-        let written = match &found {
-            None => {
-                let body = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
-                    "metadata": {"name": name, "namespace": namespace, "labels": labels()},
-                    "data": encode(&next)});
-                let all = ResourcePath::collection(&SECRETS, namespace);
-                host.create(all, body, &options).await
-            }
-            Some(found) => {
-                let mut body = found.value()?;
-                body["data"] = encode(&next);
-                host.update(at, body, &options).await
-            }
-        };
-        match written {
-            Ok(_) => return Ok(next),
-            // Another replica has written it.
-            Err(e)
-                if e.is_conflict()
-                    || e.is_already_exists()
-                    || e.is_not_found() && found.is_some() => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    anyhow::bail!("it was changed by others at every attempt")
+    let next = |kept: Option<&_>| Ok(RotatingCertificates::rotate(kept, names, clock.now())?);
+    secret.ensure_secret(next).await
 }
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
     use client::fake::FakeApi;
     use machinery::time::SystemClock;
 

@@ -4,6 +4,7 @@
 //! file ──► [`config`] (validation) ──► [`transformers`] (by storage prefix) ──► storage
 
 mod config;
+mod scope;
 #[cfg(test)]
 mod tests;
 mod transformers;
@@ -15,14 +16,7 @@ use anyhow::{Context, anyhow};
 use serde_json::Value;
 use storage::encryption::ResourceTransformers;
 
-/// The resources that this server stores and can encrypt.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum EncryptionScope {
-    /// Flotilla stores every resource.
-    All,
-    /// Another API server stores all but the resources of Karmada's groups.
-    OwnGroups,
-}
+pub(crate) use scope::EncryptionScope;
 
 /// Reads and validates the file. No error repeats a key.
 pub(crate) fn load(file: &Path, scope: EncryptionScope) -> anyhow::Result<ResourceTransformers> {

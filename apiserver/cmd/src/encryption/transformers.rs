@@ -9,8 +9,8 @@ use openapi::{KindInfo, karmada};
 use serde_json::json;
 use storage::encryption::{PrefixTransformer, PrefixTransformers, ResourceTransformers};
 
-use super::EncryptionScope;
 use super::config::{GroupResource, ProviderKey, ResourceConfiguration};
+use super::scope::EncryptionScope;
 use crate::server_keys;
 
 const ALL_PREFIX: &str = "/registry/";

@@ -5,24 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::{ResourcePath, ShutdownToken};
-use flotilla_http::{ServerResponseBody, SubresourceConnectRequest};
-use futures_util::{StreamExt, stream};
-use http::Response;
-use http::header::{CONTENT_TYPE, HeaderValue};
-use http_body_util::StreamBody;
-use hyper::body::Frame;
+use client::{Api, ResourcePath, ShutdownToken};
+use futures_util::{Stream, stream};
 use jiff::Timestamp;
 use machinery::Status;
+use machinery::time::Clock;
 
-use super::{ContainerConnectors, PODS, StartedContainer};
+use super::container::{StartedContainer, select_container};
+use crate::controller::PODS;
 
 /// Lines of a container's log; older ones count as rotated.
 const MAX_LINES: u64 = 1000;
 
 /// The query parameters of a log request (PodLogOptions).
 #[derive(Clone, Copy, Debug, Default)]
-struct PodLogOptions {
+pub struct PodLogOptions {
+    previous: bool,
     follow: bool,
     timestamps: bool,
     since: Option<Timestamp>,
@@ -32,9 +30,14 @@ struct PodLogOptions {
 }
 
 impl PodLogOptions {
-    fn parse(connection: &SubresourceConnectRequest, now: Timestamp) -> Result<Self, Status> {
+    /// The options of a request from its query parameters.
+    pub fn parse(
+        param: impl Fn(&str) -> Option<String>,
+        flag: impl Fn(&str) -> bool,
+        now: Timestamp,
+    ) -> Result<Self, Status> {
         let number = |name: &str| -> Result<Option<u64>, Status> {
-            let Some(text) = connection.param(name) else {
+            let Some(text) = param(name) else {
                 return Ok(None);
             };
             let bad = |_| Status::bad_request(format!("{name}: {text:?} is not a number"));
@@ -42,14 +45,15 @@ impl PodLogOptions {
         };
         let ago = number("sinceSeconds")?;
         let ago = ago.and_then(|s| now.checked_sub(Duration::from_secs(s)).ok());
-        let time = connection.param("sinceTime");
+        let time = param("sinceTime");
         let time = time.map(|t| {
             t.parse()
                 .map_err(|_| Status::bad_request("sinceTime is not a time"))
         });
         Ok(Self {
-            follow: connection.flag("follow"),
-            timestamps: connection.flag("timestamps"),
+            previous: flag("previous"),
+            follow: flag("follow"),
+            timestamps: flag("timestamps"),
             since: ago.or(time.transpose()?),
             tail_lines: number("tailLines")?,
             limit_bytes: number("limitBytes")?.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
@@ -87,48 +91,53 @@ impl StartedContainer {
     }
 }
 
-pub(super) fn stream_log(
-    containers: &Arc<ContainerConnectors>,
-    container: StartedContainer,
-    connection: &SubresourceConnectRequest,
-) -> Result<Response<ServerResponseBody>, Status> {
-    if connection.flag("previous") {
-        let (name, pod) = (&container.name, &container.pod);
-        let text = format!("previous terminated container {name:?} in pod {pod:?} not found");
-        return Err(Status::bad_request(text));
-    }
-    let options = PodLogOptions::parse(connection, containers.clock.now())?;
-    let state = PodLogStream {
-        next_line: container.first_line(&options, container.line_count(containers.clock.now())),
-        containers: Arc::clone(containers),
-        closing: connection.shutdown.clone(),
-        container,
-        options,
-    };
-    let lines = stream::unfold(state, |mut state| async move {
-        let chunk = state.next_chunk().await?;
-        Some((chunk, state))
-    });
-    let frames = lines.map(|chunk| Ok::<_, std::convert::Infallible>(Frame::data(chunk)));
-    let mut response = Response::new(ServerResponseBody::proxied(StreamBody::new(frames)));
-    let text = HeaderValue::from_static("text/plain");
-    response.headers_mut().insert(CONTENT_TYPE, text);
-    Ok(response)
-}
-
-struct PodLogStream {
-    containers: Arc<ContainerConnectors>,
-    closing: ShutdownToken,
+/// The log of a container while it is read.
+pub struct PodLogStream {
+    api: Arc<dyn Api>,
+    clock: Arc<dyn Clock>,
+    shutdown: ShutdownToken,
     container: StartedContainer,
     options: PodLogOptions,
     next_line: u64,
 }
 
 impl PodLogStream {
+    /// Opens the log of a container. A log that is followed ends with the container or
+    /// `shutdown`.
+    pub fn open(
+        api: Arc<dyn Api>,
+        clock: Arc<dyn Clock>,
+        shutdown: ShutdownToken,
+        container: StartedContainer,
+        options: PodLogOptions,
+    ) -> Result<Self, Status> {
+        if options.previous {
+            let (name, pod) = (&container.name, &container.pod);
+            let text = format!("previous terminated container {name:?} in pod {pod:?} not found");
+            return Err(Status::bad_request(text));
+        }
+        Ok(Self {
+            next_line: container.first_line(&options, container.line_count(clock.now())),
+            api,
+            clock,
+            shutdown,
+            container,
+            options,
+        })
+    }
+
+    /// The log in chunks of whole lines.
+    pub fn into_chunks(self) -> impl Stream<Item = Bytes> {
+        stream::unfold(self, |mut log| async move {
+            let chunk = log.next_chunk().await?;
+            Some((chunk, log))
+        })
+    }
+
     /// The next lines; `None` at the end of the log.
     async fn next_chunk(&mut self) -> Option<Bytes> {
         loop {
-            let line_count = self.container.line_count(self.containers.clock.now());
+            let line_count = self.container.line_count(self.clock.now());
             if self.options.limit_bytes == Some(0) {
                 return None;
             }
@@ -148,9 +157,9 @@ impl PodLogStream {
                 return None;
             }
             let due = self.container.line_time(self.next_line);
-            let pause = Duration::try_from(due - self.containers.clock.now()).unwrap_or_default();
+            let pause = Duration::try_from(due - self.clock.now()).unwrap_or_default();
             let waited = tokio::time::sleep(pause);
-            self.closing.run_until_triggered(waited).await?;
+            self.shutdown.run_until_triggered(waited).await?;
             self.refresh_container().await?;
         }
     }
@@ -158,13 +167,10 @@ impl PodLogStream {
     /// Reads the container's state again; `None` when the pod is gone.
     async fn refresh_container(&mut self) -> Option<()> {
         let c = &self.container;
-        let pod = self
-            .containers
-            .api
-            .get(ResourcePath::object(&PODS, &c.namespace, &c.pod))
-            .await;
+        let at = ResourcePath::object(&PODS, &c.namespace, &c.pod);
+        let pod = self.api.get(at).await;
         let pod = pod.ok().filter(|p| p.uid() == c.uid)?.value().ok()?;
-        self.container = super::select_container(&pod, &c.namespace, &c.pod, Some(&c.name)).ok()?;
+        self.container = select_container(&pod, &c.namespace, &c.pod, Some(&c.name)).ok()?;
         Some(())
     }
 }

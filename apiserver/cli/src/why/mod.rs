@@ -2,7 +2,7 @@
 //!
 //! arguments ──[`inputs`]──► [`inputs::WhyInputs`] ──[`report`]──► [`report::WhyReport`] ──[`text`]──► lines
 
-pub(crate) mod inputs;
+mod inputs;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -11,7 +11,7 @@ mod text;
 use clap::Args;
 use flotilla_runtime::{ShutdownToken, TaskGroup};
 
-use crate::join::ControlPlaneArgs;
+use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::printers::{self, OutputFormat};
 use crate::{output, resource_args};
 
@@ -21,7 +21,7 @@ use crate::{output, resource_args};
 #[command(
     after_help = "Examples:\n  flotilla why deploy/web -n shop\n  flotilla why deployments.apps web -o wide\n  flotilla why rb/web-deployment -o json"
 )]
-pub(crate) struct WhyArgs {
+pub struct WhyArgs {
     /// The template, or its binding: TYPE/NAME or TYPE NAME, as for kubectl get.
     #[arg(required = true, num_args = 1..=2, value_name = "RESOURCE")]
     resource: Vec<String>,
@@ -29,13 +29,13 @@ pub(crate) struct WhyArgs {
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     #[command(flatten)]
-    control: ControlPlaneArgs,
+    control: KubeconfigArgs<ControlPlaneFlags>,
     /// Output format; text by default.
     #[arg(short, long, value_enum)]
     output: Option<OutputFormat>,
 }
 
-pub(crate) async fn run(arguments: WhyArgs) -> anyhow::Result<()> {
+pub async fn run(arguments: WhyArgs) -> anyhow::Result<()> {
     let (kind, name) = resource_args::parse_resource_arg(&arguments.resource)?;
     let tasks = TaskGroup::new(ShutdownToken::new());
     let (api, namespace) = arguments.control.connect_with_namespace(&tasks)?;

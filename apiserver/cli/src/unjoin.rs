@@ -9,13 +9,13 @@ use client::remote::RemoteApi;
 use clusters::UnjoinSpec;
 use flotilla_runtime::{ShutdownToken, TaskGroup};
 
-use crate::join::{ControlPlaneArgs, load_cluster_config};
+use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs, load_cluster_config};
 use crate::output;
 
 /// Remove a cluster from the control plane, and the objects that were propagated to it.
 #[derive(Args)]
 #[command(after_help = "Example:\n  flotilla unjoin m1 --cluster-kubeconfig m1.kubeconfig")]
-pub(crate) struct UnjoinArgs {
+pub struct UnjoinArgs {
     /// The name of the cluster.
     name: String,
     /// Path of the cluster's kubeconfig; with it the service accounts created there are
@@ -26,7 +26,7 @@ pub(crate) struct UnjoinArgs {
     #[arg(long, value_name = "CONTEXT")]
     cluster_context: Option<String>,
     #[command(flatten)]
-    control: ControlPlaneArgs,
+    control: KubeconfigArgs<ControlPlaneFlags>,
     /// Namespace in the control plane and in the cluster where secrets are stored.
     #[arg(long, default_value = "karmada-cluster")]
     cluster_namespace: String,
@@ -38,7 +38,7 @@ pub(crate) struct UnjoinArgs {
     wait: u64,
 }
 
-pub(crate) async fn run(arguments: UnjoinArgs) -> anyhow::Result<()> {
+pub async fn run(arguments: UnjoinArgs) -> anyhow::Result<()> {
     let tasks = TaskGroup::new(ShutdownToken::new());
     let control = arguments.control.connect(&tasks)?;
     let cluster = match &arguments.cluster_kubeconfig {

@@ -12,8 +12,7 @@ use std::process::ExitCode;
 use clap::Args;
 use flotilla_runtime::{ShutdownToken, TaskGroup};
 
-use crate::join::ControlPlaneArgs;
-use crate::logs::LogFormat;
+use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::printers::{self, OutputFormat};
 use crate::{feature_gate_flags, output, scheduler_flags};
 
@@ -33,7 +32,7 @@ const EXIT_FAILED: u8 = 2;
 #[command(
     after_help = "Exit codes, as of kubectl diff:\n  0   no template would move\n  1   some templates would move\n  >1  the command failed\n\nExamples:\n  flotilla plan -f policy.yaml\n  flotilla plan -f policies.yaml -n shop -o json"
 )]
-pub(crate) struct PlanArgs {
+pub struct PlanArgs {
     /// Policies in YAML or JSON; - is standard input; may be repeated.
     #[arg(short, long, required = true, value_name = "FILE")]
     filename: Vec<PathBuf>,
@@ -41,7 +40,7 @@ pub(crate) struct PlanArgs {
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     #[command(flatten)]
-    control: ControlPlaneArgs,
+    control: KubeconfigArgs<ControlPlaneFlags>,
     /// Output format; text by default.
     #[arg(short, long, value_enum)]
     output: Option<OutputFormat>,
@@ -52,12 +51,12 @@ pub(crate) struct PlanArgs {
 }
 
 /// Runs the command. Failures are printed here and have their own exit code.
-pub(crate) async fn run(arguments: PlanArgs) -> ExitCode {
+pub async fn run(arguments: PlanArgs) -> ExitCode {
     match Box::pin(plan(&arguments)).await {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(EXIT_MOVES),
         Err(error) => {
-            output::print_error(&error, LogFormat::Text);
+            output::print_error(&error);
             ExitCode::from(EXIT_FAILED)
         }
     }

@@ -7,42 +7,69 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
 
-use flotilla_http::{ServerResponseBody, SubresourceConnectRequest};
-use http::header::{CONNECTION, HeaderValue, UPGRADE};
-use http::{Response, StatusCode};
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
+use http::HeaderMap;
+use http::header::UPGRADE;
 use machinery::Status;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::ContainerConnectors;
+use super::container::StartedContainer;
 use super::spdy::{SpdyFrame, SpdyReader, SpdyWriter};
 
-const SPDY_PROTOCOL: &str = "SPDY/3.1";
-const CHANNEL_PROTOCOL: &str = "v4.channel.k8s.io";
-const PROTOCOL_HEADER: &str = "x-stream-protocol-version";
+/// The protocol to which the connection of a session is upgraded.
+pub const SPDY_PROTOCOL: &str = "SPDY/3.1";
+/// The protocol of the streams.
+pub const CHANNEL_PROTOCOL: &str = "v4.channel.k8s.io";
+/// The header with which client and server agree on the protocol of the streams.
+pub const PROTOCOL_HEADER: &str = "x-stream-protocol-version";
 /// The most streams of a session.
 const MAX_STREAMS: usize = 8;
 
 /// The command and streams that the client requests.
-#[derive(Clone, Debug, Default)]
-struct ExecCommand {
+#[derive(Clone, Debug)]
+pub struct ExecCommand {
     args: Vec<String>,
     stdin: bool,
     stdout: bool,
     stderr: bool,
 }
 
-/// Upgrades the connection and starts the session.
-pub(super) fn start_session(
-    containers: &Arc<ContainerConnectors>,
-    connection: SubresourceConnectRequest,
-    attach: bool,
-) -> Result<Response<ServerResponseBody>, Status> {
-    let headers = connection.request.headers();
+impl ExecCommand {
+    /// The command of a request from its query parameters. The command of `attach` runs
+    /// already.
+    pub fn parse(
+        args: Vec<String>,
+        flag: impl Fn(&str) -> bool,
+        attach: bool,
+    ) -> Result<Self, Status> {
+        if args.is_empty() && !attach {
+            let text = "you must specify at least one command for the container";
+            return Err(Status::bad_request(text));
+        }
+        Ok(Self {
+            args,
+            stdin: flag("stdin"),
+            stdout: flag("stdout"),
+            // A terminal has one output.
+            stderr: flag("stderr") && !flag("tty"),
+        })
+    }
+}
+
+impl StartedContainer {
+    /// Fails if the container has finished.
+    pub fn check_running(&self) -> Result<(), Status> {
+        if self.finished.is_some() {
+            let text = format!("container {} is not running", self.name);
+            return Err(Status::bad_request(text));
+        }
+        Ok(())
+    }
+}
+
+/// Checks that a request offers the protocols of a session.
+pub fn negotiate_protocol(headers: &HeaderMap) -> Result<(), Status> {
     let spdy = headers.get(UPGRADE).and_then(|u| u.to_str().ok());
     if !spdy.is_some_and(|u| u.eq_ignore_ascii_case(SPDY_PROTOCOL)) {
         let text = format!(
@@ -58,40 +85,15 @@ pub(super) fn start_session(
         let text = format!("unable to negotiate protocol: server supports [{CHANNEL_PROTOCOL}]");
         return Err(Status::failure(403, "Forbidden", text));
     }
-    let command = ExecCommand {
-        args: connection.params("command"),
-        stdin: connection.flag("stdin"),
-        stdout: connection.flag("stdout"),
-        // A terminal has one output.
-        stderr: connection.flag("stderr") && !connection.flag("tty"),
-    };
-    if command.args.is_empty() && !attach {
-        let text = "you must specify at least one command for the container";
-        return Err(Status::bad_request(text));
-    }
-    let mut request = connection.request;
-    let upgrade = hyper::upgrade::on(&mut request);
-    let closing = connection.shutdown;
-    containers.tasks.spawn(async move {
-        if let Some(Err(error)) = closing
-            .run_until_triggered(run_session(upgrade, command))
-            .await
-        {
-            tracing::debug!(%error, "an exec session failed");
-        }
-    });
-    let mut response = Response::new(ServerResponseBody::empty());
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let headers = response.headers_mut();
-    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    headers.insert(UPGRADE, HeaderValue::from_static(SPDY_PROTOCOL));
-    headers.insert(PROTOCOL_HEADER, HeaderValue::from_static(CHANNEL_PROTOCOL));
-    Ok(response)
+    Ok(())
 }
 
-async fn run_session(upgrade: OnUpgrade, command: ExecCommand) -> io::Result<()> {
-    let stream = upgrade.await.map_err(io::Error::other)?;
-    let (from, to) = tokio::io::split(TokioIo::new(stream));
+/// Runs the session on an upgraded connection until the client closes it.
+pub async fn run_session(
+    stream: impl AsyncRead + AsyncWrite,
+    command: ExecCommand,
+) -> io::Result<()> {
+    let (from, to) = tokio::io::split(stream);
     let session = ExecSession {
         reader: SpdyReader::new(from)?,
         writer: SpdyWriter::new(to),

@@ -1,13 +1,12 @@
 //! Flags of karmada-scheduler.
 
 use clap::Args;
-use estimator::Options as Estimators;
 use openapi::karmada::FeatureGates;
 use scheduler::core::{SchedulerPluginSet, SchedulingRules, UnknownPluginError};
 
 #[derive(Args, Clone)]
 #[group(id = "scheduling")]
-pub(crate) struct SchedulerArgs {
+pub struct SchedulerArgs {
     /// A list of plugins to enable. '*' enables all built-in plugins, 'foo'
     /// enables the plugin named 'foo', '*,-foo' disables the plugin named 'foo'.
     #[arg(
@@ -28,11 +27,9 @@ pub(crate) struct SchedulerArgs {
 
 /// The values of the flags; the defaults are Karmada's.
 #[derive(Clone, Debug)]
-pub(crate) struct SchedulerSettings {
-    pub(crate) name: String,
-    pub(crate) rules: SchedulingRules,
-    /// The options of accurate scheduler estimators; `None` when they are disabled.
-    pub(crate) estimators: Option<Estimators>,
+pub struct SchedulerSettings {
+    pub name: String,
+    pub rules: SchedulingRules,
 }
 
 impl Default for SchedulerSettings {
@@ -43,35 +40,29 @@ impl Default for SchedulerSettings {
 
 impl SchedulerSettings {
     /// The default options with other feature gates.
-    pub(crate) fn with_gates(gates: FeatureGates) -> Self {
+    pub fn with_gates(gates: FeatureGates) -> Self {
         Self {
             name: scheduler::SchedulerOptions::default().name,
             rules: SchedulingRules::new(gates, SchedulerPluginSet::default(), false),
-            estimators: None,
         }
     }
 }
 
 impl SchedulerArgs {
-    pub(crate) fn options(
-        &self,
-        gates: FeatureGates,
-    ) -> Result<SchedulerSettings, UnknownPluginError> {
+    pub fn options(&self, gates: FeatureGates) -> Result<SchedulerSettings, UnknownPluginError> {
         let plugins = SchedulerPluginSet::parse(&self.plugins)?;
         Ok(SchedulerSettings {
             name: self.scheduler_name.clone(),
             rules: SchedulingRules::new(gates, plugins, self.enable_empty_workload_propagation),
-            estimators: None,
         })
     }
 }
 
 impl SchedulerSettings {
-    /// Sets the accurate scheduler estimators.
-    pub(crate) fn with_estimators(self, estimators: Option<Estimators>) -> Self {
+    /// Sets whether the scheduler asks accurate scheduler estimators.
+    pub fn with_estimators(self, enabled: bool) -> Self {
         Self {
-            rules: self.rules.with_estimators(estimators.is_some()),
-            estimators,
+            rules: self.rules.with_estimators(enabled),
             ..self
         }
     }

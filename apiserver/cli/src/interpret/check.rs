@@ -2,10 +2,10 @@
 //! output of karmadactl.
 
 use interpreter::{LuaLimits, check};
-use machinery::Object;
+use machinery::{Gvk, Object};
 use serde_json::Value;
 
-use super::OPERATIONS;
+use super::operations::OPERATIONS;
 
 const SEPARATOR: &str = "-----------------------------------";
 /// The space between columns.
@@ -51,7 +51,7 @@ fn check_customization(
     widths: &mut ColumnWidths,
 ) -> Result<(Vec<String>, bool), String> {
     let tree = document.value().unwrap_or_default();
-    super::check_customization_kind(&tree)?;
+    check_customization_kind(&tree)?;
     let text = |at: &str| tree.pointer(at).and_then(Value::as_str).unwrap_or_default();
     let target = match (text("/spec/target/apiVersion"), text("/spec/target/kind")) {
         (_, "") => return Err("target.kind no set".into()),
@@ -83,6 +83,23 @@ fn check_customization(
     }
     let sound = rows.iter().all(|(_, result)| result.is_ok());
     Ok((lines, sound))
+}
+
+/// Checks that a document is a customization; the error names its kind otherwise.
+pub(super) fn check_customization_kind(document: &Value) -> Result<(), String> {
+    let text = |field: &str| document[field].as_str().unwrap_or_default();
+    let kind = Gvk::from_api_version(text("apiVersion"), text("kind"));
+    if kind.group == "config.karmada.io" && kind.kind == "ResourceInterpreterCustomization" {
+        return Ok(());
+    }
+    let Gvk {
+        group,
+        version,
+        kind,
+    } = kind;
+    Err(format!(
+        "not a ResourceInterpreterCustomization, got {group}/{version}, Kind={kind}"
+    ))
 }
 
 #[cfg(test)]

@@ -5,35 +5,18 @@
 
 mod check;
 mod execute;
+mod operations;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use interpreter::InterpreterOperation;
-use machinery::{Gvk, Object};
+use machinery::Object;
 use serde_json::Value;
 
 use crate::{manifest_files, output};
-
-/// The operations with their names, in the order of the output.
-const OPERATIONS: [(InterpreterOperation, &str); 8] = [
-    (InterpreterOperation::Retain, "Retain"),
-    (InterpreterOperation::InterpretReplica, "InterpretReplica"),
-    (
-        InterpreterOperation::InterpretComponent,
-        "InterpretComponent",
-    ),
-    (InterpreterOperation::ReviseReplica, "ReviseReplica"),
-    (InterpreterOperation::InterpretStatus, "InterpretStatus"),
-    (InterpreterOperation::AggregateStatus, "AggregateStatus"),
-    (InterpreterOperation::InterpretHealth, "InterpretHealth"),
-    (
-        InterpreterOperation::InterpretDependency,
-        "InterpretDependency",
-    ),
-];
+use operations::{operation_docs, operation_name, parse_operation};
 
 /// Validate and test interpreter customizations before applying them to the control plane.
 /// No server is contacted.
@@ -43,7 +26,7 @@ const OPERATIONS: [(InterpreterOperation, &str); 8] = [
 #[command(
     after_help = "Examples:\n  flotilla interpret -f customization.yaml --check\n  flotilla interpret -f customization.yaml --operation interpretReplica --desired-file desired.yaml\n  flotilla interpret --operation aggregateStatus --desired-file deployment.yaml --status-file status.yaml"
 )]
-pub(crate) struct InterpretArgs {
+pub struct InterpretArgs {
     /// Filename or directory containing the customizations in YAML or JSON; - is standard
     /// input; may be repeated.
     #[arg(short, long, value_name = "FILE")]
@@ -77,22 +60,7 @@ pub(crate) struct InterpretArgs {
     desired_replica: i32,
 }
 
-fn parse_operation(text: &str) -> Result<InterpreterOperation, String> {
-    let mut all = OPERATIONS.into_iter();
-    let found = all.find(|(_, name)| name.eq_ignore_ascii_case(text));
-    found.map(|(operation, _)| operation).ok_or_else(|| {
-        let names = OPERATIONS.map(|(_, name)| name).join(", ");
-        format!("operation {text} is not supported. Use one of: {names}")
-    })
-}
-
-fn operation_name(operation: InterpreterOperation) -> &'static str {
-    let mut all = OPERATIONS.into_iter();
-    all.find(|(one, _)| *one == operation)
-        .map_or("", |(_, name)| name)
-}
-
-pub(crate) async fn run(arguments: InterpretArgs) -> anyhow::Result<ExitCode> {
+pub async fn run(arguments: InterpretArgs) -> anyhow::Result<ExitCode> {
     if arguments.show_doc {
         output::print_line(operation_docs());
         return Ok(ExitCode::SUCCESS);
@@ -113,7 +81,7 @@ pub(crate) async fn run(arguments: InterpretArgs) -> anyhow::Result<ExitCode> {
         bail!("operation is not set for executing");
     };
     for document in &documents {
-        let checked = check_customization_kind(&document.value()?);
+        let checked = check::check_customization_kind(&document.value()?);
         checked.map_err(|why| anyhow!("fail to get customization object: {why}"))?;
     }
     let inputs = execute::OperationInputs {
@@ -158,23 +126,6 @@ fn read_customizations(arguments: &InterpretArgs) -> anyhow::Result<Vec<Object>>
         }
     }
     Ok(found)
-}
-
-/// Checks that a document is a customization; the error names its kind otherwise.
-fn check_customization_kind(document: &Value) -> Result<(), String> {
-    let text = |field: &str| document[field].as_str().unwrap_or_default();
-    let kind = Gvk::from_api_version(text("apiVersion"), text("kind"));
-    if kind.group == "config.karmada.io" && kind.kind == "ResourceInterpreterCustomization" {
-        return Ok(());
-    }
-    let Gvk {
-        group,
-        version,
-        kind,
-    } = kind;
-    Err(format!(
-        "not a ResourceInterpreterCustomization, got {group}/{version}, Kind={kind}"
-    ))
 }
 
 /// Finds the YAML and JSON files of a directory, in order.
@@ -227,64 +178,4 @@ fn read_status_items(
     let found = manifest_files::read_documents(file)?.into_iter();
     let items: Result<Vec<_>, _> = found.map(serde_json::from_value).collect();
     items.with_context(|| format!("{}: fail to get status items", file.display()))
-}
-
-fn operation_docs() -> String {
-    let description = |operation| match operation {
-        InterpreterOperation::Retain => {
-            "(desiredObj, observedObj): the desired object with the fields that the member keeps"
-        }
-        InterpreterOperation::InterpretReplica => {
-            "(desiredObj): the number of replicas, and the requirements of one replica or nil"
-        }
-        InterpreterOperation::InterpretComponent => {
-            "(desiredObj): a list of {name, replicas, replicaRequirements}, or nil"
-        }
-        InterpreterOperation::ReviseReplica => {
-            "(desiredObj, replica): the object with that many replicas"
-        }
-        InterpreterOperation::InterpretStatus => {
-            "(observedObj): the part of its status that is collected"
-        }
-        InterpreterOperation::AggregateStatus => {
-            "(desiredObj, statusItems): the object with the status of all {clusterName, status}"
-        }
-        InterpreterOperation::InterpretHealth => "(observedObj): whether it is healthy",
-        InterpreterOperation::InterpretDependency => {
-            "(desiredObj): a list of {apiVersion, kind, namespace, name or labelSelector}"
-        }
-    };
-    let lines = OPERATIONS.map(|(operation, name)| {
-        let (field, function) = (operation.customization_field(), operation.lua_function());
-        format!(
-            "{name} (spec.customizations.{field})\n    function {function}{}",
-            description(operation)
-        )
-    });
-    lines.join("\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn operations_are_named_in_any_case() {
-        for (text, expected) in [
-            ("retain", Some(InterpreterOperation::Retain)),
-            (
-                "InterpretReplica",
-                Some(InterpreterOperation::InterpretReplica),
-            ),
-            (
-                "AGGREGATESTATUS",
-                Some(InterpreterOperation::AggregateStatus),
-            ),
-            ("Prune", None),
-        ] {
-            assert_eq!(parse_operation(text).ok(), expected, "{text}");
-        }
-        assert_eq!(OPERATIONS.len(), InterpreterOperation::ALL.len());
-        assert!(operation_docs().contains("function GetReplicas(desiredObj)"));
-    }
 }

@@ -1,137 +1,44 @@
-//! The container subresources of a simulated cluster: `pods/log`, `pods/exec` and
-//! `pods/attach`.
-//!
-//! request ──► pod and container ──► [`log`]: lines generated from the time
-//!                              └──► [`exec`]: a session over [`spdy`] that echoes
-//!
-//! No process runs: a container logs a line each second, and a session echoes its input.
-//! Errors have the texts of kubelet and kube-apiserver.
+//! Finds the container of a request among the containers of a hollow pod.
 
-mod exec;
-mod log;
-mod spdy;
-
-use std::sync::Arc;
-
-use async_trait::async_trait;
-use client::{Api, ResourcePath, TaskGroup};
-use flotilla_http::{
-    ServerResponseBody, SubresourceConnectRequest, SubresourceConnector, SubresourceConnectors,
-};
-use http::Response;
+use client::{Api, ResourcePath};
 use jiff::Timestamp;
-use machinery::time::Clock;
-use machinery::{Gvr, Status};
+use machinery::Status;
 use serde_json::Value;
 
-static PODS: Gvr = Gvr::from_static("", "v1", "pods");
-
-/// The state that the connectors share.
-struct ContainerConnectors {
-    api: Arc<dyn Api>,
-    clock: Arc<dyn Clock>,
-    /// The tasks of the sessions.
-    tasks: TaskGroup,
-}
+use crate::controller::PODS;
 
 /// A container that has been started.
 #[derive(Clone, Debug)]
-struct StartedContainer {
-    namespace: String,
-    pod: String,
-    uid: String,
-    name: String,
-    started: Timestamp,
-    finished: Option<Timestamp>,
+pub struct StartedContainer {
+    pub(super) namespace: String,
+    pub(super) pod: String,
+    pub(super) uid: String,
+    pub(super) name: String,
+    pub(super) started: Timestamp,
+    pub(super) finished: Option<Timestamp>,
 }
 
-/// The connectors for the container subresources of pods.
-pub(crate) fn connectors(
-    api: &Arc<dyn Api>,
-    clock: &Arc<dyn Clock>,
-    tasks: &TaskGroup,
-) -> SubresourceConnectors {
-    let containers = Arc::new(ContainerConnectors {
-        api: Arc::clone(api),
-        clock: Arc::clone(clock),
-        tasks: tasks.child(),
-    });
-    let key = |subresource: &str| (String::new(), "pods".to_owned(), subresource.to_owned());
-    let talk = |attach| ExecConnector {
-        containers: Arc::clone(&containers),
-        attach,
-    };
-    SubresourceConnectors::from([
-        (
-            key("log"),
-            Arc::new(LogConnector(Arc::clone(&containers))) as _,
-        ),
-        (key("exec"), Arc::new(talk(false)) as _),
-        (key("attach"), Arc::new(talk(true)) as _),
-    ])
-}
-
-struct LogConnector(Arc<ContainerConnectors>);
-
-#[async_trait]
-impl SubresourceConnector for LogConnector {
-    async fn connect(
-        &self,
-        connection: SubresourceConnectRequest,
-    ) -> Result<Response<ServerResponseBody>, Status> {
-        let container = self.0.find(&connection).await?;
-        log::stream_log(&self.0, container, &connection)
-    }
-}
-
-struct ExecConnector {
-    containers: Arc<ContainerConnectors>,
-    attach: bool,
-}
-
-#[async_trait]
-impl SubresourceConnector for ExecConnector {
-    async fn connect(
-        &self,
-        connection: SubresourceConnectRequest,
-    ) -> Result<Response<ServerResponseBody>, Status> {
-        let container = self.containers.find(&connection).await?;
-        if container.finished.is_some() {
-            let text = format!("container {} is not running", container.name);
-            return Err(Status::bad_request(text));
-        }
-        exec::start_session(&self.containers, connection, self.attach)
-    }
-}
-
-impl ContainerConnectors {
-    /// The container of a request.
-    async fn find(
-        &self,
-        connection: &SubresourceConnectRequest,
-    ) -> Result<StartedContainer, Status> {
-        let (namespace, name) = (&connection.namespace, &connection.name);
-        let pod = self
-            .api
-            .get(ResourcePath::object(&PODS, namespace, name))
-            .await;
-        let pod = pod.map_err(|e| match e.status() {
+impl StartedContainer {
+    /// Finds a container of a pod; without a name, its only one.
+    pub async fn find(
+        api: &dyn Api,
+        namespace: &str,
+        pod: &str,
+        requested: Option<&str>,
+    ) -> Result<Self, Status> {
+        let found = api.get(ResourcePath::object(&PODS, namespace, pod)).await;
+        let found = found.map_err(|e| match e.status() {
             Some(status) => status.clone(),
             None => Status::internal(e),
         })?;
-        let pod = pod.value().map_err(Status::internal)?;
-        select_container(
-            &pod,
-            namespace,
-            name,
-            connection.param("container").as_deref(),
-        )
+        let found = found.value().map_err(Status::internal)?;
+        select_container(&found, namespace, pod, requested)
     }
 }
 
 /// Selects the container of a request, with the errors of kube-apiserver and kubelet
 /// (`registry/core/pod/strategy.go`, `kubelet_pods.go`).
-fn select_container(
+pub(super) fn select_container(
     pod: &Value,
     namespace: &str,
     name: &str,

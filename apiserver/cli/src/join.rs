@@ -1,16 +1,14 @@
 //! The command `flotilla join`, which registers a cluster in push mode.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
-use client::Api;
-use client::remote::kubeconfig::KubeconfigSource;
 use client::remote::{Config, RemoteApi};
 use clusters::JoinSpec;
 use flotilla_runtime::{ShutdownToken, TaskGroup};
 
+use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs, load_cluster_config};
 use crate::output;
 
 /// Register a cluster to the control plane with Push mode.
@@ -18,7 +16,7 @@ use crate::output;
 #[command(
     after_help = "Example:\n  flotilla join m1 --cluster-kubeconfig m1.kubeconfig --cluster-region eu"
 )]
-pub(crate) struct JoinArgs {
+pub struct JoinArgs {
     /// The name of the cluster.
     name: String,
     /// Path of the cluster's kubeconfig.
@@ -28,7 +26,7 @@ pub(crate) struct JoinArgs {
     #[arg(long, value_name = "CONTEXT")]
     cluster_context: Option<String>,
     #[command(flatten)]
-    control: ControlPlaneArgs,
+    control: KubeconfigArgs<ControlPlaneFlags>,
     /// Namespace in the control plane and in the cluster where secrets are stored.
     #[arg(long, default_value = "karmada-cluster")]
     cluster_namespace: String,
@@ -46,58 +44,7 @@ pub(crate) struct JoinArgs {
     dry_run: bool,
 }
 
-/// The flags that select the control plane.
-#[derive(Args)]
-pub(crate) struct ControlPlaneArgs {
-    /// Kubeconfig of the control plane; $KUBECONFIG or ~/.kube/config by default.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the control plane; the current one by default.
-    #[arg(long, value_name = "CONTEXT")]
-    karmada_context: Option<String>,
-}
-
-impl ControlPlaneArgs {
-    pub(crate) fn connect(&self, tasks: &TaskGroup) -> anyhow::Result<Arc<dyn Api>> {
-        Ok(self.connect_with_namespace(tasks)?.0)
-    }
-
-    /// Connects; also returns the namespace of the context, `default` if it has none.
-    pub(crate) fn connect_with_namespace(
-        &self,
-        tasks: &TaskGroup,
-    ) -> anyhow::Result<(Arc<dyn Api>, String)> {
-        let source = match &self.kubeconfig {
-            Some(path) => KubeconfigSource::from_file(path),
-            None => KubeconfigSource::from_environment(),
-        };
-        let config = KubeconfigSource {
-            context: self.karmada_context.clone(),
-            ..source
-        }
-        .load()?;
-        let namespace = match config.namespace.as_str() {
-            "" => "default".to_owned(),
-            namespace => namespace.to_owned(),
-        };
-        Ok((Arc::new(RemoteApi::new(config, tasks)?), namespace))
-    }
-}
-
-/// Loads the kubeconfig of a member cluster.
-pub(crate) fn load_cluster_config(
-    file: &PathBuf,
-    context: Option<String>,
-) -> anyhow::Result<Config> {
-    KubeconfigSource {
-        context,
-        ..KubeconfigSource::from_file(file)
-    }
-    .load()
-    .context("the cluster's kubeconfig")
-}
-
-pub(crate) async fn run(arguments: JoinArgs) -> anyhow::Result<()> {
+pub async fn run(arguments: JoinArgs) -> anyhow::Result<()> {
     let tasks = TaskGroup::new(ShutdownToken::new());
     let control = arguments.control.connect(&tasks)?;
     let config = load_cluster_config(&arguments.cluster_kubeconfig, arguments.cluster_context)?;

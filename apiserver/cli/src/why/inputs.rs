@@ -5,16 +5,15 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use client::{Api, ApiResource, ListOptions, ResourcePath};
-use machinery::{Gvr, Object};
+use machinery::Object;
 use openapi::karmada::resources::{
-    BINDINGS, CLUSTER_BINDINGS, CLUSTER_OVERRIDES, CLUSTER_POLICIES, CLUSTERS, OVERRIDES, POLICIES,
-    WORKS,
+    BINDINGS, CLUSTER_BINDINGS, CLUSTERS, DECISION_SUBRESOURCE, WORKS,
 };
 use openapi::karmada::well_known_keys::{BINDING_ID, CLUSTER_BINDING_ID};
 use openapi::karmada::{Cluster, ResourceBinding, Work, names};
 use serde_json::Value;
 
-use crate::decision::DECISION_SUBRESOURCE;
+use crate::object_lists::{PolicyScope, list_all, list_overrides, list_policies};
 use crate::resource_args;
 
 /// A template with its policies, binding, decision and Works.
@@ -107,66 +106,6 @@ async fn find_template(
     let template = read(kind, &of.namespace, &of.name).await;
     let template = template.context("the template of the binding cannot be read")?;
     Ok((kind.clone(), template))
-}
-
-pub(crate) async fn list_all(
-    api: &dyn Api,
-    resource: &Gvr,
-    namespace: &str,
-) -> anyhow::Result<Vec<Object>> {
-    let at = ResourcePath::collection(resource, namespace);
-    let list = api.list(at, &ListOptions::default()).await;
-    Ok(list
-        .with_context(|| format!("{} cannot be listed", resource.resource))?
-        .items)
-}
-
-/// The namespaces whose policies are listed, in addition to cluster-scoped policies.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum PolicyScope<'a> {
-    ClusterScoped,
-    Namespace(&'a str),
-    AllNamespaces,
-}
-
-impl<'a> PolicyScope<'a> {
-    /// The scope of the policies that can select an object of this namespace; of none for
-    /// an empty one.
-    pub(crate) fn for_namespace(namespace: &'a str) -> Self {
-        match namespace {
-            "" => Self::ClusterScoped,
-            namespace => Self::Namespace(namespace),
-        }
-    }
-}
-
-async fn list_both(
-    api: &dyn Api,
-    [local, of_cluster]: [&Gvr; 2],
-    scope: PolicyScope<'_>,
-) -> anyhow::Result<Vec<Object>> {
-    let mut found = list_all(api, of_cluster, "").await?;
-    found.extend(match scope {
-        PolicyScope::ClusterScoped => Vec::new(),
-        PolicyScope::Namespace(namespace) => list_all(api, local, namespace).await?,
-        PolicyScope::AllNamespaces => list_all(api, local, "").await?,
-    });
-    Ok(found)
-}
-
-pub(crate) async fn list_policies(
-    api: &dyn Api,
-    scope: PolicyScope<'_>,
-) -> anyhow::Result<Vec<Object>> {
-    list_both(api, [&POLICIES, &CLUSTER_POLICIES], scope).await
-}
-
-/// The override policies, which a policy may depend on.
-pub(crate) async fn list_overrides(
-    api: &dyn Api,
-    scope: PolicyScope<'_>,
-) -> anyhow::Result<Vec<Object>> {
-    list_both(api, [&OVERRIDES, &CLUSTER_OVERRIDES], scope).await
 }
 
 /// All clusters, by name; one that cannot be parsed is left out, as in the scheduler.

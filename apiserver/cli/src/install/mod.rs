@@ -6,16 +6,13 @@ mod apply;
 mod manifests;
 mod uninstall;
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use client::Api;
-use client::remote::RemoteApi;
-use client::remote::kubeconfig::KubeconfigSource;
 use flotilla_runtime::{ShutdownToken, TaskGroup};
+use serde_json::Value;
 
+use crate::kubeconfig_flags::{HostClusterFlags, KubeconfigArgs};
 use crate::output;
 use manifests::{InstallOptions, NAMESPACE};
 
@@ -26,7 +23,7 @@ use manifests::{InstallOptions, NAMESPACE};
 #[command(
     after_help = "Examples:\n  flotilla install --image registry.example.com/flotilla:0.1.0 | kubectl apply -f -\n  flotilla install --image registry.example.com/flotilla:0.1.0 --apply --kubeconfig host.kubeconfig"
 )]
-pub(crate) struct InstallArgs {
+pub struct InstallArgs {
     /// The image of Flotilla.
     #[arg(long, default_value = "flotilla:latest", value_name = "IMAGE")]
     image: String,
@@ -64,7 +61,7 @@ pub(crate) struct InstallArgs {
     )]
     wait: u64,
     #[command(flatten)]
-    host: HostClusterArgs,
+    host: KubeconfigArgs<HostClusterFlags>,
     /// The output format of the manifests.
     #[arg(short, long, default_value = "yaml", value_name = "FORMAT")]
     output: ManifestFormat,
@@ -78,7 +75,7 @@ pub(crate) struct InstallArgs {
 /// and neither is an etcd that was not installed with it.
 #[derive(Args)]
 #[command(after_help = "Example:\n  flotilla uninstall --kubeconfig host.kubeconfig")]
-pub(crate) struct UninstallArgs {
+pub struct UninstallArgs {
     /// The namespace in which Flotilla is installed.
     #[arg(long, default_value = NAMESPACE, value_name = "NAMESPACE")]
     namespace: String,
@@ -86,7 +83,7 @@ pub(crate) struct UninstallArgs {
     #[arg(long, default_value_t = 180, value_name = "SECONDS")]
     wait: u64,
     #[command(flatten)]
-    host: HostClusterArgs,
+    host: KubeconfigArgs<HostClusterFlags>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -95,40 +92,23 @@ enum ManifestFormat {
     Json,
 }
 
-/// The flags that select the host cluster.
-#[derive(Args)]
-struct HostClusterArgs {
-    /// Kubeconfig of the cluster; $KUBECONFIG or ~/.kube/config by default.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context in that kubeconfig; the current one by default.
-    #[arg(long, value_name = "CONTEXT")]
-    context: Option<String>,
-}
-
-impl HostClusterArgs {
-    fn connect(self, tasks: &TaskGroup) -> anyhow::Result<Arc<dyn Api>> {
-        let source = match self.kubeconfig {
-            Some(path) => KubeconfigSource::from_file(path),
-            None => KubeconfigSource::from_environment(),
-        };
-        let context = self.context;
-        let config = KubeconfigSource { context, ..source }.load()?;
-        Ok(Arc::new(RemoteApi::new(config, tasks)?))
+impl InstallArgs {
+    /// Renders the objects of the installation, in the order in which they are applied.
+    pub fn manifests(&self) -> anyhow::Result<Vec<Value>> {
+        manifests::render(&InstallOptions {
+            namespace: self.namespace.clone(),
+            image: self.image.clone(),
+            replicas: self.replicas,
+            etcd_servers: self.etcd_servers.clone(),
+            etcd_prefix: self.etcd_prefix.clone(),
+            etcd_secret: self.etcd_secret.clone(),
+            host_workloads: self.host_workloads.clone(),
+        })
     }
 }
 
-pub(crate) async fn install(arguments: InstallArgs) -> anyhow::Result<()> {
-    let choices = InstallOptions {
-        namespace: arguments.namespace,
-        image: arguments.image,
-        replicas: arguments.replicas,
-        etcd_servers: arguments.etcd_servers,
-        etcd_prefix: arguments.etcd_prefix,
-        etcd_secret: arguments.etcd_secret,
-        host_workloads: arguments.host_workloads,
-    };
-    let objects = manifests::render(&choices)?;
+pub async fn install(arguments: InstallArgs) -> anyhow::Result<()> {
+    let objects = arguments.manifests()?;
     if !arguments.apply {
         let json = matches!(arguments.output, ManifestFormat::Json);
         output::print_line(manifests::encode_manifests(&objects, json)?);
@@ -143,11 +123,11 @@ pub(crate) async fn install(arguments: InstallArgs) -> anyhow::Result<()> {
             return Ok("Flotilla can be installed (dry run)".to_owned());
         }
         if !wait.is_zero() {
-            apply::wait_until_available(&*host, &choices.namespace, wait).await?;
+            apply::wait_until_available(&*host, &arguments.namespace, wait).await?;
         }
         Ok(format!(
             "Flotilla is installed in namespace {}",
-            choices.namespace
+            arguments.namespace
         ))
     };
     let outcome: anyhow::Result<String> = Box::pin(outcome).await;
@@ -156,7 +136,7 @@ pub(crate) async fn install(arguments: InstallArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn uninstall(arguments: UninstallArgs) -> anyhow::Result<()> {
+pub async fn uninstall(arguments: UninstallArgs) -> anyhow::Result<()> {
     let tasks = TaskGroup::new(ShutdownToken::new());
     let host = arguments.host.connect(&tasks)?;
     let wait = Duration::from_secs(arguments.wait);

@@ -157,10 +157,7 @@ pub(super) fn encode_manifests(objects: &[Value], json: bool) -> anyhow::Result<
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-    use crate::cli::Cli;
 
     fn install_options() -> InstallOptions {
         InstallOptions {
@@ -225,23 +222,6 @@ mod tests {
         assert_eq!(pod["volumes"][1]["secret"]["secretName"], "etcd-client");
         let mounts = &pod["containers"][0]["volumeMounts"];
         assert_eq!(mounts[1]["mountPath"], ETCD_SECRET_MOUNT);
-    }
-
-    #[test]
-    fn serve_accepts_the_arguments_of_the_deployment() {
-        let all = InstallOptions {
-            etcd_servers: vec!["https://a:2379".into()],
-            etcd_prefix: Some("/fleet".into()),
-            etcd_secret: Some("etcd-client".into()),
-            host_workloads: Some("refuse".into()),
-            ..install_options()
-        };
-        for choices in [install_options(), all] {
-            let all = render(&choices).unwrap();
-            let line = [&["flotilla"], &*arguments(&all)].concat();
-            let parsed = Cli::try_parse_from(&line);
-            assert!(parsed.is_ok(), "{line:?}: {}", parsed.err().unwrap());
-        }
     }
 
     #[test]

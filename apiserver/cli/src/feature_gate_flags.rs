@@ -5,7 +5,7 @@ use openapi::karmada::FeatureGates;
 
 #[derive(Args, Clone, Copy)]
 #[group(id = "gates")]
-pub(crate) struct FeatureGateArgs {
+pub struct FeatureGateArgs {
     /// A set of key=value pairs that describe feature gates for alpha/experimental
     /// features, with Karmada's names; AllAlpha and AllBeta set those that are not named.
     #[arg(
@@ -14,5 +14,5 @@ pub(crate) struct FeatureGateArgs {
         default_value = "",
         hide_default_value = true
     )]
-    pub(crate) feature_gates: FeatureGates,
+    pub feature_gates: FeatureGates,
 }

@@ -15,7 +15,7 @@ use openapi::karmada::{FeatureGates, PropagationPolicy, names};
 use serde_json::Value;
 
 use super::policies::{self, PolicyNamespace};
-use crate::why::inputs::{PolicyScope, list_all, list_overrides, list_policies};
+use crate::object_lists::{PolicyScope, list_all, list_overrides, list_policies};
 
 /// A policy before the change, if it exists, and after it.
 pub(crate) struct ChangedPolicy {

@@ -1,0 +1,111 @@
+//! The flags that select the server of a command: a kubeconfig and one of its contexts.
+
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::Args;
+use client::Api;
+use client::remote::kubeconfig::KubeconfigSource;
+use client::remote::{Config, RemoteApi};
+use flotilla_runtime::TaskGroup;
+
+/// How the flags of a kind of server are named and described.
+pub(crate) trait ServerFlags {
+    const KUBECONFIG_HELP: &'static str;
+    const CONTEXT_FLAG: &'static str;
+    const CONTEXT_HELP: &'static str;
+}
+
+/// The control plane, with the flags of karmadactl.
+pub(crate) struct ControlPlaneFlags;
+
+impl ServerFlags for ControlPlaneFlags {
+    const KUBECONFIG_HELP: &'static str =
+        "Kubeconfig of the control plane; $KUBECONFIG or ~/.kube/config by default";
+    const CONTEXT_FLAG: &'static str = "karmada-context";
+    const CONTEXT_HELP: &'static str = "Context of the control plane; the current one by default";
+}
+
+/// The cluster into which Flotilla is installed.
+pub(crate) struct HostClusterFlags;
+
+impl ServerFlags for HostClusterFlags {
+    const KUBECONFIG_HELP: &'static str =
+        "Kubeconfig of the cluster; $KUBECONFIG or ~/.kube/config by default";
+    const CONTEXT_FLAG: &'static str = "context";
+    const CONTEXT_HELP: &'static str = "Context in that kubeconfig; the current one by default";
+}
+
+/// The flags that select a server.
+#[derive(Args)]
+pub(crate) struct KubeconfigArgs<F: ServerFlags> {
+    #[arg(long, value_name = "FILE", help = F::KUBECONFIG_HELP)]
+    kubeconfig: Option<PathBuf>,
+    #[arg(long = F::CONTEXT_FLAG, value_name = "CONTEXT", help = F::CONTEXT_HELP)]
+    context: Option<String>,
+    #[arg(skip)]
+    flags: PhantomData<F>,
+}
+
+impl<F: ServerFlags> KubeconfigArgs<F> {
+    pub(crate) fn connect(&self, tasks: &TaskGroup) -> anyhow::Result<Arc<dyn Api>> {
+        Ok(self.connect_with_namespace(tasks)?.0)
+    }
+
+    /// Connects; also returns the namespace of the context, `default` if it has none.
+    pub(crate) fn connect_with_namespace(
+        &self,
+        tasks: &TaskGroup,
+    ) -> anyhow::Result<(Arc<dyn Api>, String)> {
+        let source = match &self.kubeconfig {
+            Some(path) => KubeconfigSource::from_file(path),
+            None => KubeconfigSource::from_environment(),
+        };
+        let context = self.context.clone();
+        let config = KubeconfigSource { context, ..source }.load()?;
+        let namespace = match config.namespace.as_str() {
+            "" => "default".to_owned(),
+            namespace => namespace.to_owned(),
+        };
+        Ok((Arc::new(RemoteApi::new(config, tasks)?), namespace))
+    }
+}
+
+/// Loads the kubeconfig of a member cluster.
+pub(crate) fn load_cluster_config(file: &Path, context: Option<String>) -> anyhow::Result<Config> {
+    KubeconfigSource {
+        context,
+        ..KubeconfigSource::from_file(file)
+    }
+    .load()
+    .context("the cluster's kubeconfig")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct TestCli<F: ServerFlags> {
+        #[command(flatten)]
+        server: KubeconfigArgs<F>,
+    }
+
+    #[test]
+    fn each_kind_of_server_has_a_context_flag_of_its_own() {
+        let line = ["x", "--kubeconfig", "f", "--karmada-context", "c"];
+        let control = TestCli::<ControlPlaneFlags>::try_parse_from(line).unwrap();
+        assert_eq!(control.server.context.as_deref(), Some("c"));
+        assert!(TestCli::<HostClusterFlags>::try_parse_from(line).is_err());
+        let line = ["x", "--context", "c"];
+        let host = TestCli::<HostClusterFlags>::try_parse_from(line).unwrap();
+        assert_eq!(host.server.context.as_deref(), Some("c"));
+        let help = TestCli::<HostClusterFlags>::command().render_help();
+        let help = help.to_string();
+        assert!(help.contains(HostClusterFlags::CONTEXT_HELP), "{help}");
+    }
+}

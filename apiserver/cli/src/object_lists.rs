@@ -1,0 +1,66 @@
+//! Lists objects, and the policies that can select the objects of a namespace.
+
+use anyhow::Context;
+use client::{Api, ListOptions, ResourcePath};
+use machinery::{Gvr, Object};
+use openapi::karmada::resources::{CLUSTER_OVERRIDES, CLUSTER_POLICIES, OVERRIDES, POLICIES};
+
+pub(crate) async fn list_all(
+    api: &dyn Api,
+    resource: &Gvr,
+    namespace: &str,
+) -> anyhow::Result<Vec<Object>> {
+    let at = ResourcePath::collection(resource, namespace);
+    let list = api.list(at, &ListOptions::default()).await;
+    Ok(list
+        .with_context(|| format!("{} cannot be listed", resource.resource))?
+        .items)
+}
+
+/// The namespaces whose policies are listed, in addition to cluster-scoped policies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PolicyScope<'a> {
+    ClusterScoped,
+    Namespace(&'a str),
+    AllNamespaces,
+}
+
+impl<'a> PolicyScope<'a> {
+    /// The scope of the policies that can select an object of this namespace; of none for
+    /// an empty one.
+    pub(crate) fn for_namespace(namespace: &'a str) -> Self {
+        match namespace {
+            "" => Self::ClusterScoped,
+            namespace => Self::Namespace(namespace),
+        }
+    }
+}
+
+async fn list_both(
+    api: &dyn Api,
+    [local, of_cluster]: [&Gvr; 2],
+    scope: PolicyScope<'_>,
+) -> anyhow::Result<Vec<Object>> {
+    let mut found = list_all(api, of_cluster, "").await?;
+    found.extend(match scope {
+        PolicyScope::ClusterScoped => Vec::new(),
+        PolicyScope::Namespace(namespace) => list_all(api, local, namespace).await?,
+        PolicyScope::AllNamespaces => list_all(api, local, "").await?,
+    });
+    Ok(found)
+}
+
+pub(crate) async fn list_policies(
+    api: &dyn Api,
+    scope: PolicyScope<'_>,
+) -> anyhow::Result<Vec<Object>> {
+    list_both(api, [&POLICIES, &CLUSTER_POLICIES], scope).await
+}
+
+/// The override policies, which a policy may depend on.
+pub(crate) async fn list_overrides(
+    api: &dyn Api,
+    scope: PolicyScope<'_>,
+) -> anyhow::Result<Vec<Object>> {
+    list_both(api, [&OVERRIDES, &CLUSTER_OVERRIDES], scope).await
+}

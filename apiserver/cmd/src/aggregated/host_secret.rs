@@ -1,0 +1,127 @@
+//! A Secret of the host that all replicas share, and that any of them creates and renews.
+//!
+//! Writes carry the resourceVersion that was read, so that only one of several replicas
+//! succeeds; the others then use what it has written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use client::{Api, ResourcePath, WriteOptions};
+use machinery::{Gvr, Object};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::host_objects::labels;
+use super::host_requests::retry_until_answered;
+
+pub(super) static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
+const MAX_ATTEMPTS: usize = 10;
+
+/// What a Secret holds.
+pub(super) trait SecretContent: Sized {
+    /// The type of the Secret.
+    const TYPE: &'static str;
+
+    /// Decodes the fields, each as `get` returns it: empty if it is absent or not text.
+    fn decode(get: impl Fn(&str) -> String) -> Self;
+
+    fn encode(&self) -> Vec<(&'static str, &str)>;
+}
+
+#[derive(Deserialize)]
+struct SecretData {
+    #[serde(default)]
+    data: Option<BTreeMap<String, String>>,
+}
+
+/// The content of a Secret; `None` if its data are malformed.
+pub(super) fn decode_secret<T: SecretContent>(secret: &Object) -> Option<T> {
+    let SecretData { data } = serde_json::from_slice(secret.bytes()).ok()?;
+    let data = data.unwrap_or_default();
+    Some(T::decode(|key| {
+        let raw = data.get(key).and_then(|text| STANDARD.decode(text).ok());
+        raw.and_then(|raw| String::from_utf8(raw).ok())
+            .unwrap_or_default()
+    }))
+}
+
+fn encode_data(content: &impl SecretContent) -> Value {
+    let fields = content.encode().into_iter();
+    fields
+        .map(|(key, text)| (key.to_owned(), Value::from(STANDARD.encode(text))))
+        .collect()
+}
+
+/// A Secret by its name.
+pub(super) struct HostSecret {
+    pub(super) host: Arc<dyn Api>,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// What it holds, for messages.
+    pub(super) description: &'static str,
+}
+
+impl HostSecret {
+    /// Creates or updates the Secret until nothing is due, and returns its content. `next`
+    /// computes the content that is due from the present one; `None` if none is due. Waits
+    /// for the host.
+    pub(super) async fn ensure_secret<T: SecretContent>(
+        &self,
+        next: impl Fn(Option<&T>) -> anyhow::Result<Option<T>>,
+    ) -> anyhow::Result<T> {
+        for _ in 0..MAX_ATTEMPTS {
+            let at = ResourcePath::object(&SECRETS, &self.namespace, &self.name);
+            let found = match retry_until_answered(self.description, || self.host.get(at)).await {
+                Ok(found) => Some(found),
+                Err(error) if error.is_not_found() => None,
+                Err(error) => return Err(error.into()),
+            };
+            let kept = found.as_ref().and_then(decode_secret);
+            let Some(next) = next(kept.as_ref())? else {
+                return kept.context("the Secret has no certificate and none is due");
+            };
+            if self.write(found.as_ref(), &next).await? {
+                return Ok(next);
+            }
+        }
+        bail!("it was changed by others at every attempt")
+    }
+
+    /// Returns false when another replica has written the Secret.
+    async fn write<T: SecretContent>(
+        &self,
+        found: Option<&Object>,
+        next: &T,
+    ) -> anyhow::Result<bool> {
+        let options = WriteOptions::default();
+        let written = match found {
+            None => {
+                let body = json!({"apiVersion": "v1", "kind": "Secret", "type": T::TYPE,
+                    "metadata": {"name": self.name, "namespace": self.namespace, "labels": labels()},
+                    "data": encode_data(next)});
+                let all = ResourcePath::collection(&SECRETS, &self.namespace);
+                self.host.create(all, body, &options).await
+            }
+            Some(found) => {
+                let mut body = found.value()?;
+                body["data"] = encode_data(next);
+                let at = ResourcePath::object(&SECRETS, &self.namespace, &self.name);
+                self.host.update(at, body, &options).await
+            }
+        };
+        match written {
+            Ok(_) => Ok(true),
+            Err(error)
+                if error.is_conflict()
+                    || error.is_already_exists()
+                    || error.is_not_found() && found.is_some() =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}

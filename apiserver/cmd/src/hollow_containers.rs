@@ -1,0 +1,132 @@
+//! Connects the subresources `pods/log`, `pods/exec` and `pods/attach` of a simulated
+//! cluster to the containers of its hollow pods.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use client::{Api, TaskGroup};
+use flotilla_http::{
+    ServerResponseBody, SubresourceConnectRequest, SubresourceConnector, SubresourceConnectors,
+};
+use futures_util::StreamExt;
+use hollow::containers::{
+    CHANNEL_PROTOCOL, ExecCommand, PROTOCOL_HEADER, PodLogOptions, PodLogStream, SPDY_PROTOCOL,
+    StartedContainer, negotiate_protocol, run_session,
+};
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, UPGRADE};
+use http::{Response, StatusCode};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use machinery::Status;
+use machinery::time::Clock;
+
+/// The connectors for the container subresources of pods. Sessions are child tasks of
+/// `tasks`.
+pub(crate) fn container_connectors(
+    api: &Arc<dyn Api>,
+    clock: &Arc<dyn Clock>,
+    tasks: &TaskGroup,
+) -> SubresourceConnectors {
+    let key = |subresource: &str| (String::new(), "pods".to_owned(), subresource.to_owned());
+    let log = LogConnector {
+        api: Arc::clone(api),
+        clock: Arc::clone(clock),
+    };
+    let tasks = tasks.child();
+    let exec = |attach| ExecConnector {
+        api: Arc::clone(api),
+        tasks: tasks.clone(),
+        attach,
+    };
+    SubresourceConnectors::from([
+        (key("log"), Arc::new(log) as _),
+        (key("exec"), Arc::new(exec(false)) as _),
+        (key("attach"), Arc::new(exec(true)) as _),
+    ])
+}
+
+/// The container of a request.
+async fn find_container(
+    api: &dyn Api,
+    connection: &SubresourceConnectRequest,
+) -> Result<StartedContainer, Status> {
+    let requested = connection.param("container");
+    let (namespace, pod) = (&connection.namespace, &connection.name);
+    StartedContainer::find(api, namespace, pod, requested.as_deref()).await
+}
+
+struct LogConnector {
+    api: Arc<dyn Api>,
+    clock: Arc<dyn Clock>,
+}
+
+#[async_trait]
+impl SubresourceConnector for LogConnector {
+    async fn connect(
+        &self,
+        connection: SubresourceConnectRequest,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        let container = find_container(&*self.api, &connection).await?;
+        let options = PodLogOptions::parse(
+            |name| connection.param(name),
+            |name| connection.flag(name),
+            self.clock.now(),
+        )?;
+        let (api, clock) = (Arc::clone(&self.api), Arc::clone(&self.clock));
+        let log = PodLogStream::open(api, clock, connection.shutdown, container, options)?;
+        let chunks = log.into_chunks();
+        let frames = chunks.map(|chunk| Ok::<_, std::convert::Infallible>(Frame::data(chunk)));
+        let mut response = Response::new(ServerResponseBody::proxied(StreamBody::new(frames)));
+        let text = HeaderValue::from_static("text/plain");
+        response.headers_mut().insert(CONTENT_TYPE, text);
+        Ok(response)
+    }
+}
+
+struct ExecConnector {
+    api: Arc<dyn Api>,
+    /// The tasks of the sessions.
+    tasks: TaskGroup,
+    attach: bool,
+}
+
+#[async_trait]
+impl SubresourceConnector for ExecConnector {
+    async fn connect(
+        &self,
+        connection: SubresourceConnectRequest,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        let container = find_container(&*self.api, &connection).await?;
+        container.check_running()?;
+        negotiate_protocol(connection.request.headers())?;
+        let args = connection.params("command");
+        let command = ExecCommand::parse(args, |name| connection.flag(name), self.attach)?;
+        let mut request = connection.request;
+        let upgrade = hyper::upgrade::on(&mut request);
+        let shutdown = connection.shutdown;
+        self.tasks.spawn(async move {
+            let session = shutdown.run_until_triggered(upgrade_and_run(upgrade, command));
+            if let Some(Err(error)) = session.await {
+                tracing::debug!(%error, "an exec session failed");
+            }
+        });
+        Ok(switching_protocols())
+    }
+}
+
+async fn upgrade_and_run(upgrade: OnUpgrade, command: ExecCommand) -> std::io::Result<()> {
+    let stream = upgrade.await.map_err(std::io::Error::other)?;
+    run_session(TokioIo::new(stream), command).await
+}
+
+fn switching_protocols() -> Response<ServerResponseBody> {
+    let mut response = Response::new(ServerResponseBody::empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static(SPDY_PROTOCOL));
+    headers.insert(PROTOCOL_HEADER, HeaderValue::from_static(CHANNEL_PROTOCOL));
+    response
+}

@@ -1,0 +1,18 @@
+//! The containers of hollow pods, in which no process runs: a container logs a line each
+//! second, and a session with it echoes its input.
+//!
+//! request ──► [`container`]: pod and container ──► [`log`]: lines generated from the time
+//!                                             └──► [`exec`]: a session over [`spdy`] that echoes
+//!
+//! Errors have the texts of kubelet and kube-apiserver.
+
+mod container;
+mod exec;
+mod log;
+mod spdy;
+
+pub use container::StartedContainer;
+pub use exec::{
+    CHANNEL_PROTOCOL, ExecCommand, PROTOCOL_HEADER, SPDY_PROTOCOL, negotiate_protocol, run_session,
+};
+pub use log::{PodLogOptions, PodLogStream};
