@@ -248,7 +248,7 @@ impl ApiServiceRegistrar {
 
     /// Registers the deletion protection at the host.
     async fn ensure_deletion_protection(&self, bundle: &str) -> client::Result<()> {
-        let owners = owner_references(self.owner_role().await.as_ref());
+        let owners = owner_references(self.owner_role().await?.as_ref());
         deletion_protection::ensure(&self.host, &self.service, bundle, &owners).await
     }
 
@@ -284,7 +284,7 @@ impl ApiServiceRegistrar {
         bundle: &str,
     ) -> anyhow::Result<()> {
         let name = version.name();
-        let owner = self.owner_role().await;
+        let owner = self.wait_for_owner_role().await?;
         let mut change = desired_api_service(version, &self.service, bundle, owner.as_ref());
         change["metadata"]["labels"][AUTOMANAGED_LABEL] = Value::Null;
         change["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
@@ -313,7 +313,7 @@ impl ApiServiceRegistrar {
         let at = ResourcePath::object(&API_SERVICES, "", &name);
         let context = || format!("APIService {name}");
         let Some(found) = self.check_owner(version).await? else {
-            let owner = self.owner_role().await;
+            let owner = self.wait_for_owner_role().await?;
             let body = desired_api_service(version, &self.service, bundle, owner.as_ref());
             let options = WriteOptions::default();
             let all = ResourcePath::collection(&API_SERVICES, "");
@@ -351,9 +351,20 @@ impl ApiServiceRegistrar {
 
     /// The ClusterRole of the installation. It owns the APIServices, so that garbage
     /// collection removes them when Flotilla is uninstalled.
-    async fn owner_role(&self) -> Option<Object> {
+    async fn owner_role(&self) -> client::Result<Option<Object>> {
         let at = ResourcePath::object(&CLUSTER_ROLES, "", &self.service.name);
-        self.host.get(at).await.ok()
+        match self.host.get(at).await {
+            Ok(role) => Ok(Some(role)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The owner, as soon as the host answers.
+    async fn wait_for_owner_role(&self) -> anyhow::Result<Option<Object>> {
+        retry_until_answered("registration", || self.owner_role())
+            .await
+            .with_context(|| format!("ClusterRole {}", self.service.name))
     }
 }
 
