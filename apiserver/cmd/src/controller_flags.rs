@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-
-use crate::duration;
+use machinery::duration;
 
 const HPA_SCALE_TARGET_MARKER: &str = "hpaScaleTargetMarker";
 const DEPLOYMENT_REPLICAS_SYNCER: &str = "deploymentReplicasSyncer";

@@ -6,9 +6,8 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use estimator::{EstimatorTlsFiles, Options};
+use machinery::duration;
 use openapi::karmada::{FeatureGates, KarmadaFeature};
-
-use crate::duration;
 
 #[derive(Args, Clone)]
 #[group(id = "estimators")]

@@ -18,12 +18,12 @@ use clap::Args;
 use client::Api;
 use client::remote::WriteFence;
 use flotilla_runtime::{InformerFactory, LeaderElector, LeaderFence, LeaderTerm, TaskGroup};
+use machinery::duration;
 use machinery::time::Clock;
 use members::{MemberConnector, MemberEndpoint, RemoteMemberConnector};
 use scheduler::DecisionCache;
 
 use crate::controller_manager::ControllerContext;
-use crate::duration;
 use crate::running_server::RunningServer;
 
 const HOSTNAME_FILE: &str = "/proc/sys/kernel/hostname";

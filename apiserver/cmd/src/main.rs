@@ -44,7 +44,6 @@ mod webhook_client;
 use std::process::ExitCode;
 
 use clap::Parser;
-use machinery::duration;
 use mimalloc::MiMalloc;
 
 /// A write parses objects into trees: many small allocations, which are freed on other

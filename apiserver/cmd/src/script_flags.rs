@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use interpreter::{InterpreterOperation, LuaLimits};
-
-use crate::duration;
+use machinery::duration;
 
 /// The limits of one call of a script.
 #[derive(Args, Clone)]

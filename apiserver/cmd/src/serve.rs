@@ -12,6 +12,7 @@ use client::remote::in_cluster::InClusterEnvironment;
 use client::remote::kubeconfig::KubeconfigSource;
 use flotilla_cli::{feature_gate_flags, output, scheduler_flags};
 use flotilla_runtime::LeaderElector;
+use machinery::duration;
 
 use crate::aggregated::{self, AggregatedServer, HostService};
 use crate::controller_flags;
@@ -26,7 +27,7 @@ use crate::standalone::{StandaloneOptions, StandaloneServer};
 use crate::startup::StartupLog;
 use crate::storage_engine;
 use crate::template_flags::{self, TemplateOptions};
-use crate::{cluster_flags, duration, estimator_flags, member, script_flags};
+use crate::{cluster_flags, estimator_flags, member, script_flags};
 
 /// The namespace of the lease of a standalone server.
 const LEASE_NAMESPACE: &str = "kube-system";
