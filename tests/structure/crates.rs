@@ -78,7 +78,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("flotilla-status", pipeline),
         ("clusters", pipeline),
         // The commands show what the server's own decisions would be, and join members.
-        ("flotilla-cli", &["propagation", "clusters"]),
+        ("flotilla-cli", &["simulation", "clusters"]),
         // Tests alone stand on it.
         ("harness", &["auth", "harness-macros"]),
         ("harness-macros", &[]),
