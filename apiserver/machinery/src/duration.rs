@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
-const UNITS: [(&str, f64); 7] = [
+/// Micro has two spellings: U+00B5 (micro sign) and U+03BC (Greek letter mu).
+const UNITS: [(&str, f64); 8] = [
     ("ns", 1e-9),
     ("us", 1e-6),
-    ("µs", 1e-6),
+    ("\u{b5}s", 1e-6),
+    ("\u{3bc}s", 1e-6),
     ("ms", 1e-3),
     ("s", 1.0),
     ("m", 60.0),
@@ -18,31 +20,34 @@ const MAX_SECONDS: f64 = 365.0 * 24.0 * 3600.0;
 /// Parses `15s`, `1m30s`, `1.5h`, `0`. Negative durations are an error.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is not a duration, such as 15s, 500ms or 1m30s");
+    let seconds = parse_unsigned(text).filter(|seconds| *seconds <= MAX_SECONDS);
+    Duration::try_from_secs_f64(seconds.ok_or_else(wrong)?).map_err(|_| wrong())
+}
+
+/// Whether a text is a duration, of either sign and any length.
+pub fn is_duration(text: &str) -> bool {
+    parse_unsigned(text.strip_prefix(['-', '+']).unwrap_or(text)).is_some()
+}
+
+/// The seconds in a sequence of decimals, each with a unit, or in `0`.
+fn parse_unsigned(text: &str) -> Option<f64> {
     if text == "0" {
-        return Ok(Duration::ZERO);
+        return Some(0.0);
     }
     let (mut rest, mut seconds) = (text, 0.0);
     while !rest.is_empty() {
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .ok_or_else(wrong)?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let (number, after) = rest.split_at(digits);
-        let number: f64 = number.parse().map_err(|_| wrong())?;
+        let number: f64 = number.parse().ok()?;
         let end = after
             .find(|c: char| c.is_ascii_digit() || c == '.')
             .unwrap_or(after.len());
         let (unit, next) = after.split_at(end);
-        let (_, size) = UNITS
-            .iter()
-            .find(|(name, _)| *name == unit)
-            .ok_or_else(wrong)?;
+        let (_, size) = UNITS.iter().find(|(name, _)| *name == unit)?;
         seconds += number * size;
         rest = next;
     }
-    if text.is_empty() || seconds > MAX_SECONDS {
-        return Err(wrong());
-    }
-    Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
+    (!text.is_empty()).then_some(seconds)
 }
 
 #[cfg(test)]
@@ -58,6 +63,9 @@ mod tests {
             ("1m30s", Some(90_000)),
             ("1.5h", Some(5_400_000)),
             ("500ms", Some(500)),
+            ("2000us", Some(2)),
+            ("2000\u{b5}s", Some(2)),
+            ("2000\u{3bc}s", Some(2)),
             ("2m0.5s", Some(120_500)),
             ("", None),
             ("5", None),
@@ -69,6 +77,16 @@ mod tests {
         ] {
             let read = parse(text).ok().map(|d| d.as_millis());
             assert_eq!(read, millis, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_duration_has_either_sign_and_any_length() {
+        for text in ["0", "-0", "+1h", "-1.5h2m", "99999999h", "1\u{3bc}s", ".5s"] {
+            assert!(is_duration(text), "{text}");
+        }
+        for text in ["", "-", "--1s", "5", "1d", "1..s", "1 s", "1ss"] {
+            assert!(!is_duration(text), "{text}");
         }
     }
 }

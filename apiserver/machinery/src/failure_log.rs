@@ -4,7 +4,7 @@
 //! A key gets a line when it starts to fail, when it fails for a reason that was not
 //! logged since then, and when it succeeds again. Its other retries get none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use parking_lot::Mutex;
@@ -52,6 +52,15 @@ impl FailureLog {
         let mut failing = self.failing.lock();
         !failing.is_empty() && failing.remove(&hash(key)).is_some()
     }
+
+    /// Forgets all other keys: what they named no longer exists.
+    pub fn retain_keys<'a, K: Hash + ?Sized + 'a>(&self, keys: impl Iterator<Item = &'a K>) {
+        let mut failing = self.failing.lock();
+        if !failing.is_empty() {
+            let keys: BTreeSet<u64> = keys.map(hash).collect();
+            failing.retain(|key, _| keys.contains(key));
+        }
+    }
 }
 
 fn hash(value: &(impl Hash + ?Sized)) -> u64 {
@@ -80,6 +89,9 @@ mod tests {
         assert!(log.record_success("web"));
         assert!(!log.record_success("web"));
         assert!(log.record_failure("web", "timed out"), "it fails anew");
+        log.retain_keys(["web"].into_iter());
+        assert!(!log.record_failure("web", "timed out"));
+        assert!(log.record_failure("api", "refused"), "it was forgotten");
     }
 
     #[test]

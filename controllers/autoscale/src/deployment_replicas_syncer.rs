@@ -61,14 +61,14 @@ fn desired_replicas(
     if reported.len() != binding.spec.clusters.len() {
         return None;
     }
-    let mut sum = 0;
+    let mut sum = 0_i64;
     for cluster in reported {
         let status = Status::deserialize(cluster.status.as_ref()?).ok()?;
         // An autoscaler keeps at least one replica; zero means that the status is still missing.
         if status.replicas <= 0 {
             return None;
         }
-        sum += status.replicas;
+        sum = sum.checked_add(status.replicas)?;
     }
     (sum == current).then_some(current)
 }
@@ -204,6 +204,11 @@ mod tests {
             ),
             ("/binding/status/aggregatedStatus", statuses(&[5]), None),
             ("/binding/status/aggregatedStatus", statuses(&[5, 0]), None),
+            (
+                "/binding/status/aggregatedStatus",
+                statuses(&[i64::MAX, 1]),
+                None,
+            ),
             (
                 "/binding/status/aggregatedStatus/0/status",
                 Value::Null,

@@ -30,7 +30,10 @@ pub(crate) fn plan_pods(
             .filter(|p| p.spec.node_name == *node && !p.is_deleting());
         match on_node.next() {
             Some(pod) if pod.is_finished() || pod.label(REVISION_LABEL) != revision => {
-                plan.delete.push(pod.metadata.name.clone())
+                // It runs on the node until it is deleted.
+                plan.delete.push(pod.metadata.name.clone());
+                current += 1;
+                ready += i64::from(pod.is_ready());
             }
             Some(pod) => {
                 current += 1;
@@ -63,7 +66,7 @@ pub(crate) fn plan_pods(
         ("updatedNumberScheduled", updated),
         ("observedGeneration", generation(set)),
     ];
-    plan.stable = plan.create.is_empty() && ready == desired;
+    plan.stable = plan.create.is_empty() && plan.delete.is_empty() && ready == desired;
     plan.status = updated_status(&set["status"], REQUIRED_COUNTERS, &counters);
     plan
 }
@@ -102,11 +105,11 @@ mod tests {
         assert!(again.create.is_empty() && again.delete.is_empty());
         assert_eq!(again.status.unwrap()["numberUnavailable"], 2);
         made[0].metadata.labels.clear();
-        assert_eq!(
-            plan_pods(&parent, &set, &made.iter().collect::<Vec<_>>(), &nodes)
-                .delete
-                .len(),
-            1
-        );
+        let outdated = plan_pods(&parent, &set, &made.iter().collect::<Vec<_>>(), &nodes);
+        assert_eq!(outdated.delete.len(), 1);
+        let status = outdated.status.unwrap();
+        assert_eq!(status["currentNumberScheduled"], 2);
+        assert_eq!(status["updatedNumberScheduled"], 1);
+        assert!(!outdated.stable);
     }
 }

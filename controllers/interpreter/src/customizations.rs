@@ -69,6 +69,7 @@ impl RuleIndex for ScriptIndex {
             .collect();
         let mut all: Vec<&Object> = all.into_iter().collect();
         all.sort_by_key(|object| object.name());
+        PARSE_FAILURES.retain_keys(all.iter().map(|object| object.uid()));
         let mut table = Self::default();
         for object in all {
             let name: Arc<str> = object.name().into();
@@ -168,6 +169,16 @@ mod tests {
         let kind = Gvk::new("example.io", "v1", kind);
         let rules = table.find(&kind, operation).iter();
         rules.map(|rule| rule.customization.to_string()).collect()
+    }
+
+    #[test]
+    fn a_deleted_customization_that_failed_to_parse_is_forgotten() {
+        let broken = object(json!({"metadata": {"name": "b", "uid": "broken"}, "spec": {}}));
+        let parsed = serde_json::from_slice::<ResourceInterpreterCustomization>(broken.bytes());
+        let reason = parsed.err().unwrap().to_string();
+        let before = ScriptIndex::build([&broken], &ScriptIndex::default());
+        ScriptIndex::build([], &before);
+        assert!(PARSE_FAILURES.record_failure("broken", &reason));
     }
 
     // proves: INT-first-by-name, INT-dependencies-of-all

@@ -4,7 +4,7 @@
 //! Texts are those of `sigs.k8s.io/json` and `apimachinery/pkg/api/resource`. Depth is
 //! bounded.
 
-use machinery::Quantity;
+use machinery::{Quantity, duration};
 use serde_json::Value;
 
 use super::validation::QUANTITY_FORMAT_ERROR;
@@ -86,7 +86,7 @@ impl<'a> GoDecodeChecker<'a> {
             (SchemaType::Bytes, Value::String(text)) => formats::base64_error_offset(text)
                 .map(|at| format!("illegal base64 data at input byte {at}")),
             (SchemaType::Time | SchemaType::MicroTime, Value::String(text)) => time_error(text),
-            (SchemaType::Duration, Value::String(text)) if !formats::is_duration(text) => {
+            (SchemaType::Duration, Value::String(text)) if !duration::is_duration(text) => {
                 Some(format!("time: invalid duration {text:?}"))
             }
             _ if has_json_type(&node.ty, value) => None,

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use machinery::duration;
 
 /// Whether the text has the format.
 pub(super) fn matches_format(format: &str, text: &str) -> bool {
@@ -12,7 +13,7 @@ pub(super) fn matches_format(format: &str, text: &str) -> bool {
         "date-time" | "datetime" => machinery::time::parse(text).is_ok(),
         "date" => text.parse::<jiff::civil::Date>().is_ok() && text.len() == 10,
         "byte" => BASE64_STANDARD.decode(text).is_ok(),
-        "duration" => is_duration(text),
+        "duration" => duration::is_duration(text),
         "uuid" => is_uuid(text, None),
         "uuid3" => is_uuid(text, Some(b'3')),
         "uuid4" => is_uuid(text, Some(b'4')),
@@ -42,36 +43,6 @@ pub(super) fn base64_error_offset(text: &str) -> Option<usize> {
         Err(base64::DecodeError::InvalidByte(at, _)) => Some(at),
         Err(_) => Some(text.len()),
     }
-}
-
-/// Go's duration: a signed sequence of decimals, each with a unit, or `0`.
-pub(super) fn is_duration(text: &str) -> bool {
-    let text = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if text == "0" {
-        return true;
-    }
-    let mut rest = text;
-    while !rest.is_empty() {
-        let end = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(rest.len());
-        let (number, after) = rest.split_at(end);
-        if number.parse::<f64>().is_err() {
-            return false;
-        }
-        let unit = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"]
-            .iter()
-            .find(|unit| {
-                after
-                    .strip_prefix(**unit)
-                    .is_some_and(|r| !r.starts_with(char::is_alphabetic))
-            });
-        match unit {
-            Some(unit) => rest = &after[unit.len()..],
-            None => return false,
-        }
-    }
-    !text.is_empty()
 }
 
 fn is_uuid(text: &str, version: Option<u8>) -> bool {

@@ -140,6 +140,8 @@ impl WebhookIndex {
 
 impl RuleIndex for WebhookIndex {
     fn build<'a>(all: impl IntoIterator<Item = &'a Object>, before: &Self) -> Self {
+        let all: Vec<&Object> = all.into_iter().collect();
+        PARSE_FAILURES.retain_keys(all.iter().map(|object| object.uid()));
         let mut hooks = Vec::new();
         for object in all {
             let name = object.name();
