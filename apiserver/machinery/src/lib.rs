@@ -7,6 +7,7 @@
 //!
 //! Entry points: [`Object`], [`Gvr`], [`Gvk`], [`Status`].
 
+pub mod conditions;
 mod decode_cache;
 pub mod duration;
 pub mod failure_log;

@@ -10,8 +10,10 @@
 //! Everything that belongs to a member ends with its Cluster or its connection, with all
 //! tasks joined. No credential is printed.
 //!
-//! Entry points: [`MemberClusterManager`], [`MemberCluster`], [`ClusterProxyBackends`].
+//! Entry points: [`MemberClusterManager`], [`MemberAccess`], [`MemberCluster`],
+//! [`ClusterProxyBackends`].
 
+mod access;
 mod aggregator;
 mod cluster_proxy;
 mod concurrency_limit;
@@ -23,6 +25,7 @@ mod nodes;
 mod resource_quotas;
 mod resource_totals;
 
+pub use access::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 pub use cluster_proxy::{
     ClusterProxyBackend, ClusterProxyBackends, ClusterProxyError, ClusterProxyPermit,
 };

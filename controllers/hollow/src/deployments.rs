@@ -2,6 +2,7 @@
 //! the bounds of the strategy.
 
 use jiff::Timestamp;
+use machinery::conditions::set_json_condition;
 use machinery::time::rfc3339_seconds;
 use serde_json::{Value, json};
 
@@ -267,10 +268,9 @@ fn update_status(
             format!("ReplicaSet {name:?} is progressing."),
         )
     };
-    status["conditions"] = json!([
-        condition(before, "Available", available, now),
-        condition(before, "Progressing", progressing, now)
-    ]);
+    let conditions = &mut status["conditions"];
+    set_deployment_condition(conditions, "Available", available, now);
+    set_deployment_condition(conditions, "Progressing", progressing, now);
     rollout.stable = complete && rollout.scale.is_empty();
     rollout.status = (status != *before).then_some(status);
 }
@@ -283,24 +283,21 @@ fn progressing_reason(status: &Value) -> &str {
     found.and_then(|c| c["reason"].as_str()).unwrap_or("")
 }
 
-/// A condition; an unchanged one keeps its times.
-fn condition(
-    before: &Value,
+/// Sets a condition; one with the same status and reason keeps its message and times.
+fn set_deployment_condition(
+    all: &mut Value,
     kind: &str,
     (status, reason, message): (&str, &str, String),
     now: Timestamp,
-) -> Value {
-    let old = before["conditions"]
-        .as_array()
-        .and_then(|all| all.iter().find(|c| c["type"] == kind));
-    if let Some(old) = old.filter(|o| o["status"] == status && o["reason"] == reason) {
-        return old.clone();
+) {
+    let unchanged = |c: &Value| c["type"] == kind && c["status"] == status && c["reason"] == reason;
+    if all.as_array().is_some_and(|all| all.iter().any(unchanged)) {
+        return;
     }
     let time = rfc3339_seconds(now);
-    let since = old
-        .filter(|o| o["status"] == status)
-        .map_or_else(|| time.clone().into(), |o| o["lastTransitionTime"].clone());
-    json!({"type": kind, "status": status, "reason": reason, "message": message, "lastUpdateTime": time, "lastTransitionTime": since})
+    let condition = json!({"type": kind, "status": status, "reason": reason, "message": message,
+        "lastUpdateTime": time, "lastTransitionTime": time});
+    set_json_condition(all, condition);
 }
 
 #[cfg(test)]

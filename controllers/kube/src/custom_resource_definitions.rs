@@ -7,8 +7,9 @@ use std::time::Duration;
 use client::{Api, DeleteOptions, Error, ListOptions, ResourcePath, WriteOptions};
 use flotilla_runtime::{
     Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
-    run_workers,
+    add_finalizer, remove_finalizers, run_workers,
 };
+use machinery::conditions::set_json_condition;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
 use openapi::{NameConflict, ResourceNames, shadows_built_in};
@@ -94,25 +95,11 @@ impl CustomResourceDefinitionController {
         let Some(object) = self.informer.get("", name) else {
             return Ok(ReconcileAction::Done);
         };
-        let mut value = object.value()?;
-        let at = ResourcePath::object(&DEFINITIONS, "", name);
         if object.meta().deleting {
-            return self.finalize(at, &value).await;
+            return self.finalize(&object).await;
         }
-        let finalizers = value["metadata"]["finalizers"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        if !finalizers.iter().any(|f| f == FINALIZER) {
-            let mut all = finalizers;
-            all.push(FINALIZER.into());
-            value["metadata"]["finalizers"] = all.into();
-            value = self
-                .api
-                .update(at, value, &WriteOptions::default())
-                .await?
-                .value()?;
-        }
+        let object = add_finalizer(&*self.api, &DEFINITIONS, &object, FINALIZER).await?;
+        let mut value = object.value()?;
         let desired = |all: Vec<Object>| {
             let others: Result<Vec<Value>, _> = all
                 .iter()
@@ -130,6 +117,7 @@ impl CustomResourceDefinitionController {
             let fresh = self.api.list(all, &ListOptions::default()).await?;
             let status = desired(fresh.items)?;
             value["status"] = status;
+            let at = ResourcePath::object(&DEFINITIONS, "", name);
             self.api
                 .update(at.subresource("status"), value, &WriteOptions::default())
                 .await?;
@@ -140,14 +128,11 @@ impl CustomResourceDefinitionController {
     /// Deletes the instances of a definition before the definition itself. A definition that
     /// was never established has none, and objects stored under the name of a built-in kind
     /// are not its instances.
-    async fn finalize(
-        &self,
-        at: ResourcePath<'_>,
-        value: &Value,
-    ) -> Result<ReconcileAction, Error> {
+    async fn finalize(&self, object: &Object) -> Result<ReconcileAction, Error> {
+        let value = object.value()?;
         let group = value["spec"]["group"].as_str().unwrap_or_default();
-        let shadows = shadows_built_in(value, &self.built_in.names_in(group));
-        let resource = (is_established(value) && !shadows).then(|| served_resource(value));
+        let shadows = shadows_built_in(&value, &self.built_in.names_in(group));
+        let resource = (is_established(&value) && !shadows).then(|| served_resource(&value));
         if let Some(resource) = resource.flatten() {
             let all = ResourcePath::collection(&resource, "");
             let options = DeleteOptions::default();
@@ -167,19 +152,8 @@ impl CustomResourceDefinitionController {
                 }
             }
         }
-        let mut value = value.clone();
-        let kept: Vec<Value> = value["metadata"]["finalizers"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter(|f| *f != FINALIZER)
-            .cloned()
-            .collect();
-        value["metadata"]["finalizers"] = kept.into();
-        match self.api.update(at, value, &WriteOptions::default()).await {
-            Err(e) if !e.is_not_found() => Err(e),
-            _ => Ok(ReconcileAction::Done),
-        }
+        remove_finalizers(&*self.api, &DEFINITIONS, object, &[FINALIZER]).await?;
+        Ok(ReconcileAction::Done)
     }
 }
 
@@ -330,16 +304,13 @@ fn desired_status(
         ),
         Some((reason, message)) => ("NamesAccepted", false, reason, message),
     };
-    let conditions: Vec<Value> = [names, served]
-        .into_iter()
-        .map(|(kind, yes, reason, message)| {
-            let value = if yes { "True" } else { "False" };
-            let old = before["conditions"].as_array().and_then(|all| all.iter().find(|c| c["type"] == kind && c["status"] == value));
-            let since = old.map_or_else(|| now.into(), |o| o["lastTransitionTime"].clone());
-            json!({"type": kind, "status": value, "lastTransitionTime": since, "reason": reason, "message": message})
-        })
-        .collect();
-    status.insert("conditions".into(), conditions.into());
+    let conditions = status.entry("conditions").or_insert(Value::Null);
+    for (kind, yes, reason, message) in [names, served] {
+        let value = if yes { "True" } else { "False" };
+        let condition = json!({"type": kind, "status": value, "lastTransitionTime": now,
+            "reason": reason, "message": message});
+        set_json_condition(conditions, condition);
+    }
     Value::Object(status)
 }
 

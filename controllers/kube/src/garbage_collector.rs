@@ -8,7 +8,7 @@ use std::time::Duration;
 use client::{Api, DeleteOptions, DeletionPropagation, Error, Patch, ResourcePath, WriteOptions};
 use flotilla_runtime::{
     EventRecorder, Informer, InformerEvent, InformerFactory, InvolvedObject, ListWatchSelector,
-    ReconcileAction, TaskGroup, Workqueue, run_workers,
+    ReconcileAction, TaskGroup, Workqueue, remove_finalizers, run_workers,
 };
 use machinery::object::OwnerReference;
 use machinery::time::Clock;
@@ -227,15 +227,14 @@ impl GarbageCollector {
                 self.remove_owner_references(dependent, |uid| uid == &*identity.uid)
                     .await?;
             }
-            return self
-                .remove_finalizer(identity, object, &value, ORPHAN_FINALIZER)
-                .await;
+            remove_finalizers(&*self.api, &identity.resource, object, &[ORPHAN_FINALIZER]).await?;
+            return Ok(ReconcileAction::Done);
         }
         if has_finalizer(&value, FOREGROUND_FINALIZER) {
             if !self.graph.lock().is_deletion_blocked(&identity.uid) {
-                return self
-                    .remove_finalizer(identity, object, &value, FOREGROUND_FINALIZER)
-                    .await;
+                let ours = [FOREGROUND_FINALIZER];
+                remove_finalizers(&*self.api, &identity.resource, object, &ours).await?;
+                return Ok(ReconcileAction::Done);
             }
             for dependent in dependents {
                 self.queue.add(dependent);
@@ -396,31 +395,6 @@ impl GarbageCollector {
         {
             Err(e) if !e.is_not_found() => Err(e),
             _ => Ok(()),
-        }
-    }
-
-    async fn remove_finalizer(
-        &self,
-        identity: &ObjectIdentity,
-        object: &Object,
-        value: &Value,
-        finalizer: &str,
-    ) -> Result<ReconcileAction, Error> {
-        let kept: Vec<&Value> = value["metadata"]["finalizers"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter(|f| *f != finalizer)
-            .collect();
-        let patch = json!({"metadata": {"uid": identity.uid, "resourceVersion": object.revision().to_string(), "finalizers": kept}});
-        let at = ResourcePath::object(&identity.resource, &identity.namespace, &identity.name);
-        match self
-            .api
-            .patch(at, Patch::Merge(patch), &WriteOptions::default())
-            .await
-        {
-            Err(e) if !e.is_not_found() => Err(e),
-            _ => Ok(ReconcileAction::Done),
         }
     }
 }

@@ -11,6 +11,7 @@ use client::{
 use flotilla_runtime::{
     InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers,
 };
+use machinery::conditions::set_json_condition;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
 use serde_json::{Value, json};
@@ -54,11 +55,13 @@ pub(crate) fn start(
     });
 }
 
-/// Remaining objects: counts by resource, and counts by finalizer.
+/// Remaining objects: counts by resource, and counts by finalizer; and the errors of the
+/// resources that could not be deleted.
 #[derive(Default)]
 struct RemainingContent {
     resources: Vec<(String, usize)>,
     finalizers: Vec<(String, usize)>,
+    failures: Vec<String>,
 }
 
 impl RemainingContent {
@@ -87,7 +90,7 @@ impl RemainingContent {
         }
     }
 
-    fn conditions(&self, failure: Option<&str>, now: &str) -> Value {
+    fn conditions(&self, now: &str) -> [Value; 5] {
         let content: Vec<String> = self
             .resources
             .iter()
@@ -102,46 +105,51 @@ impl RemainingContent {
             json!({"type": kind, "status": if bad { "True" } else { "False" }, "lastTransitionTime": now,
                    "reason": if bad { reasons.0 } else { reasons.1 }, "message": if bad { texts.0 } else { texts.1.to_owned() }})
         };
+        let failed = format!(
+            "Failed to delete all resource types, {} remaining: {}",
+            self.failures.len(),
+            self.failures.join(", ")
+        );
         let remaining = format!("Some resources are remaining: {}", content.join(", "));
         let kept = format!(
             "Some content in the namespace has finalizers remaining: {}",
             finalizers.join(", ")
         );
-        json!([
+        [
             one(
                 "NamespaceDeletionDiscoveryFailure",
                 false,
                 ("DiscoveryFailed", "ResourcesDiscovered"),
-                (String::new(), "All resources successfully discovered")
+                (String::new(), "All resources successfully discovered"),
             ),
             one(
                 "NamespaceDeletionGroupVersionParsingFailure",
                 false,
                 ("GroupVersionParsingFailed", "ParsedGroupVersions"),
-                (String::new(), "All legacy kube types successfully parsed")
+                (String::new(), "All legacy kube types successfully parsed"),
             ),
             one(
                 "NamespaceDeletionContentFailure",
-                failure.is_some(),
+                !self.failures.is_empty(),
                 ("ContentDeletionFailed", "ContentDeleted"),
                 (
-                    failure.unwrap_or_default().to_owned(),
-                    "All content successfully deleted, may be waiting on finalization"
-                )
+                    failed,
+                    "All content successfully deleted, may be waiting on finalization",
+                ),
             ),
             one(
                 "NamespaceContentRemaining",
                 !content.is_empty(),
                 ("SomeResourcesRemain", "ContentRemoved"),
-                (remaining, "All content successfully removed")
+                (remaining, "All content successfully removed"),
             ),
             one(
                 "NamespaceFinalizersRemaining",
                 !finalizers.is_empty(),
                 ("SomeFinalizersRemain", "ContentHasNoFinalizers"),
-                (kept, "All content-preserving finalizers finished")
+                (kept, "All content-preserving finalizers finished"),
             ),
-        ])
+        ]
     }
 }
 
@@ -168,22 +176,18 @@ impl NamespaceDeletionController {
         // A recently added kind may have objects in the namespace.
         self.resources.refresh(&*self.api).await?;
         let mut remains = RemainingContent::default();
-        let mut failure = None;
         let all = self.resources.all();
         for resource in all.iter().filter(|r| r.namespaced) {
             match self.delete_all_of(resource, name).await {
                 Ok(left) => remains.add(&resource.resource, &left),
-                Err(e) => {
-                    failure = Some(format!(
-                        "Failed to delete all resource types, 1 remaining: {e}"
-                    ))
-                }
+                Err(e) => remains.failures.push(e.to_string()),
             }
         }
-        if failure.is_none() && remains.resources.is_empty() {
+        remains.failures.sort();
+        if remains.failures.is_empty() && remains.resources.is_empty() {
             return self.finalize(name, value, &finalizers).await;
         }
-        self.update_conditions(name, value.clone(), &remains, failure.as_deref())
+        self.update_conditions(name, value.clone(), &remains)
             .await?;
         Ok(ReconcileAction::RequeueAfter(self.retry_delay(&value)))
     }
@@ -257,9 +261,11 @@ impl NamespaceDeletionController {
         name: &str,
         mut value: Value,
         remains: &RemainingContent,
-        failure: Option<&str>,
     ) -> Result<(), Error> {
-        let conditions = remains.conditions(failure, &rfc3339_seconds(self.clock.now()));
+        let mut conditions = value["status"]["conditions"].clone();
+        for condition in remains.conditions(&rfc3339_seconds(self.clock.now())) {
+            set_json_condition(&mut conditions, condition);
+        }
         let messages = |all: &Value| -> Vec<(String, String)> {
             let pick = |c: &Value| (c["type"].to_string(), c["message"].to_string());
             all.as_array().into_iter().flatten().map(pick).collect()
@@ -273,5 +279,28 @@ impl NamespaceDeletionController {
             Err(e) if !e.is_not_found() && !e.is_conflict() => Err(e),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_resource_that_could_not_be_deleted_is_reported() {
+        let remains = RemainingContent {
+            failures: vec!["first".into(), "second".into()],
+            ..RemainingContent::default()
+        };
+        let all = remains.conditions("t");
+        let failed = all
+            .iter()
+            .find(|c| c["type"] == "NamespaceDeletionContentFailure")
+            .unwrap();
+        assert_eq!(failed["status"], "True");
+        assert_eq!(
+            failed["message"],
+            "Failed to delete all resource types, 2 remaining: first, second"
+        );
     }
 }

@@ -9,11 +9,13 @@
 //! ([`TaskGroup`]) and ends with its [`ShutdownToken`].
 //!
 //! Entry points: [`InformerFactory`], [`Workqueue`], [`run_workers`], [`blocking_section`],
-//! [`EventRecorder`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloads`].
+//! [`EventRecorder`], [`Expectations`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloads`].
 
 mod blocking_section;
 mod event_recorder;
+mod expectations;
 mod fence;
+mod finalizers;
 mod host_workloads;
 mod index_visitor;
 mod leader_election;
@@ -29,7 +31,9 @@ pub use client::{
     TaskGroup,
 };
 pub use event_recorder::EventRecorder;
+pub use expectations::{Expectations, PreviousExpectation, ReconcileReadiness};
 pub use fence::LeaderFence;
+pub use finalizers::{add_finalizer, remove_finalizers};
 pub use host_workloads::HostWorkloads;
 pub use index_visitor::IndexVisitor;
 pub use leader_election::{LeaderElector, LeaderTerm};

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 const SHARD_COUNT: usize = 64;
 
 /// A concurrent map. Each key belongs to exactly one shard.
+#[derive(Debug)]
 pub struct ShardedMap<K, V> {
     shards: Box<[Mutex<HashMap<K, V>>]>,
     hasher: RandomState,

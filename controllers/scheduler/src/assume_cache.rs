@@ -5,9 +5,10 @@
 //! dropped when the informer delivers them. Provides the parts of the
 //! [`SchedulingContext`](crate::core::SchedulingContext) besides the clusters.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
+use flotilla_runtime::{Expectations, PreviousExpectation};
 use machinery::Object;
 use openapi::karmada::binding::WorkloadAffinityGroups;
 use openapi::karmada::{BindingSpec, ResourceBinding, TargetCluster};
@@ -20,29 +21,22 @@ use crate::core::workload_affinity::{AffinityPeer, AffinityPeers};
 #[derive(Debug, Default)]
 pub(crate) struct AssumeCache {
     pub(crate) reservations: Reservations,
-    results: HashMap<String, AssumedResult>,
-}
-
-/// A result that the informer's copy of the binding does not show yet.
-#[derive(Clone, Debug)]
-struct AssumedResult {
-    clusters: Vec<String>,
-    /// Revision of the binding with this result; `None` while it is being written.
-    revision: Option<u64>,
+    /// The clusters in results that the informer does not show yet.
+    results: Expectations<String, Arc<[String]>>,
 }
 
 /// What a new assumption replaced, for [`AssumeCache::restore`].
 #[derive(Debug)]
 pub(crate) struct PreviousAssumption {
     reservation: Option<BindingReservation>,
-    result: Option<AssumedResult>,
+    result: Option<PreviousExpectation<Arc<[String]>>>,
 }
 
 impl AssumeCache {
     /// Assumes a result that is about to be written.
     pub(crate) fn assume(
         &mut self,
-        key: &str,
+        key: &String,
         spec: &BindingSpec,
         targets: &[TargetCluster],
         rules: SchedulingRules,
@@ -51,55 +45,47 @@ impl AssumeCache {
         let reservation = rules
             .reserve
             .then(|| self.reservations.assume(key, spec, targets, now));
-        let result = if rules.uses_workload_affinity() && spec.workload_affinity_groups.is_some() {
-            let assumed = AssumedResult {
-                clusters: targets.iter().map(|t| t.name.clone()).collect(),
-                revision: None,
-            };
-            self.results.insert(key.to_owned(), assumed)
-        } else {
-            None
-        };
+        let in_group = rules.uses_workload_affinity() && spec.workload_affinity_groups.is_some();
+        let clusters = || targets.iter().map(|t| t.name.clone()).collect();
+        let result = in_group.then(|| self.results.assume(key, clusters()));
         PreviousAssumption {
             reservation,
             result,
         }
     }
 
-    /// The result was written as revision `revision` of the binding; the informer's copy has
-    /// revision `observed`.
-    pub(crate) fn finish_write(&mut self, key: &str, revision: u64, observed: u64) {
-        if observed >= revision {
-            self.results.remove(key);
-        } else if let Some(assumed) = self.results.get_mut(key) {
-            assumed.revision = Some(revision);
+    /// The result was written; `look` reads the informer's copy of the binding.
+    pub(crate) fn finish_write(
+        &self,
+        key: &String,
+        replaced: &PreviousAssumption,
+        written: &Object,
+        look: impl FnOnce() -> Option<Object>,
+    ) {
+        if replaced.result.is_some() {
+            self.results.expect(key, written, look);
         }
     }
 
     /// The result could not be written: restores what it replaced.
-    pub(crate) fn restore(&mut self, key: &str, entry: PreviousAssumption) {
-        if let Some(reservation) = entry.reservation {
+    pub(crate) fn restore(&mut self, key: &String, replaced: PreviousAssumption) {
+        if let Some(reservation) = replaced.reservation {
             self.reservations.restore(key, reservation);
         }
-        match entry.result {
-            Some(assumed) => drop(self.results.insert(key.to_owned(), assumed)),
-            None => drop(self.results.remove(key)),
+        if let Some(result) = replaced.result {
+            self.results.restore(key, result);
         }
     }
 
-    /// The informer delivered an update of a binding.
+    /// The informer delivered an update of a binding; `copy` is the new object.
     pub(crate) fn observe_update(
         &mut self,
-        key: &str,
+        key: &String,
         old: &ResourceBinding,
         new: &ResourceBinding,
-        revision: u64,
+        copy: &Object,
     ) {
-        let shown =
-            |assumed: &AssumedResult| assumed.revision.is_some_and(|written| written <= revision);
-        if self.results.get(key).is_some_and(shown) {
-            self.results.remove(key);
-        }
+        self.results.satisfy(key, copy);
         let healthy = |of: &ResourceBinding, cluster: &str| {
             let items = &of.status.aggregated_status;
             let mut items = items.iter().filter(|i| i.cluster_name == cluster);
@@ -114,8 +100,8 @@ impl AssumeCache {
     }
 
     /// The binding was deleted.
-    pub(crate) fn forget(&mut self, key: &str) {
-        self.results.remove(key);
+    pub(crate) fn forget(&mut self, key: &String) {
+        self.results.forget(key);
         self.reservations.forget(key);
     }
 
@@ -134,19 +120,22 @@ impl AssumeCache {
         };
         let views: Vec<_> = others
             .iter()
-            .filter_map(|object| Some((object, object.decode::<ResourceBinding>().ok()?)))
+            .filter_map(|object| {
+                let binding = object.decode::<ResourceBinding>().ok()?;
+                let assumed = self
+                    .results
+                    .assumed(&object.meta().key(), object.revision());
+                Some((object, binding, assumed))
+            })
             .collect();
-        let all = views.iter().map(|(object, binding)| {
+        let all = views.iter().map(|(object, binding, assumed)| {
             let peer = AffinityPeer {
                 namespace: object.namespace(),
                 name: object.name(),
                 groups: binding.spec.workload_affinity_groups.as_ref(),
             };
-            let newer =
-                |assumed: &&AssumedResult| assumed.revision.is_none_or(|r| r > object.revision());
-            let assumed = self.results.get(&object.meta().key()).filter(newer);
             let clusters: Vec<&str> = match assumed {
-                Some(assumed) => assumed.clusters.iter().map(String::as_str).collect(),
+                Some(clusters) => clusters.iter().map(String::as_str).collect(),
                 None => {
                     let clusters = binding.spec.clusters.iter();
                     clusters.map(|t| t.name.as_str()).collect()
@@ -199,39 +188,40 @@ mod tests {
         }];
         let mut book = AssumeCache::default();
         assert_eq!(excluded_clusters(&book, &old), ["m1"]);
-        let enter = |book: &mut AssumeCache| {
-            book.assume("n/other", &view.spec, &given, rules, Instant::now())
-        };
+        let key = "n/other".to_owned();
+        let enter =
+            |book: &mut AssumeCache| book.assume(&key, &view.spec, &given, rules, Instant::now());
         let entry = enter(&mut book);
         assert_eq!(
             excluded_clusters(&book, &old),
             ["m2"],
             "while it is written"
         );
-        book.restore("n/other", entry);
+        book.restore(&key, entry);
         assert_eq!(
             excluded_clusters(&book, &old),
             ["m1"],
             "it could not be written"
         );
-        enter(&mut book);
-        book.finish_write("n/other", 8, 5);
+        let entry = enter(&mut book);
+        let written = binding("other", &["m2"], 8);
+        book.finish_write(&key, &entry, &written, || Some(old.clone()));
         assert_eq!(excluded_clusters(&book, &old), ["m2"], "the copy is older");
         assert_eq!(
             excluded_clusters(&book, &binding("other", &["m3"], 9)),
             ["m3"],
             "the copy is newer"
         );
-        book.observe_update("n/other", &view, &view, 7);
+        book.observe_update(&key, &view, &view, &binding("other", &["m1"], 7));
         assert_eq!(excluded_clusters(&book, &old), ["m2"]);
-        book.observe_update("n/other", &view, &view, 8);
+        book.observe_update(&key, &view, &view, &written);
         assert_eq!(
             excluded_clusters(&book, &old),
             ["m1"],
             "the informer showed it"
         );
         enter(&mut book);
-        book.forget("n/other");
+        book.forget(&key);
         assert_eq!(excluded_clusters(&book, &old), ["m1"]);
     }
 }

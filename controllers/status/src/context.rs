@@ -1,20 +1,24 @@
 //! What the status controllers are started with.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::Api;
 use flotilla_runtime::{EventRecorder, HostWorkloads, InformerFactory, TaskGroup};
 use interpreter::Interpreter;
 use machinery::time::Clock;
+use members::MemberAccess;
 use scheduler::SchedulerClusterCache;
 
-use crate::member_informers::MemberInformers;
+/// Minimum time between two writes of one status; the first is never delayed. Several
+/// clusters often report within a few milliseconds.
+pub(crate) const MIN_WRITE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The dependencies of the status controllers.
 #[derive(Clone)]
 pub struct StatusContext {
     pub control: Arc<dyn Api>,
-    pub members: Arc<dyn MemberInformers>,
+    pub members: Arc<dyn MemberAccess>,
     pub clusters: SchedulerClusterCache,
     pub recorder: EventRecorder,
     pub interpreter: Interpreter,

@@ -14,8 +14,6 @@
 pub mod binding;
 mod context;
 mod error;
-mod expectations;
-mod member_informers;
 mod partial_work;
 mod rest_mapper;
 mod startup;
@@ -24,5 +22,4 @@ mod tests;
 pub mod work;
 
 pub use context::StatusContext;
-pub use member_informers::{MemberInformers, StatusConnectionHandler, StatusObjectHandler};
 pub use startup::start;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use machinery::conditions::StatusCondition;
 use serde::{Deserialize, Serialize};
 
 /// The fields of `metadata` that [`machinery::ObjectMeta`] does not have.
@@ -25,6 +26,21 @@ pub struct Condition {
     pub last_transition_time: String,
     pub reason: String,
     pub message: String,
+}
+
+impl StatusCondition for Condition {
+    fn condition_type(&self) -> &str {
+        &self.condition_type
+    }
+
+    fn status(&self) -> &str {
+        &self.status
+    }
+
+    fn keep_transition_time(&mut self, old: &Self) {
+        self.last_transition_time
+            .clone_from(&old.last_transition_time);
+    }
 }
 
 pub(super) fn is_zero(n: &i64) -> bool {

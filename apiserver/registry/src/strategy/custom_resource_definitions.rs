@@ -1,6 +1,7 @@
 //! The strategy of CustomResourceDefinitions: records stored versions, and lets deletion wait
 //! for the custom resources to be deleted (`apiextensions-apiserver/pkg/registry`).
 
+use machinery::conditions::set_json_condition;
 use serde_json::{Value, json};
 
 use super::{DEFAULT_STRATEGY, GenerationPolicy, RestStrategy};
@@ -58,15 +59,10 @@ fn begin_delete(new: &mut Value, now: &str) {
     {
         finalizers.push(CLEANUP_FINALIZER.into());
     }
-    if !new["status"]["conditions"].is_array() {
-        new["status"]["conditions"] = json!([]);
-    }
-    if let Some(conditions) = new["status"]["conditions"].as_array_mut() {
-        conditions.retain(|c| c["type"] != "Terminating");
-        conditions.push(json!({
-            "type": "Terminating", "status": "True", "lastTransitionTime": now,
-            "reason": "InstanceDeletionPending",
-            "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
-        }));
-    }
+    let terminating = json!({
+        "type": "Terminating", "status": "True", "lastTransitionTime": now,
+        "reason": "InstanceDeletionPending",
+        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+    });
+    set_json_condition(&mut new["status"]["conditions"], terminating);
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use client::{Api, DeleteOptions, Error, ListOptions, Patch, ResourcePath, Result, WriteOptions};
 use flotilla_runtime::{
     EventRecorder, Informer, InformerEvent, InvolvedObject, ListWatchSelector, ReconcileAction,
-    Workqueue, run_workers,
+    Workqueue, remove_finalizers, run_workers,
 };
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys::{CLUSTER_FINALIZER, SYSTEM, WORK_FINALIZER};
-use openapi::karmada::{Cluster, Work, names};
+use openapi::karmada::{Cluster, names};
 use serde_json::{Value, json};
 
 use super::condition_taints::{desired_taints, taint_event_message};
@@ -234,9 +234,7 @@ impl ClusterController {
         if !self.bindings.scheduled_to(object.name()).is_empty() {
             return Ok(());
         }
-        let patch =
-            json!({"metadata": {"finalizers": without_finalizer(finalizers, CLUSTER_FINALIZER)}});
-        self.patch(&CLUSTERS, object, patch).await
+        remove_finalizers(&*self.api, &CLUSTERS, object, &[CLUSTER_FINALIZER]).await
     }
 
     /// Deletes the execution space; returns whether it is gone.
@@ -279,16 +277,7 @@ impl ClusterController {
             )
             .await?;
         for work in &works.items {
-            let finalizers = &work.decode::<Work>()?.metadata.finalizers;
-            if !finalizers.iter().any(|f| f == WORK_FINALIZER) {
-                continue;
-            }
-            let patch =
-                json!({"metadata": {"finalizers": without_finalizer(finalizers, WORK_FINALIZER)}});
-            match self.patch(&WORKS, work, patch).await {
-                Err(e) if e.is_not_found() => {}
-                other => other?,
-            }
+            remove_finalizers(&*self.api, &WORKS, work, &[WORK_FINALIZER]).await?;
         }
         Ok(())
     }
@@ -302,8 +291,4 @@ impl ClusterController {
             .await
             .map(drop)
     }
-}
-
-fn without_finalizer<'a>(all: &'a [String], one: &str) -> Vec<&'a String> {
-    all.iter().filter(|f| *f != one).collect()
 }

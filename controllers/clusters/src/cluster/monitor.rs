@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 
 use super::health::{ClusterHealth, ClusterObservation, GracePeriods};
-use crate::condition::{self, ConditionUpdate};
+use crate::condition::ConditionUpdate;
 use crate::context::ClustersContext;
 
 pub(super) static LEASES: Gvr = Gvr::from_static("coordination.k8s.io", "v1", "leases");
@@ -143,7 +143,7 @@ impl ClusterMonitor {
     ) -> Result<()> {
         let mut value = object.value()?;
         let conditions = &mut value["status"]["conditions"];
-        condition::set_status_condition(conditions, "Ready", verdict, &rfc3339_seconds(now));
+        verdict.set_in(conditions, "Ready", &rfc3339_seconds(now));
         let at = ResourcePath::of_object(&CLUSTERS, object).subresource("status");
         self.api
             .update(at, value, &WriteOptions::default())

@@ -3,13 +3,12 @@
 
 use std::time::Duration;
 
-use client::{Api, DeleteOptions, Error, ListOptions, Patch, ResourcePath, Result, WriteOptions};
+use client::{Api, DeleteOptions, Error, ListOptions, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::remove_finalizers;
 use machinery::{Gvr, Object};
-use openapi::karmada::binding::KarmadaObjectMeta;
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys::{CLUSTER_FINALIZER, WORK_FINALIZER};
 use openapi::karmada::{Cluster, names};
-use serde::Deserialize;
 use serde_json::json;
 
 use super::join_cluster::error_suffix;
@@ -101,7 +100,7 @@ pub async fn unjoin(
         Ok(()) => {}
         Err(WaitTimeout(_)) if spec.force => {
             progress("the deletion timed out; removing finalizers");
-            remove_finalizers(control, &spec.name).await?;
+            remove_blocking_finalizers(control, &spec.name).await?;
         }
         Err(WaitTimeout(last)) => {
             return Err(UnjoinError::Timeout {
@@ -128,7 +127,7 @@ fn ignore_not_found(deleted: Result<()>) -> Result<()> {
 
 /// Removes the finalizers that block the deletion of the Cluster, its execution space and
 /// its Works.
-async fn remove_finalizers(control: &dyn Api, name: &str) -> UnjoinResult<()> {
+async fn remove_blocking_finalizers(control: &dyn Api, name: &str) -> UnjoinResult<()> {
     let space = names::execution_space_name(name);
     let options = ListOptions::default();
     let list = control.list(ResourcePath::collection(&WORKS, &space), &options);
@@ -156,33 +155,23 @@ async fn remove_finalizers(control: &dyn Api, name: &str) -> UnjoinResult<()> {
     .map_err(host_error("remove the finalizer of the cluster"))
 }
 
-#[derive(Deserialize)]
-struct ObjectWithFinalizers {
-    metadata: KarmadaObjectMeta,
-}
-
+/// Removes a finalizer from the newest version of an object.
 async fn remove_finalizer(
     control: &dyn Api,
     resource: &Gvr,
     at: ResourcePath<'_>,
     finalizer: &str,
 ) -> Result<()> {
-    let object = match control.get(at).await {
-        Ok(object) => object,
-        Err(e) => return ignore_not_found(Err(e)),
-    };
-    let held: ObjectWithFinalizers =
-        serde_json::from_slice(object.bytes()).map_err(|e| Error::Protocol(e.to_string()))?;
-    let all = held.metadata.finalizers;
-    let rest: Vec<&String> = all.iter().filter(|f| *f != finalizer).collect();
-    if rest.len() == all.len() {
-        return Ok(());
+    loop {
+        let object = match control.get(at).await {
+            Ok(object) => object,
+            Err(e) => return ignore_not_found(Err(e)),
+        };
+        match remove_finalizers(control, resource, &object, &[finalizer]).await {
+            Err(e) if e.is_conflict() => {}
+            done => return done,
+        }
     }
-    let patch = json!({"metadata": {"finalizers": rest}});
-    let at = ResourcePath::of_object(resource, &object);
-    let options = WriteOptions::default();
-    let done = control.patch(at, Patch::Merge(patch), &options).await;
-    ignore_not_found(done.map(drop))
 }
 
 async fn finalize_namespace(control: &dyn Api, space: &str) -> Result<()> {

@@ -10,7 +10,7 @@ use openapi::karmada::cluster::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::condition::{self, ConditionUpdate};
+use crate::condition::ConditionUpdate;
 
 /// The version and the APIs of a member.
 #[derive(Clone, Debug, PartialEq)]
@@ -134,15 +134,12 @@ pub(super) fn updated_status(old: &Value, findings: &StatusUpdate<'_>, now: &str
         );
         set_or_remove(&mut next, "apiEnablements", json!(facts.enablements));
         let conditions = &mut next["conditions"];
-        condition::set_status_condition(
-            conditions,
-            "CompleteAPIEnablements",
-            &facts.completeness,
-            now,
-        );
+        facts
+            .completeness
+            .set_in(conditions, "CompleteAPIEnablements", now);
     }
     if let Some(ready) = findings.ready_condition {
-        condition::set_status_condition(&mut next["conditions"], "Ready", ready, now);
+        ready.set_in(&mut next["conditions"], "Ready", now);
     }
     if let Some(MemberResources { summary, modelings }) = findings.resources {
         next["nodeSummary"] =

@@ -158,7 +158,7 @@ impl Scheduler {
             return;
         };
         let mut book = self.assume_cache.lock();
-        book.observe_update(&key, &old, &view, new.revision());
+        book.observe_update(&key, &old, &view, new);
     }
 
     async fn enqueue_affected_bindings(&self, old: Option<&Object>, new: &Object) {

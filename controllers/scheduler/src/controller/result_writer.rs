@@ -3,6 +3,7 @@
 use client::{Error, Patch, ResourcePath, WriteOptions};
 use flotilla_runtime::{InvolvedObject, ReconcileAction};
 use machinery::Object;
+use machinery::conditions::set_json_condition;
 use machinery::time::rfc3339_seconds;
 use openapi::karmada::binding::Condition;
 use openapi::karmada::{Placement, ResourceBinding, TargetCluster, well_known_keys};
@@ -164,12 +165,10 @@ impl Scheduler {
     ) {
         let Some(entry) = entry else { return };
         let key = &case.key.name;
-        let copy = self.informer(case.key).get_by_key(key);
+        let informer = self.informer(case.key);
         let mut book = self.assume_cache.lock();
         match written {
-            Ok(object) => {
-                book.finish_write(key, object.revision(), copy.map_or(0, |c| c.revision()))
-            }
+            Ok(object) => book.finish_write(key, &entry, object, || informer.get_by_key(key)),
             Err(_) => book.restore(key, entry),
         }
     }
@@ -251,8 +250,9 @@ impl Scheduler {
         let value = object.value()?;
         let old = &value["status"];
         if let Some(condition) = status.get_mut("conditions") {
-            let merged = merge_condition(&old["conditions"], condition[0].take());
-            *condition = merged;
+            let mut all = old["conditions"].clone();
+            set_json_condition(&mut all, condition[0].take());
+            *condition = all;
         }
         status.retain(|field, value| old[field] != *value);
         if status.is_empty() {
@@ -355,19 +355,4 @@ fn scheduled_condition(binding: &ResourceBinding) -> Option<&Condition> {
 
 pub(super) fn is_scheduled(binding: &ResourceBinding) -> bool {
     scheduled_condition(binding).is_some_and(|c| c.status == "True")
-}
-
-/// Replaces or adds a condition; one with the same status keeps its transition time.
-fn merge_condition(all: &Value, mut condition: Value) -> Value {
-    let mut all = all.as_array().cloned().unwrap_or_default();
-    match all.iter_mut().find(|c| c["type"] == condition["type"]) {
-        Some(old) => {
-            if old["status"] == condition["status"] {
-                condition["lastTransitionTime"] = old["lastTransitionTime"].take();
-            }
-            *old = condition;
-        }
-        None => all.push(condition),
-    }
-    all.into()
 }

@@ -1,6 +1,7 @@
 //! Aggregates the status of a binding's Works: an item per cluster and the FullyApplied
 //! condition. Pure.
 
+use machinery::conditions::set_status_condition;
 use machinery::{Gvk, Object, object};
 use openapi::karmada::BindingSpec;
 use openapi::karmada::binding::{AggregatedStatusItem, Condition, ObjectReference};
@@ -176,32 +177,17 @@ pub(crate) fn update_conditions(
             "Failed to apply all works, see status.aggregatedStatus for details",
         )
     };
-    let before = old.iter().position(|c| c.condition_type == FULLY_APPLIED);
-    let mut condition = Condition {
+    let before = old.iter().find(|c| c.condition_type == FULLY_APPLIED);
+    let condition = Condition {
         condition_type: FULLY_APPLIED.into(),
         status: status.into(),
+        observed_generation: before.map_or(0, |before| before.observed_generation),
+        last_transition_time: now.to_owned(),
         reason: reason.into(),
         message: message.into(),
-        last_transition_time: now.to_owned(),
-        ..Condition::default()
     };
     let mut all = old.to_vec();
-    match before.map(|at| &mut all[at]) {
-        Some(before) => {
-            condition.observed_generation = before.observed_generation;
-            if before.status == condition.status {
-                condition
-                    .last_transition_time
-                    .clone_from(&before.last_transition_time);
-            }
-            if *before == condition {
-                return None;
-            }
-            *before = condition;
-        }
-        None => all.push(condition),
-    }
-    Some(all)
+    set_status_condition(&mut all, condition).then_some(all)
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use client::{Api, Error, Patch, ResourcePath, WriteOptions};
 use flotilla_runtime::{
-    ControllerName, EventRecorder, HostWorkloads, IndexVisitor, Informer, InformerEvent,
-    InformerFactory, InvolvedObject, ListWatchSelector, ReconcileAction, ShardedMap, TaskGroup,
-    Workqueue, run_workers,
+    ControllerName, EventRecorder, Expectations, HostWorkloads, IndexVisitor, Informer,
+    InformerEvent, InformerFactory, InvolvedObject, ListWatchSelector, ReconcileAction,
+    ReconcileReadiness, ShardedMap, TaskGroup, Workqueue, run_workers,
 };
 use interpreter::{Interpreter, InterpreterOperation};
 use machinery::time::{Clock, rfc3339_seconds};
@@ -25,9 +25,8 @@ use tokio::time::Instant;
 use super::aggregate::{
     aggregate, has_fully_applied_condition, is_progressing, is_same_status, update_conditions,
 };
-use crate::context::StatusContext;
+use crate::context::{MIN_WRITE_INTERVAL, StatusContext};
 use crate::error::StatusError;
-use crate::expectations::{ReconcileReadiness, StatusExpectations};
 use crate::rest_mapper::ControlPlaneRestMapper;
 
 /// Many, because a worker mostly waits for its write, and stores commit in groups.
@@ -83,9 +82,9 @@ struct BindingStatusController {
     bindings: Informer,
     cluster_bindings: Informer,
     queue: Workqueue<BindingStatusKey>,
-    expectations: StatusExpectations<BindingStatusKey>,
+    expectations: Expectations<BindingStatusKey>,
     /// The last own write of each binding's template.
-    template_expectations: StatusExpectations<BindingStatusKey>,
+    template_expectations: Expectations<BindingStatusKey>,
     /// Until when the status of a binding that is still progressing is delayed.
     progressing_until: ShardedMap<BindingStatusKey, Instant>,
 }
@@ -115,8 +114,8 @@ pub(crate) fn start(deps: &StatusContext, mapper: &Arc<ControlPlaneRestMapper>) 
         bindings: follow(&BINDINGS),
         cluster_bindings: follow(&CLUSTER_BINDINGS),
         queue: Workqueue::new(),
-        expectations: StatusExpectations::default(),
-        template_expectations: StatusExpectations::default(),
+        expectations: Expectations::with_min_write_interval(MIN_WRITE_INTERVAL),
+        template_expectations: Expectations::with_min_write_interval(MIN_WRITE_INTERVAL),
         progressing_until: ShardedMap::default(),
     });
     shell.add_event_handlers(&deps.tasks);
@@ -325,7 +324,7 @@ impl BindingStatusController {
 
     fn expect_write(
         &self,
-        writes: &StatusExpectations<BindingStatusKey>,
+        writes: &Expectations<BindingStatusKey>,
         key: &BindingStatusKey,
         written: &Object,
     ) {

@@ -8,22 +8,21 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use client::{Api, Error, Patch, ResourcePath, WriteOptions};
 use flotilla_runtime::{
-    ControllerName, EventRecorder, Informer, InformerEvent, InvolvedObject, ListWatchSelector,
-    ReconcileAction, Workqueue, run_workers,
+    ControllerName, EventRecorder, Expectations, Informer, InformerEvent, InvolvedObject,
+    ListWatchSelector, ReconcileAction, ReconcileReadiness, Workqueue, run_workers,
 };
 use interpreter::{Interpreter, InterpreterOperation, RuleChange};
 use machinery::time::Clock;
 use machinery::{Gvk, Object};
+use members::MemberAccess;
 use openapi::karmada::names::{cluster_of_execution_space, execution_space_name};
 use openapi::karmada::resources::WORKS;
 use scheduler::SchedulerClusterCache;
 use serde_json::json;
 
 use super::reflect::{WorkEvent, interpret, owning_work_key, reflect_status, settling_delay};
-use crate::context::StatusContext;
+use crate::context::{MIN_WRITE_INTERVAL, StatusContext};
 use crate::error::StatusError;
-use crate::expectations::{ReconcileReadiness, StatusExpectations};
-use crate::member_informers::MemberInformers;
 use crate::partial_work::PartialWork;
 use crate::rest_mapper::ControlPlaneRestMapper;
 
@@ -48,7 +47,7 @@ enum WorkStatusKey {
 
 struct WorkStatusController {
     control: Arc<dyn Api>,
-    members: Arc<dyn MemberInformers>,
+    members: Arc<dyn MemberAccess>,
     clusters: SchedulerClusterCache,
     recorder: EventRecorder,
     clock: Arc<dyn Clock>,
@@ -56,7 +55,7 @@ struct WorkStatusController {
     mapper: Arc<ControlPlaneRestMapper>,
     works: Informer,
     queue: Workqueue<WorkStatusKey>,
-    expectations: StatusExpectations<String>,
+    expectations: Expectations<String>,
     /// The kinds of all objects that were reflected.
     kinds: ArcSwap<HashSet<Gvk>>,
 }
@@ -82,7 +81,7 @@ pub(crate) fn start(deps: &StatusContext, mapper: &Arc<ControlPlaneRestMapper>) 
             .informers
             .get(&deps.control, &ListWatchSelector::all(&WORKS)),
         queue: Workqueue::new(),
-        expectations: StatusExpectations::default(),
+        expectations: Expectations::with_min_write_interval(MIN_WRITE_INTERVAL),
         kinds: ArcSwap::default(),
     });
     shell.add_event_handlers();

@@ -1,0 +1,109 @@
+//! Adds and removes finalizers by a patch that fails with a conflict if the object has
+//! changed since it was read.
+
+use client::{Api, Error, Patch, ResourcePath, WriteOptions};
+use machinery::{Gvr, Object};
+use serde::Deserialize;
+use serde_json::json;
+
+#[derive(Deserialize)]
+struct ObjectWithFinalizers {
+    metadata: Finalizers,
+}
+
+#[derive(Deserialize)]
+struct Finalizers {
+    #[serde(default)]
+    finalizers: Option<Vec<String>>,
+}
+
+fn finalizers_of(object: &Object) -> Result<Vec<String>, Error> {
+    let read: ObjectWithFinalizers =
+        serde_json::from_slice(object.bytes()).map_err(|e| Error::Protocol(e.to_string()))?;
+    Ok(read.metadata.finalizers.unwrap_or_default())
+}
+
+/// Adds a finalizer; returns the object with it.
+pub async fn add_finalizer(
+    api: &dyn Api,
+    resource: &Gvr,
+    object: &Object,
+    finalizer: &str,
+) -> Result<Object, Error> {
+    let mut all = finalizers_of(object)?;
+    if all.iter().any(|f| f == finalizer) {
+        return Ok(object.clone());
+    }
+    all.push(finalizer.to_owned());
+    patch_finalizers(api, resource, object, &all).await
+}
+
+/// Removes finalizers. An object that has none of them, or no longer exists, is no error.
+pub async fn remove_finalizers(
+    api: &dyn Api,
+    resource: &Gvr,
+    object: &Object,
+    finalizers: &[&str],
+) -> Result<(), Error> {
+    let mut all = finalizers_of(object)?;
+    let before = all.len();
+    all.retain(|f| !finalizers.contains(&f.as_str()));
+    if all.len() == before {
+        return Ok(());
+    }
+    match patch_finalizers(api, resource, object, &all).await {
+        Err(e) if !e.is_not_found() => Err(e),
+        _ => Ok(()),
+    }
+}
+
+async fn patch_finalizers(
+    api: &dyn Api,
+    resource: &Gvr,
+    object: &Object,
+    all: &[String],
+) -> Result<Object, Error> {
+    let patch = json!({"metadata": {
+        "resourceVersion": object.revision().to_string(), "finalizers": all}});
+    let at = ResourcePath::of_object(resource, object);
+    api.patch(at, Patch::Merge(patch), &WriteOptions::default())
+        .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::fake::FakeApi;
+
+    static MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
+
+    #[tokio::test]
+    async fn only_the_named_finalizers_change() {
+        let fake = FakeApi::new();
+        let metadata = json!({"name": "a", "namespace": "n", "finalizers": ["x.io/a"]});
+        let first = fake.seed(&MAPS, json!({"metadata": metadata}));
+        let finalizers = || {
+            let object = fake.get_object(&MAPS, "n", "a").unwrap();
+            object["metadata"]["finalizers"].clone()
+        };
+        let second = add_finalizer(&*fake, &MAPS, &first, "x.io/b")
+            .await
+            .unwrap();
+        assert_eq!(finalizers(), json!(["x.io/a", "x.io/b"]));
+        let same = add_finalizer(&*fake, &MAPS, &second, "x.io/b")
+            .await
+            .unwrap();
+        assert_eq!(same.revision(), second.revision());
+
+        let stale = remove_finalizers(&*fake, &MAPS, &first, &["x.io/a"]).await;
+        assert!(stale.unwrap_err().is_conflict());
+        let removed = remove_finalizers(&*fake, &MAPS, &second, &["x.io/a", "x.io/c"]).await;
+        assert!(removed.is_ok());
+        assert_eq!(finalizers(), json!(["x.io/b"]));
+        let absent = remove_finalizers(&*fake, &MAPS, &second, &["x.io/c"]).await;
+        assert!(absent.is_ok(), "no patch is sent");
+        fake.remove(&MAPS, "n", "a");
+        let gone = remove_finalizers(&*fake, &MAPS, &second, &["x.io/b"]).await;
+        assert!(gone.is_ok());
+    }
+}
