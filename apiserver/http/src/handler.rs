@@ -265,7 +265,7 @@ impl ApiServerHandler {
         route: &RequestLabels,
         long: bool,
     ) -> Result<Response<ServerResponseBody>, Status> {
-        let probe = is_health_path(&info.path) && info.resource.is_none();
+        let probe = info.is_probe();
         if self.draining.is_cancelled() && !probe {
             self.metrics.count_termination(route.verb, "429");
             let text = "the server is shutting down, please try again later";
@@ -291,7 +291,7 @@ impl ApiServerHandler {
         if long {
             guards.push(Box::new(self.metrics.start_long_running(route)));
         } else {
-            let mutating = is_mutating(info.verb);
+            let mutating = info.is_mutating();
             let short = Arc::clone(&self.short_requests).try_acquire_owned().ok();
             let inflight = self.metrics.start_inflight(mutating);
             guards.push(Box::new((admitted.permit, short, inflight)));
@@ -336,14 +336,11 @@ impl ApiServerHandler {
         let permit = if exempt || requester.in_group(SYSTEM_PRIVILEGED_GROUP) {
             None
         } else {
-            Some(self.acquire_inflight_permit(is_mutating(info.verb), route)?)
+            Some(self.acquire_inflight_permit(info.is_mutating(), route)?)
         };
         let user = self.impersonate(requester, request.headers()).await?;
         self.strip_credentials(request.headers_mut());
-        let target = match &info.resource {
-            Some(r) => authorization_attributes(r),
-            None => AuthorizationAttributes::NonResource(&info.path),
-        };
+        let target = info.authorization_attributes();
         let verdict = self.authorize(&user, info.verb, target).await;
         self.metrics.count_authorization(verdict.is_ok());
         verdict?;
@@ -557,33 +554,12 @@ impl ApiServerHandler {
     }
 }
 
-pub(crate) fn authorization_attributes(r: &RequestedResource) -> AuthorizationAttributes<'_> {
-    AuthorizationAttributes::Resource {
-        group: &r.group,
-        version: &r.version,
-        resource: &r.resource,
-        subresource: &r.subresource,
-        namespace: &r.namespace,
-        name: &r.name,
-    }
-}
-
 /// Metrics in Prometheus' text format.
 fn prometheus_response(text: Vec<u8>) -> Response<ServerResponseBody> {
     let mut response = Response::new(ServerResponseBody::full(text));
     let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, format);
     response
-}
-
-fn is_mutating(verb: &str) -> bool {
-    !matches!(verb, "get" | "list" | "watch" | "head" | "options")
-}
-
-fn is_health_path(path: &str) -> bool {
-    ["/healthz", "/livez", "/readyz"]
-        .iter()
-        .any(|p| path.starts_with(p))
 }
 
 /// The bearer token of a request, undecoded. Other schemes are ignored, as in

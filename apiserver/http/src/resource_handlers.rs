@@ -11,7 +11,7 @@ use machinery::{Gvr, Status, UserInfo};
 use registry::{DeleteResult, RequestContext, ResourceInfo, WriteResult, options};
 use tokio::time::Instant;
 
-use crate::handler::{ApiServerHandler, authorization_attributes};
+use crate::handler::ApiServerHandler;
 use crate::negotiation::{self, Encoding, Representation, RequestBodyType};
 use crate::request_body;
 use crate::requestinfo::{QueryParams, RequestedResource};
@@ -319,7 +319,7 @@ impl ResourceHandler<'_> {
         {
             return Ok(());
         }
-        let target = authorization_attributes(&self.call.resource);
+        let target = self.call.resource.authorization_attributes();
         let verdict = self.app.authorize(&self.call.user, "create", target);
         let Err(forbidden) = verdict.await else {
             return Ok(());
@@ -346,7 +346,7 @@ impl ResourceHandler<'_> {
         let supported = self.resource_info.patch_types();
         let content_type = negotiation::content_type(headers);
         let unsupported = || Status::unsupported_media_type(supported);
-        if !supported.contains(&content_type) {
+        if !supported.contains(&&*content_type) {
             return Err(unsupported());
         }
         let options = self.parse_options(|q| options::parse_write_options(q, "PatchOptions"))?;
@@ -354,7 +354,7 @@ impl ResourceHandler<'_> {
             return Err(force_forbidden());
         }
         let value = request_body::decode_json(&request_body::read_body(body).await?)?.value;
-        let patch = match content_type {
+        let patch = match &*content_type {
             JSON_PATCH => Patch::Json(value),
             MERGE_PATCH => Patch::Merge(value),
             STRATEGIC_PATCH => Patch::Strategic(value),
