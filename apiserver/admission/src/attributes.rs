@@ -37,3 +37,13 @@ pub struct AdmissionAttributes<'a> {
     pub user: &'a UserInfo,
     pub dry_run: bool,
 }
+
+impl AdmissionAttributes<'_> {
+    /// The name of Karmada's webhook for the kind.
+    pub(crate) fn karmada_webhook_name(&self) -> String {
+        match &*self.gvk.kind {
+            "ResourceInterpreterWebhookConfiguration" => "config.karmada.io".into(),
+            kind => format!("{}.karmada.io", kind.to_ascii_lowercase()),
+        }
+    }
+}

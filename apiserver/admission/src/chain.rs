@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use client::{Api, ListOptions, ResourcePath};
+use client::Api;
 use machinery::field_error::aggregate;
 use machinery::time::{Clock, SystemClock};
 use machinery::{FieldError, Gvr, Status};
@@ -18,6 +18,7 @@ use tokio::sync::Mutex;
 use crate::attributes::{AdmissionAttributes, AdmissionOperation};
 use crate::federated_quota::quota_enforcement::{self, QuotaCharge};
 use crate::interpreter_configuration::{self, ScriptCompiler};
+use crate::list_objects::list_objects;
 use crate::secret_access::SecretAuthorizer;
 use crate::unstructured::text;
 use crate::{
@@ -26,8 +27,6 @@ use crate::{
 };
 
 const PRIORITY_CLASSES: Gvr = Gvr::from_static("scheduling.k8s.io", "v1", "priorityclasses");
-/// Objects per list call when a rule reads all objects of a kind.
-pub(crate) const LIST_PAGE_ITEMS: u64 = 500;
 
 /// Options of an [`AdmissionChain`].
 #[derive(Clone)]
@@ -161,7 +160,7 @@ impl AdmissionChain {
                 let errors = self.validate_karmada(attributes, new, old).await?;
                 if !errors.is_empty() {
                     return Err(Status::webhook_denied(
-                        &webhook_name(attributes),
+                        &attributes.karmada_webhook_name(),
                         aggregate(&errors),
                     ));
                 }
@@ -223,7 +222,7 @@ impl AdmissionChain {
         Ok(match &*attributes.gvk.kind {
             "PropagationPolicy" | "ClusterPropagationPolicy" => {
                 propagation_policy::validate_identity(attributes, new, old)
-                    .map_err(|e| Status::webhook_denied(&webhook_name(attributes), e))?;
+                    .map_err(|e| Status::webhook_denied(&attributes.karmada_webhook_name(), e))?;
                 propagation_policy::validate(attributes, new)
             }
             "OverridePolicy" | "ClusterOverridePolicy" => {
@@ -244,7 +243,7 @@ impl AdmissionChain {
                     .await?;
                 let compile = self.options.script_compiler.as_ref();
                 interpreter_configuration::validate_customization(new, &others, compile)
-                    .map_err(|e| Status::webhook_denied(&webhook_name(attributes), e))?;
+                    .map_err(|e| Status::webhook_denied(&attributes.karmada_webhook_name(), e))?;
                 Vec::new()
             }
             "FederatedHPA" => federated_resources::validate_hpa(new),
@@ -278,28 +277,15 @@ impl AdmissionChain {
 
     /// All objects of a cluster-scoped kind except the one called `name`.
     async fn list_others(&self, name: &str, resource: &Gvr) -> Result<Vec<Value>, Status> {
-        let api = self.api()?;
-        let mut options = ListOptions {
-            limit: LIST_PAGE_ITEMS,
-            ..ListOptions::default()
-        };
-        let mut others = Vec::new();
-        loop {
-            let page = api
-                .list(ResourcePath::collection(resource, ""), &options)
-                .await;
-            let page = page.map_err(|e| match e {
-                client::Error::Status(status) => *status,
-                other => Status::internal(other),
-            })?;
-            for object in page.items.iter().filter(|o| o.name() != name) {
-                others.push(object.value().map_err(Status::internal)?);
-            }
-            if page.continue_token.is_empty() {
-                return Ok(others);
-            }
-            options.continue_token = page.continue_token;
-        }
+        let objects = list_objects(self.api()?.as_ref(), resource, "").await;
+        let objects = objects.map_err(|e| match e {
+            client::Error::Status(status) => *status,
+            other => Status::internal(other),
+        })?;
+        let others = objects.iter().filter(|o| o.name() != name);
+        others
+            .map(|o| o.value().map_err(Status::internal))
+            .collect()
     }
 }
 
@@ -334,14 +320,6 @@ fn object_name<'a>(attributes: &AdmissionAttributes<'a>, new: &'a Value) -> &'a 
         text(new, "/metadata/name")
     } else {
         attributes.name
-    }
-}
-
-/// The name of Karmada's webhook for a kind.
-pub(crate) fn webhook_name(attributes: &AdmissionAttributes<'_>) -> String {
-    match &*attributes.gvk.kind {
-        "ResourceInterpreterWebhookConfiguration" => "config.karmada.io".into(),
-        kind => format!("{}.karmada.io", kind.to_ascii_lowercase()),
     }
 }
 

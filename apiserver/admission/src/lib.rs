@@ -23,6 +23,7 @@ pub mod deletion_protection;
 mod federated_quota;
 mod federated_resources;
 mod interpreter_configuration;
+mod list_objects;
 pub mod metadata;
 mod override_policy;
 mod placement;

@@ -11,14 +11,15 @@ use std::sync::{Arc, OnceLock};
 use client::{Api, Error, ResourcePath};
 use jiff::Timestamp;
 use machinery::time::Clock;
-use machinery::user::{ALL_UNAUTHENTICATED, ANONYMOUS};
 use machinery::{Gvr, Object, Status, UserInfo};
 use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::request_auth::AuthenticationError;
-use crate::tls::PeerCertificates;
+use crate::credentials::{
+    ANONYMOUS_NOT_ALLOWED, AuthenticationError, InvalidCredential, RequestCredentials,
+    anonymous_user, token_text,
+};
 use crate::token::{ServiceAccountClaims, TokenSigner};
 use crate::x509::CertificateVerifier;
 
@@ -27,28 +28,8 @@ pub(crate) const SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
 pub(crate) const PODS: Gvr = Gvr::from_static("", "v1", "pods");
 pub(crate) const NODES: Gvr = Gvr::from_static("", "v1", "nodes");
 
-pub(crate) const ANONYMOUS_NOT_ALLOWED: &str = "anonymous requests are not allowed";
 /// Bound on cached tokens.
 const MAX_CACHED_TOKENS: usize = 4096;
-
-/// Calls back with each header of a request: name in lower case, raw value.
-pub type HeaderVisitor<'a> = &'a (dyn Fn(&mut dyn FnMut(&str, &[u8])) + Send + Sync);
-
-/// The credentials of a request.
-#[derive(Clone, Copy, Default)]
-pub struct RequestCredentials<'a> {
-    pub peer: Option<&'a PeerCertificates>,
-    /// The value of `Authorization: Bearer`, undecoded.
-    pub bearer: Option<&'a [u8]>,
-    /// The headers in which a front proxy names the user; used only for verified
-    /// proxies.
-    pub headers: Option<HeaderVisitor<'a>>,
-}
-
-/// A credential is invalid: 401. The reason is logged and not sent to the client.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct InvalidCredential(pub String);
 
 /// Options of an [`Authenticator`].
 #[derive(Clone, Debug)]
@@ -323,21 +304,6 @@ impl Authenticator {
     pub(crate) fn api(&self) -> Option<&Arc<dyn Api>> {
         self.api.get()
     }
-}
-
-/// A bearer token as text. A token that is not UTF-8 is an invalid credential, not a
-/// missing one.
-pub(crate) fn token_text(token: &[u8]) -> Result<&str, InvalidCredential> {
-    std::str::from_utf8(token).map_err(|_| InvalidCredential("the token is not UTF-8".into()))
-}
-
-/// The user of a request without credentials.
-pub(crate) fn anonymous_user() -> Arc<UserInfo> {
-    Arc::new(UserInfo {
-        name: ANONYMOUS.into(),
-        groups: vec![ALL_UNAUTHENTICATED.into()],
-        ..UserInfo::default()
-    })
 }
 
 fn check_validity_period(

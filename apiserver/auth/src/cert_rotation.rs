@@ -14,11 +14,11 @@ use jiff::Timestamp;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::ca_bundle::{CaCertificate, concat_pem, parse_bundle, validity};
 use crate::pki::{
-    BACKDATE_SECONDS, CA_DAYS, CertKeyPair, DAY_SECONDS, Error, LEAF_DAYS, LeafCertificate,
-    ca_params, identity_der, san_and_public_key, sign_certificate,
+    CA_DAYS, CertKeyPair, DAY_SECONDS, Error, LEAF_DAYS, LeafCertificate, ca_params, identity_der,
+    san_and_public_key, sign_certificate,
 };
 use crate::x509::{CertificateUsage, CertificateVerifier};
 
@@ -46,53 +46,6 @@ impl std::fmt::Debug for RotatingCertificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "RotatingCertificates({})", self.certificate)
     }
-}
-
-/// A CA certificate of the bundle.
-struct CaCertificate {
-    pem: String,
-    created: i64,
-    expires: i64,
-}
-
-fn validity(der: &CertificateDer<'_>) -> Option<(i64, i64)> {
-    let (_, cert) = X509Certificate::from_der(der).ok()?;
-    let (from, until) = (&cert.validity().not_before, &cert.validity().not_after);
-    Some((
-        from.timestamp() + BACKDATE_SECONDS as i64,
-        until.timestamp(),
-    ))
-}
-
-fn to_pem(der: &CertificateDer<'_>) -> String {
-    use base64::Engine;
-    let text = base64::engine::general_purpose::STANDARD.encode(der);
-    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
-        let (line, more) = rest.split_at(rest.len().min(64));
-        pem.push_str(line);
-        pem.push('\n');
-        rest = more;
-    }
-    pem.push_str("-----END CERTIFICATE-----\n");
-    pem
-}
-
-/// The certificates of a bundle that can be parsed and have not expired.
-fn parse_bundle(bundle: &str, now: i64) -> Vec<CaCertificate> {
-    CertificateDer::pem_slice_iter(bundle.as_bytes())
-        .filter_map(|der| {
-            let der = der.ok()?;
-            let (made, expires) = validity(&der)?;
-            let pem = to_pem(&der);
-            (expires > now).then_some(CaCertificate {
-                pem,
-                created: made,
-                expires,
-            })
-        })
-        .collect()
 }
 
 impl RotatingCertificates {
@@ -168,22 +121,6 @@ impl RotatingCertificates {
     }
 }
 
-fn concat_pem(authorities: &[CaCertificate]) -> String {
-    authorities.iter().map(|a| a.pem.as_str()).collect()
-}
-
-/// Appends to `bundle` the unexpired certificates that only `earlier` has, for readers
-/// that may still see certificates signed by the earlier CAs.
-pub fn merge_bundles(bundle: &str, earlier: &str, now: Timestamp) -> String {
-    let mut all = parse_bundle(bundle, i64::MIN);
-    for authority in parse_bundle(earlier, now.as_second()) {
-        if all.iter().all(|a| a.pem != authority.pem) {
-            all.push(authority);
-        }
-    }
-    concat_pem(&all)
-}
-
 pub(crate) fn key_matches_certificate(certificate_pem: &str, key_pem: &str) -> bool {
     let Ok(key) = KeyPair::from_pem(key_pem) else {
         return false;
@@ -237,6 +174,7 @@ impl StoredLeaf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ca_bundle::merge_bundles;
 
     const START: i64 = 1_800_000_000;
 

@@ -15,7 +15,8 @@ use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
-use crate::cert_rotation::{key_matches_certificate, merge_bundles};
+use crate::ca_bundle::merge_bundles;
+use crate::cert_rotation::key_matches_certificate;
 use crate::pki::{
     CertKeyPair, DAY_SECONDS, Error, LEAF_DAYS, LeafCertificate, ca_params, san_and_public_key,
     sign_certificate,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use machinery::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS};
 use machinery::{Status, UserInfo};
+use percent_encoding::percent_decode_str;
 
 use crate::rbac::AuthorizationAttributes;
 use crate::token::{service_account_groups, split_service_account_username};
@@ -70,27 +71,8 @@ pub fn parse_impersonation_headers<'a>(
 /// Percent-decodes the key of an extra; malformed escapes stay as they are. `None` when
 /// the result is not UTF-8.
 pub(crate) fn unescape_extra_key(key: &str) -> Option<String> {
-    let bytes = key.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = bytes
-            .get(at + 1..at + 3)
-            .filter(|_| bytes[at] == b'%')
-            .and_then(|h| std::str::from_utf8(h).ok())
-            .and_then(|h| u8::from_str_radix(h, 16).ok());
-        match hex {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8(out).ok()
+    let decoded = percent_decode_str(key).decode_utf8().ok()?;
+    Some(decoded.into_owned())
 }
 
 impl ImpersonatedUser {
@@ -187,6 +169,20 @@ mod tests {
         assert!(rights[2].contains("userextras") && rights[2].contains("a/b"));
         let user = one.into_user_info();
         assert_eq!(user.groups, ["g", ALL_AUTHENTICATED]);
+    }
+
+    #[test]
+    fn extra_keys_are_unescaped() {
+        for (key, expect) in [
+            ("a%2fb", Some("a/b")),
+            ("%C3%BC", Some("ü")),
+            ("a%zz", Some("a%zz")),
+            ("a%+f", Some("a%+f")),
+            ("a%2", Some("a%2")),
+            ("%ff", None),
+        ] {
+            assert_eq!(unescape_extra_key(key).as_deref(), expect, "{key}");
+        }
     }
 
     #[test]

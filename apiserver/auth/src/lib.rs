@@ -14,7 +14,9 @@
 //! [`rbac::RbacAuthorizer`], [`delegated`], [`token::TokenSigner`], [`reviews`].
 
 pub mod authenticator;
+pub mod ca_bundle;
 pub mod cert_rotation;
+mod credentials;
 pub mod delegated;
 pub mod etcd_certificates;
 pub mod impersonation;
@@ -29,8 +31,9 @@ pub mod token;
 mod token_request;
 pub mod x509;
 
-pub use authenticator::{Authenticator, HeaderVisitor, InvalidCredential, RequestCredentials};
+pub use authenticator::Authenticator;
+pub use credentials::{AuthenticationError, HeaderVisitor, InvalidCredential, RequestCredentials};
 pub use private_dir::create_private_dir;
-pub use request_auth::{AuthenticationError, RequestAuthenticator, RequestAuthorizer};
+pub use request_auth::{RequestAuthenticator, RequestAuthorizer};
 pub use shared_keys::SharedKeys;
 pub use tls::PeerCertificates;

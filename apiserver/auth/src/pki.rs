@@ -24,7 +24,7 @@ use rcgen::{
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::cert_rotation::merge_bundles;
+use crate::ca_bundle::{BACKDATE_SECONDS, merge_bundles};
 use crate::private_dir::create_private_dir;
 use crate::x509::{CertificateUsage, CertificateVerifier};
 
@@ -33,8 +33,6 @@ pub(crate) const CA_DAYS: u64 = 3650;
 pub(crate) const LEAF_DAYS: u64 = 365;
 /// A certificate is renewed when less than this is left, in seconds.
 const RENEW_BEFORE_SECONDS: u64 = 30 * DAY_SECONDS;
-/// Backdates certificates by this many seconds for clients whose clocks are behind.
-pub(crate) const BACKDATE_SECONDS: u64 = 60 * 60;
 /// Names in every Kubernetes API server's certificate.
 const DEFAULT_SERVING_NAMES: [&str; 7] = [
     "127.0.0.1",

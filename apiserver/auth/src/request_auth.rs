@@ -5,27 +5,11 @@ use std::sync::Arc;
 
 use machinery::{Status, UserInfo};
 
-use crate::authenticator::{Authenticator, InvalidCredential, RequestCredentials};
+use crate::authenticator::Authenticator;
+use crate::credentials::{AuthenticationError, RequestCredentials};
 use crate::delegated;
 use crate::rbac::{AuthorizationAttributes, RbacAuthorizer};
 use crate::token::TokenSigner;
-
-/// Why authentication yields no user.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum AuthenticationError {
-    /// A credential is invalid: 401.
-    #[error(transparent)]
-    InvalidCredential(#[from] InvalidCredential),
-    /// The credentials could not be checked; respond with this status.
-    #[error("{0}")]
-    Undecided(Box<Status>),
-}
-
-impl From<Status> for AuthenticationError {
-    fn from(status: Status) -> Self {
-        Self::Undecided(Box::new(status))
-    }
-}
 
 /// Authenticates requests, locally or by TokenReview.
 pub enum RequestAuthenticator {

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::authenticator::Authenticator;
+use crate::credentials::AuthenticationError;
 use crate::rbac::{AuthorizationAttributes, RbacAuthorizer};
-use crate::request_auth::AuthenticationError;
 
 const AUTHN: &str = "authentication.k8s.io";
 const AUTHZ: &str = "authorization.k8s.io";

@@ -115,7 +115,7 @@ impl DiscoveryDocuments {
 fn wants_aggregated(headers: &HeaderMap) -> bool {
     for clause in negotiation::accept_clauses(headers) {
         let json = matches!(
-            clause.media_type,
+            &*clause.media_type,
             "application/json" | "*/*" | "application/*"
         );
         match (clause.param("as"), clause.param("g"), clause.param("v")) {

@@ -231,7 +231,7 @@ fn redirect_to_hash(path: &str, hash: &str) -> Result<Response<ServerResponseBod
 
 fn wants_protobuf(headers: &HeaderMap) -> Result<bool, Status> {
     for clause in negotiation::accept_clauses(headers) {
-        match clause.media_type {
+        match &*clause.media_type {
             V2_PROTOBUF | V2_PROTOBUF_ACCEPT => return Ok(true),
             "application/json" | "*/*" | "application/*" => return Ok(false),
             _ => {}

@@ -7,7 +7,6 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use auth::rbac::AuthorizationAttributes;
 use auth::{
     AuthenticationError, PeerCertificates, RequestAuthenticator, RequestAuthorizer,
     RequestCredentials, impersonation,
@@ -17,7 +16,6 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method, Request, Response};
 use hyper::body::Incoming;
 use jiff::Timestamp;
-use machinery::time::Clock;
 use machinery::user::SYSTEM_PRIVILEGED_GROUP;
 use machinery::{Status, UserInfo};
 use registry::Registry;
@@ -28,12 +26,13 @@ use crate::documents::ApiDocuments;
 use crate::health;
 use crate::metrics::{ApiServerMetrics, RequestLabels, ResponseObservation, verb_label};
 use crate::negotiation::{self, ResponseFormat};
+use crate::options::Options;
 use crate::requestinfo::{self, QueryParams, RequestInfo, RequestedResource};
-use crate::resource_handlers::{ResourceCall, time_limit};
+use crate::resource_handlers::{ResourceCall, ResourceHandlers, time_limit};
 use crate::response_body::ServerResponseBody;
-use crate::subresources::{SubresourceConnector, SubresourceGetter};
-use crate::watch_drain::{OpenWatch, WatchDrain};
-use crate::{Options, admission_review, request_body, response_writers};
+use crate::subresources::find_connector;
+use crate::watch_drain::WatchDrain;
+use crate::{admission_review, request_body, response_writers};
 
 /// Bound on short requests in flight; it exceeds what the connections' streams allow.
 const MAX_SHORT_REQUESTS: u32 = 1 << 24;
@@ -44,9 +43,9 @@ const LONG_RUNNING_SUBRESOURCES: [&str; 5] = ["attach", "exec", "proxy", "log", 
 
 /// Serves every request of every connection of one listener.
 pub(crate) struct ApiServerHandler {
-    registry: Arc<Registry>,
+    resources: ResourceHandlers,
     authentication: RequestAuthenticator,
-    authorization: RequestAuthorizer,
+    authorization: Arc<RequestAuthorizer>,
     pub(crate) metrics: Arc<ApiServerMetrics>,
     documents: ApiDocuments,
     options: Options,
@@ -70,9 +69,11 @@ impl ApiServerHandler {
         registry: Arc<Registry>,
         authentication: RequestAuthenticator,
         authorization: RequestAuthorizer,
-        options: Options,
+        mut options: Options,
         metrics: Arc<ApiServerMetrics>,
     ) -> Arc<Self> {
+        let authorization = Arc::new(authorization);
+        let watch_drain = WatchDrain::default();
         Arc::new(Self {
             documents: ApiDocuments::new(Arc::clone(&registry), options.clock.now()),
             inflight_permits: [
@@ -80,69 +81,33 @@ impl ApiServerHandler {
                 options.max_mutating_requests_inflight,
             ]
             .map(|n| Arc::new(Semaphore::new(n))),
-            registry,
+            resources: ResourceHandlers {
+                registry,
+                authorizer: Arc::clone(&authorization),
+                connectors: Arc::new(std::mem::take(&mut options.connectors)),
+                getters: std::mem::take(&mut options.subresource_getters),
+                clock: Arc::clone(&options.clock),
+                metrics: Arc::clone(&metrics),
+                watch_drain: watch_drain.clone(),
+            },
             authentication,
             authorization,
             metrics,
             options,
             draining: CancellationToken::new(),
-            watch_drain: WatchDrain::default(),
+            watch_drain,
             short_requests: Arc::new(Semaphore::new(MAX_SHORT_REQUESTS as usize)),
         })
-    }
-
-    pub(crate) fn registry(&self) -> &Registry {
-        &self.registry
     }
 
     pub(crate) fn now(&self) -> Timestamp {
         self.options.clock.now()
     }
 
-    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
-        Arc::clone(&self.options.clock)
-    }
-
-    pub(crate) fn register_watch(&self) -> OpenWatch {
-        self.watch_drain.register()
-    }
-
     /// Waits until no short request is in flight, at most for the request timeout.
     pub(crate) async fn drain_short_requests(&self) {
         let all = self.short_requests.acquire_many(MAX_SHORT_REQUESTS);
         let _ = tokio::time::timeout(self.options.request_timeout, all).await;
-    }
-
-    /// Fails with 403 when the authorizer denies the request.
-    pub(crate) async fn authorize(
-        &self,
-        user: &UserInfo,
-        verb: &str,
-        target: AuthorizationAttributes<'_>,
-    ) -> Result<(), Status> {
-        self.authorization.authorize(user, verb, target).await
-    }
-
-    pub(crate) fn connector(
-        &self,
-        r: &RequestedResource,
-    ) -> Option<&Arc<dyn SubresourceConnector>> {
-        if r.subresource.is_empty() || !r.named {
-            return None;
-        }
-        let key = (r.group.clone(), r.resource.clone(), r.subresource.clone());
-        self.options.connectors.get(&key)
-    }
-
-    pub(crate) fn subresource_getter(
-        &self,
-        r: &RequestedResource,
-    ) -> Option<&Arc<dyn SubresourceGetter>> {
-        if r.subresource.is_empty() {
-            return None;
-        }
-        let key = (r.group.clone(), r.resource.clone(), r.subresource.clone());
-        self.options.subresource_getters.get(&key)
     }
 
     /// Serves one request. Errors and panics of the handler become a `Status` reply.
@@ -208,7 +173,10 @@ impl ApiServerHandler {
         if info.verb == "watch" {
             return true;
         }
-        match (self.connector(r), r.subresource.as_str()) {
+        match (
+            find_connector(&self.resources.connectors, r),
+            r.subresource.as_str(),
+        ) {
             (None, _) => false,
             (_, "log") => query.flag("follow"),
             (_, "proxy") => {
@@ -233,12 +201,12 @@ impl ApiServerHandler {
         let Some(r) = &info.resource else {
             return route;
         };
-        let table = self.registry.table();
+        let table = self.resources.registry.table();
         let Some(resource_info) = table.find_by_name(&r.group, &r.version, &r.resource) else {
             return route;
         };
-        let sub_known =
-            resource_info.subresource(&r.subresource).is_some() || self.connector(r).is_some();
+        let sub_known = resource_info.subresource(&r.subresource).is_some()
+            || find_connector(&self.resources.connectors, r).is_some();
         if long && info.verb != "watch" {
             route.verb = "CONNECT";
         }
@@ -265,7 +233,7 @@ impl ApiServerHandler {
         route: &RequestLabels,
         long: bool,
     ) -> Result<Response<ServerResponseBody>, Status> {
-        let probe = is_health_path(&info.path) && info.resource.is_none();
+        let probe = info.is_probe();
         if self.draining.is_cancelled() && !probe {
             self.metrics.count_termination(route.verb, "429");
             let text = "the server is shutting down, please try again later";
@@ -291,7 +259,7 @@ impl ApiServerHandler {
         if long {
             guards.push(Box::new(self.metrics.start_long_running(route)));
         } else {
-            let mutating = is_mutating(info.verb);
+            let mutating = info.is_mutating();
             let short = Arc::clone(&self.short_requests).try_acquire_owned().ok();
             let inflight = self.metrics.start_inflight(mutating);
             guards.push(Box::new((admitted.permit, short, inflight)));
@@ -336,15 +304,12 @@ impl ApiServerHandler {
         let permit = if exempt || requester.in_group(SYSTEM_PRIVILEGED_GROUP) {
             None
         } else {
-            Some(self.acquire_inflight_permit(is_mutating(info.verb), route)?)
+            Some(self.acquire_inflight_permit(info.is_mutating(), route)?)
         };
         let user = self.impersonate(requester, request.headers()).await?;
         self.strip_credentials(request.headers_mut());
-        let target = match &info.resource {
-            Some(r) => authorization_attributes(r),
-            None => AuthorizationAttributes::NonResource(&info.path),
-        };
-        let verdict = self.authorize(&user, info.verb, target).await;
+        let target = info.authorization_attributes();
+        let verdict = self.authorization.authorize(&user, info.verb, target).await;
         self.metrics.count_authorization(verdict.is_ok());
         verdict?;
         Ok(AuthorizedRequest { user, permit })
@@ -437,7 +402,9 @@ impl ApiServerHandler {
             return Ok(requester);
         };
         for target in impersonated.required_access() {
-            self.authorize(&requester, "impersonate", target).await?;
+            self.authorization
+                .authorize(&requester, "impersonate", target)
+                .await?;
         }
         Ok(Arc::new(impersonated.into_user_info()))
     }
@@ -459,7 +426,7 @@ impl ApiServerHandler {
                     query,
                     deadline: limit.map(|l| tokio::time::Instant::now() + l),
                 };
-                Box::pin(self.serve_resource(call, request)).await
+                Box::pin(self.resources.serve(call, request)).await
             }
             None if matches!(info.verb, "get" | "head") => {
                 self.serve_non_resource_path(&info.path, &query, request.headers())
@@ -557,33 +524,12 @@ impl ApiServerHandler {
     }
 }
 
-pub(crate) fn authorization_attributes(r: &RequestedResource) -> AuthorizationAttributes<'_> {
-    AuthorizationAttributes::Resource {
-        group: &r.group,
-        version: &r.version,
-        resource: &r.resource,
-        subresource: &r.subresource,
-        namespace: &r.namespace,
-        name: &r.name,
-    }
-}
-
 /// Metrics in Prometheus' text format.
 fn prometheus_response(text: Vec<u8>) -> Response<ServerResponseBody> {
     let mut response = Response::new(ServerResponseBody::full(text));
     let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, format);
     response
-}
-
-fn is_mutating(verb: &str) -> bool {
-    !matches!(verb, "get" | "list" | "watch" | "head" | "options")
-}
-
-fn is_health_path(path: &str) -> bool {
-    ["/healthz", "/livez", "/readyz"]
-        .iter()
-        .any(|p| path.starts_with(p))
 }
 
 /// The bearer token of a request, undecoded. Other schemes are ignored, as in

@@ -20,6 +20,7 @@ mod handler;
 mod health;
 mod metrics;
 mod negotiation;
+mod options;
 mod proxy;
 mod request_body;
 mod requestinfo;
@@ -38,9 +39,10 @@ mod watch_drain;
 mod tests;
 
 pub use admission_review::{AdmissionReviewHandler, AdmissionReviewHandlers};
-pub use api_server::{ApiServer, Options};
+pub use api_server::ApiServer;
 pub use creators::creators;
 pub use health::{HealthCheck, HealthProbe};
+pub use options::Options;
 pub use proxy::{CLUSTER_PROXY, ClusterProxy};
 pub use response_body::ServerResponseBody;
 pub use subresources::{

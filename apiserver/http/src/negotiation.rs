@@ -2,6 +2,8 @@
 //! User-Agent and the body type from Content-Type, or fails with 406 or 415
 //! (`handlers/negotiation/negotiate.go`). Does no I/O.
 
+use std::borrow::Cow;
+
 use http::HeaderMap;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, USER_AGENT};
 use machinery::Status;
@@ -60,11 +62,12 @@ impl ResponseFormat {
     };
 }
 
-/// One clause of an Accept header.
+/// One clause of an Accept or Accept-Encoding header.
 pub(crate) struct AcceptClause<'a> {
-    /// `type/subtype`, compared case-sensitively in lower case.
-    pub(crate) media_type: &'a str,
-    params: Vec<(&'a str, &'a str)>,
+    /// `type/subtype` in lower case.
+    pub(crate) media_type: Cow<'a, str>,
+    /// Names in lower case; values as sent.
+    params: Vec<(Cow<'a, str>, &'a str)>,
     quality: u16,
 }
 
@@ -73,7 +76,7 @@ impl<'a> AcceptClause<'a> {
     pub(crate) fn param(&self, name: &str) -> &'a str {
         self.params
             .iter()
-            .find(|(k, _)| *k == name)
+            .find(|(k, _)| k == name)
             .map_or("", |(_, v)| v)
     }
 }
@@ -99,21 +102,34 @@ fn parse_clause(text: &str) -> Option<AcceptClause<'_>> {
     let mut parts = text.split(';').map(str::trim);
     let media = parts.next().filter(|m| !m.is_empty())?;
     let mut found = AcceptClause {
-        media_type: media,
+        media_type: lower_case(media),
         params: Vec::new(),
         quality: 1000,
     };
     for part in parts {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
         let value = value.trim_matches('"');
-        if key == "q" {
-            let q: f32 = value.parse().unwrap_or(1.0);
-            found.quality = (q.clamp(0.0, 1.0) * 1000.0) as u16;
-        } else {
-            found.params.push((key, value));
+        match lower_case(key) {
+            key if key == "q" => found.quality = parse_quality(value),
+            key => found.params.push((key, value)),
         }
     }
     (found.quality > 0).then_some(found)
+}
+
+/// Media types and the names of their parameters are case-insensitive (RFC 9110; Go's
+/// `mime.ParseMediaType`).
+fn lower_case(text: &str) -> Cow<'_, str> {
+    match text.bytes().any(|b| b.is_ascii_uppercase()) {
+        true => Cow::Owned(text.to_ascii_lowercase()),
+        false => Cow::Borrowed(text),
+    }
+}
+
+/// A quality value in thousandths; a malformed one counts as 1.
+fn parse_quality(value: &str) -> u16 {
+    let quality: f32 = value.parse().unwrap_or(1.0);
+    (quality.clamp(0.0, 1.0) * 1000.0) as u16
 }
 
 fn encoding_of(media: &str) -> Option<Encoding> {
@@ -154,7 +170,7 @@ pub(crate) fn negotiate(
     views: bool,
 ) -> Result<ResponseFormat, Status> {
     for clause in accept_clauses(headers) {
-        let Some(encoding) = encoding_of(clause.media_type) else {
+        let Some(encoding) = encoding_of(&clause.media_type) else {
             continue;
         };
         match representation_of(&clause) {
@@ -196,24 +212,24 @@ pub(crate) enum RequestBodyType {
     Protobuf,
 }
 
-/// The media type of a request body, without parameters; JSON when the header is
+/// The media type of a request body in lower case, without parameters; JSON when the header is
 /// missing. A header that is not ASCII yields an unsupported type.
-pub(crate) fn content_type(headers: &HeaderMap) -> &str {
+pub(crate) fn content_type(headers: &HeaderMap) -> Cow<'_, str> {
     const UNREADABLE: &str = "unreadable";
     let Some(value) = headers.get(CONTENT_TYPE) else {
-        return JSON;
+        return Cow::Borrowed(JSON);
     };
     let text = value.to_str().unwrap_or(UNREADABLE);
     match text.split(';').next().unwrap_or_default().trim() {
-        "" => JSON,
-        media => media,
+        "" => Cow::Borrowed(JSON),
+        media => lower_case(media),
     }
 }
 
 /// The serialization of a request body; `proto` is whether the kind has a protobuf
 /// form.
 pub(crate) fn body_type(headers: &HeaderMap, proto: bool) -> Result<RequestBodyType, Status> {
-    match content_type(headers) {
+    match &*content_type(headers) {
         JSON => Ok(RequestBodyType::Json),
         YAML => Ok(RequestBodyType::Yaml),
         PROTOBUF if proto => Ok(RequestBodyType::Protobuf),
@@ -229,10 +245,7 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
         .iter()
         .filter_map(|v| v.to_str().ok())
         .flat_map(|v| v.split(','))
-        .any(|e| {
-            let (name, rest) = e.split_once(';').unwrap_or((e, ""));
-            name.trim() == "gzip" && rest.trim() != "q=0"
-        })
+        .any(|e| parse_clause(e).is_some_and(|clause| clause.media_type == "gzip"))
 }
 
 #[cfg(test)]
@@ -291,6 +304,36 @@ mod tests {
     }
 
     #[test]
+    fn media_types_are_case_insensitive() {
+        check(
+            "Application/JSON;AS=Table;V=v1;G=meta.k8s.io",
+            Some((Encoding::Json, Representation::Table { beta: false })),
+        );
+        check(
+            "application/json;Q=0, application/YAML",
+            Some((Encoding::Yaml, Representation::Object)),
+        );
+    }
+
+    #[test]
+    fn gzip_is_accepted_unless_its_quality_is_zero() {
+        for (value, accepted) in [
+            ("gzip", true),
+            ("GZIP", true),
+            ("br, gzip;q=0.5", true),
+            ("gzip ; q=1.0", true),
+            ("br", false),
+            ("gzip;q=0", false),
+            ("gzip;q=0.0", false),
+            ("gzip; Q=0.000", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT_ENCODING, value.parse().unwrap());
+            assert_eq!(accepts_gzip(&headers), accepted, "{value}");
+        }
+    }
+
+    #[test]
     fn pretty_is_negotiated() {
         let ask = |agent: &str, query: &str, accept: &str| {
             let mut headers = HeaderMap::new();
@@ -323,6 +366,10 @@ mod tests {
             Ok(RequestBodyType::Json)
         );
         assert_eq!(ask(YAML, false), Ok(RequestBodyType::Yaml));
+        assert_eq!(
+            ask("Application/JSON; charset=UTF-8", false),
+            Ok(RequestBodyType::Json)
+        );
         assert_eq!(ask(PROTOBUF, true), Ok(RequestBodyType::Protobuf));
         assert_eq!(ask(PROTOBUF, false), Err(415));
         assert_eq!(ask("application/cbor", true), Err(415));

@@ -4,10 +4,12 @@
 
 use std::borrow::Cow;
 
+use auth::rbac::{AuthorizationAttributes, always_allowed};
 use http::Method;
 use machinery::Status;
 use machinery::names::validate_path_segment_name;
 use machinery::selector::FieldSelector;
+use percent_encoding::percent_decode_str;
 
 /// Bound on path segments; no route is longer.
 const MAX_SEGMENTS: usize = 64;
@@ -41,8 +43,40 @@ pub(crate) struct RequestedResource {
     pub(crate) subpath: String,
 }
 
+impl RequestInfo {
+    /// Whether the path is one of the probes, which are served without credentials,
+    /// above the limits and during shutdown.
+    pub(crate) fn is_probe(&self) -> bool {
+        self.resource.is_none() && always_allowed(&self.path)
+    }
+
+    pub(crate) fn is_mutating(&self) -> bool {
+        !matches!(self.verb, "get" | "list" | "watch" | "head" | "options")
+    }
+
+    pub(crate) fn authorization_attributes(&self) -> AuthorizationAttributes<'_> {
+        match &self.resource {
+            Some(resource) => resource.authorization_attributes(),
+            None => AuthorizationAttributes::NonResource(&self.path),
+        }
+    }
+}
+
+impl RequestedResource {
+    pub(crate) fn authorization_attributes(&self) -> AuthorizationAttributes<'_> {
+        AuthorizationAttributes::Resource {
+            group: &self.group,
+            version: &self.version,
+            resource: &self.resource,
+            subresource: &self.subresource,
+            namespace: &self.namespace,
+            name: &self.name,
+        }
+    }
+}
+
 fn decode_segment(segment: &str) -> Result<String, Status> {
-    let decoded = percent_decode(segment, false)
+    let decoded = percent_decode(segment)
         .ok_or_else(|| Status::bad_request(format!("malformed path segment {segment:?}")))?;
     if decoded.contains('/') || decoded == "." || decoded == ".." {
         let text = format!("invalid path segment {decoded:?}: may not contain '/'");
@@ -51,29 +85,22 @@ fn decode_segment(segment: &str) -> Result<String, Status> {
     Ok(decoded)
 }
 
-/// Decodes `%XX`, and in queries `+` as a space. `None` when malformed or not UTF-8.
-pub(crate) fn percent_decode(text: &str, query: bool) -> Option<String> {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        match bytes[at] {
-            b'%' => {
-                let hex = std::str::from_utf8(bytes.get(at + 1..at + 3)?).ok()?;
-                out.push(u8::from_str_radix(hex, 16).ok()?);
-                at += 3;
-            }
-            b'+' if query => {
-                out.push(b' ');
-                at += 1;
-            }
-            other => {
-                out.push(other);
-                at += 1;
-            }
-        }
+/// Decodes `%XX`. `None` when malformed or not UTF-8.
+pub(crate) fn percent_decode(text: &str) -> Option<String> {
+    let is_escape = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    if !text.split('%').skip(1).all(is_escape) {
+        return None;
     }
-    String::from_utf8(out).ok()
+    let decoded = percent_decode_str(text).decode_utf8().ok()?;
+    Some(decoded.into_owned())
+}
+
+/// Decodes a key or value of a query, where `+` is a space.
+fn decode_query(text: &str) -> Option<String> {
+    match text.contains('+') {
+        true => percent_decode(&text.replace('+', " ")),
+        false => percent_decode(text),
+    }
 }
 
 /// Query parameters in their order.
@@ -92,7 +119,7 @@ impl QueryParams {
         let query = query.unwrap_or_default().split('&');
         for pair in query.filter(|p| !p.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            match percent_decode(key, true).zip(percent_decode(value, true)) {
+            match decode_query(key).zip(decode_query(value)) {
                 Some(pair) => parsed.pairs.push(pair),
                 None => _ = parsed.malformed.get_or_insert_with(|| pair.to_owned()),
             }
@@ -371,6 +398,39 @@ mod tests {
         ];
         for (method, url, expect) in table {
             assert_eq!(show((*method).clone(), url), *expect, "{url}");
+        }
+    }
+
+    #[test]
+    fn malformed_escapes_are_refused() {
+        for (text, expect) in [
+            ("a%2Fb", Some("a/b")),
+            ("%c3%bc", Some("ü")),
+            ("a+b", Some("a+b")),
+            ("%", None),
+            ("%2", None),
+            ("%zz", None),
+            ("%+f", None),
+            ("%ff", None),
+        ] {
+            assert_eq!(percent_decode(text).as_deref(), expect, "{text}");
+        }
+        let query = QueryParams::parse(Some("a+b=c%2Bd+e"));
+        assert_eq!(query.get("a b"), Some("c+d e"));
+    }
+
+    #[test]
+    fn probes_are_whole_segments() {
+        for (path, probe) in [
+            ("/healthz", true),
+            ("/livez/", true),
+            ("/readyz/ping", true),
+            ("/healthzfoo", false),
+            ("/readyz-x/ping", false),
+            ("/api/v1/pods", false),
+        ] {
+            let info = parse_request(&Method::GET, path, &QueryParams::parse(None)).unwrap();
+            assert_eq!(info.is_probe(), probe, "{path}");
         }
     }
 

@@ -4,22 +4,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use auth::RequestAuthorizer;
 use client::{Patch, ResourcePath};
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
+use machinery::time::Clock;
 use machinery::{Gvr, Status, UserInfo};
-use registry::{DeleteResult, RequestContext, ResourceInfo, WriteResult, options};
+use registry::{DeleteResult, Registry, RequestContext, ResourceInfo, WriteResult, options};
 use tokio::time::Instant;
 
-use crate::handler::{ApiServerHandler, authorization_attributes};
+use crate::metrics::ApiServerMetrics;
 use crate::negotiation::{self, Encoding, Representation, RequestBodyType};
 use crate::request_body;
 use crate::requestinfo::{QueryParams, RequestedResource};
 use crate::response_body::ServerResponseBody;
 use crate::response_writers::{self, ResponseOptions};
-use crate::subresources::SubresourceConnectRequest;
+use crate::subresources::{
+    SubresourceConnectRequest, SubresourceConnectors, SubresourceGetters, find_connector,
+    find_subresource,
+};
 use crate::table::IncludeObjectPolicy;
 use crate::watch;
+use crate::watch_drain::WatchDrain;
 
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -34,22 +40,33 @@ pub(crate) struct ResourceCall {
     pub(crate) deadline: Option<Instant>,
 }
 
+/// What the handlers of all requests share.
+pub(crate) struct ResourceHandlers {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) authorizer: Arc<RequestAuthorizer>,
+    pub(crate) connectors: Arc<SubresourceConnectors>,
+    pub(crate) getters: SubresourceGetters,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Arc<ApiServerMetrics>,
+    pub(crate) watch_drain: WatchDrain,
+}
+
 /// Handles one [`ResourceCall`]; holds the resource and context looked up for it.
 struct ResourceHandler<'a> {
-    app: &'a ApiServerHandler,
+    shared: &'a ResourceHandlers,
     call: &'a ResourceCall,
     resource_info: Arc<ResourceInfo>,
     context: RequestContext,
 }
 
-impl ApiServerHandler {
-    pub(crate) async fn serve_resource(
+impl ResourceHandlers {
+    pub(crate) async fn serve(
         &self,
         call: ResourceCall,
         request: Request<Incoming>,
     ) -> Result<Response<ServerResponseBody>, Status> {
         let r = &call.resource;
-        if let Some(connector) = self.connector(r) {
+        if let Some(connector) = find_connector(&self.connectors, r) {
             let connection = SubresourceConnectRequest {
                 user: call.user,
                 namespace: r.namespace.clone(),
@@ -63,10 +80,10 @@ impl ApiServerHandler {
         }
         call.query.validate()?;
         let gvr = Gvr::new(&r.group, &r.version, &r.resource);
-        let resource_info = self.registry().resource_info_synced(&gvr).await?;
+        let resource_info = self.registry.resource_info_synced(&gvr).await?;
         check_verb(&resource_info, &call)?;
         let handler = ResourceHandler {
-            app: self,
+            shared: self,
             context: RequestContext {
                 user: Arc::clone(&call.user),
                 deadline: call.deadline,
@@ -174,7 +191,7 @@ impl ResourceHandler<'_> {
 
     async fn get(&self, headers: &HeaderMap) -> Result<Response<ServerResponseBody>, Status> {
         let response_options = self.response_options(headers)?;
-        if let Some(getter) = self.app.subresource_getter(&self.call.resource) {
+        if let Some(getter) = find_subresource(&self.shared.getters, &self.call.resource) {
             let at = self.resource_path();
             let value = getter.get_subresource(at.namespace, at.name).await?;
             return Ok(response_writers::write_value(
@@ -184,7 +201,7 @@ impl ResourceHandler<'_> {
             ));
         }
         let options = self.parse_options(|q| Ok(options::parse_get_options(q)))?;
-        let registry = self.app.registry();
+        let registry = &self.shared.registry;
         let object = registry
             .get(&self.context, self.resource_path(), &options)
             .await?;
@@ -193,7 +210,7 @@ impl ResourceHandler<'_> {
             &self.resource_info,
             &object,
             response_options,
-            self.app.now(),
+            self.shared.clock.now(),
         )
     }
 
@@ -206,11 +223,11 @@ impl ResourceHandler<'_> {
             return Err(Status::not_acceptable(&[negotiation::JSON]));
         }
         let options = self.parse_options(|q| options::parse_list_options(q))?;
-        let registry = self.app.registry();
+        let registry = &self.shared.registry;
         let list = registry
             .list(&self.context, self.resource_path(), &options)
             .await?;
-        response_writers::write_list(list, response_options, self.app.now()).await
+        response_writers::write_list(list, response_options, self.shared.clock.now()).await
     }
 
     async fn watch(&self, headers: &HeaderMap) -> Result<Response<ServerResponseBody>, Status> {
@@ -220,8 +237,8 @@ impl ResourceHandler<'_> {
         }
         let options = self.parse_options(|q| options::parse_watch_options(q))?;
         let watch = self
-            .app
-            .registry()
+            .shared
+            .registry
             .watch(&self.context, self.resource_path(), &options)
             .await?;
         let gvr = &self.resource_info.kind.gvr;
@@ -229,9 +246,9 @@ impl ResourceHandler<'_> {
             watch,
             Arc::clone(&self.resource_info),
             response_options,
-            self.app.clock(),
-            self.app.register_watch(),
-            self.app
+            Arc::clone(&self.shared.clock),
+            self.shared.watch_drain.register(),
+            self.shared
                 .metrics
                 .watch_events(&gvr.group, &gvr.version, &gvr.resource),
         );
@@ -273,7 +290,7 @@ impl ResourceHandler<'_> {
             &self.resource_info,
             &written.object,
             response_options,
-            self.app.now(),
+            self.shared.clock.now(),
         )?;
         response_writers::add_warnings(&mut response, &written.warnings);
         Ok(response)
@@ -287,7 +304,7 @@ impl ResourceHandler<'_> {
         let response_options = self.response_options(headers)?;
         let options = self.parse_options(|q| options::parse_write_options(q, "CreateOptions"))?;
         let body = self.decode_body(headers, body).await?;
-        let registry = self.app.registry();
+        let registry = &self.shared.registry;
         let mut written = registry
             .create(&self.context, self.resource_path(), body, &options)
             .await?;
@@ -305,7 +322,7 @@ impl ResourceHandler<'_> {
         let options = self.parse_options(|q| options::parse_write_options(q, "UpdateOptions"))?;
         let body = self.decode_body(headers, body).await?;
         self.authorize_create_on_update().await?;
-        let registry = self.app.registry();
+        let registry = &self.shared.registry;
         let written = registry
             .update(&self.context, self.resource_path(), body, &options)
             .await?;
@@ -319,15 +336,16 @@ impl ResourceHandler<'_> {
         {
             return Ok(());
         }
-        let target = authorization_attributes(&self.call.resource);
-        let verdict = self.app.authorize(&self.call.user, "create", target);
-        let Err(forbidden) = verdict.await else {
+        let target = self.call.resource.authorization_attributes();
+        let authorizer = &self.shared.authorizer;
+        let decision = authorizer.authorize(&self.call.user, "create", target);
+        let Err(forbidden) = decision.await else {
             return Ok(());
         };
         let newest = registry::GetOptions::default();
         match self
-            .app
-            .registry()
+            .shared
+            .registry
             .get(&self.context, self.resource_path(), &newest)
             .await
         {
@@ -346,7 +364,7 @@ impl ResourceHandler<'_> {
         let supported = self.resource_info.patch_types();
         let content_type = negotiation::content_type(headers);
         let unsupported = || Status::unsupported_media_type(supported);
-        if !supported.contains(&content_type) {
+        if !supported.contains(&&*content_type) {
             return Err(unsupported());
         }
         let options = self.parse_options(|q| options::parse_write_options(q, "PatchOptions"))?;
@@ -354,13 +372,13 @@ impl ResourceHandler<'_> {
             return Err(force_forbidden());
         }
         let value = request_body::decode_json(&request_body::read_body(body).await?)?.value;
-        let patch = match content_type {
+        let patch = match &*content_type {
             JSON_PATCH => Patch::Json(value),
             MERGE_PATCH => Patch::Merge(value),
             STRATEGIC_PATCH => Patch::Strategic(value),
             _ => return Err(unsupported()),
         };
-        let registry = self.app.registry();
+        let registry = &self.shared.registry;
         let written = registry
             .patch(&self.context, self.resource_path(), patch, &options)
             .await?;
@@ -391,7 +409,7 @@ impl ResourceHandler<'_> {
     ) -> Result<Response<ServerResponseBody>, Status> {
         let response_options = self.response_options(headers)?;
         let options = self.delete_options(headers, body).await?;
-        let registry = self.app.registry();
+        let registry = &self.shared.registry;
         match registry
             .delete(&self.context, self.resource_path(), &options)
             .await?
@@ -405,7 +423,7 @@ impl ResourceHandler<'_> {
                 &self.resource_info,
                 &object,
                 response_options,
-                self.app.now(),
+                self.shared.clock.now(),
             ),
         }
     }
@@ -419,11 +437,11 @@ impl ResourceHandler<'_> {
         let select = self.parse_options(|q| options::parse_list_options(q))?;
         let options = self.delete_options(headers, body).await?;
         let list = self
-            .app
-            .registry()
+            .shared
+            .registry
             .delete_collection(&self.context, self.resource_path(), &options, &select)
             .await?;
-        response_writers::write_list(list, response_options, self.app.now()).await
+        response_writers::write_list(list, response_options, self.shared.clock.now()).await
     }
 }
 

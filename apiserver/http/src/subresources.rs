@@ -14,7 +14,7 @@ use machinery::{Status, UserInfo};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::requestinfo::QueryParams;
+use crate::requestinfo::{QueryParams, RequestedResource};
 use crate::response_body::ServerResponseBody;
 
 /// An authorized request to a connecting subresource (kube-apiserver's
@@ -78,3 +78,25 @@ pub trait SubresourceGetter: Send + Sync {
 
 /// By group, resource and subresource.
 pub type SubresourceGetters = HashMap<(String, String, String), Arc<dyn SubresourceGetter>>;
+
+/// The connector of the named object's subresource.
+pub(crate) fn find_connector<'a>(
+    connectors: &'a SubresourceConnectors,
+    resource: &RequestedResource,
+) -> Option<&'a Arc<dyn SubresourceConnector>> {
+    match resource.named {
+        true => find_subresource(connectors, resource),
+        false => None,
+    }
+}
+
+/// The entry of the requested subresource.
+pub(crate) fn find_subresource<'a, T>(
+    all: &'a HashMap<(String, String, String), T>,
+    r: &RequestedResource,
+) -> Option<&'a T> {
+    if r.subresource.is_empty() {
+        return None;
+    }
+    all.get(&(r.group.clone(), r.resource.clone(), r.subresource.clone()))
+}

@@ -6,7 +6,7 @@ use machinery::FieldError;
 use machinery::names::validate_dns1123_label;
 use serde_json::Value;
 
-use crate::builtin::validate_port;
+use super::numbers::validate_port;
 use crate::resource_list::{self, ResourceListField};
 use crate::unstructured::{entries, get, has, index_path, int, items, report_invalid, text};
 

@@ -6,7 +6,7 @@ use machinery::FieldError;
 use machinery::names::{validate_dns1035_label, validate_dns1123_subdomain};
 use serde_json::Value;
 
-use super::validate_port;
+use super::numbers::validate_port;
 use crate::unstructured::{get, has, index_path, int, items, report_invalid, text};
 
 pub(crate) fn validate(ingress: &Value, errors: &mut Vec<FieldError>) {

@@ -9,6 +9,7 @@ mod core_resources;
 mod cron_schedule;
 mod custom_resource_definition;
 mod ingress;
+mod numbers;
 mod pod_disruption_budget;
 mod pods;
 mod priority_and_storage_class;
@@ -22,6 +23,7 @@ pub(crate) use autoscaling::{
 };
 pub(crate) use cron_schedule::validate_schedule;
 pub(crate) use ingress::validate as ingress;
+pub(crate) use numbers::validate_port;
 pub(crate) use priority_and_storage_class::conflicting_global_default;
 
 use machinery::{FieldError, Gvk, Status};
@@ -29,6 +31,7 @@ use serde_json::Value;
 
 use crate::attributes::AdmissionAttributes;
 use crate::unstructured::int;
+use numbers::validate_non_negative;
 
 pub(crate) fn mutate(
     attributes: &AdmissionAttributes<'_>,
@@ -96,30 +99,6 @@ fn validate_lease(lease: &Value, errors: &mut Vec<FieldError>) {
         ));
     }
     validate_non_negative(lease, "spec.leaseTransitions", errors);
-}
-
-/// Requires the number at a dotted path to be at least 0.
-fn validate_non_negative(object: &Value, field: &str, errors: &mut Vec<FieldError>) {
-    if let Some(n) = int(object, &crate::unstructured::pointer(field))
-        && n < 0
-    {
-        errors.push(FieldError::invalid(
-            field,
-            &n.into(),
-            "must be greater than or equal to 0",
-        ));
-    }
-}
-
-/// Requires a valid port number.
-pub(crate) fn validate_port(field: impl Into<String>, port: i64, errors: &mut Vec<FieldError>) {
-    if !(1..=65_535).contains(&port) {
-        errors.push(FieldError::invalid(
-            field,
-            &port.into(),
-            "must be between 1 and 65535, inclusive",
-        ));
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use machinery::FieldError;
 use machinery::names::{validate_dns1123_label, validate_dns1123_subdomain};
 use serde_json::Value;
 
-use super::{containers, validate_port};
+use super::containers;
+use super::numbers::validate_port;
 use crate::unstructured::{
     get, has, index_path, int, items, non_empty_or, object_mut, report_invalid, text,
 };

@@ -3,7 +3,8 @@
 use machinery::{FieldError, LabelSelector};
 use serde_json::{Map, Value};
 
-use super::{cron_schedule, pods, validate_non_negative};
+use super::numbers::validate_non_negative;
+use super::{cron_schedule, pods};
 use crate::metadata;
 use crate::unstructured::{get, has, int, text, validate_immutable_field};
 

@@ -7,7 +7,7 @@
 //! Karmada, which waits for the next recalculation, the charge of a failed write is
 //! refunded.
 
-use client::{Api, Error, ListOptions, ResourcePath, WriteOptions};
+use client::{Api, Error, ResourcePath, WriteOptions};
 use machinery::{Object, Quantity, Status};
 use openapi::karmada::quota::{
     QuotaResourceList, add_amount, calculate_resource_usage, may_change_usage, retain_limited,
@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::attributes::{AdmissionAttributes, AdmissionOperation};
-use crate::chain::{LIST_PAGE_ITEMS, webhook_name};
+use crate::list_objects::list_objects;
 use crate::unstructured::get;
 
 const QUOTA_EXCEEDED_REASON: &str = "QuotaExceeded";
@@ -137,24 +137,8 @@ pub(crate) async fn charge_quotas(
 }
 
 async fn list_quotas(api: &dyn Api, namespace: &str) -> Result<Vec<Object>, Status> {
-    let mut options = ListOptions {
-        limit: LIST_PAGE_ITEMS,
-        ..ListOptions::default()
-    };
-    let mut all = Vec::new();
-    loop {
-        let page = api
-            .list(ResourcePath::collection(&QUOTAS, namespace), &options)
-            .await;
-        let page = page.map_err(|e| {
-            Status::internal(format!("failed to list FederatedResourceQuotas: {e}"))
-        })?;
-        all.extend(page.items);
-        if page.continue_token.is_empty() {
-            return Ok(all);
-        }
-        options.continue_token = page.continue_token;
-    }
+    let quotas = list_objects(api, &QUOTAS, namespace).await;
+    quotas.map_err(|e| Status::internal(format!("failed to list FederatedResourceQuotas: {e}")))
 }
 
 /// Charges one quota. Returns the charged amounts; `None` when it does not apply or the
@@ -195,7 +179,7 @@ async fn charge_quota(
 fn quota_exceeded_status(attributes: &AdmissionAttributes<'_>, why: &str) -> Status {
     Status {
         reason: QUOTA_EXCEEDED_REASON.into(),
-        ..Status::webhook_denied(&webhook_name(attributes), why)
+        ..Status::webhook_denied(&attributes.karmada_webhook_name(), why)
     }
 }
 

@@ -14,7 +14,7 @@ use rustls_pki_types::CertificateDer;
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use crate::authenticator::HeaderVisitor;
+use crate::credentials::HeaderVisitor;
 use crate::impersonation::unescape_extra_key;
 use crate::x509::CertificateVerifier;
 

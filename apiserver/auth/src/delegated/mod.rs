@@ -10,6 +10,7 @@
 //! failures are not.
 
 mod extension_authentication;
+mod options;
 mod review_cache;
 mod review_client;
 mod subject_access_review;
@@ -19,47 +20,21 @@ mod token_review;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use client::{Api, ShutdownToken};
 use machinery::time::Clock;
 use machinery::{Status, UserInfo};
 
-use crate::authenticator::{
-    ANONYMOUS_NOT_ALLOWED, InvalidCredential, RequestCredentials, anonymous_user, token_text,
+use crate::credentials::{
+    ANONYMOUS_NOT_ALLOWED, AuthenticationError, InvalidCredential, RequestCredentials,
+    anonymous_user, token_text,
 };
-use crate::request_auth::AuthenticationError;
 use extension_authentication::{
     DynamicExtensionAuthentication, ExtensionAuthentication, add_authenticated_group,
 };
+pub use options::DelegatedAuthOptions;
 pub use subject_access_review::DelegatingAuthorizer;
 use token_review::TokenReviewAuthenticator;
-
-/// Options of delegated authentication and authorization.
-#[derive(Clone, Debug)]
-pub struct DelegatedAuthOptions {
-    /// Whether requests without credentials are anonymous; otherwise they get 401.
-    pub anonymous: bool,
-    /// Audiences a token must be valid for; empty means those of the host.
-    pub audiences: Vec<String>,
-    /// How long the result of a TokenReview is cached, authenticated or not.
-    pub token_cache_ttl: Duration,
-    pub authorized_cache_ttl: Duration,
-    pub unauthorized_cache_ttl: Duration,
-}
-
-impl Default for DelegatedAuthOptions {
-    fn default() -> Self {
-        let ttl = Duration::from_secs(10);
-        Self {
-            anonymous: true,
-            audiences: Vec::new(),
-            token_cache_ttl: ttl,
-            authorized_cache_ttl: ttl,
-            unauthorized_cache_ttl: ttl,
-        }
-    }
-}
 
 /// Authenticates requests by front-proxy headers, client certificate and TokenReview.
 pub struct DelegatingAuthenticator {

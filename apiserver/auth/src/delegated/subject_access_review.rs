@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::DelegatedAuthOptions;
+use super::options::DelegatedAuthOptions;
 use super::review_cache::ReviewCache;
 use super::review_client;
 use crate::rbac::{AuthorizationAttributes, AuthorizerDecision, always_allowed};

@@ -1,6 +1,7 @@
 //! Tests against a fake host, with certificates created here.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use client::TaskGroup;
 use client::fake::FakeApi;

@@ -10,12 +10,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::DelegatedAuthOptions;
 use super::extension_authentication::add_authenticated_group;
+use super::options::DelegatedAuthOptions;
 use super::review_cache::{ReviewCache, ReviewDigest};
 use super::review_client;
-use crate::authenticator::InvalidCredential;
-use crate::request_auth::AuthenticationError;
+use crate::credentials::{AuthenticationError, InvalidCredential};
 
 static REVIEWS: Gvr = Gvr::from_static("authentication.k8s.io", "v1", "tokenreviews");
 /// Block size of SHA-256 in bytes.

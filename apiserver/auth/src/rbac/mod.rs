@@ -3,38 +3,21 @@
 //! The RBAC objects are listed and watched through `client::Api`. A decision takes a
 //! read lock and never awaits.
 
+mod attributes;
 mod policy;
 mod policy_watch;
 mod rule;
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
 use client::Api;
 use machinery::user::SYSTEM_PRIVILEGED_GROUP;
 use machinery::{Gvr, Status, UserInfo};
-use parking_lot::RwLock;
-use tokio::sync::watch;
 
-use policy::RbacPolicy;
+pub use attributes::{AuthorizationAttributes, always_allowed};
+use policy_watch::WatchedPolicy;
 pub use rule::{PolicyRule, SubjectRules};
-
-/// The target of a request to authorize (kube-apiserver's `authorizer.Attributes`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuthorizationAttributes<'a> {
-    /// Empty strings mean "none"; the namespace is empty at the cluster scope.
-    Resource {
-        group: &'a str,
-        version: &'a str,
-        resource: &'a str,
-        subresource: &'a str,
-        namespace: &'a str,
-        name: &'a str,
-    },
-    /// A non-resource path.
-    NonResource(&'a str),
-}
 
 /// A decision with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,45 +29,30 @@ pub struct AuthorizerDecision {
     pub evaluation_error: String,
 }
 
-/// Paths that need no permission, so that probes work without credentials.
-pub(crate) fn always_allowed(path: &str) -> bool {
-    ["/healthz", "/livez", "/readyz"].iter().any(|open| {
-        path.strip_prefix(open)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    })
-}
-
 /// Authorizes requests by RBAC.
+#[derive(Default)]
 pub struct RbacAuthorizer {
-    policy: RwLock<RbacPolicy>,
-    synced: watch::Sender<u8>,
+    policy: WatchedPolicy,
 }
-
-/// Bits of [`RbacAuthorizer::synced`]: one per watched resource.
-const ALL_SYNCED: u8 = 0b1111;
 
 impl RbacAuthorizer {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self {
-            policy: RwLock::new(RbacPolicy::default()),
-            synced: watch::channel(0).0,
-        })
+        Arc::default()
     }
 
     /// Watches the RBAC objects; the future never completes.
     pub fn run(self: Arc<Self>, api: Arc<dyn Api>) -> impl Future<Output = ()> + Send {
-        policy_watch::run(self, api)
+        async move { self.policy.watch(api.as_ref()).await }
     }
 
     /// Whether all RBAC objects have been listed once.
     pub fn has_synced(&self) -> bool {
-        *self.synced.borrow() == ALL_SYNCED
+        self.policy.has_synced()
     }
 
     /// Waits until [`Self::has_synced`].
     pub async fn wait_synced(&self) {
-        let mut receiver = self.synced.subscribe();
-        let _ = receiver.wait_for(|bits| *bits == ALL_SYNCED).await;
+        self.policy.wait_synced().await;
     }
 
     /// Whether `user` may `verb` the target.
@@ -183,43 +151,6 @@ impl RbacAuthorizer {
                 Status::forbidden(&Gvr::new(group, version, resource), name, why)
             }
         }
-    }
-}
-
-impl AuthorizationAttributes<'_> {
-    fn namespace(&self) -> &str {
-        match self {
-            Self::Resource { namespace, .. } => namespace,
-            Self::NonResource(_) => "",
-        }
-    }
-}
-
-/// A binding that grants access, as reasons show it.
-struct RbacGrant {
-    namespace: String,
-    binding: String,
-    role_kind: &'static str,
-    role: String,
-    subject: String,
-}
-
-impl fmt::Display for RbacGrant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() {
-            write!(f, "ClusterRoleBinding {:?}", self.binding)?;
-        } else {
-            write!(
-                f,
-                "RoleBinding {:?}",
-                format!("{}/{}", self.binding, self.namespace)
-            )?;
-        }
-        write!(
-            f,
-            " of {} {:?} to {}",
-            self.role_kind, self.role, self.subject
-        )
     }
 }
 

@@ -1,12 +1,13 @@
 //! Roles and bindings in memory, indexed by subject. Does no I/O.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::sync::Arc;
 
 use machinery::{Object, UserInfo};
 use serde::Deserialize;
 
-use super::{PolicyRule, RbacGrant};
+use super::rule::PolicyRule;
 
 /// The four RBAC kinds, in the order of their bits in `synced`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,34 @@ struct RbacBinding {
     role: Box<str>,
     /// The keys of the subjects in `by_subject`.
     subjects: Vec<String>,
+}
+
+/// A binding that grants access, as reasons show it.
+pub(super) struct RbacGrant {
+    namespace: String,
+    binding: String,
+    role_kind: &'static str,
+    role: String,
+    subject: String,
+}
+
+impl fmt::Display for RbacGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            write!(f, "ClusterRoleBinding {:?}", self.binding)?;
+        } else {
+            write!(
+                f,
+                "RoleBinding {:?}",
+                format!("{}/{}", self.binding, self.namespace)
+            )?;
+        }
+        write!(
+            f,
+            " of {} {:?} to {}",
+            self.role_kind, self.role, self.subject
+        )
+    }
 }
 
 #[derive(Default)]

@@ -1,86 +1,102 @@
-//! Keeps the RBAC policy current: lists, then watches each of the four resources.
+//! Keeps the RBAC policy current: a reflector for each of the four resources.
 
-use std::sync::Arc;
-use std::time::Duration;
+use client::{Api, Error, ListWatchSelector, ReflectorSink, ShutdownToken, run_reflector};
+use machinery::{Gvr, Object};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::sync::watch;
 
-use client::{Api, ListOptions, ResourcePath, WatchEvent, WatchOptions};
-use futures_util::StreamExt;
-use machinery::Gvr;
-
-use super::RbacAuthorizer;
-use super::policy::RbacKind;
+use super::policy::{RbacKind, RbacPolicy};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
-const MIN_BACKOFF: Duration = Duration::from_millis(20);
-const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// Bits of [`WatchedPolicy::synced`]: one per watched resource.
+const ALL_SYNCED: u8 = 0b1111;
 
-pub(super) async fn run(authorizer: Arc<RbacAuthorizer>, api: Arc<dyn Api>) {
-    let one = |kind, resource| {
-        watch_kind(
-            &authorizer,
-            api.as_ref(),
-            kind,
-            Gvr::from_static(GROUP, "v1", resource),
-        )
-    };
-    tokio::join!(
-        one(RbacKind::ClusterRole, "clusterroles"),
-        one(RbacKind::Role, "roles"),
-        one(RbacKind::ClusterRoleBinding, "clusterrolebindings"),
-        one(RbacKind::RoleBinding, "rolebindings"),
-    );
+/// The policy, and which of its resources have been listed.
+pub(super) struct WatchedPolicy {
+    policy: RwLock<RbacPolicy>,
+    synced: watch::Sender<u8>,
 }
 
-async fn watch_kind(authorizer: &RbacAuthorizer, api: &dyn Api, kind: RbacKind, gvr: Gvr) {
-    let mut pause = MIN_BACKOFF;
-    loop {
-        match list_and_watch(authorizer, api, kind, &gvr).await {
-            Ok(()) => pause = MIN_BACKOFF,
-            Err(e) => {
-                tracing::debug!(resource = %gvr.group_resource(), error = %e, "cannot follow");
-                pause = (pause * 2).min(MAX_BACKOFF);
-            }
+impl Default for WatchedPolicy {
+    fn default() -> Self {
+        Self {
+            policy: RwLock::default(),
+            synced: watch::channel(0).0,
         }
-        tokio::time::sleep(pause).await;
     }
 }
 
-/// Lists once and watches from there, until an error requires a new list.
-async fn list_and_watch(
-    authorizer: &RbacAuthorizer,
-    api: &dyn Api,
-    kind: RbacKind,
-    gvr: &Gvr,
-) -> client::Result<()> {
-    let at = ResourcePath::collection(gvr, "");
-    let list = api.list(at, &ListOptions::default()).await?;
-    authorizer.policy.write().replace(kind, &list.items);
-    authorizer
-        .synced
-        .send_modify(|bits| *bits |= 1 << kind as u8);
-    let mut revision = list.revision;
-    loop {
-        let options = WatchOptions {
-            resource_version: revision.to_string(),
-            bookmarks: true,
-            ..WatchOptions::default()
-        };
-        let mut events = api.watch(at, &options).await?;
-        while let Some(event) = events.next().await {
-            revision = match event? {
-                WatchEvent::Added(o) | WatchEvent::Modified(o) => {
-                    authorizer.policy.write().apply(kind, &o);
-                    o.revision()
-                }
-                WatchEvent::Deleted(o) => {
-                    let mut policy = authorizer.policy.write();
-                    policy.delete(kind, o.namespace(), o.name());
-                    o.revision()
-                }
-                WatchEvent::Bookmark { revision, .. } => revision,
+impl WatchedPolicy {
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, RbacPolicy> {
+        self.policy.read()
+    }
+
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, RbacPolicy> {
+        self.policy.write()
+    }
+
+    /// Whether all resources have been listed once.
+    pub(super) fn has_synced(&self) -> bool {
+        *self.synced.borrow() == ALL_SYNCED
+    }
+
+    pub(super) async fn wait_synced(&self) {
+        let mut receiver = self.synced.subscribe();
+        let _ = receiver.wait_for(|bits| *bits == ALL_SYNCED).await;
+    }
+
+    /// Keeps the policy current; never completes.
+    pub(super) async fn watch(&self, api: &dyn Api) {
+        let watch_kind = async |kind, resource| {
+            let select = ListWatchSelector::all(&Gvr::from_static(GROUP, "v1", resource));
+            let mut sink = PolicySink {
+                target: self,
+                kind,
+                listed: Vec::new(),
             };
-        }
-        // Avoids a tight loop with a server that ends watches at once.
-        tokio::time::sleep(MIN_BACKOFF).await;
+            run_reflector(api, &select, &mut sink, &ShutdownToken::new()).await;
+        };
+        tokio::join!(
+            watch_kind(RbacKind::ClusterRole, "clusterroles"),
+            watch_kind(RbacKind::Role, "roles"),
+            watch_kind(RbacKind::ClusterRoleBinding, "clusterrolebindings"),
+            watch_kind(RbacKind::RoleBinding, "rolebindings"),
+        );
     }
+}
+
+/// Applies the objects of one kind to the policy.
+struct PolicySink<'a> {
+    target: &'a WatchedPolicy,
+    kind: RbacKind,
+    /// Objects of an unfinished list: a list replaces the policy at once.
+    listed: Vec<Object>,
+}
+
+impl ReflectorSink for PolicySink<'_> {
+    fn begin_list(&mut self) {
+        self.listed.clear();
+    }
+
+    fn list_item(&mut self, object: Object) {
+        self.listed.push(object);
+    }
+
+    fn end_list(&mut self) {
+        let listed = std::mem::take(&mut self.listed);
+        self.target.write().replace(self.kind, &listed);
+        let bit = 1 << self.kind as u8;
+        self.target.synced.send_modify(|bits| *bits |= bit);
+    }
+
+    fn upsert(&mut self, object: Object) {
+        self.target.write().apply(self.kind, &object);
+    }
+
+    fn delete(&mut self, object: Object) {
+        let mut policy = self.target.write();
+        policy.delete(self.kind, object.namespace(), object.name());
+    }
+
+    fn report_health(&mut self, _: Option<&Error>) {}
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::AuthorizationAttributes;
+use super::attributes::AuthorizationAttributes;
 
 const ALL: &str = "*";
 

@@ -198,3 +198,47 @@ fn subject_rules_are_listed() {
         ["*"]
     );
 }
+
+/// The policy follows changes, also those that a broken and expired watch has missed.
+#[tokio::test(start_paused = true)]
+async fn policy_follows_the_api() {
+    const ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
+    const BINDINGS: Gvr =
+        Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
+    let api = client::fake::FakeApi::new();
+    let reader = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
+    let role = |rules| json!({"metadata": {"name": "reader"}, "rules": rules});
+    api.seed(&ROLES, role(reader.clone()));
+    let a = RbacAuthorizer::new();
+    let watching = tokio::spawn(Arc::clone(&a).run(api.clone()));
+    a.wait_synced().await;
+    let staff = user("ann", &["staff"]);
+    let settle = async |expect: bool| {
+        for _ in 0..1000 {
+            if a.allows(&staff, "get", res("", "pods", "", "")) == expect {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        panic!("never {expect}");
+    };
+    settle(false).await;
+    let binding = json!({
+        "metadata": {"name": "staff"},
+        "roleRef": {"kind": "ClusterRole", "name": "reader"},
+        "subjects": [{"kind": "Group", "name": "staff"}],
+    });
+    api.seed(&BINDINGS, binding);
+    settle(true).await;
+    api.seed(&ROLES, role(json!([])));
+    settle(false).await;
+    api.pause_watches(&ROLES);
+    api.seed(&ROLES, role(reader));
+    api.compact();
+    api.end_watches();
+    api.resume_watches(&ROLES);
+    settle(true).await;
+    api.remove(&BINDINGS, "", "staff");
+    settle(false).await;
+    watching.abort();
+}

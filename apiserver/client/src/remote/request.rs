@@ -1,10 +1,9 @@
 //! API requests as values: path, query, headers and body.
 
-use std::fmt::Write;
-
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method, Request, Uri};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::json;
 
 use super::config::ImpersonationConfig;
@@ -14,6 +13,12 @@ use crate::api::{
 };
 use crate::encoded::EncodedBody;
 
+/// All but RFC 3986's unreserved characters.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 const FLOTILLA_USER_AGENT: &str = concat!("flotilla/", env!("CARGO_PKG_VERSION"));
 
 /// A request to the API. Each attempt builds an HTTP [`Request`] from it, with fresh
@@ -288,14 +293,7 @@ fn resource_url_path(at: ResourcePath<'_>) -> String {
 
 /// Percent-encodes all but RFC 3986's unreserved characters.
 fn percent_encode(into: &mut String, text: &str) {
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            into.push(char::from(byte));
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(into, "%{byte:02X}");
-        }
-    }
+    into.extend(utf8_percent_encode(text, ESCAPED));
 }
 
 #[cfg(test)]

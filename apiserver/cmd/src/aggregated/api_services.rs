@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use auth::cert_rotation::merge_bundles;
+use auth::ca_bundle::merge_bundles;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Api, Patch, ResourcePath, TaskGroup, WriteOptions};

@@ -10,16 +10,17 @@
 //! `pkg/registry/cluster/storage/proxy.go`, `pkg/util/proxy`.
 
 mod aggregate;
+mod connector;
 mod headers;
 mod path;
 mod proxy_metrics;
+mod request_guard;
 mod stream;
 mod tunnel;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use client::TaskGroup;
 use client::remote::{ForwardError, RequestBody as ForwardedRequestBody};
@@ -30,13 +31,15 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use machinery::Status;
-use members::{ClusterProxyBackends, ClusterProxyError, ClusterProxyPermit};
+use members::{ClusterProxyBackends, ClusterProxyError};
 use openapi::karmada::resources::CLUSTERS;
 
 use crate::response_body::ServerResponseBody;
-use crate::subresources::{SubresourceConnectRequest, SubresourceConnector};
-use proxy_metrics::{ClusterProxyMetrics, ProxyRequestMetrics};
+use crate::subresources::SubresourceConnectRequest;
+use proxy_metrics::ClusterProxyMetrics;
+use request_guard::ProxyRequestGuard;
 use stream::{BodyCutoff, ForwardedBody};
+use tunnel::TunnelConnections;
 
 /// Group, resource and subresource under which [`ClusterProxy`] is registered.
 pub const CLUSTER_PROXY: (&str, &str, &str) = ("cluster.karmada.io", "clusters", "proxy");
@@ -49,22 +52,10 @@ pub struct ClusterProxy {
     tasks: TaskGroup,
 }
 
-/// A proxied request: its backend permit, and its metrics until it ends.
-struct ProxyRequestGuard {
-    permit: ClusterProxyPermit,
-    metrics: ProxyRequestMetrics,
-}
-
 /// The member's response, with both ends of a tunnel when the member agreed to upgrade.
 struct ProxyResponse {
     response: Response<ServerResponseBody>,
     tunnel: Option<TunnelConnections>,
-}
-
-/// The upgraded connections of client and member.
-struct TunnelConnections {
-    client: OnUpgrade,
-    member: OnUpgrade,
 }
 
 /// The request to send to the member.
@@ -268,18 +259,5 @@ fn backend_error_status(why: ClusterProxyError) -> Status {
             Status::unavailable(format!("the cluster cannot be looked up: {error}"))
         }
         ClusterProxyError::TooManyRequests(_) => Status::too_many_requests(why.to_string(), 1),
-    }
-}
-
-#[async_trait]
-impl SubresourceConnector for ClusterProxy {
-    async fn connect(
-        &self,
-        connection: SubresourceConnectRequest,
-    ) -> Result<Response<ServerResponseBody>, Status> {
-        if connection.name == aggregate::ALL_CLUSTERS {
-            return Box::pin(self.forward_to_all(connection)).await;
-        }
-        Box::pin(self.forward(connection)).await
     }
 }

@@ -3,13 +3,20 @@
 use std::io;
 
 use flotilla_metrics::Counter;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::{ProxyRequestGuard, TunnelConnections};
+use super::request_guard::ProxyRequestGuard;
 
 /// The usual size of SPDY frames in exec and port-forward.
 const TUNNEL_CHUNK_BYTES: usize = 32 << 10;
+
+/// The upgraded connections of client and member.
+pub(super) struct TunnelConnections {
+    pub(super) client: OnUpgrade,
+    pub(super) member: OnUpgrade,
+}
 
 /// Copies bytes both ways until both sides end or one fails. A side that ends closes
 /// only its own direction: data still sent to it arrives.

@@ -1,0 +1,72 @@
+//! Bundles of CA certificates in PEM: parsing and merging. Does no I/O.
+
+use jiff::Timestamp;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// Backdates certificates by this many seconds for clients whose clocks are behind.
+pub(crate) const BACKDATE_SECONDS: u64 = 60 * 60;
+
+/// A CA certificate of the bundle.
+pub(crate) struct CaCertificate {
+    pub(crate) pem: String,
+    pub(crate) created: i64,
+    pub(crate) expires: i64,
+}
+
+pub(crate) fn validity(der: &CertificateDer<'_>) -> Option<(i64, i64)> {
+    let (_, cert) = X509Certificate::from_der(der).ok()?;
+    let (from, until) = (&cert.validity().not_before, &cert.validity().not_after);
+    Some((
+        from.timestamp() + BACKDATE_SECONDS as i64,
+        until.timestamp(),
+    ))
+}
+
+fn to_pem(der: &CertificateDer<'_>) -> String {
+    use base64::Engine;
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (line, more) = rest.split_at(rest.len().min(64));
+        pem.push_str(line);
+        pem.push('\n');
+        rest = more;
+    }
+    pem.push_str("-----END CERTIFICATE-----\n");
+    pem
+}
+
+/// The certificates of a bundle that can be parsed and have not expired.
+pub(crate) fn parse_bundle(bundle: &str, now: i64) -> Vec<CaCertificate> {
+    CertificateDer::pem_slice_iter(bundle.as_bytes())
+        .filter_map(|der| {
+            let der = der.ok()?;
+            let (made, expires) = validity(&der)?;
+            let pem = to_pem(&der);
+            (expires > now).then_some(CaCertificate {
+                pem,
+                created: made,
+                expires,
+            })
+        })
+        .collect()
+}
+
+pub(crate) fn concat_pem(authorities: &[CaCertificate]) -> String {
+    authorities.iter().map(|a| a.pem.as_str()).collect()
+}
+
+/// Appends to `bundle` the unexpired certificates that only `earlier` has, for readers
+/// that may still see certificates signed by the earlier CAs.
+pub fn merge_bundles(bundle: &str, earlier: &str, now: Timestamp) -> String {
+    let mut all = parse_bundle(bundle, i64::MIN);
+    for authority in parse_bundle(earlier, now.as_second()) {
+        if all.iter().all(|a| a.pem != authority.pem) {
+            all.push(authority);
+        }
+    }
+    concat_pem(&all)
+}

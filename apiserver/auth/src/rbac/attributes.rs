@@ -1,0 +1,35 @@
+//! What is authorized.
+
+/// The target of a request to authorize (kube-apiserver's `authorizer.Attributes`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthorizationAttributes<'a> {
+    /// Empty strings mean "none"; the namespace is empty at the cluster scope.
+    Resource {
+        group: &'a str,
+        version: &'a str,
+        resource: &'a str,
+        subresource: &'a str,
+        namespace: &'a str,
+        name: &'a str,
+    },
+    /// A non-resource path.
+    NonResource(&'a str),
+}
+
+impl AuthorizationAttributes<'_> {
+    pub(super) fn namespace(&self) -> &str {
+        match self {
+            Self::Resource { namespace, .. } => namespace,
+            Self::NonResource(_) => "",
+        }
+    }
+}
+
+/// Whether a non-resource path needs no permission: the probes work without
+/// credentials.
+pub fn always_allowed(path: &str) -> bool {
+    ["/healthz", "/livez", "/readyz"].iter().any(|open| {
+        path.strip_prefix(open)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
+}

@@ -1,0 +1,63 @@
+//! The options of an [`ApiServer`](crate::ApiServer).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use machinery::time::{Clock, SystemClock};
+
+use crate::admission_review::AdmissionReviewHandlers;
+use crate::health::{HealthCheck, HealthProbe};
+use crate::subresources::{SubresourceConnectors, SubresourceGetters};
+use crate::version::VersionInfo;
+
+/// Options of an [`ApiServer`](crate::ApiServer).
+pub struct Options {
+    pub version: VersionInfo,
+    /// Checks of `/livez` and `/readyz`, in order. `ping` and `shutdown` are added.
+    pub checks: Vec<HealthCheck>,
+    pub connectors: SubresourceConnectors,
+    pub subresource_getters: SubresourceGetters,
+    /// Admission webhooks that other API servers call, by path; callers are not
+    /// authenticated.
+    pub webhook_handlers: AdmissionReviewHandlers,
+    /// Fails while the server does not know every resource yet; until it succeeds, 404
+    /// becomes 503. `None` means it always knows.
+    pub resources_installed: Option<HealthProbe>,
+    pub clock: Arc<dyn Clock>,
+    /// The registry behind `/metrics`; other parts of this server register theirs here.
+    pub metrics: flotilla_metrics::MetricsRegistry,
+    /// Whether `/metrics` includes the metrics of the whole process.
+    pub process_metrics: bool,
+    /// Bounds on requests in flight; long-running requests and `system:masters` are
+    /// exempt.
+    pub max_requests_inflight: usize,
+    pub max_mutating_requests_inflight: usize,
+    pub request_timeout: Duration,
+    /// How long a stopping server still accepts requests, so that load balancers see
+    /// `/readyz` fail first (kube-apiserver's `--shutdown-delay-duration`).
+    pub shutdown_delay: Duration,
+    /// How long a stopping server waits for streams; watches end within half of it.
+    /// Short requests are bounded by `request_timeout`.
+    pub shutdown_grace_period: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            version: VersionInfo::new("1", "36", env!("CARGO_PKG_VERSION")),
+            checks: Vec::new(),
+            connectors: SubresourceConnectors::new(),
+            subresource_getters: SubresourceGetters::new(),
+            webhook_handlers: AdmissionReviewHandlers::new(),
+            resources_installed: None,
+            clock: Arc::new(SystemClock),
+            metrics: flotilla_metrics::MetricsRegistry::new(),
+            process_metrics: true,
+            max_requests_inflight: 400,
+            max_mutating_requests_inflight: 200,
+            request_timeout: Duration::from_secs(60),
+            shutdown_delay: Duration::ZERO,
+            shutdown_grace_period: Duration::from_secs(10),
+        }
+    }
+}
