@@ -439,9 +439,9 @@ fn configuration_readable_by_others_is_logged() {
     assert_contains_all(
         &output,
         &[
-            "encryption.yaml holds encryption keys",
+            "encryption.yaml has encryption keys",
             "0644",
-            "0600 is advised",
+            "use 0600",
         ],
     );
 }
