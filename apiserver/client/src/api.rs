@@ -123,10 +123,6 @@ impl<'a> ResourcePath<'a> {
     }
 
     /// A subresource of the same object.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "reads as a path does; places are not subtracted"
-    )]
     pub fn subresource(self, subresource: &'a str) -> Self {
         Self {
             subresource,
