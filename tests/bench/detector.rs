@@ -59,7 +59,7 @@ impl MemberAccess for NoMemberAccess {
 
     fn on_managed_object(&self, _handler: MemberObjectCallback) {}
 
-    fn on_connect(&self, _handler: MemberConnectionCallback) {}
+    fn on_connection_change(&self, _handler: MemberConnectionCallback) {}
 }
 
 fn policy(namespace: usize, n: usize) -> serde_json::Value {

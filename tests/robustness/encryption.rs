@@ -438,11 +438,7 @@ fn configuration_readable_by_others_is_logged() {
     let output = std::fs::read_to_string(&log).unwrap();
     assert_contains_all(
         &output,
-        &[
-            "encryption.yaml has encryption keys",
-            "0644",
-            "use 0600",
-        ],
+        &["encryption.yaml has encryption keys", "0644", "use 0600"],
     );
 }
 

@@ -9,7 +9,7 @@ use interpreter::Interpreter;
 use machinery::time::Clock;
 use openapi::karmada::FeatureGates;
 
-use crate::member_access::MemberAccess;
+use members::MemberAccess;
 
 /// Everything that the propagation controllers depend on.
 pub struct PropagationContext {

@@ -8,7 +8,6 @@
 mod context;
 mod error;
 mod manifest_memory;
-mod member_access;
 mod object_metadata;
 mod rest_mapper;
 mod template_informers;
@@ -21,7 +20,7 @@ pub use error::Error;
 pub use manifest_memory::{
     ManifestMemoryBudget, estimate_encoded_tree_bytes, estimate_tree_bytes, is_small_tree,
 };
-pub use member_access::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
+pub use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 pub use object_metadata::{
     ExtraMetadata, hash_without_status, is_changed_by_karmada, is_equal_except_status,
 };

@@ -24,7 +24,7 @@ use scheduler::core::{SchedulerPluginSet, SchedulingRules};
 use serde_json::{Value, json};
 
 use crate::context::{Options, PropagationContext};
-use crate::member_access::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
+use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 
 pub static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
 pub static CONFIG_MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
@@ -96,7 +96,7 @@ impl MemberAccess for FakeMembers {
         self.handlers.lock().push(handler);
     }
 
-    fn on_connect(&self, handler: MemberConnectionCallback) {
+    fn on_connection_change(&self, handler: MemberConnectionCallback) {
         for (name, _) in &self.apis {
             handler(name, true);
         }

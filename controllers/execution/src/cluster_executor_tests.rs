@@ -158,8 +158,8 @@ impl MemberAccess for BlockableMembers {
         self.members.on_managed_object(handler);
     }
 
-    fn on_connect(&self, handler: MemberConnectionCallback) {
-        self.members.on_connect(handler);
+    fn on_connection_change(&self, handler: MemberConnectionCallback) {
+        self.members.on_connection_change(handler);
     }
 }
 

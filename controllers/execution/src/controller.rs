@@ -142,13 +142,14 @@ impl ExecutionController {
                 }
             }));
         let it = Arc::downgrade(self);
-        self.members.on_connect(Box::new(move |cluster, connected| {
-            if let Some(it) = it.upgrade()
-                && connected
-            {
-                it.enqueue_all(cluster);
-            }
-        }));
+        self.members
+            .on_connection_change(Box::new(move |cluster, connected| {
+                if let Some(it) = it.upgrade()
+                    && connected
+                {
+                    it.enqueue_all(cluster);
+                }
+            }));
     }
 
     fn on_work_event(self: &Arc<Self>, change: &InformerEvent<'_>) {

@@ -137,7 +137,7 @@ impl MemberAccess for HungMembers {
 
     fn on_managed_object(&self, _: MemberObjectCallback) {}
 
-    fn on_connect(&self, _: MemberConnectionCallback) {}
+    fn on_connection_change(&self, _: MemberConnectionCallback) {}
 }
 
 /// 1 MiB in the small parts that files of configuration have.

@@ -53,7 +53,7 @@ impl MemberAccess for DisconnectedMembers {
 
     fn on_managed_object(&self, _: MemberObjectCallback) {}
 
-    fn on_connect(&self, _: MemberConnectionCallback) {}
+    fn on_connection_change(&self, _: MemberConnectionCallback) {}
 }
 
 fn member_name(at: usize) -> String {

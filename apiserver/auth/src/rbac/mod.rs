@@ -8,7 +8,6 @@ mod policy;
 mod policy_watch;
 mod rule;
 
-use std::future::Future;
 use std::sync::Arc;
 
 use client::Api;
@@ -41,8 +40,8 @@ impl RbacAuthorizer {
     }
 
     /// Watches the RBAC objects; the future never completes.
-    pub fn run(self: Arc<Self>, api: Arc<dyn Api>) -> impl Future<Output = ()> + Send {
-        async move { self.policy.watch(api.as_ref()).await }
+    pub async fn run(self: Arc<Self>, api: Arc<dyn Api>) {
+        self.policy.watch(api.as_ref()).await;
     }
 
     /// Whether all RBAC objects have been listed once.
