@@ -15,7 +15,8 @@ pub const MAX_REQUEST_BYTES: usize = (3 << 19) - (4 << 10);
 /// An error of a storage engine; the variants differ in what the caller does next.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The requested revision is compacted; start over at a newer one.
+    /// The requested revision is compacted; start over at a newer one. `at` is the compaction
+    /// revision, or, where etcd does not answer for it, the lowest that it can be.
     #[error("required revision has been compacted at {at}")]
     Compacted { at: u64 },
     /// The requested revision does not exist yet.

@@ -38,7 +38,8 @@ impl EtcdError {
         }
     }
 
-    /// `at` is the requested revision, 0 where there is none.
+    /// `at` is the requested revision, 0 where there is none. etcd does not name the compaction
+    /// revision; the error has the lowest that it can be.
     pub(super) fn new(error: &etcd_client::Error, at: u64) -> Self {
         let etcd_client::Error::GRpcStatus(status) = error else {
             return Self::unavailable(error.to_string(), RetrySafety::MaybeApplied);
@@ -53,7 +54,7 @@ impl EtcdError {
         // Texts: etcd api/v3rpc/rpctypes/error.go.
         match () {
             () if message.contains("required revision has been compacted") => {
-                final_error(Error::Compacted { at: 0 })
+                final_error(Error::Compacted { at: at + 1 })
             }
             () if message.contains("required revision is a future revision") => {
                 final_error(Error::Future {

@@ -338,8 +338,9 @@ impl EtcdClient {
         }
     }
 
-    /// The compaction revision, which etcd reports only to a watch; 0 when it is unknown.
-    async fn compact_revision(&self) -> u64 {
+    /// The compaction revision, which etcd reports only to a watch; `at_least` when etcd does
+    /// not answer in time.
+    async fn compact_revision(&self, at_least: u64) -> u64 {
         let compaction_error = async {
             let opened =
                 EtcdWatchStream::open(&self.endpoints, &self.keys, PROBE_KEY, 0, false).await;
@@ -356,16 +357,16 @@ impl EtcdClient {
             }
         };
         match timeout(PROBE_INTERVAL, compaction_error).await {
-            Ok(Error::Compacted { at }) => at,
-            _ => 0,
+            Ok(Error::Compacted { at }) => at.max(at_least),
+            _ => at_least,
         }
     }
 
     /// Adds the revisions that etcd's errors lack.
     async fn complete_error(&self, error: Error) -> Error {
         match error {
-            Error::Compacted { at: 0 } => Error::Compacted {
-                at: self.compact_revision().await,
+            Error::Compacted { at } => Error::Compacted {
+                at: self.compact_revision(at).await,
             },
             Error::Future { asked, .. } => match self.current_revision().await {
                 Ok(current) => Error::Future { asked, current },

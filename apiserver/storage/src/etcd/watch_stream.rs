@@ -22,8 +22,10 @@ pub(super) enum WatchMessage {
     Events(Vec<StoreEvent>),
     /// Everything up to this revision was sent; 0 from a server without reliable progress.
     Progress(u64),
-    /// The start revision is compacted; with the compaction revision, 0 if unknown.
+    /// The start revision is compacted; with the compaction revision.
     Compacted(u64),
+    /// The previous value of an event is compacted; the compaction revision is at least this.
+    PreviousCompacted(u64),
     /// The server canceled the watch, with its reason.
     Canceled(String),
     /// The server created the watch.
@@ -64,10 +66,15 @@ impl WatchDecoder {
         let after = to_etcd_revision(self.after);
         let new = |e: &PbEvent| e.kv.as_ref().is_none_or(|kv| kv.mod_revision > after);
         for event in answer.events.into_iter().filter(new) {
+            // etcd reads the previous value at the revision before, which fails below the
+            // compaction revision (etcd server/storage/mvcc/kvstore_txn.go).
+            let at_least = event
+                .kv
+                .as_ref()
+                .map_or(0, |kv| to_revision(kv.mod_revision));
             match self.decode_event(event) {
                 Some(event) => self.incomplete.push(event),
-                // The previous value is compacted.
-                None => return WatchMessage::Compacted(0),
+                None => return WatchMessage::PreviousCompacted(at_least),
             }
         }
         let complete = match self.incomplete.last() {
@@ -251,7 +258,7 @@ mod tests {
             (&["+8"], true, ""),
             // The last fragment may be empty.
             (&[], false, "8"),
-            (&["!9"], false, "Compacted(0)"),
+            (&["!9"], false, "PreviousCompacted(9)"),
         ] {
             let step = decoder.decode(answer(events, fragment));
             assert_eq!(show(&step), shown, "{events:?} {fragment}");

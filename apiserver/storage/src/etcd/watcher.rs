@@ -297,8 +297,8 @@ impl WatchPump {
             }
             WatchMessage::Progress(revision) => self.buffer.push(Vec::new(), revision),
             WatchMessage::Nothing => true,
-            WatchMessage::Compacted(0) => {
-                let at = self.client.compact_revision().await;
+            WatchMessage::PreviousCompacted(at_least) => {
+                let at = self.client.compact_revision(at_least).await;
                 return Some(StreamEnd::Failed(Error::Compacted { at }));
             }
             WatchMessage::Compacted(at) => return Some(StreamEnd::Failed(Error::Compacted { at })),
