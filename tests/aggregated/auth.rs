@@ -57,7 +57,7 @@ async fn grant_policy_reader(control: &ApiServerClient, user: &str) {
         let gvr = machinery::Gvr::new("rbac.authorization.k8s.io", "v1", plural);
         let at = client::ResourcePath::collection(&gvr, "");
         let options = client::WriteOptions::default();
-        control.api.create(at, body, &options).await.unwrap();
+        control.api.create(at, body.into(), &options).await.unwrap();
     }
 }
 
@@ -81,7 +81,7 @@ async fn grant_cluster_role(control: &ApiServerClient, role: &str, user: &str, r
         body["metadata"] = json!({"name": role});
         let options = client::WriteOptions::default();
         let at = client::ResourcePath::collection(&gvr, "");
-        control.api.create(at, body, &options).await.unwrap();
+        control.api.create(at, body.into(), &options).await.unwrap();
     }
 }
 
@@ -292,7 +292,10 @@ async fn check_service_account_token(
     let request =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
     let options = client::WriteOptions::default();
-    let created = control_plane.client.api.create(at, request, &options);
+    let created = control_plane
+        .client
+        .api
+        .create(at, request.into(), &options);
     let token = created.await.unwrap().value().unwrap()["status"]["token"]
         .as_str()
         .unwrap()

@@ -96,7 +96,10 @@ async fn check_served_versions(host: &ApiServerClient, members: &RealMemberClust
             .await;
         let at = ResourcePath::collection(&resource, NS);
         let options = WriteOptions::default();
-        host.api.create(at, template, &options).await.unwrap();
+        host.api
+            .create(at, template.into(), &options)
+            .await
+            .unwrap();
         for member in &members.all {
             member.server.wait_until_exists(&resource, NS, "old").await;
         }
@@ -238,7 +241,7 @@ async fn check_crd_lifecycle(host: &ApiServerClient, members: &RealMemberCluster
         wait_until("the custom resource can be created", async || {
             let at = ResourcePath::collection(&KARMADAS, NS);
             let options = WriteOptions::default();
-            let created = host.api.create(at, template.clone(), &options).await;
+            let created = host.api.create(at, template.clone().into(), &options).await;
             created.is_ok()
         })
         .await;

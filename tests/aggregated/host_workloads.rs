@@ -36,7 +36,7 @@ pub(crate) async fn run_scenario(host: &mut AggregatedControlPlane, members: &Re
         ResourcePath::collection(&NODES, ""),
         WriteOptions::default(),
     );
-    let created = host.client.api.create(nodes, node, &options).await;
+    let created = host.client.api.create(nodes, node.into(), &options).await;
     created.unwrap();
     check_not_scheduled(host, members).await;
     host.kill();

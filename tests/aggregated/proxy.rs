@@ -108,11 +108,11 @@ async fn grant_cluster_proxy(control_plane: &AggregatedControlPlane) {
         "roleRef": {"kind": "ClusterRole", "apiGroup": group, "name": "cluster-proxy-admin"}});
     for (resource, body) in [(&ROLES, role), (&BINDINGS, binding)] {
         let options = WriteOptions::default();
-        let created =
-            control_plane
-                .client
-                .api
-                .create(ResourcePath::collection(resource, ""), body, &options);
+        let created = control_plane.client.api.create(
+            ResourcePath::collection(resource, ""),
+            body.into(),
+            &options,
+        );
         created.await.unwrap();
     }
 }

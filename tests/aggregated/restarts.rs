@@ -89,7 +89,7 @@ async fn create_with_retries(control: &ApiServerClient, resource: &Gvr, object: 
     loop {
         let at = ResourcePath::collection(resource, NS);
         let options = WriteOptions::default();
-        let created = control.api.create(at, object.clone(), &options);
+        let created = control.api.create(at, object.clone().into(), &options);
         match tokio::time::timeout(WRITE_TIMEOUT, created).await {
             Ok(Ok(_)) => return,
             Ok(Err(error)) if error.is_already_exists() => return,

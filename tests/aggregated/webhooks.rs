@@ -125,11 +125,11 @@ async fn register(control_plane: &AggregatedControlPlane, resource: &Gvr, mut bo
         false => "ValidatingWebhookConfiguration",
     });
     let options = WriteOptions::default();
-    let created =
-        control_plane
-            .client
-            .api
-            .create(ResourcePath::collection(resource, ""), body, &options);
+    let created = control_plane.client.api.create(
+        ResourcePath::collection(resource, ""),
+        body.into(),
+        &options,
+    );
     created.await.unwrap();
 }
 

@@ -175,7 +175,7 @@ async fn decisions_of_existing_bindings_are_served_to_authorized_users() {
     let at = ResourcePath::object(&BINDINGS, ns, "c-configmap").subresource("decision");
     let written = control
         .api
-        .update(at, json!({}), &WriteOptions::default())
+        .update(at, json!({}).into(), &WriteOptions::default())
         .await;
     assert_eq!(written.unwrap_err().status().unwrap().code, 405);
 

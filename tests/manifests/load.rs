@@ -71,7 +71,7 @@ pub(crate) async fn run_round(control: &ApiServerClient, n: i64) {
         let at = ResourcePath::object(&DEPLOYMENTS, NAMESPACE, &one);
         let options = client::WriteOptions::default();
         // The update may fail with a conflict: that is load, too.
-        let _ = control.api.update(at, replaced, &options).await;
+        let _ = control.api.update(at, replaced.into(), &options).await;
     }
     tokio::time::sleep(ROUND_PAUSE).await;
 }

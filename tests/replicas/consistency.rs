@@ -41,7 +41,10 @@ async fn check_shared_identities(pair: &ReplicaPair) {
     let at = ResourcePath::object(&SERVICE_ACCOUNTS, NS, "default").subresource("token");
     let request =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    let created = a.api.create(at, request, &WriteOptions::default()).await;
+    let created = a
+        .api
+        .create(at, request.into(), &WriteOptions::default())
+        .await;
     let token = created.unwrap().value().unwrap()["status"]["token"].clone();
     let b = &pair.nodes[1];
     let config = b.kubeconfig();
@@ -61,7 +64,7 @@ async fn check_shared_identities(pair: &ReplicaPair) {
     let at = ResourcePath::collection(&REVIEWS, "");
     let who = account
         .api
-        .create(at, review, &WriteOptions::default())
+        .create(at, review.into(), &WriteOptions::default())
         .await;
     let who = who.unwrap().value().unwrap();
     assert_eq!(

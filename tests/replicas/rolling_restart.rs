@@ -108,12 +108,16 @@ impl WriterRecord {
                 (None, Some(value)) => {
                     let created = config_map(NS, name, value);
                     let all = ResourcePath::collection(&CONFIG_MAPS, NS);
-                    server.api.create(all, created, &options).await.map(Some)
+                    server
+                        .api
+                        .create(all, created.into(), &options)
+                        .await
+                        .map(Some)
                 }
                 (Some(object), Some(value)) => {
                     let mut next = object.clone();
                     next["data"]["k"] = value.into();
-                    server.api.update(at, next, &options).await.map(Some)
+                    server.api.update(at, next.into(), &options).await.map(Some)
                 }
                 (Some(object), None) => {
                     let options = DeleteOptions {

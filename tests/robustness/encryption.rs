@@ -332,7 +332,10 @@ async fn missing_key_affects_only_its_own_objects() {
         why,
     );
     let options = WriteOptions::default();
-    let updated = server.api.update(at, secret("first"), &options).await;
+    let updated = server
+        .api
+        .update(at, secret("first").into(), &options)
+        .await;
     assert_unreadable(updated, key, why);
     let error = format!("{:?}", server.api.get_raw("/readyz").await.unwrap_err());
     assert_contains_all(&error, &["informer-sync failed"]);

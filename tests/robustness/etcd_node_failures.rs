@@ -101,7 +101,7 @@ async fn write_keys(api: Arc<dyn Api>, writer: usize, record: Arc<ClientRecord>)
             None => {
                 let body = config_map(&name, &value, None);
                 let all = ResourcePath::collection(&CONFIG_MAPS, NAMESPACE);
-                let made = within_timeout(api.create(all, body, &options)).await;
+                let made = within_timeout(api.create(all, body.into(), &options)).await;
                 made.map(Some)
             }
             Some(before) if turn % 7 == 3 => {
@@ -119,7 +119,7 @@ async fn write_keys(api: Arc<dyn Api>, writer: usize, record: Arc<ClientRecord>)
             }
             Some(before) => {
                 let body = config_map(&name, &value, Some(before));
-                within_timeout(api.update(at, body, &options))
+                within_timeout(api.update(at, body.into(), &options))
                     .await
                     .map(Some)
             }
@@ -356,7 +356,7 @@ async fn check_node_and_network_failures(outage: Duration) {
 async fn create_last_object(world: &NodeFailureFixture) -> u64 {
     let at = ResourcePath::collection(&CONFIG_MAPS, NAMESPACE);
     let body = config_map(LAST_OBJECT, "end", None);
-    match within_timeout(world.api.create(at, body, &WriteOptions::default())).await {
+    match within_timeout(world.api.create(at, body.into(), &WriteOptions::default())).await {
         Ok(object) => object.revision(),
         Err(Error::Status(why)) => panic!("{}", why.message),
         Err(why) => panic!("{why}"),

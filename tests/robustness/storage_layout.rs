@@ -69,7 +69,7 @@ async fn create_objects(control: &ApiServerClient) {
         );
         let made = control
             .api
-            .create(at, widget(NAMESPACE, "own", 1), &options);
+            .create(at, widget(NAMESPACE, "own", 1).into(), &options);
         made.await.is_ok()
     })
     .await;

@@ -112,7 +112,10 @@ async fn check_nothing_lost(server: &ApiServerClient, shown: &str) {
     let mut next = now.clone();
     next["data"]["color"] = "red".into();
     let at = ResourcePath::object(&CONFIG_MAPS, NAMESPACE, "settings");
-    let written = server.api.update(at, next, &WriteOptions::default()).await;
+    let written = server
+        .api
+        .update(at, next.into(), &WriteOptions::default())
+        .await;
     let written = written.unwrap().value().unwrap();
     assert_eq!(
         written["data"],

@@ -10,8 +10,8 @@ use machinery::names::split_api_version;
 use machinery::{Gvr, Object, Status};
 use serde_json::Value;
 
-use crate::encoded::EncodedBody;
 use crate::event::{CoreEvent, EVENTS};
+use crate::write_body::WriteBody;
 
 /// How many events [`Api::create_events`] creates concurrently when each is a call of its
 /// own.
@@ -273,15 +273,7 @@ pub trait Api: Send + Sync + 'static {
     async fn create(
         &self,
         at: ResourcePath<'_>,
-        body: Value,
-        options: &WriteOptions,
-    ) -> Result<Object>;
-    /// As [`Api::create`], with an encoded body, so that no JSON tree is kept while a slow server is
-    /// awaited.
-    async fn create_encoded(
-        &self,
-        at: ResourcePath<'_>,
-        body: EncodedBody,
+        body: WriteBody,
         options: &WriteOptions,
     ) -> Result<Object>;
     /// Creates events independently of each other; the results are in the order of the
@@ -291,7 +283,7 @@ pub trait Api: Send + Sync + 'static {
         let writes = events.into_iter().map(|event| async move {
             let body = serde_json::to_value(&event).map_err(|e| Error::Protocol(e.to_string()))?;
             let at = ResourcePath::collection(&EVENTS, &event.metadata.namespace);
-            let created = self.create(at, body, &WriteOptions::default()).await;
+            let created = self.create(at, body.into(), &WriteOptions::default()).await;
             created.map(drop)
         });
         let writes = futures_util::stream::iter(writes.collect::<Vec<_>>());
@@ -301,14 +293,7 @@ pub trait Api: Send + Sync + 'static {
     async fn update(
         &self,
         at: ResourcePath<'_>,
-        body: Value,
-        options: &WriteOptions,
-    ) -> Result<Object>;
-    /// As [`Api::update`], with a body that is encoded.
-    async fn update_encoded(
-        &self,
-        at: ResourcePath<'_>,
-        body: EncodedBody,
+        body: WriteBody,
         options: &WriteOptions,
     ) -> Result<Object>;
     /// PATCH.

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use machinery::{Object, Status};
-use serde_json::Value;
 
 use crate::api::{
     Api, DeleteOptions, ListOptions, ObjectList, Patch, ResourcePath, Result, ServerResources,
     WatchOptions, WatchStream, WriteOptions,
 };
-use crate::encoded::EncodedBody;
 use crate::event::{CoreEvent, EVENTS};
+use crate::write_body::WriteBody;
 
 /// Routes calls for our own API groups to `own` and all others to `host`. What the host's
 /// discovery reports for the own groups is ignored and not requested: the host would
@@ -64,19 +63,10 @@ impl Api for GroupSplitApi {
     async fn create(
         &self,
         at: ResourcePath<'_>,
-        body: Value,
+        body: WriteBody,
         options: &WriteOptions,
     ) -> Result<Object> {
         self.api_for(at).create(at, body, options).await
-    }
-
-    async fn create_encoded(
-        &self,
-        at: ResourcePath<'_>,
-        body: EncodedBody,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.api_for(at).create_encoded(at, body, options).await
     }
 
     async fn create_events(&self, events: Vec<CoreEvent>) -> Vec<Result<()>> {
@@ -88,19 +78,10 @@ impl Api for GroupSplitApi {
     async fn update(
         &self,
         at: ResourcePath<'_>,
-        body: Value,
+        body: WriteBody,
         options: &WriteOptions,
     ) -> Result<Object> {
         self.api_for(at).update(at, body, options).await
-    }
-
-    async fn update_encoded(
-        &self,
-        at: ResourcePath<'_>,
-        body: EncodedBody,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.api_for(at).update_encoded(at, body, options).await
     }
 
     async fn patch(
@@ -208,9 +189,13 @@ mod tests {
         ] {
             let body = json!({"apiVersion": resource.api_version(), "kind": kind,
                 "metadata": {"name": "a", "namespace": "n"}});
-            both.create(ResourcePath::collection(resource, "n"), body, &options)
-                .await
-                .unwrap();
+            both.create(
+                ResourcePath::collection(resource, "n"),
+                body.into(),
+                &options,
+            )
+            .await
+            .unwrap();
             let at = ResourcePath::object(resource, "n", "a");
             let patch = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
             both.patch(at, patch, &options).await.unwrap();

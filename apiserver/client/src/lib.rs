@@ -11,7 +11,6 @@
 //! [`InformerFactory`], [`TaskGroup`], [`webhook::WebhookClient`].
 
 pub mod api;
-pub mod encoded;
 pub mod event;
 #[cfg(feature = "fake")]
 pub mod fake;
@@ -21,16 +20,17 @@ pub mod reflector;
 pub mod remote;
 pub mod tasks;
 pub mod webhook;
+pub mod write_body;
 
 pub use api::{
     Api, ApiResource, DeleteOptions, DeletionPropagation, Error, GroupFilter, ListOptions,
     ObjectList, Patch, ResourcePath, ResourceVersionMatch, Result, ServerResources, WatchEvent,
     WatchOptions, WatchStream, WriteOptions,
 };
-pub use encoded::EncodedBody;
 pub use event::{CoreEvent, EventObjectMeta, InvolvedObject};
 pub use group_split::GroupSplitApi;
 pub use informer::{Informer, InformerEvent, InformerFactory};
 pub use reflector::{ListWatchSelector, ReflectorSink, run_reflector};
 pub use remote::RemoteApi;
 pub use tasks::{ShutdownToken, TaskGroup};
+pub use write_body::{EncodedBody, WriteBody};

@@ -68,7 +68,7 @@ async fn run_demo(fleet: &LocalFleet) -> anyhow::Result<()> {
     for (resource, object) in samples() {
         api.create(
             ResourcePath::collection(resource, NAMESPACE),
-            object,
+            object.into(),
             &WriteOptions::default(),
         )
         .await?;

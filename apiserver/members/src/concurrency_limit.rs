@@ -10,12 +10,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use client::{
-    Api, DeleteOptions, EncodedBody, Error, ListOptions, ObjectList, Patch, ResourcePath, Result,
-    ServerResources, WatchOptions, WatchStream, WriteOptions,
+    Api, DeleteOptions, Error, ListOptions, ObjectList, Patch, ResourcePath, Result,
+    ServerResources, WatchOptions, WatchStream, WriteBody, WriteOptions,
 };
 use machinery::Object;
 use parking_lot::Mutex;
-use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -176,7 +175,7 @@ impl Api for ConcurrencyLimitedApi {
     async fn create(
         &self,
         at: ResourcePath<'_>,
-        body: Value,
+        body: WriteBody,
         options: &WriteOptions,
     ) -> Result<Object> {
         self.call_with_permit(
@@ -186,41 +185,15 @@ impl Api for ConcurrencyLimitedApi {
         .await
     }
 
-    async fn create_encoded(
-        &self,
-        at: ResourcePath<'_>,
-        body: EncodedBody,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.call_with_permit(
-            MemberRequestVerb::Create,
-            self.api.create_encoded(at, body, options),
-        )
-        .await
-    }
-
     async fn update(
         &self,
         at: ResourcePath<'_>,
-        body: Value,
+        body: WriteBody,
         options: &WriteOptions,
     ) -> Result<Object> {
         self.call_with_permit(
             MemberRequestVerb::Update,
             self.api.update(at, body, options),
-        )
-        .await
-    }
-
-    async fn update_encoded(
-        &self,
-        at: ResourcePath<'_>,
-        body: EncodedBody,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.call_with_permit(
-            MemberRequestVerb::Update,
-            self.api.update_encoded(at, body, options),
         )
         .await
     }

@@ -7,11 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use client::{
-    Api, ApiResource, CoreEvent, DeleteOptions, EncodedBody, ListOptions, ObjectList, Patch,
-    ResourcePath, ResourceVersionMatch, Result, ServerResources, WatchEvent, WatchStream,
+    Api, ApiResource, CoreEvent, DeleteOptions, ListOptions, ObjectList, Patch, ResourcePath,
+    ResourceVersionMatch, Result, ServerResources, WatchEvent, WatchStream, WriteBody,
 };
 use machinery::{Object, Status, UserInfo};
-use serde_json::Value;
 use watchcache::EventType;
 
 use crate::read::RegistryWatchItem;
@@ -64,11 +63,6 @@ fn watch_event(item: RegistryWatchItem) -> WatchEvent {
             }
         }
     }
-}
-
-fn decode(body: EncodedBody) -> Result<Value> {
-    let tree = body.into_value();
-    Ok(tree.map_err(|e| Status::bad_request(e.to_string()))?)
 }
 
 #[async_trait]
@@ -130,24 +124,15 @@ impl Api for LoopbackApi {
     async fn create(
         &self,
         at: ResourcePath<'_>,
-        body: Value,
+        body: WriteBody,
         options: &client::WriteOptions,
     ) -> Result<Object> {
-        let body = ObjectBody::from(body);
+        let body = ObjectBody::from(body.into_tree()?);
         let written = self
             .registry
             .create(&self.ctx, at, body, &registry_write_options(options))
             .await?;
         Ok(written.object)
-    }
-
-    async fn create_encoded(
-        &self,
-        at: ResourcePath<'_>,
-        body: EncodedBody,
-        options: &client::WriteOptions,
-    ) -> Result<Object> {
-        self.create(at, decode(body)?, options).await
     }
 
     async fn create_events(&self, events: Vec<CoreEvent>) -> Vec<Result<()>> {
@@ -159,24 +144,15 @@ impl Api for LoopbackApi {
     async fn update(
         &self,
         at: ResourcePath<'_>,
-        body: Value,
+        body: WriteBody,
         options: &client::WriteOptions,
     ) -> Result<Object> {
-        let body = ObjectBody::from(body);
+        let body = ObjectBody::from(body.into_tree()?);
         let written = self
             .registry
             .update(&self.ctx, at, body, &registry_write_options(options))
             .await?;
         Ok(written.object)
-    }
-
-    async fn update_encoded(
-        &self,
-        at: ResourcePath<'_>,
-        body: EncodedBody,
-        options: &client::WriteOptions,
-    ) -> Result<Object> {
-        self.update(at, decode(body)?, options).await
     }
 
     async fn patch(

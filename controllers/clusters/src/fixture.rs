@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use client::fake::FakeApi;
 use client::{
-    Api, ApiResource, DeleteOptions, EncodedBody, ListOptions, ObjectList, Patch, ResourcePath,
-    Result, ServerResources, WatchOptions, WatchStream, WriteOptions,
+    Api, ApiResource, DeleteOptions, ListOptions, ObjectList, Patch, ResourcePath, Result,
+    ServerResources, WatchOptions, WatchStream, WriteBody, WriteOptions,
 };
 use flotilla_runtime::{EventRecorder, InformerFactory, ShutdownToken, TaskGroup};
 use interpreter::Interpreter;
@@ -285,26 +285,10 @@ impl Api for HangingApi {
     async fn watch(&self, _: ResourcePath<'_>, _: &WatchOptions) -> Result<WatchStream> {
         pending().await
     }
-    async fn create(&self, _: ResourcePath<'_>, _: Value, _: &WriteOptions) -> Result<Object> {
+    async fn create(&self, _: ResourcePath<'_>, _: WriteBody, _: &WriteOptions) -> Result<Object> {
         pending().await
     }
-    async fn create_encoded(
-        &self,
-        _: ResourcePath<'_>,
-        _: EncodedBody,
-        _: &WriteOptions,
-    ) -> Result<Object> {
-        pending().await
-    }
-    async fn update_encoded(
-        &self,
-        _: ResourcePath<'_>,
-        _: EncodedBody,
-        _: &WriteOptions,
-    ) -> Result<Object> {
-        pending().await
-    }
-    async fn update(&self, _: ResourcePath<'_>, _: Value, _: &WriteOptions) -> Result<Object> {
+    async fn update(&self, _: ResourcePath<'_>, _: WriteBody, _: &WriteOptions) -> Result<Object> {
         pending().await
     }
     async fn patch(&self, _: ResourcePath<'_>, _: Patch, _: &WriteOptions) -> Result<Object> {

@@ -231,7 +231,10 @@ impl WorkClient {
             let namespace = draft.namespace.clone();
             let at = ResourcePath::collection(&WORKS, &namespace);
             let options = WriteOptions::default();
-            let created = self.api.create(at, draft.into_new_work(), &options).await;
+            let created = self
+                .api
+                .create(at, draft.into_new_work().into(), &options)
+                .await;
             return Ok(created.map(|_| true)?);
         };
         if existing.meta().deleting {
@@ -243,7 +246,10 @@ impl WorkClient {
         };
         let in_progress = self.begin_update(&key);
         let at = ResourcePath::of_object(&WORKS, &existing);
-        let updated = self.api.update(at, body, &WriteOptions::default()).await?;
+        let updated = self
+            .api
+            .update(at, body.into(), &WriteOptions::default())
+            .await?;
         if in_progress.complete(updated.revision()) {
             return Err(Error::ConcurrentUpdate(key));
         }

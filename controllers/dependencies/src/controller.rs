@@ -420,7 +420,11 @@ impl DependenciesDistributor {
                 self.dependency_preferences(ns, name)
             });
             let at = ResourcePath::of_object(&BINDINGS, &one);
-            match self.api.update(at, body, &WriteOptions::default()).await {
+            match self
+                .api
+                .update(at, body.into(), &WriteOptions::default())
+                .await
+            {
                 Err(error) if !error.is_not_found() => failed.push(error.into()),
                 _ => self.forget_attachment(&referrer.depended_by_index_key(), one.name()),
             }
@@ -447,7 +451,7 @@ impl DependenciesDistributor {
             let body = referrer.new_attached_binding(served, object);
             let at = ResourcePath::collection(&BINDINGS, &referrer.namespace);
             let options = WriteOptions::default();
-            self.api.create(at, body, &options).await?;
+            self.api.create(at, body.into(), &options).await?;
             self.remember_attachment(referrer, name);
             self.observe_object(&key, object);
             return Ok(true);
@@ -477,7 +481,9 @@ impl DependenciesDistributor {
             }
         };
         let at = ResourcePath::of_object(&BINDINGS, &existing);
-        self.api.update(at, body, &WriteOptions::default()).await?;
+        self.api
+            .update(at, body.into(), &WriteOptions::default())
+            .await?;
         self.remember_attachment(referrer, name);
         self.observe_object(&key, object);
         Ok(true)

@@ -112,7 +112,7 @@ impl ResourceDetector {
             self.api
                 .create(
                     ResourcePath::collection(resource, &desired.namespace),
-                    body,
+                    body.into(),
                     &options,
                 )
                 .await?;
@@ -137,7 +137,9 @@ impl ResourceDetector {
         if kept || scaled {
             self.select_clusters(&mut body, policy, scaled)?;
         }
-        self.api.update(at, body, &WriteOptions::default()).await?;
+        self.api
+            .update(at, body.into(), &WriteOptions::default())
+            .await?;
         Ok(true)
     }
 

@@ -91,7 +91,7 @@ impl ResourceDetector {
                 };
                 let at = ResourcePath::collection(resource, template.namespace());
                 let options = WriteOptions::default();
-                self.api.create(at, body, &options).await?
+                self.api.create(at, body.into(), &options).await?
             }
         };
         self.set_refused_condition(served, template, resource, &binding)

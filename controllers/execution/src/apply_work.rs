@@ -353,7 +353,7 @@ impl ExecutionController {
         let at = ResourcePath::collection(resource, namespace);
         let created = of
             .api
-            .create_encoded(at, of.target.manifest.body(), &options);
+            .create(at, of.target.manifest.body().into(), &options);
         let refused = match self.with_call_timeout(created).await {
             Ok(created) => {
                 of.count_create(true);
@@ -423,7 +423,7 @@ impl ExecutionController {
         let at = ResourcePath::object(&place.mapping.gvr, place.namespace, place.name);
         let options = WriteOptions::default();
         match self
-            .with_call_timeout(of.api.update_encoded(at, body, &options))
+            .with_call_timeout(of.api.update(at, body.into(), &options))
             .await
         {
             Ok(written) => Ok(WriteAttempt::Written(written)),

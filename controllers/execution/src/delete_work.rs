@@ -197,7 +197,7 @@ impl ExecutionController {
         let api = self.api(cluster)?;
         let at = ResourcePath::object(&place.mapping.gvr, place.namespace, place.name);
         let written = self
-            .with_call_timeout(api.update_encoded(at, body, &WriteOptions::default()))
+            .with_call_timeout(api.update(at, body.into(), &WriteOptions::default()))
             .await;
         EXECUTION_METRICS.record_update(
             written.is_ok(),

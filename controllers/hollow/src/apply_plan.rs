@@ -65,7 +65,11 @@ impl HollowCluster {
             }
         }
         let at = ResourcePath::collection(&PODS, namespace);
-        let refused = match self.api.create(at, pod, &WriteOptions::default()).await {
+        let refused = match self
+            .api
+            .create(at, pod.into(), &WriteOptions::default())
+            .await
+        {
             Ok(_) => return Ok(()),
             Err(e) if e.is_already_exists() => return self.adopt(&PODS, parent, &name).await,
             Err(e) => e,
@@ -113,7 +117,11 @@ impl HollowCluster {
         if let Some(set) = rollout.create {
             let name = set["metadata"]["name"].as_str().unwrap_or("").to_owned();
             let at = ResourcePath::collection(&REPLICA_SETS, namespace);
-            match self.api.create(at, set, &WriteOptions::default()).await {
+            match self
+                .api
+                .create(at, set.into(), &WriteOptions::default())
+                .await
+            {
                 Ok(_) => {}
                 Err(e) if e.is_already_exists() => {
                     self.adopt(&REPLICA_SETS, parent, &name).await?;
@@ -195,7 +203,10 @@ impl HollowCluster {
         let mut body = object.value()?;
         body["status"] = status;
         let at = ResourcePath::of_object(resource, object).subresource("status");
-        let written = self.api.update(at, body, &WriteOptions::default()).await;
+        let written = self
+            .api
+            .update(at, body.into(), &WriteOptions::default())
+            .await;
         ignore_not_found_or_conflict(written.map(drop))
     }
 }

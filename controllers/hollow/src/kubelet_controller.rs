@@ -104,7 +104,10 @@ impl HollowCluster {
         let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": object.name(), "namespace": object.namespace()},
                              "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
         let at = ResourcePath::of_object(&PODS, object).subresource("binding");
-        let bound = self.api.create(at, binding, &WriteOptions::default()).await;
+        let bound = self
+            .api
+            .create(at, binding.into(), &WriteOptions::default())
+            .await;
         ignore_not_found_or_conflict(bound.map(drop))?;
         Ok(true)
     }

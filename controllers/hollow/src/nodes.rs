@@ -25,7 +25,7 @@ pub(crate) async fn ensure_nodes(
             "spec": {},
         });
         let all = ResourcePath::collection(&NODES, "");
-        let node = match api.create(all, node, &WriteOptions::default()).await {
+        let node = match api.create(all, node.into(), &WriteOptions::default()).await {
             Ok(created) => created.value()?,
             Err(e) if e.is_already_exists() => api.get(at).await?.value()?,
             Err(e) => return Err(e),

@@ -119,7 +119,11 @@ impl CustomResourceDefinitionController {
             value["status"] = status;
             let at = ResourcePath::object(&DEFINITIONS, "", name);
             self.api
-                .update(at.subresource("status"), value, &WriteOptions::default())
+                .update(
+                    at.subresource("status"),
+                    value.into(),
+                    &WriteOptions::default(),
+                )
                 .await?;
         }
         Ok(ReconcileAction::Done)

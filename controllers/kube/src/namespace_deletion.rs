@@ -250,7 +250,11 @@ impl NamespaceDeletionController {
             .cloned()
             .collect();
         let at = ResourcePath::object(&NAMESPACES, "", name).subresource("finalize");
-        match self.api.update(at, value, &WriteOptions::default()).await {
+        match self
+            .api
+            .update(at, value.into(), &WriteOptions::default())
+            .await
+        {
             Err(e) if !e.is_not_found() => Err(e),
             _ => Ok(ReconcileAction::Done),
         }
@@ -275,7 +279,11 @@ impl NamespaceDeletionController {
         }
         value["status"]["conditions"] = conditions;
         let at = ResourcePath::object(&NAMESPACES, "", name).subresource("status");
-        match self.api.update(at, value, &WriteOptions::default()).await {
+        match self
+            .api
+            .update(at, value.into(), &WriteOptions::default())
+            .await
+        {
             Err(e) if !e.is_not_found() && !e.is_conflict() => Err(e),
             _ => Ok(()),
         }

@@ -115,7 +115,7 @@ impl ServiceAccountTokenController {
             }
             Ok(TokenSecretAction::Fill(value)) => self
                 .api
-                .update(at, value, &WriteOptions::default())
+                .update(at, value.into(), &WriteOptions::default())
                 .await
                 .map(drop),
             Err(why) => return Err(Error::Protocol(why)),

@@ -110,7 +110,7 @@ impl ServiceAccountController {
                     self.api
                         .update(
                             ResourcePath::object(&CONFIG_MAPS, namespace, ROOT_CA_CONFIG_MAP),
-                            present,
+                            present.into(),
                             &WriteOptions::default(),
                         )
                         .await?;
@@ -125,7 +125,7 @@ impl ServiceAccountController {
             .api
             .create(
                 ResourcePath::collection(resource, namespace),
-                object,
+                object.into(),
                 &WriteOptions::default(),
             )
             .await

@@ -101,7 +101,10 @@ impl RebalancerController {
             let mut body = object.value()?;
             body["status"] = json!(status);
             let at = ResourcePath::of_object(&REBALANCERS, &object).subresource("status");
-            object = self.api.update(at, body, &WriteOptions::default()).await?;
+            object = self
+                .api
+                .update(at, body.into(), &WriteOptions::default())
+                .await?;
         }
         if !failed.is_empty() {
             return Err(Error::Protocol(format!(

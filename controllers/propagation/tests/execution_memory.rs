@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use client::fake::FakeApi;
 use client::{
-    Api, ApiResource, DeleteOptions, EncodedBody, Error, ListOptions, ObjectList, Patch,
-    ResourcePath, Result, ServerResources, WatchOptions, WatchStream, WriteOptions,
+    Api, ApiResource, DeleteOptions, Error, ListOptions, ObjectList, Patch, ResourcePath, Result,
+    ServerResources, WatchOptions, WatchStream, WriteBody, WriteOptions,
 };
 use controller_context::{
     MemberAccess, MemberConnectionCallback, MemberObjectCallback, Options, PropagationContext,
@@ -68,24 +68,18 @@ impl Api for HungMember {
     async fn watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {
         self.objects.watch(at, options).await
     }
-    async fn create(&self, _: ResourcePath<'_>, body: Value, _: &WriteOptions) -> Result<Object> {
-        self.hang(body).await
-    }
-    async fn update(&self, _: ResourcePath<'_>, body: Value, _: &WriteOptions) -> Result<Object> {
-        self.hang(body).await
-    }
-    async fn create_encoded(
+    async fn create(
         &self,
         _: ResourcePath<'_>,
-        body: EncodedBody,
+        body: WriteBody,
         _: &WriteOptions,
     ) -> Result<Object> {
         self.hang(body).await
     }
-    async fn update_encoded(
+    async fn update(
         &self,
         _: ResourcePath<'_>,
-        body: EncodedBody,
+        body: WriteBody,
         _: &WriteOptions,
     ) -> Result<Object> {
         self.hang(body).await

@@ -11,12 +11,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use client::{
-    Api, CoreEvent, DeleteOptions, EncodedBody, Error, ListOptions, ObjectList, Patch,
-    ResourcePath, Result, ServerResources, WatchOptions, WatchStream, WriteOptions,
+    Api, CoreEvent, DeleteOptions, Error, ListOptions, ObjectList, Patch, ResourcePath, Result,
+    ServerResources, WatchOptions, WatchStream, WriteBody, WriteOptions,
 };
 use machinery::Object;
 use parking_lot::Mutex;
-use serde_json::Value;
 use tokio::time::Instant;
 
 /// Open while this process certainly leads. Clones share one deadline.
@@ -87,21 +86,11 @@ impl Api for FencedApi {
     async fn create(
         &self,
         at: ResourcePath<'_>,
-        body: Value,
+        body: WriteBody,
         options: &WriteOptions,
     ) -> Result<Object> {
         self.fence.check_open()?;
         self.api.create(at, body, options).await
-    }
-
-    async fn create_encoded(
-        &self,
-        at: ResourcePath<'_>,
-        body: EncodedBody,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.fence.check_open()?;
-        self.api.create_encoded(at, body, options).await
     }
 
     async fn create_events(&self, events: Vec<CoreEvent>) -> Vec<Result<()>> {
@@ -114,21 +103,11 @@ impl Api for FencedApi {
     async fn update(
         &self,
         at: ResourcePath<'_>,
-        body: Value,
+        body: WriteBody,
         options: &WriteOptions,
     ) -> Result<Object> {
         self.fence.check_open()?;
         self.api.update(at, body, options).await
-    }
-
-    async fn update_encoded(
-        &self,
-        at: ResourcePath<'_>,
-        body: EncodedBody,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.fence.check_open()?;
-        self.api.update_encoded(at, body, options).await
     }
 
     async fn patch(
@@ -187,7 +166,7 @@ mod tests {
         let create = async |name: &str| {
             let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "n"}});
             let at = ResourcePath::collection(&CONFIG_MAPS, "n");
-            api.create(at, body, &WriteOptions::default()).await
+            api.create(at, body.into(), &WriteOptions::default()).await
         };
         create("a").await.unwrap();
         tokio::time::sleep(Duration::from_secs(4)).await;

@@ -335,7 +335,10 @@ impl LeaseCandidate<'_> {
             "spec": self.new_lease_spec(),
         });
         let at = ResourcePath::collection(&LEASES, &self.election.namespace);
-        let made = self.api.create(at, body, &WriteOptions::default()).await;
+        let made = self
+            .api
+            .create(at, body.into(), &WriteOptions::default())
+            .await;
         match made {
             Ok(made) => self.observe(&made).map(|_| true),
             Err(error) if error.is_already_exists() => Ok(false),
@@ -350,7 +353,7 @@ impl LeaseCandidate<'_> {
         let options = WriteOptions::default();
         match self
             .api
-            .update(self.election.lease_ref(), body, &options)
+            .update(self.election.lease_ref(), body.into(), &options)
             .await
         {
             Ok(written) => self.observe(&written).map(|_| true),

@@ -40,7 +40,7 @@ impl ApiServerClient {
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or("");
         let at = ResourcePath::collection(resource, namespace);
         let options = WriteOptions::default();
-        let made = self.api.create(at, object.clone(), &options);
+        let made = self.api.create(at, object.clone().into(), &options);
         Ok(made.await?.value()?)
     }
 

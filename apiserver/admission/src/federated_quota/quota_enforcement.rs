@@ -203,7 +203,7 @@ async fn update_overall_used(
     body["status"]["overallUsed"] =
         serde_json::to_value(used).map_err(|e| Error::Protocol(e.to_string()))?;
     let at = ResourcePath::of_object(&QUOTAS, quota).subresource("status");
-    let written = api.update(at, body, &WriteOptions::default()).await;
+    let written = api.update(at, body.into(), &WriteOptions::default()).await;
     written.map(drop)
 }
 

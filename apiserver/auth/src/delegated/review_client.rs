@@ -56,7 +56,7 @@ async fn create_with_retries(
     loop {
         let at = ResourcePath::collection(resource, "");
         let failed = match host
-            .create(at, body.clone(), &WriteOptions::default())
+            .create(at, body.clone().into(), &WriteOptions::default())
             .await
         {
             Ok(object) => return Ok(object),

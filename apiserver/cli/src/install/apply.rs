@@ -74,7 +74,7 @@ async fn apply_object(
         Ok(found) => found,
         Err(e) if e.is_not_found() => {
             let all = ResourcePath::collection(at.resource, at.namespace);
-            host.create(all, object.clone(), &options).await?;
+            host.create(all, object.clone().into(), &options).await?;
             return Ok("created");
         }
         Err(e) => return Err(e),

@@ -120,12 +120,12 @@ async fn dry_run_policy(api: &dyn Api, mut policy: Value) -> anyhow::Result<Chan
     };
     let done = match &before {
         None => {
-            api.create(ResourcePath { name: "", ..at }, policy, &options)
+            api.create(ResourcePath { name: "", ..at }, policy.into(), &options)
                 .await
         }
         Some(before) => {
             retain_metadata(&mut policy, &before.value()?);
-            api.update(at, policy, &options).await
+            api.update(at, policy.into(), &options).await
         }
     };
     let after = done.with_context(|| format!("the policy {name:?} would be refused"))?;

@@ -17,7 +17,7 @@ use crate::api::{
     Api, DeleteOptions, ListOptions, ObjectList, Patch, ResourcePath, Result, ServerResources,
     WatchEvent, WatchOptions, WatchStream, WriteOptions,
 };
-use crate::encoded::EncodedBody;
+use crate::write_body::WriteBody;
 
 /// The selectors of a list or watch.
 struct FakeSelector {
@@ -138,11 +138,6 @@ fn fake_call<'a>(verb: &'a str, at: Option<ResourcePath<'a>>, path: &'a str) -> 
     }
 }
 
-fn decode(body: EncodedBody) -> Result<Value> {
-    let tree = body.into_value();
-    Ok(tree.map_err(|e| Status::bad_request(e.to_string()))?)
-}
-
 #[async_trait]
 impl Api for FakeApi {
     async fn get(&self, at: ResourcePath<'_>) -> Result<Object> {
@@ -234,9 +229,10 @@ impl Api for FakeApi {
     async fn create(
         &self,
         at: ResourcePath<'_>,
-        body: Value,
+        body: WriteBody,
         options: &WriteOptions,
     ) -> Result<Object> {
+        let body = body.into_tree()?;
         let delay = self.create_delays.lock().get(at.resource).copied();
         if let Some(delay) = delay {
             tokio::time::sleep(delay).await;
@@ -257,32 +253,15 @@ impl Api for FakeApi {
         })
     }
 
-    async fn create_encoded(
-        &self,
-        at: ResourcePath<'_>,
-        body: EncodedBody,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.create(at, decode(body)?, options).await
-    }
-
     async fn update(
         &self,
         at: ResourcePath<'_>,
-        body: Value,
+        body: WriteBody,
         options: &WriteOptions,
     ) -> Result<Object> {
+        let body = body.into_tree()?;
         let sent = body.clone();
         self.record_write("update", at, &sent, options.dry_run, |s| s.update(at, body))
-    }
-
-    async fn update_encoded(
-        &self,
-        at: ResourcePath<'_>,
-        body: EncodedBody,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.update(at, decode(body)?, options).await
     }
 
     async fn patch(

@@ -27,34 +27,46 @@ async fn writes_follow_the_rules_of_the_server() {
     let mut body = work("w");
     body["status"] = json!({"y": 1});
     let made = api
-        .create(ResourcePath::collection(&WORKS, "ns"), body, &options)
+        .create(
+            ResourcePath::collection(&WORKS, "ns"),
+            body.into(),
+            &options,
+        )
         .await
         .unwrap();
     let mut value = made.value().unwrap();
     assert!(value.get("status").is_none());
     assert_eq!(value["metadata"]["generation"], 1);
     let again = api
-        .create(ResourcePath::collection(&WORKS, "ns"), work("w"), &options)
+        .create(
+            ResourcePath::collection(&WORKS, "ns"),
+            work("w").into(),
+            &options,
+        )
         .await;
     assert!(again.unwrap_err().is_already_exists());
 
     value["status"] = json!({"y": 2});
     value["spec"]["x"] = json!(7);
     let told = api
-        .update(at("w").subresource("status"), value.clone(), &options)
+        .update(
+            at("w").subresource("status"),
+            value.clone().into(),
+            &options,
+        )
         .await
         .unwrap();
     assert_eq!(told.value().unwrap()["spec"]["x"], 1);
     assert_eq!(told.meta().generation, 1);
     assert!(
-        api.update(at("w"), value, &options)
+        api.update(at("w"), value.into(), &options)
             .await
             .unwrap_err()
             .is_conflict()
     );
 
     let same = api
-        .update(at("w"), told.value().unwrap(), &options)
+        .update(at("w"), told.value().unwrap().into(), &options)
         .await
         .unwrap();
     assert_eq!(same.revision(), told.revision());

@@ -8,7 +8,7 @@ use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 
-use crate::encoded::EncodedBody;
+use crate::write_body::EncodedBody;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 

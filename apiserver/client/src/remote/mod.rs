@@ -32,15 +32,14 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use machinery::{Object, Status};
 use serde::Deserialize;
-use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::api::{
     Api, DeleteOptions, Error, GroupFilter, ListOptions, ObjectList, Patch, ResourcePath, Result,
     ServerResources, WatchEvent, WatchOptions, WatchStream, WriteOptions,
 };
-use crate::encoded::EncodedBody;
 use crate::tasks::TaskGroup;
+use crate::write_body::WriteBody;
 pub use body::RequestBody;
 pub use config::{
     AuthInfo, ClientCertificate, Config, ConfigError, ExecConfig, FlowControl, ImpersonationConfig,
@@ -378,38 +377,20 @@ impl Api for RemoteApi {
     async fn create(
         &self,
         at: ResourcePath<'_>,
-        body: Value,
+        body: WriteBody,
         options: &WriteOptions,
     ) -> Result<Object> {
-        self.create_encoded(at, body.into(), options).await
-    }
-
-    async fn create_encoded(
-        &self,
-        at: ResourcePath<'_>,
-        body: EncodedBody,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.fetch_object(ApiRequest::create(at, body, options))
+        self.fetch_object(ApiRequest::create(at, body.into_encoded(), options))
             .await
     }
 
     async fn update(
         &self,
         at: ResourcePath<'_>,
-        body: Value,
+        body: WriteBody,
         options: &WriteOptions,
     ) -> Result<Object> {
-        self.update_encoded(at, body.into(), options).await
-    }
-
-    async fn update_encoded(
-        &self,
-        at: ResourcePath<'_>,
-        body: EncodedBody,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.fetch_object(ApiRequest::update(at, body, options))
+        self.fetch_object(ApiRequest::update(at, body.into_encoded(), options))
             .await
     }
 

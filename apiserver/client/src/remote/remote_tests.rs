@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::tasks::ShutdownToken;
+use crate::write_body::EncodedBody;
 
 static MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
 
@@ -343,7 +344,7 @@ async fn a_request_refused_with_goaway_is_sent_again() {
     let create = || {
         client.create(
             ResourcePath::collection(&MAPS, "ns"),
-            made.clone(),
+            made.clone().into(),
             &options,
         )
     };
@@ -464,11 +465,14 @@ async fn a_body_in_pieces_arrives_as_a_whole() {
         );
         let options = WriteOptions::default();
         client
-            .create_encoded(all, body.clone(), &options)
+            .create(all, body.clone().into(), &options)
             .await
             .unwrap();
-        client.update_encoded(one, body, &options).await.unwrap();
-        client.update(one, object.clone(), &options).await.unwrap();
+        client.update(one, body.into(), &options).await.unwrap();
+        client
+            .update(one, object.clone().into(), &options)
+            .await
+            .unwrap();
         assert_eq!(*server.script.bodies.lock(), [&text; 3]);
         server.tasks.stop().await;
     }
@@ -527,7 +531,7 @@ async fn answers_are_repeated_understood_or_refused() {
             client
                 .create(
                     ResourcePath::collection(&MAPS, "ns"),
-                    json!({}),
+                    json!({}).into(),
                     &WriteOptions::default(),
                 )
                 .await

@@ -11,7 +11,7 @@ use crate::api::{
     DeleteOptions, DeletionPropagation, ListOptions, Patch, ResourcePath, ResourceVersionMatch,
     WatchOptions, WriteOptions,
 };
-use crate::encoded::EncodedBody;
+use crate::write_body::EncodedBody;
 
 /// All but RFC 3986's unreserved characters.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC

@@ -317,7 +317,7 @@ impl ApiServiceRegistrar {
             let body = desired_api_service(version, &self.service, bundle, owner.as_ref());
             let options = WriteOptions::default();
             let all = ResourcePath::collection(&API_SERVICES, "");
-            return match self.host.create(all, body, &options).await {
+            return match self.host.create(all, body.into(), &options).await {
                 // Another replica has created it; the next check compares.
                 Err(e) if !e.is_already_exists() => Err(e).with_context(context),
                 _ => Ok(false),

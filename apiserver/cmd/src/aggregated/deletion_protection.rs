@@ -69,7 +69,11 @@ async fn apply(
         Err(error) if error.is_not_found() => {
             desired["metadata"]["ownerReferences"] = owners.clone();
             let created = host
-                .create(ResourcePath::collection(resource, ""), desired, &options)
+                .create(
+                    ResourcePath::collection(resource, ""),
+                    desired.into(),
+                    &options,
+                )
                 .await;
             return match created {
                 // Another replica has created it; the next check compares.

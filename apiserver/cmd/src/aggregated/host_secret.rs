@@ -103,13 +103,13 @@ impl HostSecret {
                     "metadata": {"name": self.name, "namespace": self.namespace, "labels": labels()},
                     "data": encode_data(next)});
                 let all = ResourcePath::collection(&SECRETS, &self.namespace);
-                self.host.create(all, body, &options).await
+                self.host.create(all, body.into(), &options).await
             }
             Some(found) => {
                 let mut body = found.value()?;
                 body["data"] = encode_data(next);
                 let at = ResourcePath::object(&SECRETS, &self.namespace, &self.name);
-                self.host.update(at, body, &options).await
+                self.host.update(at, body.into(), &options).await
             }
         };
         match written {

@@ -132,7 +132,7 @@ async fn long_lists_are_streamed() {
             "metadata": {"name": format!("n{n}"), "namespace": "default"}, "data": {"pad": pad}});
         let at = client::ResourcePath::collection(&gvr, "default");
         let made: Object = api
-            .create(at, body, &client::WriteOptions::default())
+            .create(at, body.into(), &client::WriteOptions::default())
             .await
             .unwrap();
         assert_eq!(made.namespace(), "default");

@@ -264,7 +264,7 @@ impl ApiUnderTest {
         match call {
             RandomApiCall::Create { name, value, more } => {
                 let body = self.body(*name, *value, more);
-                let created = api.create(all, body, &options).await;
+                let created = api.create(all, body.into(), &options).await;
                 self.normalize_write(created, *dry_run)
             }
             RandomApiCall::Get { name } => {
@@ -280,7 +280,9 @@ impl ApiUnderTest {
             } => {
                 let mut body = self.body(*name, *value, more);
                 self.set_precondition(&mut body, *name, *precondition).await;
-                let done = api.update(self.object_path(*name), body, &options).await;
+                let done = api
+                    .update(self.object_path(*name), body.into(), &options)
+                    .await;
                 self.normalize_write(done, *dry_run)
             }
             // The fake has a status subresource for every resource.
@@ -294,7 +296,7 @@ impl ApiUnderTest {
                 body["status"] = json!({"seen": value});
                 self.set_precondition(&mut body, *name, *precondition).await;
                 let at = self.object_path(*name).subresource("status");
-                let done = api.update(at, body, &options).await;
+                let done = api.update(at, body.into(), &options).await;
                 self.normalize_write(done, *dry_run)
             }
             RandomApiCall::Merge { name, patch } => {
@@ -407,7 +409,10 @@ impl ApiUnderTest {
         body["metadata"]["name"] = LAST_OBJECT_NAME.into();
         let mut all = Vec::new();
         let at = ResourcePath::collection(self.resource, NAMESPACE);
-        let created = self.api.create(at, body, &WriteOptions::default()).await;
+        let created = self
+            .api
+            .create(at, body.into(), &WriteOptions::default())
+            .await;
         created.unwrap();
         for (selector, revision) in self.watches.clone() {
             let options = WatchOptions {

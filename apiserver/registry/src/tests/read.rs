@@ -147,7 +147,7 @@ async fn loopback_is_the_same_api() {
         .unwrap();
     let at = ResourcePath::collection(&CONFIGMAPS, "default");
     let created = api
-        .create(at, configmap("a"), &client::WriteOptions::default())
+        .create(at, configmap("a").into(), &client::WriteOptions::default())
         .await
         .unwrap();
     match stream.next().await.unwrap().unwrap() {

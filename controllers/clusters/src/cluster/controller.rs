@@ -204,7 +204,11 @@ impl ClusterController {
                           "metadata": {"name": space, "labels": {SYSTEM: "true"}}});
         let at = ResourcePath::collection(&NAMESPACES, "");
         let about = InvolvedObject::from_object(object);
-        match self.api.create(at, body, &WriteOptions::default()).await {
+        match self
+            .api
+            .create(at, body.into(), &WriteOptions::default())
+            .await
+        {
             Ok(_) => {
                 let text = format!(
                     "Created execution space({space}) for cluster({}).",

@@ -146,7 +146,7 @@ impl ClusterMonitor {
         verdict.set_in(conditions, "Ready", &rfc3339_seconds(now));
         let at = ResourcePath::of_object(&CLUSTERS, object).subresource("status");
         self.api
-            .update(at, value, &WriteOptions::default())
+            .update(at, value.into(), &WriteOptions::default())
             .await
             .map(drop)
     }

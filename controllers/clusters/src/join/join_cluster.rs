@@ -325,7 +325,9 @@ async fn register(
     }
     let at = ResourcePath::collection(&CLUSTERS, "");
     let body = objects::cluster(spec, id);
-    let made = control.create(at, body, &WriteOptions::default()).await;
+    let made = control
+        .create(at, body.into(), &WriteOptions::default())
+        .await;
     made.map_err(|e| match e.is_already_exists() {
         true => JoinError::NameTaken(spec.name.clone()),
         false => host_error("create the cluster")(e),
@@ -351,7 +353,7 @@ async fn create_if_absent(
     body: Value,
 ) -> Result<bool> {
     let at = ResourcePath::collection(resource, namespace);
-    match api.create(at, body, &WriteOptions::default()).await {
+    match api.create(at, body.into(), &WriteOptions::default()).await {
         Ok(_) => Ok(true),
         Err(e) if e.is_already_exists() => Ok(false),
         Err(e) => Err(e),

@@ -187,7 +187,7 @@ async fn finalize_namespace(control: &dyn Api, space: &str) -> Result<()> {
     value["spec"]["finalizers"] = json!([]);
     let options = WriteOptions::default();
     let done = control
-        .update(at.subresource("finalize"), value, &options)
+        .update(at.subresource("finalize"), value.into(), &options)
         .await;
     ignore_not_found(done.map(drop))
 }

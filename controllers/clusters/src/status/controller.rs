@@ -297,7 +297,7 @@ impl ClusterStatusController {
         value["status"] = status;
         let at = ResourcePath::of_object(&CLUSTERS, object).subresource("status");
         self.api
-            .update(at, value, &WriteOptions::default())
+            .update(at, value.into(), &WriteOptions::default())
             .await
             .map(drop)
     }

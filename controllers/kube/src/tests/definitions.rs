@@ -24,7 +24,10 @@ async fn create_thing(lab: &KubeControllersFixture, name: &str, finalizers: Valu
     let at = ResourcePath::collection(&THINGS, "default");
     wait_until("instances are served", async || {
         let options = WriteOptions::default();
-        lab.api.create(at, body.clone(), &options).await.is_ok()
+        lab.api
+            .create(at, body.clone().into(), &options)
+            .await
+            .is_ok()
     })
     .await;
     lab.get(&THINGS, "default", name).await.unwrap()

@@ -75,7 +75,7 @@ impl KubeControllersFixture {
         let at = ResourcePath::collection(gvr, namespace);
         let made = self
             .api
-            .create(at, body.clone(), &WriteOptions::default())
+            .create(at, body.clone().into(), &WriteOptions::default())
             .await;
         made.unwrap().value().unwrap()
     }

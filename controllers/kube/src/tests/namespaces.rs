@@ -29,7 +29,7 @@ async fn everything_in_a_namespace_goes_with_it() {
     wait_until("instances are served", async || {
         let at = ResourcePath::collection(&THINGS, "n");
         lab.api
-            .create(at, thing.clone(), &WriteOptions::default())
+            .create(at, thing.clone().into(), &WriteOptions::default())
             .await
             .is_ok()
     })

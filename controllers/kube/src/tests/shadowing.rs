@@ -168,7 +168,12 @@ impl KubeControllersFixture {
                 let all = ResourcePath::collection(&DEFINITIONS, "");
                 let options = WriteOptions::default();
                 // The name may be in use, or kind and list kind may be equal.
-                if self.api.create(all, body.clone(), &options).await.is_ok() {
+                if self
+                    .api
+                    .create(all, body.clone().into(), &options)
+                    .await
+                    .is_ok()
+                {
                     self.wait_for_conditions(&name).await;
                     self.assert_rejected_if_shadowing(&name, &body).await;
                     names.push(name);
@@ -184,7 +189,10 @@ impl KubeControllersFixture {
                     "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
                 let at = ResourcePath::object(&DEFINITIONS, "", name).subresource("status");
                 // The controller may be faster.
-                let forged = self.api.update(at, found, &WriteOptions::default()).await;
+                let forged = self
+                    .api
+                    .update(at, found.into(), &WriteOptions::default())
+                    .await;
                 drop(forged);
                 self.wait_for_conditions(name).await;
             }

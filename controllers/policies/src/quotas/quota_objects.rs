@@ -43,6 +43,6 @@ pub(super) async fn write_status(
     let mut body = quota.value()?;
     body["status"] = json!(status);
     let at = ResourcePath::of_object(&QUOTAS, quota).subresource("status");
-    let written = api.update(at, body, &WriteOptions::default()).await;
+    let written = api.update(at, body.into(), &WriteOptions::default()).await;
     written.map(drop)
 }

@@ -1,8 +1,52 @@
-//! The body of a write that was encoded before the call: while a slow server is awaited it
-//! takes its bytes, where a tree of values takes ten times as many.
+//! The body of a write: a tree of values, or the bytes of an object that was encoded before
+//! the call. While a slow server is awaited, an encoded body takes its bytes, where a tree
+//! takes ten times as many.
 
 use bytes::{Bytes, BytesMut};
+use machinery::Status;
 use serde_json::Value;
+
+use crate::api::Result;
+
+/// The object that a create or an update sends.
+#[derive(Clone, Debug)]
+pub enum WriteBody {
+    Tree(Value),
+    Encoded(EncodedBody),
+}
+
+impl WriteBody {
+    /// The encoded object, for a server that is reached over the network.
+    pub fn into_encoded(self) -> EncodedBody {
+        match self {
+            Self::Tree(tree) => tree.into(),
+            Self::Encoded(body) => body,
+        }
+    }
+
+    /// The tree, for a server in this process. Bytes that are no JSON are a bad request.
+    pub fn into_tree(self) -> Result<Value> {
+        match self {
+            Self::Tree(tree) => Ok(tree),
+            Self::Encoded(body) => {
+                let tree = serde_json::from_slice(&body.into_bytes());
+                Ok(tree.map_err(|e| Status::bad_request(e.to_string()))?)
+            }
+        }
+    }
+}
+
+impl From<Value> for WriteBody {
+    fn from(tree: Value) -> Self {
+        Self::Tree(tree)
+    }
+}
+
+impl From<EncodedBody> for WriteBody {
+    fn from(body: EncodedBody) -> Self {
+        Self::Encoded(body)
+    }
+}
 
 /// An encoded object, in pieces, so that it can share most of its bytes with the object
 /// that it was made from. Cloning shares it.
@@ -29,11 +73,6 @@ impl EncodedBody {
             whole.extend_from_slice(piece);
         }
         whole.freeze()
-    }
-
-    /// The object as a tree, for a server in this process.
-    pub fn into_value(self) -> serde_json::Result<Value> {
-        serde_json::from_slice(&self.into_bytes())
     }
 }
 
@@ -67,10 +106,13 @@ mod tests {
         let pieces = ["{\"a\":", "", "[1,2]", "}"].map(Bytes::from);
         let body = EncodedBody::from_iter(pieces);
         assert_eq!(body.pieces().len(), 3);
-        assert_eq!(body.into_value().unwrap(), json!({"a": [1, 2]}));
+        assert_eq!(
+            WriteBody::from(body).into_tree().unwrap(),
+            json!({"a": [1, 2]})
+        );
         let tree = json!({"k": "v"});
         let whole = EncodedBody::from(tree.clone());
         assert_eq!(whole.pieces().len(), 1);
-        assert_eq!(whole.into_value().unwrap(), tree);
+        assert_eq!(WriteBody::from(whole).into_tree().unwrap(), tree);
     }
 }
