@@ -86,6 +86,16 @@ impl Error {
 /// The result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// An object that does not exist is `None` instead of an error (controller-runtime's
+/// `client.IgnoreNotFound`).
+pub fn ignore_not_found<T>(outcome: Result<T>) -> Result<Option<T>> {
+    match outcome {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// The target of a request. Empty strings mean "none": no namespace (cluster scope, or
 /// all namespaces in a list), no name (the collection), no subresource.
 #[derive(Clone, Copy, Debug)]

@@ -4,14 +4,14 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Patch, ResourcePath, WriteOptions};
+use client::Api;
 use controller_context::{
     DesiredWork, Error, ExtraMetadata, ManifestMemoryBudget, PropagationContext, RestMapping,
     TemplateInformers, WorkClient, estimate_tree_bytes, is_small_tree,
 };
 use flotilla_runtime::{
     ControllerName, EventRecorder, IndexVisitor, Informer, InformerEvent, InvolvedObject,
-    ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers,
+    ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, remove_finalizers, run_workers,
 };
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
@@ -28,7 +28,7 @@ use openapi::karmada::{
 };
 use overrides::{AppliedOverrides, CandidateOverridePolicies, OverrideManager};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::changed_override_policies::ChangedOverridePolicies;
@@ -247,21 +247,14 @@ impl BindingController {
         self.delete_works(binding_id(binding)).await?;
         let ours = [BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER];
         let view = binding.decode::<ResourceBinding>()?;
-        let all = &view.metadata.finalizers;
-        let rest: Vec<&String> = all.iter().filter(|f| !ours.contains(&f.as_str())).collect();
-        if rest.len() == all.len() {
+        let finalizers = &view.metadata.finalizers;
+        if !finalizers.iter().any(|f| ours.contains(&f.as_str())) {
             return Ok(ReconcileAction::Done);
         }
-        let patch = json!({"metadata": {
-            "resourceVersion": binding.revision().to_string(), "finalizers": rest}});
-        let at = ResourcePath::of_object(resource, binding);
-        let options = WriteOptions::default();
         let (key, id) = (binding.meta().key(), binding_id(binding).to_owned());
         self.removed_bindings.lock().insert(key, id);
-        match self.api.patch(at, Patch::Merge(patch), &options).await {
-            Err(e) if !e.is_not_found() => Err(e.into()),
-            _ => Ok(ReconcileAction::Done),
-        }
+        remove_finalizers(&*self.api, resource, binding, &ours).await?;
+        Ok(ReconcileAction::Done)
     }
 
     async fn delete_works(&self, id: &str) -> Result<(), Error> {

@@ -1,15 +1,17 @@
 //! Filters the informer events of the binding controller. Source: Karmada's
 //! `pkg/controllers/binding`.
 
-use flotilla_runtime::InformerEvent;
+use flotilla_runtime::{InformerEvent, is_generation_or_deletion_changed};
 use machinery::{Gvk, Object, ObjectMeta};
 use overrides::{may_select, selects};
 
 /// Whether a binding has to be reconciled; a change of its status alone is ignored.
 pub(crate) fn needs_reconcile(change: &InformerEvent<'_>) -> bool {
-    let seen = |o: &Object| (o.meta().generation, o.meta().deleting);
-    let differs = |new: &Object| change.old.is_none_or(|old| seen(old) != seen(new));
-    change.new.is_some_and(differs)
+    change.new.is_some_and(|new| {
+        change
+            .old
+            .is_none_or(|old| is_generation_or_deletion_changed(old, new))
+    })
 }
 
 /// Whether the spec of an override policy has changed. Policies that exist at startup are read when

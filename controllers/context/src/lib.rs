@@ -5,6 +5,7 @@
 //! Entry points: [`PropagationContext`] and [`Options`], [`MemberAccess`], [`TemplateInformers`],
 //! [`DiscoveryRestMapper`], [`WorkClient`].
 
+mod binding_diff;
 mod context;
 mod error;
 mod manifest_memory;
@@ -15,6 +16,7 @@ mod template_informers;
 pub mod testing;
 mod work_client;
 
+pub use binding_diff::BindingDiff;
 pub use context::{ExecutionScope, Options, PropagationContext};
 pub use error::Error;
 pub use manifest_memory::{
@@ -23,7 +25,8 @@ pub use manifest_memory::{
 pub use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 pub use object_metadata::{
     ExtraMetadata, hash_without_status, is_changed_by_karmada, is_equal_except_status,
+    set_metadata_entry,
 };
 pub use rest_mapper::{DiscoveryRestMapper, NamespaceFilter, RestMapping, SkippedResourceConfig};
 pub use template_informers::{TemplateInformers, TemplateKey, claiming_policy_ids};
-pub use work_client::{DesiredWork, WorkClient, set_metadata_entry};
+pub use work_client::{DesiredWork, WorkClient};

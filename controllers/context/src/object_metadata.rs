@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use machinery::Object;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -117,6 +117,25 @@ fn without_karmada_metadata(object: Value) -> Value {
         }
     }
     object
+}
+
+/// Sets a label or an annotation of an object in JSON.
+pub fn set_metadata_entry(object: &mut Value, map: &str, key: &str, value: &str) {
+    let Some(fields) = object.as_object_mut() else {
+        return;
+    };
+    let metadata = fields
+        .entry("metadata")
+        .or_insert_with(|| Value::Object(Map::new()));
+    if let Some(metadata) = metadata.as_object_mut() {
+        let entries = metadata.entry(map).or_insert(Value::Null);
+        if !entries.is_object() {
+            *entries = Value::Object(Map::new());
+        }
+        if let Some(entries) = entries.as_object_mut() {
+            entries.insert(key.to_owned(), value.into());
+        }
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use client::{Api, Error, ResourcePath};
+use client::{Api, Error, ResourcePath, ignore_not_found};
 use flotilla_runtime::{
     Informer, InformerEvent, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup,
     Workqueue, run_workers,
@@ -378,15 +378,8 @@ impl TemplateInformers {
         {
             return Ok(Some(found));
         }
-        match self
-            .api
-            .get(ResourcePath::object(&served.gvr, namespace, name))
-            .await
-        {
-            Ok(object) => Ok(Some(object)),
-            Err(e) if e.is_not_found() => Ok(None),
-            Err(e) => Err(e),
-        }
+        let at = ResourcePath::object(&served.gvr, namespace, name);
+        ignore_not_found(self.api.get(at).await)
     }
 
     fn informer(&self, served: &RestMapping) -> Option<Informer> {

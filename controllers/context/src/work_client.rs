@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use client::{Api, DeleteOptions, ResourcePath, WriteOptions};
+use client::{Api, DeleteOptions, ResourcePath, WriteOptions, ignore_not_found};
 use flotilla_runtime::{Informer, ShardedMap};
 use machinery::Object;
 use openapi::karmada::resources::WORKS;
@@ -15,6 +15,7 @@ use openapi::karmada_prune::{prune, record_managed_keys};
 use serde_json::{Map, Value, json};
 
 use crate::error::Error;
+use crate::object_metadata::set_metadata_entry;
 
 /// A Work as its controller needs it.
 #[derive(Debug)]
@@ -124,23 +125,6 @@ impl DesiredWork {
         changed |= work["spec"] != spec;
         work["spec"] = spec;
         changed.then_some(work)
-    }
-}
-
-/// Sets a label or an annotation of a manifest.
-pub fn set_metadata_entry(manifest: &mut Value, map: &str, key: &str, value: &str) {
-    let Some(fields) = manifest.as_object_mut() else {
-        return;
-    };
-    let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
-    if let Some(metadata) = metadata.as_object_mut() {
-        let entries = metadata.entry(map).or_insert(Value::Null);
-        if !entries.is_object() {
-            *entries = json!({});
-        }
-        if let Some(entries) = entries.as_object_mut() {
-            entries.insert(key.to_owned(), value.into());
-        }
     }
 }
 
@@ -272,14 +256,9 @@ impl WorkClient {
             uid: Some(work.uid().to_owned()),
             ..DeleteOptions::default()
         };
-        match self
-            .api
-            .delete(ResourcePath::of_object(&WORKS, work), &options)
-            .await
-        {
-            Err(e) if !e.is_not_found() => Err(e.into()),
-            _ => Ok(()),
-        }
+        let at = ResourcePath::of_object(&WORKS, work);
+        ignore_not_found(self.api.delete(at, &options).await)?;
+        Ok(())
     }
 }
 

@@ -1,11 +1,11 @@
 //! Builds attached bindings, and merges the preferences of the independent bindings that need them.
 
-use controller_context::RestMapping;
+use controller_context::{BindingDiff, RestMapping, set_metadata_entry};
 use machinery::{Object, ObjectMeta};
 use openapi::karmada::binding::ObjectReference;
 use openapi::karmada::well_known_keys::{BINDING_FINALIZER, BINDING_ID, DEPENDED_BY_PREFIX};
 use openapi::karmada::{BindingSpec, DependentObjectReference, names};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// A binding whose template refers to other objects.
 #[derive(Clone, Debug)]
@@ -68,17 +68,8 @@ fn merge_preferences(wishes: &[DependencyPreferences]) -> MergedPreferences {
     }
 }
 
-/// How an existing attached binding differs from the desired one.
-#[derive(Debug, PartialEq)]
-pub(crate) enum AttachedBindingDiff {
-    Unchanged,
-    /// Only the object's resourceVersion differs.
-    ObjectVersion(Value),
-    Changed(Value),
-}
-
 /// The required change, and the text of the conflict between the preferences.
-pub(crate) type AttachResult = (AttachedBindingDiff, Option<String>);
+pub(crate) type AttachResult = (BindingDiff, Option<String>);
 
 /// The existing binding belongs to an earlier object of the same name.
 #[derive(Debug, PartialEq, Eq)]
@@ -162,12 +153,7 @@ impl IndependentBinding {
             return Err(OwnerMismatch);
         }
         let mut body = existing.clone();
-        set_metadata_entry(
-            &mut body["metadata"],
-            "labels",
-            &self.depended_by_label(),
-            &self.id,
-        );
+        set_metadata_entry(&mut body, "labels", &self.depended_by_label(), &self.id);
         let mut required = required_by(existing);
         match required.iter_mut().find(|s| self.matches_snapshot(s)) {
             Some(known) => *known = self.binding_snapshot(),
@@ -177,18 +163,8 @@ impl IndependentBinding {
         let spec = &mut body["spec"];
         spec["requiredBy"] = required.into();
         let conflict = write_preferences(spec, &wishes);
-        let version = spec["resource"]["resourceVersion"].take();
         spec["resource"] = object_reference(served, object);
-        let now = spec["resource"]["resourceVersion"].clone();
-        spec["resource"]["resourceVersion"] = version.clone();
-        let much = body != *existing;
-        body["spec"]["resource"]["resourceVersion"] = now.clone();
-        let difference = match (much, version == now) {
-            (true, _) => AttachedBindingDiff::Changed(body),
-            (false, false) => AttachedBindingDiff::ObjectVersion(body),
-            (false, true) => AttachedBindingDiff::Unchanged,
-        };
-        Ok((difference, conflict))
+        Ok((BindingDiff::between(existing, body), conflict))
     }
 
     /// Removes this independent binding from an attached binding.
@@ -275,13 +251,6 @@ fn object_reference(served: &RestMapping, object: &Object) -> Value {
     json!(reference)
 }
 
-fn set_metadata_entry(metadata: &mut Value, map: &str, key: &str, value: &str) {
-    match metadata[map].as_object_mut() {
-        Some(entries) => drop(entries.insert(key.to_owned(), value.into())),
-        None => metadata[map] = Value::Object(Map::from_iter([(key.to_owned(), value.into())])),
-    }
-}
-
 fn depended_by_index_key(label: &str, id: &str) -> String {
     format!("{label}={id}")
 }
@@ -352,7 +321,7 @@ mod tests {
 
     fn expect_changed(joined: Result<AttachResult, OwnerMismatch>) -> (Value, Option<String>) {
         match joined {
-            Ok((AttachedBindingDiff::Changed(body), conflict)) => (body, conflict),
+            Ok((BindingDiff::Changed(body), conflict)) => (body, conflict),
             other => panic!("{other:?}"),
         }
     }
@@ -422,7 +391,7 @@ mod tests {
         let again = second.attach(&both, &secrets(), &secret("7"), wish_of);
         assert_eq!(
             again,
-            Ok((AttachedBindingDiff::Unchanged, conflict)),
+            Ok((BindingDiff::Unchanged, conflict)),
             "reported again"
         );
 
@@ -492,7 +461,7 @@ mod tests {
         let it = independent_binding("a", "m1", json!({}));
         let made = it.new_attached_binding(&secrets(), &secret("7"));
         let newer = it.attach(&made, &secrets(), &secret("8"), no_preferences);
-        let Ok((AttachedBindingDiff::ObjectVersion(newer), None)) = newer else {
+        let Ok((BindingDiff::ObjectVersion(newer), None)) = newer else {
             panic!("{newer:?}")
         };
         assert_eq!(newer["spec"]["resource"]["resourceVersion"], "8");

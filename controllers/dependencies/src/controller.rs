@@ -4,13 +4,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use client::{Api, Patch, ResourcePath, WriteOptions};
+use client::{Api, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{
-    Error, PropagationContext, RestMapping, TemplateInformers, hash_without_status,
+    BindingDiff, Error, PropagationContext, RestMapping, TemplateInformers, hash_without_status,
 };
 use flotilla_runtime::{
     EventRecorder, IndexVisitor, Informer, InformerEvent, InvolvedObject, ListWatchSelector,
-    ReconcileAction, TaskGroup, Workqueue, run_workers,
+    ReconcileAction, TaskGroup, Workqueue, remove_finalizers, run_workers,
 };
 use interpreter::{Interpreter, InterpreterOperation};
 use machinery::Object;
@@ -20,11 +20,10 @@ use openapi::karmada::resources::BINDINGS;
 use openapi::karmada::well_known_keys::{DEPENDENCIES, DEPENDENCIES_FINALIZER};
 use openapi::karmada::{DependentObjectReference, ResourceBinding, names, resource_group};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::attached_binding::{
-    AttachedBindingDiff, DependencyPreferences, IndependentBinding, depended_by_index_keys,
-    is_orphan,
+    DependencyPreferences, IndependentBinding, depended_by_index_keys, is_orphan,
 };
 use crate::event_filter::{affected_bindings, dependency_index_keys, needs_reconcile};
 
@@ -158,7 +157,8 @@ impl DependenciesDistributor {
         if binding.meta().deleting || !view.spec.propagate_deps {
             let attached = self.list_attached(&referrer).await?;
             self.detach(&referrer, attached).await?;
-            self.remove_finalizer(&binding, &view).await?;
+            let ours = [DEPENDENCIES_FINALIZER];
+            remove_finalizers(&*self.api, &BINDINGS, &binding, &ours).await?;
             self.written_attachments
                 .lock()
                 .remove(&referrer.depended_by_index_key());
@@ -284,33 +284,10 @@ impl DependenciesDistributor {
             "resourceVersion": binding.revision().to_string(),
             "finalizers": finalizers, "annotations": {DEPENDENCIES: text},
         }});
-        self.patch(binding, patch).await?;
-        Ok(true)
-    }
-
-    async fn remove_finalizer(
-        &self,
-        binding: &Object,
-        view: &ResourceBinding,
-    ) -> Result<(), Error> {
-        let mut finalizers = view.metadata.finalizers.clone();
-        finalizers.retain(|f| f != DEPENDENCIES_FINALIZER);
-        if finalizers.len() == view.metadata.finalizers.len() {
-            return Ok(());
-        }
-        let patch = json!({"metadata": {
-            "resourceVersion": binding.revision().to_string(), "finalizers": finalizers}});
-        self.patch(binding, patch).await
-    }
-
-    /// Patches a binding; a binding that no longer exists is no error.
-    async fn patch(&self, binding: &Object, patch: Value) -> Result<(), Error> {
         let options = WriteOptions::default();
         let at = ResourcePath::of_object(&BINDINGS, binding);
-        match self.api.patch(at, Patch::Merge(patch), &options).await {
-            Err(error) if !error.is_not_found() => Err(error.into()),
-            _ => Ok(()),
-        }
+        ignore_not_found(self.api.patch(at, Patch::Merge(patch), &options).await)?;
+        Ok(true)
     }
 
     /// The existing objects that a dependency refers to.
@@ -363,11 +340,10 @@ impl DependenciesDistributor {
         });
         for name in uncached {
             let at = ResourcePath::object(&BINDINGS, &referrer.namespace, &name);
-            match self.api.get(at).await {
-                Ok(attached) if depended_by_index_keys(&attached).contains(&mark) => {
+            match ignore_not_found(self.api.get(at).await)? {
+                Some(attached) if depended_by_index_keys(&attached).contains(&mark) => {
                     found.push(attached)
                 }
-                Err(error) if !error.is_not_found() => return Err(error.into()),
                 _ => self.forget_attachment(&mark, &name),
             }
         }
@@ -420,13 +396,10 @@ impl DependenciesDistributor {
                 self.dependency_preferences(ns, name)
             });
             let at = ResourcePath::of_object(&BINDINGS, &one);
-            match self
-                .api
-                .update(at, body.into(), &WriteOptions::default())
-                .await
-            {
-                Err(error) if !error.is_not_found() => failed.push(error.into()),
-                _ => self.forget_attachment(&referrer.depended_by_index_key(), one.name()),
+            let options = WriteOptions::default();
+            match ignore_not_found(self.api.update(at, body.into(), &options).await) {
+                Err(error) => failed.push(error.into()),
+                Ok(_) => self.forget_attachment(&referrer.depended_by_index_key(), one.name()),
             }
         }
         Error::aggregate(failed).map(|()| wrote)
@@ -471,11 +444,9 @@ impl DependenciesDistributor {
         let (difference, conflict) = joined;
         self.record_conflict_event(&existing, conflict);
         let body = match difference {
-            AttachedBindingDiff::ObjectVersion(body) if self.is_object_changed(&key, object) => {
-                body
-            }
-            AttachedBindingDiff::Changed(body) => body,
-            AttachedBindingDiff::Unchanged | AttachedBindingDiff::ObjectVersion(_) => {
+            BindingDiff::ObjectVersion(body) if self.is_object_changed(&key, object) => body,
+            BindingDiff::Changed(body) => body,
+            BindingDiff::Unchanged | BindingDiff::ObjectVersion(_) => {
                 self.observe_object(&key, object);
                 return Ok(false);
             }

@@ -2,7 +2,7 @@
 //! object affects, and decides which changes of bindings are reconciled.
 
 use controller_context::{RestMapping, is_equal_except_status};
-use flotilla_runtime::InformerEvent;
+use flotilla_runtime::{InformerEvent, is_generation_or_deletion_changed};
 use machinery::Object;
 use openapi::karmada::well_known_keys::{DEPENDENCIES, DEPENDENCIES_FINALIZER};
 use openapi::karmada::{DependentObjectReference, ResourceBinding, dependency};
@@ -84,11 +84,10 @@ pub(crate) fn needs_reconcile(old: Option<&Object>, new: &Object) -> bool {
     let Ok(before) = old.decode::<ResourceBinding>() else {
         return is_ours(&view);
     };
-    let seen = |o: &Object| (o.meta().generation, o.meta().deleting);
     let recorded = |b: &ResourceBinding| b.metadata.annotations.get(DEPENDENCIES).cloned();
     // Also reconciles a binding whose recorded dependencies have changed: what changed while they
     // were being written is found by the second reconciliation.
-    let moved = seen(old) != seen(new) || recorded(&before) != recorded(&view);
+    let moved = is_generation_or_deletion_changed(old, new) || recorded(&before) != recorded(&view);
     moved && (is_ours(&before) || is_ours(&view))
 }
 

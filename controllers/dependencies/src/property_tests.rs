@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use controller_context::RestMapping;
+use controller_context::{BindingDiff, RestMapping};
 use machinery::{Gvk, Gvr, Object};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::attached_binding::{AttachedBindingDiff, DependencyPreferences, IndependentBinding};
+use crate::attached_binding::{DependencyPreferences, IndependentBinding};
 
 /// An independent binding by number, its clusters and its preferences; `None`: it is detached.
 type AttachOperation = (usize, Option<(Vec<u8>, bool, bool)>);
@@ -115,11 +115,11 @@ proptest! {
             };
             let joining = attached_independent_binding(who, step);
             let wish_of = |_: &str, name: &str| there.get(&name[1..].parse().ok()?).map(|p: &AttachedIndependentBinding| p.preferences);
-            if let Ok((AttachedBindingDiff::Changed(joined), _)) = joining.binding.attach(&body, &served, &secret, wish_of) {
+            if let Ok((BindingDiff::Changed(joined), _)) = joining.binding.attach(&body, &served, &secret, wish_of) {
                 body = joined;
             }
             let again = joining.binding.attach(&body, &served, &secret, wish_of);
-            prop_assert!(matches!(again, Ok((AttachedBindingDiff::Unchanged, _))));
+            prop_assert!(matches!(again, Ok((BindingDiff::Unchanged, _))));
             there.insert(who, joining);
             check(&body, &there)?;
         }

@@ -1,7 +1,7 @@
 //! Applies a policy to a template: claims the template, and creates or updates the binding.
 
-use client::{ResourcePath, WriteOptions};
-use controller_context::{Error, RestMapping, TemplateKey, hash_without_status};
+use client::{ResourcePath, WriteOptions, ignore_not_found};
+use controller_context::{BindingDiff, Error, RestMapping, TemplateKey, hash_without_status};
 use flotilla_runtime::{Informer, InvolvedObject, ReconcileAction};
 use machinery::Object;
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
@@ -12,9 +12,9 @@ use scheduler::{DecisionExplanation, schedule_inline};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::applied_policies::AppliedPolicy;
+use crate::applied_policy::AppliedPolicy;
 use crate::controller::{ReconcileTrigger, ResourceDetector, namespaced_name};
-use crate::desired_binding::{BindingDiff, DesiredBinding};
+use crate::desired_binding::DesiredBinding;
 use crate::metrics::DETECTOR_METRICS;
 use crate::policy_claim::PolicyClaim;
 use crate::policy_matching::ParsedPolicy;
@@ -51,10 +51,10 @@ impl ResourceDetector {
             policy_uid: policy.object.uid().to_owned(),
             policy_generation: policy.object.meta().generation,
         };
-        if self.applied_policies.is_current(key, &versions) {
+        if self.applied_policies.is_applied(key, &versions) {
             return Ok(ReconcileAction::Done);
         }
-        self.applied_policies.begin(key);
+        self.applied_policies.begin(key.clone());
         let began = Instant::now();
         let outcome = self
             .create_or_update_binding(served, &template, policy, &claim, cause)
@@ -76,7 +76,7 @@ impl ResourceDetector {
                     self.recorder.normal(&about, "ApplyPolicySucceed", text);
                 }
                 let generation = versions.policy_generation;
-                self.applied_policies.finish(key, versions);
+                self.applied_policies.finish(key.clone(), versions);
                 self.recheck_policy(key, served, &template, claim, generation, cause)
                     .await?;
                 Ok(ReconcileAction::Done)
@@ -128,8 +128,8 @@ impl ResourceDetector {
         }
         let mut body = match desired.diff(&existing.value()?) {
             BindingDiff::Unchanged => return Ok(false),
-            BindingDiff::TemplateVersion(_) if !cause.template_changed => return Ok(false),
-            BindingDiff::TemplateVersion(body) | BindingDiff::Changed(body) => body,
+            BindingDiff::ObjectVersion(_) if !cause.template_changed => return Ok(false),
+            BindingDiff::ObjectVersion(body) | BindingDiff::Changed(body) => body,
         };
         let before = existing.decode::<ResourceBinding>()?;
         let kept = before.runs_on_host() && before.spec.clusters.is_empty();
@@ -253,10 +253,10 @@ impl ResourceDetector {
             // The binding may have been created just now.
             None => {
                 let at = ResourcePath::object(resource, template.namespace(), &name);
-                match self.api.get(at).await {
-                    Err(error) if error.is_not_found() => return Ok(()),
-                    other => other?,
-                }
+                let Some(binding) = ignore_not_found(self.api.get(at).await)? else {
+                    return Ok(());
+                };
+                binding
             }
         };
         self.remove_claim(ResourcePath::of_object(resource, &binding), &binding, claim)

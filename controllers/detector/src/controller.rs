@@ -6,8 +6,8 @@ use std::sync::Arc;
 use client::{Api, Patch, ResourcePath, WriteOptions};
 use controller_context::{Error, PropagationContext, RestMapping, TemplateInformers, TemplateKey};
 use flotilla_runtime::{
-    ControllerName, EventRecorder, HostWorkloads, Informer, ListWatchSelector, ReconcileAction,
-    TaskGroup, Workqueue, run_workers,
+    AppliedVersions, ControllerName, EventRecorder, HostWorkloads, Informer, ListWatchSelector,
+    ReconcileAction, TaskGroup, Workqueue, run_workers,
 };
 use interpreter::Interpreter;
 use machinery::time::Clock;
@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::applied_policies::AppliedPolicies;
+use crate::applied_policy::AppliedPolicy;
 use crate::metrics::DETECTOR_METRICS;
 use crate::policy_claim::PolicyClaim;
 use crate::policy_matching::{ParsedPolicy, highest_ranked, lookup_keys};
@@ -62,7 +62,7 @@ pub struct ResourceDetector {
     /// `namespace/name` of a policy, or the name of a cluster policy.
     pub(crate) policy_queue: Workqueue<String>,
     pub(crate) triggers: Mutex<HashMap<TemplateKey, ReconcileTrigger>>,
-    pub(crate) applied_policies: AppliedPolicies,
+    pub(crate) applied_policies: AppliedVersions<TemplateKey, AppliedPolicy>,
     /// Templates that no policy matches.
     pub(crate) waiting_objects: Mutex<WaitingObjects>,
     /// The kind and uid of templates whose deletion was observed.
@@ -114,7 +114,7 @@ impl ResourceDetector {
             queue: Workqueue::new(),
             policy_queue: Workqueue::new(),
             triggers: Mutex::default(),
-            applied_policies: AppliedPolicies::default(),
+            applied_policies: AppliedVersions::default(),
             waiting_objects: Mutex::default(),
             deleted_templates: Mutex::default(),
             host_workloads: deps.host.clone(),

@@ -3,7 +3,7 @@
 //! The garbage collector would do the same, but later, and not at all once the template's kind is
 //! gone too. A binding whose owner reference was removed (orphan deletion) stays.
 
-use client::{DeleteOptions, ResourcePath};
+use client::{DeleteOptions, ResourcePath, ignore_not_found};
 use controller_context::{Error, TemplateKey};
 use openapi::karmada::names;
 
@@ -26,19 +26,16 @@ impl ResourceDetector {
         }
         let at = ResourcePath::object(resource, namespace, &name);
         // The cached binding may predate the removal of its owner reference.
-        let binding = match self.api.get(at).await {
-            Ok(binding) if owned(&binding) && !binding.meta().deleting => binding,
-            Err(error) if !error.is_not_found() => return Err(error.into()),
-            _ => return Ok(()),
+        let binding = ignore_not_found(self.api.get(at).await)?;
+        let Some(binding) = binding.filter(|b| owned(b) && !b.meta().deleting) else {
+            return Ok(());
         };
         let options = DeleteOptions {
             uid: Some(binding.uid().to_owned()),
             resource_version: Some(binding.revision().to_string()),
             ..DeleteOptions::default()
         };
-        match self.api.delete(at, &options).await {
-            Err(error) if !error.is_not_found() => Err(error.into()),
-            _ => Ok(()),
-        }
+        ignore_not_found(self.api.delete(at, &options).await)?;
+        Ok(())
     }
 }

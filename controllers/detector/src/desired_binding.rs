@@ -2,7 +2,7 @@
 //! with the existing binding. Source: Karmada's `pkg/detector/detector.go` (`ApplyPolicy`,
 //! `buildResourceBinding`).
 
-use controller_context::RestMapping;
+use controller_context::{BindingDiff, RestMapping};
 use machinery::{Object, ObjectMeta};
 use openapi::karmada::placement::WorkloadAffinityTerm;
 use openapi::karmada::well_known_keys::{
@@ -49,15 +49,6 @@ pub struct DesiredBinding {
     pub(crate) spec: Map<String, Value>,
     /// The policy's fields of `suspension`; null if there are none.
     suspension: Value,
-}
-
-/// How an existing binding differs from the desired one.
-#[derive(Debug, PartialEq)]
-pub enum BindingDiff {
-    Unchanged,
-    /// Only the template's resourceVersion differs.
-    TemplateVersion(Value),
-    Changed(Value),
 }
 
 impl DesiredBinding {
@@ -179,23 +170,7 @@ impl DesiredBinding {
         }
         metadata["ownerReferences"] = json!([self.owner]);
         self.update_spec(&mut new["spec"]);
-        if new == *existing {
-            return BindingDiff::Unchanged;
-        }
-        let version = "/spec/resource/resourceVersion";
-        let now = new.pointer(version).cloned();
-        if let Some(slot) = new.pointer_mut(version) {
-            *slot = existing.pointer(version).cloned().unwrap_or(Value::Null);
-        }
-        let only_version = new == *existing;
-        if let (Some(slot), Some(now)) = (new.pointer_mut(version), now) {
-            *slot = now;
-        }
-        if only_version {
-            BindingDiff::TemplateVersion(new)
-        } else {
-            BindingDiff::Changed(new)
-        }
+        BindingDiff::between(existing, new)
     }
 
     fn update_spec(&self, spec: &mut Value) {
@@ -348,7 +323,7 @@ mod tests {
         existing["metadata"]["labels"]["own"] = "x".into();
         assert_eq!(same(&existing), BindingDiff::Unchanged);
         let newer = desired_binding(json!({"conflictResolution": "Abort"}), "8").diff(&existing);
-        let BindingDiff::TemplateVersion(newer) = newer else {
+        let BindingDiff::ObjectVersion(newer) = newer else {
             panic!("{newer:?}")
         };
         assert_eq!(newer["spec"]["resource"]["resourceVersion"], "8");
@@ -526,7 +501,7 @@ mod tests {
             binding["spec"]["suspension"] = existing.clone();
             let after = match policy_binding.diff(&binding) {
                 BindingDiff::Unchanged => binding,
-                BindingDiff::TemplateVersion(after) | BindingDiff::Changed(after) => after,
+                BindingDiff::ObjectVersion(after) | BindingDiff::Changed(after) => after,
             };
             assert_eq!(after["spec"]["suspension"], expected, "{policy} {existing}");
         }

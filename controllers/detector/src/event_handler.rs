@@ -6,7 +6,7 @@ use std::sync::Arc;
 use controller_context::{
     RestMapping, TemplateKey, claiming_policy_ids, is_changed_by_karmada, is_equal_except_status,
 };
-use flotilla_runtime::{Informer, InformerEvent};
+use flotilla_runtime::{Informer, InformerEvent, is_generation_or_deletion_changed};
 use interpreter::{InterpreterOperation, RuleChange};
 use machinery::{Gvr, Object};
 use openapi::karmada::{KarmadaFeature, PropagationPolicy, ResourceBinding};
@@ -120,7 +120,10 @@ impl ResourceDetector {
             self.enqueue_refused();
             return;
         };
-        if change.old.is_some_and(|old| !is_spec_changed(old, new)) {
+        if change
+            .old
+            .is_some_and(|old| !is_generation_or_deletion_changed(old, new))
+        {
             return;
         }
         self.policy_queue
@@ -236,12 +239,6 @@ fn priority_class_names(policy: &Object) -> Vec<String> {
     };
     let named = view.spec.schedule_priority.iter();
     named.map(|p| p.priority_class_name.clone()).collect()
-}
-
-/// Whether the spec of a policy has changed, or its deletion has begun.
-fn is_spec_changed(old: &Object, new: &Object) -> bool {
-    let seen = |o: &Object| (o.meta().generation, o.meta().deleting);
-    seen(old) != seen(new)
 }
 
 /// Whether every cluster creates the object for itself.
@@ -386,7 +383,11 @@ mod tests {
             ),
         ] {
             let new = object(metadata.clone(), 1);
-            assert_eq!(is_spec_changed(&old, &new), expected, "{metadata}");
+            assert_eq!(
+                is_generation_or_deletion_changed(&old, &new),
+                expected,
+                "{metadata}"
+            );
         }
     }
 

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use client::{DeleteOptions, Patch, ResourcePath, WriteOptions};
+use client::{DeleteOptions, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{Error, RestMapping, TemplateKey};
 use flotilla_runtime::{HostWorkloads, InvolvedObject, ReconcileAction};
 use machinery::time::rfc3339_seconds;
@@ -116,14 +116,9 @@ impl ResourceDetector {
             uid: Some(binding.uid().to_owned()),
             ..DeleteOptions::default()
         };
-        match self
-            .api
-            .delete(ResourcePath::of_object(resource, &binding), &options)
-            .await
-        {
-            Err(e) if !e.is_not_found() => Err(e.into()),
-            _ => Ok(ReconcileAction::Done),
-        }
+        let at = ResourcePath::of_object(resource, &binding);
+        ignore_not_found(self.api.delete(at, &options).await)?;
+        Ok(ReconcileAction::Done)
     }
 
     async fn set_refused_condition(
@@ -159,10 +154,9 @@ impl ResourceDetector {
         let at = ResourcePath::of_object(resource, binding).subresource("status");
         let options = WriteOptions::default();
         let written = self.api.patch(at, Patch::Merge(patch), &options).await;
-        match written {
-            Err(e) if e.is_not_found() => return Ok(ReconcileAction::Done),
-            other => other?,
-        };
+        if ignore_not_found(written)?.is_none() {
+            return Ok(ReconcileAction::Done);
+        }
         let about = InvolvedObject::new(&served.api_version, served.kind(), template);
         self.recorder.warning(&about, "ApplyPolicyFailed", text);
         Ok(ReconcileAction::Done)

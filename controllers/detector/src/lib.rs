@@ -10,7 +10,7 @@
 //! Entry points: [`ResourceDetector`]; the other exports are its decision functions, which the
 //! simulation of policies runs too.
 
-mod applied_policies;
+mod applied_policy;
 mod apply_policy;
 mod controller;
 mod deleted_template;
@@ -26,7 +26,7 @@ mod reconcile_policy;
 mod waiting_objects;
 
 pub use controller::ResourceDetector;
-pub use desired_binding::{BindingDiff, DesiredBinding};
+pub use desired_binding::DesiredBinding;
 pub use interpret_template::{
     InterpretError, InterpretedReplicas, InterpretedTemplate, interpret_replicas,
 };

@@ -3,15 +3,14 @@
 
 use std::collections::HashSet;
 
-use client::{Patch, ResourcePath, WriteOptions};
-use controller_context::{Error, ExtraMetadata, TemplateKey};
-use flotilla_runtime::ReconcileAction;
+use client::ResourcePath;
+use controller_context::{Error, TemplateKey};
+use flotilla_runtime::{ReconcileAction, remove_finalizers};
 use machinery::Object;
 use openapi::karmada::policy::ImplicitPriority;
 use openapi::karmada::resources::{CLUSTER_POLICIES, POLICIES};
 use openapi::karmada::well_known_keys::{CLUSTER_POLICY_FINALIZER, POLICY_FINALIZER};
 use openapi::karmada::{KarmadaFeature, names};
-use serde_json::json;
 
 use crate::controller::{ReconcileTrigger, ResourceDetector, namespaced_name};
 use crate::policy_claim::PolicyClaim;
@@ -38,7 +37,13 @@ impl ResourceDetector {
             if let Some(claim) = &claim {
                 self.release_all_claims(claim).await?;
             }
-            return self.remove_finalizer(&policy.object).await;
+            let (resource, finalizer) = if policy.object.namespace().is_empty() {
+                (&CLUSTER_POLICIES, CLUSTER_POLICY_FINALIZER)
+            } else {
+                (&POLICIES, POLICY_FINALIZER)
+            };
+            remove_finalizers(&*self.api, resource, &policy.object, &[finalizer]).await?;
+            return Ok(ReconcileAction::Done);
         }
         let Some(claim) = claim else {
             return Err(missing_permanent_id(key));
@@ -65,34 +70,6 @@ impl ResourceDetector {
             }
         }
         Ok(())
-    }
-
-    async fn remove_finalizer(&self, policy: &Object) -> Result<ReconcileAction, Error> {
-        let (resource, ours) = if policy.namespace().is_empty() {
-            (&CLUSTER_POLICIES, CLUSTER_POLICY_FINALIZER)
-        } else {
-            (&POLICIES, POLICY_FINALIZER)
-        };
-        let extra = ExtraMetadata::from_object(policy);
-        let rest: Vec<&String> = extra.finalizers().iter().filter(|f| *f != ours).collect();
-        if rest.len() == extra.finalizers().len() {
-            return Ok(ReconcileAction::Done);
-        }
-        let patch = json!({"metadata": {
-            "resourceVersion": policy.revision().to_string(), "finalizers": rest}});
-        let options = WriteOptions::default();
-        let done = self
-            .api
-            .patch(
-                ResourcePath::of_object(resource, policy),
-                Patch::Merge(patch),
-                &options,
-            )
-            .await;
-        match done {
-            Err(e) if !e.is_not_found() => Err(e.into()),
-            _ => Ok(ReconcileAction::Done),
-        }
     }
 
     /// Releases the templates that the policy no longer matches, and enqueues the others.

@@ -1,11 +1,11 @@
 //! Holds the queue, the workers and the sync state of each cluster. Clusters share none of them, so
 //! that no Work waits for the lock or the workers of another cluster.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use flotilla_runtime::{TaskGroup, Workqueue};
+use flotilla_runtime::{AppliedVersions, TaskGroup, Workqueue};
 use machinery::{Gvr, Object};
 use parking_lot::Mutex;
 
@@ -34,14 +34,6 @@ impl SyncedWork {
     }
 }
 
-/// The sync state of applied Works.
-#[derive(Default)]
-struct SyncedWorks {
-    synced: HashMap<String, Arc<SyncedWork>>,
-    /// Works that a worker is applying, and that no event has invalidated since.
-    in_progress: HashSet<String>,
-}
-
 /// Works are keyed by `namespace/name`.
 pub(crate) struct ClusterExecutor {
     pub(crate) queue: Workqueue<String>,
@@ -49,9 +41,7 @@ pub(crate) struct ClusterExecutor {
     /// Whether the workers are ending. Locked while a key is added, so that no key gets into a
     /// queue without workers.
     retired: Mutex<bool>,
-    synced_works: Mutex<SyncedWorks>,
-    /// The revision of each Work after the last write of its conditions.
-    condition_revisions: Mutex<HashMap<String, u64>>,
+    pub(crate) synced_works: AppliedVersions<String, Arc<SyncedWork>>,
 }
 
 impl ClusterExecutor {
@@ -60,8 +50,7 @@ impl ClusterExecutor {
             queue: Workqueue::new(),
             tasks,
             retired: Mutex::default(),
-            synced_works: Mutex::default(),
-            condition_revisions: Mutex::default(),
+            synced_works: AppliedVersions::default(),
         }
     }
 
@@ -72,45 +61,6 @@ impl ClusterExecutor {
             self.queue.add_to_lane(key.to_owned(), low);
         }
         !*retired
-    }
-
-    pub(crate) fn synced_work(&self, key: &str) -> Option<Arc<SyncedWork>> {
-        self.synced_works.lock().synced.get(key).cloned()
-    }
-
-    /// A worker starts to apply a Work.
-    pub(crate) fn begin(&self, key: &str) {
-        self.synced_works.lock().in_progress.insert(key.to_owned());
-    }
-
-    /// Records that the worker has applied the Work, unless an event has invalidated it in the
-    /// meantime: the event has enqueued its key.
-    pub(crate) fn record_synced(&self, key: &str, in_order: SyncedWork) {
-        let mut applied = self.synced_works.lock();
-        if applied.in_progress.remove(key) {
-            applied.synced.insert(key.to_owned(), Arc::new(in_order));
-        }
-    }
-
-    pub(crate) fn invalidate_synced(&self, key: &str) {
-        let mut applied = self.synced_works.lock();
-        applied.synced.remove(key);
-        applied.in_progress.remove(key);
-    }
-
-    pub(crate) fn condition_revision(&self, key: &str) -> Option<u64> {
-        self.condition_revisions.lock().get(key).copied()
-    }
-
-    pub(crate) fn record_condition_revision(&self, key: &str, revision: u64) {
-        let mut all = self.condition_revisions.lock();
-        all.insert(key.to_owned(), revision);
-    }
-
-    /// Forgets a deleted Work.
-    pub(crate) fn forget(&self, key: &str) {
-        self.invalidate_synced(key);
-        self.condition_revisions.lock().remove(key);
     }
 }
 
@@ -227,24 +177,6 @@ mod tests {
             "the new key is in the lane that ended"
         );
         assert_eq!((old.queue.len(), new.queue.len()), (1, 1));
-    }
-
-    /// The retention rules change while a worker applies a Work by the old rules.
-    #[test]
-    fn a_work_invalidated_while_applied_is_not_synced() {
-        let lane = ClusterExecutor::new(TaskGroup::new(ShutdownToken::new()));
-        let found = || SyncedWork {
-            uid: "u".into(),
-            generation: 1,
-            objects: vec![],
-        };
-        lane.begin("w");
-        lane.invalidate_synced("w");
-        lane.record_synced("w", found());
-        assert!(lane.synced_work("w").is_none());
-        lane.begin("w");
-        lane.record_synced("w", found());
-        assert!(lane.synced_work("w").is_some());
     }
 
     /// A worker still processes the key of a deleted Work: a second queue would let two workers

@@ -114,7 +114,7 @@ async fn a_work_that_replaces_one_in_progress_is_applied() {
     })
     .await;
     assert!(
-        lane.synced_work(&key).is_none(),
+        lane.synced_works.get(&key).is_none(),
         "the sync state of a deleted Work is forgotten"
     );
     plane.control_plane.seed(&WORKS, work("m1", "second", "2"));
@@ -181,8 +181,8 @@ async fn a_hanging_cluster_holds_no_lock_that_another_needs() {
     let in_order = |cluster: &str| {
         let lane = it.executors.get(cluster);
         lane.is_some_and(|lane| {
-            lane.synced_work(&format!("{}/w", execution_namespace(cluster)))
-                .is_some()
+            let key = format!("{}/w", execution_namespace(cluster));
+            lane.synced_works.get(&key).is_some()
         })
     };
     wait_until("both in order", || in_order("m1") && in_order("m2")).await;

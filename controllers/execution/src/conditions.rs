@@ -1,7 +1,6 @@
-//! Builds the Dispatching and Applied conditions of a Work, and merges them into its status.
+//! Builds the Dispatching and Applied conditions of a Work.
 
 use openapi::karmada::binding::Condition;
-use serde_json::{Value, json};
 
 pub(crate) const DISPATCHING: &str = "Dispatching";
 pub(crate) const APPLIED: &str = "Applied";
@@ -46,35 +45,19 @@ pub(crate) fn applied_condition(outcome: Result<(), String>) -> WorkCondition {
     }
 }
 
-/// Merges conditions into the existing ones; `None` if nothing changes. A condition that keeps its
-/// status keeps its transition time. `generation` is the observed generation of Applied.
-pub(crate) fn merge_conditions(
-    old: &[Condition],
-    said: &[WorkCondition],
-    generation: i64,
-    now: &str,
-) -> Option<Value> {
-    let mut all = old.to_vec();
-    for new in said {
-        let mut condition = Condition {
-            condition_type: new.kind.into(),
-            status: new.status.into(),
-            observed_generation: if new.kind == APPLIED { generation } else { 0 },
+impl WorkCondition {
+    /// The condition as it is written at `now`. `generation` is the observed generation of
+    /// Applied.
+    pub(crate) fn to_condition(&self, generation: i64, now: &str) -> Condition {
+        Condition {
+            condition_type: self.kind.into(),
+            status: self.status.into(),
+            observed_generation: if self.kind == APPLIED { generation } else { 0 },
             last_transition_time: now.into(),
-            reason: new.reason.into(),
-            message: new.message.clone(),
-        };
-        match all.iter_mut().find(|c| c.condition_type == new.kind) {
-            Some(old) => {
-                if old.status == condition.status {
-                    condition.last_transition_time = old.last_transition_time.clone();
-                }
-                *old = condition;
-            }
-            None => all.push(condition),
+            reason: self.reason.into(),
+            message: self.message.clone(),
         }
     }
-    (all != old).then(|| json!(all))
 }
 
 /// Whether a condition differs from the existing one.
@@ -87,13 +70,27 @@ pub(crate) fn is_changed(old: &[Condition], said: &WorkCondition) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use machinery::conditions::set_status_condition;
+
+    /// The list after the conditions were set; `None` if it has not changed.
+    fn merge_conditions(
+        old: &[Condition],
+        said: &[WorkCondition],
+        generation: i64,
+        now: &str,
+    ) -> Option<Vec<Condition>> {
+        let mut all = old.to_vec();
+        for condition in said {
+            set_status_condition(&mut all, condition.to_condition(generation, now));
+        }
+        (all != old).then_some(all)
+    }
 
     // proves: EXE-conditions, EXE-generation, EXE-dispatching, EXE-applied
     #[test]
     fn conditions_are_written_when_they_differ() {
         let said = [dispatching_condition(false), applied_condition(Ok(()))];
-        let first = merge_conditions(&[], &said, 1, "t1").unwrap();
-        let old: Vec<Condition> = serde_json::from_value(first).unwrap();
+        let old = merge_conditions(&[], &said, 1, "t1").unwrap();
         assert_eq!(
             (old[1].observed_generation, old[0].observed_generation),
             (1, 0)
@@ -111,7 +108,6 @@ mod tests {
         );
         assert_eq!(merge_conditions(&old, &said, 1, "t2"), None);
         let held = merge_conditions(&old, &[dispatching_condition(true)], 1, "t2").unwrap();
-        let held: Vec<Condition> = serde_json::from_value(held).unwrap();
         assert_eq!(
             words(&held[0]),
             [
@@ -127,14 +123,14 @@ mod tests {
         );
         let newer = merge_conditions(&old, &said, 2, "t2").unwrap();
         assert_eq!(
-            newer[1]["lastTransitionTime"], "t1",
+            newer[1].last_transition_time, "t1",
             "the status is the same"
         );
         let failed =
             merge_conditions(&old, &[applied_condition(Err("why".into()))], 1, "t2").unwrap();
-        assert_eq!(failed[1]["lastTransitionTime"], "t2");
-        assert_eq!(failed[1]["message"], "why");
-        assert_eq!(failed[1]["reason"], "AppliedFailed");
+        assert_eq!(failed[1].last_transition_time, "t2");
+        assert_eq!(failed[1].message, "why");
+        assert_eq!(failed[1].reason, "AppliedFailed");
         assert!(
             is_changed(&old, &dispatching_condition(true))
                 && !is_changed(&old, &dispatching_condition(false))

@@ -5,16 +5,17 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Patch, ResourcePath, WriteOptions};
+use client::{Api, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{
     DiscoveryRestMapper, Error, ExecutionScope, ExtraMetadata, ManifestMemoryBudget, MemberAccess,
     PropagationContext, WorkClient, is_equal_except_status,
 };
 use flotilla_runtime::{
-    ControllerName, EventRecorder, Informer, InformerEvent, InvolvedObject, ReconcileAction,
-    TaskGroup, Workqueue, run_workers,
+    ControllerName, EventRecorder, Expectations, Informer, InformerEvent, InvolvedObject,
+    ReconcileAction, TaskGroup, Workqueue, is_generation_or_deletion_changed, run_workers,
 };
 use interpreter::{Interpreter, InterpreterOperation, RuleChange};
+use machinery::conditions::set_status_condition;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvk, Object};
 use openapi::karmada::names;
@@ -23,7 +24,7 @@ use openapi::karmada::well_known_keys::{WORK_NAME, WORK_NAMESPACE};
 use serde_json::json;
 
 use crate::cluster_executor::{ClusterExecutor, ClusterExecutors, SyncedWork};
-use crate::conditions::{self, WorkCondition};
+use crate::conditions::WorkCondition;
 use crate::idle_informers::{IdleInformers, manifest_kinds};
 use crate::manifest::EncodedWork;
 
@@ -49,6 +50,8 @@ pub struct ExecutionController {
     pub(crate) memory: Arc<ManifestMemoryBudget>,
     /// Kinds whose retention rules have changed, by cluster.
     changed_retention: Workqueue<(String, Gvk)>,
+    /// The last write of each Work's conditions.
+    condition_writes: Expectations<String>,
     tasks: TaskGroup,
 }
 
@@ -92,6 +95,7 @@ impl ExecutionController {
             idle_informers: IdleInformers::default(),
             memory: Arc::clone(memory),
             changed_retention: Workqueue::new(),
+            condition_writes: Expectations::default(),
             tasks: tasks.child(),
         });
         it.works.add_index(BY_CLUSTER, |work| {
@@ -153,18 +157,18 @@ impl ExecutionController {
     }
 
     fn on_work_event(self: &Arc<Self>, change: &InformerEvent<'_>) {
-        let seen = |o: &Object| (o.meta().generation, o.meta().deleting);
         match (change.old, change.new) {
             (Some(gone), None) => {
                 self.idle_informers.on_work_deleted(gone);
+                let key = gone.meta().key();
+                self.condition_writes.forget(&key);
                 if let Some(lane) = self.executor_of(gone) {
-                    let key = gone.meta().key();
-                    lane.forget(&key);
+                    lane.synced_works.invalidate(&key);
                     // The key of the last Work of a deleted cluster ends the workers.
                     lane.add(&key, true);
                 }
             }
-            (Some(old), Some(new)) if seen(old) == seen(new) => {}
+            (Some(old), Some(new)) if !is_generation_or_deletion_changed(old, new) => {}
             _ => self.enqueue(change.object().meta().key(), change.in_initial_list),
         }
     }
@@ -285,7 +289,7 @@ impl ExecutionController {
             return Ok(ReconcileAction::Done);
         }
         let attempt = lane.queue.num_requeues(&key.to_owned());
-        lane.begin(key);
+        lane.synced_works.begin(key.to_owned());
         let work = EncodedWork::parse(&object).map_err(Error::blocked)?;
         if object.meta().deleting {
             self.delete_work(cluster, &object, &work).await
@@ -311,33 +315,31 @@ impl ExecutionController {
 
     /// The recorded sync state of this version of a Work.
     pub(crate) fn synced_work(&self, work: &Object) -> Option<Arc<SyncedWork>> {
-        let found = self.executor_of(work)?.synced_work(&work.meta().key());
+        let lane = self.executor_of(work)?;
+        let found = lane.synced_works.get(&work.meta().key());
         found.filter(|in_order| in_order.matches_work(work))
     }
 
     pub(crate) fn record_synced(&self, work: &Object, in_order: SyncedWork) {
-        if let Some(lane) = self.executor_of(work) {
-            lane.record_synced(&work.meta().key(), in_order);
-            self.forget_if_deleted(&lane, work);
+        let Some(lane) = self.executor_of(work) else {
+            return;
+        };
+        let key = work.meta().key();
+        lane.synced_works.finish(key.clone(), Arc::new(in_order));
+        // The handler that forgets a deleted Work may have run before.
+        if self.works.get_by_key(&key).is_none() {
+            lane.synced_works.invalidate(&key);
         }
     }
 
     pub(crate) fn invalidate_synced(&self, work: &Object) {
         if let Some(lane) = self.executor_of(work) {
-            lane.invalidate_synced(&work.meta().key());
-        }
-    }
-
-    /// The handler that forgets a deleted Work may have run before the caller recorded its state.
-    fn forget_if_deleted(&self, lane: &ClusterExecutor, work: &Object) {
-        let key = work.meta().key();
-        if self.works.get_by_key(&key).is_none() {
-            lane.forget(&key);
+            lane.synced_works.invalidate(&work.meta().key());
         }
     }
 
     fn is_synced(&self, cluster: &str, lane: &ClusterExecutor, work: &Object) -> bool {
-        let Some(known) = lane.synced_work(&work.meta().key()) else {
+        let Some(known) = lane.synced_works.get(&work.meta().key()) else {
             return false;
         };
         known.matches_work(work)
@@ -359,52 +361,38 @@ impl ExecutionController {
     ) -> Result<(), Error> {
         let key = object.meta().key();
         let at = ResourcePath::of_object(&WORKS, object).subresource("status");
-        let lane = self.executor_of(object);
-        let written = lane.as_ref().and_then(|lane| lane.condition_revision(&key));
         // The last write may not have arrived by the watch yet: compared with the older copy, a
         // recovery would look unchanged.
-        let newer = if written.is_some_and(|revision| revision > object.revision()) {
-            match self
-                .control_plane
-                .get(ResourcePath::of_object(&WORKS, object))
-                .await
-            {
-                Ok(found) => Some(
-                    EncodedWork::parse(&found)
-                        .map_err(Error::blocked)?
-                        .conditions,
-                ),
-                Err(e) if e.is_not_found() => return Ok(()),
-                Err(e) => return Err(e.into()),
-            }
+        let newer = if self.condition_writes.is_ahead_of(&key, object) {
+            let at = ResourcePath::of_object(&WORKS, object);
+            let Some(found) = ignore_not_found(self.control_plane.get(at).await)? else {
+                return Ok(());
+            };
+            let newer = EncodedWork::parse(&found).map_err(Error::blocked)?;
+            Some(newer.conditions)
         } else {
             None
         };
-        let old = newer.as_ref().unwrap_or(&work.conditions);
+        let mut all = newer.unwrap_or_else(|| work.conditions.clone());
         let now = rfc3339_seconds(self.clock.now());
-        let Some(all) = conditions::merge_conditions(old, said, object.meta().generation, &now)
-        else {
+        let mut changed = false;
+        for condition in said {
+            let condition = condition.to_condition(object.meta().generation, &now);
+            changed |= set_status_condition(&mut all, condition);
+        }
+        if !changed {
             return Ok(());
-        };
+        }
         // Only this controller writes the conditions, so the patch is guarded by the uid and not by
         // the resourceVersion: the controller that writes the collected status does not delay it.
         let patch = json!({"metadata": {"uid": object.uid()}, "status": {"conditions": all}});
         let options = WriteOptions::default();
-        match self
-            .control_plane
-            .patch(at, Patch::Merge(patch), &options)
-            .await
-        {
-            Ok(written) => {
-                if let Some(lane) = lane {
-                    lane.record_condition_revision(&key, written.revision());
-                    self.forget_if_deleted(&lane, object);
-                }
-                Ok(())
-            }
-            Err(e) if e.is_not_found() => Ok(()),
-            Err(e) => Err(e.into()),
+        let patched = self.control_plane.patch(at, Patch::Merge(patch), &options);
+        if let Some(written) = ignore_not_found(patched.await)? {
+            let look = || self.works.get_by_key(&key);
+            self.condition_writes.expect(&key, &written, look);
         }
+        Ok(())
     }
 
     pub(crate) fn work_reference(object: &Object) -> InvolvedObject {

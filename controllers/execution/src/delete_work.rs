@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use client::{Api, DeleteOptions, DeletionPropagation, Patch, ResourcePath, WriteOptions};
+use client::{
+    Api, DeleteOptions, DeletionPropagation, ResourcePath, WriteOptions, ignore_not_found,
+};
 use controller_context::{Error, RestMapping};
-use flotilla_runtime::ReconcileAction;
+use flotilla_runtime::{ReconcileAction, remove_finalizers};
 use machinery::Object;
 use openapi::karmada::resources::WORKS;
 use openapi::karmada::well_known_keys::{
@@ -13,7 +15,7 @@ use openapi::karmada::well_known_keys::{
     MANAGED_VALUE, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE, TEMPLATE_GENERATION, TEMPLATE_UID,
     WORK_FINALIZER, WORK_ID, WORK_NAME, WORK_NAMESPACE,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::apply_work::{Decision, ManifestTarget};
 use crate::compare::ComparisonMode;
@@ -75,23 +77,8 @@ impl ExecutionController {
                 return Ok(ReconcileAction::Done);
             }
         }
-        let rest: Vec<&String> = work
-            .finalizers
-            .iter()
-            .filter(|f| *f != WORK_FINALIZER)
-            .collect();
-        let patch = json!({"metadata": {
-            "resourceVersion": object.revision().to_string(), "finalizers": rest}});
-        let at = ResourcePath::of_object(&WORKS, object);
-        let options = WriteOptions::default();
-        match self
-            .control_plane
-            .patch(at, Patch::Merge(patch), &options)
-            .await
-        {
-            Err(e) if !e.is_not_found() => Err(e.into()),
-            _ => Ok(ReconcileAction::Done),
-        }
+        remove_finalizers(&*self.control_plane, &WORKS, object, &[WORK_FINALIZER]).await?;
+        Ok(ReconcileAction::Done)
     }
 
     /// The resource of a manifest. If the control plane does not serve its kind, asks the member
@@ -142,11 +129,7 @@ impl ExecutionController {
         // for a GET.
         let api = self.api(cluster)?;
         let at = ResourcePath::object(&place.mapping.gvr, place.namespace, place.name);
-        match self.with_call_timeout(api.get(at)).await {
-            Ok(found) => Ok(Some(found)),
-            Err(e) if e.is_not_found() => Ok(None),
-            Err(e) => Err(e.into()),
-        }
+        Ok(ignore_not_found(self.with_call_timeout(api.get(at)).await)?)
     }
 
     fn api(&self, cluster: &str) -> Result<Arc<dyn Api>, Error> {
@@ -162,16 +145,14 @@ impl ExecutionController {
         };
         let api = self.api(cluster)?;
         let at = ResourcePath::object(&place.mapping.gvr, place.namespace, place.name);
-        let outcome = match self.with_call_timeout(api.delete(at, &options)).await {
-            Err(e) if !e.is_not_found() => Err(e.into()),
-            _ => Ok(()),
-        };
+        let outcome = ignore_not_found(self.with_call_timeout(api.delete(at, &options)).await);
         EXECUTION_METRICS.record_delete(
             outcome.is_ok(),
             place.mapping.api_version_and_kind(),
             cluster,
         );
-        outcome
+        outcome?;
+        Ok(())
     }
 
     /// Keeps the object and removes the labels and annotations that mark it as managed.
@@ -205,10 +186,8 @@ impl ExecutionController {
             cluster,
             true,
         );
-        match written {
-            Err(e) if !e.is_not_found() => Err(e.into()),
-            _ => Ok(()),
-        }
+        ignore_not_found(written)?;
+        Ok(())
     }
 }
 
@@ -237,6 +216,7 @@ fn strip_karmada_metadata(manifest: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     // proves: EXE-delete, EXE-delete-own
     #[test]

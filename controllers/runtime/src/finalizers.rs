@@ -1,7 +1,7 @@
 //! Adds and removes finalizers by a patch that fails with a conflict if the object has
 //! changed since it was read.
 
-use client::{Api, Error, Patch, ResourcePath, WriteOptions};
+use client::{Api, Error, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use machinery::{Gvr, Object};
 use serde::Deserialize;
 use serde_json::json;
@@ -51,10 +51,7 @@ pub async fn remove_finalizers(
     if all.len() == before {
         return Ok(());
     }
-    match patch_finalizers(api, resource, object, &all).await {
-        Err(e) if !e.is_not_found() => Err(e),
-        _ => Ok(()),
-    }
+    ignore_not_found(patch_finalizers(api, resource, object, &all).await).map(drop)
 }
 
 async fn patch_finalizers(

@@ -9,9 +9,11 @@
 //! ([`TaskGroup`]) and ends with its [`ShutdownToken`].
 //!
 //! Entry points: [`InformerFactory`], [`Workqueue`], [`run_workers`], [`blocking_section`],
-//! [`EventRecorder`], [`Expectations`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloads`].
+//! [`EventRecorder`], [`Expectations`], [`AppliedVersions`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloads`].
 
+mod applied_versions;
 mod blocking_section;
+mod event_predicates;
 mod event_recorder;
 mod expectations;
 mod fence;
@@ -25,11 +27,13 @@ mod token_bucket;
 mod workers;
 mod workqueue;
 
+pub use applied_versions::AppliedVersions;
 pub use blocking_section::blocking_section;
 pub use client::{
     Informer, InformerEvent, InformerFactory, InvolvedObject, ListWatchSelector, ShutdownToken,
     TaskGroup,
 };
+pub use event_predicates::is_generation_or_deletion_changed;
 pub use event_recorder::EventRecorder;
 pub use expectations::{Expectations, PreviousExpectation, ReconcileReadiness};
 pub use fence::LeaderFence;

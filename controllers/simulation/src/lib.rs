@@ -11,8 +11,10 @@ mod claim_explanation;
 mod simulation_input;
 
 use client::ApiResource;
-use controller_context::{NamespaceFilter, Options, RestMapping, SkippedResourceConfig};
-use detector::{BindingDiff, DesiredBinding, InterpretedTemplate, ParsedPolicy, PolicyClaim};
+use controller_context::{
+    BindingDiff, NamespaceFilter, Options, RestMapping, SkippedResourceConfig,
+};
+use detector::{DesiredBinding, InterpretedTemplate, ParsedPolicy, PolicyClaim};
 use interpreter::Interpreter;
 use machinery::Object;
 use openapi::karmada::well_known_keys::CLAIMED_BY;
@@ -164,7 +166,7 @@ fn simulate_binding(
             let existing = binding.value().map_err(|e| e.to_string())?;
             match desired.diff(&existing) {
                 BindingDiff::Unchanged => existing,
-                BindingDiff::TemplateVersion(body) | BindingDiff::Changed(body) => body,
+                BindingDiff::ObjectVersion(body) | BindingDiff::Changed(body) => body,
             }
         }
     };
