@@ -19,10 +19,12 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRe
 use rusqlite::{Connection, ErrorCode, OptionalExtension, ToSql, params};
 
 use super::mvcc_index::{KeyVersion, MvccIndex, SupersededRow};
-use super::{EVENT_RING_BYTES, EmbeddedOptions};
+use super::options::EmbeddedOptions;
 use crate::format;
 use crate::store::{Error, StoreResult};
 
+/// Bytes of recent events that the ring holds for watches.
+const EVENT_RING_BYTES: usize = 8 << 20;
 /// "Flot", in the header of the file.
 const APPLICATION_ID: i32 = 0x466c_6f74;
 const SCHEMA: &str = "

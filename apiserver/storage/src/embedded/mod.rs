@@ -13,9 +13,11 @@
 mod batch_tx;
 mod checkpoint;
 mod database;
+mod engine;
 mod event_ring;
 #[cfg(test)]
 mod failpoint;
+mod fault_classification;
 #[cfg(test)]
 mod fault_tests;
 mod health;
@@ -23,81 +25,45 @@ mod health;
 mod history_tests;
 mod mvcc_index;
 mod notifier;
+mod options;
 mod read_pool;
 mod recovery;
 #[cfg(test)]
 mod tests;
 mod watcher;
+#[cfg(test)]
+mod watcher_tests;
 mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use machinery::time::{Clock, SystemClock};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Semaphore, oneshot, watch};
 
+use self::engine::EmbeddedEngine;
 use self::health::StoreHealthReporter;
 pub use self::health::{StoreFault, StoreFaultKind, StoreHealth};
-use self::mvcc_index::{IndexedKey, MvccIndex};
+use self::mvcc_index::IndexedKey;
 use self::notifier::WatchNotifier;
+pub use self::options::EmbeddedOptions;
 use self::read_pool::ReadPool;
 use self::watcher::EmbeddedWatch;
 use self::writer::{StoreWriter, WriterRequest};
-use crate::format;
 use crate::store::{
     Error, KeyValue, MAX_REQUEST_BYTES, RangeRequest, RangeResponse, Store, StoreResult,
     StoreWatch, Txn, TxnResponse,
 };
 
-/// Bytes of recent events that the ring holds for watches.
-const EVENT_RING_BYTES: usize = 8 << 20;
 /// Requests that may wait for the writer, in permits of [`BYTES_PER_PERMIT`] bytes
 /// (64 MiB together).
 const QUEUE_PERMITS: usize = 16 << 10;
 const BYTES_PER_PERMIT: usize = 4 << 10;
 /// Reads of rows that may run at the same time.
 const MAX_CONCURRENT_READS: usize = 4;
-
-/// The options of an embedded engine.
-#[derive(Clone)]
-pub struct EmbeddedOptions {
-    /// Whether a commit waits for fsync. Without it the store survives a crash of the
-    /// process but not a power failure; simulated members do without.
-    pub sync: bool,
-    /// How long history stays readable at least. `None`: until [`Store::compact`].
-    pub history: Option<Duration>,
-    /// The interval between two sweeps of expired keys.
-    pub sweep_interval: Duration,
-    /// The largest size of the database in bytes; beyond it writes fail with
-    /// [`Error::NoSpace`].
-    pub quota_bytes: Option<u64>,
-    /// Raises the revision by this number when the store is opened, and compacts all
-    /// history. After a restore from a backup, clients must not see a revision twice.
-    pub skip_revisions: u64,
-    /// The lowest format version ([`crate::format`]) that can represent the data.
-    pub format: u32,
-    /// The clock by which keys expire.
-    pub clock: Arc<dyn Clock>,
-}
-
-impl Default for EmbeddedOptions {
-    fn default() -> Self {
-        Self {
-            sync: true,
-            history: Some(Duration::from_secs(300)),
-            sweep_interval: Duration::from_secs(10),
-            quota_bytes: None,
-            skip_revisions: 0,
-            format: format::BASE,
-            clock: Arc::new(SystemClock),
-        }
-    }
-}
 
 /// Numbers for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,81 +77,6 @@ pub struct StoreStats {
     pub ring_bytes: usize,
     /// Bytes on disk; 0 in memory.
     pub disk_bytes: u64,
-}
-
-/// The state that the store handle, the watches and the writer share.
-#[derive(Debug)]
-struct EmbeddedEngine {
-    /// Locked briefly. No other lock is taken while it is held; the lock of the notifier
-    /// may be held while it is taken.
-    index: RwLock<MvccIndex>,
-    notifier: WatchNotifier,
-    read_pool: ReadPool,
-    read_permits: Semaphore,
-    health: StoreHealthReporter,
-    /// Set once, when the engine fails permanently.
-    failure: watch::Sender<Option<Error>>,
-    /// Runs in the middle of a publication: the index has the events, the groups of the
-    /// notifier do not.
-    #[cfg(test)]
-    between_publications: failpoint::Failpoint,
-}
-
-impl EmbeddedEngine {
-    /// Runs a blocking read on a thread that may block.
-    async fn spawn_read<T: Send + 'static>(
-        self: &Arc<Self>,
-        read: impl FnOnce(&Self) -> StoreResult<T> + Send + 'static,
-    ) -> StoreResult<T> {
-        let closed = |_| Error::Unavailable("reads are closed".into());
-        let _permit = self.read_permits.acquire().await.map_err(closed)?;
-        let shared = self.clone();
-        tokio::task::spawn_blocking(move || read(&shared))
-            .await
-            .map_err(|e| Error::Unavailable(format!("a read was aborted: {e}")))?
-    }
-
-    /// Reads a range. The rows are read after the index; when a compaction has removed
-    /// one of them in between, the read starts over.
-    fn range(&self, range: &RangeRequest) -> StoreResult<RangeResponse> {
-        loop {
-            let keys = self.index.read().range(range)?;
-            let mut page = keys.page;
-            if let Some(entries) = self.read_pool.read_values(keys.entries)? {
-                page.kvs = entries;
-                return Ok(page);
-            }
-            self.check_missing_row(page.revision)?;
-        }
-    }
-
-    fn get(&self, key: &str) -> StoreResult<Option<KeyValue>> {
-        loop {
-            let (revision, found) = {
-                let state = self.index.read();
-                state.check_open()?;
-                (state.revision(), state.newest(key))
-            };
-            let Some(found) = found else {
-                return Ok(None);
-            };
-            if let Some(mut entries) = self.read_pool.read_values(vec![found])? {
-                return Ok(entries.pop());
-            }
-            self.check_missing_row(revision)?;
-        }
-    }
-
-    /// Fails unless a compaction explains why a row that the index had at `revision` is
-    /// missing.
-    fn check_missing_row(&self, revision: u64) -> StoreResult<()> {
-        if self.index.read().compacted() > revision {
-            return Ok(());
-        }
-        Err(Error::Fatal(format!(
-            "the store lost a row of revision {revision}; restore it from a backup"
-        )))
-    }
 }
 
 /// The embedded store. Dropping it closes it in the background; [`EmbeddedStore::close`]

@@ -8,43 +8,19 @@
 //! once all connections were closed, SQLite rebuilds its index of the WAL and copies all
 //! frames of the WAL into the database again.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use super::checkpoint::Checkpointer;
 use super::database;
-use super::health::{StoreFault, StoreFaultKind};
+use super::fault_classification::{fault_of, panic_fault};
 use super::writer::{StoreWriter, WriterRequest};
 use crate::store::{Error, StoreResult};
 
 /// The backoff between two attempts, which doubles up to the maximum.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
 const MAX_BACKOFF: Duration = Duration::from_secs(2);
-
-/// The fault that an error stands for; `None` when the engine can never write again.
-pub(super) fn fault_of(error: &Error) -> Option<StoreFault> {
-    let (kind, message) = match error {
-        Error::NoSpace(message) => (StoreFaultKind::Space, message),
-        Error::Disk(message) => (StoreFaultKind::Disk, message),
-        _ => return None,
-    };
-    let message = message.clone();
-    Some(StoreFault { kind, message })
-}
-
-/// The fault that a panic of the writer stands for.
-pub(super) fn panic_fault(payload: &(dyn Any + Send)) -> StoreFault {
-    let text = payload
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    StoreFault {
-        kind: StoreFaultKind::Writer,
-        message: format!("the writer panicked: {}", text.unwrap_or("no message")),
-    }
-}
 
 impl StoreWriter {
     /// Returns when the engine can write again, `Err` when it never will.

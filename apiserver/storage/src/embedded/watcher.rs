@@ -9,7 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use super::EmbeddedEngine;
+use super::engine::EmbeddedEngine;
 use super::read_pool::check_not_compacted;
 use crate::store::{Error, StoreEvent, StoreResult, StoreWatch, WatchResponse};
 
@@ -24,7 +24,7 @@ pub(super) struct EmbeddedWatch {
 }
 
 /// Where the next events come from.
-enum NextEvents {
+pub(super) enum NextEvents {
     Ring { events: Vec<StoreEvent>, upto: u64 },
     History { upto: u64 },
 }
@@ -45,7 +45,7 @@ impl EmbeddedWatch {
         }
     }
 
-    fn next_events(&self) -> StoreResult<NextEvents> {
+    pub(super) fn next_events(&self) -> StoreResult<NextEvents> {
         let quiet = self
             .engine
             .notifier
@@ -65,7 +65,7 @@ impl EmbeddedWatch {
         Ok(NextEvents::History { upto })
     }
 
-    async fn read_history(&self, upto: u64) -> StoreResult<WatchResponse> {
+    pub(super) async fn read_history(&self, upto: u64) -> StoreResult<WatchResponse> {
         let (prefix, after) = (self.prefix.clone(), self.revision);
         let page = self
             .engine
@@ -111,65 +111,5 @@ impl StoreWatch for EmbeddedWatch {
                 return Ok(batch);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use bytes::Bytes;
-
-    use super::{EmbeddedWatch, NextEvents};
-    use crate::embedded::{EmbeddedOptions, EmbeddedStore};
-    use crate::store::{Error, Op, RangeRequest, Store, Txn};
-
-    // The compaction runs between the lookup in the index and the read of the rows.
-
-    /// A store with more events than the ring holds, and its last revision.
-    async fn store_with_full_ring() -> (EmbeddedStore, u64) {
-        let options = EmbeddedOptions {
-            history: None,
-            ..EmbeddedOptions::default()
-        };
-        let store = EmbeddedStore::in_memory(options).unwrap();
-        for expected in 0..12 {
-            let key = "/a/1".into();
-            let value = Bytes::from(vec![7; 1 << 20]);
-            let op = Op::Put { value, ttl: None };
-            store.commit(Txn { key, expected, op }).await.unwrap();
-        }
-        (store, 12)
-    }
-
-    #[tokio::test]
-    async fn compaction_within_a_step_is_noticed() {
-        let (store, last) = store_with_full_ring().await;
-        let wake = store.engine.notifier.subscribe("/a/", || last);
-        let position = EmbeddedWatch::new(store.engine.clone(), "/a/", 1, wake);
-        let Ok(NextEvents::History { upto }) = position.next_events() else {
-            panic!("the position is older than the ring");
-        };
-        store.compact(last).await.unwrap();
-        let refused = position.read_history(upto).await;
-        assert!(matches!(refused, Err(Error::Compacted { at }) if at == last));
-    }
-
-    #[tokio::test]
-    async fn compaction_within_a_range_is_noticed() {
-        let (store, last) = store_with_full_ring().await;
-        let mut ask = RangeRequest::prefix("/a/");
-        ask.revision = 1;
-        let keys = store.engine.index.read().range(&ask).unwrap();
-        store.compact(last).await.unwrap();
-        assert_eq!(
-            store.engine.read_pool.read_values(keys.entries).unwrap(),
-            None
-        );
-        store.engine.check_missing_row(1).unwrap();
-        assert!(matches!(
-            store.engine.range(&ask),
-            Err(Error::Compacted { .. })
-        ));
-        ask.revision = 0;
-        assert_eq!(store.engine.range(&ask).unwrap().kvs[0].mod_revision, last);
     }
 }

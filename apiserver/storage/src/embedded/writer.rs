@@ -19,9 +19,10 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use super::batch_tx::BatchTx;
 use super::checkpoint::Checkpointer;
 use super::database::{DataDirectory, KeyExpiry, probe_space, store_error};
+use super::engine::EmbeddedEngine;
+use super::fault_classification::{fault_of, panic_fault};
 use super::mvcc_index::SupersededRow;
-use super::recovery::{fault_of, panic_fault};
-use super::{EmbeddedEngine, EmbeddedOptions};
+use super::options::EmbeddedOptions;
 use crate::store::{Error, MAX_REQUEST_BYTES, Op, StoreResult, Txn, TxnResponse};
 
 /// The most requests, and the most rows to remove, in one SQLite transaction.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use machinery::FailureLog;
 
-use super::EtcdClient;
+use super::client::EtcdClient;
 use super::endpoints::RetryPolicy;
 use super::etcd_keys::to_revision;
 use crate::store::StoreResult;
@@ -64,7 +64,7 @@ async fn compact_once(inner: &EtcdClient, last: CompactionRound) -> StoreResult<
     let revision = answer.header.map_or(0, |h| to_revision(h.revision));
     if !answer.succeeded {
         // Another replica has changed the key.
-        let version = super::first_key_value(answer.responses).map_or(0, |kv| kv.version);
+        let version = super::client::first_key_value(answer.responses).map_or(0, |kv| kv.version);
         return Ok(CompactionRound { version, revision });
     }
     if last.revision > 0 {

@@ -6,32 +6,11 @@
 use crate::format::{self, BASE};
 use crate::store::{Error, KeyValue, Op, RangeRequest, StoreResult, Txn, TxnResponse};
 
-use super::{EtcdClient, EtcdStore};
+use super::client::EtcdClient;
 
 const FORMAT_KEY: &str = "/registry/flotilla/format";
 /// Only other replicas write the key, each one once.
 const MAX_ATTEMPTS: usize = 10;
-
-impl EtcdStore {
-    /// Stores the format version ([`crate::format`]) where there is none and raises it to
-    /// `needed`. Returns the version that is stored afterwards.
-    ///
-    /// # Errors
-    /// [`Error::Fatal`] when the stored version is higher than this program knows.
-    pub async fn raise_format(&self, needed: u32) -> StoreResult<u32> {
-        self.client.check_open()?;
-        raise(&self.client, needed).await
-    }
-
-    /// The stored format version.
-    ///
-    /// # Errors
-    /// As [`EtcdStore::raise_format`].
-    pub async fn format(&self) -> StoreResult<u32> {
-        self.client.check_open()?;
-        read(&self.client).await.map(|(version, _)| version)
-    }
-}
 
 impl EtcdClient {
     /// Fails the store when a newer program has raised the version.
@@ -55,7 +34,7 @@ pub(super) async fn read(inner: &EtcdClient) -> StoreResult<(u32, u64)> {
 }
 
 /// Stores the version where there is none, and raises it to what the data needs.
-async fn raise(inner: &EtcdClient, needed: u32) -> StoreResult<u32> {
+pub(super) async fn raise(inner: &EtcdClient, needed: u32) -> StoreResult<u32> {
     for _ in 0..MAX_ATTEMPTS {
         let (found, revision) = read(inner).await?;
         if revision > 0 && found >= needed {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use machinery::FailureLog;
 
-use super::EtcdClient;
+use super::client::EtcdClient;
 use super::endpoints::{EtcdTls, EtcdTlsSource};
 
 /// The interval at which the source is read.

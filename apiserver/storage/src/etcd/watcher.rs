@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::EtcdClient;
+use super::client::EtcdClient;
 use super::error::RetrySafety;
 use super::watch_stream::{EtcdWatchStream, WatchMessage};
 use crate::store::{Error, StoreEvent, StoreResult, StoreWatch, WatchResponse};
@@ -31,36 +31,6 @@ const PROGRESS_REQUEST_INTERVAL: Duration = Duration::from_millis(100);
 const IDLE_BEFORE_PROGRESS_REQUEST: Duration = Duration::from_secs(10);
 /// A server that does not answer progress requests for this time is abandoned.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The revisions that callers wait for, in one group per watched prefix.
-#[derive(Default)]
-pub(super) struct ProgressRequests(Mutex<Vec<(Arc<str>, watch::Sender<u64>)>>);
-
-impl ProgressRequests {
-    fn subscribe(&self, prefix: &Arc<str>) -> watch::Receiver<u64> {
-        let mut groups = self.0.lock();
-        groups.retain(|(_, group)| group.receiver_count() > 0);
-        if let Some((_, group)) = groups.iter().find(|(p, _)| p == prefix) {
-            return group.subscribe();
-        }
-        let (group, member) = watch::channel(0);
-        groups.push((Arc::clone(prefix), group));
-        member
-    }
-
-    /// Asks the watches of a prefix, or all, to reach a revision.
-    pub(super) fn request(&self, prefix: Option<&str>, revision: u64) {
-        for (of, group) in self.0.lock().iter() {
-            if prefix.is_none_or(|prefix| prefix == &**of) {
-                group.send_if_modified(|requested| {
-                    let higher = *requested < revision;
-                    *requested = revision.max(*requested);
-                    higher
-                });
-            }
-        }
-    }
-}
 
 #[derive(Default)]
 struct BufferedEvents {
