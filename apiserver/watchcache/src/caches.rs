@@ -1,36 +1,15 @@
-//! All caches of one store: their tasks and the byte budget that their rings share.
+//! All caches of one store and their tasks.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use storage::Store;
 
 use crate::cacher::{Cacher, WatchCacheStats};
+use crate::config::Config;
+use crate::ring_budget::{BudgetedRing, RingBudget};
 use crate::watch_cache::WatchCache;
-
-/// The limits of the caches.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The most bytes that the event rings of all caches hold together.
-    pub ring_bytes: usize,
-    /// How long a read waits for a revision or for the first fill.
-    pub read_timeout: Duration,
-    /// The interval between bookmarks; with jitter, each is up to a quarter earlier.
-    pub bookmark_interval: Duration,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            ring_bytes: 32 << 20,
-            read_timeout: Duration::from_secs(3),
-            bookmark_interval: Duration::from_secs(60),
-        }
-    }
-}
 
 /// Owns the caches of a store. [`WatchCaches::shutdown`] joins their tasks; without it
 /// they end when this and the caches are dropped.
@@ -86,7 +65,8 @@ impl WatchCaches {
             Arc::clone(&self.budget),
         );
         if !uncached {
-            self.budget.add_ring(&shared);
+            let ring: Weak<dyn BudgetedRing> = Arc::<WatchCache>::downgrade(&shared);
+            self.budget.add_ring(ring);
         }
         let cache = Arc::new(Cacher::new(shared));
         if caches.closed {
@@ -127,65 +107,5 @@ impl WatchCaches {
             sum.add(&cache.stats());
         }
         sum
-    }
-}
-
-/// The byte budget of all rings. Over the limit the largest ring drops its oldest events,
-/// so that a busy resource does not evict the events of others.
-pub(crate) struct RingBudget {
-    limit: usize,
-    total: AtomicUsize,
-    rings: Mutex<Vec<Weak<WatchCache>>>,
-}
-
-impl RingBudget {
-    fn new(limit: usize) -> Self {
-        Self {
-            limit,
-            total: AtomicUsize::new(0),
-            rings: Mutex::default(),
-        }
-    }
-
-    fn add_ring(&self, shared: &Arc<WatchCache>) {
-        let mut rings = self.rings.lock();
-        rings.retain(|ring| ring.strong_count() > 0);
-        rings.push(Arc::downgrade(shared));
-    }
-
-    pub(crate) fn charge(&self, ring: &AtomicUsize, bytes: usize) {
-        ring.fetch_add(bytes, Ordering::Relaxed);
-        self.total.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Returns bytes to the budget; `None`: all of this ring.
-    pub(crate) fn release(&self, ring: &AtomicUsize, bytes: Option<usize>) {
-        let bytes = match bytes {
-            Some(bytes) => {
-                ring.fetch_sub(bytes, Ordering::Relaxed);
-                bytes
-            }
-            None => ring.swap(0, Ordering::Relaxed),
-        };
-        self.total.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    pub(crate) fn trim(&self) {
-        if self.total.load(Ordering::Relaxed) <= self.limit {
-            return;
-        }
-        let rings: Vec<Arc<WatchCache>> =
-            self.rings.lock().iter().filter_map(Weak::upgrade).collect();
-        // Frees a little more than needed, so that not every event searches the rings.
-        let target = self.limit - self.limit / 16;
-        while self.total.load(Ordering::Relaxed) > target {
-            let heaviest = rings
-                .iter()
-                .max_by_key(|ring| ring.ring_bytes.load(Ordering::Relaxed));
-            let Some(ring) = heaviest else { return };
-            if !ring.evict() {
-                return;
-            }
-        }
     }
 }

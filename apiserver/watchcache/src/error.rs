@@ -2,8 +2,6 @@
 
 use machinery::Status;
 
-use crate::event::CorruptObject;
-
 /// Each variant has one `Status`; see [`Error::status`].
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
@@ -73,15 +71,6 @@ impl Error {
             Self::Corrupt { .. } => Status::failure(500, "StoreReadError", self.to_string()),
             Self::Storage(storage::Error::Unavailable(why)) => Status::unavailable(why.as_str()),
             Self::Storage(other) => Status::internal(other),
-        }
-    }
-}
-
-impl From<&CorruptObject> for Error {
-    fn from(corrupt: &CorruptObject) -> Self {
-        Self::Corrupt {
-            key: corrupt.key.to_string(),
-            why: corrupt.why.clone(),
         }
     }
 }

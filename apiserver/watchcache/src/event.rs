@@ -18,6 +18,15 @@ pub(crate) struct CorruptObject {
     pub(crate) why: String,
 }
 
+impl From<&CorruptObject> for Error {
+    fn from(corrupt: &CorruptObject) -> Self {
+        Self::Corrupt {
+            key: corrupt.key.to_string(),
+            why: corrupt.why.clone(),
+        }
+    }
+}
+
 /// The decoded value of a key.
 pub(crate) type DecodedObject = Result<Object, Arc<CorruptObject>>;
 

@@ -16,6 +16,7 @@
 mod cache_watcher;
 mod cacher;
 mod caches;
+mod config;
 mod continue_token;
 mod error;
 mod event;
@@ -26,6 +27,7 @@ mod initial_events;
 mod list;
 mod params;
 mod reflector;
+mod ring_budget;
 mod snapshot;
 mod timer;
 mod watch_cache;
@@ -35,7 +37,8 @@ mod tests;
 
 pub use cache_watcher::{CacheWatcher, WatchRequest, WatchStart};
 pub use cacher::{Cacher, ReadFreshness, WatchCacheStats};
-pub use caches::{Config, WatchCaches};
+pub use caches::WatchCaches;
+pub use config::Config;
 pub use error::Error;
 pub use event::{CacherEvent, EventType, ObjectEvent};
 pub use filter::{ObjectPredicate, SelectionPredicate};

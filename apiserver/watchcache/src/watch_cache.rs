@@ -10,11 +10,12 @@ use parking_lot::{Mutex, RwLock};
 use storage::{Store, WatchResponse};
 use tokio::sync::{Notify, watch};
 
-use crate::caches::{Config, RingBudget};
+use crate::config::Config;
 use crate::error::Error;
 use crate::event::{DecodedObject, WatchCacheEvent, decode};
 use crate::event_ring::WatchEventRing;
 use crate::filter::last_segment;
+use crate::ring_budget::{BudgetedRing, RingBudget};
 use crate::snapshot::{CacheSnapshot, ObjectMap, revert};
 
 /// Past snapshots that are kept for paged lists.
@@ -273,20 +274,6 @@ impl WatchCache {
         }
     }
 
-    /// Drops the oldest revision of the ring and the snapshots that are older than the
-    /// ring then. Returns whether anything was dropped.
-    pub(crate) fn evict(&self) -> bool {
-        let mut state = self.state.write();
-        let freed = state.ring.evict();
-        let floor = state.ring.floor();
-        let old = state.past_snapshots.partition_point(|s| s.revision < floor);
-        let dropped: Vec<CacheSnapshot> = state.past_snapshots.drain(..old).collect();
-        self.budget.release(&self.ring_bytes, Some(freed));
-        drop(state);
-        drop(dropped);
-        freed > 0
-    }
-
     /// The newest snapshot; fails while the cache is not ready.
     pub(crate) fn snapshot(&self) -> Result<CacheSnapshot, Error> {
         let state = self.state.read();
@@ -378,6 +365,26 @@ impl WatchCache {
                 })
             }
         }
+    }
+}
+
+impl BudgetedRing for WatchCache {
+    fn ring_bytes(&self) -> usize {
+        self.ring_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Drops the oldest revision of the ring and the snapshots that are older than the
+    /// ring then. Returns whether anything was dropped.
+    fn evict(&self) -> bool {
+        let mut state = self.state.write();
+        let freed = state.ring.evict();
+        let floor = state.ring.floor();
+        let old = state.past_snapshots.partition_point(|s| s.revision < floor);
+        let dropped: Vec<CacheSnapshot> = state.past_snapshots.drain(..old).collect();
+        self.budget.release(&self.ring_bytes, Some(freed));
+        drop(state);
+        drop(dropped);
+        freed > 0
     }
 }
 

@@ -1,0 +1,24 @@
+//! The limits of the caches.
+
+use std::time::Duration;
+
+/// The limits of the caches.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The most bytes that the event rings of all caches hold together.
+    pub ring_bytes: usize,
+    /// How long a read waits for a revision or for the first fill.
+    pub read_timeout: Duration,
+    /// The interval between bookmarks; with jitter, each is up to a quarter earlier.
+    pub bookmark_interval: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            ring_bytes: 32 << 20,
+            read_timeout: Duration::from_secs(3),
+            bookmark_interval: Duration::from_secs(60),
+        }
+    }
+}
