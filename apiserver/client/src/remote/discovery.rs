@@ -132,61 +132,63 @@ struct LegacyApiResource {
     categories: Option<Vec<String>>,
 }
 
-pub(super) async fn discover(
-    remote: &RemoteApi,
-    wanted: GroupFilter<'_>,
-) -> Result<ServerResources> {
-    let core = fetch_document(remote, "/api").await;
-    let groups = fetch_document(remote, "/apis").await?;
-    let mut found = ServerResources::default();
-    // An aggregated API server may serve no core group.
-    let core = match core {
-        Err(error) if error.is_not_found() => None,
-        core => Some(core?),
-    };
-    let aggregated = |body: &[u8]| {
-        decode::<DiscoveryTypeMeta>(body).is_ok_and(|k| k.kind == "APIGroupDiscoveryList")
-    };
-    if aggregated(&groups) && core.as_deref().is_none_or(aggregated) {
-        for body in core.iter().chain([&groups]) {
-            add_aggregated_groups(decode(body)?, &mut found);
+impl RemoteApi {
+    pub(super) async fn discover_resources(
+        &self,
+        wanted: GroupFilter<'_>,
+    ) -> Result<ServerResources> {
+        let core = fetch_document(self, "/api").await;
+        let groups = fetch_document(self, "/apis").await?;
+        let mut found = ServerResources::default();
+        // An aggregated API server may serve no core group.
+        let core = match core {
+            Err(error) if error.is_not_found() => None,
+            core => Some(core?),
+        };
+        let aggregated = |body: &[u8]| {
+            decode::<DiscoveryTypeMeta>(body).is_ok_and(|k| k.kind == "APIGroupDiscoveryList")
+        };
+        if aggregated(&groups) && core.as_deref().is_none_or(aggregated) {
+            for body in core.iter().chain([&groups]) {
+                add_aggregated_groups(decode(body)?, &mut found);
+            }
+            return Ok(found.retain_groups(wanted));
         }
-        return Ok(found.retain_groups(wanted));
-    }
-    let mut versions: Vec<String> = Vec::new();
-    if let Some(core) = &core {
-        versions.extend(decode::<LegacyApiVersions>(core)?.versions);
-    }
-    let plain = match aggregated(&groups) {
-        true => remote.get_raw("/apis").await?,
-        false => groups,
-    };
-    for mut group in decode::<LegacyApiGroupList>(&plain)?.groups {
-        if let Some(preferred) = group.preferred_version {
-            let preferred = preferred.group_version;
-            group.versions.retain(|v| v.group_version != preferred);
-            versions.push(preferred);
+        let mut versions: Vec<String> = Vec::new();
+        if let Some(core) = &core {
+            versions.extend(decode::<LegacyApiVersions>(core)?.versions);
         }
-        versions.extend(group.versions.into_iter().map(|v| v.group_version));
-    }
-    versions.retain(|version| wanted(split_api_version(version).0));
-    let documents = stream::iter(versions).map(|version| async move {
-        let body = remote.get_raw(&group_version_path(&version)).await;
-        let parsed = body.and_then(|b| decode::<LegacyApiResourceList>(&b));
-        (version, parsed)
-    });
-    let documents: Vec<_> = documents.buffered(MAX_CONCURRENT_REQUESTS).collect().await;
-    for (version, document) in documents {
-        match document {
-            Ok(document) => add_legacy_resources(&version, document, &mut found),
-            // Removed between the two requests, or not served yet.
-            Err(error) if error.is_not_found() => {}
-            Err(error) => found
-                .failed_group_versions
-                .push((version, error.to_string())),
+        let plain = match aggregated(&groups) {
+            true => self.get_raw("/apis").await?,
+            false => groups,
+        };
+        for mut group in decode::<LegacyApiGroupList>(&plain)?.groups {
+            if let Some(preferred) = group.preferred_version {
+                let preferred = preferred.group_version;
+                group.versions.retain(|v| v.group_version != preferred);
+                versions.push(preferred);
+            }
+            versions.extend(group.versions.into_iter().map(|v| v.group_version));
         }
+        versions.retain(|version| wanted(split_api_version(version).0));
+        let documents = stream::iter(versions).map(|version| async move {
+            let body = self.get_raw(&group_version_path(&version)).await;
+            let parsed = body.and_then(|b| decode::<LegacyApiResourceList>(&b));
+            (version, parsed)
+        });
+        let documents: Vec<_> = documents.buffered(MAX_CONCURRENT_REQUESTS).collect().await;
+        for (version, document) in documents {
+            match document {
+                Ok(document) => add_legacy_resources(&version, document, &mut found),
+                // Removed between the two requests, or not served yet.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => found
+                    .failed_group_versions
+                    .push((version, error.to_string())),
+            }
+        }
+        Ok(found)
     }
-    Ok(found)
 }
 
 async fn fetch_document(remote: &RemoteApi, path: &str) -> Result<bytes::Bytes> {

@@ -430,11 +430,11 @@ impl Api for RemoteApi {
     }
 
     async fn discover(&self) -> Result<ServerResources> {
-        discovery::discover(self, &|_| true).await
+        self.discover_resources(&|_| true).await
     }
 
     async fn discover_groups(&self, wanted: GroupFilter<'_>) -> Result<ServerResources> {
-        discovery::discover(self, wanted).await
+        self.discover_resources(wanted).await
     }
 
     async fn get_raw(&self, path: &str) -> Result<Bytes> {
