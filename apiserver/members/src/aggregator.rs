@@ -11,7 +11,8 @@ use openapi::{ContainerResources, ResourceList, ResourceRequirements, pod_reques
 use parking_lot::Mutex;
 use serde::Deserialize;
 
-use crate::nodes::{NodeInfos as AllNodes, NodeSchedulingInfo};
+use crate::node_infos::NodeInfos as AllNodes;
+use crate::nodes::NodeSchedulingInfo;
 use crate::resource_totals::{
     MemberResourceSummary, NodeAmounts, PodAmounts, ResourceAmounts, ResourceModelGrade,
     ResourceTotals,

@@ -21,9 +21,11 @@ mod endpoint;
 mod manager;
 mod member;
 mod metrics;
+mod node_infos;
 mod nodes;
 mod resource_quotas;
 mod resource_totals;
+mod running_total;
 
 pub use access::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 pub use cluster_proxy::{
@@ -33,6 +35,7 @@ pub use concurrency_limit::ConcurrencyLimitedApi;
 pub use endpoint::{MemberConnector, MemberEndpoint, RemoteMemberConnector};
 pub use manager::MemberClusterManager;
 pub use member::{MemberCluster, MemberTrackingOptions};
-pub use nodes::{NodeInfo, NodeInfos, ResourceId};
+pub use node_infos::NodeInfos;
+pub use nodes::{NodeInfo, ResourceId};
 pub use resource_quotas::{MemberResourceQuota, ScopedResourceSelectorRequirement};
 pub use resource_totals::{MemberResourceSummary, ResourceModelGrade};

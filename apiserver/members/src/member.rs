@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::aggregator::NodePodAggregator;
 use crate::concurrency_limit::ConcurrencyLimitedApi;
 use crate::endpoint::{MemberConnector, MemberEndpoint};
-use crate::nodes::NodeInfos;
+use crate::node_infos::NodeInfos;
 use crate::resource_quotas::{MemberResourceQuota, ResourceQuotaCache};
 use crate::resource_totals::{MemberResourceSummary, ResourceModelGrade};
 

@@ -5,7 +5,7 @@ use machinery::Quantity;
 use machinery::object::Label;
 use openapi::karmada::cluster::Taint;
 
-use crate::resource_totals::{ResourceAmounts, ResourceTotals, RunningTotal};
+use crate::running_total::{ResourceAmounts, RunningTotal};
 
 /// What decides whether a pod can be scheduled to a node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,21 +65,5 @@ impl<'a> NodeInfo<'a> {
         let ResourceId(id) = resource;
         let has = self.allocatable.iter().find(|(k, _)| *k == id);
         has.map_or(Quantity::ZERO, |(_, q)| *q) - self.used.get(id)
-    }
-}
-
-/// All nodes of a member.
-#[derive(Clone, Copy)]
-pub struct NodeInfos<'a>(pub(crate) &'a ResourceTotals);
-
-impl<'a> NodeInfos<'a> {
-    /// `None`: no node and no pod names this resource.
-    pub fn resource_id(&self, name: &str) -> Option<ResourceId> {
-        self.0.find_resource(name).map(ResourceId)
-    }
-
-    /// The nodes, unordered.
-    pub fn iter(&self) -> impl Iterator<Item = NodeInfo<'a>> {
-        self.0.nodes()
     }
 }

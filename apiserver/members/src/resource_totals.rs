@@ -11,6 +11,7 @@ use ahash::AHashMap;
 use machinery::Quantity;
 
 use crate::nodes::{NodeInfo as NodeView, NodeSchedulingInfo};
+use crate::running_total::{ResourceAmounts, RunningTotal};
 
 /// What the Cluster's status reports of nodes and resources (`nodeSummary`,
 /// `resourceSummary`).
@@ -30,47 +31,6 @@ pub struct MemberResourceSummary {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResourceModelGrade {
     pub minimums: Vec<(String, Quantity)>,
-}
-
-/// Amounts by resource id, sorted by id.
-pub(crate) type ResourceAmounts = Box<[(u16, Quantity)]>;
-
-/// A running total by resource id.
-#[derive(Default)]
-pub(crate) struct RunningTotal(Vec<(u16, Quantity)>);
-
-impl RunningTotal {
-    fn amount_mut(&mut self, id: u16) -> &mut Quantity {
-        let at = match self.0.binary_search_by_key(&id, |(k, _)| *k) {
-            Ok(at) => at,
-            Err(at) => {
-                self.0.insert(at, (id, Quantity::ZERO));
-                at
-            }
-        };
-        &mut self.0[at].1
-    }
-
-    fn add(&mut self, amounts: &ResourceAmounts) {
-        for (id, amount) in amounts {
-            let sum = self.amount_mut(*id);
-            *sum += *amount;
-        }
-    }
-
-    fn subtract(&mut self, amounts: &ResourceAmounts) {
-        for (id, amount) in amounts {
-            let sum = self.amount_mut(*id);
-            *sum -= *amount;
-        }
-        // A zero entry equals an absent one.
-        self.0.retain(|(_, q)| !q.is_zero());
-    }
-
-    pub(crate) fn get(&self, id: u16) -> Quantity {
-        let at = self.0.binary_search_by_key(&id, |(k, _)| *k);
-        at.map_or(Quantity::ZERO, |at| self.0[at].1)
-    }
 }
 
 /// The amounts of a node.

@@ -1,0 +1,44 @@
+//! Sums of resources that are kept up to date as objects come and go.
+
+use machinery::Quantity;
+
+/// Amounts by resource id, sorted by id.
+pub(crate) type ResourceAmounts = Box<[(u16, Quantity)]>;
+
+/// A running total by resource id.
+#[derive(Default)]
+pub(crate) struct RunningTotal(Vec<(u16, Quantity)>);
+
+impl RunningTotal {
+    fn amount_mut(&mut self, id: u16) -> &mut Quantity {
+        let at = match self.0.binary_search_by_key(&id, |(k, _)| *k) {
+            Ok(at) => at,
+            Err(at) => {
+                self.0.insert(at, (id, Quantity::ZERO));
+                at
+            }
+        };
+        &mut self.0[at].1
+    }
+
+    fn add(&mut self, amounts: &ResourceAmounts) {
+        for (id, amount) in amounts {
+            let sum = self.amount_mut(*id);
+            *sum += *amount;
+        }
+    }
+
+    fn subtract(&mut self, amounts: &ResourceAmounts) {
+        for (id, amount) in amounts {
+            let sum = self.amount_mut(*id);
+            *sum -= *amount;
+        }
+        // A zero entry equals an absent one.
+        self.0.retain(|(_, q)| !q.is_zero());
+    }
+
+    pub(crate) fn get(&self, id: u16) -> Quantity {
+        let at = self.0.binary_search_by_key(&id, |(k, _)| *k);
+        at.map_or(Quantity::ZERO, |at| self.0[at].1)
+    }
+}
