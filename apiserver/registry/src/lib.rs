@@ -13,6 +13,7 @@
 
 mod allocation;
 mod bootstrap;
+mod cache_metrics;
 mod commit;
 mod conversion;
 mod create;
@@ -33,6 +34,7 @@ mod service_address_claims;
 mod status_patch;
 mod strategy;
 mod subresource_create;
+mod unused_claims;
 mod update;
 mod webhooks;
 mod write_pipeline;

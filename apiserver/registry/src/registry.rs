@@ -22,11 +22,11 @@ use watchcache::{
 };
 
 use crate::custom_resources::{self, ServedDefinitions};
-use crate::metrics::{StoreCallMetrics, register_cache_metrics};
+use crate::metrics::StoreCallMetrics;
 use crate::request::RequestContext;
 use crate::resource_table::{ResourceInfo, ResourceTable, catalog_resources};
-use crate::service_address_claims::UnusedClaims;
 use crate::strategy::services::ServiceAllocator;
+use crate::unused_claims::UnusedClaims;
 
 /// Handles a create that stores nothing, such as `serviceaccounts/token` and reviews.
 #[async_trait]
@@ -124,7 +124,7 @@ impl Registry {
             served_definitions: Mutex::default(),
             crd_sync_lock: tokio::sync::Mutex::default(),
         });
-        register_cache_metrics(&registry.options.metrics, &registry);
+        registry.register_cache_metrics();
         registry
     }
 

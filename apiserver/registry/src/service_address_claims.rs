@@ -8,18 +8,15 @@
 //! unchanged for a while and found no Service with the address. Each process measures this
 //! time with its own clock, as client-go's leader election does.
 
-use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use machinery::Status;
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use storage::{KeyValue, Op, Txn, TxnResponse};
-use tokio::time::Instant;
+use storage::{Op, Txn, TxnResponse};
 use watchcache::{ListRequest, ListRevision as Position, SelectionPredicate};
 
 use crate::commit::store_error_status;
@@ -29,10 +26,6 @@ use crate::resource_table::ResourceInfo;
 use crate::strategy::services::ServiceAllocation;
 
 const CLAIMS_PREFIX: &str = "/registry/flotilla/services/";
-/// A claim without a Service expires after this time, twice the longest request.
-const CLAIM_EXPIRY: Duration = Duration::from_secs(120);
-/// Observed claims are forgotten after this time.
-const UNUSED_CLAIM_RETENTION: Duration = Duration::from_secs(3600);
 /// How often an allocation is repeated because another process claimed an address first.
 const MAX_ALLOCATION_ATTEMPTS: usize = 16;
 
@@ -40,29 +33,6 @@ const MAX_ALLOCATION_ATTEMPTS: usize = 16;
 struct AddressClaim {
     /// `namespace/name`.
     service: String,
-}
-
-/// Claims of other processes on addresses that no Service had when this process observed
-/// them: the revision of each, and when it was first observed.
-#[derive(Default)]
-pub(crate) struct UnusedClaims(Mutex<HashMap<Arc<str>, (u64, Instant)>>);
-
-impl UnusedClaims {
-    /// Whether a claim was unchanged for so long that no Service will follow.
-    fn is_expired(&self, claim: &KeyValue) -> bool {
-        let now = Instant::now();
-        let mut observed = self.0.lock();
-        match observed.get(&claim.key) {
-            Some((revision, first)) if *revision == claim.mod_revision => {
-                *first + CLAIM_EXPIRY <= now
-            }
-            _ => {
-                observed.retain(|_, (_, first)| *first + UNUSED_CLAIM_RETENTION > now);
-                observed.insert(Arc::clone(&claim.key), (claim.mod_revision, now));
-                false
-            }
-        }
-    }
 }
 
 pub(crate) fn is_service(resource: &ResourceInfo) -> bool {

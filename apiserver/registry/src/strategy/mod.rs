@@ -8,99 +8,17 @@ mod custom_resource_definitions;
 mod jobs;
 mod namespaces;
 mod pods;
+mod rest_strategy;
 mod secrets;
 pub(crate) mod services;
 mod workloads;
 
 use std::time::Duration;
 
-use client::DeletionPropagation;
-use serde_json::Value;
+use rest_strategy::DEFAULT_STRATEGY;
 
 pub(crate) use namespaces::UNDELETABLE as UNDELETABLE_NAMESPACES;
-
-/// Which changes raise `metadata.generation`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GenerationPolicy {
-    /// The kind has no generation.
-    Absent,
-    /// A change of `spec`.
-    Spec,
-    /// A change of `spec` or of annotations.
-    SpecOrAnnotations,
-    /// A change of anything but metadata.
-    AllButMetadata,
-    /// A change of anything but metadata and status.
-    AllButStatus,
-}
-
-impl GenerationPolicy {
-    /// Whether the kind has a generation.
-    pub(crate) fn is_tracked(self) -> bool {
-        self != Self::Absent
-    }
-
-    /// Whether an update from `old` to `new` raises the generation.
-    pub(crate) fn is_raised(self, new: &Value, old: &Value) -> bool {
-        let differ_except = |ignored: &[&str]| {
-            let differs = |a: &Value, b: &Value| {
-                a.as_object()
-                    .into_iter()
-                    .flatten()
-                    .any(|(k, v)| !ignored.contains(&k.as_str()) && b.get(k) != Some(v))
-            };
-            differs(new, old) || differs(old, new)
-        };
-        match self {
-            Self::Absent => false,
-            Self::Spec => new["spec"] != old["spec"],
-            Self::SpecOrAnnotations => {
-                new["spec"] != old["spec"]
-                    || new["metadata"]["annotations"] != old["metadata"]["annotations"]
-            }
-            Self::AllButMetadata => differ_except(&["metadata"]),
-            Self::AllButStatus => differ_except(&["metadata", "status"]),
-        }
-    }
-}
-
-/// The strategy of a kind.
-#[derive(Debug)]
-pub(crate) struct RestStrategy {
-    pub(crate) generation: GenerationPolicy,
-    /// Called after uid and timestamps are set, before validation.
-    pub(crate) create: fn(new: &mut Value),
-    /// Called after metadata is copied from the old object, before validation.
-    pub(crate) update: fn(new: &mut Value, old: &Value),
-    /// Called when the deletion timestamp is set.
-    pub(crate) begin_delete: fn(new: &mut Value, now: &str),
-    /// Whether anything besides `metadata.finalizers` delays the removal.
-    pub(crate) delays_removal: fn(&Value) -> bool,
-    /// The propagation policy of deletions that request none.
-    pub(crate) propagation: DeletionPropagation,
-    pub(crate) ttl: Option<Duration>,
-    /// Whether a write of the status may change labels and annotations.
-    pub(crate) status_updates_metadata: bool,
-}
-
-fn no_op_create(_: &mut Value) {}
-fn no_op_update(_: &mut Value, _: &Value) {}
-fn no_op_begin_delete(_: &mut Value, _: &str) {}
-fn never_delays_removal(_: &Value) -> bool {
-    false
-}
-
-/// The default strategy.
-const DEFAULT_STRATEGY: RestStrategy = RestStrategy {
-    generation: GenerationPolicy::Absent,
-    create: no_op_create,
-    update: no_op_update,
-    begin_delete: no_op_begin_delete,
-    delays_removal: never_delays_removal,
-    propagation: DeletionPropagation::Background,
-    ttl: None,
-    status_updates_metadata: false,
-};
+pub(crate) use rest_strategy::{GenerationPolicy, RestStrategy};
 
 static BUILT_IN_DEFAULT: RestStrategy = DEFAULT_STRATEGY;
 static CUSTOM: RestStrategy = RestStrategy {

@@ -1,0 +1,173 @@
+//! Metrics of the watch caches, collected at each scrape.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Weak};
+
+use flotilla_metrics::{CallbackMetric, CallbackMetricType, CollectedMetrics};
+
+use crate::registry::Registry;
+
+const RESOURCE_LABELS: &[&str] = &["group", "resource"];
+
+const fn counter(name: &'static str, help: &'static str) -> CallbackMetric {
+    CallbackMetric::new(name, help, CallbackMetricType::Counter, RESOURCE_LABELS)
+}
+
+const fn gauge(name: &'static str, help: &'static str) -> CallbackMetric {
+    CallbackMetric::new(name, help, CallbackMetricType::Gauge, RESOURCE_LABELS)
+}
+
+/// The metrics that [`collect_cache_metrics`] sets.
+const CACHE_METRICS: [CallbackMetric; 17] = [
+    gauge("apiserver_resource_objects", "Number of stored objects."),
+    CallbackMetric::new(
+        "apiserver_storage_objects",
+        "Number of stored objects.",
+        CallbackMetricType::Gauge,
+        &["resource"],
+    ),
+    gauge(
+        "apiserver_watch_cache_resource_version",
+        "Revision up to which the watch cache is current.",
+    ),
+    counter(
+        "apiserver_watch_cache_events_received_total",
+        "Events received from the store.",
+    ),
+    counter(
+        "apiserver_watch_cache_events_dispatched_total",
+        "Events encoded for watchers, once for all of them.",
+    ),
+    counter(
+        "apiserver_watch_cache_initializations_total",
+        "Initializations of the watch cache.",
+    ),
+    gauge(
+        "watch_cache_capacity",
+        "Events in the ring of the watch cache.",
+    ),
+    gauge(
+        "flotilla_watch_cache_ring_bytes",
+        "Bytes of the events in the ring of the watch cache.",
+    ),
+    CallbackMetric::new(
+        "flotilla_watch_cache_ring_limit_bytes",
+        "Maximum bytes of the events in the rings of all watch caches.",
+        CallbackMetricType::Gauge,
+        &[],
+    ),
+    gauge(
+        "flotilla_watchers",
+        "Open watches, including those of this process.",
+    ),
+    counter(
+        "apiserver_terminated_watchers_total",
+        "Watches that the server terminated early.",
+    ),
+    counter(
+        "flotilla_watch_history_reads_total",
+        "Reads of the store's history by watchers that were behind the ring.",
+    ),
+    counter(
+        "apiserver_cache_list_total",
+        "Lists served by the watch cache.",
+    ),
+    counter("apiserver_storage_list_total", "Lists served by the store."),
+    counter(
+        "apiserver_cache_list_returned_objects_total",
+        "Objects returned by lists.",
+    ),
+    CallbackMetric::new(
+        "apiserver_watch_cache_consistent_read_total",
+        "Consistent reads, by whether the watch cache could serve them.",
+        CallbackMetricType::Counter,
+        &["group", "resource", "success", "fallback"],
+    ),
+    CallbackMetric::new(
+        "flotilla_store_revision",
+        "The highest revision of a watch cache.",
+        CallbackMetricType::Counter,
+        &[],
+    ),
+];
+
+impl Registry {
+    /// Registers the metrics of the caches, which are collected at each scrape.
+    pub(crate) fn register_cache_metrics(self: &Arc<Self>) {
+        let registry = Arc::downgrade(self);
+        self.options
+            .metrics
+            .register_callback(&CACHE_METRICS, move |readings| {
+                if let Some(registry) = Weak::upgrade(&registry) {
+                    collect_cache_metrics(&registry, readings);
+                }
+            });
+    }
+}
+
+fn collect_cache_metrics(registry: &Registry, readings: &mut CollectedMetrics<'_>) {
+    let table = registry.table();
+    // The versions of a kind share their storage.
+    let mut counted: HashSet<&str> = HashSet::new();
+    let mut newest = 0;
+    for info in table.resources() {
+        let stored = &info.storage;
+        if !counted.insert(stored.cache.prefix()) {
+            continue;
+        }
+        let gvr = &stored.kind.gvr;
+        let by: &[&str] = &[&gvr.group, &gvr.resource];
+        let stats = stored.cache.stats();
+        let used = stats.fills > 0;
+        let busy = stats.lists + stats.lists_from_store > 0;
+        let mut set = |name: &str, value: u64| readings.set(name, by, value as f64);
+        if used {
+            let revision = stored.cache.revision();
+            newest = newest.max(revision);
+            set("apiserver_resource_objects", stats.objects as u64);
+            set("apiserver_watch_cache_resource_version", revision);
+            set("apiserver_watch_cache_events_received_total", stats.events);
+            set(
+                "apiserver_watch_cache_events_dispatched_total",
+                stats.encodings,
+            );
+            set("apiserver_watch_cache_initializations_total", stats.fills);
+            set("watch_cache_capacity", stats.ring_events as u64);
+            set("flotilla_watch_cache_ring_bytes", stats.ring_bytes as u64);
+            set("apiserver_terminated_watchers_total", stats.terminated);
+            set("flotilla_watch_history_reads_total", stats.from_history);
+        }
+        if used || stats.watchers > 0 {
+            set("flotilla_watchers", stats.watchers as u64);
+        }
+        if busy {
+            set("apiserver_cache_list_total", stats.lists);
+            set("apiserver_storage_list_total", stats.lists_from_store);
+            set(
+                "apiserver_cache_list_returned_objects_total",
+                stats.listed_objects,
+            );
+        }
+        if used {
+            let name = match &*gvr.group {
+                "" => gvr.resource.to_string(),
+                group => format!("{}.{group}", gvr.resource),
+            };
+            readings.set("apiserver_storage_objects", &[&name], stats.objects as f64);
+        }
+        let [group, resource] = [&*gvr.group, &*gvr.resource];
+        for (count, success, fallback) in [
+            (stats.consistent_from_cache, "true", "false"),
+            (stats.consistent_from_store, "false", "true"),
+        ] {
+            if count > 0 {
+                let by = &[group, resource, success, fallback];
+                let name = "apiserver_watch_cache_consistent_read_total";
+                readings.set(name, by, count as f64);
+            }
+        }
+    }
+    readings.set("flotilla_store_revision", &[], newest as f64);
+    let limit = registry.hub.config().ring_bytes as f64;
+    readings.set("flotilla_watch_cache_ring_limit_bytes", &[], limit);
+}
