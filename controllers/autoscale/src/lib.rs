@@ -10,14 +10,17 @@
 
 mod deployment_replicas_syncer;
 mod hpa_scale_target_marker;
+mod startup;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
 use client::Api;
-use flotilla_runtime::{InformerFactory, TaskGroup};
+use flotilla_runtime::InformerFactory;
 use machinery::Gvr;
+
+pub use startup::start;
 
 static AUTOSCALERS: Gvr = Gvr::from_static("autoscaling", "v2", "horizontalpodautoscalers");
 static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
@@ -38,14 +41,4 @@ pub struct Options {
     pub scale_target_marker: bool,
     /// Enables `deploymentReplicasSyncer`.
     pub replicas_syncer: bool,
-}
-
-/// Starts the enabled controllers; they stop with `tasks`.
-pub async fn start(deps: &AutoscaleDeps, tasks: &TaskGroup) {
-    if deps.options.scale_target_marker {
-        hpa_scale_target_marker::HpaScaleTargetMarker::start(deps, tasks).await;
-    }
-    if deps.options.replicas_syncer {
-        deployment_replicas_syncer::DeploymentReplicasSyncer::start(deps, tasks).await;
-    }
 }
