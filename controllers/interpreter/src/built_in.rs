@@ -6,8 +6,8 @@ use openapi::karmada::DependentObjectReference;
 use openapi::karmada::binding::Component;
 use serde_json::{Value, json};
 
+use crate::native::pod_template::object_json;
 use crate::native::{CollectedStatus, Error, NativeInterpreter, TemplateReplicas};
-use crate::pod_template::object_json;
 use crate::thirdparty::ThirdPartyInterpreter;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -182,7 +182,7 @@ fn aggregate_third_party(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::tests::object;
+    use crate::native::fixtures::object;
 
     // proves: CRD-before-native
     #[test]

@@ -152,7 +152,7 @@ impl ScriptIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::tests::object;
+    use crate::native::fixtures::object;
     use serde_json::{Value, json};
 
     fn customization(name: &str, kind: &str, scripts: &[(&str, &str)]) -> Object {

@@ -19,9 +19,9 @@ use crate::built_in::BuiltInInterpreter;
 use crate::config_manager::RuleChangeListener;
 use crate::declarative::DeclarativeInterpreter;
 use crate::lua::{LuaArg, LuaLimits};
+use crate::native::pod_template::object_json;
 use crate::native::{CollectedStatus, Error, TemplateReplicas};
 use crate::operation::InterpreterOperation;
-use crate::pod_template::object_json;
 use crate::rule_change::RuleChange;
 use crate::script_result::{ScriptResult, union_dependencies};
 use crate::webhook::{

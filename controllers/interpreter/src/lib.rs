@@ -6,47 +6,37 @@
 //!
 //! Rules are pure and synchronous: they do no I/O and read no clock (time is an argument). Only the
 //! interface is asynchronous, because scripts and webhooks run elsewhere. The caller passes in the
-//! HTTP client for webhooks ([`WebhookDeps`]). Only [`native`], [`pod_template`], [`dependencies`]
-//! and [`thirdparty`] branch on the kind of an object.
+//! HTTP client for webhooks ([`WebhookDeps`]). Only [`native`] and [`thirdparty`]
+//! branch on the kind of an object.
 //!
 //! Entry point: [`Interpreter`].
 
-mod bare_pods;
 mod built_in;
 #[cfg(test)]
 mod case_tables;
 mod config_manager;
-mod cron_jobs;
 mod customizations;
 mod declarative;
-mod dependencies;
 mod empty_values;
+mod error;
 #[cfg(test)]
 mod fuzz;
 mod interpreter;
-mod jobs;
 mod lua;
 mod native;
-#[cfg(test)]
-mod native_tests;
-mod networking;
 mod operation;
-mod pdb_and_hpa;
-mod pod_template;
 mod replica_requirements;
 mod rule_change;
 mod script_result;
-mod service_accounts;
 #[cfg(test)]
 mod tests;
 mod thirdparty;
-mod volumes;
 mod webhook;
-mod workloads;
 
+pub use error::Error;
 pub use interpreter::Interpreter;
 pub use lua::{LuaLimits, check};
-pub use native::{Error, TemplateReplicas};
+pub use native::TemplateReplicas;
 pub use operation::InterpreterOperation;
 pub use rule_change::RuleChange;
 pub use webhook::{ApplyJsonPatch, WebhookDeps};

@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::customizations::CustomizationScript;
-use crate::dependencies::validate_dependencies;
 use crate::lua::LuaCallError;
+use crate::native::dependencies::validate_dependencies;
 use crate::native::{Error, TemplateReplicas};
 use crate::operation::InterpreterOperation;
 

@@ -5,7 +5,7 @@ use machinery::{Gvk, Object};
 use openapi::karmada::binding::AggregatedStatusItem;
 use serde_json::{Value, json};
 
-use crate::native::tests::object;
+use crate::native::fixtures::object;
 use crate::{Interpreter, LuaLimits};
 
 fn customization(name: &str, scripts: &[(&str, &str)]) -> Object {

@@ -15,7 +15,7 @@ use super::flat_json::FlatJson;
 use super::lazy_table::{LazyTables, without_memory_limit};
 use super::limits::CallDeadline;
 use super::result_encoder::to_json;
-use crate::dependencies::pod_template_dependencies;
+use crate::native::dependencies::pod_template_dependencies;
 use crate::replica_requirements::{PodTemplate, generate_replica_requirements};
 
 const REQUIRE_SOURCE: &str = "

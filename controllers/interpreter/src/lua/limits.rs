@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use mlua::VmState;
 
-use super::LuaLimits;
 use super::result_encoder::{RESULT_LIMITS, ResultLimits};
 
 /// The clock is read once per this many interrupt points of the VM.
@@ -17,6 +16,26 @@ const INLINE_RESULT_LIMITS: ResultLimits = ResultLimits {
     values: 10_000,
     string_bytes: 1 << 20,
 };
+
+/// The limits of a call of a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LuaLimits {
+    pub deadline: Duration,
+    /// Bytes of memory, independent of the arguments.
+    pub memory: usize,
+    /// Additional bytes of memory per byte of the arguments as JSON.
+    pub memory_per_argument_byte: usize,
+}
+
+impl Default for LuaLimits {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(1),
+            memory: 8 << 20,
+            memory_per_argument_byte: 16,
+        }
+    }
+}
 
 /// What one call may use.
 #[derive(Clone, Copy)]

@@ -35,6 +35,7 @@ use tokio::sync::oneshot;
 
 use circuit_breaker::BreakerDecision;
 
+pub use limits::LuaLimits;
 pub(crate) use script::{LuaScript, ScriptHash};
 pub(crate) use vm::LuaArg;
 pub(crate) use worker::LuaCallError;
@@ -42,8 +43,6 @@ use worker::{LuaJob, LuaWorker, PendingCallGuard};
 
 use crate::operation::InterpreterOperation;
 
-/// Stack size of each thread. The Lua compiler recurses as deep as a script is nested.
-const THREAD_STACK_BYTES: usize = 16 << 20;
 /// At least two, so that a script that does not terminate leaves one thread to the others.
 const MIN_THREADS: usize = 2;
 const MAX_THREADS: usize = 4;
@@ -52,26 +51,6 @@ const MAX_THREADS: usize = 4;
 const MAX_WAITING_CALLS: usize = 1024;
 /// After an inline call that took longer than this, the task yields.
 const YIELD_AFTER: Duration = Duration::from_micros(50);
-
-/// The limits of a call of a script.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LuaLimits {
-    pub deadline: Duration,
-    /// Bytes of memory, independent of the arguments.
-    pub memory: usize,
-    /// Additional bytes of memory per byte of the arguments as JSON.
-    pub memory_per_argument_byte: usize,
-}
-
-impl Default for LuaLimits {
-    fn default() -> Self {
-        Self {
-            deadline: Duration::from_secs(1),
-            memory: 8 << 20,
-            memory_per_argument_byte: 16,
-        }
-    }
-}
 
 /// The threads that run scripts; they start with the first script.
 #[derive(Debug, Default)]

@@ -7,10 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::Value;
 
-use super::LuaLimits;
 use super::empty_tables::{has_empty, prune_list, prune_object};
 use super::flat_json::ROOT_NODE;
 use super::limits::LuaCallLimits;
+use super::limits::LuaLimits;
 use super::script::LuaScript;
 use super::vm::{LuaArg, LuaFailure, LuaVm};
 use crate::operation::InterpreterOperation;

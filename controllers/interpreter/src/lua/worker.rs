@@ -8,11 +8,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 use super::limits::LuaCallLimits;
+use super::limits::LuaLimits;
 use super::script::LuaScript;
 use super::thread_vm::{LuaResults, ThreadVm};
 use super::vm::{LuaArg, LuaFailure, LuaVm};
-use super::{LuaLimits, THREAD_STACK_BYTES};
 use crate::operation::InterpreterOperation;
+
+/// Stack size of each thread. The Lua compiler recurses as deep as a script is nested.
+const THREAD_STACK_BYTES: usize = 16 << 20;
 
 /// Maximum number of calls in the queue of one thread.
 const QUEUE_CAPACITY: usize = 256;

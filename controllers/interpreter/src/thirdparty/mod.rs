@@ -19,7 +19,9 @@ mod observed_generation;
 mod pod_templates;
 mod ray;
 mod ray_service;
+mod rules;
 mod spark;
+mod status_aggregation;
 mod volcano;
 mod zero_values;
 
@@ -32,72 +34,8 @@ use serde_json::Value;
 use crate::empty_values::prune_empty;
 use crate::native::{CollectedStatus, Error, TemplateReplicas};
 use collected_statuses::CollectedStatuses;
-use json_fields::{JsonFields, set_field, take_object, value_at};
-
-/// Reads a decision from an object.
-type ReadRule<T> = fn(&Value) -> Result<T, Error>;
-/// Writes the replicas into a manifest.
-type ReviseReplicaRule = fn(&mut Value, i64) -> Result<(), Error>;
-/// Copies fields of the observed object into the desired one.
-type RetainRule = fn(&mut Value, &Value) -> Result<(), Error>;
-
-/// The rules of one kind; `None` for operations without a rule.
-struct ThirdPartyRules {
-    interpret_health: Option<ReadRule<bool>>,
-    reflect_status: Option<fn(&Value) -> JsonFields>,
-    aggregate_status: Option<StatusAggregation>,
-    replicas: Option<ReadRule<TemplateReplicas>>,
-    revise_replica: Option<ReviseReplicaRule>,
-    components: Option<ReadRule<Vec<Component>>>,
-    retain: Option<RetainRule>,
-    dependencies: Option<ReadRule<Vec<DependentObjectReference>>>,
-}
-
-impl ThirdPartyRules {
-    const NONE: Self = Self {
-        interpret_health: None,
-        reflect_status: None,
-        aggregate_status: None,
-        replicas: None,
-        revise_replica: None,
-        components: None,
-        retain: None,
-        dependencies: None,
-    };
-}
-
-/// The input of an aggregation besides the status of the template.
-struct AggregationInput<'a> {
-    /// `metadata.generation` of the template.
-    generation: &'a Value,
-    items: CollectedStatuses<'a>,
-    now: Timestamp,
-}
-
-/// How the status of a template is aggregated.
-struct StatusAggregation {
-    /// Whether absent generations are set to 0.
-    defaults_generations: bool,
-    /// Sets the status when there is no list of items, as opposed to an empty one.
-    without_items: fn(&mut JsonFields, &Value),
-    /// Whether the status of a single item is copied unchanged.
-    copies_single_item: bool,
-    /// Whether the result keeps the template's spec.
-    keeps_spec: bool,
-    rule: fn(&mut JsonFields, &AggregationInput<'_>) -> Result<(), Error>,
-}
-
-impl StatusAggregation {
-    const fn new(rule: fn(&mut JsonFields, &AggregationInput<'_>) -> Result<(), Error>) -> Self {
-        Self {
-            defaults_generations: false,
-            without_items: |_, _| {},
-            copies_single_item: false,
-            keeps_spec: true,
-            rule,
-        }
-    }
-}
+use rules::ThirdPartyRules;
+use status_aggregation::{AggregationInput, StatusAggregation, reset_status};
 
 fn rules_for(kind: &Gvk) -> Option<&'static ThirdPartyRules> {
     Some(match (&*kind.group, &*kind.version, &*kind.kind) {
@@ -244,66 +182,6 @@ impl ThirdPartyInterpreter {
         rule.apply(&mut result, items.map(CollectedStatuses), now)?;
         prune_empty(&mut result, &[]);
         Ok(Some(result))
-    }
-}
-
-impl StatusAggregation {
-    fn apply(
-        &self,
-        template: &mut Value,
-        items: Option<CollectedStatuses<'_>>,
-        now: Timestamp,
-    ) -> Result<(), Error> {
-        let mut status = take_object(template, "status");
-        if self.defaults_generations {
-            let mut metadata = take_object(template, "metadata");
-            zero_if_absent(&mut metadata, "generation");
-            set_field(template, "metadata", Value::Object(metadata));
-            zero_if_absent(&mut status, "observedGeneration");
-        }
-        let generation = value_at(template, "/metadata/generation").cloned();
-        let generation = generation.unwrap_or_default();
-        if !self.keeps_spec && items.is_some() {
-            set_field(template, "spec", Value::Null);
-        }
-        let status = match items {
-            None => {
-                (self.without_items)(&mut status, &generation);
-                Value::Object(status)
-            }
-            Some(CollectedStatuses([only])) if self.copies_single_item => {
-                only.status.cloned().unwrap_or_default()
-            }
-            Some(items) => {
-                let input = AggregationInput {
-                    generation: &generation,
-                    items,
-                    now,
-                };
-                (self.rule)(&mut status, &input)?;
-                Value::Object(status)
-            }
-        };
-        set_field(template, "status", status);
-        Ok(())
-    }
-}
-
-fn zero_if_absent(fields: &mut JsonFields, field: &str) {
-    if fields.get(field).is_none_or(Value::is_null) {
-        fields.insert(field.to_owned(), 0.into());
-    }
-}
-
-/// Sets the status of a template without items: its generation is observed, counters are 0 and texts
-/// empty.
-fn reset_status(status: &mut JsonFields, generation: &Value, counters: &[&str], texts: &[&str]) {
-    status.insert("observedGeneration".into(), generation.clone());
-    for counter in counters {
-        status.insert((*counter).to_owned(), 0.into());
-    }
-    for text in texts {
-        status.insert((*text).to_owned(), "".into());
     }
 }
 

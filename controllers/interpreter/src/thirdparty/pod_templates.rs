@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::json_fields::{Error, field_error, json_number, non_empty_string_at, value_at};
-use crate::dependencies::{pod_spec_dependencies, validate_dependencies};
 use crate::empty_values::prune_empty;
 use crate::native::TemplateReplicas;
+use crate::native::dependencies::{pod_spec_dependencies, validate_dependencies};
 use crate::replica_requirements::{PodTemplate, generate_replica_requirements};
 
 /// The requirements of the pod template at a JSON pointer; fails when there is none.

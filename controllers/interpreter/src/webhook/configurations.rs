@@ -202,7 +202,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::native::tests::object;
+    use crate::native::fixtures::object;
 
     fn webhook(name: &str, operations: &[&str], kinds: &[&str]) -> Value {
         json!({"name": name, "clientConfig": {"url": format!("https://{name}/x")},

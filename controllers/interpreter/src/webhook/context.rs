@@ -13,11 +13,13 @@ use openapi::karmada::binding::{AggregatedStatusItem, Component};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::ApplyJsonPatch;
-use crate::dependencies::validate_dependencies;
 use crate::native::TemplateReplicas;
+use crate::native::dependencies::validate_dependencies;
 use crate::operation::InterpreterOperation;
 use crate::script_result::canonical_requirements;
+
+/// Applies a JSON patch (second argument) to a document.
+pub type ApplyJsonPatch = fn(&Value, &Value) -> Result<Value, String>;
 
 const API_VERSION: &str = "config.karmada.io/v1alpha1";
 const KIND: &str = "ResourceInterpreterContext";

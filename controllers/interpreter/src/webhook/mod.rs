@@ -29,11 +29,9 @@ use crate::native::{Error, TemplateReplicas};
 use crate::operation::InterpreterOperation;
 use configurations::InterpreterWebhook;
 pub(crate) use configurations::WebhookIndex;
+pub use context::ApplyJsonPatch;
 pub(crate) use context::InterpreterRequestAttributes;
 use context::ResourceInterpreterResponse;
-
-/// Applies a JSON patch (second argument) to a document.
-pub type ApplyJsonPatch = fn(&Value, &Value) -> Result<Value, String>;
 
 /// What [`WebhookInterpreter`] needs from the process that starts it.
 #[derive(Clone)]

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::concurrency::MAX_CALLS_IN_FLIGHT;
 use super::*;
-use crate::native::tests::object;
+use crate::native::fixtures::object;
 use crate::{Interpreter, LuaLimits};
 
 const THING: Gvk = Gvk::from_static("example.io", "v1", "Thing");

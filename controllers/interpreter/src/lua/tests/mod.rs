@@ -1,6 +1,7 @@
 //! Tests of scripts: the libraries that they see, what is forbidden, and what stops them.
 
 mod inline;
+mod lazy_table;
 mod library;
 mod limits;
 mod waiting;
@@ -10,7 +11,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::*;
-use crate::native::tests::object;
+use crate::native::fixtures::object;
 
 fn engine() -> LuaEngine {
     LuaEngine::new(LuaLimits {

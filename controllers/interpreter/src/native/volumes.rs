@@ -110,7 +110,7 @@ impl NativeRules for PersistentVolumeClaimRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::tests::{aggregate_statuses, object};
+    use crate::native::fixtures::{aggregate_statuses, object};
 
     fn aggregated_phase(rules: &dyn NativeRules, all: &[&str]) -> Option<Value> {
         let status = |p: &&str| match *p {

@@ -175,7 +175,7 @@ impl NativeRules for IngressRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::tests::object;
+    use crate::native::fixtures::object;
 
     // proves: NAT-service
     #[test]

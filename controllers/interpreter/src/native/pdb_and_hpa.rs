@@ -148,7 +148,7 @@ impl NativeRules for HorizontalPodAutoscalerRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::tests::{aggregate_statuses, object};
+    use crate::native::fixtures::{aggregate_statuses, object};
     use serde_json::json;
 
     fn budget_fixture(current: i64, desired: i64, pods: Value) -> Value {

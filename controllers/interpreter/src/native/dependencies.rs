@@ -13,7 +13,7 @@ use openapi::karmada::{DependentObjectReference, names};
 use serde_json::Value;
 
 use crate::native::Error;
-use crate::pod_template::{object_json, pod_spec_pointer};
+use crate::native::pod_template::{object_json, pod_spec_pointer};
 
 const ERROR_CONTEXT: &str = "dependencies";
 
@@ -191,7 +191,7 @@ fn names_in_list<'a>(tree: &'a Value, list: &str, pointer: &str) -> BTreeSet<&'a
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::tests::object;
+    use crate::native::fixtures::object;
     use serde_json::json;
 
     /// The dependencies as `kind/name`.

@@ -287,7 +287,7 @@ impl WorkloadRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::tests::object;
+    use crate::native::fixtures::object;
     use serde_json::json;
 
     fn deployment_with_status(

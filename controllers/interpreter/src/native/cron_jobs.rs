@@ -55,7 +55,7 @@ impl NativeRules for CronJobRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::tests::aggregate_statuses;
+    use crate::native::fixtures::aggregate_statuses;
     use serde_json::json;
 
     // proves: NAT-cron

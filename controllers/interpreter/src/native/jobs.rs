@@ -233,7 +233,7 @@ fn object_field_mut<'a>(at: &'a mut Value, field: &str) -> &'a mut Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::tests::object;
+    use crate::native::fixtures::object;
 
     const NOW: &str = "2026-01-02T03:04:05Z";
 

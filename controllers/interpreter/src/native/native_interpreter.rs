@@ -8,124 +8,16 @@ use machinery::{Gvk, Object};
 use openapi::karmada::DependentObjectReference;
 use serde_json::{Map, Value};
 
-use crate::bare_pods::PodRules;
-use crate::cron_jobs::CronJobRules;
-use crate::jobs::JobRules;
-use crate::networking::{IngressRules, ServiceRules};
-use crate::pdb_and_hpa::{HorizontalPodAutoscalerRules, PodDisruptionBudgetRules};
-use crate::service_accounts::{SecretRules, ServiceAccountRules};
-use crate::volumes::{PersistentVolumeClaimRules, PersistentVolumeRules};
-use crate::workloads::{DAEMON_SET, DEPLOYMENT, REPLICA_SET, STATEFUL_SET};
-
-/// Why an object could not be interpreted.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A field does not have the type its kind prescribes.
-    #[error("failed to interpret {what}: {source}")]
-    Malformed {
-        what: &'static str,
-        source: machinery::object::MalformedObject,
-    },
-    /// The status of a cluster does not have the shape its kind prescribes.
-    #[error("failed to read the status collected from cluster {cluster}: {source}")]
-    Status {
-        cluster: String,
-        source: serde_json::Error,
-    },
-    /// The annotation with the generation of the template is not a number.
-    #[error("annotation {0} is not a generation")]
-    Generation(String),
-    /// The observed object lacks a field that has to be retained.
-    #[error("failed to get {0} from the observed object")]
-    Missing(&'static str),
-    /// A field that a rule requires is absent or has the wrong type.
-    #[error("{path}: {expected} is needed")]
-    Field {
-        path: String,
-        expected: &'static str,
-    },
-    /// A quantity that cannot be parsed.
-    #[error("{0}")]
-    Quantity(String),
-    /// A dependency without apiVersion, kind, or both name and selector.
-    #[error("{0}")]
-    Dependency(String),
-    /// A script of a customization failed or returned an invalid result.
-    #[error("ResourceInterpreterCustomization {customization}: {function}: {why}")]
-    Script {
-        customization: String,
-        function: &'static str,
-        why: String,
-    },
-    /// A script of a customization is not called for now, because its circuit breaker is open.
-    #[error("ResourceInterpreterCustomization {customization}: {function}: {why}")]
-    ScriptRefused {
-        customization: String,
-        function: &'static str,
-        why: String,
-    },
-    /// A webhook could not be called or returned an invalid response.
-    #[error("Internal error occurred: failed calling webhook {hook:?}: {why}")]
-    Webhook { hook: String, why: String },
-}
-
-impl Error {
-    /// Whether the same call may succeed later.
-    pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Webhook { .. } | Self::ScriptRefused { .. })
-    }
-}
-
-/// How many replicas a template asks for, and what each of them requires.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TemplateReplicas {
-    pub count: i64,
-    /// `ReplicaRequirements` of `work.karmada.io/v1alpha2`; absent when a replica has no
-    /// requirements.
-    pub requirements: Option<Value>,
-}
-
-/// The status that one cluster reported.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CollectedStatus<'a> {
-    pub(crate) cluster: &'a str,
-    /// Absent until a status was collected.
-    pub(crate) status: Option<&'a Value>,
-}
-
-/// The rules of one kind. A method that a kind does not implement returns `None`: the hook is not
-/// enabled.
-pub(crate) trait NativeRules: Sync {
-    fn replicas(&self, _object: &Object) -> Result<Option<TemplateReplicas>, Error> {
-        Ok(None)
-    }
-
-    /// The field of the spec that holds the number of replicas.
-    fn replica_field(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn retain(&self, _desired: &mut Value, _observed: &Value) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn interpret_health(&self, _observed: &Object) -> Result<Option<bool>, Error> {
-        Ok(None)
-    }
-
-    fn reflect_status(&self, observed: &Object) -> Result<Option<Value>, Error> {
-        reflect_whole_status(observed)
-    }
-
-    fn aggregate_status(
-        &self,
-        _template: &Object,
-        _items: &[CollectedStatus<'_>],
-        _now: Timestamp,
-    ) -> Result<Option<Value>, Error> {
-        Ok(None)
-    }
-}
+use super::rules::{CollectedStatus, NativeRules, TemplateReplicas};
+use crate::error::Error;
+use crate::native::bare_pods::PodRules;
+use crate::native::cron_jobs::CronJobRules;
+use crate::native::jobs::JobRules;
+use crate::native::networking::{IngressRules, ServiceRules};
+use crate::native::pdb_and_hpa::{HorizontalPodAutoscalerRules, PodDisruptionBudgetRules};
+use crate::native::service_accounts::{SecretRules, ServiceAccountRules};
+use crate::native::volumes::{PersistentVolumeClaimRules, PersistentVolumeRules};
+use crate::native::workloads::{DAEMON_SET, DEPLOYMENT, REPLICA_SET, STATEFUL_SET};
 
 /// The rules of all other kinds: their whole status is collected.
 struct UnknownKindRules;
@@ -175,7 +67,7 @@ impl NativeInterpreter {
         kind: &Gvk,
         template: &Object,
     ) -> Result<Option<Vec<DependentObjectReference>>, Error> {
-        crate::dependencies::dependencies(kind, template)
+        crate::native::dependencies::dependencies(kind, template)
     }
 
     /// The name of the PriorityClass in the pod template.
@@ -184,7 +76,7 @@ impl NativeInterpreter {
         kind: &Gvk,
         template: &Object,
     ) -> Result<Option<String>, Error> {
-        crate::pod_template::priority_class(kind, template)
+        crate::native::pod_template::priority_class(kind, template)
     }
 
     /// Writes the replicas of one cluster into the manifest, if the field exists. Fails when the
@@ -259,121 +151,12 @@ impl NativeInterpreter {
     }
 }
 
-#[derive(serde::Deserialize)]
-struct ObjectWithStatus {
-    status: Option<Value>,
-}
-
-/// The whole status of an object (Karmada's `reflectWholeStatus`).
-pub(crate) fn reflect_whole_status(observed: &Object) -> Result<Option<Value>, Error> {
-    let found: ObjectWithStatus = parse_object(observed, "status")?;
-    Ok(found.status.filter(|s| !s.is_null()))
-}
-
-/// Deserializes the fields that a rule needs from the bytes of an object.
-pub(crate) fn parse_object<T: serde::de::DeserializeOwned>(
-    object: &Object,
-    what: &'static str,
-) -> Result<T, Error> {
-    serde_json::from_slice(object.bytes()).map_err(|e| Error::Malformed {
-        what,
-        source: e.into(),
-    })
-}
-
-/// Deserializes the status that one cluster reported.
-pub(crate) fn parse_collected_status<T: serde::de::DeserializeOwned>(
-    item: &CollectedStatus<'_>,
-    status: &Value,
-) -> Result<T, Error> {
-    T::deserialize(status).map_err(|source| Error::Status {
-        cluster: item.cluster.to_owned(),
-        source,
-    })
-}
-
-/// A counter in the status that one cluster reported; zero when absent. Fails when it is not an
-/// integer.
-pub(crate) fn collected_counter(
-    item: &CollectedStatus<'_>,
-    status: &Map<String, Value>,
-    field: &str,
-) -> Result<i64, Error> {
-    let found = status.get(field).filter(|value| !value.is_null());
-    found.map_or(Ok(0), |value| parse_collected_status(item, value))
-}
-
-/// Sets a field to the value that the member has; removes it when the member has none.
-pub(crate) fn retain_field(at: &mut Value, field: &str, value: Option<&Value>) {
-    match value {
-        Some(value) => {
-            if !at.is_object() {
-                *at = Value::Object(Map::new());
-            }
-            at[field] = value.clone();
-        }
-        None => {
-            if let Some(fields) = at.as_object_mut() {
-                fields.remove(field);
-            }
-        }
-    }
-}
-
-/// Like [`retain_field`], for a field of the spec.
-pub(crate) fn retain_spec_field(desired: &mut Value, field: &str, value: Option<&Value>) {
-    let Some(fields) = desired.as_object_mut() else {
-        return;
-    };
-    if value.is_some() || fields.contains_key("spec") {
-        retain_field(fields.entry("spec").or_insert(Value::Null), field, value);
-    }
-}
-
-/// Retains the spec fields that only the member has. An update could not remove them where the
-/// spec is immutable.
-pub(crate) fn retain_added_spec_fields(desired: &mut Value, observed: &Value) {
-    let Some(spec) = desired.get_mut("spec").and_then(Value::as_object_mut) else {
-        return;
-    };
-    for (field, value) in observed["spec"].as_object().into_iter().flatten() {
-        spec.entry(field.clone()).or_insert_with(|| value.clone());
-    }
-}
-
-/// A counter of a status; zero when absent.
-pub(crate) fn counter(status: &Map<String, Value>, field: &str) -> i64 {
-    status.get(field).and_then(Value::as_i64).unwrap_or(0)
-}
-
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
+    use crate::native::fixtures::object;
+    use crate::native::rules::CollectedStatus;
     use serde_json::json;
-
-    pub(crate) fn object(value: Value) -> Object {
-        Object::from_value(&value).unwrap()
-    }
-
-    /// Aggregates the statuses of clusters a, b, c; null stands for a status not collected.
-    pub(crate) fn aggregate_statuses(
-        rules: &dyn NativeRules,
-        template: &Value,
-        all: &[Value],
-    ) -> Option<Value> {
-        let items: Vec<CollectedStatus<'_>> = ["a", "b", "c"]
-            .into_iter()
-            .zip(all)
-            .map(|(cluster, status)| CollectedStatus {
-                cluster,
-                status: (!status.is_null()).then_some(status),
-            })
-            .collect();
-        let now = Timestamp::UNIX_EPOCH;
-        rules
-            .aggregate_status(&object(template.clone()), &items, now)
-            .unwrap()
-    }
 
     #[test]
     fn rules_by_kind() {

@@ -40,7 +40,7 @@ pub(crate) fn priority_class(kind: &Gvk, template: &Object) -> Result<Option<Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::tests::object;
+    use crate::native::fixtures::object;
     use serde_json::json;
 
     #[test]

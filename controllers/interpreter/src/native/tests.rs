@@ -5,7 +5,7 @@ use machinery::Gvk;
 use openapi::karmada::well_known_keys::{RETAIN_REPLICAS, TEMPLATE_GENERATION};
 use serde_json::{Value, json};
 
-use crate::native::tests::object;
+use crate::native::fixtures::object;
 use crate::native::{CollectedStatus, NativeInterpreter, rules_for};
 
 const WORKLOADS: [&str; 3] = ["Deployment", "ReplicaSet", "StatefulSet"];

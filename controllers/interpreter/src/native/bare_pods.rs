@@ -153,7 +153,7 @@ impl NativeRules for PodRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::tests::{aggregate_statuses, object};
+    use crate::native::fixtures::{aggregate_statuses, object};
 
     // proves: NAT-pod
     #[test]

@@ -1,0 +1,43 @@
+//! What the rules of one kind are: one function for each operation.
+
+use openapi::karmada::DependentObjectReference;
+use openapi::karmada::binding::Component;
+use serde_json::Value;
+
+use super::StatusAggregation;
+use super::json_fields::JsonFields;
+use crate::native::{Error, TemplateReplicas};
+
+/// Reads a decision from an object.
+type ReadRule<T> = fn(&Value) -> Result<T, Error>;
+
+/// Writes the replicas into a manifest.
+type ReviseReplicaRule = fn(&mut Value, i64) -> Result<(), Error>;
+
+/// Copies fields of the observed object into the desired one.
+type RetainRule = fn(&mut Value, &Value) -> Result<(), Error>;
+
+/// The rules of one kind; `None` for operations without a rule.
+pub(super) struct ThirdPartyRules {
+    pub(super) interpret_health: Option<ReadRule<bool>>,
+    pub(super) reflect_status: Option<fn(&Value) -> JsonFields>,
+    pub(super) aggregate_status: Option<StatusAggregation>,
+    pub(super) replicas: Option<ReadRule<TemplateReplicas>>,
+    pub(super) revise_replica: Option<ReviseReplicaRule>,
+    pub(super) components: Option<ReadRule<Vec<Component>>>,
+    pub(super) retain: Option<RetainRule>,
+    pub(super) dependencies: Option<ReadRule<Vec<DependentObjectReference>>>,
+}
+
+impl ThirdPartyRules {
+    pub(super) const NONE: Self = Self {
+        interpret_health: None,
+        reflect_status: None,
+        aggregate_status: None,
+        replicas: None,
+        revise_replica: None,
+        components: None,
+        retain: None,
+        dependencies: None,
+    };
+}
