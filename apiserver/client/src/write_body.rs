@@ -6,8 +6,6 @@ use bytes::{Bytes, BytesMut};
 use machinery::Status;
 use serde_json::Value;
 
-use crate::api::Result;
-
 /// The object that a create or an update sends.
 #[derive(Clone, Debug)]
 pub enum WriteBody {
@@ -25,12 +23,12 @@ impl WriteBody {
     }
 
     /// The tree, for a server in this process. Bytes that are no JSON are a bad request.
-    pub fn into_tree(self) -> Result<Value> {
+    pub fn into_tree(self) -> Result<Value, Status> {
         match self {
             Self::Tree(tree) => Ok(tree),
             Self::Encoded(body) => {
                 let tree = serde_json::from_slice(&body.into_bytes());
-                Ok(tree.map_err(|e| Status::bad_request(e.to_string()))?)
+                tree.map_err(|e| Status::bad_request(e.to_string()))
             }
         }
     }

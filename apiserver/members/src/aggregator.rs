@@ -14,9 +14,9 @@ use serde::Deserialize;
 use crate::node_infos::NodeInfos as AllNodes;
 use crate::nodes::NodeSchedulingInfo;
 use crate::resource_totals::{
-    MemberResourceSummary, NodeAmounts, PodAmounts, ResourceAmounts, ResourceModelGrade,
-    ResourceTotals,
+    MemberResourceSummary, NodeAmounts, PodAmounts, ResourceModelGrade, ResourceTotals,
 };
+use crate::running_total::ResourceAmounts;
 
 static NODES: Gvr = Gvr::from_static("", "v1", "nodes");
 static PODS: Gvr = Gvr::from_static("", "v1", "pods");

@@ -145,7 +145,7 @@ impl ResourceTotals {
     }
 
     fn remove_if_unused(&mut self, name: &str) {
-        let unused = |p: &NodeUsage| p.node.is_none() && p.used.0.is_empty();
+        let unused = |p: &NodeUsage| p.node.is_none() && p.used.is_empty();
         if self.usage_by_node.get(name).is_some_and(unused) {
             self.usage_by_node.remove(name);
         }
@@ -154,7 +154,7 @@ impl ResourceTotals {
     pub(crate) fn summary(&self) -> MemberResourceSummary {
         let named = |total: &RunningTotal| {
             let name = |id: u16| self.resource_names[usize::from(id)].to_string();
-            total.0.iter().map(|(id, q)| (name(*id), *q)).collect()
+            total.iter().map(|(id, q)| (name(id), q)).collect()
         };
         MemberResourceSummary {
             total_nodes: self.total_nodes,

@@ -21,20 +21,29 @@ impl RunningTotal {
         &mut self.0[at].1
     }
 
-    fn add(&mut self, amounts: &ResourceAmounts) {
+    pub(crate) fn add(&mut self, amounts: &ResourceAmounts) {
         for (id, amount) in amounts {
             let sum = self.amount_mut(*id);
             *sum += *amount;
         }
     }
 
-    fn subtract(&mut self, amounts: &ResourceAmounts) {
+    pub(crate) fn subtract(&mut self, amounts: &ResourceAmounts) {
         for (id, amount) in amounts {
             let sum = self.amount_mut(*id);
             *sum -= *amount;
         }
         // A zero entry equals an absent one.
         self.0.retain(|(_, q)| !q.is_zero());
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The amounts by resource id.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, Quantity)> + '_ {
+        self.0.iter().copied()
     }
 
     pub(crate) fn get(&self, id: u16) -> Quantity {

@@ -10,7 +10,6 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use machinery::Status;

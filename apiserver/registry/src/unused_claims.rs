@@ -20,7 +20,7 @@ pub(crate) struct UnusedClaims(Mutex<HashMap<Arc<str>, (u64, Instant)>>);
 
 impl UnusedClaims {
     /// Whether a claim was unchanged for so long that no Service will follow.
-    fn is_expired(&self, claim: &KeyValue) -> bool {
+    pub(crate) fn is_expired(&self, claim: &KeyValue) -> bool {
         let now = Instant::now();
         let mut observed = self.0.lock();
         match observed.get(&claim.key) {

@@ -28,7 +28,7 @@ pub(super) struct EmbeddedEngine {
     /// Runs in the middle of a publication: the index has the events, the groups of the
     /// notifier do not.
     #[cfg(test)]
-    between_publications: failpoint::Failpoint,
+    pub(super) between_publications: failpoint::Failpoint,
 }
 
 impl EmbeddedEngine {

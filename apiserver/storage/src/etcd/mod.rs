@@ -28,7 +28,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use self::endpoints::{EtcdTls, EtcdTlsSource};
+pub use self::endpoints::{EtcdTls, EtcdTlsSource};
 pub(crate) use self::etcd_keys::EtcdKeys;
 
 use self::client::{EtcdClient, PROBE_INTERVAL};
