@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use client::Api;
 use controller_context::{
-    DesiredWork, Error, ExtraMetadata, ManifestMemoryBudget, PropagationContext, RestMapping,
-    TemplateInformers, WorkClient, estimate_tree_bytes, is_small_tree,
+    DesiredWork, Error, ExtraMetadata, ManifestMemoryBudget, PropagationContext, TemplateInformers,
+    WorkClient, estimate_tree_bytes, is_small_tree,
 };
 use flotilla_runtime::{
     ControllerName, EventRecorder, IndexVisitor, Informer, InformerEvent, InvolvedObject,
-    ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, remove_finalizers, run_workers,
+    ListWatchSelector, ReconcileAction, RestMapping, TaskGroup, Workqueue, remove_finalizers,
+    run_workers,
 };
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;

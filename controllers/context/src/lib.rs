@@ -3,14 +3,14 @@
 //! `pkg/controllers/context`.
 //!
 //! Entry points: [`PropagationContext`] and [`Options`], [`MemberAccess`], [`TemplateInformers`],
-//! [`DiscoveryRestMapper`], [`WorkClient`].
+//! [`WorkClient`].
 
 mod binding_diff;
 mod context;
 mod error;
 mod manifest_memory;
 mod object_metadata;
-mod rest_mapper;
+mod template_filter;
 mod template_informers;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -27,6 +27,6 @@ pub use object_metadata::{
     ExtraMetadata, hash_without_status, is_changed_by_karmada, is_equal_except_status,
     set_metadata_entry,
 };
-pub use rest_mapper::{DiscoveryRestMapper, NamespaceFilter, RestMapping, SkippedResourceConfig};
+pub use template_filter::{NamespaceFilter, SkippedResourceConfig};
 pub use template_informers::{TemplateInformers, TemplateKey, claiming_policy_ids};
 pub use work_client::{DesiredWork, WorkClient};

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use client::{Api, Error, ResourcePath, ignore_not_found};
+use client::{Api, ApiResource, Error, ResourcePath, ignore_not_found};
 use flotilla_runtime::{
-    Informer, InformerEvent, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup,
-    Workqueue, run_workers,
+    Informer, InformerEvent, InformerFactory, ListWatchSelector, ReconcileAction, RestMapper,
+    RestMapping, TaskGroup, Workqueue, run_workers,
 };
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::binding::Condition;
@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::rest_mapper::{DiscoveryRestMapper, NamespaceFilter, RestMapping};
+use crate::template_filter::{NamespaceFilter, SkippedResourceConfig};
 
 static CUSTOM_RESOURCE_DEFINITIONS: Gvr =
     Gvr::from_static("apiextensions.k8s.io", "v1", "customresourcedefinitions");
@@ -65,7 +65,8 @@ struct KindInformer {
 pub struct TemplateInformers {
     api: Arc<dyn Api>,
     informers: InformerFactory,
-    pub rest_mapper: Arc<DiscoveryRestMapper>,
+    pub rest_mapper: Arc<RestMapper>,
+    skipped_resources: SkippedResourceConfig,
     pub namespace_filter: NamespaceFilter,
     /// Locked while a kind starts or a handler registers, so that each handler sees each kind once.
     handlers: Mutex<Vec<TemplateEventHandler>>,
@@ -82,14 +83,16 @@ impl TemplateInformers {
     pub fn new(
         api: Arc<dyn Api>,
         informers: InformerFactory,
-        kinds: Arc<DiscoveryRestMapper>,
-        scope: NamespaceFilter,
+        rest_mapper: Arc<RestMapper>,
+        skipped_resources: SkippedResourceConfig,
+        namespace_filter: NamespaceFilter,
     ) -> Arc<Self> {
         Arc::new(Self {
             api,
             informers,
-            rest_mapper: kinds,
-            namespace_filter: scope,
+            rest_mapper,
+            skipped_resources,
+            namespace_filter,
             handlers: Mutex::default(),
             discovery_queue: Workqueue::with_backoff(MIN_DISCOVERY_RETRY_DELAY, DISCOVERY_INTERVAL),
             incomplete_discoveries: AtomicU32::new(0),
@@ -148,7 +151,7 @@ impl TemplateInformers {
         self.required_kinds.lock().insert(kind);
         let served = served?;
         if !self.kind_informers.lock().contains_key(&served.gvr) {
-            let templates = self.rest_mapper.template_mappings().contains(&served);
+            let templates = self.template_mappings().contains(&served);
             self.start_informer(Arc::clone(&served), templates);
         }
         Some(served)
@@ -213,7 +216,7 @@ impl TemplateInformers {
     /// Starts and stops informers as the served kinds require, and returns when to repeat
     /// discovery.
     async fn refresh(&self) -> Result<ReconcileAction, Error> {
-        let complete = self.rest_mapper.refresh(&*self.api).await?;
+        let complete = self.rest_mapper.refresh().await?;
         let desired = self.desired_informers();
         let obsolete: Vec<Gvr> = {
             let followed = self.kind_informers.lock();
@@ -242,12 +245,19 @@ impl TemplateInformers {
         })
     }
 
+    /// The kinds whose objects may be propagated.
+    fn template_mappings(&self) -> Vec<Arc<RestMapping>> {
+        let is_template = |r: &ApiResource| self.skipped_resources.is_template(r);
+        let found = self.rest_mapper.preferred(is_template);
+        found.iter().map(|r| Arc::clone(&r.mapping)).collect()
+    }
+
     /// The kinds that need an informer, and whether their objects may be propagated.
     fn desired_informers(&self) -> HashMap<Gvr, (Arc<RestMapping>, bool)> {
         let needed = self.required_kinds.lock();
         let needed = needed.iter().filter_map(|kind| self.rest_mapper.get(kind));
         let needed = needed.map(|served| (served, false));
-        let templates = self.rest_mapper.template_mappings().into_iter();
+        let templates = self.template_mappings().into_iter();
         needed
             .chain(templates.map(|served| (served, true)))
             .map(|(served, templates)| (served.gvr.clone(), (served, templates)))

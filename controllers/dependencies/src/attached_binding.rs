@@ -1,6 +1,7 @@
 //! Builds attached bindings, and merges the preferences of the independent bindings that need them.
 
-use controller_context::{BindingDiff, RestMapping, set_metadata_entry};
+use controller_context::{BindingDiff, set_metadata_entry};
+use flotilla_runtime::RestMapping;
 use machinery::{Object, ObjectMeta};
 use openapi::karmada::binding::ObjectReference;
 use openapi::karmada::well_known_keys::{BINDING_FINALIZER, BINDING_ID, DEPENDED_BY_PREFIX};

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use client::{Api, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{
-    BindingDiff, Error, PropagationContext, RestMapping, TemplateInformers, hash_without_status,
+    BindingDiff, Error, PropagationContext, TemplateInformers, hash_without_status,
 };
 use flotilla_runtime::{
     EventRecorder, IndexVisitor, Informer, InformerEvent, InvolvedObject, ListWatchSelector,
-    ReconcileAction, TaskGroup, Workqueue, remove_finalizers, run_workers,
+    ReconcileAction, RestMapping, TaskGroup, Workqueue, remove_finalizers, run_workers,
 };
 use interpreter::{Interpreter, InterpreterOperation};
 use machinery::Object;

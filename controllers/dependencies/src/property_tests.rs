@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use controller_context::{BindingDiff, RestMapping};
+use controller_context::BindingDiff;
+use flotilla_runtime::RestMapping;
 use machinery::{Gvk, Gvr, Object};
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use client::{Api, Patch, ResourcePath, WriteOptions};
-use controller_context::{Error, PropagationContext, RestMapping, TemplateInformers, TemplateKey};
+use controller_context::{Error, PropagationContext, TemplateInformers, TemplateKey};
 use flotilla_runtime::{
     AppliedVersions, ControllerName, EventRecorder, HostWorkloads, Informer, ListWatchSelector,
-    ReconcileAction, TaskGroup, Workqueue, run_workers,
+    ReconcileAction, RestMapping, TaskGroup, Workqueue, run_workers,
 };
 use interpreter::Interpreter;
 use machinery::time::Clock;
@@ -357,7 +357,8 @@ pub(crate) mod tests {
     use controller_context::testing::{
         DEPLOYMENTS, FederationFixture, deployment, policy, wait_until,
     };
-    use controller_context::{DiscoveryRestMapper, NamespaceFilter, SkippedResourceConfig};
+    use controller_context::{NamespaceFilter, SkippedResourceConfig};
+    use flotilla_runtime::RestMapper;
     use serde_json::json;
 
     /// A detector without workers; the test takes the keys from the queue.
@@ -365,12 +366,14 @@ pub(crate) mod tests {
         plane: &mut FederationFixture,
     ) -> Arc<ResourceDetector> {
         let deps = plane.context(Options::default(), None);
-        let kinds = Arc::new(DiscoveryRestMapper::new(
-            SkippedResourceConfig::new(&[]).unwrap(),
-        ));
         let (api, informers) = (Arc::clone(&deps.control_plane), deps.informers.clone());
-        let templates =
-            TemplateInformers::new(api, informers, kinds, NamespaceFilter::new(&[]).unwrap());
+        let templates = TemplateInformers::new(
+            Arc::clone(&api),
+            informers,
+            Arc::new(RestMapper::new(api)),
+            SkippedResourceConfig::default(),
+            NamespaceFilter::new(&[]).unwrap(),
+        );
         ResourceDetector::with_event_handlers(&deps, &templates, &plane.tasks).await
     }
 

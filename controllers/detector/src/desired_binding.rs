@@ -2,7 +2,8 @@
 //! with the existing binding. Source: Karmada's `pkg/detector/detector.go` (`ApplyPolicy`,
 //! `buildResourceBinding`).
 
-use controller_context::{BindingDiff, RestMapping};
+use controller_context::BindingDiff;
+use flotilla_runtime::RestMapping;
 use machinery::{Object, ObjectMeta};
 use openapi::karmada::placement::WorkloadAffinityTerm;
 use openapi::karmada::well_known_keys::{

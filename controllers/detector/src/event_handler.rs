@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use controller_context::{
-    RestMapping, TemplateKey, claiming_policy_ids, is_changed_by_karmada, is_equal_except_status,
+    TemplateKey, claiming_policy_ids, is_changed_by_karmada, is_equal_except_status,
 };
-use flotilla_runtime::{Informer, InformerEvent, is_generation_or_deletion_changed};
+use flotilla_runtime::{Informer, InformerEvent, RestMapping, is_generation_or_deletion_changed};
 use interpreter::{InterpreterOperation, RuleChange};
 use machinery::{Gvr, Object};
 use openapi::karmada::{KarmadaFeature, PropagationPolicy, ResourceBinding};

@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use client::{DeleteOptions, Patch, ResourcePath, WriteOptions, ignore_not_found};
-use controller_context::{Error, RestMapping, TemplateKey};
-use flotilla_runtime::{HostWorkloads, InvolvedObject, ReconcileAction};
+use controller_context::{Error, TemplateKey};
+use flotilla_runtime::{HostWorkloads, InvolvedObject, ReconcileAction, RestMapping};
 use machinery::time::rfc3339_seconds;
 use machinery::{Gvr, Object};
 use openapi::karmada::ResourceBinding;

@@ -5,8 +5,8 @@
 //! `BuildResourceBinding`).
 
 use client::ResourcePath;
-use controller_context::{Error, RestMapping};
-use flotilla_runtime::InvolvedObject;
+use controller_context::Error;
+use flotilla_runtime::{InvolvedObject, RestMapping};
 use interpreter::{Interpreter, TemplateReplicas};
 use machinery::Object;
 use openapi::karmada::binding::Component;

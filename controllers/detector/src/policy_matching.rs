@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use controller_context::RestMapping;
+use flotilla_runtime::RestMapping;
 use machinery::{Object, ObjectMeta};
 use openapi::karmada::PropagationPolicy;
 use openapi::karmada::policy::{ImplicitPriority, ResourceSelector, highest_implicit_priority};

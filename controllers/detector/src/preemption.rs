@@ -8,8 +8,8 @@
 use std::cmp::Reverse;
 
 use client::ResourcePath;
-use controller_context::{Error, ExtraMetadata, RestMapping, TemplateKey};
-use flotilla_runtime::InvolvedObject;
+use controller_context::{Error, ExtraMetadata, TemplateKey};
+use flotilla_runtime::{InvolvedObject, RestMapping};
 use machinery::Object;
 use openapi::karmada::well_known_keys::{CLUSTER_POLICY_NAME, POLICY_NAME, POLICY_NAMESPACE};
 

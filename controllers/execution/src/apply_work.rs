@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use client::{Api, EncodedBody, ResourcePath, WriteOptions};
-use controller_context::{Error, RestMapping, estimate_encoded_tree_bytes};
-use flotilla_runtime::{Informer, InvolvedObject, ReconcileAction};
+use controller_context::{Error, estimate_encoded_tree_bytes};
+use flotilla_runtime::{Informer, InvolvedObject, ReconcileAction, RestMapping};
 use machinery::Object;
 use openapi::karmada::well_known_keys::CONFLICT_RESOLUTION;
 use serde_json::Value;

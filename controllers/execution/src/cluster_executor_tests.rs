@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use client::Api;
 use controller_context::{
-    DiscoveryRestMapper, MemberAccess, MemberConnectionCallback, MemberObjectCallback,
-    SkippedResourceConfig, WorkClient,
+    MemberAccess, MemberConnectionCallback, MemberObjectCallback, WorkClient,
 };
-use flotilla_runtime::{Informer, ListWatchSelector};
+use flotilla_runtime::{Informer, ListWatchSelector, RestMapper};
 use machinery::Gvr;
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys;
@@ -39,17 +38,16 @@ async fn execution_controller(
     deps: &PropagationContext,
     plane: &FederationFixture,
 ) -> Arc<ExecutionController> {
-    let kinds = Arc::new(DiscoveryRestMapper::new(
-        SkippedResourceConfig::new(&[]).unwrap(),
-    ));
-    kinds.refresh(&*deps.control_plane).await.unwrap();
+    let rest_mapper = Arc::new(RestMapper::new(Arc::clone(&deps.control_plane)));
+    rest_mapper.refresh().await.unwrap();
     let informer = deps
         .informers
         .get(&deps.control_plane, &ListWatchSelector::all(&WORKS));
     informer.wait_for_cache_sync().await;
     let works = WorkClient::new(Arc::clone(&deps.control_plane), informer);
     let memory = Arc::default();
-    ExecutionController::with_event_handlers(deps, &kinds, &works, &memory, &plane.tasks).await
+    ExecutionController::with_event_handlers(deps, &rest_mapper, &works, &memory, &plane.tasks)
+        .await
 }
 
 fn data_in(plane: &FederationFixture, member: usize) -> Value {

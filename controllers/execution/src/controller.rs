@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use client::{Api, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{
-    DiscoveryRestMapper, Error, ExecutionScope, ExtraMetadata, ManifestMemoryBudget, MemberAccess,
-    PropagationContext, WorkClient, is_equal_except_status,
+    Error, ExecutionScope, ExtraMetadata, ManifestMemoryBudget, MemberAccess, PropagationContext,
+    WorkClient, is_equal_except_status,
 };
 use flotilla_runtime::{
     ControllerName, EventRecorder, Expectations, Informer, InformerEvent, InvolvedObject,
-    ReconcileAction, TaskGroup, Workqueue, is_generation_or_deletion_changed, run_workers,
+    ReconcileAction, RestMapper, TaskGroup, Workqueue, is_generation_or_deletion_changed,
+    run_workers,
 };
 use interpreter::{Interpreter, InterpreterOperation, RuleChange};
 use machinery::conditions::set_status_condition;
@@ -38,7 +39,7 @@ pub struct ExecutionController {
     pub(crate) control_plane: Arc<dyn Api>,
     pub(crate) members: Arc<dyn MemberAccess>,
     pub(crate) clusters: scheduler::SchedulerClusterCache,
-    pub(crate) rest_mapper: Arc<DiscoveryRestMapper>,
+    pub(crate) rest_mapper: Arc<RestMapper>,
     pub(crate) recorder: EventRecorder,
     pub(crate) interpreter: Interpreter,
     pub(crate) call_timeout: Duration,
@@ -58,12 +59,12 @@ pub struct ExecutionController {
 impl ExecutionController {
     pub async fn start(
         deps: &PropagationContext,
-        kinds: &Arc<DiscoveryRestMapper>,
+        rest_mapper: &Arc<RestMapper>,
         works: &WorkClient,
         memory: &Arc<ManifestMemoryBudget>,
         tasks: &TaskGroup,
     ) {
-        let it = Self::with_event_handlers(deps, kinds, works, memory, tasks).await;
+        let it = Self::with_event_handlers(deps, rest_mapper, works, memory, tasks).await;
         // The workers hold the controller; this task waits for their end.
         let shutdown = tasks.shutdown().clone();
         tasks.spawn(async move {
@@ -75,7 +76,7 @@ impl ExecutionController {
     /// Returns a controller whose workers end with `tasks`; the caller waits for them.
     pub(crate) async fn with_event_handlers(
         deps: &PropagationContext,
-        kinds: &Arc<DiscoveryRestMapper>,
+        rest_mapper: &Arc<RestMapper>,
         works: &WorkClient,
         memory: &Arc<ManifestMemoryBudget>,
         tasks: &TaskGroup,
@@ -84,7 +85,7 @@ impl ExecutionController {
             control_plane: Arc::clone(&deps.control_plane),
             members: Arc::clone(&deps.members),
             clusters: deps.clusters.clone(),
-            rest_mapper: Arc::clone(kinds),
+            rest_mapper: Arc::clone(rest_mapper),
             recorder: deps.recorder.with_component("execution-controller"),
             interpreter: deps.interpreter.clone(),
             call_timeout: deps.options.call_timeout,

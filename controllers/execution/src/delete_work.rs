@@ -5,8 +5,8 @@ use std::sync::Arc;
 use client::{
     Api, DeleteOptions, DeletionPropagation, ResourcePath, WriteOptions, ignore_not_found,
 };
-use controller_context::{Error, RestMapping};
-use flotilla_runtime::{ReconcileAction, remove_finalizers};
+use controller_context::Error;
+use flotilla_runtime::{ReconcileAction, RestMapping, remove_finalizers};
 use machinery::Object;
 use openapi::karmada::resources::WORKS;
 use openapi::karmada::well_known_keys::{

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use controller_context::RestMapping;
-use flotilla_runtime::Workqueue;
+use flotilla_runtime::{RestMapping, Workqueue};
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::names::cluster_of_execution_space;
 use openapi::karmada::work::{ManifestIdentity, WorkManifestIdentities};

@@ -1,55 +1,28 @@
-//! The resources whose objects can be collected and deleted, as discovery reports them.
+//! Selects the resources whose objects can be collected and deleted.
 
 use std::sync::Arc;
 
-use client::{Api, ApiResource, Error};
-use machinery::Gvr;
-use parking_lot::RwLock;
+use client::ApiResource;
+use flotilla_runtime::{DiscoveredResource, RestMapper};
 
-/// Resources that are never collected: events expire by themselves.
-fn is_ignored(resource: &Gvr) -> bool {
-    &*resource.resource == "events"
+/// Events are never collected: they expire by themselves.
+fn is_deletable(resource: &ApiResource) -> bool {
+    let needed = ["list", "watch", "delete"];
+    needed.iter().all(|verb| resource.allows(verb)) && &*resource.resource.resource != "events"
 }
 
-/// The result of the last discovery.
-#[derive(Default)]
-pub(crate) struct DeletableResources {
-    resources: RwLock<Arc<[ApiResource]>>,
+/// The deletable resources, each in one version.
+pub(crate) fn deletable_resources(rest_mapper: &RestMapper) -> Vec<Arc<DiscoveredResource>> {
+    rest_mapper.preferred(is_deletable)
 }
 
-impl DeletableResources {
-    /// Discovers the server's resources.
-    pub(crate) async fn refresh(&self, api: &dyn Api) -> Result<(), Error> {
-        let found = api.discover().await?;
-        let mut now: Vec<ApiResource> = Vec::new();
-        for resource in found.resources {
-            let listed = ["list", "watch", "delete"]
-                .iter()
-                .all(|v| resource.allows(v));
-            // One version of a resource is enough: all versions share one store.
-            let same = |r: &ApiResource| {
-                r.resource.group == resource.resource.group
-                    && r.resource.resource == resource.resource.resource
-            };
-            if listed && !is_ignored(&resource.resource) && !now.iter().any(same) {
-                now.push(resource);
-            }
-        }
-        *self.resources.write() = now.into();
-        Ok(())
-    }
-
-    pub(crate) fn all(&self) -> Arc<[ApiResource]> {
-        Arc::clone(&self.resources.read())
-    }
-
-    /// The resource of a kind in an owner reference, in any version.
-    pub(crate) fn for_kind(&self, api_version: &str, kind: &str) -> Option<ApiResource> {
-        let (group, _) = machinery::names::split_api_version(api_version);
-        self.resources
-            .read()
-            .iter()
-            .find(|r| r.resource.group == group && r.kind == kind)
-            .cloned()
-    }
+/// The resource of a kind in an owner reference, in any version.
+pub(crate) fn deletable_resource_of_kind(
+    rest_mapper: &RestMapper,
+    api_version: &str,
+    kind: &str,
+) -> Option<Arc<DiscoveredResource>> {
+    let (group, _) = machinery::names::split_api_version(api_version);
+    let is_kind = |r: &ApiResource| r.resource.group == group && r.kind == kind && is_deletable(r);
+    rest_mapper.preferred(is_kind).pop()
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use client::{Api, DeleteOptions, DeletionPropagation, Error, Patch, ResourcePath, WriteOptions};
 use flotilla_runtime::{
     EventRecorder, Informer, InformerEvent, InformerFactory, InvolvedObject, ListWatchSelector,
-    ReconcileAction, TaskGroup, Workqueue, remove_finalizers, run_workers,
+    ReconcileAction, RestMapper, TaskGroup, Workqueue, remove_finalizers, run_workers,
 };
 use machinery::object::OwnerReference;
 use machinery::time::Clock;
@@ -16,7 +16,7 @@ use machinery::{Gvr, Object};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::deletable_resources::DeletableResources;
+use crate::deletable_resources::{deletable_resource_of_kind, deletable_resources};
 use crate::owner_graph::{ObjectIdentity, OwnerGraph};
 use crate::shutdown_waits::wait_for_cache_sync;
 
@@ -29,7 +29,7 @@ const UNSEEN_OWNER_RECHECK: Duration = Duration::from_secs(1);
 /// A running garbage collector.
 pub(crate) struct GarbageCollector {
     api: Arc<dyn Api>,
-    resources: Arc<DeletableResources>,
+    rest_mapper: Arc<RestMapper>,
     recorder: EventRecorder,
     graph: Mutex<OwnerGraph>,
     queue: Workqueue<ObjectIdentity>,
@@ -57,7 +57,7 @@ enum OwnerState {
 impl GarbageCollector {
     pub(crate) fn new(
         api: Arc<dyn Api>,
-        resources: Arc<DeletableResources>,
+        rest_mapper: Arc<RestMapper>,
         clock: Arc<dyn Clock>,
         tasks: &TaskGroup,
     ) -> Arc<Self> {
@@ -65,7 +65,7 @@ impl GarbageCollector {
         Arc::new(Self {
             recorder: EventRecorder::new(Arc::clone(&api), name, clock, tasks),
             api,
-            resources,
+            rest_mapper,
             graph: Mutex::default(),
             queue: Workqueue::new(),
             unknown_owner_kind: Mutex::default(),
@@ -108,8 +108,8 @@ impl GarbageCollector {
         custom: impl Fn(&Gvr) -> bool,
         tasks: &TaskGroup,
     ) {
-        let all = self.resources.all();
-        let served = |gvr: &Gvr| all.iter().any(|r| r.resource == *gvr);
+        let all = deletable_resources(&self.rest_mapper);
+        let served = |gvr: &Gvr| all.iter().any(|r| r.mapping.gvr == *gvr);
         let gone: Vec<(Gvr, ResourceMonitor)> = {
             let mut followed = self.monitors.lock();
             followed
@@ -132,7 +132,7 @@ impl GarbageCollector {
             }
         }
         let mut grown = false;
-        for resource in all.iter().map(|r| &r.resource) {
+        for resource in all.iter().map(|r| &r.mapping.gvr) {
             if !self.monitors.lock().contains_key(resource) {
                 let own = custom(resource).then(|| InformerFactory::new(tasks));
                 self.start_monitor(informers, resource, own);
@@ -312,25 +312,23 @@ impl GarbageCollector {
         object: &Object,
         owner: &OwnerReference,
     ) -> Result<OwnerState, Error> {
-        let Some(resource) = self.resources.for_kind(&owner.api_version, &owner.kind) else {
+        let (version, kind) = (&owner.api_version, &owner.kind);
+        let found = deletable_resource_of_kind(&self.rest_mapper, version, kind);
+        let Some(mapping) = found.map(|found| Arc::clone(&found.mapping)) else {
             return Ok(OwnerState::Unknown);
         };
-        if resource.namespaced && identity.namespace.is_empty() {
+        if mapping.namespaced && identity.namespace.is_empty() {
             self.record_invalid_owner(object, owner);
             return Ok(OwnerState::Unknown);
         }
-        let namespace = if resource.namespaced {
+        let namespace = if mapping.namespaced {
             &*identity.namespace
         } else {
             ""
         };
         match self
             .api
-            .get(ResourcePath::object(
-                &resource.resource,
-                namespace,
-                &owner.name,
-            ))
+            .get(ResourcePath::object(&mapping.gvr, namespace, &owner.name))
             .await
         {
             Ok(found) if found.uid() != &*owner.uid => Ok(OwnerState::Absent),

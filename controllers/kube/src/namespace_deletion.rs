@@ -9,14 +9,15 @@ use client::{
     WriteOptions,
 };
 use flotilla_runtime::{
-    InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers,
+    InformerFactory, ListWatchSelector, ReconcileAction, RestMapper, TaskGroup, Workqueue,
+    run_workers,
 };
 use machinery::conditions::set_json_condition;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
 use serde_json::{Value, json};
 
-use crate::deletable_resources::DeletableResources;
+use crate::deletable_resources::deletable_resources;
 
 static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
 const FINALIZER: &str = "kubernetes";
@@ -25,13 +26,13 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 struct NamespaceDeletionController {
     api: Arc<dyn Api>,
-    resources: Arc<DeletableResources>,
+    rest_mapper: Arc<RestMapper>,
     clock: Arc<dyn Clock>,
 }
 
 pub(crate) fn start(
     api: Arc<dyn Api>,
-    resources: Arc<DeletableResources>,
+    rest_mapper: Arc<RestMapper>,
     clock: Arc<dyn Clock>,
     informers: &InformerFactory,
     tasks: &TaskGroup,
@@ -46,7 +47,7 @@ pub(crate) fn start(
     });
     let it = Arc::new(NamespaceDeletionController {
         api,
-        resources,
+        rest_mapper,
         clock,
     });
     run_workers(tasks, "namespaces", &queue, 2, move |name: String| {
@@ -174,10 +175,10 @@ impl NamespaceDeletionController {
             return Ok(ReconcileAction::Done);
         }
         // A recently added kind may have objects in the namespace.
-        self.resources.refresh(&*self.api).await?;
+        self.rest_mapper.refresh().await?;
         let mut remains = RemainingContent::default();
-        let all = self.resources.all();
-        for resource in all.iter().filter(|r| r.namespaced) {
+        let all = deletable_resources(&self.rest_mapper);
+        for resource in all.iter().map(|r| &r.resource).filter(|r| r.namespaced) {
             match self.delete_all_of(resource, name).await {
                 Ok(left) => remains.add(&resource.resource, &left),
                 Err(e) => remains.failures.push(e.to_string()),

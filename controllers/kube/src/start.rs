@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use client::{Api, Error};
 use flotilla_runtime::{
-    Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
-    run_workers,
+    Informer, InformerFactory, ListWatchSelector, ReconcileAction, RestMapper, TaskGroup,
+    Workqueue, run_workers,
 };
 use machinery::time::Clock;
 use machinery::{Gvr, Object};
 use tokio::sync::watch;
 
 use crate::custom_resource_definitions::{BuiltInGroups, DEFINITIONS};
-use crate::deletable_resources::DeletableResources;
+use crate::deletable_resources::deletable_resources;
 use crate::garbage_collector::GarbageCollector;
 use crate::service_account_tokens::TokenIssuer;
 use crate::shutdown_waits::wait_for_cache_sync;
@@ -41,25 +41,25 @@ pub async fn start(
     informers: &InformerFactory,
     tasks: &TaskGroup,
 ) -> Result<(), Error> {
-    let resources = Arc::new(DeletableResources::default());
+    let rest_mapper = Arc::new(RestMapper::new(Arc::clone(&api)));
     let clock = &options.clock;
     let built_in = BuiltInGroups {
         serves: options.serves_group,
     };
-    let (server, known) = (Arc::clone(&api), Arc::clone(&resources));
-    let collector = GarbageCollector::new(server, known, Arc::clone(clock), tasks);
+    let (server, mapper) = (Arc::clone(&api), Arc::clone(&rest_mapper));
+    let collector = GarbageCollector::new(server, mapper, Arc::clone(clock), tasks);
     let served = informers.get(&api, &ListWatchSelector::all(&DEFINITIONS));
     if !wait_for_cache_sync(tasks, [&served]).await {
         return Ok(());
     }
-    resources.refresh(&*api).await?;
+    rest_mapper.refresh().await?;
     let custom = custom_resource_filter(&served, built_in);
     collector.sync_monitors(informers, &custom, tasks).await;
     collector.run(tasks);
-    run_discovery_worker(&api, &resources, &collector, custom, informers, tasks);
+    run_discovery_worker(&api, &rest_mapper, &collector, custom, informers, tasks);
     namespace_deletion::start(
         Arc::clone(&api),
-        resources,
+        rest_mapper,
         Arc::clone(clock),
         informers,
         tasks,
@@ -89,7 +89,7 @@ fn custom_resource_filter(
 /// Rediscovers the resources and monitors whenever a definition changes.
 fn run_discovery_worker(
     api: &Arc<dyn Api>,
-    resources: &Arc<DeletableResources>,
+    rest_mapper: &Arc<RestMapper>,
     collector: &Arc<GarbageCollector>,
     custom: impl Fn(&Gvr) -> bool + Clone + Send + Sync + 'static,
     informers: &InformerFactory,
@@ -99,24 +99,25 @@ fn run_discovery_worker(
     let wake = queue.clone();
     let definitions = informers.get(api, &ListWatchSelector::all(&DEFINITIONS));
     definitions.add_event_handler(move |_| wake.add(()));
-    let (api, resources) = (Arc::clone(api), Arc::clone(resources));
+    let rest_mapper = Arc::clone(rest_mapper);
     let (collector, informers) = (Arc::clone(collector), informers.clone());
     let own = tasks.clone();
     run_workers(tasks, "discovery", &queue, 1, move |()| {
         let own = own.clone();
-        let (api, resources) = (Arc::clone(&api), Arc::clone(&resources));
+        let rest_mapper = Arc::clone(&rest_mapper);
         let (collector, informers) = (Arc::clone(&collector), informers.clone());
         let (definitions, custom) = (definitions.clone(), custom.clone());
         async move {
-            resources.refresh(&*api).await?;
+            rest_mapper.refresh().await?;
             collector.sync_monitors(&informers, &custom, &own).await;
             // The server applies a definition, or its deletion, a moment after the write.
-            let all = resources.all();
+            let all = deletable_resources(&rest_mapper);
             let served = |d: &Object| {
                 custom_resource_definitions::established_resource(d).is_none_or(
                     |(group, plural)| {
-                        all.iter()
-                            .any(|r| r.resource.group == group && r.resource.resource == plural)
+                        all.iter().any(|r| {
+                            r.mapping.gvr.group == group && r.mapping.gvr.resource == plural
+                        })
                     },
                 )
             };

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use binding::BindingController;
-use client::Api;
 use controller_context::{
-    DiscoveryRestMapper, ExecutionScope, ManifestMemoryBudget, NamespaceFilter, PropagationContext,
+    ExecutionScope, ManifestMemoryBudget, NamespaceFilter, PropagationContext,
     SkippedResourceConfig, TemplateInformers, WorkClient,
 };
 use dependencies::DependenciesDistributor;
 use detector::ResourceDetector;
 use execution::ExecutionController;
-use flotilla_runtime::{ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers};
+use flotilla_runtime::{
+    ListWatchSelector, ReconcileAction, RestMapper, TaskGroup, Workqueue, run_workers,
+};
 use machinery::Gvr;
 use openapi::karmada::KarmadaFeature;
 use openapi::karmada::resources::{CLUSTER_OVERRIDES, OVERRIDES, WORKS};
@@ -24,9 +25,8 @@ use policies::{NamespaceSyncController, RebalancerController, UnifiedAuthControl
 pub async fn start(deps: PropagationContext, tasks: &TaskGroup) -> Result<(), String> {
     deps.interpreter.wait_for_cache_sync().await;
     let scope = NamespaceFilter::new(&deps.options.skipped_namespaces)?;
-    let kinds = Arc::new(DiscoveryRestMapper::new(SkippedResourceConfig::new(
-        &deps.options.skipped_apis,
-    )?));
+    let skipped_resources = SkippedResourceConfig::new(&deps.options.skipped_apis)?;
+    let rest_mapper = Arc::new(RestMapper::new(Arc::clone(&deps.control_plane)));
     let informer = |resource: &Gvr| {
         deps.informers
             .get(&deps.control_plane, &ListWatchSelector::all(resource))
@@ -40,20 +40,21 @@ pub async fn start(deps: PropagationContext, tasks: &TaskGroup) -> Result<(), St
     let works = WorkClient::new(Arc::clone(&deps.control_plane), works);
     let memory = Arc::new(ManifestMemoryBudget::default());
     if deps.options.execution_scope != ExecutionScope::PushClusters {
-        if let Err(error) = kinds.refresh(&*deps.control_plane).await {
+        if let Err(error) = rest_mapper.refresh().await {
             return Err(format!(
                 "API discovery of the control plane failed: {error}"
             ));
         }
-        start_periodic_discovery(&kinds, &deps.control_plane, tasks);
+        start_periodic_discovery(&rest_mapper, tasks);
         works.informer.wait_for_cache_sync().await;
-        ExecutionController::start(&deps, &kinds, &works, &memory, tasks).await;
+        ExecutionController::start(&deps, &rest_mapper, &works, &memory, tasks).await;
         return Ok(());
     }
     let templates = TemplateInformers::new(
         Arc::clone(&deps.control_plane),
         deps.informers.clone(),
-        Arc::clone(&kinds),
+        Arc::clone(&rest_mapper),
+        skipped_resources,
         scope.clone(),
     );
     let overrides = OverrideManager::new(informer(&OVERRIDES), informer(&CLUSTER_OVERRIDES));
@@ -66,7 +67,7 @@ pub async fn start(deps: PropagationContext, tasks: &TaskGroup) -> Result<(), St
         DependenciesDistributor::start(&deps, &templates, tasks).await;
     }
     BindingController::start(&deps, &templates, &works, &overrides, &memory, tasks).await;
-    ExecutionController::start(&deps, &kinds, &works, &memory, tasks).await;
+    ExecutionController::start(&deps, &rest_mapper, &works, &memory, tasks).await;
     NamespaceSyncController::start(&deps, &works, &overrides, &scope, tasks).await;
     UnifiedAuthController::start(&deps, &works, tasks).await;
     quotas::start(&deps, &works, tasks).await;
@@ -79,19 +80,15 @@ const DISCOVERY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// An agent of a single cluster has no template informers that would report new kinds, so it
 /// repeats discovery.
-fn start_periodic_discovery(
-    kinds: &Arc<DiscoveryRestMapper>,
-    control: &Arc<dyn Api>,
-    tasks: &TaskGroup,
-) {
+fn start_periodic_discovery(rest_mapper: &Arc<RestMapper>, tasks: &TaskGroup) {
     let queue: Workqueue<()> = Workqueue::new();
     queue.add_after((), DISCOVERY_INTERVAL);
-    let (kinds, control) = (Arc::clone(kinds), Arc::clone(control));
+    let rest_mapper = Arc::clone(rest_mapper);
     run_workers(tasks, "kinds", &queue, 1, move |()| {
-        let (kinds, control) = (Arc::clone(&kinds), Arc::clone(&control));
+        let rest_mapper = Arc::clone(&rest_mapper);
         async move {
-            kinds
-                .refresh(&*control)
+            rest_mapper
+                .refresh()
                 .await
                 .map(|_| ReconcileAction::RequeueAfter(DISCOVERY_INTERVAL))
         }

@@ -9,7 +9,7 @@
 //! ([`TaskGroup`]) and ends with its [`ShutdownToken`].
 //!
 //! Entry points: [`InformerFactory`], [`Workqueue`], [`run_workers`], [`blocking_section`],
-//! [`EventRecorder`], [`Expectations`], [`AppliedVersions`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloads`].
+//! [`EventRecorder`], [`Expectations`], [`AppliedVersions`], [`RestMapper`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloads`].
 
 mod applied_versions;
 mod blocking_section;
@@ -22,6 +22,7 @@ mod host_workloads;
 mod index_visitor;
 mod leader_election;
 mod metrics;
+mod rest_mapper;
 mod sharded_map;
 mod token_bucket;
 mod workers;
@@ -42,6 +43,7 @@ pub use host_workloads::HostWorkloads;
 pub use index_visitor::IndexVisitor;
 pub use leader_election::{LeaderElector, LeaderTerm};
 pub use metrics::ControllerName;
+pub use rest_mapper::{DiscoveredResource, RestMapper, RestMapping};
 pub use sharded_map::ShardedMap;
 pub use workers::{ReconcileAction, run_workers};
 pub use workqueue::Workqueue;

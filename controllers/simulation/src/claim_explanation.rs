@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use controller_context::RestMapping;
 use detector::{
     ClaimHolder, ParsedPolicy, PolicyClaim, newly_preempting_policies, preemptable_holder,
     rank_matching,
 };
+use flotilla_runtime::RestMapping;
 use machinery::Object;
 use openapi::karmada::KarmadaFeature;
 use openapi::karmada::policy::ImplicitPriority;

@@ -11,10 +11,9 @@ mod claim_explanation;
 mod simulation_input;
 
 use client::ApiResource;
-use controller_context::{
-    BindingDiff, NamespaceFilter, Options, RestMapping, SkippedResourceConfig,
-};
+use controller_context::{BindingDiff, NamespaceFilter, Options, SkippedResourceConfig};
 use detector::{DesiredBinding, InterpretedTemplate, ParsedPolicy, PolicyClaim};
+use flotilla_runtime::RestMapping;
 use interpreter::Interpreter;
 use machinery::Object;
 use openapi::karmada::well_known_keys::CLAIMED_BY;

@@ -15,7 +15,6 @@ pub mod binding;
 mod context;
 mod error;
 mod partial_work;
-mod rest_mapper;
 mod startup;
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use client::{Api, Error, Patch, ResourcePath, WriteOptions};
 use flotilla_runtime::{
     ControllerName, EventRecorder, Expectations, HostWorkloads, IndexVisitor, Informer,
     InformerEvent, InformerFactory, InvolvedObject, ListWatchSelector, ReconcileAction,
-    ReconcileReadiness, ShardedMap, TaskGroup, Workqueue, run_workers,
+    ReconcileReadiness, RestMapper, ShardedMap, TaskGroup, Workqueue, run_workers,
 };
 use interpreter::{Interpreter, InterpreterOperation};
 use machinery::time::{Clock, rfc3339_seconds};
@@ -27,7 +27,6 @@ use super::aggregate::{
 };
 use crate::context::{MIN_WRITE_INTERVAL, StatusContext};
 use crate::error::StatusError;
-use crate::rest_mapper::ControlPlaneRestMapper;
 
 /// Many, because a worker mostly waits for its write, and stores commit in groups.
 const WORKERS: usize = 16;
@@ -75,7 +74,7 @@ struct BindingStatusController {
     recorder: EventRecorder,
     clock: Arc<dyn Clock>,
     interpreter: Interpreter,
-    mapper: Arc<ControlPlaneRestMapper>,
+    mapper: Arc<RestMapper>,
     informers: InformerFactory,
     host: HostWorkloads,
     works: Informer,
@@ -91,13 +90,10 @@ struct BindingStatusController {
 
 /// Starts only the controller of binding status; it ends with the tasks.
 pub fn start_standalone(deps: &StatusContext) {
-    start(
-        deps,
-        &Arc::new(ControlPlaneRestMapper::new(Arc::clone(&deps.control))),
-    );
+    start(deps, &Arc::new(RestMapper::new(Arc::clone(&deps.control))));
 }
 
-pub(crate) fn start(deps: &StatusContext, mapper: &Arc<ControlPlaneRestMapper>) {
+pub(crate) fn start(deps: &StatusContext, mapper: &Arc<RestMapper>) {
     let follow = |resource: &Gvr| {
         deps.informers
             .get(&deps.control, &ListWatchSelector::all(resource))

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use client::{Api, Error, Patch, ResourcePath, WriteOptions};
 use flotilla_runtime::{
     ControllerName, EventRecorder, Expectations, Informer, InformerEvent, InvolvedObject,
-    ListWatchSelector, ReconcileAction, ReconcileReadiness, Workqueue, run_workers,
+    ListWatchSelector, ReconcileAction, ReconcileReadiness, RestMapper, Workqueue, run_workers,
 };
 use interpreter::{Interpreter, InterpreterOperation, RuleChange};
 use machinery::time::Clock;
@@ -24,7 +24,6 @@ use super::reflect::{WorkEvent, interpret, owning_work_key, reflect_status, sett
 use crate::context::{MIN_WRITE_INTERVAL, StatusContext};
 use crate::error::StatusError;
 use crate::partial_work::PartialWork;
-use crate::rest_mapper::ControlPlaneRestMapper;
 
 /// Many, because a worker mostly waits for its write, and stores commit in groups.
 const WORKERS: usize = 16;
@@ -52,7 +51,7 @@ struct WorkStatusController {
     recorder: EventRecorder,
     clock: Arc<dyn Clock>,
     interpreter: Interpreter,
-    mapper: Arc<ControlPlaneRestMapper>,
+    mapper: Arc<RestMapper>,
     works: Informer,
     queue: Workqueue<WorkStatusKey>,
     expectations: Expectations<String>,
@@ -62,13 +61,10 @@ struct WorkStatusController {
 
 /// Starts only the controller of Work status; it ends with the tasks.
 pub fn start_standalone(deps: &StatusContext) {
-    start(
-        deps,
-        &Arc::new(ControlPlaneRestMapper::new(Arc::clone(&deps.control))),
-    );
+    start(deps, &Arc::new(RestMapper::new(Arc::clone(&deps.control))));
 }
 
-pub(crate) fn start(deps: &StatusContext, mapper: &Arc<ControlPlaneRestMapper>) {
+pub(crate) fn start(deps: &StatusContext, mapper: &Arc<RestMapper>) {
     let shell = Arc::new(WorkStatusController {
         control: Arc::clone(&deps.control),
         members: Arc::clone(&deps.members),

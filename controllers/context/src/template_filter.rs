@@ -1,14 +1,8 @@
-//! Maps kinds to the resources that the control plane serves, and decides by discovery which of
-//! them are templates.
+//! Decides which resources and which namespaces of the control plane hold templates.
 //!
 //! Source of the exclusions: Karmada's `pkg/util/apigroup.go` and `pkg/detector`.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
-
-use arc_swap::ArcSwap;
-use client::{Api, ApiResource, Error, ServerResources};
-use machinery::{FailureLog, Gvk, Gvr};
+use client::ApiResource;
 use openapi::karmada::well_known_keys::is_reserved_namespace;
 use regex::Regex;
 
@@ -23,125 +17,6 @@ const SKIPPED_GROUPS: [&str; 9] = [
     "apps.karmada.io",
     "events.k8s.io",
 ];
-
-/// A kind and the resource that serves it.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub struct RestMapping {
-    pub gvk: Gvk,
-    pub gvr: Gvr,
-    pub api_version: String,
-    pub namespaced: bool,
-}
-
-impl RestMapping {
-    pub fn from_api_resource(resource: &ApiResource) -> Self {
-        Self {
-            gvk: resource.resource.with_kind(resource.kind.clone()),
-            gvr: resource.resource.clone(),
-            api_version: resource.resource.api_version(),
-            namespaced: resource.namespaced,
-        }
-    }
-
-    pub fn kind(&self) -> &str {
-        &self.gvk.kind
-    }
-
-    /// `apiVersion` and `kind`.
-    pub fn api_version_and_kind(&self) -> (&str, &str) {
-        (&self.api_version, &self.gvk.kind)
-    }
-}
-
-#[derive(Default)]
-struct RestMappings {
-    by_kind: HashMap<Gvk, Arc<RestMapping>>,
-    templates: Vec<Arc<RestMapping>>,
-}
-
-/// The kinds that the control plane serves.
-#[derive(Default)]
-pub struct DiscoveryRestMapper {
-    skipped: SkippedResourceConfig,
-    /// Written by [`Self::refresh`] only; readers take no lock.
-    mappings: ArcSwap<RestMappings>,
-    /// Groups whose discovery fails at present.
-    failures: FailureLog,
-}
-
-impl DiscoveryRestMapper {
-    /// Every kind is a template except the ones that `skips` excludes.
-    pub fn new(skipped: SkippedResourceConfig) -> Self {
-        Self {
-            skipped,
-            ..Self::default()
-        }
-    }
-
-    /// Repeats discovery. A group whose discovery fails keeps its known kinds. Returns whether
-    /// discovery of every group succeeded.
-    pub async fn refresh(&self, api: &dyn Api) -> Result<bool, Error> {
-        Ok(self.update(&api.discover().await?))
-    }
-
-    fn update(&self, found: &ServerResources) -> bool {
-        for (group, why) in &found.failed_group_versions {
-            if self.failures.record_failure(group, why) {
-                tracing::warn!(group, why, "API discovery of a group failed");
-            }
-        }
-        let mut seen: HashSet<(String, String)> = HashSet::new();
-        let mut state = RestMappings::default();
-        for resource in &found.resources {
-            let served = Arc::new(RestMapping::from_api_resource(resource));
-            if self.failures.record_success(&served.api_version) {
-                let group = &served.api_version;
-                tracing::info!(group, "API discovery of a group succeeds again");
-            }
-            // Discovery lists the preferred version first; only that version is watched.
-            let name = (
-                resource.resource.group.to_string(),
-                resource.resource.resource.to_string(),
-            );
-            if self.skipped.is_template(resource) && seen.insert(name) {
-                state.templates.push(Arc::clone(&served));
-            }
-            state.by_kind.insert(served.gvk.clone(), served);
-        }
-        let failed = |s: &RestMapping| {
-            found
-                .failed_group_versions
-                .iter()
-                .any(|(gv, _)| *gv == s.api_version)
-        };
-        let old = self.mappings.load();
-        for (kind, served) in &old.by_kind {
-            if failed(served) {
-                state.by_kind.insert(kind.clone(), Arc::clone(served));
-            }
-        }
-        for served in &old.templates {
-            if failed(served) && !state.templates.contains(served) {
-                state.templates.push(Arc::clone(served));
-            }
-        }
-        self.mappings.store(Arc::new(state));
-        found.failed_group_versions.is_empty()
-    }
-
-    pub fn find(&self, api_version: &str, kind: &str) -> Option<Arc<RestMapping>> {
-        self.get(&Gvk::from_api_version(api_version, kind))
-    }
-
-    pub fn get(&self, kind: &Gvk) -> Option<Arc<RestMapping>> {
-        self.mappings.load().by_kind.get(kind).cloned()
-    }
-
-    /// The kinds whose objects may be propagated.
-    pub(crate) fn template_mappings(&self) -> Vec<Arc<RestMapping>> {
-        self.mappings.load().templates.clone()
-    }
-}
 
 /// Kinds that are excluded from propagation in addition to the built-in list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -236,6 +111,7 @@ impl NamespaceFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use machinery::Gvr;
 
     /// Checks for each namespace of the table whether the patterns allow it.
     fn check_namespace_filter(patterns: &[&str], table: &[(&str, bool)]) {
@@ -358,34 +234,5 @@ mod tests {
             assert_eq!(found, taken, "{group} {version} {kind}");
         }
         assert!(SkippedResourceConfig::new(&["a/b/c/d".into()]).is_err());
-    }
-
-    // proves: DET-kinds-unreadable
-    #[test]
-    fn a_group_whose_discovery_fails_keeps_its_kinds() {
-        let served = |group: &str| ApiResource {
-            resource: Gvr::new(group, "v1", "things"),
-            kind: "Thing".into(),
-            namespaced: true,
-            verbs: ["list", "watch", "delete"].map(Into::into).into(),
-            subresources: vec![],
-            categories: vec![],
-            short_names: vec![],
-        };
-        let kinds = DiscoveryRestMapper::default();
-        let table = [
-            (&["x.io", "y.io"][..], &[][..], 2),
-            (&["y.io"], &["x.io/v1"], 2),
-            (&["y.io"], &[], 1),
-        ];
-        for (there, failed, expected) in table {
-            let complete = kinds.update(&ServerResources {
-                resources: there.iter().map(|group| served(group)).collect(),
-                failed_group_versions: failed.iter().map(|v| (v.to_string(), "?".into())).collect(),
-            });
-            assert_eq!(complete, failed.is_empty());
-            assert_eq!(kinds.template_mappings().len(), expected);
-            assert_eq!(kinds.find("x.io/v1", "Thing").is_some(), expected == 2);
-        }
     }
 }
