@@ -1,4 +1,4 @@
-//! The API server.
+//! The API server: puts filters and handlers together and serves them.
 
 use std::future::Future;
 use std::io;
@@ -11,18 +11,23 @@ use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::documents::ApiDocuments;
+use crate::filters::{HandlerChainConfig, InFlightLimits, build_handler_chain};
 use crate::handler::ApiServerHandler;
 use crate::health::HealthCheck;
 use crate::metrics::ApiServerMetrics;
+use crate::non_resource_paths::NonResourcePaths;
 use crate::options::Options;
-use crate::secure_serving;
+use crate::resource_handlers::ResourceHandlers;
+use crate::secure_serving::SecureServing;
 
 /// The HTTPS server.
 pub struct ApiServer {
-    app: Arc<ApiServerHandler>,
+    filters: HandlerChainConfig,
+    handler: ApiServerHandler,
+    serving: SecureServing,
     stopping: CancellationToken,
     shutdown_delay: Duration,
-    shutdown_grace_period: Duration,
 }
 
 impl ApiServer {
@@ -39,34 +44,36 @@ impl ApiServer {
             options.process_metrics,
             &options.version,
         ));
-        options
-            .checks
-            .insert(0, HealthCheck::liveness("ping", || Ok(())));
         let stopping = CancellationToken::new();
-        let shutting_down = stopping.clone();
-        options
-            .checks
-            .push(HealthCheck::readiness("shutdown", move || {
-                if shutting_down.is_cancelled() {
-                    Err("the server is shutting down".into())
-                } else {
-                    Ok(())
-                }
-            }));
-        let (shutdown_delay, shutdown_grace_period) =
-            (options.shutdown_delay, options.shutdown_grace_period);
-        let app = ApiServerHandler::new(
+        add_own_checks(&mut options.checks, &stopping);
+        let filters = HandlerChainConfig {
             registry,
-            authentication.into(),
-            authorization.into(),
-            options,
+            connectors: Arc::new(std::mem::take(&mut options.connectors)),
+            authenticator: Arc::new(authentication.into()),
+            authorizer: Arc::new(authorization.into()),
+            drain: Arc::default(),
+            limits: Arc::new(InFlightLimits::new(
+                options.max_requests_inflight,
+                options.max_mutating_requests_inflight,
+                Arc::clone(&metrics),
+            )),
             metrics,
-        );
+            webhooks: std::mem::take(&mut options.webhook_handlers),
+            resources_installed: options.resources_installed.take(),
+            request_timeout: options.request_timeout,
+        };
         Self {
-            app,
+            serving: SecureServing {
+                drain: Arc::clone(&filters.drain),
+                metrics: Arc::clone(&filters.metrics),
+                clock: Arc::clone(&options.clock),
+                grace_period: options.shutdown_grace_period,
+                request_timeout: options.request_timeout,
+            },
             stopping,
-            shutdown_delay,
-            shutdown_grace_period,
+            shutdown_delay: options.shutdown_delay,
+            handler: build_handler(&filters, options),
+            filters,
         }
     }
 
@@ -77,13 +84,47 @@ impl ApiServer {
         tls: Arc<ServerConfig>,
         shutdown: impl Future<Output = ()> + Send,
     ) -> io::Result<()> {
-        let app = Arc::clone(&self.app);
+        let chain = Arc::new(build_handler_chain(&self.filters, self.handler.clone()));
         let shutdown = async {
             shutdown.await;
             self.stopping.cancel();
             tokio::time::sleep(self.shutdown_delay).await;
         };
-        secure_serving::serve_connections(app, listener, tls, self.shutdown_grace_period, shutdown)
+        self.serving
+            .serve_connections(chain, listener, tls, shutdown)
             .await
+    }
+}
+
+/// Adds `ping` as the first check and `shutdown` as the last.
+fn add_own_checks(checks: &mut Vec<HealthCheck>, stopping: &CancellationToken) {
+    checks.insert(0, HealthCheck::liveness("ping", || Ok(())));
+    let stopping = stopping.clone();
+    checks.push(HealthCheck::readiness("shutdown", move || {
+        match stopping.is_cancelled() {
+            true => Err("the server is shutting down".into()),
+            false => Ok(()),
+        }
+    }));
+}
+
+fn build_handler(filters: &HandlerChainConfig, options: Options) -> ApiServerHandler {
+    ApiServerHandler {
+        non_resource_paths: Arc::new(NonResourcePaths {
+            checks: options.checks,
+            documents: ApiDocuments::new(Arc::clone(&filters.registry), options.clock.now()),
+            metrics: Arc::clone(&filters.metrics),
+            version: options.version,
+            authenticator: Arc::clone(&filters.authenticator),
+        }),
+        resources: Arc::new(ResourceHandlers {
+            registry: Arc::clone(&filters.registry),
+            authorizer: Arc::clone(&filters.authorizer),
+            connectors: Arc::clone(&filters.connectors),
+            getters: options.subresource_getters,
+            clock: options.clock,
+            metrics: Arc::clone(&filters.metrics),
+            watch_drain: filters.drain.watches.clone(),
+        }),
     }
 }

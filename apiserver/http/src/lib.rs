@@ -1,7 +1,7 @@
 //! Serves the Kubernetes API over HTTPS: listener, filters, routing, content
 //! negotiation, discovery, streaming and the cluster proxy.
 //!
-//! TLS ──► secure_serving ──► response_headers ──► handler (filters) ──► requestinfo ──► resource_handlers | documents | health ──► registry ──► response_writers | watch ──► [`ServerResponseBody`]
+//! TLS ──► secure_serving ──► filters (authentication, limits, authorization, ...) ──► handler ──► resource_handlers | non_resource_paths ──► registry ──► response_writers | watch ──► [`ServerResponseBody`]
 //!
 //! Invariants: no code knows a kind by name; the resource table decides what is served.
 //! No response is copied into one buffer when it can be spliced from shared bytes.
@@ -16,19 +16,21 @@ mod api_server;
 mod creators;
 mod discovery;
 mod documents;
+mod filters;
 mod handler;
 mod health;
 mod metrics;
 mod negotiation;
+mod non_resource_paths;
 mod options;
 mod proxy;
 mod request_body;
 mod requestinfo;
 mod resource_handlers;
 mod response_body;
-mod response_headers;
 mod response_writers;
 mod secure_serving;
+mod server_drain;
 mod subresources;
 mod table;
 mod version;

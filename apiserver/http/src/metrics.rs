@@ -411,19 +411,18 @@ impl Drop for GaugeGuard {
 /// Records a response when its body ends.
 pub(crate) struct ResponseObservation {
     pub(crate) metrics: Arc<ApiServerMetrics>,
-    pub(crate) route: RequestLabels,
+    pub(crate) labels: Arc<RequestLabels>,
     pub(crate) code: u16,
-    /// When the request began; `None` for a long-running request.
-    pub(crate) since: Option<Instant>,
+    pub(crate) received_at: Instant,
     /// Body bytes, when known beforehand.
     pub(crate) size: Option<u64>,
 }
 
 impl Drop for ResponseObservation {
     fn drop(&mut self) {
-        let took = self.since.map(|at| at.elapsed());
+        let took = Some(self.received_at.elapsed());
         self.metrics
-            .observe_response(&self.route, self.code, took, self.size);
+            .observe_response(&self.labels, self.code, took, self.size);
     }
 }
 

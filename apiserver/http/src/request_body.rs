@@ -3,11 +3,11 @@
 //! Size and depth are bounded, and duplicate JSON keys are reported by their paths.
 
 use std::cell::RefCell;
-use std::fmt;
+use std::fmt::{self, Display};
 
-use http_body::Body as _;
+use bytes::Bytes;
+use http_body::Body;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use machinery::Status;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -23,7 +23,11 @@ const MAX_DISCARDED_BYTES: usize = 4 * MAX_REQUEST_BODY_BYTES;
 const MAX_REPORTED_DUPLICATES: usize = 100;
 
 /// Reads a body up to [`MAX_REQUEST_BODY_BYTES`]. Fails with 413 beyond it.
-pub(crate) async fn read_body(mut body: Incoming) -> Result<Vec<u8>, Status> {
+pub(crate) async fn read_body<B>(mut body: B) -> Result<Vec<u8>, Status>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Display,
+{
     let expected = body.size_hint().lower();
     let mut bytes = Vec::with_capacity(expected.min(MAX_REQUEST_BODY_BYTES as u64) as usize);
     let mut length = 0;

@@ -2,7 +2,6 @@
 //! result (kube-apiserver's `endpoints/handlers`).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use auth::RequestAuthorizer;
 use client::{Patch, ResourcePath};
@@ -450,46 +449,4 @@ fn force_forbidden() -> Status {
     let error =
         machinery::FieldError::forbidden("force", "may not be specified for non-apply patch");
     Status::invalid(&kind, "", &[error])
-}
-
-/// The timeout of a request: its `timeout` parameter, at most the server's limit.
-pub(crate) fn time_limit(query: &QueryParams, limit: Duration) -> Duration {
-    let requested = query.get("timeout").and_then(parse_seconds);
-    requested.map_or(limit, |requested| requested.min(limit))
-}
-
-/// Parses Go durations of one unit: `34s`, `500ms`, `1m`.
-fn parse_seconds(text: &str) -> Option<Duration> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: f64 = digits
-        .parse()
-        .ok()
-        .filter(|n: &f64| n.is_finite() && *n > 0.0)?;
-    let unit = match &text[digits.len()..] {
-        "ms" => 0.001,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return None,
-    };
-    Duration::try_from_secs_f64(number * unit).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn timeouts_are_capped() {
-        let check = |query: &str, expect: u64| {
-            let got = time_limit(&QueryParams::parse(Some(query)), Duration::from_secs(60));
-            assert_eq!(got.as_millis(), u128::from(expect), "{query}");
-        };
-        check("", 60_000);
-        check("timeout=34s", 34_000);
-        check("timeout=500ms", 500);
-        check("timeout=2m", 60_000);
-        check("timeout=-1s", 60_000);
-        check("timeout=x", 60_000);
-    }
 }

@@ -1,6 +1,7 @@
 //! Accepts TLS connections and serves HTTP/1.1 and HTTP/2 on them until shutdown. Each
 //! connection is a task that this module owns and joins.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
@@ -15,6 +16,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use machinery::FailureLog;
+use machinery::time::Clock;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -23,8 +25,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::handler::ApiServerHandler;
-use crate::response_headers;
+use crate::filters::{InnerService, ReceivedRequest, ServerResponse};
+use crate::metrics::ApiServerMetrics;
+use crate::server_drain::ServerDrain;
 
 const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for reading a request's headers. hyper starts it before the first byte, so
@@ -40,112 +43,155 @@ const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// Bound on connections; more wait in the kernel's backlog.
 const MAX_CONNECTIONS: usize = 20_000;
 
-/// Serves until `shutdown` resolves, then lets short requests finish, ends watches
-/// cleanly and returns. Connections still open after `grace` are aborted.
-pub(crate) async fn serve_connections(
-    app: Arc<ApiServerHandler>,
-    listener: TcpListener,
-    tls: Arc<ServerConfig>,
-    grace: Duration,
-    shutdown: impl Future<Output = ()> + Send,
-) -> io::Result<()> {
-    let acceptor = TlsAcceptor::from(tls);
-    let mut connections = JoinSet::new();
-    let stop = CancellationToken::new();
-    let mut shutdown = pin!(shutdown);
-    let failures = FailureLog::new();
-    loop {
-        tokio::select! {
-            () = &mut shutdown => break,
-            Some(_) = connections.join_next(), if !connections.is_empty() => {}
-            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
-                Ok((stream, _)) => {
-                    if failures.record_success("accept") {
-                        tracing::info!("accepting connections again");
-                    }
-                    let connection = serve_connection(
-                        Arc::clone(&app), acceptor.clone(), stream, stop.clone());
-                    connections.spawn(connection);
-                }
-                Err(e) => {
-                    // Usually out of file descriptors; some will be freed.
-                    if failures.record_failure("accept", &e.to_string()) {
-                        tracing::warn!(error = %e, "cannot accept a connection");
-                    }
-                    sleep(Duration::from_millis(50)).await;
-                }
-            },
-        }
-    }
-    drop(listener);
-    app.draining.cancel();
-    app.watch_drain.start(grace / 2);
-    stop.cancel();
-    let drained = async { while connections.join_next().await.is_some() {} };
-    let grace_period = async {
-        sleep(grace).await;
-        app.drain_short_requests().await;
-    };
-    let cut = tokio::select! {
-        () = drained => false,
-        () = grace_period => true,
-    };
-    if cut {
-        tracing::warn!("aborting connections that are still open");
-        connections.shutdown().await;
-    }
-    Ok(())
+/// The handler chain around the server's handler.
+pub(crate) trait HandlerChain:
+    InnerService<ReceivedRequest<Incoming>, Infallible, Future: Send> + Send + Sync + 'static
+{
 }
 
-async fn serve_connection(
-    app: Arc<ApiServerHandler>,
-    acceptor: TlsAcceptor,
-    stream: TcpStream,
-    stop: CancellationToken,
-) {
-    let _ = stream.set_nodelay(true);
-    let accepted = tokio::select! {
-        () = stop.cancelled() => return,
-        accepted = timeout(TLS_HANDSHAKE_TIMEOUT, acceptor.accept(stream)) => accepted,
-    };
-    let stream = match accepted {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(e)) => {
-            app.metrics.handshake_errors.inc();
-            tracing::debug!(error = %e, "TLS handshake failed");
-            return;
+impl<S> HandlerChain for S where
+    S: InnerService<ReceivedRequest<Incoming>, Infallible, Future: Send> + Send + Sync + 'static
+{
+}
+
+/// What connections need besides the handler chain. Clones share it.
+#[derive(Clone)]
+pub(crate) struct SecureServing {
+    pub(crate) drain: Arc<ServerDrain>,
+    pub(crate) metrics: Arc<ApiServerMetrics>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// How long a stopping server waits for streams.
+    pub(crate) grace_period: Duration,
+    /// How long it then waits for short requests.
+    pub(crate) request_timeout: Duration,
+}
+
+impl SecureServing {
+    /// Serves until `shutdown` resolves, then lets short requests finish, ends watches
+    /// cleanly and returns. Connections still open after the grace period are aborted.
+    pub(crate) async fn serve_connections(
+        &self,
+        chain: Arc<impl HandlerChain>,
+        listener: TcpListener,
+        tls: Arc<ServerConfig>,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> io::Result<()> {
+        let acceptor = TlsAcceptor::from(tls);
+        let mut connections = JoinSet::new();
+        let stop = CancellationToken::new();
+        let mut shutdown = pin!(shutdown);
+        let failures = FailureLog::new();
+        loop {
+            tokio::select! {
+                () = &mut shutdown => break,
+                Some(_) = connections.join_next(), if !connections.is_empty() => {}
+                accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
+                    Ok((stream, _)) => {
+                        if failures.record_success("accept") {
+                            tracing::info!("accepting connections again");
+                        }
+                        let connection = self.clone().serve_connection(
+                            Arc::clone(&chain), acceptor.clone(), stream, stop.clone());
+                        connections.spawn(connection);
+                    }
+                    Err(e) => {
+                        // Usually out of file descriptors; some will be freed.
+                        if failures.record_failure("accept", &e.to_string()) {
+                            tracing::warn!(error = %e, "cannot accept a connection");
+                        }
+                        sleep(Duration::from_millis(50)).await;
+                    }
+                },
+            }
         }
-        Err(_) => {
-            app.metrics.handshake_errors.inc();
-            return;
+        drop(listener);
+        self.drain.start(self.grace_period / 2);
+        stop.cancel();
+        let drained = async { while connections.join_next().await.is_some() {} };
+        let grace_period = async {
+            sleep(self.grace_period).await;
+            let short_requests = self.drain.short_requests.wait_for_all();
+            let _ = timeout(self.request_timeout, short_requests).await;
+        };
+        let cut = tokio::select! {
+            () = drained => false,
+            () = grace_period => true,
+        };
+        if cut {
+            tracing::warn!("aborting connections that are still open");
+            connections.shutdown().await;
         }
-    };
-    let session = stream.get_ref().1;
-    let peer = Arc::new(PeerCertificates::new(session.peer_certificates()));
-    if let Some(cert) = peer.chain().first()
-        && let Ok(expires) = auth::x509::expiry(cert)
-    {
-        let left = expires - app.now().as_second();
-        app.metrics.observe_certificate_expiration(left as f64);
+        Ok(())
     }
-    let h2 = session.alpn_protocol() == Some(b"h2");
-    let ended = if h2 {
-        serve_http2(app, peer, stream, stop).await
-    } else {
-        serve_http1(app, peer, stream, stop).await
-    };
-    if let Err(e) = ended {
-        tracing::debug!(error = %e, "connection failed");
+
+    async fn serve_connection(
+        self,
+        chain: Arc<impl HandlerChain>,
+        acceptor: TlsAcceptor,
+        stream: TcpStream,
+        stop: CancellationToken,
+    ) {
+        let _ = stream.set_nodelay(true);
+        let accepted = tokio::select! {
+            () = stop.cancelled() => return,
+            accepted = timeout(TLS_HANDSHAKE_TIMEOUT, acceptor.accept(stream)) => accepted,
+        };
+        let stream = match accepted {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(e)) => {
+                self.metrics.handshake_errors.inc();
+                tracing::debug!(error = %e, "TLS handshake failed");
+                return;
+            }
+            Err(_) => {
+                self.metrics.handshake_errors.inc();
+                return;
+            }
+        };
+        let session = stream.get_ref().1;
+        let peer = PeerCertificates::new(session.peer_certificates());
+        if let Some(cert) = peer.chain().first()
+            && let Ok(expires) = auth::x509::expiry(cert)
+        {
+            let left = expires - self.clock.now().as_second();
+            self.metrics.observe_certificate_expiration(left as f64);
+        }
+        let h2 = session.alpn_protocol() == Some(b"h2");
+        let ended = if h2 {
+            serve_http2(chain, peer, stream, stop).await
+        } else {
+            serve_http1(chain, peer, stream, stop).await
+        };
+        if let Err(e) = ended {
+            tracing::debug!(error = %e, "connection failed");
+        }
+    }
+}
+
+/// The service of one connection: adds its peer to every request.
+struct ConnectionService<C> {
+    chain: Arc<C>,
+    peer: PeerCertificates,
+}
+
+impl<C: HandlerChain> Service<Request<Incoming>> for ConnectionService<C> {
+    type Response = ServerResponse;
+    type Error = Infallible;
+    type Future = C::Future;
+
+    fn call(&self, http: Request<Incoming>) -> C::Future {
+        let peer = self.peer.clone();
+        self.chain.call(ReceivedRequest { peer, http })
     }
 }
 
 async fn serve_http1(
-    app: Arc<ApiServerHandler>,
-    peer: Arc<PeerCertificates>,
+    chain: Arc<impl HandlerChain>,
+    peer: PeerCertificates,
     stream: TlsStream<TcpStream>,
     stop: CancellationToken,
 ) -> hyper::Result<()> {
-    let service = response_headers::connection_service(&app, peer);
+    let service = ConnectionService { chain, peer };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(READ_HEADER_TIMEOUT)
@@ -161,14 +207,14 @@ async fn serve_http1(
 }
 
 async fn serve_http2(
-    app: Arc<ApiServerHandler>,
-    peer: Arc<PeerCertificates>,
+    chain: Arc<impl HandlerChain>,
+    peer: PeerCertificates,
     stream: TlsStream<TcpStream>,
     stop: CancellationToken,
 ) -> hyper::Result<()> {
     let received_request = Arc::new(AtomicBool::new(false));
     let set_received = Arc::clone(&received_request);
-    let inner = response_headers::connection_service(&app, peer);
+    let inner = ConnectionService { chain, peer };
     let service = service_fn(move |request: Request<Incoming>| {
         set_received.store(true, Ordering::Relaxed);
         inner.call(request)

@@ -1,0 +1,176 @@
+//! Authenticates requests; fails with 401 on an invalid credential (kube-apiserver's
+//! `WithAuthentication`).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use auth::{AuthenticationError, PeerCertificates, RequestAuthenticator, RequestCredentials};
+use futures_util::future::BoxFuture;
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use hyper::service::Service;
+use machinery::{Status, UserInfo};
+use tower::Layer;
+
+use super::inner_service::{InnerService, ServerResponse};
+use super::request::{AuthenticatedRequest, ResolvedRequest};
+use crate::metrics::ApiServerMetrics;
+
+pub(super) struct AuthenticationLayer {
+    authentication: Arc<Authentication>,
+}
+
+impl AuthenticationLayer {
+    pub(super) fn new(
+        authenticator: &Arc<RequestAuthenticator>,
+        metrics: &Arc<ApiServerMetrics>,
+    ) -> Self {
+        Self {
+            authentication: Arc::new(Authentication {
+                authenticator: Arc::clone(authenticator),
+                metrics: Arc::clone(metrics),
+            }),
+        }
+    }
+}
+
+impl<S> Layer<S> for AuthenticationLayer {
+    type Service = AuthenticationService<S>;
+
+    fn layer(&self, inner: S) -> AuthenticationService<S> {
+        AuthenticationService {
+            inner: Arc::new(inner),
+            authentication: Arc::clone(&self.authentication),
+        }
+    }
+}
+
+pub(super) struct AuthenticationService<S> {
+    inner: Arc<S>,
+    authentication: Arc<Authentication>,
+}
+
+impl<S, B> Service<ResolvedRequest<B>> for AuthenticationService<S>
+where
+    S: InnerService<AuthenticatedRequest<B>, Status> + Send + Sync + 'static,
+    S::Future: Send,
+    B: Send + 'static,
+{
+    type Response = ServerResponse;
+    type Error = Status;
+    type Future = BoxFuture<'static, Result<ServerResponse, Status>>;
+
+    fn call(&self, request: ResolvedRequest<B>) -> Self::Future {
+        let authentication = Arc::clone(&self.authentication);
+        let inner = Arc::clone(&self.inner);
+        Box::pin(async move {
+            let user = authentication
+                .authenticate(&request.peer, request.http.headers())
+                .await?;
+            let authenticated = AuthenticatedRequest {
+                user,
+                deadline: None,
+                request,
+            };
+            inner.call(authenticated).await
+        })
+    }
+}
+
+struct Authentication {
+    authenticator: Arc<RequestAuthenticator>,
+    metrics: Arc<ApiServerMetrics>,
+}
+
+impl Authentication {
+    /// Authenticates a request and records the attempt.
+    async fn authenticate(
+        &self,
+        peer: &PeerCertificates,
+        headers: &HeaderMap,
+    ) -> Result<Arc<UserInfo>, Status> {
+        let began = Instant::now();
+        let user = self.check_credentials(peer, headers).await;
+        self.metrics
+            .observe_authentication(began.elapsed(), user.is_ok());
+        user
+    }
+
+    async fn check_credentials(
+        &self,
+        peer: &PeerCertificates,
+        headers: &HeaderMap,
+    ) -> Result<Arc<UserInfo>, Status> {
+        let visit_headers = |visit: &mut dyn FnMut(&str, &[u8])| {
+            for (name, value) in headers {
+                visit(name.as_str(), value.as_bytes());
+            }
+        };
+        let credentials = RequestCredentials {
+            peer: Some(peer),
+            bearer: bearer_token(headers)?,
+            headers: Some(&visit_headers),
+        };
+        match self.authenticator.authenticate(credentials).await {
+            Ok(user) => Ok(user),
+            Err(AuthenticationError::InvalidCredential(why)) => {
+                tracing::debug!(%why, "credentials refused");
+                Err(Status::unauthorized())
+            }
+            Err(AuthenticationError::Undecided(status)) => Err(*status),
+        }
+    }
+}
+
+/// The bearer token of a request, undecoded. Other schemes are ignored, as in
+/// kube-apiserver; a header whose scheme is not UTF-8, or a second header, is refused.
+fn bearer_token(headers: &HeaderMap) -> Result<Option<&[u8]>, Status> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    if values.next().is_some() {
+        return Err(Status::unauthorized());
+    }
+    let value = value.as_bytes().trim_ascii();
+    let end = value.iter().position(|b| *b == b' ');
+    let (scheme, token) = value.split_at(end.unwrap_or(value.len()));
+    if scheme.eq_ignore_ascii_case(b"bearer") {
+        return Ok(Some(token.trim_ascii()).filter(|t| !t.is_empty()));
+    }
+    match std::str::from_utf8(value) {
+        Ok(_) => Ok(None),
+        Err(_) => Err(Status::unauthorized()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filters::testing::{authenticator, handler_fn, metrics, resolved_request, respond};
+
+    #[tokio::test]
+    async fn requests_get_their_user_or_401() {
+        let metrics = metrics();
+        let inner = handler_fn(async |request: AuthenticatedRequest<()>| {
+            assert_eq!(request.user.name, "system:anonymous");
+            respond(200).call(request).await
+        });
+        let service = AuthenticationLayer::new(&authenticator(), &metrics).layer(inner);
+        let call = async |authorization: &[&str]| {
+            let mut request = resolved_request("GET", "/version");
+            for value in authorization {
+                let headers = request.http.headers_mut();
+                headers.append(AUTHORIZATION, value.parse().unwrap());
+            }
+            let answered = service.call(request).await;
+            answered.map_or_else(|s| s.code, |r| r.status().as_u16())
+        };
+        assert_eq!(call(&[]).await, 200);
+        assert_eq!(call(&["Basic YTpi"]).await, 200);
+        assert_eq!(call(&["Bearer nonsense"]).await, 401);
+        assert_eq!(call(&["Basic YTpi", "Basic YTpi"]).await, 401);
+        let text = String::from_utf8(metrics.text()).unwrap();
+        assert!(text.contains("authentication_attempts{result=\"failure\"} 2"));
+    }
+}

@@ -1,0 +1,139 @@
+//! Bounds the time of requests that are not long-running; fails with 504 beyond it
+//! (kube-apiserver's `WithRequestDeadline`, `WithTimeoutForNonLongRunningRequests`).
+
+use std::time::Duration;
+
+use futures_util::future::Either;
+use hyper::service::Service;
+use machinery::Status;
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, Timeout, timeout};
+use tower::Layer;
+
+use super::inner_service::{InnerService, ServerResponse};
+use super::map_result::{MapResult, MapResultFuture};
+use super::request::AuthenticatedRequest;
+use crate::requestinfo::QueryParams;
+
+pub(super) struct DeadlineLayer {
+    request_timeout: Duration,
+}
+
+impl DeadlineLayer {
+    pub(super) fn new(request_timeout: Duration) -> Self {
+        Self { request_timeout }
+    }
+}
+
+impl<S> Layer<S> for DeadlineLayer {
+    type Service = DeadlineService<S>;
+
+    fn layer(&self, inner: S) -> DeadlineService<S> {
+        DeadlineService {
+            inner,
+            request_timeout: self.request_timeout,
+        }
+    }
+}
+
+pub(super) struct DeadlineService<S> {
+    inner: S,
+    request_timeout: Duration,
+}
+
+impl<S, B> Service<AuthenticatedRequest<B>> for DeadlineService<S>
+where
+    S: InnerService<AuthenticatedRequest<B>, Status>,
+{
+    type Response = ServerResponse;
+    type Error = Status;
+    /// Names the inner future twice; this is the innermost filter.
+    type Future = Either<S::Future, MapResultFuture<Timeout<S::Future>, WriteTimeout>>;
+
+    fn call(&self, mut request: AuthenticatedRequest<B>) -> Self::Future {
+        if request.request.long_running {
+            return Either::Left(self.inner.call(request));
+        }
+        let limit = time_limit(&request.request.query, self.request_timeout);
+        request.deadline = Some(Instant::now() + limit);
+        let called = timeout(limit, self.inner.call(request));
+        Either::Right(MapResultFuture::new(called, WriteTimeout))
+    }
+}
+
+pub(super) struct WriteTimeout;
+
+impl MapResult<Result<Result<ServerResponse, Status>, Elapsed>> for WriteTimeout {
+    type Error = Status;
+
+    fn map_result(
+        self,
+        result: Result<Result<ServerResponse, Status>, Elapsed>,
+    ) -> Result<ServerResponse, Status> {
+        let text = "request did not complete within the allotted timeout";
+        result.unwrap_or_else(|_| Err(Status::timeout(text)))
+    }
+}
+
+/// The timeout of a request: its `timeout` parameter, at most the server's limit.
+pub(super) fn time_limit(query: &QueryParams, limit: Duration) -> Duration {
+    let requested = query.get("timeout").and_then(parse_duration);
+    requested.map_or(limit, |requested| requested.min(limit))
+}
+
+/// Parses Go durations of one unit: `34s`, `500ms`, `1m`.
+fn parse_duration(text: &str) -> Option<Duration> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: f64 = digits
+        .parse()
+        .ok()
+        .filter(|n: &f64| n.is_finite() && *n > 0.0)?;
+    let unit = match &text[digits.len()..] {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return None,
+    };
+    Duration::try_from_secs_f64(number * unit).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filters::testing::{as_user, handler_fn, resolved_request, respond};
+
+    #[test]
+    fn timeouts_are_capped() {
+        let check = |query: &str, expect: u64| {
+            let got = time_limit(&QueryParams::parse(Some(query)), Duration::from_secs(60));
+            assert_eq!(got.as_millis(), u128::from(expect), "{query}");
+        };
+        check("", 60_000);
+        check("timeout=34s", 34_000);
+        check("timeout=500ms", 500);
+        check("timeout=2m", 60_000);
+        check("timeout=-1s", 60_000);
+        check("timeout=x", 60_000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_requests_end_at_their_deadline() {
+        let slow = handler_fn(async |request: AuthenticatedRequest<()>| {
+            assert_eq!(request.deadline.is_none(), request.request.long_running);
+            tokio::time::sleep(Duration::from_secs(40)).await;
+            respond(200).call(request).await
+        });
+        let service = DeadlineLayer::new(Duration::from_secs(60)).layer(slow);
+        for (path, long_running, code) in [
+            ("/api/v1/pods", false, None),
+            ("/api/v1/pods?timeout=30s", false, Some(504)),
+            ("/api/v1/pods?timeout=30s", true, None),
+        ] {
+            let mut request = as_user(resolved_request("GET", path), "ann", &[]);
+            request.request.long_running = long_running;
+            let answered = service.call(request).await;
+            assert_eq!(answered.err().map(|s| s.code), code, "{path}");
+        }
+    }
+}

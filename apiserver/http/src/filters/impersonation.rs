@@ -1,0 +1,164 @@
+//! Lets an authorized user act as another (kube-apiserver's `WithImpersonation`), and
+//! removes the credential headers: no handler and no proxied server sees them.
+
+use std::sync::Arc;
+
+use auth::{RequestAuthenticator, RequestAuthorizer, impersonation};
+use futures_util::future::{BoxFuture, Either};
+use http::HeaderMap;
+use hyper::service::Service;
+use machinery::{Status, UserInfo};
+use tower::Layer;
+
+use super::inner_service::{InnerService, ServerResponse};
+use super::request::AuthenticatedRequest;
+
+const HEADER_PREFIX: &str = "impersonate-";
+
+pub(super) struct ImpersonationLayer {
+    impersonation: Arc<Impersonation>,
+}
+
+impl ImpersonationLayer {
+    pub(super) fn new(
+        authorizer: &Arc<RequestAuthorizer>,
+        authenticator: &Arc<RequestAuthenticator>,
+    ) -> Self {
+        Self {
+            impersonation: Arc::new(Impersonation {
+                authorizer: Arc::clone(authorizer),
+                authenticator: Arc::clone(authenticator),
+            }),
+        }
+    }
+}
+
+impl<S> Layer<S> for ImpersonationLayer {
+    type Service = ImpersonationService<S>;
+
+    fn layer(&self, inner: S) -> ImpersonationService<S> {
+        ImpersonationService {
+            inner: Arc::new(inner),
+            impersonation: Arc::clone(&self.impersonation),
+        }
+    }
+}
+
+pub(super) struct ImpersonationService<S> {
+    inner: Arc<S>,
+    impersonation: Arc<Impersonation>,
+}
+
+impl<S, B> Service<AuthenticatedRequest<B>> for ImpersonationService<S>
+where
+    S: InnerService<AuthenticatedRequest<B>, Status> + Send + Sync + 'static,
+    S::Future: Send,
+    B: Send + 'static,
+{
+    type Response = ServerResponse;
+    type Error = Status;
+    /// Only a request with impersonation headers is worth an allocation.
+    type Future = Either<BoxFuture<'static, Result<ServerResponse, Status>>, S::Future>;
+
+    fn call(&self, mut request: AuthenticatedRequest<B>) -> Self::Future {
+        if !has_impersonation_headers(request.request.http.headers()) {
+            let headers = request.request.http.headers_mut();
+            self.impersonation.remove_credentials(headers);
+            return Either::Right(self.inner.call(request));
+        }
+        let impersonation = Arc::clone(&self.impersonation);
+        let inner = Arc::clone(&self.inner);
+        Either::Left(Box::pin(async move {
+            let headers = request.request.http.headers_mut();
+            request.user = impersonation.impersonate(request.user, headers).await?;
+            impersonation.remove_credentials(headers);
+            inner.call(request).await
+        }))
+    }
+}
+
+fn has_impersonation_headers(headers: &HeaderMap) -> bool {
+    headers
+        .keys()
+        .any(|name| name.as_str().starts_with(HEADER_PREFIX))
+}
+
+struct Impersonation {
+    authorizer: Arc<RequestAuthorizer>,
+    /// Knows which headers are credentials.
+    authenticator: Arc<RequestAuthenticator>,
+}
+
+impl Impersonation {
+    /// Returns the user to act as.
+    async fn impersonate(
+        &self,
+        requester: Arc<UserInfo>,
+        headers: &HeaderMap,
+    ) -> Result<Arc<UserInfo>, Status> {
+        let pairs = headers
+            .iter()
+            .filter(|(name, _)| name.as_str().starts_with(HEADER_PREFIX))
+            .map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let Some(impersonated) = impersonation::parse_impersonation_headers(pairs)? else {
+            return Ok(requester);
+        };
+        for target in impersonated.required_access() {
+            self.authorizer
+                .authorize(&requester, "impersonate", target)
+                .await?;
+        }
+        Ok(Arc::new(impersonated.into_user_info()))
+    }
+
+    fn remove_credentials(&self, headers: &mut HeaderMap) {
+        let credentials: Vec<_> = headers
+            .keys()
+            .filter(|name| self.authenticator.is_credential(name.as_str()))
+            .cloned()
+            .collect();
+        for name in credentials {
+            headers.remove(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filters::testing::{
+        as_user, authenticator, authorizer, handler_fn, resolved_request, respond,
+    };
+    use machinery::user::SYSTEM_PRIVILEGED_GROUP;
+
+    #[tokio::test]
+    async fn users_are_impersonated_and_credentials_removed() {
+        let inner = handler_fn(async |request: AuthenticatedRequest<()>| {
+            let headers = request.request.http.headers();
+            let left: Vec<_> = headers.keys().map(|n| n.as_str()).collect();
+            assert_eq!(left, ["accept"]);
+            let code = if request.user.name == "ann" { 201 } else { 200 };
+            respond(code).call(request).await
+        });
+        let service = ImpersonationLayer::new(&authorizer(), &authenticator()).layer(inner);
+        let call = async |groups: &[&str], headers: &[(&'static str, &'static str)]| {
+            let mut request = as_user(resolved_request("GET", "/version"), "root", groups);
+            for (name, value) in headers {
+                let all = request.request.http.headers_mut();
+                all.append(*name, value.parse().unwrap());
+            }
+            let answered = service.call(request).await;
+            answered.map_or_else(|s| s.code, |r| r.status().as_u16())
+        };
+        let masters = &[SYSTEM_PRIVILEGED_GROUP][..];
+        let accept = ("accept", "*/*");
+        let token = ("authorization", "Bearer x");
+        let front_proxy = ("x-remote-user", "x");
+        let ann = ("impersonate-user", "ann");
+        assert_eq!(call(masters, &[accept, token, front_proxy]).await, 200);
+        assert_eq!(call(masters, &[accept, token, ann]).await, 201);
+        assert_eq!(call(&[], &[accept, ann]).await, 403);
+        let group = ("impersonate-group", "g");
+        assert_eq!(call(masters, &[group]).await, 400);
+    }
+}

@@ -1,0 +1,262 @@
+//! Derives what a request asks for, for all later filters (kube-apiserver's
+//! `WithRequestInfo`). A request that cannot be parsed ends here.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::Either;
+use http::Method;
+use hyper::service::Service;
+use machinery::Status;
+use registry::Registry;
+use tower::Layer;
+
+use super::inner_service::{InnerService, ServerResponse};
+use super::request::{ReceivedRequest, ResolvedRequest};
+use crate::metrics::{ApiServerMetrics, RequestLabels, verb_label};
+use crate::negotiation::{self, ResponseFormat};
+use crate::requestinfo::{self, QueryParams, RequestInfo};
+use crate::response_writers;
+use crate::subresources::{SubresourceConnectors, find_connector};
+
+/// Subresources whose proxied requests are long-running (kube-apiserver's
+/// `--long-running-request-regexp` as Karmada sets it).
+const LONG_RUNNING_SUBRESOURCES: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
+
+pub(super) struct RequestInfoLayer {
+    resolver: Arc<RequestInfoResolver>,
+}
+
+impl RequestInfoLayer {
+    pub(super) fn new(
+        registry: &Arc<Registry>,
+        connectors: &Arc<SubresourceConnectors>,
+        metrics: &Arc<ApiServerMetrics>,
+    ) -> Self {
+        Self {
+            resolver: Arc::new(RequestInfoResolver {
+                registry: Arc::clone(registry),
+                connectors: Arc::clone(connectors),
+                metrics: Arc::clone(metrics),
+            }),
+        }
+    }
+}
+
+impl<S> Layer<S> for RequestInfoLayer {
+    type Service = RequestInfoService<S>;
+
+    fn layer(&self, inner: S) -> RequestInfoService<S> {
+        RequestInfoService {
+            inner,
+            resolver: Arc::clone(&self.resolver),
+        }
+    }
+}
+
+pub(super) struct RequestInfoService<S> {
+    inner: S,
+    resolver: Arc<RequestInfoResolver>,
+}
+
+impl<S, B> Service<ReceivedRequest<B>> for RequestInfoService<S>
+where
+    S: InnerService<ResolvedRequest<B>, Infallible>,
+{
+    type Response = ServerResponse;
+    type Error = Infallible;
+    type Future = Either<Ready<Result<ServerResponse, Infallible>>, S::Future>;
+
+    fn call(&self, request: ReceivedRequest<B>) -> Self::Future {
+        let received_at = Instant::now();
+        let ReceivedRequest { peer, http } = request;
+        let query = QueryParams::parse(http.uri().query());
+        let format = negotiation::negotiate(http.headers(), &query, false)
+            .unwrap_or(ResponseFormat::PLAIN_JSON);
+        let info = match requestinfo::parse_request(http.method(), http.uri().path(), &query) {
+            Ok(info) => info,
+            Err(status) => {
+                let refused = self.resolver.refuse(&status, format, received_at);
+                return Either::Left(ready(Ok(refused)));
+            }
+        };
+        let long_running = self.resolver.is_long_running(http.method(), &info, &query);
+        let labels = self.resolver.request_labels(&info, &query, long_running);
+        Either::Right(self.inner.call(ResolvedRequest {
+            peer,
+            http,
+            received_at,
+            info,
+            query,
+            labels: Arc::new(labels),
+            format,
+            long_running,
+        }))
+    }
+}
+
+struct RequestInfoResolver {
+    registry: Arc<Registry>,
+    connectors: Arc<SubresourceConnectors>,
+    metrics: Arc<ApiServerMetrics>,
+}
+
+impl RequestInfoResolver {
+    /// Writes the error of a request that cannot be parsed, and records it: the metrics
+    /// of other requests are recorded by an inner filter.
+    fn refuse(
+        &self,
+        status: &Status,
+        format: ResponseFormat,
+        received_at: Instant,
+    ) -> ServerResponse {
+        let response = response_writers::write_status(status, format);
+        self.metrics.observe_response(
+            &RequestLabels::default(),
+            response.status().as_u16(),
+            Some(received_at.elapsed()),
+            http_body::Body::size_hint(response.body()).exact(),
+        );
+        response
+    }
+
+    /// Whether a request is long-running. A proxied request is classified by the path
+    /// that the proxy forwards to.
+    fn is_long_running(&self, method: &Method, info: &RequestInfo, query: &QueryParams) -> bool {
+        let Some(r) = &info.resource else {
+            return false;
+        };
+        if info.verb == "watch" {
+            return true;
+        }
+        match (find_connector(&self.connectors, r), r.subresource.as_str()) {
+            (None, _) => false,
+            (_, "log") => query.flag("follow"),
+            (_, "proxy") => {
+                requestinfo::parse_request(method, &r.subpath, query).is_ok_and(|forwarded| {
+                    let subresource = forwarded.resource.as_ref().map(|r| r.subresource.as_str());
+                    forwarded.verb == "watch"
+                        || subresource.is_some_and(|s| LONG_RUNNING_SUBRESOURCES.contains(&s))
+                })
+            }
+            _ => true,
+        }
+    }
+
+    fn request_labels(
+        &self,
+        info: &RequestInfo,
+        query: &QueryParams,
+        long_running: bool,
+    ) -> RequestLabels {
+        let mut labels = RequestLabels {
+            verb: verb_label(info.verb),
+            dry_run: query.get("dryRun") == Some("All"),
+            ..RequestLabels::default()
+        };
+        let Some(r) = &info.resource else {
+            return labels;
+        };
+        let table = self.registry.table();
+        let Some(resource_info) = table.find_by_name(&r.group, &r.version, &r.resource) else {
+            return labels;
+        };
+        let is_known_subresource = resource_info.subresource(&r.subresource).is_some()
+            || find_connector(&self.connectors, r).is_some();
+        if long_running && info.verb != "watch" {
+            labels.verb = "CONNECT";
+        }
+        if is_known_subresource {
+            labels.subresource.clone_from(&r.subresource);
+        }
+        labels.scope = match (r.named, r.namespace.is_empty()) {
+            (true, _) => "resource",
+            (false, false) => "namespace",
+            (false, true) => "cluster",
+        };
+        labels.group.clone_from(&r.group);
+        labels.version.clone_from(&r.version);
+        labels.resource.clone_from(&r.resource);
+        labels
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filters::testing::{handler_fn, metrics, received, registry, respond};
+    use crate::subresources::{SubresourceConnectRequest, SubresourceConnector};
+    use http::Request;
+
+    struct UnusedConnector;
+
+    #[async_trait::async_trait]
+    impl SubresourceConnector for UnusedConnector {
+        async fn connect(&self, _: SubresourceConnectRequest) -> Result<ServerResponse, Status> {
+            Err(Status::path_not_found())
+        }
+    }
+
+    async fn layer() -> RequestInfoLayer {
+        let of = |group: &str, resource: &str, subresource: &str| {
+            let key = (group.into(), resource.into(), subresource.into());
+            (
+                key,
+                Arc::new(UnusedConnector) as Arc<dyn SubresourceConnector>,
+            )
+        };
+        let connectors = SubresourceConnectors::from([
+            of("", "pods", "log"),
+            of("", "pods", "exec"),
+            of("cluster.karmada.io", "clusters", "proxy"),
+        ]);
+        RequestInfoLayer::new(&registry().await, &Arc::new(connectors), &metrics())
+    }
+
+    #[tokio::test]
+    async fn watches_followed_logs_and_tunnels_are_long_running() {
+        const PROXY: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/m/proxy";
+        let resolver = layer().await.resolver;
+        for (url, long) in [
+            ("/version", false),
+            ("/api/v1/pods", false),
+            ("/api/v1/pods?watch=1", true),
+            ("/api/v1/namespaces/a/pods/p/log", false),
+            ("/api/v1/namespaces/a/pods/p/log?follow=1", true),
+            ("/api/v1/namespaces/a/pods/p/exec", true),
+            ("/api/v1/namespaces/a/pods/p/status", false),
+            (&format!("{PROXY}/api/v1/pods"), false),
+            (&format!("{PROXY}/api/v1/pods?watch=1"), true),
+            (&format!("{PROXY}/api/v1/namespaces/a/pods/p/exec"), true),
+        ] {
+            let (path, query) = url.split_once('?').unwrap_or((url, ""));
+            let query = QueryParams::parse(Some(query));
+            let info = requestinfo::parse_request(&Method::GET, path, &query).unwrap();
+            let got = resolver.is_long_running(&Method::GET, &info, &query);
+            assert_eq!(got, long, "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_get_their_info_or_400() {
+        let layer = layer().await;
+        let service = layer.layer(handler_fn(async |request: ResolvedRequest<()>| {
+            assert_eq!(request.info.verb, "list");
+            let labels = &request.labels;
+            assert_eq!((labels.verb, &*labels.resource), ("LIST", "pods"));
+            respond(200).call(request).await
+        }));
+        for (path, code) in [("/api/v1/pods", 200), ("/api/v1/namespaces/%zz/pods", 400)] {
+            let request = Request::builder().uri(path).body(()).unwrap();
+            let Ok(response) = service.call(received(request)).await;
+            assert_eq!(response.status(), code);
+        }
+        let text = String::from_utf8(layer.resolver.metrics.text()).unwrap();
+        assert!(
+            text.contains("apiserver_request_total{code=\"400\""),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! Serves the non-resource paths: probes, discovery, OpenAPI, metrics, version and the
+//! token issuer's documents.
+
+use std::sync::Arc;
+
+use auth::RequestAuthenticator;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, Response};
+use machinery::Status;
+
+use crate::documents::ApiDocuments;
+use crate::health::{self, HealthCheck};
+use crate::metrics::ApiServerMetrics;
+use crate::negotiation::{self, ResponseFormat};
+use crate::requestinfo::QueryParams;
+use crate::response_body::ServerResponseBody;
+use crate::response_writers;
+use crate::version::VersionInfo;
+
+/// What the non-resource paths show.
+pub(crate) struct NonResourcePaths {
+    pub(crate) checks: Vec<HealthCheck>,
+    pub(crate) documents: ApiDocuments,
+    pub(crate) metrics: Arc<ApiServerMetrics>,
+    pub(crate) version: VersionInfo,
+    pub(crate) authenticator: Arc<RequestAuthenticator>,
+}
+
+impl NonResourcePaths {
+    /// Serves GET of a non-resource path.
+    pub(crate) async fn serve(
+        &self,
+        path: &str,
+        query: &QueryParams,
+        headers: &HeaderMap,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        if let Some(answer) = health::serve(&self.checks, &self.metrics, path, query) {
+            return Ok(answer);
+        }
+        if let Some(answer) = self.documents.discovery(headers, query, path) {
+            return Ok(answer);
+        }
+        let form = || negotiation::negotiate(headers, query, false);
+        match path {
+            "/version" => Ok(response_writers::write_value(
+                200,
+                &self.version.to_json(),
+                form()?,
+            )),
+            "/metrics" => Ok(prometheus_response(self.metrics.text())),
+            "/metrics/slis" => Ok(prometheus_response(self.metrics.slis_text())),
+            "/openapi/v2" => self.documents.v2(headers).await,
+            "/" => Ok(response_writers::write_paths(&self.all_paths(), form()?)),
+            "/openid/v1/jwks" => {
+                let jwks = self.token_issuer()?.jwks();
+                Ok(response_writers::write_value(
+                    200,
+                    &jwks,
+                    ResponseFormat::PLAIN_JSON,
+                ))
+            }
+            "/.well-known/openid-configuration" => {
+                let issuer = self.token_issuer()?;
+                let uri = format!("{}/openid/v1/jwks", issuer.issuer());
+                Ok(response_writers::write_value(
+                    200,
+                    &issuer.openid_configuration(&uri),
+                    ResponseFormat::PLAIN_JSON,
+                ))
+            }
+            _ => match path.strip_prefix("/openapi/v3") {
+                Some("") => self.documents.v3(headers, query, "").await,
+                Some(below) if below.starts_with('/') => {
+                    self.documents.v3(headers, query, &below[1..]).await
+                }
+                _ => Err(Status::path_not_found()),
+            },
+        }
+    }
+
+    fn token_issuer(&self) -> Result<&auth::token::TokenSigner, Status> {
+        let issuer = self.authenticator.token_issuer();
+        issuer.ok_or_else(Status::path_not_found)
+    }
+
+    fn all_paths(&self) -> Vec<String> {
+        let mut all = self.documents.paths();
+        let fixed = [
+            "/healthz",
+            "/livez",
+            "/metrics",
+            "/metrics/slis",
+            "/openapi/v2",
+            "/openapi/v3",
+            "/readyz",
+            "/version",
+        ];
+        all.extend(fixed.map(str::to_owned));
+        if self.authenticator.token_issuer().is_some() {
+            let issuing = ["/.well-known/openid-configuration", "/openid/v1/jwks"];
+            all.extend(issuing.map(str::to_owned));
+        }
+        for check in &self.checks {
+            all.push(format!("/readyz/{}", check.name));
+            if check.live {
+                all.push(format!("/livez/{}", check.name));
+                all.push(format!("/healthz/{}", check.name));
+            }
+        }
+        all.sort_unstable();
+        all
+    }
+}
+
+/// Metrics in Prometheus' text format.
+fn prometheus_response(text: Vec<u8>) -> Response<ServerResponseBody> {
+    let mut response = Response::new(ServerResponseBody::full(text));
+    let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, format);
+    response
+}
