@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use machinery::{Gvk, Gvr};
 
-use crate::model::{DefinitionArena, KindInfo, SchemaDefinition};
+use crate::model::{KindInfo, SchemaDefinition, SchemaDefinitionArena};
 use crate::resource_names::ResourceNames;
 use crate::schema::Schema;
 use crate::schema_file_parser;
@@ -46,26 +46,26 @@ const SCHEMA_FILES: &[(&str, &str)] = &[
 
 /// The kinds and definitions of the schema files.
 #[derive(Debug)]
-pub struct Catalog {
-    definitions: Arc<DefinitionArena>,
+pub struct KindCatalog {
+    definitions: Arc<SchemaDefinitionArena>,
     kinds: Vec<Arc<KindInfo>>,
     by_kind: HashMap<Gvk, usize>,
     by_resource: HashMap<Gvr, usize>,
 }
 
 /// The catalog of this process.
-pub fn catalog() -> &'static Catalog {
-    static CATALOG: OnceLock<Catalog> = OnceLock::new();
+pub fn catalog() -> &'static KindCatalog {
+    static CATALOG: OnceLock<KindCatalog> = OnceLock::new();
     CATALOG.get_or_init(|| {
         #[expect(
             clippy::expect_used,
             reason = "the files are compiled in, and a test parses them"
         )]
-        Catalog::parse(SCHEMA_FILES).expect("the embedded schema files are well-formed")
+        KindCatalog::parse(SCHEMA_FILES).expect("the embedded schema files are well-formed")
     })
 }
 
-impl Catalog {
+impl KindCatalog {
     fn parse(sources: &[(&str, &str)]) -> Result<Self, String> {
         let (definitions, kinds) = schema_file_parser::parse(sources)?;
         let mut by_kind = HashMap::with_capacity(kinds.len());
@@ -108,7 +108,7 @@ impl Catalog {
         Some(self.definitions.get(self.definitions.id(name)?))
     }
 
-    pub fn definitions(&self) -> &Arc<DefinitionArena> {
+    pub fn definitions(&self) -> &Arc<SchemaDefinitionArena> {
         &self.definitions
     }
 
@@ -145,14 +145,14 @@ mod tests {
             .collect();
         let listed: BTreeSet<String> = SCHEMA_FILES.iter().map(|(f, _)| (*f).to_owned()).collect();
         assert_eq!(files, listed);
-        let catalog = Catalog::parse(SCHEMA_FILES).unwrap();
+        let catalog = KindCatalog::parse(SCHEMA_FILES).unwrap();
         assert!(!catalog.kinds().is_empty());
     }
 
     #[test]
     fn declarations_are_sound() {
         fn check(node: &SchemaNode, at: &str) {
-            if let Some(pattern) = node.rules.as_ref().and_then(|r| r.pattern.as_ref()) {
+            if let Some(pattern) = node.validation.as_ref().and_then(|r| r.pattern.as_ref()) {
                 assert!(pattern.matches("").is_some(), "{at}: {}", pattern.source);
             }
             if let SchemaType::Array(item) | SchemaType::Map(item) = &node.ty {

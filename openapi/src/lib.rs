@@ -24,12 +24,12 @@ mod resource_names;
 mod schema;
 mod schema_file_parser;
 
-pub use catalog::{Catalog, catalog};
+pub use catalog::{KindCatalog, catalog};
 pub use jsonpath::JsonPath;
 pub use model::{
-    DefinitionArena, DefinitionId, KindInfo, ListType, PatchStrategy, PrinterColumn, RegexPattern,
-    ScalePaths, SchemaComposition, SchemaDefinition, SchemaField, SchemaNode, SchemaType,
-    ValueValidation,
+    KindInfo, ListType, PatchStrategy, PrinterColumn, RegexPattern, ScalePaths, SchemaComposition,
+    SchemaDefinition, SchemaDefinitionArena, SchemaDefinitionId, SchemaField, SchemaNode,
+    SchemaType, ValueValidation,
 };
 pub use pod_requests::{ContainerResources, ResourceList, ResourceRequirements, pod_requests};
 pub use resource_names::{NameConflict, ResourceNames, shadows_built_in};

@@ -14,22 +14,22 @@ use crate::jsonpath::JsonPath;
 
 /// The index of a definition in its arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DefinitionId(u32);
+pub struct SchemaDefinitionId(u32);
 
 /// An arena of definitions: those of the catalog, or those of one CRD version.
 #[derive(Debug, Default)]
-pub struct DefinitionArena {
+pub struct SchemaDefinitionArena {
     list: Vec<SchemaDefinition>,
-    by_name: HashMap<Box<str>, DefinitionId>,
+    by_name: HashMap<Box<str>, SchemaDefinitionId>,
 }
 
-impl DefinitionArena {
+impl SchemaDefinitionArena {
     /// The definition with an id of this arena.
-    pub fn get(&self, id: DefinitionId) -> &SchemaDefinition {
+    pub fn get(&self, id: SchemaDefinitionId) -> &SchemaDefinition {
         &self.list[id.0 as usize]
     }
 
-    pub fn id(&self, name: &str) -> Option<DefinitionId> {
+    pub fn id(&self, name: &str) -> Option<SchemaDefinitionId> {
         self.by_name.get(name).copied()
     }
 
@@ -41,14 +41,17 @@ impl DefinitionArena {
         self.list.is_empty()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (DefinitionId, &SchemaDefinition)> {
-        (0u32..).map(DefinitionId).zip(&self.list)
+    pub fn iter(&self) -> impl Iterator<Item = (SchemaDefinitionId, &SchemaDefinition)> {
+        (0u32..).map(SchemaDefinitionId).zip(&self.list)
     }
 
     /// Adds a definition. The error names a definition that exists already.
-    pub(crate) fn add(&mut self, definition: SchemaDefinition) -> Result<DefinitionId, String> {
+    pub(crate) fn add(
+        &mut self,
+        definition: SchemaDefinition,
+    ) -> Result<SchemaDefinitionId, String> {
         let id = u32::try_from(self.list.len())
-            .map(DefinitionId)
+            .map(SchemaDefinitionId)
             .map_err(|_| "too many definitions".to_owned())?;
         if !definition.name.is_empty() && self.by_name.insert(definition.name.clone(), id).is_some()
         {
@@ -58,7 +61,7 @@ impl DefinitionArena {
         Ok(id)
     }
 
-    pub(crate) fn get_mut(&mut self, id: DefinitionId) -> &mut SchemaDefinition {
+    pub(crate) fn get_mut(&mut self, id: SchemaDefinitionId) -> &mut SchemaDefinition {
         &mut self.list[id.0 as usize]
     }
 }
@@ -141,7 +144,7 @@ pub struct SchemaNode {
     /// writes other optional scalars even when they are zero.
     pub pointer: bool,
     pub format: Box<str>,
-    pub rules: Option<Box<ValueValidation>>,
+    pub validation: Option<Box<ValueValidation>>,
     /// Only for nodes that are not fields; a field has its own.
     pub description: Box<str>,
 }
@@ -173,7 +176,7 @@ impl SchemaNode {
     }
 
     pub(crate) fn rules_mut(&mut self) -> &mut ValueValidation {
-        self.rules.get_or_insert_default()
+        self.validation.get_or_insert_default()
     }
 }
 
@@ -201,7 +204,7 @@ pub enum SchemaType {
     Object,
     Array(Box<SchemaNode>),
     Map(Box<SchemaNode>),
-    Ref(DefinitionId),
+    Ref(SchemaDefinitionId),
 }
 
 impl PartialEq for SchemaNode {
@@ -250,7 +253,7 @@ pub struct ValueValidation {
     pub max_properties: Option<u64>,
     pub unique_items: bool,
     pub pattern: Option<RegexPattern>,
-    pub logic: Option<Box<SchemaComposition>>,
+    pub composition: Option<Box<SchemaComposition>>,
 }
 
 /// `allOf`, `anyOf`, `oneOf` and `not`: further schemas for the same value.
@@ -261,7 +264,7 @@ pub struct SchemaComposition {
     pub one_of: Vec<SchemaNode>,
     pub not: Option<SchemaNode>,
     /// The fields that are checked, without a declared type, if the value is an object.
-    pub untyped: Option<DefinitionId>,
+    pub untyped: Option<SchemaDefinitionId>,
 }
 
 /// A regular expression that is compiled when it is first used.

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::model::{
-    DefinitionArena, DefinitionId, ListType, PatchStrategy, SchemaDefinition, SchemaNode,
-    SchemaType,
+    ListType, PatchStrategy, SchemaDefinition, SchemaDefinitionArena, SchemaDefinitionId,
+    SchemaNode, SchemaType,
 };
 
 /// How deep a value may be nested. Parsed JSON is at most 128 levels deep.
@@ -29,12 +29,12 @@ pub const MAX_DEPTH: usize = 200;
 /// A type with all definitions it refers to. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Schema {
-    definitions: Arc<DefinitionArena>,
+    definitions: Arc<SchemaDefinitionArena>,
     root: Arc<SchemaNode>,
 }
 
 impl Schema {
-    pub(crate) fn new(definitions: Arc<DefinitionArena>, root: DefinitionId) -> Self {
+    pub(crate) fn new(definitions: Arc<SchemaDefinitionArena>, root: SchemaDefinitionId) -> Self {
         Self {
             definitions,
             root: Arc::new(SchemaNode::from_type(SchemaType::Ref(root))),
@@ -42,7 +42,7 @@ impl Schema {
     }
 
     #[cfg(test)]
-    pub(crate) fn from_node(definitions: &Arc<DefinitionArena>, node: &SchemaNode) -> Self {
+    pub(crate) fn from_node(definitions: &Arc<SchemaDefinitionArena>, node: &SchemaNode) -> Self {
         Self {
             definitions: Arc::clone(definitions),
             root: Arc::new(node.clone()),
@@ -70,7 +70,7 @@ impl Schema {
 /// A position in a schema, moved beside a value.
 #[derive(Clone, Copy, Debug)]
 pub struct SchemaCursor<'a> {
-    definitions: &'a DefinitionArena,
+    definitions: &'a SchemaDefinitionArena,
     node: &'a SchemaNode,
 }
 
@@ -99,7 +99,7 @@ impl<'a> SchemaCursor<'a> {
     }
 
     /// The arena that the ids at this position belong to.
-    pub(crate) fn definitions(self) -> &'a DefinitionArena {
+    pub(crate) fn definitions(self) -> &'a SchemaDefinitionArena {
         self.definitions
     }
 

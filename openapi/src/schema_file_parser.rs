@@ -17,8 +17,8 @@ use machinery::names::split_api_version;
 use serde_json::Value;
 
 use crate::model::{
-    DefinitionArena, KindInfo, ListType, PrinterColumn, RegexPattern, ScalePaths, SchemaDefinition,
-    SchemaField, SchemaNode, SchemaType, ValueValidation,
+    KindInfo, ListType, PrinterColumn, RegexPattern, ScalePaths, SchemaDefinition,
+    SchemaDefinitionArena, SchemaField, SchemaNode, SchemaType, ValueValidation,
 };
 
 /// The type of `metadata`, which every kind has.
@@ -27,17 +27,17 @@ pub(crate) const OBJECT_META_TYPE: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.
 /// Parses all files into one arena. A type may refer to types of any file.
 pub(crate) fn parse(
     sources: &[(&str, &str)],
-) -> Result<(DefinitionArena, Vec<Arc<KindInfo>>), String> {
+) -> Result<(SchemaDefinitionArena, Vec<Arc<KindInfo>>), String> {
     let mut types: Vec<UnresolvedType<'_>> = Vec::new();
     let mut kinds: Vec<KindInfo> = Vec::new();
     for (file, text) in sources {
-        let mut within = OpenStatement::None;
+        let mut within = OpenStatementKind::None;
         for (number, line) in (1..).zip(text.lines()) {
             parse_statement(line, &mut within, &mut types, &mut kinds)
                 .map_err(|e| format!("{file}:{number}: {e}"))?;
         }
     }
-    let mut definitions = DefinitionArena::default();
+    let mut definitions = SchemaDefinitionArena::default();
     for t in &types {
         definitions.add(t.definition.clone())?;
     }
@@ -58,7 +58,7 @@ struct UnresolvedType<'t> {
     lines: Vec<Vec<SchemaToken<'t>>>,
 }
 
-enum OpenStatement {
+enum OpenStatementKind {
     None,
     Type,
     Kind,
@@ -66,7 +66,7 @@ enum OpenStatement {
 
 fn parse_statement<'t>(
     line: &'t str,
-    within: &mut OpenStatement,
+    within: &mut OpenStatementKind,
     types: &mut Vec<UnresolvedType<'t>>,
     kinds: &mut Vec<KindInfo>,
 ) -> Result<(), String> {
@@ -79,22 +79,22 @@ fn parse_statement<'t>(
     let indented = line.starts_with([' ', '\t']);
     match (indented, tokens[0].text.as_ref(), &within) {
         (false, "type", _) => {
-            *within = OpenStatement::Type;
+            *within = OpenStatementKind::Type;
             types.push(UnresolvedType {
                 definition: parse_type_header(&tokens[1..])?,
                 lines: Vec::new(),
             });
         }
         (false, "kind", _) => {
-            *within = OpenStatement::Kind;
+            *within = OpenStatementKind::Kind;
             kinds.push(parse_kind_header(&tokens[1..])?);
         }
-        (true, _, OpenStatement::Type) => {
+        (true, _, OpenStatementKind::Type) => {
             if let Some(last) = types.last_mut() {
                 last.lines.push(tokens);
             }
         }
-        (true, "column", OpenStatement::Kind) => {
+        (true, "column", OpenStatementKind::Kind) => {
             if let Some(last) = kinds.last_mut() {
                 last.columns.push(parse_column(&tokens[1..])?);
             }
@@ -182,7 +182,7 @@ fn parse_type_header(tokens: &[SchemaToken<'_>]) -> Result<SchemaDefinition, Str
 fn resolve_fields(
     types: &[UnresolvedType<'_>],
     at: usize,
-    definitions: &mut DefinitionArena,
+    definitions: &mut SchemaDefinitionArena,
 ) -> Result<(), String> {
     let mut fields = Vec::new();
     collect_fields(types, at, definitions, &mut fields, 0)?;
@@ -198,7 +198,7 @@ fn resolve_fields(
 fn collect_fields(
     types: &[UnresolvedType<'_>],
     at: usize,
-    definitions: &DefinitionArena,
+    definitions: &SchemaDefinitionArena,
     fields: &mut Vec<SchemaField>,
     depth: usize,
 ) -> Result<(), String> {
@@ -226,7 +226,7 @@ fn collect_fields(
 
 fn parse_field(
     tokens: &[SchemaToken<'_>],
-    definitions: &DefinitionArena,
+    definitions: &SchemaDefinitionArena,
 ) -> Result<SchemaField, String> {
     let [name, ty, attributes @ ..] = tokens else {
         return Err(format!("a field needs a name and a type: {tokens:?}"));
@@ -249,7 +249,7 @@ fn parse_field(
     Ok(field)
 }
 
-fn parse_type(text: &str, definitions: &DefinitionArena) -> Result<SchemaType, String> {
+fn parse_type(text: &str, definitions: &SchemaDefinitionArena) -> Result<SchemaType, String> {
     if let Some(item) = text.strip_prefix("[]") {
         return Ok(SchemaType::Array(Box::new(SchemaNode::from_type(
             parse_type(item, definitions)?,
@@ -448,7 +448,7 @@ fn parse_column(tokens: &[SchemaToken<'_>]) -> Result<PrinterColumn, String> {
 }
 
 /// Adds the fields that every object has to the type of a kind.
-fn add_object_fields(definitions: &mut DefinitionArena, name: &str) -> Result<(), String> {
+fn add_object_fields(definitions: &mut SchemaDefinitionArena, name: &str) -> Result<(), String> {
     let id = definitions
         .id(name)
         .ok_or_else(|| format!("no type {name}"))?;
@@ -535,7 +535,7 @@ kind v1 Base bases cluster type=a.Base verbs=get,list key=/registry/other
             (1, true, "called")
         );
         assert_eq!(name.node.default, Some("x y".into()));
-        let rules = name.node.rules.as_ref().unwrap();
+        let rules = name.node.validation.as_ref().unwrap();
         assert_eq!(&*rules.pattern.as_ref().unwrap().source, "^a b$");
         let parts = &thing.field("parts").unwrap().node;
         assert_eq!(parts.list, ListType::Map(["x".into(), "y".into()].into()));

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use harness::api_server_client::find_condition;
-use harness::cluster::{HOST_CONTROLLERS, Options};
+use harness::cluster::{HOST_CONTROLLERS, KubernetesClusterOptions};
 use harness::daemon::TestDir;
 use harness::objects::{API_SERVICES, SERVICES};
 use harness::{ApiServerClient, Etcd, KubernetesCluster, ServerProcess, etcd, port};
@@ -81,7 +81,7 @@ impl AggregatedControlPlane {
         let flags = audit_flags(dir.path());
         let started = tokio::task::spawn_blocking(move || {
             let etcd = Etcd::start(etcd::VERSION_3_5, 1)?;
-            let options = Options {
+            let options = KubernetesClusterOptions {
                 name: "host",
                 controllers: HOST_CONTROLLERS,
                 flags: &flags,

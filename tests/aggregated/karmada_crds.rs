@@ -4,7 +4,7 @@
 
 use harness::ApiServerClient;
 use harness::api_server_client::{find_condition, wait_until};
-use harness::karmada_definitions::karmada_definitions;
+use harness::karmada_crds::karmada_definitions;
 use harness::objects::{API_SERVICES, DEFINITIONS, POLICIES, config_map, policy};
 use serde_json::Value;
 

@@ -23,7 +23,7 @@ use crate::karmadactl;
 use crate::real_clusters::{RealMemberCluster, join};
 use harness::http_client::{HttpTestClient, cluster_proxy_path, within_timeout};
 use harness::https_server::{
-    FakeHttpsServer, HALF_CLOSE_MESSAGE, RequestHandler, pseudo_random_bytes, upgrade_handler,
+    FakeHttpsServer, HALF_CLOSE_MESSAGE, TestRequestHandler, pseudo_random_bytes, upgrade_handler,
 };
 
 static NODES: Gvr = Gvr::from_static("", "v1", "nodes");
@@ -45,7 +45,7 @@ async fn start_kubelet() -> (FakeHttpsServer, ContainerLogSender) {
     let (heard, _) = mpsc::channel(8);
     let (sessions, feed) = (upgrade_handler(heard), ContainerLogSender::default());
     let log_sender = Arc::clone(&feed);
-    let handler: RequestHandler = Arc::new(move |request| {
+    let handler: TestRequestHandler = Arc::new(move |request| {
         if !request.uri().path().starts_with("/containerLogs/") {
             return sessions(request);
         }

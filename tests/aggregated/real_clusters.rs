@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{InformerFactory, ShutdownToken, TaskGroup};
-use harness::cluster::{DEFAULT_CONTROLLERS, Options};
+use harness::cluster::{DEFAULT_CONTROLLERS, KubernetesClusterOptions};
 use harness::{ApiServerClient, Etcd, KubernetesCluster, etcd};
 use hollow::HollowCluster;
 use machinery::time::SystemClock;
@@ -37,7 +37,7 @@ impl RealMemberCluster {
         harness::tools(CLUSTER_TOOLS)?;
         let started = tokio::task::spawn_blocking(move || {
             let etcd = Etcd::start(etcd::VERSION_3_5, 1)?;
-            let options = Options {
+            let options = KubernetesClusterOptions {
                 name,
                 controllers: DEFAULT_CONTROLLERS,
                 flags: &[],
@@ -75,7 +75,7 @@ impl RealMemberClusters {
             let clusters = start_in_parallel(MEMBER_NAMES.map(|name| {
                 let etcd = &etcd;
                 move || {
-                    let options = Options {
+                    let options = KubernetesClusterOptions {
                         name,
                         controllers: DEFAULT_CONTROLLERS,
                         flags: &[],
@@ -99,11 +99,11 @@ async fn start_kubelet(
 ) -> (Arc<HollowCluster>, InformerFactory, TaskGroup) {
     let tasks = TaskGroup::new(ShutdownToken::new());
     let informers = InformerFactory::new(&tasks);
-    let options = hollow::Options {
+    let options = hollow::HollowClusterOptions {
         nodes: 2,
         ready_after: Duration::from_millis(10),
         run_controllers: false,
-        ..hollow::Options::default()
+        ..hollow::HollowClusterOptions::default()
     };
     let clock = Arc::new(SystemClock);
     let started = HollowCluster::start(cluster.api(), clock, options, &informers, &tasks);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use harness::karmada_definitions::karmada_definitions;
+use harness::karmada_crds::karmada_definitions;
 use serde_json::{Value, json};
 
 use crate::kubectl::{

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use harness::cluster::{HOST_CONTROLLERS, Options};
+use harness::cluster::{HOST_CONTROLLERS, KubernetesClusterOptions};
 use harness::{Etcd, KubernetesCluster, etcd, port};
 use serde_json::json;
 
@@ -22,7 +22,7 @@ const SERVED_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
     let etcd = Etcd::start(etcd::VERSION_3_5, 1).context("no etcd")?;
-    let options = Options {
+    let options = KubernetesClusterOptions {
         name: "host",
         controllers: HOST_CONTROLLERS,
         flags: &[],
@@ -30,7 +30,7 @@ pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
     let host = KubernetesCluster::start(&options, &etcd).context("no kube-apiserver")?;
     let own = Etcd::start(etcd::VERSION_3_5, 1).context("no etcd")?;
     let fleet = MeasuredFleet::start(|dir| start_behind_host(dir, &host, &own.endpoints()))?;
-    let to = fleet.plane.read_kubeconfig()?;
+    let to = fleet.control_plane.read_kubeconfig()?;
     BenchConnection::open(&to)?.post(POLICIES, &policy())?;
     let watches = MemberWatches::open(&fleet.members, &[DEPLOYMENTS])?;
     let roll_out = fleet.roll_out(&watches, 0)?;
@@ -58,7 +58,7 @@ pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
         MeasurementLimit::Below(4.0),
         &setup,
     );
-    let resident = fleet.plane.resident_bytes()? / MIB;
+    let resident = fleet.control_plane.resident_bytes()? / MIB;
     report.record(
         "behind_memory",
         resident,

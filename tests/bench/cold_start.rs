@@ -29,7 +29,7 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases
 
 pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
     let MeasuredFleet {
-        plane,
+        control_plane: plane,
         members,
         dir,
     } = MeasuredFleet::start_with_members(MEMBERS, &["--workloads=false"], MeasuredProcess::serve)?;

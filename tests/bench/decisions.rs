@@ -13,7 +13,7 @@ use std::time::Instant;
 use anyhow::ensure;
 use machinery::Object;
 use measurement::{MeasurementLimit, MeasurementReport, median};
-use openapi::karmada::BindingSpec;
+use openapi::karmada::ResourceBindingSpec;
 use scheduler::core::{
     ClusterSnapshot, ScheduleRequest, SchedulingContext, make_decision, schedule,
 };
@@ -108,7 +108,10 @@ fn crowded_placement(n: usize) -> Value {
     ]})
 }
 
-fn bindings(count: usize, placement: fn(usize) -> Value) -> anyhow::Result<Vec<BindingSpec>> {
+fn bindings(
+    count: usize,
+    placement: fn(usize) -> Value,
+) -> anyhow::Result<Vec<ResourceBindingSpec>> {
     let spec = |n: usize| {
         let placed = json!([{"name": format!("member-{:05}", n % 50), "replicas": 1 + n % 3}]);
         let spec = json!({
@@ -123,7 +126,7 @@ fn bindings(count: usize, placement: fn(usize) -> Value) -> anyhow::Result<Vec<B
     (0..count).map(spec).collect()
 }
 
-fn schedule_request(spec: &BindingSpec) -> Option<ScheduleRequest<'_>> {
+fn schedule_request(spec: &ResourceBindingSpec) -> Option<ScheduleRequest<'_>> {
     Some(ScheduleRequest {
         spec,
         placement: spec.placement.as_ref()?,
@@ -133,7 +136,10 @@ fn schedule_request(spec: &BindingSpec) -> Option<ScheduleRequest<'_>> {
 }
 
 /// The seconds for scheduling all bindings, median of [`RUNS`].
-fn time_scheduling(bindings: &[BindingSpec], snapshot: &ClusterSnapshot) -> anyhow::Result<f64> {
+fn time_scheduling(
+    bindings: &[ResourceBindingSpec],
+    snapshot: &ClusterSnapshot,
+) -> anyhow::Result<f64> {
     let world = SchedulingContext::from_snapshot(snapshot);
     let mut times = Vec::new();
     for _ in 0..RUNS {

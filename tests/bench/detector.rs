@@ -12,11 +12,12 @@ use anyhow::{anyhow, ensure};
 use client::fake::FakeApi;
 use client::{Api, ApiResource};
 use controller_context::{
-    MemberAccess, MemberConnectionCallback, MemberObjectCallback, Options, PropagationContext,
+    MemberAccess, MemberConnectionCallback, MemberObjectCallback, PropagationContext,
+    PropagationOptions,
 };
 use flotilla_runtime::{
-    EventRecorder, HostWorkloads, Informer, InformerFactory, ListWatchSelector, ShutdownToken,
-    TaskGroup,
+    EventRecorder, HostWorkloadHandling, Informer, InformerFactory, ListWatchSelector,
+    ShutdownToken, TaskGroup,
 };
 use machinery::Gvr;
 use machinery::time::SystemClock;
@@ -130,7 +131,7 @@ async fn measure(report: &mut MeasurementReport) -> anyhow::Result<()> {
     let informers = InformerFactory::new(&tasks);
     let api: Arc<dyn Api> = control.clone();
     let deps = PropagationContext {
-        interpreter: interpreter::Interpreter::default(),
+        interpreter: interpreter::ResourceInterpreter::default(),
         clusters: scheduler::SchedulerClusterCache::new(
             informers.get(&api, &ListWatchSelector::all(&CLUSTERS)),
         ),
@@ -139,8 +140,8 @@ async fn measure(report: &mut MeasurementReport) -> anyhow::Result<()> {
         recorder: EventRecorder::disabled(),
         clock: Arc::new(SystemClock),
         informers,
-        host: HostWorkloads::default(),
-        options: Options::default(),
+        host: HostWorkloadHandling::default(),
+        options: PropagationOptions::default(),
     };
     let began = Instant::now();
     let started = propagation::start(deps, &tasks).await;

@@ -28,7 +28,7 @@ const CONDITION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The processes, dropped in this order.
 pub(crate) struct MeasuredFleet {
-    pub(crate) plane: MeasuredProcess,
+    pub(crate) control_plane: MeasuredProcess,
     pub(crate) members: Vec<MeasuredProcess>,
     pub(crate) dir: TempDir,
 }
@@ -57,7 +57,7 @@ impl MeasuredFleet {
             members.push(MeasuredProcess::start(&[&arguments, more].concat())?);
         }
         let fleet = Self {
-            plane,
+            control_plane: plane,
             members,
             dir,
         };
@@ -73,7 +73,7 @@ impl MeasuredFleet {
             .args(["join", name, "--cluster-kubeconfig"])
             .arg(&member.kubeconfig)
             .arg("--kubeconfig")
-            .arg(&self.plane.kubeconfig)
+            .arg(&self.control_plane.kubeconfig)
             .output()?;
         let errors = String::from_utf8_lossy(&out.stderr);
         ensure!(out.status.success(), "join {name}: {errors}");
@@ -82,7 +82,7 @@ impl MeasuredFleet {
 
     /// Waits until every Cluster is Ready and reports its API enablements.
     pub(crate) fn wait_ready(&self) -> anyhow::Result<()> {
-        let mut connection = BenchConnection::open(&self.plane.read_kubeconfig()?)?;
+        let mut connection = BenchConnection::open(&self.control_plane.read_kubeconfig()?)?;
         wait_until("all clusters ready", CONDITION_TIMEOUT, || {
             Ok(count_ready_clusters(&mut connection)? == self.members.len())
         })
@@ -90,7 +90,7 @@ impl MeasuredFleet {
 
     /// Waits until `count` bindings are FullyApplied.
     pub(crate) fn wait_applied(&self, count: usize) -> anyhow::Result<()> {
-        let mut connection = BenchConnection::open(&self.plane.read_kubeconfig()?)?;
+        let mut connection = BenchConnection::open(&self.control_plane.read_kubeconfig()?)?;
         wait_until("all bindings FullyApplied", CONDITION_TIMEOUT, || {
             let list = connection.get(BINDINGS)?.json()?;
             Ok(items(&list)
@@ -106,8 +106,8 @@ impl MeasuredFleet {
         watches: &MemberWatches,
         before: usize,
     ) -> anyhow::Result<RolloutMeasurement> {
-        let to = self.plane.read_kubeconfig()?;
-        let used = self.plane.wait_until_idle(CONDITION_TIMEOUT)?;
+        let to = self.control_plane.read_kubeconfig()?;
+        let used = self.control_plane.wait_until_idle(CONDITION_TIMEOUT)?;
         let began = Instant::now();
         create_deployments(&to, "few", ROLLOUT_DEPLOYMENTS)?;
         let accepted = began.elapsed().as_secs_f64();
@@ -120,7 +120,7 @@ impl MeasuredFleet {
             rate: (ROLLOUT_DEPLOYMENTS * MEMBERS) as f64 / last,
             accepted,
             applied: began.elapsed().as_secs_f64(),
-            cpu: self.plane.wait_until_idle(CONDITION_TIMEOUT)? - used,
+            cpu: self.control_plane.wait_until_idle(CONDITION_TIMEOUT)? - used,
         })
     }
 }
@@ -160,9 +160,11 @@ pub(crate) fn is_condition_true(object: &Value, kind: &str) -> bool {
 
 pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
     let fleet = MeasuredFleet::start(MeasuredProcess::serve)?;
-    let to = fleet.plane.read_kubeconfig()?;
+    let to = fleet.control_plane.read_kubeconfig()?;
     BenchConnection::open(&to)?.post(POLICIES, &policy())?;
-    fleet.plane.wait_until_idle(Duration::from_secs(10))?;
+    fleet
+        .control_plane
+        .wait_until_idle(Duration::from_secs(10))?;
 
     let watches = MemberWatches::open(&fleet.members, &[DEPLOYMENTS])?;
     let single = propagation_latency::run(report, &fleet, &watches)?;
@@ -175,9 +177,9 @@ pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
     watches.wait_for_all("more", more * MEMBERS)?;
     drop(watches);
     fleet.wait_applied(TOTAL_DEPLOYMENTS)?;
-    fleet.plane.wait_until_idle(CONDITION_TIMEOUT)?;
+    fleet.control_plane.wait_until_idle(CONDITION_TIMEOUT)?;
     let setup = "serve with 1,000 Deployments in 3 members, all FullyApplied and quiet";
-    let resident = fleet.plane.resident_bytes()? / MIB;
+    let resident = fleet.control_plane.resident_bytes()? / MIB;
     report.record(
         "fleet_memory",
         resident,

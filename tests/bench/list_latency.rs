@@ -22,7 +22,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 struct ListVariant<'a> {
     /// The suffix of the measurements' names, after `list`.
     name: &'a str,
-    access: &'a Kubeconfig,
+    kubeconfig: &'a Kubeconfig,
     gzip: bool,
     /// Milliseconds.
     limit: MeasurementLimit,
@@ -45,7 +45,7 @@ pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
     })?;
     let variant = |name, access, gzip, limit| ListVariant {
         name,
-        access,
+        kubeconfig: access,
         gzip,
         limit,
     };
@@ -65,7 +65,7 @@ fn measure(
     process: &MeasuredProcess,
     variant: &ListVariant<'_>,
 ) -> anyhow::Result<()> {
-    let mut connection = BenchConnection::open(variant.access)?;
+    let mut connection = BenchConnection::open(variant.kubeconfig)?;
     if variant.gzip {
         connection.accept_gzip();
     }
@@ -85,7 +85,7 @@ fn measure(
     let cpu = (process.cpu_seconds()? - cpu) / ROUNDS as f64 * 1000.0;
     let above = (process.peak_resident_bytes()? - before) / MIB;
     let length = length as f64 / MIB;
-    let who = match variant.access.token {
+    let who = match variant.kubeconfig.token {
         None => "the administrator",
         Some(_) => "a ServiceAccount with a Role",
     };

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
 use flotilla_runtime::{ReconcileAction, ShutdownToken, TaskGroup, Workqueue, run_workers};
-use interpreter::{Interpreter, LuaLimits};
+use interpreter::{LuaLimits, ResourceInterpreter};
 use jiff::Timestamp;
 use machinery::{Gvk, Object};
 use openapi::karmada::binding::AggregatedStatusItem;
@@ -117,7 +117,7 @@ fn interpreter_with_scripts(
     kind: &Gvk,
     scripts: &[(&str, &str)],
     limits: LuaLimits,
-) -> anyhow::Result<Interpreter> {
+) -> anyhow::Result<ResourceInterpreter> {
     let scripts = scripts.iter().map(|(field, script)| {
         let script = json!({"luaScript": script});
         ((*field).to_owned(), script)
@@ -127,7 +127,10 @@ fn interpreter_with_scripts(
         "spec": {"target": {"apiVersion": kind.api_version(), "kind": &*kind.kind},
                  "customizations": Value::Object(scripts.collect())},
     }))?;
-    Ok(Interpreter::from_customizations(&[customization], limits))
+    Ok(ResourceInterpreter::from_customizations(
+        &[customization],
+        limits,
+    ))
 }
 
 /// A field of `/proc/self/status`.
@@ -165,12 +168,12 @@ fn new_runtime() -> anyhow::Result<Runtime> {
 }
 
 /// Makes one call of the interpreter.
-type InterpreterCall<T, F> = fn(Arc<Interpreter>, T) -> F;
+type InterpreterCall<T, F> = fn(Arc<ResourceInterpreter>, T) -> F;
 
 /// The seconds that `calls` calls take.
 fn time_calls<T, F>(
     runtime: &Runtime,
-    it: &Arc<Interpreter>,
+    it: &Arc<ResourceInterpreter>,
     about: &T,
     calls: usize,
     ask: InterpreterCall<T, F>,
@@ -204,7 +207,7 @@ where
 /// machine's other load.
 fn fastest_call_micros<T, F>(
     runtime: &Runtime,
-    it: &Arc<Interpreter>,
+    it: &Arc<ResourceInterpreter>,
     about: &T,
     ask: InterpreterCall<T, F>,
 ) -> anyhow::Result<f64>
@@ -220,7 +223,7 @@ where
     Ok(fastest * 1e6 / (CALLS / ROUNDS) as f64)
 }
 
-async fn call_replicas(it: Arc<Interpreter>, object: Object) -> anyhow::Result<()> {
+async fn call_replicas(it: Arc<ResourceInterpreter>, object: Object) -> anyhow::Result<()> {
     let found = it.replicas(&WIDGET_KIND, &object).await?;
     ensure!(
         found.is_some_and(|r| r.count == 3),
@@ -244,7 +247,7 @@ fn measure_replica_calls(object: &Object) -> anyhow::Result<f64> {
 }
 
 /// Revises a tree that is cloned for the call, like the object for a cluster.
-async fn call_revise_replica(it: Arc<Interpreter>, tree: Arc<Value>) -> anyhow::Result<()> {
+async fn call_revise_replica(it: Arc<ResourceInterpreter>, tree: Arc<Value>) -> anyhow::Result<()> {
     let made = it
         .revise_replica(&WIDGET_KIND, Value::clone(&tree), 7)
         .await?;
@@ -253,7 +256,7 @@ async fn call_revise_replica(it: Arc<Interpreter>, tree: Arc<Value>) -> anyhow::
 }
 
 /// Does what [`call_revise_replica`] does without the script.
-async fn copy_tree(_: Arc<Interpreter>, tree: Arc<Value>) -> anyhow::Result<()> {
+async fn copy_tree(_: Arc<ResourceInterpreter>, tree: Arc<Value>) -> anyhow::Result<()> {
     let made = Value::clone(&tree);
     ensure!(made["spec"]["replicas"] == 3, "another tree");
     Ok(())
@@ -431,7 +434,7 @@ fn measure_aggregation(scripts: &[(&str, &str)]) -> anyhow::Result<f64> {
     const ROUNDS: u32 = 500;
     let runtime = new_runtime()?;
     let it = match scripts {
-        [] => Interpreter::default(),
+        [] => ResourceInterpreter::default(),
         scripts => interpreter_with_scripts(&DEPLOYMENT_KIND, scripts, LuaLimits::default())?,
     };
     let mut template = widget_object();

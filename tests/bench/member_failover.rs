@@ -47,7 +47,7 @@ pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
             "--resource-eviction-rate=100000",
         ])
     })?;
-    let to = fleet.plane.read_kubeconfig()?;
+    let to = fleet.control_plane.read_kubeconfig()?;
     let mut connection = BenchConnection::open(&to)?;
     connection.post(POLICIES, &policy())?;
     let many = CreateLoad {
@@ -57,7 +57,7 @@ pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
     };
     create_objects(&to, &many, |n| deployment(&format!("lost-{n}"), 1))?;
     fleet.wait_applied(LOST_DEPLOYMENTS)?;
-    let used = fleet.plane.wait_until_idle(ARRIVAL_TIMEOUT)?;
+    let used = fleet.control_plane.wait_until_idle(ARRIVAL_TIMEOUT)?;
 
     let watches = MemberWatches::open(&fleet.members[1..2], &[DEPLOYMENTS])?;
     // `kill -9`.
@@ -76,7 +76,7 @@ pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
     let took = began.elapsed().as_secs_f64();
     let setup = "500 Deployments on a simulated member that is killed, in members that do not sync their writes: from its taint to the last replacement in another, rate of evictions opened up";
     report.record("failover", took, "s", MeasurementLimit::Below(2.0), setup);
-    let cpu = fleet.plane.wait_until_idle(ARRIVAL_TIMEOUT)? - used;
+    let cpu = fleet.control_plane.wait_until_idle(ARRIVAL_TIMEOUT)? - used;
     report.record("failover_cpu", cpu, "s", MeasurementLimit::None, setup);
     drop(watches);
     Ok(())

@@ -22,7 +22,7 @@ pub(crate) fn run(
     fleet: &MeasuredFleet,
     watches: &MemberWatches,
 ) -> anyhow::Result<usize> {
-    let mut connection = BenchConnection::open(&fleet.plane.read_kubeconfig()?)?;
+    let mut connection = BenchConnection::open(&fleet.control_plane.read_kubeconfig()?)?;
     let (mut creates, mut changes) = (Vec::new(), Vec::new());
     for n in 0..ROUNDS {
         let name = format!("single-{n}");

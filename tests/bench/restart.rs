@@ -19,7 +19,7 @@ const OBSERVATION_TIME: Duration = Duration::from_secs(10);
 pub(crate) fn run(report: &mut MeasurementReport, fleet: MeasuredFleet) -> anyhow::Result<()> {
     let before = member_write_state(&fleet.members)?;
     let MeasuredFleet {
-        plane,
+        control_plane: plane,
         members,
         dir,
     } = fleet;
@@ -27,13 +27,13 @@ pub(crate) fn run(report: &mut MeasurementReport, fleet: MeasuredFleet) -> anyho
     let plane = MeasuredProcess::serve(&dir.path().join("plane"))?;
     let took = plane.startup_time.as_secs_f64();
     let fleet = MeasuredFleet {
-        plane,
+        control_plane: plane,
         members,
         dir,
     };
     fleet.wait_ready()?;
     let ready = Instant::now();
-    let cpu = fleet.plane.wait_until_idle(IDLE_TIMEOUT)?;
+    let cpu = fleet.control_plane.wait_until_idle(IDLE_TIMEOUT)?;
     // Late writes count, too.
     while let Some(rest) = OBSERVATION_TIME.checked_sub(ready.elapsed()) {
         std::thread::park_timeout(rest);

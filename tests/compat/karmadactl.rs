@@ -27,12 +27,12 @@ const DISCOVERY_ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=A
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Sends the requests of one command to one server.
-struct KarmadactlClient<'a> {
+struct KarmadactlCommandClient<'a> {
     command: &'a str,
     target: &'a HttpTestClient,
 }
 
-impl KarmadactlClient<'_> {
+impl KarmadactlCommandClient<'_> {
     async fn request(
         &self,
         request: HttpTestRequest,
@@ -166,7 +166,7 @@ fn system_labels() -> Value {
 
 /// Creates a token Secret for a service account and waits for the token; returns its data, whose
 /// values are base64.
-async fn token(member: &KarmadactlClient<'_>, account: &str) -> Value {
+async fn token(member: &KarmadactlCommandClient<'_>, account: &str) -> Value {
     member
         .get(&format!("{SERVICE_ACCOUNTS}/{account}"), 200, &[])
         .await;
@@ -195,7 +195,8 @@ async fn token(member: &KarmadactlClient<'_>, account: &str) -> Value {
 async fn join(control: &HttpTestClient, member: &HttpTestClient, name: &str) {
     let (command, account) = ("join", format!("karmada-{name}"));
     let role = format!("karmada-controller-manager:{account}");
-    let [control, member] = [control, member].map(|target| KarmadactlClient { command, target });
+    let [control, member] =
+        [control, member].map(|target| KarmadactlCommandClient { command, target });
     let system = member.get("/api/v1/namespaces/kube-system", 200, &[]).await;
     let id = system["metadata"]["uid"].as_str().unwrap().to_owned();
     control
@@ -294,7 +295,7 @@ async fn join(control: &HttpTestClient, member: &HttpTestClient, name: &str) {
 
 /// Replays `get TYPE --operation-scope members`: as a table, as objects, and as a watch.
 async fn get(control: &HttpTestClient, name: &str) {
-    let control = KarmadactlClient {
+    let control = KarmadactlCommandClient {
         command: "get",
         target: control,
     };
@@ -391,7 +392,7 @@ async fn get(control: &HttpTestClient, name: &str) {
 /// Replays `cordon`, `uncordon` and `taint clusters`.
 async fn taints(control: &HttpTestClient, name: &str) {
     let path = format!("{CLUSTERS_PATH}/{name}");
-    let cordon = KarmadactlClient {
+    let cordon = KarmadactlCommandClient {
         command: "cordon",
         target: control,
     };
@@ -403,7 +404,7 @@ async fn taints(control: &HttpTestClient, name: &str) {
     cordon
         .merge(&path, patch(json!([unschedulable])), 200, &expected_fields)
         .await;
-    let uncordon = KarmadactlClient {
+    let uncordon = KarmadactlCommandClient {
         command: "uncordon",
         target: control,
     };
@@ -417,7 +418,7 @@ async fn taints(control: &HttpTestClient, name: &str) {
         )
         .await;
 
-    let tainting = KarmadactlClient {
+    let tainting = KarmadactlCommandClient {
         command: "taint",
         target: control,
     };
@@ -443,7 +444,7 @@ async fn taints(control: &HttpTestClient, name: &str) {
 
 /// Replays `promote deployment legacy -C NAME`.
 async fn promote(control: &HttpTestClient, name: &str) {
-    let control = KarmadactlClient {
+    let control = KarmadactlCommandClient {
         command: "promote",
         target: control,
     };
@@ -504,7 +505,7 @@ async fn promote(control: &HttpTestClient, name: &str) {
 
 /// Replays `top pods` and `top nodes`. The cluster may not serve metrics.k8s.io.
 async fn top(control: &HttpTestClient, name: &str) {
-    let control = KarmadactlClient {
+    let control = KarmadactlCommandClient {
         command: "top",
         target: control,
     };
@@ -544,7 +545,8 @@ async fn top(control: &HttpTestClient, name: &str) {
 /// Replays `unjoin NAME`, with the kubeconfig of the cluster.
 async fn unjoin(control: &HttpTestClient, member: &HttpTestClient, name: &str) {
     let command = "unjoin";
-    let [control, member] = [control, member].map(|target| KarmadactlClient { command, target });
+    let [control, member] =
+        [control, member].map(|target| KarmadactlCommandClient { command, target });
     let path = format!("{CLUSTERS_PATH}/{name}");
     control
         .get(&path, 200, &[("/spec/syncMode", json!("Push"))])

@@ -15,13 +15,13 @@ use tokio::sync::mpsc;
 
 use crate::test_server::CompatTestServer;
 use harness::http_client::{
-    HttpTestRequest, TestBody, cluster_proxy_path, collect_response, full_body, within_timeout,
+    HttpTestRequest, TestHttpBody, cluster_proxy_path, collect_response, full_body, within_timeout,
 };
-use harness::https_server::{FakeHttpsServer, RequestHandler};
+use harness::https_server::{FakeHttpsServer, TestRequestHandler};
 
 /// A handler that responds with the request it received: method, path, headers, length of the
 /// body.
-fn echo_handler() -> RequestHandler {
+fn echo_handler() -> TestRequestHandler {
     Arc::new(|request: Request<Incoming>| {
         Box::pin(async move {
             let (parts, body) = request.into_parts();
@@ -44,7 +44,7 @@ fn echo_handler() -> RequestHandler {
 }
 
 /// A body whose frames come from a channel.
-fn channel_body() -> (mpsc::Sender<Bytes>, TestBody) {
+fn channel_body() -> (mpsc::Sender<Bytes>, TestHttpBody) {
     let (feed, mut frames) = mpsc::channel::<Bytes>(8);
     let stream = futures_util::stream::poll_fn(move |cx| {
         frames.poll_recv(cx).map(|f| f.map(|f| Ok(Frame::data(f))))
@@ -205,7 +205,7 @@ async fn bodies_are_streamed() {
     let (received, mut receiver) = mpsc::channel::<Bytes>(8);
     let (feed, body) = channel_body();
     let body = Arc::new(Mutex::new(Some(body)));
-    let handler: RequestHandler = Arc::new(move |request: Request<Incoming>| {
+    let handler: TestRequestHandler = Arc::new(move |request: Request<Incoming>| {
         let (received, body) = (received.clone(), Arc::clone(&body));
         Box::pin(async move {
             if request.uri().path().ends_with("/drip") {
@@ -265,7 +265,7 @@ async fn bodies_are_streamed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_name_their_cause() {
     let test_server = CompatTestServer::shared().await;
-    let handler: RequestHandler = Arc::new(|request: Request<Incoming>| {
+    let handler: TestRequestHandler = Arc::new(|request: Request<Incoming>| {
         Box::pin(async move {
             let response = match request.uri().path() {
                 "/base/moved" => Response::builder()
@@ -427,7 +427,7 @@ async fn requests_to_all_clusters_are_merged() {
     let test_server = tokio::task::spawn_blocking(CompatTestServer::start)
         .await
         .unwrap();
-    let member = |own: &'static str| -> RequestHandler {
+    let member = |own: &'static str| -> TestRequestHandler {
         Arc::new(move |request: Request<Incoming>| {
             let pods = "/base/api/v1/namespaces/n/pods";
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());

@@ -16,7 +16,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use harness::Daemon;
 use storage::etcd::{EtcdOptions, EtcdStore, EtcdTls, EtcdTlsSource};
-use storage::{Error, Op, RangeRequest, Store, StoreWatch, Txn, TxnResponse, WatchResponse};
+use storage::{
+    Error, RangeRequest, SingleKeyTxn, SingleKeyTxnOp, Store, StoreWatch, TxnResponse,
+    WatchResponse,
+};
 use tokio::time::{Instant, sleep, timeout};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -25,7 +28,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 fn options(servers: &str) -> EtcdOptions {
     EtcdOptions {
         servers: vec![servers.to_owned()],
-        history: None,
+        history_retention: None,
         ..EtcdOptions::default()
     }
 }
@@ -42,9 +45,9 @@ async fn put(
     ttl: Option<Duration>,
 ) -> storage::StoreResult<u64> {
     let value = Bytes::from(vec![b'x'; bytes]);
-    let op = Op::Put { value, ttl };
+    let op = SingleKeyTxnOp::Put { value, ttl };
     let key = key.into();
-    match store.commit(Txn { key, expected, op }).await? {
+    match store.commit(SingleKeyTxn { key, expected, op }).await? {
         TxnResponse::Committed { revision } => Ok(revision),
         TxnResponse::Conflict { current } => panic!("found {current:?}"),
     }
@@ -213,7 +216,7 @@ async fn one_of_two_replicas_compacts() {
     };
     let began = Instant::now();
     let compacting = EtcdOptions {
-        history: Some(EVERY),
+        history_retention: Some(EVERY),
         ..options(&server.endpoints())
     };
     let replicas = [open(compacting.clone()).await, open(compacting).await];

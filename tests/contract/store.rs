@@ -16,8 +16,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use storage::etcd::{self, EtcdStore};
 use storage::{
-    ConsistentReadSupport, EmbeddedOptions, EmbeddedStore, KeyValue, Op, Store, StoreEvent,
-    StoreWatch, Txn, TxnResponse,
+    ConsistentReadSupport, EmbeddedStore, EmbeddedStoreOptions, KeyValue, SingleKeyTxn,
+    SingleKeyTxnOp, Store, StoreEvent, StoreWatch, TxnResponse,
 };
 
 #[path = "store/model.rs"]
@@ -30,12 +30,12 @@ mod watches;
 mod writes;
 
 /// A store with the handle that closes it.
-struct Engine {
+struct StoreUnderTest {
     store: SharedStore,
-    handle: EngineHandle,
+    handle: StoreEngine,
 }
 
-enum EngineHandle {
+enum StoreEngine {
     Embedded(
         Arc<EmbeddedStore>,
         #[expect(dead_code, reason = "held")] Option<tempfile::TempDir>,
@@ -46,7 +46,7 @@ enum EngineHandle {
     ),
 }
 
-impl Engine {
+impl StoreUnderTest {
     async fn memory() -> Option<Self> {
         let store = EmbeddedStore::in_memory(options()).unwrap();
         Some(Self::embedded(store, None))
@@ -57,13 +57,13 @@ impl Engine {
     }
 
     async fn disk_without_sync() -> Option<Self> {
-        Some(Self::on_disk(EmbeddedOptions {
+        Some(Self::on_disk(EmbeddedStoreOptions {
             sync: false,
             ..options()
         }))
     }
 
-    fn on_disk(options: EmbeddedOptions) -> Self {
+    fn on_disk(options: EmbeddedStoreOptions) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(directory.path(), options).unwrap();
         Self::embedded(store, Some(directory))
@@ -73,7 +73,7 @@ impl Engine {
         let store = Arc::new(store);
         Self {
             store: Arc::clone(&store) as SharedStore,
-            handle: EngineHandle::Embedded(store, directory),
+            handle: StoreEngine::Embedded(store, directory),
         }
     }
 
@@ -98,41 +98,44 @@ impl Engine {
         let server = harness::Etcd::start(version, 1)?;
         let options = etcd::EtcdOptions {
             servers: vec![server.endpoints()],
-            history: None,
+            history_retention: None,
             ..etcd::EtcdOptions::default()
         };
         let store = Arc::new(EtcdStore::open(options).await.unwrap());
         assert_eq!(store.consistent_read_support(), proof);
         Some(Self {
             store: Arc::clone(&store) as SharedStore,
-            handle: EngineHandle::Etcd(store, server),
+            handle: StoreEngine::Etcd(store, server),
         })
     }
 
     async fn close(self) {
         match self.handle {
-            EngineHandle::Embedded(store, _) => store.close().await,
-            EngineHandle::Etcd(store, _) => store.close().await,
+            StoreEngine::Embedded(store, _) => store.close().await,
+            StoreEngine::Etcd(store, _) => store.close().await,
         }
     }
 }
 
-fn options() -> EmbeddedOptions {
-    EmbeddedOptions {
-        history: None,
-        sweep_interval: Duration::from_millis(20),
-        ..EmbeddedOptions::default()
+fn options() -> EmbeddedStoreOptions {
+    EmbeddedStoreOptions {
+        history_retention: None,
+        key_expiry_interval: Duration::from_millis(20),
+        ..EmbeddedStoreOptions::default()
     }
 }
 
 type SharedStore = Arc<dyn Store>;
 
-async fn commit(store: &SharedStore, key: &str, expected: u64, op: Op) -> TxnResponse {
+async fn commit(store: &SharedStore, key: &str, expected: u64, op: SingleKeyTxnOp) -> TxnResponse {
     let key = key.into();
-    store.commit(Txn { key, expected, op }).await.unwrap()
+    store
+        .commit(SingleKeyTxn { key, expected, op })
+        .await
+        .unwrap()
 }
 
-async fn write(store: &SharedStore, key: &str, expected: u64, op: Op) -> u64 {
+async fn write(store: &SharedStore, key: &str, expected: u64, op: SingleKeyTxnOp) -> u64 {
     match commit(store, key, expected, op).await {
         TxnResponse::Committed { revision } => revision,
         TxnResponse::Conflict { current } => {
@@ -145,7 +148,7 @@ async fn expect_conflict(
     store: &SharedStore,
     key: &str,
     expected: u64,
-    op: Op,
+    op: SingleKeyTxnOp,
 ) -> Option<KeyValue> {
     match commit(store, key, expected, op).await {
         TxnResponse::Committed { revision } => panic!("{key}: written at {revision}"),
@@ -157,8 +160,8 @@ async fn create(store: &SharedStore, key: &str, value: &str) -> u64 {
     write(store, key, 0, put(value)).await
 }
 
-fn put(value: &str) -> Op {
-    Op::Put {
+fn put(value: &str) -> SingleKeyTxnOp {
+    SingleKeyTxnOp::Put {
         value: Bytes::copy_from_slice(value.as_bytes()),
         ttl: None,
     }
@@ -215,7 +218,7 @@ macro_rules! cases {
             $(
                 #[tokio::test]
                 async fn $case() {
-                    let Some(engine) = crate::Engine::$engine().await else {
+                    let Some(engine) = crate::StoreUnderTest::$engine().await else {
                         return;
                     };
                     let store = engine.store.clone();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use harness::http_client::{TestBody, full_body};
-use harness::https_server::{FakeHttpsServer, RequestHandler};
+use harness::http_client::{TestHttpBody, full_body};
+use harness::https_server::{FakeHttpsServer, TestRequestHandler};
 use http_body_util::BodyExt;
 use hyper::{Request, Response, StatusCode};
 use parking_lot::Mutex;
@@ -42,7 +42,7 @@ impl FakeWidgetWebhook {
         let asked: Arc<Mutex<Vec<Value>>> = Arc::default();
         let (mood, behavior) = watch::channel(WebhookBehavior::Answers);
         let log = Arc::clone(&asked);
-        let handler: RequestHandler = Arc::new(move |request| {
+        let handler: TestRequestHandler = Arc::new(move |request| {
             let (log, behavior) = (Arc::clone(&log), behavior.clone());
             Box::pin(respond(request, log, behavior))
         });
@@ -89,7 +89,7 @@ async fn respond(
     request: Request<hyper::body::Incoming>,
     log: Arc<Mutex<Vec<Value>>>,
     mut behavior: watch::Receiver<WebhookBehavior>,
-) -> Response<TestBody> {
+) -> Response<TestHttpBody> {
     let query = request.uri().query().unwrap_or_default().to_owned();
     let body = request.into_body().collect().await.unwrap().to_bytes();
     let context: Value = serde_json::from_slice(&body).unwrap();

@@ -17,7 +17,7 @@ use crate::objects::{
 const TRANSITION_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// One version of one object; the state `None` is its deletion.
-struct ObjectTransition {
+struct ObservedObjectVersion {
     revision: u64,
     resource: &'static Gvr,
     namespace: String,
@@ -27,12 +27,12 @@ struct ObjectTransition {
 
 /// Every version of the objects of some resources from now on. All of them share the
 /// store's revisions, which give the order.
-struct TransitionHistory {
-    transitions: Vec<ObjectTransition>,
-    watches: stream::SelectAll<stream::BoxStream<'static, ObjectTransition>>,
+struct ObjectVersionHistory {
+    versions: Vec<ObservedObjectVersion>,
+    watches: stream::SelectAll<stream::BoxStream<'static, ObservedObjectVersion>>,
 }
 
-impl TransitionHistory {
+impl ObjectVersionHistory {
     async fn watch(control: &ApiServerClient, places: &[(&'static Gvr, &str)]) -> Self {
         let mut rest = stream::SelectAll::new();
         for (resource, namespace) in places {
@@ -44,7 +44,7 @@ impl TransitionHistory {
             };
             let watch = control.api.watch(at, &options);
             let resource: &'static Gvr = resource;
-            let step = move |object: Object, there: bool| ObjectTransition {
+            let step = move |object: Object, there: bool| ObservedObjectVersion {
                 revision: object.revision(),
                 resource,
                 namespace: object.namespace().to_owned(),
@@ -64,20 +64,24 @@ impl TransitionHistory {
             rest.push(steps.boxed());
         }
         Self {
-            transitions: Vec::new(),
+            versions: Vec::new(),
             watches: rest,
         }
     }
 
     /// Waits for the first transition that matches and returns its revision.
-    async fn wait_for_first(&mut self, what: &str, so: impl Fn(&ObjectTransition) -> bool) -> u64 {
+    async fn wait_for_first(
+        &mut self,
+        what: &str,
+        so: impl Fn(&ObservedObjectVersion) -> bool,
+    ) -> u64 {
         let found = async {
             loop {
-                if let Some(step) = self.transitions.iter().find(|step| so(step)) {
+                if let Some(step) = self.versions.iter().find(|step| so(step)) {
                     return step.revision;
                 }
                 let next = self.watches.next().await.unwrap();
-                self.transitions.push(next);
+                self.versions.push(next);
             }
         };
         let found = tokio::time::timeout(TRANSITION_TIMEOUT, found).await;
@@ -86,20 +90,20 @@ impl TransitionHistory {
     }
 
     /// All transitions up to now, in the order of revisions.
-    fn drain_transitions(&mut self) -> &[ObjectTransition] {
+    fn drain_versions(&mut self) -> &[ObservedObjectVersion] {
         while let Some(Some(next)) = self.watches.next().now_or_never() {
-            self.transitions.push(next);
+            self.versions.push(next);
         }
-        self.transitions.sort_by_key(|step| step.revision);
-        &self.transitions
+        self.versions.sort_by_key(|step| step.revision);
+        &self.versions
     }
 }
 
-fn is_transition_of(step: &ObjectTransition, resource: &Gvr, name: &str) -> bool {
+fn is_version_of(step: &ObservedObjectVersion, resource: &Gvr, name: &str) -> bool {
     step.resource == resource && step.name == name
 }
 
-fn object_state(step: &ObjectTransition) -> &Value {
+fn object_state(step: &ObservedObjectVersion) -> &Value {
     step.state.as_ref().unwrap_or(&Value::Null)
 }
 
@@ -126,7 +130,7 @@ async fn writes_go_from_the_template_to_members_and_back() {
     crate::fleet::wait_for_namespace(&fleet, ns).await;
     let control = &fleet.control;
     let spaces = ["member1", "member2"].map(execution_space);
-    let mut history = TransitionHistory::watch(
+    let mut history = ObjectVersionHistory::watch(
         control,
         &[
             (&DEPLOYMENTS, ns),
@@ -144,8 +148,8 @@ async fn writes_go_from_the_template_to_members_and_back() {
     control.create(web).await;
 
     let binding = "web-deployment";
-    let of_binding = |step: &ObjectTransition| is_transition_of(step, &BINDINGS, binding);
-    let of_template = |step: &ObjectTransition| is_transition_of(step, &DEPLOYMENTS, "web");
+    let of_binding = |step: &ObservedObjectVersion| is_version_of(step, &BINDINGS, binding);
+    let of_template = |step: &ObservedObjectVersion| is_version_of(step, &DEPLOYMENTS, "web");
     let claimed = history
         .wait_for_first("a claim", |s| {
             of_template(s)
@@ -169,7 +173,7 @@ async fn writes_go_from_the_template_to_members_and_back() {
     let mut works = BTreeMap::new();
     for space in &spaces {
         let of_work =
-            |s: &ObjectTransition| is_transition_of(s, &WORKS, &work) && s.namespace == *space;
+            |s: &ObservedObjectVersion| is_version_of(s, &WORKS, &work) && s.namespace == *space;
         let made = history.wait_for_first("a work", of_work).await;
         let dispatching = history
             .wait_for_first("dispatching", |s| {
@@ -225,7 +229,7 @@ async fn writes_go_from_the_template_to_members_and_back() {
         assert_order(&[("a report", *reflected), ("the aggregated status", summed)]);
         assert_order(&[("its object", *applied), ("all applied", fully)]);
     }
-    for step in history.drain_transitions() {
+    for step in history.drain_versions() {
         let value = object_state(step);
         let id = match step.resource {
             r if *r == BINDINGS => "resourcebinding.karmada.io/permanent-id",
@@ -247,7 +251,7 @@ async fn deletion_goes_from_the_template_to_the_members() {
     let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let space = execution_space("member1");
-    let mut history = TransitionHistory::watch(
+    let mut history = ObjectVersionHistory::watch(
         control,
         &[(&CONFIG_MAPS, ns), (&BINDINGS, ns), (&WORKS, &space)],
     )
@@ -264,14 +268,14 @@ async fn deletion_goes_from_the_template_to_the_members() {
     control.delete(&CONFIG_MAPS, ns, "c").await;
     let gone = |resource: &'static Gvr, name: &str| {
         let name = name.to_owned();
-        move |s: &ObjectTransition| is_transition_of(s, resource, &name) && s.state.is_none()
+        move |s: &ObservedObjectVersion| is_version_of(s, resource, &name) && s.state.is_none()
     };
     let template = history
         .wait_for_first("its end", gone(&CONFIG_MAPS, "c"))
         .await;
     let leaving = history
         .wait_for_first("the work's deletion", |s| {
-            is_transition_of(s, &WORKS, &work)
+            is_version_of(s, &WORKS, &work)
                 && object_state(s)["metadata"]["deletionTimestamp"].is_string()
         })
         .await;
@@ -300,7 +304,7 @@ async fn dependencies_are_annotated_before_they_are_bound() {
     let ns = "order-dependencies";
     let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
-    let mut history = TransitionHistory::watch(control, &[(&BINDINGS, ns)]).await;
+    let mut history = ObjectVersionHistory::watch(control, &[(&BINDINGS, ns)]).await;
     let mut web = deployment(ns, "web", 1);
     web["spec"]["template"]["spec"]["containers"][0]["envFrom"] =
         json!([{"configMapRef": {"name": "c"}}]);
@@ -311,7 +315,7 @@ async fn dependencies_are_annotated_before_they_are_bound() {
     control.create(web).await;
     let placed = history
         .wait_for_first("a placement", |s| {
-            is_transition_of(s, &BINDINGS, "web-deployment")
+            is_version_of(s, &BINDINGS, "web-deployment")
                 && object_state(s)["spec"]["clusters"].is_array()
         })
         .await;
@@ -319,7 +323,7 @@ async fn dependencies_are_annotated_before_they_are_bound() {
         .wait_for_first("the annotation of dependencies", |s| {
             let metadata = &object_state(s)["metadata"];
             let finalizers = metadata["finalizers"].as_array();
-            is_transition_of(s, &BINDINGS, "web-deployment")
+            is_version_of(s, &BINDINGS, "web-deployment")
                 && metadata["annotations"]["resourcebinding.karmada.io/dependencies"].is_string()
                 && finalizers.is_some_and(|f| {
                     f.iter()
@@ -329,7 +333,7 @@ async fn dependencies_are_annotated_before_they_are_bound() {
         .await;
     let attached = history
         .wait_for_first("the attached binding", |s| {
-            is_transition_of(s, &BINDINGS, "c-configmap")
+            is_version_of(s, &BINDINGS, "c-configmap")
         })
         .await;
     assert_order(&[

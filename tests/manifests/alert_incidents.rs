@@ -17,7 +17,7 @@ const DISTURBANCE_MINUTE: usize = 20;
 const INCIDENT_MINUTE: usize = 70;
 
 /// A series with its values per minute in calm and during an incident.
-struct IncidentSeries {
+struct AlertIncidentSeries {
     name: &'static str,
     /// The increase per minute of a counter, or the value of a gauge.
     calm: f64,
@@ -25,8 +25,8 @@ struct IncidentSeries {
     is_counter: bool,
 }
 
-const fn counter(name: &'static str, calm: f64, trouble: f64) -> IncidentSeries {
-    IncidentSeries {
+const fn counter(name: &'static str, calm: f64, trouble: f64) -> AlertIncidentSeries {
+    AlertIncidentSeries {
         name,
         calm,
         incident: trouble,
@@ -34,14 +34,14 @@ const fn counter(name: &'static str, calm: f64, trouble: f64) -> IncidentSeries 
     }
 }
 
-const fn gauge(name: &'static str, calm: f64, trouble: f64) -> IncidentSeries {
-    IncidentSeries {
+const fn gauge(name: &'static str, calm: f64, trouble: f64) -> AlertIncidentSeries {
+    AlertIncidentSeries {
         is_counter: false,
         ..counter(name, calm, trouble)
     }
 }
 
-struct Incident {
+struct AlertIncident {
     alert: &'static str,
     severity: &'static str,
     /// Labels of the alert besides its severity.
@@ -52,7 +52,7 @@ struct Incident {
     disturbed: usize,
     fires: usize,
     clears: usize,
-    series: &'static [IncidentSeries],
+    series: &'static [AlertIncidentSeries],
 }
 
 const JOB: (&str, &str) = ("job", "flotilla");
@@ -61,7 +61,7 @@ const M1: (&str, &str) = ("member_cluster", "m1");
 
 macro_rules! incident {
     ($alert:ident $severity:ident $labels:expr, $disturbed:literal, $fires:literal, $clears:literal, $($series:expr),+) => {
-        Incident {
+        AlertIncident {
             alert: stringify!($alert), severity: stringify!($severity), labels: &$labels,
             disturbed: $disturbed, fires: $fires, clears: $clears, series: &[$($series),+],
         }
@@ -69,7 +69,7 @@ macro_rules! incident {
 }
 
 #[rustfmt::skip]
-const INCIDENTS: &[Incident] = &[
+const INCIDENTS: &[AlertIncident] = &[
     incident!(FlotillaDown critical [], 1, 4, 1, gauge("up{job='flotilla',instance='a'}", 1., 0.)),
     incident!(FlotillaReplicaDown warning [JOB, INSTANCE], 3, 6, 1, gauge("up{job='flotilla',instance='a'}", 1., 0.), gauge("up{job='flotilla',instance='b'}", 1., 1.)),
     incident!(FlotillaNoLeader critical [], 1, 4, 1, gauge("leader_election_master_status{job='flotilla',name='flotilla',instance='a'}", 1., 0.), gauge("leader_election_master_status{job='flotilla',name='flotilla',instance='b'}", 0., 0.)),
@@ -99,13 +99,13 @@ const INCIDENTS: &[Incident] = &[
 /// a replica does not change while it runs.
 const WITHOUT_INCIDENT: [&str; 1] = ["FlotillaVersionMismatch"];
 
-impl Incident {
+impl AlertIncident {
     fn end_minute(&self) -> usize {
         INCIDENT_MINUTE + self.fires
     }
 
     /// The values of a series, one per minute, until the alert is resolved.
-    fn series_values(&self, series: &IncidentSeries) -> String {
+    fn series_values(&self, series: &AlertIncidentSeries) -> String {
         let (mut sum, mut values) = (0., Vec::new());
         for minute in 0..=self.end_minute() + self.clears {
             let disturbed =
@@ -164,7 +164,7 @@ fn alerts_ignore_short_disturbances_and_resolve() {
         rule.as_object_mut().unwrap().remove("annotations");
     }
     std::fs::write(dir.path().join("rules.yaml"), plain.to_string()).unwrap();
-    let tests: Vec<Value> = INCIDENTS.iter().map(Incident::promtool_test).collect();
+    let tests: Vec<Value> = INCIDENTS.iter().map(AlertIncident::promtool_test).collect();
     let file = json!({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests});
     let path = dir.path().join("tests.yaml");
     std::fs::write(&path, file.to_string()).unwrap();

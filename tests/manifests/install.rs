@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::{InformerFactory, ListOptions, ResourcePath, ShutdownToken, TaskGroup};
-use harness::cluster::{DEFAULT_CONTROLLERS, Options};
+use harness::cluster::{DEFAULT_CONTROLLERS, KubernetesClusterOptions};
 use harness::daemon::TestDir;
 use harness::objects::{
     API_SERVICES, CLUSTERS, CONFIG_MAPS, NAMESPACES, POLICIES, config_map, policy,
@@ -63,7 +63,7 @@ impl InstallHost {
         tools(["etcd-3.5", "kube-apiserver", "kube-controller-manager"])?;
         let started = tokio::task::spawn_blocking(|| {
             let etcd = Etcd::start(etcd::VERSION_3_5, 1)?;
-            let options = Options {
+            let options = KubernetesClusterOptions {
                 name: "host",
                 controllers: DEFAULT_CONTROLLERS,
                 flags: &[],
@@ -73,11 +73,11 @@ impl InstallHost {
         let (cluster, etcd) = started.await.unwrap()?;
         let tasks = TaskGroup::new(ShutdownToken::new());
         let informers = InformerFactory::new(&tasks);
-        let options = hollow::Options {
+        let options = hollow::HollowClusterOptions {
             nodes: 1,
             ready_after: Duration::from_millis(10),
             run_controllers: false,
-            ..hollow::Options::default()
+            ..hollow::HollowClusterOptions::default()
         };
         let clock = Arc::new(SystemClock);
         let hollow = HollowCluster::start(cluster.api(), clock, options, &informers, &tasks);

@@ -21,7 +21,7 @@ fn kubeconfig_of_one_for_the_other(
     pair: &ReplicaPair,
     dir: &std::path::Path,
 ) -> std::path::PathBuf {
-    let [a, b] = &pair.nodes;
+    let [a, b] = &pair.replicas;
     let text = std::fs::read_to_string(a.kubeconfig()).unwrap();
     let file = dir.join("crossed");
     std::fs::write(&file, text.replace(&a.address, &b.address)).unwrap();
@@ -36,7 +36,7 @@ async fn check_shared_identities(pair: &ReplicaPair) {
     );
     admin.list(&CONFIG_MAPS, NS).await;
     // The other replica accepts a token that one issued.
-    let a = pair.nodes[0].connect("a");
+    let a = pair.replicas[0].connect("a");
     a.wait_until_exists(&SERVICE_ACCOUNTS, NS, "default").await;
     let at = ResourcePath::object(&SERVICE_ACCOUNTS, NS, "default").subresource("token");
     let request =
@@ -46,7 +46,7 @@ async fn check_shared_identities(pair: &ReplicaPair) {
         .create(at, request.into(), &WriteOptions::default())
         .await;
     let token = created.unwrap().value().unwrap()["status"]["token"].clone();
-    let b = &pair.nodes[1];
+    let b = &pair.replicas[1];
     let config = b.kubeconfig();
     let ca = std::fs::read_to_string(&config).unwrap();
     let ca = ca
@@ -75,7 +75,7 @@ async fn check_shared_identities(pair: &ReplicaPair) {
 
 /// A write that one replica acknowledged is in the other's next list, and so is a deletion.
 async fn check_fresh_lists(pair: &ReplicaPair) {
-    let servers = pair.nodes.each_ref().map(|n| n.connect("replica"));
+    let servers = pair.replicas.each_ref().map(|n| n.connect("replica"));
     let at = ResourcePath::collection(&CONFIG_MAPS, NS);
     for n in 0..100 {
         let (writer, reader) = (&servers[n % 2], &servers[(n + 1) % 2]);
@@ -97,7 +97,7 @@ async fn check_fresh_lists(pair: &ReplicaPair) {
 }
 
 async fn check_unique_allocations(pair: &ReplicaPair) {
-    let [a, b] = pair.nodes.each_ref().map(|n| n.connect("replica"));
+    let [a, b] = pair.replicas.each_ref().map(|n| n.connect("replica"));
     let service = |name: &str| {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": NS},
             "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30500}]}})
@@ -119,7 +119,7 @@ async fn check_unique_allocations(pair: &ReplicaPair) {
 }
 
 async fn check_crd_on_both_replicas(pair: &ReplicaPair) {
-    let [a, b] = pair.nodes.each_ref().map(|n| n.connect("replica"));
+    let [a, b] = pair.replicas.each_ref().map(|n| n.connect("replica"));
     a.create(widget_definition()).await;
     let established = |d: &Value| {
         harness::api_server_client::find_condition(d, "Established")["status"] == "True"
@@ -139,7 +139,7 @@ async fn check_crd_on_both_replicas(pair: &ReplicaPair) {
 
 /// The leader serves the decision that it has in memory; the other replica recomputes it.
 async fn check_decisions_of_both_replicas(pair: &ReplicaPair) {
-    let [a, b] = pair.nodes.each_ref().map(|n| n.connect("replica"));
+    let [a, b] = pair.replicas.each_ref().map(|n| n.connect("replica"));
     let object = config_map(NS, "why", "1");
     a.create(policy(NS, "why", &object, &["nowhere"])).await;
     a.create(object).await;

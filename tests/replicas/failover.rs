@@ -40,7 +40,7 @@ async fn create_deployments(
 
 /// Two replicas, one of them the leader, two members, and a policy that propagates all
 /// Deployments to both.
-struct FailoverFixture {
+struct ReplicaFailoverFixture {
     pair: ReplicaPair,
     _nodes: Vec<FlotillaProcess>,
     members: Vec<ApiServerClient>,
@@ -49,7 +49,7 @@ struct FailoverFixture {
     other: Arc<ApiServerClient>,
 }
 
-impl FailoverFixture {
+impl ReplicaFailoverFixture {
     async fn start(form: ControlPlaneMode, flags: &[&str]) -> Option<Self> {
         let pair = ReplicaPair::start(form, VERSION_3_5, flags).await?;
         let (nodes, members) = pair.join_members(2).await;
@@ -107,7 +107,7 @@ async fn works_revision(control: &ApiServerClient) -> String {
 
 async fn check_killed_leader(form: ControlPlaneMode, flags: &[&str], limit: Duration) {
     let _alone = exclusive_lock().await;
-    let Some(fixture) = FailoverFixture::start(form, flags).await else {
+    let Some(fixture) = ReplicaFailoverFixture::start(form, flags).await else {
         return;
     };
     let (mut pair, leader, other) = (fixture.pair, fixture.leader, fixture.other);
@@ -118,7 +118,7 @@ async fn check_killed_leader(form: ControlPlaneMode, flags: &[&str], limit: Dura
         DEPLOYMENT_COUNT / 2,
         DEPLOYMENT_COUNT,
     ));
-    pair.nodes[leader].kill();
+    pair.replicas[leader].kill();
     let since = Instant::now();
     let resumed = wait_until_controllers_resume(&other, since).await;
     assert!(resumed < limit, "resumed after {resumed:?}");
@@ -186,7 +186,7 @@ async fn a_leader_suspended_for_a_minute_writes_nothing_after_it_lost_the_lease(
 async fn check_suspended_leader(time: Duration) {
     let _alone = exclusive_lock().await;
     let Some(fixture) =
-        FailoverFixture::start(ControlPlaneMode::Standalone, &FAST_ELECTION_FLAGS).await
+        ReplicaFailoverFixture::start(ControlPlaneMode::Standalone, &FAST_ELECTION_FLAGS).await
     else {
         return;
     };
@@ -200,7 +200,7 @@ async fn check_suspended_leader(time: Duration) {
     while other.list(&BINDINGS, NS).await.len() < 20 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    pair.nodes[leader].signal("-STOP");
+    pair.replicas[leader].signal("-STOP");
     let suspended = Instant::now();
     for batch in batches {
         expected.extend(batch.await.unwrap());
@@ -214,9 +214,12 @@ async fn check_suspended_leader(time: Duration) {
     }
     let mut before = wait_until_rolled_out(&other, &members, NS, &expected).await;
     tokio::time::sleep(time.saturating_sub(suspended.elapsed())).await;
-    pair.nodes[leader].signal("-CONT");
+    pair.replicas[leader].signal("-CONT");
     let end = Instant::now() + Duration::from_secs(30);
-    while !pair.nodes[leader].log_text().contains("no longer leading") {
+    while !pair.replicas[leader]
+        .log_text()
+        .contains("no longer leading")
+    {
         assert!(
             Instant::now() < end,
             "the suspended replica does not notice that it lost the lease"

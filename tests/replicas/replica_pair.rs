@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use harness::cluster::{HOST_CONTROLLERS, Options};
+use harness::cluster::{HOST_CONTROLLERS, KubernetesClusterOptions};
 use harness::etcd::Etcd;
 use harness::{ApiServerClient, KubernetesCluster, TcpRelay};
 use serde_json::json;
@@ -26,7 +26,7 @@ pub(crate) enum ControlPlaneMode {
 }
 
 pub(crate) struct ReplicaPair {
-    pub(crate) nodes: [FlotillaProcess; 2],
+    pub(crate) replicas: [FlotillaProcess; 2],
     host: Option<AggregatorHost>,
     _etcd: Etcd,
 }
@@ -63,7 +63,7 @@ impl ReplicaPair {
         let version = version.to_owned();
         let started = tokio::task::spawn_blocking(move || {
             let etcd = Etcd::start(&version, 1)?;
-            let options = Options {
+            let options = KubernetesClusterOptions {
                 name: "host",
                 controllers: HOST_CONTROLLERS,
                 flags: &[],
@@ -101,7 +101,7 @@ impl ReplicaPair {
             _relay: relay,
         });
         Some(Self {
-            nodes,
+            replicas: nodes,
             host,
             _etcd: etcd,
         })
@@ -115,7 +115,7 @@ impl ReplicaPair {
     fn kubeconfig(&self, n: usize) -> PathBuf {
         match &self.host {
             Some(host) => host.cluster.kubeconfig.clone(),
-            None => self.nodes[n].kubeconfig(),
+            None => self.replicas[n].kubeconfig(),
         }
     }
 
@@ -129,7 +129,7 @@ impl ReplicaPair {
         loop {
             let who = wait_for_leader(server, namespace).await;
             let logged = |node: &FlotillaProcess| node.log_text().contains(&who);
-            if let Some(index) = self.nodes.iter().position(logged) {
+            if let Some(index) = self.replicas.iter().position(logged) {
                 return index;
             }
             assert!(Instant::now() < end, "{who} is none of the replicas");
@@ -161,12 +161,12 @@ impl ReplicaPair {
 
     /// Starts a load balancer for both replicas, with a kubeconfig whose server it is.
     pub(crate) fn load_balancer(&self) -> ReplicaLoadBalancer {
-        let addresses = self.nodes.each_ref().map(|n| n.address.parse().unwrap());
+        let addresses = self.replicas.each_ref().map(|n| n.address.parse().unwrap());
         let relay = TcpRelay::start(&addresses);
         let dir = tempfile::tempdir().unwrap();
         let kubeconfig = dir.path().join("kubeconfig");
-        let direct = std::fs::read_to_string(self.nodes[0].kubeconfig()).unwrap();
-        let through = direct.replace(&self.nodes[0].address, &relay.address().to_string());
+        let direct = std::fs::read_to_string(self.replicas[0].kubeconfig()).unwrap();
+        let through = direct.replace(&self.replicas[0].address, &relay.address().to_string());
         assert!(direct != through, "{direct}");
         std::fs::write(&kubeconfig, through).unwrap();
         ReplicaLoadBalancer {

@@ -178,7 +178,7 @@ async fn run_writer(
 
 /// One restart of a replica.
 struct ReplicaRestart<'a> {
-    node: usize,
+    replica: usize,
     /// The binary that runs afterwards.
     program: &'a Path,
     /// Stopped with SIGTERM instead of SIGKILL.
@@ -188,7 +188,7 @@ struct ReplicaRestart<'a> {
 impl ReplicaRestart<'_> {
     /// Restarts the replica and waits until it is ready, as a Deployment does before the next.
     async fn run(&self, pair: &mut ReplicaPair) {
-        let node = &mut pair.nodes[self.node];
+        let node = &mut pair.replicas[self.replica];
         if self.is_graceful {
             node.signal("-TERM");
             node.wait_for_exit().await;
@@ -277,10 +277,10 @@ async fn check_restarts(program: &Path, restarts: &[ReplicaRestart<'_>]) {
 async fn a_rolling_restart_loses_no_write_and_no_event() {
     let program = Path::new(BINARY);
     let restarts = [(0, true), (1, true), (0, false), (1, false)];
-    let restarts = restarts.map(|(node, gently)| ReplicaRestart {
-        node,
+    let restarts = restarts.map(|(replica, is_graceful)| ReplicaRestart {
+        replica,
         program,
-        is_graceful: gently,
+        is_graceful,
     });
     check_restarts(program, &restarts).await;
 }
@@ -301,10 +301,10 @@ async fn a_rolling_upgrade_loses_no_write_and_no_event() {
         (1, &*before, false),
         (1, now, false),
     ];
-    let restarts = restarts.map(|(node, program, gently)| ReplicaRestart {
-        node,
+    let restarts = restarts.map(|(replica, program, is_graceful)| ReplicaRestart {
+        replica,
         program,
-        is_graceful: gently,
+        is_graceful,
     });
     check_restarts(&before, &restarts).await;
 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WatchEventType {
+pub(crate) enum RecordedWatchEventType {
     Added,
     Modified,
     Deleted,
@@ -25,7 +25,7 @@ pub(crate) enum WatchEventType {
 #[derive(Clone, Debug)]
 pub(crate) struct RecordedWatchEvent {
     pub(crate) revision: u64,
-    pub(crate) event_type: WatchEventType,
+    pub(crate) event_type: RecordedWatchEventType,
     pub(crate) name: String,
     /// `data.k` of a ConfigMap.
     pub(crate) value: String,
@@ -102,9 +102,9 @@ impl WatchHistory {
 
     fn record_event(&mut self, event: WatchEvent) {
         let (kind, object) = match event {
-            WatchEvent::Added(object) => (WatchEventType::Added, object),
-            WatchEvent::Modified(object) => (WatchEventType::Modified, object),
-            WatchEvent::Deleted(object) => (WatchEventType::Deleted, object),
+            WatchEvent::Added(object) => (RecordedWatchEventType::Added, object),
+            WatchEvent::Modified(object) => (RecordedWatchEventType::Modified, object),
+            WatchEvent::Deleted(object) => (RecordedWatchEventType::Deleted, object),
             WatchEvent::Bookmark { revision, .. } => {
                 if revision < self.resource_version {
                     self.errors.push(format!("bookmark {revision} goes back"));
@@ -154,10 +154,10 @@ impl WatchHistory {
         for step in &self.events {
             assert!(revisions.insert(step.revision), "{who}: repeated: {step:?}");
             let exists = state.contains_key(&step.name);
-            let possible = exists == (step.event_type != WatchEventType::Added);
+            let possible = exists == (step.event_type != RecordedWatchEventType::Added);
             assert!(possible, "{who}: {step:?}, and it existed: {exists}");
             match step.event_type {
-                WatchEventType::Deleted => state.remove(&step.name),
+                RecordedWatchEventType::Deleted => state.remove(&step.name),
                 _ => state.insert(step.name.clone(), step.value.clone()),
             };
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use harness::etcdctl::EtcdChange;
+use harness::etcdctl::EtcdWatchEvent;
 use parking_lot::Mutex;
 use storage::etcd::{EtcdOptions, EtcdStore};
 use storage::{Error, Store, StoreEvent, StoreWatch};
@@ -21,7 +21,8 @@ use tokio::time::{Instant, sleep, timeout};
 mod record;
 
 use record::{
-    KEYS_PER_WRITER, WRITERS, WriteHistory, key_write, parent_gave, run_and_kill, write, write_once,
+    KEYS_PER_WRITER, WRITERS, WriteHistory, key_write, run_and_kill, variable_from_parent, write,
+    write_once,
 };
 
 const SERVER_VARIABLE: &str = "FLOTILLA_CRASH_ETCD";
@@ -38,7 +39,7 @@ const WRITER_TEST: &str = "writer_is_killed_34";
 async fn open_store(server: &str) -> Arc<EtcdStore> {
     let options = EtcdOptions {
         servers: vec![server.to_owned()],
-        history: None,
+        history_retention: None,
         ..EtcdOptions::default()
     };
     Arc::new(EtcdStore::open(options).await.unwrap())
@@ -88,9 +89,9 @@ fn check_history(events: &[StoreEvent], after: u64) {
 /// Checks that the feed delivered the history that etcdctl reads.
 fn check_feed(server: &harness::Etcd, events: &[StoreEvent], after: u64) {
     let history = server.history(KEY_PREFIX, after, "/crash/end");
-    let events: Vec<EtcdChange> = events.iter().map(etcd_change).collect();
+    let events: Vec<EtcdWatchEvent> = events.iter().map(etcd_change).collect();
     // Only etcdctl reports revisions before the base.
-    let known = |c: EtcdChange| EtcdChange {
+    let known = |c: EtcdWatchEvent| EtcdWatchEvent {
         previous_revision: if c.previous_revision > after {
             c.previous_revision
         } else {
@@ -98,12 +99,12 @@ fn check_feed(server: &harness::Etcd, events: &[StoreEvent], after: u64) {
         },
         ..c
     };
-    let plain = |all: Vec<EtcdChange>| all.into_iter().map(known).collect::<Vec<_>>();
+    let plain = |all: Vec<EtcdWatchEvent>| all.into_iter().map(known).collect::<Vec<_>>();
     assert_eq!(plain(events), plain(history));
 }
 
-fn etcd_change(event: &StoreEvent) -> EtcdChange {
-    EtcdChange {
+fn etcd_change(event: &StoreEvent) -> EtcdWatchEvent {
+    EtcdWatchEvent {
         revision: event.revision,
         key: event.key.to_string(),
         value: event.value.as_ref().map(|value| value.to_vec()),
@@ -225,7 +226,7 @@ async fn kill_etcd(version: &str, rounds: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_is_killed_34() {
-    if let Some(server) = parent_gave(SERVER_VARIABLE) {
+    if let Some(server) = variable_from_parent(SERVER_VARIABLE) {
         write_until_killed(server.to_str().unwrap()).await;
         return;
     }

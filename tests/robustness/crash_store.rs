@@ -17,19 +17,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use durability_check::{check, write_until_killed};
-use record::{WRITERS, WriteHistory, parent_gave, run_and_kill};
-use storage::EmbeddedOptions;
+use record::{WRITERS, WriteHistory, run_and_kill, variable_from_parent};
+use storage::EmbeddedStoreOptions;
 
 const WRITER_TEST: &str = "survives_sigkill_at_any_moment";
 const DIRECTORY_VARIABLE: &str = "FLOTILLA_CRASH_DIRECTORY";
 
 #[test]
 fn survives_sigkill_at_any_moment() {
-    if let Some(directory) = parent_gave(DIRECTORY_VARIABLE) {
+    if let Some(directory) = variable_from_parent(DIRECTORY_VARIABLE) {
         // A short history, so that some kills hit a compaction.
-        let options = EmbeddedOptions {
-            history: Some(Duration::from_millis(100)),
-            ..EmbeddedOptions::default()
+        let options = EmbeddedStoreOptions {
+            history_retention: Some(Duration::from_millis(100)),
+            ..EmbeddedStoreOptions::default()
         };
         new_runtime().block_on(write_until_killed(Path::new(&directory), options, WRITERS));
         return;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use storage::{EmbeddedOptions, EmbeddedStore, RangeRequest, Store, StoreEvent};
+use storage::{EmbeddedStore, EmbeddedStoreOptions, RangeRequest, Store, StoreEvent};
 
 use crate::record::{
     KEYS_PER_WRITER, KeyWrite, WRITERS, WriteHistory, digest, key_write, write_once,
@@ -25,7 +25,11 @@ fn ensure(holds: bool, defect: impl FnOnce() -> String) -> Result<(), StoreDefec
 
 /// The main function of the child. After an error it prints a line and goes on.
 #[expect(clippy::print_stdout, reason = "the parent listens")]
-pub(crate) async fn write_until_killed(directory: &Path, options: EmbeddedOptions, writers: u64) {
+pub(crate) async fn write_until_killed(
+    directory: &Path,
+    options: EmbeddedStoreOptions,
+    writers: u64,
+) {
     let store = Arc::new(EmbeddedStore::open(directory, options).unwrap());
     let writers = (0..writers).map(|writer| {
         let store = store.clone();
@@ -66,9 +70,9 @@ pub(crate) async fn check_after_failures(
     known: &mut WriteHistory,
     refused: u64,
 ) -> Result<(), StoreDefect> {
-    let options = EmbeddedOptions {
-        history: None,
-        ..EmbeddedOptions::default()
+    let options = EmbeddedStoreOptions {
+        history_retention: None,
+        ..EmbeddedStoreOptions::default()
     };
     let store = EmbeddedStore::open(directory, options).map_err(|e| e.to_string())?;
     let history = check_history(&store, acknowledged, known, WRITERS + refused).await;
@@ -85,7 +89,7 @@ async fn check_history(
     under_way: u64,
 ) -> Result<WriteHistory, StoreDefect> {
     let revision = store.revision().await.map_err(|e| e.to_string())?;
-    let compacted = store.stats().compacted;
+    let compacted = store.stats().compact_revision;
     let before = known.keys().last().copied().unwrap_or_default();
     let last = acknowledged.keys().last().copied().unwrap_or(before);
     ensure(revision >= last, || {
@@ -126,7 +130,7 @@ async fn check_state(
     events: &[StoreEvent],
     acknowledged: &WriteHistory,
 ) -> Result<(), StoreDefect> {
-    let compacted = store.stats().compacted;
+    let compacted = store.stats().compact_revision;
     // Revision 0 would mean the newest revision.
     let mut state = if compacted == 0 {
         BTreeMap::new()

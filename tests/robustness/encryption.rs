@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use client::{ListOptions, ResourcePath, WriteOptions};
-use harness::cluster::Options;
+use harness::cluster::KubernetesClusterOptions;
 use harness::etcd::VERSION_3_5;
 use harness::kubectl::{Kubectl, with_each_kubectl};
 use harness::objects::{CONFIG_MAPS, SECRETS, config_map};
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use storage::encryption::{
     EncryptedStore, PrefixTransformer, PrefixTransformers, ResourceTransformers,
 };
-use storage::{EmbeddedStore, Op, RangeRequest, Store, Txn, TxnResponse};
+use storage::{EmbeddedStore, RangeRequest, SingleKeyTxn, SingleKeyTxnOp, Store, TxnResponse};
 use tempfile::TempDir;
 
 use crate::startup_errors::{assert_contains_all, startup_error};
@@ -135,7 +135,7 @@ impl EncryptionFixture {
             // from its fork to its exec.
             match EmbeddedStore::open(
                 &self.file("data/store"),
-                storage::EmbeddedOptions::default(),
+                storage::EmbeddedStoreOptions::default(),
             ) {
                 Ok(store) => break store,
                 Err(why) => assert!(Instant::now() < end, "{why}"),
@@ -474,10 +474,10 @@ async fn kube_apiserver_and_flotilla_decrypt_each_others_secrets() {
         let value = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
             "metadata": {"name": name, "namespace": NS, "uid": "u"},
             "data": {"password": BASE64_STANDARD.encode(SECRET_PLAINTEXT)}});
-        let put = Txn {
+        let put = SingleKeyTxn {
             key: format!("/registry/secrets/{NS}/{name}").into(),
             expected: 0,
-            op: Op::Put {
+            op: SingleKeyTxnOp::Put {
                 value: Bytes::from(value.to_string()),
                 ttl: None,
             },
@@ -488,7 +488,7 @@ async fn kube_apiserver_and_flotilla_decrypt_each_others_secrets() {
     for providers in [[AESGCM_K2, SECRETBOX_K1], [SECRETBOX_K1, AESGCM_K2]] {
         let place = EncryptionFixture::with_data_directory();
         let flags = [place.write_config(&encryption_config(&providers), 0o600)];
-        let options = Options {
+        let options = KubernetesClusterOptions {
             name: "host",
             controllers: "",
             flags: &flags,

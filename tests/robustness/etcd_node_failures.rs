@@ -38,13 +38,13 @@ const WRITES_BETWEEN_FAULTS: usize = 150;
 const LAST_OBJECT: &str = "the-end";
 
 #[derive(Default)]
-struct ClientRecord {
+struct AcknowledgedWriteRecord {
     acknowledged: Mutex<Vec<AcknowledgedWrite>>,
     failed_writes: AtomicUsize,
     stop: AtomicBool,
 }
 
-impl ClientRecord {
+impl AcknowledgedWriteRecord {
     fn acknowledged_count(&self) -> usize {
         self.acknowledged.lock().len()
     }
@@ -87,7 +87,7 @@ async fn within_timeout<T>(request: impl Future<Output = client::Result<T>>) -> 
 
 /// Writes its own keys until `record.done`. A failed write may have happened, so the writer
 /// then reads the current revision.
-async fn write_keys(api: Arc<dyn Api>, writer: usize, record: Arc<ClientRecord>) {
+async fn write_keys(api: Arc<dyn Api>, writer: usize, record: Arc<AcknowledgedWriteRecord>) {
     let mut revisions: Vec<Option<u64>> = vec![None; KEYS_PER_WRITER as usize];
     let mut turn = 0_u64;
     while !record.stop.load(Ordering::Relaxed) {
@@ -221,14 +221,14 @@ fn etcd_history(etcd: &Etcd, after: u64) -> KeyHistory {
     KeyHistory::new(changes.collect()).unwrap()
 }
 
-struct NodeFailureFixture {
+struct EtcdNodeFailureFixture {
     api: Arc<dyn Api>,
-    record: Arc<ClientRecord>,
+    record: Arc<AcknowledgedWriteRecord>,
     watchers: Vec<tokio::task::JoinHandle<WatcherLog>>,
     after: u64,
 }
 
-impl NodeFailureFixture {
+impl EtcdNodeFailureFixture {
     /// Waits until `writes` more writes were acknowledged.
     async fn wait_for_writes(&self, writes: usize) {
         let target = self.record.acknowledged_count() + writes;
@@ -298,7 +298,7 @@ async fn check_node_and_network_failures(outage: Duration) {
         .collect();
     let replica = ReplicaProcess::start("control", &urls.join(","), &[]);
     let api = Arc::clone(&replica.server.api);
-    let mut world = NodeFailureFixture {
+    let mut world = EtcdNodeFailureFixture {
         after: list_config_maps(&*api).await.unwrap().revision,
         api,
         record: Arc::default(),
@@ -353,7 +353,7 @@ async fn check_node_and_network_failures(outage: Duration) {
     );
 }
 
-async fn create_last_object(world: &NodeFailureFixture) -> u64 {
+async fn create_last_object(world: &EtcdNodeFailureFixture) -> u64 {
     let at = ResourcePath::collection(&CONFIG_MAPS, NAMESPACE);
     let body = config_map(LAST_OBJECT, "end", None);
     match within_timeout(world.api.create(at, body.into(), &WriteOptions::default())).await {

@@ -10,12 +10,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use harness::{FaultyDisk, FsyncMode};
-use storage::EmbeddedOptions;
+use storage::EmbeddedStoreOptions;
 
 use crate::durability_check::{StoreDefect, check, check_after_failures, write_until_killed};
 use crate::new_runtime;
 use crate::record::{
-    WRITERS, WriteHistory, WriterProcess, child_command, kill_after, parent_gave, random_below,
+    WRITERS, WriteHistory, WriterProcess, child_command, kill_after, random_below,
+    variable_from_parent,
 };
 
 const DIRECTORY_VARIABLE: &str = "FLOTILLA_POWER_DIRECTORY";
@@ -31,16 +32,16 @@ const WRITER_TEST: &str = "power_loss::child_writes";
 /// The child of the other tests; without a parent it does nothing.
 #[test]
 fn child_writes() {
-    if let Some(directory) = parent_gave(DIRECTORY_VARIABLE) {
+    if let Some(directory) = variable_from_parent(DIRECTORY_VARIABLE) {
         let number = |name| {
-            let text = parent_gave(name).unwrap().into_string().unwrap();
+            let text = variable_from_parent(name).unwrap().into_string().unwrap();
             text.parse::<u64>().unwrap()
         };
-        let options = EmbeddedOptions {
+        let options = EmbeddedStoreOptions {
             sync: number(SYNC_VARIABLE) == 1,
             // A short history, so that compaction removes rows, too.
-            history: Some(Duration::from_millis(100)),
-            ..EmbeddedOptions::default()
+            history_retention: Some(Duration::from_millis(100)),
+            ..EmbeddedStoreOptions::default()
         };
         let writing = write_until_killed(Path::new(&directory), options, number(WRITERS_VARIABLE));
         new_runtime().block_on(writing);
@@ -48,14 +49,14 @@ fn child_writes() {
 }
 
 /// A child process that writes to a store on a simulated disk.
-struct WriterChild<'a> {
+struct WriterProcessConfig<'a> {
     directory: &'a Path,
     disk: &'a FaultyDisk,
     sync: bool,
     writers: u64,
 }
 
-impl WriterChild<'_> {
+impl WriterProcessConfig<'_> {
     /// Kills it after `writes` acknowledged writes, and returns them.
     async fn run_and_kill(&self, writes: u64) -> WriteHistory {
         kill_after(self.command(), writes).await
@@ -87,7 +88,7 @@ fn survives_power_loss_sixty_times() {
 fn survive_power_losses(rounds: u64) {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(directory.path());
-    let child = WriterChild {
+    let child = WriterProcessConfig {
         directory: directory.path(),
         disk: &disk,
         sync: true,
@@ -117,7 +118,7 @@ fn check_after_power_loss(fsync: FsyncMode, sync: bool) -> Result<(), StoreDefec
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(directory.path());
     disk.set_fsync(fsync);
-    let child = WriterChild {
+    let child = WriterProcessConfig {
         directory: directory.path(),
         disk: &disk,
         sync,
@@ -146,7 +147,7 @@ fn check_finds_what_a_disk_that_forgets_loses() {
 fn each_acknowledged_write_has_waited_for_an_fsync() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(directory.path());
-    let child = WriterChild {
+    let child = WriterProcessConfig {
         directory: directory.path(),
         disk: &disk,
         sync: true,
@@ -167,7 +168,7 @@ fn each_acknowledged_write_has_waited_for_an_fsync() {
 fn store_whose_fsync_failed_writes_again_and_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(directory.path());
-    let child = WriterChild {
+    let child = WriterProcessConfig {
         directory: directory.path(),
         disk: &disk,
         sync: true,
@@ -180,7 +181,7 @@ fn store_whose_fsync_failed_writes_again_and_loses_nothing() {
             // The log has been checkpointed in part, or not at all.
             running.wait_until(|report| report.acknowledged_count >= failure * (20 + round * 200));
             disk.set_fsync(FsyncMode::Fails);
-            running.wait_until(|report| report.refused >= failure * 2 * WRITERS);
+            running.wait_until(|report| report.failed_count >= failure * 2 * WRITERS);
             disk.set_fsync(FsyncMode::Works);
         }
         let count = 3 * (20 + round * 200) + 100;
@@ -191,7 +192,7 @@ fn store_whose_fsync_failed_writes_again_and_loses_nothing() {
             directory.path(),
             &report.acknowledged,
             &mut known,
-            report.refused,
+            report.failed_count,
         );
         new_runtime().block_on(checked).unwrap();
     }
@@ -204,7 +205,7 @@ fn store_whose_fsync_failed_writes_again_and_loses_nothing() {
 fn process_after_one_whose_fsync_failed_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(directory.path());
-    let child = WriterChild {
+    let child = WriterProcessConfig {
         directory: directory.path(),
         disk: &disk,
         sync: true,
@@ -213,7 +214,7 @@ fn process_after_one_whose_fsync_failed_loses_nothing() {
     let mut running = WriterProcess::start(child.command());
     running.wait_until(|report| report.acknowledged_count >= 50);
     disk.set_fsync(FsyncMode::Fails);
-    running.wait_until(|report| report.refused > 0);
+    running.wait_until(|report| report.failed_count > 0);
     let mut report = running.kill();
     disk.set_fsync(FsyncMode::Works);
     report
@@ -221,7 +222,7 @@ fn process_after_one_whose_fsync_failed_loses_nothing() {
         .extend(new_runtime().block_on(child.run_and_kill(100)));
     disk.lose_power(|| false);
     let mut known = WriteHistory::new();
-    let (refused, acknowledged) = (report.refused + WRITERS, report.acknowledged);
+    let (refused, acknowledged) = (report.failed_count + WRITERS, report.acknowledged);
     let checked = check_after_failures(directory.path(), &acknowledged, &mut known, refused);
     new_runtime().block_on(checked).unwrap();
 }

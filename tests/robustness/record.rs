@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use storage::{Op, Store, StoreEvent, Txn, TxnResponse};
+use storage::{SingleKeyTxn, SingleKeyTxnOp, Store, StoreEvent, TxnResponse};
 
 const CHILD_TIMEOUT: Duration = Duration::from_secs(120);
 pub(crate) const WRITERS: u64 = 16;
@@ -56,14 +56,14 @@ pub(crate) async fn write(
     let padding = usize::try_from(turn * 997 % 20_000).unwrap();
     let value = format!("{turn}-{}-{}", std::process::id(), "x".repeat(padding));
     let op = if delete {
-        Op::Delete
+        SingleKeyTxnOp::Delete
     } else {
-        Op::Put {
+        SingleKeyTxnOp::Put {
             value: Bytes::from(value.clone()),
             ttl: None,
         }
     };
-    let txn = Txn {
+    let txn = SingleKeyTxn {
         key: key.into(),
         expected,
         op,
@@ -101,7 +101,7 @@ pub(crate) fn random_below(below: u64) -> u64 {
 }
 
 /// The value of a variable that the parent test sets for its child process.
-pub(crate) fn parent_gave(variable: &str) -> Option<OsString> {
+pub(crate) fn variable_from_parent(variable: &str) -> Option<OsString> {
     std::env::var_os(variable)
 }
 
@@ -131,7 +131,7 @@ pub(crate) async fn kill_after(command: Command, writes: u64) -> WriteHistory {
     };
     tokio::time::sleep(Duration::from_micros(pause)).await;
     let ended = running.kill();
-    assert_eq!(ended.refused, 0, "writes were refused");
+    assert_eq!(ended.failed_count, 0, "writes were refused");
     ended.acknowledged
 }
 
@@ -142,7 +142,7 @@ pub(crate) struct WriterReport {
     /// The number of acknowledged writes.
     pub(crate) acknowledged_count: u64,
     /// The number of writes that failed.
-    pub(crate) refused: u64,
+    pub(crate) failed_count: u64,
 }
 
 /// A child that writes. Dropping it kills the process.
@@ -178,7 +178,7 @@ impl WriterProcess {
                 Ok(line) => self.report.record_line(&line),
                 Err(why) => panic!(
                     "{why}: {} writes acknowledged, {} refused",
-                    self.report.acknowledged_count, self.report.refused
+                    self.report.acknowledged_count, self.report.failed_count
                 ),
             }
         }
@@ -208,7 +208,7 @@ impl WriterReport {
             self.acknowledged.insert(revision, write);
             self.acknowledged_count += 1;
         }
-        self.refused += u64::from(line.starts_with("refused "));
+        self.failed_count += u64::from(line.starts_with("refused "));
     }
 }
 

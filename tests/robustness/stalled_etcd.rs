@@ -20,20 +20,20 @@ const CLUSTER_ROLE_BINDINGS_PATH: &str = "/apis/rbac.authorization.k8s.io/v1/clu
 const TOKEN_CACHE_PAUSE: Duration = Duration::from_millis(1500);
 
 /// A raw HTTP client of a replica.
-struct ReplicaCaller {
+struct ReplicaHttpClient {
     address: String,
     admin: TlsClientIdentity,
-    stranger: TlsClientIdentity,
+    anonymous: TlsClientIdentity,
 }
 
-impl ReplicaCaller {
+impl ReplicaHttpClient {
     fn for_replica(replica: &ReplicaProcess) -> Self {
         let read = |name| std::fs::read_to_string(replica.data.join("pki").join(name)).unwrap();
         let ca = read("ca.crt");
         Self {
             address: replica.address.clone(),
             admin: TlsClientIdentity::new(&ca, Some((&read("admin.crt"), &read("admin.key")))),
-            stranger: TlsClientIdentity::new(&ca, None),
+            anonymous: TlsClientIdentity::new(&ca, None),
         }
     }
 
@@ -46,7 +46,7 @@ impl ReplicaCaller {
 
     fn get(&self, path: &str, token: &str) -> RawHttpResponse {
         let bearer = format!("Bearer {token}");
-        let ask = RawHttpRequest::new(&self.address, &self.stranger, "GET", path);
+        let ask = RawHttpRequest::new(&self.address, &self.anonymous, "GET", path);
         ask.header("Authorization", &bearer).send()
     }
 
@@ -90,7 +90,7 @@ async fn stalled_etcd_rejects_no_token() {
         return;
     };
     let replica = ReplicaProcess::start("stalled", &etcd.endpoints(), &[]);
-    let caller = ReplicaCaller::for_replica(&replica);
+    let caller = ReplicaHttpClient::for_replica(&replica);
     let [used, unused, deleted] =
         ["used", "unused", "deleted"].map(|name| caller.create_account(name));
     wait_until("the tokens have their rights", async || {

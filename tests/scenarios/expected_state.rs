@@ -32,7 +32,7 @@ pub(crate) fn expected_tree(
     let mut tree = json!({"bindings": {}, "works": {}, "members": {}});
     for (place, expected) in expected {
         let (kind, name) = place.split_once('/').ok_or("not Kind/name")?;
-        let frame = ExpectationBuilder {
+        let frame = ExpectedStateBuilder {
             namespace,
             kind_and_name: place,
             kind,
@@ -45,7 +45,7 @@ pub(crate) fn expected_tree(
     Ok(tree)
 }
 
-struct ExpectationBuilder<'a> {
+struct ExpectedStateBuilder<'a> {
     namespace: &'a str,
     kind_and_name: &'a str,
     kind: &'a str,
@@ -65,7 +65,7 @@ struct ExpectedManifestState {
     report: Value,
 }
 
-impl ExpectationBuilder<'_> {
+impl ExpectedStateBuilder<'_> {
     fn add_to_tree(&self, tree: &mut Value) -> Result<(), String> {
         if self.expected.unbound {
             for (cluster, object) in &self.expected.members {

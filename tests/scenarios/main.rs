@@ -68,7 +68,7 @@ fn selected_scenario() -> Option<String> {
     Some(name)
 }
 
-async fn play(name: &str) {
+async fn run_theme(name: &str) {
     let ScenarioTheme {
         requirements: head,
         scenarios,
@@ -100,7 +100,7 @@ macro_rules! themes {
         const THEMES: &[&str] = &[$(stringify!($theme)),*];
         $(#[tokio::test]
         async fn $theme() {
-            play(stringify!($theme)).await;
+            run_theme(stringify!($theme)).await;
         })*
     };
 }

@@ -87,7 +87,7 @@ impl ScenarioControlPlane {
 
 /// A running scenario.
 pub(crate) struct ScenarioRun<'a> {
-    plane: &'a ScenarioControlPlane,
+    control_plane: &'a ScenarioControlPlane,
     namespace: &'a str,
     /// The clusters from before the scenario, if it may change them.
     clusters: Vec<Value>,
@@ -95,7 +95,7 @@ pub(crate) struct ScenarioRun<'a> {
     kinds: BTreeSet<String>,
     /// `Kind/name` of all applied objects.
     applied: BTreeSet<String>,
-    settled: usize,
+    settle_count: usize,
     /// Templates and policies, as last read.
     control_objects: BTreeMap<String, Value>,
     /// The same, as the steps wrote them.
@@ -122,12 +122,12 @@ impl<'a> ScenarioRun<'a> {
         clusters: Vec<Value>,
     ) -> StepResult {
         let mut stage = Self {
-            plane,
+            control_plane: plane,
             clusters,
             namespace: &scenario.name,
             kinds: BTreeSet::new(),
             applied: BTreeSet::new(),
-            settled: 0,
+            settle_count: 0,
             control_objects: BTreeMap::new(),
             written: WrittenObjects::default(),
         };
@@ -142,7 +142,7 @@ impl<'a> ScenarioRun<'a> {
 
     /// Deletes all objects, so that they do not slow down later scenarios.
     async fn clean_up(&self) {
-        let control = &self.plane.control;
+        let control = &self.control_plane.control;
         for place in &self.applied {
             let _ = self.delete(control, place).await;
         }
@@ -152,14 +152,14 @@ impl<'a> ScenarioRun<'a> {
 
     async fn create_namespace(&self, name: &str) {
         let made = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        let _ = self.plane.control.try_create(made).await;
-        for member in &self.plane.members {
+        let _ = self.control_plane.control.try_create(made).await;
+        for member in &self.control_plane.members {
             member.wait_until_exists(&NAMESPACES, "", name).await;
         }
     }
 
     async fn run_step(&mut self, step: &ScenarioStep) -> StepResult {
-        let server = self.plane.client(step.r#in.as_deref())?;
+        let server = self.control_plane.client(step.r#in.as_deref())?;
         for object in &step.apply {
             let object = self.complete_object(object.clone());
             self.kinds.insert(text_at(&object, "/kind").to_owned());
@@ -210,13 +210,13 @@ impl<'a> ScenarioRun<'a> {
             done.map_err(|e| e.to_string())?;
         }
         for (cluster, patch) in &step.cluster {
-            let control = &self.plane.control;
+            let control = &self.control_plane.control;
             control
                 .merge_patch(&CLUSTERS, "", cluster, patch.clone())
                 .await;
         }
         if step.restore {
-            restore_clusters(self.plane, &self.clusters).await;
+            restore_clusters(self.control_plane, &self.clusters).await;
         }
         if step.second {
             tokio::time::sleep(SECOND_STEP_TIME).await;
@@ -230,7 +230,7 @@ impl<'a> ScenarioRun<'a> {
             wait_until(kind, async || {
                 let at = ResourcePath::collection(resource, self.namespace);
                 let options = ListOptions::default();
-                let listed = self.plane.control.api.list(at, &options).await;
+                let listed = self.control_plane.control.api.list(at, &options).await;
                 listed.is_ok()
             })
             .await;
@@ -312,7 +312,7 @@ impl<'a> ScenarioRun<'a> {
     }
 
     async fn expect_refusal(&self, attempt: &Value, code: u16, message: &str) -> StepResult {
-        let control = &self.plane.control;
+        let control = &self.control_plane.control;
         let done = if let Some(place) = attempt["delete"].as_str() {
             self.delete(control, place).await
         } else if attempt["merge"].is_object() {
@@ -339,19 +339,19 @@ impl<'a> ScenarioRun<'a> {
     /// Propagates two new objects to every member. Queues are fair, so that the effects of
     /// earlier steps are complete then.
     async fn wait_until_settled(&mut self) {
-        self.settled += 1;
+        self.settle_count += 1;
         let space = format!("{SETTLE_NAMESPACE_PREFIX}-{}", self.namespace);
         self.create_namespace(&space).await;
-        let control = &self.plane.control;
+        let control = &self.control_plane.control;
         for round in ["a", "b"] {
-            let name = format!("{round}{}", self.settled);
+            let name = format!("{round}{}", self.settle_count);
             let object = config_map(&space, &name, "v");
             let mut everywhere = policy(&space, &name, &object, &[]);
             everywhere["spec"]["placement"] =
                 json!({"clusterTolerations": [{"operator": "Exists"}]});
             control.create(everywhere).await;
             control.create(object).await;
-            for member in &self.plane.members {
+            for member in &self.control_plane.members {
                 member.wait_until_exists(&CONFIG_MAPS, &space, &name).await;
             }
         }
@@ -372,7 +372,8 @@ impl<'a> ScenarioRun<'a> {
         let end = Instant::now() + STEP_TIMEOUT;
         loop {
             let before = std::mem::take(&mut self.control_objects);
-            let mut seen = ObservedState::observe(self.plane, self.namespace, &kinds, before).await;
+            let mut seen =
+                ObservedState::observe(self.control_plane, self.namespace, &kinds, before).await;
             for (place, object) in &mut seen.control_objects {
                 *object = self.written.with_defaults(place, object);
             }
@@ -429,7 +430,7 @@ impl<'a> ScenarioRun<'a> {
         };
         let end = Instant::now() + STEP_TIMEOUT;
         loop {
-            let all = self.plane.control.list(&EVENTS, place).await;
+            let all = self.control_plane.control.list(&EVENTS, place).await;
             let mut about = all.iter().filter(|e| {
                 text_at(e, "/involvedObject/kind") == kind
                     && text_at(e, "/involvedObject/name") == name

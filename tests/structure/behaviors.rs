@@ -13,12 +13,12 @@ use crate::{collect_files, root};
 const MARKER: &str = concat!("// ", "proves:");
 const TABLE_MARKER: &str = "# proves:";
 
-struct Behavior {
+struct SpecifiedBehavior {
     section: String,
     text: String,
 }
 
-fn listed() -> BTreeMap<String, Behavior> {
+fn listed() -> BTreeMap<String, SpecifiedBehavior> {
     let text = std::fs::read_to_string(root().join("tests/behaviors.txt")).unwrap();
     let lines = text
         .lines()
@@ -29,7 +29,7 @@ fn listed() -> BTreeMap<String, Behavior> {
         let mut next = || words.next().unwrap_or_default().to_owned();
         let (id, section, text) = (next(), next(), next());
         assert!(!all.contains_key(&id), "{id} is listed twice");
-        all.insert(id, Behavior { section, text });
+        all.insert(id, SpecifiedBehavior { section, text });
     }
     all
 }
@@ -137,7 +137,7 @@ fn of_scenarios(path: &Path, proven: &mut BTreeMap<String, String>) {
 }
 
 /// Id → a file that proves it.
-fn proven() -> BTreeMap<String, String> {
+fn tested_behaviors() -> BTreeMap<String, String> {
     let (mut files, mut tables) = (Vec::new(), Vec::new());
     for dir in ["apiserver", "controllers", "openapi", "tests"] {
         collect_files(&root().join(dir), "rs", &mut files);
@@ -170,7 +170,7 @@ fn well_formed(id: &str) -> bool {
 
 #[test]
 fn every_behavior_has_a_test_and_every_test_a_behavior() {
-    let (listed, proven) = (listed(), proven());
+    let (listed, proven) = (listed(), tested_behaviors());
     for (id, behavior) in &listed {
         assert!(well_formed(id), "{id:?} is no id such as ABC-what-it-is");
         let section = &behavior.section;

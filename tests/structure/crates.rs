@@ -31,7 +31,7 @@ fn metadata() -> Value {
 }
 
 /// What each crate may depend on directly; what lies below an arrow is included.
-fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
+fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
     let controllers: &[&str] = &["client", "openapi", "flotilla-runtime"];
     let pipeline: &[&str] = &["members", "interpreter", "scheduler"];
     let propagation: &[&str] = &["controller-context"];
@@ -102,7 +102,7 @@ fn closure<'a>(of: &'a str, arrows: &BTreeMap<&'a str, &'a [&'a str]>) -> BTreeS
 
 #[test]
 fn crates_know_only_what_lies_below_them() {
-    let arrows = arrows();
+    let arrows = allowed_dependencies();
     let metadata = metadata();
     let packages = metadata["packages"].as_array().unwrap();
     let ours: BTreeSet<&str> = packages

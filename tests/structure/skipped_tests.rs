@@ -31,9 +31,9 @@ const STARTERS: [&str; 14] = [
     "tools(",
     "Etcd::start(",
     "Etcd::start_tls(",
-    "Engine::",
+    "StoreUnderTest::",
     "ReplicaPair::start(",
-    "FailoverFixture::start(",
+    "FlowFailoverFixture::start(",
     "InstallHost::start(",
     "AggregatedControlPlane::start(",
     "AggregatedControlPlane::start_on_etcd(",
@@ -107,7 +107,7 @@ fn allowed(body: &[String], at: usize) -> bool {
             && text.ends_with('{')
             && !text.contains("fn ");
         let for_a_tool = text.starts_with("let ") && STARTERS.iter().any(|s| text.contains(s));
-        let for_the_parent = text.contains("= parent_gave(");
+        let for_the_parent = text.contains("= variable_from_parent(");
         if begins_a_task || for_a_tool || for_the_parent {
             return true;
         }

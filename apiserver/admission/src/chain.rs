@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 
 use crate::attributes::{AdmissionAttributes, AdmissionOperation};
 use crate::federated_quota::quota_enforcement::{self, QuotaCharge};
-use crate::interpreter_configuration::{self, ScriptCompiler};
+use crate::interpreter_configuration::{self, CustomizationScriptValidator};
 use crate::list_objects::list_objects;
 use crate::secret_access::SecretAuthorizer;
 use crate::unstructured::text;
@@ -30,10 +30,10 @@ const PRIORITY_CLASSES: Gvr = Gvr::from_static("scheduling.k8s.io", "v1", "prior
 
 /// Options of an [`AdmissionChain`].
 #[derive(Clone)]
-pub struct Options {
+pub struct AdmissionChainOptions {
     pub clock: Arc<dyn Clock>,
     /// Compiles the scripts of interpreter customizations; `None` skips the check.
-    pub script_compiler: Option<ScriptCompiler>,
+    pub customization_script_validator: Option<CustomizationScriptValidator>,
     /// Whether a ClusterTaintPolicy may use the effect NoExecute.
     pub allow_no_execute_taints: bool,
     /// The feature gates.
@@ -45,11 +45,11 @@ pub struct Options {
     pub secret_authorizer: Option<Arc<dyn SecretAuthorizer>>,
 }
 
-impl Default for Options {
+impl Default for AdmissionChainOptions {
     fn default() -> Self {
         Self {
             clock: Arc::new(SystemClock),
-            script_compiler: None,
+            customization_script_validator: None,
             allow_no_execute_taints: false,
             feature_gates: FeatureGates::default(),
             deletion_protection: true,
@@ -60,14 +60,14 @@ impl Default for Options {
 
 /// Mutates and validates writes.
 pub struct AdmissionChain {
-    options: Options,
+    options: AdmissionChainOptions,
     api: OnceLock<Arc<dyn Api>>,
     /// Serializes quota charges in this process, which would otherwise conflict.
     quota_lock: Mutex<()>,
 }
 
 impl AdmissionChain {
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: AdmissionChainOptions) -> Self {
         Self {
             options,
             api: OnceLock::new(),
@@ -241,7 +241,7 @@ impl AdmissionChain {
                 let others = self
                     .list_others(object_name(attributes, new), &CUSTOMIZATIONS)
                     .await?;
-                let compile = self.options.script_compiler.as_ref();
+                let compile = self.options.customization_script_validator.as_ref();
                 interpreter_configuration::validate_customization(new, &others, compile)
                     .map_err(|e| Status::webhook_denied(&attributes.karmada_webhook_name(), e))?;
                 Vec::new()

@@ -74,7 +74,7 @@ const CONNECTION_FIELDS: [&str; 4] = [
 ];
 
 /// A Secret that a Cluster references.
-pub(crate) struct SecretReference<'a> {
+pub(crate) struct ClusterSecretReference<'a> {
     pub(crate) field: &'static str,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
@@ -85,13 +85,13 @@ pub(crate) struct SecretReference<'a> {
 pub(crate) fn secrets_to_authorize<'a>(
     new: &'a Value,
     old: Option<&Value>,
-) -> Vec<SecretReference<'a>> {
+) -> Vec<ClusterSecretReference<'a>> {
     let changed = |path: &str| old.is_none_or(|old| is_changed(new, old, path));
     let moved = CONNECTION_FIELDS.into_iter().any(changed);
     let references = SECRET_REFERENCES.into_iter();
     references
         .filter(|(path, _)| has(new, path) && (moved || changed(path)))
-        .map(|(path, field)| SecretReference {
+        .map(|(path, field)| ClusterSecretReference {
             field,
             namespace: text(new, &format!("{path}/namespace")),
             name: text(new, &format!("{path}/name")),

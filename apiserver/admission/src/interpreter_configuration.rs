@@ -17,7 +17,7 @@ use crate::url;
 
 /// Compiles the script in a field of `spec.customizations`; the error says why it fails
 /// or what it lacks. The compiler bounds its own time.
-pub type ScriptCompiler = Arc<dyn Fn(&str, &str) -> Result<(), String> + Send + Sync>;
+pub type CustomizationScriptValidator = Arc<dyn Fn(&str, &str) -> Result<(), String> + Send + Sync>;
 
 /// In the order in which errors list them.
 const OPERATIONS: [&str; 9] = [
@@ -263,7 +263,7 @@ fn validate_context_versions(field: &str, webhook: &Value, errors: &mut Vec<Fiel
 pub(crate) fn validate_customization(
     customization: &Value,
     others: &[Value],
-    compile: Option<&ScriptCompiler>,
+    compile: Option<&CustomizationScriptValidator>,
 ) -> Result<(), String> {
     if let Some(why) = others
         .iter()

@@ -17,21 +17,21 @@ use crate::unstructured::{
 };
 
 /// The label and finalizer in which the two kinds differ.
-struct PolicyIdentity {
+struct PolicyIdLabelAndFinalizer {
     label: &'static str,
     finalizer: &'static str,
 }
 
-const NAMESPACED_POLICY: PolicyIdentity = PolicyIdentity {
+const NAMESPACED_POLICY: PolicyIdLabelAndFinalizer = PolicyIdLabelAndFinalizer {
     label: well_known_keys::POLICY_ID,
     finalizer: well_known_keys::POLICY_FINALIZER,
 };
-const CLUSTER_POLICY: PolicyIdentity = PolicyIdentity {
+const CLUSTER_POLICY: PolicyIdLabelAndFinalizer = PolicyIdLabelAndFinalizer {
     label: well_known_keys::CLUSTER_POLICY_ID,
     finalizer: well_known_keys::CLUSTER_POLICY_FINALIZER,
 };
 
-fn policy_identity(attributes: &AdmissionAttributes<'_>) -> &'static PolicyIdentity {
+fn policy_identity(attributes: &AdmissionAttributes<'_>) -> &'static PolicyIdLabelAndFinalizer {
     if attributes.namespace.is_empty() {
         &CLUSTER_POLICY
     } else {
@@ -94,7 +94,7 @@ pub(crate) fn default_selector_namespaces(namespace: &str, policy: &mut Value) {
     }
 }
 
-fn set_permanent_id_and_finalizer(variant: &PolicyIdentity, policy: &mut Value) {
+fn set_permanent_id_and_finalizer(variant: &PolicyIdLabelAndFinalizer, policy: &mut Value) {
     if let Some(own) = object_mut(policy, &["metadata", "labels"]) {
         own.insert(variant.label.into(), Uuid::new_v4().to_string().into());
     }
@@ -158,7 +158,7 @@ fn validate_automatic_failover(policy: &Value, errors: &mut Vec<FieldError>) {
         .collect();
     if let Err(bad) = automatic_failover_delay(&annotations) {
         let field = format!("metadata.annotations[{}]", bad.key);
-        errors.push(FieldError::invalid(field, &bad.value.into(), bad.why));
+        errors.push(FieldError::invalid(field, &bad.value.into(), bad.reason));
     }
 }
 

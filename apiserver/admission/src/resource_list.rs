@@ -22,7 +22,7 @@ const OBJECT_COUNT_RESOURCES: [&str; 9] = [
 
 /// The field that a resource list belongs to, which decides the allowed names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ResourceListField {
+pub(crate) enum ResourceListParent {
     Container,
     Quota,
     LimitRange,
@@ -30,7 +30,7 @@ pub(crate) enum ResourceListField {
 
 /// Checks a qualified name; without a prefix it must be a resource that Kubernetes
 /// allows in this field.
-pub(crate) fn validate_resource_name(place: ResourceListField, name: &str) -> Result<(), String> {
+pub(crate) fn validate_resource_name(place: ResourceListParent, name: &str) -> Result<(), String> {
     validate_qualified_name(name)?;
     if name.contains('/') {
         return Ok(());
@@ -39,18 +39,18 @@ pub(crate) fn validate_resource_name(place: ResourceListField, name: &str) -> Re
         .strip_prefix("requests.")
         .or_else(|| name.strip_prefix("limits."));
     let (known, what) = match place {
-        ResourceListField::Container => (
+        ResourceListParent::Container => (
             CONTAINER_RESOURCES.contains(&name) || name.starts_with("hugepages-"),
             "must be a standard resource for containers",
         ),
-        ResourceListField::Quota => (
+        ResourceListParent::Quota => (
             CONTAINER_RESOURCES.contains(&base.unwrap_or(name))
                 || base.unwrap_or(name).starts_with("hugepages-")
                 || name == "requests.storage"
                 || OBJECT_COUNT_RESOURCES.contains(&name),
             "must be a standard resource for quota",
         ),
-        ResourceListField::LimitRange => (
+        ResourceListParent::LimitRange => (
             CONTAINER_RESOURCES.contains(&name) || matches!(name, "pods" | "storage"),
             "must be a standard resource type or fully qualified",
         ),
@@ -65,7 +65,7 @@ fn is_integer_resource(name: &str) -> bool {
 
 /// Validates a map of resource names to quantities at `field`.
 pub(crate) fn validate_resource_list(
-    place: ResourceListField,
+    place: ResourceListParent,
     field: &str,
     resources: &Value,
     errors: &mut Vec<FieldError>,
@@ -107,22 +107,22 @@ mod tests {
     fn resource_lists_are_validated() {
         let table = [
             (
-                ResourceListField::Container,
+                ResourceListParent::Container,
                 json!({"cpu": "100m", "memory": 5, "a.b/gpu": "1", "hugepages-2Mi": "2Mi"}),
                 0,
             ),
-            (ResourceListField::Container, json!({"gpu": "1"}), 1),
-            (ResourceListField::Container, json!({"cpu": "x"}), 1),
-            (ResourceListField::Container, json!({"cpu": "-1"}), 1),
+            (ResourceListParent::Container, json!({"gpu": "1"}), 1),
+            (ResourceListParent::Container, json!({"cpu": "x"}), 1),
+            (ResourceListParent::Container, json!({"cpu": "-1"}), 1),
             (
-                ResourceListField::Quota,
+                ResourceListParent::Quota,
                 json!({"pods": "10", "requests.cpu": "1", "requests.storage": "1Gi", "count/a.b": "3"}),
                 0,
             ),
-            (ResourceListField::Quota, json!({"pods": "1500m"}), 1),
-            (ResourceListField::Quota, json!({"storage": "1"}), 1),
-            (ResourceListField::LimitRange, json!({"storage": "1Gi"}), 0),
-            (ResourceListField::LimitRange, json!({"a b/c": "1"}), 1),
+            (ResourceListParent::Quota, json!({"pods": "1500m"}), 1),
+            (ResourceListParent::Quota, json!({"storage": "1"}), 1),
+            (ResourceListParent::LimitRange, json!({"storage": "1Gi"}), 0),
+            (ResourceListParent::LimitRange, json!({"a b/c": "1"}), 1),
         ];
         for (place, resources, count) in table {
             let mut errors = Vec::new();

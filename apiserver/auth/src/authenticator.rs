@@ -20,7 +20,7 @@ use crate::credentials::{
     ANONYMOUS_NOT_ALLOWED, AuthenticationError, InvalidCredential, RequestCredentials,
     anonymous_user, token_text,
 };
-use crate::token::{ServiceAccountClaims, TokenSigner};
+use crate::token::{ServiceAccountClaims, ServiceAccountTokenIssuer};
 use crate::x509::CertificateVerifier;
 
 pub(crate) const SERVICE_ACCOUNTS: Gvr = Gvr::from_static("", "v1", "serviceaccounts");
@@ -31,9 +31,9 @@ pub(crate) const NODES: Gvr = Gvr::from_static("", "v1", "nodes");
 /// Bound on cached tokens.
 const MAX_CACHED_TOKENS: usize = 4096;
 
-/// Options of an [`Authenticator`].
+/// Options of an [`LocalAuthenticator`].
 #[derive(Clone, Debug)]
-pub struct AuthenticatorOptions {
+pub struct LocalAuthenticatorOptions {
     /// Whether requests without credentials are anonymous; otherwise they get 401
     /// (kube-apiserver's `--anonymous-auth`).
     pub anonymous: bool,
@@ -41,7 +41,7 @@ pub struct AuthenticatorOptions {
     pub audiences: Vec<String>,
 }
 
-impl Default for AuthenticatorOptions {
+impl Default for LocalAuthenticatorOptions {
     fn default() -> Self {
         Self {
             anonymous: true,
@@ -59,7 +59,7 @@ struct VerifiedToken {
 
 /// Where the objects behind a token are read.
 #[derive(Clone, Copy)]
-enum ReadSource {
+enum TokenObjectSource {
     /// The watch cache.
     WatchCache,
     /// The store.
@@ -67,9 +67,9 @@ enum ReadSource {
 }
 
 /// Authenticates requests by client certificate and service account token.
-pub struct Authenticator {
+pub struct LocalAuthenticator {
     client_ca: RwLock<Option<Arc<CertificateVerifier>>>,
-    signer: Arc<TokenSigner>,
+    signer: Arc<ServiceAccountTokenIssuer>,
     api: OnceLock<Arc<dyn Api>>,
     clock: Arc<dyn Clock>,
     token_cache: Mutex<HashMap<[u8; 32], VerifiedToken>>,
@@ -78,13 +78,13 @@ pub struct Authenticator {
     audiences: Vec<String>,
 }
 
-impl Authenticator {
+impl LocalAuthenticator {
     /// `certificates` verifies client certificates (`--client-ca-file`).
     pub fn new(
         certificates: Option<CertificateVerifier>,
-        signer: Arc<TokenSigner>,
+        signer: Arc<ServiceAccountTokenIssuer>,
         clock: Arc<dyn Clock>,
-        options: AuthenticatorOptions,
+        options: LocalAuthenticatorOptions,
     ) -> Arc<Self> {
         let audiences = match options.audiences.is_empty() {
             true => vec![signer.issuer().to_owned()],
@@ -113,12 +113,12 @@ impl Authenticator {
         *self.client_ca.write() = Some(Arc::new(certificates));
     }
 
-    pub(crate) fn signer(&self) -> &TokenSigner {
+    pub(crate) fn signer(&self) -> &ServiceAccountTokenIssuer {
         &self.signer
     }
 
     /// The token issuer, which serves the OpenID discovery document and the JWKS.
-    pub fn token_issuer(&self) -> &TokenSigner {
+    pub fn token_issuer(&self) -> &ServiceAccountTokenIssuer {
         &self.signer
     }
 
@@ -224,12 +224,12 @@ impl Authenticator {
         token: &str,
     ) -> Result<(), AuthenticationError> {
         match self
-            .check_objects_in(claims, token, ReadSource::WatchCache)
+            .check_objects_in(claims, token, TokenObjectSource::WatchCache)
             .await
         {
             Ok(()) => Ok(()),
             Err(_) => {
-                self.check_objects_in(claims, token, ReadSource::Store)
+                self.check_objects_in(claims, token, TokenObjectSource::Store)
                     .await
             }
         }
@@ -239,7 +239,7 @@ impl Authenticator {
         &self,
         claims: &ServiceAccountClaims,
         token: &str,
-        fresh: ReadSource,
+        fresh: TokenObjectSource,
     ) -> Result<(), AuthenticationError> {
         let namespace = &claims.namespace;
         let name = &claims.account;
@@ -283,14 +283,14 @@ impl Authenticator {
         gvr: &Gvr,
         namespace: &str,
         name: &str,
-        fresh: ReadSource,
+        fresh: TokenObjectSource,
     ) -> Result<Object, AuthenticationError> {
         let api = self.api.get();
         let api = api.ok_or_else(|| Status::unavailable("service accounts cannot be read yet"))?;
         let at = ResourcePath::object(gvr, namespace, name);
         let found = match fresh {
-            ReadSource::WatchCache => api.get_cached(at).await,
-            ReadSource::Store => api.get(at).await,
+            TokenObjectSource::WatchCache => api.get_cached(at).await,
+            TokenObjectSource::Store => api.get(at).await,
         };
         found.map_err(|error| match error {
             error if error.is_not_found() => InvalidCredential(error.to_string()).into(),
@@ -323,11 +323,11 @@ fn check_validity_period(
 
 fn stored_token(secret: &Object) -> Option<String> {
     #[derive(Deserialize)]
-    struct Data {
+    struct TokenSecretData {
         data: Option<HashMap<String, String>>,
     }
     use base64::Engine;
-    let data: Data = serde_json::from_slice(secret.bytes()).ok()?;
+    let data: TokenSecretData = serde_json::from_slice(secret.bytes()).ok()?;
     let raw = base64::engine::general_purpose::STANDARD
         .decode(data.data?.get("token")?)
         .ok()?;

@@ -17,8 +17,8 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::ca_bundle::{CaCertificate, concat_pem, parse_bundle, validity};
 use crate::pki::{
-    CA_DAYS, CertKeyPair, DAY_SECONDS, Error, LEAF_DAYS, LeafCertificate, ca_params, identity_der,
-    san_and_public_key, sign_certificate,
+    CA_DAYS, CertKeyPair, DAY_SECONDS, Error, LEAF_DAYS, LeafCertificateProfile, ca_params,
+    identity_der, san_and_public_key, sign_certificate,
 };
 use crate::x509::{CertificateUsage, CertificateVerifier};
 
@@ -33,7 +33,7 @@ const CA_RENEW_BEFORE_SECONDS: i64 = (2 * LEAF_DAYS * DAY_SECONDS) as i64;
 
 /// The stored certificates and keys, all PEM.
 #[derive(Clone, PartialEq, Eq)]
-pub struct RotatingCertificates {
+pub struct RotatingServingCertificates {
     /// The CA bundle for clients, newest first.
     pub ca_bundle: String,
     /// The private key of the newest CA.
@@ -42,13 +42,13 @@ pub struct RotatingCertificates {
     pub key: String,
 }
 
-impl std::fmt::Debug for RotatingCertificates {
+impl std::fmt::Debug for RotatingServingCertificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "RotatingCertificates({})", self.certificate)
+        write!(f, "RotatingServingCertificates({})", self.certificate)
     }
 }
 
-impl RotatingCertificates {
+impl RotatingServingCertificates {
     /// The certificates to store, when they differ from the stored ones.
     pub fn rotate(
         stored: Option<&Self>,
@@ -79,7 +79,7 @@ impl RotatingCertificates {
         let (Some(newest), Some(authority_key)) = (trusted.first(), authority_key) else {
             return Err(Error::Generate(rcgen::Error::CouldNotParseKeyPair));
         };
-        let leaf = stored.and_then(|k| StoredLeaf::from_stored(k, &trusted, names, now));
+        let leaf = stored.and_then(|k| StoredLeafValidity::from_stored(k, &trusted, names, now));
         let settled = seconds - newest.created >= CA_SIGNING_DELAY_SECONDS;
         let good = leaf.filter(|l| !l.renewal_due && (l.signer == 0 || !settled));
         let next = match (good, stored) {
@@ -95,7 +95,7 @@ impl RotatingCertificates {
             }
             _ => {
                 let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-                let leaf = LeafCertificate::Server {
+                let leaf = LeafCertificateProfile::Server {
                     names: names.clone(),
                 };
                 let signed = sign_certificate(&newest.pem, &authority_key, &leaf, &key, now)?;
@@ -132,7 +132,7 @@ pub(crate) fn key_matches_certificate(certificate_pem: &str, key_pem: &str) -> b
 }
 
 /// The stored leaf certificate, when it is usable.
-struct StoredLeaf {
+struct StoredLeafValidity {
     /// Index of its issuer in the trusted CAs.
     signer: usize,
     created: i64,
@@ -140,9 +140,9 @@ struct StoredLeaf {
     renewal_due: bool,
 }
 
-impl StoredLeaf {
+impl StoredLeafValidity {
     fn from_stored(
-        stored: &RotatingCertificates,
+        stored: &RotatingServingCertificates,
         trusted: &[CaCertificate],
         names: &BTreeSet<String>,
         now: Timestamp,
@@ -186,8 +186,8 @@ mod tests {
         BTreeSet::from(["flotilla.flotilla-system.svc".to_owned()])
     }
 
-    fn step(kept: &mut RotatingCertificates, seconds: i64) -> bool {
-        match RotatingCertificates::rotate(Some(kept), &names(), at(seconds)).unwrap() {
+    fn step(kept: &mut RotatingServingCertificates, seconds: i64) -> bool {
+        match RotatingServingCertificates::rotate(Some(kept), &names(), at(seconds)).unwrap() {
             Some(next) => {
                 *kept = next;
                 true
@@ -200,7 +200,7 @@ mod tests {
         bundle.matches("BEGIN").count()
     }
 
-    fn verifies(bundle: &str, kept: &RotatingCertificates, seconds: i64) -> bool {
+    fn verifies(bundle: &str, kept: &RotatingServingCertificates, seconds: i64) -> bool {
         let (chain, _) = kept.serving_der().unwrap();
         let verifier = CertificateVerifier::from_pem(bundle).unwrap();
         let now = (START + seconds).unsigned_abs();
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn valid_certificates_are_kept() {
-        let mut kept = RotatingCertificates::rotate(None, &names(), at(0))
+        let mut kept = RotatingServingCertificates::rotate(None, &names(), at(0))
             .unwrap()
             .unwrap();
         assert_eq!(count(&kept.ca_bundle), 1);
@@ -225,13 +225,14 @@ mod tests {
         assert_eq!(kept.ca_bundle, first.ca_bundle);
         assert_ne!(kept.certificate, first.certificate);
         let other = BTreeSet::from(["elsewhere.svc".to_owned()]);
-        let moved = RotatingCertificates::rotate(Some(&kept), &other, at(250 * day)).unwrap();
+        let moved =
+            RotatingServingCertificates::rotate(Some(&kept), &other, at(250 * day)).unwrap();
         assert_eq!(moved.unwrap().ca_bundle, first.ca_bundle);
     }
 
     #[test]
     fn new_ca_is_trusted_before_it_signs() {
-        let mut kept = RotatingCertificates::rotate(None, &names(), at(0))
+        let mut kept = RotatingServingCertificates::rotate(None, &names(), at(0))
             .unwrap()
             .unwrap();
         let day = DAY_SECONDS as i64;
@@ -265,37 +266,37 @@ mod tests {
 
     #[test]
     fn invalid_certificates_are_replaced_and_old_ca_stays_trusted() {
-        let kept = RotatingCertificates::rotate(None, &names(), at(0))
+        let kept = RotatingServingCertificates::rotate(None, &names(), at(0))
             .unwrap()
             .unwrap();
-        let check = |broken: RotatingCertificates, authorities: usize| {
-            let next = RotatingCertificates::rotate(Some(&broken), &names(), at(1)).unwrap();
+        let check = |broken: RotatingServingCertificates, authorities: usize| {
+            let next = RotatingServingCertificates::rotate(Some(&broken), &names(), at(1)).unwrap();
             let next = next.expect("nothing is done");
             assert_eq!(count(&next.ca_bundle), authorities);
             assert!(verifies(&next.ca_bundle, &next, 1));
         };
         check(
-            RotatingCertificates {
+            RotatingServingCertificates {
                 key: "x".into(),
                 ..kept.clone()
             },
             1,
         );
         check(
-            RotatingCertificates {
+            RotatingServingCertificates {
                 ca_key: String::new(),
                 ..kept.clone()
             },
             2,
         );
         check(
-            RotatingCertificates {
+            RotatingServingCertificates {
                 ca_bundle: "no PEM".into(),
                 ..kept.clone()
             },
             1,
         );
-        let other = RotatingCertificates::rotate(None, &names(), at(0))
+        let other = RotatingServingCertificates::rotate(None, &names(), at(0))
             .unwrap()
             .unwrap();
         let both = merge_bundles(&other.ca_bundle, &kept.ca_bundle, at(2));

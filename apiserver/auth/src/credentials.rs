@@ -10,7 +10,7 @@ use crate::tls::PeerCertificates;
 pub(crate) const ANONYMOUS_NOT_ALLOWED: &str = "anonymous requests are not allowed";
 
 /// Calls back with each header of a request: name in lower case, raw value.
-pub type HeaderVisitor<'a> = &'a (dyn Fn(&mut dyn FnMut(&str, &[u8])) + Send + Sync);
+pub type ForEachHeader<'a> = &'a (dyn Fn(&mut dyn FnMut(&str, &[u8])) + Send + Sync);
 
 /// The credentials of a request.
 #[derive(Clone, Copy, Default)]
@@ -20,7 +20,7 @@ pub struct RequestCredentials<'a> {
     pub bearer: Option<&'a [u8]>,
     /// The headers in which a front proxy names the user; used only for verified
     /// proxies.
-    pub headers: Option<HeaderVisitor<'a>>,
+    pub headers: Option<ForEachHeader<'a>>,
 }
 
 /// A credential is invalid: 401. The reason is logged and not sent to the client.

@@ -18,8 +18,8 @@ use rustls_pki_types::pem::PemObject;
 use crate::ca_bundle::merge_bundles;
 use crate::cert_rotation::key_matches_certificate;
 use crate::pki::{
-    CertKeyPair, DAY_SECONDS, Error, LEAF_DAYS, LeafCertificate, ca_params, san_and_public_key,
-    sign_certificate,
+    CertKeyPair, DAY_SECONDS, Error, LEAF_DAYS, LeafCertificateProfile, ca_params,
+    san_and_public_key, sign_certificate,
 };
 use crate::x509::{CertificateUsage, CertificateVerifier, expiry};
 
@@ -54,10 +54,10 @@ impl EtcdCertificates {
             ca_key: &ca_key,
             now,
         };
-        let server = LeafCertificate::Peer {
+        let server = LeafCertificateProfile::Peer {
             names: names.clone(),
         };
-        let client = LeafCertificate::Client {
+        let client = LeafCertificateProfile::Client {
             user: CLIENT_COMMON_NAME.into(),
             groups: Vec::new(),
         };
@@ -99,7 +99,7 @@ impl EtcdCertificateSigner<'_> {
     fn keep_or_sign(
         &self,
         stored: Option<&CertKeyPair>,
-        leaf: &LeafCertificate,
+        leaf: &LeafCertificateProfile,
     ) -> Result<CertKeyPair, Error> {
         if let Some(stored) = stored.filter(|stored| self.is_valid(stored, leaf)) {
             return Ok(stored.clone());
@@ -108,7 +108,7 @@ impl EtcdCertificateSigner<'_> {
         sign_certificate(self.ca, self.ca_key, leaf, &key, self.now)
     }
 
-    fn is_valid(&self, stored: &CertKeyPair, leaf: &LeafCertificate) -> bool {
+    fn is_valid(&self, stored: &CertKeyPair, leaf: &LeafCertificateProfile) -> bool {
         if !key_matches_certificate(&stored.certificate_pem, &stored.key_pem) {
             return false;
         }
@@ -116,8 +116,8 @@ impl EtcdCertificateSigner<'_> {
             return false;
         };
         let usage = match leaf {
-            LeafCertificate::Client { .. } => CertificateUsage::Client,
-            LeafCertificate::Peer { names } | LeafCertificate::Server { names } => {
+            LeafCertificateProfile::Client { .. } => CertificateUsage::Client,
+            LeafCertificateProfile::Peer { names } | LeafCertificateProfile::Server { names } => {
                 if san_and_public_key(&der).is_ok_and(|(served, _)| served != *names) {
                     return false;
                 }

@@ -7,7 +7,7 @@ use machinery::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS};
 use machinery::{Status, UserInfo};
 use percent_encoding::percent_decode_str;
 
-use crate::rbac::AuthorizationAttributes;
+use crate::rbac::AuthorizationTarget;
 use crate::token::{service_account_groups, split_service_account_username};
 
 /// The user that a request impersonates.
@@ -77,9 +77,9 @@ pub(crate) fn unescape_extra_key(key: &str) -> Option<String> {
 
 impl ImpersonatedUser {
     /// What the requesting user must be allowed to `impersonate`.
-    pub fn required_access(&self) -> Vec<AuthorizationAttributes<'_>> {
+    pub fn required_access(&self) -> Vec<AuthorizationTarget<'_>> {
         let resource =
-            |group, resource, subresource, namespace, name| AuthorizationAttributes::Resource {
+            |group, resource, subresource, namespace, name| AuthorizationTarget::Resource {
                 group,
                 version: "v1",
                 resource,

@@ -10,7 +10,7 @@
 //! HTTP types. Objects are read through `client::Api` only. Evaluating a rule does no
 //! I/O and does not wait.
 //!
-//! Entry points: [`pki::Pki`], [`tls::server_config`], [`Authenticator`],
+//! Entry points: [`pki::Pki`], [`tls::server_config`], [`LocalAuthenticator`],
 //! [`rbac::RbacAuthorizer`], [`delegated`], [`token::TokenSigner`], [`reviews`].
 
 pub mod authenticator;
@@ -31,8 +31,8 @@ pub mod token;
 mod token_request;
 pub mod x509;
 
-pub use authenticator::Authenticator;
-pub use credentials::{AuthenticationError, HeaderVisitor, InvalidCredential, RequestCredentials};
+pub use authenticator::LocalAuthenticator;
+pub use credentials::{AuthenticationError, ForEachHeader, InvalidCredential, RequestCredentials};
 pub use private_dir::create_private_dir;
 pub use request_auth::{RequestAuthenticator, RequestAuthorizer};
 pub use shared_keys::SharedKeys;

@@ -99,7 +99,7 @@ impl Pki {
     pub fn open(dir: &Path, names: &[String], now: Timestamp) -> Result<Self, Error> {
         create_private_dir(dir).map_err(|e| io_error("use", dir, e))?;
         let (ca_pem, ca_key_pem) = load_or_create_ca(dir, now)?;
-        let store = CertificateStore {
+        let store = CertificateDirectory {
             dir,
             ca_pem: &ca_pem,
             ca_key_pem: &ca_key_pem,
@@ -112,13 +112,13 @@ impl Pki {
         serving_names.extend(names.iter().filter_map(|n| canonical_name(n)));
         let serving = store.keep_or_sign(
             "server",
-            &LeafCertificate::Server {
+            &LeafCertificateProfile::Server {
                 names: serving_names,
             },
         )?;
         let admin = store.keep_or_sign(
             "admin",
-            &LeafCertificate::Client {
+            &LeafCertificateProfile::Client {
                 user: "kubernetes-admin".into(),
                 groups: vec![SYSTEM_PRIVILEGED_GROUP.into()],
             },
@@ -140,7 +140,7 @@ impl Pki {
         groups: &[String],
         now: Timestamp,
     ) -> Result<CertKeyPair, Error> {
-        let leaf = LeafCertificate::Client {
+        let leaf = LeafCertificateProfile::Client {
             user: user.into(),
             groups: groups.to_vec(),
         };
@@ -210,7 +210,7 @@ pub(crate) fn identity_der(
     Ok((chain, key))
 }
 
-pub(crate) enum LeafCertificate {
+pub(crate) enum LeafCertificateProfile {
     Server {
         names: BTreeSet<String>,
     },
@@ -224,15 +224,19 @@ pub(crate) enum LeafCertificate {
     },
 }
 
-struct CertificateStore<'a> {
+struct CertificateDirectory<'a> {
     dir: &'a Path,
     ca_pem: &'a str,
     ca_key_pem: &'a str,
     now: Timestamp,
 }
 
-impl CertificateStore<'_> {
-    fn keep_or_sign(&self, name: &str, leaf: &LeafCertificate) -> Result<CertKeyPair, Error> {
+impl CertificateDirectory<'_> {
+    fn keep_or_sign(
+        &self,
+        name: &str,
+        leaf: &LeafCertificateProfile,
+    ) -> Result<CertKeyPair, Error> {
         let cert_path = self.dir.join(format!("{name}.crt"));
         let key_path = self.dir.join(format!("{name}.key"));
         let key_pem = load_or_create_key(&key_path, REMOVE_ADVICE)?;
@@ -257,7 +261,7 @@ impl CertificateStore<'_> {
         &self,
         path: &Path,
         pem: &str,
-        leaf: &LeafCertificate,
+        leaf: &LeafCertificateProfile,
         key: &KeyPair,
     ) -> Result<bool, Error> {
         let malformed = |why: String| Error::Malformed {
@@ -269,14 +273,14 @@ impl CertificateStore<'_> {
             .map_err(|e| malformed(format!("is not a PEM certificate: {e}")))?;
         let (names, public) = san_and_public_key(&der).map_err(malformed)?;
         let usage = match leaf {
-            LeafCertificate::Server { names: expected }
-            | LeafCertificate::Peer { names: expected } => {
+            LeafCertificateProfile::Server { names: expected }
+            | LeafCertificateProfile::Peer { names: expected } => {
                 if *expected != names {
                     return Ok(false);
                 }
                 CertificateUsage::Server
             }
-            LeafCertificate::Client { .. } => CertificateUsage::Client,
+            LeafCertificateProfile::Client { .. } => CertificateUsage::Client,
         };
         let verifier = CertificateVerifier::from_pem(self.ca_pem).map_err(malformed)?;
         let until = self.now.as_second().max(0) as u64 + RENEW_BEFORE_SECONDS;
@@ -393,7 +397,7 @@ fn certificate_params(now: Timestamp, days: u64) -> CertificateParams {
 pub(crate) fn sign_certificate(
     ca_pem: &str,
     ca_key_pem: &str,
-    leaf: &LeafCertificate,
+    leaf: &LeafCertificateProfile,
     key: &KeyPair,
     now: Timestamp,
 ) -> Result<CertKeyPair, Error> {
@@ -401,12 +405,12 @@ pub(crate) fn sign_certificate(
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
     match leaf {
-        LeafCertificate::Server { names } | LeafCertificate::Peer { names } => {
+        LeafCertificateProfile::Server { names } | LeafCertificateProfile::Peer { names } => {
             params
                 .distinguished_name
                 .push(DnType::CommonName, "flotilla");
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-            if matches!(leaf, LeafCertificate::Peer { .. }) {
+            if matches!(leaf, LeafCertificateProfile::Peer { .. }) {
                 let client = ExtendedKeyUsagePurpose::ClientAuth;
                 params.extended_key_usages.push(client);
             }
@@ -417,7 +421,7 @@ pub(crate) fn sign_certificate(
                 });
             }
         }
-        LeafCertificate::Client { user, groups } => {
+        LeafCertificateProfile::Client { user, groups } => {
             for group in groups {
                 params
                     .distinguished_name

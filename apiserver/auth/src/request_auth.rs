@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use machinery::{Status, UserInfo};
 
-use crate::authenticator::Authenticator;
+use crate::authenticator::LocalAuthenticator;
 use crate::credentials::{AuthenticationError, RequestCredentials};
 use crate::delegated;
-use crate::rbac::{AuthorizationAttributes, RbacAuthorizer};
-use crate::token::TokenSigner;
+use crate::rbac::{AuthorizationTarget, RbacAuthorizer};
+use crate::token::ServiceAccountTokenIssuer;
 
 /// Authenticates requests, locally or by TokenReview.
 pub enum RequestAuthenticator {
-    Local(Arc<Authenticator>),
+    Local(Arc<LocalAuthenticator>),
     Delegated(Arc<delegated::DelegatingAuthenticator>),
 }
 
@@ -29,7 +29,7 @@ impl RequestAuthenticator {
     }
 
     /// The issuer of service account tokens, when this server issues them.
-    pub fn token_issuer(&self) -> Option<&TokenSigner> {
+    pub fn token_issuer(&self) -> Option<&ServiceAccountTokenIssuer> {
         match self {
             Self::Local(local) => Some(local.token_issuer()),
             Self::Delegated(_) => None,
@@ -49,8 +49,8 @@ impl RequestAuthenticator {
     }
 }
 
-impl From<Arc<Authenticator>> for RequestAuthenticator {
-    fn from(own: Arc<Authenticator>) -> Self {
+impl From<Arc<LocalAuthenticator>> for RequestAuthenticator {
+    fn from(own: Arc<LocalAuthenticator>) -> Self {
         Self::Local(own)
     }
 }
@@ -74,7 +74,7 @@ impl RequestAuthorizer {
         &self,
         user: &UserInfo,
         verb: &str,
-        target: AuthorizationAttributes<'_>,
+        target: AuthorizationTarget<'_>,
     ) -> Result<(), Status> {
         let (allowed, reason) = match self {
             Self::Local(local) => (local.allows(user, verb, target), String::new()),

@@ -8,9 +8,9 @@ use machinery::{FieldError, Gvk, Status, UserInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::authenticator::Authenticator;
+use crate::authenticator::LocalAuthenticator;
 use crate::credentials::AuthenticationError;
-use crate::rbac::{AuthorizationAttributes, RbacAuthorizer};
+use crate::rbac::{AuthorizationTarget, RbacAuthorizer};
 
 const AUTHN: &str = "authentication.k8s.io";
 const AUTHZ: &str = "authorization.k8s.io";
@@ -37,7 +37,10 @@ struct TokenReviewSpec {
 }
 
 /// Creates a TokenReview.
-pub async fn token_review(authenticator: &Authenticator, body: Value) -> Result<Value, Status> {
+pub async fn token_review(
+    authenticator: &LocalAuthenticator,
+    body: Value,
+) -> Result<Value, Status> {
     let spec = Option::<TokenReviewSpec>::deserialize(&body["spec"])
         .map_err(|e| Status::bad_request(format!("TokenReview: spec: {e}")))?;
     let TokenReviewSpec { token, audiences } = spec.unwrap_or_default();
@@ -123,7 +126,7 @@ fn access_review_status(
         (Some(r), _) => authorizer.explain(
             user,
             &r.verb,
-            AuthorizationAttributes::Resource {
+            AuthorizationTarget::Resource {
                 group: &r.group,
                 version: &r.version,
                 resource: &r.resource,
@@ -134,7 +137,7 @@ fn access_review_status(
         ),
         (None, p) => {
             let (path, verb) = p.as_ref().map_or(("", ""), |p| (&p.path, &p.verb));
-            authorizer.explain(user, verb, AuthorizationAttributes::NonResource(path))
+            authorizer.explain(user, verb, AuthorizationTarget::NonResource(path))
         }
     };
     let mut status = json!({"allowed": decision.allowed});

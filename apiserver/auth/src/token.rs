@@ -23,12 +23,12 @@ const MAX_TOKEN_BYTES: usize = 16 * 1024;
 /// Why a service account key cannot sign.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use the service account key: {0}")]
-pub struct InvalidTokenKey(String);
+pub struct InvalidServiceAccountKey(String);
 
 /// Signs and verifies tokens with one ES256 key.
-pub struct TokenSigner {
-    signing: EncodingKey,
-    verifying: DecodingKey,
+pub struct ServiceAccountTokenIssuer {
+    signing_key: EncodingKey,
+    verifying_key: DecodingKey,
     key_id: String,
     /// Coordinates of the public key, base64url.
     public_point: (String, String),
@@ -37,7 +37,7 @@ pub struct TokenSigner {
 
 /// The object a token is bound to; deleting it invalidates the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BoundObject {
+pub struct TokenBoundObject {
     /// `Pod`, `Secret` or `Node`.
     pub kind: String,
     pub name: String,
@@ -50,7 +50,7 @@ pub struct ServiceAccountClaims {
     pub namespace: String,
     pub account: String,
     pub account_uid: String,
-    pub bound: Option<BoundObject>,
+    pub bound: Option<TokenBoundObject>,
     /// The secret that holds the token; the token is valid while the secret holds it.
     pub secret: Option<String>,
     /// Empty for tokens in secrets, which are for the API server.
@@ -114,22 +114,23 @@ pub fn service_account_groups(namespace: &str) -> Vec<String> {
     ]
 }
 
-impl TokenSigner {
+impl ServiceAccountTokenIssuer {
     /// Takes a P-256 private key in PKCS#8 PEM.
-    pub fn new(key_pem: &str) -> Result<Self, InvalidTokenKey> {
-        let bad = |e: &dyn std::fmt::Display| InvalidTokenKey(e.to_string());
+    pub fn new(key_pem: &str) -> Result<Self, InvalidServiceAccountKey> {
+        let bad = |e: &dyn std::fmt::Display| InvalidServiceAccountKey(e.to_string());
         let pair = rcgen::KeyPair::from_pem(key_pem).map_err(|e| bad(&e))?;
         let [4, point @ ..] = pair.public_key_raw() else {
-            return Err(InvalidTokenKey("not an elliptic curve key".into()));
+            return Err(InvalidServiceAccountKey("not an elliptic curve key".into()));
         };
         if point.len() != 64 {
-            return Err(InvalidTokenKey("not a P-256 key".into()));
+            return Err(InvalidServiceAccountKey("not a P-256 key".into()));
         }
         let (x, y) = point.split_at(32);
         let point = (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y));
         Ok(Self {
-            signing: EncodingKey::from_ec_pem(key_pem.as_bytes()).map_err(|e| bad(&e))?,
-            verifying: DecodingKey::from_ec_components(&point.0, &point.1).map_err(|e| bad(&e))?,
+            signing_key: EncodingKey::from_ec_pem(key_pem.as_bytes()).map_err(|e| bad(&e))?,
+            verifying_key: DecodingKey::from_ec_components(&point.0, &point.1)
+                .map_err(|e| bad(&e))?,
             key_id: URL_SAFE_NO_PAD.encode(Sha256::digest(pair.subject_public_key_info())),
             public_point: point,
             issuer: ISSUER.into(),
@@ -165,7 +166,7 @@ impl TokenSigner {
         &self,
         claims: &ServiceAccountClaims,
         now: Timestamp,
-    ) -> Result<String, InvalidTokenKey> {
+    ) -> Result<String, InvalidServiceAccountKey> {
         let mut own = json!({
             "namespace": claims.namespace,
             "serviceaccount": {"name": claims.account, "uid": claims.account_uid},
@@ -193,7 +194,7 @@ impl TokenSigner {
         account: &str,
         account_uid: &str,
         secret: &str,
-    ) -> Result<String, InvalidTokenKey> {
+    ) -> Result<String, InvalidServiceAccountKey> {
         self.sign(&json!({
             "iss": LEGACY_ISSUER,
             "sub": service_account_username(namespace, account),
@@ -204,12 +205,12 @@ impl TokenSigner {
         }))
     }
 
-    fn sign(&self, body: &Value) -> Result<String, InvalidTokenKey> {
+    fn sign(&self, body: &Value) -> Result<String, InvalidServiceAccountKey> {
         let mut header = Header::new(Algorithm::ES256);
         header.kid = Some(self.key_id.clone());
         header.typ = None;
-        jsonwebtoken::encode(&header, body, &self.signing)
-            .map_err(|e| InvalidTokenKey(e.to_string()))
+        jsonwebtoken::encode(&header, body, &self.signing_key)
+            .map_err(|e| InvalidServiceAccountKey(e.to_string()))
     }
 
     /// Verifies signature and issuer and returns the claims; the caller checks times
@@ -223,7 +224,7 @@ impl TokenSigner {
         rules.validate_nbf = false;
         rules.validate_aud = false;
         rules.required_spec_claims.clear();
-        let body = jsonwebtoken::decode::<Value>(token, &self.verifying, &rules)
+        let body = jsonwebtoken::decode::<Value>(token, &self.verifying_key, &rules)
             .map_err(|e| e.to_string())?
             .claims;
         let claims = match body["iss"].as_str() {
@@ -262,7 +263,7 @@ fn bound_claims(body: &Value) -> ServiceAccountClaims {
     let own = &body["kubernetes.io"];
     let bound = ["Pod", "Secret", "Node"].into_iter().find_map(|kind| {
         let object = own.get(kind.to_ascii_lowercase())?;
-        Some(BoundObject {
+        Some(TokenBoundObject {
             kind: kind.into(),
             name: string_or_empty(&object["name"]),
             uid: string_or_empty(&object["uid"]),
@@ -291,9 +292,9 @@ fn bound_claims(body: &Value) -> ServiceAccountClaims {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn signer() -> TokenSigner {
+    pub(crate) fn signer() -> ServiceAccountTokenIssuer {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
-        TokenSigner::new(&key.serialize_pem()).unwrap()
+        ServiceAccountTokenIssuer::new(&key.serialize_pem()).unwrap()
     }
 
     pub(crate) fn claims(expires: i64) -> ServiceAccountClaims {
@@ -314,7 +315,7 @@ pub(crate) mod tests {
     fn issued_tokens_verify() {
         let signer = signer();
         let mut issued = claims(600);
-        issued.bound = Some(BoundObject {
+        issued.bound = Some(TokenBoundObject {
             kind: "Pod".into(),
             name: "p".into(),
             uid: "u2".into(),

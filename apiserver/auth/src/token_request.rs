@@ -9,8 +9,8 @@ use machinery::{FieldError, Gvk, Object, Status};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::authenticator::{Authenticator, NODES, PODS, SECRETS};
-use crate::token::{BoundObject, ServiceAccountClaims};
+use crate::authenticator::{LocalAuthenticator, NODES, PODS, SECRETS};
+use crate::token::{ServiceAccountClaims, TokenBoundObject};
 
 const KIND: Gvk = Gvk::from_static("authentication.k8s.io", "v1", "TokenRequest");
 const HOUR_SECONDS: i64 = 3600;
@@ -37,12 +37,12 @@ struct TokenRequestMetadata {
 struct TokenRequestSpec {
     audiences: Option<Vec<String>>,
     expiration_seconds: Option<i64>,
-    bound_object_ref: Option<BoundObjectRef>,
+    bound_object_ref: Option<BoundObjectReference>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct BoundObjectRef {
+struct BoundObjectReference {
     kind: Option<String>,
     api_version: Option<String>,
     name: Option<String>,
@@ -67,7 +67,7 @@ fn default_account() -> String {
     "default".into()
 }
 
-impl Authenticator {
+impl LocalAuthenticator {
     /// Issues a token for `account`. Nothing is stored.
     pub async fn token_request(&self, account: &Object, body: Value) -> Result<Value, Status> {
         // A field of the wrong type is an error: without its audience or bound object
@@ -95,7 +95,7 @@ impl Authenticator {
         account: &Object,
         mut body: Value,
         audiences: Vec<String>,
-        bound: Option<BoundObject>,
+        bound: Option<TokenBoundObject>,
         now: Timestamp,
         expires: Timestamp,
     ) -> Result<Value, Status> {
@@ -140,8 +140,8 @@ impl Authenticator {
     async fn bound_object(
         &self,
         account: &Object,
-        reference: &BoundObjectRef,
-    ) -> Result<BoundObject, Status> {
+        reference: &BoundObjectReference,
+    ) -> Result<TokenBoundObject, Status> {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let (kind, name) = (text(&reference.kind), text(&reference.name));
         let api_version = text(&reference.api_version);
@@ -182,7 +182,7 @@ impl Authenticator {
             );
             return Err(Status::conflict(&gvr, &name, why));
         }
-        Ok(BoundObject {
+        Ok(TokenBoundObject {
             kind,
             name,
             uid: object.uid().into(),

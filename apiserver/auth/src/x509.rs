@@ -30,7 +30,7 @@ pub enum CertificateUsage {
 
 /// The user of a verified certificate, cached until it expires.
 #[derive(Clone)]
-struct VerifiedCertificate {
+struct VerifiedCertificateUser {
     /// Its name is empty when the certificate has no common name.
     user: Arc<UserInfo>,
     /// The earliest expiry in the chain, in seconds since the epoch.
@@ -40,7 +40,7 @@ struct VerifiedCertificate {
 /// Verifies certificates against a CA bundle.
 pub struct CertificateVerifier {
     anchors: Vec<TrustAnchor<'static>>,
-    verified: Mutex<HashMap<[u8; 32], VerifiedCertificate>>,
+    verified_users: Mutex<HashMap<[u8; 32], VerifiedCertificateUser>>,
 }
 
 impl CertificateVerifier {
@@ -58,7 +58,7 @@ impl CertificateVerifier {
         }
         Ok(Self {
             anchors,
-            verified: Mutex::new(HashMap::new()),
+            verified_users: Mutex::new(HashMap::new()),
         })
     }
 
@@ -117,12 +117,12 @@ impl CertificateVerifier {
         &self,
         chain: &[CertificateDer<'_>],
         now: Timestamp,
-    ) -> Result<VerifiedCertificate, String> {
+    ) -> Result<VerifiedCertificateUser, String> {
         let leaf = chain.first().ok_or("no certificate")?;
         let mut hasher = Sha256::new();
         chain.iter().for_each(|c| hasher.update(c));
         let hash: [u8; 32] = hasher.finalize().into();
-        if let Some(known) = self.verified.lock().get(&hash)
+        if let Some(known) = self.verified_users.lock().get(&hash)
             && now.as_second() < known.expires
         {
             return Ok(known.clone());
@@ -137,8 +137,8 @@ impl CertificateVerifier {
         for cert in chain {
             expires = expires.min(expiry(cert)?);
         }
-        let verified = VerifiedCertificate { user, expires };
-        let mut known = self.verified.lock();
+        let verified = VerifiedCertificateUser { user, expires };
+        let mut known = self.verified_users.lock();
         if known.len() >= MAX_CACHED_CERTIFICATES {
             known.clear();
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use client::remote::{Config, RemoteApi};
+use client::remote::{RemoteApi, RestConfig};
 use clusters::JoinSpec;
 use flotilla_runtime::{ShutdownToken, TaskGroup};
 
@@ -80,6 +80,6 @@ pub async fn run(arguments: JoinArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn endpoint(config: &Config) -> String {
+fn endpoint(config: &RestConfig) -> String {
     config.server.to_string().trim_end_matches('/').to_owned()
 }

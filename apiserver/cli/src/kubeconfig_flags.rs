@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use client::Api;
 use client::remote::kubeconfig::KubeconfigSource;
-use client::remote::{Config, RemoteApi};
+use client::remote::{RemoteApi, RestConfig};
 use flotilla_runtime::TaskGroup;
 
 /// How the flags of a kind of server are named and described.
@@ -74,7 +74,10 @@ impl<F: ServerFlags> KubeconfigArgs<F> {
 }
 
 /// Loads the kubeconfig of a member cluster.
-pub(crate) fn load_cluster_config(file: &Path, context: Option<String>) -> anyhow::Result<Config> {
+pub(crate) fn load_cluster_config(
+    file: &Path,
+    context: Option<String>,
+) -> anyhow::Result<RestConfig> {
     KubeconfigSource {
         context,
         ..KubeconfigSource::from_file(file)

@@ -19,13 +19,13 @@ pub(crate) async fn list_all(
 
 /// The namespaces whose policies are listed, in addition to cluster-scoped policies.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum PolicyScope<'a> {
+pub(crate) enum ListedPolicyNamespaces<'a> {
     ClusterScoped,
     Namespace(&'a str),
     AllNamespaces,
 }
 
-impl<'a> PolicyScope<'a> {
+impl<'a> ListedPolicyNamespaces<'a> {
     /// The scope of the policies that can select an object of this namespace; of none for
     /// an empty one.
     pub(crate) fn for_namespace(namespace: &'a str) -> Self {
@@ -39,20 +39,20 @@ impl<'a> PolicyScope<'a> {
 async fn list_both(
     api: &dyn Api,
     [local, of_cluster]: [&Gvr; 2],
-    scope: PolicyScope<'_>,
+    scope: ListedPolicyNamespaces<'_>,
 ) -> anyhow::Result<Vec<Object>> {
     let mut found = list_all(api, of_cluster, "").await?;
     found.extend(match scope {
-        PolicyScope::ClusterScoped => Vec::new(),
-        PolicyScope::Namespace(namespace) => list_all(api, local, namespace).await?,
-        PolicyScope::AllNamespaces => list_all(api, local, "").await?,
+        ListedPolicyNamespaces::ClusterScoped => Vec::new(),
+        ListedPolicyNamespaces::Namespace(namespace) => list_all(api, local, namespace).await?,
+        ListedPolicyNamespaces::AllNamespaces => list_all(api, local, "").await?,
     });
     Ok(found)
 }
 
 pub(crate) async fn list_policies(
     api: &dyn Api,
-    scope: PolicyScope<'_>,
+    scope: ListedPolicyNamespaces<'_>,
 ) -> anyhow::Result<Vec<Object>> {
     list_both(api, [&POLICIES, &CLUSTER_POLICIES], scope).await
 }
@@ -60,7 +60,7 @@ pub(crate) async fn list_policies(
 /// The override policies, which a policy may depend on.
 pub(crate) async fn list_overrides(
     api: &dyn Api,
-    scope: PolicyScope<'_>,
+    scope: ListedPolicyNamespaces<'_>,
 ) -> anyhow::Result<Vec<Object>> {
     list_both(api, [&OVERRIDES, &CLUSTER_OVERRIDES], scope).await
 }

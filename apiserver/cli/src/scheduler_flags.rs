@@ -2,7 +2,7 @@
 
 use clap::Args;
 use openapi::karmada::FeatureGates;
-use scheduler::core::{SchedulerPluginSet, SchedulingRules, UnknownPluginError};
+use scheduler::core::{SchedulerPluginSet, SchedulingSettings, UnknownPluginError};
 
 #[derive(Args, Clone)]
 #[group(id = "scheduling")]
@@ -27,42 +27,50 @@ pub struct SchedulerArgs {
 
 /// The values of the flags; the defaults are Karmada's.
 #[derive(Clone, Debug)]
-pub struct SchedulerSettings {
+pub struct SchedulerFlagValues {
     pub name: String,
-    pub rules: SchedulingRules,
+    pub scheduling_settings: SchedulingSettings,
 }
 
-impl Default for SchedulerSettings {
+impl Default for SchedulerFlagValues {
     fn default() -> Self {
         Self::with_gates(FeatureGates::default())
     }
 }
 
-impl SchedulerSettings {
+impl SchedulerFlagValues {
     /// The default options with other feature gates.
     pub fn with_gates(gates: FeatureGates) -> Self {
         Self {
             name: scheduler::SchedulerOptions::default().name,
-            rules: SchedulingRules::new(gates, SchedulerPluginSet::default(), false),
+            scheduling_settings: SchedulingSettings::new(
+                gates,
+                SchedulerPluginSet::default(),
+                false,
+            ),
         }
     }
 }
 
 impl SchedulerArgs {
-    pub fn options(&self, gates: FeatureGates) -> Result<SchedulerSettings, UnknownPluginError> {
+    pub fn options(&self, gates: FeatureGates) -> Result<SchedulerFlagValues, UnknownPluginError> {
         let plugins = SchedulerPluginSet::parse(&self.plugins)?;
-        Ok(SchedulerSettings {
+        Ok(SchedulerFlagValues {
             name: self.scheduler_name.clone(),
-            rules: SchedulingRules::new(gates, plugins, self.enable_empty_workload_propagation),
+            scheduling_settings: SchedulingSettings::new(
+                gates,
+                plugins,
+                self.enable_empty_workload_propagation,
+            ),
         })
     }
 }
 
-impl SchedulerSettings {
+impl SchedulerFlagValues {
     /// Sets whether the scheduler asks accurate scheduler estimators.
     pub fn with_estimators(self, enabled: bool) -> Self {
         Self {
-            rules: self.rules.with_estimators(enabled),
+            scheduling_settings: self.scheduling_settings.with_estimators(enabled),
             ..self
         }
     }

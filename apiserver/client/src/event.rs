@@ -76,7 +76,7 @@ pub struct CoreEvent {
     kind: &'static str,
     pub last_timestamp: String,
     pub message: String,
-    pub metadata: EventObjectMeta,
+    pub metadata: CoreEventObjectMeta,
     pub reason: String,
     pub reporting_component: Arc<str>,
     /// Empty, but always present.
@@ -89,7 +89,7 @@ pub struct CoreEvent {
 /// The metadata of an event; the server sets `creationTimestamp` and `uid`.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct EventObjectMeta {
+pub struct CoreEventObjectMeta {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub creation_timestamp: String,
     pub name: String,
@@ -111,9 +111,9 @@ impl CoreEvent {
             "" => "default",
             own => own,
         };
-        let metadata = EventObjectMeta {
+        let metadata = CoreEventObjectMeta {
             namespace: namespace.to_owned(),
-            ..EventObjectMeta::default()
+            ..CoreEventObjectMeta::default()
         };
         Self {
             api_version: "v1",

@@ -27,10 +27,10 @@ pub use api::{
     ObjectList, Patch, ResourcePath, ResourceVersionMatch, Result, ServerResources, WatchEvent,
     WatchOptions, WatchStream, WriteOptions, ignore_not_found,
 };
-pub use event::{CoreEvent, EventObjectMeta, InvolvedObject};
+pub use event::{CoreEvent, CoreEventObjectMeta, InvolvedObject};
 pub use group_split::GroupSplitApi;
 pub use informer::{Informer, InformerEvent, InformerFactory};
 pub use reflector::{ListWatchSelector, ReflectorSink, run_reflector};
 pub use remote::RemoteApi;
 pub use tasks::{ShutdownToken, TaskGroup};
-pub use write_body::{EncodedBody, WriteBody};
+pub use write_body::{EncodedObjectBody, WriteBody};

@@ -10,12 +10,12 @@ use serde_json::Value;
 #[derive(Clone, Debug)]
 pub enum WriteBody {
     Tree(Value),
-    Encoded(EncodedBody),
+    Encoded(EncodedObjectBody),
 }
 
 impl WriteBody {
     /// The encoded object, for a server that is reached over the network.
-    pub fn into_encoded(self) -> EncodedBody {
+    pub fn into_encoded(self) -> EncodedObjectBody {
         match self {
             Self::Tree(tree) => tree.into(),
             Self::Encoded(body) => body,
@@ -40,8 +40,8 @@ impl From<Value> for WriteBody {
     }
 }
 
-impl From<EncodedBody> for WriteBody {
-    fn from(body: EncodedBody) -> Self {
+impl From<EncodedObjectBody> for WriteBody {
+    fn from(body: EncodedObjectBody) -> Self {
         Self::Encoded(body)
     }
 }
@@ -49,9 +49,9 @@ impl From<EncodedBody> for WriteBody {
 /// An encoded object, in pieces, so that it can share most of its bytes with the object
 /// that it was made from. Cloning shares it.
 #[derive(Clone, Debug, Default)]
-pub struct EncodedBody(Vec<Bytes>);
+pub struct EncodedObjectBody(Vec<Bytes>);
 
-impl EncodedBody {
+impl EncodedObjectBody {
     /// The pieces in their order.
     pub fn pieces(&self) -> &[Bytes] {
         &self.0
@@ -74,20 +74,20 @@ impl EncodedBody {
     }
 }
 
-impl From<Bytes> for EncodedBody {
+impl From<Bytes> for EncodedObjectBody {
     fn from(whole: Bytes) -> Self {
         Self::from_iter([whole])
     }
 }
 
 /// Takes the tree, so that nothing of it is left while an answer is awaited.
-impl From<Value> for EncodedBody {
+impl From<Value> for EncodedObjectBody {
     fn from(tree: Value) -> Self {
         Bytes::from(tree.to_string()).into()
     }
 }
 
-impl FromIterator<Bytes> for EncodedBody {
+impl FromIterator<Bytes> for EncodedObjectBody {
     fn from_iter<I: IntoIterator<Item = Bytes>>(pieces: I) -> Self {
         let pieces = pieces.into_iter().filter(|piece| !piece.is_empty());
         Self(pieces.collect())
@@ -102,14 +102,14 @@ mod tests {
     #[test]
     fn pieces_are_one_object() {
         let pieces = ["{\"a\":", "", "[1,2]", "}"].map(Bytes::from);
-        let body = EncodedBody::from_iter(pieces);
+        let body = EncodedObjectBody::from_iter(pieces);
         assert_eq!(body.pieces().len(), 3);
         assert_eq!(
             WriteBody::from(body).into_tree().unwrap(),
             json!({"a": [1, 2]})
         );
         let tree = json!({"k": "v"});
-        let whole = EncodedBody::from(tree.clone());
+        let whole = EncodedObjectBody::from(tree.clone());
         assert_eq!(whole.pieces().len(), 1);
         assert_eq!(WriteBody::from(whole).into_tree().unwrap(), tree);
     }

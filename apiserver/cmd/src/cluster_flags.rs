@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use clusters::{FailoverOptions, Options, PurgeMode};
+use clusters::{ClusterControllersOptions, FailoverOptions, NoExecuteTaintEvictionPurgeMode};
 use machinery::duration;
 
 #[derive(Args, Clone)]
 #[group(id = "fleet")]
-pub(crate) struct ClusterArgs {
+pub(crate) struct ClusterControllersArgs {
     /// Specifies how often the status of a cluster is updated.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_positive_duration)]
     cluster_status_update_frequency: Duration,
@@ -40,8 +40,8 @@ pub(crate) struct ClusterArgs {
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     enable_no_execute_taint_eviction: bool,
     /// The purge mode of workloads that taints evict, where their policy sets none.
-    #[arg(long, value_enum, value_name = "MODE", default_value_t = PurgeModeArg::Gracefully)]
-    no_execute_taint_eviction_purge_mode: PurgeModeArg,
+    #[arg(long, value_enum, value_name = "MODE", default_value_t = NoExecuteTaintEvictionPurgeModeArg::Gracefully)]
+    no_execute_taint_eviction_purge_mode: NoExecuteTaintEvictionPurgeModeArg,
     /// The number of bindings that are evicted per second; with 0, one in half an hour.
     #[arg(long, value_name = "RATE", default_value = "0.5", value_parser = parse_rate)]
     resource_eviction_rate: f64,
@@ -56,16 +56,16 @@ pub(crate) struct ClusterArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum PurgeModeArg {
+enum NoExecuteTaintEvictionPurgeModeArg {
     #[value(name = "Directly")]
     Directly,
     #[value(name = "Gracefully")]
     Gracefully,
 }
 
-impl ClusterArgs {
-    pub(crate) fn options(&self) -> Options {
-        Options {
+impl ClusterControllersArgs {
+    pub(crate) fn options(&self) -> ClusterControllersOptions {
+        ClusterControllersOptions {
             status_update_period: self.cluster_status_update_frequency,
             success_threshold: self.cluster_success_threshold,
             failure_threshold: self.cluster_failure_threshold,
@@ -76,13 +76,17 @@ impl ClusterArgs {
                 taint_manager: self.enable_taint_manager,
                 no_execute_taint_eviction: self.enable_no_execute_taint_eviction,
                 purge_mode: match self.no_execute_taint_eviction_purge_mode {
-                    PurgeModeArg::Directly => PurgeMode::Directly,
-                    PurgeModeArg::Gracefully => PurgeMode::Gracefully,
+                    NoExecuteTaintEvictionPurgeModeArg::Directly => {
+                        NoExecuteTaintEvictionPurgeMode::Directly
+                    }
+                    NoExecuteTaintEvictionPurgeModeArg::Gracefully => {
+                        NoExecuteTaintEvictionPurgeMode::Gracefully
+                    }
                 },
                 resource_eviction_rate: self.resource_eviction_rate,
                 graceful_eviction_timeout: self.graceful_eviction_timeout,
             },
-            ..Options::default()
+            ..ClusterControllersOptions::default()
         }
     }
 }
@@ -107,21 +111,24 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct ClusterCli {
+    struct ClusterControllersCli {
         #[command(flatten)]
-        flags: ClusterArgs,
+        flags: ClusterControllersArgs,
     }
 
-    fn parse(arguments: &[&str]) -> Result<Options, String> {
+    fn parse(arguments: &[&str]) -> Result<ClusterControllersOptions, String> {
         let arguments = ["flotilla"].iter().chain(arguments);
-        let cli = ClusterCli::try_parse_from(arguments).map_err(|e| e.to_string())?;
+        let cli = ClusterControllersCli::try_parse_from(arguments).map_err(|e| e.to_string())?;
         Ok(cli.flags.options())
     }
 
     #[test]
     fn defaults_are_karmadas() {
         let options = parse(&[]).unwrap();
-        assert_eq!(format!("{options:?}"), format!("{:?}", Options::default()));
+        assert_eq!(
+            format!("{options:?}"),
+            format!("{:?}", ClusterControllersOptions::default())
+        );
     }
 
     #[test]
@@ -137,7 +144,7 @@ mod tests {
         assert!(failover.no_execute_taint_eviction && !failover.taint_manager);
         assert_eq!(
             (failover.purge_mode, failover.resource_eviction_rate),
-            (PurgeMode::Directly, 100.0)
+            (NoExecuteTaintEvictionPurgeMode::Directly, 100.0)
         );
         for bad in [
             "--resource-eviction-rate=-1",

@@ -37,15 +37,15 @@ pub(crate) struct ControllerArgs {
 /// The values of the flags; the defaults are Karmada's.
 #[derive(Clone, Debug)]
 pub(crate) struct ControllerOptions {
-    pub(crate) autoscale: autoscale::Options,
+    pub(crate) autoscale: autoscale::AutoscaleOptions,
     pub(crate) quota_resync: Duration,
 }
 
 impl Default for ControllerOptions {
     fn default() -> Self {
         Self {
-            autoscale: autoscale::Options::default(),
-            quota_resync: controller_context::Options::default().quota_resync,
+            autoscale: autoscale::AutoscaleOptions::default(),
+            quota_resync: controller_context::PropagationOptions::default().quota_resync,
         }
     }
 }
@@ -59,11 +59,11 @@ impl ControllerArgs {
     }
 }
 
-fn parse_controllers(names: &[String]) -> Result<autoscale::Options, String> {
+fn parse_controllers(names: &[String]) -> Result<autoscale::AutoscaleOptions, String> {
     if !names.iter().any(|name| name == "*") {
         return Err("--controllers: without * no controller would run".into());
     }
-    let mut options = autoscale::Options::default();
+    let mut options = autoscale::AutoscaleOptions::default();
     for name in names.iter().filter(|name| *name != "*") {
         let (name, on) = match name.strip_prefix('-') {
             Some(name) => (name, false),
@@ -89,7 +89,7 @@ mod tests {
     // proves: AUT-off
     #[test]
     fn names_enable_and_disable_controllers() {
-        let on = |scale_target_marker, replicas_syncer| autoscale::Options {
+        let on = |scale_target_marker, replicas_syncer| autoscale::AutoscaleOptions {
             scale_target_marker,
             replicas_syncer,
         };

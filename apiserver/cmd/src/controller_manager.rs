@@ -5,25 +5,25 @@
 
 use std::sync::Arc;
 
-use auth::token::TokenSigner;
+use auth::token::ServiceAccountTokenIssuer;
 use client::Api;
-use clusters::Options as ClusterOptions;
+use clusters::ClusterControllersOptions as ClusterOptions;
 use estimator::AccurateEstimator;
-use flotilla_cli::scheduler_flags::SchedulerSettings;
+use flotilla_cli::scheduler_flags::SchedulerFlagValues;
 use flotilla_runtime::{EventRecorder, InformerFactory, ListWatchSelector, TaskGroup};
-use interpreter::{Interpreter, LuaLimits, WebhookDeps};
+use interpreter::{LuaLimits, ResourceInterpreter, WebhookInterpreterContext};
 use machinery::time::Clock;
 use members::{
     MemberClusterManager, MemberConnector, MemberTrackingOptions, RemoteMemberConnector,
 };
 use openapi::karmada::FeatureGates;
 use openapi::karmada::resources::CLUSTERS;
-use scheduler::{DecisionCache, Scheduler, SchedulerClusterCache};
+use scheduler::{DecisionExplanationCache, Scheduler, SchedulerClusterCache};
 use tokio::sync::watch;
 
 use crate::controller_flags::ControllerOptions;
 use crate::running_server::RunningServer;
-use crate::template_flags::TemplateOptions;
+use crate::template_flags::TemplatePropagationOptions;
 use crate::webhook_client::{UnknownServicePolicy, WebhookClientManager};
 
 const CONTROLLER_MANAGER: &str = "karmada-controller-manager";
@@ -35,7 +35,7 @@ pub(crate) struct ControllerContext {
     pub(crate) informers: InformerFactory,
     pub(crate) tasks: TaskGroup,
     /// The scheduler's last decisions, for the subresource `decision`.
-    pub(crate) decisions: DecisionCache,
+    pub(crate) decisions: DecisionExplanationCache,
     /// Connects to members.
     pub(crate) connector: Arc<dyn MemberConnector>,
 }
@@ -48,7 +48,7 @@ impl ControllerContext {
             api: Arc::clone(&server.api),
             clock: Arc::clone(&server.clock),
             informers: server.informers.clone(),
-            tasks: server.controllers.clone(),
+            tasks: server.controller_tasks.clone(),
             decisions: server.decisions.clone(),
             connector: Arc::new(RemoteMemberConnector::default()),
         }
@@ -57,9 +57,9 @@ impl ControllerContext {
 
 /// The token signer and root CA of service accounts, and which groups are served.
 #[derive(Clone)]
-pub(crate) struct ServiceAccountOptions {
-    pub(crate) signer: Arc<TokenSigner>,
-    pub(crate) serves: fn(&str) -> bool,
+pub(crate) struct ServiceAccountsAndServedGroups {
+    pub(crate) signer: Arc<ServiceAccountTokenIssuer>,
+    pub(crate) serves_group: fn(&str) -> bool,
     pub(crate) root_ca: watch::Receiver<String>,
 }
 
@@ -67,12 +67,12 @@ pub(crate) struct ServiceAccountOptions {
 /// collection, namespaces, service accounts and tokens.
 pub(crate) async fn start_kube_controllers(
     context: &ControllerContext,
-    identity: &ServiceAccountOptions,
+    identity: &ServiceAccountsAndServedGroups,
 ) -> anyhow::Result<()> {
     let signer = Arc::clone(&identity.signer);
-    let options = flotilla_kube::Options {
+    let options = flotilla_kube::KubeControllersOptions {
         clock: Arc::clone(&context.clock),
-        serves_group: identity.serves,
+        serves_group: identity.serves_group,
         root_ca: identity.root_ca.clone(),
         issue_token: Arc::new(move |namespace, account, uid, secret| {
             signer
@@ -92,12 +92,12 @@ pub(crate) async fn start_kube_controllers(
 
 /// The options of the multi-cluster controllers. The default is for a standalone server.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ControlPlaneOptions {
+pub(crate) struct MultiClusterControllerOptions {
     pub(crate) clusters: ClusterOptions,
-    pub(crate) templates: TemplateOptions,
-    pub(crate) scheduling: SchedulerSettings,
+    pub(crate) templates: TemplatePropagationOptions,
+    pub(crate) scheduling: SchedulerFlagValues,
     /// The options of accurate scheduler estimators; `None` when they are disabled.
-    pub(crate) estimators: Option<estimator::Options>,
+    pub(crate) estimators: Option<estimator::EstimatorOptions>,
     pub(crate) controllers: ControllerOptions,
     pub(crate) scripts: LuaLimits,
     /// The feature gates.
@@ -106,11 +106,11 @@ pub(crate) struct ControlPlaneOptions {
     pub(crate) allow_no_execute: bool,
 }
 
-impl ControlPlaneOptions {
+impl MultiClusterControllerOptions {
     /// The default options with other feature gates.
     pub(crate) fn with_gates(gates: FeatureGates) -> Self {
         Self {
-            scheduling: SchedulerSettings::with_gates(gates),
+            scheduling: SchedulerFlagValues::with_gates(gates),
             gates,
             ..Self::default()
         }
@@ -120,7 +120,7 @@ impl ControlPlaneOptions {
 /// Starts the multi-cluster controllers and the scheduler.
 pub(crate) async fn start_karmada_controllers(
     context: &ControllerContext,
-    settings: &ControlPlaneOptions,
+    settings: &MultiClusterControllerOptions,
 ) -> anyhow::Result<()> {
     let tasks = &context.tasks;
     let host = settings
@@ -135,7 +135,10 @@ pub(crate) async fn start_karmada_controllers(
         )
     };
     let connector = Arc::clone(&context.connector);
-    let SchedulerSettings { name, rules } = &settings.scheduling;
+    let SchedulerFlagValues {
+        name,
+        scheduling_settings: rules,
+    } = &settings.scheduling;
     let estimators = &settings.estimators;
     let detail = MemberTrackingOptions {
         individual_nodes: estimators.is_some(),
@@ -155,15 +158,15 @@ pub(crate) async fn start_karmada_controllers(
     let informer = context
         .informers
         .get(&context.api, &ListWatchSelector::all(&CLUSTERS));
-    let all = SchedulerClusterCache::with_rules(informer, *rules);
+    let all = SchedulerClusterCache::with_settings(informer, *rules);
     let manager = recorder(CONTROLLER_MANAGER);
-    let outside = WebhookDeps {
+    let outside = WebhookInterpreterContext {
         caller: WebhookClientManager::new(&context.api, UnknownServicePolicy::ClusterDns, tasks),
         apply_json_patch: registry::apply_webhook_patch,
     };
     let interpreter =
-        Interpreter::watch(&context.informers, &context.api, settings.scripts, outside);
-    clusters::start(clusters::ClustersContext {
+        ResourceInterpreter::watch(&context.informers, &context.api, settings.scripts, outside);
+    clusters::start(clusters::ClusterControllersContext {
         control_plane: Arc::clone(&context.api),
         members: members.clone(),
         recorder: manager.clone(),
@@ -192,8 +195,8 @@ pub(crate) async fn start_karmada_controllers(
         &context.informers,
         tasks,
     );
-    flotilla_status::start(flotilla_status::StatusContext {
-        control: Arc::clone(&context.api),
+    flotilla_status::start(flotilla_status::StatusControllersContext {
+        control_plane: Arc::clone(&context.api),
         members: Arc::new(members.clone()),
         clusters: all.clone(),
         recorder: manager.clone(),
@@ -212,19 +215,19 @@ pub(crate) async fn start_karmada_controllers(
         clock: Arc::clone(&context.clock),
         informers: context.informers.clone(),
         host,
-        options: controller_context::Options {
+        options: controller_context::PropagationOptions {
             scheduler_name: name.clone(),
             feature_gates: settings.gates,
             quota_resync: settings.controllers.quota_resync,
             decisions: context.decisions.clone(),
-            ..settings.templates.options.clone()
+            ..settings.templates.propagation.clone()
         },
     };
     Box::pin(propagation::start(deps, tasks))
         .await
         .map_err(anyhow::Error::msg)?;
-    let deps = autoscale::AutoscaleDeps {
-        control: Arc::clone(&context.api),
+    let deps = autoscale::AutoscaleContext {
+        control_plane: Arc::clone(&context.api),
         informers: context.informers.clone(),
         options: settings.controllers.autoscale,
     };

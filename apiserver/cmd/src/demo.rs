@@ -15,7 +15,7 @@ use openapi::karmada::resources::{BINDINGS, OVERRIDES, POLICIES};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::controller_manager::ControlPlaneOptions;
+use crate::controller_manager::MultiClusterControllerOptions;
 use crate::member::HollowClusterArgs;
 use crate::signals::TerminationSignals;
 use crate::up::LocalFleet;
@@ -45,7 +45,10 @@ pub(crate) async fn run(arguments: DemoArgs) -> anyhow::Result<()> {
         .tempdir()?;
     output::print_progress("starting a control plane and 3 simulated clusters ...");
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let (size, settings) = (HollowClusterArgs::default(), ControlPlaneOptions::default());
+    let (size, settings) = (
+        HollowClusterArgs::default(),
+        MultiClusterControllerOptions::default(),
+    );
     let starting = LocalFleet::start(dir.path(), any, MEMBERS, &size, &settings);
     let Some(fleet) = signals.run_unless_signaled(starting).await? else {
         return Ok(());
@@ -63,7 +66,7 @@ pub(crate) async fn run(arguments: DemoArgs) -> anyhow::Result<()> {
 }
 
 async fn run_demo(fleet: &LocalFleet) -> anyhow::Result<()> {
-    let api = &fleet.control.api;
+    let api = &fleet.control_plane.api;
     output::print_progress("applying a Deployment, a Service, a policy and an override ...");
     for (resource, object) in samples() {
         api.create(
@@ -75,7 +78,7 @@ async fn run_demo(fleet: &LocalFleet) -> anyhow::Result<()> {
     }
     let informer = |resource| {
         fleet
-            .control
+            .control_plane
             .informers
             .get(api, &ListWatchSelector::all(resource))
     };
@@ -202,7 +205,7 @@ fn samples() -> [(&'static Gvr, Value); 4] {
 }
 
 fn hints(fleet: &LocalFleet) -> String {
-    let control = fleet.control.kubeconfig.display();
+    let control = fleet.control_plane.kubeconfig.display();
     let member = fleet
         .members
         .first()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use estimator::{EstimatorTlsFiles, Options};
+use estimator::{EstimatorOptions, EstimatorTlsFiles};
 use machinery::duration;
 use openapi::karmada::{FeatureGates, KarmadaFeature};
 
@@ -58,7 +58,7 @@ pub(crate) struct EstimatorArgs {
 
 impl EstimatorArgs {
     /// The options of the estimators; `None` when they are disabled.
-    pub(crate) fn options(&self, gates: FeatureGates) -> anyhow::Result<Option<Options>> {
+    pub(crate) fn options(&self, gates: FeatureGates) -> anyhow::Result<Option<EstimatorOptions>> {
         if !self.enable_scheduler_estimator {
             return Ok(None);
         }
@@ -67,7 +67,7 @@ impl EstimatorArgs {
             let checked = files.check().map_err(anyhow::Error::msg);
             checked.context("certificates for scheduler estimators")?;
         }
-        Ok(Some(Options {
+        Ok(Some(EstimatorOptions {
             timeout: self.scheduler_estimator_timeout,
             namespace: self.scheduler_estimator_service_namespace.clone(),
             prefix: self.scheduler_estimator_service_prefix.clone(),
@@ -102,7 +102,7 @@ mod tests {
         flags: EstimatorArgs,
     }
 
-    fn parse(arguments: &str) -> Result<Option<Options>, String> {
+    fn parse(arguments: &str) -> Result<Option<EstimatorOptions>, String> {
         let arguments = arguments.split(' ').filter(|a| !a.is_empty());
         let cli = EstimatorCli::try_parse_from(["flotilla"].into_iter().chain(arguments));
         let cli = cli.map_err(|e| e.to_string())?;
@@ -116,7 +116,10 @@ mod tests {
         assert!(parse("").unwrap().is_none());
         assert!(parse("--insecure-skip-estimator-verify").unwrap().is_none());
         let plain = parse("--enable-scheduler-estimator").unwrap().unwrap();
-        assert_eq!(format!("{plain:?}"), format!("{:?}", Options::default()));
+        assert_eq!(
+            format!("{plain:?}"),
+            format!("{:?}", EstimatorOptions::default())
+        );
         let options = parse(
             "--enable-scheduler-estimator=true --disable-scheduler-estimator-in-pull-mode \
              --scheduler-estimator-timeout=500ms --scheduler-estimator-service-namespace=n \

@@ -9,7 +9,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 /// The modes in which a flag has an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FlagScope {
+pub(crate) enum FlagEffectiveMode {
     Always,
     /// Only in a standalone server.
     Standalone,
@@ -23,93 +23,126 @@ pub(crate) enum FlagScope {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServeMode {
     pub(crate) behind_host: bool,
-    pub(crate) elected: bool,
+    pub(crate) leader_elect: bool,
 }
 
 /// The scope of every flag, by its id, which is its name with underscores.
-pub(crate) const FLAGS: &[(&str, FlagScope)] = &[
-    ("allow_no_execute_taint_policy", FlagScope::Always),
-    ("anonymous_auth", FlagScope::Always),
-    ("api_audiences", FlagScope::Always),
+pub(crate) const FLAGS: &[(&str, FlagEffectiveMode)] = &[
+    ("allow_no_execute_taint_policy", FlagEffectiveMode::Always),
+    ("anonymous_auth", FlagEffectiveMode::Always),
+    ("api_audiences", FlagEffectiveMode::Always),
     (
         "authentication_token_webhook_cache_ttl",
-        FlagScope::BehindHost,
+        FlagEffectiveMode::BehindHost,
     ),
     (
         "authorization_webhook_cache_authorized_ttl",
-        FlagScope::BehindHost,
+        FlagEffectiveMode::BehindHost,
     ),
     (
         "authorization_webhook_cache_unauthorized_ttl",
-        FlagScope::BehindHost,
+        FlagEffectiveMode::BehindHost,
     ),
-    ("cluster_failure_threshold", FlagScope::Always),
-    ("cluster_monitor_grace_period", FlagScope::Always),
-    ("cluster_monitor_period", FlagScope::Always),
-    ("cluster_startup_grace_period", FlagScope::Always),
-    ("cluster_status_update_frequency", FlagScope::Always),
-    ("cluster_success_threshold", FlagScope::Always),
-    ("controllers", FlagScope::Always),
-    ("data_dir", FlagScope::Always),
+    ("cluster_failure_threshold", FlagEffectiveMode::Always),
+    ("cluster_monitor_grace_period", FlagEffectiveMode::Always),
+    ("cluster_monitor_period", FlagEffectiveMode::Always),
+    ("cluster_startup_grace_period", FlagEffectiveMode::Always),
+    ("cluster_status_update_frequency", FlagEffectiveMode::Always),
+    ("cluster_success_threshold", FlagEffectiveMode::Always),
+    ("controllers", FlagEffectiveMode::Always),
+    ("data_dir", FlagEffectiveMode::Always),
     (
         "disable_scheduler_estimator_in_pull_mode",
-        FlagScope::Always,
+        FlagEffectiveMode::Always,
     ),
-    ("enable_empty_workload_propagation", FlagScope::Always),
-    ("enable_no_execute_taint_eviction", FlagScope::Always),
-    ("enable_scheduler_estimator", FlagScope::Always),
-    ("enable_taint_manager", FlagScope::Always),
-    ("encryption_provider_config", FlagScope::Always),
+    (
+        "enable_empty_workload_propagation",
+        FlagEffectiveMode::Always,
+    ),
+    (
+        "enable_no_execute_taint_eviction",
+        FlagEffectiveMode::Always,
+    ),
+    ("enable_scheduler_estimator", FlagEffectiveMode::Always),
+    ("enable_taint_manager", FlagEffectiveMode::Always),
+    ("encryption_provider_config", FlagEffectiveMode::Always),
     // The other flags of etcd require --etcd-servers.
-    ("etcd_cafile", FlagScope::Always),
-    ("etcd_certificates_secret", FlagScope::BehindHost),
-    ("etcd_certfile", FlagScope::Always),
-    ("etcd_keyfile", FlagScope::Always),
-    ("etcd_prefix", FlagScope::Always),
-    ("etcd_servers", FlagScope::Always),
-    ("feature_gates", FlagScope::Always),
-    ("federated_resource_quota_sync_period", FlagScope::Always),
-    ("graceful_eviction_timeout", FlagScope::Always),
-    ("host_workloads", FlagScope::BehindHost),
-    ("in_cluster", FlagScope::Always),
-    ("insecure_skip_estimator_verify", FlagScope::Always),
-    ("kubeconfig", FlagScope::Always),
-    ("leader_elect", FlagScope::Always),
-    ("leader_elect_lease_duration", FlagScope::LeaderElection),
-    ("leader_elect_renew_deadline", FlagScope::LeaderElection),
-    ("leader_elect_resource_name", FlagScope::LeaderElection),
-    ("leader_elect_resource_namespace", FlagScope::LeaderElection),
-    ("leader_elect_retry_period", FlagScope::LeaderElection),
-    ("listen", FlagScope::Always),
-    ("logging_format", FlagScope::Always),
-    ("lua_deadline", FlagScope::Always),
-    ("lua_memory", FlagScope::Always),
-    ("lua_memory_per_byte", FlagScope::Always),
-    ("plugins", FlagScope::Always),
-    ("no_execute_taint_eviction_purge_mode", FlagScope::Always),
-    ("resource_eviction_rate", FlagScope::Always),
-    ("scheduler_estimator_ca_file", FlagScope::Always),
-    ("scheduler_estimator_cert_file", FlagScope::Always),
-    ("scheduler_estimator_key_file", FlagScope::Always),
-    ("scheduler_estimator_port", FlagScope::Always),
-    ("scheduler_estimator_service_namespace", FlagScope::Always),
-    ("scheduler_estimator_service_prefix", FlagScope::Always),
-    ("scheduler_estimator_timeout", FlagScope::Always),
-    ("scheduler_name", FlagScope::Always),
-    ("service_name", FlagScope::BehindHost),
-    ("service_namespace", FlagScope::BehindHost),
-    ("service_port", FlagScope::BehindHost),
-    ("shutdown_delay_duration", FlagScope::Always),
-    ("skipped_propagating_apis", FlagScope::Always),
-    ("skipped_propagating_namespaces", FlagScope::Always),
-    ("tls_san", FlagScope::Standalone),
+    ("etcd_cafile", FlagEffectiveMode::Always),
+    ("etcd_certificates_secret", FlagEffectiveMode::BehindHost),
+    ("etcd_certfile", FlagEffectiveMode::Always),
+    ("etcd_keyfile", FlagEffectiveMode::Always),
+    ("etcd_prefix", FlagEffectiveMode::Always),
+    ("etcd_servers", FlagEffectiveMode::Always),
+    ("feature_gates", FlagEffectiveMode::Always),
+    (
+        "federated_resource_quota_sync_period",
+        FlagEffectiveMode::Always,
+    ),
+    ("graceful_eviction_timeout", FlagEffectiveMode::Always),
+    ("host_workloads", FlagEffectiveMode::BehindHost),
+    ("in_cluster", FlagEffectiveMode::Always),
+    ("insecure_skip_estimator_verify", FlagEffectiveMode::Always),
+    ("kubeconfig", FlagEffectiveMode::Always),
+    ("leader_elect", FlagEffectiveMode::Always),
+    (
+        "leader_elect_lease_duration",
+        FlagEffectiveMode::LeaderElection,
+    ),
+    (
+        "leader_elect_renew_deadline",
+        FlagEffectiveMode::LeaderElection,
+    ),
+    (
+        "leader_elect_resource_name",
+        FlagEffectiveMode::LeaderElection,
+    ),
+    (
+        "leader_elect_resource_namespace",
+        FlagEffectiveMode::LeaderElection,
+    ),
+    (
+        "leader_elect_retry_period",
+        FlagEffectiveMode::LeaderElection,
+    ),
+    ("listen", FlagEffectiveMode::Always),
+    ("logging_format", FlagEffectiveMode::Always),
+    ("lua_deadline", FlagEffectiveMode::Always),
+    ("lua_memory", FlagEffectiveMode::Always),
+    ("lua_memory_per_byte", FlagEffectiveMode::Always),
+    ("plugins", FlagEffectiveMode::Always),
+    (
+        "no_execute_taint_eviction_purge_mode",
+        FlagEffectiveMode::Always,
+    ),
+    ("resource_eviction_rate", FlagEffectiveMode::Always),
+    ("scheduler_estimator_ca_file", FlagEffectiveMode::Always),
+    ("scheduler_estimator_cert_file", FlagEffectiveMode::Always),
+    ("scheduler_estimator_key_file", FlagEffectiveMode::Always),
+    ("scheduler_estimator_port", FlagEffectiveMode::Always),
+    (
+        "scheduler_estimator_service_namespace",
+        FlagEffectiveMode::Always,
+    ),
+    (
+        "scheduler_estimator_service_prefix",
+        FlagEffectiveMode::Always,
+    ),
+    ("scheduler_estimator_timeout", FlagEffectiveMode::Always),
+    ("scheduler_name", FlagEffectiveMode::Always),
+    ("service_name", FlagEffectiveMode::BehindHost),
+    ("service_namespace", FlagEffectiveMode::BehindHost),
+    ("service_port", FlagEffectiveMode::BehindHost),
+    ("shutdown_delay_duration", FlagEffectiveMode::Always),
+    ("skipped_propagating_apis", FlagEffectiveMode::Always),
+    ("skipped_propagating_namespaces", FlagEffectiveMode::Always),
+    ("tls_san", FlagEffectiveMode::Standalone),
 ];
 
 /// The ids of the flags that are set on the command line. It must be the first field of
 /// the arguments, since clap moves the values of later fields out of the matches.
-pub(crate) struct CommandLineFlags(BTreeSet<String>);
+pub(crate) struct ExplicitFlagIds(BTreeSet<String>);
 
-impl FromArgMatches for CommandLineFlags {
+impl FromArgMatches for ExplicitFlagIds {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let ids = matches.ids().map(clap::Id::as_str);
         let set = ids.filter(|id| matches.value_source(id) == Some(ValueSource::CommandLine));
@@ -122,7 +155,7 @@ impl FromArgMatches for CommandLineFlags {
     }
 }
 
-impl Args for CommandLineFlags {
+impl Args for ExplicitFlagIds {
     fn augment_args(command: Command) -> Command {
         command
     }
@@ -132,7 +165,7 @@ impl Args for CommandLineFlags {
     }
 }
 
-impl CommandLineFlags {
+impl ExplicitFlagIds {
     /// Fails for the first flag that has no effect in a mode.
     pub(crate) fn check(&self, mode: ServeMode) -> anyhow::Result<()> {
         for (id, acts) in FLAGS {
@@ -146,7 +179,7 @@ impl CommandLineFlags {
     }
 }
 
-impl FlagScope {
+impl FlagEffectiveMode {
     /// The condition under which a flag has an effect, if it has none in this mode.
     fn unmet_condition(self, mode: ServeMode) -> Option<&'static str> {
         let (acts, condition) = match self {
@@ -160,7 +193,7 @@ impl FlagScope {
                 "behind another API server (--kubeconfig or --in-cluster)",
             ),
             Self::LeaderElection => (
-                mode.elected,
+                mode.leader_elect,
                 "with leader election (--etcd-servers or --leader-elect)",
             ),
         };

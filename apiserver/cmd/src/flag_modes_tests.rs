@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use clap::{Arg, Command, CommandFactory, Parser};
 
 use crate::cli::Cli;
-use crate::flag_modes::{CommandLineFlags, FLAGS, FlagScope, ServeMode};
+use crate::flag_modes::{ExplicitFlagIds, FLAGS, FlagEffectiveMode, ServeMode};
 use crate::serve::ServeArgs;
 
 #[derive(Parser)]
 struct ServeCommandLine {
     #[command(flatten)]
-    given: CommandLineFlags,
+    explicit_flags: ExplicitFlagIds,
     #[command(flatten)]
     _serve: ServeArgs,
 }
@@ -19,19 +19,19 @@ struct ServeCommandLine {
 const MODES: [ServeMode; 4] = [
     ServeMode {
         behind_host: false,
-        elected: false,
+        leader_elect: false,
     },
     ServeMode {
         behind_host: false,
-        elected: true,
+        leader_elect: true,
     },
     ServeMode {
         behind_host: true,
-        elected: false,
+        leader_elect: false,
     },
     ServeMode {
         behind_host: true,
-        elected: true,
+        leader_elect: true,
     },
 ];
 
@@ -85,7 +85,10 @@ fn value(flag: &Arg) -> Option<String> {
 fn a_flag_is_refused_where_it_has_no_effect() {
     let command = serve();
     let mut refusals = 0;
-    for (id, acts) in FLAGS.iter().filter(|(_, acts)| *acts != FlagScope::Always) {
+    for (id, acts) in FLAGS
+        .iter()
+        .filter(|(_, acts)| *acts != FlagEffectiveMode::Always)
+    {
         let flag = command.get_arguments().find(|a| a.get_id() == id).unwrap();
         let long = format!("--{}", flag.get_long().unwrap());
         let argument = match value(flag) {
@@ -101,12 +104,12 @@ fn a_flag_is_refused_where_it_has_no_effect() {
         .unwrap();
         for mode in MODES {
             let fits = match acts {
-                FlagScope::Always => true,
-                FlagScope::Standalone => !mode.behind_host,
-                FlagScope::BehindHost => mode.behind_host,
-                FlagScope::LeaderElection => mode.elected,
+                FlagEffectiveMode::Always => true,
+                FlagEffectiveMode::Standalone => !mode.behind_host,
+                FlagEffectiveMode::BehindHost => mode.behind_host,
+                FlagEffectiveMode::LeaderElection => mode.leader_elect,
             };
-            let checked = line.given.check(mode).map_err(|e| e.to_string());
+            let checked = line.explicit_flags.check(mode).map_err(|e| e.to_string());
             assert_eq!(checked.is_ok(), fits, "{long} {mode:?}: {checked:?}");
             if let Err(why) = checked {
                 let expected = format!("{long} has an effect only ");
@@ -119,7 +122,7 @@ fn a_flag_is_refused_where_it_has_no_effect() {
     // A flag that is not set is never refused.
     let plain = ServeCommandLine::try_parse_from(["x", "--data-dir", "d"]).unwrap();
     for mode in MODES {
-        plain.given.check(mode).unwrap();
+        plain.explicit_flags.check(mode).unwrap();
     }
 }
 

@@ -30,12 +30,12 @@ pub(crate) fn container_connectors(
     tasks: &TaskGroup,
 ) -> SubresourceConnectors {
     let key = |subresource: &str| (String::new(), "pods".to_owned(), subresource.to_owned());
-    let log = LogConnector {
+    let log = PodLogConnector {
         api: Arc::clone(api),
         clock: Arc::clone(clock),
     };
     let tasks = tasks.child();
-    let exec = |attach| ExecConnector {
+    let exec = |attach| PodExecConnector {
         api: Arc::clone(api),
         tasks: tasks.clone(),
         attach,
@@ -57,13 +57,13 @@ async fn find_container(
     StartedContainer::find(api, namespace, pod, requested.as_deref()).await
 }
 
-struct LogConnector {
+struct PodLogConnector {
     api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
 }
 
 #[async_trait]
-impl SubresourceConnector for LogConnector {
+impl SubresourceConnector for PodLogConnector {
     async fn connect(
         &self,
         connection: SubresourceConnectRequest,
@@ -85,7 +85,7 @@ impl SubresourceConnector for LogConnector {
     }
 }
 
-struct ExecConnector {
+struct PodExecConnector {
     api: Arc<dyn Api>,
     /// The tasks of the sessions.
     tasks: TaskGroup,
@@ -93,7 +93,7 @@ struct ExecConnector {
 }
 
 #[async_trait]
-impl SubresourceConnector for ExecConnector {
+impl SubresourceConnector for PodExecConnector {
     async fn connect(
         &self,
         connection: SubresourceConnectRequest,

@@ -16,12 +16,12 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::Args;
 use client::Api;
-use client::remote::WriteFence;
+use client::remote::NetworkSendFence;
 use flotilla_runtime::{InformerFactory, LeaderElector, LeaderFence, LeaderTerm, TaskGroup};
 use machinery::duration;
 use machinery::time::Clock;
 use members::{MemberConnector, MemberEndpoint, RemoteMemberConnector};
-use scheduler::DecisionCache;
+use scheduler::DecisionExplanationCache;
 
 use crate::controller_manager::ControllerContext;
 use crate::running_server::RunningServer;
@@ -125,8 +125,8 @@ where
 {
     let (api, clock) = (Arc::clone(&server.api), Arc::clone(&server.clock));
     let decisions = server.decisions.clone();
-    let shutdown = server.controllers.shutdown().clone();
-    server.controllers.spawn(async move {
+    let shutdown = server.controller_tasks.shutdown().clone();
+    server.controller_tasks.spawn(async move {
         let lead = |term| {
             Box::pin(async {
                 run_term(&api, &clock, &decisions, term, &start).await;
@@ -140,7 +140,7 @@ where
 async fn run_term<F, Fut>(
     api: &Arc<dyn Api>,
     clock: &Arc<dyn Clock>,
-    decisions: &DecisionCache,
+    decisions: &DecisionExplanationCache,
     term: LeaderTerm,
     start: &F,
 ) where
@@ -154,7 +154,7 @@ async fn run_term<F, Fut>(
         informers: InformerFactory::new(&tasks),
         tasks: tasks.clone(),
         decisions: decisions.clone(),
-        connector: Arc::new(FencedConnector(term.fence.clone())),
+        connector: Arc::new(FencedMemberConnector(term.fence.clone())),
     };
     match term.shutdown.run_until_triggered(start(base)).await {
         Some(Ok(())) => term.shutdown.wait().await,
@@ -169,9 +169,9 @@ async fn run_term<F, Fut>(
 
 /// Connects to members behind the fence, which is checked before a call starts and again
 /// before its bytes are sent, since the process may be suspended in between.
-struct FencedConnector(LeaderFence);
+struct FencedMemberConnector(LeaderFence);
 
-impl MemberConnector for FencedConnector {
+impl MemberConnector for FencedMemberConnector {
     fn connect(
         &self,
         endpoint: &MemberEndpoint,
@@ -179,7 +179,7 @@ impl MemberConnector for FencedConnector {
     ) -> Result<Arc<dyn Api>, String> {
         let fence = self.0.clone();
         let remote = RemoteMemberConnector {
-            write_fence: Some(WriteFence::new(move || !fence.remaining().is_zero())),
+            send_fence: Some(NetworkSendFence::new(move || !fence.remaining().is_zero())),
         };
         Ok(self.0.wrap(remote.connect(endpoint, tasks)?))
     }

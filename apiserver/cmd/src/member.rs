@@ -11,17 +11,17 @@ use flotilla_cli::output;
 use hollow::HollowCluster;
 use interpreter::LuaLimits;
 use openapi::karmada::FeatureGates;
-use scheduler::core::SchedulingRules;
+use scheduler::core::SchedulingSettings;
 
 use crate::controller_manager::{self, ControllerContext};
 use crate::logs;
 use crate::signals::TerminationSignals;
-use crate::standalone::{StandaloneOptions, StandaloneServer};
-use crate::startup::StartupLog;
-use crate::storage_engine::StorageBackend;
+use crate::standalone::{StandaloneServer, StandaloneServerOptions};
+use crate::startup::StartupLogLine;
+use crate::storage_engine::StorageBackendConfig;
 
 /// The store of a simulated member, whose writes do not wait for fsync.
-const STORE: StorageBackend = StorageBackend::Embedded { sync: false };
+const STORE: StorageBackendConfig = StorageBackendConfig::Embedded { sync: false };
 
 /// Run a simulated member cluster: an API server with hollow nodes, whose pods
 /// become Ready without containers.
@@ -69,7 +69,7 @@ pub(crate) struct HollowClusterArgs {
 
 impl Default for HollowClusterArgs {
     fn default() -> Self {
-        let options = hollow::Options::default();
+        let options = hollow::HollowClusterOptions::default();
         Self {
             nodes: options.nodes,
             node_cpu: options.node_cpu,
@@ -87,14 +87,14 @@ pub(crate) async fn start(
     listen: SocketAddr,
     size: &HollowClusterArgs,
 ) -> anyhow::Result<StandaloneServer> {
-    let server = StandaloneServer::start(StandaloneOptions {
+    let server = StandaloneServer::start(StandaloneServerOptions {
         dir,
         listen,
-        engine: STORE,
+        storage_backend: STORE,
         encryption: None,
         reuse_port: true,
         federation: false,
-        rules: SchedulingRules::default(),
+        scheduling_settings: SchedulingSettings::default(),
         names: &[],
         authentication: Default::default(),
         shutdown_delay: Duration::ZERO,
@@ -110,17 +110,24 @@ pub(crate) async fn start(
     )
     .await?;
     if size.workloads {
-        let options = hollow::Options {
+        let options = hollow::HollowClusterOptions {
             nodes: size.nodes,
             node_cpu: size.node_cpu.clone(),
             node_memory: size.node_memory.clone(),
             pods_per_node: size.node_pods,
             ready_after: Duration::from_millis(size.ready_after),
-            ..hollow::Options::default()
+            ..hollow::HollowClusterOptions::default()
         };
         let api = Arc::clone(&server.api);
         let clock = Arc::clone(&server.clock);
-        HollowCluster::start(api, clock, options, &server.informers, &server.controllers).await?;
+        HollowCluster::start(
+            api,
+            clock,
+            options,
+            &server.informers,
+            &server.controller_tasks,
+        )
+        .await?;
     }
     Ok(server)
 }
@@ -131,7 +138,7 @@ pub(crate) async fn run(arguments: MemberArgs) -> anyhow::Result<()> {
     let Some(server) = signals.run_unless_signaled(starting).await? else {
         return Ok(());
     };
-    StartupLog {
+    StartupLogLine {
         mode: "member",
         store: &STORE,
         address: server.address,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::Authenticator;
+use auth::LocalAuthenticator;
 use auth::pki::Pki;
 use auth::tls::ReloadableCertificate;
 use flotilla_runtime::TaskGroup;
@@ -17,14 +17,14 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::renewal_loop::run_renewal_loop;
-use crate::server_keys::ServerKeys;
+use crate::server_keys::ServerKeysLocation;
 
 /// The users of the certificates, which a renewal updates.
-pub(crate) struct CertificateUsers {
+pub(crate) struct RenewedCertificateTargets {
     /// The serving certificate of the listener.
     pub(crate) certificate: Arc<ReloadableCertificate>,
     /// Verifies client certificates.
-    pub(crate) authenticator: Arc<Authenticator>,
+    pub(crate) authenticator: Arc<LocalAuthenticator>,
     /// The CA bundle for clients.
     pub(crate) root_ca: watch::Sender<String>,
     /// The administrator's kubeconfig file.
@@ -44,18 +44,18 @@ struct CertificatesInUse {
 
 /// Keeps the certificates of a standalone server valid.
 pub(crate) struct CertificateRenewal {
-    server_keys: ServerKeys,
+    server_keys: ServerKeysLocation,
     clock: Arc<dyn Clock>,
-    users: CertificateUsers,
+    targets: RenewedCertificateTargets,
     in_use: Mutex<CertificatesInUse>,
 }
 
 impl CertificateRenewal {
     /// Starts with the certificates in use, and writes the kubeconfig file.
     pub(crate) fn new(
-        keys: ServerKeys,
+        keys: ServerKeysLocation,
         clock: Arc<dyn Clock>,
-        credentials: CertificateUsers,
+        credentials: RenewedCertificateTargets,
         pki: &Pki,
     ) -> anyhow::Result<Arc<Self>> {
         let renewal = Self {
@@ -66,7 +66,7 @@ impl CertificateRenewal {
                 authority: pki.ca_pem.clone(),
                 ..CertificatesInUse::default()
             }),
-            users: credentials,
+            targets: credentials,
         };
         renewal.apply(pki)?;
         Ok(Arc::new(renewal))
@@ -74,7 +74,7 @@ impl CertificateRenewal {
 
     /// The CA bundle for clients; the receiver is notified of changes.
     pub(crate) fn root_ca(&self) -> watch::Receiver<String> {
-        self.users.root_ca.subscribe()
+        self.targets.root_ca.subscribe()
     }
 
     /// Checks once in each period until the tasks stop.
@@ -93,7 +93,7 @@ impl CertificateRenewal {
     }
 
     fn apply(&self, pki: &Pki) -> anyhow::Result<()> {
-        let (to, mut in_use) = (&self.users, self.in_use.lock());
+        let (to, mut in_use) = (&self.targets, self.in_use.lock());
         // Trust is updated first, since the other certificates may be signed by a new
         // authority.
         if in_use.authority != pki.ca_pem {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flotilla_runtime::TaskGroup;
-use machinery::FailureLog;
+use machinery::FailureLogLimiter;
 use tokio::sync::Notify;
 
 /// The interval at which certificates are checked for renewal.
@@ -23,7 +23,7 @@ pub(crate) fn run_renewal_loop<F>(
     F: Future<Output = anyhow::Result<()>> + Send,
 {
     let stop = tasks.shutdown().clone();
-    let failures = FailureLog::new();
+    let failures = FailureLogLimiter::new();
     tasks.spawn(async move {
         loop {
             let next = async {

@@ -20,8 +20,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::*;
-use crate::standalone::{StandaloneOptions, StandaloneServer};
-use crate::storage_engine::StorageBackend;
+use crate::standalone::{StandaloneServer, StandaloneServerOptions};
+use crate::storage_engine::StorageBackendConfig;
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 
@@ -121,16 +121,16 @@ impl TlsTestConnection {
 }
 
 async fn start(dir: &Path, clock: &Arc<FakeClock>) -> StandaloneServer {
-    let setup = StandaloneOptions {
+    let setup = StandaloneServerOptions {
         dir,
         listen: "127.0.0.1:0".parse().unwrap(),
-        engine: StorageBackend::Embedded { sync: false },
+        storage_backend: StorageBackendConfig::Embedded { sync: false },
         encryption: None,
         reuse_port: false,
         federation: false,
-        rules: scheduler::core::SchedulingRules::default(),
+        scheduling_settings: scheduler::core::SchedulingSettings::default(),
         names: &[],
-        authentication: auth::authenticator::AuthenticatorOptions::default(),
+        authentication: auth::authenticator::LocalAuthenticatorOptions::default(),
         shutdown_delay: Duration::ZERO,
         allow_no_execute: false,
         scripts: interpreter::LuaLimits::default(),

@@ -10,7 +10,7 @@ use client::Api;
 use flotilla_http::{ApiServer, HealthCheck};
 use flotilla_runtime::{InformerFactory, TaskGroup};
 use machinery::time::Clock;
-use scheduler::DecisionCache;
+use scheduler::DecisionExplanationCache;
 use tokio::net::TcpListener;
 use watchcache::WatchCaches;
 
@@ -24,15 +24,15 @@ pub(crate) struct RunningServer {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) informers: InformerFactory,
     /// The last decisions of this process's scheduler.
-    pub(crate) decisions: DecisionCache,
+    pub(crate) decisions: DecisionExplanationCache,
     /// Tasks of controllers; stopped before the server.
-    pub(crate) controllers: TaskGroup,
+    pub(crate) controller_tasks: TaskGroup,
     pub(crate) url: String,
     /// The address of the listener.
     pub(crate) address: SocketAddr,
     /// The tasks of the listener and its requests; stopped before `server`.
-    pub(crate) listening: TaskGroup,
-    pub(crate) server: TaskGroup,
+    pub(crate) listener_tasks: TaskGroup,
+    pub(crate) server_tasks: TaskGroup,
     pub(crate) engine: StorageEngine,
     pub(crate) watch_caches: Arc<WatchCaches>,
 }
@@ -46,8 +46,8 @@ impl RunningServer {
     /// Stops the controllers, so that another process can take over, and the requests; then
     /// the tasks that they need, and the store.
     pub(crate) async fn stop(&self) {
-        tokio::join!(self.controllers.stop(), self.listening.stop());
-        self.server.stop().await;
+        tokio::join!(self.controller_tasks.stop(), self.listener_tasks.stop());
+        self.server_tasks.stop().await;
         self.watch_caches.shutdown().await;
         self.engine.close().await;
     }

@@ -39,7 +39,7 @@ impl ScriptLimitArgs {
 
 /// The validation of scripts for admission. Scripts of unknown fields pass; the validation
 /// of fields rejects those.
-pub(crate) fn script_validator(limits: LuaLimits) -> admission::ScriptCompiler {
+pub(crate) fn script_validator(limits: LuaLimits) -> admission::CustomizationScriptValidator {
     Arc::new(
         move |field, script| match InterpreterOperation::from_customization_field(field) {
             Some(operation) => interpreter::check(operation, script, limits),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use admission::SecretAuthorizer;
 use async_trait::async_trait;
 use auth::RequestAuthorizer;
-use auth::rbac::AuthorizationAttributes;
+use auth::rbac::AuthorizationTarget;
 use machinery::{Status, UserInfo};
 
 struct SecretGetAuthorizer(RequestAuthorizer);
@@ -21,7 +21,7 @@ pub(crate) fn secret_authorizer(
 #[async_trait]
 impl SecretAuthorizer for SecretGetAuthorizer {
     async fn may_get(&self, user: &UserInfo, namespace: &str, name: &str) -> Result<bool, Status> {
-        let secret = AuthorizationAttributes::Resource {
+        let secret = AuthorizationTarget::Resource {
             group: "",
             version: "v1",
             resource: "secrets",

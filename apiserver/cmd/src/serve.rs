@@ -7,26 +7,26 @@ use std::time::Duration;
 
 use auth::authenticator;
 use clap::Args;
-use client::remote::Config;
+use client::remote::RestConfig;
 use client::remote::in_cluster::InClusterEnvironment;
 use client::remote::kubeconfig::KubeconfigSource;
 use flotilla_cli::{feature_gate_flags, output, scheduler_flags};
 use flotilla_runtime::LeaderElector;
 use machinery::duration;
 
-use crate::aggregated::{self, AggregatedServer, HostService};
+use crate::aggregated::{self, AggregatedServer, ApiServiceTarget};
 use crate::controller_flags;
-use crate::controller_manager::{self, ControlPlaneOptions, ControllerContext};
+use crate::controller_manager::{self, ControllerContext, MultiClusterControllerOptions};
 use crate::encryption::EncryptionScope;
-use crate::flag_modes::{CommandLineFlags, ServeMode};
+use crate::flag_modes::{ExplicitFlagIds, ServeMode};
 use crate::leader_election;
 use crate::logs;
 use crate::running_server::RunningServer;
 use crate::signals::TerminationSignals;
-use crate::standalone::{StandaloneOptions, StandaloneServer};
-use crate::startup::StartupLog;
+use crate::standalone::{StandaloneServer, StandaloneServerOptions};
+use crate::startup::StartupLogLine;
 use crate::storage_engine;
-use crate::template_flags::{self, TemplateOptions};
+use crate::template_flags::{self, TemplatePropagationOptions};
 use crate::{cluster_flags, estimator_flags, member, script_flags};
 
 /// The namespace of the lease of a standalone server.
@@ -49,7 +49,7 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(20);
 )]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
-    command_line_flags: CommandLineFlags,
+    command_line_flags: ExplicitFlagIds,
     /// The directory of the store, keys and certificates; a standalone server also writes
     /// a kubeconfig there.
     #[arg(long, value_name = "DIR")]
@@ -68,13 +68,13 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     store: storage_engine::StorageArgs,
     #[command(flatten)]
-    host: AggregationArgs,
+    host: AggregatedServerArgs,
     #[command(flatten)]
     leadership: leader_election::LeaderElectionArgs,
     #[command(flatten)]
-    templates: template_flags::TemplateArgs,
+    templates: template_flags::TemplatePropagationArgs,
     #[command(flatten)]
-    fleet: cluster_flags::ClusterArgs,
+    fleet: cluster_flags::ClusterControllersArgs,
     #[command(flatten)]
     scheduling: scheduler_flags::SchedulerArgs,
     #[command(flatten)]
@@ -93,17 +93,17 @@ impl ServeArgs {
     fn mode(&self) -> ServeMode {
         ServeMode {
             behind_host: self.host.kubeconfig.is_some() || self.host.in_cluster,
-            elected: self.leadership.is_elected(self.store.is_shared()),
+            leader_elect: self.leadership.is_elected(self.store.is_shared()),
         }
     }
 
     fn control_plane_options(
         &self,
-        templates: TemplateOptions,
-    ) -> anyhow::Result<ControlPlaneOptions> {
+        templates: TemplatePropagationOptions,
+    ) -> anyhow::Result<MultiClusterControllerOptions> {
         let scheduling = self.scheduling.options(self.gates.feature_gates)?;
         let estimators = self.estimators.options(self.gates.feature_gates)?;
-        Ok(ControlPlaneOptions {
+        Ok(MultiClusterControllerOptions {
             clusters: self.fleet.options(),
             templates,
             scheduling: scheduling.with_estimators(estimators.is_some()),
@@ -118,7 +118,7 @@ impl ServeArgs {
 
 /// The flags of the aggregated mode.
 #[derive(Args)]
-struct AggregationArgs {
+struct AggregatedServerArgs {
     /// Serve behind the API server of this kubeconfig, with its current user.
     #[arg(long, value_name = "FILE", conflicts_with = "in_cluster")]
     kubeconfig: Option<PathBuf>,
@@ -158,10 +158,10 @@ struct AggregationArgs {
     authorization_webhook_cache_unauthorized_ttl: Duration,
 }
 
-impl AggregationArgs {
+impl AggregatedServerArgs {
     /// The client configuration for the host, and the namespace of this pod; `None` in the
     /// standalone mode.
-    fn config(&self) -> anyhow::Result<Option<(Config, Option<String>)>> {
+    fn config(&self) -> anyhow::Result<Option<(RestConfig, Option<String>)>> {
         if let Some(file) = &self.kubeconfig {
             return Ok(Some((KubeconfigSource::from_file(file).load()?, None)));
         }
@@ -182,16 +182,16 @@ impl AggregationArgs {
         }
     }
 
-    fn authentication(&self) -> authenticator::AuthenticatorOptions {
-        authenticator::AuthenticatorOptions {
+    fn authentication(&self) -> authenticator::LocalAuthenticatorOptions {
+        authenticator::LocalAuthenticatorOptions {
             anonymous: self.anonymous_auth,
             audiences: self.api_audiences.clone(),
         }
     }
 
-    fn service(&self, pod_namespace: Option<String>) -> HostService {
+    fn service(&self, pod_namespace: Option<String>) -> ApiServiceTarget {
         let namespace = self.service_namespace.clone().or(pod_namespace);
-        HostService {
+        ApiServiceTarget {
             namespace: namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.into()),
             name: self.service_name.clone(),
             port: self.service_port,
@@ -206,16 +206,16 @@ pub(crate) async fn run(arguments: ServeArgs) -> anyhow::Result<()> {
         Some((host, pod_namespace)) => {
             let settings =
                 arguments.control_plane_options(arguments.templates.aggregated_options())?;
-            let setup = aggregated::AggregatedOptions {
+            let setup = aggregated::AggregatedServerOptions {
                 dir: &arguments.data_dir,
                 listen: arguments.listen,
-                engine: arguments.store.backend()?,
+                storage_backend: arguments.store.backend()?,
                 encryption: arguments.store.encryption(EncryptionScope::OwnGroups)?,
                 host,
                 service: arguments.host.service(pod_namespace),
                 etcd_secret: arguments.store.certificates_secret().map(str::to_owned),
                 delegated: arguments.host.delegated(),
-                rules: settings.scheduling.rules,
+                scheduling_settings: settings.scheduling.scheduling_settings,
                 shutdown_delay: arguments.shutdown_delay_duration,
                 allow_no_execute: settings.allow_no_execute,
                 scripts: settings.scripts,
@@ -245,14 +245,14 @@ async fn run_standalone(arguments: &ServeArgs) -> anyhow::Result<()> {
 
 async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneServer> {
     let settings = arguments.control_plane_options(arguments.templates.standalone_options())?;
-    let setup = StandaloneOptions {
+    let setup = StandaloneServerOptions {
         dir: &arguments.data_dir,
         listen: arguments.listen,
-        engine: arguments.store.backend()?,
+        storage_backend: arguments.store.backend()?,
         encryption: arguments.store.encryption(EncryptionScope::All)?,
         reuse_port: false,
         federation: true,
-        rules: settings.scheduling.rules,
+        scheduling_settings: settings.scheduling.scheduling_settings,
         scripts: settings.scripts,
         names: &arguments.tls_san,
         authentication: arguments.host.authentication(),
@@ -260,12 +260,12 @@ async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneSer
         allow_no_execute: settings.allow_no_execute,
         gates: arguments.gates.feature_gates,
     };
-    let store = setup.engine.clone();
+    let store = setup.storage_backend.clone();
     let election = arguments
         .leadership
         .election(store.is_shared(), LEASE_NAMESPACE)?;
     let server = StandaloneServer::start(setup).await?;
-    StartupLog {
+    StartupLogLine {
         mode: "standalone",
         store: &store,
         address: server.address,
@@ -315,16 +315,16 @@ where
 }
 
 async fn run_aggregated(
-    setup: aggregated::AggregatedOptions<'_>,
+    setup: aggregated::AggregatedServerOptions<'_>,
     flags: &leader_election::LeaderElectionArgs,
-    settings: ControlPlaneOptions,
+    settings: MultiClusterControllerOptions,
 ) -> anyhow::Result<()> {
-    let election = flags.election(setup.engine.is_shared(), &setup.service.namespace)?;
+    let election = flags.election(setup.storage_backend.is_shared(), &setup.service.namespace)?;
     let mut signals = TerminationSignals::listen()?;
     let starting = async {
-        let (store, data) = (setup.engine.clone(), setup.dir);
+        let (store, data) = (setup.storage_backend.clone(), setup.dir);
         let aggregated = AggregatedServer::start(setup).await?;
-        StartupLog {
+        StartupLogLine {
             mode: "aggregated",
             store: &store,
             address: aggregated.running.address,

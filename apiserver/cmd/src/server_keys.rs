@@ -10,14 +10,14 @@ use anyhow::{Context, anyhow, bail};
 use auth::SharedKeys;
 use auth::pki::Pki;
 use jiff::Timestamp;
-use storage::{Op, Store, Txn, TxnResponse};
+use storage::{SingleKeyTxn, SingleKeyTxnOp, Store, TxnResponse};
 
 pub(crate) const SHARED_KEYS_KEY: &str = "/registry/flotilla/identity";
 /// Each attempt but the last conflicts with another process.
 const MAX_ATTEMPTS: usize = 10;
 
 /// The location of a server's keys and certificates.
-pub(crate) struct ServerKeys {
+pub(crate) struct ServerKeysLocation {
     pub(crate) dir: PathBuf,
     /// The names in the serving certificate.
     pub(crate) names: Vec<String>,
@@ -25,7 +25,7 @@ pub(crate) struct ServerKeys {
     pub(crate) store: Option<Arc<dyn Store>>,
 }
 
-impl ServerKeys {
+impl ServerKeysLocation {
     /// Reads keys and certificates, creates missing ones and renews due ones.
     pub(crate) async fn open(&self, now: Timestamp) -> anyhow::Result<Pki> {
         match &self.store {
@@ -74,10 +74,10 @@ async fn open_shared(
         if same && !is_stale(store).await? {
             return Ok(pki);
         }
-        let txn = Txn {
+        let txn = SingleKeyTxn {
             key: SHARED_KEYS_KEY.into(),
             expected: stored.map_or(0, |entry| entry.mod_revision),
-            op: Op::Put {
+            op: SingleKeyTxnOp::Put {
                 value: ours.to_json().into(),
                 ttl: None,
             },
@@ -105,7 +105,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_replica_provides_the_keys() {
-        let store = EmbeddedStore::in_memory(storage::EmbeddedOptions::default()).unwrap();
+        let store = EmbeddedStore::in_memory(storage::EmbeddedStoreOptions::default()).unwrap();
         let now = Timestamp::now();
         let dirs = [(); 3].map(|()| tempfile::tempdir().unwrap());
         let own = Pki::open(dirs[0].path(), &[], now).unwrap();
@@ -117,7 +117,7 @@ mod tests {
         assert!(all.iter().all(|p| p.token_key_pem == own.token_key_pem));
         assert!(all[1].serving.key_pem != all[0].serving.key_pem);
         // Two replicas start at the same time on an empty store.
-        let store = EmbeddedStore::in_memory(storage::EmbeddedOptions::default()).unwrap();
+        let store = EmbeddedStore::in_memory(storage::EmbeddedStoreOptions::default()).unwrap();
         let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let (a, b) = tokio::join!(
             open_shared(&store, dirs[0].path(), &[], now),
@@ -128,7 +128,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_renewed_authority_reaches_the_other_replicas() {
-        let store = EmbeddedStore::in_memory(storage::EmbeddedOptions::default()).unwrap();
+        let store = EmbeddedStore::in_memory(storage::EmbeddedStoreOptions::default()).unwrap();
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let day = jiff::SignedDuration::from_hours(24);
         let begin = Timestamp::now();

@@ -12,8 +12,8 @@ use admission::AdmissionChain;
 use anyhow::Context;
 use auth::rbac::RbacAuthorizer;
 use auth::tls::ReloadableCertificate;
-use auth::token::TokenSigner;
-use auth::{Authenticator, authenticator};
+use auth::token::ServiceAccountTokenIssuer;
+use auth::{LocalAuthenticator, authenticator};
 use client::Api;
 use flotilla_http::ApiServer;
 use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
@@ -22,29 +22,31 @@ use machinery::UserInfo;
 use machinery::time::{Clock, SystemClock};
 use openapi::karmada::FeatureGates;
 use registry::{LoopbackApi, Registry};
-use scheduler::DecisionCache;
-use scheduler::core::SchedulingRules;
+use scheduler::DecisionExplanationCache;
+use scheduler::core::SchedulingSettings;
 use storage::encryption::ResourceTransformers;
 use tokio::sync::watch;
 use watchcache::WatchCaches;
 
-use crate::controller_manager::ServiceAccountOptions;
-use crate::renewal::{CertificateRenewal, CertificateUsers};
+use crate::controller_manager::ServiceAccountsAndServedGroups;
+use crate::renewal::{CertificateRenewal, RenewedCertificateTargets};
 use crate::renewal_loop::CHECK_PERIOD;
 use crate::running_server::{self, RunningServer};
-use crate::server_keys::ServerKeys;
-use crate::storage_engine::{StorageBackend, StorageEngine};
-use crate::{cluster_proxy, decision, hollow_containers, listener, script_flags, secret_access};
+use crate::server_keys::ServerKeysLocation;
+use crate::storage_engine::{StorageBackendConfig, StorageEngine};
+use crate::{
+    cluster_proxy, hollow_containers, listener, scheduling_decision, script_flags, secret_access,
+};
 
 const STORE_DIR: &str = "store";
 const KEYS_DIR: &str = "pki";
 const KUBECONFIG_FILE: &str = "kubeconfig";
 
 /// The options of a standalone server.
-pub(crate) struct StandaloneOptions<'a> {
+pub(crate) struct StandaloneServerOptions<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) listen: SocketAddr,
-    pub(crate) engine: StorageBackend,
+    pub(crate) storage_backend: StorageBackendConfig,
     /// The encryption of stored values.
     pub(crate) encryption: Option<ResourceTransformers>,
     /// Whether a port selected for port 0 is used again at the next start.
@@ -52,11 +54,11 @@ pub(crate) struct StandaloneOptions<'a> {
     /// Whether Karmada's groups are served in addition to the built-in kinds.
     pub(crate) federation: bool,
     /// The scheduler's settings.
-    pub(crate) rules: SchedulingRules,
+    pub(crate) scheduling_settings: SchedulingSettings,
     /// Additional names in the serving certificate.
     pub(crate) names: &'a [String],
     /// Anonymous requests and the audiences of tokens.
-    pub(crate) authentication: authenticator::AuthenticatorOptions,
+    pub(crate) authentication: authenticator::LocalAuthenticatorOptions,
     /// How long requests are still accepted after the signal to stop.
     pub(crate) shutdown_delay: Duration,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
@@ -70,8 +72,8 @@ pub(crate) struct StandaloneOptions<'a> {
 pub(crate) struct StandaloneServer {
     running: RunningServer,
     pub(crate) kubeconfig: PathBuf,
-    signer: Arc<TokenSigner>,
-    serves: fn(&str) -> bool,
+    signer: Arc<ServiceAccountTokenIssuer>,
+    serves_group: fn(&str) -> bool,
     pub(crate) renewal: Arc<CertificateRenewal>,
 }
 
@@ -85,19 +87,23 @@ impl Deref for StandaloneServer {
 
 impl StandaloneServer {
     /// Opens the directory and serves.
-    pub(crate) async fn start(setup: StandaloneOptions<'_>) -> anyhow::Result<Self> {
+    pub(crate) async fn start(setup: StandaloneServerOptions<'_>) -> anyhow::Result<Self> {
         Box::pin(Self::start_with_clock(setup, Arc::new(SystemClock))).await
     }
 
     /// Opens the directory and serves, with the given clock.
     pub(crate) async fn start_with_clock(
-        setup: StandaloneOptions<'_>,
+        setup: StandaloneServerOptions<'_>,
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
         let dir = setup.dir;
         auth::create_private_dir(dir).with_context(|| format!("cannot use {}", dir.display()))?;
-        let engine =
-            StorageEngine::open(&setup.engine, setup.encryption, &dir.join(STORE_DIR)).await?;
+        let engine = StorageEngine::open(
+            &setup.storage_backend,
+            setup.encryption,
+            &dir.join(STORE_DIR),
+        )
+        .await?;
         let metrics = flotilla_metrics::MetricsRegistry::new();
         engine.register_metrics(&metrics);
         let listener = if setup.reuse_port {
@@ -108,42 +114,42 @@ impl StandaloneServer {
         let address = listener.local_addr().context("no local address")?;
         let mut names = setup.names.to_vec();
         names.push(address.ip().to_string());
-        let shared = setup.engine.is_shared();
-        let keys = ServerKeys {
+        let shared = setup.storage_backend.is_shared();
+        let keys = ServerKeysLocation {
             dir: dir.join(KEYS_DIR),
             names,
             store: shared.then(|| engine.store()),
         };
         let pki = keys.open(clock.now()).await?;
-        let signer = Arc::new(TokenSigner::new(&pki.token_key_pem)?);
-        let authenticator = Authenticator::new(
+        let signer = Arc::new(ServiceAccountTokenIssuer::new(&pki.token_key_pem)?);
+        let authenticator = LocalAuthenticator::new(
             Some(pki.verifier()?),
             Arc::clone(&signer),
             Arc::clone(&clock),
             setup.authentication,
         );
         let authorizer = RbacAuthorizer::new();
-        let chain = Arc::new(AdmissionChain::new(admission::Options {
+        let chain = Arc::new(AdmissionChain::new(admission::AdmissionChainOptions {
             clock: Arc::clone(&clock),
             allow_no_execute_taints: setup.allow_no_execute,
-            script_compiler: Some(script_flags::script_validator(setup.scripts)),
+            customization_script_validator: Some(script_flags::script_validator(setup.scripts)),
             feature_gates: setup.gates,
             deletion_protection: setup.federation,
             secret_authorizer: Some(secret_access::secret_authorizer(Arc::clone(&authorizer))),
         }));
-        let hub = WatchCaches::new(engine.store(), watchcache::Config::default());
+        let hub = WatchCaches::new(engine.store(), watchcache::WatchCacheConfig::default());
         let serves: fn(&str) -> bool = match setup.federation {
             true => |_| true,
             false => |group| !group.ends_with(".karmada.io"),
         };
-        let options = registry::Options {
+        let options = registry::RegistryOptions {
             clock: Arc::clone(&clock),
             create_handlers: flotilla_http::creators(&authenticator, &authorizer),
             raw_path_handler: Arc::new(running_server::non_resource_path),
             serves_group: serves,
             metrics: metrics.clone(),
             shared_store: shared,
-            ..registry::Options::new(Arc::clone(&chain))
+            ..registry::RegistryOptions::new(Arc::clone(&chain))
         };
         let registry = Registry::new(engine.store(), Arc::clone(&hub), options);
         registry
@@ -175,10 +181,14 @@ impl StandaloneServer {
             true => cluster_proxy::cluster_connectors(&api, &server, &metrics),
             false => hollow_containers::container_connectors(&api, &clock, &server),
         };
-        let decisions = DecisionCache::default();
+        let decisions = DecisionExplanationCache::default();
         let options = flotilla_http::Options {
             connectors,
-            subresource_getters: decision::decision_getters(&api, &decisions, setup.rules),
+            subresource_getters: scheduling_decision::decision_getters(
+                &api,
+                &decisions,
+                setup.scheduling_settings,
+            ),
             metrics,
             // With simulated members in the same process, only the control plane serves
             // the metrics of the process.
@@ -196,7 +206,7 @@ impl StandaloneServer {
         let renewal = CertificateRenewal::new(
             keys,
             Arc::clone(&clock),
-            CertificateUsers {
+            RenewedCertificateTargets {
                 certificate,
                 authenticator,
                 root_ca: watch::Sender::new(pki.ca_pem.clone()),
@@ -211,11 +221,11 @@ impl StandaloneServer {
             clock,
             informers,
             decisions,
-            controllers,
+            controller_tasks: controllers,
             url,
             address,
-            listening,
-            server,
+            listener_tasks: listening,
+            server_tasks: server,
             engine,
             watch_caches: hub,
         };
@@ -223,16 +233,16 @@ impl StandaloneServer {
             running: plane,
             kubeconfig,
             signer,
-            serves,
+            serves_group: serves,
             renewal,
         })
     }
 
     /// The token signer and root CA of this server's service accounts.
-    pub(crate) fn service_account_options(&self) -> ServiceAccountOptions {
-        ServiceAccountOptions {
+    pub(crate) fn service_account_options(&self) -> ServiceAccountsAndServedGroups {
+        ServiceAccountsAndServedGroups {
             signer: Arc::clone(&self.signer),
-            serves: self.serves,
+            serves_group: self.serves_group,
             root_ca: self.renewal.root_ca(),
         }
     }

@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use crate::logs::STARTUP_TARGET;
-use crate::storage_engine::StorageBackend;
+use crate::storage_engine::StorageBackendConfig;
 use crate::version;
 
 /// The fields of the startup log line.
-pub(crate) struct StartupLog<'a> {
+pub(crate) struct StartupLogLine<'a> {
     /// `standalone`, `aggregated` or `member`.
     pub(crate) mode: &'static str,
-    pub(crate) store: &'a StorageBackend,
+    pub(crate) store: &'a StorageBackendConfig,
     /// The address of the listener.
     pub(crate) address: SocketAddr,
     pub(crate) data: &'a Path,
@@ -21,7 +21,7 @@ pub(crate) struct StartupLog<'a> {
     pub(crate) members: usize,
 }
 
-impl StartupLog<'_> {
+impl StartupLogLine<'_> {
     /// Logs the line, at every verbosity.
     pub(crate) fn log(&self) {
         tracing::info!(

@@ -17,11 +17,11 @@ use storage::{EmbeddedStore, Error, RangeRequest, Store, StoreFaultKind, StoreHe
 use tokio::sync::watch;
 
 use crate::encryption::{self, EncryptionScope};
-use crate::store_events::StoreEventRecorder;
+use crate::store_events::StoreFaultEventRecorder;
 
 /// The chosen engine with its options.
 #[derive(Clone, Debug)]
-pub(crate) enum StorageBackend {
+pub(crate) enum StorageBackendConfig {
     /// The embedded store in the data directory.
     Embedded {
         /// Whether writes wait for fsync.
@@ -92,16 +92,16 @@ impl StorageArgs {
     }
 
     /// The chosen engine.
-    pub(crate) fn backend(&self) -> anyhow::Result<StorageBackend> {
+    pub(crate) fn backend(&self) -> anyhow::Result<StorageBackendConfig> {
         if !self.is_shared() {
-            return Ok(StorageBackend::Embedded { sync: true });
+            return Ok(StorageBackendConfig::Embedded { sync: true });
         }
         let files = EtcdCertificateFiles {
             ca: self.etcd_cafile.clone(),
             certificate: self.etcd_certfile.clone(),
             key: self.etcd_keyfile.clone(),
         };
-        Ok(StorageBackend::Etcd(etcd::EtcdOptions {
+        Ok(StorageBackendConfig::Etcd(etcd::EtcdOptions {
             servers: self.etcd_servers.clone(),
             tls: Some(files.read()?),
             renewed_tls: Some(EtcdTlsSource(Arc::new(move || {
@@ -139,7 +139,7 @@ impl EtcdCertificateFiles {
     }
 }
 
-impl std::fmt::Display for StorageBackend {
+impl std::fmt::Display for StorageBackendConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Embedded { .. } => f.write_str("embedded"),
@@ -151,7 +151,7 @@ impl std::fmt::Display for StorageBackend {
     }
 }
 
-impl StorageBackend {
+impl StorageBackendConfig {
     /// Whether other processes may use the same store.
     pub(crate) fn is_shared(&self) -> bool {
         match self {
@@ -165,10 +165,10 @@ impl StorageBackend {
 pub(crate) struct StorageEngine {
     /// The engine behind the encryption.
     store: Arc<dyn Store>,
-    engine: OpenEngine,
+    engine: EmbeddedOrEtcdStore,
 }
 
-enum OpenEngine {
+enum EmbeddedOrEtcdStore {
     Embedded(Arc<EmbeddedStore>),
     Etcd(Arc<EtcdStore>),
 }
@@ -176,7 +176,7 @@ enum OpenEngine {
 impl StorageEngine {
     /// Opens the engine; the embedded store uses `dir`.
     pub(crate) async fn open(
-        choice: &StorageBackend,
+        choice: &StorageBackendConfig,
         encryption: Option<ResourceTransformers>,
         dir: &Path,
     ) -> anyhow::Result<Self> {
@@ -187,11 +187,11 @@ impl StorageEngine {
         // Also without a configuration, so that encrypted values are reported as such.
         let encryption = encryption.unwrap_or_default();
         match choice {
-            StorageBackend::Embedded { sync } => {
-                let options = storage::EmbeddedOptions {
+            StorageBackendConfig::Embedded { sync } => {
+                let options = storage::EmbeddedStoreOptions {
                     sync: *sync,
                     format,
-                    ..storage::EmbeddedOptions::default()
+                    ..storage::EmbeddedStoreOptions::default()
                 };
                 let dir = dir.to_owned();
                 let open = move || EmbeddedStore::open(&dir, options);
@@ -200,10 +200,10 @@ impl StorageEngine {
                 let prefix = etcd::EtcdOptions::default().prefix;
                 Ok(Self {
                     store: Arc::new(EncryptedStore::new(engine, encryption, &prefix)),
-                    engine: OpenEngine::Embedded(embedded),
+                    engine: EmbeddedOrEtcdStore::Embedded(embedded),
                 })
             }
-            StorageBackend::Etcd(options) => {
+            StorageBackendConfig::Etcd(options) => {
                 let opened = Box::pin(EtcdStore::open(options.clone())).await;
                 let etcd = Arc::new(opened.map_err(etcd_error)?);
                 Box::pin(check_foreign_data(&etcd, options)).await?;
@@ -213,7 +213,7 @@ impl StorageEngine {
                 let engine = Arc::clone(&etcd) as Arc<dyn Store>;
                 Ok(Self {
                     store: Arc::new(EncryptedStore::new(engine, encryption, &options.prefix)),
-                    engine: OpenEngine::Etcd(etcd),
+                    engine: EmbeddedOrEtcdStore::Etcd(etcd),
                 })
             }
         }
@@ -227,11 +227,11 @@ impl StorageEngine {
     pub(crate) fn probe(&self) -> HealthProbe {
         let closed = || "the store is closed".to_owned();
         match &self.engine {
-            OpenEngine::Embedded(embedded) => {
+            EmbeddedOrEtcdStore::Embedded(embedded) => {
                 let embedded = Arc::downgrade(embedded);
                 Arc::new(move || embedded.upgrade().map(drop).ok_or_else(closed))
             }
-            OpenEngine::Etcd(etcd) => {
+            EmbeddedOrEtcdStore::Etcd(etcd) => {
                 let etcd = Arc::downgrade(etcd);
                 Arc::new(move || etcd.upgrade().ok_or_else(closed)?.health())
             }
@@ -242,7 +242,7 @@ impl StorageEngine {
     /// and one check for each fault that keeps the embedded store from writing.
     pub(crate) fn checks(&self) -> Vec<HealthCheck> {
         let probe = self.probe();
-        let OpenEngine::Embedded(embedded) = &self.engine else {
+        let EmbeddedOrEtcdStore::Embedded(embedded) = &self.engine else {
             return vec![HealthCheck::liveness("etcd", move || probe())];
         };
         let health = embedded.health();
@@ -267,11 +267,11 @@ impl StorageEngine {
         clock: &Arc<dyn Clock>,
         tasks: &TaskGroup,
     ) {
-        let OpenEngine::Embedded(embedded) = &self.engine else {
+        let EmbeddedOrEtcdStore::Embedded(embedded) = &self.engine else {
             return;
         };
         let (api, clock) = (Arc::clone(api), Arc::clone(clock));
-        let recorder = StoreEventRecorder::new(api, clock, embedded.health());
+        let recorder = StoreFaultEventRecorder::new(api, clock, embedded.health());
         let stop = tasks.shutdown().clone();
         tasks.spawn(async move {
             stop.run_until_triggered(recorder.run()).await;
@@ -287,7 +287,7 @@ impl StorageEngine {
             &["storage_cluster_id"],
         );
         match &self.engine {
-            OpenEngine::Embedded(embedded) => {
+            EmbeddedOrEtcdStore::Embedded(embedded) => {
                 register_fault_metrics(embedded.health(), metrics);
                 let embedded = Arc::downgrade(embedded);
                 metrics.register_callback(&[size], move |readings| {
@@ -297,7 +297,7 @@ impl StorageEngine {
                     }
                 });
             }
-            OpenEngine::Etcd(etcd) => {
+            EmbeddedOrEtcdStore::Etcd(etcd) => {
                 let etcd = Arc::downgrade(etcd);
                 metrics.register_callback(&[size], move |readings| {
                     let sizes = etcd.upgrade().map_or_else(Vec::new, |etcd| etcd.sizes());
@@ -313,16 +313,18 @@ impl StorageEngine {
     /// Resolves with the error when the engine has failed permanently.
     pub(crate) async fn wait_for_failure(&self) -> anyhow::Error {
         match &self.engine {
-            OpenEngine::Embedded(embedded) => anyhow!("{}", embedded.wait_for_failure().await),
-            OpenEngine::Etcd(etcd) => anyhow!("{}", etcd.wait_for_failure().await),
+            EmbeddedOrEtcdStore::Embedded(embedded) => {
+                anyhow!("{}", embedded.wait_for_failure().await)
+            }
+            EmbeddedOrEtcdStore::Etcd(etcd) => anyhow!("{}", etcd.wait_for_failure().await),
         }
     }
 
     /// Finishes the requests in flight; later calls fail.
     pub(crate) async fn close(&self) {
         match &self.engine {
-            OpenEngine::Embedded(embedded) => embedded.close().await,
-            OpenEngine::Etcd(etcd) => etcd.close().await,
+            EmbeddedOrEtcdStore::Embedded(embedded) => embedded.close().await,
+            EmbeddedOrEtcdStore::Etcd(etcd) => etcd.close().await,
         }
     }
 }

@@ -25,7 +25,7 @@ fn involved_object() -> InvolvedObject {
     }
 }
 
-pub(crate) struct StoreEventRecorder {
+pub(crate) struct StoreFaultEventRecorder {
     api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
     health: watch::Receiver<StoreHealth>,
@@ -35,7 +35,7 @@ pub(crate) struct StoreEventRecorder {
     faulty: bool,
 }
 
-impl StoreEventRecorder {
+impl StoreFaultEventRecorder {
     pub(crate) fn new(
         api: Arc<dyn Api>,
         clock: Arc<dyn Clock>,

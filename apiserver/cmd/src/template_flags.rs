@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use client::Api;
-use flotilla_runtime::{HostWorkloads, InformerFactory};
+use flotilla_runtime::{HostWorkloadHandling, InformerFactory};
 
 /// The flags for templates.
 #[derive(Args, Clone)]
 #[group(id = "templates")]
-pub(crate) struct TemplateArgs {
+pub(crate) struct TemplatePropagationArgs {
     /// Semicolon separated resources that should be skipped from propagating in addition
     /// to the default skip list: group, group/version, group/version/Kind,Kind or
     /// v1/Kind,Kind.
@@ -39,23 +39,23 @@ enum HostWorkloadMode {
     Propagate,
 }
 
-impl TemplateArgs {
+impl TemplatePropagationArgs {
     /// The options of a standalone server, which stores the templates itself.
-    pub(crate) fn standalone_options(&self) -> TemplateOptions {
-        TemplateOptions {
-            options: controller_context::Options {
+    pub(crate) fn standalone_options(&self) -> TemplatePropagationOptions {
+        TemplatePropagationOptions {
+            propagation: controller_context::PropagationOptions {
                 skipped_apis: self.skipped_propagating_apis.clone(),
                 skipped_namespaces: self.skipped_propagating_namespaces.clone(),
-                ..controller_context::Options::default()
+                ..controller_context::PropagationOptions::default()
             },
-            host: None,
+            host_workloads: None,
         }
     }
 
     /// The options of an aggregated server, whose templates the host stores.
-    pub(crate) fn aggregated_options(&self) -> TemplateOptions {
-        TemplateOptions {
-            host: Some(self.host_workloads),
+    pub(crate) fn aggregated_options(&self) -> TemplatePropagationOptions {
+        TemplatePropagationOptions {
+            host_workloads: Some(self.host_workloads),
             ..self.standalone_options()
         }
     }
@@ -63,22 +63,22 @@ impl TemplateArgs {
 
 /// The values of the flags; the default is for a standalone server.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TemplateOptions {
-    pub(crate) options: controller_context::Options,
-    host: Option<HostWorkloadMode>,
+pub(crate) struct TemplatePropagationOptions {
+    pub(crate) propagation: controller_context::PropagationOptions,
+    host_workloads: Option<HostWorkloadMode>,
 }
 
-impl TemplateOptions {
+impl TemplatePropagationOptions {
     /// Watches whether the host runs workloads itself.
     pub(crate) fn watch_host_workloads(
         &self,
         host: &Arc<dyn Api>,
         informers: &InformerFactory,
-    ) -> HostWorkloads {
-        let Some(choice) = self.host else {
-            return HostWorkloads::default();
+    ) -> HostWorkloadHandling {
+        let Some(choice) = self.host_workloads else {
+            return HostWorkloadHandling::default();
         };
         let propagate = choice == HostWorkloadMode::Propagate;
-        HostWorkloads::watch(host, informers, propagate)
+        HostWorkloadHandling::watch(host, informers, propagate)
     }
 }

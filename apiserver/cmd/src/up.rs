@@ -18,17 +18,17 @@ use openapi::karmada::resources::CLUSTERS;
 
 use crate::cluster_flags;
 use crate::controller_flags;
-use crate::controller_manager::{self, ControlPlaneOptions, ControllerContext};
+use crate::controller_manager::{self, ControllerContext, MultiClusterControllerOptions};
 use crate::estimator_flags;
 use crate::logs;
 use crate::member::{self, HollowClusterArgs};
 use crate::script_flags;
 use crate::signals::TerminationSignals;
-use crate::standalone::{StandaloneOptions, StandaloneServer};
-use crate::startup::StartupLog;
-use crate::storage_engine::StorageBackend;
+use crate::standalone::{StandaloneServer, StandaloneServerOptions};
+use crate::startup::StartupLogLine;
+use crate::storage_engine::StorageBackendConfig;
 
-const STORE: StorageBackend = StorageBackend::Embedded { sync: true };
+const STORE: StorageBackendConfig = StorageBackendConfig::Embedded { sync: true };
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Start a control plane in the foreground; with --members, simulated clusters join it.
@@ -49,7 +49,7 @@ pub(crate) struct UpArgs {
     #[command(flatten)]
     size: HollowClusterArgs,
     #[command(flatten)]
-    fleet: cluster_flags::ClusterArgs,
+    fleet: cluster_flags::ClusterControllersArgs,
     #[command(flatten)]
     controllers: controller_flags::ControllerArgs,
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub(crate) struct UpArgs {
 
 /// A control plane with its simulated members.
 pub(crate) struct LocalFleet {
-    pub(crate) control: StandaloneServer,
+    pub(crate) control_plane: StandaloneServer,
     pub(crate) members: Vec<StandaloneServer>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) async fn run(arguments: UpArgs) -> anyhow::Result<()> {
     };
     let gates = arguments.gates.feature_gates;
     let estimators = arguments.estimators.options(gates)?;
-    let settings = ControlPlaneOptions {
+    let settings = MultiClusterControllerOptions {
         clusters: arguments.fleet.options(),
         controllers: arguments.controllers.options()?,
         allow_no_execute: arguments.fleet.allow_no_execute_taint_policy,
@@ -88,23 +88,23 @@ pub(crate) async fn run(arguments: UpArgs) -> anyhow::Result<()> {
             .options(gates)?
             .with_estimators(estimators.is_some()),
         estimators,
-        ..ControlPlaneOptions::with_gates(gates)
+        ..MultiClusterControllerOptions::with_gates(gates)
     };
     let (listen, members) = (arguments.listen, arguments.members);
     let starting = LocalFleet::start(&dir, listen, members, &arguments.size, &settings);
     let Some(fleet) = signals.run_unless_signaled(starting).await? else {
         return Ok(());
     };
-    StartupLog {
+    StartupLogLine {
         mode: "standalone",
         store: &STORE,
-        address: fleet.control.address,
+        address: fleet.control_plane.address,
         data: &dir,
         host: None,
         members,
     }
     .log();
-    output::print_line(member::ready_line(&fleet.control));
+    output::print_line(member::ready_line(&fleet.control_plane));
     let ended = tokio::select! {
         () = signals.wait() => Ok(()),
         error = fleet.wait_for_failure() => Err(error),
@@ -130,16 +130,16 @@ impl LocalFleet {
         listen: SocketAddr,
         members: usize,
         size: &HollowClusterArgs,
-        settings: &ControlPlaneOptions,
+        settings: &MultiClusterControllerOptions,
     ) -> anyhow::Result<Self> {
-        let setup = StandaloneOptions {
+        let setup = StandaloneServerOptions {
             dir,
             listen,
-            engine: STORE,
+            storage_backend: STORE,
             encryption: None,
             reuse_port: false,
             federation: true,
-            rules: settings.scheduling.rules,
+            scheduling_settings: settings.scheduling.scheduling_settings,
             names: &[],
             authentication: Default::default(),
             shutdown_delay: Duration::ZERO,
@@ -167,7 +167,10 @@ impl LocalFleet {
             Box::pin(control),
             futures_util::future::try_join_all(starts)
         )?;
-        let fleet = Self { control, members };
+        let fleet = Self {
+            control_plane: control,
+            members,
+        };
         fleet.join_members().await?;
         fleet.wait_ready().await?;
         Ok(fleet)
@@ -189,7 +192,7 @@ impl LocalFleet {
                     return Ok(());
                 }
                 Box::pin(clusters::join(
-                    &*self.control.api,
+                    &*self.control_plane.api,
                     &*member.api,
                     &spec,
                     &|_| {},
@@ -206,7 +209,7 @@ impl LocalFleet {
     /// join is enough.
     async fn is_joined(&self, spec: &JoinSpec) -> anyhow::Result<bool> {
         match self
-            .control
+            .control_plane
             .api
             .get(ResourcePath::object(&CLUSTERS, "", &spec.name))
             .await
@@ -219,9 +222,9 @@ impl LocalFleet {
 
     async fn wait_ready(&self) -> anyhow::Result<()> {
         let clusters = self
-            .control
+            .control_plane
             .informers
-            .get(&self.control.api, &ListWatchSelector::all(&CLUSTERS));
+            .get(&self.control_plane.api, &ListWatchSelector::all(&CLUSTERS));
         let names: Vec<String> = (1..=self.members.len())
             .map(|n| format!("member{n}"))
             .collect();
@@ -253,12 +256,12 @@ impl LocalFleet {
     pub(crate) async fn wait_for_failure(&self) -> anyhow::Error {
         let members = self.members.iter().map(|m| Box::pin(m.wait_for_failure()));
         let mut all: Vec<_> = members.collect();
-        all.push(Box::pin(self.control.wait_for_failure()));
+        all.push(Box::pin(self.control_plane.wait_for_failure()));
         futures_util::future::select_all(all).await.0
     }
 
     pub(crate) async fn stop(&self) {
-        self.control.stop().await;
+        self.control_plane.stop().await;
         futures_util::future::join_all(self.members.iter().map(|m| m.stop())).await;
     }
 }

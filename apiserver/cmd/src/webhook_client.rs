@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use client::remote::Config;
+use client::remote::RestConfig;
 use client::webhook::{ServiceReference, WebhookClient, WebhookClientConfig, WebhookEndpoint};
 use client::{Api, RemoteApi, ResourcePath, TaskGroup};
 use machinery::Gvr;
@@ -33,13 +33,13 @@ pub(crate) enum UnknownServicePolicy {
 }
 
 /// A webhook server: its address, the name in its certificate and its CA.
-type WebhookServer = (String, Option<String>, Vec<u8>);
+type WebhookServerKey = (String, Option<String>, Vec<u8>);
 
 pub(crate) struct WebhookClientManager {
     services: Arc<dyn Api>,
     unknown_services: UnknownServicePolicy,
-    connections: TaskGroup,
-    clients: Mutex<HashMap<WebhookServer, Arc<RemoteApi>>>,
+    connection_tasks: TaskGroup,
+    clients: Mutex<HashMap<WebhookServerKey, Arc<RemoteApi>>>,
     addresses: Mutex<HashMap<ServiceReference, (Instant, String)>>,
 }
 
@@ -102,13 +102,13 @@ impl WebhookClientManager {
         Arc::new(Self {
             services: Arc::clone(services),
             unknown_services: absent,
-            connections: connections.child(),
+            connection_tasks: connections.child(),
             clients: Mutex::default(),
             addresses: Mutex::default(),
         })
     }
 
-    fn client(&self, server: WebhookServer) -> Result<Arc<RemoteApi>, String> {
+    fn client(&self, server: WebhookServerKey) -> Result<Arc<RemoteApi>, String> {
         let mut clients = self.clients.lock();
         if let Some(remote) = clients.get(&server) {
             return Ok(Arc::clone(remote));
@@ -117,10 +117,10 @@ impl WebhookClientManager {
             clients.clear();
         }
         let (address, name, ca) = &server;
-        let mut config = Config::new(address).map_err(|e| e.to_string())?;
+        let mut config = RestConfig::new(address).map_err(|e| e.to_string())?;
         config.tls_server_name.clone_from(name);
         config.ca = Some(ca.clone()).filter(|ca| !ca.is_empty());
-        let remote = RemoteApi::new(config, &self.connections).map_err(|e| e.to_string())?;
+        let remote = RemoteApi::new(config, &self.connection_tasks).map_err(|e| e.to_string())?;
         let remote = Arc::new(remote);
         clients.insert(server, Arc::clone(&remote));
         Ok(remote)

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use auth::rbac::RbacAuthorizer;
-use auth::{Authenticator, reviews};
+use auth::{LocalAuthenticator, reviews};
 use client::ResourcePath;
 use machinery::{Gvr, Object, Status};
-use registry::{CreateHandler, RequestContext};
+use registry::{RequestUserAndDeadline, UnstoredCreateHandler};
 use serde_json::Value;
 
 const AUTHN: &str = "authentication.k8s.io";
@@ -28,15 +28,15 @@ enum ReviewKind {
 
 struct ReviewCreator {
     kind: ReviewKind,
-    authenticator: Arc<Authenticator>,
+    authenticator: Arc<LocalAuthenticator>,
     authorizer: Arc<RbacAuthorizer>,
 }
 
 #[async_trait]
-impl CreateHandler for ReviewCreator {
+impl UnstoredCreateHandler for ReviewCreator {
     async fn create(
         &self,
-        ctx: &RequestContext,
+        ctx: &RequestUserAndDeadline,
         at: ResourcePath<'_>,
         body: Value,
         parent: Option<&Object>,
@@ -63,11 +63,11 @@ impl CreateHandler for ReviewCreator {
     }
 }
 
-/// The creators of the review and token resources, for `registry::Options::creators`.
+/// The creators of the review and token resources, for `registry::RegistryOptions::creators`.
 pub fn creators(
-    authenticator: &Arc<Authenticator>,
+    authenticator: &Arc<LocalAuthenticator>,
     authorizer: &Arc<RbacAuthorizer>,
-) -> HashMap<(Gvr, &'static str), Arc<dyn CreateHandler>> {
+) -> HashMap<(Gvr, &'static str), Arc<dyn UnstoredCreateHandler>> {
     let rows = [
         (AUTHN, "tokenreviews", "", ReviewKind::TokenReview),
         (
@@ -104,7 +104,7 @@ pub fn creators(
     ];
     rows.into_iter()
         .map(|(group, resource, sub, question)| {
-            let review: Arc<dyn CreateHandler> = Arc::new(ReviewCreator {
+            let review: Arc<dyn UnstoredCreateHandler> = Arc::new(ReviewCreator {
                 kind: question,
                 authenticator: Arc::clone(authenticator),
                 authorizer: Arc::clone(authorizer),

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, Response};
 use machinery::Gvk;
-use registry::{GroupInfo, GroupVersionInfo, ResourceInfo, ResourceTable, SubresourceInfo};
+use registry::{ApiGroupInfo, GroupVersionInfo, ResourceInfo, ResourceTable, SubresourceInfo};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256, Sha512};
 
@@ -35,7 +35,7 @@ pub(crate) struct DiscoveryDocuments {
 
 impl DiscoveryDocuments {
     pub(crate) fn new(table: &ResourceTable) -> Self {
-        let (core, named): (Vec<&GroupInfo>, Vec<&GroupInfo>) =
+        let (core, named): (Vec<&ApiGroupInfo>, Vec<&ApiGroupInfo>) =
             table.groups().iter().partition(|g| g.name.is_empty());
         let mut legacy = HashMap::new();
         let versions: Vec<&str> = core
@@ -127,7 +127,7 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
     false
 }
 
-fn api_group(group: &GroupInfo) -> Value {
+fn api_group(group: &ApiGroupInfo) -> Value {
     let named = |version: &GroupVersionInfo| {
         json!({"groupVersion": format!("{}/{}", group.name, version.version),
                "version": version.version})
@@ -140,7 +140,7 @@ fn api_group(group: &GroupInfo) -> Value {
     })
 }
 
-fn resource_list(group: &GroupInfo, version: &GroupVersionInfo) -> Value {
+fn resource_list(group: &ApiGroupInfo, version: &GroupVersionInfo) -> Value {
     let mut resources = Vec::new();
     for resource_info in &version.resources {
         resources.push(api_resource(group, version, resource_info));
@@ -160,7 +160,7 @@ fn sorted_verbs(verbs: &[impl AsRef<str>]) -> Vec<&str> {
 }
 
 fn api_resource(
-    group: &GroupInfo,
+    group: &ApiGroupInfo,
     version: &GroupVersionInfo,
     resource_info: &ResourceInfo,
 ) -> Value {
@@ -187,7 +187,7 @@ fn api_resource(
 }
 
 fn api_subresource(
-    group: &GroupInfo,
+    group: &ApiGroupInfo,
     version: &GroupVersionInfo,
     resource_info: &ResourceInfo,
     sub: &SubresourceInfo,
@@ -210,7 +210,7 @@ fn response_kind(gvk: &Gvk) -> Value {
     json!({"group": gvk.group, "version": gvk.version, "kind": gvk.kind})
 }
 
-fn aggregated_document(groups: &[&GroupInfo]) -> TaggedDocument {
+fn aggregated_document(groups: &[&ApiGroupInfo]) -> TaggedDocument {
     let items: Vec<Value> = groups
         .iter()
         .filter(|g| !g.versions.is_empty())

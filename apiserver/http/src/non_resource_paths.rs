@@ -78,7 +78,7 @@ impl NonResourcePaths {
         }
     }
 
-    fn token_issuer(&self) -> Result<&auth::token::TokenSigner, Status> {
+    fn token_issuer(&self) -> Result<&auth::token::ServiceAccountTokenIssuer, Status> {
         let issuer = self.authenticator.token_issuer();
         issuer.ok_or_else(Status::path_not_found)
     }

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use auth::rbac::{AuthorizationAttributes, always_allowed};
+use auth::rbac::{AuthorizationTarget, always_allowed};
 use http::Method;
 use machinery::Status;
 use machinery::names::validate_path_segment_name;
@@ -54,17 +54,17 @@ impl RequestInfo {
         !matches!(self.verb, "get" | "list" | "watch" | "head" | "options")
     }
 
-    pub(crate) fn authorization_attributes(&self) -> AuthorizationAttributes<'_> {
+    pub(crate) fn authorization_attributes(&self) -> AuthorizationTarget<'_> {
         match &self.resource {
             Some(resource) => resource.authorization_attributes(),
-            None => AuthorizationAttributes::NonResource(&self.path),
+            None => AuthorizationTarget::NonResource(&self.path),
         }
     }
 }
 
 impl RequestedResource {
-    pub(crate) fn authorization_attributes(&self) -> AuthorizationAttributes<'_> {
-        AuthorizationAttributes::Resource {
+    pub(crate) fn authorization_attributes(&self) -> AuthorizationTarget<'_> {
+        AuthorizationTarget::Resource {
             group: &self.group,
             version: &self.version,
             resource: &self.resource,

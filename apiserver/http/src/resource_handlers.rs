@@ -9,7 +9,9 @@ use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use machinery::time::Clock;
 use machinery::{Gvr, Status, UserInfo};
-use registry::{DeleteResult, Registry, RequestContext, ResourceInfo, WriteResult, options};
+use registry::{
+    DeleteResult, Registry, RequestUserAndDeadline, ResourceInfo, WriteResult, options,
+};
 use tokio::time::Instant;
 
 use crate::metrics::ApiServerMetrics;
@@ -55,7 +57,7 @@ struct ResourceHandler<'a> {
     shared: &'a ResourceHandlers,
     call: &'a ResourceCall,
     resource_info: Arc<ResourceInfo>,
-    context: RequestContext,
+    context: RequestUserAndDeadline,
 }
 
 impl ResourceHandlers {
@@ -83,7 +85,7 @@ impl ResourceHandlers {
         check_verb(&resource_info, &call)?;
         let handler = ResourceHandler {
             shared: self,
-            context: RequestContext {
+            context: RequestUserAndDeadline {
                 user: Arc::clone(&call.user),
                 deadline: call.deadline,
             },
@@ -274,7 +276,7 @@ impl ResourceHandler<'_> {
         let decoded = request_body::decode_object(&bytes, body_type)?;
         Ok(registry::ObjectBody {
             value: decoded.value,
-            duplicates: decoded.duplicate_keys,
+            duplicate_fields: decoded.duplicate_keys,
         })
     }
 

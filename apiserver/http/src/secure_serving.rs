@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use machinery::FailureLog;
+use machinery::FailureLogLimiter;
 use machinery::time::Clock;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
@@ -80,7 +80,7 @@ impl SecureServing {
         let mut connections = JoinSet::new();
         let stop = CancellationToken::new();
         let mut shutdown = pin!(shutdown);
-        let failures = FailureLog::new();
+        let failures = FailureLogLimiter::new();
         loop {
             tokio::select! {
                 () = &mut shutdown => break,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use auth::pki::{CertKeyPair, Pki};
 use auth::rbac::RbacAuthorizer;
-use auth::{Authenticator, tls, token};
+use auth::{LocalAuthenticator, tls, token};
 use bytes::Bytes;
 use client::Api;
 use http::{HeaderMap, HeaderValue, Method, Request};
@@ -57,19 +57,21 @@ async fn start_server() -> TestApiServer {
     let dir = tempfile::tempdir().unwrap();
     let now = jiff::Timestamp::now();
     let pki = Pki::open(dir.path(), &[], now).unwrap();
-    let signer = Arc::new(token::TokenSigner::new(&pki.token_key_pem).unwrap());
-    let authenticator = Authenticator::new(
+    let signer = Arc::new(token::ServiceAccountTokenIssuer::new(&pki.token_key_pem).unwrap());
+    let authenticator = LocalAuthenticator::new(
         Some(pki.verifier().unwrap()),
         signer,
         Arc::new(SystemClock),
-        auth::authenticator::AuthenticatorOptions::default(),
+        auth::authenticator::LocalAuthenticatorOptions::default(),
     );
     let authorizer = RbacAuthorizer::new();
-    let store: Arc<dyn storage::Store> =
-        Arc::new(storage::EmbeddedStore::in_memory(storage::EmbeddedOptions::default()).unwrap());
-    let hub = watchcache::WatchCaches::new(Arc::clone(&store), watchcache::Config::default());
-    let mut options = registry::Options::new(Arc::new(admission::AdmissionChain::new(
-        admission::Options::default(),
+    let store: Arc<dyn storage::Store> = Arc::new(
+        storage::EmbeddedStore::in_memory(storage::EmbeddedStoreOptions::default()).unwrap(),
+    );
+    let hub =
+        watchcache::WatchCaches::new(Arc::clone(&store), watchcache::WatchCacheConfig::default());
+    let mut options = registry::RegistryOptions::new(Arc::new(admission::AdmissionChain::new(
+        admission::AdmissionChainOptions::default(),
     )));
     options.create_handlers = creators(&authenticator, &authorizer);
     let registry = Registry::new(Arc::clone(&store), hub, options);

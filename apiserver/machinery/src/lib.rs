@@ -10,7 +10,7 @@
 pub mod conditions;
 mod decode_cache;
 pub mod duration;
-pub mod failure_log;
+pub mod failure_log_limiter;
 pub mod field_error;
 mod label_keys;
 pub mod names;
@@ -21,7 +21,7 @@ pub mod status;
 pub mod time;
 pub mod user;
 
-pub use failure_log::FailureLog;
+pub use failure_log_limiter::FailureLogLimiter;
 pub use field_error::FieldError;
 pub use names::{Gvk, Gvr};
 pub use object::{Object, ObjectMeta, OwnerReference};

@@ -108,7 +108,7 @@ pub struct Object(Arc<ObjectData>);
 impl Object {
     /// Creates an object from JSON with `resourceVersion`, as a server returns it.
     pub fn from_json(bytes: Bytes) -> Result<Self, MalformedObject> {
-        let outer: ObjectEnvelope<'_> = serde_json::from_slice(&bytes)?;
+        let outer: ObjectRawMetadataJson<'_> = serde_json::from_slice(&bytes)?;
         let head = match outer.metadata {
             Some(raw) => parse_meta(raw.get())?,
             None => ObjectMeta::default(),
@@ -119,11 +119,11 @@ impl Object {
     /// As [`Self::from_json`], without `metadata.managedFields`: in a cache of many objects
     /// they often take more memory than all other fields, and nothing reads them.
     pub fn from_json_trimmed(bytes: Bytes) -> Result<Self, MalformedObject> {
-        let outer: ObjectEnvelope<'_> = serde_json::from_slice(&bytes)?;
+        let outer: ObjectRawMetadataJson<'_> = serde_json::from_slice(&bytes)?;
         let Some(raw) = outer.metadata else {
             return Ok(Self::assemble(ObjectMeta::default(), bytes));
         };
-        let metadata: RawObjectMeta<'_> = serde_json::from_str(raw.get())?;
+        let metadata: ObjectMetaJson<'_> = serde_json::from_str(raw.get())?;
         let Some(managed_fields) = metadata.managed_fields.map(RawValue::get) else {
             let head = metadata.into_meta();
             return Ok(Self::assemble(head, bytes));
@@ -141,7 +141,7 @@ impl Object {
     /// Creates an object from stored JSON, which has no `resourceVersion`. The revision
     /// at which the key was last written is inserted as its `resourceVersion`.
     pub fn from_stored(stored: &[u8], revision: u64) -> Result<Self, MalformedObject> {
-        let outer: ObjectEnvelope<'_> = serde_json::from_slice(stored)?;
+        let outer: ObjectRawMetadataJson<'_> = serde_json::from_slice(stored)?;
         let metadata = outer.metadata.ok_or(MalformedObject::NoMetadata)?.get();
         let mut head = parse_meta(metadata)?;
         head.revision = revision;
@@ -168,7 +168,7 @@ impl Object {
     /// content with the revision of the deletion.
     pub fn with_revision(&self, revision: u64) -> Result<Self, MalformedObject> {
         let bytes = self.bytes();
-        let outer: ObjectEnvelope<'_> = serde_json::from_slice(bytes)?;
+        let outer: ObjectRawMetadataJson<'_> = serde_json::from_slice(bytes)?;
         let metadata = outer.metadata.ok_or(MalformedObject::NoMetadata)?.get();
         let open = metadata.as_ptr() as usize - bytes.as_ptr() as usize + 1;
         let old = format!("\"resourceVersion\":\"{}\"", self.revision());
@@ -258,14 +258,14 @@ impl fmt::Debug for Object {
 }
 
 #[derive(Deserialize)]
-struct ObjectEnvelope<'a> {
+struct ObjectRawMetadataJson<'a> {
     #[serde(borrow)]
     metadata: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RawObjectMeta<'a> {
+struct ObjectMetaJson<'a> {
     namespace: Option<Box<str>>,
     name: Option<Box<str>>,
     uid: Option<Box<str>>,
@@ -278,7 +278,7 @@ struct RawObjectMeta<'a> {
     managed_fields: Option<&'a RawValue>,
 }
 
-impl RawObjectMeta<'_> {
+impl ObjectMetaJson<'_> {
     fn into_meta(self) -> ObjectMeta {
         let labels = self.labels.unwrap_or_default().into_iter();
         ObjectMeta {
@@ -300,7 +300,7 @@ impl RawObjectMeta<'_> {
 }
 
 fn parse_meta(metadata: &str) -> Result<ObjectMeta, MalformedObject> {
-    Ok(serde_json::from_str::<RawObjectMeta<'_>>(metadata)?.into_meta())
+    Ok(serde_json::from_str::<ObjectMetaJson<'_>>(metadata)?.into_meta())
 }
 
 /// Returns the text before and after a field, given the text on both sides of its value:
@@ -401,13 +401,13 @@ mod tests {
     #[test]
     fn a_view_is_decoded_once() {
         #[derive(Deserialize)]
-        struct Spec {
+        struct ObjectWithSpec {
             spec: BTreeMap<String, i64>,
         }
         let o = stored(r#"{"metadata":{"name":"a"},"spec":{"x":1}}"#, 1);
-        let first = o.decode::<Spec>().unwrap();
+        let first = o.decode::<ObjectWithSpec>().unwrap();
         assert_eq!(first.spec["x"], 1);
-        assert!(Arc::ptr_eq(&first, &o.decode::<Spec>().unwrap()));
+        assert!(Arc::ptr_eq(&first, &o.decode::<ObjectWithSpec>().unwrap()));
         assert_eq!(o.decode::<Value>().unwrap()["spec"]["x"], 1);
     }
 }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use crate::node_infos::NodeInfos as AllNodes;
 use crate::nodes::NodeSchedulingInfo;
 use crate::resource_totals::{
-    MemberResourceSummary, NodeAmounts, PodAmounts, ResourceModelGrade, ResourceTotals,
+    MemberResourceSummary, ResourceModelMinimums, ResourceTotals, TrackedNode, TrackedPod,
 };
 use crate::running_total::ResourceAmounts;
 
@@ -63,7 +63,10 @@ impl NodePodAggregator {
         self.read_when_listed(ResourceTotals::summary)
     }
 
-    pub(crate) fn allocatable_modelings(&self, models: &[ResourceModelGrade]) -> Option<Vec<i64>> {
+    pub(crate) fn allocatable_modelings(
+        &self,
+        models: &[ResourceModelMinimums],
+    ) -> Option<Vec<i64>> {
         self.read_when_listed(|s| s.allocatable_modelings(models))
     }
 
@@ -206,7 +209,7 @@ impl ReflectorSink for NodeSink {
         let mut state = self.aggregator.0.lock();
         let allocatable =
             resource_amounts(&mut state.totals, status.allocatable.unwrap_or_default());
-        let node = NodeAmounts {
+        let node = TrackedNode {
             ready,
             allocatable,
             scheduling: shape,
@@ -230,7 +233,7 @@ impl ReflectorSink for NodeSink {
 struct PodSink {
     aggregator: NodePodAggregator,
     /// Key → its amounts and the number of the last list that contained it.
-    pods_by_key: AHashMap<Box<str>, (PodAmounts, u64)>,
+    pods_by_key: AHashMap<Box<str>, (TrackedPod, u64)>,
     epoch: u64,
 }
 
@@ -261,7 +264,7 @@ impl ReflectorSink for PodSink {
         let (spec, status) = found.map(|v| (v.spec, v.status)).unwrap_or_default();
         let wanted = pod_resource_requests(&spec);
         let mut state = self.aggregator.0.lock();
-        let pod = PodAmounts {
+        let pod = TrackedPod {
             node: spec.node_name.filter(|n| !n.is_empty()).map(Into::into),
             terminated: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
             requests: resource_amounts(&mut state.totals, wanted),

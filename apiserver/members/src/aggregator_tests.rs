@@ -35,8 +35,8 @@ async fn wait_until(what: impl Fn() -> bool) {
         .unwrap();
 }
 
-fn models() -> Vec<ResourceModelGrade> {
-    let grade = |cpu: &str| ResourceModelGrade {
+fn models() -> Vec<ResourceModelMinimums> {
+    let grade = |cpu: &str| ResourceModelMinimums {
         minimums: vec![("cpu".into(), quantity(cpu))],
     };
     vec![grade("0"), grade("2"), grade("4")]
@@ -122,26 +122,26 @@ fn grades(
     };
     let allocatable = amounts(&node);
     let taken: Vec<ResourceAmounts> = pods.iter().map(|of| amounts(of)).collect();
-    let node = NodeAmounts {
+    let node = TrackedNode {
         ready: true,
         allocatable,
         scheduling: None,
     };
     sums.set_node("a", Some(node));
     for (n, requests) in taken.into_iter().enumerate() {
-        sums.add_pod(&PodAmounts {
+        sums.add_pod(&TrackedPod {
             node: Some("a".into()),
             terminated: n == 0,
             requests,
         });
     }
-    let model = |ranges: &&[(&str, &str)]| ResourceModelGrade {
+    let model = |ranges: &&[(&str, &str)]| ResourceModelMinimums {
         minimums: ranges
             .iter()
             .map(|(name, min)| ((*name).into(), quantity(min)))
             .collect(),
     };
-    let models: Vec<ResourceModelGrade> = models.iter().map(model).collect();
+    let models: Vec<ResourceModelMinimums> = models.iter().map(model).collect();
     sums.allocatable_modelings(&models)
 }
 
@@ -223,17 +223,17 @@ proptest! {
     fn running_sums_equal_sums_from_scratch(steps in prop::collection::vec((0_u8..6, 0_u8..3, 0_i64..5000, any::<bool>()), 0..80)) {
         let mut sums = ResourceTotals::default();
         let cpu = sums.intern_resource("cpu").unwrap();
-        let mut pods: AHashMap<u8, PodAmounts> = AHashMap::new();
-        let mut nodes: AHashMap<u8, NodeAmounts> = AHashMap::new();
+        let mut pods: AHashMap<u8, TrackedPod> = AHashMap::new();
+        let mut nodes: AHashMap<u8, TrackedNode> = AHashMap::new();
         let named = |n: u8| Box::<str>::from(format!("n{n}"));
         for (what, on, milli, flag) in steps {
             let amounts: ResourceAmounts = Box::new([(cpu, Quantity::from_milli(milli + 1))]);
             if what < 2 {
-                let node = (what == 0).then_some(NodeAmounts { ready: flag, allocatable: amounts, scheduling: None });
+                let node = (what == 0).then_some(TrackedNode { ready: flag, allocatable: amounts, scheduling: None });
                 sums.set_node(&named(on), node.clone());
                 match node { Some(n) => drop(nodes.insert(on, n)), None => drop(nodes.remove(&on)) }
             } else {
-                let pod = PodAmounts { node: (on > 0).then(|| named(on)), terminated: flag, requests: amounts };
+                let pod = TrackedPod { node: (on > 0).then(|| named(on)), terminated: flag, requests: amounts };
                 if let Some(old) = pods.remove(&what) { sums.remove_pod(&old); }
                 if milli % 3 > 0 { sums.add_pod(&pod); pods.insert(what, pod); }
             }
@@ -243,7 +243,7 @@ proptest! {
         for pod in pods.values() { fresh.add_pod(pod); }
         for (on, node) in &nodes { fresh.set_node(&named(*on), Some(node.clone())); }
         prop_assert_eq!(sums.summary(), fresh.summary());
-        let models: Vec<ResourceModelGrade> = [0, 1000, 3000].iter().map(|m| ResourceModelGrade { minimums: vec![("cpu".into(), Quantity::from_milli(*m))] }).collect();
+        let models: Vec<ResourceModelMinimums> = [0, 1000, 3000].iter().map(|m| ResourceModelMinimums { minimums: vec![("cpu".into(), Quantity::from_milli(*m))] }).collect();
         prop_assert_eq!(sums.allocatable_modelings(&models), fresh.allocatable_modelings(&models));
     }
 }

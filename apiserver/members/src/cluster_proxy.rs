@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use client::remote::{FlowControl, RequestForwarder};
+use client::remote::{Http2FlowControl, RequestForwarder};
 use client::{
     Api, Informer, InformerFactory, ListOptions, ListWatchSelector, ResourcePath, ShutdownToken,
     TaskGroup,
@@ -223,7 +223,7 @@ impl ClusterProxyBackends {
         let mut config = endpoint
             .client_config()
             .map_err(ClusterProxyError::Misconfigured)?;
-        config.flow_control = FlowControl::INDEPENDENT_READERS;
+        config.flow_control = Http2FlowControl::INDEPENDENT_READERS;
         let tasks = shared.tasks.child();
         let forwarder = RequestForwarder::new(config, &tasks).map_err(|e| {
             ClusterProxyError::Misconfigured(format!("cluster {:?}: {e}", endpoint.cluster))

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::metrics::{MemberMetrics, MemberRequestVerb};
+use crate::metrics::{MemberRequestMetrics, MemberRequestVerb};
 
 const INITIAL_LIMIT: f64 = 32.0;
 const MIN_LIMIT: f64 = 1.0;
@@ -71,7 +71,7 @@ pub struct ConcurrencyLimitedApi {
     api: Arc<dyn Api>,
     state: Mutex<AdaptiveLimit>,
     permit_freed: Notify,
-    metrics: MemberMetrics,
+    metrics: MemberRequestMetrics,
 }
 
 /// The permit of one call; released on drop, also when the call is canceled.
@@ -88,7 +88,7 @@ impl Drop for CallPermit<'_> {
 impl ConcurrencyLimitedApi {
     /// `member` is the label of the metrics.
     pub fn new(member: &str, api: Arc<dyn Api>) -> Self {
-        let metrics = MemberMetrics::new(member);
+        let metrics = MemberRequestMetrics::new(member);
         metrics.limit.set(INITIAL_LIMIT as i64);
         Self {
             api,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use client::remote::{Config, Redacted, WriteFence};
+use client::remote::{NetworkSendFence, Redacted, RestConfig};
 use client::{Api, RemoteApi, TaskGroup};
 use machinery::Object;
 use openapi::karmada::cluster::ClusterSpec;
@@ -99,9 +99,9 @@ impl MemberEndpoint {
     }
 
     /// The client configuration, or an error that names what is unusable.
-    pub(crate) fn client_config(&self) -> Result<Config, String> {
+    pub(crate) fn client_config(&self) -> Result<RestConfig, String> {
         let fail = |e: &dyn fmt::Display| format!("cluster {:?}: {e}", self.cluster);
-        let mut config = Config::new(&self.server).map_err(|e| fail(&e))?;
+        let mut config = RestConfig::new(&self.server).map_err(|e| fail(&e))?;
         config.insecure_skip_tls_verify = self.insecure_skip_tls_verification;
         config.ca = Some(self.ca.clone()).filter(|ca| !ca.is_empty());
         config.auth.token = Some(Redacted(self.token.clone()));
@@ -148,13 +148,13 @@ where
 #[derive(Clone, Debug, Default)]
 pub struct RemoteMemberConnector {
     /// Nothing is sent to members while the fence is closed.
-    pub write_fence: Option<WriteFence>,
+    pub send_fence: Option<NetworkSendFence>,
 }
 
 impl MemberConnector for RemoteMemberConnector {
     fn connect(&self, to: &MemberEndpoint, tasks: &TaskGroup) -> Result<Arc<dyn Api>, String> {
         let mut config = to.client_config()?;
-        config.write_fence.clone_from(&self.write_fence);
+        config.send_fence.clone_from(&self.send_fence);
         let remote =
             RemoteApi::new(config, tasks).map_err(|e| format!("cluster {:?}: {e}", to.cluster))?;
         Ok(Arc::new(remote))

@@ -36,6 +36,6 @@ pub use endpoint::{MemberConnector, MemberEndpoint, RemoteMemberConnector};
 pub use manager::MemberClusterManager;
 pub use member::{MemberCluster, MemberTrackingOptions};
 pub use node_infos::NodeInfos;
-pub use nodes::{NodeInfo, ResourceId};
+pub use nodes::{NodeInfo, ResourceNameId};
 pub use resource_quotas::{MemberResourceQuota, ScopedResourceSelectorRequirement};
-pub use resource_totals::{MemberResourceSummary, ResourceModelGrade};
+pub use resource_totals::{MemberResourceSummary, ResourceModelMinimums};

@@ -70,7 +70,7 @@ struct MemberClusterManagerInner {
     queue: Arc<ReconnectQueue>,
     /// Held while members connect and disconnect, so that a callback added later misses
     /// none.
-    on_connect: Mutex<Vec<ConnectionCallback>>,
+    connection_callbacks: Mutex<Vec<ConnectionCallback>>,
     handlers: ManagedObjectHandlers,
 }
 
@@ -124,7 +124,7 @@ impl MemberClusterManager {
             clusters,
             members: RwLock::default(),
             queue: inbox,
-            on_connect: Mutex::default(),
+            connection_callbacks: Mutex::default(),
             handlers: ManagedObjectHandlers::default(),
         });
         let keeper = MemberConnectionController {
@@ -178,7 +178,7 @@ impl MemberClusterManager {
     /// `false` when it loses it; at once for those connected now. The callback must not
     /// block or add callbacks.
     pub fn on_connection_change(&self, callback: impl Fn(&str, bool) + Send + Sync + 'static) {
-        let mut callbacks = self.0.on_connect.lock();
+        let mut callbacks = self.0.connection_callbacks.lock();
         for name in self.names() {
             callback(&name, true);
         }
@@ -191,7 +191,7 @@ impl MemberClusterManager {
         &self,
         handler: impl Fn(&str, &Gvr, &InformerEvent<'_>) + Send + Sync + 'static,
     ) {
-        let _nobody_comes_or_goes = self.0.on_connect.lock();
+        let _nobody_comes_or_goes = self.0.connection_callbacks.lock();
         let state = self.0.members.read();
         let members: Vec<_> = state.values().flatten().cloned().collect();
         drop(state);
@@ -236,7 +236,7 @@ impl MemberConnectionController {
 
     fn reconcile(&mut self, name: &str) {
         let Some(cluster) = self.shared.clusters.get("", name) else {
-            let callbacks = self.shared.on_connect.lock();
+            let callbacks = self.shared.connection_callbacks.lock();
             self.replace_member(name, None, &callbacks);
             return;
         };
@@ -250,7 +250,7 @@ impl MemberConnectionController {
         {
             return;
         }
-        let callbacks = self.shared.on_connect.lock();
+        let callbacks = self.shared.connection_callbacks.lock();
         let next = wanted.and_then(|endpoint| {
             let shared = &self.shared;
             MemberCluster::connect(

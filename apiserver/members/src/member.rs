@@ -13,7 +13,7 @@ use crate::concurrency_limit::ConcurrencyLimitedApi;
 use crate::endpoint::{MemberConnector, MemberEndpoint};
 use crate::node_infos::NodeInfos;
 use crate::resource_quotas::{MemberResourceQuota, ResourceQuotaCache};
-use crate::resource_totals::{MemberResourceSummary, ResourceModelGrade};
+use crate::resource_totals::{MemberResourceSummary, ResourceModelMinimums};
 
 type ManagedObjectHandler = Arc<dyn Fn(&str, &Gvr, &InformerEvent<'_>) + Send + Sync>;
 
@@ -133,7 +133,7 @@ impl MemberCluster {
 
     /// The number of nodes in each grade of the resource models; `None` until nodes and
     /// pods were listed.
-    pub fn allocatable_modelings(&self, models: &[ResourceModelGrade]) -> Option<Vec<i64>> {
+    pub fn allocatable_modelings(&self, models: &[ResourceModelMinimums]) -> Option<Vec<i64>> {
         self.aggregator().allocatable_modelings(models)
     }
 

@@ -38,16 +38,16 @@ const VERBS: [&str; 7] = [
     "deletecollection",
 ];
 
-struct MemberMetricFamilies {
+struct MemberRequestMetricFamilies {
     durations: MetricVec<Histogram, 2>,
     errors: MetricVec<Counter, 2>,
     in_flight: MetricVec<Gauge, 1>,
     limits: MetricVec<Gauge, 1>,
 }
 
-static METRIC_FAMILIES: LazyLock<MemberMetricFamilies> = LazyLock::new(|| {
+static METRIC_FAMILIES: LazyLock<MemberRequestMetricFamilies> = LazyLock::new(|| {
     let of = flotilla_metrics::process_registry();
-    MemberMetricFamilies {
+    MemberRequestMetricFamilies {
         durations: of.histograms(
             "flotilla_member_request_duration_seconds",
             "Duration of calls to a member, without the wait for the concurrency limit.",
@@ -75,7 +75,7 @@ static METRIC_FAMILIES: LazyLock<MemberMetricFamilies> = LazyLock::new(|| {
 const REASONS: [&str; 3] = ["transport", "refused", "server"];
 
 /// The metrics of one member.
-pub(crate) struct MemberMetrics {
+pub(crate) struct MemberRequestMetrics {
     member: String,
     durations: [OnceLock<Histogram>; 7],
     errors: [OnceLock<Counter>; 3],
@@ -87,7 +87,7 @@ pub(crate) struct MemberMetrics {
 /// ended.
 static CONNECTIONS_BY_MEMBER: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
 
-impl MemberMetrics {
+impl MemberRequestMetrics {
     pub(crate) fn new(member: &str) -> Self {
         *CONNECTIONS_BY_MEMBER
             .lock()
@@ -132,7 +132,7 @@ impl MemberMetrics {
     }
 }
 
-impl Drop for MemberMetrics {
+impl Drop for MemberRequestMetrics {
     fn drop(&mut self) {
         let member = self.member.as_str();
         let mut open = CONNECTIONS_BY_MEMBER.lock();

@@ -1,6 +1,6 @@
 //! The nodes of one member as a list.
 
-use crate::nodes::{NodeInfo, ResourceId};
+use crate::nodes::{NodeInfo, ResourceNameId};
 use crate::resource_totals::ResourceTotals;
 
 /// All nodes of a member.
@@ -9,8 +9,8 @@ pub struct NodeInfos<'a>(pub(crate) &'a ResourceTotals);
 
 impl<'a> NodeInfos<'a> {
     /// `None`: no node and no pod names this resource.
-    pub fn resource_id(&self, name: &str) -> Option<ResourceId> {
-        self.0.find_resource(name).map(ResourceId)
+    pub fn resource_id(&self, name: &str) -> Option<ResourceNameId> {
+        self.0.find_resource(name).map(ResourceNameId)
     }
 
     /// The nodes, unordered.

@@ -34,7 +34,7 @@ impl NodeSchedulingInfo {
 
 /// The id of a resource name, valid for the nodes of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ResourceId(pub(crate) u16);
+pub struct ResourceNameId(pub(crate) u16);
 
 /// An existing node and what its pods use (kube-scheduler's `NodeInfo`).
 #[derive(Clone, Copy)]
@@ -61,8 +61,8 @@ impl<'a> NodeInfo<'a> {
     }
 
     /// The allocatable amount of a resource minus the requests of the node's pods.
-    pub fn free(&self, resource: ResourceId) -> Quantity {
-        let ResourceId(id) = resource;
+    pub fn free(&self, resource: ResourceNameId) -> Quantity {
+        let ResourceNameId(id) = resource;
         let has = self.allocatable.iter().find(|(k, _)| *k == id);
         has.map_or(Quantity::ZERO, |(_, q)| *q) - self.used.get(id)
     }

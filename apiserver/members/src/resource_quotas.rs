@@ -83,7 +83,7 @@ impl From<ResourceQuotaObject> for MemberResourceQuota {
 }
 
 #[derive(Default)]
-struct ResourceQuotaStore {
+struct ResourceQuotaCacheState {
     /// Namespace → name → quota.
     quotas: AHashMap<Box<str>, BTreeMap<Box<str>, Arc<MemberResourceQuota>>>,
     listed: bool,
@@ -91,7 +91,7 @@ struct ResourceQuotaStore {
 
 /// The ResourceQuotas of one member.
 #[derive(Clone, Default)]
-pub(crate) struct ResourceQuotaCache(Arc<Mutex<ResourceQuotaStore>>);
+pub(crate) struct ResourceQuotaCache(Arc<Mutex<ResourceQuotaCacheState>>);
 
 impl ResourceQuotaCache {
     /// Starts to list and watch them.
@@ -115,7 +115,7 @@ impl ResourceQuotaCache {
     }
 }
 
-impl ResourceQuotaStore {
+impl ResourceQuotaCacheState {
     fn set(&mut self, namespace: &str, name: &str, quota: Option<MemberResourceQuota>) {
         let here = self.quotas.entry(namespace.into()).or_default();
         match quota {

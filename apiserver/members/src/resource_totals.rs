@@ -29,13 +29,13 @@ pub struct MemberResourceSummary {
 
 /// A grade of `spec.resourceModels`: the minimum a node must have free of each resource.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ResourceModelGrade {
+pub struct ResourceModelMinimums {
     pub minimums: Vec<(String, Quantity)>,
 }
 
 /// The amounts of a node.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct NodeAmounts {
+pub(crate) struct TrackedNode {
     pub(crate) ready: bool,
     pub(crate) allocatable: ResourceAmounts,
     /// Kept only if single nodes are tracked.
@@ -44,7 +44,7 @@ pub(crate) struct NodeAmounts {
 
 /// The amounts of a pod; its requests include `pods: 1`.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct PodAmounts {
+pub(crate) struct TrackedPod {
     /// `None`: not scheduled.
     pub(crate) node: Option<Box<str>>,
     /// Succeeded or Failed.
@@ -55,7 +55,7 @@ pub(crate) struct PodAmounts {
 /// A node and the requests of its pods; pods may arrive before their node.
 #[derive(Default)]
 struct NodeUsage {
-    node: Option<NodeAmounts>,
+    node: Option<TrackedNode>,
     used: RunningTotal,
 }
 
@@ -102,7 +102,7 @@ impl ResourceTotals {
     }
 
     /// Replaces a node; `None`: it was deleted.
-    pub(crate) fn set_node(&mut self, name: &str, node: Option<NodeAmounts>) {
+    pub(crate) fn set_node(&mut self, name: &str, node: Option<TrackedNode>) {
         let place = self.usage_by_node.entry(name.into()).or_default();
         if let Some(old) = place.node.take() {
             self.total_nodes -= 1;
@@ -118,7 +118,7 @@ impl ResourceTotals {
         self.remove_if_unused(name);
     }
 
-    pub(crate) fn add_pod(&mut self, pod: &PodAmounts) {
+    pub(crate) fn add_pod(&mut self, pod: &TrackedPod) {
         match &pod.node {
             None => self.allocating.add(&pod.requests),
             Some(_) if pod.terminated => {}
@@ -130,7 +130,7 @@ impl ResourceTotals {
         }
     }
 
-    pub(crate) fn remove_pod(&mut self, pod: &PodAmounts) {
+    pub(crate) fn remove_pod(&mut self, pod: &TrackedPod) {
         match &pod.node {
             None => self.allocating.subtract(&pod.requests),
             Some(_) if pod.terminated => {}
@@ -167,7 +167,7 @@ impl ResourceTotals {
 
     /// The number of nodes in each grade. For each resource a node's grade is the highest
     /// whose minimum it has free; the lowest of these grades counts.
-    pub(crate) fn allocatable_modelings(&self, models: &[ResourceModelGrade]) -> Vec<i64> {
+    pub(crate) fn allocatable_modelings(&self, models: &[ResourceModelMinimums]) -> Vec<i64> {
         let mut counts = vec![0; models.len()];
         // Resource → its minimum in each grade, ascending.
         let mut minima: BTreeMap<&str, Vec<Quantity>> = BTreeMap::new();

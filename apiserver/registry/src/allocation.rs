@@ -11,7 +11,7 @@ use crate::write_pipeline::AdmissionContext;
 
 /// What was allocated for a write.
 #[derive(Default)]
-pub(crate) struct WriteAllocation {
+pub(crate) struct ServiceAllocationAndQuotaCharge {
     addresses: ServiceAllocation,
     charge: QuotaCharge,
 }
@@ -21,16 +21,16 @@ impl AdmissionContext<'_> {
         &self,
         new: &mut Value,
         old: Option<&Value>,
-    ) -> Result<WriteAllocation, Status> {
+    ) -> Result<ServiceAllocationAndQuotaCharge, Status> {
         let registry = self.registry;
         let addresses = registry
             .allocate_service_addresses(self.resource, new, old, self.dry_run)
             .await?;
-        let mut allocation = WriteAllocation {
+        let mut allocation = ServiceAllocationAndQuotaCharge {
             addresses,
-            ..WriteAllocation::default()
+            ..ServiceAllocationAndQuotaCharge::default()
         };
-        let chain = &registry.options.chain;
+        let chain = &registry.options.admission_chain;
         match chain.charge_quota(&self.attributes(), new, old).await {
             Ok(charge) => allocation.charge = charge,
             Err(error) => {
@@ -43,8 +43,11 @@ impl AdmissionContext<'_> {
 }
 
 impl Registry {
-    pub(crate) async fn release_allocation(&self, allocation: &WriteAllocation) {
+    pub(crate) async fn release_allocation(&self, allocation: &ServiceAllocationAndQuotaCharge) {
         self.undo_service_allocation(&allocation.addresses).await;
-        self.options.chain.refund_quota(&allocation.charge).await;
+        self.options
+            .admission_chain
+            .refund_quota(&allocation.charge)
+            .await;
     }
 }

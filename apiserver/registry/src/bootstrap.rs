@@ -6,7 +6,7 @@ use machinery::{Gvr, Status};
 use serde_json::{Value, json};
 
 use crate::registry::{NAMESPACES, Registry};
-use crate::request::{GetOptions, ObjectBody, RegistryWriteOptions, RequestContext};
+use crate::request::{GetOptions, ObjectBody, RegistryWriteOptions, RequestUserAndDeadline};
 
 const CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
 const CLUSTER_ROLE_BINDINGS: Gvr =
@@ -125,7 +125,7 @@ fn bootstrap_objects() -> Vec<(Gvr, Value)> {
 impl Registry {
     /// Creates the objects that do not exist. Idempotent, and safe in several processes.
     pub async fn bootstrap(&self) -> Result<(), Status> {
-        let ctx = RequestContext::internal();
+        let ctx = RequestUserAndDeadline::internal();
         let mut all = bootstrap_objects();
         if (self.options.serves_group)("cluster.karmada.io") {
             all.extend(cluster_proxy_admin());

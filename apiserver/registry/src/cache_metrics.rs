@@ -168,6 +168,6 @@ fn collect_cache_metrics(registry: &Registry, readings: &mut CollectedMetrics<'_
         }
     }
     readings.set("flotilla_store_revision", &[], newest as f64);
-    let limit = registry.hub.config().ring_bytes as f64;
+    let limit = registry.watch_caches.config().ring_bytes as f64;
     readings.set("flotilla_watch_cache_ring_limit_bytes", &[], limit);
 }

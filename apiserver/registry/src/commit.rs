@@ -7,14 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use machinery::{Gvr, Object, Status};
 use serde_json::Value;
-use storage::{KeyValue, Op, Txn, TxnResponse};
+use storage::{KeyValue, SingleKeyTxn, SingleKeyTxnOp, TxnResponse};
 use tokio::time::Instant;
 use watchcache::ReadFreshness;
 
 use crate::metrics::StoreOperation;
 use crate::read::key_suffix;
 use crate::registry::Registry;
-use crate::request::RequestContext;
+use crate::request::RequestUserAndDeadline;
 use crate::resource_table::ResourceInfo;
 
 /// The timeout of a write whose request has no deadline.
@@ -28,7 +28,7 @@ pub(crate) enum CommitResult {
 }
 
 /// When a write gives up.
-pub(crate) fn write_deadline(ctx: &RequestContext) -> Instant {
+pub(crate) fn write_deadline(ctx: &RequestUserAndDeadline) -> Instant {
     ctx.deadline
         .unwrap_or_else(|| Instant::now() + DEFAULT_WRITE_TIMEOUT)
 }
@@ -138,7 +138,7 @@ impl Registry {
         bytes: Bytes,
         expected: u64,
     ) -> Result<CommitResult, Status> {
-        let op = Op::Put {
+        let op = SingleKeyTxnOp::Put {
             value: bytes.clone(),
             ttl: resource.storage.strategy.ttl,
         };
@@ -184,7 +184,7 @@ impl Registry {
         self.commit(
             resource,
             key,
-            Op::Delete,
+            SingleKeyTxnOp::Delete,
             expected,
             &bytes,
             StoreOperation::Delete,
@@ -201,7 +201,7 @@ impl Registry {
         value: Bytes,
     ) -> Result<Option<u64>, Status> {
         let ttl = resource.storage.strategy.ttl;
-        let op = Op::Put { value, ttl };
+        let op = SingleKeyTxnOp::Put { value, ttl };
         let outcome = self
             .transact(resource, key, op, 0, StoreOperation::Create)
             .await?;
@@ -215,7 +215,7 @@ impl Registry {
         &self,
         resource: &ResourceInfo,
         key: &Arc<str>,
-        op: Op,
+        op: SingleKeyTxnOp,
         expected: u64,
         bytes: &Bytes,
         operation: StoreOperation,
@@ -237,11 +237,11 @@ impl Registry {
         &self,
         resource: &ResourceInfo,
         key: Arc<str>,
-        op: Op,
+        op: SingleKeyTxnOp,
         expected: u64,
         operation: StoreOperation,
     ) -> Result<TxnResponse, Status> {
-        let txn = Txn { key, expected, op };
+        let txn = SingleKeyTxn { key, expected, op };
         let began = Instant::now();
         let outcome = self.store.commit(txn).await;
         self.observe_store_call(resource, operation, began, outcome.is_ok());

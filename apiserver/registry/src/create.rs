@@ -12,7 +12,7 @@ use crate::commit::CommitResult;
 use crate::object_meta;
 use crate::read::{check_verb, convert_object};
 use crate::registry::{NAMESPACES, Registry};
-use crate::request::{ObjectBody, RegistryWriteOptions, RequestContext, WriteResult};
+use crate::request::{ObjectBody, RegistryWriteOptions, RequestUserAndDeadline, WriteResult};
 use crate::resource_table::ResourceInfo;
 use crate::write_pipeline::{
     AdmissionContext, apply_defaults, check_kind, check_namespace, decode, validate_object,
@@ -24,7 +24,7 @@ impl Registry {
     /// POST to a collection, or to a subresource of a named object.
     pub async fn create(
         &self,
-        ctx: &RequestContext,
+        ctx: &RequestUserAndDeadline,
         at: ResourcePath<'_>,
         body: ObjectBody,
         options: &RegistryWriteOptions,
@@ -44,7 +44,7 @@ impl Registry {
         }
         let ObjectBody {
             mut value,
-            duplicates,
+            duplicate_fields: duplicates,
         } = body;
         check_kind(&resource, &mut value)?;
         check_namespace(&resource, &at, &mut value)?;
@@ -74,7 +74,7 @@ impl Registry {
     /// Calls the create handler of a resource or subresource.
     pub(crate) async fn call_create_handler(
         &self,
-        ctx: &RequestContext,
+        ctx: &RequestUserAndDeadline,
         at: ResourcePath<'_>,
         body: ObjectBody,
         parent: Option<&Object>,
@@ -122,7 +122,7 @@ impl Registry {
     /// Generates a name if only `generateName` is set, and another one if it exists already.
     async fn insert_with_generated_name(
         &self,
-        ctx: &RequestContext,
+        ctx: &RequestUserAndDeadline,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
         mut value: Value,
@@ -152,7 +152,7 @@ impl Registry {
 
     pub(crate) async fn insert(
         &self,
-        ctx: &RequestContext,
+        ctx: &RequestUserAndDeadline,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
         mut new: Value,

@@ -20,21 +20,21 @@ use crate::selectable_fields::SelectableField;
 use crate::strategy;
 
 /// The served resources of one CRD at one revision.
-pub(crate) struct ServedDefinition {
+pub(crate) struct ServedCrdResources {
     pub(crate) revision: u64,
     /// The storage prefix of its custom resources; `None` while they are not served.
     pub(crate) prefix: Option<String>,
     pub(crate) resources: Vec<Arc<ResourceInfo>>,
     /// The hash of the served definition, and a sender whose drop ends the watches of `resources`.
-    served: (u64, watch::Sender<()>),
+    crd_hash_and_watch: (u64, watch::Sender<()>),
 }
 
 /// The served resources of all CRDs, by the name of the CRD.
-pub(crate) type ServedDefinitions = HashMap<String, ServedDefinition>;
+pub(crate) type ServedCrds = HashMap<String, ServedCrdResources>;
 
 /// The result of a synchronization.
 #[derive(Default)]
-pub(crate) struct DefinitionSyncResult {
+pub(crate) struct CrdSyncResult {
     pub(crate) changed: bool,
     /// Storage prefixes that are no longer served.
     pub(crate) closed_prefixes: Vec<String>,
@@ -44,12 +44,12 @@ pub(crate) struct DefinitionSyncResult {
 /// CRD with a schema that cannot be converted is served without one; a CRD that requests a
 /// name of a built-in resource is not served, whatever its status says.
 pub(crate) fn sync_definitions(
-    customs: &mut ServedDefinitions,
+    customs: &mut ServedCrds,
     crds: &[Object],
     builtin: &[Arc<ResourceInfo>],
     hub: &Arc<WatchCaches>,
-) -> DefinitionSyncResult {
-    let mut outcome = DefinitionSyncResult::default();
+) -> CrdSyncResult {
+    let mut outcome = CrdSyncResult::default();
     customs.retain(|name, custom| {
         let keep = crds.iter().any(|c| c.name() == name);
         if !keep {
@@ -71,8 +71,11 @@ pub(crate) fn sync_definitions(
             continue;
         };
         let served = fingerprint(&value);
-        let watches = known.filter(|c| c.served.0 == served);
-        let watches = watches.map_or_else(|| watch::Sender::new(()), |c| c.served.1.clone());
+        let watches = known.filter(|c| c.crd_hash_and_watch.0 == served);
+        let watches = watches.map_or_else(
+            || watch::Sender::new(()),
+            |c| c.crd_hash_and_watch.1.clone(),
+        );
         let is_served = is_established(&value)
             && has_accepted_names(&value)
             && !shadows_built_in_kind(&value, builtin);
@@ -88,11 +91,11 @@ pub(crate) fn sync_definitions(
                 .closed_prefixes
                 .extend(known.and_then(|c| c.prefix.clone()));
         }
-        let custom = ServedDefinition {
+        let custom = ServedCrdResources {
             revision: crd.revision(),
             prefix,
             resources: rows,
-            served: (served, watches),
+            crd_hash_and_watch: (served, watches),
         };
         customs.insert(crd.name().to_owned(), custom);
     }

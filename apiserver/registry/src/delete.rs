@@ -14,7 +14,7 @@ use crate::commit::{CommitResult, check_deadline, write_deadline};
 use crate::object_meta::{self, FOREGROUND_FINALIZER, ORPHAN_FINALIZER};
 use crate::read::{check_verb, convert_object};
 use crate::registry::{NAMESPACES, Registry};
-use crate::request::{DeleteResult, ObjectListPage, RequestContext};
+use crate::request::{DeleteResult, ObjectListPage, RequestUserAndDeadline};
 use crate::resource_table::ResourceInfo;
 use crate::strategy::{RestStrategy, UNDELETABLE_NAMESPACES};
 use crate::write_pipeline::AdmissionContext;
@@ -24,7 +24,7 @@ const MAX_CONCURRENT_DELETES: usize = 16;
 
 /// The effect of a deletion on an object.
 #[derive(Debug, PartialEq)]
-enum DeletionPlan {
+enum DeletionEffect {
     Remove,
     SetDeletionTimestamp(Value),
     /// The deletion timestamp is set already, and nothing changes.
@@ -35,7 +35,7 @@ impl Registry {
     /// DELETE of one object.
     pub async fn delete(
         &self,
-        ctx: &RequestContext,
+        ctx: &RequestUserAndDeadline,
         at: ResourcePath<'_>,
         options: &DeleteOptions,
     ) -> Result<DeleteResult, Status> {
@@ -49,7 +49,7 @@ impl Registry {
 
     async fn delete_object(
         &self,
-        ctx: &RequestContext,
+        ctx: &RequestUserAndDeadline,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
         options: &DeleteOptions,
@@ -83,7 +83,7 @@ impl Registry {
                     planned,
                     Ok((
                         _,
-                        DeletionPlan::Remove | DeletionPlan::SetDeletionTimestamp(_)
+                        DeletionEffect::Remove | DeletionEffect::SetDeletionTimestamp(_)
                     ))
                 )
             {
@@ -99,11 +99,11 @@ impl Registry {
                 return dry_run_result(resource, object, plan);
             }
             let committed = match &plan {
-                DeletionPlan::Wait => return pending_result(resource, object),
-                DeletionPlan::Remove => {
+                DeletionEffect::Wait => return pending_result(resource, object),
+                DeletionEffect::Remove => {
                     self.remove(resource, &key, &old, object.revision()).await?
                 }
-                DeletionPlan::SetDeletionTimestamp(new) => {
+                DeletionEffect::SetDeletionTimestamp(new) => {
                     self.put(resource, &key, new, object.revision()).await?
                 }
             };
@@ -112,7 +112,7 @@ impl Registry {
                     current = winner;
                     fresh = true;
                 }
-                CommitResult::Committed(object) if plan == DeletionPlan::Remove => {
+                CommitResult::Committed(object) if plan == DeletionEffect::Remove => {
                     self.release_service_addresses(resource, &old, None).await;
                     return removed_result(resource, object);
                 }
@@ -124,12 +124,12 @@ impl Registry {
     /// Checks preconditions and admission; returns the object's tree and the plan.
     async fn plan_deletion(
         &self,
-        ctx: &RequestContext,
+        ctx: &RequestUserAndDeadline,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
         options: &DeleteOptions,
         object: &Object,
-    ) -> Result<(Value, DeletionPlan), Status> {
+    ) -> Result<(Value, DeletionEffect), Status> {
         check_preconditions(resource, options, object)?;
         let mut old = object.value().map_err(Status::internal)?;
         let admit = AdmissionContext {
@@ -155,7 +155,7 @@ impl Registry {
     /// that were deleted meanwhile are skipped.
     pub async fn delete_collection(
         &self,
-        ctx: &RequestContext,
+        ctx: &RequestUserAndDeadline,
         at: ResourcePath<'_>,
         options: &DeleteOptions,
         select: &ListOptions,
@@ -249,12 +249,12 @@ fn deletion_plan(
     old: &Value,
     policy: Option<DeletionPropagation>,
     now: &str,
-) -> DeletionPlan {
+) -> DeletionEffect {
     let mut new = old.clone();
     let finalizers = deletion_finalizers(strategy, old, policy);
     let is_deleting = object_meta::is_deleting(old);
     let Ok(meta) = object_meta::metadata_mut(&mut new) else {
-        return DeletionPlan::Remove;
+        return DeletionEffect::Remove;
     };
     if finalizers.is_empty() {
         meta.remove("finalizers");
@@ -268,11 +268,11 @@ fn deletion_plan(
         (strategy.begin_delete)(&mut new, now);
     }
     if object_meta::finalizers(&new).next().is_none() && !(strategy.delays_removal)(&new) {
-        DeletionPlan::Remove
+        DeletionEffect::Remove
     } else if new == *old {
-        DeletionPlan::Wait
+        DeletionEffect::Wait
     } else {
-        DeletionPlan::SetDeletionTimestamp(new)
+        DeletionEffect::SetDeletionTimestamp(new)
     }
 }
 
@@ -299,12 +299,12 @@ fn removed_result(resource: &ResourceInfo, object: Object) -> Result<DeleteResul
 fn dry_run_result(
     resource: &ResourceInfo,
     object: Object,
-    plan: DeletionPlan,
+    plan: DeletionEffect,
 ) -> Result<DeleteResult, Status> {
     match plan {
-        DeletionPlan::Remove => removed_result(resource, object),
-        DeletionPlan::Wait => pending_result(resource, object),
-        DeletionPlan::SetDeletionTimestamp(mut new) => {
+        DeletionEffect::Remove => removed_result(resource, object),
+        DeletionEffect::Wait => pending_result(resource, object),
+        DeletionEffect::SetDeletionTimestamp(mut new) => {
             let revision = object.revision().to_string();
             object_meta::metadata_mut(&mut new)?.insert("resourceVersion".into(), revision.into());
             pending_result(
@@ -323,9 +323,11 @@ mod tests {
     fn check(object: Value, policy: Option<DeletionPropagation>, want: Option<Value>) {
         let plain = strategy::built_in_strategy("", "configmaps", false);
         let finalizers = match deletion_plan(plain, &object, policy, "now") {
-            DeletionPlan::SetDeletionTimestamp(new) => Some(new["metadata"]["finalizers"].clone()),
-            DeletionPlan::Wait => Some(json!("wait")),
-            DeletionPlan::Remove => None,
+            DeletionEffect::SetDeletionTimestamp(new) => {
+                Some(new["metadata"]["finalizers"].clone())
+            }
+            DeletionEffect::Wait => Some(json!("wait")),
+            DeletionEffect::Remove => None,
         };
         assert_eq!(finalizers, want, "{object}");
     }
@@ -371,7 +373,7 @@ mod tests {
     #[test]
     fn setting_the_deletion_timestamp_raises_the_generation() {
         let object = json!({"metadata": {"generation": 2, "finalizers": ["a/b"]}});
-        let DeletionPlan::SetDeletionTimestamp(new) = deletion_plan(
+        let DeletionEffect::SetDeletionTimestamp(new) = deletion_plan(
             strategy::custom_resource_strategy(true),
             &object,
             None,

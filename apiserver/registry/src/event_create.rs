@@ -13,14 +13,14 @@ use machinery::names::validate_dns1123_subdomain;
 use serde_json::Value;
 
 use crate::registry::Registry;
-use crate::request::{ObjectBody, RegistryWriteOptions, RequestContext};
+use crate::request::{ObjectBody, RegistryWriteOptions, RequestUserAndDeadline};
 use crate::resource_table::ResourceInfo;
 
 impl Registry {
     /// Creates events; results are in the same order.
     pub(crate) async fn create_events(
         &self,
-        ctx: &RequestContext,
+        ctx: &RequestUserAndDeadline,
         events: Vec<CoreEvent>,
     ) -> Vec<Result<(), Status>> {
         let resource = match self.resource_info(&EVENTS) {
@@ -37,7 +37,7 @@ impl Registry {
 
     async fn create_event(
         &self,
-        ctx: &RequestContext,
+        ctx: &RequestUserAndDeadline,
         resource: &ResourceInfo,
         mut event: CoreEvent,
         now: &str,
@@ -64,7 +64,7 @@ impl Registry {
 
     async fn create_event_as_object(
         &self,
-        ctx: &RequestContext,
+        ctx: &RequestUserAndDeadline,
         event: &CoreEvent,
     ) -> Result<(), Status> {
         let body: Value = serde_json::to_value(event).map_err(Status::internal)?;

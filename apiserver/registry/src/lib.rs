@@ -44,12 +44,14 @@ mod tests;
 
 pub use loopback::LoopbackApi;
 pub use read::{RegistryWatch, RegistryWatchEvent, RegistryWatchItem};
-pub use registry::{CreateHandler, CreateHandlers, Options, RawPathHandler, Registry};
+pub use registry::{
+    RawPathHandler, Registry, RegistryOptions, UnstoredCreateHandler, UnstoredCreateHandlers,
+};
 pub use request::{
     DeleteResult, FieldValidation, GetOptions, ObjectBody, ObjectListPage, RegistryWatchOptions,
-    RegistryWriteOptions, RequestContext, WriteResult,
+    RegistryWriteOptions, RequestUserAndDeadline, WriteResult,
 };
 pub use resource_table::{
-    GroupInfo, GroupVersionInfo, ResourceInfo, ResourceTable, SubresourceInfo,
+    ApiGroupInfo, GroupVersionInfo, ResourceInfo, ResourceTable, SubresourceInfo,
 };
 pub use webhooks::apply_webhook_patch;

@@ -11,25 +11,25 @@ use client::{
     ResourceVersionMatch, Result, ServerResources, WatchEvent, WatchStream, WriteBody,
 };
 use machinery::{Object, Status, UserInfo};
-use watchcache::EventType;
+use watchcache::ObjectEventType;
 
 use crate::read::RegistryWatchItem;
 use crate::registry::Registry;
 use crate::request::{
     DeleteResult, FieldValidation, GetOptions, ObjectBody, RegistryWatchOptions,
-    RegistryWriteOptions, RequestContext,
+    RegistryWriteOptions, RequestUserAndDeadline,
 };
 
 /// The registry as an [`Api`], without authorization.
 pub struct LoopbackApi {
     registry: Arc<Registry>,
-    ctx: RequestContext,
+    ctx: RequestUserAndDeadline,
 }
 
 impl LoopbackApi {
     /// Creates an API whose calls are made as `user`.
     pub fn new(registry: Arc<Registry>, user: UserInfo) -> Arc<Self> {
-        let ctx = RequestContext {
+        let ctx = RequestUserAndDeadline {
             user: Arc::new(user),
             deadline: None,
         };
@@ -57,9 +57,9 @@ fn watch_event(item: RegistryWatchItem) -> WatchEvent {
         RegistryWatchItem::Event(event) => {
             let object = event.object().clone();
             match event.change() {
-                EventType::Added => WatchEvent::Added(object),
-                EventType::Modified => WatchEvent::Modified(object),
-                EventType::Deleted => WatchEvent::Deleted(object),
+                ObjectEventType::Added => WatchEvent::Added(object),
+                ObjectEventType::Modified => WatchEvent::Modified(object),
+                ObjectEventType::Deleted => WatchEvent::Deleted(object),
             }
         }
     }

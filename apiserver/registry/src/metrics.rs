@@ -38,13 +38,13 @@ impl StoreOperation {
 }
 
 /// Metrics of calls to the store, of all resources.
-pub(crate) struct StoreCallMetrics {
+pub(crate) struct StoreCallMetricFamilies {
     durations: MetricVec<Histogram, 3>,
     requests: MetricVec<Counter, 3>,
     errors: MetricVec<Counter, 3>,
 }
 
-impl StoreCallMetrics {
+impl StoreCallMetricFamilies {
     pub(crate) fn new(registry: &flotilla_metrics::MetricsRegistry) -> Self {
         Self {
             durations: registry.histograms(
@@ -81,7 +81,7 @@ impl ResourceStoreMetrics {
     /// Records a call. A transaction whose precondition failed counts as a success.
     pub(crate) fn observe(
         &self,
-        figures: &StoreCallMetrics,
+        figures: &StoreCallMetricFamilies,
         of: &Gvr,
         operation: StoreOperation,
         took: Duration,

@@ -13,14 +13,14 @@ use rand::Rng;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use watchcache::{
-    CacheWatcher, EventType, ListRequest, ObjectEvent, ObjectPredicate, ResourceVersionParams,
-    SelectionPredicate, WatchRequest,
+    CacheWatcher, CacherListRequest, CacherWatchRequest, ObjectEvent, ObjectEventType,
+    ObjectPredicate, ResourceVersionParams, SelectionPredicate,
 };
 
 use crate::conversion::VersionConversion;
 use crate::options::{list_params, watch_params};
 use crate::registry::Registry;
-use crate::request::{GetOptions, ObjectListPage, RegistryWatchOptions, RequestContext};
+use crate::request::{GetOptions, ObjectListPage, RegistryWatchOptions, RequestUserAndDeadline};
 use crate::resource_table::ResourceInfo;
 use crate::scale;
 use crate::selectable_fields::SelectableField;
@@ -76,7 +76,7 @@ impl Registry {
     /// Gets an object, or its `status` or `scale`. 404 if it does not exist.
     pub async fn get(
         &self,
-        _: &RequestContext,
+        _: &RequestUserAndDeadline,
         at: ResourcePath<'_>,
         options: &GetOptions,
     ) -> Result<Object, Status> {
@@ -111,14 +111,14 @@ impl Registry {
     /// Lists a page of a collection.
     pub async fn list(
         &self,
-        _: &RequestContext,
+        _: &RequestUserAndDeadline,
         at: ResourcePath<'_>,
         options: &client::ListOptions,
     ) -> Result<ObjectListPage, Status> {
         let resource = self.resource_info(at.resource)?;
         check_verb(&resource, &at, "list")?;
         let position = list_params(options);
-        let request = ListRequest {
+        let request = CacherListRequest {
             filter: watch_cache_filter(
                 &resource,
                 &at,
@@ -155,13 +155,13 @@ impl Registry {
     /// Watches a collection.
     pub async fn watch(
         &self,
-        _: &RequestContext,
+        _: &RequestUserAndDeadline,
         at: ResourcePath<'_>,
         options: &RegistryWatchOptions,
     ) -> Result<RegistryWatch, Status> {
         let resource = self.resource_info(at.resource)?;
         check_verb(&resource, &at, "watch")?;
-        let request = WatchRequest {
+        let request = CacherWatchRequest {
             filter: watch_cache_filter(
                 &resource,
                 &at,
@@ -281,29 +281,29 @@ pub enum RegistryWatchItem {
 }
 
 /// One event, with the object in the requested version.
-pub struct RegistryWatchEvent(WatchEventPayload);
+pub struct RegistryWatchEvent(SharedOrConvertedEvent);
 
-enum WatchEventPayload {
+enum SharedOrConvertedEvent {
     Shared(ObjectEvent),
     Converted {
-        change: EventType,
+        change: ObjectEventType,
         object: Object,
         frame: OnceLock<Bytes>,
     },
 }
 
 impl RegistryWatchEvent {
-    pub fn change(&self) -> EventType {
+    pub fn change(&self) -> ObjectEventType {
         match &self.0 {
-            WatchEventPayload::Shared(d) => d.event_type(),
-            WatchEventPayload::Converted { change, .. } => *change,
+            SharedOrConvertedEvent::Shared(d) => d.event_type(),
+            SharedOrConvertedEvent::Converted { change, .. } => *change,
         }
     }
 
     pub fn object(&self) -> &Object {
         match &self.0 {
-            WatchEventPayload::Shared(d) => d.object(),
-            WatchEventPayload::Converted { object, .. } => object,
+            SharedOrConvertedEvent::Shared(d) => d.object(),
+            SharedOrConvertedEvent::Converted { object, .. } => object,
         }
     }
 
@@ -315,8 +315,8 @@ impl RegistryWatchEvent {
     /// storage version.
     pub fn frame(&self) -> Bytes {
         match &self.0 {
-            WatchEventPayload::Shared(d) => d.frame(),
-            WatchEventPayload::Converted {
+            SharedOrConvertedEvent::Shared(d) => d.frame(),
+            SharedOrConvertedEvent::Converted {
                 change,
                 object,
                 frame,
@@ -325,7 +325,7 @@ impl RegistryWatchEvent {
     }
 }
 
-fn encode_frame(change: EventType, object: &Object) -> Bytes {
+fn encode_frame(change: ObjectEventType, object: &Object) -> Bytes {
     let mut line = Vec::with_capacity(object.bytes().len() + 40);
     line.extend_from_slice(b"{\"type\":\"");
     line.extend_from_slice(change.as_str().as_bytes());
@@ -383,11 +383,11 @@ impl RegistryWatch {
                 if self.resource.conversion == VersionConversion::Stored =>
             {
                 Ok(RegistryWatchItem::Event(RegistryWatchEvent(
-                    WatchEventPayload::Shared(delivery),
+                    SharedOrConvertedEvent::Shared(delivery),
                 )))
             }
             watchcache::CacherEvent::Event(delivery) => Ok(RegistryWatchItem::Event(
-                RegistryWatchEvent(WatchEventPayload::Converted {
+                RegistryWatchEvent(SharedOrConvertedEvent::Converted {
                     change: delivery.event_type(),
                     object: convert_object(&self.resource, delivery.object().clone())?,
                     frame: OnceLock::new(),

@@ -12,47 +12,48 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use client::ResourcePath;
 use machinery::time::{Clock, SystemClock, rfc3339_seconds};
-use machinery::{FailureLog, Gvr, Object, Status};
+use machinery::{FailureLogLimiter, Gvr, Object, Status};
 use parking_lot::Mutex;
 use serde_json::Value;
 use storage::Store;
 use tokio::sync::watch;
 use watchcache::{
-    Cacher, ListRequest, ReadFreshness, SelectionPredicate, WatchCaches, WatchRequest, WatchStart,
+    Cacher, CacherListRequest, CacherWatchRequest, ReadFreshness, SelectionPredicate, WatchCaches,
+    WatchStart,
 };
 
-use crate::custom_resources::{self, ServedDefinitions};
-use crate::metrics::StoreCallMetrics;
-use crate::request::RequestContext;
+use crate::custom_resources::{self, ServedCrds};
+use crate::metrics::StoreCallMetricFamilies;
+use crate::request::RequestUserAndDeadline;
 use crate::resource_table::{ResourceInfo, ResourceTable, catalog_resources};
 use crate::strategy::services::ServiceAllocator;
-use crate::unused_claims::UnusedClaims;
+use crate::unused_claims::UnusedAddressClaims;
 
 /// Handles a create that stores nothing, such as `serviceaccounts/token` and reviews.
 #[async_trait]
-pub trait CreateHandler: Send + Sync {
+pub trait UnstoredCreateHandler: Send + Sync {
     /// Returns the complete response object. `parent` is the named object, for a create
     /// of a subresource.
     async fn create(
         &self,
-        ctx: &RequestContext,
+        ctx: &RequestUserAndDeadline,
         at: ResourcePath<'_>,
         body: Value,
         parent: Option<&Object>,
     ) -> Result<Value, Status>;
 }
 
-/// [`CreateHandler`]s by resource and subresource (empty: the resource itself).
-pub type CreateHandlers = HashMap<(Gvr, &'static str), Arc<dyn CreateHandler>>;
+/// [`UnstoredCreateHandler`]s by resource and subresource (empty: the resource itself).
+pub type UnstoredCreateHandlers = HashMap<(Gvr, &'static str), Arc<dyn UnstoredCreateHandler>>;
 
 /// Answers GETs of paths outside of the resources, such as `/version`.
 pub type RawPathHandler = Arc<dyn Fn(&str) -> Option<Bytes> + Send + Sync>;
 
 /// The dependencies of a registry.
-pub struct Options {
+pub struct RegistryOptions {
     pub clock: Arc<dyn Clock>,
-    pub chain: Arc<AdmissionChain>,
-    pub create_handlers: CreateHandlers,
+    pub admission_chain: Arc<AdmissionChain>,
+    pub create_handlers: UnstoredCreateHandlers,
     pub raw_path_handler: RawPathHandler,
     /// Whether an API group is served; a simulated member does not serve Karmada's.
     pub serves_group: fn(&str) -> bool,
@@ -61,23 +62,23 @@ pub struct Options {
     /// Where the metrics of store and caches are registered.
     pub metrics: flotilla_metrics::MetricsRegistry,
     /// Looks up namespaces elsewhere, if they are not in this store.
-    pub namespaces: Option<Arc<dyn NamespaceLookup>>,
+    pub namespace_lookup: Option<Arc<dyn NamespaceLookup>>,
     /// The webhooks of the host cluster, called in addition to the chain.
     pub webhooks: Option<Arc<WebhookDispatcher>>,
 }
 
-impl Options {
+impl RegistryOptions {
     /// The system clock, no create handlers, no raw paths.
-    pub fn new(chain: Arc<AdmissionChain>) -> Self {
+    pub fn new(admission_chain: Arc<AdmissionChain>) -> Self {
         Self {
             clock: Arc::new(SystemClock),
-            chain,
+            admission_chain,
             create_handlers: HashMap::new(),
             raw_path_handler: Arc::new(|_| None),
             serves_group: |_| true,
             shared_store: false,
             metrics: flotilla_metrics::MetricsRegistry::new(),
-            namespaces: None,
+            namespace_lookup: None,
             webhooks: None,
         }
     }
@@ -86,19 +87,19 @@ impl Options {
 /// The API as a library.
 pub struct Registry {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) hub: Arc<WatchCaches>,
-    pub(crate) options: Options,
+    pub(crate) watch_caches: Arc<WatchCaches>,
+    pub(crate) options: RegistryOptions,
     pub(crate) service_allocator: ServiceAllocator,
-    pub(crate) unused_claims: UnusedClaims,
-    namespaces: Arc<Cacher>,
+    pub(crate) unused_address_claims: UnusedAddressClaims,
+    namespace_cacher: Arc<Cacher>,
     table: ArcSwap<ResourceTable>,
     table_generation: watch::Sender<u64>,
     builtin: Vec<Arc<ResourceInfo>>,
-    served_definitions: Mutex<ServedDefinitions>,
+    served_crds: Mutex<ServedCrds>,
     /// Serializes the synchronizations of CRDs.
     crd_sync_lock: tokio::sync::Mutex<()>,
-    crds: Arc<Cacher>,
-    pub(crate) store_metrics: StoreCallMetrics,
+    crd_cacher: Arc<Cacher>,
+    pub(crate) store_metrics: StoreCallMetricFamilies,
 }
 
 pub(crate) const NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
@@ -107,21 +108,25 @@ const CRDS_PREFIX: &str = "/registry/apiextensions.k8s.io/customresourcedefiniti
 
 impl Registry {
     /// Creates a registry over a store and its caches. Does no I/O.
-    pub fn new(store: Arc<dyn Store>, hub: Arc<WatchCaches>, options: Options) -> Arc<Self> {
+    pub fn new(
+        store: Arc<dyn Store>,
+        hub: Arc<WatchCaches>,
+        options: RegistryOptions,
+    ) -> Arc<Self> {
         let builtin = catalog_resources(&hub, options.serves_group);
         let registry = Arc::new(Self {
-            store_metrics: StoreCallMetrics::new(&options.metrics),
+            store_metrics: StoreCallMetricFamilies::new(&options.metrics),
             table: ArcSwap::from_pointee(ResourceTable::new(builtin.clone(), 1)),
             table_generation: watch::Sender::new(1),
-            namespaces: hub.cacher(NAMESPACES_PREFIX),
-            crds: hub.cacher(CRDS_PREFIX),
+            namespace_cacher: hub.cacher(NAMESPACES_PREFIX),
+            crd_cacher: hub.cacher(CRDS_PREFIX),
             store,
-            hub,
+            watch_caches: hub,
             options,
             service_allocator: ServiceAllocator::default(),
-            unused_claims: UnusedClaims::default(),
+            unused_address_claims: UnusedAddressClaims::default(),
             builtin,
-            served_definitions: Mutex::default(),
+            served_crds: Mutex::default(),
             crd_sync_lock: tokio::sync::Mutex::default(),
         });
         registry.register_cache_metrics();
@@ -140,14 +145,14 @@ impl Registry {
 
     /// A namespace, from this store or from where namespaces are.
     pub(crate) async fn get_namespace(&self, name: &str) -> Result<Option<Object>, Status> {
-        if let Some(elsewhere) = &self.options.namespaces {
+        if let Some(elsewhere) = &self.options.namespace_lookup {
             return elsewhere.get_namespace(name).await;
         }
-        let cached = self.namespaces.get(name, ReadFreshness::Any).await;
+        let cached = self.namespace_cacher.get(name, ReadFreshness::Any).await;
         if let Some(found) = cached.map_err(|e| e.status())? {
             return Ok(Some(found));
         }
-        let newest = self.namespaces.get(name, ReadFreshness::Newest).await;
+        let newest = self.namespace_cacher.get(name, ReadFreshness::Newest).await;
         newest.map_err(|e| e.status())
     }
 
@@ -190,7 +195,7 @@ impl Registry {
     }
 
     async fn watch_crds(&self) {
-        let failures = FailureLog::new();
+        let failures = FailureLogLimiter::new();
         loop {
             if let Err(why) = self.watch_crds_once(&failures).await {
                 if failures.record_failure("follow", &why.to_string()) {
@@ -201,14 +206,18 @@ impl Registry {
         }
     }
 
-    async fn watch_crds_once(&self, failures: &FailureLog) -> Result<(), Status> {
-        let request = WatchRequest {
+    async fn watch_crds_once(&self, failures: &FailureLogLimiter) -> Result<(), Status> {
+        let request = CacherWatchRequest {
             filter: SelectionPredicate::default(),
             start: WatchStart::Now(ReadFreshness::Newest),
             bookmarks: false,
             deadline: None,
         };
-        let mut watcher = self.crds.watch(request).await.map_err(|e| e.status())?;
+        let mut watcher = self
+            .crd_cacher
+            .watch(request)
+            .await
+            .map_err(|e| e.status())?;
         self.sync_crds().await?;
         if failures.record_success("follow") {
             tracing::info!("watching CustomResourceDefinitions again");
@@ -225,19 +234,23 @@ impl Registry {
     /// Synchronizes the resources of CRDs with the CRDs stored now.
     pub async fn sync_crds(&self) -> Result<(), Status> {
         let _one = self.crd_sync_lock.lock().await;
-        let request = ListRequest {
+        let request = CacherListRequest {
             filter: SelectionPredicate::default(),
             revision: watchcache::ListRevision::Newest,
             limit: 0,
         };
-        let crds = self.crds.list(request).await.map_err(|e| e.status())?;
+        let crds = self
+            .crd_cacher
+            .list(request)
+            .await
+            .map_err(|e| e.status())?;
         let closed = {
-            let mut customs = self.served_definitions.lock();
+            let mut customs = self.served_crds.lock();
             let outcome = custom_resources::sync_definitions(
                 &mut customs,
                 &crds.items,
                 &self.builtin,
-                &self.hub,
+                &self.watch_caches,
             );
             if outcome.changed {
                 let mut rows = self.builtin.clone();
@@ -250,7 +263,7 @@ impl Registry {
             outcome.closed_prefixes
         };
         for prefix in closed {
-            self.hub.remove(&prefix).await;
+            self.watch_caches.remove(&prefix).await;
         }
         Ok(())
     }

@@ -11,13 +11,13 @@ use crate::resource_table::ResourceInfo;
 
 /// The user and the deadline of a request.
 #[derive(Clone, Debug)]
-pub struct RequestContext {
+pub struct RequestUserAndDeadline {
     pub user: Arc<UserInfo>,
     /// When a write gives up with 504.
     pub deadline: Option<Instant>,
 }
 
-impl RequestContext {
+impl RequestUserAndDeadline {
     /// The context of this process's own controllers, without a deadline.
     pub fn internal() -> Self {
         Self {
@@ -32,14 +32,14 @@ impl RequestContext {
 pub struct ObjectBody {
     pub value: Value,
     /// Paths of duplicate fields, such as `spec.replicas`.
-    pub duplicates: Vec<String>,
+    pub duplicate_fields: Vec<String>,
 }
 
 impl From<Value> for ObjectBody {
     fn from(value: Value) -> Self {
         Self {
             value,
-            duplicates: Vec::new(),
+            duplicate_fields: Vec::new(),
         }
     }
 }

@@ -175,7 +175,7 @@ pub(crate) fn subresources(kind: &KindInfo) -> Vec<SubresourceInfo> {
 }
 
 /// One group of the discovery documents.
-pub struct GroupInfo {
+pub struct ApiGroupInfo {
     /// Empty: the core group.
     pub name: String,
     /// The preferred version first.
@@ -191,7 +191,7 @@ pub struct GroupVersionInfo {
 /// All resources that are served at one time.
 pub struct ResourceTable {
     resources: Vec<Arc<ResourceInfo>>,
-    groups: Vec<GroupInfo>,
+    groups: Vec<ApiGroupInfo>,
     index: HashMap<Gvr, usize>,
     generation: u64,
 }
@@ -207,13 +207,13 @@ impl ResourceTable {
                 gvr.resource.to_string(),
             )
         });
-        let mut groups: Vec<GroupInfo> = Vec::new();
+        let mut groups: Vec<ApiGroupInfo> = Vec::new();
         let mut index = HashMap::with_capacity(resources.len());
         for (i, resource) in resources.iter().enumerate() {
             let gvr = &resource.kind.gvr;
             index.insert(gvr.clone(), i);
             if groups.last().is_none_or(|g| *g.name != *gvr.group) {
-                groups.push(GroupInfo {
+                groups.push(ApiGroupInfo {
                     name: gvr.group.to_string(),
                     versions: Vec::new(),
                 });
@@ -263,7 +263,7 @@ impl ResourceTable {
     }
 
     /// The resources by group and version, in the order of discovery.
-    pub fn groups(&self) -> &[GroupInfo] {
+    pub fn groups(&self) -> &[ApiGroupInfo] {
         &self.groups
     }
 

@@ -15,8 +15,8 @@ use bytes::Bytes;
 use machinery::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use storage::{Op, Txn, TxnResponse};
-use watchcache::{ListRequest, ListRevision as Position, SelectionPredicate};
+use storage::{SingleKeyTxn, SingleKeyTxnOp, TxnResponse};
+use watchcache::{CacherListRequest, ListRevision as Position, SelectionPredicate};
 
 use crate::commit::store_error_status;
 use crate::object_meta;
@@ -72,7 +72,7 @@ impl Registry {
         }
         let shared = self.options.shared_store;
         if shared || !self.service_allocator.is_ready() {
-            let everything = ListRequest {
+            let everything = CacherListRequest {
                 filter: SelectionPredicate::default(),
                 revision: Position::Newest,
                 limit: 0,
@@ -149,10 +149,10 @@ impl Registry {
         value: &Bytes,
     ) -> Result<Option<u64>, Status> {
         let failed = |e: storage::Error| store_error_status(&e, &resource.kind.gvr, "create");
-        let put = |expected| Txn {
+        let put = |expected| SingleKeyTxn {
             key: Arc::clone(key),
             expected,
-            op: Op::Put {
+            op: SingleKeyTxnOp::Put {
                 value: value.clone(),
                 ttl: None,
             },
@@ -161,7 +161,8 @@ impl Registry {
             TxnResponse::Committed { revision } => return Ok(Some(revision)),
             TxnResponse::Conflict { current } => current,
         };
-        let Some(existing) = existing.filter(|claim| self.unused_claims.is_expired(claim)) else {
+        let Some(existing) = existing.filter(|claim| self.unused_address_claims.is_expired(claim))
+        else {
             return Ok(None);
         };
         match self
@@ -211,10 +212,10 @@ impl Registry {
 
     /// Deletes a claim; one that cannot be deleted expires later.
     async fn delete_claim(&self, key: &Arc<str>, revision: u64) {
-        let txn = Txn {
+        let txn = SingleKeyTxn {
             key: Arc::clone(key),
             expected: revision,
-            op: Op::Delete,
+            op: SingleKeyTxnOp::Delete,
         };
         if let Err(error) = self.store.commit(txn).await {
             tracing::debug!(%error, %key, "failed to delete the claim on a service address; it expires later");

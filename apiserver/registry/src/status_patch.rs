@@ -14,9 +14,9 @@ use serde_json::{Map, Value};
 const DECODED_FIELDS: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
 
 /// The encoded fields of an object.
-pub(crate) struct StatusPatch<'a>(BTreeMap<String, &'a RawValue>);
+pub(crate) struct EncodedTopLevelFields<'a>(BTreeMap<String, &'a RawValue>);
 
-impl<'a> StatusPatch<'a> {
+impl<'a> EncodedTopLevelFields<'a> {
     pub(crate) fn from_object(object: &'a Object) -> Result<Self, Status> {
         let fields = serde_json::from_slice(object.bytes()).map_err(Status::internal)?;
         Ok(Self(fields))
@@ -101,7 +101,7 @@ mod tests {
 
     fn check(stored: &Value, status: Option<Value>) {
         let object = Object::from_value(stored).unwrap();
-        let apart = StatusPatch::from_object(&object).unwrap();
+        let apart = EncodedTopLevelFields::from_object(&object).unwrap();
         let mut tree = apart.to_tree().unwrap();
         let mut expected = stored.clone();
         match status {
@@ -116,7 +116,7 @@ mod tests {
             }
         }
         tree["spec"] = json!("added by defaults");
-        StatusPatch::retain_decoded_fields(&mut tree);
+        EncodedTopLevelFields::retain_decoded_fields(&mut tree);
         assert_eq!(
             apart.encode(&tree).unwrap(),
             serde_json::to_vec(&expected).unwrap()
@@ -142,7 +142,11 @@ mod tests {
             (json!({"spec": {}, "status": {}}), false),
             (json!([]), false),
         ] {
-            assert_eq!(StatusPatch::covers_patch(&patch), covered, "{patch}");
+            assert_eq!(
+                EncodedTopLevelFields::covers_patch(&patch),
+                covered,
+                "{patch}"
+            );
         }
     }
 
@@ -155,7 +159,11 @@ mod tests {
             ("statuses", false),
         ] {
             let error = FieldError::required(field, "");
-            assert_eq!(StatusPatch::is_relevant_error(&error), concerns, "{field}");
+            assert_eq!(
+                EncodedTopLevelFields::is_relevant_error(&error),
+                concerns,
+                "{field}"
+            );
         }
     }
 }

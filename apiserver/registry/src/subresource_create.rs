@@ -9,7 +9,7 @@ use crate::commit::{CommitResult, check_deadline, write_deadline};
 use crate::object_meta;
 use crate::options;
 use crate::registry::Registry;
-use crate::request::{ObjectBody, RegistryWriteOptions, RequestContext, WriteResult};
+use crate::request::{ObjectBody, RegistryWriteOptions, RequestUserAndDeadline, WriteResult};
 use crate::resource_table::ResourceInfo;
 
 /// The response to a successful create that stores no object.
@@ -26,7 +26,7 @@ fn success_status() -> Result<WriteResult, Status> {
 impl Registry {
     pub(crate) async fn create_subresource(
         &self,
-        ctx: &RequestContext,
+        ctx: &RequestUserAndDeadline,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
         body: ObjectBody,
@@ -48,7 +48,7 @@ impl Registry {
     /// Assigns a pod to a node, once (`pkg/registry/core/pod/storage`).
     async fn bind_pod(
         &self,
-        ctx: &RequestContext,
+        ctx: &RequestUserAndDeadline,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
         binding: &Value,
@@ -94,7 +94,7 @@ impl Registry {
     /// Deletes a pod, without regard to PodDisruptionBudgets.
     async fn evict_pod(
         &self,
-        ctx: &RequestContext,
+        ctx: &RequestUserAndDeadline,
         at: ResourcePath<'_>,
         eviction: &Value,
         options: &RegistryWriteOptions,

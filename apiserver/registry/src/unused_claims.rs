@@ -16,9 +16,9 @@ const UNUSED_CLAIM_RETENTION: Duration = Duration::from_secs(3600);
 /// Claims of other processes on addresses that no Service had when this process observed
 /// them: the revision of each, and when it was first observed.
 #[derive(Default)]
-pub(crate) struct UnusedClaims(Mutex<HashMap<Arc<str>, (u64, Instant)>>);
+pub(crate) struct UnusedAddressClaims(Mutex<HashMap<Arc<str>, (u64, Instant)>>);
 
-impl UnusedClaims {
+impl UnusedAddressClaims {
     /// Whether a claim was unchanged for so long that no Service will follow.
     pub(crate) fn is_expired(&self, claim: &KeyValue) -> bool {
         let now = Instant::now();

@@ -12,17 +12,17 @@ use client::{Patch, ResourcePath};
 use machinery::{FieldError, Object, Status};
 use serde_json::{Value, json};
 
-use crate::allocation::WriteAllocation;
+use crate::allocation::ServiceAllocationAndQuotaCharge;
 use crate::commit::{CommitResult, check_deadline, write_deadline};
 use crate::conversion::VersionConversion;
 use crate::object_meta;
 use crate::read::{check_verb, convert_object};
 use crate::registry::Registry;
-use crate::request::{ObjectBody, RegistryWriteOptions, RequestContext, WriteResult};
+use crate::request::{ObjectBody, RegistryWriteOptions, RequestUserAndDeadline, WriteResult};
 use crate::resource_table::ResourceInfo;
 use crate::scale;
 use crate::service_address_claims::is_service;
-use crate::status_patch::StatusPatch;
+use crate::status_patch::EncodedTopLevelFields;
 use crate::write_pipeline::{
     AdmissionContext, apply_defaults, check_kind, check_namespace, decode, validate_object,
 };
@@ -46,7 +46,7 @@ enum UpdateTarget {
 /// One update or patch, with all its attempts.
 struct UpdateRequest<'a> {
     registry: &'a Registry,
-    ctx: &'a RequestContext,
+    ctx: &'a RequestUserAndDeadline,
     resource: &'a ResourceInfo,
     at: ResourcePath<'a>,
     target: UpdateTarget,
@@ -61,14 +61,14 @@ struct ObjectUpdate {
     encoded: Option<Bytes>,
     /// No finalizer is left: the write deletes the object.
     deletes: bool,
-    allocation: WriteAllocation,
+    allocation: ServiceAllocationAndQuotaCharge,
 }
 
 impl Registry {
     /// PUT of an object, its `status`, `scale` or `finalize`.
     pub async fn update(
         &self,
-        ctx: &RequestContext,
+        ctx: &RequestUserAndDeadline,
         at: ResourcePath<'_>,
         body: ObjectBody,
         options: &RegistryWriteOptions,
@@ -82,7 +82,7 @@ impl Registry {
     /// PATCH of an object, its `status` or `scale`.
     pub async fn patch(
         &self,
-        ctx: &RequestContext,
+        ctx: &RequestUserAndDeadline,
         at: ResourcePath<'_>,
         patch: Patch,
         options: &RegistryWriteOptions,
@@ -98,7 +98,7 @@ impl Registry {
 
     async fn update_or_patch(
         &self,
-        ctx: &RequestContext,
+        ctx: &RequestUserAndDeadline,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
         mut source: UpdateSource,
@@ -306,7 +306,7 @@ impl UpdateRequest<'_> {
         }
         apply_defaults(resource, &mut new);
         if apart.is_some() {
-            StatusPatch::retain_decoded_fields(&mut new);
+            EncodedTopLevelFields::retain_decoded_fields(&mut new);
         }
         let admit = AdmissionContext {
             registry: self.registry,
@@ -318,7 +318,7 @@ impl UpdateRequest<'_> {
         };
         warnings.extend(admit.mutate(&mut new, Some(&old)).await?);
         let concerns = match apart {
-            Some(_) => StatusPatch::is_relevant_error,
+            Some(_) => EncodedTopLevelFields::is_relevant_error,
             None => |_: &FieldError| true,
         };
         let strategy = resource.storage.strategy;
@@ -361,12 +361,12 @@ impl UpdateRequest<'_> {
         &self,
         source: &UpdateSource,
         current: &'o Object,
-    ) -> Result<Option<StatusPatch<'o>>, Status> {
+    ) -> Result<Option<EncodedTopLevelFields<'o>>, Status> {
         let resource = self.resource;
         let covered = match source {
             UpdateSource::Put(_) => true,
             UpdateSource::Patch(Patch::Merge(patch) | Patch::Strategic(patch)) => {
-                StatusPatch::covers_patch(patch)
+                EncodedTopLevelFields::covers_patch(patch)
             }
             UpdateSource::Patch(Patch::Json(_)) => false,
         };
@@ -382,7 +382,7 @@ impl UpdateRequest<'_> {
                 .is_some()
             || !covered;
         (!needs_object)
-            .then(|| StatusPatch::from_object(current))
+            .then(|| EncodedTopLevelFields::from_object(current))
             .transpose()
     }
 
@@ -399,7 +399,7 @@ impl UpdateRequest<'_> {
         let mut value = match source {
             UpdateSource::Put(body) => {
                 self.check_preconditions(&body.value, current, false)?;
-                duplicates.clone_from(&body.duplicates);
+                duplicates.clone_from(&body.duplicate_fields);
                 if object_meta::metadata_string(&body.value, "resourceVersion").is_empty() {
                     body.value.clone()
                 } else {

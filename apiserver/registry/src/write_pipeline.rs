@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::object_meta;
 use crate::registry::Registry;
-use crate::request::{FieldValidation, RequestContext};
+use crate::request::{FieldValidation, RequestUserAndDeadline};
 use crate::resource_table::ResourceInfo;
 
 /// Sets kind and version if the body omits them; 400 if they are others.
@@ -163,7 +163,7 @@ pub(crate) fn validate_object(
 /// The context of one admission request.
 pub(crate) struct AdmissionContext<'a> {
     pub(crate) registry: &'a Registry,
-    pub(crate) ctx: &'a RequestContext,
+    pub(crate) ctx: &'a RequestUserAndDeadline,
     pub(crate) resource: &'a ResourceInfo,
     pub(crate) at: ResourcePath<'a>,
     pub(crate) operation: AdmissionOperation,
@@ -190,7 +190,7 @@ impl AdmissionContext<'_> {
         new: &mut Value,
         old: Option<&Value>,
     ) -> Result<Vec<String>, Status> {
-        let chain = &self.registry.options.chain;
+        let chain = &self.registry.options.admission_chain;
         chain.mutate(&self.attributes(), new, old).await?;
         let mut warnings = Vec::new();
         if let Some(hooks) = self
@@ -216,7 +216,7 @@ impl AdmissionContext<'_> {
         new: &Value,
         old: Option<&Value>,
     ) -> Result<Vec<String>, Status> {
-        let chain = &self.registry.options.chain;
+        let chain = &self.registry.options.admission_chain;
         let mut warnings = chain.validate(&self.attributes(), new, old).await?;
         if let Some(hooks) = self
             .registry

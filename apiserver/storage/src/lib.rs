@@ -15,9 +15,11 @@ pub mod format;
 pub mod store;
 
 pub use embedded::{
-    EmbeddedOptions, EmbeddedStore, StoreFault, StoreFaultKind, StoreHealth, StoreStats,
+    EmbeddedStore, EmbeddedStoreOptions, EmbeddedStoreStats, StoreFault, StoreFaultKind,
+    StoreHealth,
 };
 pub use store::{
-    ConsistentReadSupport, Error, KeyValue, MAX_REQUEST_BYTES, Op, RangeRequest, RangeResponse,
-    Store, StoreEvent, StoreResult, StoreWatch, Txn, TxnResponse, WatchResponse, prefix_end,
+    ConsistentReadSupport, Error, KeyValue, MAX_REQUEST_BYTES, RangeRequest, RangeResponse,
+    SingleKeyTxn, SingleKeyTxnOp, Store, StoreEvent, StoreResult, StoreWatch, TxnResponse,
+    WatchResponse, prefix_end,
 };

@@ -108,7 +108,7 @@ pub struct RangeResponse {
 
 /// The write of a transaction, applied when its condition holds.
 #[derive(Clone, Debug)]
-pub enum Op {
+pub enum SingleKeyTxnOp {
     /// Stores a value. With a time to live the engine deletes the key when it has passed
     /// (at most a minute late), with an event. A later put without a time to live removes
     /// it.
@@ -121,11 +121,11 @@ pub enum Op {
 /// A transaction on one key (etcd: `If mod_revision(key) = expected Then op Else
 /// get`).
 #[derive(Clone, Debug)]
-pub struct Txn {
+pub struct SingleKeyTxn {
     pub key: Arc<str>,
     /// The revision of the key's last write; 0: the key must be absent.
     pub expected: u64,
-    pub op: Op,
+    pub op: SingleKeyTxnOp,
 }
 
 /// The result of a transaction.
@@ -212,7 +212,7 @@ pub trait Store: Send + Sync + 'static {
     async fn range(&self, range: &RangeRequest) -> StoreResult<RangeResponse>;
     /// Commits one transaction. When the call is dropped, the transaction may or may not be
     /// applied. Key and value together take up to [`MAX_REQUEST_BYTES`].
-    async fn commit(&self, txn: Txn) -> StoreResult<TxnResponse>;
+    async fn commit(&self, txn: SingleKeyTxn) -> StoreResult<TxnResponse>;
     /// Watches the keys with `prefix` for events with a revision greater than `after`.
     /// Fails when `after` is compacted or in the future.
     async fn watch(&self, prefix: &str, after: u64) -> StoreResult<Box<dyn StoreWatch>>;

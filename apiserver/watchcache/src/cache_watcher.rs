@@ -16,8 +16,8 @@ use crate::event::{CacherEvent, ObjectEvent, WatchCacheEvent};
 use crate::filter::{KeySelector, ObjectPredicate, SelectionPredicate};
 use crate::history::HistoryReader;
 use crate::initial_events::{InitialEvents, NextInitialEvent};
-use crate::timer::{TimerDue, WatcherTimer};
-use crate::watch_cache::{CachePhase as CacheFillPhase, WatchCache, WatchScope};
+use crate::timer::{CacheWatcherTimer, CacheWatcherTimerDue};
+use crate::watch_cache::{CachePhase as CacheFillPhase, WatchCache, WatchScopeNotifier};
 
 /// The number of skipped events of other keys after which a watcher yields.
 const MAX_SKIPPED_EVENTS: usize = 256;
@@ -34,7 +34,7 @@ pub enum WatchStart {
 }
 
 #[derive(Clone)]
-pub struct WatchRequest {
+pub struct CacherWatchRequest {
     pub filter: SelectionPredicate,
     pub start: WatchStart,
     /// `allowWatchBookmarks`.
@@ -76,7 +76,7 @@ enum WatcherPoll {
 /// A stream of events. See [`Cacher::watch`].
 pub struct CacheWatcher {
     cache: Arc<WatchCache>,
-    scope: Arc<WatchScope>,
+    scope: Arc<WatchScopeNotifier>,
     selector: KeySelector,
     matches: Option<ObjectPredicate>,
     epoch: u64,
@@ -85,13 +85,13 @@ pub struct CacheWatcher {
     cursor: WatcherCursor,
     phase: WatcherPhase,
     bookmarks: bool,
-    timer: Option<WatcherTimer>,
+    timer: Option<CacheWatcherTimer>,
 }
 
 impl Cacher {
     /// Starts a watch. Errors of this call become the response's status; later ones are
     /// sent in the stream.
-    pub async fn watch(&self, request: WatchRequest) -> Result<CacheWatcher, Error> {
+    pub async fn watch(&self, request: CacherWatchRequest) -> Result<CacheWatcher, Error> {
         self.start();
         let fresh = match request.start {
             WatchStart::After(_) => ReadFreshness::Any,
@@ -138,7 +138,7 @@ impl Cacher {
 }
 
 impl CacheWatcher {
-    fn start_on_ring(shared: &Arc<WatchCache>, request: WatchRequest) -> Result<Self, Error> {
+    fn start_on_ring(shared: &Arc<WatchCache>, request: CacherWatchRequest) -> Result<Self, Error> {
         let keys = KeySelector::new(&shared.prefix, &request.filter);
         let mut state = shared.state.write();
         if state.phase != CacheFillPhase::Ready {
@@ -170,7 +170,7 @@ impl CacheWatcher {
 
     fn start_on_store(
         shared: &Arc<WatchCache>,
-        request: WatchRequest,
+        request: CacherWatchRequest,
         now: u64,
     ) -> Result<Self, Error> {
         let keys = KeySelector::new(&shared.prefix, &request.filter);
@@ -199,9 +199,9 @@ impl CacheWatcher {
     #[expect(clippy::too_many_arguments, reason = "the fields, once")]
     fn assemble(
         shared: &Arc<WatchCache>,
-        request: WatchRequest,
+        request: CacherWatchRequest,
         selector: KeySelector,
-        scope: Arc<WatchScope>,
+        scope: Arc<WatchScopeNotifier>,
         epoch: u64,
         start_revision: u64,
         position: u64,
@@ -227,7 +227,7 @@ impl CacheWatcher {
             },
             phase,
             bookmarks: request.bookmarks,
-            timer: WatcherTimer::new(request.bookmarks, interval, request.deadline),
+            timer: CacheWatcherTimer::new(request.bookmarks, interval, request.deadline),
         }
     }
 
@@ -256,7 +256,7 @@ impl CacheWatcher {
                         Ok(WatcherPoll::Idle) => tokio::select! {
                             biased;
                             () = woken => {}
-                            () = WatcherTimer::wait_until_due(&mut self.timer) => {}
+                            () = CacheWatcherTimer::wait_until_due(&mut self.timer) => {}
                         },
                         Ok(WatcherPoll::Item(item)) => return Some(Ok(item)),
                         Ok(WatcherPoll::Ended) => return self.end(),
@@ -280,7 +280,7 @@ impl CacheWatcher {
         if self
             .timer
             .as_ref()
-            .is_some_and(|t| t.due() != TimerDue::Nothing)
+            .is_some_and(|t| t.due() != CacheWatcherTimerDue::Nothing)
         {
             return None;
         }
@@ -310,9 +310,9 @@ impl CacheWatcher {
     /// A due bookmark, or the end at the deadline.
     fn poll_timer(&mut self) -> Option<WatcherPoll> {
         match self.timer.as_ref()?.due() {
-            TimerDue::Nothing => return None,
-            TimerDue::Deadline => return Some(WatcherPoll::Ended),
-            TimerDue::Bookmark => {}
+            CacheWatcherTimerDue::Nothing => return None,
+            CacheWatcherTimerDue::Deadline => return Some(WatcherPoll::Ended),
+            CacheWatcherTimerDue::Bookmark => {}
         }
         match self.phase {
             WatcherPhase::Live => self.advance_to_cache(),
@@ -521,7 +521,7 @@ impl CacheWatcher {
             done = read => done,
             () = woken => Ok(()),
             // A bookmark stays due during the initial events and must not interrupt them.
-            () = WatcherTimer::wait_until_due(&mut self.timer), if !initial => Ok(()),
+            () = CacheWatcherTimer::wait_until_due(&mut self.timer), if !initial => Ok(()),
         }
     }
 }

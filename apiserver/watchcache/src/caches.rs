@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use storage::Store;
 
 use crate::cacher::{Cacher, WatchCacheStats};
-use crate::config::Config;
+use crate::config::WatchCacheConfig;
 use crate::ring_budget::{BudgetedRing, RingBudget};
 use crate::watch_cache::WatchCache;
 
@@ -15,7 +15,7 @@ use crate::watch_cache::WatchCache;
 /// they end when this and the caches are dropped.
 pub struct WatchCaches {
     store: Arc<dyn Store>,
-    config: Config,
+    config: WatchCacheConfig,
     budget: Arc<RingBudget>,
     caches: Mutex<OpenCaches>,
 }
@@ -27,7 +27,7 @@ struct OpenCaches {
 }
 
 impl WatchCaches {
-    pub fn new(store: Arc<dyn Store>, config: Config) -> Arc<Self> {
+    pub fn new(store: Arc<dyn Store>, config: WatchCacheConfig) -> Arc<Self> {
         Arc::new(Self {
             store,
             budget: Arc::new(RingBudget::new(config.ring_bytes)),
@@ -36,7 +36,7 @@ impl WatchCaches {
         })
     }
 
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &WatchCacheConfig {
         &self.config
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The limits of the caches.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct WatchCacheConfig {
     /// The most bytes that the event rings of all caches hold together.
     pub ring_bytes: usize,
     /// How long a read waits for a revision or for the first fill.
@@ -13,7 +13,7 @@ pub struct Config {
     pub bookmark_interval: Duration,
 }
 
-impl Default for Config {
+impl Default for WatchCacheConfig {
     fn default() -> Self {
         Self {
             ring_bytes: 32 << 20,

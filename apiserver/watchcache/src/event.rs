@@ -15,23 +15,23 @@ use crate::error::Error;
 #[derive(Debug)]
 pub(crate) struct CorruptObject {
     pub(crate) key: Arc<str>,
-    pub(crate) why: String,
+    pub(crate) reason: String,
 }
 
 impl From<&CorruptObject> for Error {
     fn from(corrupt: &CorruptObject) -> Self {
         Self::Corrupt {
             key: corrupt.key.to_string(),
-            why: corrupt.why.clone(),
+            why: corrupt.reason.clone(),
         }
     }
 }
 
 /// The decoded value of a key.
-pub(crate) type DecodedObject = Result<Object, Arc<CorruptObject>>;
+pub(crate) type ObjectDecodeResult = Result<Object, Arc<CorruptObject>>;
 
 /// Decodes a stored value.
-pub(crate) fn decode(key: &Arc<str>, value: &[u8], revision: u64) -> DecodedObject {
+pub(crate) fn decode(key: &Arc<str>, value: &[u8], revision: u64) -> ObjectDecodeResult {
     let decoded = match storage::encryption::unreadable_reason(value) {
         Some(why) => Err(why.to_owned()),
         None => Object::from_stored(value, revision).map_err(|why| why.to_string()),
@@ -39,19 +39,19 @@ pub(crate) fn decode(key: &Arc<str>, value: &[u8], revision: u64) -> DecodedObje
     decoded.map_err(|why| {
         tracing::error!(%key, revision, %why, "stored value is not an object");
         let key = Arc::clone(key);
-        Arc::new(CorruptObject { key, why })
+        Arc::new(CorruptObject { key, reason: why })
     })
 }
 
 /// The type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventType {
+pub enum ObjectEventType {
     Added,
     Modified,
     Deleted,
 }
 
-impl EventType {
+impl ObjectEventType {
     /// The type as it is sent to clients.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -67,11 +67,11 @@ pub(crate) struct WatchCacheEvent {
     pub(crate) revision: u64,
     pub(crate) key: Arc<str>,
     /// `None`: deleted.
-    pub(crate) object: Option<DecodedObject>,
-    pub(crate) previous: Option<DecodedObject>,
+    pub(crate) object: Option<ObjectDecodeResult>,
+    pub(crate) previous: Option<ObjectDecodeResult>,
     /// The previous object with this event's revision, for watchers that receive it as
     /// deleted.
-    deleted_object: OnceLock<DecodedObject>,
+    deleted_object: OnceLock<ObjectDecodeResult>,
     frames: [OnceLock<Bytes>; 3],
     encodings: Arc<AtomicU64>,
 }
@@ -80,8 +80,8 @@ impl WatchCacheEvent {
     pub(crate) fn new(
         revision: u64,
         key: Arc<str>,
-        object: Option<DecodedObject>,
-        previous: Option<DecodedObject>,
+        object: Option<ObjectDecodeResult>,
+        previous: Option<ObjectDecodeResult>,
         encodings: Arc<AtomicU64>,
     ) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl WatchCacheEvent {
     /// frames.
     pub(crate) fn weight_bytes(&self) -> usize {
         const FIXED: usize = 512;
-        let size = |slot: &Option<DecodedObject>| match slot {
+        let size = |slot: &Option<ObjectDecodeResult>| match slot {
             Some(Ok(object)) => object.bytes().len(),
             _ => 0,
         };
@@ -132,9 +132,9 @@ impl WatchCacheEvent {
             _ => false,
         };
         let (change, object) = match (was, now) {
-            (false, Some(now)) => (EventType::Added, now.clone()),
-            (true, Some(now)) => (EventType::Modified, now.clone()),
-            (true, None) => (EventType::Deleted, self.deleted()?),
+            (false, Some(now)) => (ObjectEventType::Added, now.clone()),
+            (true, Some(now)) => (ObjectEventType::Modified, now.clone()),
+            (true, None) => (ObjectEventType::Deleted, self.deleted()?),
             (false, None) => return Ok(None),
         };
         Ok(Some(ObjectEvent {
@@ -149,19 +149,19 @@ impl WatchCacheEvent {
             Some(Ok(object)) => object.with_revision(self.revision).map_err(|why| {
                 Arc::new(CorruptObject {
                     key: Arc::clone(&self.key),
-                    why: why.to_string(),
+                    reason: why.to_string(),
                 })
             }),
             Some(Err(corrupt)) => Err(Arc::clone(corrupt)),
             None => Err(Arc::new(CorruptObject {
                 key: Arc::clone(&self.key),
-                why: "no previous state".into(),
+                reason: "no previous state".into(),
             })),
         });
         slot.clone().map_err(|corrupt| (&*corrupt).into())
     }
 
-    fn frame(&self, change: EventType, object: &Object) -> Bytes {
+    fn frame(&self, change: ObjectEventType, object: &Object) -> Bytes {
         let encoded = self.frames[change as usize].get_or_init(|| {
             self.encodings.fetch_add(1, Ordering::Relaxed);
             encode_frame(change, object)
@@ -170,7 +170,7 @@ impl WatchCacheEvent {
     }
 }
 
-fn encode_frame(change: EventType, object: &Object) -> Bytes {
+fn encode_frame(change: ObjectEventType, object: &Object) -> Bytes {
     let body = object.bytes();
     let mut frame = BytesMut::with_capacity(body.len() + 40);
     frame.extend_from_slice(b"{\"type\":\"");
@@ -196,7 +196,7 @@ pub enum CacherEvent {
 /// An event of one object, as one watcher sends it.
 #[derive(Clone)]
 pub struct ObjectEvent {
-    event_type: EventType,
+    event_type: ObjectEventType,
     object: Object,
     /// `None` for an initial event.
     event: Option<Arc<WatchCacheEvent>>,
@@ -206,13 +206,13 @@ impl ObjectEvent {
     /// The initial event of an object that exists when the watch starts.
     pub(crate) fn initial(object: Object) -> Self {
         Self {
-            event_type: EventType::Added,
+            event_type: ObjectEventType::Added,
             object,
             event: None,
         }
     }
 
-    pub fn event_type(&self) -> EventType {
+    pub fn event_type(&self) -> ObjectEventType {
         self.event_type
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use storage::RangeRequest;
 
 use crate::error::Error;
-use crate::event::{DecodedObject, decode};
+use crate::event::{ObjectDecodeResult, decode};
 use crate::snapshot::{ObjectMap, entries};
 use crate::watch_cache::WatchCache;
 
@@ -24,13 +24,13 @@ pub(crate) struct InitialEvents {
     end: String,
     /// 0 until the first read from the store.
     pub(crate) revision: u64,
-    slice: std::vec::IntoIter<(Arc<str>, DecodedObject)>,
+    slice: std::vec::IntoIter<(Arc<str>, ObjectDecodeResult)>,
     exhausted: bool,
 }
 
 /// The result of [`InitialEvents::next`].
 pub(crate) enum NextInitialEvent {
-    Entry(Arc<str>, DecodedObject),
+    Entry(Arc<str>, ObjectDecodeResult),
     /// The next slice must be read with [`InitialEvents::fetch`].
     Fetch,
     /// A slice is loaded; the caller yields before it continues.
@@ -70,7 +70,7 @@ impl InitialEvents {
         let Some(map) = &self.map else {
             return NextInitialEvent::Fetch;
         };
-        let slice: Vec<(Arc<str>, DecodedObject)> = entries(map, &self.start, &self.end)
+        let slice: Vec<(Arc<str>, ObjectDecodeResult)> = entries(map, &self.start, &self.end)
             .take(MAP_SLICE_KEYS)
             .map(|(key, slot)| (Arc::clone(key), slot.clone()))
             .collect();
@@ -78,7 +78,7 @@ impl InitialEvents {
         NextInitialEvent::Pause
     }
 
-    fn load_slice(&mut self, slice: Vec<(Arc<str>, DecodedObject)>, full: usize) {
+    fn load_slice(&mut self, slice: Vec<(Arc<str>, ObjectDecodeResult)>, full: usize) {
         self.exhausted = slice.len() < full;
         if let Some((key, _)) = slice.last() {
             self.start = format!("{key}\0");

@@ -35,12 +35,12 @@ mod watch_cache;
 #[cfg(test)]
 mod tests;
 
-pub use cache_watcher::{CacheWatcher, WatchRequest, WatchStart};
+pub use cache_watcher::{CacheWatcher, CacherWatchRequest, WatchStart};
 pub use cacher::{Cacher, ReadFreshness, WatchCacheStats};
 pub use caches::WatchCaches;
-pub use config::Config;
+pub use config::WatchCacheConfig;
 pub use error::Error;
-pub use event::{CacherEvent, EventType, ObjectEvent};
+pub use event::{CacherEvent, ObjectEvent, ObjectEventType};
 pub use filter::{ObjectPredicate, SelectionPredicate};
-pub use list::{CacherList, ListRequest, ListRevision};
+pub use list::{CacherList, CacherListRequest, ListRevision};
 pub use params::ResourceVersionParams;

@@ -7,7 +7,7 @@ use storage::RangeRequest;
 use crate::cacher::{Cacher, ReadFreshness};
 use crate::continue_token::ContinueToken;
 use crate::error::Error;
-use crate::event::{DecodedObject, decode};
+use crate::event::{ObjectDecodeResult, decode};
 use crate::filter::{KeySelector, SelectionPredicate};
 use crate::snapshot::{CacheSnapshot, entries};
 
@@ -29,7 +29,7 @@ pub enum ListRevision {
 }
 
 #[derive(Clone)]
-pub struct ListRequest {
+pub struct CacherListRequest {
     pub filter: SelectionPredicate,
     pub revision: ListRevision,
     /// The most items to return; 0: no limit.
@@ -59,7 +59,7 @@ struct ListWalk {
 
 impl Cacher {
     /// Lists objects. A corrupt value among the listed keys fails the whole list.
-    pub async fn list(&self, request: ListRequest) -> Result<CacherList, Error> {
+    pub async fn list(&self, request: CacherListRequest) -> Result<CacherList, Error> {
         let keys = KeySelector::new(self.prefix(), &request.filter);
         let (start, end) = keys.bounds();
         let mut walk = ListWalk {
@@ -217,7 +217,12 @@ impl ListWalk {
         Ok(self.finish(at.revision, reply))
     }
 
-    fn add(&self, key: &str, slot: &DecodedObject, reply: &mut CacherList) -> Result<(), Error> {
+    fn add(
+        &self,
+        key: &str,
+        slot: &ObjectDecodeResult,
+        reply: &mut CacherList,
+    ) -> Result<(), Error> {
         if !self.selector.contains(key) {
             return Ok(());
         }

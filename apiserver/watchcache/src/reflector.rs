@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use machinery::FailureLog;
+use machinery::FailureLogLimiter;
 use storage::{Error, RangeRequest, StoreWatch};
 use tokio::sync::watch;
 
@@ -29,7 +29,7 @@ pub(crate) async fn run(shared: Arc<WatchCache>, mut stop: watch::Receiver<bool>
 }
 
 async fn list_and_watch(shared: &WatchCache) {
-    let (mut pause, failures) = (INITIAL_BACKOFF, FailureLog::new());
+    let (mut pause, failures) = (INITIAL_BACKOFF, FailureLogLimiter::new());
     loop {
         match list(shared).await {
             Ok(mut feed) => {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use rpds::RedBlackTreeMapSync;
 
-use crate::event::{DecodedObject, WatchCacheEvent};
+use crate::event::{ObjectDecodeResult, WatchCacheEvent};
 
 /// The decoded objects by key. A clone is O(1); the next write to a path that is shared
 /// with a clone copies the path.
-pub(crate) type ObjectMap = RedBlackTreeMapSync<Arc<str>, DecodedObject>;
+pub(crate) type ObjectMap = RedBlackTreeMapSync<Arc<str>, ObjectDecodeResult>;
 
 /// The objects at one revision.
 #[derive(Clone)]
@@ -24,7 +24,7 @@ pub(crate) fn entries<'a>(
     map: &'a ObjectMap,
     start: &'a str,
     end: &'a str,
-) -> impl Iterator<Item = (&'a Arc<str>, &'a DecodedObject)> {
+) -> impl Iterator<Item = (&'a Arc<str>, &'a ObjectDecodeResult)> {
     // The map panics on an inverted range.
     let end = end.max(start);
     map.range::<str, _>((Bound::Included(start), Bound::Excluded(end)))

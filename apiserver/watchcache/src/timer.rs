@@ -10,20 +10,20 @@ use tokio::time::{Instant, Sleep, sleep_until};
 const BOOKMARK_BEFORE_DEADLINE: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TimerDue {
+pub(crate) enum CacheWatcherTimerDue {
     Nothing,
     Bookmark,
     Deadline,
 }
 
-pub(crate) struct WatcherTimer {
+pub(crate) struct CacheWatcherTimer {
     sleep: Pin<Box<Sleep>>,
     bookmark: Option<Instant>,
     deadline: Option<Instant>,
     interval: Duration,
 }
 
-impl WatcherTimer {
+impl CacheWatcherTimer {
     /// `None` without bookmarks and deadline.
     pub(crate) fn new(
         bookmarks: bool,
@@ -44,15 +44,15 @@ impl WatcherTimer {
         Some(timer)
     }
 
-    pub(crate) fn due(&self) -> TimerDue {
+    pub(crate) fn due(&self) -> CacheWatcherTimerDue {
         let now = Instant::now();
         let past = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if past(self.deadline) {
-            TimerDue::Deadline
+            CacheWatcherTimerDue::Deadline
         } else if past(self.bookmark) {
-            TimerDue::Bookmark
+            CacheWatcherTimerDue::Bookmark
         } else {
-            TimerDue::Nothing
+            CacheWatcherTimerDue::Nothing
         }
     }
 
@@ -94,22 +94,26 @@ impl WatcherTimer {
 mod tests {
     use super::*;
 
-    async fn check(bookmarks: bool, deadline: Option<u64>, seconds: u64) -> Vec<(u64, TimerDue)> {
+    async fn check(
+        bookmarks: bool,
+        deadline: Option<u64>,
+        seconds: u64,
+    ) -> Vec<(u64, CacheWatcherTimerDue)> {
         let start = Instant::now();
         let until = start + Duration::from_secs(seconds);
         let deadline = deadline.map(|s| start + Duration::from_secs(s));
-        let mut timer = WatcherTimer::new(bookmarks, Duration::from_secs(60), deadline);
+        let mut timer = CacheWatcherTimer::new(bookmarks, Duration::from_secs(60), deadline);
         let mut items = Vec::new();
-        while tokio::time::timeout_at(until, WatcherTimer::wait_until_due(&mut timer))
+        while tokio::time::timeout_at(until, CacheWatcherTimer::wait_until_due(&mut timer))
             .await
             .is_ok()
         {
             let due = timer.as_ref().unwrap().due();
             items.push((start.elapsed().as_secs(), due));
             match due {
-                TimerDue::Bookmark => timer.as_mut().unwrap().schedule_bookmark(),
-                TimerDue::Deadline => break,
-                TimerDue::Nothing => panic!("nothing is due"),
+                CacheWatcherTimerDue::Bookmark => timer.as_mut().unwrap().schedule_bookmark(),
+                CacheWatcherTimerDue::Deadline => break,
+                CacheWatcherTimerDue::Nothing => panic!("nothing is due"),
             }
         }
         items
@@ -120,12 +124,18 @@ mod tests {
         assert_eq!(check(false, None, 500).await, []);
         assert_eq!(
             check(false, Some(10), 500).await,
-            [(10, TimerDue::Deadline)]
+            [(10, CacheWatcherTimerDue::Deadline)]
         );
-        assert_eq!(check(true, Some(1), 500).await, [(1, TimerDue::Deadline)]);
+        assert_eq!(
+            check(true, Some(1), 500).await,
+            [(1, CacheWatcherTimerDue::Deadline)]
+        );
         assert_eq!(
             check(true, Some(30), 500).await,
-            [(28, TimerDue::Bookmark), (30, TimerDue::Deadline)]
+            [
+                (28, CacheWatcherTimerDue::Bookmark),
+                (30, CacheWatcherTimerDue::Deadline)
+            ]
         );
         let regular = check(true, None, 300).await;
         assert!((5..=6).contains(&regular.len()), "{regular:?}");
@@ -133,7 +143,10 @@ mod tests {
         assert!(long.len() >= 3, "{long:?}");
         assert_eq!(
             long[long.len() - 2..],
-            [(98, TimerDue::Bookmark), (100, TimerDue::Deadline)]
+            [
+                (98, CacheWatcherTimerDue::Bookmark),
+                (100, CacheWatcherTimerDue::Deadline)
+            ]
         );
     }
 }

@@ -10,9 +10,9 @@ use parking_lot::{Mutex, RwLock};
 use storage::{Store, WatchResponse};
 use tokio::sync::{Notify, watch};
 
-use crate::config::Config;
+use crate::config::WatchCacheConfig;
 use crate::error::Error;
-use crate::event::{DecodedObject, WatchCacheEvent, decode};
+use crate::event::{ObjectDecodeResult, WatchCacheEvent, decode};
 use crate::event_ring::WatchEventRing;
 use crate::filter::last_segment;
 use crate::ring_budget::{BudgetedRing, RingBudget};
@@ -45,7 +45,7 @@ impl CacheProgress {
 
 /// The watchers of one selection of keys. An event wakes only the scopes that include its
 /// key.
-pub(crate) struct WatchScope {
+pub(crate) struct WatchScopeNotifier {
     pub(crate) notify: Notify,
     /// The position after the newest event of this scope.
     pub(crate) last_position: AtomicU64,
@@ -76,7 +76,7 @@ pub(crate) struct WatchCacheState {
     pub(crate) ring: WatchEventRing,
     /// Past snapshots, ascending, none older than the ring.
     past_snapshots: VecDeque<CacheSnapshot>,
-    pub(crate) scopes: HashMap<Box<str>, Arc<WatchScope>>,
+    pub(crate) scopes: HashMap<Box<str>, Arc<WatchScopeNotifier>>,
 }
 
 /// Own writes, decoded by their writers, that the watch has not delivered yet. An object
@@ -112,7 +112,7 @@ impl DecodedWrites {
 pub(crate) struct WatchCache {
     pub(crate) prefix: Box<str>,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) config: Config,
+    pub(crate) config: WatchCacheConfig,
     /// Without map and ring: everything is read from the store.
     pub(crate) uncached: bool,
     pub(crate) counters: CacheCounters,
@@ -127,7 +127,7 @@ impl WatchCache {
     pub(crate) fn new(
         prefix: &str,
         store: Arc<dyn Store>,
-        config: Config,
+        config: WatchCacheConfig,
         uncached: bool,
         budget: Arc<RingBudget>,
     ) -> Arc<Self> {
@@ -187,7 +187,7 @@ impl WatchCache {
         let ring = std::mem::take(&mut state.ring);
         // Positions must not repeat, or an old watcher would read wrong events.
         state.ring.reset_at(ring.head());
-        let scopes: Vec<Arc<WatchScope>> = state.scopes.values().cloned().collect();
+        let scopes: Vec<Arc<WatchScopeNotifier>> = state.scopes.values().cloned().collect();
         self.budget.release(&self.ring_bytes, None);
         drop(state);
         self.decoded_writes.clear();
@@ -202,7 +202,7 @@ impl WatchCache {
     }
 
     /// Decodes a value of the watch, unless its writer has decoded it already.
-    fn decode(&self, key: &Arc<str>, value: &[u8], revision: u64) -> DecodedObject {
+    fn decode(&self, key: &Arc<str>, value: &[u8], revision: u64) -> ObjectDecodeResult {
         let ahead = self.decoded_writes.take(key, revision);
         ahead.map_or_else(|| decode(key, value, revision), Ok)
     }
@@ -216,7 +216,7 @@ impl WatchCache {
 
     /// Applies a watch response and wakes the watchers concerned.
     pub(crate) fn apply(&self, batch: WatchResponse) {
-        let decoded: Vec<(storage::StoreEvent, Option<DecodedObject>)> = batch
+        let decoded: Vec<(storage::StoreEvent, Option<ObjectDecodeResult>)> = batch
             .events
             .into_iter()
             .map(|e| {
@@ -227,7 +227,7 @@ impl WatchCache {
                 (e, now)
             })
             .collect();
-        let mut woken: Vec<Arc<WatchScope>> = Vec::new();
+        let mut woken: Vec<Arc<WatchScopeNotifier>> = Vec::new();
         let mut weight = 0;
         let mut state = self.state.write();
         let before = state.newest.revision;
@@ -395,14 +395,14 @@ impl WatchCacheState {
         &self,
         prefix: &str,
         event: &WatchCacheEvent,
-        woken: &mut Vec<Arc<WatchScope>>,
+        woken: &mut Vec<Arc<WatchScopeNotifier>>,
     ) {
         if self.scopes.is_empty() {
             return;
         }
         let behind = self.ring.head() + 1;
         let suffix = event.key.strip_prefix(prefix).unwrap_or(&event.key);
-        let mut hit = |scope: Option<&Arc<WatchScope>>| {
+        let mut hit = |scope: Option<&Arc<WatchScopeNotifier>>| {
             if let Some(scope) = scope {
                 scope.last_position.store(behind, Ordering::Relaxed);
                 if !woken.iter().any(|w| Arc::ptr_eq(w, scope)) {
@@ -422,11 +422,11 @@ impl WatchCacheState {
     }
 
     /// The scope of a new watcher.
-    pub(crate) fn join_scope(&mut self, id: &str) -> Arc<WatchScope> {
+    pub(crate) fn join_scope(&mut self, id: &str) -> Arc<WatchScopeNotifier> {
         let head = self.ring.head();
         let scope = self.scopes.entry(id.into()).or_insert_with(|| {
             // Earlier events were not recorded, so assume that one was in this scope.
-            Arc::new(WatchScope {
+            Arc::new(WatchScopeNotifier {
                 notify: Notify::new(),
                 last_position: AtomicU64::new(head),
                 watchers: AtomicUsize::new(0),
@@ -437,7 +437,7 @@ impl WatchCacheState {
     }
 
     /// The counterpart of [`Self::enter`].
-    pub(crate) fn leave_scope(&mut self, id: &str, scope: &WatchScope) {
+    pub(crate) fn leave_scope(&mut self, id: &str, scope: &WatchScopeNotifier) {
         if scope.watchers.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.scopes.remove(id);
         }

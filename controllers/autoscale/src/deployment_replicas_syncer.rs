@@ -17,7 +17,7 @@ use openapi::karmada::{ResourceBinding, names};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::{AutoscaleDeps, DEPLOYMENTS};
+use crate::{AutoscaleContext, DEPLOYMENTS};
 
 const WORKERS: usize = 1;
 const KIND: &str = "Deployment";
@@ -25,19 +25,19 @@ const KIND: &str = "Deployment";
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Deployment {
-    spec: Spec,
-    status: Status,
+    spec: DeploymentReplicasSpec,
+    status: DeploymentReplicasStatus,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Spec {
+struct DeploymentReplicasSpec {
     replicas: Option<i64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Status {
+struct DeploymentReplicasStatus {
     replicas: i64,
 }
 
@@ -63,7 +63,7 @@ fn desired_replicas(
     }
     let mut sum = 0_i64;
     for cluster in reported {
-        let status = Status::deserialize(cluster.status.as_ref()?).ok()?;
+        let status = DeploymentReplicasStatus::deserialize(cluster.status.as_ref()?).ok()?;
         // An autoscaler keeps at least one replica; zero means that the status is still missing.
         if status.replicas <= 0 {
             return None;
@@ -85,13 +85,13 @@ pub(crate) struct DeploymentReplicasSyncer {
 }
 
 impl DeploymentReplicasSyncer {
-    pub(crate) async fn start(deps: &AutoscaleDeps, tasks: &TaskGroup) {
+    pub(crate) async fn start(deps: &AutoscaleContext, tasks: &TaskGroup) {
         let informer = |resource| {
             deps.informers
-                .get(&deps.control, &ListWatchSelector::all(resource))
+                .get(&deps.control_plane, &ListWatchSelector::all(resource))
         };
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control),
+            api: Arc::clone(&deps.control_plane),
             deployments: informer(&DEPLOYMENTS),
             bindings: informer(&BINDINGS),
         });

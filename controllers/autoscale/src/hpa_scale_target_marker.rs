@@ -16,7 +16,7 @@ use openapi::karmada::well_known_keys::{CLUSTER_POLICY_ID, POLICY_ID, RETAIN_REP
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{AUTOSCALERS, AutoscaleDeps};
+use crate::{AUTOSCALERS, AutoscaleContext};
 
 /// The value of the label, as in Karmada.
 const RETAIN_REPLICAS_VALUE: &str = "true";
@@ -25,12 +25,12 @@ const WORKERS: usize = 1;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct HorizontalPodAutoscaler {
-    spec: Spec,
+    spec: HorizontalPodAutoscalerSpec,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Spec {
+struct HorizontalPodAutoscalerSpec {
     scale_target_ref: CrossVersionObjectReference,
 }
 
@@ -90,12 +90,12 @@ pub(crate) struct HpaScaleTargetMarker {
 }
 
 impl HpaScaleTargetMarker {
-    pub(crate) async fn start(deps: &AutoscaleDeps, tasks: &TaskGroup) {
+    pub(crate) async fn start(deps: &AutoscaleContext, tasks: &TaskGroup) {
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control),
+            api: Arc::clone(&deps.control_plane),
             autoscalers: deps
                 .informers
-                .get(&deps.control, &ListWatchSelector::all(&AUTOSCALERS)),
+                .get(&deps.control_plane, &ListWatchSelector::all(&AUTOSCALERS)),
         });
         it.autoscalers.wait_for_cache_sync().await;
         let queue = Workqueue::new();

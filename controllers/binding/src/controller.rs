@@ -6,26 +6,26 @@ use std::time::Duration;
 
 use client::Api;
 use controller_context::{
-    DesiredWork, Error, ExtraMetadata, ManifestMemoryBudget, PropagationContext, TemplateInformers,
-    WorkClient, estimate_tree_bytes, is_small_tree,
+    AnnotationsAndFinalizers, DesiredWork, Error, ManifestMemoryBudget, PropagationContext,
+    TemplateInformers, WorkClient, estimate_tree_bytes, is_small_tree,
 };
 use flotilla_runtime::{
-    ControllerName, EventRecorder, IndexVisitor, Informer, InformerEvent, InvolvedObject,
+    ControllerName, EventRecorder, IndexKeyWorkqueue, Informer, InformerEvent, InvolvedObject,
     ListWatchSelector, ReconcileAction, RestMapping, TaskGroup, Workqueue, remove_finalizers,
     run_workers,
 };
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use interpreter::{Interpreter, InterpreterOperation};
+use interpreter::{InterpreterOperation, ResourceInterpreter};
 use machinery::{Gvr, Object};
-use openapi::karmada::resource_group::{RESOURCE_GROUP_INDEX, ResourceGroup};
+use openapi::karmada::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
 use openapi::karmada::well_known_keys::{
     APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_FINALIZER, BINDING_ID, BINDING_NAME,
     BINDING_NAMESPACE, CLUSTER_BINDING_FINALIZER, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
 };
 use openapi::karmada::{
-    FeatureGates, KarmadaFeature, ResourceBinding, TargetCluster, names, resource_group,
+    FeatureGates, KarmadaFeature, ResourceBinding, TargetCluster, kind_in_namespace, names,
 };
 use overrides::{AppliedOverrides, CandidateOverridePolicies, OverrideManager};
 use parking_lot::Mutex;
@@ -58,7 +58,7 @@ pub struct BindingController {
     api: Arc<dyn Api>,
     recorder: EventRecorder,
     override_recorder: EventRecorder,
-    interpreter: Interpreter,
+    interpreter: ResourceInterpreter,
     pub(crate) templates: Arc<TemplateInformers>,
     clusters: scheduler::SchedulerClusterCache,
     pub(crate) overrides: OverrideManager,
@@ -148,7 +148,7 @@ impl BindingController {
 
     fn add_event_handlers(self: &Arc<Self>, tasks: &TaskGroup) {
         for informer in [&self.bindings, &self.cluster_bindings] {
-            informer.add_index(RESOURCE_GROUP_INDEX, resource_group::index_keys);
+            informer.add_index(RESOURCE_GROUP_INDEX, kind_in_namespace::index_keys);
             let queue = self.queue.clone();
             informer.add_event_handler(move |change| {
                 if needs_reconcile(change) {
@@ -166,7 +166,7 @@ impl BindingController {
         let queue = self.queue.clone();
         let visit = move |binding: &Object| queue.add_low(binding.meta().key());
         let informers = [&self.bindings, &self.cluster_bindings];
-        let sweep = IndexVisitor::start(
+        let sweep = IndexKeyWorkqueue::start(
             tasks,
             "revised-kinds",
             &informers,
@@ -175,10 +175,10 @@ impl BindingController {
         );
         self.interpreter.add_change_listener(move |changed| {
             if changed.affects_operations(REVISION_OPERATIONS) {
-                let concerns = |group: ResourceGroup<'_>| {
+                let concerns = |group: KindInNamespace<'_>| {
                     changed.affects_kind(&group.gvk(), REVISION_OPERATIONS)
                 };
-                sweep.add(|key| ResourceGroup::parse(key).is_some_and(concerns));
+                sweep.add(|key| KindInNamespace::parse(key).is_some_and(concerns));
             }
         });
         self.add_override_event_handlers(tasks);
@@ -381,7 +381,7 @@ impl BindingController {
         let tree_bytes = estimate_tree_bytes(&tree);
         // A large manifest is parsed again once memory is reserved for it.
         let mut parsed = Some(tree).filter(|_| is_small_tree(tree_bytes));
-        let source = ManifestSource {
+        let source = SharedManifestInputs {
             mapping: served,
             template,
             tree_bytes,
@@ -410,7 +410,7 @@ impl BindingController {
     /// Creates or updates the Work of one target after reserving memory for its manifest.
     async fn ensure_work(
         &self,
-        source: &ManifestSource<'_>,
+        source: &SharedManifestInputs<'_>,
         parsed: Option<Value>,
         target: &TargetCluster,
     ) -> Result<bool, Error> {
@@ -441,7 +441,7 @@ impl BindingController {
     /// Builds the Work of a target, and records which overrides were applied.
     async fn build_work(
         &self,
-        source: &ManifestSource<'_>,
+        source: &SharedManifestInputs<'_>,
         mut copy: Value,
         target: &TargetCluster,
     ) -> Result<(AppliedOverrides, DesiredWork), String> {
@@ -459,7 +459,7 @@ impl BindingController {
             return Err(format!("clusters.cluster.karmada.io {name:?} not found"));
         };
         let overrides = &source.overrides;
-        let applied = overrides.apply(&mut copy, &common.kind, &member.facts());
+        let applied = overrides.apply(&mut copy, &common.kind, &member.attributes());
         let record = applied.map_err(|failed| {
             failed.record_event(&self.override_recorder, &source.template_reference);
             failed.to_string()
@@ -507,7 +507,7 @@ impl BindingController {
 }
 
 /// The inputs that the manifests of all clusters of a binding share.
-struct ManifestSource<'a> {
+struct SharedManifestInputs<'a> {
     mapping: &'a RestMapping,
     template: &'a Object,
     tree_bytes: usize,
@@ -531,7 +531,7 @@ fn parse_manifest(served: &RestMapping, template: &Object) -> Result<Value, Erro
 
 /// The key of the binding that a Work's annotations name.
 fn binding_key_of_work(work: &Object) -> Option<BindingKey> {
-    let extra = ExtraMetadata::from_object(work);
+    let extra = AnnotationsAndFinalizers::from_object(work);
     if let Some(name) = extra.annotation(CLUSTER_BINDING_NAME) {
         return Some(name.to_owned());
     }

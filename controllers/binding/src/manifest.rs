@@ -9,7 +9,7 @@ use openapi::karmada::well_known_keys::{
     BINDING_ID, BINDING_NAME, BINDING_NAMESPACE, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
     CONFLICT_RESOLUTION, TEMPLATE_GENERATION,
 };
-use openapi::karmada::{BindingSpec, TargetCluster};
+use openapi::karmada::{ResourceBindingSpec, TargetCluster};
 use scheduler::core::webster::{TieBreak, apportion};
 use serde_json::{Map, Value};
 
@@ -20,7 +20,7 @@ pub(crate) struct ManifestBuilder<'a> {
     pub(crate) template_uid: &'a str,
     template_generation: i64,
     binding: &'a Object,
-    spec: &'a BindingSpec,
+    spec: &'a ResourceBindingSpec,
     /// `spec.completions` of a divided Job, by cluster.
     completions: Option<HashMap<String, i64>>,
 }
@@ -31,7 +31,7 @@ impl<'a> ManifestBuilder<'a> {
         template: &'a Object,
         tree: &Value,
         binding: &'a Object,
-        spec: &'a BindingSpec,
+        spec: &'a ResourceBindingSpec,
         targets: &[&TargetCluster],
     ) -> Self {
         Self {
@@ -161,7 +161,7 @@ fn divide_completions(
     kind: &Gvk,
     uid: &str,
     tree: &Value,
-    spec: &BindingSpec,
+    spec: &ResourceBindingSpec,
     targets: &[&TargetCluster],
 ) -> Option<HashMap<String, i64>> {
     let divided = spec
@@ -202,7 +202,7 @@ mod tests {
         Object::from_value(value).unwrap()
     }
 
-    fn spec(more: Value) -> BindingSpec {
+    fn spec(more: Value) -> ResourceBindingSpec {
         let mut all = json!({"replicas": 3, "clusters": [{"name": "a", "replicas": 2}, {"name": "b", "replicas": 1}],
             "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}}});
         all.as_object_mut()
@@ -215,7 +215,7 @@ mod tests {
     fn copy(
         kind: &Gvk,
         tree: &Value,
-        spec: &BindingSpec,
+        spec: &ResourceBindingSpec,
         binding: &Value,
         cluster: &str,
     ) -> (Value, Value, Value) {
@@ -225,7 +225,7 @@ mod tests {
         let mut copy = tree.clone();
         let target = targets.iter().find(|t| t.name == cluster).unwrap();
         if common.is_workload() {
-            let interpreter = interpreter::Interpreter::default();
+            let interpreter = interpreter::ResourceInterpreter::default();
             let revised = interpreter.revise_replica(kind, copy, target.replicas);
             copy = revised.now_or_never().unwrap().unwrap();
         }
@@ -243,7 +243,7 @@ mod tests {
     fn a_divided_job_has_its_share_of_pods_and_completions() {
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x", "namespace": "n", "uid": "t"},
             "spec": {"parallelism": 3, "completions": 9}});
-        let check = |spec: BindingSpec, cluster: &str, expected: Value| {
+        let check = |spec: ResourceBindingSpec, cluster: &str, expected: Value| {
             assert_eq!(
                 copy(&JOB, &job, &spec, &binding(), cluster).0["spec"],
                 expected

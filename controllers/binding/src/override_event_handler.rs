@@ -8,7 +8,7 @@ use controller_context::TemplateKey;
 use flotilla_runtime::{ReconcileAction, TaskGroup, run_workers};
 use machinery::Object;
 use openapi::karmada::ResourceBinding;
-use openapi::karmada::resource_group::{RESOURCE_GROUP_INDEX, ResourceGroup};
+use openapi::karmada::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
 use overrides::may_select_in;
 
 use crate::controller::BindingController;
@@ -43,7 +43,7 @@ impl BindingController {
         // Policies of a namespace select by labels that cluster override policies may have changed.
         let relabelled = of_namespace && self.overrides.has_cluster_policies();
         let may_select = |key: &str| {
-            let group = ResourceGroup::parse(key);
+            let group = KindInNamespace::parse(key);
             group.is_some_and(|group| versions.iter().any(|policy| may_select_in(policy, &group)))
         };
         let informers = [&self.bindings, &self.cluster_bindings];

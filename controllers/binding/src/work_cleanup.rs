@@ -2,7 +2,7 @@
 //! deletion. Source: Karmada's `pkg/util/helper/binding.go`.
 
 use machinery::Object;
-use openapi::karmada::BindingSpec;
+use openapi::karmada::ResourceBindingSpec;
 use openapi::karmada::names::cluster_of_execution_space;
 
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub(crate) struct WorkCleanup<'a> {
 }
 
 /// Ignores Works outside of execution namespaces.
-pub(crate) fn plan_cleanup<'a>(spec: &BindingSpec, works: &'a [Object]) -> WorkCleanup<'a> {
+pub(crate) fn plan_cleanup<'a>(spec: &ResourceBindingSpec, works: &'a [Object]) -> WorkCleanup<'a> {
     let (existing, purged) = (spec.existing_clusters(), spec.purged_clusters());
     let mut found = WorkCleanup::default();
     for work in works {
@@ -41,7 +41,7 @@ mod tests {
             Object::from_value(&json!({"metadata": metadata})).unwrap()
         };
         let works = ["karmada-es-a", "karmada-es-b", "default"].map(work);
-        let parsed: BindingSpec = serde_json::from_value(spec.clone()).unwrap();
+        let parsed: ResourceBindingSpec = serde_json::from_value(spec.clone()).unwrap();
         let found = plan_cleanup(&parsed, &works);
         let found_orphans: Vec<_> = found.orphans.iter().map(|w| w.namespace()).collect();
         assert_eq!(

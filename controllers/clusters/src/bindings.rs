@@ -8,29 +8,29 @@ use std::sync::Arc;
 
 use client::{Api, Patch, ResourcePath, Result, WriteOptions};
 use flotilla_runtime::{
-    EventRecorder, IndexVisitor, Informer, InformerEvent, InvolvedObject, ListWatchSelector,
+    EventRecorder, IndexKeyWorkqueue, Informer, InformerEvent, InvolvedObject, ListWatchSelector,
     TaskGroup,
 };
 use machinery::Object;
-use openapi::karmada::resource_group::RESOURCE_GROUP_INDEX;
+use openapi::karmada::kind_in_namespace::RESOURCE_GROUP_INDEX;
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
-use openapi::karmada::{BindingSpec, ResourceBinding, resource_group};
+use openapi::karmada::{ResourceBinding, ResourceBindingSpec, kind_in_namespace};
 use serde_json::{Value, json};
 
-use crate::context::ClustersContext;
+use crate::context::ClusterControllersContext;
 
 /// The index of bindings by the clusters they are scheduled to. The clusters of
 /// dependents (`requiredBy`) and of eviction tasks do not count.
 const SCHEDULED_CLUSTERS_INDEX: &str = "clusters/targets";
 
 #[derive(Clone)]
-pub(crate) struct BindingStore {
+pub(crate) struct BindingClient {
     api: Arc<dyn Api>,
     informers: [Informer; 2],
 }
 
-impl BindingStore {
-    pub(crate) fn new(deps: &ClustersContext) -> Self {
+impl BindingClient {
+    pub(crate) fn new(deps: &ClusterControllersContext) -> Self {
         let informer = |resource| {
             deps.informers
                 .get(&deps.control_plane, &ListWatchSelector::all(resource))
@@ -80,15 +80,15 @@ impl BindingStore {
     }
 
     /// Visits the bindings of resource groups, by an index.
-    pub(crate) fn start_index_visitor(
+    pub(crate) fn start_index_key_workqueue(
         &self,
         tasks: &TaskGroup,
         name: &'static str,
         visit: impl Fn(&Object) + Clone + Send + Sync + 'static,
-    ) -> IndexVisitor {
-        self.add_index(RESOURCE_GROUP_INDEX, resource_group::index_keys);
+    ) -> IndexKeyWorkqueue {
+        self.add_index(RESOURCE_GROUP_INDEX, kind_in_namespace::index_keys);
         let [local, of_cluster] = &self.informers;
-        IndexVisitor::start(
+        IndexKeyWorkqueue::start(
             tasks,
             name,
             &[local, of_cluster],
@@ -108,8 +108,8 @@ impl BindingStore {
     pub(crate) async fn patch_spec(
         &self,
         binding: &Object,
-        old: &BindingSpec,
-        new: &BindingSpec,
+        old: &ResourceBindingSpec,
+        new: &ResourceBindingSpec,
         annotations: Value,
     ) -> Result<()> {
         let mut patch = spec_patch(old, new);
@@ -133,7 +133,7 @@ impl BindingStore {
     }
 }
 
-fn spec_patch(old: &BindingSpec, new: &BindingSpec) -> Value {
+fn spec_patch(old: &ResourceBindingSpec, new: &ResourceBindingSpec) -> Value {
     let mut patch = json!({});
     if old.clusters != new.clusters {
         patch["spec"]["clusters"] = list_or_null(&new.clusters);
@@ -165,7 +165,7 @@ pub(crate) fn scheduled_clusters(binding: &Object) -> Vec<String> {
 pub(crate) fn record_eviction(
     recorder: &EventRecorder,
     binding: &Object,
-    spec: &BindingSpec,
+    spec: &ResourceBindingSpec,
     cluster: &str,
     succeeded: bool,
 ) {
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn patches_have_only_differences_and_no_empty_lists() {
-        let spec = |value: Value| serde_json::from_value::<BindingSpec>(value).unwrap();
+        let spec = |value: Value| serde_json::from_value::<ResourceBindingSpec>(value).unwrap();
         let check = |old: Value, new: Value, patch: Value| {
             assert_eq!(spec_patch(&spec(old), &spec(new)), patch);
         };

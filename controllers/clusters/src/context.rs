@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use client::Api;
 use flotilla_runtime::{EventRecorder, InformerFactory, TaskGroup};
-use interpreter::Interpreter;
+use interpreter::ResourceInterpreter;
 use machinery::time::Clock;
 use members::MemberClusterManager;
 use openapi::karmada::FeatureGates;
@@ -13,24 +13,24 @@ use openapi::karmada::FeatureGates;
 use crate::failover::options::FailoverOptions;
 
 /// The dependencies of the controllers.
-pub struct ClustersContext {
+pub struct ClusterControllersContext {
     /// The API of the control plane.
     pub control_plane: Arc<dyn Api>,
     pub members: MemberClusterManager,
     pub recorder: EventRecorder,
-    pub interpreter: Interpreter,
+    pub interpreter: ResourceInterpreter,
     pub clock: Arc<dyn Clock>,
     /// The informers on the control plane.
     pub informers: InformerFactory,
     /// The controllers' tasks; stopping them stops the controllers.
     pub tasks: TaskGroup,
-    pub options: Options,
+    pub options: ClusterControllersOptions,
 }
 
 /// The options of the controllers. The defaults are those of
 /// `karmada-controller-manager`.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ClusterControllersOptions {
     /// `--cluster-status-update-frequency`
     pub status_update_period: Duration,
     /// `--cluster-success-threshold`
@@ -52,7 +52,7 @@ pub struct Options {
     pub failover: FailoverOptions,
 }
 
-impl Default for Options {
+impl Default for ClusterControllersOptions {
     fn default() -> Self {
         Self {
             status_update_period: Duration::from_secs(10),

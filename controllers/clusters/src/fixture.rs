@@ -13,7 +13,7 @@ use client::{
     ServerResources, WatchOptions, WatchStream, WriteBody, WriteOptions,
 };
 use flotilla_runtime::{EventRecorder, InformerFactory, ShutdownToken, TaskGroup};
-use interpreter::Interpreter;
+use interpreter::ResourceInterpreter;
 use jiff::Timestamp;
 use machinery::time::Clock;
 use machinery::{Gvr, Object};
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::NAMESPACES;
-use crate::context::{ClustersContext, Options};
+use crate::context::{ClusterControllersContext, ClusterControllersOptions};
 use crate::start::start;
 
 static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
@@ -88,19 +88,19 @@ pub(crate) fn taint_keys(cluster: &Value) -> Vec<String> {
 
 impl ClustersFixture {
     pub(crate) fn start() -> Self {
-        Self::with_options(Options::default())
+        Self::with_options(ClusterControllersOptions::default())
     }
 
-    pub(crate) fn with_options(options: Options) -> Self {
+    pub(crate) fn with_options(options: ClusterControllersOptions) -> Self {
         Self::build(options, false)
     }
 
     /// Also records events.
-    pub(crate) fn with_events(options: Options) -> Self {
+    pub(crate) fn with_events(options: ClusterControllersOptions) -> Self {
         Self::build(options, true)
     }
 
-    fn build(options: Options, telling: bool) -> Self {
+    fn build(options: ClusterControllersOptions, telling: bool) -> Self {
         let (host, member) = (FakeApi::new(), FakeApi::new());
         member.add_resource(api_resource("", "v1", "pods", "Pod"));
         member.set_raw_body("/readyz", "ok");
@@ -123,11 +123,11 @@ impl ClustersFixture {
             true => EventRecorder::new(Arc::clone(&control), "test", clock.clone(), &tasks),
             false => EventRecorder::disabled(),
         };
-        start(ClustersContext {
+        start(ClusterControllersContext {
             control_plane: control,
             members: members.clone(),
             recorder,
-            interpreter: Interpreter::default(),
+            interpreter: ResourceInterpreter::default(),
             clock,
             informers,
             tasks: tasks.clone(),

@@ -24,8 +24,8 @@ mod start;
 mod status;
 mod taint_policy;
 
-pub use context::{ClustersContext, Options};
-pub use failover::{FailoverOptions, PurgeMode};
+pub use context::{ClusterControllersContext, ClusterControllersOptions};
+pub use failover::{FailoverOptions, NoExecuteTaintEvictionPurgeMode};
 pub use join::{
     JoinError, JoinSpec, JoinedCluster, ProgressCallback, UnjoinError, UnjoinSpec, join, unjoin,
 };

@@ -2,13 +2,13 @@
 
 use openapi::karmada::KarmadaFeature;
 
-use crate::bindings::BindingStore;
-use crate::context::ClustersContext;
+use crate::bindings::BindingClient;
+use crate::context::ClusterControllersContext;
 use crate::{cluster, failover, status, taint_policy};
 
 /// Starts the controllers; they stop with the given tasks.
-pub fn start(deps: ClustersContext) {
-    let bindings = BindingStore::new(&deps);
+pub fn start(deps: ClusterControllersContext) {
+    let bindings = BindingClient::new(&deps);
     cluster::start(&deps, &bindings);
     status::start(&deps);
     failover::startup::start(&deps, &bindings);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Api;
-use flotilla_runtime::{EventRecorder, HostWorkloads, InformerFactory};
-use interpreter::Interpreter;
+use flotilla_runtime::{EventRecorder, HostWorkloadHandling, InformerFactory};
+use interpreter::ResourceInterpreter;
 use machinery::time::Clock;
 use openapi::karmada::FeatureGates;
 
@@ -18,13 +18,13 @@ pub struct PropagationContext {
     pub members: Arc<dyn MemberAccess>,
     pub clusters: scheduler::SchedulerClusterCache,
     pub recorder: EventRecorder,
-    pub interpreter: Interpreter,
+    pub interpreter: ResourceInterpreter,
     pub clock: Arc<dyn Clock>,
     /// The informers on `control`.
     pub informers: InformerFactory,
     /// Whether the API server of the templates runs workloads itself.
-    pub host: HostWorkloads,
-    pub options: Options,
+    pub host: HostWorkloadHandling,
+    pub options: PropagationOptions,
 }
 
 /// The clusters whose Works this process executes.
@@ -49,7 +49,7 @@ impl ExecutionScope {
 }
 
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct PropagationOptions {
     /// Regular expressions of namespaces that are not propagated; each has to match a whole name.
     pub skipped_namespaces: Vec<String>,
     /// APIs that are never templates, in addition to the built-in list: `group`, `group/version`,
@@ -61,7 +61,7 @@ pub struct Options {
     /// The optional features that are on.
     pub feature_gates: FeatureGates,
     /// Keeps the scheduling decisions that the detector makes at once.
-    pub decisions: scheduler::DecisionCache,
+    pub decisions: scheduler::DecisionExplanationCache,
     /// Timeout of one call to a member.
     pub call_timeout: Duration,
     /// Interval of the full recount of quota usage where quotas are enforced; zero: recount only on
@@ -69,7 +69,7 @@ pub struct Options {
     pub quota_resync: Duration,
 }
 
-impl Default for Options {
+impl Default for PropagationOptions {
     fn default() -> Self {
         Self {
             skipped_namespaces: vec!["kube-.*".into()],
@@ -77,7 +77,7 @@ impl Default for Options {
             scheduler_name: "default-scheduler".into(),
             execution_scope: ExecutionScope::default(),
             feature_gates: FeatureGates::default(),
-            decisions: scheduler::DecisionCache::default(),
+            decisions: scheduler::DecisionExplanationCache::default(),
             call_timeout: Duration::from_secs(30),
             quota_resync: Duration::from_secs(300),
         }

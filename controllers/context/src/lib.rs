@@ -2,7 +2,7 @@
 //! and the clients and informers that several of them use. The model for the name is Karmada's
 //! `pkg/controllers/context`.
 //!
-//! Entry points: [`PropagationContext`] and [`Options`], [`MemberAccess`], [`TemplateInformers`],
+//! Entry points: [`PropagationContext`] and [`PropagationOptions`], [`MemberAccess`], [`TemplateInformers`],
 //! [`WorkClient`].
 
 mod binding_diff;
@@ -17,14 +17,14 @@ pub mod testing;
 mod work_client;
 
 pub use binding_diff::BindingDiff;
-pub use context::{ExecutionScope, Options, PropagationContext};
+pub use context::{ExecutionScope, PropagationContext, PropagationOptions};
 pub use error::Error;
 pub use manifest_memory::{
     ManifestMemoryBudget, estimate_encoded_tree_bytes, estimate_tree_bytes, is_small_tree,
 };
 pub use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 pub use object_metadata::{
-    ExtraMetadata, hash_without_status, is_changed_by_karmada, is_equal_except_status,
+    AnnotationsAndFinalizers, hash_without_status, is_changed_by_karmada, is_equal_except_status,
     set_metadata_entry,
 };
 pub use template_filter::{NamespaceFilter, SkippedResourceConfig};

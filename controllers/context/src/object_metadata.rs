@@ -11,24 +11,28 @@ use serde_json::{Map, Value};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ExtraMetadataObject {
-    metadata: ExtraMetadataFields,
+struct ObjectWithAnnotationsAndFinalizers {
+    metadata: AnnotationsAndFinalizersMetadata,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ExtraMetadataFields {
+struct AnnotationsAndFinalizersMetadata {
     annotations: Option<BTreeMap<String, String>>,
     finalizers: Option<Vec<String>>,
 }
 
 /// The annotations and finalizers of an object, parsed at most once per version.
 #[derive(Clone, Debug)]
-pub struct ExtraMetadata(Arc<ExtraMetadataObject>);
+pub struct AnnotationsAndFinalizers(Arc<ObjectWithAnnotationsAndFinalizers>);
 
-impl ExtraMetadata {
+impl AnnotationsAndFinalizers {
     pub fn from_object(object: &Object) -> Self {
-        Self(object.decode::<ExtraMetadataObject>().unwrap_or_default())
+        Self(
+            object
+                .decode::<ObjectWithAnnotationsAndFinalizers>()
+                .unwrap_or_default(),
+        )
     }
 
     pub fn annotation(&self, key: &str) -> Option<&str> {
@@ -54,8 +58,8 @@ pub fn is_equal_except_status(old: &Object, new: &Object) -> bool {
     }
     if after.generation > 0 {
         let (a, b) = (
-            ExtraMetadata::from_object(old),
-            ExtraMetadata::from_object(new),
+            AnnotationsAndFinalizers::from_object(old),
+            AnnotationsAndFinalizers::from_object(new),
         );
         return before.generation == after.generation && a.annotations().eq(b.annotations());
     }
@@ -71,7 +75,7 @@ pub fn hash_without_status(object: &Object) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&head.uid, head.deleting, &head.labels, head.generation).hash(&mut hasher);
     if head.generation > 0 {
-        ExtraMetadata::from_object(object)
+        AnnotationsAndFinalizers::from_object(object)
             .annotations()
             .for_each(|entry| entry.hash(&mut hasher));
     } else if let Ok(value) = object.value() {

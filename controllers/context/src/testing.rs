@@ -12,18 +12,18 @@ use std::time::Duration;
 use client::fake::FakeApi;
 use client::{Api, ApiResource};
 use flotilla_runtime::{
-    EventRecorder, HostWorkloads, Informer, InformerFactory, ListWatchSelector, ShutdownToken,
-    TaskGroup,
+    EventRecorder, HostWorkloadHandling, Informer, InformerFactory, ListWatchSelector,
+    ShutdownToken, TaskGroup,
 };
 use machinery::Gvr;
 use machinery::time::SystemClock;
 use openapi::karmada::resources::CLUSTERS;
 use openapi::karmada::well_known_keys;
 use parking_lot::Mutex;
-use scheduler::core::{SchedulerPluginSet, SchedulingRules};
+use scheduler::core::{SchedulerPluginSet, SchedulingSettings};
 use serde_json::{Value, json};
 
-use crate::context::{Options, PropagationContext};
+use crate::context::{PropagationContext, PropagationOptions};
 use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 
 pub static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
@@ -37,7 +37,7 @@ struct FakeMembers {
     apis: Vec<(String, Arc<dyn Api>)>,
     informers: InformerFactory,
     handlers: Arc<Mutex<Vec<MemberObjectCallback>>>,
-    informed: InformedResources,
+    started_informers: StartedMemberInformers,
 }
 
 fn managed_selector(resource: &Gvr) -> ListWatchSelector {
@@ -58,7 +58,7 @@ impl MemberAccess for FakeMembers {
             .get(&self.api(cluster)?, &managed_selector(resource));
         let key = (cluster.to_owned(), resource.clone());
         let first = {
-            let mut informed = self.informed.lock();
+            let mut informed = self.started_informers.lock();
             let first = !informed.contains(&key);
             if first {
                 informed.push(key.clone());
@@ -77,7 +77,7 @@ impl MemberAccess for FakeMembers {
     }
 
     fn find_managed_informer(&self, cluster: &str, resource: &Gvr) -> Option<Informer> {
-        let informed = self.informed.lock();
+        let informed = self.started_informers.lock();
         let followed = informed.contains(&(cluster.to_owned(), resource.clone()));
         drop(informed);
         followed.then(|| self.managed_informer(cluster, resource).ok())?
@@ -85,7 +85,9 @@ impl MemberAccess for FakeMembers {
 
     fn stop_managed_informer(&self, cluster: &str, resource: &Gvr) {
         let key = (cluster.to_owned(), resource.clone());
-        self.informed.lock().retain(|informed| *informed != key);
+        self.started_informers
+            .lock()
+            .retain(|informed| *informed != key);
         if let Ok(api) = self.api(cluster) {
             self.informers
                 .begin_stop_informer(&api, &managed_selector(resource));
@@ -109,11 +111,11 @@ pub struct FederationFixture {
     pub members: Vec<Arc<FakeApi>>,
     pub tasks: TaskGroup,
     pub records_events: bool,
-    informed: InformedResources,
+    informed: StartedMemberInformers,
 }
 
 /// The clusters and resources whose managed objects have an informer.
-type InformedResources = Arc<Mutex<Vec<(String, Gvr)>>>;
+type StartedMemberInformers = Arc<Mutex<Vec<(String, Gvr)>>>;
 
 pub fn serve(api: &FakeApi, resource: &Gvr, kind: &str, namespaced: bool) {
     api.add_resource(ApiResource {
@@ -188,7 +190,11 @@ impl FederationFixture {
 
     /// The dependencies of the controllers of a new process; `propagate` as in
     /// [`Self::start_with`].
-    pub fn context(&mut self, options: Options, propagate: Option<bool>) -> PropagationContext {
+    pub fn context(
+        &mut self,
+        options: PropagationOptions,
+        propagate: Option<bool>,
+    ) -> PropagationContext {
         self.tasks = TaskGroup::new(ShutdownToken::new());
         self.informed.lock().clear();
         let informers = InformerFactory::new(&self.tasks);
@@ -200,12 +206,12 @@ impl FederationFixture {
                 .collect(),
             informers: InformerFactory::new(&self.tasks),
             handlers: Arc::default(),
-            informed: Arc::clone(&self.informed),
+            started_informers: Arc::clone(&self.informed),
         };
         let informer = informers.get(&control, &ListWatchSelector::all(&CLUSTERS));
         let rules =
-            SchedulingRules::new(options.feature_gates, SchedulerPluginSet::default(), false);
-        let clusters = scheduler::SchedulerClusterCache::with_rules(informer, rules);
+            SchedulingSettings::new(options.feature_gates, SchedulerPluginSet::default(), false);
+        let clusters = scheduler::SchedulerClusterCache::with_settings(informer, rules);
         let clock = Arc::new(SystemClock);
         let recorder = if self.records_events {
             EventRecorder::new(Arc::clone(&control), "test", clock.clone(), &self.tasks)
@@ -213,10 +219,10 @@ impl FederationFixture {
             EventRecorder::disabled()
         };
         let host = propagate
-            .map(|propagate| HostWorkloads::watch(&control, &informers, propagate))
+            .map(|propagate| HostWorkloadHandling::watch(&control, &informers, propagate))
             .unwrap_or_default();
         PropagationContext {
-            interpreter: interpreter::Interpreter::default(),
+            interpreter: interpreter::ResourceInterpreter::default(),
             control_plane: control,
             members: Arc::new(members),
             clusters,

@@ -129,10 +129,10 @@ impl DesiredWork {
 }
 
 /// The last update of a Work by [`WorkClient::create_or_update`].
-enum OwnUpdate {
+enum OwnWorkUpdate {
     /// The server has not answered yet. `seen` is the newest revision that event handlers have
     /// attributed to the update.
-    InProgress { seen: u64 },
+    InProgress { newest_revision: u64 },
     /// The update produced this revision.
     Done(u64),
 }
@@ -142,32 +142,36 @@ enum OwnUpdate {
 pub struct WorkClient {
     api: Arc<dyn Api>,
     pub informer: Informer,
-    own_updates: Arc<ShardedMap<String, OwnUpdate>>,
+    own_updates: Arc<ShardedMap<String, OwnWorkUpdate>>,
 }
 
 /// An update of a Work that is not answered yet. Dropping it without an answer forgets the update.
-struct PendingOwnUpdate<'a> {
+struct PendingOwnWorkUpdate<'a> {
     works: &'a WorkClient,
     key: &'a String,
 }
 
-impl PendingOwnUpdate<'_> {
+impl PendingOwnWorkUpdate<'_> {
     /// Records that the update produced `revision`. Returns whether another writer changed the Work
     /// right after it and event handlers attributed that change to the update.
     fn complete(self, revision: u64) -> bool {
         let mut updates = self.works.own_updates.lock(self.key);
-        let before = updates.insert(self.key.clone(), OwnUpdate::Done(revision));
+        let before = updates.insert(self.key.clone(), OwnWorkUpdate::Done(revision));
         drop(updates);
-        matches!(before, Some(OwnUpdate::InProgress { seen }) if seen > revision)
+        matches!(before, Some(OwnWorkUpdate::InProgress { newest_revision }) if newest_revision > revision)
     }
 }
 
-impl Drop for PendingOwnUpdate<'_> {
+impl Drop for PendingOwnWorkUpdate<'_> {
     fn drop(&mut self) {
         let mut updates = self.works.own_updates.lock(self.key);
         let is_deleted = || self.works.informer.get_by_key(self.key).is_none();
         // The handler that forgets a deleted Work may have run before the answer arrived.
-        if matches!(updates.get(self.key), Some(OwnUpdate::InProgress { .. })) || is_deleted() {
+        if matches!(
+            updates.get(self.key),
+            Some(OwnWorkUpdate::InProgress { .. })
+        ) || is_deleted()
+        {
             updates.remove(self.key);
         }
     }
@@ -188,11 +192,13 @@ impl WorkClient {
     pub fn is_own_update(&self, work: &Object) -> bool {
         let key = work.meta().key();
         match self.own_updates.lock(&key).get_mut(&key) {
-            Some(OwnUpdate::InProgress { seen }) => {
+            Some(OwnWorkUpdate::InProgress {
+                newest_revision: seen,
+            }) => {
                 *seen = work.revision().max(*seen);
                 true
             }
-            Some(OwnUpdate::Done(revision)) => *revision == work.revision(),
+            Some(OwnWorkUpdate::Done(revision)) => *revision == work.revision(),
             None => false,
         }
     }
@@ -240,10 +246,13 @@ impl WorkClient {
         Ok(true)
     }
 
-    fn begin_update<'a>(&'a self, key: &'a String) -> PendingOwnUpdate<'a> {
+    fn begin_update<'a>(&'a self, key: &'a String) -> PendingOwnWorkUpdate<'a> {
         let mut updates = self.own_updates.lock(key);
-        updates.insert(key.clone(), OwnUpdate::InProgress { seen: 0 });
-        PendingOwnUpdate { works: self, key }
+        updates.insert(
+            key.clone(),
+            OwnWorkUpdate::InProgress { newest_revision: 0 },
+        );
+        PendingOwnWorkUpdate { works: self, key }
     }
 
     /// Deletes a Work unless its deletion has begun.

@@ -5,7 +5,7 @@ use flotilla_runtime::RestMapping;
 use machinery::{Object, ObjectMeta};
 use openapi::karmada::binding::ObjectReference;
 use openapi::karmada::well_known_keys::{BINDING_FINALIZER, BINDING_ID, DEPENDED_BY_PREFIX};
-use openapi::karmada::{BindingSpec, DependentObjectReference, names};
+use openapi::karmada::{DependentObjectReference, ResourceBindingSpec, names};
 use serde_json::{Value, json};
 
 /// A binding whose template refers to other objects.
@@ -27,7 +27,7 @@ pub(crate) struct DependencyPreferences {
 }
 
 impl DependencyPreferences {
-    pub(crate) fn from_spec(spec: &BindingSpec) -> Self {
+    pub(crate) fn from_spec(spec: &ResourceBindingSpec) -> Self {
         Self {
             overwrite: spec.conflict_resolution == "Overwrite",
             preserve: spec.preserve_resources_on_deletion == Some(true),
@@ -70,7 +70,7 @@ fn merge_preferences(wishes: &[DependencyPreferences]) -> MergedPreferences {
 }
 
 /// The required change, and the text of the conflict between the preferences.
-pub(crate) type AttachResult = (BindingDiff, Option<String>);
+pub(crate) type AttachedBindingDiffAndConflict = (BindingDiff, Option<String>);
 
 /// The existing binding belongs to an earlier object of the same name.
 #[derive(Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub(crate) struct OwnerMismatch;
 impl IndependentBinding {
     pub(crate) fn from_binding(
         binding: &Object,
-        spec: &BindingSpec,
+        spec: &ResourceBindingSpec,
     ) -> Result<Self, serde_json::Error> {
         let head = binding.meta();
         Ok(Self {
@@ -144,7 +144,7 @@ impl IndependentBinding {
         served: &RestMapping,
         object: &Object,
         wish_of: impl Fn(&str, &str) -> Option<DependencyPreferences>,
-    ) -> Result<AttachResult, OwnerMismatch> {
+    ) -> Result<AttachedBindingDiffAndConflict, OwnerMismatch> {
         let owners = existing["metadata"]["ownerReferences"].as_array();
         let owner = owners
             .into_iter()
@@ -320,7 +320,9 @@ mod tests {
         None
     }
 
-    fn expect_changed(joined: Result<AttachResult, OwnerMismatch>) -> (Value, Option<String>) {
+    fn expect_changed(
+        joined: Result<AttachedBindingDiffAndConflict, OwnerMismatch>,
+    ) -> (Value, Option<String>) {
         match joined {
             Ok((BindingDiff::Changed(body), conflict)) => (body, conflict),
             other => panic!("{other:?}"),

@@ -9,16 +9,16 @@ use controller_context::{
     BindingDiff, Error, PropagationContext, TemplateInformers, hash_without_status,
 };
 use flotilla_runtime::{
-    EventRecorder, IndexVisitor, Informer, InformerEvent, InvolvedObject, ListWatchSelector,
+    EventRecorder, IndexKeyWorkqueue, Informer, InformerEvent, InvolvedObject, ListWatchSelector,
     ReconcileAction, RestMapping, TaskGroup, Workqueue, remove_finalizers, run_workers,
 };
-use interpreter::{Interpreter, InterpreterOperation};
+use interpreter::{InterpreterOperation, ResourceInterpreter};
 use machinery::Object;
 use openapi::karmada::dependency::{GoFormattedDependencies, encode_annotation};
-use openapi::karmada::resource_group::{RESOURCE_GROUP_INDEX, ResourceGroup};
+use openapi::karmada::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
 use openapi::karmada::resources::BINDINGS;
 use openapi::karmada::well_known_keys::{DEPENDENCIES, DEPENDENCIES_FINALIZER};
-use openapi::karmada::{DependentObjectReference, ResourceBinding, names, resource_group};
+use openapi::karmada::{DependentObjectReference, ResourceBinding, kind_in_namespace, names};
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -34,7 +34,7 @@ const DISTRIBUTOR_WORKERS: usize = 4;
 pub struct DependenciesDistributor {
     api: Arc<dyn Api>,
     recorder: EventRecorder,
-    interpreter: Interpreter,
+    interpreter: ResourceInterpreter,
     templates: Arc<TemplateInformers>,
     bindings: Informer,
     /// `namespace/name` of bindings.
@@ -78,7 +78,7 @@ impl DependenciesDistributor {
         it.bindings
             .add_index(BY_DEPENDED_BY_LABEL, depended_by_index_keys);
         it.bindings
-            .add_index(RESOURCE_GROUP_INDEX, resource_group::index_keys);
+            .add_index(RESOURCE_GROUP_INDEX, kind_in_namespace::index_keys);
         it.bindings.wait_for_cache_sync().await;
         it.add_event_handlers(tasks);
         let queue = it.queue.clone();
@@ -113,12 +113,13 @@ impl DependenciesDistributor {
         };
         let name = "dependencies-of-kinds";
         let sweep =
-            IndexVisitor::start(tasks, name, &[&self.bindings], RESOURCE_GROUP_INDEX, visit);
+            IndexKeyWorkqueue::start(tasks, name, &[&self.bindings], RESOURCE_GROUP_INDEX, visit);
         self.interpreter.add_change_listener(move |changed| {
             const ASKED: &[InterpreterOperation] = &[InterpreterOperation::InterpretDependency];
             if changed.affects_operations(ASKED) {
-                let concerns = |group: ResourceGroup<'_>| changed.affects_kind(&group.gvk(), ASKED);
-                sweep.add(|key| ResourceGroup::parse(key).is_some_and(concerns));
+                let concerns =
+                    |group: KindInNamespace<'_>| changed.affects_kind(&group.gvk(), ASKED);
+                sweep.add(|key| KindInNamespace::parse(key).is_some_and(concerns));
             }
         });
         let it = Arc::downgrade(self);

@@ -6,14 +6,14 @@ use flotilla_runtime::{Informer, InvolvedObject, ReconcileAction, RestMapping};
 use machinery::Object;
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
 use openapi::karmada::well_known_keys::APPLIED_PLACEMENT;
-use openapi::karmada::{BindingSpec, KarmadaFeature, Placement, ResourceBinding};
+use openapi::karmada::{KarmadaFeature, Placement, ResourceBinding, ResourceBindingSpec};
 use scheduler::core::{ScheduleRequest, SchedulingDecision};
 use scheduler::{DecisionExplanation, schedule_inline};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::applied_policy::AppliedPolicy;
-use crate::controller::{ReconcileTrigger, ResourceDetector, namespaced_name};
+use crate::applied_policy::AppliedPolicyVersion;
+use crate::controller::{ResourceDetector, TemplateReconcileTrigger, namespaced_name};
 use crate::desired_binding::DesiredBinding;
 use crate::metrics::DETECTOR_METRICS;
 use crate::policy_claim::PolicyClaim;
@@ -31,7 +31,7 @@ impl ResourceDetector {
         served: &RestMapping,
         template: Object,
         policy: &ParsedPolicy,
-        cause: ReconcileTrigger,
+        cause: TemplateReconcileTrigger,
     ) -> Result<ReconcileAction, Error> {
         let Some(claim) = PolicyClaim::by_policy(&policy.object) else {
             return Err(missing_permanent_id(&policy.object.meta().key()));
@@ -46,7 +46,7 @@ impl ResourceDetector {
         if cause.by_karmada && policy.is_lazy() {
             return Ok(ReconcileAction::Done);
         }
-        let versions = AppliedPolicy {
+        let versions = AppliedPolicyVersion {
             template_hash: hash_without_status(&template),
             policy_uid: policy.object.uid().to_owned(),
             policy_generation: policy.object.meta().generation,
@@ -98,7 +98,7 @@ impl ResourceDetector {
         template: &Object,
         policy: &ParsedPolicy,
         claim: &PolicyClaim,
-        cause: ReconcileTrigger,
+        cause: TemplateReconcileTrigger,
     ) -> Result<bool, Error> {
         let findings = self.interpret_template(served, template, policy).await?;
         let desired = DesiredBinding::new(served, template, policy, claim, findings)
@@ -159,7 +159,7 @@ impl ResourceDetector {
         policy: &ParsedPolicy,
         scaled: bool,
     ) -> Result<(), Error> {
-        let spec: BindingSpec =
+        let spec: ResourceBindingSpec =
             serde_json::from_value(body["spec"].clone()).map_err(Error::blocked)?;
         let placement = &policy.view.spec.placement;
         // A quota may reject the clusters; the scheduler reports that on the binding, which has to
@@ -201,7 +201,7 @@ impl ResourceDetector {
         template: &Object,
         claim: PolicyClaim,
         generation: i64,
-        cause: ReconcileTrigger,
+        cause: TemplateReconcileTrigger,
     ) -> Result<(), Error> {
         match self.claiming_policy(template) {
             Some(now) if !now.object.meta().deleting => {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use client::{Api, Patch, ResourcePath, WriteOptions};
 use controller_context::{Error, PropagationContext, TemplateInformers, TemplateKey};
 use flotilla_runtime::{
-    AppliedVersions, ControllerName, EventRecorder, HostWorkloads, Informer, ListWatchSelector,
-    ReconcileAction, RestMapping, TaskGroup, Workqueue, run_workers,
+    AppliedVersions, ControllerName, EventRecorder, HostWorkloadHandling, Informer,
+    ListWatchSelector, ReconcileAction, RestMapping, TaskGroup, Workqueue, run_workers,
 };
-use interpreter::Interpreter;
+use interpreter::ResourceInterpreter;
 use machinery::time::Clock;
 use machinery::{Gvr, Object};
 use openapi::karmada::resources::{
@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::applied_policy::AppliedPolicy;
+use crate::applied_policy::AppliedPolicyVersion;
 use crate::metrics::DETECTOR_METRICS;
 use crate::policy_claim::PolicyClaim;
 use crate::policy_matching::{ParsedPolicy, highest_ranked, lookup_keys};
@@ -36,7 +36,7 @@ const TEMPLATE_WORKERS: usize = 8;
 
 /// Why a template is reconciled.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ReconcileTrigger {
+pub(crate) struct TemplateReconcileTrigger {
     /// The template itself has changed: its binding has to record the new version.
     pub(crate) template_changed: bool,
     /// Nothing has changed but what Karmada's controllers write.
@@ -47,9 +47,9 @@ pub struct ResourceDetector {
     pub(crate) api: Arc<dyn Api>,
     pub(crate) recorder: EventRecorder,
     pub(crate) clusters: scheduler::SchedulerClusterCache,
-    pub(crate) interpreter: Interpreter,
+    pub(crate) interpreter: ResourceInterpreter,
     pub(crate) scheduler_name: String,
-    pub(crate) decisions: scheduler::DecisionCache,
+    pub(crate) decisions: scheduler::DecisionExplanationCache,
     pub(crate) templates: Arc<TemplateInformers>,
     pub(crate) policies: Informer,
     pub(crate) cluster_policies: Informer,
@@ -61,15 +61,15 @@ pub struct ResourceDetector {
     pub(crate) queue: Workqueue<TemplateKey>,
     /// `namespace/name` of a policy, or the name of a cluster policy.
     pub(crate) policy_queue: Workqueue<String>,
-    pub(crate) triggers: Mutex<HashMap<TemplateKey, ReconcileTrigger>>,
-    pub(crate) applied_policies: AppliedVersions<TemplateKey, AppliedPolicy>,
+    pub(crate) triggers: Mutex<HashMap<TemplateKey, TemplateReconcileTrigger>>,
+    pub(crate) applied_policies: AppliedVersions<TemplateKey, AppliedPolicyVersion>,
     /// Templates that no policy matches.
     pub(crate) waiting_objects: Mutex<WaitingObjects>,
     /// The kind and uid of templates whose deletion was observed.
     pub(crate) deleted_templates: Mutex<HashMap<TemplateKey, (String, String)>>,
-    pub(crate) host_workloads: HostWorkloads,
+    pub(crate) host_workloads: HostWorkloadHandling,
     /// Templates that a policy matches and the host runs itself.
-    pub(crate) refused_templates: Mutex<HashSet<TemplateKey>>,
+    pub(crate) excluded_templates: Mutex<HashSet<TemplateKey>>,
     pub(crate) clock: Arc<dyn Clock>,
     feature_gates: FeatureGates,
 }
@@ -118,7 +118,7 @@ impl ResourceDetector {
             waiting_objects: Mutex::default(),
             deleted_templates: Mutex::default(),
             host_workloads: deps.host.clone(),
-            refused_templates: Mutex::default(),
+            excluded_templates: Mutex::default(),
             clock: Arc::clone(&deps.clock),
             feature_gates: deps.options.feature_gates,
         });
@@ -171,13 +171,13 @@ impl ResourceDetector {
         self.feature_gates.enabled(gate)
     }
 
-    pub(crate) fn enqueue(&self, key: TemplateKey, cause: ReconcileTrigger, low: bool) {
+    pub(crate) fn enqueue(&self, key: TemplateKey, cause: TemplateReconcileTrigger, low: bool) {
         self.merge_trigger(&key, cause);
         self.queue.add_to_lane(key, low);
     }
 
     /// A change by anyone but Karmada's controllers overrides the changes by them.
-    fn merge_trigger(&self, key: &TemplateKey, cause: ReconcileTrigger) {
+    fn merge_trigger(&self, key: &TemplateKey, cause: TemplateReconcileTrigger) {
         let mut causes = self.triggers.lock();
         let known = causes.entry(key.clone()).or_insert(cause);
         known.template_changed |= cause.template_changed;
@@ -192,7 +192,7 @@ impl ResourceDetector {
             .triggers
             .lock()
             .remove(key)
-            .unwrap_or(ReconcileTrigger {
+            .unwrap_or(TemplateReconcileTrigger {
                 template_changed: true,
                 by_karmada: false,
             });
@@ -209,7 +209,7 @@ impl ResourceDetector {
     async fn reconcile_template(
         &self,
         key: &TemplateKey,
-        cause: ReconcileTrigger,
+        cause: TemplateReconcileTrigger,
     ) -> Result<ReconcileAction, Error> {
         let deleted = self.deleted_templates.lock().remove(key);
         if let Some((kind, uid)) = deleted
@@ -226,7 +226,7 @@ impl ResourceDetector {
         let Some((served, template)) = self.templates.get(key) else {
             self.remove_waiting(key);
             self.applied_policies.invalidate(key);
-            self.refused_templates.lock().remove(key);
+            self.excluded_templates.lock().remove(key);
             return Ok(ReconcileAction::Done);
         };
         let head = template.meta();
@@ -235,9 +235,9 @@ impl ResourceDetector {
             return Ok(ReconcileAction::Done);
         }
         if self.host_workloads.is_excluded(&served.gvk) {
-            return self.refuse_template(key, &served, &template).await;
+            return self.exclude_template(key, &served, &template).await;
         }
-        self.refused_templates.lock().remove(key);
+        self.excluded_templates.lock().remove(key);
         if let Some(claim) = PolicyClaim::on_object(&template) {
             return self
                 .reconcile_claimed_template(key, &served, template, &claim, cause)
@@ -265,7 +265,7 @@ impl ResourceDetector {
         served: &RestMapping,
         template: Object,
         claim: &PolicyClaim,
-        cause: ReconcileTrigger,
+        cause: TemplateReconcileTrigger,
     ) -> Result<ReconcileAction, Error> {
         self.remove_waiting(key);
         let Some(policy) = self.claiming_policy(&template) else {
@@ -353,7 +353,7 @@ pub(crate) fn namespaced_name(namespace: &str, name: &str) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use controller_context::Options;
+    use controller_context::PropagationOptions;
     use controller_context::testing::{
         DEPLOYMENTS, FederationFixture, deployment, policy, wait_until,
     };
@@ -365,7 +365,7 @@ pub(crate) mod tests {
     pub(crate) async fn detector_without_workers(
         plane: &mut FederationFixture,
     ) -> Arc<ResourceDetector> {
-        let deps = plane.context(Options::default(), None);
+        let deps = plane.context(PropagationOptions::default(), None);
         let (api, informers) = (Arc::clone(&deps.control_plane), deps.informers.clone());
         let templates = TemplateInformers::new(
             Arc::clone(&api),

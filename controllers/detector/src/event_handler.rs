@@ -7,11 +7,11 @@ use controller_context::{
     TemplateKey, claiming_policy_ids, is_changed_by_karmada, is_equal_except_status,
 };
 use flotilla_runtime::{Informer, InformerEvent, RestMapping, is_generation_or_deletion_changed};
-use interpreter::{InterpreterOperation, RuleChange};
+use interpreter::{InterpreterOperation, InterpreterRuleChange};
 use machinery::{Gvr, Object};
 use openapi::karmada::{KarmadaFeature, PropagationPolicy, ResourceBinding};
 
-use crate::controller::{BY_KIND, ReconcileTrigger, ResourceDetector, namespaced_name};
+use crate::controller::{BY_KIND, ResourceDetector, TemplateReconcileTrigger, namespaced_name};
 use crate::policy_claim::PolicyClaim;
 use crate::policy_matching::{ParsedPolicy, index_keys};
 use crate::preemption::newly_preempting_policies;
@@ -94,7 +94,7 @@ impl ResourceDetector {
     }
 
     /// Enqueues the templates whose replicas the changed interpreter rules may compute differently.
-    fn on_interpreter_rules_changed(&self, changed: &RuleChange<'_>) {
+    fn on_interpreter_rules_changed(&self, changed: &InterpreterRuleChange<'_>) {
         const ASKED: &[InterpreterOperation] = &[
             InterpreterOperation::InterpretReplica,
             InterpreterOperation::InterpretComponent,
@@ -102,7 +102,7 @@ impl ResourceDetector {
         if !changed.affects_operations(ASKED) {
             return;
         }
-        let cause = ReconcileTrigger {
+        let cause = TemplateReconcileTrigger {
             template_changed: false,
             // A Lazy policy does not treat this as a change of the template.
             by_karmada: true,
@@ -117,7 +117,7 @@ impl ResourceDetector {
         let Some(new) = change.new else {
             // Finds a claim that was made after the deletion of its policy.
             self.enqueue_claimed(change.object(), false);
-            self.enqueue_refused();
+            self.enqueue_excluded();
             return;
         };
         if change
@@ -166,7 +166,7 @@ impl ResourceDetector {
         else {
             return;
         };
-        let cause = ReconcileTrigger {
+        let cause = TemplateReconcileTrigger {
             template_changed: false,
             by_karmada: policy.is_lazy(),
         };
@@ -212,7 +212,7 @@ impl ResourceDetector {
                 name: namespaced_name(&resource.namespace, &resource.name),
             };
             self.applied_policies.invalidate(&key);
-            let cause = ReconcileTrigger {
+            let cause = TemplateReconcileTrigger {
                 template_changed: true,
                 by_karmada: false,
             };
@@ -253,13 +253,13 @@ fn is_created_by_every_cluster(template: &TemplateKey) -> bool {
 fn reconcile_trigger(
     change: &InformerEvent<'_>,
     is_lazy: impl Fn(&Object) -> bool,
-) -> Option<(ReconcileTrigger, bool)> {
+) -> Option<(TemplateReconcileTrigger, bool)> {
     let ours = match (change.old, change.new) {
         (Some(old), Some(new)) if is_equal_except_status(old, new) => return None,
         (Some(old), Some(new)) => is_lazy(new) && is_changed_by_karmada(old, new),
         _ => false,
     };
-    let cause = ReconcileTrigger {
+    let cause = TemplateReconcileTrigger {
         template_changed: !change.in_initial_list,
         by_karmada: ours,
     };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use client::{DeleteOptions, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{Error, TemplateKey};
-use flotilla_runtime::{HostWorkloads, InvolvedObject, ReconcileAction, RestMapping};
+use flotilla_runtime::{HostWorkloadHandling, InvolvedObject, ReconcileAction, RestMapping};
 use machinery::time::rfc3339_seconds;
 use machinery::{Gvr, Object};
 use openapi::karmada::ResourceBinding;
@@ -17,7 +17,7 @@ use openapi::karmada::binding::{Condition, HOST_RUNS_WORKLOADS};
 use serde_json::{Value, json};
 
 use crate::apply_policy::OWNER_MISMATCH_MESSAGE;
-use crate::controller::{ReconcileTrigger, ResourceDetector};
+use crate::controller::{ResourceDetector, TemplateReconcileTrigger};
 use crate::desired_binding::DesiredBinding;
 use crate::interpret_template::InterpretedTemplate;
 use crate::policy_claim::PolicyClaim;
@@ -29,21 +29,21 @@ impl ResourceDetector {
         let it = Arc::downgrade(self);
         self.host_workloads.on_has_nodes_change(move || {
             let Some(it) = it.upgrade() else { return };
-            for key in it.templates.list_keys(HostWorkloads::is_workload) {
+            for key in it.templates.list_keys(HostWorkloadHandling::is_workload) {
                 it.enqueue_low_priority(key);
             }
         });
     }
 
-    pub(crate) fn enqueue_refused(&self) {
-        let refused: HashSet<TemplateKey> = self.refused_templates.lock().clone();
-        for key in refused {
+    pub(crate) fn enqueue_excluded(&self) {
+        let excluded: HashSet<TemplateKey> = self.excluded_templates.lock().clone();
+        for key in excluded {
             self.enqueue_low_priority(key);
         }
     }
 
     fn enqueue_low_priority(&self, key: TemplateKey) {
-        let cause = ReconcileTrigger {
+        let cause = TemplateReconcileTrigger {
             template_changed: true,
             by_karmada: false,
         };
@@ -52,7 +52,7 @@ impl ResourceDetector {
 
     /// Sets the condition on the binding, and records one event, that the template is not
     /// propagated.
-    pub(crate) async fn refuse_template(
+    pub(crate) async fn exclude_template(
         &self,
         key: &TemplateKey,
         served: &RestMapping,
@@ -71,10 +71,10 @@ impl ResourceDetector {
         let (resource, informer) = self.binding_resource(template.namespace());
         let existing = informer.get(template.namespace(), &name);
         let Some(policy) = matching_policy else {
-            self.refused_templates.lock().remove(key);
-            return self.delete_refused_binding(resource, existing).await;
+            self.excluded_templates.lock().remove(key);
+            return self.delete_excluded_binding(resource, existing).await;
         };
-        self.refused_templates.lock().insert(key.clone());
+        self.excluded_templates.lock().insert(key.clone());
         let binding = match existing {
             // Reconciled again when the deletion is complete.
             Some(binding) if binding.meta().deleting => return Ok(ReconcileAction::Done),
@@ -94,13 +94,13 @@ impl ResourceDetector {
                 self.api.create(at, body.into(), &options).await?
             }
         };
-        self.set_refused_condition(served, template, resource, &binding)
+        self.set_excluded_condition(served, template, resource, &binding)
             .await
     }
 
     /// Deletes the binding of a template that no policy matches any more, if it served only to
     /// carry the condition.
-    async fn delete_refused_binding(
+    async fn delete_excluded_binding(
         &self,
         resource: &Gvr,
         existing: Option<Object>,
@@ -121,7 +121,7 @@ impl ResourceDetector {
         Ok(ReconcileAction::Done)
     }
 
-    async fn set_refused_condition(
+    async fn set_excluded_condition(
         &self,
         served: &RestMapping,
         template: &Object,

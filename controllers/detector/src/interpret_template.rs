@@ -7,7 +7,7 @@
 use client::ResourcePath;
 use controller_context::Error;
 use flotilla_runtime::{InvolvedObject, RestMapping};
-use interpreter::{Interpreter, TemplateReplicas};
+use interpreter::{ResourceInterpreter, TemplateReplicas};
 use machinery::Object;
 use openapi::karmada::binding::Component;
 use openapi::karmada::policy::SchedulePriority;
@@ -132,7 +132,7 @@ pub struct InterpretError {
 
 /// Interprets a template: its components where multi-template scheduling is on, else its replicas.
 pub async fn interpret_replicas(
-    interpreter: &Interpreter,
+    interpreter: &ResourceInterpreter,
     served: &RestMapping,
     template: &Object,
     gates: FeatureGates,
@@ -162,7 +162,7 @@ pub async fn interpret_replicas(
 /// The replicas of a template. `quota`: the requirements also name the namespace and the priority
 /// class.
 async fn get_replicas(
-    interpreter: &Interpreter,
+    interpreter: &ResourceInterpreter,
     served: &RestMapping,
     template: &Object,
     quota: bool,
@@ -202,7 +202,7 @@ mod tests {
                 json!({"resourceRequest": {"cpu": "1"}, "namespace": "n", "priorityClassName": "high"}),
             ),
         ] {
-            let interpreter = Interpreter::default();
+            let interpreter = ResourceInterpreter::default();
             let found = get_replicas(&interpreter, &deployment, &template, quota);
             let found = found.now_or_never().unwrap().unwrap();
             assert_eq!(found.unwrap().requirements, Some(expected), "{quota}");

@@ -102,10 +102,10 @@ pub(crate) fn index_keys(policy: &Object) -> Vec<String> {
     let mut keys: Vec<String> = Vec::new();
     for selector in &view.spec.resource_selectors {
         let kind = (selector.api_version.as_str(), selector.kind.as_str());
-        let key = |condition: SelectorCondition<'_>| index_key(policy.namespace(), kind, condition);
-        match indexable_conditions(selector) {
+        let key = |condition: SelectorIndexTerm<'_>| index_key(policy.namespace(), kind, condition);
+        match indexable_terms(selector) {
             Some(any_of) => keys.extend(any_of.into_iter().map(key)),
-            None => keys.push(key(SelectorCondition::Any)),
+            None => keys.push(key(SelectorIndexTerm::Any)),
         }
     }
     keys.sort_unstable();
@@ -115,14 +115,14 @@ pub(crate) fn index_keys(policy: &Object) -> Vec<String> {
 
 /// The index keys under which every policy is found that may match an object.
 pub(crate) fn lookup_keys(namespace: &str, served: &RestMapping, head: &ObjectMeta) -> Vec<String> {
-    let key = |condition: SelectorCondition<'_>| {
+    let key = |condition: SelectorIndexTerm<'_>| {
         index_key(namespace, served.api_version_and_kind(), condition)
     };
     let labels = head
         .labels
         .iter()
-        .map(|(k, v)| SelectorCondition::Label(k, v));
-    [SelectorCondition::Any, SelectorCondition::Name(&head.name)]
+        .map(|(k, v)| SelectorIndexTerm::Label(k, v));
+    [SelectorIndexTerm::Any, SelectorIndexTerm::Name(&head.name)]
         .into_iter()
         .chain(labels)
         .map(key)
@@ -130,7 +130,7 @@ pub(crate) fn lookup_keys(namespace: &str, served: &RestMapping, head: &ObjectMe
 }
 
 /// A condition that a selector places on an object.
-enum SelectorCondition<'a> {
+enum SelectorIndexTerm<'a> {
     Any,
     Name(&'a str),
     Label(&'a str, &'a str),
@@ -138,13 +138,13 @@ enum SelectorCondition<'a> {
 
 /// Conditions of which every object that the selector matches meets at least one; `None` if no
 /// condition can be indexed.
-fn indexable_conditions(selector: &ResourceSelector) -> Option<Vec<SelectorCondition<'_>>> {
+fn indexable_terms(selector: &ResourceSelector) -> Option<Vec<SelectorIndexTerm<'_>>> {
     if !selector.name.is_empty() {
-        return Some(vec![SelectorCondition::Name(&selector.name)]);
+        return Some(vec![SelectorIndexTerm::Name(&selector.name)]);
     }
     let labels = selector.label_selector.as_ref()?;
     if let Some((key, value)) = labels.match_labels.iter().next() {
-        return Some(vec![SelectorCondition::Label(key, value)]);
+        return Some(vec![SelectorIndexTerm::Label(key, value)]);
     }
     let listed = labels
         .match_expressions
@@ -153,7 +153,7 @@ fn indexable_conditions(selector: &ResourceSelector) -> Option<Vec<SelectorCondi
     let labels = listed.values.iter();
     Some(
         labels
-            .map(|v| SelectorCondition::Label(&listed.key, v))
+            .map(|v| SelectorIndexTerm::Label(&listed.key, v))
             .collect(),
     )
 }
@@ -161,12 +161,12 @@ fn indexable_conditions(selector: &ResourceSelector) -> Option<Vec<SelectorCondi
 fn index_key(
     namespace: &str,
     (api_version, kind): (&str, &str),
-    condition: SelectorCondition<'_>,
+    condition: SelectorIndexTerm<'_>,
 ) -> String {
     match condition {
-        SelectorCondition::Any => format!("{namespace}|{api_version}|{kind}"),
-        SelectorCondition::Name(name) => format!("{namespace}|{api_version}|{kind}|{name}"),
-        SelectorCondition::Label(label, value) => {
+        SelectorIndexTerm::Any => format!("{namespace}|{api_version}|{kind}"),
+        SelectorIndexTerm::Name(name) => format!("{namespace}|{api_version}|{kind}|{name}"),
+        SelectorIndexTerm::Label(label, value) => {
             format!("{namespace}|{api_version}|{kind}||{label}={value}")
         }
     }

@@ -12,7 +12,7 @@ use openapi::karmada::resources::{CLUSTER_POLICIES, POLICIES};
 use openapi::karmada::well_known_keys::{CLUSTER_POLICY_FINALIZER, POLICY_FINALIZER};
 use openapi::karmada::{KarmadaFeature, names};
 
-use crate::controller::{ReconcileTrigger, ResourceDetector, namespaced_name};
+use crate::controller::{ResourceDetector, TemplateReconcileTrigger, namespaced_name};
 use crate::policy_claim::PolicyClaim;
 use crate::policy_matching::ParsedPolicy;
 
@@ -78,7 +78,7 @@ impl ResourceDetector {
         policy: &ParsedPolicy,
         claim: &PolicyClaim,
     ) -> Result<(), Error> {
-        let cause = ReconcileTrigger {
+        let cause = TemplateReconcileTrigger {
             template_changed: false,
             by_karmada: policy.is_lazy(),
         };
@@ -124,7 +124,7 @@ impl ResourceDetector {
             return Ok(());
         }
         self.check_dependent_overrides(policy)?;
-        let cause = ReconcileTrigger {
+        let cause = TemplateReconcileTrigger {
             template_changed: false,
             by_karmada: policy.is_lazy(),
         };

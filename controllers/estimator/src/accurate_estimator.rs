@@ -13,11 +13,11 @@ use futures_util::future::join_all;
 use members::MemberClusterManager;
 use parking_lot::Mutex;
 use scheduler::core::{AccurateEstimate, EstimateSource};
-use scheduler::{EstimateRequest, EstimatedCluster, ReplicaEstimator};
+use scheduler::{ClusterToEstimate, EstimateRequest, ReplicaEstimator};
 
 use crate::estimator_cache::{EstimatorCache, EstimatorConnection};
 use crate::grpc_client::EstimateError;
-use crate::options::Options;
+use crate::options::EstimatorOptions;
 use crate::{local_estimate, metrics};
 
 /// Estimates all clusters accurately.
@@ -36,7 +36,7 @@ impl AccurateEstimator {
         api: &Arc<dyn Api>,
         informers: &InformerFactory,
         members: &MemberClusterManager,
-        options: Options,
+        options: EstimatorOptions,
         tasks: &TaskGroup,
     ) -> Arc<dyn ReplicaEstimator> {
         metrics::register();
@@ -63,9 +63,9 @@ impl AccurateEstimator {
     async fn estimate(
         &self,
         question: &EstimateRequest<'_>,
-        candidate: &EstimatedCluster,
+        candidate: &ClusterToEstimate,
     ) -> AccurateEstimate {
-        let EstimatedCluster { cluster, assumed } = candidate;
+        let ClusterToEstimate { cluster, assumed } = candidate;
         let link = match self.connections.get(cluster) {
             Some(link) => link,
             None => {
@@ -129,7 +129,7 @@ impl ReplicaEstimator for AccurateEstimator {
     async fn max_available(
         &self,
         question: &EstimateRequest<'_>,
-        clusters: &[EstimatedCluster],
+        clusters: &[ClusterToEstimate],
     ) -> Vec<AccurateEstimate> {
         let answers = clusters.iter().map(|c| self.estimate(question, c));
         join_all(answers).await

@@ -14,14 +14,14 @@ use flotilla_runtime::{
     run_workers,
 };
 use futures_util::future::join_all;
-use machinery::{FailureLog, Gvr};
+use machinery::{FailureLogLimiter, Gvr};
 use openapi::karmada::Cluster;
 use openapi::karmada::resources::CLUSTERS;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use crate::grpc_client::{CONNECT_TIMEOUT, EstimatorClient};
-use crate::options::Options;
+use crate::options::EstimatorOptions;
 use crate::service_address::{EstimatorAddress, addresses};
 
 static SERVICES: Gvr = Gvr::from_static("", "v1", "services");
@@ -51,13 +51,13 @@ struct EstimatorCacheEntry {
 }
 
 pub(crate) struct EstimatorCache {
-    options: Options,
+    options: EstimatorOptions,
     clusters: Informer,
     services: Informer,
     entries: RwLock<HashMap<String, EstimatorCacheEntry>>,
     queue: Workqueue<String>,
     ready: watch::Sender<bool>,
-    failures: FailureLog,
+    failures: FailureLogLimiter,
     tasks: TaskGroup,
 }
 
@@ -65,7 +65,7 @@ impl EstimatorCache {
     pub(crate) fn start(
         api: &Arc<dyn Api>,
         informers: &InformerFactory,
-        options: Options,
+        options: EstimatorOptions,
         tasks: &TaskGroup,
     ) -> Arc<Self> {
         let services = ListWatchSelector::all(&SERVICES).namespace(options.namespace.as_str());
@@ -76,7 +76,7 @@ impl EstimatorCache {
             entries: RwLock::default(),
             queue: Workqueue::with_backoff(CONNECT_BACKOFF.0, CONNECT_BACKOFF.1),
             ready: watch::Sender::new(false),
-            failures: FailureLog::new(),
+            failures: FailureLogLimiter::new(),
             tasks: tasks.clone(),
         });
         it.add_event_handlers();

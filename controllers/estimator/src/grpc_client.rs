@@ -38,8 +38,8 @@ static MAX_AVAILABLE_COMPONENT_SETS_PATH: &str =
 /// Metadata key that names the template, for the server's logs.
 const OBJECT_METADATA_KEY: &str = "object";
 
-trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+trait AsyncReadWrite: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncReadWrite for T {}
 
 /// Why a call returned no estimate.
 #[derive(Debug, thiserror::Error)]
@@ -59,9 +59,9 @@ pub(crate) struct EstimatorClient {
 
 /// Runs connection tasks in a task group, so that they have an owner.
 #[derive(Clone)]
-struct TaskExecutor(TaskGroup);
+struct TaskGroupExecutor(TaskGroup);
 
-impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for TaskExecutor {
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for TaskGroupExecutor {
     fn execute(&self, work: F) {
         let shutdown = self.0.shutdown().clone();
         self.0.spawn(async move {
@@ -188,7 +188,7 @@ async fn dial(
         .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
         .keep_alive_timeout(KEEP_ALIVE_INTERVAL)
-        .executor(TaskExecutor(tasks.clone()));
+        .executor(TaskGroupExecutor(tasks.clone()));
     let to = address.clone();
     let connector = tower::service_fn(move |_: Uri| {
         let (to, tls) = (to.clone(), tls.clone());
@@ -201,7 +201,7 @@ async fn dial(
 async fn open(
     to: &EstimatorAddress,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-) -> std::io::Result<Box<dyn ByteStream>> {
+) -> std::io::Result<Box<dyn AsyncReadWrite>> {
     let stream = TcpStream::connect((to.host.as_str(), to.port)).await?;
     stream.set_nodelay(true)?;
     match tls {

@@ -8,7 +8,7 @@
 //! timeout, and does not delay the estimates of other clusters. Connections exist before
 //! the first request.
 //!
-//! Entry points: [`AccurateEstimator`], [`Options`].
+//! Entry points: [`AccurateEstimator`], [`EstimatorOptions`].
 
 mod accurate_estimator;
 mod estimator_cache;
@@ -27,7 +27,7 @@ mod tls;
 mod tests;
 
 pub use accurate_estimator::AccurateEstimator;
-pub use options::Options;
+pub use options::EstimatorOptions;
 pub use tls::EstimatorTlsFiles;
 
 /// The estimate if nothing limits it.

@@ -7,17 +7,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use machinery::FailureLog;
+use machinery::FailureLogLimiter;
 use members::MemberCluster;
 use scheduler::core::{AccurateEstimate, AssumedWorkload, EstimateSource};
 use scheduler::{EstimateRequest, EstimateSubject};
 
-use crate::metrics::{self, EstimatePlugin, EstimatePoint};
-use crate::node_resource::NodeEstimate;
+use crate::metrics::{self, EstimatorExtensionPoint, EstimatorPluginName};
+use crate::node_resource::ParsedEstimateRequest;
 use crate::{UNBOUNDED_REPLICAS, resource_quota};
 
 /// Objects whose requirements failed to parse.
-static FAILURES: FailureLog = FailureLog::new();
+static FAILURES: FailureLogLimiter = FailureLogLimiter::new();
 
 pub(crate) fn estimate_locally(
     member: &MemberCluster,
@@ -27,10 +27,10 @@ pub(crate) fn estimate_locally(
 ) -> AccurateEstimate {
     let (began, asked) = (Instant::now(), question.subject);
     let point = match asked {
-        EstimateSubject::Replicas(_) => EstimatePoint::Replicas,
-        EstimateSubject::Sets { .. } => EstimatePoint::Components,
+        EstimateSubject::Replicas(_) => EstimatorExtensionPoint::Replicas,
+        EstimateSubject::Sets { .. } => EstimatorExtensionPoint::Components,
     };
-    let estimate = match NodeEstimate::from_subject(asked, assumed) {
+    let estimate = match ParsedEstimateRequest::from_subject(asked, assumed) {
         Ok(estimate) => {
             FAILURES.record_success(&question.object);
             estimate
@@ -49,7 +49,7 @@ pub(crate) fn estimate_locally(
     };
     let is_empty = capacity.is_empty();
     let mut least = (estimate.count(capacity), EstimateSource::Nodes);
-    metrics::record_plugin(EstimatePlugin::Nodes, point, began.elapsed());
+    metrics::record_plugin(EstimatorPluginName::Nodes, point, began.elapsed());
     let namespace = resource_quota::quota_namespace(&asked);
     if quotas && !is_empty && !namespace.is_empty() {
         let counting = Instant::now();
@@ -59,7 +59,7 @@ pub(crate) fn estimate_locally(
         if fits < least.0 {
             least = (fits, EstimateSource::ResourceQuota);
         }
-        metrics::record_plugin(EstimatePlugin::Quotas, point, counting.elapsed());
+        metrics::record_plugin(EstimatorPluginName::Quotas, point, counting.elapsed());
     }
     metrics::record_estimate(point, began.elapsed(), true);
     let (replicas, source) = least;

@@ -8,14 +8,14 @@ use flotilla_metrics::{Counter, Histogram, ResultHistograms, exponential_buckets
 
 /// The extension point of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EstimatePoint {
+pub(crate) enum EstimatorExtensionPoint {
     Replicas,
     Components,
 }
 
 /// The plugin that estimates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EstimatePlugin {
+pub(crate) enum EstimatorPluginName {
     Nodes,
     Quotas,
 }
@@ -86,14 +86,18 @@ pub(crate) fn register() {
 }
 
 /// Records a local estimate, successful or not.
-pub(crate) fn record_estimate(point: EstimatePoint, took: Duration, success: bool) {
+pub(crate) fn record_estimate(point: EstimatorExtensionPoint, took: Duration, success: bool) {
     let (at, result) = (point as usize, usize::from(!success));
     METRICS.requests[at][result].inc();
     METRICS.algorithm[at][result].observe(took.as_secs_f64());
     METRICS.points[at].observe(took.as_secs_f64());
 }
 
-pub(crate) fn record_plugin(plugin: EstimatePlugin, point: EstimatePoint, took: Duration) {
+pub(crate) fn record_plugin(
+    plugin: EstimatorPluginName,
+    point: EstimatorExtensionPoint,
+    took: Duration,
+) {
     METRICS.plugins[plugin as usize][point as usize].observe(took.as_secs_f64());
 }
 

@@ -57,22 +57,22 @@ impl NodeClaim {
 
 /// A node claim, prepared for many nodes.
 #[derive(Debug, Default)]
-pub(crate) struct NodeMatcher {
+pub(crate) struct NodeClaimMatcher {
     labels: BTreeMap<String, String>,
     /// At least one must match; `None`: every node matches.
-    terms: Option<Vec<NodeTermMatcher>>,
+    terms: Option<Vec<NodeSelectorTermMatcher>>,
     tolerations: Vec<Toleration>,
 }
 
 /// A node selector term; all of it must match.
 #[derive(Debug, Default)]
-struct NodeTermMatcher {
+struct NodeSelectorTermMatcher {
     labels: Vec<LabelRequirement>,
     /// A node name, and whether the node must have it or must not.
     names: Vec<(String, bool)>,
 }
 
-impl NodeMatcher {
+impl NodeClaimMatcher {
     /// Prepares the node claim of `replicaRequirements`.
     pub(crate) fn from_requirements(requirements: Option<&Value>) -> Result<Self, String> {
         let Some(claim) = requirements
@@ -84,7 +84,9 @@ impl NodeMatcher {
         };
         let terms = claim.hard_node_affinity.map(|affinity| {
             let terms = affinity.node_selector_terms.iter();
-            terms.filter_map(NodeTermMatcher::from_term).collect()
+            terms
+                .filter_map(NodeSelectorTermMatcher::from_term)
+                .collect()
         });
         Ok(Self {
             labels: claim.node_selector.unwrap_or_default(),
@@ -122,7 +124,7 @@ fn unschedulable_taint() -> Taint {
     }
 }
 
-impl NodeTermMatcher {
+impl NodeSelectorTermMatcher {
     /// `None`: the term is empty or invalid and matches nothing.
     fn from_term(term: &NodeSelectorTerm) -> Option<Self> {
         let mut ready = Self::default();

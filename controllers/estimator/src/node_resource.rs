@@ -14,11 +14,11 @@ use scheduler::core::{AssumedWorkload, ReplicaResourceRequest, ResourceName};
 use serde_json::Value;
 
 use crate::UNBOUNDED_REPLICAS;
-use crate::node_claim::NodeMatcher;
+use crate::node_claim::NodeClaimMatcher;
 
 /// What one pod requests from a node.
 struct PodRequest {
-    node_matcher: NodeMatcher,
+    node_matcher: NodeClaimMatcher,
     resource_request: ReplicaResourceRequest,
 }
 
@@ -31,7 +31,7 @@ impl PodRequest {
             return Err("resourceRequest: invalid quantity".into());
         }
         Ok(Self {
-            node_matcher: NodeMatcher::from_requirements(requirements)?,
+            node_matcher: NodeClaimMatcher::from_requirements(requirements)?,
             resource_request: demand,
         })
     }
@@ -39,14 +39,14 @@ impl PodRequest {
 
 /// What to count.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum EstimateGoal {
+enum EstimateUnit {
     Replicas,
     Sets,
 }
 
 /// A parsed estimate request.
-pub(crate) struct NodeEstimate {
-    goal: EstimateGoal,
+pub(crate) struct ParsedEstimateRequest {
+    unit: EstimateUnit,
     /// All distinct pods, of the request and of assumed workloads.
     pods: Vec<PodRequest>,
     /// Assumed workloads: for each the indexes of pods and their numbers.
@@ -55,13 +55,13 @@ pub(crate) struct NodeEstimate {
     requested: Vec<(usize, i64)>,
 }
 
-impl NodeEstimate {
+impl ParsedEstimateRequest {
     pub(crate) fn from_subject(
         asked: EstimateSubject<'_>,
         assumed: &[impl AsRef<AssumedWorkload>],
     ) -> Result<Self, String> {
         let mut it = Self {
-            goal: EstimateGoal::Replicas,
+            unit: EstimateUnit::Replicas,
             pods: Vec::new(),
             assumed: Vec::new(),
             requested: Vec::new(),
@@ -76,7 +76,7 @@ impl NodeEstimate {
                 it.pods.push(PodRequest::from_requirements(requirements)?);
             }
             EstimateSubject::Sets { components, .. } => {
-                it.goal = EstimateGoal::Sets;
+                it.unit = EstimateUnit::Sets;
                 it.requested = it.add_components(components)?;
             }
         }
@@ -95,7 +95,7 @@ impl NodeEstimate {
     }
 
     /// The free capacity of nodes, for the resources that any pod requests.
-    pub(crate) fn node_capacity(&self, nodes: NodeInfos<'_>) -> NodeCapacity {
+    pub(crate) fn node_capacity(&self, nodes: NodeInfos<'_>) -> FreeCapacityOfNodes {
         let requested = self
             .pods
             .iter()
@@ -109,7 +109,7 @@ impl NodeEstimate {
             .collect();
         let slots = nodes.resource_id(ResourceName::Pods.name());
         let mut nodes: Vec<NodeInfo<'_>> = nodes.iter().collect();
-        if self.goal == EstimateGoal::Sets || !self.assumed.is_empty() {
+        if self.unit == EstimateUnit::Sets || !self.assumed.is_empty() {
             // The result of first fit depends on the order.
             nodes.sort_by_key(|node| node.name);
         }
@@ -133,13 +133,13 @@ impl NodeEstimate {
                     let index = resources.binary_search(&resource).ok()?;
                     Some((index, units.max(1)))
                 });
-            PodFit {
+            PodNodeFit {
                 amounts: each.collect(),
                 allowed: nodes.iter().map(|n| pod.node_matcher.matches(n)).collect(),
                 first_free_node: 0,
             }
         });
-        NodeCapacity {
+        FreeCapacityOfNodes {
             resource_count: resources.len(),
             pod_fits: ready.collect(),
             pods: pods.collect(),
@@ -148,11 +148,11 @@ impl NodeEstimate {
     }
 
     /// How many replicas or sets fit.
-    pub(crate) fn count(&self, mut capacity: NodeCapacity) -> i64 {
+    pub(crate) fn count(&self, mut capacity: FreeCapacityOfNodes) -> i64 {
         for workload in &self.assumed {
             capacity.occupy(workload);
         }
-        if self.goal == EstimateGoal::Replicas {
+        if self.unit == EstimateUnit::Replicas {
             let pod = self.requested.first().map_or(0, |(pod, _)| *pod);
             return capacity.fit_replicas(pod).min(UNBOUNDED_REPLICAS);
         }
@@ -169,7 +169,7 @@ impl NodeEstimate {
 }
 
 /// How one pod fits on the nodes.
-struct PodFit {
+struct PodNodeFit {
     /// Requested amounts, with the index of their resource.
     amounts: Vec<(usize, i64)>,
     /// Whether the pod may run on each node.
@@ -179,22 +179,22 @@ struct PodFit {
 }
 
 /// The free capacity of nodes, while they are filled.
-pub(crate) struct NodeCapacity {
+pub(crate) struct FreeCapacityOfNodes {
     /// Number of resources.
     resource_count: usize,
-    pod_fits: Vec<PodFit>,
+    pod_fits: Vec<PodNodeFit>,
     /// Free pods of each node.
     pods: Vec<i64>,
     /// Free amounts of each node, resource by resource.
     free: Vec<i64>,
 }
 
-impl NodeCapacity {
+impl FreeCapacityOfNodes {
     pub(crate) fn is_empty(&self) -> bool {
         self.pods.is_empty()
     }
 
-    fn fits(&self, ready: &PodFit, node: usize) -> i64 {
+    fn fits(&self, ready: &PodNodeFit, node: usize) -> i64 {
         if !ready.allowed[node] {
             return 0;
         }

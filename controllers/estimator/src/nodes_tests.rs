@@ -8,15 +8,15 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::tests::fixture::{EstimatorFixture, NODES, PODS, node, pod};
+use crate::tests::fixture::{EstimatorMembersFixture, NODES, PODS, node, pod};
 
 const PER_NODE_DETAIL: MemberTrackingOptions = MemberTrackingOptions {
     individual_nodes: true,
     quotas: false,
 };
 
-async fn member(nodes: &[&str], pods: Vec<Value>) -> (EstimatorFixture, Arc<MemberCluster>) {
-    let lab = EstimatorFixture::new(PER_NODE_DETAIL);
+async fn member(nodes: &[&str], pods: Vec<Value>) -> (EstimatorMembersFixture, Arc<MemberCluster>) {
+    let lab = EstimatorMembersFixture::new(PER_NODE_DETAIL);
     for text in nodes {
         lab.member.seed(&NODES, node(text));
     }
@@ -33,7 +33,7 @@ fn count(
     subject: EstimateSubject<'_>,
     assumed: &[Arc<AssumedWorkload>],
 ) -> i64 {
-    let estimate = NodeEstimate::from_subject(subject, assumed).unwrap();
+    let estimate = ParsedEstimateRequest::from_subject(subject, assumed).unwrap();
     estimate.count(member.with_nodes(|n| estimate.node_capacity(n)).unwrap())
 }
 
@@ -266,7 +266,9 @@ fn invalid_requirements_name_the_component() {
     let none: &[Arc<AssumedWorkload>] = &[];
     let wrong = |requirements: Value| {
         let subject = EstimateSubject::Replicas(Some(&requirements));
-        NodeEstimate::from_subject(subject, none).err().unwrap()
+        ParsedEstimateRequest::from_subject(subject, none)
+            .err()
+            .unwrap()
     };
     assert_eq!(
         wrong(cpu_requirements("much")),
@@ -279,7 +281,9 @@ fn invalid_requirements_name_the_component() {
         namespace: "n",
         components: &components,
     };
-    let why = NodeEstimate::from_subject(subject, none).err().unwrap();
+    let why = ParsedEstimateRequest::from_subject(subject, none)
+        .err()
+        .unwrap();
     assert_eq!(why, "component \"c\": resourceRequest: invalid quantity");
 }
 
@@ -310,19 +314,19 @@ proptest! {
         nodes in prop::collection::vec((0_i64..20, 0_i64..12), 0..6),
         set in prop::collection::vec((0_i64..4, 1_i64..6), 1..4),
     ) {
-        let ready = set.iter().map(|(_, cpu)| PodFit {
+        let ready = set.iter().map(|(_, cpu)| PodNodeFit {
             amounts: vec![(0, *cpu)],
             allowed: vec![true; nodes.len()],
             first_free_node: 0,
         });
-        let rooms = NodeCapacity {
+        let rooms = FreeCapacityOfNodes {
             resource_count: 1,
             pod_fits: ready.collect(),
             pods: nodes.iter().map(|(_, pods)| *pods).collect(),
             free: nodes.iter().map(|(free, _)| *free).collect(),
         };
-        let estimate = NodeEstimate {
-            goal: EstimateGoal::Sets,
+        let estimate = ParsedEstimateRequest {
+            unit: EstimateUnit::Sets,
             pods: Vec::new(),
             assumed: Vec::new(),
             requested: set.iter().enumerate().map(|(at, (replicas, _))| (at, *replicas)).collect(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::tls::EstimatorTlsFiles;
 
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct EstimatorOptions {
     /// Timeout of a call.
     pub timeout: Duration,
     /// Namespace of the estimators' Services.
@@ -22,7 +22,7 @@ pub struct Options {
     pub quotas: bool,
 }
 
-impl Default for Options {
+impl Default for EstimatorOptions {
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(3),
@@ -36,7 +36,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl EstimatorOptions {
     /// The name of the Service of a cluster's estimator.
     pub(crate) fn service_name(&self, cluster: &str) -> String {
         format!("{}-{cluster}", self.prefix)

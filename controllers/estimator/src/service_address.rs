@@ -10,7 +10,7 @@ use machinery::Object;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::options::Options;
+use crate::options::EstimatorOptions;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EstimatorAddress {
@@ -54,7 +54,7 @@ struct EstimatorServicePort {
 pub(crate) fn addresses(
     service: Option<&Object>,
     cluster: &str,
-    options: &Options,
+    options: &EstimatorOptions,
 ) -> Result<Vec<EstimatorAddress>, String> {
     let by_name = || {
         let at = format!("{}.{}", options.service_name(cluster), options.namespace);
@@ -101,7 +101,7 @@ mod tests {
             let text = json!({"metadata": {"name": "s"}, "spec": spec}).to_string();
             Object::from_json(text.into_bytes().into()).unwrap()
         });
-        let found = addresses(service.as_ref(), "m1", &Options::default())?;
+        let found = addresses(service.as_ref(), "m1", &EstimatorOptions::default())?;
         Ok(found.iter().map(ToString::to_string).collect())
     }
 

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use client::remote::{ClientCertificate, Config, Redacted, tls_client};
+use client::remote::{ClientCertificate, Redacted, RestConfig, tls_client};
 use tokio_rustls::TlsConnector;
 
 /// TLS files. The flags enable TLS only with a CA or with `insecure`.
@@ -26,7 +26,7 @@ impl EstimatorTlsFiles {
     }
 
     pub(crate) fn connector(&self) -> Result<TlsConnector, String> {
-        let mut config = Config::new("https://estimator").map_err(|e| e.to_string())?;
+        let mut config = RestConfig::new("https://estimator").map_err(|e| e.to_string())?;
         config.insecure_skip_tls_verify = self.insecure;
         if let Some(ca) = &self.ca {
             config.ca = Some(read(ca)?);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::{Api, EncodedBody, ResourcePath, WriteOptions};
+use client::{Api, EncodedObjectBody, ResourcePath, WriteOptions};
 use controller_context::{Error, estimate_encoded_tree_bytes};
 use flotilla_runtime::{Informer, InvolvedObject, ReconcileAction, RestMapping};
 use machinery::Object;
@@ -13,7 +13,7 @@ use openapi::karmada::well_known_keys::CONFLICT_RESOLUTION;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::cluster_executor::{SyncedObject, SyncedWork};
+use crate::cluster_executor::{SyncedObjectVersion, SyncedWorkVersion};
 use crate::compare::{ComparisonMode, changed, desired_object};
 use crate::conditions::{
     APPLIED, DISPATCHING_MESSAGE, SUSPENDED_MESSAGE, applied_condition, dispatching_condition,
@@ -37,14 +37,14 @@ const CONFLICT_RETRY_DELAY: Duration = Duration::from_millis(10);
 const COPIES: usize = 2;
 
 /// A manifest and the resource that it is applied to.
-pub(crate) struct ManifestTarget<'a> {
+pub(crate) struct MappedManifest<'a> {
     pub(crate) mapping: Arc<RestMapping>,
     pub(crate) manifest: &'a EncodedManifest,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
 }
 
-impl<'a> ManifestTarget<'a> {
+impl<'a> MappedManifest<'a> {
     pub(crate) fn new(mapping: Arc<RestMapping>, manifest: &'a EncodedManifest) -> Self {
         Self {
             mapping,
@@ -56,9 +56,9 @@ impl<'a> ManifestTarget<'a> {
 }
 
 /// What becomes of an object that a member has.
-pub(crate) enum Decision {
+pub(crate) enum MemberObjectDecision {
     Nothing,
-    Write(EncodedBody),
+    Write(EncodedObjectBody),
     /// Somebody else's object: not ours to change.
     Foreign,
 }
@@ -66,7 +66,7 @@ pub(crate) enum Decision {
 /// The result of applying the manifests of a Work.
 #[derive(Default)]
 struct WorkSyncResult {
-    targets: Vec<SyncedObject>,
+    targets: Vec<SyncedObjectVersion>,
     wrote: bool,
     failure: Option<WorkSyncFailure>,
 }
@@ -81,15 +81,15 @@ struct WorkSyncFailure {
 struct ManifestSync<'a> {
     cluster: &'a str,
     api: &'a dyn Api,
-    target: &'a ManifestTarget<'a>,
-    equality: ComparisonMode,
+    target: &'a MappedManifest<'a>,
+    comparison_mode: ComparisonMode,
     /// How often its Work has failed before.
     attempt: u32,
 }
 
 impl ManifestSync<'_> {
     fn count_create(&self, success: bool) {
-        let again = self.equality == ComparisonMode::Subset;
+        let again = self.comparison_mode == ComparisonMode::Subset;
         EXECUTION_METRICS.record_create(
             success,
             self.target.mapping.api_version_and_kind(),
@@ -109,7 +109,7 @@ impl ManifestSync<'_> {
 }
 
 /// The result of one write of a manifest.
-enum WriteAttempt {
+enum ManifestWriteOutcome {
     Written(Object),
     /// The object was up to date before.
     Unchanged(Object),
@@ -118,13 +118,13 @@ enum WriteAttempt {
 }
 
 /// Why a manifest is not applied.
-pub(crate) enum ManifestError {
+pub(crate) enum ManifestApplyError {
     /// Retried without an event: what is missing may be about to be created.
     Retryable(String),
     Failed(String),
 }
 
-impl ManifestError {
+impl ManifestApplyError {
     fn from_client_error(e: &client::Error) -> Self {
         match e {
             // The message of a timed-out call is our own text.
@@ -205,7 +205,7 @@ impl ExecutionController {
         }
         self.update_conditions(object, work, &[dispatch, applied_condition(Ok(()))])
             .await?;
-        let in_order = SyncedWork {
+        let in_order = SyncedWorkVersion {
             uid: object.uid().to_owned(),
             generation,
             objects: made.targets,
@@ -238,8 +238,8 @@ impl ExecutionController {
                         self.record_template_event(cluster, manifest, None);
                     }
                 }
-                Err(ManifestError::Retryable(why)) => awaited = Some(why),
-                Err(ManifestError::Failed(why)) => {
+                Err(ManifestApplyError::Retryable(why)) => awaited = Some(why),
+                Err(ManifestApplyError::Failed(why)) => {
                     self.record_template_event(cluster, manifest, Some(&why));
                     failed.push(why);
                 }
@@ -275,21 +275,24 @@ impl ExecutionController {
         manifest: &EncodedManifest,
         equality: ComparisonMode,
         attempt: u32,
-    ) -> Result<(SyncedObject, bool), ManifestError> {
+    ) -> Result<(SyncedObjectVersion, bool), ManifestApplyError> {
         let place = self
             .resolve_target(manifest)
-            .map_err(ManifestError::Failed)?;
+            .map_err(ManifestApplyError::Failed)?;
         let (resource, namespace) = (&place.mapping.gvr, place.namespace);
         self.idle_informers.record_kind(&place.mapping);
         let informer = self
             .members
             .managed_informer(cluster, resource)
-            .map_err(ManifestError::Failed)?;
+            .map_err(ManifestApplyError::Failed)?;
         wait_for_initial_list(&informer)
             .await
-            .map_err(ManifestError::Failed)?;
-        let api = self.members.api(cluster).map_err(ManifestError::Failed)?;
-        let target = |revision| SyncedObject {
+            .map_err(ManifestApplyError::Failed)?;
+        let api = self
+            .members
+            .api(cluster)
+            .map_err(ManifestApplyError::Failed)?;
+        let target = |revision| SyncedObjectVersion {
             resource: resource.clone(),
             namespace: namespace.to_owned(),
             name: place.name.to_owned(),
@@ -300,7 +303,7 @@ impl ExecutionController {
             cluster,
             api: &*api,
             target: &place,
-            equality,
+            comparison_mode: equality,
             attempt,
         };
         let (object, wrote) = self.create_or_update(&manifest, observed).await?;
@@ -313,7 +316,7 @@ impl ExecutionController {
         &self,
         of: &ManifestSync<'_>,
         mut observed: Option<Object>,
-    ) -> Result<(Object, bool), ManifestError> {
+    ) -> Result<(Object, bool), ManifestApplyError> {
         let mut lost = 0;
         loop {
             let known = observed.take();
@@ -323,9 +326,9 @@ impl ExecutionController {
                 None => self.create_object(of).await?,
             };
             let (now, refused) = match tried {
-                WriteAttempt::Written(written) => return Ok((written, true)),
-                WriteAttempt::Unchanged(object) => return Ok((object, false)),
-                WriteAttempt::Outdated(now, refused) => (now, refused),
+                ManifestWriteOutcome::Written(written) => return Ok((written, true)),
+                ManifestWriteOutcome::Unchanged(object) => return Ok((object, false)),
+                ManifestWriteOutcome::Outdated(now, refused) => (now, refused),
             };
             // An object that a create has revealed is no lost race.
             if was_known || now.is_none() {
@@ -336,7 +339,7 @@ impl ExecutionController {
                     } else {
                         of.count_create(false);
                     }
-                    return Err(ManifestError::from_client_error(&refused));
+                    return Err(ManifestApplyError::from_client_error(&refused));
                 }
                 tokio::time::sleep(CONFLICT_RETRY_DELAY).await;
             }
@@ -347,7 +350,10 @@ impl ExecutionController {
     /// Creates an object that the member does not have, as far as its watch tells. The
     /// member may refuse the create before it compares names (ports, admission webhooks,
     /// quotas), so every refusal is followed by a question for the object.
-    async fn create_object(&self, of: &ManifestSync<'_>) -> Result<WriteAttempt, ManifestError> {
+    async fn create_object(
+        &self,
+        of: &ManifestSync<'_>,
+    ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
         let (resource, namespace) = (&of.target.mapping.gvr, of.target.namespace);
         let options = WriteOptions::default();
         let at = ResourcePath::collection(resource, namespace);
@@ -357,7 +363,7 @@ impl ExecutionController {
         let refused = match self.with_call_timeout(created).await {
             Ok(created) => {
                 of.count_create(true);
-                return Ok(WriteAttempt::Written(created));
+                return Ok(ManifestWriteOutcome::Written(created));
             }
             Err(e) => e,
         };
@@ -369,7 +375,7 @@ impl ExecutionController {
             let found = self.with_call_timeout(of.api.get(at)).await.ok();
             // The admission of quotas refuses creates that race with a conflict.
             if found.is_some() || refused.is_conflict() {
-                return Ok(WriteAttempt::Outdated(found, refused));
+                return Ok(ManifestWriteOutcome::Outdated(found, refused));
             }
         }
         of.count_create(false);
@@ -377,9 +383,9 @@ impl ExecutionController {
             && !namespace.is_empty()
             && of.attempt < MAX_SILENT_NAMESPACE_ATTEMPTS
         {
-            return Err(ManifestError::Retryable(refused.to_string()));
+            return Err(ManifestApplyError::Retryable(refused.to_string()));
         }
-        Err(ManifestError::from_client_error(&refused))
+        Err(ManifestApplyError::from_client_error(&refused))
     }
 
     /// Changes an object that the member has.
@@ -387,12 +393,12 @@ impl ExecutionController {
         &self,
         of: &ManifestSync<'_>,
         observed: Object,
-    ) -> Result<WriteAttempt, ManifestError> {
+    ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
         let outcome = self.compare_and_update(of, observed).await;
         match &outcome {
-            Ok(WriteAttempt::Outdated(..)) => {}
-            Ok(WriteAttempt::Written(_)) => of.count_update(true, true),
-            Ok(WriteAttempt::Unchanged(_)) => of.count_update(true, false),
+            Ok(ManifestWriteOutcome::Outdated(..)) => {}
+            Ok(ManifestWriteOutcome::Written(_)) => of.count_update(true, true),
+            Ok(ManifestWriteOutcome::Unchanged(_)) => of.count_update(true, false),
             Err(_) => of.count_update(false, false),
         }
         outcome
@@ -402,21 +408,21 @@ impl ExecutionController {
         &self,
         of: &ManifestSync<'_>,
         observed: Object,
-    ) -> Result<WriteAttempt, ManifestError> {
+    ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
         let (place, cluster) = (of.target, of.cluster);
         let kind = &place.mapping.gvk;
         let decided = self
-            .decide_update(place, |_| (), &observed, of.equality)
+            .decide_update(place, |_| (), &observed, of.comparison_mode)
             .await;
-        let body = match decided.map_err(ManifestError::Failed)? {
-            Decision::Nothing => return Ok(WriteAttempt::Unchanged(observed)),
-            Decision::Foreign => {
-                return Err(ManifestError::Failed(format!(
+        let body = match decided.map_err(ManifestApplyError::Failed)? {
+            MemberObjectDecision::Nothing => return Ok(ManifestWriteOutcome::Unchanged(observed)),
+            MemberObjectDecision::Foreign => {
+                return Err(ManifestApplyError::Failed(format!(
                     "resource(kind={}, {}/{}) already exists in the cluster {cluster} and the {CONFLICT_RESOLUTION} strategy value is empty, Karmada will not manage this resource",
                     kind.kind, place.namespace, place.name
                 )));
             }
-            Decision::Write(body) => body,
+            MemberObjectDecision::Write(body) => body,
         };
         // The informer may have a newer one by the time the member answers.
         drop(observed);
@@ -426,10 +432,12 @@ impl ExecutionController {
             .with_call_timeout(of.api.update(at, body.into(), &options))
             .await
         {
-            Ok(written) => Ok(WriteAttempt::Written(written)),
-            Err(refused) if refused.is_not_found() => Ok(WriteAttempt::Outdated(None, refused)),
+            Ok(written) => Ok(ManifestWriteOutcome::Written(written)),
+            Err(refused) if refused.is_not_found() => {
+                Ok(ManifestWriteOutcome::Outdated(None, refused))
+            }
             Err(refused) if refused.is_conflict() => self.read_outdated(of, refused).await,
-            Err(e) => Err(ManifestError::from_client_error(&e)),
+            Err(e) => Err(ManifestApplyError::from_client_error(&e)),
         }
     }
 
@@ -438,14 +446,14 @@ impl ExecutionController {
         &self,
         of: &ManifestSync<'_>,
         refused: client::Error,
-    ) -> Result<WriteAttempt, ManifestError> {
+    ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
         let at = ResourcePath::object(&of.target.mapping.gvr, of.target.namespace, of.target.name);
         let observed = match self.with_call_timeout(of.api.get(at)).await {
             Ok(found) => Some(found),
             Err(e) if e.is_not_found() => None,
-            Err(e) => return Err(ManifestError::from_client_error(&e)),
+            Err(e) => return Err(ManifestApplyError::from_client_error(&e)),
         };
-        Ok(WriteAttempt::Outdated(observed, refused))
+        Ok(ManifestWriteOutcome::Outdated(observed, refused))
     }
 
     /// Compares a manifest, as `change` leaves it, with the object that a member has. The
@@ -454,11 +462,11 @@ impl ExecutionController {
     /// asked what to retain holds them until its time limit.
     pub(crate) async fn decide_update(
         &self,
-        place: &ManifestTarget<'_>,
+        place: &MappedManifest<'_>,
         change: fn(&mut Value),
         observed: &Object,
         equality: ComparisonMode,
-    ) -> Result<Decision, String> {
+    ) -> Result<MemberObjectDecision, String> {
         let manifest = place.manifest;
         let bytes = estimate_encoded_tree_bytes(manifest.bytes())
             + estimate_encoded_tree_bytes(observed.bytes());
@@ -467,26 +475,26 @@ impl ExecutionController {
         let mut tree = manifest.tree().map_err(|e| e.to_string())?;
         change(&mut tree);
         let Some(desired) = desired_object(tree, &observed) else {
-            return Ok(Decision::Foreign);
+            return Ok(MemberObjectDecision::Foreign);
         };
         let kind = &place.mapping.gvk;
         let retained = self.interpreter.retain(kind, desired, &observed).await;
         let retained = retained.map_err(|e| e.to_string())?;
         let Some(object) = changed(retained, &observed, equality) else {
-            return Ok(Decision::Nothing);
+            return Ok(MemberObjectDecision::Nothing);
         };
         let body = manifest.encode(&object).map_err(|e| e.to_string())?;
-        Ok(Decision::Write(body))
+        Ok(MemberObjectDecision::Write(body))
     }
 
     /// Where a manifest goes.
     pub(crate) fn resolve_target<'a>(
         &self,
         manifest: &'a EncodedManifest,
-    ) -> Result<ManifestTarget<'a>, String> {
+    ) -> Result<MappedManifest<'a>, String> {
         let kind = manifest.gvk();
         match self.rest_mapper.get(&kind) {
-            Some(served) => Ok(ManifestTarget::new(served, manifest)),
+            Some(served) => Ok(MappedManifest::new(served, manifest)),
             None => Err(format!(
                 "no matches for kind {:?} in version {:?}",
                 kind.kind,

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::ExecutionController;
 use controller_context::testing::{CONFIG_MAPS, FederationFixture, cluster, wait_until};
-use controller_context::{Options, PropagationContext};
+use controller_context::{PropagationContext, PropagationOptions};
 
 fn execution_namespace(cluster: &str) -> String {
     format!("karmada-es-{cluster}")
@@ -64,7 +64,7 @@ fn remove_work(plane: &FederationFixture, cluster: &str) {
 #[tokio::test]
 async fn the_workers_of_a_deleted_cluster_end_and_start_again_with_it() {
     let mut plane = FederationFixture::new();
-    let deps = plane.context(Options::default(), None);
+    let deps = plane.context(PropagationOptions::default(), None);
     let it = execution_controller(&deps, &plane).await;
     plane.control_plane.seed(&WORKS, work("m1", "first", "1"));
     wait_until("applied", || data_in(&plane, 0) == "1").await;
@@ -84,7 +84,7 @@ async fn the_workers_of_a_deleted_cluster_end_and_start_again_with_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_work_that_replaces_one_in_progress_is_applied() {
     let mut plane = FederationFixture::new();
-    let deps = plane.context(Options::default(), None);
+    let deps = plane.context(PropagationOptions::default(), None);
     let it = execution_controller(&deps, &plane).await;
     let (control, first, works) = (
         Arc::clone(&plane.control_plane),
@@ -165,7 +165,7 @@ impl MemberAccess for BlockableMembers {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_hanging_cluster_holds_no_lock_that_another_needs() {
     let mut plane = FederationFixture::new();
-    let mut deps = plane.context(Options::default(), None);
+    let mut deps = plane.context(PropagationOptions::default(), None);
     let (blocked, waits) = (Arc::default(), Arc::new(AtomicBool::new(false)));
     deps.members = Arc::new(BlockableMembers {
         members: Arc::clone(&deps.members),

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use client::{Api, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{
-    Error, ExecutionScope, ExtraMetadata, ManifestMemoryBudget, MemberAccess, PropagationContext,
-    WorkClient, is_equal_except_status,
+    AnnotationsAndFinalizers, Error, ExecutionScope, ManifestMemoryBudget, MemberAccess,
+    PropagationContext, WorkClient, is_equal_except_status,
 };
 use flotilla_runtime::{
     ControllerName, EventRecorder, Expectations, Informer, InformerEvent, InvolvedObject,
     ReconcileAction, RestMapper, TaskGroup, Workqueue, is_generation_or_deletion_changed,
     run_workers,
 };
-use interpreter::{Interpreter, InterpreterOperation, RuleChange};
+use interpreter::{InterpreterOperation, InterpreterRuleChange, ResourceInterpreter};
 use machinery::conditions::set_status_condition;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvk, Object};
@@ -24,9 +24,9 @@ use openapi::karmada::resources::WORKS;
 use openapi::karmada::well_known_keys::{WORK_NAME, WORK_NAMESPACE};
 use serde_json::json;
 
-use crate::cluster_executor::{ClusterExecutor, ClusterExecutors, SyncedWork};
+use crate::cluster_executor::{ClusterExecutor, ClusterExecutors, SyncedWorkVersion};
 use crate::conditions::WorkCondition;
-use crate::idle_informers::{IdleInformers, manifest_kinds};
+use crate::idle_informers::{IdleInformerChecker, manifest_kinds};
 use crate::manifest::EncodedWork;
 
 const BY_CLUSTER: &str = "cluster";
@@ -41,13 +41,13 @@ pub struct ExecutionController {
     pub(crate) clusters: scheduler::SchedulerClusterCache,
     pub(crate) rest_mapper: Arc<RestMapper>,
     pub(crate) recorder: EventRecorder,
-    pub(crate) interpreter: Interpreter,
+    pub(crate) interpreter: ResourceInterpreter,
     pub(crate) call_timeout: Duration,
     clock: Arc<dyn Clock>,
     scope: ExecutionScope,
     works: Informer,
     pub(crate) executors: ClusterExecutors,
-    pub(crate) idle_informers: IdleInformers,
+    pub(crate) idle_informers: IdleInformerChecker,
     pub(crate) memory: Arc<ManifestMemoryBudget>,
     /// Kinds whose retention rules have changed, by cluster.
     changed_retention: Workqueue<(String, Gvk)>,
@@ -93,7 +93,7 @@ impl ExecutionController {
             scope: deps.options.execution_scope.clone(),
             works: works.informer.clone(),
             executors: ClusterExecutors::default(),
-            idle_informers: IdleInformers::default(),
+            idle_informers: IdleInformerChecker::default(),
             memory: Arc::clone(memory),
             changed_retention: Workqueue::new(),
             condition_writes: Expectations::default(),
@@ -175,7 +175,7 @@ impl ExecutionController {
     }
 
     /// Enqueues the Works with objects of kinds whose retention rules have changed.
-    fn on_retention_rules_changed(&self, changed: &RuleChange<'_>) {
+    fn on_retention_rules_changed(&self, changed: &InterpreterRuleChange<'_>) {
         let known = self.idle_informers.kinds();
         let concerned = known
             .iter()
@@ -225,7 +225,8 @@ impl ExecutionController {
             (Some(old), Some(new)) if is_equal_except_status(old, new) => return,
             _ => {}
         }
-        let extra = ExtraMetadata::from_object(change.old.unwrap_or_else(|| change.object()));
+        let extra =
+            AnnotationsAndFinalizers::from_object(change.old.unwrap_or_else(|| change.object()));
         let at = (
             extra.annotation(WORK_NAMESPACE),
             extra.annotation(WORK_NAME),
@@ -315,13 +316,13 @@ impl ExecutionController {
     }
 
     /// The recorded sync state of this version of a Work.
-    pub(crate) fn synced_work(&self, work: &Object) -> Option<Arc<SyncedWork>> {
+    pub(crate) fn synced_work(&self, work: &Object) -> Option<Arc<SyncedWorkVersion>> {
         let lane = self.executor_of(work)?;
         let found = lane.synced_works.get(&work.meta().key());
         found.filter(|in_order| in_order.matches_work(work))
     }
 
-    pub(crate) fn record_synced(&self, work: &Object, in_order: SyncedWork) {
+    pub(crate) fn record_synced(&self, work: &Object, in_order: SyncedWorkVersion) {
         let Some(lane) = self.executor_of(work) else {
             return;
         };

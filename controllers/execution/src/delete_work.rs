@@ -17,7 +17,7 @@ use openapi::karmada::well_known_keys::{
 };
 use serde_json::Value;
 
-use crate::apply_work::{Decision, ManifestTarget};
+use crate::apply_work::{MappedManifest, MemberObjectDecision};
 use crate::compare::ComparisonMode;
 use crate::controller::ExecutionController;
 use crate::manifest::{EncodedManifest, EncodedWork};
@@ -87,7 +87,7 @@ impl ExecutionController {
         &self,
         cluster: &str,
         manifest: &'a EncodedManifest,
-    ) -> Result<Option<ManifestTarget<'a>>, Error> {
+    ) -> Result<Option<MappedManifest<'a>>, Error> {
         if let Ok(place) = self.resolve_target(manifest) {
             return Ok(Some(place));
         }
@@ -98,7 +98,7 @@ impl ExecutionController {
         let version = kind.api_version();
         let mut served = found.resources.iter().map(RestMapping::from_api_resource);
         if let Some(served) = served.find(|served| served.gvk == kind) {
-            return Ok(Some(ManifestTarget::new(Arc::new(served), manifest)));
+            return Ok(Some(MappedManifest::new(Arc::new(served), manifest)));
         }
         match found
             .failed_group_versions
@@ -115,7 +115,7 @@ impl ExecutionController {
     async fn get_observed(
         &self,
         cluster: &str,
-        place: &ManifestTarget<'_>,
+        place: &MappedManifest<'_>,
     ) -> Result<Option<Object>, Error> {
         // No informer is started for an object that is about to be deleted.
         let informer = self
@@ -136,7 +136,7 @@ impl ExecutionController {
         self.members.api(cluster).map_err(Error::Blocked)
     }
 
-    async fn delete_object(&self, cluster: &str, place: &ManifestTarget<'_>) -> Result<(), Error> {
+    async fn delete_object(&self, cluster: &str, place: &MappedManifest<'_>) -> Result<(), Error> {
         let Some(observed) = self.get_observed(cluster, place).await? else {
             return Ok(());
         };
@@ -159,7 +159,7 @@ impl ExecutionController {
     async fn preserve_object(
         &self,
         cluster: &str,
-        place: &ManifestTarget<'_>,
+        place: &MappedManifest<'_>,
     ) -> Result<(), Error> {
         let Some(observed) = self.get_observed(cluster, place).await? else {
             return Ok(());
@@ -172,7 +172,7 @@ impl ExecutionController {
                 ComparisonMode::Exact,
             )
             .await;
-        let Decision::Write(body) = decided.map_err(Error::Blocked)? else {
+        let MemberObjectDecision::Write(body) = decided.map_err(Error::Blocked)? else {
             return Ok(());
         };
         let api = self.api(cluster)?;

@@ -8,20 +8,20 @@ use arc_swap::ArcSwap;
 use flotilla_runtime::{RestMapping, Workqueue};
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::names::cluster_of_execution_space;
-use openapi::karmada::work::{ManifestIdentity, WorkManifestIdentities};
+use openapi::karmada::work::{ManifestIdentity, WorkSpecManifestIdentities};
 use serde::Deserialize;
 
 /// How long an informer outlives the last Work of its kind.
 const IDLE_INFORMER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Checks informers that may be unused, by cluster and kind.
-pub(crate) struct IdleInformers {
+pub(crate) struct IdleInformerChecker {
     pub(crate) queue: Workqueue<(String, Gvk)>,
     /// Kinds that had an informer in any member; the control plane may no longer serve them.
     pub(crate) watched_kinds: ArcSwap<HashMap<Gvk, Gvr>>,
 }
 
-impl Default for IdleInformers {
+impl Default for IdleInformerChecker {
     fn default() -> Self {
         Self {
             queue: Workqueue::new(),
@@ -30,7 +30,7 @@ impl Default for IdleInformers {
     }
 }
 
-impl IdleInformers {
+impl IdleInformerChecker {
     pub(crate) fn record_kind(&self, served: &RestMapping) {
         if self.watched_kinds.load().get(&served.gvk) == Some(&served.gvr) {
             return;
@@ -60,13 +60,13 @@ impl IdleInformers {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WorkManifestKinds {
-    spec: WorkManifestIdentities,
+struct WorkWithManifestIdentities {
+    spec: WorkSpecManifestIdentities,
 }
 
 /// The kinds of a Work's manifests; empty if the Work cannot be parsed.
 pub(crate) fn manifest_kinds(work: &Object) -> Vec<Gvk> {
-    let read: WorkManifestKinds = serde_json::from_slice(work.bytes()).unwrap_or_default();
+    let read: WorkWithManifestIdentities = serde_json::from_slice(work.bytes()).unwrap_or_default();
     read.spec
         .manifests()
         .iter()

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Write};
 
 use bytes::Bytes;
-use client::EncodedBody;
+use client::EncodedObjectBody;
 use machinery::{Gvk, Object};
-use openapi::karmada::binding::{Condition, KarmadaObjectMeta};
+use openapi::karmada::binding::{AnnotationsFinalizersAndGeneration, Condition};
 use openapi::karmada::well_known_keys::TEMPLATE_UID;
 use serde::Deserialize;
 use serde_json::Value;
@@ -51,31 +51,31 @@ impl EncodedWork {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WorkFields<'a> {
-    metadata: KarmadaObjectMeta,
+    metadata: AnnotationsFinalizersAndGeneration,
     #[serde(borrow)]
-    spec: SpecFields<'a>,
-    status: StatusFields,
+    spec: WorkSpecFields<'a>,
+    status: WorkStatusFields,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct SpecFields<'a> {
+struct WorkSpecFields<'a> {
     #[serde(borrow)]
-    workload: WorkloadFields<'a>,
+    workload: WorkloadTemplateFields<'a>,
     suspend_dispatching: Option<bool>,
     preserve_resources_on_deletion: Option<bool>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WorkloadFields<'a> {
+struct WorkloadTemplateFields<'a> {
     #[serde(borrow)]
     manifests: Vec<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct StatusFields {
+struct WorkStatusFields {
     conditions: Vec<Condition>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct EncodedManifest {
 impl EncodedManifest {
     pub(crate) fn new(bytes: Bytes) -> Self {
         let head: ManifestFields<'_> = serde_json::from_slice(&bytes).unwrap_or_default();
-        let metadata: MetadataFields<'_> = parse_or_default(head.metadata);
+        let metadata: ManifestMetadataFields<'_> = parse_or_default(head.metadata);
         Self {
             api_version: parse_or_default(head.api_version),
             kind: parse_or_default(head.kind),
@@ -114,7 +114,7 @@ impl EncodedManifest {
     /// The uid of the template that the manifest was made from.
     pub(crate) fn template_uid(&self) -> String {
         let head: ManifestFields<'_> = serde_json::from_slice(&self.bytes).unwrap_or_default();
-        let metadata: MetadataFields<'_> = parse_or_default(head.metadata);
+        let metadata: ManifestMetadataFields<'_> = parse_or_default(head.metadata);
         let annotations: BTreeMap<String, Value> = parse_or_default(metadata.annotations);
         let uid = annotations.get(TEMPLATE_UID).and_then(Value::as_str);
         uid.unwrap_or_default().to_owned()
@@ -125,13 +125,13 @@ impl EncodedManifest {
     }
 
     /// The manifest as it is.
-    pub(crate) fn body(&self) -> EncodedBody {
+    pub(crate) fn body(&self) -> EncodedObjectBody {
         self.bytes.clone().into()
     }
 
     /// Encodes an object that was made from the manifest. Large fields that are as in the
     /// manifest share its bytes.
-    pub(crate) fn encode(&self, object: &Value) -> serde_json::Result<EncodedBody> {
+    pub(crate) fn encode(&self, object: &Value) -> serde_json::Result<EncodedObjectBody> {
         let mut encoder = SharedBytesEncoder {
             shared: &self.bytes,
             pieces: Vec::new(),
@@ -156,7 +156,7 @@ struct ManifestFields<'a> {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct MetadataFields<'a> {
+struct ManifestMetadataFields<'a> {
     #[serde(borrow)]
     namespace: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(work.condition("Applied").unwrap().status, "True");
     }
 
-    fn tree(body: EncodedBody) -> Value {
+    fn tree(body: EncodedObjectBody) -> Value {
         WriteBody::from(body).into_tree().unwrap()
     }
 

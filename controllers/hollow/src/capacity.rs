@@ -39,7 +39,7 @@ struct HollowNode {
 #[derive(Default)]
 pub(crate) struct NodeAllocations {
     nodes: Vec<HollowNode>,
-    placed: HashMap<String, (usize, ComputeResources)>,
+    assigned_pods: HashMap<String, (usize, ComputeResources)>,
 }
 
 impl NodeAllocations {
@@ -47,7 +47,7 @@ impl NodeAllocations {
         let nodes = names.map(|name| HollowNode { name, free: each }).collect();
         Self {
             nodes,
-            placed: HashMap::new(),
+            assigned_pods: HashMap::new(),
         }
     }
 
@@ -57,7 +57,7 @@ impl NodeAllocations {
 
     /// Assigns the emptiest node with enough capacity to a pod; a pod with a node keeps it.
     pub(crate) fn assign_node(&mut self, pod: &str, requests: ComputeResources) -> Option<&str> {
-        let at = match self.placed.get(pod) {
+        let at = match self.assigned_pods.get(pod) {
             Some((at, _)) => *at,
             None => {
                 let at = (0..self.nodes.len())
@@ -72,7 +72,7 @@ impl NodeAllocations {
 
     /// Records a node that another process assigned; unknown nodes are ignored.
     pub(crate) fn observe(&mut self, pod: &str, node: &str, requests: ComputeResources) {
-        if !self.placed.contains_key(pod)
+        if !self.assigned_pods.contains_key(pod)
             && let Some(at) = self.nodes.iter().position(|n| n.name == node)
         {
             self.allocate(pod, at, requests);
@@ -81,7 +81,7 @@ impl NodeAllocations {
 
     /// Frees the capacity of a pod. Returns whether it had any.
     pub(crate) fn release(&mut self, pod: &str) -> bool {
-        let Some((at, requests)) = self.placed.remove(pod) else {
+        let Some((at, requests)) = self.assigned_pods.remove(pod) else {
             return false;
         };
         self.nodes[at].free.add(&requests);
@@ -90,7 +90,7 @@ impl NodeAllocations {
 
     fn allocate(&mut self, pod: &str, at: usize, requests: ComputeResources) {
         self.nodes[at].free.subtract(&requests);
-        self.placed.insert(pod.to_owned(), (at, requests));
+        self.assigned_pods.insert(pod.to_owned(), (at, requests));
     }
 }
 

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::capacity::{ComputeResources, NodeAllocations};
-use crate::options::Options;
+use crate::options::HollowClusterOptions;
 use crate::pods::{HollowPod, ParentWorkload};
 use crate::{daemon_sets, deployments, jobs, nodes, replica_sets, stateful_sets};
 
@@ -103,7 +103,7 @@ impl WorkloadKind {
 pub struct HollowCluster {
     pub(crate) api: Arc<dyn Api>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) options: Options,
+    pub(crate) options: HollowClusterOptions,
     pub(crate) capacity: Mutex<NodeAllocations>,
     parents: HashMap<WorkloadKind, Informer>,
     pub(crate) pods: Informer,
@@ -120,7 +120,7 @@ impl HollowCluster {
     pub async fn start(
         api: Arc<dyn Api>,
         clock: Arc<dyn Clock>,
-        options: Options,
+        options: HollowClusterOptions,
         informers: &InformerFactory,
         tasks: &TaskGroup,
     ) -> Result<Arc<Self>, HollowStartError> {

@@ -30,4 +30,4 @@ mod workload_plan;
 mod tests;
 
 pub use controller::HollowCluster;
-pub use options::Options;
+pub use options::HollowClusterOptions;

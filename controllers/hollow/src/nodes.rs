@@ -5,7 +5,7 @@ use machinery::Gvr;
 use machinery::time::rfc3339_seconds;
 use serde_json::{Value, json};
 
-use crate::options::Options;
+use crate::options::HollowClusterOptions;
 
 static NODES: Gvr = Gvr::from_static("", "v1", "nodes");
 
@@ -13,7 +13,7 @@ static NODES: Gvr = Gvr::from_static("", "v1", "nodes");
 pub(crate) async fn ensure_nodes(
     api: &dyn Api,
     names: &[String],
-    options: &Options,
+    options: &HollowClusterOptions,
     now: jiff::Timestamp,
 ) -> Result<(), Error> {
     let status = node_status(options, &rfc3339_seconds(now));
@@ -40,7 +40,7 @@ pub(crate) async fn ensure_nodes(
     Ok(())
 }
 
-fn node_status(options: &Options, time: &str) -> Value {
+fn node_status(options: &HollowClusterOptions, time: &str) -> Value {
     let offer = json!({"cpu": options.node_cpu, "memory": options.node_memory, "pods": options.pods_per_node.to_string()});
     json!({
         "capacity": offer, "allocatable": offer,

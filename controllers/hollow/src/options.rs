@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The size of the cluster and the timing of its pods.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct HollowClusterOptions {
     pub nodes: usize,
     /// A quantity of cores, as in `64`.
     pub node_cpu: String,
@@ -20,7 +20,7 @@ pub struct Options {
     pub run_controllers: bool,
 }
 
-impl Default for Options {
+impl Default for HollowClusterOptions {
     fn default() -> Self {
         Self {
             nodes: 10,

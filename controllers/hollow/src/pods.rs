@@ -57,12 +57,12 @@ pub(crate) struct HollowContainer {
 #[serde(default)]
 pub(crate) struct HollowPodStatus {
     pub(crate) phase: String,
-    conditions: Vec<HollowPodCondition>,
+    conditions: Vec<PodCondition>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct HollowPodCondition {
+struct PodCondition {
     #[serde(rename = "type")]
     kind: String,
     status: String,

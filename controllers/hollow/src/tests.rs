@@ -11,7 +11,7 @@ use machinery::time::SystemClock;
 use serde_json::{Value, json};
 
 use crate::controller::{DEPLOYMENTS, PODS, REPLICA_SETS};
-use crate::{HollowCluster, Options};
+use crate::{HollowCluster, HollowClusterOptions};
 
 struct HollowFixture {
     fake: Arc<FakeApi>,
@@ -33,11 +33,11 @@ impl HollowFixture {
     /// Starts a cluster of one node with capacity for `pods` pods.
     async fn start(&mut self, pods: u32) {
         self.tasks = TaskGroup::new(ShutdownToken::new());
-        let options = Options {
+        let options = HollowClusterOptions {
             nodes: 1,
             pods_per_node: pods,
             ready_after: Duration::from_millis(10),
-            ..Options::default()
+            ..HollowClusterOptions::default()
         };
         let api: Arc<dyn Api> = self.fake.clone();
         self.informers = InformerFactory::new(&self.tasks);

@@ -12,14 +12,15 @@ use machinery::{Gvk, Gvr, Object};
 use parking_lot::Mutex;
 
 use crate::operation::InterpreterOperation;
-use crate::rule_change::RuleChange;
+use crate::rule_change::InterpreterRuleChange;
 
 /// Called on the task of the informer; it must not block.
-pub(crate) type RuleChangeListener = Arc<dyn Fn(&RuleChange<'_>) + Send + Sync>;
+pub(crate) type InterpreterRuleChangeListener =
+    Arc<dyn Fn(&InterpreterRuleChange<'_>) + Send + Sync>;
 
 /// The rules that all objects of a kind (customizations or webhook configurations) define
 /// together.
-pub(crate) trait RuleIndex: Default + fmt::Debug + Send + Sync + 'static {
+pub(crate) trait InterpreterRuleIndex: Default + fmt::Debug + Send + Sync + 'static {
     /// Builds the rules from the objects, in any order. Rules that are unchanged since `before` are
     /// reused.
     fn build<'a>(all: impl IntoIterator<Item = &'a Object>, before: &Self) -> Self;
@@ -37,7 +38,7 @@ pub(crate) struct ConfigManager<R> {
     rules: ArcSwap<R>,
     /// By name. Locked while the rules are rebuilt.
     objects: Mutex<BTreeMap<String, Object>>,
-    listeners: Mutex<Vec<RuleChangeListener>>,
+    listeners: Mutex<Vec<InterpreterRuleChangeListener>>,
     /// Absent for a fixed set of objects.
     informer: Option<Informer>,
 }
@@ -48,7 +49,7 @@ impl<R: fmt::Debug> fmt::Debug for ConfigManager<R> {
     }
 }
 
-impl<R: RuleIndex> ConfigManager<R> {
+impl<R: InterpreterRuleIndex> ConfigManager<R> {
     /// The rules of a fixed set of objects.
     pub(crate) fn from_objects(objects: &[Object]) -> Arc<Self> {
         Arc::new(Self {
@@ -79,7 +80,7 @@ impl<R: RuleIndex> ConfigManager<R> {
         }
     }
 
-    pub(crate) fn add_listener(&self, listener: RuleChangeListener) {
+    pub(crate) fn add_listener(&self, listener: InterpreterRuleChangeListener) {
         self.listeners.lock().push(listener);
     }
 
@@ -102,7 +103,7 @@ impl<R: RuleIndex> ConfigManager<R> {
         if operations.is_empty() {
             return;
         }
-        let changed = RuleChange {
+        let changed = InterpreterRuleChange {
             operations: &operations,
             differs: &|kind, operation| now.differs(&before, kind, operation),
         };

@@ -6,15 +6,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use machinery::{FailureLog, Gvk, Object};
+use machinery::{FailureLogLimiter, Gvk, Object};
 use serde::Deserialize;
 
-use crate::config_manager::RuleIndex;
+use crate::config_manager::InterpreterRuleIndex;
 use crate::lua::{LuaScript, ScriptHash};
 use crate::operation::InterpreterOperation;
 
 /// Customizations that currently fail to parse, by UID.
-static PARSE_FAILURES: FailureLog = FailureLog::new();
+static PARSE_FAILURES: FailureLogLimiter = FailureLogLimiter::new();
 
 /// A script, and the name of its customization.
 #[derive(Clone, Debug)]
@@ -35,11 +35,11 @@ pub(crate) struct ScriptIndex {
 /// The fields of a ResourceInterpreterCustomization that are read.
 #[derive(Deserialize)]
 struct ResourceInterpreterCustomization {
-    spec: Spec,
+    spec: ResourceInterpreterCustomizationSpec,
 }
 
 #[derive(Deserialize)]
-struct Spec {
+struct ResourceInterpreterCustomizationSpec {
     target: CustomizationTarget,
     #[serde(default)]
     customizations: BTreeMap<String, Option<CustomizationRule>>,
@@ -59,7 +59,7 @@ struct CustomizationRule {
     lua_script: String,
 }
 
-impl RuleIndex for ScriptIndex {
+impl InterpreterRuleIndex for ScriptIndex {
     /// When two customizations have a script for the same kind and operation, the first by name
     /// wins. Scripts with unchanged text are taken over from `before`, with their bytecode.
     fn build<'a>(all: impl IntoIterator<Item = &'a Object>, before: &Self) -> Self {

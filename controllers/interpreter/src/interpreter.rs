@@ -16,33 +16,34 @@ use openapi::karmada::binding::{AggregatedStatusItem, Component};
 use serde_json::{Value, json};
 
 use crate::built_in::BuiltInInterpreter;
-use crate::config_manager::RuleChangeListener;
+use crate::config_manager::InterpreterRuleChangeListener;
 use crate::declarative::DeclarativeInterpreter;
 use crate::lua::{LuaArg, LuaLimits};
 use crate::native::pod_template::object_json;
 use crate::native::{CollectedStatus, Error, TemplateReplicas};
 use crate::operation::InterpreterOperation;
-use crate::rule_change::RuleChange;
+use crate::rule_change::InterpreterRuleChange;
 use crate::script_result::{ScriptResult, union_dependencies};
 use crate::webhook::{
-    InterpreterRequestAttributes, WebhookDeps, WebhookInterpreter, WebhookResult,
+    InterpreterRequestAttributes, InterpreterWebhookResult, WebhookInterpreter,
+    WebhookInterpreterContext,
 };
 
 /// Interprets resources. Cheap to clone. The default has only the built-in rules.
 #[derive(Clone, Debug, Default)]
-pub struct Interpreter {
+pub struct ResourceInterpreter {
     declarative: Option<Arc<DeclarativeInterpreter>>,
     webhooks: Option<Arc<WebhookInterpreter>>,
     built_in: BuiltInInterpreter,
 }
 
-impl Interpreter {
+impl ResourceInterpreter {
     /// Watches the customizations and webhooks of a control plane and applies every change to them.
     pub fn watch(
         informers: &InformerFactory,
         api: &Arc<dyn Api>,
         limits: LuaLimits,
-        outside: WebhookDeps,
+        outside: WebhookInterpreterContext,
     ) -> Self {
         Self {
             declarative: Some(Arc::new(DeclarativeInterpreter::watch(
@@ -77,8 +78,11 @@ impl Interpreter {
 
     /// Calls `listener` after each change of customizations or webhooks that changes a rule. It
     /// runs on the informer's task and must not block.
-    pub fn add_change_listener(&self, listener: impl Fn(&RuleChange<'_>) + Send + Sync + 'static) {
-        let listener: RuleChangeListener = Arc::new(listener);
+    pub fn add_change_listener(
+        &self,
+        listener: impl Fn(&InterpreterRuleChange<'_>) + Send + Sync + 'static,
+    ) {
+        let listener: InterpreterRuleChangeListener = Arc::new(listener);
         if let Some(customized) = &self.declarative {
             customized.config.add_listener(Arc::clone(&listener));
         }
@@ -132,7 +136,7 @@ impl Interpreter {
         operation: InterpreterOperation,
         kind: &Gvk,
         attributes: impl FnOnce() -> Result<InterpreterRequestAttributes<'a>, Error>,
-    ) -> Option<Result<WebhookResult, Error>> {
+    ) -> Option<Result<InterpreterWebhookResult, Error>> {
         self.webhooks
             .as_ref()?
             .interpret(operation, kind, attributes)
@@ -346,7 +350,7 @@ impl Interpreter {
             })
         };
         let result = self.call_webhook(operation, kind, attributes).await?;
-        Some(result.and_then(WebhookResult::object))
+        Some(result.and_then(InterpreterWebhookResult::object))
     }
 }
 

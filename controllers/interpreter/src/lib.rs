@@ -34,9 +34,9 @@ mod thirdparty;
 mod webhook;
 
 pub use error::Error;
-pub use interpreter::Interpreter;
+pub use interpreter::ResourceInterpreter;
 pub use lua::{LuaLimits, check};
 pub use native::TemplateReplicas;
 pub use operation::InterpreterOperation;
-pub use rule_change::RuleChange;
-pub use webhook::{ApplyJsonPatch, WebhookDeps};
+pub use rule_change::InterpreterRuleChange;
+pub use webhook::{ApplyJsonPatch, WebhookInterpreterContext};

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 #[derive(Default, Deserialize)]
-pub(crate) struct PodTemplate {
+pub(crate) struct PodTemplateSpec {
     #[serde(default)]
     pub(crate) spec: ReplicaPodSpec,
 }

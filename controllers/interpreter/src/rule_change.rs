@@ -5,13 +5,13 @@ use machinery::Gvk;
 use crate::operation::InterpreterOperation;
 
 /// A change of the rules of one level: which operations, and for which kinds.
-pub struct RuleChange<'a> {
+pub struct InterpreterRuleChange<'a> {
     /// The operations whose rules changed for at least one kind.
     pub(crate) operations: &'a [InterpreterOperation],
     pub(crate) differs: &'a dyn Fn(&Gvk, InterpreterOperation) -> bool,
 }
 
-impl RuleChange<'_> {
+impl InterpreterRuleChange<'_> {
     /// Whether the rules of any of the operations changed for at least one kind.
     pub fn affects_operations(&self, operations: &[InterpreterOperation]) -> bool {
         operations.iter().any(|o| self.operations.contains(o))

@@ -6,7 +6,7 @@ use openapi::karmada::binding::AggregatedStatusItem;
 use serde_json::{Value, json};
 
 use crate::native::fixtures::object;
-use crate::{Interpreter, LuaLimits};
+use crate::{LuaLimits, ResourceInterpreter};
 
 fn customization(name: &str, scripts: &[(&str, &str)]) -> Object {
     customization_of(name, "example.io/v1", "Thing", scripts)
@@ -22,11 +22,11 @@ fn customization_of(name: &str, api_version: &str, kind: &str, scripts: &[(&str,
                  "customizations": Value::Object(scripts.collect())}}))
 }
 
-fn interpreter_with(all: &[Object]) -> Interpreter {
-    Interpreter::from_customizations(all, LuaLimits::default())
+fn interpreter_with(all: &[Object]) -> ResourceInterpreter {
+    ResourceInterpreter::from_customizations(all, LuaLimits::default())
 }
 
-fn interpreter_with_scripts(scripts: &[(&str, &str)]) -> Interpreter {
+fn interpreter_with_scripts(scripts: &[(&str, &str)]) -> ResourceInterpreter {
     interpreter_with(&[customization("mine", scripts)])
 }
 

@@ -23,4 +23,4 @@ mod start;
 mod tests;
 
 pub use service_account_tokens::TokenIssuer;
-pub use start::{Options, start};
+pub use start::{KubeControllersOptions, start};

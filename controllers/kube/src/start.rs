@@ -25,7 +25,7 @@ const REDISCOVERY_DELAY: Duration = Duration::from_millis(200);
 
 /// Options of the controllers.
 #[derive(Clone)]
-pub struct Options {
+pub struct KubeControllersOptions {
     pub clock: Arc<dyn Clock>,
     /// Which API groups of the catalog the server serves, as configured in the registry.
     pub serves_group: fn(&str) -> bool,
@@ -37,7 +37,7 @@ pub struct Options {
 /// Starts all controllers of this crate; they end with `tasks`.
 pub async fn start(
     api: Arc<dyn Api>,
-    options: Options,
+    options: KubeControllersOptions,
     informers: &InformerFactory,
     tasks: &TaskGroup,
 ) -> Result<(), Error> {

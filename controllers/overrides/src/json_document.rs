@@ -67,7 +67,7 @@ impl LazyJsonDocument {
         let opened = match text.trim_start().as_bytes().first() {
             Some(b'{') => serde_json::from_str(text)
                 .ok()
-                .map(|JsonObjectMembers(all)| Self::Object(all)),
+                .map(|JsonObjectFields(all)| Self::Object(all)),
             Some(b'[') => serde_json::from_str::<Vec<Box<RawValue>>>(text)
                 .ok()
                 .map(|items| Self::Array(items.iter().map(|raw| Self::from_raw(raw)).collect())),
@@ -169,24 +169,24 @@ fn compact(text: &str) -> String {
 }
 
 /// The members of an object in their order.
-struct JsonObjectMembers(Vec<(String, LazyJsonDocument)>);
+struct JsonObjectFields(Vec<(String, LazyJsonDocument)>);
 
-impl<'de> Deserialize<'de> for JsonObjectMembers {
+impl<'de> Deserialize<'de> for JsonObjectFields {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_map(JsonObjectMembersVisitor)
+        from.deserialize_map(JsonObjectFieldsVisitor)
     }
 }
 
-struct JsonObjectMembersVisitor;
+struct JsonObjectFieldsVisitor;
 
-impl<'de> Visitor<'de> for JsonObjectMembersVisitor {
-    type Value = JsonObjectMembers;
+impl<'de> Visitor<'de> for JsonObjectFieldsVisitor {
+    type Value = JsonObjectFields;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JsonObjectMembers, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JsonObjectFields, A::Error> {
         let mut entries: Vec<(String, LazyJsonDocument)> = Vec::new();
         while let Some((key, value)) = map.next_entry::<String, Box<RawValue>>()? {
             let value = LazyJsonDocument::from_raw(&value);
@@ -195,7 +195,7 @@ impl<'de> Visitor<'de> for JsonObjectMembersVisitor {
                 None => entries.push((key, value)),
             }
         }
-        Ok(JsonObjectMembers(entries))
+        Ok(JsonObjectFields(entries))
     }
 }
 

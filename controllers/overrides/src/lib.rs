@@ -21,10 +21,10 @@ use std::sync::Arc;
 use flotilla_runtime::{EventRecorder, Informer, InformerEvent, InvolvedObject};
 use machinery::object::Label;
 use machinery::{Gvk, Object, ObjectMeta};
+use openapi::karmada::kind_in_namespace::KindInNamespace;
 use openapi::karmada::policy::{
     ImplicitPriority, OverrideSpec, Overriders, highest_implicit_priority,
 };
-use openapi::karmada::resource_group::ResourceGroup;
 use openapi::karmada::{ClusterAffinity, ClusterAttributes, OverridePolicy, ResourceSelector};
 use serde_json::Value;
 
@@ -244,7 +244,7 @@ pub fn may_select(policy: &Object, kind: &Gvk, head: &ObjectMeta) -> bool {
 }
 
 /// Whether a policy may select an object of a kind in a namespace.
-pub fn may_select_in(policy: &Object, group: &ResourceGroup<'_>) -> bool {
+pub fn may_select_in(policy: &Object, group: &KindInNamespace<'_>) -> bool {
     let Ok(view) = policy.decode::<OverridePolicy>() else {
         return false;
     };

@@ -170,7 +170,7 @@ impl NamespaceSyncController {
         member: &ClusterInfo,
         overrides: &CandidateOverridePolicies,
     ) -> Result<(AppliedOverrides, DesiredWork), OverrideFailure> {
-        let record = overrides.apply(&mut copy, &NAMESPACE, &member.facts())?;
+        let record = overrides.apply(&mut copy, &NAMESPACE, &member.attributes())?;
         let mut annotations = Map::new();
         if let Some(text) = record.cluster_policies_annotation() {
             annotations.insert(APPLIED_CLUSTER_OVERRIDES.into(), text.into());

@@ -16,7 +16,7 @@ use machinery::Object;
 use machinery::time::{Clock, parse, rfc3339_seconds};
 use openapi::karmada::rebalancer::{
     ObservedWorkload, REASON_BINDING_NOT_FOUND, REBALANCE_FAILED, REBALANCE_SUCCESSFUL,
-    RebalancerStatus, WorkloadReference,
+    WorkloadRebalancerStatus, WorkloadReference,
 };
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, REBALANCERS};
 use openapi::karmada::{ResourceBinding, WorkloadRebalancer, names};
@@ -89,7 +89,7 @@ impl RebalancerController {
                 Err(e) => failed.push(e.to_string()),
             }
         }
-        let mut status = RebalancerStatus {
+        let mut status = WorkloadRebalancerStatus {
             observed_workloads: observed,
             observed_generation: object.meta().generation,
             finish_time: seen.status.finish_time.clone(),
@@ -147,7 +147,7 @@ impl RebalancerController {
     async fn delete_if_expired(
         &self,
         object: &Object,
-        status: &RebalancerStatus,
+        status: &WorkloadRebalancerStatus,
         ttl: i64,
     ) -> Result<ReconcileAction, Error> {
         let finished = status.finish_time.as_deref().unwrap_or_default();

@@ -14,20 +14,21 @@ use client::{
     ServerResources, WatchOptions, WatchStream, WriteBody, WriteOptions,
 };
 use controller_context::{
-    MemberAccess, MemberConnectionCallback, MemberObjectCallback, Options, PropagationContext,
+    MemberAccess, MemberConnectionCallback, MemberObjectCallback, PropagationContext,
+    PropagationOptions,
 };
 use flotilla_runtime::{
-    EventRecorder, HostWorkloads, Informer, InformerFactory, ListWatchSelector, ShutdownToken,
-    TaskGroup,
+    EventRecorder, HostWorkloadHandling, Informer, InformerFactory, ListWatchSelector,
+    ShutdownToken, TaskGroup,
 };
-use interpreter::Interpreter;
+use interpreter::ResourceInterpreter;
 use machinery::time::SystemClock;
 use machinery::{Gvr, Object};
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys::{MANAGED, MANAGED_VALUE};
 use peak_alloc::PeakAlloc;
 use propagation::start;
-use scheduler::core::{SchedulerPluginSet, SchedulingRules};
+use scheduler::core::{SchedulerPluginSet, SchedulingSettings};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -155,23 +156,24 @@ fn deps(control: &Arc<FakeApi>, member: &Arc<HungMember>, tasks: &TaskGroup) -> 
     let control: Arc<dyn Api> = control.clone();
     let informers = InformerFactory::new(tasks);
     let clusters = informers.get(&control, &ListWatchSelector::all(&CLUSTERS));
-    let options = Options {
+    let options = PropagationOptions {
         call_timeout: Duration::from_secs(3600),
-        ..Options::default()
+        ..PropagationOptions::default()
     };
-    let rules = SchedulingRules::new(options.feature_gates, SchedulerPluginSet::default(), false);
+    let rules =
+        SchedulingSettings::new(options.feature_gates, SchedulerPluginSet::default(), false);
     PropagationContext {
-        interpreter: Interpreter::default(),
+        interpreter: ResourceInterpreter::default(),
         control_plane: control,
         members: Arc::new(HungMembers {
             api: member.clone(),
             informers: InformerFactory::new(tasks),
         }),
-        clusters: scheduler::SchedulerClusterCache::with_rules(clusters, rules),
+        clusters: scheduler::SchedulerClusterCache::with_settings(clusters, rules),
         recorder: EventRecorder::disabled(),
         clock: Arc::new(SystemClock),
         informers,
-        host: HostWorkloads::default(),
+        host: HostWorkloadHandling::default(),
         options,
     }
 }

@@ -8,20 +8,21 @@ use std::time::Duration;
 use client::fake::FakeApi;
 use client::{Api, ApiResource};
 use controller_context::{
-    MemberAccess, MemberConnectionCallback, MemberObjectCallback, Options, PropagationContext,
+    MemberAccess, MemberConnectionCallback, MemberObjectCallback, PropagationContext,
+    PropagationOptions,
 };
 use flotilla_runtime::{
-    EventRecorder, HostWorkloads, Informer, InformerFactory, ListWatchSelector, ShutdownToken,
-    TaskGroup,
+    EventRecorder, HostWorkloadHandling, Informer, InformerFactory, ListWatchSelector,
+    ShutdownToken, TaskGroup,
 };
-use interpreter::Interpreter;
+use interpreter::ResourceInterpreter;
 use machinery::Gvr;
 use machinery::time::SystemClock;
 use openapi::karmada::resources::{BINDINGS, CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys::BINDING_ID;
 use peak_alloc::PeakAlloc;
 use propagation::start;
-use scheduler::core::{SchedulerPluginSet, SchedulingRules};
+use scheduler::core::{SchedulerPluginSet, SchedulingSettings};
 use serde_json::{Value, json};
 
 #[global_allocator]
@@ -87,17 +88,18 @@ fn propagation_context(control: &Arc<FakeApi>, tasks: &TaskGroup) -> Propagation
     let control: Arc<dyn Api> = control.clone();
     let informers = InformerFactory::new(tasks);
     let clusters = informers.get(&control, &ListWatchSelector::all(&CLUSTERS));
-    let options = Options::default();
-    let rules = SchedulingRules::new(options.feature_gates, SchedulerPluginSet::default(), false);
+    let options = PropagationOptions::default();
+    let rules =
+        SchedulingSettings::new(options.feature_gates, SchedulerPluginSet::default(), false);
     PropagationContext {
-        interpreter: Interpreter::default(),
+        interpreter: ResourceInterpreter::default(),
         control_plane: control,
         members: Arc::new(DisconnectedMembers),
-        clusters: scheduler::SchedulerClusterCache::with_rules(clusters, rules),
+        clusters: scheduler::SchedulerClusterCache::with_settings(clusters, rules),
         recorder: EventRecorder::disabled(),
         clock: Arc::new(SystemClock),
         informers,
-        host: HostWorkloads::default(),
+        host: HostWorkloadHandling::default(),
         options,
     }
 }

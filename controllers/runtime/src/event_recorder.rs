@@ -44,7 +44,7 @@ struct RecordedEvent {
     message: String,
 }
 
-struct RecorderHandle {
+struct EventRecorderHandle {
     sender: mpsc::Sender<RecordedEvent>,
     dropped: Arc<AtomicU64>,
 }
@@ -52,7 +52,7 @@ struct RecorderHandle {
 /// Records events for controllers. Clones share one writer.
 #[derive(Clone)]
 pub struct EventRecorder {
-    handle: Option<Arc<RecorderHandle>>,
+    handle: Option<Arc<EventRecorderHandle>>,
     component: Arc<str>,
 }
 
@@ -70,7 +70,7 @@ impl EventRecorder {
         let writer = EventWriter {
             api,
             clock,
-            inbox,
+            receiver: inbox,
             dropped: Arc::clone(&dropped),
             hasher: RandomState::new(),
             second_hasher: RandomState::new(),
@@ -83,7 +83,7 @@ impl EventRecorder {
         let shutdown = tasks.shutdown().clone();
         tasks.spawn(async move { writer.run(shutdown).await });
         Self {
-            handle: Some(Arc::new(RecorderHandle { sender, dropped })),
+            handle: Some(Arc::new(EventRecorderHandle { sender, dropped })),
             component: component.into(),
         }
     }
@@ -141,7 +141,7 @@ impl EventRecorder {
 }
 
 /// A hash of 128 bits over component, object, type, reason and message.
-type EventKey = (u64, u64);
+type CachedEventKey = (u64, u64);
 
 struct CachedEvent {
     namespace: String,
@@ -153,7 +153,7 @@ struct CachedEvent {
 
 /// An event and how often it was recorded in this batch.
 struct PendingEvent {
-    id: EventKey,
+    id: CachedEventKey,
     event: RecordedEvent,
     count: u64,
 }
@@ -161,12 +161,12 @@ struct PendingEvent {
 struct EventWriter {
     api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
-    inbox: mpsc::Receiver<RecordedEvent>,
+    receiver: mpsc::Receiver<RecordedEvent>,
     dropped: Arc<AtomicU64>,
     hasher: RandomState,
     second_hasher: RandomState,
-    cached: AHashMap<EventKey, CachedEvent>,
-    buckets: TokenBuckets<EventKey>,
+    cached: AHashMap<CachedEventKey, CachedEvent>,
+    buckets: TokenBuckets<CachedEventKey>,
     last_nanos: i128,
     batch: u64,
 }
@@ -175,7 +175,7 @@ impl EventWriter {
     async fn run(mut self, shutdown: client::ShutdownToken) {
         let mut events = Vec::new();
         loop {
-            match shutdown.run_until_triggered(self.inbox.recv()).await {
+            match shutdown.run_until_triggered(self.receiver.recv()).await {
                 Some(Some(first)) => events.push(first),
                 // All recorders are gone.
                 Some(None) => return,
@@ -196,7 +196,7 @@ impl EventWriter {
     }
 
     fn collect(&mut self, events: &mut Vec<RecordedEvent>) {
-        while let Ok(next) = self.inbox.try_recv() {
+        while let Ok(next) = self.receiver.try_recv() {
             events.push(next);
         }
     }

@@ -15,7 +15,7 @@ use client::{
 };
 use futures_util::StreamExt;
 use machinery::time::{Clock, rfc3339_micros};
-use machinery::{FailureLog, Gvr, Object};
+use machinery::{FailureLogLimiter, Gvr, Object};
 use rand::Rng;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -110,8 +110,8 @@ impl LeaderElector {
         Fut: Future<Output = ()>,
     {
         metrics::record_candidate(&self.name);
-        let mut candidate = LeaseCandidate {
-            election: self,
+        let mut candidate = LeaderElectionCandidate {
+            elector: self,
             api: &**api,
             clock,
             observed: None,
@@ -163,14 +163,14 @@ impl LeaderElector {
     }
 }
 
-struct LeaseCandidate<'a> {
-    election: &'a LeaderElector,
+struct LeaderElectionCandidate<'a> {
+    elector: &'a LeaderElector,
     api: &'a dyn Api,
     clock: &'a dyn Clock,
     observed: Option<ObservedLease>,
 }
 
-impl LeaseCandidate<'_> {
+impl LeaderElectionCandidate<'_> {
     /// Tries until the lease is acquired. Returns when the successful attempt began.
     async fn acquire(&mut self) -> Instant {
         let mut changes = None;
@@ -183,7 +183,7 @@ impl LeaseCandidate<'_> {
             }
             // Jitter separates candidates that started together.
             let jitter = rand::rng().random_range(1.0..1.2);
-            let next = Instant::now() + self.election.retry_period.mul_f64(jitter);
+            let next = Instant::now() + self.elector.retry_period.mul_f64(jitter);
             self.wait_for_retry(next, &mut changes).await;
         }
     }
@@ -233,20 +233,20 @@ impl LeaseCandidate<'_> {
     async fn watch_lease(&self) -> Option<WatchStream> {
         let revision = self.observed.as_ref()?.revision;
         let options = WatchOptions {
-            field_selector: format!("metadata.name={}", self.election.name),
+            field_selector: format!("metadata.name={}", self.elector.name),
             resource_version: revision.to_string(),
             ..WatchOptions::default()
         };
-        let at = ResourcePath::collection(&LEASES, &self.election.namespace);
+        let at = ResourcePath::collection(&LEASES, &self.elector.namespace);
         self.api.watch(at, &options).await.ok()
     }
 
     /// Renews the lease; returns when it is lost or could not be renewed in time.
     async fn renew_until_lost(&mut self, since: Instant, fence: &LeaderFence) {
-        let (mut renewed, failures) = (since, FailureLog::new());
+        let (mut renewed, failures) = (since, FailureLogLimiter::new());
         loop {
-            let deadline = renewed + self.election.renew_deadline;
-            let next = Instant::now() + self.election.retry_period;
+            let deadline = renewed + self.elector.renew_deadline;
+            let next = Instant::now() + self.elector.retry_period;
             tokio::time::sleep_until(next.min(deadline)).await;
             let began = Instant::now();
             let attempt = tokio::time::timeout_at(deadline, self.try_acquire_or_renew()).await;
@@ -254,14 +254,14 @@ impl LeaseCandidate<'_> {
                 Ok(Ok(true)) => {
                     renewed = began;
                     if failures.record_success("renew") {
-                        tracing::info!(lease = self.election.name, "lease renewed again");
+                        tracing::info!(lease = self.elector.name, "lease renewed again");
                     }
-                    fence.extend(began + self.election.advertised_duration());
+                    fence.extend(began + self.elector.advertised_duration());
                 }
                 Ok(Ok(false)) | Err(_) => return,
                 Ok(Err(error)) => {
                     if failures.record_failure("renew", &error.to_string()) {
-                        tracing::warn!(%error, lease = self.election.name, "lease not renewed");
+                        tracing::warn!(%error, lease = self.elector.name, "lease not renewed");
                     }
                     if Instant::now() >= deadline {
                         return;
@@ -273,13 +273,13 @@ impl LeaseCandidate<'_> {
 
     /// Tries once to acquire or renew. `false`: another candidate holds the lease.
     async fn try_acquire_or_renew(&mut self) -> Result<bool, Error> {
-        let found = match self.api.get(self.election.lease_ref()).await {
+        let found = match self.api.get(self.elector.lease_ref()).await {
             Ok(found) => found,
             Err(error) if error.is_not_found() => return self.create().await,
             Err(error) => return Err(error),
         };
         let spec = self.observe(&found)?;
-        let ours = spec.holder_identity.as_deref() == Some(&self.election.identity);
+        let ours = spec.holder_identity.as_deref() == Some(&self.elector.identity);
         let lapsed = self.lease_expiry().is_some_and(|end| end <= Instant::now());
         if !ours && !spec.is_free() && !lapsed {
             return Ok(false);
@@ -311,16 +311,15 @@ impl LeaseCandidate<'_> {
         let observed = self.observed.as_ref()?;
         let duration = observed.spec.lease_duration_seconds;
         Some(
-            observed.changed_at
-                + duration.map_or(self.election.lease_duration, Duration::from_secs),
+            observed.changed_at + duration.map_or(self.elector.lease_duration, Duration::from_secs),
         )
     }
 
     fn new_lease_spec(&self) -> Value {
         let now = rfc3339_micros(self.clock.now());
         json!({
-            "holderIdentity": self.election.identity,
-            "leaseDurationSeconds": self.election.advertised_duration().as_secs(),
+            "holderIdentity": self.elector.identity,
+            "leaseDurationSeconds": self.elector.advertised_duration().as_secs(),
             "acquireTime": now,
             "renewTime": now,
             "leaseTransitions": 0,
@@ -331,10 +330,10 @@ impl LeaseCandidate<'_> {
         let body = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": self.election.name, "namespace": self.election.namespace},
+            "metadata": {"name": self.elector.name, "namespace": self.elector.namespace},
             "spec": self.new_lease_spec(),
         });
-        let at = ResourcePath::collection(&LEASES, &self.election.namespace);
+        let at = ResourcePath::collection(&LEASES, &self.elector.namespace);
         let made = self
             .api
             .create(at, body.into(), &WriteOptions::default())
@@ -353,7 +352,7 @@ impl LeaseCandidate<'_> {
         let options = WriteOptions::default();
         match self
             .api
-            .update(self.election.lease_ref(), body.into(), &options)
+            .update(self.elector.lease_ref(), body.into(), &options)
             .await
         {
             Ok(written) => self.observe(&written).map(|_| true),
@@ -364,11 +363,11 @@ impl LeaseCandidate<'_> {
 
     /// Releases the lease so that other candidates need not wait for its expiry.
     async fn release(&mut self) {
-        let timeout = self.election.retry_period;
+        let timeout = self.elector.retry_period;
         let attempt = async {
-            let found = self.api.get(self.election.lease_ref()).await?;
+            let found = self.api.get(self.elector.lease_ref()).await?;
             let spec = self.observe(&found)?;
-            if spec.holder_identity.as_deref() != Some(&self.election.identity) {
+            if spec.holder_identity.as_deref() != Some(&self.elector.identity) {
                 return Ok(false);
             }
             let mut next = self.new_lease_spec();
@@ -396,17 +395,17 @@ mod tests {
 
     type LeadershipLog = Arc<Mutex<Vec<(String, u64)>>>;
 
-    struct ElectionFixture {
+    struct LeaderElectionFixture {
         fake: Arc<FakeApi>,
-        began: Instant,
+        started_at: Instant,
         log: LeadershipLog,
     }
 
-    impl ElectionFixture {
+    impl LeaderElectionFixture {
         fn new() -> Self {
             Self {
                 fake: FakeApi::new(),
-                began: Instant::now(),
+                started_at: Instant::now(),
                 log: LeadershipLog::default(),
             }
         }
@@ -415,7 +414,7 @@ mod tests {
             let tasks = TaskGroup::new(ShutdownToken::new());
             let election = LeaderElector::new("ns", "l", identity);
             let (api, shutdown) = (self.fake.clone() as Arc<dyn Api>, tasks.shutdown().clone());
-            let (log, began) = (Arc::clone(&self.log), self.began);
+            let (log, began) = (Arc::clone(&self.log), self.started_at);
             tasks.spawn(async move {
                 let lead = |term: LeaderTerm| {
                     let (log, who) = (Arc::clone(&log), election.identity.clone());
@@ -440,7 +439,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_leads_and_hands_over_on_shutdown() {
-        let s = ElectionFixture::new();
+        let s = LeaderElectionFixture::new();
         let a = s.candidate("a");
         tokio::time::sleep(Duration::from_secs(1)).await;
         let b = s.candidate("b");
@@ -470,7 +469,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_leader_that_cannot_renew_stops_before_another_starts() {
-        let s = ElectionFixture::new();
+        let s = LeaderElectionFixture::new();
         let a = s.candidate("a");
         tokio::time::sleep(Duration::from_secs(1)).await;
         let b = s.candidate("b");
@@ -499,7 +498,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_released_lease_is_taken_at_once_and_a_silent_one_when_it_expires() {
-        let s = ElectionFixture::new();
+        let s = LeaderElectionFixture::new();
         let a = s.candidate("a");
         tokio::time::sleep(Duration::from_secs(1)).await;
         let b = s.candidate("b");

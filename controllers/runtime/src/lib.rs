@@ -9,7 +9,7 @@
 //! ([`TaskGroup`]) and ends with its [`ShutdownToken`].
 //!
 //! Entry points: [`InformerFactory`], [`Workqueue`], [`run_workers`], [`blocking_section`],
-//! [`EventRecorder`], [`Expectations`], [`AppliedVersions`], [`RestMapper`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloads`].
+//! [`EventRecorder`], [`Expectations`], [`AppliedVersions`], [`RestMapper`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloadHandling`].
 
 mod applied_versions;
 mod blocking_section;
@@ -19,7 +19,7 @@ mod expectations;
 mod fence;
 mod finalizers;
 mod host_workloads;
-mod index_visitor;
+mod index_key_workqueue;
 mod leader_election;
 mod metrics;
 mod rest_mapper;
@@ -39,8 +39,8 @@ pub use event_recorder::EventRecorder;
 pub use expectations::{Expectations, PreviousExpectation, ReconcileReadiness};
 pub use fence::LeaderFence;
 pub use finalizers::{add_finalizer, remove_finalizers};
-pub use host_workloads::HostWorkloads;
-pub use index_visitor::IndexVisitor;
+pub use host_workloads::HostWorkloadHandling;
+pub use index_key_workqueue::IndexKeyWorkqueue;
 pub use leader_election::{LeaderElector, LeaderTerm};
 pub use metrics::ControllerName;
 pub use rest_mapper::{DiscoveredResource, RestMapper, RestMapping};

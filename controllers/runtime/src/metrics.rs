@@ -48,7 +48,7 @@ impl From<&'static str> for ControllerName {
     }
 }
 
-struct RuntimeMetricFamilies {
+struct ControllerMetricFamilies {
     depth: MetricVec<Gauge, 1>,
     adds: MetricVec<Counter, 1>,
     queue_duration: MetricVec<Histogram, 1>,
@@ -61,11 +61,11 @@ struct RuntimeMetricFamilies {
     propagation_lags: MetricVec<Histogram, 1>,
 }
 
-static FAMILIES: LazyLock<RuntimeMetricFamilies> =
+static FAMILIES: LazyLock<ControllerMetricFamilies> =
     LazyLock::new(|| {
         let of = flotilla_metrics::process_registry();
         let tens = exponential_buckets(1e-8, 10.0, 12);
-        RuntimeMetricFamilies {
+        ControllerMetricFamilies {
         depth: of.gauges("workqueue_depth", "Keys that wait for a worker.", NAME_LABEL),
         adds: of.counters("workqueue_adds_total", "Keys that began to wait.", NAME_LABEL),
         queue_duration: of.histograms(

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use client::{Api, ApiResource, Error, ServerResources};
-use machinery::{FailureLog, Gvk, Gvr};
+use machinery::{FailureLogLimiter, Gvk, Gvr};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -67,7 +67,7 @@ pub struct RestMapper {
     /// newer one.
     last_discovery: Mutex<Option<Instant>>,
     /// Groups whose discovery fails at present.
-    failures: FailureLog,
+    failures: FailureLogLimiter,
 }
 
 impl RestMapper {
@@ -76,7 +76,7 @@ impl RestMapper {
             api,
             discovery: ArcSwap::default(),
             last_discovery: Mutex::default(),
-            failures: FailureLog::new(),
+            failures: FailureLogLimiter::new(),
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use client::TaskGroup;
 use futures_util::FutureExt;
-use machinery::FailureLog;
+use machinery::FailureLogLimiter;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -56,7 +56,7 @@ pub fn run_workers<K, E, F, Fut>(
 {
     let (name, n) = (name.into(), n.max(1));
     queue.enable_metrics(name);
-    let crew = Arc::new(QueueWorkers {
+    let crew = Arc::new(WorkqueueWorkers {
         tasks: tasks.clone(),
         name: name.controller,
         metrics: WorkerMetrics::new(name),
@@ -67,7 +67,7 @@ pub fn run_workers<K, E, F, Fut>(
             total: n,
             unblocked: n,
         }),
-        failures: FailureLog::new(),
+        failures: FailureLogLimiter::new(),
         _result: PhantomData,
     });
     for _ in 0..n {
@@ -81,7 +81,7 @@ struct WorkerCount {
     unblocked: usize,
 }
 
-struct QueueWorkers<K, E, F, Fut> {
+struct WorkqueueWorkers<K, E, F, Fut> {
     tasks: TaskGroup,
     name: &'static str,
     metrics: Arc<WorkerMetrics>,
@@ -89,11 +89,11 @@ struct QueueWorkers<K, E, F, Fut> {
     reconcile: F,
     concurrency: usize,
     count: Mutex<WorkerCount>,
-    failures: FailureLog,
+    failures: FailureLogLimiter,
     _result: PhantomData<fn() -> (E, Fut)>,
 }
 
-impl<K, E, F, Fut> WorkerPool for QueueWorkers<K, E, F, Fut>
+impl<K, E, F, Fut> WorkerPool for WorkqueueWorkers<K, E, F, Fut>
 where
     K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
     E: Display + Send + 'static,
@@ -118,7 +118,7 @@ where
     }
 }
 
-impl<K, E, F, Fut> QueueWorkers<K, E, F, Fut>
+impl<K, E, F, Fut> WorkqueueWorkers<K, E, F, Fut>
 where
     K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
     E: Display + Send + 'static,

@@ -148,7 +148,7 @@ struct WorkqueueState<K> {
 
 struct WorkqueueInner<K> {
     state: Mutex<WorkqueueState<K>>,
-    wake: Notify,
+    notify: Notify,
     base_delay: Duration,
     max_delay: Duration,
 }
@@ -189,7 +189,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
                 closed: false,
                 metrics: None,
             }),
-            wake: Notify::new(),
+            notify: Notify::new(),
             base_delay: base,
             max_delay: max,
         }))
@@ -222,13 +222,13 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
         let lane = if low { QueueLane::Low } else { QueueLane::High };
         if state.add(key, lane, rank, Instant::now()) {
             drop(state);
-            self.0.wake.notify_one();
+            self.0.notify.notify_one();
         }
     }
 
     fn insert(&self, key: K, lane: QueueLane) {
         if self.0.state.lock().add(key, lane, 0, Instant::now()) {
-            self.0.wake.notify_one();
+            self.0.notify.notify_one();
         }
     }
 
@@ -256,7 +256,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
         drop(state);
         // Wake a waiter so that it sees the new time, unless an earlier one wakes it anyway.
         if sooner {
-            self.0.wake.notify_one();
+            self.0.notify.notify_one();
         }
     }
 
@@ -325,7 +325,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
     pub async fn get(&self) -> Option<K> {
         loop {
             // Register before looking, so that no notification is missed.
-            let woken = self.0.wake.notified();
+            let woken = self.0.notify.notified();
             let next_due = {
                 let mut state = self.0.state.lock();
                 if state.closed {
@@ -336,7 +336,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
                     let more = state.ready > 0 || !state.delayed.is_empty();
                     drop(state);
                     if more {
-                        self.0.wake.notify_one();
+                        self.0.notify.notify_one();
                     }
                     return Some(key);
                 }
@@ -360,7 +360,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
             && state.add(key.clone(), wait.lane, wait.priority, wait.since)
         {
             drop(state);
-            self.0.wake.notify_one();
+            self.0.notify.notify_one();
             return;
         }
         state.shrink();
@@ -369,7 +369,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
     /// Closes the queue: it hands out no more keys and accepts none.
     pub fn close(&self) {
         self.0.state.lock().close();
-        self.0.wake.notify_waiters();
+        self.0.notify.notify_waiters();
     }
 
     /// Number of keys ready to be taken.

@@ -11,11 +11,11 @@ use std::time::Instant;
 use flotilla_runtime::{Expectations, PreviousExpectation};
 use machinery::Object;
 use openapi::karmada::binding::WorkloadAffinityGroups;
-use openapi::karmada::{BindingSpec, ResourceBinding, TargetCluster};
+use openapi::karmada::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 
-use crate::core::SchedulingRules;
+use crate::core::SchedulingSettings;
 use crate::core::reservations::{BindingReservation, Reservations};
-use crate::core::workload_affinity::{AffinityPeer, AffinityPeers};
+use crate::core::workload_affinity::{AffinityPeer, AffinityPeerClusters};
 
 /// Assumed results. Keys are `namespace/name`.
 #[derive(Debug, Default)]
@@ -37,9 +37,9 @@ impl AssumeCache {
     pub(crate) fn assume(
         &mut self,
         key: &String,
-        spec: &BindingSpec,
+        spec: &ResourceBindingSpec,
         targets: &[TargetCluster],
-        rules: SchedulingRules,
+        rules: SchedulingSettings,
         now: Instant,
     ) -> PreviousAssumption {
         let reservation = rules
@@ -112,7 +112,7 @@ impl AssumeCache {
         own: &Object,
         groups: Option<&WorkloadAffinityGroups>,
         others: &[Object],
-    ) -> AffinityPeers {
+    ) -> AffinityPeerClusters {
         let own = AffinityPeer {
             namespace: own.namespace(),
             name: own.name(),
@@ -143,7 +143,7 @@ impl AssumeCache {
             };
             (peer, clusters)
         });
-        AffinityPeers::new(own, all)
+        AffinityPeerClusters::new(own, all)
     }
 }
 
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn assumed_results_count_before_the_informer_shows_them() {
         let gates = FeatureGates::default().with_feature(KarmadaFeature::WorkloadAffinity, true);
-        let rules = SchedulingRules::new(gates, SchedulerPluginSet::default(), false);
+        let rules = SchedulingSettings::new(gates, SchedulerPluginSet::default(), false);
         let old = binding("other", &["m1"], 5);
         let view = old.decode::<ResourceBinding>().unwrap();
         let given = [TargetCluster {

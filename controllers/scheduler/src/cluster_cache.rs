@@ -6,14 +6,14 @@ use std::sync::Arc;
 use flotilla_runtime::Informer;
 use parking_lot::Mutex;
 
-use crate::core::{ClusterInfo, ClusterSnapshot, SchedulingRules};
+use crate::core::{ClusterInfo, ClusterSnapshot, SchedulingSettings};
 
 /// A cache of all Cluster objects. Clones share it.
 #[derive(Clone)]
 pub struct SchedulerClusterCache {
     state: Arc<Mutex<ClusterCacheState>>,
     informer: Informer,
-    rules: SchedulingRules,
+    settings: SchedulingSettings,
 }
 
 #[derive(Default)]
@@ -26,11 +26,11 @@ struct ClusterCacheState {
 impl SchedulerClusterCache {
     /// Watches `clusters.cluster.karmada.io` through an informer, with the default rules.
     pub fn new(informer: Informer) -> Self {
-        Self::with_rules(informer, SchedulingRules::default())
+        Self::with_settings(informer, SchedulingSettings::default())
     }
 
     /// Like [`new`](Self::new), with the rules that every decision on these clusters follows.
-    pub fn with_rules(informer: Informer, rules: SchedulingRules) -> Self {
+    pub fn with_settings(informer: Informer, settings: SchedulingSettings) -> Self {
         let state: Arc<Mutex<ClusterCacheState>> = Arc::default();
         let shared = Arc::clone(&state);
         informer.add_event_handler(move |change| {
@@ -44,7 +44,7 @@ impl SchedulerClusterCache {
         Self {
             state,
             informer,
-            rules,
+            settings,
         }
     }
 
@@ -55,7 +55,7 @@ impl SchedulerClusterCache {
             return Arc::clone(snapshot);
         }
         let members: ClusterSnapshot = state.members.values().cloned().collect();
-        let snapshot = Arc::new(members.with_rules(self.rules));
+        let snapshot = Arc::new(members.with_settings(self.settings));
         state.snapshot = Some(Arc::clone(&snapshot));
         snapshot
     }

@@ -24,18 +24,18 @@ use parking_lot::Mutex;
 
 use crate::assume_cache::{AssumeCache, PreviousAssumption};
 use crate::cluster_cache::SchedulerClusterCache;
-use crate::core::workload_affinity::AffinityPeers;
+use crate::core::workload_affinity::AffinityPeerClusters;
 use crate::core::{
     AccurateEstimate, AccurateEstimates, ClusterSnapshot, SchedulingContext, SchedulingFailure,
-    SchedulingRules, schedules_component_sets,
+    SchedulingSettings, schedules_component_sets,
 };
-use crate::decision_cache::DecisionCache;
+use crate::decision_explanation_cache::DecisionExplanationCache;
 use crate::explain::DecisionExplanation;
 use crate::metrics::{self, QueueIncomingEvent, ScheduleType};
 use crate::reconcile::{
     DEFAULT_SCHEDULER, ScheduleResult, SchedulingAction, schedule_binding, scheduling_action,
 };
-use crate::replica_estimator::{EstimateRequest, EstimatedCluster, ReplicaEstimator};
+use crate::replica_estimator::{ClusterToEstimate, EstimateRequest, ReplicaEstimator};
 use affinity_group_index::{AFFINITY_GROUP_INDEX, affinity_group_keys};
 use cluster_update_queue::ClusterUpdateQueue;
 use scheduling_task::{SchedulingKey, SchedulingTask};
@@ -59,7 +59,7 @@ pub struct SchedulerOptions {
     /// Which feature gates are on.
     pub gates: FeatureGates,
     /// Caches the last decisions for explanations.
-    pub decisions: DecisionCache,
+    pub decisions: DecisionExplanationCache,
     /// Asked for the available replicas of clusters, if set.
     pub estimators: Option<Arc<dyn ReplicaEstimator>>,
 }
@@ -69,7 +69,7 @@ impl Default for SchedulerOptions {
         Self {
             name: DEFAULT_SCHEDULER.into(),
             gates: FeatureGates::default(),
-            decisions: DecisionCache::default(),
+            decisions: DecisionExplanationCache::default(),
             estimators: None,
         }
     }
@@ -82,7 +82,7 @@ pub struct Scheduler {
     recorder: EventRecorder,
     clusters: SchedulerClusterCache,
     options: SchedulerOptions,
-    rules: SchedulingRules,
+    settings: SchedulingSettings,
     bindings: Informer,
     cluster_bindings: Informer,
     queue: Workqueue<SchedulingKey>,
@@ -110,7 +110,7 @@ impl Scheduler {
         informers: &InformerFactory,
         tasks: &TaskGroup,
     ) {
-        let rules = clusters.snapshot().rules();
+        let rules = clusters.snapshot().settings();
         let (base, most) = if options
             .gates
             .enabled(KarmadaFeature::PriorityBasedScheduling)
@@ -128,7 +128,7 @@ impl Scheduler {
             recorder,
             clusters,
             options,
-            rules,
+            settings: rules,
             assume_cache: Mutex::default(),
             cluster_changed: Mutex::default(),
             placed_by_detector: Mutex::default(),
@@ -217,7 +217,7 @@ impl Scheduler {
         };
         let snapshot = self.clusters.snapshot();
         let is_ending = |cluster: &str| snapshot.get(cluster).is_some_and(|m| m.is_terminating());
-        let done = match scheduling_action(&binding, placement, self.rules, is_ending) {
+        let done = match scheduling_action(&binding, placement, self.settings, is_ending) {
             SchedulingAction::ObserveGeneration => self.observe_generation(&case).await,
             SchedulingAction::Schedule { fresh, scale } => self.schedule(&case, fresh, scale).await,
         };
@@ -227,18 +227,18 @@ impl Scheduler {
                 if case.cluster_changed {
                     self.cluster_changed.lock().insert(key.clone());
                 }
-                self.restore_detector_mark(&case);
+                self.restore_placed_by_detector(&case);
                 Ok(ReconcileAction::AFTER_CONFLICT)
             }
             Err(e) => {
-                self.restore_detector_mark(&case);
+                self.restore_placed_by_detector(&case);
                 Err(e)
             }
             other => other,
         }
     }
 
-    fn restore_detector_mark(&self, case: &SchedulingTask<'_>) {
+    fn restore_placed_by_detector(&self, case: &SchedulingTask<'_>) {
         if case.placed_by_detector {
             self.placed_by_detector.lock().insert(case.key.clone());
         }
@@ -271,7 +271,7 @@ impl Scheduler {
 
     /// Whether decisions depend on the results of other bindings.
     fn depends_on_other_bindings(&self) -> bool {
-        self.rules.reserve || self.rules.uses_workload_affinity()
+        self.settings.reserve || self.settings.uses_workload_affinity()
     }
 
     /// Decides after all estimators that are needed have answered.
@@ -292,7 +292,7 @@ impl Scheduler {
         let spec = &case.binding.spec;
         let question = EstimateRequest::from_spec(
             spec,
-            schedules_component_sets(spec, case.placement, self.rules),
+            schedules_component_sets(spec, case.placement, self.settings),
         );
         let mut answers = AccurateEstimates::default();
         loop {
@@ -311,10 +311,10 @@ impl Scheduler {
         }
     }
 
-    fn with_assumed(&self, clusters: Vec<String>) -> Vec<EstimatedCluster> {
+    fn with_assumed(&self, clusters: Vec<String>) -> Vec<ClusterToEstimate> {
         let mut book = self.assume_cache.lock();
         let assumed = book.reservations.snapshot(Instant::now());
-        let candidate = |cluster: String| EstimatedCluster {
+        let candidate = |cluster: String| ClusterToEstimate {
             assumed: assumed.workloads(&cluster),
             cluster,
         };
@@ -349,7 +349,7 @@ impl Scheduler {
         let now = Instant::now();
         let mut book = self.assume_cache.lock();
         let peers = if key.cluster_scoped {
-            AffinityPeers::default()
+            AffinityPeerClusters::default()
         } else {
             let others: Vec<Object> = affinity_group_keys(object)
                 .iter()
@@ -367,7 +367,7 @@ impl Scheduler {
         let is_news = outcome.is_result() && case.result_differs(&outcome.targets)?;
         let entry = (is_news && !key.cluster_scoped).then(|| {
             let targets = &outcome.targets;
-            book.assume(&key.name, &binding.spec, targets, self.rules, now)
+            book.assume(&key.name, &binding.spec, targets, self.settings, now)
         });
         Ok((outcome, entry))
     }

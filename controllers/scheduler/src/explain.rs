@@ -8,8 +8,8 @@ use openapi::karmada::ResourceBinding;
 use serde::Serialize;
 
 use crate::assume_cache::AssumeCache;
-use crate::core::workload_affinity::AffinityPeers;
-use crate::core::{AssignmentMode, DecisionTrace, SchedulingContext};
+use crate::core::workload_affinity::AffinityPeerClusters;
+use crate::core::{AssignmentRule, DecisionTrace, SchedulingContext};
 use crate::reconcile::{ScheduleResult, is_reschedule_triggered, schedule_binding};
 
 /// Upper bound of an explanation in JSON; with the metadata that a response adds it stays
@@ -28,7 +28,7 @@ pub struct DecisionExplanation {
     pub fresh: bool,
     /// Affinity terms that were tried before the last one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub failed_terms: Vec<AffinityTermTrace>,
+    pub failed_terms: Vec<FailedAffinityTermTrace>,
     /// The last attempt.
     #[serde(flatten)]
     pub trace: DecisionTrace,
@@ -37,7 +37,7 @@ pub struct DecisionExplanation {
 /// An affinity term without a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AffinityTermTrace {
+pub struct FailedAffinityTermTrace {
     pub affinity_name: String,
     pub failure: String,
 }
@@ -49,10 +49,12 @@ impl DecisionExplanation {
         let last = usize::from(outcome.failure.is_some());
         let terms = outcome.failed_terms.iter();
         let terms = terms.take(outcome.failed_terms.len().saturating_sub(last));
-        let failed_terms = terms.take(MAX_FAILED_TERMS).map(|term| AffinityTermTrace {
-            affinity_name: truncate_text(term.affinity_name.clone()),
-            failure: truncate_text(term.failure.to_string()),
-        });
+        let failed_terms = terms
+            .take(MAX_FAILED_TERMS)
+            .map(|term| FailedAffinityTermTrace {
+                affinity_name: truncate_text(term.affinity_name.clone()),
+                failure: truncate_text(term.failure.to_string()),
+            });
         let mut it = Self {
             generation,
             fresh,
@@ -108,7 +110,7 @@ impl DecisionExplanation {
             assigned.sort_unstable();
             assigned
         };
-        self.trace.rule == AssignmentMode::Keep
+        self.trace.rule == AssignmentRule::Keep
             && self.trace.failure.is_none()
             && earlier.trace.failure.is_none()
             && assigned(self) == assigned(earlier)
@@ -142,7 +144,11 @@ pub fn explain(
 
 /// The clusters of the other bindings in a binding's affinity groups. `others` are all
 /// bindings that may share a group.
-pub fn affinity_peers(own: &Object, binding: &ResourceBinding, others: &[Object]) -> AffinityPeers {
+pub fn affinity_peers(
+    own: &Object,
+    binding: &ResourceBinding,
+    others: &[Object],
+) -> AffinityPeerClusters {
     let groups = binding.spec.workload_affinity_groups.as_ref();
     AssumeCache::default().peers(own, groups, others)
 }

@@ -6,14 +6,14 @@
 //! only where it differs from the binding.
 //!
 //! Entry points: [`core::schedule`], [`schedule_inline`], [`Scheduler`],
-//! [`SchedulerClusterCache`], [`DecisionCache`], [`ReplicaEstimator`], [`explain`] and
+//! [`SchedulerClusterCache`], [`DecisionExplanationCache`], [`ReplicaEstimator`], [`explain`] and
 //! [`SchedulingSimulation`].
 
 mod assume_cache;
 mod cluster_cache;
 mod controller;
 pub mod core;
-mod decision_cache;
+mod decision_explanation_cache;
 mod explain;
 mod metrics;
 mod reconcile;
@@ -22,9 +22,11 @@ mod simulation;
 
 pub use cluster_cache::SchedulerClusterCache;
 pub use controller::{Scheduler, SchedulerOptions, encode_placement};
-pub use decision_cache::DecisionCache;
-pub use explain::{AffinityTermTrace, DecisionExplanation, affinity_peers, explain};
+pub use decision_explanation_cache::DecisionExplanationCache;
+pub use explain::{DecisionExplanation, FailedAffinityTermTrace, affinity_peers, explain};
 pub use metrics::{DeferredToScheduler, schedule_inline};
 pub use reconcile::SchedulingSkipReason;
-pub use replica_estimator::{EstimateRequest, EstimateSubject, EstimatedCluster, ReplicaEstimator};
-pub use simulation::{SchedulingSimulation, SimulatedPlacement};
+pub use replica_estimator::{
+    ClusterToEstimate, EstimateRequest, EstimateSubject, ReplicaEstimator,
+};
+pub use simulation::{BindingSimulationResult, SchedulingSimulation};

@@ -9,8 +9,8 @@ use flotilla_metrics::{
 use parking_lot::Mutex;
 
 use crate::core::{
-    self, ClusterSnapshot, PassedCount, ScheduleRequest, SchedulerPlugin, SchedulingContext,
-    SchedulingDecision, StepCompletion,
+    self, ClusterSnapshot, PassedAndRejectedCounts, ScheduleRequest, SchedulerPluginName,
+    SchedulingContext, SchedulingDecision, StepCompletion,
 };
 
 /// The event that enqueued a binding.
@@ -37,24 +37,24 @@ impl ScheduleType {
 }
 
 /// Attempts and their durations, by result and schedule type.
-struct AttemptMetrics {
+struct SchedulingAttemptMetrics {
     counts: [[Counter; 2]; 2],
     times: [[Histogram; 2]; 2],
 }
 
 struct SchedulerMetrics {
-    attempts: AttemptMetrics,
+    attempts: SchedulingAttemptMetrics,
     steps: [Histogram; 4],
     /// By extension point, then by whether clusters passed.
     extension_points: [[Histogram; 2]; 2],
-    plugins: [[Histogram; 2]; SchedulerPlugin::ALL.len()],
+    plugins: [[Histogram; 2]; SchedulerPluginName::ALL.len()],
     incoming: [Counter; 4],
 }
 
 /// Returns the numbers of active, backoff and unschedulable bindings.
-type PendingBindingsFn = Box<dyn Fn() -> [usize; 3] + Send>;
+type PendingBindingCountsFn = Box<dyn Fn() -> [usize; 3] + Send>;
 
-static PENDING_BINDINGS: Mutex<Option<PendingBindingsFn>> = Mutex::new(None);
+static PENDING_BINDINGS: Mutex<Option<PendingBindingCountsFn>> = Mutex::new(None);
 
 static METRICS: LazyLock<SchedulerMetrics> = LazyLock::new(|| {
     let of = flotilla_metrics::process_registry();
@@ -101,9 +101,9 @@ static METRICS: LazyLock<SchedulerMetrics> = LazyLock::new(|| {
         extension_points: ["Filter", "Score"].map(|point| {
             result_labels(point).map(|result| points.with_label_values([point, result]))
         }),
-        plugins: SchedulerPlugin::ALL.map(|plugin| {
+        plugins: SchedulerPluginName::ALL.map(|plugin| {
             let point = match plugin {
-                SchedulerPlugin::ClusterLocality => "Score",
+                SchedulerPluginName::ClusterLocality => "Score",
                 _ => "Filter",
             };
             result_labels(point)
@@ -143,7 +143,7 @@ pub(crate) static DECISIONS_DROPPED: LazyLock<Counter> = LazyLock::new(|| {
     )
 });
 
-fn attempt_metrics() -> AttemptMetrics {
+fn attempt_metrics() -> SchedulingAttemptMetrics {
     let of = flotilla_metrics::process_registry();
     let labels = ["result", "schedule_type"];
     let counts = of.counters(
@@ -159,7 +159,7 @@ fn attempt_metrics() -> AttemptMetrics {
     );
     let kinds = ["ReconcileSchedule", "ScaleSchedule"];
     let results = ["scheduled", "error"];
-    AttemptMetrics {
+    SchedulingAttemptMetrics {
         counts: results.map(|result| kinds.map(|kind| counts.with_label_values([result, kind]))),
         times: results.map(|result| kinds.map(|kind| times.with_label_values([result, kind]))),
     }
@@ -207,8 +207,8 @@ pub(crate) fn step_observer() -> impl FnMut(StepCompletion) {
 
 /// Observes the mean duration per cluster, once for the clusters that passed and once for
 /// those that did not: one observation per cluster would cost more than most plugins.
-fn observe_mean(figures: &[Histogram; 2], count: PassedCount, took: f64) {
-    let PassedCount {
+fn observe_mean(figures: &[Histogram; 2], count: PassedAndRejectedCounts, took: f64) {
+    let PassedAndRejectedCounts {
         passed,
         rejected: refused,
     } = count;
@@ -232,7 +232,7 @@ pub fn schedule_inline<'a>(
     scaled: bool,
 ) -> Result<SchedulingDecision<'a>, DeferredToScheduler> {
     // Only the scheduler knows the latest results of other bindings and asks estimators.
-    let rules = snapshot.rules();
+    let rules = snapshot.settings();
     let grouped = request.spec.workload_affinity_groups.is_some();
     let asks = rules.estimators && core::is_estimated(request.spec);
     if asks
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
     use crate::core::tests::cluster;
     use crate::core::tests::decision_table::{parse_binding, placement};
-    use crate::core::{SchedulerPluginSet, SchedulingRules};
+    use crate::core::{SchedulerPluginSet, SchedulingSettings};
 
     #[test]
     fn decisions_that_depend_on_other_bindings_are_deferred_to_the_scheduler() {
@@ -272,7 +272,7 @@ mod tests {
         let placement = placement("");
         let under = |spec, gate, asking| {
             let gates = FeatureGates::default().with_feature(gate, true);
-            let rules = SchedulingRules::new(gates, SchedulerPluginSet::default(), false)
+            let rules = SchedulingSettings::new(gates, SchedulerPluginSet::default(), false)
                 .with_estimators(asking);
             let member = cluster("a", 10, serde_json::json!({}));
             let request = ScheduleRequest {
@@ -283,7 +283,7 @@ mod tests {
             };
             schedule_inline(
                 &request,
-                &ClusterSnapshot::new([member]).with_rules(rules),
+                &ClusterSnapshot::new([member]).with_settings(rules),
                 false,
             )
             .is_ok()

@@ -3,11 +3,13 @@
 //! `pkg/scheduler/scheduler.go`). Pure.
 
 use openapi::karmada::placement::ClusterAffinityTerm;
-use openapi::karmada::{BindingSpec, Placement, ResourceBinding, TargetCluster, well_known_keys};
+use openapi::karmada::{
+    Placement, ResourceBinding, ResourceBindingSpec, TargetCluster, well_known_keys,
+};
 
 use crate::core::{
     self, DecisionTrace, ScheduleRequest, SchedulingContext, SchedulingDecision, SchedulingFailure,
-    SchedulingRules, StepCompletion,
+    SchedulingSettings, StepCompletion,
 };
 
 /// The scheduler of bindings that name no scheduler.
@@ -31,7 +33,7 @@ pub(crate) enum SchedulingAction {
 pub(crate) fn scheduling_action(
     binding: &ResourceBinding,
     placement: &Placement,
-    rules: SchedulingRules,
+    rules: SchedulingSettings,
     is_ending: impl Fn(&str) -> bool,
 ) -> SchedulingAction {
     let fresh = is_reschedule_triggered(binding);
@@ -205,7 +207,11 @@ pub(crate) fn is_reschedule_triggered(binding: &ResourceBinding) -> bool {
     }
 }
 
-fn replicas_changed(spec: &BindingSpec, placement: &Placement, rules: SchedulingRules) -> bool {
+fn replicas_changed(
+    spec: &ResourceBindingSpec,
+    placement: &Placement,
+    rules: SchedulingSettings,
+) -> bool {
     let Some(scheduling) = &placement.replica_scheduling else {
         return false;
     };

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use openapi::karmada::BindingSpec;
+use openapi::karmada::ResourceBindingSpec;
 use openapi::karmada::binding::Component;
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ pub enum EstimateSubject<'a> {
 
 impl<'a> EstimateRequest<'a> {
     /// `sets`: the components are scheduled together as a set.
-    pub(crate) fn from_spec(spec: &'a BindingSpec, sets: bool) -> Self {
+    pub(crate) fn from_spec(spec: &'a ResourceBindingSpec, sets: bool) -> Self {
         let template = &spec.resource;
         let subject = if sets {
             EstimateSubject::Sets {
@@ -58,7 +58,7 @@ impl<'a> EstimateRequest<'a> {
 
 /// A cluster to estimate.
 #[derive(Clone, Debug)]
-pub struct EstimatedCluster {
+pub struct ClusterToEstimate {
     pub cluster: String,
     /// Workloads assigned recently that the cluster may not have started yet.
     pub assumed: Vec<Arc<AssumedWorkload>>,
@@ -74,6 +74,6 @@ pub trait ReplicaEstimator: fmt::Debug + Send + Sync + 'static {
     async fn max_available(
         &self,
         question: &EstimateRequest<'_>,
-        clusters: &[EstimatedCluster],
+        clusters: &[ClusterToEstimate],
     ) -> Vec<AccurateEstimate>;
 }

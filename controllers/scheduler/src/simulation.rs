@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use machinery::Object;
-use openapi::karmada::{BindingSpec, ResourceBinding, TargetCluster};
+use openapi::karmada::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 use serde_json::Value;
 
 use crate::core::reservations::Reservations;
-use crate::core::{ClusterSnapshot, SchedulingContext, SchedulingFailure, SchedulingRules};
+use crate::core::{ClusterSnapshot, SchedulingContext, SchedulingFailure, SchedulingSettings};
 use crate::explain::{DecisionExplanation, affinity_peers};
 use crate::reconcile::{
     SchedulingAction, SchedulingSkipReason, schedule_binding, scheduling_action, skip_reason,
@@ -19,7 +19,7 @@ use crate::reconcile::{
 
 /// Where the scheduler would place a binding.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SimulatedPlacement {
+pub struct BindingSimulationResult {
     pub clusters: Vec<TargetCluster>,
     /// Why there is no result.
     pub failure: Option<SchedulingFailure>,
@@ -35,7 +35,7 @@ pub struct SchedulingSimulation {
     now: Instant,
     reservations: Reservations,
     /// Simulated bindings, by key.
-    placed: HashMap<String, Object>,
+    simulated_bindings: HashMap<String, Object>,
 }
 
 impl SchedulingSimulation {
@@ -44,7 +44,7 @@ impl SchedulingSimulation {
         Self {
             now,
             reservations: Reservations::default(),
-            placed: HashMap::new(),
+            simulated_bindings: HashMap::new(),
         }
     }
 
@@ -56,17 +56,20 @@ impl SchedulingSimulation {
         others: &[Object],
         scheduler: &str,
         snapshot: &ClusterSnapshot,
-    ) -> Result<SimulatedPlacement, machinery::object::MalformedObject> {
+    ) -> Result<BindingSimulationResult, machinery::object::MalformedObject> {
         let view = binding.decode::<ResourceBinding>()?;
         let key = binding.meta().key();
-        let is_there = |other: &&Object| !self.placed.contains_key(&other.meta().key());
+        let is_there = |other: &&Object| !self.simulated_bindings.contains_key(&other.meta().key());
         let unmoved = others.iter().filter(is_there);
-        let others: Vec<Object> = unmoved.chain(self.placed.values()).cloned().collect();
+        let others: Vec<Object> = unmoved
+            .chain(self.simulated_bindings.values())
+            .cloned()
+            .collect();
         let peers = affinity_peers(binding, &view, &others);
         let world = SchedulingContext {
-            rules: SchedulingRules {
+            settings: SchedulingSettings {
                 reserve: true,
-                ..snapshot.rules()
+                ..snapshot.settings()
             },
             peers: &peers,
             reservations: self.reservations.snapshot(self.now),
@@ -82,13 +85,14 @@ impl SchedulingSimulation {
         after["spec"]["clusters"] = names
             .map(|target| serde_json::json!({"name": target.name, "replicas": target.replicas}))
             .collect::<Value>();
-        self.placed.insert(key, Object::from_value(&after)?);
+        self.simulated_bindings
+            .insert(key, Object::from_value(&after)?);
         Ok(simulated)
     }
 }
 
 /// The replicas that clusters would have in addition to the present ones.
-fn added_targets(spec: &BindingSpec, targets: &[TargetCluster]) -> Vec<TargetCluster> {
+fn added_targets(spec: &ResourceBindingSpec, targets: &[TargetCluster]) -> Vec<TargetCluster> {
     let mut gained = targets.to_vec();
     gained.retain_mut(|target| {
         let had = spec.clusters.iter().find(|t| t.name == target.name);
@@ -104,11 +108,11 @@ pub(crate) fn simulate(
     generation: i64,
     scheduler: &str,
     world: &SchedulingContext<'_>,
-) -> SimulatedPlacement {
-    let there = SimulatedPlacement {
+) -> BindingSimulationResult {
+    let there = BindingSimulationResult {
         clusters: binding.spec.clusters.clone(),
         skip_reason: skip_reason(binding, scheduler),
-        ..SimulatedPlacement::default()
+        ..BindingSimulationResult::default()
     };
     let Some(placement) = &binding.spec.placement else {
         return there;
@@ -118,13 +122,13 @@ pub(crate) fn simulate(
     }
     let snapshot = world.snapshot;
     let is_ending = |cluster: &str| snapshot.get(cluster).is_some_and(|m| m.is_terminating());
-    let verdict = scheduling_action(binding, placement, world.rules, is_ending);
+    let verdict = scheduling_action(binding, placement, world.settings, is_ending);
     let SchedulingAction::Schedule { fresh, .. } = verdict else {
         return there;
     };
     let mut outcome = schedule_binding(binding, placement, fresh, world, &mut |_| {});
     let explanation = DecisionExplanation::from_result(&mut outcome, generation, fresh);
-    SimulatedPlacement {
+    BindingSimulationResult {
         clusters: if outcome.is_result() {
             outcome.targets
         } else {

@@ -17,14 +17,14 @@ use crate::simulation_input::{PolicyChange, SimulationInput};
 
 /// The name of a policy as it is printed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct PolicyName {
+pub struct PolicyReference {
     pub kind: &'static str,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     pub name: String,
 }
 
-impl PolicyName {
+impl PolicyReference {
     pub(crate) fn of_policy(policy: &Object) -> Self {
         Self::new(policy.namespace(), policy.name())
     }
@@ -42,7 +42,7 @@ impl PolicyName {
     }
 }
 
-impl fmt::Display for PolicyName {
+impl fmt::Display for PolicyReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.namespace.as_str() {
             "" => write!(f, "{} {}", self.kind, self.name),
@@ -56,7 +56,7 @@ impl fmt::Display for PolicyName {
 #[serde(rename_all = "camelCase")]
 pub struct PolicyCandidate {
     #[serde(flatten)]
-    pub policy: PolicyName,
+    pub policy: PolicyReference,
     pub priority: i64,
     /// What its most specific selector names: `Name`, `Labels` or `Kind`.
     pub selects_by: &'static str,
@@ -66,7 +66,7 @@ pub struct PolicyCandidate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClaimExplanation {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub policy: Option<PolicyName>,
+    pub policy: Option<PolicyReference>,
     pub why: String,
     /// All policies that select it, highest rank first: PropagationPolicies before cluster
     /// policies.
@@ -93,7 +93,7 @@ fn selecting_policies(
 
 fn candidates(selecting: &[(ImplicitPriority, ParsedPolicy)]) -> Vec<PolicyCandidate> {
     let candidate = |(closeness, policy): &(ImplicitPriority, ParsedPolicy)| PolicyCandidate {
-        policy: PolicyName::of_policy(&policy.object),
+        policy: PolicyReference::of_policy(&policy.object),
         priority: policy.view.spec.priority,
         selects_by: selector_basis(*closeness),
     };
@@ -147,7 +147,7 @@ pub(crate) fn explain_present_claim(
             candidates,
         };
     };
-    let name = PolicyName::new(&claim.namespace, &claim.name);
+    let name = PolicyReference::new(&claim.namespace, &claim.name);
     let why = match candidates.iter().position(|c| c.policy == name) {
         Some(0) => explain_first_candidate(&candidates),
         Some(_) => format!(
@@ -218,7 +218,7 @@ fn explain_unclaimed(
         };
     };
     let missing = missing_overrides(world, policy);
-    let name = PolicyName::of_policy(&policy.object);
+    let name = PolicyReference::of_policy(&policy.object);
     if missing.is_empty() {
         format!("{name} selects it and has not claimed it yet")
     } else {
@@ -330,7 +330,7 @@ pub(crate) fn explain_simulated_claim(
             candidates,
         };
     };
-    let name = PolicyName::of_policy(&owner.object);
+    let name = PolicyReference::of_policy(&owner.object);
     let is_holder = PolicyClaim::on_object(template).is_some_and(|claim| {
         (claim.namespace.as_str(), claim.name.as_str())
             == (owner.object.namespace(), owner.object.name())

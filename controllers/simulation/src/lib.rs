@@ -11,24 +11,24 @@ mod claim_explanation;
 mod simulation_input;
 
 use client::ApiResource;
-use controller_context::{BindingDiff, NamespaceFilter, Options, SkippedResourceConfig};
+use controller_context::{BindingDiff, NamespaceFilter, PropagationOptions, SkippedResourceConfig};
 use detector::{DesiredBinding, InterpretedTemplate, ParsedPolicy, PolicyClaim};
 use flotilla_runtime::RestMapping;
-use interpreter::Interpreter;
+use interpreter::ResourceInterpreter;
 use machinery::Object;
 use openapi::karmada::well_known_keys::CLAIMED_BY;
 use openapi::karmada::{FeatureGates, KarmadaFeature, ResourceBinding, TargetCluster};
 use scheduler::{DecisionExplanation, SchedulingSimulation};
 use serde_json::Value;
 
-pub use claim_explanation::{ClaimExplanation, PolicyCandidate, PolicyName};
+pub use claim_explanation::{ClaimExplanation, PolicyCandidate, PolicyReference};
 
 pub use detector::InterpretedReplicas;
 pub use simulation_input::{PolicyChange, SimulatedTemplate, SimulationInput};
 
 /// The result of the simulation for one template.
 #[derive(Clone, Debug)]
-pub struct SimulationResult {
+pub struct TemplateSimulationResult {
     pub claim: ClaimExplanation,
     pub clusters: Vec<TargetCluster>,
     /// Why the binding stays unchanged, if something prevents a change.
@@ -39,14 +39,14 @@ pub struct SimulationResult {
 }
 
 /// Selects the objects that may be propagated.
-pub struct TemplateFilter {
+pub struct SkippedPropagatingFilter {
     skipped_apis: SkippedResourceConfig,
     namespaces: NamespaceFilter,
 }
 
-impl TemplateFilter {
+impl SkippedPropagatingFilter {
     /// An invalid option is returned as an error.
-    pub fn new(options: &Options) -> Result<Self, String> {
+    pub fn new(options: &PropagationOptions) -> Result<Self, String> {
         Ok(Self {
             skipped_apis: SkippedResourceConfig::new(&options.skipped_apis)?,
             namespaces: NamespaceFilter::new(&options.skipped_namespaces)?,
@@ -73,7 +73,7 @@ pub fn has_claimed(policy: &Object, template: &Object) -> bool {
 
 /// The replicas or components that a template requests.
 pub async fn interpret_replicas(
-    interpreter: &Interpreter,
+    interpreter: &ResourceInterpreter,
     gates: FeatureGates,
     kind: &ApiResource,
     template: &Object,
@@ -104,15 +104,15 @@ pub fn simulate(
     changes: &[PolicyChange<'_>],
     case: &SimulatedTemplate<'_>,
     before: &mut SchedulingSimulation,
-) -> SimulationResult {
-    let served = RestMapping::from_api_resource(case.kind);
+) -> TemplateSimulationResult {
+    let served = RestMapping::from_api_resource(case.api_resource);
     let owner = claim_explanation::claiming_policy_after(world, changes, &served, case.template);
     let claiming =
         claim_explanation::explain_simulated_claim(world, &served, case.template, owner.as_ref());
     let now = case
         .binding
         .and_then(|b| b.decode::<ResourceBinding>().ok());
-    let unchanged = SimulationResult {
+    let unchanged = TemplateSimulationResult {
         claim: claiming,
         clusters: now.map(|b| b.spec.clusters.clone()).unwrap_or_default(),
         blocked_by: None,
@@ -127,14 +127,14 @@ pub fn simulate(
         scheduled.map_err(|e| e.to_string())
     });
     match scheduled {
-        Ok(scheduled) => SimulationResult {
+        Ok(scheduled) => TemplateSimulationResult {
             clusters: scheduled.clusters,
             blocked_by: scheduled.skip_reason.map(|why| why.to_string()),
             failure: scheduled.failure.map(|why| why.to_string()),
             explanation: scheduled.explanation,
             ..unchanged
         },
-        Err(why) => SimulationResult {
+        Err(why) => TemplateSimulationResult {
             blocked_by: Some(why),
             ..unchanged
         },

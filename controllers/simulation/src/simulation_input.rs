@@ -31,7 +31,7 @@ pub struct PolicyChange<'a> {
 /// A template, and its binding if there is one.
 #[derive(Clone, Copy, Debug)]
 pub struct SimulatedTemplate<'a> {
-    pub kind: &'a ApiResource,
+    pub api_resource: &'a ApiResource,
     pub template: &'a Object,
     /// See [`interpret_replicas`].
     pub replicas: &'a Result<InterpretedReplicas, String>,

@@ -116,7 +116,7 @@ fn check(
         requirements: None,
     }));
     let case = SimulatedTemplate {
-        kind: &kind,
+        api_resource: &kind,
         template: &template,
         replicas: &wants,
         binding: None,
@@ -208,7 +208,7 @@ fn the_simulation_starts_from_the_existing_binding() {
         requirements: None,
     }));
     let case = SimulatedTemplate {
-        kind: &kind,
+        api_resource: &kind,
         template: &template,
         replicas: &wants,
         binding: Some(&binding),
@@ -251,7 +251,7 @@ fn simulated_templates_do_not_share_the_same_capacity() {
         let mut template = template(None).value().unwrap();
         template["metadata"]["name"] = name.into();
         let case = SimulatedTemplate {
-            kind: &kind,
+            api_resource: &kind,
             template: &object(&template),
             replicas: &wants,
             binding: None,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Api;
-use flotilla_runtime::{EventRecorder, HostWorkloads, InformerFactory, TaskGroup};
-use interpreter::Interpreter;
+use flotilla_runtime::{EventRecorder, HostWorkloadHandling, InformerFactory, TaskGroup};
+use interpreter::ResourceInterpreter;
 use machinery::time::Clock;
 use members::MemberAccess;
 use scheduler::SchedulerClusterCache;
@@ -16,16 +16,16 @@ pub(crate) const MIN_WRITE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The dependencies of the status controllers.
 #[derive(Clone)]
-pub struct StatusContext {
-    pub control: Arc<dyn Api>,
+pub struct StatusControllersContext {
+    pub control_plane: Arc<dyn Api>,
     pub members: Arc<dyn MemberAccess>,
     pub clusters: SchedulerClusterCache,
     pub recorder: EventRecorder,
-    pub interpreter: Interpreter,
+    pub interpreter: ResourceInterpreter,
     pub clock: Arc<dyn Clock>,
     /// Informers of the control plane.
     pub informers: InformerFactory,
     /// Whether the host writes the status of templates itself.
-    pub host: HostWorkloads,
+    pub host: HostWorkloadHandling,
     pub tasks: TaskGroup,
 }

@@ -4,7 +4,7 @@ use client::Error;
 use machinery::object::MalformedObject;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StatusError {
+pub(crate) enum StatusControllersError {
     /// An API call failed.
     #[error(transparent)]
     Api(#[from] Error),
@@ -13,13 +13,13 @@ pub(crate) enum StatusError {
     InterpreterUnavailable(String),
 }
 
-impl StatusError {
+impl StatusControllersError {
     pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, Self::Api(error) if error.is_conflict())
     }
 }
 
-impl From<MalformedObject> for StatusError {
+impl From<MalformedObject> for StatusControllersError {
     fn from(error: MalformedObject) -> Self {
         Self::Api(error.into())
     }

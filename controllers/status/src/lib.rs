@@ -8,7 +8,7 @@
 //! nothing; changes shortly after a write are batched into the next one. The controllers
 //! never write spec or metadata. If a member is slow or gone, the status of its Works stays.
 //!
-//! Entry points: [`start`], [`StatusContext`]; separately: [`work::start`]
+//! Entry points: [`start`], [`StatusControllersContext`]; separately: [`work::start`]
 //! (in the agent of a pull-mode member), [`binding::start`].
 
 pub mod binding;
@@ -20,5 +20,5 @@ mod startup;
 mod tests;
 pub mod work;
 
-pub use context::StatusContext;
+pub use context::StatusControllersContext;
 pub use startup::start;

@@ -3,13 +3,13 @@
 
 use machinery::{Object, object};
 use openapi::karmada::binding::Condition;
-use openapi::karmada::work::{ManifestIdentity, WorkManifestIdentities, WorkStatus};
+use openapi::karmada::work::{ManifestIdentity, WorkSpecManifestIdentities, WorkStatus};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
 pub(crate) struct PartialWork {
     #[serde(default)]
-    spec: WorkManifestIdentities,
+    spec: WorkSpecManifestIdentities,
     #[serde(default)]
     pub(crate) status: WorkStatus,
 }

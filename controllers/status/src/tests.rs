@@ -6,7 +6,8 @@ use std::time::Duration;
 use client::fake::FakeApi;
 use client::{Api, Error};
 use flotilla_runtime::{
-    EventRecorder, HostWorkloads, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup,
+    EventRecorder, HostWorkloadHandling, InformerFactory, ListWatchSelector, ShutdownToken,
+    TaskGroup,
 };
 use machinery::time::SystemClock;
 use machinery::{Gvr, Status};
@@ -16,7 +17,7 @@ use openapi::karmada::well_known_keys;
 use scheduler::SchedulerClusterCache;
 use serde_json::{Value, json};
 
-use crate::{StatusContext, start};
+use crate::{StatusControllersContext, start};
 
 static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
 static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
@@ -61,20 +62,20 @@ impl StatusFixture {
         let connector = Arc::new(connect);
         let members =
             MemberClusterManager::start(Arc::clone(&control), &informers, connector, &self.tasks);
-        start(StatusContext {
-            interpreter: interpreter::Interpreter::default(),
+        start(StatusControllersContext {
+            interpreter: interpreter::ResourceInterpreter::default(),
             members: Arc::new(members),
             clusters: SchedulerClusterCache::new(
                 informers.get(&control, &ListWatchSelector::all(&CLUSTERS)),
             ),
-            host: HostWorkloads::watch(&control, &informers, true),
+            host: HostWorkloadHandling::watch(&control, &informers, true),
             recorder: EventRecorder::new(
                 Arc::clone(&control),
                 "status",
                 clock.clone(),
                 &self.tasks,
             ),
-            control,
+            control_plane: control,
             clock,
             informers,
             tasks: self.tasks.clone(),

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::{ObjectFields, is_empty, set_default, with_object, with_object_or_create};
+use super::{JsonObjectMap, is_empty, set_default, with_object, with_object_or_create};
 
-pub(super) fn set_defaults_horizontal_pod_autoscaler(version: &str, object: &mut ObjectFields) {
+pub(super) fn set_defaults_horizontal_pod_autoscaler(version: &str, object: &mut JsonObjectMap) {
     with_object(object, "spec", |spec| {
         set_default(spec, "minReplicas", 1);
         if version == "v1" {

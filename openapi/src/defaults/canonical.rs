@@ -8,11 +8,11 @@ use machinery::quantity::Quantity;
 use machinery::time;
 use serde_json::Value;
 
-use crate::model::{DefinitionArena, SchemaDefinition, SchemaType};
+use crate::model::{SchemaDefinition, SchemaDefinitionArena, SchemaType};
 use crate::schema::MAX_DEPTH;
 
 pub(super) fn canonicalize(
-    definitions: &DefinitionArena,
+    definitions: &SchemaDefinitionArena,
     ty: &SchemaType,
     value: &mut Value,
     depth: usize,

@@ -5,13 +5,13 @@
 use serde_json::{Value, json};
 
 use super::{
-    ObjectFields, for_each_object, is_empty, is_unset, network, set_default, string_field,
+    JsonObjectMap, for_each_object, is_empty, is_unset, network, set_default, string_field,
     with_object, with_object_or_create,
 };
 
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
-pub(super) fn set_defaults_namespace(namespace: &mut ObjectFields) {
+pub(super) fn set_defaults_namespace(namespace: &mut JsonObjectMap) {
     let mut deleting = false;
     with_object_or_create(namespace, "metadata", |metadata| {
         deleting = !is_unset(metadata, "deletionTimestamp");
@@ -34,7 +34,7 @@ pub(super) fn set_defaults_namespace(namespace: &mut ObjectFields) {
     });
 }
 
-pub(super) fn set_defaults_node(node: &mut ObjectFields) {
+pub(super) fn set_defaults_node(node: &mut JsonObjectMap) {
     with_object(node, "status", |status| {
         if let (true, Some(capacity)) = (is_unset(status, "allocatable"), status.get("capacity")) {
             let capacity = capacity.clone();
@@ -45,7 +45,7 @@ pub(super) fn set_defaults_node(node: &mut ObjectFields) {
 
 /// Sets the defaults of container limits: `max` → `default` → `defaultRequest`, then `min` →
 /// `defaultRequest`, each for resources that the latter does not have.
-pub(super) fn set_defaults_limit_range(range: &mut ObjectFields) {
+pub(super) fn set_defaults_limit_range(range: &mut JsonObjectMap) {
     with_object(range, "spec", |spec| {
         for_each_object(spec, "limits", |item| {
             if string_field(item, "type") != "Container" {
@@ -69,7 +69,7 @@ pub(super) fn set_defaults_limit_range(range: &mut ObjectFields) {
     });
 }
 
-pub(super) fn set_defaults_role_binding(binding: &mut ObjectFields) {
+pub(super) fn set_defaults_role_binding(binding: &mut JsonObjectMap) {
     with_object(binding, "roleRef", |role| {
         set_default(role, "apiGroup", RBAC_GROUP)
     });
@@ -80,7 +80,7 @@ pub(super) fn set_defaults_role_binding(binding: &mut ObjectFields) {
     });
 }
 
-pub(super) fn set_defaults_custom_resource_definition(definition: &mut ObjectFields) {
+pub(super) fn set_defaults_custom_resource_definition(definition: &mut JsonObjectMap) {
     with_object(definition, "spec", |spec| {
         with_object(spec, "names", set_defaults_definition_names);
         with_object_or_create(spec, "conversion", |conversion| {
@@ -94,7 +94,7 @@ pub(super) fn set_defaults_custom_resource_definition(definition: &mut ObjectFie
     });
 }
 
-fn set_defaults_definition_names(names: &mut ObjectFields) {
+fn set_defaults_definition_names(names: &mut JsonObjectMap) {
     let kind = string_field(names, "kind").to_owned();
     if kind.is_empty() {
         return;

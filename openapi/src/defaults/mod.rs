@@ -24,7 +24,7 @@ use serde_json::Value;
 use crate::catalog::catalog;
 use crate::model::SchemaType;
 use object_fields::{
-    ObjectFields, for_each_object, is_empty, is_true, is_unset, set_default, set_default_number,
+    JsonObjectMap, for_each_object, is_empty, is_true, is_unset, set_default, set_default_number,
     string_field, with_object, with_object_or_create,
 };
 
@@ -83,7 +83,7 @@ pub fn apply(gvk: &Gvk, object: &mut Value) {
     }
 }
 
-fn set_defaults_core(kind: &str, object: &mut ObjectFields) {
+fn set_defaults_core(kind: &str, object: &mut JsonObjectMap) {
     match kind {
         "Pod" => pod::set_defaults_pod(object),
         "PodTemplate" => with_object(object, "template", pod::set_defaults_pod_template),

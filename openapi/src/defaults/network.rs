@@ -5,11 +5,11 @@
 use serde_json::{Value, json};
 
 use super::{
-    ObjectFields, for_each_object, is_empty, is_unset, set_default, set_default_number,
+    JsonObjectMap, for_each_object, is_empty, is_unset, set_default, set_default_number,
     string_field, with_object, with_object_or_create,
 };
 
-pub(super) fn set_defaults_service(service: &mut ObjectFields) {
+pub(super) fn set_defaults_service(service: &mut JsonObjectMap) {
     with_object_or_create(service, "spec", |spec| {
         set_default(spec, "sessionAffinity", "None");
         set_default(spec, "type", "ClusterIP");
@@ -32,7 +32,7 @@ pub(super) fn set_defaults_service(service: &mut ObjectFields) {
     });
 }
 
-fn set_defaults_session_affinity(spec: &mut ObjectFields) {
+fn set_defaults_session_affinity(spec: &mut JsonObjectMap) {
     match string_field(spec, "sessionAffinity") {
         "None" => {
             spec.remove("sessionAffinityConfig");
@@ -46,7 +46,7 @@ fn set_defaults_session_affinity(spec: &mut ObjectFields) {
     }
 }
 
-fn set_defaults_service_port(port: &mut ObjectFields) {
+fn set_defaults_service_port(port: &mut JsonObjectMap) {
     set_default(port, "protocol", "TCP");
     let target_is_zero = port.get("targetPort").and_then(Value::as_i64) == Some(0);
     if (target_is_zero || is_unset(port, "targetPort"))
@@ -58,7 +58,7 @@ fn set_defaults_service_port(port: &mut ObjectFields) {
 
 /// Sets IP families and their policy as in a single-stack IPv4 cluster, consistent with an
 /// address that is set already.
-fn set_defaults_ip_families(spec: &mut ObjectFields) {
+fn set_defaults_ip_families(spec: &mut JsonObjectMap) {
     let address = string_field(spec, "clusterIP").to_owned();
     if !address.is_empty() && is_empty(spec, "clusterIPs") {
         spec.insert("clusterIPs".into(), json!([address]));
@@ -93,20 +93,20 @@ fn set_defaults_ip_families(spec: &mut ObjectFields) {
     }
 }
 
-pub(super) fn set_defaults_endpoints(endpoints: &mut ObjectFields) {
+pub(super) fn set_defaults_endpoints(endpoints: &mut JsonObjectMap) {
     for_each_object(endpoints, "subsets", |subset| {
         for_each_object(subset, "ports", |port| set_default(port, "protocol", "TCP"));
     });
 }
 
-pub(super) fn set_defaults_endpoint_slice(slice: &mut ObjectFields) {
+pub(super) fn set_defaults_endpoint_slice(slice: &mut JsonObjectMap) {
     for_each_object(slice, "ports", |port| {
         set_default(port, "name", "");
         set_default(port, "protocol", "TCP");
     });
 }
 
-pub(super) fn set_defaults_ingress_class(class: &mut ObjectFields) {
+pub(super) fn set_defaults_ingress_class(class: &mut JsonObjectMap) {
     with_object(class, "spec", |spec| {
         with_object(spec, "parameters", |parameters| {
             set_default(parameters, "scope", "Cluster");
@@ -114,7 +114,7 @@ pub(super) fn set_defaults_ingress_class(class: &mut ObjectFields) {
     });
 }
 
-pub(super) fn set_defaults_network_policy(policy: &mut ObjectFields) {
+pub(super) fn set_defaults_network_policy(policy: &mut JsonObjectMap) {
     with_object_or_create(policy, "spec", |spec| {
         for list in ["ingress", "egress"] {
             for_each_object(spec, list, |rule| {
@@ -133,6 +133,6 @@ pub(super) fn set_defaults_network_policy(policy: &mut ObjectFields) {
 }
 
 /// Defaults of a service reference of a webhook, which CRDs and webhook configurations share.
-pub(super) fn set_defaults_webhook_service(service: &mut ObjectFields) {
+pub(super) fn set_defaults_webhook_service(service: &mut JsonObjectMap) {
     set_default_number(service, "port", 443);
 }

@@ -3,15 +3,15 @@
 use serde_json::Value;
 
 use super::{
-    ObjectFields, for_each_object, is_true, set_default, set_default_number, storage, string_field,
-    with_object, with_object_or_create,
+    JsonObjectMap, for_each_object, is_true, set_default, set_default_number, storage,
+    string_field, with_object, with_object_or_create,
 };
 
 /// Octal 0644, the mode of files in projected volumes.
 const PROJECTED_FILE_MODE: i64 = 420;
 
 /// Defaults of a Pod, including those that are not set in pod templates.
-pub(super) fn set_defaults_pod(object: &mut ObjectFields) {
+pub(super) fn set_defaults_pod(object: &mut JsonObjectMap) {
     with_object_or_create(object, "spec", |fields| {
         set_defaults_pod_spec(fields);
         set_default(fields, "enableServiceLinks", true);
@@ -31,15 +31,15 @@ pub(super) fn set_defaults_pod(object: &mut ObjectFields) {
 }
 
 /// Defaults of a pod template, in any kind.
-pub(super) fn set_defaults_pod_template(template: &mut ObjectFields) {
+pub(super) fn set_defaults_pod_template(template: &mut JsonObjectMap) {
     with_object(template, "spec", set_defaults_pod_spec);
 }
 
-fn set_defaults_pod_spec(spec: &mut ObjectFields) {
+fn set_defaults_pod_spec(spec: &mut JsonObjectMap) {
     set_default(spec, "dnsPolicy", "ClusterFirst");
     set_default(spec, "restartPolicy", "Always");
     set_default(spec, "terminationGracePeriodSeconds", 30);
-    set_default(spec, "securityContext", ObjectFields::new());
+    set_default(spec, "securityContext", JsonObjectMap::new());
     set_default(spec, "schedulerName", "default-scheduler");
     sync_service_account_names(spec);
     for_each_object(spec, "volumes", set_defaults_volume);
@@ -49,7 +49,7 @@ fn set_defaults_pod_spec(spec: &mut ObjectFields) {
 }
 
 /// Sets the deprecated field `serviceAccount` and its successor to the same name.
-fn sync_service_account_names(spec: &mut ObjectFields) {
+fn sync_service_account_names(spec: &mut JsonObjectMap) {
     let name = match string_field(spec, "serviceAccountName") {
         "" => string_field(spec, "serviceAccount"),
         name => name,
@@ -61,7 +61,7 @@ fn sync_service_account_names(spec: &mut ObjectFields) {
     }
 }
 
-fn set_defaults_container(container: &mut ObjectFields) {
+fn set_defaults_container(container: &mut JsonObjectMap) {
     let policy = default_pull_policy(string_field(container, "image"));
     set_default(container, "imagePullPolicy", policy);
     set_default(container, "terminationMessagePath", "/dev/termination-log");
@@ -86,7 +86,7 @@ fn set_defaults_container(container: &mut ObjectFields) {
     });
 }
 
-fn set_defaults_probe(probe: &mut ObjectFields) {
+fn set_defaults_probe(probe: &mut JsonObjectMap) {
     set_default_number(probe, "timeoutSeconds", 1);
     set_default_number(probe, "periodSeconds", 10);
     set_default_number(probe, "successThreshold", 1);
@@ -95,22 +95,22 @@ fn set_defaults_probe(probe: &mut ObjectFields) {
     with_object(probe, "grpc", |grpc| set_default(grpc, "service", ""));
 }
 
-fn set_defaults_http_get(action: &mut ObjectFields) {
+fn set_defaults_http_get(action: &mut JsonObjectMap) {
     set_default(action, "path", "/");
     set_default(action, "scheme", "HTTP");
 }
 
-fn set_defaults_field_ref(reference: &mut ObjectFields) {
+fn set_defaults_field_ref(reference: &mut JsonObjectMap) {
     set_default(reference, "apiVersion", "v1");
 }
 
-fn set_defaults_host_port(port: &mut ObjectFields) {
+fn set_defaults_host_port(port: &mut JsonObjectMap) {
     if let Some(number) = port.get("containerPort").and_then(Value::as_i64) {
         set_default_number(port, "hostPort", number);
     }
 }
 
-fn set_default_requests_from_limits(container: &mut ObjectFields) {
+fn set_default_requests_from_limits(container: &mut JsonObjectMap) {
     with_object(container, "resources", |resources| {
         let Some(Value::Object(limits)) = resources.get("limits").cloned() else {
             return;
@@ -139,12 +139,12 @@ fn default_pull_policy(image: &str) -> &'static str {
     }
 }
 
-fn set_defaults_volume(volume: &mut ObjectFields) {
+fn set_defaults_volume(volume: &mut JsonObjectMap) {
     if volume
         .iter()
         .all(|(name, value)| name == "name" || value.is_null())
     {
-        volume.insert("emptyDir".into(), ObjectFields::new().into());
+        volume.insert("emptyDir".into(), JsonObjectMap::new().into());
     }
     for name in ["secret", "configMap"] {
         with_object(volume, name, |source| {
@@ -172,7 +172,7 @@ fn set_defaults_volume(volume: &mut ObjectFields) {
     });
 }
 
-fn set_defaults_projected_volume(source: &mut ObjectFields) {
+fn set_defaults_projected_volume(source: &mut JsonObjectMap) {
     set_default(source, "defaultMode", PROJECTED_FILE_MODE);
     for_each_object(source, "sources", |source| {
         with_object(source, "serviceAccountToken", |token| {
@@ -184,7 +184,7 @@ fn set_defaults_projected_volume(source: &mut ObjectFields) {
     });
 }
 
-fn set_defaults_downward_api_item(item: &mut ObjectFields) {
+fn set_defaults_downward_api_item(item: &mut JsonObjectMap) {
     with_object(item, "fieldRef", set_defaults_field_ref);
 }
 

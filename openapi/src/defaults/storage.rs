@@ -5,20 +5,20 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::{ObjectFields, set_default, with_object, with_object_or_create};
+use super::{JsonObjectMap, set_default, with_object, with_object_or_create};
 
-pub(super) fn set_defaults_persistent_volume_claim(claim: &mut ObjectFields) {
+pub(super) fn set_defaults_persistent_volume_claim(claim: &mut JsonObjectMap) {
     with_object(claim, "spec", set_defaults_persistent_volume_claim_spec);
     with_object_or_create(claim, "status", |status| {
         set_default(status, "phase", "Pending")
     });
 }
 
-pub(super) fn set_defaults_persistent_volume_claim_spec(spec: &mut ObjectFields) {
+pub(super) fn set_defaults_persistent_volume_claim_spec(spec: &mut JsonObjectMap) {
     set_default(spec, "volumeMode", "Filesystem");
 }
 
-pub(super) fn set_defaults_persistent_volume(volume: &mut ObjectFields) {
+pub(super) fn set_defaults_persistent_volume(volume: &mut JsonObjectMap) {
     with_object(volume, "spec", |spec| {
         set_default(spec, "persistentVolumeReclaimPolicy", "Retain");
         set_default(spec, "volumeMode", "Filesystem");
@@ -29,14 +29,14 @@ pub(super) fn set_defaults_persistent_volume(volume: &mut ObjectFields) {
     });
 }
 
-pub(super) fn set_defaults_storage_class(class: &mut ObjectFields) {
+pub(super) fn set_defaults_storage_class(class: &mut JsonObjectMap) {
     set_default(class, "reclaimPolicy", "Delete");
     set_default(class, "volumeBindingMode", "Immediate");
 }
 
 /// Sets the type, and moves the write-only `stringData` into `data`, where it takes
 /// precedence.
-pub(super) fn set_defaults_secret(secret: &mut ObjectFields) {
+pub(super) fn set_defaults_secret(secret: &mut JsonObjectMap) {
     set_default(secret, "type", "Opaque");
     let Some(Value::Object(plain)) = secret.remove("stringData") else {
         return;

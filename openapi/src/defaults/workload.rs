@@ -4,11 +4,11 @@
 use serde_json::{Value, json};
 
 use super::{
-    ObjectFields, for_each_object, is_empty, is_true, is_unset, pod, set_default, storage,
+    JsonObjectMap, for_each_object, is_empty, is_true, is_unset, pod, set_default, storage,
     string_field, with_object, with_object_or_create,
 };
 
-pub(super) fn set_defaults_deployment(object: &mut ObjectFields) {
+pub(super) fn set_defaults_deployment(object: &mut JsonObjectMap) {
     with_object(object, "spec", |spec| {
         set_default(spec, "replicas", 1);
         with_object_or_create(spec, "strategy", |strategy| {
@@ -26,14 +26,14 @@ pub(super) fn set_defaults_deployment(object: &mut ObjectFields) {
     });
 }
 
-pub(super) fn set_defaults_replica_set(object: &mut ObjectFields) {
+pub(super) fn set_defaults_replica_set(object: &mut JsonObjectMap) {
     with_object(object, "spec", |spec| {
         set_default(spec, "replicas", 1);
         with_object(spec, "template", pod::set_defaults_pod_template);
     });
 }
 
-pub(super) fn set_defaults_replication_controller(object: &mut ObjectFields) {
+pub(super) fn set_defaults_replication_controller(object: &mut JsonObjectMap) {
     let mut labels = Value::Null;
     with_object(object, "spec", |spec| {
         set_default(spec, "replicas", 1);
@@ -46,7 +46,7 @@ pub(super) fn set_defaults_replication_controller(object: &mut ObjectFields) {
     set_default_labels(object, labels);
 }
 
-pub(super) fn set_defaults_stateful_set(object: &mut ObjectFields) {
+pub(super) fn set_defaults_stateful_set(object: &mut JsonObjectMap) {
     with_object(object, "spec", |spec| {
         set_default(spec, "podManagementPolicy", "OrderedReady");
         with_object_or_create(spec, "updateStrategy", |strategy| {
@@ -72,7 +72,7 @@ pub(super) fn set_defaults_stateful_set(object: &mut ObjectFields) {
     });
 }
 
-pub(super) fn set_defaults_daemon_set(object: &mut ObjectFields) {
+pub(super) fn set_defaults_daemon_set(object: &mut JsonObjectMap) {
     with_object(object, "spec", |spec| {
         with_object_or_create(spec, "updateStrategy", |strategy| {
             set_default(strategy, "type", "RollingUpdate");
@@ -88,7 +88,7 @@ pub(super) fn set_defaults_daemon_set(object: &mut ObjectFields) {
     });
 }
 
-pub(super) fn set_defaults_job(object: &mut ObjectFields) {
+pub(super) fn set_defaults_job(object: &mut JsonObjectMap) {
     let mut labels = Value::Null;
     with_object(object, "spec", |spec| {
         if is_unset(spec, "completions") && is_unset(spec, "parallelism") {
@@ -116,7 +116,7 @@ pub(super) fn set_defaults_job(object: &mut ObjectFields) {
     set_default_labels(object, labels);
 }
 
-pub(super) fn set_defaults_cron_job(object: &mut ObjectFields) {
+pub(super) fn set_defaults_cron_job(object: &mut JsonObjectMap) {
     with_object(object, "spec", |spec| {
         set_default(spec, "concurrencyPolicy", "Allow");
         set_default(spec, "suspend", false);
@@ -130,7 +130,7 @@ pub(super) fn set_defaults_cron_job(object: &mut ObjectFields) {
 
 /// The defaults that a Job and the job template of a CronJob share. Other defaults of a Job
 /// are set when the template becomes a Job.
-fn set_defaults_job_spec(spec: &mut ObjectFields) {
+fn set_defaults_job_spec(spec: &mut JsonObjectMap) {
     with_object(spec, "template", pod::set_defaults_pod_template);
     with_object(spec, "podFailurePolicy", |policy| {
         for_each_object(policy, "rules", |rule| {
@@ -177,7 +177,7 @@ pub fn generate_job_selector(object: &mut Value, name: &str, uid: &str) {
     });
 }
 
-fn template_labels(spec: &ObjectFields) -> Value {
+fn template_labels(spec: &JsonObjectMap) -> Value {
     spec.get("template")
         .and_then(|template| template.pointer("/metadata/labels"))
         .filter(|labels| labels.as_object().is_some_and(|labels| !labels.is_empty()))
@@ -185,7 +185,7 @@ fn template_labels(spec: &ObjectFields) -> Value {
         .unwrap_or_default()
 }
 
-fn set_default_labels(object: &mut ObjectFields, labels: Value) {
+fn set_default_labels(object: &mut JsonObjectMap, labels: Value) {
     if !labels.is_object() {
         return;
     }

@@ -11,7 +11,7 @@ use super::placement::Placement;
 use super::policy::Suspension;
 use super::purge_mode::PURGE_MODE_DIRECTLY;
 
-pub use super::object_meta::{Condition, KarmadaObjectMeta};
+pub use super::object_meta::{AnnotationsFinalizersAndGeneration, Condition};
 
 /// Reason of the condition `Scheduled` if the host cluster itself runs the workload of the
 /// template, which is therefore not propagated. Karmada has no such case.
@@ -21,14 +21,14 @@ pub const HOST_RUNS_WORKLOADS: &str = "HostRunsWorkloads";
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ResourceBinding {
-    pub metadata: KarmadaObjectMeta,
-    pub spec: BindingSpec,
-    pub status: BindingStatus,
+    pub metadata: AnnotationsFinalizersAndGeneration,
+    pub spec: ResourceBindingSpec,
+    pub status: ResourceBindingStatus,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct BindingSpec {
+pub struct ResourceBindingSpec {
     pub resource: ObjectReference,
     pub propagate_deps: bool,
     pub replica_requirements: Option<Value>,
@@ -56,7 +56,7 @@ impl ResourceBinding {
     }
 }
 
-impl BindingSpec {
+impl ResourceBindingSpec {
     /// Whether the resource has replicas or components to schedule.
     pub fn is_workload(&self) -> bool {
         self.replicas > 0 || self.replica_requirements.is_some() || !self.components.is_empty()
@@ -204,7 +204,7 @@ pub struct BindingSchedulePriority {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct BindingStatus {
+pub struct ResourceBindingStatus {
     pub scheduler_observed_generation: i64,
     #[serde(rename = "schedulerObservingAffinityName")]
     pub observed_affinity: String,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::binding::{BindingSpec, GracefulEvictionTask, TargetCluster};
+use super::binding::{GracefulEvictionTask, ResourceBindingSpec, TargetCluster};
 use super::well_known_keys::{FAILOVER, FAILOVER_AFTER, FAILOVER_AUTO};
 
 pub use super::purge_mode::{PURGE_MODE_DIRECTLY, PURGE_MODE_GRACEFULLY, PURGE_MODE_NEVER};
@@ -70,7 +70,7 @@ pub struct StatePreservationRule {
     pub json_path: String,
 }
 
-impl BindingSpec {
+impl ResourceBindingSpec {
     /// The failover behavior that its policy declares; the default if it is malformed.
     pub fn failover_behavior(&self) -> FailoverBehavior {
         let declared = self.failover.as_ref();
@@ -102,21 +102,21 @@ impl BindingSpec {
 
 /// An invalid annotation of a policy: its key, its value, and why it is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidAnnotation {
+pub struct InvalidPolicyAnnotation {
     pub key: &'static str,
     pub value: String,
-    pub why: String,
+    pub reason: String,
 }
 
 /// How long a cluster must be not Ready before a policy evicts its resources automatically;
 /// `None`: never.
 pub fn automatic_failover_delay(
     annotations: &BTreeMap<String, String>,
-) -> Result<Option<Duration>, InvalidAnnotation> {
-    let bad = |key, value: &str, why: &str| InvalidAnnotation {
+) -> Result<Option<Duration>, InvalidPolicyAnnotation> {
+    let bad = |key, value: &str, why: &str| InvalidPolicyAnnotation {
         key,
         value: value.to_owned(),
-        why: why.to_owned(),
+        reason: why.to_owned(),
     };
     let after = match annotations.get(FAILOVER_AFTER) {
         None => DEFAULT_FAILOVER_DELAY,
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn spec(value: Value) -> BindingSpec {
+    fn spec(value: Value) -> ResourceBindingSpec {
         serde_json::from_value(value).unwrap()
     }
 

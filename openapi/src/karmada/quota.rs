@@ -9,7 +9,7 @@ use machinery::Quantity;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::binding::{BindingSpec, Component};
+use super::binding::{Component, ResourceBindingSpec};
 
 /// Amounts by resource name.
 pub type QuotaResourceList = BTreeMap<String, Quantity>;
@@ -17,18 +17,18 @@ pub type QuotaResourceList = BTreeMap<String, Quantity>;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct FederatedResourceQuota {
-    pub spec: QuotaSpec,
-    pub status: QuotaStatus,
+    pub spec: FederatedResourceQuotaSpec,
+    pub status: FederatedResourceQuotaStatus,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct QuotaSpec {
+pub struct FederatedResourceQuotaSpec {
     pub overall: QuotaResourceList,
     pub static_assignments: Vec<StaticClusterAssignment>,
 }
 
-impl QuotaSpec {
+impl FederatedResourceQuotaSpec {
     /// The limits that are statically assigned to a cluster, if any.
     pub fn static_assignment(&self, cluster: &str) -> Option<&QuotaResourceList> {
         let mut assigned = self.static_assignments.iter();
@@ -47,7 +47,7 @@ pub struct StaticClusterAssignment {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct QuotaStatus {
+pub struct FederatedResourceQuotaStatus {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub overall: QuotaResourceList,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -68,7 +68,7 @@ pub struct ClusterQuotaStatus {
 
 /// The requests of all scheduled replicas of a binding. Of a workload with components, each
 /// cluster gets one set of all components.
-pub fn calculate_resource_usage(binding: &BindingSpec) -> QuotaResourceList {
+pub fn calculate_resource_usage(binding: &ResourceBindingSpec) -> QuotaResourceList {
     let (each, times) = if binding.components.is_empty() {
         let replicas = binding.clusters.iter().map(|c| c.replicas).sum();
         (
@@ -108,13 +108,13 @@ pub fn add_amount(to: &mut QuotaResourceList, name: String, amount: Quantity) {
 }
 
 /// Whether an update of a binding may change its usage.
-pub fn may_change_usage(old: &BindingSpec, new: &BindingSpec) -> bool {
-    let requested = |b: &BindingSpec| replica_request(b.replica_requirements.as_ref());
-    let replicas = |b: &BindingSpec| b.clusters.iter().map(|c| c.replicas).sum::<i64>();
-    let clusters = |b: &BindingSpec| -> BTreeSet<String> {
+pub fn may_change_usage(old: &ResourceBindingSpec, new: &ResourceBindingSpec) -> bool {
+    let requested = |b: &ResourceBindingSpec| replica_request(b.replica_requirements.as_ref());
+    let replicas = |b: &ResourceBindingSpec| b.clusters.iter().map(|c| c.replicas).sum::<i64>();
+    let clusters = |b: &ResourceBindingSpec| -> BTreeSet<String> {
         b.clusters.iter().map(|c| c.name.clone()).collect()
     };
-    let sets = |b: &BindingSpec| -> Vec<_> {
+    let sets = |b: &ResourceBindingSpec| -> Vec<_> {
         let all = b.components.iter();
         all.map(|c| (c.replicas, replica_request(c.replica_requirements.as_ref())))
             .collect()
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn spec(value: Value) -> BindingSpec {
+    fn spec(value: Value) -> ResourceBindingSpec {
         serde_json::from_value(value).unwrap()
     }
 

@@ -5,22 +5,22 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct WorkloadRebalancer {
-    pub metadata: RebalancerMeta,
-    pub spec: RebalancerSpec,
-    pub status: RebalancerStatus,
+    pub metadata: WorkloadRebalancerMeta,
+    pub spec: WorkloadRebalancerSpec,
+    pub status: WorkloadRebalancerStatus,
 }
 
 /// The fields of `metadata` that [`machinery::ObjectMeta`] does not have.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct RebalancerMeta {
+pub struct WorkloadRebalancerMeta {
     pub creation_timestamp: String,
     pub generation: i64,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct RebalancerSpec {
+pub struct WorkloadRebalancerSpec {
     pub workloads: Vec<WorkloadReference>,
     pub ttl_seconds_after_finished: Option<i64>,
 }
@@ -39,7 +39,7 @@ pub struct WorkloadReference {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct RebalancerStatus {
+pub struct WorkloadRebalancerStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub observed_workloads: Vec<ObservedWorkload>,
     pub observed_generation: i64,

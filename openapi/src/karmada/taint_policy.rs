@@ -7,14 +7,14 @@ use super::affinity::ClusterAffinity;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ClusterTaintPolicy {
-    pub metadata: TaintPolicyMeta,
+    pub metadata: ClusterTaintPolicyMeta,
     pub spec: ClusterTaintPolicySpec,
 }
 
 /// The field of `metadata` by which policies are ordered.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct TaintPolicyMeta {
+pub struct ClusterTaintPolicyMeta {
     pub creation_timestamp: String,
 }
 

@@ -4,12 +4,12 @@ use machinery::Gvk;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::binding::{Condition, KarmadaObjectMeta};
+use super::binding::{AnnotationsFinalizersAndGeneration, Condition};
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Work {
-    pub metadata: KarmadaObjectMeta,
+    pub metadata: AnnotationsFinalizersAndGeneration,
     pub spec: WorkSpec,
     pub status: WorkStatus,
 }
@@ -31,7 +31,7 @@ pub struct WorkloadTemplate {
 /// A view of `spec` that identifies the manifests without parsing them completely.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct WorkManifestIdentities {
+pub struct WorkSpecManifestIdentities {
     workload: WorkloadManifestIdentities,
 }
 
@@ -47,12 +47,12 @@ struct WorkloadManifestIdentities {
 pub struct ManifestIdentity {
     pub api_version: String,
     pub kind: String,
-    pub metadata: ManifestObjectName,
+    pub metadata: ManifestNamespacedName,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct ManifestObjectName {
+pub struct ManifestNamespacedName {
     pub namespace: String,
     pub name: String,
 }
@@ -63,7 +63,7 @@ impl ManifestIdentity {
     }
 }
 
-impl WorkManifestIdentities {
+impl WorkSpecManifestIdentities {
     pub fn manifests(&self) -> &[ManifestIdentity] {
         &self.workload.manifests
     }

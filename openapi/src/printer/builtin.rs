@@ -14,14 +14,14 @@ mod cluster;
 mod network;
 mod pod;
 mod print_handler;
-mod printed_object;
+mod printer_input;
 mod storage;
 mod workload;
 
 #[cfg(test)]
 mod tests;
 
-use printed_object::PrintedObject;
+use printer_input::PrinterInput;
 
 pub(super) fn columns(kind: &KindInfo) -> Option<Vec<TableColumnDefinition>> {
     let table = print_handler(&kind.gvk.group, &kind.gvk.kind)?;
@@ -41,7 +41,7 @@ pub(super) fn columns(kind: &KindInfo) -> Option<Vec<TableColumnDefinition>> {
 
 pub(super) fn cells(kind: &KindInfo, object: &Value, now: Timestamp) -> Option<Vec<Value>> {
     let table = print_handler(&kind.gvk.group, &kind.gvk.kind)?;
-    Some((table.cells)(&PrintedObject { object, now }))
+    Some((table.cells)(&PrinterInput { object, now }))
 }
 
 fn print_handler(group: &str, kind: &str) -> Option<&'static PrintHandler> {

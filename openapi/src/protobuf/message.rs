@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::value;
 use super::wire::{WireField as Wire, WireFields};
-use crate::model::{DefinitionArena, SchemaDefinition, SchemaField, SchemaNode, SchemaType};
+use crate::model::{SchemaDefinition, SchemaDefinitionArena, SchemaField, SchemaNode, SchemaType};
 
 /// Deepest nesting of messages; a JSON schema may nest its properties as deep.
 const MAX_MESSAGE_DEPTH: usize = 64;
@@ -17,12 +17,12 @@ const MAX_VALUES: usize = 400_000;
 
 /// Decodes one request body and counts its values.
 pub(super) struct ProtobufDecoder<'a> {
-    definitions: &'a DefinitionArena,
+    definitions: &'a SchemaDefinitionArena,
     value_count: Cell<usize>,
 }
 
 impl<'a> ProtobufDecoder<'a> {
-    pub(super) fn new(definitions: &'a DefinitionArena) -> Self {
+    pub(super) fn new(definitions: &'a SchemaDefinitionArena) -> Self {
         Self {
             definitions,
             value_count: Cell::new(0),

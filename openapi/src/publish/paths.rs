@@ -23,7 +23,7 @@ pub(super) fn paths(
     let mut out = Map::new();
     for resource in resources {
         PathsBuilder {
-            form,
+            openapi_version: form,
             kind: resource.kind,
         }
         .write(&mut out);
@@ -186,7 +186,7 @@ fn parameter_description(parameter: &str) -> &'static str {
 }
 
 struct PathsBuilder<'a> {
-    form: OpenApiVersion,
+    openapi_version: OpenApiVersion,
     kind: &'a KindInfo,
 }
 
@@ -278,7 +278,7 @@ impl PathsBuilder<'_> {
         if location == "path" {
             parameter["required"] = Value::Bool(true);
         }
-        match self.form {
+        match self.openapi_version {
             OpenApiVersion::V2 => parameter["type"] = ty.into(),
             OpenApiVersion::V3 => {
                 parameter["schema"] = json!({ "type": ty, "uniqueItems": true });
@@ -313,7 +313,7 @@ impl PathsBuilder<'_> {
             },
         });
         self.add_request_body(&mut operation, place, action);
-        if self.form == OpenApiVersion::V2 {
+        if self.openapi_version == OpenApiVersion::V2 {
             let mut produces = self.media_types();
             if action == OperationAction::List {
                 produces.push("application/json;stream=watch");
@@ -401,8 +401,8 @@ impl PathsBuilder<'_> {
 
     fn body_type(&self, place: PathKind) -> Value {
         match place {
-            PathKind::Scale => self.form.reference(SCALE_TYPE),
-            _ => self.form.reference(&schema_name(self.kind)),
+            PathKind::Scale => self.openapi_version.reference(SCALE_TYPE),
+            _ => self.openapi_version.reference(&schema_name(self.kind)),
         }
     }
 
@@ -413,17 +413,17 @@ impl PathsBuilder<'_> {
                 (self.body_type(place), self.media_types(), true)
             }
             OperationAction::Patch => (
-                self.form.reference(PATCH_TYPE),
+                self.openapi_version.reference(PATCH_TYPE),
                 self.patch_media_types(),
                 true,
             ),
             OperationAction::Delete | OperationAction::DeleteCollection => (
-                self.form.reference(DELETE_OPTIONS_TYPE),
+                self.openapi_version.reference(DELETE_OPTIONS_TYPE),
                 self.media_types(),
                 false,
             ),
         };
-        match self.form {
+        match self.openapi_version {
             OpenApiVersion::V3 => {
                 operation["requestBody"] = json!({ "content": content(&media, &schema) });
                 if required {
@@ -445,14 +445,14 @@ impl PathsBuilder<'_> {
 
     fn responses(&self, place: PathKind, action: OperationAction) -> Value {
         let schema = match action {
-            OperationAction::List => self.form.reference(&list_schema_name(self.kind)),
+            OperationAction::List => self.openapi_version.reference(&list_schema_name(self.kind)),
             OperationAction::Delete if self.kind.returns_deleted_object => self.body_type(place),
             OperationAction::Delete | OperationAction::DeleteCollection => {
-                self.form.reference(STATUS_TYPE)
+                self.openapi_version.reference(STATUS_TYPE)
             }
             _ => self.body_type(place),
         };
-        let response = |text: &str| match self.form {
+        let response = |text: &str| match self.openapi_version {
             OpenApiVersion::V2 => json!({ "description": text, "schema": schema }),
             OpenApiVersion::V3 => {
                 json!({ "description": text, "content": content(&self.media_types(), &schema) })

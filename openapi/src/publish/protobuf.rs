@@ -10,7 +10,7 @@ const MAX_SCHEMA_DEPTH: usize = 200;
 
 /// Encodes a version 2 document.
 pub fn v2_protobuf(document: &Value) -> Vec<u8> {
-    let mut out = ProtobufMessage::default();
+    let mut out = ProtobufMessageBuilder::default();
     out.text(1, document.get("swagger"));
     if let Some(info) = document.get("info") {
         out.message(2, |m| {
@@ -39,7 +39,7 @@ fn items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn write_path_item(out: &mut ProtobufMessage, item: &Value) {
+fn write_path_item(out: &mut ProtobufMessageBuilder, item: &Value) {
     for (method, number) in [
         ("get", 2),
         ("put", 3),
@@ -59,7 +59,7 @@ fn write_path_item(out: &mut ProtobufMessage, item: &Value) {
     write_extensions(out, 10, item);
 }
 
-fn write_operation(out: &mut ProtobufMessage, value: &Value) {
+fn write_operation(out: &mut ProtobufMessageBuilder, value: &Value) {
     out.texts(1, value.get("tags"));
     out.text(3, value.get("description"));
     out.text(5, value.get("operationId"));
@@ -76,14 +76,14 @@ fn write_operation(out: &mut ProtobufMessage, value: &Value) {
     write_extensions(out, 13, value);
 }
 
-fn write_response(out: &mut ProtobufMessage, value: &Value) {
+fn write_response(out: &mut ProtobufMessageBuilder, value: &Value) {
     out.text(1, value.get("description"));
     if let Some(of) = value.get("schema") {
         out.message(2, |m| m.message(1, |m| write_schema(m, of, 0)));
     }
 }
 
-fn write_parameter(out: &mut ProtobufMessage, value: &Value) {
+fn write_parameter(out: &mut ProtobufMessageBuilder, value: &Value) {
     match value.get("in").and_then(Value::as_str) {
         Some("body") => out.message(1, |m| {
             m.text(1, value.get("description"));
@@ -112,14 +112,14 @@ fn write_parameter(out: &mut ProtobufMessage, value: &Value) {
 }
 
 /// The fields that path and query parameters share.
-fn write_common_parameter_fields(out: &mut ProtobufMessage, value: &Value) {
+fn write_common_parameter_fields(out: &mut ProtobufMessageBuilder, value: &Value) {
     out.flag(1, value.get("required"));
     out.text(2, value.get("in"));
     out.text(3, value.get("description"));
     out.text(4, value.get("name"));
 }
 
-fn write_schema(out: &mut ProtobufMessage, value: &Value, depth: usize) {
+fn write_schema(out: &mut ProtobufMessageBuilder, value: &Value, depth: usize) {
     if depth > MAX_SCHEMA_DEPTH {
         return;
     }
@@ -167,7 +167,7 @@ fn write_schema(out: &mut ProtobufMessage, value: &Value, depth: usize) {
 }
 
 /// Writes the `x-…` keys.
-fn write_extensions(out: &mut ProtobufMessage, number: u32, value: &Value) {
+fn write_extensions(out: &mut ProtobufMessageBuilder, number: u32, value: &Value) {
     let map: Option<&Map<String, Value>> = value.as_object();
     for (key, value) in map.into_iter().flatten() {
         if key.starts_with("x-") {
@@ -181,9 +181,9 @@ fn write_extensions(out: &mut ProtobufMessage, number: u32, value: &Value) {
 
 /// A protobuf message under construction.
 #[derive(Default)]
-struct ProtobufMessage(Vec<u8>);
+struct ProtobufMessageBuilder(Vec<u8>);
 
-impl ProtobufMessage {
+impl ProtobufMessageBuilder {
     fn varint(&mut self, mut n: u64) {
         while n >= 0x80 {
             self.0.push((n & 0x7f) as u8 | 0x80);

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{OpenApiVersion, PublishedResource};
 use crate::catalog::catalog;
 use crate::model::{
-    DefinitionArena, KindInfo, ListType, SchemaComposition, SchemaDefinition, SchemaNode,
+    KindInfo, ListType, SchemaComposition, SchemaDefinition, SchemaDefinitionArena, SchemaNode,
     SchemaType, ValueValidation,
 };
 
@@ -42,7 +42,7 @@ pub(super) fn schemas(
     form: OpenApiVersion,
 ) -> Map<String, Value> {
     let mut writer = SchemasBuilder {
-        form,
+        openapi_version: form,
         out: Map::new(),
         pending: BTreeSet::new(),
     };
@@ -79,7 +79,7 @@ fn patch_schema() -> Value {
 
 /// Builds schemas and collects the names of the types they refer to.
 struct SchemasBuilder {
-    form: OpenApiVersion,
+    openapi_version: OpenApiVersion,
     out: Map<String, Value>,
     /// Names of types in the catalog whose schemas are still to be built.
     pending: BTreeSet<String>,
@@ -122,8 +122,10 @@ impl SchemasBuilder {
 
     fn list_schema(&self, kind: &KindInfo, name: &str) -> Value {
         let text = |description: &str| json!({ "type": "string", "description": description });
-        let item = self.form.reference(name);
-        let meta = self.form.reference(&format!("{META_V1_PACKAGE}ListMeta"));
+        let item = self.openapi_version.reference(name);
+        let meta = self
+            .openapi_version
+            .reference(&format!("{META_V1_PACKAGE}ListMeta"));
         json!({
             "type": "object",
             "description": format!("{} is a list of {}", kind.list_kind, kind.gvk.kind),
@@ -167,12 +169,12 @@ impl SchemasBuilder {
             "Duration" => {
                 json!({ "type": "string", "description": "A duration in Go's format, such as 1h30m." })
             }
-            "Quantity" if self.form == OpenApiVersion::V3 => json!({
+            "Quantity" if self.openapi_version == OpenApiVersion::V3 => json!({
                 "description": QUANTITY_DESCRIPTION,
                 "oneOf": [{ "type": "string" }, { "type": "number" }],
             }),
             "Quantity" => json!({ "type": "string", "description": QUANTITY_DESCRIPTION }),
-            "IntOrString" if self.form == OpenApiVersion::V3 => json!({
+            "IntOrString" if self.openapi_version == OpenApiVersion::V3 => json!({
                 "format": "int-or-string",
                 "description": INT_OR_STRING_DESCRIPTION,
                 "oneOf": [{ "type": "integer" }, { "type": "string" }],
@@ -186,7 +188,7 @@ impl SchemasBuilder {
 
     fn object_schema(
         &mut self,
-        definitions: &DefinitionArena,
+        definitions: &SchemaDefinitionArena,
         definition: &SchemaDefinition,
     ) -> Value {
         let mut schema = json!({ "type": "object" });
@@ -236,8 +238,8 @@ impl SchemasBuilder {
         description: &str,
         default: Option<&Value>,
     ) -> Value {
-        let default = default.filter(|_| self.form == OpenApiVersion::V3);
-        let mut schema = match self.form {
+        let default = default.filter(|_| self.openapi_version == OpenApiVersion::V3);
+        let mut schema = match self.openapi_version {
             OpenApiVersion::V3 if !description.is_empty() || default.is_some() => {
                 json!({ "allOf": [reference] })
             }
@@ -252,13 +254,13 @@ impl SchemasBuilder {
 
     fn add_reference(&mut self, name: &str) -> Value {
         self.pending.insert(name.to_owned());
-        self.form.reference(name)
+        self.openapi_version.reference(name)
     }
 
     /// The schema of a node; a reference has no further keys.
     fn node_schema(
         &mut self,
-        definitions: &DefinitionArena,
+        definitions: &SchemaDefinitionArena,
         node: &SchemaNode,
         native: bool,
     ) -> Value {
@@ -289,13 +291,13 @@ impl SchemasBuilder {
         if !node.format.is_empty() {
             schema["format"] = (*node.format).into();
         }
-        if let Some(rules) = &node.rules {
+        if let Some(rules) = &node.validation {
             add_validations(&mut schema, rules);
-            if let (OpenApiVersion::V3, Some(logic)) = (self.form, &rules.logic) {
+            if let (OpenApiVersion::V3, Some(logic)) = (self.openapi_version, &rules.composition) {
                 self.add_composition(definitions, &mut schema, logic);
             }
         }
-        if self.form == OpenApiVersion::V3 {
+        if self.openapi_version == OpenApiVersion::V3 {
             if let Some(default) = &node.default {
                 schema["default"] = default.clone();
             }
@@ -337,7 +339,7 @@ impl SchemasBuilder {
 
     fn add_composition(
         &mut self,
-        definitions: &DefinitionArena,
+        definitions: &SchemaDefinitionArena,
         schema: &mut Value,
         logic: &SchemaComposition,
     ) {
@@ -367,7 +369,11 @@ impl SchemasBuilder {
     }
 
     /// A schema for validation only, which preserves no fields.
-    fn validation_schema(&mut self, definitions: &DefinitionArena, node: &SchemaNode) -> Value {
+    fn validation_schema(
+        &mut self,
+        definitions: &SchemaDefinitionArena,
+        node: &SchemaNode,
+    ) -> Value {
         let mut schema = self.node_schema(definitions, node, false);
         if let (SchemaType::Any, Value::Object(map)) = (&node.ty, &mut schema) {
             map.remove("x-kubernetes-preserve-unknown-fields");

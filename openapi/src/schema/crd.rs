@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::{MAX_DEPTH, Schema};
 use crate::catalog::catalog;
 use crate::model::{
-    DefinitionArena, DefinitionId, ListType, RegexPattern, SchemaComposition, SchemaDefinition,
-    SchemaField, SchemaNode, SchemaType, ValueValidation,
+    ListType, RegexPattern, SchemaComposition, SchemaDefinition, SchemaDefinitionArena,
+    SchemaDefinitionId, SchemaField, SchemaNode, SchemaType, ValueValidation,
 };
 use crate::schema_file_parser::{OBJECT_META_TYPE, object_fields};
 
@@ -28,7 +28,7 @@ impl Schema {
     }
 }
 
-pub(super) fn build(schema: &Value) -> Result<(DefinitionArena, SchemaNode), String> {
+pub(super) fn build(schema: &Value) -> Result<(SchemaDefinitionArena, SchemaNode), String> {
     let mut builder = CrdSchemaBuilder::default();
     let meta = builder.import(catalog().definitions(), OBJECT_META_TYPE)?;
     builder.meta = Some(meta);
@@ -49,12 +49,12 @@ pub(super) fn build(schema: &Value) -> Result<(DefinitionArena, SchemaNode), Str
 
 #[derive(Default)]
 struct CrdSchemaBuilder {
-    definitions: DefinitionArena,
-    meta: Option<DefinitionId>,
+    definitions: SchemaDefinitionArena,
+    meta: Option<SchemaDefinitionId>,
 }
 
 impl CrdSchemaBuilder {
-    fn add(&mut self, definition: SchemaDefinition) -> Result<DefinitionId, String> {
+    fn add(&mut self, definition: SchemaDefinition) -> Result<SchemaDefinitionId, String> {
         if self.definitions.len() >= MAX_DEFINITIONS {
             return Err("the schema has too many objects".into());
         }
@@ -62,7 +62,11 @@ impl CrdSchemaBuilder {
     }
 
     /// Copies a definition of the catalog under its name, with all definitions it refers to.
-    fn import(&mut self, from: &DefinitionArena, name: &str) -> Result<DefinitionId, String> {
+    fn import(
+        &mut self,
+        from: &SchemaDefinitionArena,
+        name: &str,
+    ) -> Result<SchemaDefinitionId, String> {
         if let Some(id) = self.definitions.id(name) {
             return Ok(id);
         }
@@ -82,7 +86,7 @@ impl CrdSchemaBuilder {
 
     fn redirect_references(
         &mut self,
-        from: &DefinitionArena,
+        from: &SchemaDefinitionArena,
         node: &mut SchemaNode,
     ) -> Result<(), String> {
         match &mut node.ty {
@@ -99,7 +103,7 @@ impl CrdSchemaBuilder {
     }
 
     /// Adds `apiVersion`, `kind` and `metadata` to a definition.
-    fn add_object_fields(&mut self, id: DefinitionId, root: bool) -> Result<(), String> {
+    fn add_object_fields(&mut self, id: SchemaDefinitionId, root: bool) -> Result<(), String> {
         let Some(meta) = self.meta else {
             return Ok(());
         };
@@ -134,7 +138,7 @@ impl CrdSchemaBuilder {
             ..SchemaNode::default()
         };
         node.ty = self.build_type(map, depth)?;
-        node.rules = self.build_validation(map, &node.ty, depth)?.map(Box::new);
+        node.validation = self.build_validation(map, &node.ty, depth)?.map(Box::new);
         Ok(node)
     }
 
@@ -283,7 +287,7 @@ impl CrdSchemaBuilder {
             max_properties: count("maxProperties"),
             unique_items: bool_field(map, "uniqueItems"),
             pattern,
-            logic: logic.map(Box::new),
+            composition: logic.map(Box::new),
         }))
     }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::validation::QUANTITY_FORMAT_ERROR;
 use super::{MAX_DEPTH, Schema, formats};
-use crate::model::{DefinitionArena, DefinitionId, SchemaNode, SchemaType};
+use crate::model::{SchemaDefinitionArena, SchemaDefinitionId, SchemaNode, SchemaType};
 
 impl Schema {
     /// The first error that Go's decoder would report, with its text. Meant for kinds that
@@ -20,7 +20,7 @@ impl Schema {
 }
 
 pub(super) struct GoDecodeChecker<'a> {
-    definitions: &'a DefinitionArena,
+    definitions: &'a SchemaDefinitionArena,
     /// The Go struct that contains the current field.
     struct_name: &'a str,
     /// Field names from the root; like Go, without list indexes and map keys.
@@ -28,7 +28,7 @@ pub(super) struct GoDecodeChecker<'a> {
 }
 
 impl<'a> GoDecodeChecker<'a> {
-    pub(super) fn new(definitions: &'a DefinitionArena) -> Self {
+    pub(super) fn new(definitions: &'a SchemaDefinitionArena) -> Self {
         Self {
             definitions,
             struct_name: "",
@@ -121,7 +121,7 @@ impl<'a> GoDecodeChecker<'a> {
     }
 
     /// `v1.Container` for `io.k8s.api.core.v1.Container`.
-    fn go_struct(&self, id: DefinitionId) -> String {
+    fn go_struct(&self, id: SchemaDefinitionId) -> String {
         let name = &*self.definitions.get(id).name;
         let start = name.rmatch_indices('.').nth(1).map_or(0, |(at, _)| at + 1);
         name[start..].to_owned()

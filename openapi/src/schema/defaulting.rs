@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{MAX_DEPTH, Schema};
-use crate::model::{DefinitionArena, SchemaDefinition, SchemaNode, SchemaType};
+use crate::model::{SchemaDefinition, SchemaDefinitionArena, SchemaNode, SchemaType};
 
 impl Schema {
     /// Sets defaults of fields whose parent is present. Before that, removes `null` from
@@ -14,7 +14,7 @@ impl Schema {
 }
 
 pub(super) fn apply_defaults(
-    definitions: &DefinitionArena,
+    definitions: &SchemaDefinitionArena,
     node: &SchemaNode,
     value: &mut Value,
     depth: usize,

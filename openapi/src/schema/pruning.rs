@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{MAX_DEPTH, Schema};
-use crate::model::{DefinitionArena, SchemaNode, SchemaType};
+use crate::model::{SchemaDefinitionArena, SchemaNode, SchemaType};
 
 /// How many removed paths are reported; fields beyond are removed without a report.
 const MAX_REPORTED_PATHS: usize = 256;
@@ -19,7 +19,7 @@ impl Schema {
 }
 
 pub(super) fn prune(
-    definitions: &DefinitionArena,
+    definitions: &SchemaDefinitionArena,
     node: &SchemaNode,
     value: &mut Value,
     path: &str,

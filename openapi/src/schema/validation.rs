@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{FieldPath, PathSegment, Schema, formats};
 use crate::model::{
-    DefinitionArena, DefinitionId, ListType, SchemaComposition, SchemaNode, SchemaType,
+    ListType, SchemaComposition, SchemaDefinitionArena, SchemaDefinitionId, SchemaNode, SchemaType,
     ValueValidation,
 };
 
@@ -30,13 +30,13 @@ impl Schema {
 }
 
 pub(super) struct SchemaValidator<'a> {
-    definitions: &'a DefinitionArena,
+    definitions: &'a SchemaDefinitionArena,
     pub(super) errors: Vec<FieldError>,
     composition_depth: usize,
 }
 
 impl<'a> SchemaValidator<'a> {
-    pub(super) fn new(definitions: &'a DefinitionArena) -> Self {
+    pub(super) fn new(definitions: &'a SchemaDefinitionArena) -> Self {
         Self {
             definitions,
             errors: Vec::new(),
@@ -64,9 +64,9 @@ impl<'a> SchemaValidator<'a> {
             self.errors.push(error);
             return;
         }
-        if let Some(rules) = &node.rules {
+        if let Some(rules) = &node.validation {
             check_value_validation(rules, value, path, &mut self.errors);
-            if let Some(logic) = &rules.logic {
+            if let Some(logic) = &rules.composition {
                 self.validate_composition(logic, value, path);
             }
         }
@@ -101,7 +101,7 @@ impl<'a> SchemaValidator<'a> {
 
     fn validate_fields<'v>(
         &mut self,
-        id: DefinitionId,
+        id: SchemaDefinitionId,
         map: &'v Map<String, Value>,
         path: &mut FieldPath<'v>,
     ) {
@@ -129,7 +129,7 @@ impl<'a> SchemaValidator<'a> {
         let keys: Option<&[Box<str>]> = match &node.list {
             ListType::Set => None,
             ListType::Map(keys) => Some(keys),
-            _ if node.rules.as_ref().is_some_and(|r| r.unique_items) => None,
+            _ if node.validation.as_ref().is_some_and(|r| r.unique_items) => None,
             _ => return,
         };
         let mut seen = HashSet::with_capacity(items.len());
@@ -220,7 +220,7 @@ impl<'a> SchemaValidator<'a> {
     /// Validates the fields of a schema without a declared type.
     fn validate_untyped_fields<'v>(
         &mut self,
-        id: DefinitionId,
+        id: SchemaDefinitionId,
         map: &'v Map<String, Value>,
         path: &mut FieldPath<'v>,
     ) {

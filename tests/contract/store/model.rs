@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use storage::{ConsistentReadSupport, Error, Op, RangeRequest, StoreEvent, StoreWatch};
+use storage::{ConsistentReadSupport, Error, RangeRequest, SingleKeyTxnOp, StoreEvent, StoreWatch};
 
 use crate::{SharedStore, commit, within_timeout, write};
 
@@ -123,11 +123,11 @@ impl StoreModel {
         let revision = self.revision() + 1;
         let value = (!delete).then(|| Bytes::from(format!("{key}@{revision}")));
         let op = match &value {
-            Some(value) => Op::Put {
+            Some(value) => SingleKeyTxnOp::Put {
                 value: value.clone(),
                 ttl: None,
             },
-            None => Op::Delete,
+            None => SingleKeyTxnOp::Delete,
         };
         let holds = right && !(delete && current_revision == 0);
         let previous = current.map(|(value, revision)| storage::KeyValue {
@@ -297,7 +297,7 @@ pub(crate) async fn compaction_races_with_watch_starts(store: &SharedStore) {
             let key = usize::try_from(i % KEYS).unwrap();
             // Large values, so that old events soon leave the engine's memory.
             let value = Bytes::from(vec![u8::try_from(i % 251).unwrap(); 96 << 10]);
-            let op = Op::Put { value, ttl: None };
+            let op = SingleKeyTxnOp::Put { value, ttl: None };
             revisions[key] = write(&writer, &format!("/a/{key}"), revisions[key], op).await;
             if i % 5 == 4 {
                 writer.compact((base + i).saturating_sub(40)).await.unwrap();

@@ -1,6 +1,6 @@
 //! Contract of reads: at the newest and at older revisions, in pages, and after compactions.
 
-use storage::{Error, Op, RangeRequest, RangeResponse, prefix_end};
+use storage::{Error, RangeRequest, RangeResponse, SingleKeyTxnOp, prefix_end};
 
 use crate::{SharedStore, create, key_value, put, write};
 
@@ -96,7 +96,7 @@ pub(crate) async fn pages_are_of_one_revision(store: &SharedStore) {
 pub(crate) async fn range_at_an_older_revision(store: &SharedStore) {
     let one = create(store, "/a/1", "one").await;
     let two = write(store, "/a/1", one, put("two")).await;
-    let deleted = write(store, "/a/1", two, Op::Delete).await;
+    let deleted = write(store, "/a/1", two, SingleKeyTxnOp::Delete).await;
     let other = create(store, "/a/2", "other").await;
     let again = create(store, "/a/1", "again").await;
     let table = [
@@ -149,7 +149,7 @@ pub(crate) async fn compaction_keeps_its_own_revision(store: &SharedStore) {
 
 pub(crate) async fn compaction_removes_deleted_keys(store: &SharedStore) {
     let one = create(store, "/a/1", "one").await;
-    let deleted = write(store, "/a/1", one, Op::Delete).await;
+    let deleted = write(store, "/a/1", one, SingleKeyTxnOp::Delete).await;
     store.compact(deleted).await.unwrap();
     assert_eq!(store.get("/a/1").await.unwrap(), None);
     assert_eq!(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use storage::{ConsistentReadSupport, Error, Op, StoreWatch};
+use storage::{ConsistentReadSupport, Error, SingleKeyTxnOp, StoreWatch};
 
 use crate::{
     SharedStore, create, format_events, next_events, next_response, put, within_timeout, write,
@@ -42,7 +42,7 @@ pub(crate) async fn watch_delivers_previous_values(store: &SharedStore) {
     let mut watch = store.watch("/a/", 0).await.unwrap();
     let one = create(store, "/a/1", "one").await;
     let two = write(store, "/a/1", one, put("two")).await;
-    let deleted = write(store, "/a/1", two, Op::Delete).await;
+    let deleted = write(store, "/a/1", two, SingleKeyTxnOp::Delete).await;
     let expected = [
         format!("/a/1=one@{one}"),
         format!("/a/1=two@{two}<one@{one}"),
@@ -171,7 +171,7 @@ async fn write_large_values(store: &SharedStore, key: &str) -> Vec<u64> {
     let mut revisions = vec![0];
     for i in 0..12_u8 {
         let value = Bytes::from(vec![i; 1 << 20]);
-        let op = Op::Put { value, ttl: None };
+        let op = SingleKeyTxnOp::Put { value, ttl: None };
         let revision = write(store, key, revisions[usize::from(i)], op).await;
         revisions.push(revision);
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use storage::{Error, MAX_REQUEST_BYTES, Op, Txn, TxnResponse};
+use storage::{Error, MAX_REQUEST_BYTES, SingleKeyTxn, SingleKeyTxnOp, TxnResponse};
 
 use crate::{
     SharedStore, commit, create, expect_conflict, format_events, key_value, next_events, put,
@@ -38,27 +38,36 @@ pub(crate) async fn update_requires_the_current_revision(store: &SharedStore) {
 pub(crate) async fn delete_requires_the_current_revision(store: &SharedStore) {
     let first = create(store, "/a/1", "one").await;
     let second = write(store, "/a/1", first, put("two")).await;
-    let current = expect_conflict(store, "/a/1", first, Op::Delete).await;
+    let current = expect_conflict(store, "/a/1", first, SingleKeyTxnOp::Delete).await;
     assert_eq!(current, Some(key_value("/a/1", "two", second)));
-    write(store, "/a/1", second, Op::Delete).await;
+    write(store, "/a/1", second, SingleKeyTxnOp::Delete).await;
     assert_eq!(store.get("/a/1").await.unwrap(), None);
 }
 
 pub(crate) async fn delete_of_an_absent_key_conflicts(store: &SharedStore) {
-    assert_eq!(expect_conflict(store, "/a/1", 0, Op::Delete).await, None);
-    assert_eq!(expect_conflict(store, "/a/1", 7, Op::Delete).await, None);
-    let revision = create(store, "/a/1", "x").await;
-    let deleted = write(store, "/a/1", revision, Op::Delete).await;
-    assert_eq!(expect_conflict(store, "/a/1", 0, Op::Delete).await, None);
     assert_eq!(
-        expect_conflict(store, "/a/1", deleted, Op::Delete).await,
+        expect_conflict(store, "/a/1", 0, SingleKeyTxnOp::Delete).await,
+        None
+    );
+    assert_eq!(
+        expect_conflict(store, "/a/1", 7, SingleKeyTxnOp::Delete).await,
+        None
+    );
+    let revision = create(store, "/a/1", "x").await;
+    let deleted = write(store, "/a/1", revision, SingleKeyTxnOp::Delete).await;
+    assert_eq!(
+        expect_conflict(store, "/a/1", 0, SingleKeyTxnOp::Delete).await,
+        None
+    );
+    assert_eq!(
+        expect_conflict(store, "/a/1", deleted, SingleKeyTxnOp::Delete).await,
         None
     );
 }
 
 pub(crate) async fn recreated_key_has_new_revisions(store: &SharedStore) {
     let first = create(store, "/a/1", "one").await;
-    let deleted = write(store, "/a/1", first, Op::Delete).await;
+    let deleted = write(store, "/a/1", first, SingleKeyTxnOp::Delete).await;
     let again = create(store, "/a/1", "two").await;
     assert!(first < deleted && deleted < again);
     let current = expect_conflict(store, "/a/1", first, put("x")).await;
@@ -72,10 +81,10 @@ pub(crate) async fn recreated_key_has_new_revisions(store: &SharedStore) {
 }
 
 pub(crate) async fn too_large_request_is_rejected(store: &SharedStore) {
-    let txn = |bytes: usize| Txn {
+    let txn = |bytes: usize| SingleKeyTxn {
         key: "/a/1".into(),
         expected: 0,
-        op: Op::Put {
+        op: SingleKeyTxnOp::Put {
             value: Bytes::from(vec![b'x'; bytes]),
             ttl: None,
         },
@@ -91,7 +100,7 @@ pub(crate) async fn too_large_request_is_rejected(store: &SharedStore) {
 pub(crate) async fn conflicts_do_not_move_the_revision(store: &SharedStore) {
     let revision = create(store, "/a/1", "x").await;
     expect_conflict(store, "/a/1", 0, put("y")).await;
-    expect_conflict(store, "/a/2", 5, Op::Delete).await;
+    expect_conflict(store, "/a/2", 5, SingleKeyTxnOp::Delete).await;
     assert_eq!(store.revision().await.unwrap(), revision);
     assert_eq!(create(store, "/a/2", "z").await, revision + 1);
 }
@@ -142,8 +151,8 @@ pub(crate) async fn concurrent_updates_lose_nothing(store: &SharedStore) {
     assert_eq!(store.get("/a/1").await.unwrap().unwrap().value, "80");
 }
 
-fn put_with_ttl(value: &str, ttl: Duration) -> Op {
-    Op::Put {
+fn put_with_ttl(value: &str, ttl: Duration) -> SingleKeyTxnOp {
+    SingleKeyTxnOp::Put {
         value: Bytes::copy_from_slice(value.as_bytes()),
         ttl: Some(ttl),
     }

@@ -32,7 +32,7 @@ pub const DEFAULT_CONTROLLERS: &str = "*,-nodelifecycle";
 pub const FRONT_PROXY_NAME: &str = "front-proxy-client";
 
 /// What to start.
-pub struct Options<'a> {
+pub struct KubernetesClusterOptions<'a> {
     /// The prefix of its keys in etcd; each cluster on one etcd needs its own.
     pub name: &'a str,
     /// [`HOST_CONTROLLERS`], [`DEFAULT_CONTROLLERS`], or names with commas; empty: no
@@ -69,7 +69,7 @@ pub struct KubernetesCluster {
 impl KubernetesCluster {
     /// Returns when the kube-apiserver is ready. `None`: the programs are not available on
     /// this machine, and the test is recorded as skipped.
-    pub fn start(options: &Options<'_>, etcd: &Etcd) -> Option<Self> {
+    pub fn start(options: &KubernetesClusterOptions<'_>, etcd: &Etcd) -> Option<Self> {
         let [apiserver, manager] = tools(["kube-apiserver", "kube-controller-manager"])?;
         let dir = TestDir::new();
         let now = Timestamp::now();
@@ -77,7 +77,7 @@ impl KubernetesCluster {
         let front = Pki::open(&dir.path().join("front"), &[], now).unwrap();
         let port = port::free_port();
         let server = format!("https://127.0.0.1:{port}");
-        let files = ClusterFiles { dir: dir.path() };
+        let files = KubernetesClusterFiles { dir: dir.path() };
         files.write(&pki, &front, &server);
         let mut flags = apiserver_flags(&files, options.name, port, etcd);
         flags.extend_from_slice(options.flags);
@@ -92,7 +92,7 @@ impl KubernetesCluster {
         };
         cluster.wait_ready();
         if !options.controllers.is_empty() {
-            let files = ClusterFiles {
+            let files = KubernetesClusterFiles {
                 dir: cluster.dir.path(),
             };
             let flags = manager_flags(&files, options.controllers, has_insecure_port(&manager));
@@ -191,11 +191,11 @@ fn readyz(kubeconfig: &Path) -> Result<(), String> {
 }
 
 /// The files in a cluster's directory.
-struct ClusterFiles<'a> {
+struct KubernetesClusterFiles<'a> {
     dir: &'a Path,
 }
 
-impl ClusterFiles<'_> {
+impl KubernetesClusterFiles<'_> {
     fn path(&self, name: &str) -> String {
         self.dir.join(name).display().to_string()
     }
@@ -235,7 +235,12 @@ fn format_flags(pairs: Vec<(&str, String)>) -> Vec<String> {
         .collect()
 }
 
-fn apiserver_flags(files: &ClusterFiles<'_>, name: &str, port: u16, etcd: &Etcd) -> Vec<String> {
+fn apiserver_flags(
+    files: &KubernetesClusterFiles<'_>,
+    name: &str,
+    port: u16,
+    etcd: &Etcd,
+) -> Vec<String> {
     let mut all = vec![
         ("etcd-servers", etcd.endpoints()),
         ("etcd-prefix", format!("/{name}")),
@@ -282,7 +287,11 @@ fn apiserver_flags(files: &ClusterFiles<'_>, name: &str, port: u16, etcd: &Etcd)
     format_flags(all)
 }
 
-fn manager_flags(files: &ClusterFiles<'_>, controllers: &str, insecure_port: bool) -> Vec<String> {
+fn manager_flags(
+    files: &KubernetesClusterFiles<'_>,
+    controllers: &str,
+    insecure_port: bool,
+) -> Vec<String> {
     let mut all = vec![
         ("kubeconfig", files.path("manager.kubeconfig")),
         ("controllers", controllers.to_owned()),

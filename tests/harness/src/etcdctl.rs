@@ -27,7 +27,7 @@ pub struct EtcdKeyValue {
 
 /// One change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EtcdChange {
+pub struct EtcdWatchEvent {
     pub revision: u64,
     pub key: String,
     /// `None`: deleted.
@@ -53,7 +53,7 @@ impl Etcd {
 
     /// Every change below a prefix after a revision, up to the first change of the key
     /// `last`.
-    pub fn history(&self, prefix: &str, after: u64, last: &str) -> Vec<EtcdChange> {
+    pub fn history(&self, prefix: &str, after: u64, last: &str) -> Vec<EtcdWatchEvent> {
         let mut command = self.etcdctl_command(Path::new("timeout"));
         command
             .arg(HISTORY_TIMEOUT_SECONDS)
@@ -87,10 +87,10 @@ impl Etcd {
     }
 }
 
-fn parse_change(event: &Value) -> EtcdChange {
+fn parse_change(event: &Value) -> EtcdWatchEvent {
     // The type of a put is 0, which the JSON omits.
     let deleted = event["type"].as_i64() == Some(1);
-    EtcdChange {
+    EtcdWatchEvent {
         revision: parse_number(&event["kv"]["mod_revision"]),
         key: decode_text(&event["kv"]["key"]),
         value: (!deleted).then(|| decode_bytes(&event["kv"]["value"])),

@@ -22,7 +22,7 @@ use crate::raw_http::client_config;
 
 pub const CLUSTERS_PATH: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 pub const HTTP_TIMEOUT: Duration = Duration::from_secs(60);
-pub type TestBody = BoxBody<Bytes, hyper::Error>;
+pub type TestHttpBody = BoxBody<Bytes, hyper::Error>;
 
 /// Awaits `work`; panics with `what` after [`HTTP_TIMEOUT`].
 pub async fn within_timeout<T>(what: &str, work: impl Future<Output = T>) -> T {
@@ -30,7 +30,7 @@ pub async fn within_timeout<T>(what: &str, work: impl Future<Output = T>) -> T {
     done.unwrap_or_else(|_| panic!("not in time: {what}"))
 }
 
-pub fn full_body(bytes: impl Into<Bytes>) -> TestBody {
+pub fn full_body(bytes: impl Into<Bytes>) -> TestHttpBody {
     Full::new(bytes.into()).map_err(|n| match n {}).boxed()
 }
 
@@ -81,7 +81,7 @@ impl HttpTestClient {
         connector.connect(name, tcp).await.unwrap()
     }
 
-    fn build_request(&self, ask: HttpTestRequest) -> Request<TestBody> {
+    fn build_request(&self, ask: HttpTestRequest) -> Request<TestHttpBody> {
         let mut builder = Request::builder()
             .method(ask.method)
             .uri(format!("https://{}{}", self.address, ask.path));
@@ -172,7 +172,7 @@ pub struct HttpTestRequest {
     method: Method,
     path: String,
     headers: Vec<(String, String)>,
-    body: TestBody,
+    body: TestHttpBody,
 }
 
 impl HttpTestRequest {
@@ -190,7 +190,7 @@ impl HttpTestRequest {
         self
     }
 
-    pub fn body(mut self, body: TestBody) -> Self {
+    pub fn body(mut self, body: TestHttpBody) -> Self {
         self.body = body;
         self
     }

@@ -17,10 +17,10 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use crate::http_client::{TestBody, full_body};
+use crate::http_client::{TestHttpBody, full_body};
 
-pub type TestResponseFuture = Pin<Box<dyn Future<Output = Response<TestBody>> + Send>>;
-pub type RequestHandler = Arc<dyn Fn(Request<Incoming>) -> TestResponseFuture + Send + Sync>;
+pub type TestResponseFuture = Pin<Box<dyn Future<Output = Response<TestHttpBody>> + Send>>;
+pub type TestRequestHandler = Arc<dyn Fn(Request<Incoming>) -> TestResponseFuture + Send + Sync>;
 
 /// A running server. Dropping it stops it.
 pub struct FakeHttpsServer {
@@ -38,12 +38,12 @@ impl Drop for FakeHttpsServer {
 
 impl FakeHttpsServer {
     /// Serves `handler` over HTTP/1.1 and, when clients negotiate it, HTTP/2.
-    pub async fn start(handler: RequestHandler) -> Self {
+    pub async fn start(handler: TestRequestHandler) -> Self {
         Self::start_with_names(&["localhost", "127.0.0.1"], handler).await
     }
 
     /// The same with these names in its certificate.
-    pub async fn start_with_names(names: &[&str], handler: RequestHandler) -> Self {
+    pub async fn start_with_names(names: &[&str], handler: TestRequestHandler) -> Self {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let certified = rcgen::generate_simple_self_signed(names).unwrap();
         let ca = certified.cert.pem();
@@ -116,7 +116,7 @@ pub fn pseudo_random_bytes(length: usize, seed: u32) -> Vec<u8> {
 /// [`HALF_CLOSE_MESSAGE`] after the client has closed its sending side; `/exec/brief` closes
 /// its own sending side first and reads on; `/exec/none` answers 403. Bytes that
 /// `/exec/brief` reads go to `received`.
-pub fn upgrade_handler(received: tokio::sync::mpsc::Sender<Vec<u8>>) -> RequestHandler {
+pub fn upgrade_handler(received: tokio::sync::mpsc::Sender<Vec<u8>>) -> TestRequestHandler {
     Arc::new(move |mut request: Request<Incoming>| {
         let received = received.clone();
         Box::pin(async move {

@@ -27,7 +27,7 @@ pub mod etcd;
 pub mod etcdctl;
 pub mod http_client;
 pub mod https_server;
-pub mod karmada_definitions;
+pub mod karmada_crds;
 pub mod kubectl;
 pub mod objects;
 pub mod port;

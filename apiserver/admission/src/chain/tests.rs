@@ -8,23 +8,23 @@ use serde_json::json;
 
 use super::*;
 
-struct TestWrite {
+struct TestResourceAndUser {
     gvk: Gvk,
     gvr: Gvr,
     user: UserInfo,
 }
 
-fn new_test_write(api: &str, kind: &str, plural: &str) -> TestWrite {
+fn new_test_write(api: &str, kind: &str, plural: &str) -> TestResourceAndUser {
     let gvk = Gvk::from_api_version(api, kind);
     let gvr = Gvr::new(gvk.group.clone(), gvk.version.clone(), plural);
-    TestWrite {
+    TestResourceAndUser {
         gvk,
         gvr,
         user: UserInfo::internal(),
     }
 }
 
-impl TestWrite {
+impl TestResourceAndUser {
     fn attributes<'a>(
         &'a self,
         namespace: &'a str,
@@ -44,9 +44,9 @@ impl TestWrite {
 }
 
 fn chain() -> AdmissionChain {
-    AdmissionChain::new(Options {
+    AdmissionChain::new(AdmissionChainOptions {
         clock: Arc::new(FakeClock::new(jiff::Timestamp::UNIX_EPOCH)),
-        ..Options::default()
+        ..AdmissionChainOptions::default()
     })
 }
 
@@ -234,9 +234,9 @@ async fn deletion_is_validated_by_the_stored_object() {
     }
     let free = json!({"metadata": {}});
     assert!(chain.validate(&at, &Value::Null, Some(&free)).await.is_ok());
-    let of_a_member = AdmissionChain::new(Options {
+    let of_a_member = AdmissionChain::new(AdmissionChainOptions {
         deletion_protection: false,
-        ..Options::default()
+        ..AdmissionChainOptions::default()
     });
     let copy = of_a_member.validate(&at, &Value::Null, Some(&protected));
     assert!(copy.await.is_ok());
@@ -305,10 +305,10 @@ async fn quotas_are_charged_behind_their_feature_gate() {
         json!({"metadata": {"name": "q", "namespace": "n"}, "spec": {"overall": {"cpu": "1"}}});
     let quotas = Gvr::from_static("policy.karmada.io", "v1alpha1", "federatedresourcequotas");
     for on in [false, true] {
-        let chain = AdmissionChain::new(Options {
+        let chain = AdmissionChain::new(AdmissionChainOptions {
             feature_gates: FeatureGates::default()
                 .with_feature(KarmadaFeature::FederatedQuotaEnforcement, on),
-            ..Options::default()
+            ..AdmissionChainOptions::default()
         });
         let api = FakeApi::new();
         api.seed(&quotas, quota.clone());

@@ -14,7 +14,7 @@ use openapi::karmada::quota::{
     usage_difference,
 };
 use openapi::karmada::resources::QUOTAS;
-use openapi::karmada::{BindingSpec, FederatedResourceQuota};
+use openapi::karmada::{FederatedResourceQuota, ResourceBindingSpec};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -45,7 +45,8 @@ pub(crate) fn usage_increase(
     new: &Value,
     old: Option<&Value>,
 ) -> Result<Option<QuotaResourceList>, Status> {
-    let spec = |binding| BindingSpec::deserialize(get(binding, "/spec")).map_err(Status::internal);
+    let spec =
+        |binding| ResourceBindingSpec::deserialize(get(binding, "/spec")).map_err(Status::internal);
     if old.is_some_and(|old| get(old, "/spec") == get(new, "/spec")) {
         return Ok(None);
     }

@@ -250,7 +250,7 @@ fn customizations_of_one_kind_do_not_overlap() {
 
 #[test]
 fn script_errors_name_their_operation() {
-    let compile: ScriptCompiler = Arc::new(|_, script| match script {
+    let compile: CustomizationScriptValidator = Arc::new(|_, script| match script {
         "x" => Err("no".into()),
         _ => Ok(()),
     });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::webhook::WebhookClientConfig;
-use machinery::{FailureLog, LabelSelector, Object};
+use machinery::{FailureLogLimiter, LabelSelector, Object};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -14,10 +14,10 @@ const DEFAULT_TIMEOUT_SECONDS: u64 = 10;
 const MAX_TIMEOUT_SECONDS: u64 = 30;
 /// Log state of malformed webhooks, by the UID of their configuration and their index
 /// in it.
-static FAILURES: FailureLog = FailureLog::new();
+static FAILURES: FailureLogLimiter = FailureLogLimiter::new();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SideEffects {
+pub(super) enum SideEffectsOnDryRun {
     /// None or NoneOnDryRun.
     None,
     Some,
@@ -44,7 +44,7 @@ pub(super) struct AdmissionWebhook {
     pub(super) match_equivalent: bool,
     pub(super) namespace_selector: LabelSelector,
     pub(super) object_selector: LabelSelector,
-    pub(super) side_effects: SideEffects,
+    pub(super) side_effects: SideEffectsOnDryRun,
     pub(super) timeout: Duration,
     pub(super) reinvoke: bool,
 }
@@ -57,7 +57,7 @@ struct AdmissionWebhookConfiguration {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct AdmissionWebhookManifest {
+struct AdmissionWebhookJson {
     name: String,
     client_config: WebhookClientConfig,
     #[serde(default)]
@@ -114,8 +114,7 @@ pub(super) fn parse_all(configurations: &[Object]) -> Vec<Arc<AdmissionWebhook>>
 }
 
 fn parse(value: Value) -> Result<AdmissionWebhook, String> {
-    let written: AdmissionWebhookManifest =
-        serde_json::from_value(value).map_err(|e| e.to_string())?;
+    let written: AdmissionWebhookJson = serde_json::from_value(value).map_err(|e| e.to_string())?;
     let selector = |value: &Value| match value {
         Value::Null => Ok(LabelSelector::everything()),
         value => LabelSelector::from_value(value),
@@ -145,9 +144,9 @@ fn parse(value: Value) -> Result<AdmissionWebhook, String> {
         namespace_selector: selector(&written.namespace_selector)?,
         object_selector: selector(&written.object_selector)?,
         side_effects: if quiet {
-            SideEffects::None
+            SideEffectsOnDryRun::None
         } else {
-            SideEffects::Some
+            SideEffectsOnDryRun::Some
         },
         timeout: Duration::from_secs(seconds),
         reinvoke: is(&written.reinvocation_policy, "IfNeeded"),

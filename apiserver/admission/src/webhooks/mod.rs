@@ -19,13 +19,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use client::webhook::WebhookClient;
-use machinery::{FailureLog, Gvk, Gvr, Object, Status};
+use machinery::{FailureLogLimiter, Gvk, Gvr, Object, Status};
 use parking_lot::RwLock;
 use serde_json::Value;
 
 use crate::attributes::AdmissionAttributes;
 use admission_review::WebhookDecision;
-use configuration::{AdmissionWebhook, SideEffects};
+use configuration::{AdmissionWebhook, SideEffectsOnDryRun};
 
 /// Reads namespaces of another server.
 #[async_trait]
@@ -58,11 +58,11 @@ pub struct WebhookDispatcher {
     namespaces: Arc<dyn NamespaceLookup>,
     apply_patch: JsonPatchFunction,
     /// Log state of the webhooks that fail and are ignored at present.
-    failures: FailureLog,
+    failures: FailureLogLimiter,
 }
 
 /// The request that webhooks are called for.
-struct WebhookRequest<'a> {
+struct WebhookVersionedAttributes<'a> {
     attributes: &'a AdmissionAttributes<'a>,
     versions: &'a EquivalentVersions<'a>,
     old: Option<&'a Value>,
@@ -79,7 +79,7 @@ impl WebhookDispatcher {
             client: caller,
             namespaces,
             apply_patch: apply,
-            failures: FailureLog::new(),
+            failures: FailureLogLimiter::new(),
         })
     }
 
@@ -111,7 +111,7 @@ impl WebhookDispatcher {
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
         let hooks = self.webhooks.read().mutating.clone();
-        let request = WebhookRequest {
+        let request = WebhookVersionedAttributes {
             attributes,
             versions,
             old,
@@ -157,7 +157,7 @@ impl WebhookDispatcher {
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
         let hooks = self.webhooks.read().validating.clone();
-        let request = WebhookRequest {
+        let request = WebhookVersionedAttributes {
             attributes,
             versions,
             old,
@@ -181,7 +181,7 @@ impl WebhookDispatcher {
     async fn matching_version(
         &self,
         hook: &AdmissionWebhook,
-        request: &WebhookRequest<'_>,
+        request: &WebhookVersionedAttributes<'_>,
         new: &Value,
     ) -> Result<Option<usize>, Status> {
         let attributes = request.attributes;
@@ -199,7 +199,7 @@ impl WebhookDispatcher {
                 return Ok(None);
             }
         }
-        if attributes.dry_run && hook.side_effects != SideEffects::None {
+        if attributes.dry_run && hook.side_effects != SideEffectsOnDryRun::None {
             let text = format!("admission webhook {:?} does not support dry run", hook.name);
             return Err(Status::bad_request(text));
         }
@@ -212,7 +212,7 @@ impl WebhookDispatcher {
         &self,
         hook: &AdmissionWebhook,
         version: usize,
-        request: &WebhookRequest<'_>,
+        request: &WebhookVersionedAttributes<'_>,
         new: &mut Value,
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
@@ -247,7 +247,7 @@ impl WebhookDispatcher {
         &self,
         hook: &AdmissionWebhook,
         version: usize,
-        request: &WebhookRequest<'_>,
+        request: &WebhookVersionedAttributes<'_>,
         new: &Value,
     ) -> Result<Option<WebhookDecision>, Status> {
         let convert = |object: &Value| match object {

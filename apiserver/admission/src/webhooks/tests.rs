@@ -14,17 +14,17 @@ use serde_json::json;
 use super::*;
 use crate::attributes::AdmissionOperation;
 
-type FakeWebhook = Box<dyn Fn(&Value) -> Result<Value, String> + Send + Sync>;
+type FakeAdmissionWebhook = Box<dyn Fn(&Value) -> Result<Value, String> + Send + Sync>;
 
 /// Webhooks by path, and the requests they got.
 #[derive(Default)]
-struct FakeWebhookCaller {
-    hooks: Mutex<BTreeMap<String, FakeWebhook>>,
+struct FakeWebhookClient {
+    webhooks: Mutex<BTreeMap<String, FakeAdmissionWebhook>>,
     requests: Mutex<Vec<(String, Value)>>,
 }
 
 #[async_trait]
-impl WebhookClient for FakeWebhookCaller {
+impl WebhookClient for FakeWebhookClient {
     async fn call(
         &self,
         hook: &WebhookClientConfig,
@@ -33,7 +33,7 @@ impl WebhookClient for FakeWebhookCaller {
     ) -> Result<Bytes, String> {
         let review: Value = serde_json::from_slice(&body).unwrap();
         let request = review["request"].clone();
-        let answer = match self.hooks.lock().get(&hook.path) {
+        let answer = match self.webhooks.lock().get(&hook.path) {
             Some(hook) => hook(&request),
             None => Err("connection refused".into()),
         };
@@ -100,25 +100,25 @@ fn configuration(name: &str, hooks: Value) -> Object {
 }
 
 /// A request and its webhooks.
-struct WebhookCase {
-    caller: Arc<FakeWebhookCaller>,
-    hooks: Arc<WebhookDispatcher>,
+struct WebhookDispatcherFixture {
+    client: Arc<FakeWebhookClient>,
+    dispatcher: Arc<WebhookDispatcher>,
     operation: AdmissionOperation,
     dry_run: bool,
     namespace: &'static str,
     subresource: &'static str,
 }
 
-impl WebhookCase {
+impl WebhookDispatcherFixture {
     fn new() -> Self {
-        let caller = Arc::new(FakeWebhookCaller::default());
+        let client = Arc::new(FakeWebhookClient::default());
         Self {
-            hooks: WebhookDispatcher::new(
-                Arc::clone(&caller) as _,
+            dispatcher: WebhookDispatcher::new(
+                Arc::clone(&client) as _,
                 Arc::new(SingleNamespaceLookup),
                 apply,
             ),
-            caller,
+            client,
             operation: AdmissionOperation::Create,
             dry_run: false,
             namespace: "ns",
@@ -131,7 +131,7 @@ impl WebhookCase {
         hook: &str,
         respond: impl Fn(&Value) -> Result<Value, String> + Send + Sync + 'static,
     ) {
-        let mut hooks = self.caller.hooks.lock();
+        let mut hooks = self.client.webhooks.lock();
         hooks.insert(format!("/{hook}"), Box::new(respond));
     }
 
@@ -178,17 +178,17 @@ impl WebhookCase {
             from_version: &take,
         };
         let mut warnings = Vec::new();
-        self.hooks
+        self.dispatcher
             .mutate(&at, &versions, &mut new, old, &mut warnings)
             .await?;
-        self.hooks
+        self.dispatcher
             .validate(&at, &versions, &new, old, &mut warnings)
             .await?;
         Ok((new, warnings))
     }
 
     fn called_webhooks(&self) -> Vec<String> {
-        let mut requests = self.caller.requests.lock();
+        let mut requests = self.client.requests.lock();
         requests
             .drain(..)
             .map(|(path, _)| path[1..].to_owned())
@@ -203,8 +203,8 @@ fn object() -> Value {
 
 #[tokio::test]
 async fn mutating_webhooks_run_in_order_and_are_reinvoked() {
-    let case = WebhookCase::new();
-    case.hooks.set_mutating(&[
+    let case = WebhookDispatcherFixture::new();
+    case.dispatcher.set_mutating(&[
         configuration("b", json!([{"name": "third"}])),
         configuration(
             "a",
@@ -234,15 +234,15 @@ async fn mutating_webhooks_run_in_order_and_are_reinvoked() {
 
 #[tokio::test]
 async fn review_has_all_fields() {
-    let mut case = WebhookCase::new();
-    case.hooks
+    let mut case = WebhookDispatcherFixture::new();
+    case.dispatcher
         .set_validating(&[configuration("a", json!([{"name": "h"}]))]);
     case.add_webhook("h", |_| Ok(json!({"allowed": true})));
     case.operation = AdmissionOperation::Update;
     case.dry_run = true;
     let old = object();
     case.write(object(), Some(&old)).await.unwrap();
-    let (_, mut request) = case.caller.requests.lock().remove(0);
+    let (_, mut request) = case.client.requests.lock().remove(0);
     assert!(request["uid"].as_str().unwrap().len() == 36);
     request["uid"] = Value::Null;
     let kind = |version: &str| json!({"group": "policy.karmada.io", "version": version, "kind": "OverridePolicy"});
@@ -262,8 +262,8 @@ async fn review_has_all_fields() {
 
 #[tokio::test]
 async fn denials_carry_the_webhook_message() {
-    let case = WebhookCase::new();
-    case.hooks
+    let case = WebhookDispatcherFixture::new();
+    case.dispatcher
         .set_validating(&[configuration("a", json!([{"name": "h"}, {"name": "late"}]))]);
     case.add_webhook("late", |_| Ok(json!({"allowed": false})));
     for (status, code, text) in [
@@ -293,10 +293,10 @@ async fn denials_carry_the_webhook_message() {
 
 #[tokio::test]
 async fn failure_policy_is_applied() {
-    let case = WebhookCase::new();
+    let case = WebhookDispatcherFixture::new();
     let set_up = |policy: &str| {
         let hooks = json!([{"name": "h", "failurePolicy": policy}]);
-        case.hooks.set_mutating(&[configuration("a", hooks)]);
+        case.dispatcher.set_mutating(&[configuration("a", hooks)]);
     };
     let wrong: [fn() -> Result<Value, String>; 6] = [
         || Err("connection refused".into()),
@@ -331,13 +331,13 @@ async fn only_matching_webhooks_are_called() {
         json!({"rules": [rule]})
     };
     let check = async |hook: Value, subresource: &'static str, expect: bool| {
-        let mut case = WebhookCase::new();
+        let mut case = WebhookDispatcherFixture::new();
         case.subresource = subresource;
         let mut hook = hook;
         hook["name"] = json!("h");
         let shown = hook.to_string();
         case.add_webhook("h", |_| Ok(json!({"allowed": true})));
-        case.hooks
+        case.dispatcher
             .set_validating(&[configuration("a", json!([hook]))]);
         case.write(object(), None).await.unwrap();
         assert_eq!(
@@ -392,7 +392,7 @@ async fn only_matching_webhooks_are_called() {
 
 #[tokio::test]
 async fn dry_run_rejects_webhooks_with_side_effects() {
-    let mut case = WebhookCase::new();
+    let mut case = WebhookDispatcherFixture::new();
     case.dry_run = true;
     case.add_webhook("h", |_| Ok(json!({"allowed": true})));
     for (effects, code) in [
@@ -402,7 +402,7 @@ async fn dry_run_rejects_webhooks_with_side_effects() {
         ("NoneOnDryRun", 0),
     ] {
         let hooks = json!([{"name": "h", "sideEffects": effects}]);
-        case.hooks.set_mutating(&[configuration("a", hooks)]);
+        case.dispatcher.set_mutating(&[configuration("a", hooks)]);
         let got = case
             .write(object(), None)
             .await
@@ -413,12 +413,12 @@ async fn dry_run_rejects_webhooks_with_side_effects() {
 
 #[tokio::test]
 async fn deletion_passes_the_old_object() {
-    let mut case = WebhookCase::new();
+    let mut case = WebhookDispatcherFixture::new();
     case.operation = AdmissionOperation::Delete;
-    case.hooks
+    case.dispatcher
         .set_mutating(&[configuration("a", json!([{"name": "m"}]))]);
     let hook = json!([{"name": "v", "objectSelector": {"matchLabels": {"app": "a"}}}]);
-    case.hooks.set_validating(&[configuration("a", hook)]);
+    case.dispatcher.set_validating(&[configuration("a", hook)]);
     case.add_webhook("m", |_| Ok(set("/spec/x", "ignored")));
     case.add_webhook("v", |r| {
         assert!(r["object"].is_null());

@@ -9,7 +9,9 @@ use crate::token::ISSUER;
 use crate::token::tests::{claims, signer};
 
 /// An authenticator with the account `ns/bot`, and a token of that account.
-fn with_account(options: AuthenticatorOptions) -> (Arc<Authenticator>, Arc<FakeApi>, String) {
+fn with_account(
+    options: LocalAuthenticatorOptions,
+) -> (Arc<LocalAuthenticator>, Arc<FakeApi>, String) {
     let signer = Arc::new(signer());
     let fake = FakeApi::new();
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
@@ -21,7 +23,7 @@ fn with_account(options: AuthenticatorOptions) -> (Arc<Authenticator>, Arc<FakeA
         claims.audiences = vec![audience.clone()];
     }
     let token = signer.issue(&claims, now).unwrap();
-    let authenticator = Authenticator::new(None, signer, Arc::new(SystemClock), options);
+    let authenticator = LocalAuthenticator::new(None, signer, Arc::new(SystemClock), options);
     authenticator.set_api(fake.clone());
     (authenticator, fake, token)
 }
@@ -33,7 +35,7 @@ fn bearer(token: &str) -> RequestCredentials<'_> {
     }
 }
 
-async fn code(authenticator: &Authenticator, token: &str) -> u16 {
+async fn code(authenticator: &LocalAuthenticator, token: &str) -> u16 {
     match authenticator.authenticate(bearer(token)).await {
         Ok(_) => 200,
         Err(AuthenticationError::InvalidCredential(_)) => 401,
@@ -46,7 +48,7 @@ async fn code(authenticator: &Authenticator, token: &str) -> u16 {
 
 #[tokio::test]
 async fn store_failures_do_not_reject_tokens() {
-    let (authenticator, fake, token) = with_account(AuthenticatorOptions::default());
+    let (authenticator, fake, token) = with_account(LocalAuthenticatorOptions::default());
     assert_eq!(code(&authenticator, &token).await, 200);
     for (error, expected) in [
         (Status::server_timeout(&SERVICE_ACCOUNTS, "get"), 500),
@@ -82,13 +84,14 @@ async fn tokens_get_503_until_api_is_set() {
     let now = Timestamp::now();
     let token = signer.issue(&claims(now.as_second() + 600), now).unwrap();
     let clock = Arc::new(SystemClock);
-    let authenticator = Authenticator::new(None, signer, clock, AuthenticatorOptions::default());
+    let authenticator =
+        LocalAuthenticator::new(None, signer, clock, LocalAuthenticatorOptions::default());
     assert_eq!(code(&authenticator, &token).await, 503);
 }
 
 #[tokio::test]
 async fn anonymous_auth_and_audiences_are_configurable() {
-    let options = AuthenticatorOptions {
+    let options = LocalAuthenticatorOptions {
         anonymous: false,
         audiences: vec!["us".into(), "them".into()],
     };

@@ -14,7 +14,7 @@ use rustls_pki_types::CertificateDer;
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use crate::credentials::HeaderVisitor;
+use crate::credentials::ForEachHeader;
 use crate::impersonation::unescape_extra_key;
 use crate::x509::CertificateVerifier;
 
@@ -127,7 +127,7 @@ impl ExtensionAuthentication {
     /// The user that the headers name; `None` when they name none.
     pub(super) fn remote_user(
         &self,
-        headers: HeaderVisitor<'_>,
+        headers: ForEachHeader<'_>,
     ) -> Result<Option<UserInfo>, String> {
         let mut by_name: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut malformed = false;
@@ -234,12 +234,12 @@ impl DynamicExtensionAuthentication {
 
 struct ExtensionAuthenticationSink<'a> {
     target: &'a DynamicExtensionAuthentication,
-    found: bool,
+    is_listed: bool,
 }
 
 impl ReflectorSink for ExtensionAuthenticationSink<'_> {
     fn begin_list(&mut self) {
-        self.found = false;
+        self.is_listed = false;
     }
 
     fn list_item(&mut self, object: Object) {
@@ -247,13 +247,13 @@ impl ReflectorSink for ExtensionAuthenticationSink<'_> {
     }
 
     fn end_list(&mut self) {
-        if !self.found {
+        if !self.is_listed {
             self.target.update(Err("not found".into()));
         }
     }
 
     fn upsert(&mut self, object: Object) {
-        self.found = true;
+        self.is_listed = true;
         self.target.update(ExtensionAuthentication::parse(&object));
     }
 
@@ -282,7 +282,7 @@ pub(super) async fn watch_config_map(
         .fields(format!("metadata.name={NAME}"));
     let mut sink = ExtensionAuthenticationSink {
         target: followed,
-        found: false,
+        is_listed: false,
     };
     run_reflector(host, &select, &mut sink, shutdown).await;
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use client::{Api, Error, ResourcePath, WriteOptions};
-use machinery::{FailureLog, Gvr, Status};
+use machinery::{FailureLogLimiter, Gvr, Status};
 use serde_json::Value;
 
 /// Timeout of a review, retries included.
@@ -13,7 +13,7 @@ const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_ATTEMPTS: u32 = 5;
 
 /// Log state of each review resource that fails at present.
-static FAILURES: FailureLog = FailureLog::new();
+static FAILURES: FailureLogLimiter = FailureLogLimiter::new();
 
 /// Creates `body` and returns its `status`. The error does not suggest that the user
 /// was denied.

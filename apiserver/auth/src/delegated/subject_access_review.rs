@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::options::DelegatedAuthOptions;
 use super::review_cache::ReviewCache;
 use super::review_client;
-use crate::rbac::{AuthorizationAttributes, AuthorizerDecision, always_allowed};
+use crate::rbac::{AuthorizationTarget, AuthorizerDecision, always_allowed};
 
 static REVIEWS: Gvr = Gvr::from_static("authorization.k8s.io", "v1", "subjectaccessreviews");
 
@@ -49,10 +49,9 @@ impl DelegatingAuthorizer {
         &self,
         user: &UserInfo,
         verb: &str,
-        target: AuthorizationAttributes<'_>,
+        target: AuthorizationTarget<'_>,
     ) -> Result<AuthorizerDecision, Status> {
-        let open =
-            matches!(target, AuthorizationAttributes::NonResource(path) if always_allowed(path));
+        let open = matches!(target, AuthorizationTarget::NonResource(path) if always_allowed(path));
         if open || user.in_group(SYSTEM_PRIVILEGED_GROUP) {
             return Ok(AuthorizerDecision {
                 allowed: true,
@@ -98,7 +97,7 @@ fn non_empty_fields<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> 
 fn subject_access_review_spec(
     user: &UserInfo,
     verb: &str,
-    target: AuthorizationAttributes<'_>,
+    target: AuthorizationTarget<'_>,
 ) -> Value {
     let mut spec = non_empty_fields([("user", user.name.as_str()), ("uid", user.uid.as_str())]);
     if !user.groups.is_empty() {
@@ -108,11 +107,11 @@ fn subject_access_review_spec(
         spec.insert("extra".into(), json!(user.extra));
     }
     match target {
-        AuthorizationAttributes::NonResource(path) => {
+        AuthorizationTarget::NonResource(path) => {
             let about = non_empty_fields([("path", path), ("verb", verb)]);
             spec.insert("nonResourceAttributes".into(), about.into());
         }
-        AuthorizationAttributes::Resource {
+        AuthorizationTarget::Resource {
             group,
             version,
             resource,

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::PeerCertificates;
-use crate::pki::{LeafCertificate, ca_params, sign_certificate};
-use crate::rbac::AuthorizationAttributes;
+use crate::pki::{LeafCertificateProfile, ca_params, sign_certificate};
+use crate::rbac::AuthorizationTarget;
 use crate::request_auth::{RequestAuthenticator, RequestAuthorizer};
 
 const CONFIGMAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
@@ -39,7 +39,7 @@ impl TestCa {
     }
 
     fn peer(&self, user: &str, groups: &[&str]) -> PeerCertificates {
-        let leaf = LeafCertificate::Client {
+        let leaf = LeafCertificateProfile::Client {
             user: user.into(),
             groups: groups.iter().map(|g| (*g).into()).collect(),
         };
@@ -51,10 +51,10 @@ impl TestCa {
 }
 
 /// A host with two CAs, and an authenticator that has read them.
-struct DelegatedAuthFixture {
+struct DelegatedAuthenticationFixture {
     fake: Arc<FakeApi>,
-    clients: TestCa,
-    proxies: TestCa,
+    client_ca: TestCa,
+    proxy_ca: TestCa,
     authentication: RequestAuthenticator,
     authenticator: Arc<DelegatingAuthenticator>,
     tasks: TaskGroup,
@@ -75,7 +75,7 @@ fn config_map(clients: &TestCa, proxies: &TestCa, allowed: &[&str]) -> Value {
     }})
 }
 
-impl DelegatedAuthFixture {
+impl DelegatedAuthenticationFixture {
     async fn new(allowed: &[&str], options: DelegatedAuthOptions) -> Self {
         let fake = FakeApi::new();
         let (clients, proxies) = (TestCa::new(), TestCa::new());
@@ -88,8 +88,8 @@ impl DelegatedAuthFixture {
         authenticator.wait_ready().await;
         Self {
             fake,
-            clients,
-            proxies,
+            client_ca: clients,
+            proxy_ca: proxies,
             authentication: Arc::clone(&authenticator).into(),
             authenticator,
             tasks,
@@ -142,12 +142,15 @@ const ADMIN: &[(&str, &str)] = &[
 
 #[tokio::test]
 async fn identity_headers_need_a_front_proxy() {
-    let lab =
-        DelegatedAuthFixture::new(&["front-proxy-client"], DelegatedAuthOptions::default()).await;
-    let proxy = lab.proxies.peer("front-proxy-client", &[]);
-    let other_name = lab.proxies.peer("somebody", &[]);
-    let user = lab.clients.peer("jane", &["devs"]);
-    let same_name = lab.clients.peer("front-proxy-client", &[]);
+    let lab = DelegatedAuthenticationFixture::new(
+        &["front-proxy-client"],
+        DelegatedAuthOptions::default(),
+    )
+    .await;
+    let proxy = lab.proxy_ca.peer("front-proxy-client", &[]);
+    let other_name = lab.proxy_ca.peer("somebody", &[]);
+    let user = lab.client_ca.peer("jane", &["devs"]);
+    let same_name = lab.client_ca.peer("front-proxy-client", &[]);
     let stranger = TestCa::new().peer("front-proxy-client", &[]);
     for (peer, headers, expected) in [
         (&proxy, ADMIN, "admin"),
@@ -163,8 +166,8 @@ async fn identity_headers_need_a_front_proxy() {
     ] {
         assert_eq!(lab.name(peer, headers).await, expected, "{headers:?}");
     }
-    let any = DelegatedAuthFixture::new(&[], DelegatedAuthOptions::default()).await;
-    let proxy = any.proxies.peer("whoever", &[]);
+    let any = DelegatedAuthenticationFixture::new(&[], DelegatedAuthOptions::default()).await;
+    let proxy = any.proxy_ca.peer("whoever", &[]);
     assert_eq!(any.name(&proxy, ADMIN).await, "admin");
     lab.tasks.stop().await;
     any.tasks.stop().await;
@@ -172,8 +175,8 @@ async fn identity_headers_need_a_front_proxy() {
 
 #[tokio::test]
 async fn identity_headers_carry_the_full_user() {
-    let lab = DelegatedAuthFixture::new(&[], DelegatedAuthOptions::default()).await;
-    let proxy = lab.proxies.peer("p", &[]);
+    let lab = DelegatedAuthenticationFixture::new(&[], DelegatedAuthOptions::default()).await;
+    let proxy = lab.proxy_ca.peer("p", &[]);
     let headers = [
         ("x-remote-user", "jürgen"),
         ("x-remote-uid", "7"),
@@ -214,9 +217,9 @@ async fn identity_headers_carry_the_full_user() {
 
 #[tokio::test]
 async fn valid_config_changes_apply_and_invalid_ones_do_not() {
-    let lab = DelegatedAuthFixture::new(&["p"], DelegatedAuthOptions::default()).await;
-    let (old, new) = (&lab.proxies, TestCa::new());
-    let mut broken = config_map(&lab.clients, old, &["p"]);
+    let lab = DelegatedAuthenticationFixture::new(&["p"], DelegatedAuthOptions::default()).await;
+    let (old, new) = (&lab.proxy_ca, TestCa::new());
+    let mut broken = config_map(&lab.client_ca, old, &["p"]);
     broken["data"]["client-ca-file"] = json!("no certificate");
     lab.fake.seed(&CONFIGMAPS, broken);
     lab.fake.remove(
@@ -228,7 +231,7 @@ async fn valid_config_changes_apply_and_invalid_ones_do_not() {
     assert_eq!(lab.name(&before, ADMIN).await, "admin");
     lab.authenticator.ready().unwrap();
     lab.fake
-        .seed(&CONFIGMAPS, config_map(&lab.clients, &new, &["p"]));
+        .seed(&CONFIGMAPS, config_map(&lab.client_ca, &new, &["p"]));
     let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
     while lab.name(&after, ADMIN).await != "admin" {
         assert!(
@@ -243,8 +246,8 @@ async fn valid_config_changes_apply_and_invalid_ones_do_not() {
 
 #[tokio::test]
 async fn malformed_credentials_are_rejected() {
-    let lab = DelegatedAuthFixture::new(&[], DelegatedAuthOptions::default()).await;
-    let proxy = lab.proxies.peer("p", &[]);
+    let lab = DelegatedAuthenticationFixture::new(&[], DelegatedAuthOptions::default()).await;
+    let proxy = lab.proxy_ca.peer("p", &[]);
     let user = ("x-remote-user", &b"admin"[..]);
     for headers in [
         vec![("x-remote-user", &b"j\xffrgen"[..])],
@@ -298,7 +301,7 @@ async fn token_reviews_are_cached() {
         anonymous: false,
         ..DelegatedAuthOptions::default()
     };
-    let lab = DelegatedAuthFixture::new(&[], options).await;
+    let lab = DelegatedAuthenticationFixture::new(&[], options).await;
     let reviews = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&reviews);
     lab.fake.respond_to_create(&TOKENS, move |mut review| {
@@ -342,7 +345,7 @@ async fn token_reviews_are_cached() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_reviews_are_errors() {
-    let lab = DelegatedAuthFixture::new(&[], DelegatedAuthOptions::default()).await;
+    let lab = DelegatedAuthenticationFixture::new(&[], DelegatedAuthOptions::default()).await;
     let tries = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&tries);
     lab.fake.on_call(move |call| {
@@ -361,7 +364,7 @@ async fn failed_reviews_are_errors() {
     let rights: RequestAuthorizer =
         DelegatingAuthorizer::new(host, &DelegatedAuthOptions::default()).into();
     let user = UserInfo::default();
-    let path = AuthorizationAttributes::NonResource("/metrics");
+    let path = AuthorizationTarget::NonResource("/metrics");
     assert_eq!(
         rights.authorize(&user, "get", path).await.unwrap_err().code,
         500
@@ -396,7 +399,7 @@ async fn subject_access_reviews_are_cached() {
         groups: vec!["g".into()],
         extra: [("k".to_owned(), vec!["v".to_owned()])].into(),
     };
-    let target = AuthorizationAttributes::Resource {
+    let target = AuthorizationTarget::Resource {
         group: "work.karmada.io",
         version: "v1alpha1",
         resource: "works",
@@ -432,7 +435,7 @@ async fn subject_access_reviews_are_cached() {
             .authorize(
                 &UserInfo::default(),
                 "get",
-                AuthorizationAttributes::NonResource(open),
+                AuthorizationTarget::NonResource(open),
             )
             .await
             .unwrap();

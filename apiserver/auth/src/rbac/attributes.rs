@@ -2,7 +2,7 @@
 
 /// The target of a request to authorize (kube-apiserver's `authorizer.Attributes`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuthorizationAttributes<'a> {
+pub enum AuthorizationTarget<'a> {
     /// Empty strings mean "none"; the namespace is empty at the cluster scope.
     Resource {
         group: &'a str,
@@ -16,7 +16,7 @@ pub enum AuthorizationAttributes<'a> {
     NonResource(&'a str),
 }
 
-impl AuthorizationAttributes<'_> {
+impl AuthorizationTarget<'_> {
     pub(super) fn namespace(&self) -> &str {
         match self {
             Self::Resource { namespace, .. } => namespace,

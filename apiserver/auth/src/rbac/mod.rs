@@ -14,7 +14,7 @@ use client::Api;
 use machinery::user::SYSTEM_PRIVILEGED_GROUP;
 use machinery::{Gvr, Status, UserInfo};
 
-pub use attributes::{AuthorizationAttributes, always_allowed};
+pub use attributes::{AuthorizationTarget, always_allowed};
 use policy_watch::WatchedPolicy;
 pub use rule::{PolicyRule, SubjectRules};
 
@@ -55,11 +55,11 @@ impl RbacAuthorizer {
     }
 
     /// Whether `user` may `verb` the target.
-    pub fn allows(&self, user: &UserInfo, verb: &str, target: AuthorizationAttributes<'_>) -> bool {
+    pub fn allows(&self, user: &UserInfo, verb: &str, target: AuthorizationTarget<'_>) -> bool {
         if user.in_group(SYSTEM_PRIVILEGED_GROUP) {
             return true;
         }
-        if let AuthorizationAttributes::NonResource(path) = target
+        if let AuthorizationTarget::NonResource(path) = target
             && always_allowed(path)
         {
             return true;
@@ -75,7 +75,7 @@ impl RbacAuthorizer {
         &self,
         user: &UserInfo,
         verb: &str,
-        target: AuthorizationAttributes<'_>,
+        target: AuthorizationTarget<'_>,
     ) -> AuthorizerDecision {
         let granted = |reason: String| AuthorizerDecision {
             allowed: true,
@@ -85,7 +85,7 @@ impl RbacAuthorizer {
         if user.in_group(SYSTEM_PRIVILEGED_GROUP) {
             return granted(String::new());
         }
-        if let AuthorizationAttributes::NonResource(path) = target
+        if let AuthorizationTarget::NonResource(path) = target
             && always_allowed(path)
         {
             return granted(String::new());
@@ -115,9 +115,9 @@ impl RbacAuthorizer {
     }
 
     /// The 403 of a denied request, with Kubernetes' message.
-    pub fn forbidden(user: &UserInfo, verb: &str, target: AuthorizationAttributes<'_>) -> Status {
+    pub fn forbidden(user: &UserInfo, verb: &str, target: AuthorizationTarget<'_>) -> Status {
         match target {
-            AuthorizationAttributes::NonResource(path) => Status::failure(
+            AuthorizationTarget::NonResource(path) => Status::failure(
                 403,
                 "Forbidden",
                 format!(
@@ -125,7 +125,7 @@ impl RbacAuthorizer {
                     user.name
                 ),
             ),
-            AuthorizationAttributes::Resource {
+            AuthorizationTarget::Resource {
                 group,
                 version,
                 resource,

@@ -71,7 +71,7 @@ struct RoleRules {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RoleBindingSpec {
+struct RoleBindingJson {
     role_ref: RbacRoleRef,
     #[serde(default)]
     subjects: Option<Vec<RbacSubject>>,
@@ -143,7 +143,7 @@ impl RbacPolicy {
             }
             RbacKind::ClusterRoleBinding | RbacKind::RoleBinding => {
                 self.unbind(&key);
-                if let Ok(view) = serde_json::from_slice::<RoleBindingSpec>(object.bytes()) {
+                if let Ok(view) = serde_json::from_slice::<RoleBindingJson>(object.bytes()) {
                     self.bind(key, view);
                 }
             }
@@ -180,7 +180,7 @@ impl RbacPolicy {
         }
     }
 
-    fn bind(&mut self, key: RbacObjectKey, view: RoleBindingSpec) {
+    fn bind(&mut self, key: RbacObjectKey, view: RoleBindingJson) {
         let subjects: Vec<String> = view
             .subjects
             .unwrap_or_default()

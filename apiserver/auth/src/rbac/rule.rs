@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::attributes::AuthorizationAttributes;
+use super::attributes::AuthorizationTarget;
 
 const ALL: &str = "*";
 
@@ -28,20 +28,18 @@ fn matches_any(list: &[String], value: &str) -> bool {
 impl PolicyRule {
     /// Whether the rule allows `verb` on `target`
     /// (`pkg/apis/rbac/v1/evaluation_helpers.go`).
-    pub fn allows(&self, verb: &str, target: AuthorizationAttributes<'_>) -> bool {
+    pub fn allows(&self, verb: &str, target: AuthorizationTarget<'_>) -> bool {
         if !matches_any(&self.verbs, verb) {
             return false;
         }
         match target {
-            AuthorizationAttributes::NonResource(path) => {
-                self.non_resource_urls.iter().any(|url| {
-                    url == path
-                        || url
-                            .strip_suffix('*')
-                            .is_some_and(|prefix| path.starts_with(prefix))
-                })
-            }
-            AuthorizationAttributes::Resource {
+            AuthorizationTarget::NonResource(path) => self.non_resource_urls.iter().any(|url| {
+                url == path
+                    || url
+                        .strip_suffix('*')
+                        .is_some_and(|prefix| path.starts_with(prefix))
+            }),
+            AuthorizationTarget::Resource {
                 group,
                 resource,
                 subresource,

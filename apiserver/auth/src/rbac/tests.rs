@@ -65,9 +65,9 @@ fn res<'a>(
     resource: &'a str,
     namespace: &'a str,
     name: &'a str,
-) -> AuthorizationAttributes<'a> {
+) -> AuthorizationTarget<'a> {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-    AuthorizationAttributes::Resource {
+    AuthorizationTarget::Resource {
         group,
         version: "v1",
         resource,
@@ -84,7 +84,7 @@ fn rbac_decisions_match_kubernetes() {
     let bot = user("system:serviceaccount:ns:bot", &[]);
     let master = user("root", &[SYSTEM_PRIVILEGED_GROUP]);
     let nobody = user("nobody", &[]);
-    let table: &[(&UserInfo, &str, AuthorizationAttributes<'_>, bool)] = &[
+    let table: &[(&UserInfo, &str, AuthorizationTarget<'_>, bool)] = &[
         (&staff, "get", res("", "pods", "any", "x"), true),
         (&staff, "list", res("", "pods", "", ""), true),
         (&staff, "delete", res("", "pods", "any", "x"), false),
@@ -94,19 +94,19 @@ fn rbac_decisions_match_kubernetes() {
         (
             &staff,
             "get",
-            AuthorizationAttributes::NonResource("/version"),
+            AuthorizationTarget::NonResource("/version"),
             true,
         ),
         (
             &staff,
             "get",
-            AuthorizationAttributes::NonResource("/apis/apps"),
+            AuthorizationTarget::NonResource("/apis/apps"),
             true,
         ),
         (
             &staff,
             "get",
-            AuthorizationAttributes::NonResource("/metrics"),
+            AuthorizationTarget::NonResource("/metrics"),
             false,
         ),
         (&bot, "update", res("apps", "deployments", "ns", "d"), true),
@@ -127,13 +127,13 @@ fn rbac_decisions_match_kubernetes() {
         (
             &nobody,
             "get",
-            AuthorizationAttributes::NonResource("/readyz/ping"),
+            AuthorizationTarget::NonResource("/readyz/ping"),
             true,
         ),
         (
             &nobody,
             "get",
-            AuthorizationAttributes::NonResource("/readyzz"),
+            AuthorizationTarget::NonResource("/readyzz"),
             false,
         ),
         (&master, "anything", res("x", "y", "", ""), true),
@@ -178,7 +178,7 @@ fn forbidden_messages_match_kubernetes() {
         "nodes is forbidden: User \"ann\" cannot get resource \"nodes\" in API group \"\" at the cluster scope"
     );
     assert_eq!(
-        text(AuthorizationAttributes::NonResource("/metrics")),
+        text(AuthorizationTarget::NonResource("/metrics")),
         "forbidden: User \"ann\" cannot get path \"/metrics\""
     );
 }

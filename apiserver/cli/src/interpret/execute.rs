@@ -1,14 +1,14 @@
 //! Executes an interpreter operation on objects from files, as
 //! `karmadactl interpret` does.
 
-use interpreter::{Interpreter, InterpreterOperation, LuaLimits};
+use interpreter::{InterpreterOperation, LuaLimits, ResourceInterpreter};
 use machinery::time::{Clock, SystemClock};
 use machinery::{Gvk, Object};
 use openapi::karmada::binding::AggregatedStatusItem;
 use serde_json::{Value, json};
 
 /// The inputs of an operation.
-pub(super) struct OperationInputs {
+pub(super) struct InterpreterOperationInputs {
     pub(super) desired: Option<Value>,
     pub(super) observed: Option<Value>,
     /// The status items of `--status-file`; `None` without the flag.
@@ -18,7 +18,7 @@ pub(super) struct OperationInputs {
 
 const RULE_NOT_ENABLED: &str = "rule is not enabled";
 
-impl OperationInputs {
+impl InterpreterOperationInputs {
     fn desired(&self) -> Result<&Value, String> {
         let desired = self.desired.as_ref();
         desired.ok_or_else(|| "desired, desired-file options are not set".into())
@@ -46,9 +46,10 @@ impl OperationInputs {
 pub(super) async fn execute(
     customizations: &[Object],
     operation: InterpreterOperation,
-    inputs: &OperationInputs,
+    inputs: &InterpreterOperationInputs,
 ) -> Result<Vec<(&'static str, Value)>, String> {
-    let interpreter = Interpreter::from_customizations(customizations, LuaLimits::default());
+    let interpreter =
+        ResourceInterpreter::from_customizations(customizations, LuaLimits::default());
     let tree = match operation {
         InterpreterOperation::Retain => inputs.desired()?,
         _ => inputs.object()?,
@@ -143,9 +144,9 @@ mod tests {
     async fn execute_documents(
         customizations: &[Object],
         operation: InterpreterOperation,
-        change: impl Fn(&mut OperationInputs),
+        change: impl Fn(&mut InterpreterOperationInputs),
     ) -> Result<String, String> {
-        let mut inputs = OperationInputs {
+        let mut inputs = InterpreterOperationInputs {
             desired: Some(deployment()),
             observed: None,
             items: None,
@@ -182,7 +183,7 @@ mod tests {
             revised.starts_with("---\n# [1/1] revised:\n") && revised.contains("replicas: 5"),
             "{revised}"
         );
-        let items = |inputs: &mut OperationInputs| {
+        let items = |inputs: &mut InterpreterOperationInputs| {
             inputs.items = serde_json::from_value(json!([
                 {"clusterName": "m1", "status": {"replicas": 1}},
                 {"clusterName": "m2", "status": {"replicas": 2}}]))
@@ -208,9 +209,9 @@ mod tests {
 
     #[tokio::test]
     async fn missing_and_conflicting_inputs_are_errors() {
-        let nothing = |inputs: &mut OperationInputs| inputs.desired = None;
-        let both = |inputs: &mut OperationInputs| inputs.observed = Some(deployment());
-        let kept = |inputs: &mut OperationInputs| {
+        let nothing = |inputs: &mut InterpreterOperationInputs| inputs.desired = None;
+        let both = |inputs: &mut InterpreterOperationInputs| inputs.observed = Some(deployment());
+        let kept = |inputs: &mut InterpreterOperationInputs| {
             let mut observed = deployment();
             observed["metadata"]["labels"] = json!({});
             inputs.observed = Some(observed);

@@ -84,7 +84,7 @@ pub async fn run(arguments: InterpretArgs) -> anyhow::Result<ExitCode> {
         let checked = check::check_customization_kind(&document.value()?);
         checked.map_err(|why| anyhow!("fail to get customization object: {why}"))?;
     }
-    let inputs = execute::OperationInputs {
+    let inputs = execute::InterpreterOperationInputs {
         desired: read_object(arguments.desired_file.as_deref(), "desired")?,
         observed: read_object(arguments.observed_file.as_deref(), "observed")?,
         items: arguments

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 use client::{Api, ApiResource, ResourcePath, WriteOptions};
-use interpreter::{Interpreter, LuaLimits};
+use interpreter::{LuaLimits, ResourceInterpreter};
 use machinery::{Gvr, Object};
 use openapi::karmada::policy::ResourceSelector;
 use openapi::karmada::resources::{
@@ -14,8 +14,8 @@ use openapi::karmada::resources::{
 use openapi::karmada::{FeatureGates, PropagationPolicy, names};
 use serde_json::Value;
 
-use super::policies::{self, PolicyNamespace};
-use crate::object_lists::{PolicyScope, list_all, list_overrides, list_policies};
+use super::policies::{self, DefaultPolicyNamespace};
+use crate::object_lists::{ListedPolicyNamespaces, list_all, list_overrides, list_policies};
 
 /// A policy before the change, if it exists, and after it.
 pub(crate) struct ChangedPolicy {
@@ -25,10 +25,10 @@ pub(crate) struct ChangedPolicy {
 
 /// A template that a changed policy may affect.
 pub(crate) struct AffectedTemplate {
-    pub(crate) kind: ApiResource,
+    pub(crate) api_resource: ApiResource,
     pub(crate) template: Object,
     /// Its replicas and requirements, or why the interpreter failed.
-    pub(crate) requirements: Result<simulation::InterpretedReplicas, String>,
+    pub(crate) interpreted_replicas: Result<simulation::InterpretedReplicas, String>,
     pub(crate) binding: Option<Object>,
 }
 
@@ -41,13 +41,13 @@ pub(crate) struct PlanInputs {
     pub(crate) clusters: Vec<Object>,
     pub(crate) templates: Vec<AffectedTemplate>,
     /// Selected kinds that the server does not serve.
-    pub(crate) unknown: BTreeSet<String>,
+    pub(crate) unserved_kinds: BTreeSet<String>,
 }
 
 pub(crate) async fn collect_inputs(
     api: &dyn Api,
     documents: Vec<Value>,
-    namespace: PolicyNamespace<'_>,
+    namespace: DefaultPolicyNamespace<'_>,
     gates: FeatureGates,
 ) -> anyhow::Result<PlanInputs> {
     let mut changes = Vec::new();
@@ -57,14 +57,17 @@ pub(crate) async fn collect_inputs(
     }
     let namespaces: BTreeSet<&str> = changes.iter().map(|c| c.after.namespace()).collect();
     let scope = match namespaces.iter().next() {
-        Some(one) if namespaces.len() == 1 && !one.is_empty() => PolicyScope::Namespace(one),
-        _ => PolicyScope::AllNamespaces,
+        Some(one) if namespaces.len() == 1 && !one.is_empty() => {
+            ListedPolicyNamespaces::Namespace(one)
+        }
+        _ => ListedPolicyNamespaces::AllNamespaces,
     };
     let (cases, unknown) = affected_templates(api, &changes).await?;
     let bindings = list_bindings(api, scope, &cases).await?;
     let by_key: BTreeMap<String, &Object> = bindings.iter().map(|b| (b.meta().key(), b)).collect();
     let customizations = list_all(api, &CUSTOMIZATIONS, "").await?;
-    let interpreter = Interpreter::from_customizations(&customizations, LuaLimits::default());
+    let interpreter =
+        ResourceInterpreter::from_customizations(&customizations, LuaLimits::default());
     let mut affected = Vec::with_capacity(cases.len());
     for (kind, template) in cases {
         let wants = simulation::interpret_replicas(&interpreter, gates, &kind, &template).await;
@@ -75,9 +78,9 @@ pub(crate) async fn collect_inputs(
         };
         affected.push(AffectedTemplate {
             binding: by_key.get(&key).map(|b| Object::clone(b)),
-            kind,
+            api_resource: kind,
             template,
-            requirements: wants,
+            interpreted_replicas: wants,
         });
     }
     Ok(PlanInputs {
@@ -87,7 +90,7 @@ pub(crate) async fn collect_inputs(
         bindings,
         changes,
         templates: affected,
-        unknown,
+        unserved_kinds: unknown,
     })
 }
 
@@ -162,8 +165,10 @@ async fn affected_templates(
     changes: &[ChangedPolicy],
 ) -> anyhow::Result<(Vec<(ApiResource, Object)>, BTreeSet<String>)> {
     let discovered = api.discover().await?.resources;
-    let scope = simulation::TemplateFilter::new(&controller_context::Options::default())
-        .map_err(anyhow::Error::msg)?;
+    let scope = simulation::SkippedPropagatingFilter::new(
+        &controller_context::PropagationOptions::default(),
+    )
+    .map_err(anyhow::Error::msg)?;
     let mut found: BTreeMap<(String, String), (ApiResource, Object)> = BTreeMap::new();
     let mut unknown = BTreeSet::new();
     let mut listed = BTreeSet::new();
@@ -220,12 +225,12 @@ fn is_affected(changes: &[ChangedPolicy], kind: &ApiResource, template: &Object)
 
 async fn list_bindings(
     api: &dyn Api,
-    scope: PolicyScope<'_>,
+    scope: ListedPolicyNamespaces<'_>,
     cases: &[(ApiResource, Object)],
 ) -> anyhow::Result<Vec<Object>> {
     let namespace = match scope {
-        PolicyScope::Namespace(namespace) => namespace,
-        PolicyScope::ClusterScoped | PolicyScope::AllNamespaces => "",
+        ListedPolicyNamespaces::Namespace(namespace) => namespace,
+        ListedPolicyNamespaces::ClusterScoped | ListedPolicyNamespaces::AllNamespaces => "",
     };
     let mut found = list_all(api, &BINDINGS, namespace).await?;
     if cases.iter().any(|(kind, _)| !kind.namespaced) {

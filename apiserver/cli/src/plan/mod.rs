@@ -70,7 +70,7 @@ async fn plan(arguments: &PlanArgs) -> anyhow::Result<usize> {
     let documents = policies::read_policies(&arguments.filename)?;
     let tasks = TaskGroup::new(ShutdownToken::new());
     let (api, namespace) = arguments.control.connect_with_namespace(&tasks)?;
-    let namespace = policies::PolicyNamespace {
+    let namespace = policies::DefaultPolicyNamespace {
         flag: arguments.namespace.as_deref(),
         default: &namespace,
     };

@@ -9,7 +9,7 @@ use crate::manifest_files;
 
 /// The namespace of policies without one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PolicyNamespace<'a> {
+pub(crate) struct DefaultPolicyNamespace<'a> {
     /// The namespace of the flag; no policy may have another one.
     pub(crate) flag: Option<&'a str>,
     pub(crate) default: &'a str,
@@ -54,7 +54,7 @@ pub(crate) fn is_cluster_scoped(policy: &Value) -> bool {
     policy["kind"] == "ClusterPropagationPolicy"
 }
 
-impl PolicyNamespace<'_> {
+impl DefaultPolicyNamespace<'_> {
     /// Sets the namespace of a policy that has none.
     pub(crate) fn set_namespace(&self, policy: &mut Value) -> anyhow::Result<()> {
         if is_cluster_scoped(policy) {
@@ -126,7 +126,7 @@ mod tests {
             if !own.is_empty() {
                 policy["metadata"]["namespace"] = own.into();
             }
-            let default = PolicyNamespace {
+            let default = DefaultPolicyNamespace {
                 flag: asked,
                 default: "d",
             };

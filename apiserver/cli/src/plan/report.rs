@@ -7,11 +7,11 @@ use openapi::karmada::{FeatureGates, ResourceBinding, TargetCluster};
 use scheduler::core::ClusterSnapshot;
 use scheduler::{DecisionExplanation, SchedulingSimulation};
 use serde::Serialize;
-use simulation::{ClaimExplanation, SimulationResult};
+use simulation::{ClaimExplanation, TemplateSimulationResult};
 
 use super::inputs::{AffectedTemplate, PlanInputs};
 use crate::printers::format_table;
-use crate::scheduler_flags::SchedulerSettings;
+use crate::scheduler_flags::SchedulerFlagValues;
 
 /// The most clusters of a placement that are printed without `-o wide`.
 const MAX_PRINTED_CLUSTERS: usize = 6;
@@ -20,7 +20,7 @@ const MAX_PRINTED_CLUSTERS: usize = 6;
 pub(crate) struct PlanReport {
     /// The number of templates that would get other clusters or replicas.
     pub(crate) moving: usize,
-    pub(crate) templates: Vec<TemplateReport>,
+    pub(crate) templates: Vec<TemplatePlacementReport>,
     /// Selected kinds that the server does not serve.
     #[serde(rename = "unknownKinds", skip_serializing_if = "Vec::is_empty")]
     unknown: Vec<String>,
@@ -29,7 +29,7 @@ pub(crate) struct PlanReport {
 /// A template with its present and its future placement.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct TemplateReport {
+pub(crate) struct TemplatePlacementReport {
     kind: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     namespace: String,
@@ -49,11 +49,11 @@ pub(crate) struct TemplateReport {
 
 pub(crate) fn plan_report(
     inputs: &PlanInputs,
-    scheduling: &SchedulerSettings,
+    scheduling: &SchedulerFlagValues,
     gates: FeatureGates,
 ) -> PlanReport {
-    let snapshot =
-        ClusterSnapshot::new(inputs.clusters.iter().cloned()).with_rules(scheduling.rules);
+    let snapshot = ClusterSnapshot::new(inputs.clusters.iter().cloned())
+        .with_settings(scheduling.scheduling_settings);
     let world = simulation::SimulationInput {
         policies: &inputs.policies,
         overrides: &inputs.overrides,
@@ -78,32 +78,32 @@ pub(crate) fn plan_report(
             &world,
             &changes,
             &simulation::SimulatedTemplate {
-                kind: &affected.kind,
+                api_resource: &affected.api_resource,
                 template: &affected.template,
-                replicas: &affected.requirements,
+                replicas: &affected.interpreted_replicas,
                 binding: affected.binding.as_ref(),
             },
             &mut before,
         );
-        TemplateReport::new(affected, outcome)
+        TemplatePlacementReport::new(affected, outcome)
     });
-    let templates: Vec<TemplateReport> = templates.collect();
+    let templates: Vec<TemplatePlacementReport> = templates.collect();
     PlanReport {
         moving: templates.iter().filter(|t| t.moves).count(),
         templates,
-        unknown: inputs.unknown.iter().cloned().collect(),
+        unknown: inputs.unserved_kinds.iter().cloned().collect(),
     }
 }
 
-impl TemplateReport {
-    fn new(affected: &AffectedTemplate, outcome: SimulationResult) -> Self {
+impl TemplatePlacementReport {
+    fn new(affected: &AffectedTemplate, outcome: TemplateSimulationResult) -> Self {
         let binding = affected
             .binding
             .as_ref()
             .and_then(|b| b.decode::<ResourceBinding>().ok());
         let now = binding.map(|b| b.spec.clusters.clone()).unwrap_or_default();
         Self {
-            kind: affected.kind.kind.clone(),
+            kind: affected.api_resource.kind.clone(),
             namespace: affected.template.namespace().to_owned(),
             name: affected.template.name().to_owned(),
             moves: sorted(&now) != sorted(&outcome.clusters),
@@ -240,7 +240,7 @@ mod tests {
         let prospect = |name: &str,
                         now: &[(&str, i64)],
                         then: &[(&str, i64)],
-                        held: Option<&str>| TemplateReport {
+                        held: Option<&str>| TemplatePlacementReport {
             kind: "Deployment".into(),
             namespace: "n".into(),
             name: name.into(),

@@ -13,12 +13,12 @@ use openapi::karmada::well_known_keys::{BINDING_ID, CLUSTER_BINDING_ID};
 use openapi::karmada::{Cluster, ResourceBinding, Work, names};
 use serde_json::Value;
 
-use crate::object_lists::{PolicyScope, list_all, list_overrides, list_policies};
+use crate::object_lists::{ListedPolicyNamespaces, list_all, list_overrides, list_policies};
 use crate::resource_args;
 
 /// A template with its policies, binding, decision and Works.
 pub(crate) struct WhyInputs {
-    pub(crate) kind: ApiResource,
+    pub(crate) api_resource: ApiResource,
     pub(crate) template: Object,
     pub(crate) policies: Vec<Object>,
     pub(crate) overrides: Vec<Object>,
@@ -67,10 +67,10 @@ pub(crate) async fn collect_inputs(
         None => BTreeMap::new(),
     };
     Ok(WhyInputs {
-        policies: list_policies(api, PolicyScope::for_namespace(namespace)).await?,
-        overrides: list_overrides(api, PolicyScope::for_namespace(namespace)).await?,
+        policies: list_policies(api, ListedPolicyNamespaces::for_namespace(namespace)).await?,
+        overrides: list_overrides(api, ListedPolicyNamespaces::for_namespace(namespace)).await?,
         clusters: list_clusters(api).await?,
-        kind,
+        api_resource: kind,
         template,
         binding,
         decision,

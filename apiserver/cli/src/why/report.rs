@@ -13,7 +13,7 @@ use super::inputs::WhyInputs;
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WhyReport {
-    pub(crate) template: TemplateName,
+    pub(crate) template: TemplateReference,
     pub(crate) claim: ClaimExplanation,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) binding: Option<BindingSummary>,
@@ -26,7 +26,7 @@ pub(crate) struct WhyReport {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct TemplateName {
+pub(crate) struct TemplateReference {
     pub(crate) api_version: String,
     pub(crate) kind: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -55,7 +55,7 @@ pub(crate) struct DecisionSummary {
     pub(crate) generation: i64,
     pub(crate) fresh: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) failed_terms: Vec<FailedAffinity>,
+    pub(crate) failed_terms: Vec<FailedAffinityTermSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) affinity_name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,7 +76,7 @@ pub(crate) struct DecisionSummary {
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct FailedAffinity {
+pub(crate) struct FailedAffinityTermSummary {
     pub(crate) affinity_name: String,
     pub(crate) failure: String,
 }
@@ -155,7 +155,7 @@ pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
         gates: FeatureGates::default(),
     };
     let template = &inputs.template;
-    let claim = simulation::explain_claim(&world, &inputs.kind, template);
+    let claim = simulation::explain_claim(&world, &inputs.api_resource, template);
     let (decision, undecided) = match &inputs.decision {
         None => (None, None),
         Some(Ok(document)) => match DecisionSummary::deserialize(document) {
@@ -182,9 +182,9 @@ pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
     }
     pending.extend(undecided);
     WhyReport {
-        template: TemplateName {
-            api_version: inputs.kind.resource.api_version(),
-            kind: inputs.kind.kind.clone(),
+        template: TemplateReference {
+            api_version: inputs.api_resource.resource.api_version(),
+            kind: inputs.api_resource.kind.clone(),
             namespace: template.namespace().to_owned(),
             name: template.name().to_owned(),
         },

@@ -37,7 +37,7 @@ fn claimed_template() -> WhyInputs {
     let selector = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
     let policy = json!({"metadata": {"name": "p", "namespace": "n", "labels": {POLICY_ID: "p"}}, "spec": {"resourceSelectors": [selector]}});
     WhyInputs {
-        kind: ApiResource {
+        api_resource: ApiResource {
             resource: Gvr::from_static("apps", "v1", "deployments"),
             kind: "Deployment".into(),
             namespaced: true,

@@ -11,8 +11,8 @@ use machinery::{FieldSelector, Gvr, LabelSelector, Object, Status};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::store::{FakeStore, HistoryChange, HistoryEntry};
-use super::{FakeApi, FakeCall, FakeServer, RecordedWrite};
+use super::store::{FakeHistoryChange, FakeHistoryEntry, FakeStore};
+use super::{FakeApi, FakeApiState, FakeCall, RecordedWrite};
 use crate::api::{
     Api, DeleteOptions, ListOptions, ObjectList, Patch, ResourcePath, Result, ServerResources,
     WatchEvent, WatchOptions, WatchStream, WriteOptions,
@@ -20,14 +20,14 @@ use crate::api::{
 use crate::write_body::WriteBody;
 
 /// The selectors of a list or watch.
-struct FakeSelector {
+struct FakeListWatchSelector {
     resource: Gvr,
     namespace: String,
     labels: LabelSelector,
     fields: FieldSelector,
 }
 
-impl FakeSelector {
+impl FakeListWatchSelector {
     fn new(at: ResourcePath<'_>, labels: &str, fields: &str) -> Result<Self> {
         Ok(Self {
             resource: at.resource.clone(),
@@ -59,14 +59,14 @@ impl FakeSelector {
         })
     }
 
-    fn watch_event(&self, entry: &HistoryEntry, bookmarks: bool) -> Option<WatchEvent> {
+    fn watch_event(&self, entry: &FakeHistoryEntry, bookmarks: bool) -> Option<WatchEvent> {
         match &entry.change {
-            HistoryChange::Bookmark => bookmarks.then_some(WatchEvent::Bookmark {
+            FakeHistoryChange::Bookmark => bookmarks.then_some(WatchEvent::Bookmark {
                 revision: entry.revision,
                 initial_end: false,
             }),
-            HistoryChange::Object { resource, .. } if *resource != self.resource => None,
-            HistoryChange::Object { old, new, .. } => {
+            FakeHistoryChange::Object { resource, .. } if *resource != self.resource => None,
+            FakeHistoryChange::Object { old, new, .. } => {
                 let was = old.as_ref().filter(|o| self.matches(o));
                 let is = new.as_ref().filter(|o| self.matches(o));
                 match (was, is) {
@@ -147,7 +147,8 @@ impl Api for FakeApi {
 
     async fn list(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
         self.run_call_hook("list", Some(at), "")?;
-        let select = FakeSelector::new(at, &options.label_selector, &options.field_selector)?;
+        let selector =
+            FakeListWatchSelector::new(at, &options.label_selector, &options.field_selector)?;
         let state = self.server.store.lock();
         let mut list = ObjectList {
             revision: state.revision,
@@ -164,7 +165,7 @@ impl Api for FakeApi {
         for object in state.list(at.resource) {
             let key = format!("{}/{}", object.namespace(), object.name());
             let seen = after.is_some_and(|(_, after)| *key <= *after);
-            if seen || !select.matches(object) {
+            if seen || !selector.matches(object) {
                 continue;
             }
             if options.limit > 0 && list.items.len() as u64 == options.limit {
@@ -179,10 +180,11 @@ impl Api for FakeApi {
 
     async fn watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {
         self.run_call_hook("watch", Some(at), "")?;
-        let mut select = FakeSelector::new(at, &options.label_selector, &options.field_selector)?;
+        let mut selector =
+            FakeListWatchSelector::new(at, &options.label_selector, &options.field_selector)?;
         if !at.name.is_empty() {
             let exact = format!("metadata.name={}", at.name);
-            select.fields = FieldSelector::parse(&exact).map_err(Status::bad_request)?;
+            selector.fields = FieldSelector::parse(&exact).map_err(Status::bad_request)?;
         }
         let from: u64 = match options.resource_version.as_str() {
             "" => 0,
@@ -202,7 +204,7 @@ impl Api for FakeApi {
         let mut pending = VecDeque::new();
         let mut position = state.history.len();
         if from == 0 || options.send_initial_events {
-            let present = state.list(at.resource).filter(|o| select.matches(o));
+            let present = state.list(at.resource).filter(|o| selector.matches(o));
             pending.extend(present.cloned().map(WatchEvent::Added));
             if options.send_initial_events && options.bookmarks {
                 pending.push_back(WatchEvent::Bookmark {
@@ -216,7 +218,7 @@ impl Api for FakeApi {
         let cursor = FakeWatch {
             server: Arc::clone(&self.server),
             event_counter: moved,
-            select,
+            selector,
             bookmarks: options.bookmarks,
             generation: state.watch_generation,
             position,
@@ -304,12 +306,13 @@ impl Api for FakeApi {
         &self,
         at: ResourcePath<'_>,
         options: &DeleteOptions,
-        select: &ListOptions,
+        selector: &ListOptions,
     ) -> Result<()> {
-        let select = FakeSelector::new(at, &select.label_selector, &select.field_selector)?;
+        let selector =
+            FakeListWatchSelector::new(at, &selector.label_selector, &selector.field_selector)?;
         self.record_write("deletecollection", at, &Value::Null, options.dry_run, |s| {
             let all: Vec<Object> = s.list(at.resource).cloned().collect();
-            for object in all.iter().filter(|o| select.matches(o)) {
+            for object in all.iter().filter(|o| selector.matches(o)) {
                 s.delete(ResourcePath::of_object(at.resource, object), options)?;
             }
             Ok(())
@@ -333,9 +336,9 @@ impl Api for FakeApi {
 
 /// An open watch and its position in the history.
 struct FakeWatch {
-    server: Arc<FakeServer>,
+    server: Arc<FakeApiState>,
     event_counter: watch::Receiver<u64>,
-    select: FakeSelector,
+    selector: FakeListWatchSelector,
     bookmarks: bool,
     generation: u64,
     position: usize,
@@ -354,11 +357,11 @@ impl FakeWatch {
                 if state.watch_generation != self.generation {
                     return None;
                 }
-                if !state.paused_watches.contains(&self.select.resource) {
+                if !state.paused_watches.contains(&self.selector.resource) {
                     let news = state.history.get(self.position..).unwrap_or_default();
                     for entry in news {
                         self.pending_events
-                            .extend(self.select.watch_event(entry, self.bookmarks));
+                            .extend(self.selector.watch_event(entry, self.bookmarks));
                     }
                     self.position = state.history.len();
                 }

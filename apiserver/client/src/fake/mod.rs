@@ -51,11 +51,11 @@ pub struct RecordedWrite {
     pub body: Value,
 }
 
-type CallHook = Arc<dyn Fn(&FakeCall<'_>) -> Option<Error> + Send + Sync>;
-type WriteHook = Arc<dyn Fn(&FakeCall<'_>) + Send + Sync>;
-type CreateResponder = Arc<dyn Fn(Value) -> Value + Send + Sync>;
+type FakeCallHook = Arc<dyn Fn(&FakeCall<'_>) -> Option<Error> + Send + Sync>;
+type FakeWriteHook = Arc<dyn Fn(&FakeCall<'_>) + Send + Sync>;
+type FakeCreateResponder = Arc<dyn Fn(Value) -> Value + Send + Sync>;
 
-struct FakeServer {
+struct FakeApiState {
     store: Mutex<FakeStore>,
     /// Incremented with every event, to wake the watches.
     event_counter: watch::Sender<u64>,
@@ -63,21 +63,21 @@ struct FakeServer {
 
 /// A fake API server. One per test.
 pub struct FakeApi {
-    server: Arc<FakeServer>,
+    server: Arc<FakeApiState>,
     writes: Mutex<Vec<RecordedWrite>>,
-    call_hook: Mutex<Option<CallHook>>,
-    write_hook: Mutex<Option<WriteHook>>,
+    call_hook: Mutex<Option<FakeCallHook>>,
+    write_hook: Mutex<Option<FakeWriteHook>>,
     create_delays: Mutex<HashMap<Gvr, Duration>>,
     resources: Mutex<Vec<ApiResource>>,
     raw_bodies: Mutex<HashMap<String, Bytes>>,
-    create_responders: Mutex<HashMap<Gvr, CreateResponder>>,
+    create_responders: Mutex<HashMap<Gvr, FakeCreateResponder>>,
 }
 
 impl FakeApi {
     /// An empty server. Its clock stands at 2026-01-01T00:00:00Z.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
-            server: Arc::new(FakeServer {
+            server: Arc::new(FakeApiState {
                 store: Mutex::new(FakeStore::new()),
                 event_counter: watch::Sender::new(0),
             }),

@@ -15,13 +15,13 @@ type FakeObjectKey = (String, String);
 
 /// One entry of the history.
 #[derive(Clone)]
-pub(super) struct HistoryEntry {
+pub(super) struct FakeHistoryEntry {
     pub(super) revision: u64,
-    pub(super) change: HistoryChange,
+    pub(super) change: FakeHistoryChange,
 }
 
 #[derive(Clone)]
-pub(super) enum HistoryChange {
+pub(super) enum FakeHistoryChange {
     Object {
         resource: Gvr,
         old: Option<Object>,
@@ -39,7 +39,7 @@ pub(super) struct FakeStore {
     pub(super) watch_generation: u64,
     /// A watch from before this revision gets 410.
     pub(super) compacted_revision: u64,
-    pub(super) history: Vec<HistoryEntry>,
+    pub(super) history: Vec<FakeHistoryEntry>,
     /// Watches of these resources deliver nothing for now.
     pub(super) paused_watches: HashSet<Gvr>,
     objects: HashMap<Gvr, BTreeMap<FakeObjectKey, Object>>,
@@ -286,9 +286,9 @@ impl FakeStore {
     }
 
     pub(super) fn bookmark(&mut self) {
-        self.history.push(HistoryEntry {
+        self.history.push(FakeHistoryEntry {
             revision: self.revision,
-            change: HistoryChange::Bookmark,
+            change: FakeHistoryChange::Bookmark,
         });
     }
 
@@ -308,9 +308,9 @@ impl FakeStore {
     }
 
     fn record(&mut self, resource: &Gvr, old: Option<Object>, new: Option<Object>) {
-        self.history.push(HistoryEntry {
+        self.history.push(FakeHistoryEntry {
             revision: self.revision,
-            change: HistoryChange::Object {
+            change: FakeHistoryChange::Object {
                 resource: resource.clone(),
                 old,
                 new,

@@ -49,7 +49,7 @@ type InformerEventHandler = Box<dyn Fn(&InformerEvent<'_>) + Send + Sync>;
 type TransformFunc = Box<dyn Fn(Object) -> Object + Send + Sync>;
 
 struct InformerState {
-    select: ListWatchSelector,
+    selector: ListWatchSelector,
     indexer: RwLock<Indexer>,
     /// Held while a change is stored and delivered, so that a handler added later misses
     /// none.
@@ -74,7 +74,7 @@ pub struct Informer(Arc<InformerState>);
 impl Informer {
     fn new(select: ListWatchSelector, transform: Option<TransformFunc>) -> Self {
         Self(Arc::new(InformerState {
-            select,
+            selector: select,
             indexer: RwLock::default(),
             handlers: Mutex::default(),
             synced: watch::Sender::new(false),
@@ -93,7 +93,7 @@ impl Informer {
     }
 
     pub fn resource(&self) -> &Gvr {
-        &self.0.select.resource
+        &self.0.selector.resource
     }
 
     /// Calls `handler` for every change, in order, after the copy was updated; first for

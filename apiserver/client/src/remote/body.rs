@@ -8,25 +8,25 @@ use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 
-use crate::write_body::EncodedBody;
+use crate::write_body::EncodedObjectBody;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 enum RequestBodyKind {
-    Encoded(Pieces),
+    Encoded(EncodedBodyPieces),
     Streamed(UnsyncBoxBody<Bytes, BoxError>),
 }
 
-struct Pieces {
+struct EncodedBodyPieces {
     rest: std::vec::IntoIter<Bytes>,
     /// Bytes of the pieces that are still to be sent.
-    left: u64,
+    remaining_bytes: u64,
 }
 
-impl Pieces {
+impl EncodedBodyPieces {
     fn next(&mut self) -> Option<Bytes> {
         let piece = self.rest.next()?;
-        self.left -= piece.len() as u64;
+        self.remaining_bytes -= piece.len() as u64;
         Some(piece)
     }
 }
@@ -41,11 +41,14 @@ impl RequestBody {
     }
 
     /// The pieces are sent as they are; nothing is copied.
-    pub(super) fn encoded(body: EncodedBody) -> Self {
+    pub(super) fn encoded(body: EncodedObjectBody) -> Self {
         let pieces = body.into_pieces();
         let left = pieces.iter().map(|piece| piece.len() as u64).sum();
         let rest = pieces.into_iter();
-        Self(RequestBodyKind::Encoded(Pieces { rest, left }))
+        Self(RequestBodyKind::Encoded(EncodedBodyPieces {
+            rest,
+            remaining_bytes: left,
+        }))
     }
 
     /// A body that is streamed as it arrives.
@@ -78,14 +81,14 @@ impl http_body::Body for RequestBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            RequestBodyKind::Encoded(pieces) => pieces.left == 0,
+            RequestBodyKind::Encoded(pieces) => pieces.remaining_bytes == 0,
             RequestBodyKind::Streamed(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            RequestBodyKind::Encoded(pieces) => SizeHint::with_exact(pieces.left),
+            RequestBodyKind::Encoded(pieces) => SizeHint::with_exact(pieces.remaining_bytes),
             RequestBodyKind::Streamed(body) => body.size_hint(),
         }
     }

@@ -9,17 +9,17 @@ use std::path::PathBuf;
 
 use http::Uri;
 
-use super::fence::WriteFence;
+use super::fence::NetworkSendFence;
 
 /// An unusable configuration and the reason, from [`super::kubeconfig`] or the checks
 /// here. The text names files, contexts and users, never a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct ConfigError(pub String);
+pub struct RestConfigError(pub String);
 
 /// A server and our credentials for it.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct RestConfig {
     pub server: Uri,
     /// CA bundle in PEM; `None`: the system's roots.
     pub ca: Option<Vec<u8>>,
@@ -34,21 +34,21 @@ pub struct Config {
     pub impersonate: Option<ImpersonationConfig>,
     /// The default namespace of commands.
     pub namespace: String,
-    pub flow_control: FlowControl,
+    pub flow_control: Http2FlowControl,
     /// Nothing is sent while the fence is closed.
-    pub write_fence: Option<WriteFence>,
+    pub send_fence: Option<NetworkSendFence>,
 }
 
 /// HTTP/2 flow control: the windows in bytes that may be in flight unread, and our own
 /// limit of streams per connection, whatever the peer allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowControl {
+pub struct Http2FlowControl {
     pub stream_window_bytes: u32,
     pub connection_window_bytes: u32,
     pub max_streams: usize,
 }
 
-impl FlowControl {
+impl Http2FlowControl {
     /// For one reader that reads all of its streams: a list is large, a watch is not, and
     /// the streams share the connection's window.
     pub const SINGLE_READER: Self = Self {
@@ -66,11 +66,11 @@ impl FlowControl {
     };
 }
 
-impl Config {
+impl RestConfig {
     /// A server without credentials.
-    pub fn new(server: &str) -> Result<Self, ConfigError> {
+    pub fn new(server: &str) -> Result<Self, RestConfigError> {
         Ok(Self {
-            server: parse_server_url(server).map_err(ConfigError)?,
+            server: parse_server_url(server).map_err(RestConfigError)?,
             ca: None,
             insecure_skip_tls_verify: false,
             tls_server_name: None,
@@ -79,14 +79,14 @@ impl Config {
             auth: AuthInfo::default(),
             impersonate: None,
             namespace: "default".into(),
-            flow_control: FlowControl::SINGLE_READER,
-            write_fence: None,
+            flow_control: Http2FlowControl::SINGLE_READER,
+            send_fence: None,
         })
     }
 
     /// Connects through an HTTP proxy.
-    pub fn set_proxy(&mut self, address: &str) -> Result<(), ConfigError> {
-        self.proxy = Some(parse_proxy_url(address).map_err(ConfigError)?);
+    pub fn set_proxy(&mut self, address: &str) -> Result<(), RestConfigError> {
+        self.proxy = Some(parse_proxy_url(address).map_err(RestConfigError)?);
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ use tokio::process::Command;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::config::{AuthInfo, ClientCertificate, Config, ExecConfig, Redacted};
+use super::config::{AuthInfo, ClientCertificate, ExecConfig, Redacted, RestConfig};
 
 /// As in client-go, a token file is re-read after a minute.
 const TOKEN_FILE_MAX_AGE: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ const EXPIRY_MARGIN: jiff::SignedDuration = jiff::SignedDuration::from_secs(10);
 
 /// The credentials from an exec plugin.
 #[derive(Clone, Debug, Default)]
-struct PluginCredentials {
+struct ExecPluginCredentials {
     token: Option<Redacted<String>>,
     client_certificate: Option<ClientCertificate>,
     expires: Option<Timestamp>,
@@ -36,7 +36,7 @@ struct PluginCredentials {
 #[derive(Default)]
 struct CredentialCache {
     token_file: Option<(Instant, HeaderValue)>,
-    exec: Option<PluginCredentials>,
+    exec: Option<ExecPluginCredentials>,
 }
 
 pub(super) struct ClientCredentials {
@@ -48,7 +48,7 @@ pub(super) struct ClientCredentials {
 }
 
 impl ClientCredentials {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(super) fn new(config: &RestConfig) -> Self {
         let info = config.auth.exec.as_ref().map(|exec| {
             let mut spec = json!({"interactive": false});
             if exec.provide_cluster_info {
@@ -101,7 +101,7 @@ impl ClientCredentials {
             return bearer_header(&token.0).map(Some);
         }
         match self.plugin_credentials().await? {
-            Some(PluginCredentials {
+            Some(ExecPluginCredentials {
                 token: Some(token), ..
             }) => bearer_header(&token.0).map(Some),
             _ => Ok(None),
@@ -119,7 +119,7 @@ impl ClientCredentials {
             .and_then(|g| g.client_certificate))
     }
 
-    async fn plugin_credentials(&self) -> Result<Option<PluginCredentials>, String> {
+    async fn plugin_credentials(&self) -> Result<Option<ExecPluginCredentials>, String> {
         let Some(exec) = &self.auth.exec else {
             return Ok(None);
         };
@@ -166,7 +166,7 @@ struct ExecCredentialStatus {
     expiration_timestamp: Option<String>,
 }
 
-async fn run_exec_plugin(exec: &ExecConfig, info: &str) -> Result<PluginCredentials, String> {
+async fn run_exec_plugin(exec: &ExecConfig, info: &str) -> Result<ExecPluginCredentials, String> {
     let named = exec.command.display().to_string();
     let fail = |why: &dyn std::fmt::Display| format!("exec plugin {named}: {why}");
     let mut command = Command::new(&exec.command);
@@ -206,7 +206,7 @@ async fn run_exec_plugin(exec: &ExecConfig, info: &str) -> Result<PluginCredenti
     parse_exec_credential(exec, &text).map_err(|why| fail(&why))
 }
 
-fn parse_exec_credential(exec: &ExecConfig, text: &[u8]) -> Result<PluginCredentials, String> {
+fn parse_exec_credential(exec: &ExecConfig, text: &[u8]) -> Result<ExecPluginCredentials, String> {
     let credential: ExecCredential =
         serde_json::from_slice(text).map_err(|_| "its output is no ExecCredential".to_owned())?;
     if credential.kind != "ExecCredential" || credential.api_version != exec.api_version {
@@ -235,7 +235,7 @@ fn parse_exec_credential(exec: &ExecConfig, text: &[u8]) -> Result<PluginCredent
             Some(at.map_err(|_| "its expirationTimestamp is not RFC 3339".to_owned())?)
         }
     };
-    Ok(PluginCredentials {
+    Ok(ExecPluginCredentials {
         token,
         client_certificate: identity,
         expires,
@@ -247,10 +247,10 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    fn with_script(dir: &tempfile::TempDir, script: &str) -> Config {
+    fn with_script(dir: &tempfile::TempDir, script: &str) -> RestConfig {
         let path = dir.path().join("plugin.sh");
         std::fs::write(&path, script).unwrap();
-        let mut config = Config::new("h").unwrap();
+        let mut config = RestConfig::new("h").unwrap();
         config.auth.exec = Some(ExecConfig {
             api_version: "client.authentication.k8s.io/v1".into(),
             command: PathBuf::from("sh"),
@@ -345,7 +345,7 @@ mod tests {
     async fn a_token_file_is_read_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
-        let mut config = Config::new("h").unwrap();
+        let mut config = RestConfig::new("h").unwrap();
         config.auth.token_file = Some(path.clone());
         let credentials = ClientCredentials::new(&config);
         assert!(credentials.authorization_header().await.is_err());

@@ -26,7 +26,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::body::RequestBody;
-use super::config::{ClientCertificate, Config, FlowControl};
+use super::config::{ClientCertificate, Http2FlowControl, RestConfig};
 use super::fence::FencedStream;
 use super::tls;
 use crate::tasks::TaskGroup;
@@ -54,7 +54,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncByteStream for T {}
 /// Connects and completes the handshakes. The error is a message for users: what failed,
 /// and where.
 pub(super) async fn dial(
-    config: &Config,
+    config: &RestConfig,
     identity: Option<&ClientCertificate>,
     tasks: &TaskGroup,
 ) -> Result<ClientConnection, String> {
@@ -76,7 +76,7 @@ pub(super) async fn dial(
 
 /// An HTTP/1.1 connection for one request, which may be upgraded.
 pub(super) async fn dial_upgradable(
-    config: &Config,
+    config: &RestConfig,
     identity: Option<&ClientCertificate>,
     tasks: &TaskGroup,
 ) -> Result<http1::SendRequest<RequestBody>, String> {
@@ -99,7 +99,7 @@ async fn with_dial_timeout<T>(work: impl Future<Output = Result<T, String>>) -> 
 }
 
 async fn connect_tls(
-    config: &Config,
+    config: &RestConfig,
     identity: Option<&ClientCertificate>,
     tcp: FencedStream<TcpStream>,
     protocols: &[&[u8]],
@@ -135,14 +135,14 @@ async fn connect_tcp(uri: &Uri) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-async fn connect_fenced(config: &Config) -> Result<FencedStream<TcpStream>, String> {
+async fn connect_fenced(config: &RestConfig) -> Result<FencedStream<TcpStream>, String> {
     Ok(FencedStream {
         stream: connect_transport(config).await?,
-        fence: config.write_fence.clone(),
+        fence: config.send_fence.clone(),
     })
 }
 
-async fn connect_transport(config: &Config) -> Result<TcpStream, String> {
+async fn connect_transport(config: &RestConfig) -> Result<TcpStream, String> {
     let Some(proxy) = &config.proxy else {
         return connect_tcp(&config.server).await.map_err(|e| e.to_string());
     };
@@ -225,7 +225,7 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for HyperEx
 
 async fn handshake_http2(
     stream: impl AsyncByteStream + 'static,
-    flow: FlowControl,
+    flow: Http2FlowControl,
     tasks: &TaskGroup,
 ) -> Result<ClientConnection, String> {
     let spawner = HyperExecutor {

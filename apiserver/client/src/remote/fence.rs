@@ -17,15 +17,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// A predicate evaluated before every write to the network; must be quick. Clones are the
 /// same fence.
 #[derive(Clone)]
-pub struct WriteFence(Arc<dyn Fn() -> bool + Send + Sync>);
+pub struct NetworkSendFence(Arc<dyn Fn() -> bool + Send + Sync>);
 
-impl WriteFence {
+impl NetworkSendFence {
     pub fn new(open: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(open))
     }
 }
 
-impl fmt::Debug for WriteFence {
+impl fmt::Debug for NetworkSendFence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("KarmadaFeature").field(&(self.0)()).finish()
     }
@@ -34,7 +34,7 @@ impl fmt::Debug for WriteFence {
 /// A stream behind a fence, or without one.
 pub(super) struct FencedStream<S> {
     pub(super) stream: S,
-    pub(super) fence: Option<WriteFence>,
+    pub(super) fence: Option<NetworkSendFence>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for FencedStream<S> {
@@ -82,7 +82,7 @@ mod tests {
         let asked = Arc::clone(&open);
         let mut gated = FencedStream {
             stream,
-            fence: Some(WriteFence::new(move || asked.load(Ordering::SeqCst))),
+            fence: Some(NetworkSendFence::new(move || asked.load(Ordering::SeqCst))),
         };
         gated.write_all(b"before").await.unwrap();
         open.store(false, Ordering::SeqCst);

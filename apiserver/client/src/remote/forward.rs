@@ -10,7 +10,7 @@ use http::{HeaderValue, Request, Response, Uri};
 use hyper::body::Incoming;
 
 use super::body::RequestBody;
-use super::config::{Config, ConfigError};
+use super::config::{RestConfig, RestConfigError};
 use super::pool::{ConnectionPool, ResponseBody, SendError};
 use super::tls;
 use crate::tasks::TaskGroup;
@@ -40,13 +40,13 @@ pub struct RequestForwarder {
 
 impl RequestForwarder {
     /// `tasks` owns the connections; nothing is dialed yet.
-    pub fn new(config: Config, tasks: &TaskGroup) -> Result<Self, ConfigError> {
+    pub fn new(config: RestConfig, tasks: &TaskGroup) -> Result<Self, RestConfigError> {
         tls::client_config(
             &config,
             config.auth.client_certificate.as_ref(),
             tls::ALPN_HTTP2_OR_HTTP1,
         )
-        .map_err(ConfigError)?;
+        .map_err(RestConfigError)?;
         Ok(Self {
             pool: ConnectionPool::new(config, tasks.child()),
         })

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::config::{Config, ConfigError};
+use super::config::{RestConfig, RestConfigError};
 
 const SERVICE_ACCOUNT_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
@@ -21,11 +21,11 @@ pub struct InClusterEnvironment {
 impl InClusterEnvironment {
     /// Reads the environment variables; the error says that this process does not run in
     /// a pod.
-    pub fn from_environment() -> Result<Self, ConfigError> {
+    pub fn from_environment() -> Result<Self, RestConfigError> {
         let variable = |name: &str| {
             let found = std::env::var(name).ok().filter(|v| !v.is_empty());
             found.ok_or_else(|| {
-                ConfigError(format!(
+                RestConfigError(format!(
                     "{name} is not set: this process does not run in a pod of a cluster; name a kubeconfig instead"
                 ))
             })
@@ -45,18 +45,18 @@ impl InClusterEnvironment {
 
     /// The API server with the service account's credentials. The token file is re-read
     /// as it is renewed.
-    pub fn load(&self) -> Result<Config, ConfigError> {
+    pub fn load(&self) -> Result<RestConfig, RestConfigError> {
         let host = match self.host.contains(':') {
             true => format!("[{}]", self.host),
             false => self.host.clone(),
         };
-        let mut config = Config::new(&format!("https://{host}:{}", self.port))?;
+        let mut config = RestConfig::new(&format!("https://{host}:{}", self.port))?;
         let (ca, token) = (
             self.service_account_dir.join("ca.crt"),
             self.service_account_dir.join("token"),
         );
         let unreadable =
-            |path: &Path, e| ConfigError(format!("cannot read {}: {e}", path.display()));
+            |path: &Path, e| RestConfigError(format!("cannot read {}: {e}", path.display()));
         config.ca = Some(std::fs::read(&ca).map_err(|e| unreadable(&ca, e))?);
         std::fs::metadata(&token).map_err(|e| unreadable(&token, e))?;
         config.auth.token_file = Some(token);

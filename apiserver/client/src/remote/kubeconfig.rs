@@ -10,8 +10,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
 use super::config::{
-    AuthInfo, ClientCertificate, Config, ConfigError, ExecConfig, ImpersonationConfig, Redacted,
-    parse_proxy_url, parse_server_url,
+    AuthInfo, ClientCertificate, ExecConfig, ImpersonationConfig, Redacted, RestConfig,
+    RestConfigError, parse_proxy_url, parse_server_url,
 };
 
 /// The largest file read; a kubeconfig with thousands of clusters stays below it.
@@ -49,7 +49,7 @@ impl KubeconfigSource {
     }
 
     /// Reads and merges the files and resolves the context.
-    pub fn load(&self) -> Result<Config, ConfigError> {
+    pub fn load(&self) -> Result<RestConfig, RestConfigError> {
         let mut merged = MergedKubeconfig::default();
         let mut looked = Vec::new();
         for (path, required) in self.paths() {
@@ -66,7 +66,7 @@ impl KubeconfigSource {
                 [] => "no kubeconfig specified".to_owned(),
                 paths => format!("kubeconfig not found at {}", paths.join(", ")),
             };
-            return Err(ConfigError(why));
+            return Err(RestConfigError(why));
         }
         merged.resolve_context(self.context.as_deref())
     }
@@ -85,8 +85,8 @@ impl KubeconfigSource {
     }
 }
 
-fn kubeconfig_error(path: &Path, why: impl Display) -> ConfigError {
-    ConfigError(format!("kubeconfig {}: {why}", path.display()))
+fn kubeconfig_error(path: &Path, why: impl Display) -> RestConfigError {
+    RestConfigError(format!("kubeconfig {}: {why}", path.display()))
 }
 
 /// `None`: the file does not exist.
@@ -166,7 +166,7 @@ struct KubeconfigUser {
     as_groups: Option<Vec<String>>,
     as_user_extra: Option<BTreeMap<String, Vec<String>>>,
     auth_provider: Option<AuthProviderConfig>,
-    exec: Option<ExecPluginEntry>,
+    exec: Option<KubeconfigExecConfig>,
 }
 
 #[derive(Clone, Default, Deserialize)]
@@ -177,7 +177,7 @@ struct AuthProviderConfig {
 
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct ExecPluginEntry {
+struct KubeconfigExecConfig {
     api_version: Option<String>,
     command: String,
     args: Option<Vec<String>>,
@@ -233,7 +233,7 @@ fn merge_entries<T: Default>(
 }
 
 impl MergedKubeconfig {
-    fn add_file(&mut self, path: &Path, text: &str) -> Result<(), ConfigError> {
+    fn add_file(&mut self, path: &Path, text: &str) -> Result<(), RestConfigError> {
         let file = match text.trim().is_empty() {
             true => KubeconfigFile::default(),
             false => parse_file(path, text)?,
@@ -263,7 +263,7 @@ impl MergedKubeconfig {
         Ok(())
     }
 
-    fn resolve_context(&self, wanted: Option<&str>) -> Result<Config, ConfigError> {
+    fn resolve_context(&self, wanted: Option<&str>) -> Result<RestConfig, RestConfigError> {
         let first = self.first_path.clone().unwrap_or_default();
         let (name, path) = match (wanted, &self.current_context) {
             (Some(name), _) => (name, &first),
@@ -306,7 +306,7 @@ impl MergedKubeconfig {
     }
 }
 
-fn parse_file(path: &Path, text: &str) -> Result<KubeconfigFile, ConfigError> {
+fn parse_file(path: &Path, text: &str) -> Result<KubeconfigFile, RestConfigError> {
     serde_saphyr::from_str(text).map_err(|e| {
         // The parser's text may quote a line of the file, and with it a secret.
         let at = e.location();
@@ -371,7 +371,7 @@ impl<T> KubeconfigEntry<T> {
 }
 
 impl KubeconfigEntry<KubeconfigCluster> {
-    fn config(&self, name: &str) -> Result<Config, ConfigError> {
+    fn config(&self, name: &str) -> Result<RestConfig, RestConfigError> {
         let fail = |why: String| kubeconfig_error(&self.path, format!("cluster {name:?}: {why}"));
         let own = &self.value;
         let server = non_empty(&own.server).ok_or_else(|| fail("no server".into()))?;
@@ -386,7 +386,7 @@ impl KubeconfigEntry<KubeconfigCluster> {
             let why = "specifying a root certificates file with the insecure flag is not allowed";
             return Err(fail(why.into()));
         }
-        let mut config = Config::new("https://localhost")?;
+        let mut config = RestConfig::new("https://localhost")?;
         config.server = parse_server_url(&server).map_err(fail)?;
         config.ca = ca;
         config.insecure_skip_tls_verify = own.insecure_skip_tls_verify;
@@ -399,7 +399,7 @@ impl KubeconfigEntry<KubeconfigCluster> {
 }
 
 impl KubeconfigEntry<KubeconfigUser> {
-    fn auth(&self, name: &str) -> Result<AuthInfo, ConfigError> {
+    fn auth(&self, name: &str) -> Result<AuthInfo, RestConfigError> {
         let fail = |why: String| kubeconfig_error(&self.path, format!("user {name:?}: {why}"));
         let own = &self.value;
         if let Some(provider) = &own.auth_provider {
@@ -443,7 +443,7 @@ impl KubeconfigEntry<KubeconfigUser> {
         Ok(auth)
     }
 
-    fn exec(&self, entry: &ExecPluginEntry) -> Result<ExecConfig, String> {
+    fn exec(&self, entry: &KubeconfigExecConfig) -> Result<ExecConfig, String> {
         let version = entry.api_version.clone().unwrap_or_default();
         if !matches!(
             version.as_str(),
@@ -476,7 +476,7 @@ impl KubeconfigEntry<KubeconfigUser> {
         })
     }
 
-    fn impersonate(&self, name: &str) -> Result<Option<ImpersonationConfig>, ConfigError> {
+    fn impersonate(&self, name: &str) -> Result<Option<ImpersonationConfig>, RestConfigError> {
         let own = &self.value;
         let who = ImpersonationConfig {
             user: own.act_as.clone().unwrap_or_default(),

@@ -60,7 +60,7 @@ impl KubeconfigDir {
         path
     }
 
-    fn load(&self, context: &str) -> Result<Config, ConfigError> {
+    fn load(&self, context: &str) -> Result<RestConfig, RestConfigError> {
         let mut source = KubeconfigSource::from_file(self.0.path().join("config"));
         source.context = Some(context.to_owned()).filter(|c| !c.is_empty());
         source.load()

@@ -42,11 +42,11 @@ use crate::tasks::TaskGroup;
 use crate::write_body::WriteBody;
 pub use body::RequestBody;
 pub use config::{
-    AuthInfo, ClientCertificate, Config, ConfigError, ExecConfig, FlowControl, ImpersonationConfig,
-    Redacted,
+    AuthInfo, ClientCertificate, ExecConfig, Http2FlowControl, ImpersonationConfig, Redacted,
+    RestConfig, RestConfigError,
 };
 use decode::WatchEventDecoder;
-pub use fence::WriteFence;
+pub use fence::NetworkSendFence;
 pub use forward::{ForwardError, RequestForwarder};
 use metrics::RestClientMetrics;
 pub use pool::ResponseBody;
@@ -75,18 +75,21 @@ pub struct RemoteApi {
 
 impl RemoteApi {
     /// A client whose connections are owned by `tasks`. Nothing is dialed yet.
-    pub fn new(config: Config, tasks: &TaskGroup) -> std::result::Result<Self, ConfigError> {
+    pub fn new(
+        config: RestConfig,
+        tasks: &TaskGroup,
+    ) -> std::result::Result<Self, RestConfigError> {
         let host = config.server.authority();
         let host = host.map_or_else(String::new, ToString::to_string);
         let as_user =
-            request::impersonation_headers(config.impersonate.as_ref()).map_err(ConfigError)?;
+            request::impersonation_headers(config.impersonate.as_ref()).map_err(RestConfigError)?;
         // Reports unusable TLS settings before the first call.
         tls::client_config(
             &config,
             config.auth.client_certificate.as_ref(),
             tls::ALPN_HTTP2_OR_HTTP1,
         )
-        .map_err(|e| ConfigError(format!("{host}: {e}")))?;
+        .map_err(|e| RestConfigError(format!("{host}: {e}")))?;
         Ok(Self {
             pool: ConnectionPool::new(config, tasks.child()),
             metrics: RestClientMetrics::new(&host),
@@ -95,7 +98,7 @@ impl RemoteApi {
         })
     }
 
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &RestConfig {
         self.pool.config()
     }
 

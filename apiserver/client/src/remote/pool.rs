@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::body::RequestBody;
-use super::config::Config;
+use super::config::RestConfig;
 use super::credentials::ClientCredentials;
 use super::dial::{ClientConnection, dial, dial_upgradable};
 use crate::tasks::TaskGroup;
@@ -105,7 +105,7 @@ struct DialFailure {
 }
 
 struct ConnectionPoolInner {
-    config: Config,
+    config: RestConfig,
     credentials: ClientCredentials,
     tasks: TaskGroup,
     connections: Mutex<PooledConnections>,
@@ -123,7 +123,7 @@ enum AcquiredConnection {
 }
 
 impl ConnectionPool {
-    pub(super) fn new(config: Config, tasks: TaskGroup) -> Self {
+    pub(super) fn new(config: RestConfig, tasks: TaskGroup) -> Self {
         Self(Arc::new(ConnectionPoolInner {
             credentials: ClientCredentials::new(&config),
             config,
@@ -133,7 +133,7 @@ impl ConnectionPool {
         }))
     }
 
-    pub(super) fn config(&self) -> &Config {
+    pub(super) fn config(&self) -> &RestConfig {
         &self.0.config
     }
 

@@ -23,11 +23,11 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::tasks::ShutdownToken;
-use crate::write_body::EncodedBody;
+use crate::write_body::EncodedObjectBody;
 
 static MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
 
-type TestServerResponse = Response<Either<Full<Bytes>, StreamBody<ChannelBody>>>;
+type TestHttpsServerResponse = Response<Either<Full<Bytes>, StreamBody<ChannelBody>>>;
 
 /// A response body that a test feeds.
 struct ChannelBody(mpsc::UnboundedReceiver<Bytes>);
@@ -42,7 +42,7 @@ impl futures_util::Stream for ChannelBody {
 
 /// What the server does, and what it counted.
 #[derive(Default)]
-struct TestServerScript {
+struct TestHttpsServerState {
     connections: AtomicUsize,
     requests: AtomicUsize,
     max_streams: AtomicUsize,
@@ -60,8 +60,8 @@ struct TestServerScript {
 }
 
 struct TestHttpsServer {
-    script: Arc<TestServerScript>,
-    config: Config,
+    state: Arc<TestHttpsServerState>,
+    config: RestConfig,
     tasks: TaskGroup,
     address: std::net::SocketAddr,
     tls: Arc<rustls::ServerConfig>,
@@ -94,11 +94,11 @@ impl TestHttpsServer {
         tls.alpn_protocols = protocols.iter().map(|p| p.as_bytes().to_vec()).collect();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut config = Config::new(&format!("https://localhost:{}", address.port())).unwrap();
+        let mut config = RestConfig::new(&format!("https://localhost:{}", address.port())).unwrap();
         config.ca = Some(ca.pem().into_bytes());
         config.auth.token = Some(Redacted("sesame".into()));
         let server = Self {
-            script: Arc::default(),
+            state: Arc::default(),
             config,
             tasks: TaskGroup::new(ShutdownToken::new()),
             address,
@@ -110,11 +110,7 @@ impl TestHttpsServer {
     }
 
     fn serve(&self, listener: TcpListener) {
-        let (script, tls, streams) = (
-            Arc::clone(&self.script),
-            Arc::clone(&self.tls),
-            self.streams,
-        );
+        let (script, tls, streams) = (Arc::clone(&self.state), Arc::clone(&self.tls), self.streams);
         let tasks = self.tasks.clone();
         self.tasks.spawn({
             let shutdown = self.tasks.shutdown().clone();
@@ -136,13 +132,13 @@ impl TestHttpsServer {
         RemoteApi::new(self.config.clone(), &self.tasks).unwrap()
     }
 
-    fn count(&self, what: fn(&TestServerScript) -> &AtomicUsize) -> usize {
-        what(&self.script).load(Ordering::SeqCst)
+    fn count(&self, what: fn(&TestHttpsServerState) -> &AtomicUsize) -> usize {
+        what(&self.state).load(Ordering::SeqCst)
     }
 }
 
 async fn serve_connection(
-    script: Arc<TestServerScript>,
+    script: Arc<TestHttpsServerState>,
     tls: Arc<rustls::ServerConfig>,
     tcp: tokio::net::TcpStream,
     streams: u32,
@@ -221,10 +217,10 @@ async fn refuse_with_goaway(mut stream: tokio_rustls::server::TlsStream<tokio::n
 }
 
 fn respond(
-    script: &TestServerScript,
+    script: &TestHttpsServerState,
     open: &AtomicUsize,
     request: &Request<Incoming>,
-) -> TestServerResponse {
+) -> TestHttpsServerResponse {
     script.requests.fetch_add(1, Ordering::SeqCst);
     let whole = |text: String| Either::Left(Full::new(Bytes::from(text)));
     if request.headers()["authorization"] != "Bearer sesame" {
@@ -296,7 +292,7 @@ async fn a_connection_is_opened_before_the_peers_limit_is_reached() {
         ),
         (3, 9)
     );
-    let senders = std::mem::take(&mut *server.script.open_watches.lock());
+    let senders = std::mem::take(&mut *server.state.open_watches.lock());
     for (n, send) in senders.iter().enumerate() {
         send.send(event(n as u64 + 1)).unwrap();
     }
@@ -348,18 +344,18 @@ async fn a_request_refused_with_goaway_is_sent_again() {
             &options,
         )
     };
-    server.script.refused_connections.store(1, Ordering::SeqCst);
+    server.state.refused_connections.store(1, Ordering::SeqCst);
     create().await.unwrap();
     assert_eq!(server.count(|s| &s.connections), 2);
     assert_eq!(server.count(|s| &s.requests), 1);
     // A request that is not retried, as to a webhook, was not processed either.
     client.pool.drop_connections();
-    server.script.refused_connections.store(1, Ordering::SeqCst);
+    server.state.refused_connections.store(1, Ordering::SeqCst);
     client.post("/hook", Bytes::new(), 1000).await.unwrap();
     assert_eq!(server.count(|s| &s.requests), 2);
     // It is sent again only once.
     client.pool.drop_connections();
-    server.script.refused_connections.store(2, Ordering::SeqCst);
+    server.state.refused_connections.store(2, Ordering::SeqCst);
     create().await.unwrap_err();
     assert_eq!(server.count(|s| &s.requests), 2);
 }
@@ -369,14 +365,14 @@ async fn goaway_moves_new_calls_and_leaves_open_watches() {
     let server = TestHttpsServer::start(&["h2"], 100).await;
     let client = server.client();
     let mut old = watch(&client).await;
-    server.script.goaway.store(true, Ordering::SeqCst);
+    server.state.goaway.store(true, Ordering::SeqCst);
     while server.count(|s| &s.connections) < 2 {
         client
             .get(ResourcePath::object(&MAPS, "ns", "m"))
             .await
             .unwrap();
     }
-    let send = server.script.open_watches.lock().remove(0);
+    let send = server.state.open_watches.lock().remove(0);
     send.send(event(8)).unwrap();
     assert!(
         matches!(old.next().await.unwrap().unwrap(), WatchEvent::Added(o) if o.revision() == 8)
@@ -439,7 +435,7 @@ async fn http1_is_spoken_where_there_is_no_http2() {
         .get(ResourcePath::object(&MAPS, "ns", "m"))
         .await
         .unwrap();
-    let send = server.script.open_watches.lock().remove(0);
+    let send = server.state.open_watches.lock().remove(0);
     send.send(event(3)).unwrap();
     assert!(stream.next().await.unwrap().is_ok());
     assert_eq!(server.count(|s| &s.connections), 2);
@@ -455,7 +451,7 @@ async fn a_body_in_pieces_arrives_as_a_whole() {
         let server = TestHttpsServer::start(&[protocol], 100).await;
         let client = server.client();
         let cuts = [(0, 9), (9, 9), (9, 200_000), (200_000, text.len())];
-        let body: EncodedBody = cuts
+        let body: EncodedObjectBody = cuts
             .map(|(from, to)| text.slice(from..to))
             .into_iter()
             .collect();
@@ -473,7 +469,7 @@ async fn a_body_in_pieces_arrives_as_a_whole() {
             .update(one, object.clone().into(), &options)
             .await
             .unwrap();
-        assert_eq!(*server.script.bodies.lock(), [&text; 3]);
+        assert_eq!(*server.state.bodies.lock(), [&text; 3]);
         server.tasks.stop().await;
     }
 }
@@ -524,8 +520,8 @@ async fn answers_are_repeated_understood_or_refused() {
         let told = answers
             .iter()
             .map(|(c, r, t)| (*c, (*r).to_owned(), (*t).to_owned()));
-        *server.script.first_responses.lock() = told.collect();
-        server.script.requests.store(0, Ordering::SeqCst);
+        *server.state.first_responses.lock() = told.collect();
+        server.state.requests.store(0, Ordering::SeqCst);
         let at = ResourcePath::object(&MAPS, "ns", "m");
         let outcome = if write {
             client
@@ -608,7 +604,7 @@ async fn refused_credentials_are_read_again() {
 async fn both_forms_of_discovery_are_read() {
     let server = TestHttpsServer::start(&["h2"], 100).await;
     let client = server.client();
-    *server.script.responses_by_path.lock() = HashMap::from([
+    *server.state.responses_by_path.lock() = HashMap::from([
         (
             "/api",
             r#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":""},"versions":[{"version":"v1","resources":[
@@ -620,7 +616,7 @@ async fn both_forms_of_discovery_are_read() {
         ),
     ]);
     let new = client.discover().await.unwrap();
-    *server.script.responses_by_path.lock() = HashMap::from([
+    *server.state.responses_by_path.lock() = HashMap::from([
         ("/api", r#"{"kind":"APIVersions","versions":["v1"]}"#),
         (
             "/apis",

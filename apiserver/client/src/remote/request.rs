@@ -11,7 +11,7 @@ use crate::api::{
     DeleteOptions, DeletionPropagation, ListOptions, Patch, ResourcePath, ResourceVersionMatch,
     WatchOptions, WriteOptions,
 };
-use crate::write_body::EncodedBody;
+use crate::write_body::EncodedObjectBody;
 
 /// All but RFC 3986's unreserved characters.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
@@ -30,7 +30,7 @@ pub(super) struct ApiRequest {
     has_query: bool,
     pub(super) accept: &'static str,
     content_type: Option<&'static str>,
-    body: EncodedBody,
+    body: EncodedObjectBody,
 }
 
 impl ApiRequest {
@@ -41,7 +41,7 @@ impl ApiRequest {
             path_and_query: path,
             accept: "application/json",
             content_type: None,
-            body: EncodedBody::default(),
+            body: EncodedObjectBody::default(),
         }
     }
 
@@ -89,11 +89,19 @@ impl ApiRequest {
         ask
     }
 
-    pub(super) fn create(at: ResourcePath<'_>, body: EncodedBody, options: &WriteOptions) -> Self {
+    pub(super) fn create(
+        at: ResourcePath<'_>,
+        body: EncodedObjectBody,
+        options: &WriteOptions,
+    ) -> Self {
         Self::new(Method::POST, resource_url_path(at)).with_body(body, "application/json", options)
     }
 
-    pub(super) fn update(at: ResourcePath<'_>, body: EncodedBody, options: &WriteOptions) -> Self {
+    pub(super) fn update(
+        at: ResourcePath<'_>,
+        body: EncodedObjectBody,
+        options: &WriteOptions,
+    ) -> Self {
         Self::new(Method::PUT, resource_url_path(at)).with_body(body, "application/json", options)
     }
 
@@ -149,7 +157,7 @@ impl ApiRequest {
 
     fn with_body(
         mut self,
-        body: EncodedBody,
+        body: EncodedObjectBody,
         content_type: &'static str,
         options: &WriteOptions,
     ) -> Self {
@@ -199,7 +207,7 @@ impl ApiRequest {
         server: &Uri,
         authorization: Option<HeaderValue>,
         as_user: &HeaderMap,
-    ) -> Result<Request<EncodedBody>, String> {
+    ) -> Result<Request<EncodedObjectBody>, String> {
         let authority = server.authority().map_or("", http::uri::Authority::as_str);
         let uri = format!(
             "{}://{authority}{}{}",

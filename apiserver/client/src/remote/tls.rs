@@ -8,7 +8,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
-use super::config::{ClientCertificate, Config};
+use super::config::{ClientCertificate, RestConfig};
 
 /// HTTP/2 preferred over HTTP/1.1.
 pub(super) const ALPN_HTTP2_OR_HTTP1: &[&[u8]] = &[b"h2", b"http/1.1"];
@@ -18,7 +18,7 @@ pub(super) const ALPN_HTTP1: &[&[u8]] = &[b"http/1.1"];
 /// A TLS client configuration that offers `protocols` by ALPN. The error says which
 /// setting is unusable.
 pub fn client_config(
-    config: &Config,
+    config: &RestConfig,
     identity: Option<&ClientCertificate>,
     protocols: &[&[u8]],
 ) -> Result<ClientConfig, String> {
@@ -53,7 +53,7 @@ pub fn client_config(
     Ok(tls)
 }
 
-fn roots(config: &Config) -> Result<RootCertStore, String> {
+fn roots(config: &RestConfig) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     match &config.ca {
         Some(pem) => {

@@ -13,7 +13,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Api, Patch, ResourcePath, TaskGroup, WriteOptions};
 use machinery::time::{Clock, rfc3339_seconds};
-use machinery::{FailureLog, Gvr, Object};
+use machinery::{FailureLogLimiter, Gvr, Object};
 use openapi::karmada::is_karmada_group;
 use registry::ResourceTable;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::deletion_protection;
 use super::host_crds::{AUTOMANAGED_LABEL, crds_without_objects, is_automanaged};
-use super::host_objects::{HostService, MANAGED_BY_LABEL, contains, labels};
+use super::host_objects::{ApiServiceTarget, MANAGED_BY_LABEL, contains, labels};
 use super::host_requests::retry_until_answered;
 use super::serving_certificate::ServingCertificateSecret;
 
@@ -74,9 +74,9 @@ pub(super) fn own_versions(table: &ResourceTable) -> Vec<ServedGroupVersion> {
     .collect()
 }
 
-struct ApiServiceRegistrar {
+struct ApiServiceControllerState {
     host: Arc<dyn Api>,
-    service: HostService,
+    service: ApiServiceTarget,
     served: Vec<ServedGroupVersion>,
     serving: ServingCertificateSecret,
     clock: Arc<dyn Clock>,
@@ -84,11 +84,11 @@ struct ApiServiceRegistrar {
 
 /// Registers and reconciles the APIServices. Clones share their state.
 #[derive(Clone)]
-pub(super) struct ApiServiceRegistration(Arc<ApiServiceRegistrar>);
+pub(super) struct ApiServiceController(Arc<ApiServiceControllerState>);
 
 fn desired_api_service(
     version: &ServedGroupVersion,
-    service: &HostService,
+    service: &ApiServiceTarget,
     bundle: &str,
     owner: Option<&Object>,
 ) -> Value {
@@ -130,7 +130,7 @@ fn owner_references(role: Option<&Object>) -> Value {
 }
 
 /// The other server that an APIService leads to, if it is not Flotilla.
-fn foreign_server(found: &Value, service: &HostService) -> Option<String> {
+fn foreign_server(found: &Value, service: &ApiServiceTarget) -> Option<String> {
     let theirs = &found["spec"]["service"];
     if !theirs.is_object() {
         return Some("a CustomResourceDefinition of the host".into());
@@ -148,15 +148,15 @@ fn is_available(found: &Value) -> bool {
         .any(|c| c["type"] == "Available" && c["status"] == "True")
 }
 
-impl ApiServiceRegistration {
+impl ApiServiceController {
     pub(super) fn new(
         host: Arc<dyn Api>,
-        service: HostService,
+        service: ApiServiceTarget,
         served: Vec<ServedGroupVersion>,
         serving: ServingCertificateSecret,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self(Arc::new(ApiServiceRegistrar {
+        Self(Arc::new(ApiServiceControllerState {
             host,
             service,
             served,
@@ -191,12 +191,12 @@ impl ApiServiceRegistration {
     }
 }
 
-impl ApiServiceRegistrar {
+impl ApiServiceControllerState {
     async fn reconcile_loop(&self) {
         let mut bundle = self.serving.bundle();
         let mut pause = FIRST_CHECK_INTERVAL;
         let mut settled_at = Instant::now() + BUNDLE_OVERLAP;
-        let failures = FailureLog::new();
+        let failures = FailureLogLimiter::new();
         loop {
             tokio::select! {
                 changed = bundle.changed() => match changed {
@@ -376,8 +376,8 @@ mod tests {
 
     use super::*;
 
-    fn service() -> HostService {
-        HostService {
+    fn service() -> ApiServiceTarget {
+        ApiServiceTarget {
             namespace: "flotilla-system".into(),
             name: "flotilla".into(),
             port: 443,
@@ -393,13 +393,13 @@ mod tests {
         vec![version("v1alpha2", 15), version("v1alpha1", 14)]
     }
 
-    async fn registration(fake: &Arc<FakeApi>) -> ApiServiceRegistration {
+    async fn registration(fake: &Arc<FakeApi>) -> ApiServiceController {
         let host: Arc<dyn Api> = fake.clone();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let serving = ServingCertificateSecret::open(&host, &service(), &clock)
             .await
             .unwrap();
-        ApiServiceRegistration::new(host, service(), versions(), serving, clock)
+        ApiServiceController::new(host, service(), versions(), serving, clock)
     }
 
     fn set_available(fake: &FakeApi, name: &str) {

@@ -17,7 +17,7 @@ use flotilla_http::AdmissionReviewHandler;
 use machinery::Gvr;
 use serde_json::{Value, json};
 
-use super::host_objects::{HostService, contains, labels};
+use super::host_objects::{ApiServiceTarget, contains, labels};
 
 const ADMISSION_GROUP: &str = "admissionregistration.k8s.io";
 static WEBHOOKS: Gvr = Gvr::from_static(ADMISSION_GROUP, "v1", "validatingwebhookconfigurations");
@@ -33,7 +33,7 @@ const PROTECTION_NAME: &str = "flotilla-deletion-protection";
 /// Registers the policy or the webhook, and removes a webhook that a policy replaces.
 pub(super) async fn ensure(
     host: &Arc<dyn Api>,
-    service: &HostService,
+    service: &ApiServiceTarget,
     bundle: &str,
     owners: &Value,
 ) -> Result<(), Error> {
@@ -99,7 +99,7 @@ fn object_selector() -> Value {
     json!({"matchExpressions": [{"key": DELETION_PROTECTED_LABEL, "operator": "Exists"}]})
 }
 
-fn webhook(service: &HostService, bundle: &str) -> Value {
+fn webhook(service: &ApiServiceTarget, bundle: &str) -> Value {
     json!({
         "kind": "ValidatingWebhookConfiguration",
         "webhooks": [{
@@ -173,7 +173,7 @@ mod tests {
     async fn the_protection_is_a_policy_or_a_webhook() {
         let fake = FakeApi::new();
         let host: Arc<dyn Api> = fake.clone();
-        let service = HostService {
+        let service = ApiServiceTarget {
             namespace: "flotilla-system".into(),
             name: "flotilla".into(),
             port: 443,

@@ -15,26 +15,26 @@ use machinery::time::Clock;
 use parking_lot::Mutex;
 use storage::etcd::{EtcdTls, EtcdTlsSource};
 
-use super::host_objects::HostService;
+use super::host_objects::ApiServiceTarget;
 use super::host_secret::{HostSecret, SecretContent};
 use crate::renewal_loop::{CHECK_PERIOD, run_renewal_loop};
 
 const DESCRIPTION: &str = "certificates for etcd";
 
 /// The Secret and the client certificate of its last reading.
-pub(super) struct EtcdSecret {
+pub(super) struct EtcdCertificateSecret {
     secret: HostSecret,
     /// The names in the server certificate of etcd.
     names: BTreeSet<String>,
     clock: Arc<dyn Clock>,
-    client: Arc<Mutex<EtcdTls>>,
+    client_tls: Arc<Mutex<EtcdTls>>,
 }
 
-impl EtcdSecret {
+impl EtcdCertificateSecret {
     /// Reads the Secret, or creates it. Waits for the host.
     pub(super) async fn open(
         host: &Arc<dyn Api>,
-        service: &HostService,
+        service: &ApiServiceTarget,
         name: &str,
         servers: &[String],
         clock: &Arc<dyn Clock>,
@@ -48,7 +48,7 @@ impl EtcdSecret {
             },
             names: certificate_names(servers),
             clock: Arc::clone(clock),
-            client: Arc::default(),
+            client_tls: Arc::default(),
         };
         let opened = secret.renew().await;
         opened.with_context(|| {
@@ -62,7 +62,7 @@ impl EtcdSecret {
 
     /// The client certificate and CA for etcd, and a source of their later versions.
     pub(super) fn client(&self) -> (EtcdTls, EtcdTlsSource) {
-        let client = Arc::clone(&self.client);
+        let client = Arc::clone(&self.client_tls);
         let now = client.lock().clone();
         (
             now,
@@ -95,7 +95,7 @@ impl EtcdSecret {
             )?)
         };
         let kept = self.secret.ensure_secret(next).await?;
-        *self.client.lock() = client_tls(&kept);
+        *self.client_tls.lock() = client_tls(&kept);
         Ok(())
     }
 }
@@ -160,18 +160,19 @@ mod tests {
     use super::super::host_secret::SECRETS;
     use super::*;
 
-    fn service() -> HostService {
-        HostService {
+    fn service() -> ApiServiceTarget {
+        ApiServiceTarget {
             namespace: "flotilla-system".into(),
             name: "flotilla".into(),
             port: 443,
         }
     }
 
-    async fn open(host: &Arc<dyn Api>, clock: &Arc<dyn Clock>) -> Arc<EtcdSecret> {
+    async fn open(host: &Arc<dyn Api>, clock: &Arc<dyn Clock>) -> Arc<EtcdCertificateSecret> {
         let servers = ["https://flotilla-etcd.flotilla-system.svc:2379".to_owned()];
         let service = service();
-        let opened = EtcdSecret::open(host, &service, "flotilla-etcd-certs", &servers, clock);
+        let opened =
+            EtcdCertificateSecret::open(host, &service, "flotilla-etcd-certs", &servers, clock);
         opened.await.unwrap()
     }
 

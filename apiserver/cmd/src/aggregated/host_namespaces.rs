@@ -12,12 +12,12 @@ use machinery::{Gvr, Object, Status};
 
 static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
 
-pub(super) struct HostNamespaces {
+pub(super) struct HostNamespaceLookup {
     host: Arc<dyn Api>,
     informer: Informer,
 }
 
-impl HostNamespaces {
+impl HostNamespaceLookup {
     pub(super) fn new(host: &Arc<dyn Api>, informers: &InformerFactory) -> Arc<Self> {
         Arc::new(Self {
             host: Arc::clone(host),
@@ -27,7 +27,7 @@ impl HostNamespaces {
 }
 
 #[async_trait]
-impl NamespaceLookup for HostNamespaces {
+impl NamespaceLookup for HostNamespaceLookup {
     async fn get_namespace(&self, name: &str) -> Result<Option<Object>, Status> {
         if let Some(found) = self.informer.get("", name) {
             return Ok(Some(found));

@@ -7,7 +7,7 @@ pub(super) const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 
 /// The Service by which the host reaches this server.
 #[derive(Clone, Debug)]
-pub(crate) struct HostService {
+pub(crate) struct ApiServiceTarget {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) port: u16,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use machinery::FailureLog;
+use machinery::FailureLogLimiter;
 
 /// The backoff of requests.
 const HOST_RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -16,7 +16,7 @@ pub(super) async fn retry_until_answered<T, F>(
 where
     F: Future<Output = client::Result<T>>,
 {
-    let failures = FailureLog::new();
+    let failures = FailureLogLimiter::new();
     loop {
         let error = match ask().await {
             Ok(answer) => return Ok(answer),

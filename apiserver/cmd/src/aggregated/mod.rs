@@ -20,5 +20,5 @@ mod host_webhooks;
 mod server;
 mod serving_certificate;
 
-pub(crate) use host_objects::HostService;
-pub(crate) use server::{AggregatedOptions, AggregatedServer};
+pub(crate) use host_objects::ApiServiceTarget;
+pub(crate) use server::{AggregatedServer, AggregatedServerOptions};

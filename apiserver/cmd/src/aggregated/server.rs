@@ -8,7 +8,7 @@ use std::time::Duration;
 use admission::AdmissionChain;
 use anyhow::Context;
 use auth::delegated;
-use client::remote::Config;
+use client::remote::RestConfig;
 use client::{Api, GroupSplitApi, RemoteApi};
 use flotilla_http::{AdmissionReviewHandlers, ApiServer, HealthCheck, HealthProbe};
 use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
@@ -17,39 +17,39 @@ use machinery::UserInfo;
 use machinery::time::{Clock, SystemClock};
 use openapi::karmada::{FeatureGates, is_karmada_group};
 use registry::{LoopbackApi, Registry};
-use scheduler::DecisionCache;
-use scheduler::core::SchedulingRules;
+use scheduler::DecisionExplanationCache;
+use scheduler::core::SchedulingSettings;
 use storage::encryption::ResourceTransformers;
 use watchcache::WatchCaches;
 
-use super::api_services::{self, ApiServiceRegistration};
-use super::etcd_certificates::EtcdSecret;
-use super::host_namespaces::HostNamespaces;
-use super::host_objects::HostService;
+use super::api_services::{self, ApiServiceController};
+use super::etcd_certificates::EtcdCertificateSecret;
+use super::host_namespaces::HostNamespaceLookup;
+use super::host_objects::ApiServiceTarget;
 use super::serving_certificate::ServingCertificateSecret;
 use super::{deletion_protection, host_webhooks};
 use crate::running_server::{self, RunningServer};
-use crate::storage_engine::{StorageBackend, StorageEngine};
-use crate::{cluster_proxy, decision, listener, script_flags, secret_access};
+use crate::storage_engine::{StorageBackendConfig, StorageEngine};
+use crate::{cluster_proxy, listener, scheduling_decision, script_flags, secret_access};
 
 const STORE_DIR: &str = "store";
 /// The interval at which readiness is polled at the start.
 const READY_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The options of an aggregated server.
-pub(crate) struct AggregatedOptions<'a> {
+pub(crate) struct AggregatedServerOptions<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) listen: SocketAddr,
-    pub(crate) engine: StorageBackend,
+    pub(crate) storage_backend: StorageBackendConfig,
     /// The encryption of stored values.
     pub(crate) encryption: Option<ResourceTransformers>,
-    pub(crate) host: Config,
-    pub(crate) service: HostService,
+    pub(crate) host: RestConfig,
+    pub(crate) service: ApiServiceTarget,
     /// The Secret in which certificates for etcd are created and renewed.
     pub(crate) etcd_secret: Option<String>,
     pub(crate) delegated: delegated::DelegatedAuthOptions,
     /// The scheduler's settings.
-    pub(crate) rules: SchedulingRules,
+    pub(crate) scheduling_settings: SchedulingSettings,
     /// How long requests are still accepted after the signal to stop.
     pub(crate) shutdown_delay: Duration,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
@@ -64,14 +64,14 @@ pub(crate) struct AggregatedServer {
     pub(crate) running: RunningServer,
     /// The address of the host, for messages.
     pub(crate) host: String,
-    registration: ApiServiceRegistration,
+    registration: ApiServiceController,
     /// Connections to the host; stopped last.
-    connections: TaskGroup,
+    host_connection_tasks: TaskGroup,
 }
 
 impl AggregatedServer {
     /// Opens the store and serves. Waits until the host answers.
-    pub(crate) async fn start(setup: AggregatedOptions<'_>) -> anyhow::Result<Self> {
+    pub(crate) async fn start(setup: AggregatedServerOptions<'_>) -> anyhow::Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let connections = TaskGroup::new(ShutdownToken::new());
         let address = setup.host.server.to_string();
@@ -79,7 +79,7 @@ impl AggregatedServer {
         auth::create_private_dir(setup.dir)
             .with_context(|| format!("cannot use {}", setup.dir.display()))?;
         let (choice, etcd_secret) = open_etcd_certificates(
-            setup.engine,
+            setup.storage_backend,
             setup.etcd_secret,
             &host,
             &setup.service,
@@ -103,7 +103,7 @@ impl AggregatedServer {
         );
         let authorizer = delegated::DelegatingAuthorizer::new(Arc::clone(&host), &setup.delegated);
         server.spawn(authenticator.run(Arc::clone(&host), server.shutdown().clone()));
-        let namespaces = HostNamespaces::new(&host, &informers);
+        let namespaces = HostNamespaceLookup::new(&host, &informers);
         let hooks = host_webhooks::watch_host_webhooks(
             &host,
             &informers,
@@ -111,24 +111,24 @@ impl AggregatedServer {
             &connections,
         );
 
-        let chain = Arc::new(AdmissionChain::new(admission::Options {
+        let chain = Arc::new(AdmissionChain::new(admission::AdmissionChainOptions {
             clock: Arc::clone(&clock),
             allow_no_execute_taints: setup.allow_no_execute,
-            script_compiler: Some(script_flags::script_validator(setup.scripts)),
+            customization_script_validator: Some(script_flags::script_validator(setup.scripts)),
             feature_gates: setup.gates,
             secret_authorizer: Some(secret_access::secret_authorizer(Arc::clone(&authorizer))),
-            ..admission::Options::default()
+            ..admission::AdmissionChainOptions::default()
         }));
-        let hub = WatchCaches::new(engine.store(), watchcache::Config::default());
-        let options = registry::Options {
+        let hub = WatchCaches::new(engine.store(), watchcache::WatchCacheConfig::default());
+        let options = registry::RegistryOptions {
             clock: Arc::clone(&clock),
             raw_path_handler: Arc::new(running_server::non_resource_path),
             serves_group: is_karmada_group,
-            namespaces: Some(namespaces),
+            namespace_lookup: Some(namespaces),
             webhooks: Some(hooks),
             metrics: metrics.clone(),
             shared_store: choice.is_shared(),
-            ..registry::Options::new(Arc::clone(&chain))
+            ..registry::RegistryOptions::new(Arc::clone(&chain))
         };
         let registry = Registry::new(engine.store(), Arc::clone(&hub), options);
         let api: Arc<dyn Api> = LoopbackApi::new(Arc::clone(&registry), UserInfo::internal());
@@ -153,8 +153,9 @@ impl AggregatedServer {
                 running_server::check_synced(&followed)
             }));
         options.connectors = cluster_proxy::cluster_connectors(&api, &server, &metrics);
-        let decisions = DecisionCache::default();
-        options.subresource_getters = decision::decision_getters(&api, &decisions, setup.rules);
+        let decisions = DecisionExplanationCache::default();
+        options.subresource_getters =
+            scheduling_decision::decision_getters(&api, &decisions, setup.scheduling_settings);
         options.metrics = metrics;
         options.webhook_handlers = AdmissionReviewHandlers::from([(
             deletion_protection::WEBHOOK_PATH,
@@ -173,7 +174,7 @@ impl AggregatedServer {
             tracing::debug!(%why, "waiting");
             tokio::time::sleep(READY_POLL_INTERVAL).await;
         }
-        let registration = ApiServiceRegistration::new(
+        let registration = ApiServiceController::new(
             Arc::clone(&host),
             setup.service,
             served,
@@ -185,11 +186,11 @@ impl AggregatedServer {
             clock,
             informers: controlled,
             decisions,
-            controllers,
+            controller_tasks: controllers,
             url: listener::url(local),
             address: local,
-            listening,
-            server,
+            listener_tasks: listening,
+            server_tasks: server,
             engine,
             watch_caches: hub,
         };
@@ -197,7 +198,7 @@ impl AggregatedServer {
             running: plane,
             host: address,
             registration,
-            connections,
+            host_connection_tasks: connections,
         })
     }
 
@@ -206,29 +207,29 @@ impl AggregatedServer {
     /// of the groups.
     pub(crate) async fn register(&self) -> anyhow::Result<()> {
         self.registration.register_all().await?;
-        self.registration.run(&self.running.server);
+        self.registration.run(&self.running.server_tasks);
         Ok(())
     }
 
     /// Stops the controllers, the requests, the store and the connections.
     pub(crate) async fn stop(&self) {
         self.running.stop().await;
-        self.connections.stop().await;
+        self.host_connection_tasks.stop().await;
     }
 }
 
 /// Adds the certificates of the Secret to the options of etcd, if there is a Secret.
 async fn open_etcd_certificates(
-    mut choice: StorageBackend,
+    mut choice: StorageBackendConfig,
     secret: Option<String>,
     host: &Arc<dyn Api>,
-    service: &HostService,
+    service: &ApiServiceTarget,
     clock: &Arc<dyn Clock>,
-) -> anyhow::Result<(StorageBackend, Option<Arc<EtcdSecret>>)> {
-    let (StorageBackend::Etcd(options), Some(name)) = (&mut choice, secret) else {
+) -> anyhow::Result<(StorageBackendConfig, Option<Arc<EtcdCertificateSecret>>)> {
+    let (StorageBackendConfig::Etcd(options), Some(name)) = (&mut choice, secret) else {
         return Ok((choice, None));
     };
-    let secret = EtcdSecret::open(host, service, &name, &options.servers, clock).await?;
+    let secret = EtcdCertificateSecret::open(host, service, &name, &options.servers, clock).await?;
     let (tls, renewed) = secret.client();
     options.tls = Some(tls);
     options.renewed_tls = Some(renewed);

@@ -8,14 +8,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::Context;
-use auth::cert_rotation::RotatingCertificates;
+use auth::cert_rotation::RotatingServingCertificates;
 use auth::tls::ReloadableCertificate;
 use client::{Api, InformerFactory, ListWatchSelector, TaskGroup};
 use machinery::time::Clock;
-use machinery::{FailureLog, Object};
+use machinery::{FailureLogLimiter, Object};
 use tokio::sync::{Notify, watch};
 
-use super::host_objects::HostService;
+use super::host_objects::ApiServiceTarget;
 use super::host_secret::{HostSecret, SECRETS, SecretContent, decode_secret};
 use crate::renewal_loop::{CHECK_PERIOD, run_renewal_loop};
 
@@ -27,7 +27,7 @@ struct ServingCertificateState {
     clock: Arc<dyn Clock>,
     certificate: Arc<ReloadableCertificate>,
     bundle: watch::Sender<String>,
-    failures: FailureLog,
+    failures: FailureLogLimiter,
 }
 
 /// The certificate in use. Clones share it.
@@ -35,8 +35,8 @@ struct ServingCertificateState {
 pub(super) struct ServingCertificateSecret(Arc<ServingCertificateState>);
 
 /// The DNS names and addresses by which the host, pods and local clients reach the server.
-fn certificate_names(service: &HostService) -> BTreeSet<String> {
-    let HostService {
+fn certificate_names(service: &ApiServiceTarget) -> BTreeSet<String> {
+    let ApiServiceTarget {
         namespace, name, ..
     } = service;
     BTreeSet::from([
@@ -50,7 +50,7 @@ fn certificate_names(service: &HostService) -> BTreeSet<String> {
     ])
 }
 
-impl SecretContent for RotatingCertificates {
+impl SecretContent for RotatingServingCertificates {
     const TYPE: &'static str = "kubernetes.io/tls";
 
     fn decode(get: impl Fn(&str) -> String) -> Self {
@@ -76,7 +76,7 @@ impl ServingCertificateSecret {
     /// Reads the Secret, or creates it. Waits for the host.
     pub(super) async fn open(
         host: &Arc<dyn Api>,
-        service: &HostService,
+        service: &ApiServiceTarget,
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
         let secret = HostSecret {
@@ -100,7 +100,7 @@ impl ServingCertificateSecret {
             clock: Arc::clone(clock),
             certificate: ReloadableCertificate::new(chain, key)?,
             bundle: watch::Sender::new(kept.ca_bundle),
-            failures: FailureLog::new(),
+            failures: FailureLogLimiter::new(),
         })))
     }
 
@@ -141,8 +141,9 @@ impl ServingCertificateState {
     /// Uses the certificate of the Secret. One that cannot be used is replaced by the next
     /// renewal.
     fn apply_secret(&self, secret: &Object) {
-        let usable = decode_secret(secret).and_then(|kept: RotatingCertificates| {
-            let due = RotatingCertificates::rotate(Some(&kept), &self.names, self.clock.now());
+        let usable = decode_secret(secret).and_then(|kept: RotatingServingCertificates| {
+            let due =
+                RotatingServingCertificates::rotate(Some(&kept), &self.names, self.clock.now());
             // A certificate that is due for renewal is used until it is renewed.
             let (chain, key) = kept.serving_der().ok()?;
             due.ok()?;
@@ -176,8 +177,14 @@ async fn ensure_certificates(
     secret: &HostSecret,
     names: &BTreeSet<String>,
     clock: &dyn Clock,
-) -> anyhow::Result<RotatingCertificates> {
-    let next = |kept: Option<&_>| Ok(RotatingCertificates::rotate(kept, names, clock.now())?);
+) -> anyhow::Result<RotatingServingCertificates> {
+    let next = |kept: Option<&_>| {
+        Ok(RotatingServingCertificates::rotate(
+            kept,
+            names,
+            clock.now(),
+        )?)
+    };
     secret.ensure_secret(next).await
 }
 
@@ -190,8 +197,8 @@ mod tests {
 
     use super::*;
 
-    fn service() -> HostService {
-        HostService {
+    fn service() -> ApiServiceTarget {
+        ApiServiceTarget {
             namespace: "flotilla-system".into(),
             name: "flotilla".into(),
             port: 443,

@@ -23,21 +23,21 @@ const NON_RESOURCES: [&str; 3] = [
 /// An element of `resources` in the configuration (ResourceConfiguration).
 #[derive(Debug)]
 pub(super) struct ResourceConfiguration {
-    pub(super) resources: Vec<GroupResource>,
+    pub(super) resources: Vec<GroupResourcePattern>,
     /// The keys of its providers in order; never empty.
-    pub(super) keys: Vec<ProviderKey>,
+    pub(super) keys: Vec<EncryptionProviderKey>,
 }
 
 /// A group resource of the configuration; `*` stands for all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct GroupResource {
+pub(super) struct GroupResourcePattern {
     pub(super) group: String,
     pub(super) resource: String,
     /// The path of its field.
     pub(super) field: String,
 }
 
-impl GroupResource {
+impl GroupResourcePattern {
     fn parse(text: &str, field: String) -> Self {
         let (resource, group) = text.split_once('.').unwrap_or((text, ""));
         Self {
@@ -61,13 +61,13 @@ impl GroupResource {
 
 /// One key of a provider, or the provider `identity`.
 #[derive(Clone)]
-pub(super) enum ProviderKey {
+pub(super) enum EncryptionProviderKey {
     AesGcm { name: String, secret: Vec<u8> },
     Secretbox { name: String, secret: Vec<u8> },
     Identity,
 }
 
-impl std::fmt::Debug for ProviderKey {
+impl std::fmt::Debug for EncryptionProviderKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::AesGcm { name, .. } | Self::Secretbox { name, .. } => name,
@@ -83,7 +83,7 @@ pub(super) fn join_errors(errors: &[FieldError]) -> String {
 
 /// Parses the document. Returns all errors that it finds.
 pub(super) fn parse(document: &Value) -> Result<Vec<ResourceConfiguration>, Vec<FieldError>> {
-    let mut reader = ConfigValidator::default();
+    let mut reader = EncryptionConfigurationValidator::default();
     let entries = reader.document(document);
     if reader.errors.is_empty() {
         return Ok(entries);
@@ -92,11 +92,11 @@ pub(super) fn parse(document: &Value) -> Result<Vec<ResourceConfiguration>, Vec<
 }
 
 #[derive(Default)]
-struct ConfigValidator {
+struct EncryptionConfigurationValidator {
     errors: Vec<FieldError>,
 }
 
-impl ConfigValidator {
+impl EncryptionConfigurationValidator {
     fn fail(&mut self, error: FieldError) {
         self.errors.push(error);
     }
@@ -185,8 +185,8 @@ impl ConfigValidator {
         ResourceConfiguration { resources, keys }
     }
 
-    fn resource(&mut self, text: &str, field: String) -> Option<GroupResource> {
-        let parsed = GroupResource::parse(text, field);
+    fn resource(&mut self, text: &str, field: String) -> Option<GroupResourcePattern> {
+        let parsed = GroupResourcePattern::parse(text, field);
         let wrong = if text.to_lowercase() != text {
             "resource name should not contain capital letters"
         } else if text == "*" {
@@ -208,20 +208,25 @@ impl ConfigValidator {
         None
     }
 
-    fn check_overlap(&mut self, path: &str, all: &[GroupResource]) {
-        let same = |a: &GroupResource, b: &GroupResource| a.matches(&b.resource, &b.group);
+    fn check_overlap(&mut self, path: &str, all: &[GroupResourcePattern]) {
+        let same =
+            |a: &GroupResourcePattern, b: &GroupResourcePattern| a.matches(&b.resource, &b.group);
         let pairs = || {
             let others = |i| all[i + 1..].iter();
             all.iter()
                 .enumerate()
                 .flat_map(move |(i, a)| others(i).map(move |b| (a, b)))
         };
-        let texts = json!(all.iter().map(GroupResource::text).collect::<Vec<_>>());
+        let texts = json!(
+            all.iter()
+                .map(GroupResourcePattern::text)
+                .collect::<Vec<_>>()
+        );
         if pairs().any(|(a, b)| same(a, b)) {
             let why = "the same resource cannot be specified multiple times";
             self.fail(FieldError::invalid(path, &texts, why));
         }
-        let masks = |a: &GroupResource, b: &GroupResource| {
+        let masks = |a: &GroupResourcePattern, b: &GroupResourcePattern| {
             !same(a, b) && (a.matches("*", "*") || a.matches("*", &b.group))
         };
         if pairs().any(|(a, b)| masks(a, b) || masks(b, a)) {
@@ -231,7 +236,7 @@ impl ConfigValidator {
         }
     }
 
-    fn provider(&mut self, path: &str, value: &Value) -> Vec<ProviderKey> {
+    fn provider(&mut self, path: &str, value: &Value) -> Vec<EncryptionProviderKey> {
         let known = [&SUPPORTED_PROVIDERS[..], &UNSUPPORTED_PROVIDERS].concat();
         let provider = self.object(path, value, &known);
         let mut listed = known.iter().filter_map(|name| {
@@ -257,19 +262,19 @@ impl ConfigValidator {
                 &path,
                 value,
                 PrefixTransformer::AES_GCM_KEY_BYTES,
-                |name, secret| ProviderKey::AesGcm { name, secret },
+                |name, secret| EncryptionProviderKey::AesGcm { name, secret },
             ),
             "secretbox" => self.keys(
                 &path,
                 value,
                 PrefixTransformer::SECRETBOX_KEY_BYTES,
-                |name, secret| ProviderKey::Secretbox { name, secret },
+                |name, secret| EncryptionProviderKey::Secretbox { name, secret },
             ),
             "identity" => {
                 if !value.is_null() {
                     self.object(&path, value, &[]);
                 }
-                vec![ProviderKey::Identity]
+                vec![EncryptionProviderKey::Identity]
             }
             other => {
                 self.fail(FieldError::not_supported(
@@ -287,8 +292,8 @@ impl ConfigValidator {
         path: &str,
         value: &Value,
         lengths: &[usize],
-        make: impl Fn(String, Vec<u8>) -> ProviderKey,
-    ) -> Vec<ProviderKey> {
+        make: impl Fn(String, Vec<u8>) -> EncryptionProviderKey,
+    ) -> Vec<EncryptionProviderKey> {
         let provider = self.object(path, value, &["keys"]);
         let path = child_path(path, "keys");
         let mut keys = Vec::new();
@@ -303,8 +308,8 @@ impl ConfigValidator {
         path: &str,
         value: &Value,
         lengths: &[usize],
-        make: impl Fn(String, Vec<u8>) -> ProviderKey,
-    ) -> Option<ProviderKey> {
+        make: impl Fn(String, Vec<u8>) -> EncryptionProviderKey,
+    ) -> Option<EncryptionProviderKey> {
         let key = self.object(path, value, &["name", "secret"]);
         let text = |field: &str| {
             key.get(field)

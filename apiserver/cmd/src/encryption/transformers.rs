@@ -9,7 +9,7 @@ use openapi::{KindInfo, karmada};
 use serde_json::json;
 use storage::encryption::{PrefixTransformer, PrefixTransformers, ResourceTransformers};
 
-use super::config::{GroupResource, ProviderKey, ResourceConfiguration};
+use super::config::{EncryptionProviderKey, GroupResourcePattern, ResourceConfiguration};
 use super::scope::EncryptionScope;
 use crate::server_keys;
 
@@ -24,10 +24,10 @@ pub(super) fn resource_transformers(
     scope: EncryptionScope,
 ) -> Result<ResourceTransformers, Vec<FieldError>> {
     let mut errors = Vec::new();
-    let mut listed: Vec<(GroupResource, Vec<ProviderKey>)> = Vec::new();
+    let mut listed: Vec<(GroupResourcePattern, Vec<EncryptionProviderKey>)> = Vec::new();
     for entry in entries {
         for resource in entry.resources {
-            let masked = |(earlier, _): &&(GroupResource, _)| {
+            let masked = |(earlier, _): &&(GroupResourcePattern, _)| {
                 let wide = earlier.matches("*", "*") || earlier.matches("*", &resource.group);
                 wide && !earlier.matches(&resource.resource, &resource.group)
             };
@@ -40,7 +40,7 @@ pub(super) fn resource_transformers(
                 ));
                 continue;
             }
-            let same = |r: &GroupResource| r.matches(&resource.resource, &resource.group);
+            let same = |r: &GroupResourcePattern| r.matches(&resource.resource, &resource.group);
             match listed.iter_mut().find(|(r, _)| same(r)) {
                 // As in kube-apiserver, a later entry adds keys for decryption.
                 Some((_, keys)) => keys.extend(entry.keys.iter().cloned()),
@@ -83,11 +83,13 @@ pub(super) fn resource_transformers(
 
 /// The transformer with these keys. `None` without a key, or with a key of a wrong length,
 /// which validation rejects before.
-fn prefix_transformers(keys: &[ProviderKey]) -> Option<Arc<PrefixTransformers>> {
+fn prefix_transformers(keys: &[EncryptionProviderKey]) -> Option<Arc<PrefixTransformers>> {
     let mut all = keys.iter().map(|key| match key {
-        ProviderKey::AesGcm { name, secret } => PrefixTransformer::aes_gcm(name, secret),
-        ProviderKey::Secretbox { name, secret } => PrefixTransformer::secretbox(name, secret),
-        ProviderKey::Identity => Some(PrefixTransformer::identity()),
+        EncryptionProviderKey::AesGcm { name, secret } => PrefixTransformer::aes_gcm(name, secret),
+        EncryptionProviderKey::Secretbox { name, secret } => {
+            PrefixTransformer::secretbox(name, secret)
+        }
+        EncryptionProviderKey::Identity => Some(PrefixTransformer::identity()),
     });
     let first = all.next()??;
     let others: Option<Vec<PrefixTransformer>> = all.collect();
@@ -95,8 +97,11 @@ fn prefix_transformers(keys: &[ProviderKey]) -> Option<Arc<PrefixTransformers>> 
 }
 
 /// The storage prefixes of a resource; an error when this server does not store it.
-fn prefixes(resource: &GroupResource, scope: EncryptionScope) -> Result<Vec<String>, FieldError> {
-    let GroupResource {
+fn prefixes(
+    resource: &GroupResourcePattern,
+    scope: EncryptionScope,
+) -> Result<Vec<String>, FieldError> {
+    let GroupResourcePattern {
         group,
         resource: name,
         field,

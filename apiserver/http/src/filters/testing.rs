@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use auth::pki::Pki;
 use auth::rbac::RbacAuthorizer;
-use auth::{Authenticator, PeerCertificates, RequestAuthenticator, RequestAuthorizer, token};
+use auth::{LocalAuthenticator, PeerCertificates, RequestAuthenticator, RequestAuthorizer, token};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use hyper::service::Service;
@@ -139,9 +139,9 @@ pub(super) fn metrics() -> Arc<ApiServerMetrics> {
 pub(super) fn authenticator() -> Arc<RequestAuthenticator> {
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::open(dir.path(), &[], jiff::Timestamp::now()).unwrap();
-    let signer = Arc::new(token::TokenSigner::new(&pki.token_key_pem).unwrap());
-    let options = auth::authenticator::AuthenticatorOptions::default();
-    let local = Authenticator::new(None, signer, Arc::new(SystemClock), options);
+    let signer = Arc::new(token::ServiceAccountTokenIssuer::new(&pki.token_key_pem).unwrap());
+    let options = auth::authenticator::LocalAuthenticatorOptions::default();
+    let local = LocalAuthenticator::new(None, signer, Arc::new(SystemClock), options);
     Arc::new(local.into())
 }
 
@@ -151,11 +151,16 @@ pub(super) fn authorizer() -> Arc<RequestAuthorizer> {
 }
 
 pub(super) async fn registry() -> Arc<Registry> {
-    let store = storage::EmbeddedStore::in_memory(storage::EmbeddedOptions::default());
+    let store = storage::EmbeddedStore::in_memory(storage::EmbeddedStoreOptions::default());
     let store: Arc<dyn storage::Store> = Arc::new(store.unwrap());
-    let caches = watchcache::WatchCaches::new(Arc::clone(&store), watchcache::Config::default());
-    let admission = admission::AdmissionChain::new(admission::Options::default());
-    let registry = Registry::new(store, caches, registry::Options::new(Arc::new(admission)));
+    let caches =
+        watchcache::WatchCaches::new(Arc::clone(&store), watchcache::WatchCacheConfig::default());
+    let admission = admission::AdmissionChain::new(admission::AdmissionChainOptions::default());
+    let registry = Registry::new(
+        store,
+        caches,
+        registry::RegistryOptions::new(Arc::new(admission)),
+    );
     registry.bootstrap().await.unwrap();
     registry
 }

@@ -3,7 +3,7 @@
 
 use http::Method;
 use serde_json::Value;
-use storage::{Op, Txn};
+use storage::{SingleKeyTxn, SingleKeyTxnOp};
 
 use super::{CONFIG_MAPS, TestApiServer, config_map, start_server};
 
@@ -18,10 +18,10 @@ impl TestApiServer {
         let value = format!(
             r#"{{"apiVersion":"{api_version}","kind":"{kind}","metadata":{{"name":"bad","namespace":"default","uid":"u"}},"data":{{"n":1e999}}}}"#
         );
-        let put = Txn {
+        let put = SingleKeyTxn {
             key: format!("/registry/{resource}/default/bad").into(),
             expected: 0,
-            op: Op::Put {
+            op: SingleKeyTxnOp::Put {
                 value: value.into(),
                 ttl: None,
             },

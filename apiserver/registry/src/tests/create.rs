@@ -159,7 +159,7 @@ async fn unknown_and_duplicate_fields_follow_field_validation() {
     );
     let twice = ObjectBody {
         value: configmap("a"),
-        duplicates: vec!["data.a".into()],
+        duplicate_fields: vec!["data.a".into()],
     };
     let at = ResourcePath::collection(&CONFIGMAPS, "default");
     let rejected = fixture

@@ -18,11 +18,11 @@ use machinery::time::FakeClock;
 use machinery::{Gvr, Object, Status};
 use serde_json::{Value, json};
 use storage::EmbeddedStore;
-use watchcache::{Config, WatchCaches};
+use watchcache::{WatchCacheConfig, WatchCaches};
 
 use crate::{
-    DeleteResult, FieldValidation, GetOptions, ObjectBody, ObjectListPage, Options, Registry,
-    RegistryWriteOptions, RequestContext, WriteResult,
+    DeleteResult, FieldValidation, GetOptions, ObjectBody, ObjectListPage, Registry,
+    RegistryOptions, RegistryWriteOptions, RequestUserAndDeadline, WriteResult,
 };
 
 pub(super) static CONFIGMAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
@@ -38,27 +38,30 @@ pub(super) static CRDS: Gvr =
 /// A registry with its bootstrap objects, and shorthands for the verbs.
 pub(super) struct RegistryFixture {
     pub(super) registry: Arc<Registry>,
-    pub(super) ctx: RequestContext,
+    pub(super) ctx: RequestUserAndDeadline,
 }
 
 pub(super) async fn fixture() -> RegistryFixture {
-    fixture_with_admission(admission::Options::default()).await
+    fixture_with_admission(admission::AdmissionChainOptions::default()).await
 }
 
-pub(super) async fn fixture_with_admission(admission: admission::Options) -> RegistryFixture {
-    let store = Arc::new(EmbeddedStore::in_memory(storage::EmbeddedOptions::default()).unwrap());
-    let hub = WatchCaches::new(store.clone(), Config::default());
+pub(super) async fn fixture_with_admission(
+    admission: admission::AdmissionChainOptions,
+) -> RegistryFixture {
+    let store =
+        Arc::new(EmbeddedStore::in_memory(storage::EmbeddedStoreOptions::default()).unwrap());
+    let hub = WatchCaches::new(store.clone(), WatchCacheConfig::default());
     let chain = Arc::new(admission::AdmissionChain::new(admission));
     let now = "2026-01-02T03:04:05Z".parse().unwrap();
-    let options = Options {
+    let options = RegistryOptions {
         clock: Arc::new(FakeClock::new(now)),
-        ..Options::new(chain)
+        ..RegistryOptions::new(chain)
     };
     let registry = Registry::new(store, hub, options);
     registry.bootstrap().await.unwrap();
     RegistryFixture {
         registry,
-        ctx: RequestContext::internal(),
+        ctx: RequestUserAndDeadline::internal(),
     }
 }
 

@@ -12,13 +12,13 @@ use crate::LoopbackApi;
 async fn quota_fixture() -> RegistryFixture {
     let gates =
         FeatureGates::default().with_feature(KarmadaFeature::FederatedQuotaEnforcement, true);
-    let fixture = fixture_with_admission(admission::Options {
+    let fixture = fixture_with_admission(admission::AdmissionChainOptions {
         feature_gates: gates,
-        ..admission::Options::default()
+        ..admission::AdmissionChainOptions::default()
     })
     .await;
     let api = LoopbackApi::new(Arc::clone(&fixture.registry), UserInfo::internal());
-    fixture.registry.options.chain.set_api(api);
+    fixture.registry.options.admission_chain.set_api(api);
     let quota = json!({"metadata": {"name": "q", "namespace": "default"}, "spec": {"overall": {"cpu": "2"}}});
     fixture.create(&QUOTAS, quota).await.unwrap();
     fixture

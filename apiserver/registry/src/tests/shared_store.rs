@@ -8,12 +8,12 @@ use client::{DeleteOptions, ResourcePath};
 use machinery::Gvr;
 use machinery::time::FakeClock;
 use serde_json::{Value, json};
-use storage::{EmbeddedStore, Op, Store, Txn};
-use watchcache::{Config, WatchCaches};
+use storage::{EmbeddedStore, SingleKeyTxn, SingleKeyTxnOp, Store};
+use watchcache::{WatchCacheConfig, WatchCaches};
 
 use super::custom_resources::{THINGS, establish};
 use super::{RegistryFixture, SERVICES, dry_run, result_code};
-use crate::{Options, Registry, RequestContext};
+use crate::{Registry, RegistryOptions, RequestUserAndDeadline};
 
 const START: &str = "2026-01-02T03:04:05Z";
 
@@ -25,19 +25,22 @@ struct SharedStoreFixture {
 }
 
 async fn shared_store_fixture() -> SharedStoreFixture {
-    let store = Arc::new(EmbeddedStore::in_memory(storage::EmbeddedOptions::default()).unwrap());
+    let store =
+        Arc::new(EmbeddedStore::in_memory(storage::EmbeddedStoreOptions::default()).unwrap());
     let clocks = [(); 2].map(|()| Arc::new(FakeClock::new(START.parse().unwrap())));
     let fixtures = clocks.clone().map(|clock| {
-        let chain = Arc::new(admission::AdmissionChain::new(admission::Options::default()));
-        let options = Options {
+        let chain = Arc::new(admission::AdmissionChain::new(
+            admission::AdmissionChainOptions::default(),
+        ));
+        let options = RegistryOptions {
             clock,
             shared_store: true,
-            ..Options::new(chain)
+            ..RegistryOptions::new(chain)
         };
-        let hub = WatchCaches::new(store.clone(), Config::default());
+        let hub = WatchCaches::new(store.clone(), WatchCacheConfig::default());
         RegistryFixture {
             registry: Registry::new(store.clone(), hub, options),
-            ctx: RequestContext::internal(),
+            ctx: RequestUserAndDeadline::internal(),
         }
     });
     let [a, b] = &fixtures;
@@ -141,10 +144,10 @@ async fn concurrent_services_get_distinct_addresses() {
 /// Creates a claim without a Service, as a process that died leaves it.
 async fn create_orphan_claim(store: &EmbeddedStore, ip: &str) {
     let value = json!({"service": "default/never", "at": 1_767_323_045});
-    let claim = Txn {
+    let claim = SingleKeyTxn {
         key: format!("/registry/flotilla/services/ips/{ip}").into(),
         expected: 0,
-        op: Op::Put {
+        op: SingleKeyTxnOp::Put {
             value: value.to_string().into(),
             ttl: None,
         },

@@ -12,7 +12,7 @@ use rusqlite::{Connection, params};
 use super::database::{KeyExpiry, SqlRevision, set_compacted};
 use super::mvcc_index::{MvccIndex, SupersededRow};
 use super::read_pool::read_value;
-use crate::store::{KeyValue, Op, StoreEvent, Txn, TxnResponse};
+use crate::store::{KeyValue, SingleKeyTxn, SingleKeyTxnOp, StoreEvent, TxnResponse};
 
 /// The changes that a batch has written.
 #[derive(Default)]
@@ -61,10 +61,10 @@ impl<'a> BatchTx<'a> {
     }
 
     /// Compares the revision of the key and, when it is the expected one, writes.
-    pub(super) fn apply(&mut self, txn: Txn) -> rusqlite::Result<TxnResponse> {
+    pub(super) fn apply(&mut self, txn: SingleKeyTxn) -> rusqlite::Result<TxnResponse> {
         let current = self.current(&txn.key)?;
         let found = current.as_ref().map_or(0, |e| e.mod_revision);
-        if found != txn.expected || (found == 0 && matches!(txn.op, Op::Delete)) {
+        if found != txn.expected || (found == 0 && matches!(txn.op, SingleKeyTxnOp::Delete)) {
             return Ok(TxnResponse::Conflict { current });
         }
         self.begin()?;
@@ -73,8 +73,10 @@ impl<'a> BatchTx<'a> {
         let key = existing_key.unwrap_or(txn.key);
         let revision = self.revision + 1;
         let (value, expires) = match txn.op {
-            Op::Put { value, ttl } => (Some(value), ttl.map(|ttl| deadline(self.now, ttl))),
-            Op::Delete => (None, None),
+            SingleKeyTxnOp::Put { value, ttl } => {
+                (Some(value), ttl.map(|ttl| deadline(self.now, ttl)))
+            }
+            SingleKeyTxnOp::Delete => (None, None),
         };
         self.connection
             .prepare_cached(

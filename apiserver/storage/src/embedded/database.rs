@@ -19,7 +19,7 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRe
 use rusqlite::{Connection, ErrorCode, OptionalExtension, ToSql, params};
 
 use super::mvcc_index::{KeyVersion, MvccIndex, SupersededRow};
-use super::options::EmbeddedOptions;
+use super::options::EmbeddedStoreOptions;
 use crate::format;
 use crate::store::{Error, StoreResult};
 
@@ -74,19 +74,19 @@ pub(super) struct KeyExpiry {
 #[derive(Debug)]
 pub(super) struct LoadedDatabase {
     pub(super) index: MvccIndex,
-    pub(super) garbage: VecDeque<SupersededRow>,
+    pub(super) superseded_rows: VecDeque<SupersededRow>,
     pub(super) expiries: BinaryHeap<Reverse<KeyExpiry>>,
 }
 
 /// A data directory that this process has locked.
 #[derive(Debug)]
-pub(super) struct DataDirectory {
+pub(super) struct LockedDataDirectory {
     pub(super) database: PathBuf,
     /// The kernel releases the lock when the process ends.
     _lock: File,
 }
 
-impl DataDirectory {
+impl LockedDataDirectory {
     pub(super) fn lock(path: &Path) -> StoreResult<Self> {
         let failed = |e: std::io::Error| {
             Error::Fatal(format!(
@@ -134,7 +134,7 @@ impl DataDirectory {
 }
 
 /// Opens the writer's connection and creates the schema where it is missing.
-pub(super) fn open(database: &Path, options: &EmbeddedOptions) -> StoreResult<Connection> {
+pub(super) fn open(database: &Path, options: &EmbeddedStoreOptions) -> StoreResult<Connection> {
     let explain = |e: rusqlite::Error| match e.sqlite_error_code() {
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
             corruption_error(database, &e)
@@ -155,7 +155,7 @@ pub(super) fn open(database: &Path, options: &EmbeddedOptions) -> StoreResult<Co
 }
 
 /// Opens a database in memory, which belongs to this connection alone.
-pub(super) fn open_memory(options: &EmbeddedOptions) -> StoreResult<Connection> {
+pub(super) fn open_memory(options: &EmbeddedStoreOptions) -> StoreResult<Connection> {
     let connection = Connection::open_in_memory().map_err(store_error)?;
     configure(&connection, options).map_err(store_error)?;
     Ok(connection)
@@ -212,7 +212,7 @@ fn check_application_id(connection: &Connection, database: &Path) -> Result<(), 
     format::check(&file.to_string(), version).map_err(OpenFailure::Rejected)
 }
 
-fn configure(connection: &Connection, options: &EmbeddedOptions) -> rusqlite::Result<()> {
+fn configure(connection: &Connection, options: &EmbeddedStoreOptions) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::from_secs(5))?;
     connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
     let synchronous = if options.sync { "FULL" } else { "OFF" };
@@ -254,7 +254,7 @@ fn configure(connection: &Connection, options: &EmbeddedOptions) -> rusqlite::Re
 /// Reads the versions of all keys.
 pub(super) fn load(
     connection: &Connection,
-    options: &EmbeddedOptions,
+    options: &EmbeddedStoreOptions,
 ) -> StoreResult<LoadedDatabase> {
     let file = PathBuf::from(connection.path().unwrap_or_default());
     load_rows(connection, options).map_err(|e| match e.sqlite_error_code() {
@@ -265,7 +265,7 @@ pub(super) fn load(
 
 fn load_rows(
     connection: &Connection,
-    options: &EmbeddedOptions,
+    options: &EmbeddedStoreOptions,
 ) -> rusqlite::Result<LoadedDatabase> {
     let SqlRevision(mut compacted) = connection.query_row(
         "SELECT revision FROM mark WHERE name = 'compacted'",
@@ -302,7 +302,7 @@ fn load_rows(
     state.finish_load(revision, compacted);
     Ok(LoadedDatabase {
         index: state,
-        garbage,
+        superseded_rows: garbage,
         expiries,
     })
 }

@@ -10,17 +10,17 @@ use super::failpoint;
 use super::health::StoreHealthReporter;
 use super::mvcc_index::MvccIndex;
 use super::notifier::WatchNotifier;
-use super::read_pool::ReadPool;
+use super::read_pool::ReadConnectionPool;
 use crate::store::{Error, KeyValue, RangeRequest, RangeResponse, StoreResult};
 
 /// The state that the store handle, the watches and the writer share.
 #[derive(Debug)]
-pub(super) struct EmbeddedEngine {
+pub(super) struct EmbeddedStoreState {
     /// Locked briefly. No other lock is taken while it is held; the lock of the notifier
     /// may be held while it is taken.
     pub(super) index: RwLock<MvccIndex>,
     pub(super) notifier: WatchNotifier,
-    pub(super) read_pool: ReadPool,
+    pub(super) read_pool: ReadConnectionPool,
     pub(super) read_permits: Semaphore,
     pub(super) health: StoreHealthReporter,
     /// Set once, when the engine fails permanently.
@@ -31,7 +31,7 @@ pub(super) struct EmbeddedEngine {
     pub(super) between_publications: failpoint::Failpoint,
 }
 
-impl EmbeddedEngine {
+impl EmbeddedStoreState {
     /// Runs a blocking read on a thread that may block.
     pub(super) async fn spawn_read<T: Send + 'static>(
         self: &Arc<Self>,
@@ -79,7 +79,7 @@ impl EmbeddedEngine {
     /// Fails unless a compaction explains why a row that the index had at `revision` is
     /// missing.
     pub(super) fn check_missing_row(&self, revision: u64) -> StoreResult<()> {
-        if self.index.read().compacted() > revision {
+        if self.index.read().compact_revision() > revision {
             return Ok(());
         }
         Err(Error::Fatal(format!(

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use machinery::time::{Clock, SystemClock};
 
 use super::tests::{commit, manual_compaction_options, put, wait_until};
-use super::{EmbeddedOptions, EmbeddedStore, StoreFaultKind};
+use super::{EmbeddedStore, EmbeddedStoreOptions, StoreFaultKind};
 use crate::{Error, Store, StoreWatch};
 
 /// A clock whose next reading panics once after the flag is set.
@@ -35,9 +35,9 @@ async fn events(feed: &mut Box<dyn StoreWatch>, upto: u64) -> Vec<(u64, String)>
     events
 }
 
-async fn panicked_writer(open: impl FnOnce(EmbeddedOptions) -> EmbeddedStore) {
+async fn panicked_writer(open: impl FnOnce(EmbeddedStoreOptions) -> EmbeddedStore) {
     let clock = Arc::new(PanickingClock::default());
-    let store = open(EmbeddedOptions {
+    let store = open(EmbeddedStoreOptions {
         clock: clock.clone(),
         ..manual_compaction_options()
     });

@@ -44,18 +44,18 @@ use async_trait::async_trait;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Semaphore, oneshot, watch};
 
-use self::engine::EmbeddedEngine;
+use self::engine::EmbeddedStoreState;
 use self::health::StoreHealthReporter;
 pub use self::health::{StoreFault, StoreFaultKind, StoreHealth};
 use self::mvcc_index::IndexedKey;
 use self::notifier::WatchNotifier;
-pub use self::options::EmbeddedOptions;
-use self::read_pool::ReadPool;
+pub use self::options::EmbeddedStoreOptions;
+use self::read_pool::ReadConnectionPool;
 use self::watcher::EmbeddedWatch;
 use self::writer::{StoreWriter, WriterRequest};
 use crate::store::{
-    Error, KeyValue, MAX_REQUEST_BYTES, RangeRequest, RangeResponse, Store, StoreResult,
-    StoreWatch, Txn, TxnResponse,
+    Error, KeyValue, MAX_REQUEST_BYTES, RangeRequest, RangeResponse, SingleKeyTxn, Store,
+    StoreResult, StoreWatch, TxnResponse,
 };
 
 /// Requests that may wait for the writer, in permits of [`BYTES_PER_PERMIT`] bytes
@@ -67,10 +67,10 @@ const MAX_CONCURRENT_READS: usize = 4;
 
 /// Numbers for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoreStats {
+pub struct EmbeddedStoreStats {
     pub revision: u64,
     /// The compaction revision: reads before it fail.
-    pub compacted: u64,
+    pub compact_revision: u64,
     /// Keys in the index, deleted ones included until they are compacted.
     pub keys: usize,
     /// Bytes of recent events in memory.
@@ -83,7 +83,7 @@ pub struct StoreStats {
 /// waits for that.
 #[derive(Debug)]
 pub struct EmbeddedStore {
-    engine: Arc<EmbeddedEngine>,
+    engine: Arc<EmbeddedStoreState>,
     requests: mpsc::Sender<WriterRequest>,
     queue_permits: Arc<Semaphore>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -96,14 +96,14 @@ impl EmbeddedStore {
     /// # Errors
     /// [`Error::Fatal`] when another process uses the directory, when the database is
     /// damaged or of another program, or when it cannot be read and written.
-    pub fn open(directory: &Path, options: EmbeddedOptions) -> StoreResult<Self> {
-        let directory = database::DataDirectory::lock(directory)?;
+    pub fn open(directory: &Path, options: EmbeddedStoreOptions) -> StoreResult<Self> {
+        let directory = database::LockedDataDirectory::lock(directory)?;
         if options.sync {
             database::rewrite_wal(&directory.database)?;
         }
         let connection = database::open(&directory.database, &options)?;
         let loaded = database::load(&connection, &options)?;
-        let readers = ReadPool::File {
+        let readers = ReadConnectionPool::File {
             database: directory.database.clone(),
             idle: Mutex::new(Vec::new()),
             gate: RwLock::new(()),
@@ -116,22 +116,22 @@ impl EmbeddedStore {
     ///
     /// # Errors
     /// [`Error::Fatal`] when no memory or no thread is left.
-    pub fn in_memory(options: EmbeddedOptions) -> StoreResult<Self> {
+    pub fn in_memory(options: EmbeddedStoreOptions) -> StoreResult<Self> {
         let connection = database::open_memory(&options)?;
         let loaded = database::load(&connection, &options)?;
         let connection = Arc::new(Mutex::new(connection));
-        let readers = ReadPool::Memory(connection.clone());
+        let readers = ReadConnectionPool::Memory(connection.clone());
         Self::start(connection, readers, loaded, options, None)
     }
 
     fn start(
         connection: Arc<Mutex<rusqlite::Connection>>,
-        readers: ReadPool,
+        readers: ReadConnectionPool,
         loaded: database::LoadedDatabase,
-        options: EmbeddedOptions,
-        directory: Option<database::DataDirectory>,
+        options: EmbeddedStoreOptions,
+        directory: Option<database::LockedDataDirectory>,
     ) -> StoreResult<Self> {
-        let shared = Arc::new(EmbeddedEngine {
+        let shared = Arc::new(EmbeddedStoreState {
             notifier: WatchNotifier::new(loaded.index.revision()),
             index: RwLock::new(loaded.index),
             read_pool: readers,
@@ -144,7 +144,7 @@ impl EmbeddedStore {
         let (requests, queue) = mpsc::channel();
         let database = directory.as_ref().map(|d| d.database.clone());
         let writer = StoreWriter::new(shared.clone(), connection, queue, options, directory)?
-            .with_loaded(loaded.garbage, loaded.expiries);
+            .with_loaded(loaded.superseded_rows, loaded.expiries);
         let thread = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || writer.run())
@@ -190,12 +190,12 @@ impl EmbeddedStore {
     }
 
     /// The present numbers.
-    pub fn stats(&self) -> StoreStats {
+    pub fn stats(&self) -> EmbeddedStoreStats {
         let disk_bytes = self.database.as_deref().map_or(0, database::disk_bytes);
         let state = self.engine.index.read();
-        StoreStats {
+        EmbeddedStoreStats {
             revision: state.revision(),
-            compacted: state.compacted(),
+            compact_revision: state.compact_revision(),
             keys: state.keys(),
             ring_bytes: state.ring().bytes(),
             disk_bytes,
@@ -281,10 +281,10 @@ impl Store for EmbeddedStore {
             .await
     }
 
-    async fn commit(&self, txn: Txn) -> StoreResult<TxnResponse> {
+    async fn commit(&self, txn: SingleKeyTxn) -> StoreResult<TxnResponse> {
         let value = match &txn.op {
-            crate::Op::Put { value, .. } => value.len(),
-            crate::Op::Delete => 0,
+            crate::SingleKeyTxnOp::Put { value, .. } => value.len(),
+            crate::SingleKeyTxnOp::Delete => 0,
         };
         let bytes = txn.key.len() + value;
         if bytes > MAX_REQUEST_BYTES {

@@ -36,11 +36,11 @@ impl KeyVersion {
 #[derive(Debug)]
 struct KeyIndex {
     newest: KeyVersion,
-    older: OlderVersions,
+    older: OlderKeyVersions,
 }
 
 /// Ascending. Most keys have none.
-type OlderVersions = Option<Box<VecDeque<KeyVersion>>>;
+type OlderKeyVersions = Option<Box<VecDeque<KeyVersion>>>;
 
 impl KeyIndex {
     fn version_at(&self, revision: u64) -> Option<KeyVersion> {
@@ -92,7 +92,7 @@ pub(super) struct MvccIndex {
     keys: BTreeMap<Arc<str>, KeyIndex>,
     ring: StoreEventRing,
     revision: u64,
-    compacted: u64,
+    compact_revision: u64,
     /// The error with which the engine has ended.
     failure: Option<Error>,
 }
@@ -103,7 +103,7 @@ impl MvccIndex {
             keys: BTreeMap::new(),
             ring: StoreEventRing::new(0, ring_bytes),
             revision: 0,
-            compacted: 0,
+            compact_revision: 0,
             failure: None,
         }
     }
@@ -122,7 +122,7 @@ impl MvccIndex {
     /// Sets the revisions after the last row was loaded.
     pub(super) fn finish_load(&mut self, revision: u64, compacted: u64) {
         self.revision = revision;
-        self.compacted = compacted;
+        self.compact_revision = compacted;
         self.ring = StoreEventRing::new(revision, self.ring.limit());
     }
 
@@ -130,8 +130,8 @@ impl MvccIndex {
         self.revision
     }
 
-    pub(super) fn compacted(&self) -> u64 {
-        self.compacted
+    pub(super) fn compact_revision(&self) -> u64 {
+        self.compact_revision
     }
 
     pub(super) fn keys(&self) -> usize {
@@ -198,7 +198,7 @@ impl MvccIndex {
     /// Sets the compaction revision: reads before it fail. The writer sets it before it
     /// removes the first row, since readers of rows check it afterwards.
     pub(super) fn compact(&mut self, revision: u64) {
-        self.compacted = self.compacted.max(revision);
+        self.compact_revision = self.compact_revision.max(revision);
     }
 
     /// Removes a compacted row from the index.
@@ -242,8 +242,10 @@ impl MvccIndex {
                 current: self.revision,
             });
         }
-        if revision < self.compacted {
-            return Err(Error::Compacted { at: self.compacted });
+        if revision < self.compact_revision {
+            return Err(Error::Compacted {
+                at: self.compact_revision,
+            });
         }
         Ok(())
     }

@@ -9,14 +9,14 @@ use crate::format;
 
 /// The options of an embedded engine.
 #[derive(Clone)]
-pub struct EmbeddedOptions {
+pub struct EmbeddedStoreOptions {
     /// Whether a commit waits for fsync. Without it the store survives a crash of the
     /// process but not a power failure; simulated members do without.
     pub sync: bool,
     /// How long history stays readable at least. `None`: until [`Store::compact`].
-    pub history: Option<Duration>,
+    pub history_retention: Option<Duration>,
     /// The interval between two sweeps of expired keys.
-    pub sweep_interval: Duration,
+    pub key_expiry_interval: Duration,
     /// The largest size of the database in bytes; beyond it writes fail with
     /// [`Error::NoSpace`].
     pub quota_bytes: Option<u64>,
@@ -29,12 +29,12 @@ pub struct EmbeddedOptions {
     pub clock: Arc<dyn Clock>,
 }
 
-impl Default for EmbeddedOptions {
+impl Default for EmbeddedStoreOptions {
     fn default() -> Self {
         Self {
             sync: true,
-            history: Some(Duration::from_secs(300)),
-            sweep_interval: Duration::from_secs(10),
+            history_retention: Some(Duration::from_secs(300)),
+            key_expiry_interval: Duration::from_secs(10),
             quota_bytes: None,
             skip_revisions: 0,
             format: format::BASE,

@@ -24,7 +24,7 @@ const ROWS_PER_TRANSACTION: usize = 512;
 const MAX_IDLE_CONNECTIONS: usize = 2;
 
 #[derive(Debug)]
-pub(super) enum ReadPool {
+pub(super) enum ReadConnectionPool {
     File {
         database: PathBuf,
         idle: Mutex<Vec<Connection>>,
@@ -43,7 +43,7 @@ pub(super) struct HistoryPage {
     pub(super) included_up_to: u64,
 }
 
-impl ReadPool {
+impl ReadConnectionPool {
     fn with_connection<T>(
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T>,

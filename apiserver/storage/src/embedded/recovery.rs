@@ -92,13 +92,13 @@ impl StoreWriter {
 
     /// Replaces the state in memory. Watches continue from their positions.
     fn install_loaded(&mut self, loaded: database::LoadedDatabase) {
-        self.garbage = loaded.garbage;
+        self.superseded_rows = loaded.superseded_rows;
         self.expiries = loaded.expiries;
-        self.stored_compaction = loaded.index.compacted();
-        (self.no_space, self.paused_until, self.next_sweep) = (false, None, None);
+        self.stored_compaction = loaded.index.compact_revision();
+        (self.no_space, self.paused_until, self.next_key_expiry) = (false, None, None);
         self.engine.notifier.reset(loaded.index.revision(), || {
             let mut state = self.engine.index.write();
-            let compacted = state.compacted();
+            let compacted = state.compact_revision();
             *state = loaded.index;
             state.compact(compacted);
         });

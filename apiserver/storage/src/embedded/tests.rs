@@ -9,19 +9,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use machinery::time::{Clock, FakeClock, SystemClock};
 
-use super::{EmbeddedOptions, EmbeddedStore};
-use crate::{Error, Op, RangeRequest, Store, StoreResult, Txn, TxnResponse, format};
+use super::{EmbeddedStore, EmbeddedStoreOptions};
+use crate::{
+    Error, RangeRequest, SingleKeyTxn, SingleKeyTxnOp, Store, StoreResult, TxnResponse, format,
+};
 
-pub(super) fn manual_compaction_options() -> EmbeddedOptions {
-    EmbeddedOptions {
-        history: None,
-        sweep_interval: Duration::from_millis(5),
-        ..EmbeddedOptions::default()
+pub(super) fn manual_compaction_options() -> EmbeddedStoreOptions {
+    EmbeddedStoreOptions {
+        history_retention: None,
+        key_expiry_interval: Duration::from_millis(5),
+        ..EmbeddedStoreOptions::default()
     }
 }
 
-pub(super) fn put(value: impl Into<Bytes>) -> Op {
-    Op::Put {
+pub(super) fn put(value: impl Into<Bytes>) -> SingleKeyTxnOp {
+    SingleKeyTxnOp::Put {
         value: value.into(),
         ttl: None,
     }
@@ -31,10 +33,10 @@ pub(super) async fn commit(
     store: &EmbeddedStore,
     key: &str,
     expected: u64,
-    op: Op,
+    op: SingleKeyTxnOp,
 ) -> StoreResult<u64> {
     let key = key.into();
-    match store.commit(Txn { key, expected, op }).await? {
+    match store.commit(SingleKeyTxn { key, expected, op }).await? {
         TxnResponse::Committed { revision } => Ok(revision),
         TxnResponse::Conflict { current } => panic!("unexpected {current:?}"),
     }
@@ -57,7 +59,9 @@ async fn restart_keeps_everything() {
     let store = EmbeddedStore::open(directory.path(), manual_compaction_options()).unwrap();
     let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
     let two = commit(&store, "/a/1", one, put("two")).await.unwrap();
-    let deleted = commit(&store, "/a/1", two, Op::Delete).await.unwrap();
+    let deleted = commit(&store, "/a/1", two, SingleKeyTxnOp::Delete)
+        .await
+        .unwrap();
     let other = commit(&store, "/a/2", 0, put("other")).await.unwrap();
     store.compact(one).await.unwrap();
     store.close().await;
@@ -88,7 +92,9 @@ async fn revision_is_never_used_twice() {
     let directory = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(directory.path(), manual_compaction_options()).unwrap();
     let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
-    let deleted = commit(&store, "/a/1", one, Op::Delete).await.unwrap();
+    let deleted = commit(&store, "/a/1", one, SingleKeyTxnOp::Delete)
+        .await
+        .unwrap();
     // Now no row is left.
     store.compact(deleted).await.unwrap();
     wait_until(|| store.stats().keys == 0).await;
@@ -102,7 +108,7 @@ async fn revision_is_never_used_twice() {
     );
     store.close().await;
 
-    let skip = EmbeddedOptions {
+    let skip = EmbeddedStoreOptions {
         skip_revisions: 1000,
         ..manual_compaction_options()
     };
@@ -122,16 +128,18 @@ async fn revision_is_never_used_twice() {
 
 #[tokio::test]
 async fn history_is_compacted_by_age() {
-    let options = EmbeddedOptions {
-        history: Some(Duration::from_millis(20)),
+    let options = EmbeddedStoreOptions {
+        history_retention: Some(Duration::from_millis(20)),
         ..manual_compaction_options()
     };
     let store = EmbeddedStore::in_memory(options).unwrap();
     let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
     let two = commit(&store, "/a/1", one, put("two")).await.unwrap();
-    commit(&store, "/a/1", two, Op::Delete).await.unwrap();
+    commit(&store, "/a/1", two, SingleKeyTxnOp::Delete)
+        .await
+        .unwrap();
     let kept = commit(&store, "/a/2", 0, put("kept")).await.unwrap();
-    wait_until(|| store.stats().compacted == kept && store.stats().keys == 1).await;
+    wait_until(|| store.stats().compact_revision == kept && store.stats().keys == 1).await;
     assert_eq!(store.get("/a/2").await.unwrap().unwrap().value, "kept");
     store.close().await;
 }
@@ -140,11 +148,11 @@ async fn history_is_compacted_by_age() {
 async fn time_to_live_survives_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let clock = Arc::new(FakeClock::new(SystemClock.now()));
-    let options = || EmbeddedOptions {
+    let options = || EmbeddedStoreOptions {
         clock: clock.clone(),
         ..manual_compaction_options()
     };
-    let short = |value: &'static str, hours: u64| Op::Put {
+    let short = |value: &'static str, hours: u64| SingleKeyTxnOp::Put {
         value: value.into(),
         ttl: Some(Duration::from_secs(3600 * hours)),
     };
@@ -211,7 +219,7 @@ async fn the_format_version_is_raised_and_never_lowered() {
         (format::ENCRYPTED, format::ENCRYPTED),
         (format::BASE, format::ENCRYPTED),
     ] {
-        let options = EmbeddedOptions {
+        let options = EmbeddedStoreOptions {
             format: needed,
             ..manual_compaction_options()
         };
@@ -285,7 +293,7 @@ async fn truncated_file_is_refused() {
 #[tokio::test]
 async fn reads_succeed_without_space() {
     let directory = tempfile::tempdir().unwrap();
-    let options = EmbeddedOptions {
+    let options = EmbeddedStoreOptions {
         quota_bytes: Some(1 << 20),
         ..manual_compaction_options()
     };
@@ -342,9 +350,9 @@ async fn failure_is_final() {
 #[tokio::test]
 async fn wal_does_not_grow_without_bound() {
     let directory = tempfile::tempdir().unwrap();
-    let options = EmbeddedOptions {
+    let options = EmbeddedStoreOptions {
         sync: false,
-        history: Some(Duration::from_millis(10)),
+        history_retention: Some(Duration::from_millis(10)),
         ..manual_compaction_options()
     };
     let store = EmbeddedStore::open(directory.path(), options).unwrap();

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use super::engine::EmbeddedEngine;
+use super::engine::EmbeddedStoreState;
 use super::read_pool::check_not_compacted;
 use crate::store::{Error, StoreEvent, StoreResult, StoreWatch, WatchResponse};
 
 pub(super) struct EmbeddedWatch {
-    engine: Arc<EmbeddedEngine>,
+    engine: Arc<EmbeddedStoreState>,
     prefix: Arc<str>,
     /// The revision up to which events were delivered.
     revision: u64,
@@ -24,14 +24,14 @@ pub(super) struct EmbeddedWatch {
 }
 
 /// Where the next events come from.
-pub(super) enum NextEvents {
+pub(super) enum NextEventsSource {
     Ring { events: Vec<StoreEvent>, upto: u64 },
     History { upto: u64 },
 }
 
 impl EmbeddedWatch {
     pub(super) fn new(
-        engine: Arc<EmbeddedEngine>,
+        engine: Arc<EmbeddedStoreState>,
         prefix: &str,
         after: u64,
         wake: watch::Receiver<u64>,
@@ -45,7 +45,7 @@ impl EmbeddedWatch {
         }
     }
 
-    pub(super) fn next_events(&self) -> StoreResult<NextEvents> {
+    pub(super) fn next_events(&self) -> StoreResult<NextEventsSource> {
         let quiet = self
             .engine
             .notifier
@@ -54,15 +54,15 @@ impl EmbeddedWatch {
         state.check_open()?;
         if let Some(upto) = quiet {
             let events = Vec::new();
-            return Ok(NextEvents::Ring { events, upto });
+            return Ok(NextEventsSource::Ring { events, upto });
         }
         let upto = state.revision();
         // The ring may still hold events that are compacted in the database.
         if let Some(events) = state.ring().events_after(self.revision, &self.prefix) {
-            return Ok(NextEvents::Ring { events, upto });
+            return Ok(NextEventsSource::Ring { events, upto });
         }
         state.check_readable(self.revision)?;
-        Ok(NextEvents::History { upto })
+        Ok(NextEventsSource::History { upto })
     }
 
     pub(super) async fn read_history(&self, upto: u64) -> StoreResult<WatchResponse> {
@@ -71,7 +71,7 @@ impl EmbeddedWatch {
             .engine
             .spawn_read(move |shared| {
                 let page = shared.read_pool.read_history(&prefix, after, upto);
-                let compacted = shared.index.read().compacted();
+                let compacted = shared.index.read().compact_revision();
                 check_not_compacted(page?, after, compacted)
             })
             .await?;
@@ -97,14 +97,14 @@ impl StoreWatch for EmbeddedWatch {
                 }
             }
             let batch = match self.next_events()? {
-                NextEvents::Ring { events, upto } => {
+                NextEventsSource::Ring { events, upto } => {
                     self.waiting = true;
                     WatchResponse {
                         events,
                         revision: upto,
                     }
                 }
-                NextEvents::History { upto } => self.read_history(upto).await?,
+                NextEventsSource::History { upto } => self.read_history(upto).await?,
             };
             if batch.revision > self.revision {
                 self.revision = batch.revision;

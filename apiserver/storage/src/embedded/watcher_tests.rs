@@ -2,24 +2,27 @@
 
 use bytes::Bytes;
 
-use super::watcher::{EmbeddedWatch, NextEvents};
-use super::{EmbeddedOptions, EmbeddedStore};
-use crate::store::{Error, Op, RangeRequest, Store, Txn};
+use super::watcher::{EmbeddedWatch, NextEventsSource};
+use super::{EmbeddedStore, EmbeddedStoreOptions};
+use crate::store::{Error, RangeRequest, SingleKeyTxn, SingleKeyTxnOp, Store};
 
 // The compaction runs between the lookup in the index and the read of the rows.
 
 /// A store with more events than the ring holds, and its last revision.
 async fn store_with_full_ring() -> (EmbeddedStore, u64) {
-    let options = EmbeddedOptions {
-        history: None,
-        ..EmbeddedOptions::default()
+    let options = EmbeddedStoreOptions {
+        history_retention: None,
+        ..EmbeddedStoreOptions::default()
     };
     let store = EmbeddedStore::in_memory(options).unwrap();
     for expected in 0..12 {
         let key = "/a/1".into();
         let value = Bytes::from(vec![7; 1 << 20]);
-        let op = Op::Put { value, ttl: None };
-        store.commit(Txn { key, expected, op }).await.unwrap();
+        let op = SingleKeyTxnOp::Put { value, ttl: None };
+        store
+            .commit(SingleKeyTxn { key, expected, op })
+            .await
+            .unwrap();
     }
     (store, 12)
 }
@@ -29,7 +32,7 @@ async fn compaction_within_a_step_is_noticed() {
     let (store, last) = store_with_full_ring().await;
     let wake = store.engine.notifier.subscribe("/a/", || last);
     let position = EmbeddedWatch::new(store.engine.clone(), "/a/", 1, wake);
-    let Ok(NextEvents::History { upto }) = position.next_events() else {
+    let Ok(NextEventsSource::History { upto }) = position.next_events() else {
         panic!("the position is older than the ring");
     };
     store.compact(last).await.unwrap();

@@ -18,12 +18,14 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::batch_tx::BatchTx;
 use super::checkpoint::Checkpointer;
-use super::database::{DataDirectory, KeyExpiry, probe_space, store_error};
-use super::engine::EmbeddedEngine;
+use super::database::{KeyExpiry, LockedDataDirectory, probe_space, store_error};
+use super::engine::EmbeddedStoreState;
 use super::fault_classification::{fault_of, panic_fault};
 use super::mvcc_index::SupersededRow;
-use super::options::EmbeddedOptions;
-use crate::store::{Error, MAX_REQUEST_BYTES, Op, StoreResult, Txn, TxnResponse};
+use super::options::EmbeddedStoreOptions;
+use crate::store::{
+    Error, MAX_REQUEST_BYTES, SingleKeyTxn, SingleKeyTxnOp, StoreResult, TxnResponse,
+};
 
 /// The most requests, and the most rows to remove, in one SQLite transaction.
 const MAX_BATCH_REQUESTS: usize = 512;
@@ -40,7 +42,7 @@ const COMMIT_OVERHEAD_BYTES: usize = 8 << 10;
 
 pub(super) enum WriterRequest {
     Txn {
-        txn: Txn,
+        txn: SingleKeyTxn,
         reply: oneshot::Sender<StoreResult<TxnResponse>>,
         /// Held while the request takes up memory.
         permit: OwnedSemaphorePermit,
@@ -52,7 +54,7 @@ pub(super) enum WriterRequest {
     Close,
 }
 
-type TxnReply = (
+type TxnReplySender = (
     oneshot::Sender<StoreResult<TxnResponse>>,
     OwnedSemaphorePermit,
 );
@@ -60,9 +62,9 @@ type TxnReply = (
 /// The requests and the own work that one batch writes.
 #[derive(Default)]
 struct QueuedWrites {
-    txns: Vec<Txn>,
+    txns: Vec<SingleKeyTxn>,
     /// One for each of the first transactions; the others delete expired keys.
-    replies: Vec<TxnReply>,
+    replies: Vec<TxnReplySender>,
     expired: Vec<KeyExpiry>,
     compact: Option<u64>,
     compact_replies: Vec<oneshot::Sender<StoreResult<()>>>,
@@ -70,14 +72,14 @@ struct QueuedWrites {
 }
 
 pub(super) struct StoreWriter {
-    pub(super) engine: Arc<EmbeddedEngine>,
+    pub(super) engine: Arc<EmbeddedStoreState>,
     pub(super) connection: Arc<Mutex<Connection>>,
     pub(super) requests: Receiver<WriterRequest>,
-    pub(super) options: EmbeddedOptions,
+    pub(super) options: EmbeddedStoreOptions,
     pub(super) checkpointer: Option<Checkpointer>,
     pub(super) expiries: BinaryHeap<Reverse<KeyExpiry>>,
     /// Ascending in `superseded_at`.
-    pub(super) garbage: VecDeque<SupersededRow>,
+    pub(super) superseded_rows: VecDeque<SupersededRow>,
     /// Bytes appended to the WAL since the last checkpoint call.
     appended_bytes: usize,
     /// The compaction revision that is stored in the database.
@@ -85,7 +87,7 @@ pub(super) struct StoreWriter {
     /// Revisions with the time at which they were the newest.
     revision_times: VecDeque<(Instant, u64)>,
     /// The time of the next sweep of expired keys; likewise below.
-    pub(super) next_sweep: Option<Instant>,
+    pub(super) next_key_expiry: Option<Instant>,
     next_aging: Option<Instant>,
     next_progress: Option<Instant>,
     /// The time of the next probe for space.
@@ -97,25 +99,25 @@ pub(super) struct StoreWriter {
     /// Expiry, compaction and removal of rows wait until then.
     pub(super) paused_until: Option<Instant>,
     /// The last field, so that the lock is released after everything else is closed.
-    pub(super) directory: Option<DataDirectory>,
+    pub(super) directory: Option<LockedDataDirectory>,
 }
 
 impl StoreWriter {
     pub(super) fn new(
-        shared: Arc<EmbeddedEngine>,
+        shared: Arc<EmbeddedStoreState>,
         connection: Arc<Mutex<Connection>>,
         requests: Receiver<WriterRequest>,
-        options: EmbeddedOptions,
-        directory: Option<DataDirectory>,
+        options: EmbeddedStoreOptions,
+        directory: Option<LockedDataDirectory>,
     ) -> StoreResult<Self> {
         let checkpointer = match &directory {
             Some(d) => Some(Checkpointer::start(d.database.clone(), options.sync)?),
             None => None,
         };
-        let marked = shared.index.read().compacted();
-        let age = options.history.map(|_| Instant::now());
+        let marked = shared.index.read().compact_revision();
+        let age = options.history_retention.map(|_| Instant::now());
         // Revisions are skipped once, not at each recovery.
-        let options = EmbeddedOptions {
+        let options = EmbeddedStoreOptions {
             skip_revisions: 0,
             ..options
         };
@@ -126,11 +128,11 @@ impl StoreWriter {
             options,
             checkpointer,
             expiries: BinaryHeap::new(),
-            garbage: VecDeque::new(),
+            superseded_rows: VecDeque::new(),
             appended_bytes: 0,
             stored_compaction: marked,
             revision_times: VecDeque::new(),
-            next_sweep: None,
+            next_key_expiry: None,
             next_aging: age,
             next_progress: None,
             next_space_probe: None,
@@ -146,7 +148,7 @@ impl StoreWriter {
         garbage: VecDeque<SupersededRow>,
         expiries: BinaryHeap<Reverse<KeyExpiry>>,
     ) -> Self {
-        self.garbage = garbage;
+        self.superseded_rows = garbage;
         self.expiries = expiries;
         self
     }
@@ -192,15 +194,15 @@ impl StoreWriter {
     fn collect_writes(&mut self) -> QueuedWrites {
         let mut round = QueuedWrites::default();
         let now = Instant::now();
-        if self.next_sweep.is_none() && !self.expiries.is_empty() {
-            self.next_sweep = Some(now + self.options.sweep_interval);
+        if self.next_key_expiry.is_none() && !self.expiries.is_empty() {
+            self.next_key_expiry = Some(now + self.options.key_expiry_interval);
         }
         let own = if self.removable_rows() > 0 {
             Some(now)
         } else {
             self.next_aging
         };
-        let own = own.into_iter().chain(self.next_sweep).min();
+        let own = own.into_iter().chain(self.next_key_expiry).min();
         let own = own.map(|at| self.paused_until.map_or(at, |until| at.max(until)));
         let timer = own
             .into_iter()
@@ -243,12 +245,12 @@ impl StoreWriter {
             return;
         }
         self.paused_until = None;
-        if self.next_sweep.is_some_and(|at| at <= now) {
-            self.next_sweep = None;
+        if self.next_key_expiry.is_some_and(|at| at <= now) {
+            self.next_key_expiry = None;
             self.queue_expired(round);
         }
         if self.next_aging.is_some_and(|at| at <= now)
-            && let Some(history) = self.options.history
+            && let Some(history) = self.options.history_retention
         {
             self.next_aging = Some(now + history / HISTORY_STEPS);
             self.revision_times
@@ -269,7 +271,7 @@ impl StoreWriter {
             && next.expires_at_ms <= now
         {
             if round.expired.len() == MAX_BATCH_REQUESTS {
-                self.next_sweep = Some(Instant::now());
+                self.next_key_expiry = Some(Instant::now());
                 return;
             }
             let Some(Reverse(expiry)) = self.expiries.pop() else {
@@ -277,10 +279,10 @@ impl StoreWriter {
             };
             let newest = self.engine.index.read().newest(&expiry.key);
             if newest.is_some_and(|found| found.revision == expiry.revision) {
-                round.txns.push(Txn {
+                round.txns.push(SingleKeyTxn {
                     key: expiry.key.clone(),
                     expected: expiry.revision,
-                    op: Op::Delete,
+                    op: SingleKeyTxnOp::Delete,
                 });
                 round.expired.push(expiry);
             }
@@ -289,9 +291,9 @@ impl StoreWriter {
 
     /// The number of compacted rows that one batch removes.
     fn removable_rows(&self) -> usize {
-        let compacted = self.engine.index.read().compacted();
+        let compacted = self.engine.index.read().compact_revision();
         let due = self
-            .garbage
+            .superseded_rows
             .iter()
             .take_while(|row| row.superseded_at <= compacted);
         due.take(MAX_BATCH_REQUESTS).count()
@@ -405,7 +407,11 @@ impl StoreWriter {
     }
 
     /// Commits one SQLite transaction and publishes it.
-    fn commit_batch(&mut self, txns: Vec<Txn>, due: usize) -> StoreResult<Vec<TxnResponse>> {
+    fn commit_batch(
+        &mut self,
+        txns: Vec<SingleKeyTxn>,
+        due: usize,
+    ) -> StoreResult<Vec<TxnResponse>> {
         let connection = self.connection.clone();
         let connection = connection.lock();
         let now = self.options.clock.now().as_millisecond();
@@ -415,12 +421,12 @@ impl StoreWriter {
             outcomes.push(batch.apply(txn).map_err(store_error)?);
         }
         // The compaction revision is stored before any row is removed.
-        let compacted = self.engine.index.read().compacted();
+        let compacted = self.engine.index.read().compact_revision();
         if compacted > self.stored_compaction {
             batch.mark_compacted(compacted).map_err(store_error)?;
         }
         batch
-            .remove(self.garbage.iter().take(due))
+            .remove(self.superseded_rows.iter().take(due))
             .map_err(store_error)?;
         if !batch.commit().map_err(store_error)? {
             return Ok(outcomes);
@@ -428,7 +434,7 @@ impl StoreWriter {
         self.stored_compaction = compacted;
         let written = batch.into_changes();
         self.appended_bytes += written.wal_bytes + COMMIT_OVERHEAD_BYTES;
-        let garbage = &mut self.garbage;
+        let garbage = &mut self.superseded_rows;
         let behind = self.engine.notifier.publish(&written.events, || {
             let mut state = self.engine.index.write();
             for row in garbage.drain(..due) {

@@ -7,22 +7,22 @@ use bytes::Bytes;
 
 use super::transformer::{is_encrypted, missing_transformer_error};
 use super::{ResourceTransformers, unreadable_placeholder};
-use crate::etcd::EtcdKeys;
+use crate::etcd::EtcdKeyCodec;
 use crate::store::{
-    ConsistentReadSupport, Error, KeyValue, Op, RangeRequest, RangeResponse, Store, StoreResult,
-    StoreWatch, Txn, TxnResponse, WatchResponse,
+    ConsistentReadSupport, Error, KeyValue, RangeRequest, RangeResponse, SingleKeyTxn,
+    SingleKeyTxnOp, Store, StoreResult, StoreWatch, TxnResponse, WatchResponse,
 };
 
 /// A store that encrypts values by [`ResourceTransformers`].
 pub struct EncryptedStore {
     engine: Arc<dyn Store>,
-    cipher: Arc<KeyedCipher>,
+    transformer: Arc<StoreValueTransformer>,
 }
 
 /// The transformers and the key mapping that the store and its watches share.
-struct KeyedCipher {
+struct StoreValueTransformer {
     transformers: ResourceTransformers,
-    keys: EtcdKeys,
+    keys: EtcdKeyCodec,
 }
 
 impl EncryptedStore {
@@ -30,15 +30,15 @@ impl EncryptedStore {
     pub fn new(engine: Arc<dyn Store>, encryption: ResourceTransformers, prefix: &str) -> Self {
         Self {
             engine,
-            cipher: Arc::new(KeyedCipher {
+            transformer: Arc::new(StoreValueTransformer {
                 transformers: encryption,
-                keys: EtcdKeys::new(prefix),
+                keys: EtcdKeyCodec::new(prefix),
             }),
         }
     }
 }
 
-impl KeyedCipher {
+impl StoreValueTransformer {
     fn encrypt(&self, key: &str, plain: Bytes) -> StoreResult<Bytes> {
         let Some(transformer) = self.transformers.transformer(key) else {
             return Ok(plain);
@@ -84,16 +84,16 @@ impl Store for EncryptedStore {
 
     async fn get(&self, key: &str) -> StoreResult<Option<KeyValue>> {
         let found = self.engine.get(key).await?;
-        Ok(found.map(|entry| self.cipher.decrypt_entry(entry)))
+        Ok(found.map(|entry| self.transformer.decrypt_entry(entry)))
     }
 
     async fn get_stale(&self, key: &str) -> StoreResult<Option<KeyValue>> {
-        if self.cipher.transformers.transformer(key).is_none() {
+        if self.transformer.transformers.transformer(key).is_none() {
             return Ok(None);
         }
         let found = self.engine.get(key).await?;
         Ok(found.and_then(|mut entry| {
-            let (value, stale) = self.cipher.decrypt(key, entry.value);
+            let (value, stale) = self.transformer.decrypt(key, entry.value);
             entry.value = value;
             stale.then_some(entry)
         }))
@@ -103,18 +103,18 @@ impl Store for EncryptedStore {
         let mut page = self.engine.range(range).await?;
         let entries = page.kvs.into_iter();
         page.kvs = entries
-            .map(|entry| self.cipher.decrypt_entry(entry))
+            .map(|entry| self.transformer.decrypt_entry(entry))
             .collect();
         Ok(page)
     }
 
-    async fn commit(&self, mut txn: Txn) -> StoreResult<TxnResponse> {
-        if let Op::Put { value, .. } = &mut txn.op {
-            *value = self.cipher.encrypt(&txn.key, std::mem::take(value))?;
+    async fn commit(&self, mut txn: SingleKeyTxn) -> StoreResult<TxnResponse> {
+        if let SingleKeyTxnOp::Put { value, .. } = &mut txn.op {
+            *value = self.transformer.encrypt(&txn.key, std::mem::take(value))?;
         }
         Ok(match self.engine.commit(txn).await? {
             TxnResponse::Conflict { current } => TxnResponse::Conflict {
-                current: current.map(|entry| self.cipher.decrypt_entry(entry)),
+                current: current.map(|entry| self.transformer.decrypt_entry(entry)),
             },
             committed @ TxnResponse::Committed { .. } => committed,
         })
@@ -123,7 +123,7 @@ impl Store for EncryptedStore {
     async fn watch(&self, prefix: &str, after: u64) -> StoreResult<Box<dyn StoreWatch>> {
         Ok(Box::new(DecryptingWatch {
             watch: self.engine.watch(prefix, after).await?,
-            cipher: Arc::clone(&self.cipher),
+            transformer: Arc::clone(&self.transformer),
         }))
     }
 
@@ -134,7 +134,7 @@ impl Store for EncryptedStore {
 
 struct DecryptingWatch {
     watch: Box<dyn StoreWatch>,
-    cipher: Arc<KeyedCipher>,
+    transformer: Arc<StoreValueTransformer>,
 }
 
 #[async_trait]
@@ -143,9 +143,12 @@ impl StoreWatch for DecryptingWatch {
         let mut batch = self.watch.next().await?;
         for event in &mut batch.events {
             if let Some(stored) = event.value.take() {
-                event.value = Some(self.cipher.decrypt(&event.key, stored).0);
+                event.value = Some(self.transformer.decrypt(&event.key, stored).0);
             }
-            event.previous = event.previous.take().map(|e| self.cipher.decrypt_entry(e));
+            event.previous = event
+                .previous
+                .take()
+                .map(|e| self.transformer.decrypt_entry(e));
         }
         Ok(batch)
     }

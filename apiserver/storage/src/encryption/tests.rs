@@ -6,7 +6,10 @@ use bytes::Bytes;
 
 use super::transformer::{PrefixTransformer, PrefixTransformers, is_encrypted};
 use super::{EncryptedStore, ResourceTransformers, unreadable_reason};
-use crate::{EmbeddedOptions, EmbeddedStore, KeyValue, Op, RangeRequest, Store, Txn, TxnResponse};
+use crate::{
+    EmbeddedStore, EmbeddedStoreOptions, KeyValue, RangeRequest, SingleKeyTxn, SingleKeyTxnOp,
+    Store, TxnResponse,
+};
 
 const SECRET: &str = "/registry/secrets/ns/a";
 const PLAIN: &[u8] = br#"{"metadata":{"name":"a"},"data":{"k":"plaintext"}}"#;
@@ -31,16 +34,19 @@ fn encrypted_store(engine: &Arc<dyn Store>, keys: Vec<PrefixTransformer>) -> Enc
 }
 
 fn engine() -> Arc<dyn Store> {
-    Arc::new(EmbeddedStore::in_memory(EmbeddedOptions::default()).unwrap())
+    Arc::new(EmbeddedStore::in_memory(EmbeddedStoreOptions::default()).unwrap())
 }
 
 async fn put(store: &dyn Store, key: &str, expected: u64, value: &[u8]) -> TxnResponse {
-    let op = Op::Put {
+    let op = SingleKeyTxnOp::Put {
         value: Bytes::copy_from_slice(value),
         ttl: None,
     };
     let key = key.into();
-    store.commit(Txn { key, expected, op }).await.unwrap()
+    store
+        .commit(SingleKeyTxn { key, expected, op })
+        .await
+        .unwrap()
 }
 
 async fn stored_value(engine: &Arc<dyn Store>, key: &str) -> KeyValue {

@@ -5,19 +5,21 @@ use std::time::Duration;
 
 use etcd_client::proto::{PbKeyValue, PbResponseOp, PbTxnOpResponse};
 use etcd_client::{CompactionOptions, Compare, CompareOp, GetOptions, PutOptions, TxnOp};
-use machinery::FailureLog;
+use machinery::FailureLogLimiter;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::endpoints::{EtcdEndpoints, RetryPolicy};
 use super::error::{EtcdError, RetrySafety};
-use super::etcd_keys::{EtcdKeys, to_etcd_revision, to_revision};
+use super::etcd_keys::{EtcdKeyCodec, to_etcd_revision, to_revision};
 use super::lease::LeaseManager;
 use super::progress_requests::ProgressRequests;
 use super::version;
-use super::watch_stream::{EtcdWatchStream, WatchMessage};
-use crate::store::{Error, Op, RangeRequest, RangeResponse, StoreResult, Txn, TxnResponse};
+use super::watch_stream::{EtcdWatchMessage, EtcdWatchStream};
+use crate::store::{
+    Error, RangeRequest, RangeResponse, SingleKeyTxn, SingleKeyTxnOp, StoreResult, TxnResponse,
+};
 
 /// A key that is never written; the header of its get response has the revision.
 const PROBE_KEY: &str = "/registry/health";
@@ -27,7 +29,7 @@ pub(super) const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(super) struct EtcdClient {
     pub(super) endpoints: EtcdEndpoints,
-    pub(super) keys: EtcdKeys,
+    pub(super) keys: EtcdKeyCodec,
     leases: LeaseManager,
     pub(super) progress_requests: ProgressRequests,
     /// Whether every server runs a version with reliable progress responses.
@@ -46,7 +48,7 @@ impl EtcdClient {
     pub(super) fn new(endpoints: EtcdEndpoints, prefix: &str) -> Self {
         Self {
             endpoints,
-            keys: EtcdKeys::new(prefix),
+            keys: EtcdKeyCodec::new(prefix),
             leases: LeaseManager::default(),
             progress_requests: ProgressRequests::default(),
             progress_reliable: AtomicBool::new(false),
@@ -77,7 +79,7 @@ impl EtcdClient {
     pub(super) async fn wait_until_ready(&self, open_timeout: Duration) -> StoreResult<()> {
         let start = Instant::now();
         let urls = self.endpoints.urls();
-        let failures = FailureLog::new();
+        let failures = FailureLogLimiter::new();
         loop {
             let failure = match self.current_revision().await {
                 Ok(_) => return Ok(()),
@@ -192,7 +194,7 @@ impl EtcdClient {
             };
             loop {
                 match stream.next().await {
-                    Ok(WatchMessage::Compacted(at)) => return Error::Compacted { at },
+                    Ok(EtcdWatchMessage::Compacted(at)) => return Error::Compacted { at },
                     Ok(_) => {}
                     Err(why) => return Error::Unavailable(why),
                 }
@@ -277,7 +279,7 @@ impl EtcdClient {
 
     pub(super) async fn commit_txn(
         &self,
-        txn: &Txn,
+        txn: &SingleKeyTxn,
         lease: Option<i64>,
     ) -> Result<TxnResponse, EtcdError> {
         let key = self.keys.encode_key(&txn.key);
@@ -285,11 +287,11 @@ impl EtcdClient {
             .endpoints
             .call_with_failure(RetryPolicy::NonRepeatable, 0, |endpoint| {
                 let write = match &txn.op {
-                    Op::Put { value, .. } => {
+                    SingleKeyTxnOp::Put { value, .. } => {
                         let options = lease.map(|id| PutOptions::new().with_lease(id));
                         TxnOp::put(key.clone(), value.to_vec(), options)
                     }
-                    Op::Delete => TxnOp::delete(key.clone(), None),
+                    SingleKeyTxnOp::Delete => TxnOp::delete(key.clone(), None),
                 };
                 let unchanged = Compare::mod_revision(
                     key.clone(),
@@ -314,7 +316,11 @@ impl EtcdClient {
         Ok(TxnResponse::Conflict { current })
     }
 
-    pub(super) async fn put_with_ttl(&self, txn: &Txn, ttl: Duration) -> StoreResult<TxnResponse> {
+    pub(super) async fn put_with_ttl(
+        &self,
+        txn: &SingleKeyTxn,
+        ttl: Duration,
+    ) -> StoreResult<TxnResponse> {
         let mut tries = 0;
         loop {
             let lease = self.leases.get(&self.endpoints, ttl).await?;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
-use machinery::FailureLog;
+use machinery::FailureLogLimiter;
 
 use super::client::EtcdClient;
 use super::endpoints::RetryPolicy;
@@ -26,7 +26,7 @@ struct CompactionRound {
 
 /// Runs a round every `every`; never returns.
 pub(super) async fn run(inner: &EtcdClient, every: Duration) {
-    let (mut last, failures) = (CompactionRound::default(), FailureLog::new());
+    let (mut last, failures) = (CompactionRound::default(), FailureLogLimiter::new());
     loop {
         tokio::time::sleep(every).await;
         match compact_once(inner, last).await {

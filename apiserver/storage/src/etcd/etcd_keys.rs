@@ -11,12 +11,12 @@ use crate::store::KeyValue;
 pub(super) const ROOT_PREFIX: &str = "/registry";
 
 #[derive(Clone, Debug)]
-pub(crate) struct EtcdKeys {
+pub(crate) struct EtcdKeyCodec {
     /// The prefix in etcd; `None` when it is [`ROOT`].
     etcd_prefix: Option<Arc<str>>,
 }
 
-impl EtcdKeys {
+impl EtcdKeyCodec {
     pub(crate) fn new(prefix: &str) -> Self {
         let outer = format!("/{}", prefix.trim_matches('/'));
         Self {
@@ -65,7 +65,7 @@ pub(super) fn to_etcd_revision(revision: u64) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::EtcdKeys;
+    use super::EtcdKeyCodec;
 
     #[test]
     fn prefix_replaces_the_root() {
@@ -78,7 +78,7 @@ mod tests {
             ("/registry/x", "/registry/pods/a", "/registry/x/pods/a"),
             ("/flotilla", "/else", "/else"),
         ] {
-            let keys = EtcdKeys::new(prefix);
+            let keys = EtcdKeyCodec::new(prefix);
             assert_eq!(keys.encode_key(key), outer.as_bytes(), "{prefix}");
             assert_eq!(&*keys.decode_key(outer.as_bytes()), key, "{prefix}");
         }

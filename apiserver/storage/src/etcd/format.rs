@@ -4,7 +4,9 @@
 //! replica stops serving, since it would misread what the newer one writes.
 
 use crate::format::{self, BASE};
-use crate::store::{Error, KeyValue, Op, RangeRequest, StoreResult, Txn, TxnResponse};
+use crate::store::{
+    Error, KeyValue, RangeRequest, SingleKeyTxn, SingleKeyTxnOp, StoreResult, TxnResponse,
+};
 
 use super::client::EtcdClient;
 
@@ -41,10 +43,10 @@ pub(super) async fn raise(inner: &EtcdClient, needed: u32) -> StoreResult<u32> {
             return Ok(found);
         }
         let version = found.max(needed);
-        let txn = Txn {
+        let txn = SingleKeyTxn {
             key: FORMAT_KEY.into(),
             expected: revision,
-            op: Op::Put {
+            op: SingleKeyTxnOp::Put {
                 value: format!("{{\"format\":{version}}}").into(),
                 ttl: None,
             },

@@ -17,7 +17,7 @@ const MAX_KEYS_PER_LEASE: u32 = 1000;
 
 struct EtcdLease {
     id: i64,
-    keys: u32,
+    key_count: u32,
     /// It is reused for further keys until then.
     reuse_until: Instant,
 }
@@ -40,9 +40,9 @@ impl LeaseManager {
         let now = Instant::now();
         leases.retain(|_, lease| lease.reuse_until >= now);
         if let Some(lease) = leases.get_mut(&seconds)
-            && lease.keys < MAX_KEYS_PER_LEASE
+            && lease.key_count < MAX_KEYS_PER_LEASE
         {
-            lease.keys += 1;
+            lease.key_count += 1;
             return Ok(lease.id);
         }
         let granted = Duration::from_secs(seconds) + reuse_duration(ttl);
@@ -55,7 +55,7 @@ impl LeaseManager {
             .await?;
         let lease = EtcdLease {
             id: reply.id(),
-            keys: 1,
+            key_count: 1,
             reuse_until: now + reuse_duration(ttl),
         };
         let id = lease.id;

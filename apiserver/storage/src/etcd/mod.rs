@@ -29,15 +29,15 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 pub use self::endpoints::{EtcdTls, EtcdTlsSource};
-pub(crate) use self::etcd_keys::EtcdKeys;
+pub(crate) use self::etcd_keys::EtcdKeyCodec;
 
 use self::client::{EtcdClient, PROBE_INTERVAL};
 use self::endpoints::{EtcdEndpoints, RetryPolicy};
 use self::etcd_keys::to_revision;
 use self::watcher::EtcdWatch;
 use crate::store::{
-    ConsistentReadSupport, Error, KeyValue, MAX_REQUEST_BYTES, Op, RangeRequest, RangeResponse,
-    Store, StoreResult, StoreWatch, Txn, TxnResponse,
+    ConsistentReadSupport, Error, KeyValue, MAX_REQUEST_BYTES, RangeRequest, RangeResponse,
+    SingleKeyTxn, SingleKeyTxnOp, Store, StoreResult, StoreWatch, TxnResponse,
 };
 
 const PROBES_PER_FORMAT_CHECK: usize = 5;
@@ -56,7 +56,7 @@ pub struct EtcdOptions {
     /// The prefix of all keys (`--etcd-prefix`).
     pub prefix: String,
     /// How long history stays readable at least. `None`: this replica does not compact.
-    pub history: Option<Duration>,
+    pub history_retention: Option<Duration>,
     /// How long [`EtcdStore::open`] waits until the cluster responds.
     pub open_timeout: Duration,
 }
@@ -68,7 +68,7 @@ impl Default for EtcdOptions {
             tls: None,
             renewed_tls: None,
             prefix: etcd_keys::ROOT_PREFIX.into(),
-            history: Some(Duration::from_secs(300)),
+            history_retention: Some(Duration::from_secs(300)),
             open_timeout: Duration::from_secs(30),
         }
     }
@@ -129,7 +129,7 @@ impl EtcdStore {
             let (renewing, tls) = (Arc::clone(&inner), options.tls.clone());
             tasks.spawn(async move { tls_renewal::run(&renewing, source, tls).await });
         }
-        if let Some(every) = options.history {
+        if let Some(every) = options.history_retention {
             let compacting = Arc::clone(&inner);
             tasks.spawn(async move { compaction::run(&compacting, every).await });
         }
@@ -250,21 +250,21 @@ impl Store for EtcdStore {
         self.client.range(range).await
     }
 
-    async fn commit(&self, txn: Txn) -> StoreResult<TxnResponse> {
+    async fn commit(&self, txn: SingleKeyTxn) -> StoreResult<TxnResponse> {
         self.client.check_open()?;
         let ttl = match &txn.op {
-            Op::Put { value, ttl } => {
+            SingleKeyTxnOp::Put { value, ttl } => {
                 if txn.key.len() + value.len() > MAX_REQUEST_BYTES {
                     return Err(Error::TooLarge);
                 }
                 *ttl
             }
             // etcd would succeed without deleting anything.
-            Op::Delete if txn.expected == 0 => {
+            SingleKeyTxnOp::Delete if txn.expected == 0 => {
                 let current = self.get(&txn.key).await?;
                 return Ok(TxnResponse::Conflict { current });
             }
-            Op::Delete => None,
+            SingleKeyTxnOp::Delete => None,
         };
         match ttl {
             Some(ttl) => self.client.put_with_ttl(&txn, ttl).await,

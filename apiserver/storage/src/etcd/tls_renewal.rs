@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use machinery::FailureLog;
+use machinery::FailureLogLimiter;
 
 use super::client::EtcdClient;
 use super::endpoints::{EtcdTls, EtcdTlsSource};
@@ -12,7 +12,7 @@ const CHECK_PERIOD: Duration = Duration::from_secs(5);
 
 /// Reads the source at each interval and uses changed certificates; never returns.
 pub(super) async fn run(inner: &EtcdClient, source: EtcdTlsSource, in_use: Option<EtcdTls>) {
-    let (mut in_use, failures) = (in_use, FailureLog::new());
+    let (mut in_use, failures) = (in_use, FailureLogLimiter::new());
     loop {
         tokio::time::sleep(CHECK_PERIOD).await;
         match check(inner, &source, in_use.as_ref()).await {

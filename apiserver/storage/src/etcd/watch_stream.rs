@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::endpoints::EtcdEndpoints;
 use super::error::{EtcdError, RetrySafety};
-use super::etcd_keys::{EtcdKeys, to_etcd_revision, to_revision};
+use super::etcd_keys::{EtcdKeyCodec, to_etcd_revision, to_revision};
 use crate::store::{Error, StoreEvent, prefix_end};
 
 /// The timeout until a server confirms a watch.
@@ -17,7 +17,7 @@ const WATCH_CREATE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A watch response of the server.
 #[derive(Debug)]
-pub(super) enum WatchMessage {
+pub(super) enum EtcdWatchMessage {
     /// Events of complete revisions; empty when fragments of a revision are yet to come.
     Events(Vec<StoreEvent>),
     /// Everything up to this revision was sent; 0 from a server without reliable progress.
@@ -33,37 +33,39 @@ pub(super) enum WatchMessage {
 }
 
 /// Assembles the fragments of watch responses. Pure.
-pub(super) struct WatchDecoder {
-    keys: EtcdKeys,
+pub(super) struct EtcdWatchDecoder {
+    keys: EtcdKeyCodec,
     /// Events up to this revision are skipped; their previous values may be compacted.
-    after: u64,
+    start_revision: u64,
     /// Events of an incomplete revision.
     incomplete: Vec<StoreEvent>,
 }
 
-impl WatchDecoder {
-    pub(super) fn new(keys: EtcdKeys, after: u64) -> Self {
+impl EtcdWatchDecoder {
+    pub(super) fn new(keys: EtcdKeyCodec, start_revision: u64) -> Self {
         Self {
             keys,
-            after,
+            start_revision,
             incomplete: Vec::new(),
         }
     }
 
-    pub(super) fn decode(&mut self, answer: PbWatchResponse) -> WatchMessage {
+    pub(super) fn decode(&mut self, answer: PbWatchResponse) -> EtcdWatchMessage {
         if answer.compact_revision > 0 {
-            return WatchMessage::Compacted(to_revision(answer.compact_revision));
+            return EtcdWatchMessage::Compacted(to_revision(answer.compact_revision));
         }
         if answer.canceled {
-            return WatchMessage::Canceled(answer.cancel_reason);
+            return EtcdWatchMessage::Canceled(answer.cancel_reason);
         }
         if answer.created {
-            return WatchMessage::Nothing;
+            return EtcdWatchMessage::Nothing;
         }
         if answer.events.is_empty() && !answer.fragment && self.incomplete.is_empty() {
-            return WatchMessage::Progress(answer.header.map_or(0, |h| to_revision(h.revision)));
+            return EtcdWatchMessage::Progress(
+                answer.header.map_or(0, |h| to_revision(h.revision)),
+            );
         }
-        let after = to_etcd_revision(self.after);
+        let after = to_etcd_revision(self.start_revision);
         let new = |e: &PbEvent| e.kv.as_ref().is_none_or(|kv| kv.mod_revision > after);
         for event in answer.events.into_iter().filter(new) {
             // etcd reads the previous value at the revision before, which fails below the
@@ -74,7 +76,7 @@ impl WatchDecoder {
                 .map_or(0, |kv| to_revision(kv.mod_revision));
             match self.decode_event(event) {
                 Some(event) => self.incomplete.push(event),
-                None => return WatchMessage::PreviousCompacted(at_least),
+                None => return EtcdWatchMessage::PreviousCompacted(at_least),
             }
         }
         let complete = match self.incomplete.last() {
@@ -84,7 +86,7 @@ impl WatchDecoder {
             _ => self.incomplete.len(),
         };
         let rest = self.incomplete.split_off(complete);
-        WatchMessage::Events(std::mem::replace(&mut self.incomplete, rest))
+        EtcdWatchMessage::Events(std::mem::replace(&mut self.incomplete, rest))
     }
 
     /// `None` when the previous value is missing.
@@ -111,7 +113,7 @@ pub(super) struct EtcdWatchStream {
     pub(super) url: String,
     sender: WatchRequestSender,
     responses: WatchResponseStream,
-    decoder: WatchDecoder,
+    decoder: EtcdWatchDecoder,
 }
 
 impl EtcdWatchStream {
@@ -121,7 +123,7 @@ impl EtcdWatchStream {
     /// report that `after` is compacted.
     pub(super) async fn open(
         endpoints: &EtcdEndpoints,
-        keys: &EtcdKeys,
+        keys: &EtcdKeyCodec,
         prefix: &str,
         after: u64,
         newest: bool,
@@ -157,26 +159,26 @@ impl EtcdWatchStream {
             url: endpoint.url.clone(),
             sender,
             responses: answers,
-            decoder: WatchDecoder::new(keys.clone(), after),
+            decoder: EtcdWatchDecoder::new(keys.clone(), after),
         };
         let refused = |why: String| {
             let why = format!("etcd at {}: {why}", endpoint.url);
             EtcdError::unavailable(why, RetrySafety::NotApplied)
         };
         match first.map(|answer| stream.decoder.decode(answer.0)) {
-            Some(WatchMessage::Nothing) => Ok(stream),
-            Some(WatchMessage::Compacted(at)) => Err(EtcdError {
+            Some(EtcdWatchMessage::Nothing) => Ok(stream),
+            Some(EtcdWatchMessage::Compacted(at)) => Err(EtcdError {
                 error: Error::Compacted { at },
                 retry_safety: RetrySafety::NotRetryable,
                 ..refused(String::new())
             }),
-            Some(WatchMessage::Canceled(why)) => Err(refused(why)),
+            Some(EtcdWatchMessage::Canceled(why)) => Err(refused(why)),
             _ => Err(refused("the watch ended".into())),
         }
     }
 
     /// The next message. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Result<WatchMessage, String> {
+    pub(super) async fn next(&mut self) -> Result<EtcdWatchMessage, String> {
         match self.responses.message().await {
             Ok(Some(answer)) => Ok(self.decoder.decode(answer.0)),
             Ok(None) => Err("the watch ended".into()),
@@ -234,9 +236,9 @@ mod tests {
         }
     }
 
-    fn show(step: &WatchMessage) -> String {
+    fn show(step: &EtcdWatchMessage) -> String {
         match step {
-            WatchMessage::Events(events) => {
+            EtcdWatchMessage::Events(events) => {
                 let revisions = events.iter().map(|e| e.revision.to_string());
                 revisions.collect::<Vec<_>>().join(" ")
             }
@@ -246,7 +248,7 @@ mod tests {
 
     #[test]
     fn revisions_are_never_split() {
-        let mut decoder = WatchDecoder::new(EtcdKeys::new("/registry"), 2);
+        let mut decoder = EtcdWatchDecoder::new(EtcdKeyCodec::new("/registry"), 2);
         for (events, fragment, shown) in [
             (&["!2", "+3", "*4"] as &[_], false, "3 4"),
             (&[], false, "Progress(99)"),
@@ -267,7 +269,7 @@ mod tests {
 
     #[test]
     fn ends_of_a_watch_are_distinguished() {
-        let mut decoder = WatchDecoder::new(EtcdKeys::new("/registry"), 0);
+        let mut decoder = EtcdWatchDecoder::new(EtcdKeyCodec::new("/registry"), 0);
         let mut check = |change: fn(&mut PbWatchResponse), shown: &str| {
             let mut response = answer(&[], false);
             change(&mut response);

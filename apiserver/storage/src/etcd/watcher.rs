@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::client::EtcdClient;
 use super::error::RetrySafety;
-use super::watch_stream::{EtcdWatchStream, WatchMessage};
+use super::watch_stream::{EtcdWatchMessage, EtcdWatchStream};
 use crate::store::{Error, StoreEvent, StoreResult, StoreWatch, WatchResponse};
 
 /// Bytes that the buffer of one watch may hold.
@@ -33,42 +33,42 @@ const IDLE_BEFORE_PROGRESS_REQUEST: Duration = Duration::from_secs(10);
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
-struct BufferedEvents {
+struct EtcdBufferedEvents {
     events: Vec<StoreEvent>,
     bytes: usize,
     /// Everything up to this revision was buffered.
-    revision: u64,
+    buffered_revision: u64,
     /// Everything up to this revision was delivered.
-    delivered: u64,
+    delivered_revision: u64,
     error: Option<Error>,
 }
 
 /// The buffer between the pump and the reader.
 #[derive(Default)]
-struct WatchBuffer {
-    buffered: Mutex<BufferedEvents>,
+struct EtcdWatchBuffer {
+    buffered: Mutex<EtcdBufferedEvents>,
     filled: Notify,
     drained: Notify,
 }
 
-impl WatchBuffer {
+impl EtcdWatchBuffer {
     fn revision(&self) -> u64 {
-        self.buffered.lock().revision
+        self.buffered.lock().buffered_revision
     }
 
     /// Buffers events and progress; returns whether the buffer has space for more.
     fn push(&self, events: Vec<StoreEvent>, progress: u64) -> bool {
         let mut lying = self.buffered.lock();
-        let before = lying.revision;
+        let before = lying.buffered_revision;
         for event in events {
             let was = event.previous.as_ref().map_or(0, |p| p.value.len());
             let now = event.value.as_ref().map_or(0, bytes::Bytes::len);
             lying.bytes += 256 + event.key.len() + was + now;
-            lying.revision = event.revision;
+            lying.buffered_revision = event.revision;
             lying.events.push(event);
         }
-        lying.revision = lying.revision.max(progress);
-        if lying.revision > before {
+        lying.buffered_revision = lying.buffered_revision.max(progress);
+        if lying.buffered_revision > before {
             self.filled.notify_one();
         }
         lying.bytes < BUFFER_BYTES
@@ -91,7 +91,7 @@ impl WatchBuffer {
 }
 
 pub(super) struct EtcdWatch {
-    buffer: Arc<WatchBuffer>,
+    buffer: Arc<EtcdWatchBuffer>,
     /// Aborted when the reader is dropped.
     _pump: JoinSet<()>,
 }
@@ -104,14 +104,14 @@ impl EtcdWatch {
         after: u64,
         stream: EtcdWatchStream,
     ) -> Self {
-        let buffer = Arc::new(WatchBuffer::default());
+        let buffer = Arc::new(EtcdWatchBuffer::default());
         {
             let mut lying = buffer.buffered.lock();
-            lying.revision = after;
-            lying.delivered = after;
+            lying.buffered_revision = after;
+            lying.delivered_revision = after;
         }
         let prefix: Arc<str> = prefix.into();
-        let pump = WatchPump {
+        let pump = EtcdWatchPump {
             requested_progress: inner.progress_requests.subscribe(&prefix),
             stop: inner.stop.subscribe(),
             client: inner,
@@ -134,12 +134,12 @@ impl StoreWatch for EtcdWatch {
             let filled = self.buffer.filled.notified();
             {
                 let mut lying = self.buffer.buffered.lock();
-                if lying.revision > lying.delivered {
-                    lying.delivered = lying.revision;
+                if lying.buffered_revision > lying.delivered_revision {
+                    lying.delivered_revision = lying.buffered_revision;
                     lying.bytes = 0;
                     let batch = WatchResponse {
                         events: std::mem::take(&mut lying.events),
-                        revision: lying.revision,
+                        revision: lying.buffered_revision,
                     };
                     self.buffer.drained.notify_one();
                     return Ok(batch);
@@ -154,22 +154,22 @@ impl StoreWatch for EtcdWatch {
 }
 
 /// Why a watch stream ended.
-enum StreamEnd {
+enum EtcdWatchStreamEnd {
     /// The buffer is full: the reader is too slow.
     Full,
     Broken(String),
     Failed(Error),
 }
 
-struct WatchPump {
+struct EtcdWatchPump {
     client: Arc<EtcdClient>,
     prefix: Arc<str>,
-    buffer: Arc<WatchBuffer>,
+    buffer: Arc<EtcdWatchBuffer>,
     requested_progress: watch::Receiver<u64>,
     stop: watch::Receiver<bool>,
 }
 
-impl WatchPump {
+impl EtcdWatchPump {
     async fn run(mut self, first: EtcdWatchStream) {
         let mut stop = self.stop.clone();
         let error = tokio::select! {
@@ -192,12 +192,12 @@ impl WatchPump {
             };
             let why = match stream {
                 Ok(stream) => match self.read_stream(stream).await {
-                    StreamEnd::Failed(error) => return error,
-                    StreamEnd::Full => {
+                    EtcdWatchStreamEnd::Failed(error) => return error,
+                    EtcdWatchStreamEnd::Full => {
                         self.buffer.wait_until_empty().await;
                         continue;
                     }
-                    StreamEnd::Broken(why) => {
+                    EtcdWatchStreamEnd::Broken(why) => {
                         pause = INITIAL_BACKOFF;
                         why
                     }
@@ -213,7 +213,7 @@ impl WatchPump {
         }
     }
 
-    async fn read_stream(&mut self, mut stream: EtcdWatchStream) -> StreamEnd {
+    async fn read_stream(&mut self, mut stream: EtcdWatchStream) -> EtcdWatchStreamEnd {
         let start = Instant::now();
         let mut last_message = start;
         // When a progress request was sent that has no response yet.
@@ -235,14 +235,14 @@ impl WatchPump {
                         Ok(step) => if let Some(over) = self.handle_message(step).await {
                             return over;
                         },
-                        Err(why) => return StreamEnd::Broken(format!("{}: {why}", stream.url)),
+                        Err(why) => return EtcdWatchStreamEnd::Broken(format!("{}: {why}", stream.url)),
                     }
                 }
                 _ = self.requested_progress.changed() => {}
                 () = sleep_until(due), if trusted => {
                     let now = Instant::now();
                     if requested.is_some_and(|at| now - at >= PROGRESS_TIMEOUT) {
-                        return StreamEnd::Broken(format!("{} does not answer", stream.url));
+                        return EtcdWatchStreamEnd::Broken(format!("{} does not answer", stream.url));
                     }
                     requested = requested.or(Some(now));
                     next_request = now + PROGRESS_REQUEST_INTERVAL;
@@ -251,29 +251,31 @@ impl WatchPump {
                         last_message = now + PROGRESS_TIMEOUT - IDLE_BEFORE_PROGRESS_REQUEST;
                     }
                     if let Err(why) = stream.request_progress().await {
-                        return StreamEnd::Broken(why);
+                        return EtcdWatchStreamEnd::Broken(why);
                     }
                 }
             }
         }
     }
 
-    async fn handle_message(&self, step: WatchMessage) -> Option<StreamEnd> {
+    async fn handle_message(&self, step: EtcdWatchMessage) -> Option<EtcdWatchStreamEnd> {
         let room = match step {
-            WatchMessage::Events(events) => self.buffer.push(events, 0),
-            WatchMessage::Progress(0) => {
+            EtcdWatchMessage::Events(events) => self.buffer.push(events, 0),
+            EtcdWatchMessage::Progress(0) => {
                 self.client.disable_progress();
                 true
             }
-            WatchMessage::Progress(revision) => self.buffer.push(Vec::new(), revision),
-            WatchMessage::Nothing => true,
-            WatchMessage::PreviousCompacted(at_least) => {
+            EtcdWatchMessage::Progress(revision) => self.buffer.push(Vec::new(), revision),
+            EtcdWatchMessage::Nothing => true,
+            EtcdWatchMessage::PreviousCompacted(at_least) => {
                 let at = self.client.compact_revision(at_least).await;
-                return Some(StreamEnd::Failed(Error::Compacted { at }));
+                return Some(EtcdWatchStreamEnd::Failed(Error::Compacted { at }));
             }
-            WatchMessage::Compacted(at) => return Some(StreamEnd::Failed(Error::Compacted { at })),
-            WatchMessage::Canceled(why) => return Some(StreamEnd::Broken(why)),
+            EtcdWatchMessage::Compacted(at) => {
+                return Some(EtcdWatchStreamEnd::Failed(Error::Compacted { at }));
+            }
+            EtcdWatchMessage::Canceled(why) => return Some(EtcdWatchStreamEnd::Broken(why)),
         };
-        (!room).then_some(StreamEnd::Full)
+        (!room).then_some(EtcdWatchStreamEnd::Full)
     }
 }

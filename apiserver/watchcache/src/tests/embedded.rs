@@ -1,15 +1,15 @@
 //! Tests of the cache on the embedded engine, with its real timing.
 
-use storage::{EmbeddedOptions, EmbeddedStore, Op};
+use storage::{EmbeddedStore, EmbeddedStoreOptions, SingleKeyTxnOp};
 
 use super::*;
-use crate::{ListRequest, ListRevision, ReadFreshness};
+use crate::{CacherListRequest, ListRevision, ReadFreshness};
 
 async fn put(store: &dyn Store, suffix: &str, app: &str, expected: u64) -> u64 {
-    let txn = Txn {
+    let txn = SingleKeyTxn {
         key: format!("{PREFIX}{suffix}").into(),
         expected,
-        op: Op::Put {
+        op: SingleKeyTxnOp::Put {
             value: thing_json(suffix, app).into(),
             ttl: None,
         },
@@ -31,10 +31,10 @@ async fn take(watcher: &mut CacheWatcher, count: usize) -> Vec<String> {
 }
 
 async fn check(ring_bytes: usize, uncached: bool) {
-    let store = Arc::new(EmbeddedStore::in_memory(EmbeddedOptions::default()).unwrap());
-    let config = Config {
+    let store = Arc::new(EmbeddedStore::in_memory(EmbeddedStoreOptions::default()).unwrap());
+    let config = WatchCacheConfig {
         ring_bytes,
-        ..Config::default()
+        ..WatchCacheConfig::default()
     };
     let hub = WatchCaches::new(Arc::clone(&store) as Arc<dyn Store>, config);
     let cache = if uncached {
@@ -43,7 +43,7 @@ async fn check(ring_bytes: usize, uncached: bool) {
         hub.cacher(PREFIX)
     };
     let watch = |start| {
-        cache.watch(WatchRequest {
+        cache.watch(CacherWatchRequest {
             filter: SelectionPredicate::default(),
             start,
             bookmarks: true,
@@ -76,7 +76,7 @@ async fn check(ring_bytes: usize, uncached: bool) {
     assert_eq!(take(&mut resumed, 50).await, changes);
 
     let exact = |revision| {
-        cache.list(ListRequest {
+        cache.list(CacherListRequest {
             filter: SelectionPredicate::default(),
             revision: ListRevision::Exact(revision),
             limit: 0,

@@ -4,10 +4,10 @@
 use tokio::time::Instant;
 
 use super::*;
-use crate::{CacherList, Error, ListRequest, ListRevision, ReadFreshness};
+use crate::{CacherList, CacherListRequest, Error, ListRevision, ReadFreshness};
 
 async fn list(bed: &CacherFixture, at: ListRevision) -> Result<CacherList, Error> {
-    let request = ListRequest {
+    let request = CacherListRequest {
         filter: SelectionPredicate::default(),
         revision: at,
         limit: 0,

@@ -1,7 +1,7 @@
 //! Tests of gets and lists: the revision that is read, and the pages.
 
 use super::*;
-use crate::{CacherList, Error, ListRequest, ListRevision, ReadFreshness};
+use crate::{CacherList, CacherListRequest, Error, ListRevision, ReadFreshness};
 
 async fn list(
     bed: &CacherFixture,
@@ -10,7 +10,7 @@ async fn list(
     limit: usize,
 ) -> Result<CacherList, Error> {
     bed.cache
-        .list(ListRequest {
+        .list(CacherListRequest {
             filter,
             revision: at,
             limit,

@@ -14,14 +14,14 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use storage::{
-    ConsistentReadSupport, Error, KeyValue, RangeRequest, RangeResponse, Store, StoreEvent,
-    StoreResult, StoreWatch, Txn, TxnResponse, WatchResponse,
+    ConsistentReadSupport, Error, KeyValue, RangeRequest, RangeResponse, SingleKeyTxn, Store,
+    StoreEvent, StoreResult, StoreWatch, TxnResponse, WatchResponse,
 };
 use tokio::sync::watch;
 
 use crate::{
-    CacheWatcher, Cacher, CacherEvent, Config, SelectionPredicate, WatchCaches, WatchRequest,
-    WatchStart,
+    CacheWatcher, Cacher, CacherEvent, CacherWatchRequest, SelectionPredicate, WatchCacheConfig,
+    WatchCaches, WatchStart,
 };
 
 pub(crate) const PREFIX: &str = "/registry/things/";
@@ -46,7 +46,7 @@ struct FakeStorageState {
     offline: bool,
     ranges: usize,
     /// `None`: local.
-    proof: Option<ConsistentReadSupport>,
+    consistent_read_support: Option<ConsistentReadSupport>,
     /// The revision of the last progress request; watches report progress up to it.
     requested_progress: u64,
 }
@@ -142,7 +142,7 @@ impl FakeStorageEngine {
     /// Sets the support for consistent reads.
     pub(crate) fn set_consistent_read_support(&self, proof: ConsistentReadSupport) {
         self.change(|inner| {
-            inner.proof = Some(proof);
+            inner.consistent_read_support = Some(proof);
             inner.requested_progress = inner.revision;
         });
     }
@@ -197,7 +197,10 @@ impl StoreWatch for FakeStoreWatch {
                     let events = events.filter(|e| e.key.starts_with(&self.prefix));
                     let events: Vec<StoreEvent> = events.cloned().collect();
                     let last = events.last().map_or(self.reached, |e| e.revision);
-                    let revision = match inner.proof.unwrap_or(ConsistentReadSupport::Local) {
+                    let revision = match inner
+                        .consistent_read_support
+                        .unwrap_or(ConsistentReadSupport::Local)
+                    {
                         ConsistentReadSupport::Local => upto,
                         ConsistentReadSupport::ProgressRequest => {
                             last.max(inner.requested_progress.min(upto))
@@ -221,7 +224,7 @@ impl Store for FakeStorageHandle {
         self.0
             .inner
             .lock()
-            .proof
+            .consistent_read_support
             .unwrap_or(ConsistentReadSupport::Local)
     }
 
@@ -274,7 +277,7 @@ impl Store for FakeStorageHandle {
         })
     }
 
-    async fn commit(&self, _: Txn) -> StoreResult<TxnResponse> {
+    async fn commit(&self, _: SingleKeyTxn) -> StoreResult<TxnResponse> {
         Err(Error::Unavailable("tests write by `write`".into()))
     }
 
@@ -324,9 +327,9 @@ pub(crate) struct CacherFixture {
 impl CacherFixture {
     pub(crate) fn with_ring(ring_bytes: usize, uncached: bool) -> Self {
         let store = Arc::new(FakeStorageEngine::default());
-        let config = Config {
+        let config = WatchCacheConfig {
             ring_bytes,
-            ..Config::default()
+            ..WatchCacheConfig::default()
         };
         let caches = WatchCaches::new(Arc::new(FakeStorageHandle(Arc::clone(&store))), config);
         let cache = if uncached {
@@ -360,7 +363,7 @@ impl CacherFixture {
         start: WatchStart,
         bookmarks: bool,
     ) -> Result<CacheWatcher, crate::Error> {
-        let request = WatchRequest {
+        let request = CacherWatchRequest {
             filter,
             start,
             bookmarks,

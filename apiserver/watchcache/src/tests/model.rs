@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::{Error, EventType, ListRequest, ListRevision, ReadFreshness};
+use crate::{CacherListRequest, Error, ListRevision, ObjectEventType, ReadFreshness};
 
 const KEYS: [&str; 8] = ["a/x", "a/y", "a/z", "ab/x", "b/x", "b/y", "c/x", "c/w"];
 const APPS: [&str; 3] = ["red", "blue", "green"];
@@ -107,7 +107,7 @@ impl ModelClient {
             self.revision = 0;
             return;
         }
-        let request = ListRequest {
+        let request = CacherListRequest {
             filter: self.filter.clone(),
             revision: ListRevision::Newest,
             limit: 0,
@@ -182,18 +182,18 @@ impl ModelClient {
         let (_, app) = record(object);
         let previous = self.state.get(&key).map(|(_, app)| app.clone());
         match delivery.event_type() {
-            EventType::Added => assert_eq!(previous, None, "added twice: {key}@{revision}"),
-            EventType::Modified => assert!(
+            ObjectEventType::Added => assert_eq!(previous, None, "added twice: {key}@{revision}"),
+            ObjectEventType::Modified => assert!(
                 previous.is_some(),
                 "modified before it was added: {key}@{revision}"
             ),
-            EventType::Deleted => assert_eq!(
+            ObjectEventType::Deleted => assert_eq!(
                 previous,
                 Some(app.clone()),
                 "the last received state is deleted"
             ),
         }
-        if delivery.event_type() == EventType::Deleted {
+        if delivery.event_type() == ObjectEventType::Deleted {
             self.state.remove(&key);
         } else {
             assert!((self.selects)(&key, &app));
@@ -215,7 +215,7 @@ async fn check_past_revision(bed: &CacherFixture, revision: u64, limit: usize) {
     let mut at = ListRevision::Exact(revision);
     let mut listed = ExpectedState::new();
     loop {
-        let request = ListRequest {
+        let request = CacherListRequest {
             filter: SelectionPredicate::default(),
             revision: at,
             limit,

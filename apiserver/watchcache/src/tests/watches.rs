@@ -332,7 +332,7 @@ async fn a_watch_ends_at_its_deadline_without_an_error() {
         let bed = CacherFixture::with_ring(32 << 20, uncached);
         bed.store.put("a/x", "red");
         let begin = tokio::time::Instant::now();
-        let request = WatchRequest {
+        let request = CacherWatchRequest {
             filter: SelectionPredicate::default(),
             start: WatchStart::After(9),
             bookmarks: true,

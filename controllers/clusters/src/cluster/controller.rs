@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use super::condition_taints::{desired_taints, taint_event_message};
 use crate::NAMESPACES;
-use crate::bindings::{BindingStore, scheduled_clusters};
-use crate::context::ClustersContext;
+use crate::bindings::{BindingClient, scheduled_clusters};
+use crate::context::ClusterControllersContext;
 
 pub(super) struct ClusterController {
     api: Arc<dyn Api>,
@@ -26,13 +26,13 @@ pub(super) struct ClusterController {
     recorder: EventRecorder,
     clusters: Informer,
     namespaces: Informer,
-    bindings: BindingStore,
+    bindings: BindingClient,
     works: Informer,
     queue: Workqueue<String>,
 }
 
 impl ClusterController {
-    pub(super) fn start(deps: &ClustersContext, bindings: &BindingStore) {
+    pub(super) fn start(deps: &ClusterControllersContext, bindings: &BindingClient) {
         let informer = |resource| {
             deps.informers
                 .get(&deps.control_plane, &ListWatchSelector::all(resource))

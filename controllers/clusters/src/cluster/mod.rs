@@ -8,12 +8,12 @@ mod controller;
 mod health;
 mod monitor;
 
-use crate::bindings::BindingStore;
-use crate::context::ClustersContext;
+use crate::bindings::BindingClient;
+use crate::context::ClusterControllersContext;
 
 pub(crate) use condition_taints::taints_message;
 
-pub(crate) fn start(deps: &ClustersContext, bindings: &BindingStore) {
+pub(crate) fn start(deps: &ClusterControllersContext, bindings: &BindingClient) {
     controller::ClusterController::start(deps, bindings);
     monitor::ClusterMonitor::start(deps);
 }

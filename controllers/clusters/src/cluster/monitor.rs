@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use super::health::{ClusterHealth, ClusterObservation, GracePeriods};
 use crate::condition::ConditionUpdate;
-use crate::context::ClustersContext;
+use crate::context::ClusterControllersContext;
 
 pub(super) static LEASES: Gvr = Gvr::from_static("coordination.k8s.io", "v1", "leases");
 /// The namespace of the agents' leases.
@@ -51,7 +51,7 @@ struct AgentLeaseSpec {
 }
 
 impl ClusterMonitor {
-    pub(super) fn start(deps: &ClustersContext) {
+    pub(super) fn start(deps: &ClusterControllersContext) {
         let it = Arc::new(Self {
             api: Arc::clone(&deps.control_plane),
             clock: Arc::clone(&deps.clock),

@@ -15,4 +15,4 @@ pub(crate) mod options;
 pub(crate) mod startup;
 mod state_preservation;
 
-pub use options::{FailoverOptions, PurgeMode};
+pub use options::{FailoverOptions, NoExecuteTaintEvictionPurgeMode};

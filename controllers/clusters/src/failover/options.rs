@@ -6,13 +6,13 @@ use openapi::karmada::failover::{PURGE_MODE_DIRECTLY, PURGE_MODE_GRACEFULLY};
 
 /// How a workload with untolerated taints is evicted if its policy does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PurgeMode {
+pub enum NoExecuteTaintEvictionPurgeMode {
     Directly,
     #[default]
     Gracefully,
 }
 
-impl PurgeMode {
+impl NoExecuteTaintEvictionPurgeMode {
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Directly => PURGE_MODE_DIRECTLY,
@@ -29,7 +29,7 @@ pub struct FailoverOptions {
     /// `--enable-no-execute-taint-eviction`
     pub no_execute_taint_eviction: bool,
     /// `--no-execute-taint-eviction-purge-mode`
-    pub purge_mode: PurgeMode,
+    pub purge_mode: NoExecuteTaintEvictionPurgeMode,
     /// `--resource-eviction-rate`: evictions per second; 0 means one per half hour.
     pub resource_eviction_rate: f64,
     /// `--graceful-eviction-timeout`
@@ -41,7 +41,7 @@ impl Default for FailoverOptions {
         Self {
             taint_manager: true,
             no_execute_taint_eviction: false,
-            purge_mode: PurgeMode::Gracefully,
+            purge_mode: NoExecuteTaintEvictionPurgeMode::Gracefully,
             resource_eviction_rate: 0.5,
             graceful_eviction_timeout: Duration::from_secs(600),
         }

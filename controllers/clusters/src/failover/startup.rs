@@ -6,10 +6,10 @@ use super::application::ApplicationFailoverController;
 use super::auto_failover::AutoFailoverController;
 use super::graceful::GracefulEvictionController;
 use super::no_execute::NoExecuteTaintManager;
-use crate::bindings::BindingStore;
-use crate::context::ClustersContext;
+use crate::bindings::BindingClient;
+use crate::context::ClusterControllersContext;
 
-pub(crate) fn start(deps: &ClustersContext, bindings: &BindingStore) {
+pub(crate) fn start(deps: &ClusterControllersContext, bindings: &BindingClient) {
     let (gates, options) = (deps.options.gates, &deps.options.failover);
     if gates.enabled(KarmadaFeature::Failover)
         && options.taint_manager

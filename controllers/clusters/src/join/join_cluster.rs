@@ -16,7 +16,7 @@ use openapi::karmada::{Cluster, names};
 use serde_json::{Value, json};
 
 use super::join_spec::JoinSpec;
-use super::wait::{WaitTimeout, wait_until};
+use super::wait::{WaitTimeoutError, wait_until};
 use super::{ProgressCallback, objects};
 use crate::NAMESPACES;
 
@@ -291,7 +291,7 @@ async fn wait_for_token(
     };
     wait_until(cluster, at, TOKEN_TIMEOUT, filled)
         .await
-        .map_err(|WaitTimeout(last)| JoinError::TokenTimeout {
+        .map_err(|WaitTimeoutError(last)| JoinError::TokenTimeout {
             account: account.to_owned(),
             limit: TOKEN_TIMEOUT,
             last,

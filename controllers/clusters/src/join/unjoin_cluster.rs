@@ -12,7 +12,7 @@ use openapi::karmada::{Cluster, names};
 use serde_json::json;
 
 use super::join_cluster::error_suffix;
-use super::wait::{WaitTimeout, wait_until};
+use super::wait::{WaitTimeoutError, wait_until};
 use super::{ProgressCallback, objects};
 use crate::NAMESPACES;
 
@@ -98,11 +98,11 @@ pub async fn unjoin(
     };
     match wait_until(control, at, spec.timeout, is_gone).await {
         Ok(()) => {}
-        Err(WaitTimeout(_)) if spec.force => {
+        Err(WaitTimeoutError(_)) if spec.force => {
             progress("the deletion timed out; removing finalizers");
             remove_blocking_finalizers(control, &spec.name).await?;
         }
-        Err(WaitTimeout(last)) => {
+        Err(WaitTimeoutError(last)) => {
             return Err(UnjoinError::Timeout {
                 name: spec.name.clone(),
                 limit: spec.timeout,

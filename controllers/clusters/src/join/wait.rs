@@ -11,7 +11,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// The timeout has passed. Holds the last error, if there was one.
 #[derive(Debug)]
-pub(super) struct WaitTimeout(pub(super) Option<Error>);
+pub(super) struct WaitTimeoutError(pub(super) Option<Error>);
 
 /// Waits until `check` returns a value for the object (`None`: it does not exist).
 pub(super) async fn wait_until<T>(
@@ -19,7 +19,7 @@ pub(super) async fn wait_until<T>(
     at: ResourcePath<'_>,
     limit: Duration,
     check: impl Fn(Option<&Object>) -> Option<T> + Send + Sync,
-) -> std::result::Result<T, WaitTimeout> {
+) -> std::result::Result<T, WaitTimeoutError> {
     let mut last = None;
     let search = async {
         loop {
@@ -34,7 +34,7 @@ pub(super) async fn wait_until<T>(
         }
     };
     let found = tokio::time::timeout(limit, search).await;
-    found.map_err(|_| WaitTimeout(last))
+    found.map_err(|_| WaitTimeoutError(last))
 }
 
 /// One list and one watch; `None` if the watch ended first.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use client::{ApiResource, ServerResources};
 use machinery::Quantity;
-use members::{MemberResourceSummary, ResourceModelGrade};
+use members::{MemberResourceSummary, ResourceModelMinimums};
 use openapi::karmada::cluster::{
     AllocatableModeling, ApiEnablement, ClusterApiResource as Served, ResourceModel,
 };
@@ -31,7 +31,7 @@ pub(super) struct MemberResources {
 
 /// What to write into the status; `None` leaves the current value.
 #[derive(Default)]
-pub(super) struct StatusUpdate<'a> {
+pub(super) struct ClusterStatusUpdate<'a> {
     pub(super) ready_condition: Option<&'a ConditionUpdate>,
     pub(super) api_info: Option<&'a MemberApiInfo>,
     pub(super) resources: Option<&'a MemberResources>,
@@ -97,9 +97,9 @@ fn api_enablements(all: &[ApiResource]) -> Vec<ApiEnablement> {
 }
 
 /// The minimums of each grade.
-pub(super) fn model_grades(of: &[ResourceModel]) -> Vec<ResourceModelGrade> {
+pub(super) fn model_grades(of: &[ResourceModel]) -> Vec<ResourceModelMinimums> {
     of.iter()
-        .map(|model| ResourceModelGrade {
+        .map(|model| ResourceModelMinimums {
             minimums: model
                 .ranges
                 .iter()
@@ -121,7 +121,11 @@ pub(super) fn grade_counts(of: &[ResourceModel], counts: &[i64]) -> Vec<Allocata
 }
 
 /// The updated status; `None` if nothing changes.
-pub(super) fn updated_status(old: &Value, findings: &StatusUpdate<'_>, now: &str) -> Option<Value> {
+pub(super) fn updated_status(
+    old: &Value,
+    findings: &ClusterStatusUpdate<'_>,
+    now: &str,
+) -> Option<Value> {
     let mut next = match old {
         Value::Object(_) => old.clone(),
         _ => json!({}),
@@ -271,7 +275,7 @@ mod tests {
             },
             modelings: grade_counts(&models, &[2, 0]),
         };
-        let findings = StatusUpdate {
+        let findings = ClusterStatusUpdate {
             ready_condition: Some(&ready),
             api_info: Some(&facts),
             resources: Some(&resources),
@@ -291,13 +295,16 @@ mod tests {
             })
         );
         assert_eq!(updated_status(&next, &findings, "t2"), None);
-        assert_eq!(updated_status(&next, &StatusUpdate::default(), "t2"), None);
+        assert_eq!(
+            updated_status(&next, &ClusterStatusUpdate::default(), "t2"),
+            None
+        );
         assert_eq!(
             updated_status(
                 &Value::Null,
-                &StatusUpdate {
+                &ClusterStatusUpdate {
                     ready_condition: Some(&ready),
-                    ..StatusUpdate::default()
+                    ..ClusterStatusUpdate::default()
                 },
                 "t1"
             )

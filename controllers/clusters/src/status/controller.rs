@@ -21,13 +21,13 @@ use openapi::karmada::{Cluster, KarmadaFeature};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::cluster_status::{self, MemberResources, StatusUpdate};
-use super::condition_cache::ReadyThresholds;
+use super::cluster_status::{self, ClusterStatusUpdate, MemberResources};
 use super::metrics;
 use super::probe;
-use super::tracker::{ClusterTracker, StatusTrigger};
+use super::ready_thresholds::ReadyThresholds;
+use super::sync_state::{ClusterStatusSyncState, ClusterStatusTrigger};
 use crate::condition::ConditionUpdate;
-use crate::context::{ClustersContext, Options};
+use crate::context::{ClusterControllersContext, ClusterControllersOptions};
 
 /// A worker mostly waits for a member.
 const WORKERS: usize = 64;
@@ -41,16 +41,16 @@ pub(super) struct ClusterStatusController {
     api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
     members: MemberClusterManager,
-    options: Options,
+    options: ClusterControllersOptions,
     clusters: Informer,
     queue: Workqueue<String>,
-    pending_triggers: Mutex<AHashMap<String, StatusTrigger>>,
+    pending_triggers: Mutex<AHashMap<String, ClusterStatusTrigger>>,
     /// The state of each cluster; a worker takes it out while it works on the cluster.
-    trackers: Mutex<AHashMap<String, ClusterTracker>>,
+    sync_states: Mutex<AHashMap<String, ClusterStatusSyncState>>,
 }
 
 impl ClusterStatusController {
-    pub(super) fn start(deps: &ClustersContext) {
+    pub(super) fn start(deps: &ClusterControllersContext) {
         let it = Arc::new(Self {
             api: Arc::clone(&deps.control_plane),
             clock: Arc::clone(&deps.clock),
@@ -61,7 +61,7 @@ impl ClusterStatusController {
                 .get(&deps.control_plane, &ListWatchSelector::all(&CLUSTERS)),
             queue: Workqueue::new(),
             pending_triggers: Mutex::default(),
-            trackers: Mutex::default(),
+            sync_states: Mutex::default(),
         });
         it.add_event_handlers();
         metrics::report_clusters(&it.clusters, deps.tasks.shutdown());
@@ -147,7 +147,7 @@ impl ClusterStatusController {
             .unwrap_or_default();
         let found = self.clusters.get("", name);
         let Some(object) = found.filter(is_collected_here) else {
-            self.trackers.lock().remove(name);
+            self.sync_states.lock().remove(name);
             metrics::forget_cluster(name);
             return Ok(ReconcileAction::Done);
         };
@@ -156,11 +156,11 @@ impl ClusterStatusController {
         if !has_cluster_finalizer(&object) {
             return Ok(ReconcileAction::Done);
         }
-        let mut track = self.trackers.lock().remove(name).unwrap_or_default();
+        let mut track = self.sync_states.lock().remove(name).unwrap_or_default();
         let began = Instant::now();
         let done = self.sync_status(&object, &mut track, wake).await;
         metrics::observe_sync(name, began.elapsed());
-        self.trackers.lock().insert(name.to_owned(), track);
+        self.sync_states.lock().insert(name.to_owned(), track);
         match done {
             Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
             Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
@@ -171,8 +171,8 @@ impl ClusterStatusController {
     async fn sync_status(
         &self,
         object: &Object,
-        track: &mut ClusterTracker,
-        wake: StatusTrigger,
+        track: &mut ClusterStatusSyncState,
+        wake: ClusterStatusTrigger,
     ) -> Result<ReconcileAction> {
         let cluster = object.decode::<Cluster>()?;
         let now = self.clock.now();
@@ -193,7 +193,7 @@ impl ClusterStatusController {
                 self.observe_unconnected(track, shown, &why, now);
             }
         }
-        let findings = StatusUpdate {
+        let findings = ClusterStatusUpdate {
             ready_condition: track.ready_condition.as_ref(),
             api_info: track.api_info.as_ref().filter(|_| track.is_ready),
             resources: track.resources.as_ref().filter(|_| track.is_ready),
@@ -206,8 +206,8 @@ impl ClusterStatusController {
         &self,
         member: &MemberCluster,
         cluster: &Cluster,
-        track: &mut ClusterTracker,
-        wake: StatusTrigger,
+        track: &mut ClusterStatusSyncState,
+        wake: ClusterStatusTrigger,
         now: Timestamp,
     ) {
         let period = self.options.status_update_period;
@@ -216,7 +216,7 @@ impl ClusterStatusController {
             let verdict = probe::probe_health(&**member.api()).await;
             track.record_probe(now, period);
             let shown = cluster.condition("Ready").map(|c| c.status.as_str());
-            let shows = track.condition_cache.should_report(
+            let shows = track.last_ready_observation.should_report(
                 verdict.is_true(),
                 shown,
                 now,
@@ -260,15 +260,15 @@ impl ClusterStatusController {
     /// first response counts at once.
     fn observe_unconnected(
         &self,
-        track: &mut ClusterTracker,
+        track: &mut ClusterStatusSyncState,
         shown: Option<&str>,
         why: &str,
         now: Timestamp,
     ) {
         track.record_probe(now, self.options.status_update_period);
-        let shows = track.condition_cache.is_empty()
+        let shows = track.last_ready_observation.is_empty()
             || track
-                .condition_cache
+                .last_ready_observation
                 .should_report(false, shown, now, self.thresholds());
         let text = format!("failed to create a ClusterClient: {why}");
         let verdict = ConditionUpdate::new("False", "StatusCollectionFailed", text);
@@ -286,7 +286,7 @@ impl ClusterStatusController {
     async fn update_status(
         &self,
         object: &Object,
-        findings: &StatusUpdate<'_>,
+        findings: &ClusterStatusUpdate<'_>,
         now: Timestamp,
     ) -> Result<()> {
         let mut value = object.value()?;

@@ -5,15 +5,15 @@
 //! `cluster_condition_cache.go`.
 
 mod cluster_status;
-mod condition_cache;
 mod controller;
 mod metrics;
 mod probe;
-mod tracker;
+mod ready_thresholds;
+mod sync_state;
 
-use crate::context::ClustersContext;
+use crate::context::ClusterControllersContext;
 
-pub(crate) fn start(deps: &ClustersContext) {
+pub(crate) fn start(deps: &ClusterControllersContext) {
     controller::ClusterStatusController::start(deps);
 }
 

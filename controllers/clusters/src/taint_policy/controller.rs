@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::reconcile::{desired_taints, sort_by_age, targets_cluster};
 use crate::cluster::taints_message;
-use crate::context::ClustersContext;
+use crate::context::ClusterControllersContext;
 
 const WORKERS: usize = 2;
 
@@ -31,7 +31,7 @@ pub(crate) struct ClusterTaintPolicyController {
 }
 
 impl ClusterTaintPolicyController {
-    pub(crate) fn start(deps: &ClustersContext) {
+    pub(crate) fn start(deps: &ClusterControllersContext) {
         let informer = |resource| {
             deps.informers
                 .get(&deps.control_plane, &ListWatchSelector::all(resource))

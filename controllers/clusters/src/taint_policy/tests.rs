@@ -8,15 +8,15 @@ use openapi::karmada::resources::{CLUSTERS, TAINT_POLICIES};
 use openapi::karmada::{FeatureGates, KarmadaFeature};
 use serde_json::{Value, json};
 
-use crate::context::Options;
+use crate::context::ClusterControllersOptions;
 use crate::fixture::{ClustersFixture, taint_keys};
 
 const LONG_AGO: &str = "2025-12-31T00:00:00Z";
 
 fn fixture(gate: bool) -> ClustersFixture {
-    ClustersFixture::with_options(Options {
+    ClustersFixture::with_options(ClusterControllersOptions {
         gates: FeatureGates::default().with_feature(KarmadaFeature::Failover, gate),
-        ..Options::default()
+        ..ClusterControllersOptions::default()
     })
 }
 
@@ -84,9 +84,9 @@ async fn without_the_gate_policies_do_nothing() {
 // proves: TNT-told, TNT-lock
 #[tokio::test(start_paused = true)]
 async fn taint_changes_are_recorded_as_events() {
-    let fixture = ClustersFixture::with_events(Options {
+    let fixture = ClustersFixture::with_events(ClusterControllersOptions {
         gates: FeatureGates::default().with_feature(KarmadaFeature::Failover, true),
-        ..Options::default()
+        ..ClusterControllersOptions::default()
     });
     network(&fixture, "a", "False");
     fixture.wait_until_idle().await;

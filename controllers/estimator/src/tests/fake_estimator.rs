@@ -29,7 +29,7 @@ const SERVICE: &str = "/github.com.karmada_io.karmada.pkg.estimator.service.Esti
 
 /// How it responds to every call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum FakeResponse {
+pub(crate) enum FakeEstimatorResponse {
     Available(i32),
     Error,
     Nothing,
@@ -37,7 +37,7 @@ pub(crate) enum FakeResponse {
 
 struct FakeEstimatorState {
     cluster: String,
-    response: Mutex<FakeResponse>,
+    response: Mutex<FakeEstimatorResponse>,
     requests: Mutex<Vec<String>>,
 }
 
@@ -49,14 +49,18 @@ pub(crate) struct FakeEstimator {
 }
 
 impl FakeEstimator {
-    pub(crate) async fn start(cluster: &str, says: FakeResponse, tls: Option<TlsAcceptor>) -> Self {
+    pub(crate) async fn start(
+        cluster: &str,
+        says: FakeEstimatorResponse,
+        tls: Option<TlsAcceptor>,
+    ) -> Self {
         Self::start_at(([127, 0, 0, 1], 0).into(), cluster, says, tls).await
     }
 
     pub(crate) async fn start_at(
         address: SocketAddr,
         cluster: &str,
-        says: FakeResponse,
+        says: FakeEstimatorResponse,
         tls: Option<TlsAcceptor>,
     ) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
@@ -83,7 +87,7 @@ impl FakeEstimator {
         it
     }
 
-    pub(crate) fn set_response(&self, says: FakeResponse) {
+    pub(crate) fn set_response(&self, says: FakeEstimatorResponse) {
         *self.state.response.lock() = says;
     }
 
@@ -154,12 +158,12 @@ impl FakeEstimator {
                 _ if requested != *own => Err(Status::unknown(format!(
                     "cluster name does not match, got: {requested}, desire: {own}"
                 ))),
-                FakeResponse::Available(room) => Ok(tonic::Response::new(answer(room))),
-                FakeResponse::Error => Err(Status::internal("broken")),
-                FakeResponse::Nothing => Err(Status::cancelled("late")),
+                FakeEstimatorResponse::Available(room) => Ok(tonic::Response::new(answer(room))),
+                FakeEstimatorResponse::Error => Err(Status::internal("broken")),
+                FakeEstimatorResponse::Nothing => Err(Status::cancelled("late")),
             };
             async move {
-                if matches!(says, FakeResponse::Nothing) {
+                if matches!(says, FakeEstimatorResponse::Nothing) {
                     tokio::time::sleep(Duration::from_secs(3600)).await;
                 }
                 response

@@ -18,7 +18,7 @@ pub(crate) static SERVICES: Gvr = Gvr::from_static("", "v1", "services");
 static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
 
 /// One host and its members, which share their objects.
-pub(crate) struct EstimatorFixture {
+pub(crate) struct EstimatorMembersFixture {
     pub(crate) host: Arc<FakeApi>,
     pub(crate) member: Arc<FakeApi>,
     pub(crate) members: MemberClusterManager,
@@ -37,7 +37,7 @@ pub(crate) async fn wait_until<F: Future<Output = bool>>(what: impl Fn() -> F) {
     reached.unwrap();
 }
 
-impl EstimatorFixture {
+impl EstimatorMembersFixture {
     pub(crate) fn new(detail: MemberTrackingOptions) -> Self {
         let (host, member) = (FakeApi::new(), FakeApi::new());
         let tasks = TaskGroup::new(ShutdownToken::new());

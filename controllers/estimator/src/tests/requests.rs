@@ -13,14 +13,14 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::PrivateKeyDer;
 use scheduler::core::{AccurateEstimate, EstimateSource};
-use scheduler::{EstimateRequest, EstimateSubject, EstimatedCluster, ReplicaEstimator};
+use scheduler::{ClusterToEstimate, EstimateRequest, EstimateSubject, ReplicaEstimator};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_rustls::TlsAcceptor;
 
-use super::fake_estimator::{FakeEstimator, FakeResponse};
-use super::fixture::{EstimatorFixture, NODES, QUOTAS, SERVICES, node, wait_until};
-use crate::{AccurateEstimator, EstimatorTlsFiles, Options};
+use super::fake_estimator::{FakeEstimator, FakeEstimatorResponse};
+use super::fixture::{EstimatorMembersFixture, NODES, QUOTAS, SERVICES, node, wait_until};
+use crate::{AccurateEstimator, EstimatorOptions, EstimatorTlsFiles};
 
 const FULL_DETAIL: MemberTrackingOptions = MemberTrackingOptions {
     individual_nodes: true,
@@ -33,17 +33,17 @@ fn service(cluster: &str, kind: &str, to: SocketAddr) -> Value {
                     "ports": [{"port": 10352, "targetPort": to.port()}]}})
 }
 
-fn start(lab: &EstimatorFixture, options: Options) -> Arc<dyn ReplicaEstimator> {
+fn start(lab: &EstimatorMembersFixture, options: EstimatorOptions) -> Arc<dyn ReplicaEstimator> {
     let api: Arc<dyn Api> = lab.host.clone();
     AccurateEstimator::start(&api, &lab.informers, &lab.members, options, &lab.tasks)
 }
 
 /// Options with a timeout that is short enough for tests to wait for.
-fn short_timeout_options() -> Options {
-    Options {
+fn short_timeout_options() -> EstimatorOptions {
+    EstimatorOptions {
         timeout: Duration::from_millis(500),
         quotas: true,
-        ..Options::default()
+        ..EstimatorOptions::default()
     }
 }
 
@@ -56,11 +56,11 @@ async fn max_available(
         object: "kind=Deployment, name=n/web".into(),
         subject,
     };
-    let candidate = |cluster: &&str| EstimatedCluster {
+    let candidate = |cluster: &&str| ClusterToEstimate {
         cluster: (*cluster).into(),
         assumed: Vec::new(),
     };
-    let candidates: Vec<EstimatedCluster> = clusters.iter().map(candidate).collect();
+    let candidates: Vec<ClusterToEstimate> = clusters.iter().map(candidate).collect();
     estimators.max_available(&question, &candidates).await
 }
 
@@ -71,9 +71,9 @@ fn estimator_answer(room: i64) -> AccurateEstimate {
 // proves: EST-ask, EST-not-available, EST-wrong-cluster, EST-timeout
 #[tokio::test]
 async fn an_estimator_answers_for_its_cluster() {
-    let lab = EstimatorFixture::new(MemberTrackingOptions::default());
-    let peer = FakeEstimator::start("m1", FakeResponse::Available(7), None).await;
-    let other = FakeEstimator::start("other", FakeResponse::Available(9), None).await;
+    let lab = EstimatorMembersFixture::new(MemberTrackingOptions::default());
+    let peer = FakeEstimator::start("m1", FakeEstimatorResponse::Available(7), None).await;
+    let other = FakeEstimator::start("other", FakeEstimatorResponse::Available(9), None).await;
     lab.join("m1", "Push", 10);
     lab.join("m2", "Push", 10);
     lab.host
@@ -108,11 +108,14 @@ async fn an_estimator_answers_for_its_cluster() {
         ]
     );
     for (says, expected) in [
-        (FakeResponse::Available(0), estimator_answer(0)),
-        (FakeResponse::Available(-1), AccurateEstimate::Unknown),
-        (FakeResponse::Error, AccurateEstimate::Failed),
-        (FakeResponse::Nothing, AccurateEstimate::Failed),
-        (FakeResponse::Available(3), estimator_answer(3)),
+        (FakeEstimatorResponse::Available(0), estimator_answer(0)),
+        (
+            FakeEstimatorResponse::Available(-1),
+            AccurateEstimate::Unknown,
+        ),
+        (FakeEstimatorResponse::Error, AccurateEstimate::Failed),
+        (FakeEstimatorResponse::Nothing, AccurateEstimate::Failed),
+        (FakeEstimatorResponse::Available(3), estimator_answer(3)),
     ] {
         peer.set_response(says);
         let answers = max_available(&estimators, EstimateSubject::Replicas(None), &["m1"]).await;
@@ -135,9 +138,9 @@ async fn an_estimator_answers_for_its_cluster() {
 // proves: EST-service, EST-unreachable
 #[tokio::test]
 async fn connections_follow_the_service() {
-    let lab = EstimatorFixture::new(FULL_DETAIL);
+    let lab = EstimatorMembersFixture::new(FULL_DETAIL);
     lab.member.seed(&NODES, node("a 4 10"));
-    let peer = FakeEstimator::start("m1", FakeResponse::Available(7), None).await;
+    let peer = FakeEstimator::start("m1", FakeEstimatorResponse::Available(7), None).await;
     lab.join("m1", "Push", 10);
     lab.wait_until_listed("m1", false).await;
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -164,15 +167,20 @@ async fn connections_follow_the_service() {
     lab.host
         .seed(&SERVICES, service("m1", "ClusterIP", peer.address));
     soon(AccurateEstimate::Failed).await;
-    let moved = FakeEstimator::start("m1", FakeResponse::Available(8), None).await;
+    let moved = FakeEstimator::start("m1", FakeEstimatorResponse::Available(8), None).await;
     lab.host
         .seed(&SERVICES, service("m1", "ExternalName", moved.address));
     soon(estimator_answer(8)).await;
     // The estimator returns at the same address.
     moved.stop().await;
     soon(AccurateEstimate::Failed).await;
-    let again =
-        FakeEstimator::start_at(moved.address, "m1", FakeResponse::Available(9), None).await;
+    let again = FakeEstimator::start_at(
+        moved.address,
+        "m1",
+        FakeEstimatorResponse::Available(9),
+        None,
+    )
+    .await;
     soon(estimator_answer(9)).await;
     // The estimator is removed for good.
     again.stop().await;
@@ -188,7 +196,7 @@ async fn connections_follow_the_service() {
 // proves: EST-own, EST-quota-gate
 #[tokio::test]
 async fn clusters_without_an_estimator_are_estimated_by_nodes_and_quotas() {
-    let lab = EstimatorFixture::new(FULL_DETAIL);
+    let lab = EstimatorMembersFixture::new(FULL_DETAIL);
     lab.member.seed(&NODES, node("a 4 10"));
     lab.member.seed(
         &QUOTAS,
@@ -200,7 +208,7 @@ async fn clusters_without_an_estimator_are_estimated_by_nodes_and_quotas() {
     lab.join("far", "Pull", 10);
     let (counting, plain) = (
         start(&lab, short_timeout_options()),
-        start(&lab, Options::default()),
+        start(&lab, EstimatorOptions::default()),
     );
     counting.wait_ready().await;
     lab.wait_until_listed("m1", true).await;
@@ -243,7 +251,7 @@ async fn clusters_without_an_estimator_are_estimated_by_nodes_and_quotas() {
 // proves: EST-not-known
 #[tokio::test]
 async fn a_member_that_is_not_synced_has_no_estimate() {
-    let lab = EstimatorFixture::new(MemberTrackingOptions::default());
+    let lab = EstimatorMembersFixture::new(MemberTrackingOptions::default());
     lab.member.seed(&NODES, node("a 4 10"));
     lab.join("m1", "Push", 10);
     let estimators = start(&lab, short_timeout_options());
@@ -262,8 +270,8 @@ async fn a_member_that_is_not_synced_has_no_estimate() {
 // proves: EST-pull-mode
 #[tokio::test]
 async fn clusters_in_pull_mode_are_called_unless_disabled() {
-    let lab = EstimatorFixture::new(MemberTrackingOptions::default());
-    let peer = FakeEstimator::start("far", FakeResponse::Available(7), None).await;
+    let lab = EstimatorMembersFixture::new(MemberTrackingOptions::default());
+    let peer = FakeEstimator::start("far", FakeEstimatorResponse::Available(7), None).await;
     lab.join("far", "Pull", 10);
     lab.host
         .seed(&SERVICES, service("far", "ExternalName", peer.address));
@@ -271,7 +279,7 @@ async fn clusters_in_pull_mode_are_called_unless_disabled() {
         (false, estimator_answer(7)),
         (true, AccurateEstimate::Unknown),
     ] {
-        let options = Options {
+        let options = EstimatorOptions {
             skip_pull_clusters: not_in_pull_mode,
             ..short_timeout_options()
         };
@@ -343,8 +351,12 @@ impl EstimatorTestPki {
 #[tokio::test]
 async fn both_sides_present_certificates_if_configured() {
     let pki = EstimatorTestPki::new();
-    let peer =
-        FakeEstimator::start("m1", FakeResponse::Available(7), Some(pki.acceptor.clone())).await;
+    let peer = FakeEstimator::start(
+        "m1",
+        FakeEstimatorResponse::Available(7),
+        Some(pki.acceptor.clone()),
+    )
+    .await;
     let mut missing = pki.files(true, true, false);
     missing.ca = Some(pki.dir.path().join("none.crt"));
     let why = missing.check().unwrap_err();
@@ -365,14 +377,14 @@ async fn both_sides_present_certificates_if_configured() {
         (Some(missing), AccurateEstimate::Failed),
         (None, AccurateEstimate::Failed),
     ] {
-        let lab = EstimatorFixture::new(MemberTrackingOptions::default());
+        let lab = EstimatorMembersFixture::new(MemberTrackingOptions::default());
         lab.join("m1", "Push", 10);
         lab.host
             .seed(&SERVICES, service("m1", "ExternalName", peer.address));
         let text = format!("{tls:?}");
         let estimators = start(
             &lab,
-            Options {
+            EstimatorOptions {
                 tls,
                 ..short_timeout_options()
             },

@@ -8,20 +8,20 @@ use machinery::time::SystemClock;
 use members::MemberTrackingOptions;
 use openapi::karmada::resources::{BINDINGS, CLUSTERS};
 use openapi::karmada::{FeatureGates, KarmadaFeature, well_known_keys};
-use scheduler::core::{EstimateSource, SchedulerPluginSet, SchedulingRules};
-use scheduler::{DecisionCache, Scheduler, SchedulerClusterCache, SchedulerOptions};
+use scheduler::core::{EstimateSource, SchedulerPluginSet, SchedulingSettings};
+use scheduler::{DecisionExplanationCache, Scheduler, SchedulerClusterCache, SchedulerOptions};
 use serde_json::{Value, json};
 
-use super::fake_estimator::{FakeEstimator, FakeResponse};
-use super::fixture::{EstimatorFixture, NODES, SERVICES, node, wait_until};
+use super::fake_estimator::{FakeEstimator, FakeEstimatorResponse};
+use super::fixture::{EstimatorMembersFixture, NODES, SERVICES, node, wait_until};
 use crate::AccurateEstimator;
 
-fn start(lab: &EstimatorFixture, gates: FeatureGates) -> DecisionCache {
+fn start(lab: &EstimatorMembersFixture, gates: FeatureGates) -> DecisionExplanationCache {
     let api: Arc<dyn Api> = lab.host.clone();
     let rules =
-        SchedulingRules::new(gates, SchedulerPluginSet::default(), false).with_estimators(true);
+        SchedulingSettings::new(gates, SchedulerPluginSet::default(), false).with_estimators(true);
     let clusters = lab.informers.get(&api, &ListWatchSelector::all(&CLUSTERS));
-    let of_estimators = crate::Options::default();
+    let of_estimators = crate::EstimatorOptions::default();
     let estimators = AccurateEstimator::start(
         &api,
         &lab.informers,
@@ -39,7 +39,7 @@ fn start(lab: &EstimatorFixture, gates: FeatureGates) -> DecisionCache {
         api,
         Arc::new(SystemClock),
         EventRecorder::disabled(),
-        SchedulerClusterCache::with_rules(clusters, rules),
+        SchedulerClusterCache::with_settings(clusters, rules),
         options,
         &lab.informers,
         &lab.tasks,
@@ -61,7 +61,7 @@ fn dynamic_placement() -> Value {
                                  "weightPreference": {"dynamicWeight": "AvailableReplicas"}}})
 }
 
-async fn wait_for_result(lab: &EstimatorFixture, name: &str) -> Value {
+async fn wait_for_result(lab: &EstimatorMembersFixture, name: &str) -> Value {
     let scheduled = |b: &Value| b["status"]["conditions"][0]["status"].is_string();
     wait_until(async || {
         lab.host
@@ -72,11 +72,11 @@ async fn wait_for_result(lab: &EstimatorFixture, name: &str) -> Value {
     lab.host.get_object(&BINDINGS, "n", name).unwrap()
 }
 
-async fn clusters(lab: &EstimatorFixture, name: &str) -> Value {
+async fn clusters(lab: &EstimatorMembersFixture, name: &str) -> Value {
     wait_for_result(lab, name).await["spec"]["clusters"].clone()
 }
 
-fn route_cluster(lab: &EstimatorFixture, cluster: &str, peer: &FakeEstimator) {
+fn route_cluster(lab: &EstimatorMembersFixture, cluster: &str, peer: &FakeEstimator) {
     let service = json!({"metadata": {"name": format!("karmada-scheduler-estimator-{cluster}"), "namespace": "karmada-system"},
         "spec": {"type": "ExternalName", "externalName": "127.0.0.1", "ports": [{"port": 10352, "targetPort": peer.address.port()}]}});
     lab.host.seed(&SERVICES, service);
@@ -85,13 +85,13 @@ fn route_cluster(lab: &EstimatorFixture, cluster: &str, peer: &FakeEstimator) {
 // proves: EST-min, EST-skipped
 #[tokio::test]
 async fn replicas_follow_the_least_estimate() {
-    let lab = EstimatorFixture::new(MemberTrackingOptions {
+    let lab = EstimatorMembersFixture::new(MemberTrackingOptions {
         individual_nodes: true,
         quotas: false,
     });
     lab.member.seed(&NODES, node("a 3 10"));
     lab.member.seed(&NODES, node("b 9 10 !x=y:NoSchedule"));
-    let peer = FakeEstimator::start("m1", FakeResponse::Available(1), None).await;
+    let peer = FakeEstimator::start("m1", FakeEstimatorResponse::Available(1), None).await;
     route_cluster(&lab, "m1", &peer);
     for name in ["m1", "m2", "m3"] {
         lab.join(name, if name == "m3" { "Pull" } else { "Push" }, 4);
@@ -135,13 +135,13 @@ async fn replicas_follow_the_least_estimate() {
     );
 
     // An estimator that does not know defers to other estimates; a larger estimate is capped.
-    peer.set_response(FakeResponse::Available(100));
+    peer.set_response(FakeEstimatorResponse::Available(100));
     lab.host
         .seed(&BINDINGS, binding("most", 11, &dynamic_placement()));
     let expected = json!([{"name": "m1", "replicas": 4}, {"name": "m2", "replicas": 3}, {"name": "m3", "replicas": 4}]);
     assert_eq!(clusters(&lab, "most").await, expected);
     // A failing estimator invalidates all estimates of this decision, but not of others.
-    peer.set_response(FakeResponse::Error);
+    peer.set_response(FakeEstimatorResponse::Error);
     lab.host
         .seed(&BINDINGS, binding("skipped", 12, &dynamic_placement()));
     let expected = json!([{"name": "m1", "replicas": 4}, {"name": "m2", "replicas": 4}, {"name": "m3", "replicas": 4}]);
@@ -160,10 +160,10 @@ async fn replicas_follow_the_least_estimate() {
 // proves: EST-terms, EST-non-workload
 #[tokio::test]
 async fn only_feasible_clusters_are_estimated() {
-    let lab = EstimatorFixture::new(MemberTrackingOptions::default());
+    let lab = EstimatorMembersFixture::new(MemberTrackingOptions::default());
     let (first, second) = (
-        FakeEstimator::start("m1", FakeResponse::Available(9), None).await,
-        FakeEstimator::start("m2", FakeResponse::Available(9), None).await,
+        FakeEstimator::start("m1", FakeEstimatorResponse::Available(9), None).await,
+        FakeEstimator::start("m2", FakeEstimatorResponse::Available(9), None).await,
     );
     for (name, peer) in [("m1", &first), ("m2", &second)] {
         lab.join(name, "Push", 9);
@@ -186,7 +186,7 @@ async fn only_feasible_clusters_are_estimated() {
     wait_for_result(&lab, "nothing").await;
     assert_eq!((first.requests().len(), second.requests().len()), (1, 0));
     // A term without capacity is skipped, and then the clusters of the next are estimated.
-    first.set_response(FakeResponse::Available(0));
+    first.set_response(FakeEstimatorResponse::Available(0));
     lab.host.seed(&BINDINGS, binding("second", 3, &terms));
     assert_eq!(
         clusters(&lab, "second").await,
@@ -199,7 +199,7 @@ async fn only_feasible_clusters_are_estimated() {
 // proves: EST-assumed
 #[tokio::test]
 async fn reserved_capacity_is_not_assigned_again() {
-    let lab = EstimatorFixture::new(MemberTrackingOptions {
+    let lab = EstimatorMembersFixture::new(MemberTrackingOptions {
         individual_nodes: true,
         quotas: false,
     });

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::thirdparty::tests::{NOW, THIRD_PARTY_RULES};
-use crate::{Interpreter, InterpreterOperation, LuaLimits};
+use crate::{InterpreterOperation, LuaLimits, ResourceInterpreter};
 
 const NATIVE_FILES: [&str; 2] = [
     include_str!("native.yaml"),
@@ -166,7 +166,7 @@ fn dependency_summary(dependency: DependentObjectReference) -> Value {
 
 /// The result of an operation as JSON; null for `None`.
 async fn interpret(
-    it: &Interpreter,
+    it: &ResourceInterpreter,
     kind: &Gvk,
     operation: InterpreterOperation,
     case: &InterpreterCase,
@@ -204,7 +204,7 @@ async fn interpret(
 }
 
 /// The cases whose result differs from the expected one.
-async fn mismatches(it: &Interpreter, tables: &[InterpreterCaseTable]) -> Vec<String> {
+async fn mismatches(it: &ResourceInterpreter, tables: &[InterpreterCaseTable]) -> Vec<String> {
     let mut found = Vec::new();
     for table in tables {
         for name in &table.of {
@@ -229,7 +229,7 @@ async fn mismatches(it: &Interpreter, tables: &[InterpreterCaseTable]) -> Vec<St
 
 #[tokio::test]
 async fn built_in_rules_match_the_tables() {
-    let found = mismatches(&Interpreter::default(), &built_in()).await;
+    let found = mismatches(&ResourceInterpreter::default(), &built_in()).await;
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
@@ -238,17 +238,17 @@ async fn built_in_rules_match_the_tables() {
 async fn sample_customizations_match_their_tables() {
     for (name, file) in SAMPLES {
         let (customization, tables) = sample(file);
-        let it = Interpreter::from_customizations(&[customization], LuaLimits::default());
+        let it = ResourceInterpreter::from_customizations(&[customization], LuaLimits::default());
         let found = mismatches(&it, &tables).await;
         assert!(found.is_empty(), "{name}: {}", found.join("\n"));
     }
 }
 
 /// The names of the cases, by kind and operation.
-type CaseNames = BTreeMap<(String, InterpreterOperation), BTreeSet<String>>;
+type CaseNamesByKindAndOperation = BTreeMap<(String, InterpreterOperation), BTreeSet<String>>;
 
-fn case_names(tables: &[InterpreterCaseTable]) -> CaseNames {
-    let mut names = CaseNames::new();
+fn case_names(tables: &[InterpreterCaseTable]) -> CaseNamesByKindAndOperation {
+    let mut names = CaseNamesByKindAndOperation::new();
     for table in tables {
         for kind in &table.of {
             let of = names.entry((kind.clone(), operation(table))).or_default();
@@ -325,7 +325,7 @@ fn samples_cover_every_operation() {
 // proves: NAT-unanswered
 #[tokio::test]
 async fn native_kinds_have_no_other_rules() {
-    let it = Interpreter::default();
+    let it = ResourceInterpreter::default();
     let tables: Vec<InterpreterCaseTable> = NATIVE_FILES.into_iter().flat_map(tables).collect();
     for (name, letters) in NATIVE_RULES {
         let own = tables

@@ -13,7 +13,7 @@ const OVERRUNS_TO_OPEN: u32 = 4;
 
 /// Whether a script may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BreakerDecision {
+pub(super) enum CircuitBreakerDecision {
     Call,
     /// It is called to find out whether it terminates again.
     Probe,
@@ -22,10 +22,10 @@ pub(super) enum BreakerDecision {
 
 /// The circuit breaker of one script.
 #[derive(Debug, Default)]
-pub(super) struct CircuitBreaker(Mutex<BreakerState>);
+pub(super) struct CircuitBreaker(Mutex<CircuitBreakerState>);
 
 #[derive(Debug, Default)]
-struct BreakerState {
+struct CircuitBreakerState {
     /// Consecutive calls that exceeded the deadline.
     overruns: u32,
     /// Whether the last call terminated before its deadline.
@@ -36,14 +36,14 @@ struct BreakerState {
 
 impl CircuitBreaker {
     /// Decides about a call. While the breaker is open, it allows one probe per `pause`.
-    pub(super) fn check(&self, now: Instant, pause: Duration) -> BreakerDecision {
+    pub(super) fn check(&self, now: Instant, pause: Duration) -> CircuitBreakerDecision {
         let mut state = self.0.lock();
         match state.open_until {
-            None => BreakerDecision::Call,
-            Some(until) if now < until => BreakerDecision::Refused,
+            None => CircuitBreakerDecision::Call,
+            Some(until) if now < until => CircuitBreakerDecision::Refused,
             Some(_) => {
                 state.open_until = now.checked_add(pause);
-                BreakerDecision::Probe
+                CircuitBreakerDecision::Probe
             }
         }
     }
@@ -83,7 +83,7 @@ mod tests {
         let began = Instant::now();
         for _ in 1..OVERRUNS_TO_OPEN {
             breaker.record_call(true, began, pause);
-            assert_eq!(breaker.check(began, pause), BreakerDecision::Call);
+            assert_eq!(breaker.check(began, pause), CircuitBreakerDecision::Call);
         }
         // A call in between that terminates resets the counter.
         breaker.record_call(false, began, pause);
@@ -93,13 +93,13 @@ mod tests {
             breaker.record_call(true, began, pause);
         }
         assert!(breaker.is_open() && !breaker.last_call_finished());
-        assert_eq!(breaker.check(began, pause), BreakerDecision::Refused);
+        assert_eq!(breaker.check(began, pause), CircuitBreakerDecision::Refused);
         for second in 1..4 {
             let now = began + second * pause;
-            assert_eq!(breaker.check(now, pause), BreakerDecision::Probe);
-            assert_eq!(breaker.check(now, pause), BreakerDecision::Refused);
+            assert_eq!(breaker.check(now, pause), CircuitBreakerDecision::Probe);
+            assert_eq!(breaker.check(now, pause), CircuitBreakerDecision::Refused);
         }
         breaker.record_call(false, began, pause);
-        assert_eq!(breaker.check(began, pause), BreakerDecision::Call);
+        assert_eq!(breaker.check(began, pause), CircuitBreakerDecision::Call);
     }
 }

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 /// A node as it is stored.
 #[derive(Clone, Copy, Debug)]
-enum EncodedNode {
+enum EncodedJsonNode {
     Null,
     Bool(bool),
     Number(f64),
@@ -30,7 +30,7 @@ enum EncodedNode {
 /// A JSON value.
 #[derive(Debug)]
 pub(crate) struct FlatJson {
-    nodes: Vec<EncodedNode>,
+    nodes: Vec<EncodedJsonNode>,
     /// The original text, followed by the strings that are escaped in it.
     text: String,
 }
@@ -55,8 +55,8 @@ pub(super) enum FlatJsonError {
 }
 
 /// The index of a node.
-pub(super) type NodeIndex = u32;
-pub(super) const ROOT_NODE: NodeIndex = 0;
+pub(super) type JsonNodeIndex = u32;
+pub(super) const ROOT_NODE: JsonNodeIndex = 0;
 
 impl FlatJson {
     fn with_capacity(slots: usize) -> Self {
@@ -93,17 +93,18 @@ impl FlatJson {
 
     fn push_value(&mut self, tree: &Value) {
         match tree {
-            Value::Null => self.nodes.push(EncodedNode::Null),
-            Value::Bool(value) => self.nodes.push(EncodedNode::Bool(*value)),
+            Value::Null => self.nodes.push(EncodedJsonNode::Null),
+            Value::Bool(value) => self.nodes.push(EncodedJsonNode::Bool(*value)),
             Value::Number(number) => {
                 let number = number.as_f64().unwrap_or_default();
-                self.nodes.push(EncodedNode::Number(number));
+                self.nodes.push(EncodedJsonNode::Number(number));
             }
             Value::String(text) => self.push_string(text),
             Value::Array(items) => {
                 let at = self.reserve_node();
                 items.iter().for_each(|item| self.push_value(item));
-                self.nodes[at] = EncodedNode::List(saturating_u32(items.len()), self.next_index());
+                self.nodes[at] =
+                    EncodedJsonNode::List(saturating_u32(items.len()), self.next_index());
             }
             Value::Object(fields) => {
                 let at = self.reserve_node();
@@ -112,7 +113,7 @@ impl FlatJson {
                     self.push_value(value);
                 }
                 self.nodes[at] =
-                    EncodedNode::Object(saturating_u32(fields.len()), self.next_index());
+                    EncodedJsonNode::Object(saturating_u32(fields.len()), self.next_index());
             }
         }
     }
@@ -121,12 +122,12 @@ impl FlatJson {
         let at = saturating_u32(self.text.len());
         self.text.push_str(text);
         self.nodes
-            .push(EncodedNode::String(at, saturating_u32(text.len())));
+            .push(EncodedJsonNode::String(at, saturating_u32(text.len())));
     }
 
     /// Reserves the node of a list or an object; it is written after its children.
     fn reserve_node(&mut self) -> usize {
-        self.nodes.push(EncodedNode::Null);
+        self.nodes.push(EncodedJsonNode::Null);
         self.nodes.len() - 1
     }
 
@@ -139,33 +140,33 @@ impl FlatJson {
         self.text.len() + 4 * self.nodes.len()
     }
 
-    pub(super) fn node(&self, at: NodeIndex) -> JsonNode<'_> {
+    pub(super) fn node(&self, at: JsonNodeIndex) -> JsonNode<'_> {
         match self.nodes[at as usize] {
-            EncodedNode::Null => JsonNode::Null,
-            EncodedNode::Bool(value) => JsonNode::Bool(value),
-            EncodedNode::Number(value) => JsonNode::Number(value),
-            EncodedNode::String(at, length) => {
+            EncodedJsonNode::Null => JsonNode::Null,
+            EncodedJsonNode::Bool(value) => JsonNode::Bool(value),
+            EncodedJsonNode::Number(value) => JsonNode::Number(value),
+            EncodedJsonNode::String(at, length) => {
                 let at = at as usize;
                 let text = self.text.get(at..at + length as usize);
                 JsonNode::String(text.unwrap_or_default())
             }
-            EncodedNode::List(..) => JsonNode::List,
-            EncodedNode::Object(..) => JsonNode::Object,
+            EncodedJsonNode::List(..) => JsonNode::List,
+            EncodedJsonNode::Object(..) => JsonNode::Object,
         }
     }
 
     /// The index after a node and its children.
-    fn next_sibling(&self, at: NodeIndex) -> NodeIndex {
+    fn next_sibling(&self, at: JsonNodeIndex) -> JsonNodeIndex {
         match self.nodes[at as usize] {
-            EncodedNode::List(_, end) | EncodedNode::Object(_, end) => end,
+            EncodedJsonNode::List(_, end) | EncodedJsonNode::Object(_, end) => end,
             _ => at + 1,
         }
     }
 
     /// The children of a list or an object, for an object the names among them.
-    fn children(&self, at: NodeIndex) -> ChildIndices<'_> {
+    fn children(&self, at: JsonNodeIndex) -> ChildIndices<'_> {
         let left = match self.nodes[at as usize] {
-            EncodedNode::List(length, _) | EncodedNode::Object(length, _) => length,
+            EncodedJsonNode::List(length, _) | EncodedJsonNode::Object(length, _) => length,
             _ => 0,
         };
         ChildIndices {
@@ -175,24 +176,27 @@ impl FlatJson {
         }
     }
 
-    pub(super) fn items(&self, list: NodeIndex) -> impl ExactSizeIterator<Item = NodeIndex> {
+    pub(super) fn items(
+        &self,
+        list: JsonNodeIndex,
+    ) -> impl ExactSizeIterator<Item = JsonNodeIndex> {
         self.children(list)
     }
 
     /// The fields of an object: name, and index of the value.
     pub(super) fn fields(
         &self,
-        object: NodeIndex,
-    ) -> impl ExactSizeIterator<Item = (&str, NodeIndex)> {
+        object: JsonNodeIndex,
+    ) -> impl ExactSizeIterator<Item = (&str, JsonNodeIndex)> {
         FieldNameIndices(self.children(object)).map(|name| (self.string_at(name), name + 1))
     }
 
     /// The name of the field with this value.
-    pub(super) fn field_name(&self, value: NodeIndex) -> &str {
+    pub(super) fn field_name(&self, value: JsonNodeIndex) -> &str {
         self.string_at(value - 1)
     }
 
-    fn string_at(&self, at: NodeIndex) -> &str {
+    fn string_at(&self, at: JsonNodeIndex) -> &str {
         match self.node(at) {
             JsonNode::String(text) => text,
             _ => "",
@@ -200,7 +204,7 @@ impl FlatJson {
     }
 
     /// The value as `serde_json::Value`.
-    pub(super) fn to_value(&self, at: NodeIndex) -> Value {
+    pub(super) fn to_value(&self, at: JsonNodeIndex) -> Value {
         match self.node(at) {
             JsonNode::Null => Value::Null,
             JsonNode::Bool(value) => value.into(),
@@ -224,14 +228,14 @@ fn saturating_u32(length: usize) -> u32 {
 /// Indices of consecutive values.
 struct ChildIndices<'a> {
     json: &'a FlatJson,
-    next_index: NodeIndex,
+    next_index: JsonNodeIndex,
     remaining: u32,
 }
 
 impl Iterator for ChildIndices<'_> {
-    type Item = NodeIndex;
+    type Item = JsonNodeIndex;
 
-    fn next(&mut self) -> Option<NodeIndex> {
+    fn next(&mut self) -> Option<JsonNodeIndex> {
         self.remaining = self.remaining.checked_sub(1)?;
         let at = self.next_index;
         self.next_index = self.json.next_sibling(at);
@@ -249,9 +253,9 @@ impl ExactSizeIterator for ChildIndices<'_> {}
 struct FieldNameIndices<'a>(ChildIndices<'a>);
 
 impl Iterator for FieldNameIndices<'_> {
-    type Item = NodeIndex;
+    type Item = JsonNodeIndex;
 
-    fn next(&mut self) -> Option<NodeIndex> {
+    fn next(&mut self) -> Option<JsonNodeIndex> {
         let name = self.0.next()?;
         self.0.next_index = self.0.json.next_sibling(self.0.next_index);
         Some(name)
@@ -299,12 +303,12 @@ impl<'de> Visitor<'de> for FlatJsonSeed<'_> {
     }
 
     fn visit_unit<E: de::Error>(self) -> Result<(), E> {
-        self.json.nodes.push(EncodedNode::Null);
+        self.json.nodes.push(EncodedJsonNode::Null);
         Ok(())
     }
 
     fn visit_bool<E: de::Error>(self, value: bool) -> Result<(), E> {
-        self.json.nodes.push(EncodedNode::Bool(value));
+        self.json.nodes.push(EncodedJsonNode::Bool(value));
         Ok(())
     }
 
@@ -317,7 +321,7 @@ impl<'de> Visitor<'de> for FlatJsonSeed<'_> {
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<(), E> {
-        self.json.nodes.push(EncodedNode::Number(value));
+        self.json.nodes.push(EncodedJsonNode::Number(value));
         Ok(())
     }
 
@@ -334,7 +338,7 @@ impl<'de> Visitor<'de> for FlatJsonSeed<'_> {
         let at = saturating_u32(address - self.text_range.start);
         self.json
             .nodes
-            .push(EncodedNode::String(at, saturating_u32(text.len())));
+            .push(EncodedJsonNode::String(at, saturating_u32(text.len())));
         Ok(())
     }
 
@@ -344,7 +348,7 @@ impl<'de> Visitor<'de> for FlatJsonSeed<'_> {
         while items.next_element_seed(self.nested())?.is_some() {
             length += 1;
         }
-        self.json.nodes[at] = EncodedNode::List(length, self.json.next_index());
+        self.json.nodes[at] = EncodedJsonNode::List(length, self.json.next_index());
         Ok(())
     }
 
@@ -376,7 +380,7 @@ impl<'de> Visitor<'de> for FlatJsonSeed<'_> {
                 length += 1;
             }
         }
-        self.json.nodes[at] = EncodedNode::Object(length, self.json.next_index());
+        self.json.nodes[at] = EncodedJsonNode::Object(length, self.json.next_index());
         Ok(())
     }
 }

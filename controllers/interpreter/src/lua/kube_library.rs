@@ -13,10 +13,10 @@ use serde_json::Value;
 use super::empty_tables::prune_object;
 use super::flat_json::FlatJson;
 use super::lazy_table::{LazyTables, without_memory_limit};
-use super::limits::CallDeadline;
+use super::limits::LuaCallDeadline;
 use super::result_encoder::to_json;
 use crate::native::dependencies::pod_template_dependencies;
-use crate::replica_requirements::{PodTemplate, generate_replica_requirements};
+use crate::replica_requirements::{PodTemplateSpec, generate_replica_requirements};
 
 const REQUIRE_SOURCE: &str = "
 local kube, error, tostring = ..., error, tostring
@@ -32,14 +32,14 @@ type KubeLibraryFunction = fn(&Lua, &KubeLibraryContext, MultiValue) -> Result<I
 #[derive(Clone)]
 struct KubeLibraryContext {
     tables: LazyTables,
-    deadline: Rc<CallDeadline>,
+    deadline: Rc<LuaCallDeadline>,
 }
 
 /// The function `require`, which can load only this library.
 pub(super) fn require(
     lua: &Lua,
     tables: &LazyTables,
-    watch: &Rc<CallDeadline>,
+    watch: &Rc<LuaCallDeadline>,
 ) -> Result<Function> {
     let library = lua.create_table()?;
     let functions: [(&str, KubeLibraryFunction); 4] = [
@@ -94,7 +94,7 @@ fn accurate_pod_requirements(
     args: MultiValue,
 ) -> Result<Item> {
     let template = table_argument(host, 1, single_argument("accuratePodRequirements", args)?)?;
-    let template = PodTemplate::deserialize(&template).map_err(Error::runtime)?;
+    let template = PodTemplateSpec::deserialize(&template).map_err(Error::runtime)?;
     match generate_replica_requirements(&template.spec) {
         Some(found) => host
             .tables

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use mlua::{Either, Function, Lua, Table, Value as Item};
 
-use super::flat_json::{FlatJson, JsonNode, NodeIndex, ROOT_NODE};
+use super::flat_json::{FlatJson, JsonNode, JsonNodeIndex, ROOT_NODE};
 
 /// Lua source of the metamethods. Their errors are those of plain tables.
 const METAMETHODS_SOURCE: &str = "
@@ -37,32 +37,32 @@ const MAX_ACCESSED_PATHS: usize = 512;
 /// A path that a script accessed in an earlier call; its value is converted at once. All elements
 /// of a list share one path.
 #[derive(Clone)]
-pub(super) struct AccessCursor {
+pub(super) struct AccessedPath {
     /// All accessed paths of this script and argument, as a tree; the root is first.
-    nodes: Rc<RefCell<Vec<AccessNode>>>,
+    nodes: Rc<RefCell<Vec<AccessedPathNode>>>,
     index: usize,
 }
 
 /// One accessed path.
 #[derive(Default)]
-struct AccessNode {
+struct AccessedPathNode {
     /// Whether the script iterated over all fields.
     iterated: bool,
     /// Accessed fields, by name, as indices into [`AccessCursor::nodes`].
     fields: BTreeMap<Box<str>, usize>,
 }
 
-impl Default for AccessCursor {
+impl Default for AccessedPath {
     /// The root of an argument.
     fn default() -> Self {
         Self {
-            nodes: Rc::new(RefCell::new(vec![AccessNode::default()])),
+            nodes: Rc::new(RefCell::new(vec![AccessedPathNode::default()])),
             index: 0,
         }
     }
 }
 
-impl AccessCursor {
+impl AccessedPath {
     /// The path of a field, if the script accessed it before.
     fn child(&self, name: &str) -> Option<Self> {
         let all = self.nodes.borrow();
@@ -71,7 +71,7 @@ impl AccessCursor {
         drop(all);
         match at {
             None if iterated => self.record_child(name),
-            at => at.map(|at| self.cursor_at(at)),
+            at => at.map(|at| self.path_at(at)),
         }
     }
 
@@ -80,14 +80,14 @@ impl AccessCursor {
         let new = all.len();
         let node = all.get_mut(self.index)?;
         if let Some(at) = node.fields.get(name) {
-            return Some(self.cursor_at(*at));
+            return Some(self.path_at(*at));
         }
         if new == MAX_ACCESSED_PATHS {
             return None;
         }
         node.fields.insert(name.into(), new);
-        all.push(AccessNode::default());
-        Some(self.cursor_at(new))
+        all.push(AccessedPathNode::default());
+        Some(self.path_at(new))
     }
 
     fn record_iteration(&self) {
@@ -96,7 +96,7 @@ impl AccessCursor {
         }
     }
 
-    fn cursor_at(&self, at: usize) -> Self {
+    fn path_at(&self, at: usize) -> Self {
         let all = Rc::clone(&self.nodes);
         Self {
             nodes: all,
@@ -106,12 +106,12 @@ impl AccessCursor {
 }
 
 /// A table of which some fields are not converted yet.
-pub(super) struct PartialTable {
+pub(super) struct PartialLuaTable {
     /// Keeps the table alive, so that its address is not reused.
     _table: Table,
     json: Arc<FlatJson>,
-    unfilled: Vec<NodeIndex>,
-    cursor: Option<AccessCursor>,
+    unfilled: Vec<JsonNodeIndex>,
+    accessed_path: Option<AccessedPath>,
 }
 
 /// The tables of one VM that are only partly filled.
@@ -121,7 +121,7 @@ pub(super) struct LazyTables(pub(super) Rc<LazyTableState>);
 #[derive(Default)]
 pub(super) struct LazyTableState {
     /// By the address of the table.
-    pub(super) partial: RefCell<HashMap<usize, PartialTable>>,
+    pub(super) partial: RefCell<HashMap<usize, PartialLuaTable>>,
     metatable: RefCell<Option<Table>>,
 }
 
@@ -170,7 +170,7 @@ impl LazyTables {
         &self,
         lua: &Lua,
         json: &Arc<FlatJson>,
-        cursor: Option<&AccessCursor>,
+        cursor: Option<&AccessedPath>,
     ) -> mlua::Result<Item> {
         self.convert(lua, json, ROOT_NODE, cursor)
     }
@@ -184,10 +184,10 @@ impl LazyTables {
     pub(super) fn for_each_unfilled<E>(
         &self,
         table: &Table,
-        mut each: impl FnMut(&str, &FlatJson, NodeIndex) -> Result<(), E>,
+        mut each: impl FnMut(&str, &FlatJson, JsonNodeIndex) -> Result<(), E>,
     ) -> Result<(), E> {
         let all = self.0.partial.borrow();
-        let Some(PartialTable { json, unfilled, .. }) = all.get(&table_address(table)) else {
+        let Some(PartialLuaTable { json, unfilled, .. }) = all.get(&table_address(table)) else {
             return Ok(());
         };
         unfilled
@@ -200,12 +200,12 @@ impl LazyTables {
         &self,
         table: &Table,
         name: &str,
-    ) -> Option<(Arc<FlatJson>, NodeIndex, Option<AccessCursor>)> {
+    ) -> Option<(Arc<FlatJson>, JsonNodeIndex, Option<AccessedPath>)> {
         let mut all = self.0.partial.borrow_mut();
-        let PartialTable {
+        let PartialLuaTable {
             json,
             unfilled,
-            cursor,
+            accessed_path: cursor,
             ..
         } = all.get_mut(&table_address(table))?;
         let found = unfilled
@@ -230,10 +230,10 @@ impl LazyTables {
 
     fn fill(&self, lua: &Lua, table: &Table) -> mlua::Result<()> {
         let partial = self.0.partial.borrow_mut().remove(&table_address(table));
-        let Some(PartialTable {
+        let Some(PartialLuaTable {
             json,
             unfilled,
-            cursor,
+            accessed_path: cursor,
             ..
         }) = partial
         else {
@@ -257,8 +257,8 @@ impl LazyTables {
         &self,
         lua: &Lua,
         json: &Arc<FlatJson>,
-        at: NodeIndex,
-        cursor: Option<&AccessCursor>,
+        at: JsonNodeIndex,
+        cursor: Option<&AccessedPath>,
     ) -> mlua::Result<Item> {
         Ok(match json.node(at) {
             JsonNode::Null => Item::Nil,
@@ -286,8 +286,8 @@ impl LazyTables {
         &self,
         lua: &Lua,
         json: &Arc<FlatJson>,
-        at: NodeIndex,
-        cursor: Option<&AccessCursor>,
+        at: JsonNodeIndex,
+        cursor: Option<&AccessedPath>,
     ) -> mlua::Result<Table> {
         let all = json.fields(at);
         let mut fields = Vec::with_capacity(all.len());
@@ -313,11 +313,11 @@ impl LazyTables {
         let table = lua.create_table_from(fields)?;
         if !unfilled.is_empty() {
             table.set_metatable(self.metatable())?;
-            let partial = PartialTable {
+            let partial = PartialLuaTable {
                 _table: table.clone(),
                 json: Arc::clone(json),
                 unfilled,
-                cursor: cursor.cloned(),
+                accessed_path: cursor.cloned(),
             };
             let mut all = self.0.partial.borrow_mut();
             all.insert(table_address(&table), partial);

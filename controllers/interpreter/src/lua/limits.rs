@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use mlua::VmState;
 
-use super::result_encoder::{RESULT_LIMITS, ResultLimits};
+use super::result_encoder::{LuaResultLimits, RESULT_LIMITS};
 
 /// The clock is read once per this many interrupt points of the VM.
 const INTERRUPTS_PER_CLOCK_CHECK: u32 = 4;
 
 /// The deadline of an inline call, which runs on a thread of the async runtime.
 const INLINE_DEADLINE: Duration = Duration::from_millis(2);
-const INLINE_RESULT_LIMITS: ResultLimits = ResultLimits {
+const INLINE_RESULT_LIMITS: LuaResultLimits = LuaResultLimits {
     values: 10_000,
     string_bytes: 1 << 20,
 };
@@ -41,7 +41,7 @@ impl Default for LuaLimits {
 #[derive(Clone, Copy)]
 pub(super) struct LuaCallLimits {
     pub(super) limits: LuaLimits,
-    pub(super) result_limits: ResultLimits,
+    pub(super) result_limits: LuaResultLimits,
     /// Whether this is an inline call; when it fails, a Lua thread repeats it.
     inline: bool,
 }
@@ -73,14 +73,14 @@ fn deadline_error() -> mlua::Error {
 
 /// The deadline of the call that is running.
 #[derive(Default)]
-pub(super) struct CallDeadline {
+pub(super) struct LuaCallDeadline {
     call_limits: Cell<Option<LuaCallLimits>>,
     deadline: Cell<Option<Instant>>,
     interrupts: Cell<u32>,
     expired: Cell<bool>,
 }
 
-impl CallDeadline {
+impl LuaCallDeadline {
     pub(super) fn start(&self, bounds: LuaCallLimits) {
         self.call_limits.set(Some(bounds));
         let until = Instant::now().checked_add(bounds.limits.deadline);
@@ -126,7 +126,7 @@ impl CallDeadline {
         Ok(())
     }
 
-    pub(super) fn result_limits(&self) -> ResultLimits {
+    pub(super) fn result_limits(&self) -> LuaResultLimits {
         self.call_limits
             .get()
             .map_or(RESULT_LIMITS, |bounds| bounds.result_limits)

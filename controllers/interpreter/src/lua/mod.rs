@@ -33,7 +33,7 @@ use flotilla_runtime::blocking_section;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use circuit_breaker::BreakerDecision;
+use circuit_breaker::CircuitBreakerDecision;
 
 pub use limits::LuaLimits;
 pub(crate) use script::{LuaScript, ScriptHash};
@@ -87,7 +87,7 @@ impl LuaEngine {
         }
         let deadline = self.limits.deadline;
         let admission = script.breaker().check(began, deadline);
-        if admission == BreakerDecision::Refused {
+        if admission == CircuitBreakerDecision::Refused {
             return Err(LuaCallError::refused(deadline));
         }
         let workers = self.workers();
@@ -101,7 +101,7 @@ impl LuaEngine {
             operation,
             args,
             reply,
-            probe: admission == BreakerDecision::Probe,
+            probe: admission == CircuitBreakerDecision::Probe,
             _pending: PendingCallGuard::new(&idlest.pending),
         };
         let call = async {

@@ -7,7 +7,7 @@
 use mlua::{Table, Value as Item};
 use serde_json::{Map, Number, Value};
 
-use super::flat_json::{FlatJson, JsonNode, NodeIndex};
+use super::flat_json::{FlatJson, JsonNode, JsonNodeIndex};
 use super::lazy_table::LazyTables;
 
 const MIXED_KEYS_ERROR: &str = "cannot encode mixed or invalid key types";
@@ -16,14 +16,14 @@ const MAX_RESULT_DEPTH: usize = 120;
 
 /// Limits the size of a result, in which one table may occur many times.
 #[derive(Clone, Copy)]
-pub(super) struct ResultLimits {
+pub(super) struct LuaResultLimits {
     /// Number of JSON values.
     pub(super) values: usize,
     /// Total bytes of all strings.
     pub(super) string_bytes: usize,
 }
 
-pub(super) const RESULT_LIMITS: ResultLimits = ResultLimits {
+pub(super) const RESULT_LIMITS: LuaResultLimits = LuaResultLimits {
     values: 500_000,
     string_bytes: 32 << 20,
 };
@@ -32,7 +32,7 @@ pub(super) const RESULT_LIMITS: ResultLimits = ResultLimits {
 pub(super) fn to_json(
     tables: &LazyTables,
     item: Item,
-    limits: ResultLimits,
+    limits: LuaResultLimits,
 ) -> Result<Option<Value>, String> {
     ResultEncoder { tables, limits }.encode(item, 0)
 }
@@ -41,18 +41,18 @@ pub(super) fn to_json(
 struct ResultEncoder<'a> {
     tables: &'a LazyTables,
     /// What is left of the limits.
-    limits: ResultLimits,
+    limits: LuaResultLimits,
 }
 
 impl ResultEncoder<'_> {
     fn consume(&mut self, text: usize) -> Result<(), String> {
-        let ResultLimits {
+        let LuaResultLimits {
             values,
             string_bytes: left,
         } = self.limits;
         match (values.checked_sub(1), left.checked_sub(text)) {
             (Some(values), Some(text)) => {
-                self.limits = ResultLimits {
+                self.limits = LuaResultLimits {
                     values,
                     string_bytes: text,
                 };
@@ -89,7 +89,7 @@ impl ResultEncoder<'_> {
     fn encode_unfilled(
         &mut self,
         json: &FlatJson,
-        at: NodeIndex,
+        at: JsonNodeIndex,
         depth: usize,
     ) -> Result<Option<Value>, String> {
         self.consume(0)?;

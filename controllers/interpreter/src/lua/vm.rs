@@ -13,8 +13,8 @@ use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value as Item, 
 use serde_json::Value;
 
 use super::flat_json::FlatJson;
-use super::lazy_table::{AccessCursor, LazyTables, without_memory_limit};
-use super::limits::{CallDeadline, LuaCallLimits};
+use super::lazy_table::{AccessedPath, LazyTables, without_memory_limit};
+use super::limits::{LuaCallDeadline, LuaCallLimits};
 use super::result_encoder::to_json;
 use super::script::{LuaScript, ScriptHash};
 use super::{LuaLimits, kube_library, ordered_tables};
@@ -145,7 +145,7 @@ impl LuaArg {
         Self::Json(Arc::new(FlatJson::from_value(tree)))
     }
 
-    fn to_lua(&self, lua: &Lua, tables: &LazyTables, cursor: &AccessCursor) -> mlua::Result<Item> {
+    fn to_lua(&self, lua: &Lua, tables: &LazyTables, cursor: &AccessedPath) -> mlua::Result<Item> {
         match self {
             Self::Object(object, kind) => {
                 let json = FlatJson::from_object(object.bytes(), kind);
@@ -171,7 +171,7 @@ impl LuaArg {
 struct LoadedScript {
     main: Function,
     /// The paths that it accessed in each argument.
-    accesses: Rc<[AccessCursor; MAX_ARGUMENTS]>,
+    accessed_paths: Rc<[AccessedPath; MAX_ARGUMENTS]>,
 }
 
 /// A VM and the scripts loaded into it.
@@ -183,7 +183,7 @@ pub(super) struct LuaVm {
     /// `table.clone`.
     clone_table: Function,
     reseed: Function,
-    deadline: Rc<CallDeadline>,
+    deadline: Rc<LuaCallDeadline>,
     scripts: HashMap<ScriptHash, LoadedScript>,
 }
 
@@ -207,7 +207,7 @@ impl LuaVm {
         let tables = LazyTables::install(&lua)?;
         ordered_tables::install(&lua, &base, &tables)?;
         let copy = globals.raw_get::<Table>("table")?.raw_get("clone")?;
-        let watch = Rc::new(CallDeadline::default());
+        let watch = Rc::new(LuaCallDeadline::default());
         let deadline = Rc::clone(&watch);
         let lengthy = lua.create_function(move |_, ()| deadline.abort_inline_call())?;
         let guard = lua
@@ -258,7 +258,10 @@ impl LuaVm {
         args: &[LuaArg],
         bounds: LuaCallLimits,
     ) -> Result<[Option<Value>; 2], LuaFailure> {
-        let LoadedScript { main, accesses } = self.load(script)?;
+        let LoadedScript {
+            main,
+            accessed_paths: accesses,
+        } = self.load(script)?;
         let mut arguments = MultiValue::with_capacity(args.len());
         for (arg, cursor) in args.iter().zip(&*accesses) {
             let item = arg.to_lua(&self.lua, &self.tables, cursor);
@@ -305,7 +308,7 @@ impl LuaVm {
         let chunk = chunk.set_name("=script").set_mode(ChunkMode::Binary);
         let loaded = LoadedScript {
             main: chunk.into_function().map_err(to_failure)?,
-            accesses: Rc::default(),
+            accessed_paths: Rc::default(),
         };
         self.scripts.insert(*script.hash(), loaded.clone());
         Ok(loaded)

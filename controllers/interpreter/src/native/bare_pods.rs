@@ -11,9 +11,9 @@ use crate::native::{
     CollectedStatus, Error, NativeRules, TemplateReplicas, parse_collected_status, parse_object,
     retain_added_spec_fields, retain_field, retain_spec_field,
 };
-use crate::replica_requirements::{PodTemplate, generate_replica_requirements};
+use crate::replica_requirements::{PodTemplateSpec, generate_replica_requirements};
 
-pub(crate) struct PodRules;
+pub(crate) struct NativePodRules;
 
 /// The aggregated phase is the first of these that any cluster reports.
 const PHASE_PRECEDENCE: [&str; 4] = ["Failed", "Pending", "Running", "Succeeded"];
@@ -21,12 +21,12 @@ const PHASE_PRECEDENCE: [&str; 4] = ["Failed", "Pending", "Running", "Succeeded"
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ObservedPod {
-    status: Status,
+    status: ObservedPodStatus,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Status {
+struct ObservedPodStatus {
     phase: String,
     conditions: Vec<ObservedPodCondition>,
     container_statuses: Vec<ReflectedContainerStatus>,
@@ -63,9 +63,9 @@ fn spec_list<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = &'a Val
     list.into_iter().flatten()
 }
 
-impl NativeRules for PodRules {
+impl NativeRules for NativePodRules {
     fn replicas(&self, object: &Object) -> Result<Option<TemplateReplicas>, Error> {
-        let pod: PodTemplate = parse_object(object, "replicas")?;
+        let pod: PodTemplateSpec = parse_object(object, "replicas")?;
         Ok(Some(TemplateReplicas {
             count: 1,
             requirements: generate_replica_requirements(&pod.spec),
@@ -119,7 +119,7 @@ impl NativeRules for PodRules {
                 phases.insert("Pending".to_owned());
                 continue;
             };
-            let status: Status = parse_collected_status(item, reported)?;
+            let status: ObservedPodStatus = parse_collected_status(item, reported)?;
             phases.insert(status.phase);
             containers.extend(
                 status
@@ -160,13 +160,13 @@ mod tests {
     fn a_pod_is_one_replica() {
         let pod = object(json!({"metadata": {"name": "p"}, "spec": {"containers": [
             {"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}));
-        let found = PodRules.replicas(&pod).unwrap().unwrap();
+        let found = NativePodRules.replicas(&pod).unwrap().unwrap();
         assert_eq!(found.count, 1);
         assert_eq!(
             found.requirements,
             Some(json!({"resourceRequest": {"cpu": "1"}}))
         );
-        assert_eq!(PodRules.replica_field(), None);
+        assert_eq!(NativePodRules.replica_field(), None);
     }
 
     // proves: NAT-pod-health
@@ -188,7 +188,7 @@ mod tests {
         for (status, healthy) in table {
             let pod = object(json!({"metadata": {"name": "p"}, "status": status}));
             assert_eq!(
-                PodRules.interpret_health(&pod).unwrap(),
+                NativePodRules.interpret_health(&pod).unwrap(),
                 Some(healthy),
                 "{status}"
             );
@@ -206,7 +206,7 @@ mod tests {
         let mut desired = json!({"spec": {"restartPolicy": "Never",
             "containers": [{"name": "c", "image": "new"}, {"name": "sidecar", "volumeMounts": [1]}],
             "initContainers": [{"name": "i"}]}});
-        PodRules.retain(&mut desired, &observed).unwrap();
+        NativePodRules.retain(&mut desired, &observed).unwrap();
         assert_eq!(
             desired,
             json!({"spec": {"nodeName": "n1", "serviceAccountName": "default", "volumes": [{"name": "token"}],
@@ -215,7 +215,9 @@ mod tests {
         );
         // Fields that the member does not have are removed.
         let mut desired = json!({"spec": {"nodeName": "n2", "volumes": [1], "containers": []}});
-        PodRules.retain(&mut desired, &json!({"spec": {}})).unwrap();
+        NativePodRules
+            .retain(&mut desired, &json!({"spec": {}}))
+            .unwrap();
         assert_eq!(desired, json!({"spec": {"containers": []}}));
     }
 
@@ -234,7 +236,7 @@ mod tests {
                     }
                 })
                 .collect();
-            aggregate_statuses(&PodRules, &pod, &items)
+            aggregate_statuses(&NativePodRules, &pod, &items)
         };
         assert_eq!(phases(&[]), None);
         for (all, one) in [
@@ -254,7 +256,7 @@ mod tests {
             "initContainerStatuses": [{"name": "i"}]});
         let shown = |ready: bool, state: &Value| json!({"name": "", "state": state, "lastState": {}, "ready": ready, "restartCount": 0, "image": "", "imageID": ""});
         assert_eq!(
-            aggregate_statuses(&PodRules, &pod, &[one.clone(), one]),
+            aggregate_statuses(&NativePodRules, &pod, &[one.clone(), one]),
             Some(
                 json!({"phase": "Running", "containerStatuses": [shown(true, &state), shown(true, &state)],
                 "initContainerStatuses": [shown(false, &json!({})), shown(false, &json!({}))]})

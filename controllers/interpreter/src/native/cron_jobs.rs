@@ -7,18 +7,18 @@ use serde_json::{Map, Value};
 
 use crate::native::{CollectedStatus, Error, NativeRules, parse_collected_status};
 
-pub(crate) struct CronJobRules;
+pub(crate) struct NativeCronJobRules;
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Status {
+struct CronJobStatus {
     active: Vec<Value>,
     // RFC 3339 in UTC: comparing the texts compares the times.
     last_schedule_time: Option<String>,
     last_successful_time: Option<String>,
 }
 
-impl NativeRules for CronJobRules {
+impl NativeRules for NativeCronJobRules {
     /// The active jobs of all clusters, and the latest times.
     fn aggregate_status(
         &self,
@@ -26,12 +26,12 @@ impl NativeRules for CronJobRules {
         items: &[CollectedStatus<'_>],
         _now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        let mut all = Status::default();
+        let mut all = CronJobStatus::default();
         for item in items {
             let Some(reported) = item.status else {
                 continue;
             };
-            let one: Status = parse_collected_status(item, reported)?;
+            let one: CronJobStatus = parse_collected_status(item, reported)?;
             all.active.extend(one.active);
             all.last_schedule_time = all.last_schedule_time.max(one.last_schedule_time);
             all.last_successful_time = all.last_successful_time.max(one.last_successful_time);
@@ -66,7 +66,7 @@ mod tests {
         let done = json!({"lastSuccessfulTime": "2026-01-01T00:00:00Z"});
         let items = [one("j1", "2026-01-01T00:00:00Z"), Value::Null, done];
         assert_eq!(
-            aggregate_statuses(&CronJobRules, &cron, &items),
+            aggregate_statuses(&NativeCronJobRules, &cron, &items),
             Some(
                 json!({"active": [{"kind": "Job", "name": "j1"}], "lastScheduleTime": "2026-01-01T00:00:00Z",
                 "lastSuccessfulTime": "2026-01-01T00:00:00Z"})
@@ -76,11 +76,11 @@ mod tests {
             one("j1", "2026-01-01T00:00:00Z"),
             one("j2", "2026-01-02T00:00:00Z"),
         ];
-        let both = aggregate_statuses(&CronJobRules, &cron, &items).unwrap();
+        let both = aggregate_statuses(&NativeCronJobRules, &cron, &items).unwrap();
         assert_eq!(both["lastScheduleTime"], "2026-01-02T00:00:00Z");
         assert_eq!(both["active"].as_array().unwrap().len(), 2);
         assert_eq!(
-            aggregate_statuses(&CronJobRules, &cron, &[]),
+            aggregate_statuses(&NativeCronJobRules, &cron, &[]),
             Some(json!({}))
         );
     }

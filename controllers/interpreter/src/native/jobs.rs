@@ -9,28 +9,28 @@ use serde_json::{Map, Value, json};
 use crate::native::{
     CollectedStatus, Error, NativeRules, TemplateReplicas, parse_collected_status, parse_object,
 };
-use crate::replica_requirements::{PodTemplate, generate_replica_requirements};
+use crate::replica_requirements::{PodTemplateSpec, generate_replica_requirements};
 
-pub(crate) struct JobRules;
+pub(crate) struct NativeJobRules;
 
 #[derive(Deserialize)]
 struct BatchJob {
     #[serde(default)]
-    spec: Spec,
-    status: Option<Status>,
+    spec: BatchJobSpec,
+    status: Option<BatchJobStatus>,
 }
 
 #[derive(Default, Deserialize)]
-struct Spec {
+struct BatchJobSpec {
     parallelism: Option<i64>,
     completions: Option<i64>,
     #[serde(default)]
-    template: PodTemplate,
+    template: PodTemplateSpec,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Status {
+struct BatchJobStatus {
     #[serde(default)]
     active: i64,
     #[serde(default)]
@@ -51,7 +51,7 @@ struct JobCondition {
     status: String,
 }
 
-impl Status {
+impl BatchJobStatus {
     fn has_condition(&self, kind: &str) -> bool {
         self.conditions
             .iter()
@@ -73,7 +73,7 @@ struct JobStatusTotal {
 }
 
 impl JobStatusTotal {
-    fn add(&mut self, cluster: &str, one: Status) {
+    fn add(&mut self, cluster: &str, one: BatchJobStatus) {
         self.active = self.active.saturating_add(one.active);
         self.succeeded = self.succeeded.saturating_add(one.succeeded);
         self.failed = self.failed.saturating_add(one.failed);
@@ -144,7 +144,7 @@ impl JobStatusTotal {
     }
 }
 
-impl NativeRules for JobRules {
+impl NativeRules for NativeJobRules {
     fn replicas(&self, object: &Object) -> Result<Option<TemplateReplicas>, Error> {
         let job: BatchJob = parse_object(object, "replicas")?;
         let parallelism = job.spec.parallelism.unwrap_or(0);
@@ -247,7 +247,7 @@ mod tests {
                 status: (!s.is_null()).then_some(s),
             })
             .collect();
-        JobRules
+        NativeJobRules
             .aggregate_status(&object(template), &items, NOW.parse().unwrap())
             .unwrap()
     }
@@ -265,7 +265,7 @@ mod tests {
         };
         for (parallelism, completions, count) in [(3, Some(2), 2), (2, Some(5), 2), (4, None, 4)] {
             assert_eq!(
-                JobRules
+                NativeJobRules
                     .replicas(&job(parallelism, completions))
                     .unwrap()
                     .unwrap()
@@ -325,7 +325,7 @@ mod tests {
     fn selector_of_the_member_is_retained() {
         let observed = json!({"spec": {"selector": {"matchLabels": {"uid": "1"}}, "template": {"metadata": {"labels": {"uid": "1"}}}}});
         let mut desired = json!({"spec": {"template": {"spec": {}}}});
-        JobRules.retain(&mut desired, &observed).unwrap();
+        NativeJobRules.retain(&mut desired, &observed).unwrap();
         assert_eq!(desired["spec"]["selector"], observed["spec"]["selector"]);
         assert_eq!(
             desired["spec"]["template"]["metadata"],

@@ -10,19 +10,21 @@ use serde_json::{Map, Value};
 
 use super::rules::{CollectedStatus, NativeRules, TemplateReplicas};
 use crate::error::Error;
-use crate::native::bare_pods::PodRules;
-use crate::native::cron_jobs::CronJobRules;
-use crate::native::jobs::JobRules;
-use crate::native::networking::{IngressRules, ServiceRules};
-use crate::native::pdb_and_hpa::{HorizontalPodAutoscalerRules, PodDisruptionBudgetRules};
-use crate::native::service_accounts::{SecretRules, ServiceAccountRules};
-use crate::native::volumes::{PersistentVolumeClaimRules, PersistentVolumeRules};
+use crate::native::bare_pods::NativePodRules;
+use crate::native::cron_jobs::NativeCronJobRules;
+use crate::native::jobs::NativeJobRules;
+use crate::native::networking::{NativeIngressRules, NativeServiceRules};
+use crate::native::pdb_and_hpa::{
+    NativeHorizontalPodAutoscalerRules, NativePodDisruptionBudgetRules,
+};
+use crate::native::service_accounts::{NativeSecretRules, NativeServiceAccountRules};
+use crate::native::volumes::{NativePersistentVolumeClaimRules, NativePersistentVolumeRules};
 use crate::native::workloads::{DAEMON_SET, DEPLOYMENT, REPLICA_SET, STATEFUL_SET};
 
 /// The rules of all other kinds: their whole status is collected.
-struct UnknownKindRules;
+struct NativeUnknownKindRules;
 
-impl NativeRules for UnknownKindRules {}
+impl NativeRules for NativeUnknownKindRules {}
 
 /// The rules of a kind. The version is ignored, because the fields that are read are the same in
 /// all versions.
@@ -32,18 +34,18 @@ pub(crate) fn rules_for(kind: &Gvk) -> &'static dyn NativeRules {
         ("apps", "ReplicaSet") => &REPLICA_SET,
         ("apps", "StatefulSet") => &STATEFUL_SET,
         ("apps", "DaemonSet") => &DAEMON_SET,
-        ("batch", "Job") => &JobRules,
-        ("batch", "CronJob") => &CronJobRules,
-        ("", "Pod") => &PodRules,
-        ("", "Service") => &ServiceRules,
-        ("networking.k8s.io", "Ingress") => &IngressRules,
-        ("", "ServiceAccount") => &ServiceAccountRules,
-        ("", "Secret") => &SecretRules,
-        ("", "PersistentVolume") => &PersistentVolumeRules,
-        ("", "PersistentVolumeClaim") => &PersistentVolumeClaimRules,
-        ("policy", "PodDisruptionBudget") => &PodDisruptionBudgetRules,
-        ("autoscaling", "HorizontalPodAutoscaler") => &HorizontalPodAutoscalerRules,
-        _ => &UnknownKindRules,
+        ("batch", "Job") => &NativeJobRules,
+        ("batch", "CronJob") => &NativeCronJobRules,
+        ("", "Pod") => &NativePodRules,
+        ("", "Service") => &NativeServiceRules,
+        ("networking.k8s.io", "Ingress") => &NativeIngressRules,
+        ("", "ServiceAccount") => &NativeServiceAccountRules,
+        ("", "Secret") => &NativeSecretRules,
+        ("", "PersistentVolume") => &NativePersistentVolumeRules,
+        ("", "PersistentVolumeClaim") => &NativePersistentVolumeClaimRules,
+        ("policy", "PodDisruptionBudget") => &NativePodDisruptionBudgetRules,
+        ("autoscaling", "HorizontalPodAutoscaler") => &NativeHorizontalPodAutoscalerRules,
+        _ => &NativeUnknownKindRules,
     }
 }
 

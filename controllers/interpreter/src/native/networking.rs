@@ -11,26 +11,26 @@ use crate::native::{
     CollectedStatus, Error, NativeRules, parse_collected_status, parse_object, reflect_whole_status,
 };
 
-pub(crate) struct ServiceRules;
-pub(crate) struct IngressRules;
+pub(crate) struct NativeServiceRules;
+pub(crate) struct NativeIngressRules;
 
 #[derive(Deserialize)]
 struct LoadBalancedObject {
     #[serde(default)]
-    spec: Spec,
+    spec: LoadBalancedObjectSpec,
     #[serde(default)]
-    status: Status,
+    status: LoadBalancedObjectStatus,
 }
 
 #[derive(Default, Deserialize)]
-struct Spec {
+struct LoadBalancedObjectSpec {
     #[serde(default, rename = "type")]
     service_type: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Status {
+struct LoadBalancedObjectStatus {
     #[serde(default)]
     load_balancer: LoadBalancerStatus,
 }
@@ -45,7 +45,7 @@ fn string_field<'a>(point: &'a Map<String, Value>, field: &str) -> &'a str {
     point.get(field).and_then(Value::as_str).unwrap_or("")
 }
 
-fn has_address(status: &Status) -> bool {
+fn has_address(status: &LoadBalancedObjectStatus) -> bool {
     status
         .load_balancer
         .ingress
@@ -62,7 +62,7 @@ fn merge_addresses(items: &[CollectedStatus<'_>]) -> Result<Value, Error> {
         let Some(reported) = item.status else {
             continue;
         };
-        let status: Status = parse_collected_status(item, reported)?;
+        let status: LoadBalancedObjectStatus = parse_collected_status(item, reported)?;
         for mut point in status.load_balancer.ingress {
             let (host, ip) = (
                 string_field(&point, "hostname").to_owned(),
@@ -102,7 +102,7 @@ fn merge_addresses(items: &[CollectedStatus<'_>]) -> Result<Value, Error> {
     })
 }
 
-impl NativeRules for ServiceRules {
+impl NativeRules for NativeServiceRules {
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         for field in ["clusterIP", "healthCheckNodePort"] {
             let current = &observed["spec"][field];
@@ -126,7 +126,7 @@ impl NativeRules for ServiceRules {
         #[derive(Deserialize)]
         struct ObservedService {
             #[serde(default)]
-            spec: Spec,
+            spec: LoadBalancedObjectSpec,
             status: Option<Map<String, Value>>,
         }
         let service: ObservedService = parse_object(observed, "status")?;
@@ -152,7 +152,7 @@ impl NativeRules for ServiceRules {
     }
 }
 
-impl NativeRules for IngressRules {
+impl NativeRules for NativeIngressRules {
     fn interpret_health(&self, observed: &Object) -> Result<Option<bool>, Error> {
         let ingress: LoadBalancedObject = parse_object(observed, "health")?;
         Ok(Some(has_address(&ingress.status)))
@@ -183,10 +183,13 @@ mod tests {
         let plain = object(
             json!({"metadata": {"name": "s"}, "spec": {"type": "ClusterIP"}, "status": {"loadBalancer": {}}}),
         );
-        assert_eq!(ServiceRules.reflect_status(&plain).unwrap(), None);
-        assert_eq!(ServiceRules.interpret_health(&plain).unwrap(), Some(true));
+        assert_eq!(NativeServiceRules.reflect_status(&plain).unwrap(), None);
         assert_eq!(
-            ServiceRules
+            NativeServiceRules.interpret_health(&plain).unwrap(),
+            Some(true)
+        );
+        assert_eq!(
+            NativeServiceRules
                 .aggregate_status(&plain, &[], Timestamp::UNIX_EPOCH)
                 .unwrap(),
             None
@@ -195,11 +198,11 @@ mod tests {
             json!({"metadata": {"name": "s"}, "spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {}, "conditions": []}}),
         );
         assert_eq!(
-            ServiceRules.reflect_status(&balanced).unwrap(),
+            NativeServiceRules.reflect_status(&balanced).unwrap(),
             Some(json!({"loadBalancer": {}}))
         );
         assert_eq!(
-            ServiceRules.interpret_health(&balanced).unwrap(),
+            NativeServiceRules.interpret_health(&balanced).unwrap(),
             Some(false)
         );
     }
@@ -224,7 +227,7 @@ mod tests {
             },
         ];
         let ingress = object(json!({"metadata": {"name": "i"}}));
-        let joined = IngressRules
+        let joined = NativeIngressRules
             .aggregate_status(&ingress, &items, Timestamp::UNIX_EPOCH)
             .unwrap()
             .unwrap();
@@ -238,7 +241,7 @@ mod tests {
     #[test]
     fn addresses_that_the_member_assigned_are_retained() {
         let mut desired = json!({"spec": {"type": "ClusterIP"}});
-        ServiceRules
+        NativeServiceRules
             .retain(
                 &mut desired,
                 &json!({"spec": {"clusterIP": "10.1.2.3", "healthCheckNodePort": 0}}),

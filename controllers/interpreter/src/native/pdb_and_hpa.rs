@@ -11,8 +11,8 @@ use crate::native::{
     parse_object,
 };
 
-pub(crate) struct PodDisruptionBudgetRules;
-pub(crate) struct HorizontalPodAutoscalerRules;
+pub(crate) struct NativePodDisruptionBudgetRules;
+pub(crate) struct NativeHorizontalPodAutoscalerRules;
 
 const BUDGET_COUNTERS: [&str; 4] = [
     "disruptionsAllowed",
@@ -22,7 +22,7 @@ const BUDGET_COUNTERS: [&str; 4] = [
 ];
 
 #[derive(Deserialize)]
-struct ObservedCounters {
+struct ObservedPodDisruptionBudget {
     status: Option<Map<String, Value>>,
 }
 
@@ -65,16 +65,16 @@ fn disrupted_pods(status: &Map<String, Value>) -> impl Iterator<Item = (&String,
     pods.into_iter().flatten()
 }
 
-impl NativeRules for PodDisruptionBudgetRules {
+impl NativeRules for NativePodDisruptionBudgetRules {
     fn interpret_health(&self, observed: &Object) -> Result<Option<bool>, Error> {
-        let budget: ObservedCounters = parse_object(observed, "health")?;
+        let budget: ObservedPodDisruptionBudget = parse_object(observed, "health")?;
         let status = budget.status.unwrap_or_default();
         let healthy = counter(&status, "currentHealthy") >= counter(&status, "desiredHealthy");
         Ok(Some(healthy))
     }
 
     fn reflect_status(&self, observed: &Object) -> Result<Option<Value>, Error> {
-        let observed: ObservedCounters = parse_object(observed, "status")?;
+        let observed: ObservedPodDisruptionBudget = parse_object(observed, "status")?;
         Ok(observed.status.map(|status| {
             let mut out = budget_status(std::iter::once(&status));
             let pods: Map<_, _> = disrupted_pods(&status)
@@ -124,9 +124,9 @@ fn autoscaler_status<'a>(all: impl Iterator<Item = &'a Map<String, Value>> + Clo
     Value::Object(out)
 }
 
-impl NativeRules for HorizontalPodAutoscalerRules {
+impl NativeRules for NativeHorizontalPodAutoscalerRules {
     fn reflect_status(&self, observed: &Object) -> Result<Option<Value>, Error> {
-        let observed: ObservedCounters = parse_object(observed, "status")?;
+        let observed: ObservedPodDisruptionBudget = parse_object(observed, "status")?;
         Ok(observed
             .status
             .map(|s| autoscaler_status(std::iter::once(&s))))
@@ -163,7 +163,7 @@ mod tests {
         let observed = json!({"metadata": {"name": "b"}, "status": {"observedGeneration": 2,
             "currentHealthy": 2, "desiredHealthy": 2, "conditions": [], "disruptedPods": {}}});
         assert_eq!(
-            PodDisruptionBudgetRules
+            NativePodDisruptionBudgetRules
                 .reflect_status(&object(observed.clone()))
                 .unwrap(),
             Some(
@@ -171,20 +171,20 @@ mod tests {
             )
         );
         assert_eq!(
-            PodDisruptionBudgetRules
+            NativePodDisruptionBudgetRules
                 .reflect_status(&object(bare.clone()))
                 .unwrap(),
             None
         );
         assert_eq!(
-            PodDisruptionBudgetRules
+            NativePodDisruptionBudgetRules
                 .interpret_health(&object(observed))
                 .unwrap(),
             Some(true)
         );
         let short = json!({"metadata": {"name": "b"}, "status": {"currentHealthy": 1, "desiredHealthy": 2}});
         assert_eq!(
-            PodDisruptionBudgetRules
+            NativePodDisruptionBudgetRules
                 .interpret_health(&object(short))
                 .unwrap(),
             Some(false)
@@ -195,14 +195,14 @@ mod tests {
             budget_fixture(3, 2, json!({"p": "t2"})),
         ];
         assert_eq!(
-            aggregate_statuses(&PodDisruptionBudgetRules, &bare, &items),
+            aggregate_statuses(&NativePodDisruptionBudgetRules, &bare, &items),
             Some(
                 json!({"disruptionsAllowed": 2, "currentHealthy": 5, "desiredHealthy": 3, "expectedPods": 6,
                 "disruptedPods": {"a/p": "t1", "c/p": "t2"}})
             )
         );
         assert_eq!(
-            aggregate_statuses(&PodDisruptionBudgetRules, &bare, &[]),
+            aggregate_statuses(&NativePodDisruptionBudgetRules, &bare, &[]),
             Some(
                 json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0})
             )
@@ -214,7 +214,7 @@ mod tests {
     fn replicas_of_autoscalers_add_up() {
         let observed = json!({"metadata": {"name": "h"}, "status": {"currentReplicas": 2, "desiredReplicas": 3,
             "currentMetrics": [{"type": "Resource"}], "conditions": [{"type": "AbleToScale"}]}});
-        let one = HorizontalPodAutoscalerRules
+        let one = NativeHorizontalPodAutoscalerRules
             .reflect_status(&object(observed))
             .unwrap()
             .unwrap();
@@ -224,21 +224,21 @@ mod tests {
         );
         let bare = json!({"metadata": {"name": "h"}});
         assert_eq!(
-            HorizontalPodAutoscalerRules
+            NativeHorizontalPodAutoscalerRules
                 .reflect_status(&object(bare.clone()))
                 .unwrap(),
             None
         );
         assert_eq!(
             aggregate_statuses(
-                &HorizontalPodAutoscalerRules,
+                &NativeHorizontalPodAutoscalerRules,
                 &bare,
                 &[one.clone(), Value::Null, one]
             ),
             Some(json!({"currentReplicas": 4, "desiredReplicas": 6, "currentMetrics": null}))
         );
         assert_eq!(
-            aggregate_statuses(&HorizontalPodAutoscalerRules, &bare, &[]),
+            aggregate_statuses(&NativeHorizontalPodAutoscalerRules, &bare, &[]),
             Some(json!({"desiredReplicas": 0, "currentMetrics": null}))
         );
     }

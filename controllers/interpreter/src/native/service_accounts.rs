@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::native::{Error, NativeRules, retain_field};
 
-pub(crate) struct ServiceAccountRules;
-pub(crate) struct SecretRules;
+pub(crate) struct NativeServiceAccountRules;
+pub(crate) struct NativeSecretRules;
 
 const SERVICE_ACCOUNT_TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
 
-impl NativeRules for ServiceAccountRules {
+impl NativeRules for NativeServiceAccountRules {
     /// The secrets of the template, followed by those that the member added.
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         for field in ["secrets", "imagePullSecrets"] {
@@ -32,7 +32,7 @@ impl NativeRules for ServiceAccountRules {
     }
 }
 
-impl NativeRules for SecretRules {
+impl NativeRules for NativeSecretRules {
     /// The data of a service account token belongs to the member.
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         if desired["type"] == SERVICE_ACCOUNT_TOKEN_TYPE
@@ -58,13 +58,13 @@ mod tests {
     #[test]
     fn secrets_are_merged_by_name() {
         check_retain(
-            &ServiceAccountRules,
+            &NativeServiceAccountRules,
             json!({"secrets": [{"name": "a"}, {"name": "b"}]}),
             json!({"secrets": [{"name": "x-token"}, {"name": "a", "namespace": "n"}], "imagePullSecrets": [{"name": "p"}]}),
             json!({"secrets": [{"name": "a"}, {"name": "b"}, {"name": "x-token"}], "imagePullSecrets": [{"name": "p"}]}),
         );
         check_retain(
-            &ServiceAccountRules,
+            &NativeServiceAccountRules,
             json!({"secrets": []}),
             json!({}),
             json!({}),
@@ -77,20 +77,20 @@ mod tests {
         let token = |data: Value| json!({"type": SERVICE_ACCOUNT_TOKEN_TYPE, "data": data});
         let member_data = json!({"token": "x"});
         check_retain(
-            &SecretRules,
+            &NativeSecretRules,
             token(Value::Null),
             token(member_data.clone()),
             token(member_data.clone()),
         );
         check_retain(
-            &SecretRules,
+            &NativeSecretRules,
             token(Value::Null),
             json!({}),
             token(Value::Null),
         );
         let opaque = json!({"type": "Opaque", "data": {"k": "v"}});
         check_retain(
-            &SecretRules,
+            &NativeSecretRules,
             opaque.clone(),
             json!({"data": member_data}),
             opaque,

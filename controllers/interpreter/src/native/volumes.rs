@@ -10,21 +10,21 @@ use crate::native::{
     retain_added_spec_fields, retain_spec_field,
 };
 
-pub(crate) struct PersistentVolumeRules;
-pub(crate) struct PersistentVolumeClaimRules;
+pub(crate) struct NativePersistentVolumeRules;
+pub(crate) struct NativePersistentVolumeClaimRules;
 
 /// The aggregated phase is the first of these that any cluster reports.
 const PHASE_PRECEDENCE: [&str; 5] = ["Failed", "Pending", "Available", "Bound", "Released"];
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct ObservedClaim {
-    status: Status,
+struct ObservedPersistentVolumeClaim {
+    status: ObservedPersistentVolumeClaimStatus,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Status {
+struct ObservedPersistentVolumeClaimStatus {
     phase: String,
 }
 
@@ -37,7 +37,7 @@ fn phase_status(phase: &str) -> Value {
     }
 }
 
-impl NativeRules for PersistentVolumeRules {
+impl NativeRules for NativePersistentVolumeRules {
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         if let Some(claim) = observed["spec"].get("claimRef") {
             retain_spec_field(desired, "claimRef", Some(claim));
@@ -56,7 +56,10 @@ impl NativeRules for PersistentVolumeRules {
             phases.push(match item.status {
                 // No status was collected yet.
                 None => "Pending".to_owned(),
-                Some(reported) => parse_collected_status::<Status>(item, reported)?.phase,
+                Some(reported) => {
+                    parse_collected_status::<ObservedPersistentVolumeClaimStatus>(item, reported)?
+                        .phase
+                }
             });
         }
         let first = PHASE_PRECEDENCE
@@ -66,7 +69,7 @@ impl NativeRules for PersistentVolumeRules {
     }
 }
 
-impl NativeRules for PersistentVolumeClaimRules {
+impl NativeRules for NativePersistentVolumeClaimRules {
     /// Retains the bound volume and every field that the member added, because the spec is
     /// immutable. Karmada fails to update a claim to which the member added a storage class.
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
@@ -79,7 +82,7 @@ impl NativeRules for PersistentVolumeClaimRules {
     }
 
     fn interpret_health(&self, observed: &Object) -> Result<Option<bool>, Error> {
-        let claim: ObservedClaim = parse_object(observed, "health")?;
+        let claim: ObservedPersistentVolumeClaim = parse_object(observed, "health")?;
         Ok(Some(claim.status.phase == "Bound"))
     }
 
@@ -95,7 +98,9 @@ impl NativeRules for PersistentVolumeClaimRules {
             let Some(reported) = item.status else {
                 continue;
             };
-            let one = parse_collected_status::<Status>(item, reported)?.phase;
+            let one =
+                parse_collected_status::<ObservedPersistentVolumeClaimStatus>(item, reported)?
+                    .phase;
             if one != "Bound" {
                 all = one;
             }
@@ -132,13 +137,13 @@ mod tests {
             (&["Released"], "Released"),
         ] {
             assert_eq!(
-                aggregated_phase(&PersistentVolumeRules, all),
+                aggregated_phase(&NativePersistentVolumeRules, all),
                 Some(json!({"phase": one})),
                 "{all:?}"
             );
         }
         assert_eq!(
-            aggregated_phase(&PersistentVolumeRules, &[]),
+            aggregated_phase(&NativePersistentVolumeRules, &[]),
             Some(json!({}))
         );
     }
@@ -155,7 +160,7 @@ mod tests {
             (&["Pending", "Lost"], "Lost"),
         ] {
             assert_eq!(
-                aggregated_phase(&PersistentVolumeClaimRules, all),
+                aggregated_phase(&NativePersistentVolumeClaimRules, all),
                 Some(json!({"phase": one})),
                 "{all:?}"
             );
@@ -167,7 +172,9 @@ mod tests {
         ] {
             let claim = object(json!({"metadata": {"name": "c"}, "status": status}));
             assert_eq!(
-                PersistentVolumeClaimRules.interpret_health(&claim).unwrap(),
+                NativePersistentVolumeClaimRules
+                    .interpret_health(&claim)
+                    .unwrap(),
                 Some(healthy),
                 "{status}"
             );
@@ -178,7 +185,7 @@ mod tests {
     #[test]
     fn bound_volumes_and_claims_are_retained() {
         let mut desired = json!({"spec": {"a": 1}});
-        PersistentVolumeClaimRules
+        NativePersistentVolumeClaimRules
             .retain(
                 &mut desired,
                 &json!({"spec": {"volumeName": "v1", "a": 2, "storageClassName": "fast"}}),
@@ -188,16 +195,16 @@ mod tests {
             desired,
             json!({"spec": {"a": 1, "volumeName": "v1", "storageClassName": "fast"}})
         );
-        PersistentVolumeClaimRules
+        NativePersistentVolumeClaimRules
             .retain(&mut desired, &json!({"spec": {"volumeName": ""}}))
             .unwrap();
         assert_eq!(desired["spec"]["volumeName"], "v1");
         let mut desired = json!({"spec": {}});
-        PersistentVolumeRules
+        NativePersistentVolumeRules
             .retain(&mut desired, &json!({"spec": {"claimRef": {"name": "c"}}}))
             .unwrap();
         assert_eq!(desired, json!({"spec": {"claimRef": {"name": "c"}}}));
-        PersistentVolumeRules
+        NativePersistentVolumeRules
             .retain(&mut desired, &json!({"spec": {}}))
             .unwrap();
         assert_eq!(desired, json!({"spec": {"claimRef": {"name": "c"}}}));

@@ -13,7 +13,7 @@ use crate::native::{
     CollectedStatus, Error, NativeRules, TemplateReplicas, collected_counter, counter,
     parse_collected_status, parse_object,
 };
-use crate::replica_requirements::{PodTemplate, generate_replica_requirements};
+use crate::replica_requirements::{PodTemplateSpec, generate_replica_requirements};
 
 const RETAIN_REPLICAS_VALUE: &str = "true";
 
@@ -38,7 +38,7 @@ enum DesiredReplicasSource {
 }
 
 /// The rules of one kind of workload, as its counters define them.
-pub(crate) struct WorkloadRules {
+pub(crate) struct NativeWorkloadRules {
     /// Counters that are reflected and summed over clusters.
     summed_counters: &'static [&'static str],
     /// Counters that the kind's Go type encodes even when they are zero (no `omitempty`).
@@ -49,7 +49,7 @@ pub(crate) struct WorkloadRules {
     health: WorkloadHealthRule,
 }
 
-pub(crate) static DEPLOYMENT: WorkloadRules = WorkloadRules {
+pub(crate) static DEPLOYMENT: NativeWorkloadRules = NativeWorkloadRules {
     summed_counters: &[
         "replicas",
         "updatedReplicas",
@@ -67,7 +67,7 @@ pub(crate) static DEPLOYMENT: WorkloadRules = WorkloadRules {
     },
 };
 
-pub(crate) static REPLICA_SET: WorkloadRules = WorkloadRules {
+pub(crate) static REPLICA_SET: NativeWorkloadRules = NativeWorkloadRules {
     summed_counters: &["replicas", "readyReplicas", "availableReplicas"],
     always_encoded_counters: &["replicas"],
     has_replicas: true,
@@ -77,7 +77,7 @@ pub(crate) static REPLICA_SET: WorkloadRules = WorkloadRules {
     },
 };
 
-pub(crate) static STATEFUL_SET: WorkloadRules = WorkloadRules {
+pub(crate) static STATEFUL_SET: NativeWorkloadRules = NativeWorkloadRules {
     summed_counters: &[
         "availableReplicas",
         "currentReplicas",
@@ -95,7 +95,7 @@ pub(crate) static STATEFUL_SET: WorkloadRules = WorkloadRules {
     },
 };
 
-pub(crate) static DAEMON_SET: WorkloadRules = WorkloadRules {
+pub(crate) static DAEMON_SET: NativeWorkloadRules = NativeWorkloadRules {
     summed_counters: &[
         "currentNumberScheduled",
         "desiredNumberScheduled",
@@ -121,16 +121,16 @@ pub(crate) static DAEMON_SET: WorkloadRules = WorkloadRules {
 };
 
 #[derive(Deserialize)]
-struct ReplicatedWorkload {
+struct ReplicasAndPodTemplate {
     #[serde(default)]
-    spec: Spec,
+    spec: ReplicasAndPodTemplateSpec,
 }
 
 #[derive(Default, Deserialize)]
-struct Spec {
+struct ReplicasAndPodTemplateSpec {
     replicas: Option<i64>,
     #[serde(default)]
-    template: PodTemplate,
+    template: PodTemplateSpec,
 }
 
 #[derive(Deserialize)]
@@ -155,12 +155,12 @@ struct WorkloadReplicas {
     replicas: Option<i64>,
 }
 
-impl NativeRules for WorkloadRules {
+impl NativeRules for NativeWorkloadRules {
     fn replicas(&self, object: &Object) -> Result<Option<TemplateReplicas>, Error> {
         if !self.has_replicas {
             return Ok(None);
         }
-        let template: ReplicatedWorkload = parse_object(object, "replicas")?;
+        let template: ReplicasAndPodTemplate = parse_object(object, "replicas")?;
         Ok(Some(TemplateReplicas {
             count: template.spec.replicas.unwrap_or(0),
             requirements: generate_replica_requirements(&template.spec.template.spec),
@@ -273,7 +273,7 @@ impl NativeRules for WorkloadRules {
     }
 }
 
-impl WorkloadRules {
+impl NativeWorkloadRules {
     /// Writes a counter as the kind's Go type encodes it: a zero is omitted unless always written.
     fn write_counter(&self, into: &mut Map<String, Value>, field: &str, value: i64) {
         if value == 0 && !self.always_encoded_counters.contains(&field) {

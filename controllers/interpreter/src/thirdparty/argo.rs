@@ -4,7 +4,7 @@ use openapi::karmada::DependentObjectReference;
 use serde_json::{Map, Value, json};
 
 use super::ThirdPartyRules;
-use super::json_fields::{
+use super::json_map::{
     Error, list_at, non_empty_string_at, required_value, retain_spec_field, set_field,
     set_spec_field, string_at, value_at,
 };

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::json_fields::{
+use super::json_map::{
     Error, json_number, list_at, non_empty_string_at, number_or_zero, set_field, string_at,
     value_at,
 };

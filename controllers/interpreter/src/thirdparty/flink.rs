@@ -4,8 +4,8 @@ use machinery::Quantity;
 use openapi::karmada::binding::Component;
 use serde_json::{Map, Value};
 
-use super::json_fields::{
-    Error, JsonFields, field_error, json_number, lenient_number, non_empty_string_at, set_field,
+use super::json_map::{
+    Error, JsonMap, field_error, json_number, lenient_number, non_empty_string_at, set_field,
     set_or_remove, string_at, value_at,
 };
 use super::observed_generation::copy_status_fields;
@@ -54,7 +54,7 @@ fn is_healthy(observed: &Value) -> bool {
     }
 }
 
-fn aggregate(status: &mut JsonFields, input: &AggregationInput<'_>) -> Result<(), Error> {
+fn aggregate(status: &mut JsonMap, input: &AggregationInput<'_>) -> Result<(), Error> {
     let last = input.items.statuses().rev().flatten().next();
     for field in STATUS_FIELDS {
         let value = match last {

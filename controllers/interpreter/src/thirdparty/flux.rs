@@ -4,8 +4,8 @@ use openapi::karmada::DependentObjectReference;
 use serde_json::Value;
 
 use super::collected_statuses::{has_true_condition, merged_conditions};
-use super::json_fields::{
-    Error, JsonFields, field_error, json_number, list_at, non_empty_string_at, number_or_zero,
+use super::json_map::{
+    Error, JsonMap, field_error, json_number, list_at, non_empty_string_at, number_or_zero,
     retain_spec_field, set_or_remove, string_at, value_at,
 };
 use super::kruise::set_last_strings;
@@ -215,18 +215,18 @@ pub(super) static HELM_CHART: ThirdPartyRules = ThirdPartyRules {
     ..SOURCE_RULES
 };
 
-fn reset_flux_status(status: &mut JsonFields, generation: &Value, texts: &[&str]) {
+fn reset_flux_status(status: &mut JsonMap, generation: &Value, texts: &[&str]) {
     super::reset_status(status, generation, &[], texts);
     status.remove("conditions");
 }
 
-fn reset_source_status(status: &mut JsonFields, generation: &Value, texts: &[&str]) {
+fn reset_source_status(status: &mut JsonMap, generation: &Value, texts: &[&str]) {
     reset_flux_status(status, generation, texts);
     status.remove("artifact");
 }
 
 fn aggregate_source(
-    status: &mut JsonFields,
+    status: &mut JsonMap,
     input: &AggregationInput<'_>,
     texts: &[&str],
 ) -> Result<(), Error> {
@@ -236,10 +236,7 @@ fn aggregate_source(
     Ok(())
 }
 
-fn aggregate_conditions(
-    status: &mut JsonFields,
-    input: &AggregationInput<'_>,
-) -> Result<(), Error> {
+fn aggregate_conditions(status: &mut JsonMap, input: &AggregationInput<'_>) -> Result<(), Error> {
     update_observed_generation(
         status,
         input.generation,
@@ -251,7 +248,7 @@ fn aggregate_conditions(
 }
 
 /// Each field as the last cluster reports it; unchanged when none does.
-fn copy_last_reported(status: &mut JsonFields, input: &AggregationInput<'_>, fields: &[&str]) {
+fn copy_last_reported(status: &mut JsonMap, input: &AggregationInput<'_>, fields: &[&str]) {
     for field in fields {
         if let Some(last) = input.items.last_non_empty(&format!("/{field}")) {
             status.insert((*field).to_owned(), last.clone());
@@ -261,7 +258,7 @@ fn copy_last_reported(status: &mut JsonFields, input: &AggregationInput<'_>, fie
 
 /// Adds the failures to those already in the template's status, if it has the counter, as Karmada's
 /// rule does.
-fn add_failures(status: &mut JsonFields, input: &AggregationInput<'_>) -> Result<(), Error> {
+fn add_failures(status: &mut JsonMap, input: &AggregationInput<'_>) -> Result<(), Error> {
     for count in FAILURE_COUNTERS {
         let Some(so_far) = status.get(count).filter(|n| !n.is_null()) else {
             continue;

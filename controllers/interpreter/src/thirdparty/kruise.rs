@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::collected_statuses::CollectedStatuses;
-use super::json_fields::{
-    Error, JsonFields, list_at, required_number, required_value, set_spec_field, string_at,
-    value_at, values_equal,
+use super::json_map::{
+    Error, JsonMap, list_at, required_number, required_value, set_spec_field, string_at, value_at,
+    values_equal,
 };
 use super::observed_generation::{
     MissingStatusPolicy, copy_status_fields_with_generations, update_observed_generation,
@@ -187,7 +187,7 @@ const REPLICATED_RULES: ThirdPartyRules = ThirdPartyRules {
 };
 
 pub(super) fn sum_counters(
-    status: &mut JsonFields,
+    status: &mut JsonMap,
     items: &CollectedStatuses<'_>,
     fields: &[&str],
 ) -> Result<(), Error> {
@@ -198,7 +198,7 @@ pub(super) fn sum_counters(
 }
 
 pub(super) fn set_last_strings(
-    status: &mut JsonFields,
+    status: &mut JsonMap,
     items: &CollectedStatuses<'_>,
     fields: &[&str],
 ) {
@@ -235,7 +235,7 @@ fn is_healthy(observed: &Value) -> Result<bool, Error> {
 }
 
 fn aggregate_united_deployment(
-    status: &mut JsonFields,
+    status: &mut JsonMap,
     input: &AggregationInput<'_>,
 ) -> Result<(), Error> {
     update_observed_generation(

@@ -4,8 +4,8 @@ use openapi::karmada::DependentObjectReference;
 use serde_json::{Value, json};
 
 use super::collected_statuses::condition_is;
-use super::json_fields::{
-    Error, JsonFields, field_error, list_at, non_empty_string_at, number_or_zero, required_value,
+use super::json_map::{
+    Error, JsonMap, field_error, list_at, non_empty_string_at, number_or_zero, required_value,
     set_field, set_or_remove, set_spec_field, string_at, value_at,
 };
 use super::kruise::sum_counters;
@@ -85,7 +85,7 @@ pub(super) static SIDECAR_SET: ThirdPartyRules = ThirdPartyRules {
     }),
     reflect_status: Some(|observed| {
         let Some(status) = value_at(observed, "/status") else {
-            return JsonFields::new();
+            return JsonMap::new();
         };
         let count = |field: &str| status.get(field).filter(|n| !n.is_null()).cloned();
         let counts = POD_COUNTERS.map(|f| (f.to_owned(), count(f).unwrap_or_else(|| 0.into())));
@@ -113,7 +113,7 @@ pub(super) static SIDECAR_SET: ThirdPartyRules = ThirdPartyRules {
 /// Aggregates a BroadcastJob. A cluster without a finished condition counts like the cluster before
 /// it, as in Karmada's rule.
 fn aggregate_broadcast_job(
-    status: &mut JsonFields,
+    status: &mut JsonMap,
     input: &AggregationInput<'_>,
 ) -> Result<(), Error> {
     let mut outcome = None;

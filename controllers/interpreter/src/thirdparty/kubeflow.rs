@@ -6,8 +6,8 @@ use openapi::karmada::binding::Component;
 use serde_json::{Map, Value, json};
 
 use super::collected_statuses::{CollectedStatuses, condition_is};
-use super::json_fields::{
-    Error, JsonFields, lenient_number, list_at, set_or_remove, string_at, value_at,
+use super::json_map::{
+    Error, JsonMap, lenient_number, list_at, set_or_remove, string_at, value_at,
 };
 use super::pod_templates::{
     namespace_or_default, new_component, pod_template_dependencies, pod_template_requirements,
@@ -112,7 +112,7 @@ fn dependencies(job: &Value, roles: &ReplicaTypes) -> Vec<DependentObjectReferen
 }
 
 /// Removes everything that clusters reported. An empty status remains.
-fn clear_status(status: &mut JsonFields) {
+fn clear_status(status: &mut JsonMap) {
     status.remove("startTime");
     status.remove("completionTime");
     for field in ["replicaStatuses", "conditions"] {
@@ -161,7 +161,7 @@ fn earliest_start_time(items: &CollectedStatuses<'_>) -> Option<Value> {
 }
 
 fn aggregate(
-    status: &mut JsonFields,
+    status: &mut JsonMap,
     input: &AggregationInput<'_>,
     roles: &ReplicaTypes,
     ended: fn(&Value) -> Option<JobOutcome>,

@@ -3,8 +3,8 @@
 use serde_json::Map;
 
 use super::collected_statuses::{has_true_condition, merged_conditions};
-use super::json_fields::{
-    Error, JsonFields, field_error, json_number, required_number, set_or_remove, value_at,
+use super::json_map::{
+    Error, JsonMap, field_error, json_number, required_number, set_or_remove, value_at,
 };
 use super::observed_generation::copy_status_fields;
 use super::{AggregationInput, StatusAggregation, ThirdPartyRules};
@@ -29,7 +29,7 @@ pub(super) static POLICY: ThirdPartyRules = ThirdPartyRules {
     ..ThirdPartyRules::NONE
 };
 
-fn aggregate(status: &mut JsonFields, input: &AggregationInput<'_>) -> Result<(), Error> {
+fn aggregate(status: &mut JsonMap, input: &AggregationInput<'_>) -> Result<(), Error> {
     status.clear();
     for field in ["autogen", "ready"] {
         set_or_remove(

@@ -8,7 +8,7 @@ mod argo;
 mod collected_statuses;
 mod flink;
 mod flux;
-mod json_fields;
+mod json_map;
 mod kruise;
 mod kruise_jobs;
 mod kubeflow;

@@ -4,8 +4,8 @@ use openapi::karmada::binding::Component;
 use serde_json::{Map, Value, json};
 
 use super::collected_statuses::{CollectedStatuses, condition_is};
-use super::json_fields::{
-    Error, JsonFields, fields_at, json_number, lenient_number, list_at, non_empty_string_at,
+use super::json_map::{
+    Error, JsonMap, fields_at, json_number, lenient_number, list_at, non_empty_string_at,
     number_or_zero, string_at, value_at,
 };
 use super::observed_generation::copy_status_fields;
@@ -51,7 +51,7 @@ fn components(job: &Value) -> Result<Vec<Component>, Error> {
     Ok(found)
 }
 
-fn reflect(observed: &Value) -> JsonFields {
+fn reflect(observed: &Value) -> JsonMap {
     let times = ["startTime", "completionTime", "lastReconcileTime"];
     let mut status = copy_status_fields(observed, &[&["conditions"], &times]);
     let mut roles = Map::new();
@@ -65,7 +65,7 @@ fn reflect(observed: &Value) -> JsonFields {
     status
 }
 
-fn aggregate(status: &mut JsonFields, input: &AggregationInput<'_>) -> Result<(), Error> {
+fn aggregate(status: &mut JsonMap, input: &AggregationInput<'_>) -> Result<(), Error> {
     let items = &input.items;
     if items.is_empty() {
         return Ok(());

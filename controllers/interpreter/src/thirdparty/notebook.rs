@@ -3,8 +3,8 @@
 use machinery::time::rfc3339_seconds;
 use serde_json::{Value, json};
 
-use super::json_fields::{
-    Error, JsonFields, number_or_zero, set_field, set_or_remove, string_at, value_at,
+use super::json_map::{
+    Error, JsonMap, number_or_zero, set_field, set_or_remove, string_at, value_at,
 };
 use super::observed_generation::copy_status_fields;
 use super::pod_templates::requirements_at;
@@ -98,7 +98,7 @@ impl<'a> AggregatedNotebook<'a> {
     }
 }
 
-fn aggregate(status: &mut JsonFields, input: &AggregationInput<'_>) -> Result<(), Error> {
+fn aggregate(status: &mut JsonMap, input: &AggregationInput<'_>) -> Result<(), Error> {
     let mut shown = AggregatedNotebook::default();
     for (cluster, reported) in input.items.reported() {
         shown.add(cluster, reported);

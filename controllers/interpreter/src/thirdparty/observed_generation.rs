@@ -5,11 +5,11 @@ use openapi::karmada::well_known_keys::TEMPLATE_GENERATION;
 use serde_json::Value;
 
 use super::collected_statuses::CollectedStatuses;
-use super::json_fields::{JsonFields, json_number, lenient_number, value_at, values_equal};
+use super::json_map::{JsonMap, json_number, lenient_number, value_at, values_equal};
 
 /// The listed fields of a status, as far as they are present.
-pub(super) fn copy_status_fields(observed: &Value, fields: &[&[&str]]) -> JsonFields {
-    let mut out = JsonFields::new();
+pub(super) fn copy_status_fields(observed: &Value, fields: &[&[&str]]) -> JsonMap {
+    let mut out = JsonMap::new();
     if let Some(status) = observed.get("status").and_then(Value::as_object) {
         for field in fields.iter().copied().flatten() {
             if let Some(value) = status.get(*field) {
@@ -22,10 +22,7 @@ pub(super) fn copy_status_fields(observed: &Value, fields: &[&[&str]]) -> JsonFi
 
 /// Like [`copy_status_fields`], with the generation of the object and of the template from which it
 /// was applied.
-pub(super) fn copy_status_fields_with_generations(
-    observed: &Value,
-    fields: &[&[&str]],
-) -> JsonFields {
+pub(super) fn copy_status_fields_with_generations(observed: &Value, fields: &[&[&str]]) -> JsonMap {
     let mut out = copy_status_fields(observed, fields);
     if value_at(observed, "/status").is_none() {
         return out;
@@ -50,7 +47,7 @@ pub(super) enum MissingStatusPolicy {
 
 /// Sets observedGeneration once every cluster has observed the generation of the template.
 pub(super) fn update_observed_generation(
-    status: &mut JsonFields,
+    status: &mut JsonMap,
     generation: &Value,
     items: &CollectedStatuses<'_>,
     silent: MissingStatusPolicy,
@@ -112,7 +109,7 @@ mod tests {
                         status: Some(status),
                     })
                     .collect();
-                let mut status = JsonFields::new();
+                let mut status = JsonMap::new();
                 update_observed_generation(
                     &mut status,
                     &generation.into(),

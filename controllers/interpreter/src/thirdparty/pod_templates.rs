@@ -7,11 +7,11 @@ use openapi::karmada::binding::Component;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::json_fields::{Error, field_error, json_number, non_empty_string_at, value_at};
+use super::json_map::{Error, field_error, json_number, non_empty_string_at, value_at};
 use crate::empty_values::prune_empty;
 use crate::native::TemplateReplicas;
 use crate::native::dependencies::{pod_spec_dependencies, validate_dependencies};
-use crate::replica_requirements::{PodTemplate, generate_replica_requirements};
+use crate::replica_requirements::{PodTemplateSpec, generate_replica_requirements};
 
 /// The requirements of the pod template at a JSON pointer; fails when there is none.
 pub(super) fn requirements_at(object: &Value, pointer: &str) -> Result<Option<Value>, Error> {
@@ -24,7 +24,7 @@ pub(super) fn requirements_at(object: &Value, pointer: &str) -> Result<Option<Va
 pub(super) fn pod_template_requirements(template: &Value) -> Result<Option<Value>, Error> {
     let mut template = template.clone();
     prune_empty(&mut template, &[]);
-    let template = PodTemplate::deserialize(template).map_err(|e| Error::Malformed {
+    let template = PodTemplateSpec::deserialize(template).map_err(|e| Error::Malformed {
         what: "pod template",
         source: e.into(),
     })?;

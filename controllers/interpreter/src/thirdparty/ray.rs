@@ -6,8 +6,8 @@ use openapi::karmada::binding::Component;
 use serde_json::Value;
 
 use super::collected_statuses::{CollectedStatuses, condition_is};
-use super::json_fields::{
-    Error, JsonFields, field_error, json_number, lenient_number, list_at, non_empty_string_at,
+use super::json_map::{
+    Error, JsonMap, field_error, json_number, lenient_number, list_at, non_empty_string_at,
     number_or_zero, set_or_remove, string_at, value_at,
 };
 use super::kruise::sum_counters;
@@ -113,10 +113,7 @@ pub(super) fn cluster_dependencies(
         .collect()
 }
 
-fn aggregate_ray_cluster(
-    status: &mut JsonFields,
-    input: &AggregationInput<'_>,
-) -> Result<(), Error> {
+fn aggregate_ray_cluster(status: &mut JsonMap, input: &AggregationInput<'_>) -> Result<(), Error> {
     let items = &input.items;
     let counters = [
         "readyWorkerReplicas",
@@ -201,7 +198,7 @@ fn job_rank(status: &str) -> u8 {
     }
 }
 
-fn aggregate_ray_job(status: &mut JsonFields, input: &AggregationInput<'_>) -> Result<(), Error> {
+fn aggregate_ray_job(status: &mut JsonMap, input: &AggregationInput<'_>) -> Result<(), Error> {
     let deployed = input.items.highest_ranked(|reported| {
         let deployment = value_at(reported, "/jobDeploymentStatus");
         Ok(deployment.map(|d| deployment_rank(d.as_str().unwrap_or_default())))

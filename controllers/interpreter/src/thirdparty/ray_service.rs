@@ -4,8 +4,8 @@ use machinery::Quantity;
 use serde_json::{Map, Value};
 
 use super::collected_statuses::has_true_condition;
-use super::json_fields::{
-    Error, JsonFields, field_error, fields_at, json_number, list_at, number_or_zero, set_field,
+use super::json_map::{
+    Error, JsonMap, field_error, fields_at, json_number, list_at, number_or_zero, set_field,
     set_or_remove, string_at, take_object, value_at,
 };
 use super::pod_templates::pod_template_requirements;
@@ -131,7 +131,7 @@ fn application_rank(application: &Value) -> u8 {
     }
 }
 
-fn aggregate(status: &mut JsonFields, input: &AggregationInput<'_>) -> Result<(), Error> {
+fn aggregate(status: &mut JsonMap, input: &AggregationInput<'_>) -> Result<(), Error> {
     let items = &input.items;
     let mut observed_generation = 0.0_f64;
     let mut applications: Map<String, Value> = Map::new();

@@ -5,11 +5,11 @@ use openapi::karmada::binding::Component;
 use serde_json::Value;
 
 use super::StatusAggregation;
-use super::json_fields::JsonFields;
+use super::json_map::JsonMap;
 use crate::native::{Error, TemplateReplicas};
 
 /// Reads a decision from an object.
-type ReadRule<T> = fn(&Value) -> Result<T, Error>;
+type InterpretRule<T> = fn(&Value) -> Result<T, Error>;
 
 /// Writes the replicas into a manifest.
 type ReviseReplicaRule = fn(&mut Value, i64) -> Result<(), Error>;
@@ -19,14 +19,14 @@ type RetainRule = fn(&mut Value, &Value) -> Result<(), Error>;
 
 /// The rules of one kind; `None` for operations without a rule.
 pub(super) struct ThirdPartyRules {
-    pub(super) interpret_health: Option<ReadRule<bool>>,
-    pub(super) reflect_status: Option<fn(&Value) -> JsonFields>,
+    pub(super) interpret_health: Option<InterpretRule<bool>>,
+    pub(super) reflect_status: Option<fn(&Value) -> JsonMap>,
     pub(super) aggregate_status: Option<StatusAggregation>,
-    pub(super) replicas: Option<ReadRule<TemplateReplicas>>,
+    pub(super) replicas: Option<InterpretRule<TemplateReplicas>>,
     pub(super) revise_replica: Option<ReviseReplicaRule>,
-    pub(super) components: Option<ReadRule<Vec<Component>>>,
+    pub(super) components: Option<InterpretRule<Vec<Component>>>,
     pub(super) retain: Option<RetainRule>,
-    pub(super) dependencies: Option<ReadRule<Vec<DependentObjectReference>>>,
+    pub(super) dependencies: Option<InterpretRule<Vec<DependentObjectReference>>>,
 }
 
 impl ThirdPartyRules {

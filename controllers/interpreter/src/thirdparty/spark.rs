@@ -4,8 +4,8 @@ use machinery::Quantity;
 use openapi::karmada::binding::Component;
 use serde_json::{Map, Value};
 
-use super::json_fields::{
-    Error, JsonFields, field_error, fields_at, lenient_number, non_empty_string_at, required_value,
+use super::json_map::{
+    Error, JsonMap, field_error, fields_at, lenient_number, non_empty_string_at, required_value,
     set_or_remove, string_at, value_at,
 };
 use super::kruise::sum_counters;
@@ -54,7 +54,7 @@ fn state_rank(state: &str) -> Option<u8> {
     })
 }
 
-fn aggregate(status: &mut JsonFields, input: &AggregationInput<'_>) -> Result<(), Error> {
+fn aggregate(status: &mut JsonMap, input: &AggregationInput<'_>) -> Result<(), Error> {
     let items = &input.items;
     let worst = items.highest_ranked(|reported| {
         if value_at(reported, "/applicationState").is_none() {

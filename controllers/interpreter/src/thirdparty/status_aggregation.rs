@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::collected_statuses::CollectedStatuses;
-use super::json_fields::{JsonFields, set_field, take_object, value_at};
+use super::json_map::{JsonMap, set_field, take_object, value_at};
 use crate::native::Error;
 
 /// The input of an aggregation besides the status of the template.
@@ -20,17 +20,17 @@ pub(super) struct StatusAggregation {
     /// Whether absent generations are set to 0.
     pub(super) defaults_generations: bool,
     /// Sets the status when there is no list of items, as opposed to an empty one.
-    pub(super) without_items: fn(&mut JsonFields, &Value),
+    pub(super) without_items: fn(&mut JsonMap, &Value),
     /// Whether the status of a single item is copied unchanged.
     pub(super) copies_single_item: bool,
     /// Whether the result keeps the template's spec.
     pub(super) keeps_spec: bool,
-    pub(super) rule: fn(&mut JsonFields, &AggregationInput<'_>) -> Result<(), Error>,
+    pub(super) rule: fn(&mut JsonMap, &AggregationInput<'_>) -> Result<(), Error>,
 }
 
 impl StatusAggregation {
     pub(super) const fn new(
-        rule: fn(&mut JsonFields, &AggregationInput<'_>) -> Result<(), Error>,
+        rule: fn(&mut JsonMap, &AggregationInput<'_>) -> Result<(), Error>,
     ) -> Self {
         Self {
             defaults_generations: false,
@@ -84,7 +84,7 @@ impl StatusAggregation {
     }
 }
 
-fn zero_if_absent(fields: &mut JsonFields, field: &str) {
+fn zero_if_absent(fields: &mut JsonMap, field: &str) {
     if fields.get(field).is_none_or(Value::is_null) {
         fields.insert(field.to_owned(), 0.into());
     }
@@ -93,7 +93,7 @@ fn zero_if_absent(fields: &mut JsonFields, field: &str) {
 /// Sets the status of a template without items: its generation is observed, counters are 0 and texts
 /// empty.
 pub(super) fn reset_status(
-    status: &mut JsonFields,
+    status: &mut JsonMap,
     generation: &Value,
     counters: &[&str],
     texts: &[&str],

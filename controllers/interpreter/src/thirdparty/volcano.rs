@@ -5,8 +5,8 @@ use openapi::karmada::binding::Component;
 use serde_json::{Map, Value, json};
 
 use super::collected_statuses::CollectedStatuses;
-use super::json_fields::{
-    Error, JsonFields, fields_at, json_number, lenient_number, list_at, non_empty_string_at,
+use super::json_map::{
+    Error, JsonMap, fields_at, json_number, lenient_number, list_at, non_empty_string_at,
     number_or_zero, string_at, value_at,
 };
 use super::kruise::sum_counters;
@@ -75,7 +75,7 @@ fn components(job: &Value) -> Result<Vec<Component>, Error> {
     each.collect()
 }
 
-fn aggregate(status: &mut JsonFields, input: &AggregationInput<'_>) -> Result<(), Error> {
+fn aggregate(status: &mut JsonMap, input: &AggregationInput<'_>) -> Result<(), Error> {
     let items = &input.items;
     let mut aggregated = Map::new();
     sum_counters(&mut aggregated, items, COUNTERS)?;

@@ -29,7 +29,7 @@ pub(crate) struct WebhookConcurrencyLimit {
 }
 
 /// A call in flight; holds its permit.
-pub(super) struct InFlightCall<'a> {
+pub(super) struct InFlightWebhookCall<'a> {
     limit: &'a WebhookConcurrencyLimit,
     number: u64,
     _permit: SemaphorePermit<'a>,
@@ -47,7 +47,7 @@ impl Default for WebhookConcurrencyLimit {
 }
 
 impl WebhookConcurrencyLimit {
-    pub(super) async fn acquire(&self) -> Result<InFlightCall<'_>, String> {
+    pub(super) async fn acquire(&self) -> Result<InFlightWebhookCall<'_>, String> {
         loop {
             if let Ok(permit) = self.permits.try_acquire() {
                 return Ok(self.start_call(permit));
@@ -66,10 +66,10 @@ impl WebhookConcurrencyLimit {
         }
     }
 
-    fn start_call<'a>(&'a self, permit: SemaphorePermit<'a>) -> InFlightCall<'a> {
+    fn start_call<'a>(&'a self, permit: SemaphorePermit<'a>) -> InFlightWebhookCall<'a> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         self.started.lock().insert(number, Instant::now());
-        InFlightCall {
+        InFlightWebhookCall {
             limit: self,
             number,
             _permit: permit,
@@ -77,7 +77,7 @@ impl WebhookConcurrencyLimit {
     }
 }
 
-impl InFlightCall<'_> {
+impl InFlightWebhookCall<'_> {
     pub(super) fn finish(self, answered: bool) {
         self.limit
             .last_call_timed_out
@@ -85,7 +85,7 @@ impl InFlightCall<'_> {
     }
 }
 
-impl Drop for InFlightCall<'_> {
+impl Drop for InFlightWebhookCall<'_> {
     fn drop(&mut self) {
         self.limit.started.lock().remove(&self.number);
     }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::webhook::WebhookClientConfig;
-use machinery::{FailureLog, Gvk, Object};
+use machinery::{FailureLogLimiter, Gvk, Object};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::concurrency::WebhookConcurrencyLimit;
-use crate::config_manager::RuleIndex;
+use crate::config_manager::InterpreterRuleIndex;
 use crate::operation::InterpreterOperation;
 
 const WILDCARD: &str = "*";
@@ -24,13 +24,13 @@ const DEFAULT_TIMEOUT_SECONDS: u64 = 10;
 /// Maximum of `timeoutSeconds`.
 const MAX_TIMEOUT_SECONDS: u64 = 30;
 /// Configurations that currently fail to parse, by UID.
-static PARSE_FAILURES: FailureLog = FailureLog::new();
+static PARSE_FAILURES: FailureLogLimiter = FailureLogLimiter::new();
 
 /// The operations and kinds that a webhook covers.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
-struct InterpreterRule {
+struct InterpreterWebhookRule {
     operations: Vec<String>,
     api_groups: Vec<String>,
     api_versions: Vec<String>,
@@ -41,7 +41,7 @@ fn contains_or_wildcard(all: &[String], one: &str) -> bool {
     all.iter().any(|each| each == WILDCARD || each == one)
 }
 
-impl InterpreterRule {
+impl InterpreterWebhookRule {
     fn covers(&self, kind: &Gvk, operation: InterpreterOperation) -> bool {
         contains_or_wildcard(&self.operations, operation.name())
             && contains_or_wildcard(&self.api_groups, &kind.group)
@@ -57,7 +57,7 @@ pub(crate) struct InterpreterWebhook {
     pub(super) uid: String,
     /// Its client config, or why that is invalid.
     pub(super) client_config: Result<WebhookClientConfig, String>,
-    rules: Vec<InterpreterRule>,
+    rules: Vec<InterpreterWebhookRule>,
     pub(super) timeout: Duration,
     /// Whether it accepts a version of the protocol that Flotilla speaks.
     pub(super) supports_version: bool,
@@ -91,7 +91,7 @@ struct ResourceInterpreterWebhook {
     #[serde(default)]
     client_config: Value,
     #[serde(default)]
-    rules: Vec<InterpreterRule>,
+    rules: Vec<InterpreterWebhookRule>,
     timeout_seconds: Option<u64>,
     #[serde(default)]
     interpreter_context_versions: Vec<String>,
@@ -138,7 +138,7 @@ impl WebhookIndex {
     }
 }
 
-impl RuleIndex for WebhookIndex {
+impl InterpreterRuleIndex for WebhookIndex {
     fn build<'a>(all: impl IntoIterator<Item = &'a Object>, before: &Self) -> Self {
         let all: Vec<&Object> = all.into_iter().collect();
         PARSE_FAILURES.retain_keys(all.iter().map(|object| object.uid()));

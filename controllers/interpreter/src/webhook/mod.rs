@@ -35,14 +35,14 @@ use context::ResourceInterpreterResponse;
 
 /// What [`WebhookInterpreter`] needs from the process that starts it.
 #[derive(Clone)]
-pub struct WebhookDeps {
+pub struct WebhookInterpreterContext {
     pub caller: Arc<dyn WebhookClient>,
     pub apply_json_patch: ApplyJsonPatch,
 }
 
 /// The level of webhooks.
 pub(crate) struct WebhookInterpreter {
-    deps: WebhookDeps,
+    deps: WebhookInterpreterContext,
     pub(crate) config: Arc<ConfigManager<WebhookIndex>>,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Debug for WebhookInterpreter {
 }
 
 /// The response of a webhook, with what is needed to apply it.
-pub(crate) struct WebhookResult {
+pub(crate) struct InterpreterWebhookResult {
     webhook: Arc<InterpreterWebhook>,
     response: ResourceInterpreterResponse,
     /// The object of the request.
@@ -66,7 +66,7 @@ impl WebhookInterpreter {
     pub(crate) fn watch(
         informers: &InformerFactory,
         api: &Arc<dyn Api>,
-        deps: WebhookDeps,
+        deps: WebhookInterpreterContext,
     ) -> Self {
         Self {
             deps,
@@ -84,7 +84,7 @@ impl WebhookInterpreter {
         operation: InterpreterOperation,
         kind: &Gvk,
         attributes: impl FnOnce() -> Result<InterpreterRequestAttributes<'a>, Error>,
-    ) -> Option<Result<WebhookResult, Error>> {
+    ) -> Option<Result<InterpreterWebhookResult, Error>> {
         let hook = self.config.rules().find(kind, operation).cloned()?;
         let mut attributes = match attributes() {
             Ok(attributes) => attributes,
@@ -93,7 +93,7 @@ impl WebhookInterpreter {
         set_type_meta(&mut attributes.object, kind);
         let response = self.call(&hook, operation, kind, &attributes).await;
         Some(match response {
-            Ok(response) => Ok(WebhookResult {
+            Ok(response) => Ok(InterpreterWebhookResult {
                 webhook: hook,
                 response,
                 object: attributes.object,
@@ -154,7 +154,7 @@ fn set_type_meta(object: &mut Value, kind: &Gvk) {
     }
 }
 
-impl WebhookResult {
+impl InterpreterWebhookResult {
     fn map_response<T>(
         self,
         what: impl FnOnce(ResourceInterpreterResponse, Value, ApplyJsonPatch) -> Result<T, String>,

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use super::concurrency::MAX_CALLS_IN_FLIGHT;
 use super::*;
 use crate::native::fixtures::object;
-use crate::{Interpreter, LuaLimits};
+use crate::{LuaLimits, ResourceInterpreter};
 
 const THING: Gvk = Gvk::from_static("example.io", "v1", "Thing");
 const DEPLOYMENT: Gvk = Gvk::from_static("apps", "v1", "Deployment");
@@ -85,7 +85,7 @@ fn configuration(operations: &[&str]) -> Value {
 struct WebhookFixture {
     caller: Arc<FakeInterpreterWebhook>,
     api: Arc<FakeApi>,
-    interpreter: Interpreter,
+    interpreter: ResourceInterpreter,
     _tasks: TaskGroup,
     _informers: InformerFactory,
 }
@@ -108,13 +108,14 @@ async fn start_fixture(
         requests: Mutex::default(),
     });
     let tasks = TaskGroup::new(ShutdownToken::new());
-    let outside = WebhookDeps {
+    let outside = WebhookInterpreterContext {
         caller: Arc::clone(&lab) as Arc<dyn WebhookClient>,
         apply_json_patch: apply,
     };
     let informers = InformerFactory::new(&tasks);
     let served: Arc<dyn Api> = Arc::clone(&api) as Arc<dyn Api>;
-    let interpreter = Interpreter::watch(&informers, &served, LuaLimits::default(), outside);
+    let interpreter =
+        ResourceInterpreter::watch(&informers, &served, LuaLimits::default(), outside);
     interpreter.wait_for_cache_sync().await;
     WebhookFixture {
         caller: lab,

@@ -173,7 +173,7 @@ async fn nothing_is_collected_before_every_kind_is_listed() {
     let api: Arc<dyn Api> = fake.clone();
     let tasks = TaskGroup::new(ShutdownToken::new());
     let informers = InformerFactory::new(&tasks);
-    let options = Options {
+    let options = KubeControllersOptions {
         clock: Arc::new(SystemClock),
         serves_group: |_| true,
         root_ca: watch::channel(String::new()).1,

@@ -20,7 +20,7 @@ use storage::EmbeddedStore;
 use tokio::sync::watch;
 use watchcache::WatchCaches;
 
-use crate::Options;
+use crate::KubeControllersOptions;
 
 static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
 static CONFIG_MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
@@ -42,10 +42,16 @@ struct KubeControllersFixture {
 impl KubeControllersFixture {
     async fn new() -> Self {
         let store =
-            Arc::new(EmbeddedStore::in_memory(storage::EmbeddedOptions::default()).unwrap());
-        let hub = WatchCaches::new(store.clone(), watchcache::Config::default());
-        let chain = Arc::new(admission::AdmissionChain::new(admission::Options::default()));
-        let registry = Registry::new(store, hub, registry::Options::new(Arc::clone(&chain)));
+            Arc::new(EmbeddedStore::in_memory(storage::EmbeddedStoreOptions::default()).unwrap());
+        let hub = WatchCaches::new(store.clone(), watchcache::WatchCacheConfig::default());
+        let chain = Arc::new(admission::AdmissionChain::new(
+            admission::AdmissionChainOptions::default(),
+        ));
+        let registry = Registry::new(
+            store,
+            hub,
+            registry::RegistryOptions::new(Arc::clone(&chain)),
+        );
         registry.bootstrap().await.unwrap();
         let api: Arc<dyn Api> = LoopbackApi::new(Arc::clone(&registry), UserInfo::internal());
         chain.set_api(Arc::clone(&api));
@@ -53,7 +59,7 @@ impl KubeControllersFixture {
         let stop = tasks.shutdown().clone();
         tasks.spawn(async move { registry.run(async move { stop.wait().await }).await });
         let root_ca = watch::Sender::new("CA".to_owned());
-        let options = Options {
+        let options = KubeControllersOptions {
             clock: Arc::new(SystemClock),
             serves_group: |_| true,
             root_ca: root_ca.subscribe(),

@@ -24,26 +24,26 @@ const GROUPS: [&str; 4] = [
 
 /// The name of the nth kind of a group, or a new name.
 #[derive(Clone, Copy, Debug)]
-enum DefinitionNameChoice {
+enum GeneratedCrdName {
     BuiltIn(usize),
     New(u8),
 }
 
 #[derive(Clone, Debug)]
-struct DefinitionSketch {
+struct GeneratedCrd {
     group: usize,
-    plural: DefinitionNameChoice,
-    singular: DefinitionNameChoice,
-    short: DefinitionNameChoice,
-    kind: DefinitionNameChoice,
-    list_kind: DefinitionNameChoice,
+    plural: GeneratedCrdName,
+    singular: GeneratedCrdName,
+    short: GeneratedCrdName,
+    kind: GeneratedCrdName,
+    list_kind: GeneratedCrdName,
     versions: Vec<&'static str>,
     namespaced: bool,
 }
 
 #[derive(Clone, Debug)]
-enum DefinitionStep {
-    Create(DefinitionSketch),
+enum CrdOperation {
+    Create(GeneratedCrd),
     /// Writes a status that claims a definition is established.
     Forge(usize),
     Delete(usize),
@@ -54,12 +54,12 @@ fn kinds_in(group: &str) -> Vec<&'static KindInfo> {
     all.filter(|kind| kind.gvr.group == group).collect()
 }
 
-fn build_definition(claim: &DefinitionSketch) -> Value {
+fn build_definition(claim: &GeneratedCrd) -> Value {
     let group = GROUPS[claim.group];
     let kinds = kinds_in(group);
-    let pick = |name: DefinitionNameChoice, of: fn(&KindInfo) -> String, new: &str| match name {
-        DefinitionNameChoice::BuiltIn(n) => of(kinds[n % kinds.len()]),
-        DefinitionNameChoice::New(n) => format!("{new}{n}"),
+    let pick = |name: GeneratedCrdName, of: fn(&KindInfo) -> String, new: &str| match name {
+        GeneratedCrdName::BuiltIn(n) => of(kinds[n % kinds.len()]),
+        GeneratedCrdName::New(n) => format!("{new}{n}"),
     };
     let plural = pick(claim.plural, |k| k.gvr.resource.to_string(), "things");
     let short = |k: &KindInfo| k.short_names.first().cloned().unwrap_or("sh".into());
@@ -83,37 +83,35 @@ fn build_definition(claim: &DefinitionSketch) -> Value {
             "versions": versions}})
 }
 
-fn definition_sketch() -> impl Strategy<Value = DefinitionSketch> {
+fn generated_crd() -> impl Strategy<Value = GeneratedCrd> {
     let name = || {
         prop_oneof![
-            (0..8_usize).prop_map(DefinitionNameChoice::BuiltIn),
-            (0..3_u8).prop_map(DefinitionNameChoice::New)
+            (0..8_usize).prop_map(GeneratedCrdName::BuiltIn),
+            (0..3_u8).prop_map(GeneratedCrdName::New)
         ]
     };
     let versions =
         proptest::sample::subsequence(vec!["v1", "v1alpha1", "v1alpha2", "v2beta1"], 1..3);
     let names = (name(), name(), name(), name(), name());
     (0..GROUPS.len(), names, versions, any::<bool>()).prop_map(
-        |(group, (plural, singular, short, kind, list_kind), versions, namespaced)| {
-            DefinitionSketch {
-                group,
-                plural,
-                singular,
-                short,
-                kind,
-                list_kind,
-                versions,
-                namespaced,
-            }
+        |(group, (plural, singular, short, kind, list_kind), versions, namespaced)| GeneratedCrd {
+            group,
+            plural,
+            singular,
+            short,
+            kind,
+            list_kind,
+            versions,
+            namespaced,
         },
     )
 }
 
-fn definition_step() -> impl Strategy<Value = DefinitionStep> {
+fn definition_step() -> impl Strategy<Value = CrdOperation> {
     prop_oneof![
-        3 => definition_sketch().prop_map(DefinitionStep::Create),
-        1 => (0..6_usize).prop_map(DefinitionStep::Forge),
-        2 => (0..6_usize).prop_map(DefinitionStep::Delete),
+        3 => generated_crd().prop_map(CrdOperation::Create),
+        1 => (0..6_usize).prop_map(CrdOperation::Forge),
+        2 => (0..6_usize).prop_map(CrdOperation::Delete),
     ]
 }
 
@@ -160,9 +158,9 @@ impl KubeControllersFixture {
         .await;
     }
 
-    async fn apply_step(&self, step: &DefinitionStep, names: &mut Vec<String>) {
+    async fn apply_step(&self, step: &CrdOperation, names: &mut Vec<String>) {
         match step {
-            DefinitionStep::Create(claim) => {
+            CrdOperation::Create(claim) => {
                 let body = build_definition(claim);
                 let name = body["metadata"]["name"].as_str().unwrap().to_owned();
                 let all = ResourcePath::collection(&DEFINITIONS, "");
@@ -179,7 +177,7 @@ impl KubeControllersFixture {
                     names.push(name);
                 }
             }
-            DefinitionStep::Forge(n) if !names.is_empty() => {
+            CrdOperation::Forge(n) if !names.is_empty() => {
                 let name = &names[n % names.len()];
                 let Some(mut found) = self.get(&DEFINITIONS, "", name).await else {
                     return;
@@ -196,12 +194,12 @@ impl KubeControllersFixture {
                 drop(forged);
                 self.wait_for_conditions(name).await;
             }
-            DefinitionStep::Delete(n) if !names.is_empty() => {
+            CrdOperation::Delete(n) if !names.is_empty() => {
                 let name = names.swap_remove(n % names.len());
                 self.delete(&DEFINITIONS, "", &name, None).await;
                 self.wait_until_gone(&DEFINITIONS, "", &name).await;
             }
-            DefinitionStep::Forge(_) | DefinitionStep::Delete(_) => {}
+            CrdOperation::Forge(_) | CrdOperation::Delete(_) => {}
         }
     }
 
@@ -227,7 +225,7 @@ fn policy(name: &str) -> Value {
         "spec": {"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}], "placement": {}}})
 }
 
-async fn assert_unharmed_by(steps: Vec<DefinitionStep>) {
+async fn assert_unharmed_by(steps: Vec<CrdOperation>) {
     let lab = KubeControllersFixture::new().await;
     lab.seed().await;
     let before = lab.list_built_in_objects().await;
@@ -285,22 +283,22 @@ fn no_definition_harms_a_built_in_kind() {
 /// A definition of a built-in resource is created and deleted.
 #[tokio::test]
 async fn a_definition_of_a_built_in_resource_is_created_and_deleted() {
-    let whole = DefinitionSketch {
+    let whole = GeneratedCrd {
         group: 0,
-        plural: DefinitionNameChoice::BuiltIn(0),
-        singular: DefinitionNameChoice::BuiltIn(0),
-        short: DefinitionNameChoice::BuiltIn(0),
-        kind: DefinitionNameChoice::BuiltIn(0),
-        list_kind: DefinitionNameChoice::BuiltIn(0),
+        plural: GeneratedCrdName::BuiltIn(0),
+        singular: GeneratedCrdName::BuiltIn(0),
+        short: GeneratedCrdName::BuiltIn(0),
+        kind: GeneratedCrdName::BuiltIn(0),
+        list_kind: GeneratedCrdName::BuiltIn(0),
         versions: vec!["v1alpha1"],
         namespaced: true,
     };
-    let again = DefinitionStep::Create(whole.clone());
+    let again = CrdOperation::Create(whole.clone());
     assert_unharmed_by(vec![
-        DefinitionStep::Create(whole),
-        DefinitionStep::Delete(0),
+        CrdOperation::Create(whole),
+        CrdOperation::Delete(0),
         again,
-        DefinitionStep::Forge(0),
+        CrdOperation::Forge(0),
     ])
     .await;
 }

@@ -14,11 +14,11 @@ use flotilla_runtime::{
 };
 use machinery::Object;
 use openapi::karmada::quota::{
-    FederatedResourceQuota, QuotaResourceList, QuotaStatus, add_amount, calculate_resource_usage,
-    retain_limited,
+    FederatedResourceQuota, FederatedResourceQuotaStatus, QuotaResourceList, add_amount,
+    calculate_resource_usage, retain_limited,
 };
 use openapi::karmada::resources::{BINDINGS, QUOTAS};
-use openapi::karmada::{BindingSpec, ResourceBinding};
+use openapi::karmada::{ResourceBinding, ResourceBindingSpec};
 
 use super::quota_objects::{QUOTA_WORKERS, quota_reference, write_status};
 
@@ -141,7 +141,7 @@ impl QuotaEnforcementController {
             }
             options.continue_token = page.continue_token;
         }
-        let status = QuotaStatus {
+        let status = FederatedResourceQuotaStatus {
             overall: seen.spec.overall.clone(),
             overall_used: retain_limited(&sum, &seen.spec.overall),
             ..seen.status.clone()
@@ -154,7 +154,7 @@ impl QuotaEnforcementController {
     }
 }
 
-fn add_usage(sum: &mut QuotaResourceList, binding: &BindingSpec) {
+fn add_usage(sum: &mut QuotaResourceList, binding: &ResourceBindingSpec) {
     for (name, amount) in calculate_resource_usage(binding) {
         add_amount(sum, name, amount);
     }

@@ -3,7 +3,7 @@
 use client::{Api, ResourcePath, Result, WriteOptions};
 use flotilla_runtime::{Informer, InvolvedObject};
 use machinery::Object;
-use openapi::karmada::quota::QuotaStatus;
+use openapi::karmada::quota::FederatedResourceQuotaStatus;
 use openapi::karmada::resources::QUOTAS;
 use openapi::karmada::well_known_keys::{QUOTA_NAME, QUOTA_NAMESPACE};
 use serde_json::json;
@@ -38,7 +38,7 @@ pub(super) fn quota_reference(quota: &Object) -> InvolvedObject {
 pub(super) async fn write_status(
     api: &dyn Api,
     quota: &Object,
-    status: &QuotaStatus,
+    status: &FederatedResourceQuotaStatus,
 ) -> Result<()> {
     let mut body = quota.value()?;
     body["status"] = json!(status);

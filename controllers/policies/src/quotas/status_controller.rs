@@ -10,8 +10,8 @@ use flotilla_runtime::{
 };
 use machinery::Object;
 use openapi::karmada::quota::{
-    ClusterQuotaStatus, FederatedResourceQuota, QuotaResourceList, QuotaSpec, QuotaStatus,
-    add_amount,
+    ClusterQuotaStatus, FederatedResourceQuota, FederatedResourceQuotaSpec,
+    FederatedResourceQuotaStatus, QuotaResourceList, add_amount,
 };
 use openapi::karmada::{KarmadaFeature, Work, names};
 use serde::Deserialize;
@@ -127,11 +127,11 @@ struct ReportedResourceQuota {
 
 /// The status of a quota from what its Works have reported; each Work comes with its namespace.
 fn aggregate_status<'a>(
-    spec: &QuotaSpec,
-    status: &QuotaStatus,
+    spec: &FederatedResourceQuotaSpec,
+    status: &FederatedResourceQuotaStatus,
     works: impl Iterator<Item = (&'a str, &'a Work)>,
     enforced: bool,
-) -> Result<QuotaStatus, String> {
+) -> Result<FederatedResourceQuotaStatus, String> {
     let mut clusters = Vec::new();
     for (space, work) in works.filter(|(_, work)| work.is_applied()) {
         let (Some(cluster), Some(first)) = (
@@ -161,7 +161,7 @@ fn aggregate_status<'a>(
         }
         (spec.overall.clone(), sum)
     };
-    Ok(QuotaStatus {
+    Ok(FederatedResourceQuotaStatus {
         overall,
         overall_used,
         aggregated_status: clusters,

@@ -9,7 +9,7 @@ use flotilla_runtime::{
 };
 use machinery::Object;
 use openapi::karmada::names;
-use openapi::karmada::quota::{FederatedResourceQuota, QuotaSpec};
+use openapi::karmada::quota::{FederatedResourceQuota, FederatedResourceQuotaSpec};
 use openapi::karmada::well_known_keys::{QUOTA_NAME, QUOTA_NAMESPACE};
 use serde_json::{Map, Value, json};
 
@@ -151,14 +151,18 @@ impl QuotaSyncController {
 }
 
 /// Whether a quota (`None`: it was deleted) assigns a share to the cluster of a Work.
-fn is_assigned(spec: Option<&QuotaSpec>, space: &str) -> bool {
+fn is_assigned(spec: Option<&FederatedResourceQuotaSpec>, space: &str) -> bool {
     let cluster = names::cluster_of_execution_space(space).unwrap_or_default();
     let assigned = spec.into_iter().flat_map(|spec| &spec.static_assignments);
     assigned.into_iter().any(|a| a.cluster_name == cluster)
 }
 
 /// The Work with a cluster's share; `None` without a share.
-fn build_work(quota: &Object, spec: &QuotaSpec, cluster: &str) -> Option<DesiredWork> {
+fn build_work(
+    quota: &Object,
+    spec: &FederatedResourceQuotaSpec,
+    cluster: &str,
+) -> Option<DesiredWork> {
     let hard = spec.static_assignment(cluster)?;
     let (namespace, name) = (quota.namespace(), quota.name());
     let mut share = json!({"hard": hard});

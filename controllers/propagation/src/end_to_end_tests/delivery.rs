@@ -13,7 +13,7 @@ use super::{
     CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PropagationFixture, applied_status, cluster, condition,
     deployment, policy, serve, wait_until,
 };
-use controller_context::{ExecutionScope, Options};
+use controller_context::{ExecutionScope, PropagationOptions};
 
 // proves: EXE-own-writes
 #[tokio::test]
@@ -330,9 +330,9 @@ async fn an_agent_executes_the_works_of_its_cluster_only() {
                     "metadata": {"name": "c", "namespace": "n", "labels": {well_known_keys::MANAGED: "true"}}}]}}}),
         );
     }
-    let options = Options {
+    let options = PropagationOptions {
         execution_scope: ExecutionScope::SingleCluster("m2".into()),
-        ..Options::default()
+        ..PropagationOptions::default()
     };
     plane.start_with(options, None).await;
     let work = |space: &str| plane.control_plane.get_object(&WORKS, space, "w").unwrap();

@@ -10,7 +10,7 @@ use super::{
     CONFIG_MAPS, DEPLOYMENTS, PropagationFixture, SECRETS, cluster, deployment, policy, serve,
     wait_until,
 };
-use controller_context::Options;
+use controller_context::PropagationOptions;
 
 static IMPORTS: Gvr = Gvr::from_static("multicluster.x-k8s.io", "v1alpha1", "serviceimports");
 static SLICES: Gvr = Gvr::from_static("discovery.k8s.io", "v1", "endpointslices");
@@ -281,9 +281,9 @@ async fn kinds_that_are_no_templates_are_watched_when_a_template_refers_to_them(
         .control_plane
         .seed(&POLICIES, policy_with_dependencies(json!({})));
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pull", "namespace": "n"}, "data": {"k": "MQ=="}});
-    let options = Options {
+    let options = PropagationOptions {
         skipped_apis: vec!["v1/Secret".into()],
-        ..Options::default()
+        ..PropagationOptions::default()
     };
     plane.start_with(options, None).await;
     plane.wait_until_applied("web").await;
@@ -348,9 +348,9 @@ async fn a_restart_and_a_disabled_feature_write_nothing() {
     assert!(rest.is_empty(), "{rest:?}");
     plane.tasks.stop().await;
 
-    let options = Options {
+    let options = PropagationOptions {
         feature_gates: FeatureGates::default().with_feature(KarmadaFeature::PropagateDeps, false),
-        ..Options::default()
+        ..PropagationOptions::default()
     };
     plane.start_with(options, None).await;
     plane.control_plane.seed(&CONFIG_MAPS, config_map("c", "1"));

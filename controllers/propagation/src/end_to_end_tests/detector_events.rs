@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::claims::{cluster_policy, policy_named, preempting_spec};
 use super::{
-    CONFIG_MAPS, DEPLOYMENTS, EVENTS, Options, PropagationFixture, deployment, policy, wait_until,
+    CONFIG_MAPS, DEPLOYMENTS, EVENTS, PropagationFixture, PropagationOptions, deployment, policy,
+    wait_until,
 };
 
 /// How many events of a reason a template has.
@@ -96,9 +97,9 @@ async fn priority_classes_need_the_feature_gate() {
     let mut plane = PropagationFixture::new();
     let gates =
         FeatureGates::default().with_feature(KarmadaFeature::PriorityBasedScheduling, false);
-    let options = Options {
+    let options = PropagationOptions {
         feature_gates: gates,
-        ..Options::default()
+        ..PropagationOptions::default()
     };
     plane.start_with(options, None).await;
     plane

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use client::webhook::{WebhookClient, WebhookClientConfig};
 use flotilla_runtime::ListWatchSelector;
-use interpreter::{Interpreter, LuaLimits, WebhookDeps};
+use interpreter::{LuaLimits, ResourceInterpreter, WebhookInterpreterContext};
 use openapi::karmada::resources::{
     BINDINGS, CLUSTER_OVERRIDES, CUSTOMIZATIONS, OVERRIDES, POLICIES,
 };
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{DEPLOYMENTS, PropagationFixture, deployment, policy, wait_until};
 use crate::start;
-use controller_context::Options;
+use controller_context::PropagationOptions;
 
 struct UnreachableWebhookClient;
 
@@ -56,12 +56,12 @@ async fn no_event_handler_iterates_over_all_bindings() {
     let mut plane = PropagationFixture::new();
     plane.control_plane.seed(&POLICIES, policy(json!({})));
     plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
-    let mut deps = plane.context(Options::default(), None);
-    let outside = WebhookDeps {
+    let mut deps = plane.context(PropagationOptions::default(), None);
+    let outside = WebhookInterpreterContext {
         caller: Arc::new(UnreachableWebhookClient),
         apply_json_patch: |_, _| Err("nobody answers".into()),
     };
-    deps.interpreter = Interpreter::watch(
+    deps.interpreter = ResourceInterpreter::watch(
         &deps.informers,
         &deps.control_plane,
         LuaLimits::default(),

@@ -30,7 +30,7 @@ mod work_execution;
 
 use std::ops::{Deref, DerefMut};
 
-use controller_context::Options;
+use controller_context::PropagationOptions;
 use controller_context::testing::{
     CLUSTER_ROLES, CONFIG_MAPS, DEPLOYMENTS, FederationFixture, NAMESPACES, SECRETS, cluster,
     deployment, policy, serve, wait_until,
@@ -74,12 +74,16 @@ impl PropagationFixture {
     }
 
     pub(crate) async fn start(&mut self) {
-        self.start_with(Options::default(), None).await;
+        self.start_with(PropagationOptions::default(), None).await;
     }
 
     /// `propagate`: `None` if the control plane cannot run workloads, otherwise the value of
-    /// [`HostWorkloads::watch`].
-    pub(crate) async fn start_with(&mut self, options: Options, propagate: Option<bool>) {
+    /// [`HostWorkloadHandling::watch`].
+    pub(crate) async fn start_with(
+        &mut self,
+        options: PropagationOptions,
+        propagate: Option<bool>,
+    ) {
         let deps = self.context(options, propagate);
         start(deps, &self.tasks).await.unwrap();
     }
@@ -91,11 +95,11 @@ impl PropagationFixture {
 
     async fn started_with_gates(mut self, gates: &[KarmadaFeature]) -> Self {
         let all = FeatureGates::default();
-        let options = Options {
+        let options = PropagationOptions {
             feature_gates: gates
                 .iter()
                 .fold(all, |all, gate| all.with_feature(*gate, true)),
-            ..Options::default()
+            ..PropagationOptions::default()
         };
         self.start_with(options, None).await;
         self

@@ -5,7 +5,7 @@ use openapi::karmada::{names, well_known_keys};
 use serde_json::{Value, json};
 
 use super::{NAMESPACES, PropagationFixture, cluster, wait_until};
-use controller_context::Options;
+use controller_context::PropagationOptions;
 
 fn namespace(name: &str, labels: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace",
@@ -82,9 +82,9 @@ async fn some_namespaces_are_not_propagated() {
             .seed(&NAMESPACES, namespace(name, labels));
     }
     let mut plane = plane;
-    let options = Options {
+    let options = PropagationOptions {
         skipped_namespaces: vec!["kube-.*".into(), "private-.*".into()],
-        ..Options::default()
+        ..PropagationOptions::default()
     };
     plane.start_with(options, None).await;
     // Namespaces that match no exclusion are propagated; the last one shows that the others are

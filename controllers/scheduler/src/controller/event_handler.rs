@@ -226,7 +226,7 @@ fn is_affected_by(binding: &ResourceBinding, generation: i64, member: &ClusterIn
             None => return false,
         }
     };
-    affinity.is_none_or(|a| a.matcher().matches(&member.facts()))
+    affinity.is_none_or(|a| a.matcher().matches(&member.attributes()))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ mod retries;
 struct SchedulerFixture {
     fake: Arc<FakeApi>,
     tasks: TaskGroup,
-    decisions: DecisionCache,
+    decisions: DecisionExplanationCache,
     /// Informers stop when they are dropped.
     informers: InformerFactory,
 }
@@ -56,14 +56,14 @@ impl SchedulerFixture {
         let tasks = TaskGroup::new(flotilla_runtime::ShutdownToken::new());
         let informers = InformerFactory::new(&tasks);
         let clusters = informers.get(&api, &ListWatchSelector::all(&CLUSTERS));
-        let rules = SchedulingRules::new(options.gates, SchedulerPluginSet::default(), false);
+        let rules = SchedulingSettings::new(options.gates, SchedulerPluginSet::default(), false);
         let decisions = options.decisions.clone();
         let recorder = recorder(Arc::clone(&api), &tasks);
         Scheduler::start(
             api,
             Arc::new(SystemClock),
             recorder,
-            SchedulerClusterCache::with_rules(clusters, rules),
+            SchedulerClusterCache::with_settings(clusters, rules),
             options,
             &informers,
             &tasks,

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use openapi::karmada::binding::TargetComponent;
-use openapi::karmada::{BindingSpec, TargetCluster};
+use openapi::karmada::{ResourceBindingSpec, TargetCluster};
 use serde::Serialize;
 
 use super::assignment_strategy::unsupported_strategy;
@@ -19,7 +19,7 @@ use super::{
 
 /// The rule by which replicas were assigned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub enum AssignmentMode {
+pub enum AssignmentRule {
     /// No replicas are assigned: every chosen cluster gets the object.
     #[default]
     Object,
@@ -37,11 +37,11 @@ pub enum AssignmentMode {
 
 /// The replicas of one cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ClusterShare<'a> {
+pub(crate) struct ClusterReplicaShare<'a> {
     pub(crate) name: &'a str,
     pub(crate) replicas: i64,
     /// Replicas that it already had.
-    pub(crate) kept: i64,
+    pub(crate) current_replicas: i64,
     /// The weight by which the other replicas were divided.
     pub(crate) weight: i64,
 }
@@ -50,14 +50,14 @@ pub(crate) struct ClusterShare<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct ReplicaAssignment<'a> {
     /// In the order of the result.
-    pub(crate) shares: Vec<ClusterShare<'a>>,
+    pub(crate) shares: Vec<ClusterReplicaShare<'a>>,
     /// With overflow tiers, the mode of the last tier.
-    pub(crate) mode: AssignmentMode,
+    pub(crate) rule: AssignmentRule,
 }
 
 impl ReplicaAssignment<'_> {
     /// The targets as written to the binding.
-    pub(crate) fn targets(&self, spec: &BindingSpec) -> Vec<TargetCluster> {
+    pub(crate) fn targets(&self, spec: &ResourceBindingSpec) -> Vec<TargetCluster> {
         let components = || {
             let parts = spec.components.iter().map(|part| TargetComponent {
                 name: part.name.clone(),
@@ -65,10 +65,10 @@ impl ReplicaAssignment<'_> {
             });
             parts.collect()
         };
-        let target = |share: &ClusterShare<'_>| TargetCluster {
+        let target = |share: &ClusterReplicaShare<'_>| TargetCluster {
             name: share.name.to_owned(),
             replicas: share.replicas,
-            components: if self.mode == AssignmentMode::ComponentSet {
+            components: if self.rule == AssignmentRule::ComponentSet {
                 components()
             } else {
                 Vec::new()
@@ -94,14 +94,14 @@ pub(crate) fn assign_replicas<'a>(
     let counted = spec.replicas > 0 || spec.replica_requirements.is_some();
     if !counted || spec.components.len() > 1 {
         let is_set = spec.components.len() > 1
-            && schedules_component_sets(spec, request.placement, world.rules);
+            && schedules_component_sets(spec, request.placement, world.settings);
         let mode = if is_set {
-            AssignmentMode::ComponentSet
+            AssignmentRule::ComponentSet
         } else {
-            AssignmentMode::Object
+            AssignmentRule::Object
         };
         let shares = chosen.iter().map(|c| share(c, 0)).collect();
-        return Ok(ReplicaAssignment { shares, mode });
+        return Ok(ReplicaAssignment { shares, rule: mode });
     }
     let strategy = strategy.ok_or_else(|| unsupported_strategy(request.placement))?;
     let assignment = ReplicaAssigner { request, strategy };
@@ -112,27 +112,27 @@ pub(crate) fn assign_replicas<'a>(
         assignment.assign(chosen, spec.replicas)?
     };
     division.shares.retain(|share| share.replicas > 0);
-    if world.rules.empty_workloads {
+    if world.settings.empty_workloads {
         let assigned: HashSet<&str> = division.shares.iter().map(|s| s.name).collect();
-        let mut empty: Vec<ClusterShare<'a>> = chosen.iter().map(|c| share(c, 0)).collect();
+        let mut empty: Vec<ClusterReplicaShare<'a>> = chosen.iter().map(|c| share(c, 0)).collect();
         empty.retain(|share| !assigned.contains(share.name));
         division.shares.append(&mut empty);
     }
     Ok(division)
 }
 
-fn share<'a>(candidate: &ClusterCandidate<'a>, replicas: i64) -> ClusterShare<'a> {
-    ClusterShare {
+fn share<'a>(candidate: &ClusterCandidate<'a>, replicas: i64) -> ClusterReplicaShare<'a> {
+    ClusterReplicaShare {
         name: candidate.member.name(),
         replicas,
-        kept: 0,
+        current_replicas: 0,
         weight: 0,
     }
 }
 
-fn kept_share<'a>(candidate: &ClusterCandidate<'a>, replicas: i64) -> ClusterShare<'a> {
-    ClusterShare {
-        kept: replicas,
+fn current_share<'a>(candidate: &ClusterCandidate<'a>, replicas: i64) -> ClusterReplicaShare<'a> {
+    ClusterReplicaShare {
+        current_replicas: replicas,
         ..share(candidate, replicas)
     }
 }
@@ -158,11 +158,11 @@ impl ReplicaAssigner<'_> {
         match self.strategy {
             AssignmentStrategy::Duplicated => Ok(ReplicaAssignment {
                 shares: chosen.iter().map(|c| share(c, replicas)).collect(),
-                mode: AssignmentMode::Duplicated,
+                rule: AssignmentRule::Duplicated,
             }),
             AssignmentStrategy::StaticWeight => Ok(ReplicaAssignment {
                 shares: self.apportion_shares(&self.static_weights(chosen), replicas),
-                mode: AssignmentMode::StaticWeight,
+                rule: AssignmentRule::StaticWeight,
             }),
             AssignmentStrategy::Aggregated | AssignmentStrategy::DynamicWeight => {
                 self.assign_by_available(chosen, replicas)
@@ -186,7 +186,7 @@ impl ReplicaAssigner<'_> {
             let capacity: i64 = tier.iter().map(|c| c.available).sum();
             let part = left.min(capacity);
             let division = self.assign(&tier, part)?;
-            all.mode = division.mode;
+            all.rule = division.rule;
             all.shares.extend(division.shares);
             left -= part;
             if left <= 0 {
@@ -202,14 +202,14 @@ impl ReplicaAssigner<'_> {
         &self,
         votes: &WeightedCandidates<'_, 'a>,
         seats: i64,
-    ) -> Vec<ClusterShare<'a>> {
+    ) -> Vec<ClusterReplicaShare<'a>> {
         let parties: Vec<(&str, i64)> = votes.iter().map(|(c, n)| (c.member.name(), *n)).collect();
         let tie = TieBreak::from_uid(&self.request.spec.resource.uid);
         let won = apportion(&parties, seats, tie);
-        let mut shares: Vec<ClusterShare<'a>> = votes
+        let mut shares: Vec<ClusterReplicaShare<'a>> = votes
             .iter()
             .zip(won)
-            .map(|((candidate, votes), won)| ClusterShare {
+            .map(|((candidate, votes), won)| ClusterReplicaShare {
                 weight: *votes,
                 ..share(candidate, won)
             })
@@ -232,7 +232,7 @@ impl ReplicaAssigner<'_> {
             .map(|rule| (rule.target_cluster.matcher(), rule.weight))
             .collect();
         let weight = |c: &ClusterCandidate<'_>| {
-            let facts = c.member.facts();
+            let facts = c.member.attributes();
             let matching = rules.iter().filter(|(matcher, _)| matcher.matches(&facts));
             matching.map(|(_, weight)| *weight).max().unwrap_or(0)
         };
@@ -258,23 +258,23 @@ impl ReplicaAssigner<'_> {
                 |c: &ClusterCandidate<'_>| c.allocatable + c.target.map_or(0, |t| t.replicas);
             let available = sort_descending(chosen.iter().map(|c| (c, available(c))).collect());
             let shares = self.distribute(replicas, available, &nothing);
-            return with_mode(shares, AssignmentMode::Fresh, "do fresh scale");
+            return with_mode(shares, AssignmentRule::Fresh, "do fresh scale");
         }
         if assigned > replicas {
             let shares = self.distribute(replicas, sort_descending(scheduled), &nothing);
-            return with_mode(shares, AssignmentMode::ScaleDown, "scale down");
+            return with_mode(shares, AssignmentRule::ScaleDown, "scale down");
         }
         if assigned < replicas {
             let available = sort_descending(chosen.iter().map(|c| (c, c.allocatable)).collect());
             let shares = self.distribute(replicas - assigned, available, &scheduled);
-            return with_mode(shares, AssignmentMode::ScaleUp, "scale up");
+            return with_mode(shares, AssignmentRule::ScaleUp, "scale up");
         }
         let shares = scheduled
             .iter()
-            .map(|(c, replicas)| kept_share(c, *replicas));
+            .map(|(c, replicas)| current_share(c, *replicas));
         Ok(ReplicaAssignment {
             shares: shares.collect(),
-            mode: AssignmentMode::Keep,
+            rule: AssignmentRule::Keep,
         })
     }
 
@@ -283,7 +283,7 @@ impl ReplicaAssigner<'_> {
         seats: i64,
         mut available: WeightedCandidates<'_, 'a>,
         scheduled: &WeightedCandidates<'_, 'a>,
-    ) -> Result<Vec<ClusterShare<'a>>, SchedulingFailure> {
+    ) -> Result<Vec<ClusterReplicaShare<'a>>, SchedulingFailure> {
         let total = sum(&available);
         if total < seats {
             return Err(SchedulingFailure::Unschedulable(format!(
@@ -307,12 +307,12 @@ impl ReplicaAssigner<'_> {
         }
         let mut shares = self.apportion_shares(&available, seats);
         for share in &mut shares {
-            share.kept = kept(share.name);
-            share.replicas += share.kept;
+            share.current_replicas = kept(share.name);
+            share.replicas += share.current_replicas;
         }
-        let without_vote: Vec<ClusterShare<'a>> = scheduled
+        let without_vote: Vec<ClusterReplicaShare<'a>> = scheduled
             .iter()
-            .map(|(candidate, replicas)| kept_share(candidate, *replicas))
+            .map(|(candidate, replicas)| current_share(candidate, *replicas))
             .filter(|old| shares.binary_search_by_key(&old.name, |s| s.name).is_err())
             .collect();
         shares.extend(without_vote);
@@ -335,10 +335,10 @@ fn sort_descending<'c, 'a>(mut counted: WeightedCandidates<'c, 'a>) -> WeightedC
 }
 
 fn with_mode<'a>(
-    shares: Result<Vec<ClusterShare<'a>>, SchedulingFailure>,
-    mode: AssignmentMode,
+    shares: Result<Vec<ClusterReplicaShare<'a>>, SchedulingFailure>,
+    mode: AssignmentRule,
     what: &str,
 ) -> Result<ReplicaAssignment<'a>, SchedulingFailure> {
     let shares = shares.map_err(|failure| failure.with_context(what))?;
-    Ok(ReplicaAssignment { shares, mode })
+    Ok(ReplicaAssignment { shares, rule: mode })
 }

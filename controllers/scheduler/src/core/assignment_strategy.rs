@@ -1,10 +1,10 @@
 //! How a placement divides replicas among clusters.
 
-use openapi::karmada::{BindingSpec, placement::Placement};
+use openapi::karmada::{ResourceBindingSpec, placement::Placement};
 use serde::Serialize;
 
 use super::failure::SchedulingFailure;
-use super::scheduling_rules::SchedulingRules;
+use super::scheduling_settings::SchedulingSettings;
 
 /// How replicas are divided among clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -59,9 +59,9 @@ pub(crate) fn unsupported_strategy(placement: &Placement) -> SchedulingFailure {
 /// Whether the components of a workload are scheduled as a set, which has to go to exactly
 /// one cluster.
 pub(crate) fn schedules_component_sets(
-    spec: &BindingSpec,
+    spec: &ResourceBindingSpec,
     placement: &Placement,
-    rules: SchedulingRules,
+    rules: SchedulingSettings,
 ) -> bool {
     let one = placement
         .spread_constraints

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use openapi::karmada::BindingSpec;
+use openapi::karmada::ResourceBindingSpec;
 
 use super::estimate_source::EstimateSource;
 use super::snapshot::ClusterInfo;
@@ -20,7 +20,7 @@ pub(crate) struct CurrentTarget {
 pub(crate) struct CurrentTargets<'a>(Vec<(&'a str, CurrentTarget)>);
 
 impl<'a> CurrentTargets<'a> {
-    pub(super) fn from_spec(spec: &'a BindingSpec) -> Self {
+    pub(super) fn from_spec(spec: &'a ResourceBindingSpec) -> Self {
         let targets = spec.clusters.iter().enumerate().map(|(position, target)| {
             let replicas = target.replicas;
             (target.name.as_str(), CurrentTarget { replicas, position })

@@ -4,27 +4,29 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use openapi::karmada::BindingSpec;
+use openapi::karmada::ResourceBindingSpec;
 
 use super::accurate_estimates::AccurateEstimates;
 use super::estimate_source::EstimateSource;
 use super::reservations::ReservationSnapshot;
 use super::resource_models::ModeledNodes;
-use super::resource_request::{self, ComponentRequest, ReplicaResourceRequest, ResourceName};
+use super::resource_request::{
+    self, ComponentResourceRequest, ReplicaResourceRequest, ResourceName,
+};
 use super::snapshot::{AvailableResources, ClusterInfo};
-use super::{SchedulingContext, SchedulingRules};
+use super::{SchedulingContext, SchedulingSettings};
 
 pub(crate) const UNBOUNDED_REPLICAS: i64 = i32::MAX as i64;
 
 /// Whether a workload needs an estimate.
-pub(crate) fn is_estimated(spec: &BindingSpec) -> bool {
+pub(crate) fn is_estimated(spec: &ResourceBindingSpec) -> bool {
     spec.replicas != 0 || !spec.components.is_empty()
 }
 
 enum EstimatedWorkload {
     Nothing,
     Replicas(Option<ReplicaResourceRequest>),
-    Sets(Vec<ComponentRequest>),
+    Sets(Vec<ComponentResourceRequest>),
 }
 
 /// The modeled nodes as reported, or with assumed workloads on them.
@@ -49,7 +51,7 @@ pub(crate) struct CapacityEstimator<'a> {
     workload: EstimatedWorkload,
     /// The workload's replicas, returned when nothing limits the estimate.
     replicas: i64,
-    rules: SchedulingRules,
+    settings: SchedulingSettings,
     reservations: ReservationSnapshot<'a>,
     accurate: Option<&'a AccurateEstimates>,
 }
@@ -57,7 +59,7 @@ pub(crate) struct CapacityEstimator<'a> {
 impl<'a> CapacityEstimator<'a> {
     /// `sets`: the components are scheduled as a set. `accurate`: the estimates that count.
     pub(crate) fn new(
-        spec: &BindingSpec,
+        spec: &ResourceBindingSpec,
         sets: bool,
         world: &SchedulingContext<'a>,
         accurate: Option<&'a AccurateEstimates>,
@@ -69,7 +71,7 @@ impl<'a> CapacityEstimator<'a> {
         } else {
             EstimatedWorkload::Replicas(resource_request::replica_request(spec))
         };
-        let reservations = if world.rules.reserve {
+        let reservations = if world.settings.reserve {
             world.reservations
         } else {
             ReservationSnapshot::EMPTY
@@ -77,7 +79,7 @@ impl<'a> CapacityEstimator<'a> {
         Self {
             workload,
             replicas: spec.replicas,
-            rules: world.rules,
+            settings: world.settings,
             reservations,
             accurate,
         }
@@ -148,7 +150,7 @@ impl<'a> CapacityEstimator<'a> {
         &self,
         member: &ClusterInfo,
         capacity: &AvailableResources,
-        set: &[ComponentRequest],
+        set: &[ComponentResourceRequest],
         pods: i64,
     ) -> (i64, EstimateSource) {
         let per_set: i64 = set.iter().map(|part| part.replicas).sum();
@@ -170,7 +172,7 @@ impl<'a> CapacityEstimator<'a> {
 
     /// The modeled nodes of a cluster with the assumed workloads on them, if it reports any.
     fn nodes<'m>(&self, member: &'m ClusterInfo) -> Option<ModeledNodesRef<'m>> {
-        let nodes = member.nodes().filter(|_| self.rules.resource_models)?;
+        let nodes = member.nodes().filter(|_| self.settings.resource_models)?;
         let beside = self.reservations.nodes(member.name(), nodes);
         Some(beside.map_or(
             ModeledNodesRef::Reported(nodes),
@@ -192,16 +194,16 @@ impl<'a> CapacityEstimator<'a> {
     }
 }
 
-fn resources(set: &[ComponentRequest]) -> impl Iterator<Item = &ResourceName> {
+fn resources(set: &[ComponentResourceRequest]) -> impl Iterator<Item = &ResourceName> {
     let demands = set.iter().filter_map(|part| part.request.as_ref());
     demands.flat_map(|demand| demand.amounts().map(|(resource, _)| resource))
 }
 
 fn total_request<'p>(
-    parts: impl Iterator<Item = &'p ComponentRequest>,
+    parts: impl Iterator<Item = &'p ComponentResourceRequest>,
     resource: &ResourceName,
 ) -> i64 {
-    let of = |part: &ComponentRequest| {
+    let of = |part: &ComponentResourceRequest| {
         let demand = part.request.as_ref()?;
         let (_, each) = demand.amounts().find(|(of, _)| *of == resource)?;
         Some(each.saturating_mul(part.replicas.max(0)))

@@ -9,8 +9,8 @@ use super::capacity_estimator::{self, is_estimated};
 use super::failure::SchedulingFailure;
 use super::filter::{self, ClusterFilter, FilterResult};
 use super::request::{ScheduleRequest, SchedulingContext};
-use super::scheduling_rules::{SchedulerPlugin, SchedulingRules};
-use super::scheduling_step::{PassedCount, SchedulingStep, StepCompletion};
+use super::scheduling_settings::{SchedulerPluginName, SchedulingSettings};
+use super::scheduling_step::{PassedAndRejectedCounts, SchedulingStep, StepCompletion};
 use super::select::{self, ClusterSelection};
 
 /// The result of a decision, with the results of its steps.
@@ -84,7 +84,7 @@ impl SchedulingDecision<'_> {
         self.filter_result =
             filter.run(&mut |plugin, count| ended(StepCompletion::Plugin(plugin, count)));
         let (passed, refused) = (&self.filter_result.feasible, &self.filter_result.rejected);
-        let count = PassedCount {
+        let count = PassedAndRejectedCounts {
             passed: passed.len(),
             rejected: refused.len(),
         };
@@ -100,35 +100,39 @@ impl SchedulingDecision<'_> {
                 return Ok(());
             }
         }
-        let scored = score_clusters(world.rules, &targets, &self.filter_result);
-        if world.rules.plugins.has(SchedulerPlugin::ClusterLocality) {
-            let count = PassedCount {
+        let scored = score_clusters(world.settings, &targets, &self.filter_result);
+        if world
+            .settings
+            .plugins
+            .has(SchedulerPluginName::ClusterLocality)
+        {
+            let count = PassedAndRejectedCounts {
                 passed: scored.len(),
                 rejected: 0,
             };
             ended(StepCompletion::Plugin(
-                SchedulerPlugin::ClusterLocality,
+                SchedulerPluginName::ClusterLocality,
                 count,
             ));
         }
         ended(StepCompletion::Step(
             SchedulingStep::Score,
-            PassedCount::from_success(true),
+            PassedAndRejectedCounts::from_success(true),
         ));
         let strategy = AssignmentStrategy::from_placement(request.placement);
-        let sets = schedules_component_sets(request.spec, request.placement, world.rules);
+        let sets = schedules_component_sets(request.spec, request.placement, world.settings);
         self.candidates = rank_candidates(&request, &world, sets, scored);
         let selection = select::select(&request, strategy, sets, &self.candidates);
         ended(StepCompletion::Step(
             SchedulingStep::Select,
-            PassedCount::from_success(selection.is_ok()),
+            PassedAndRejectedCounts::from_success(selection.is_ok()),
         ));
         self.selection = selection.map_err(|e| e.with_context("select clusters"))?;
         let division =
             assignment::assign_replicas(&request, &world, strategy, &self.selection.chosen);
         ended(StepCompletion::Step(
             SchedulingStep::AssignReplicas,
-            PassedCount::from_success(division.is_ok()),
+            PassedAndRejectedCounts::from_success(division.is_ok()),
         ));
         self.assignment = division.map_err(|e| e.with_context("assign replicas"))?;
         Ok(())
@@ -143,11 +147,11 @@ struct ScoredCluster<'a> {
 }
 
 fn score_clusters<'a>(
-    rules: SchedulingRules,
+    rules: SchedulingSettings,
     targets: &CurrentTargets<'_>,
     filtered: &FilterResult<'a>,
 ) -> Vec<ScoredCluster<'a>> {
-    let locality = rules.plugins.has(SchedulerPlugin::ClusterLocality);
+    let locality = rules.plugins.has(SchedulerPluginName::ClusterLocality);
     let score = |passed: &filter::FeasibleCluster<'a>| {
         let target = targets.for_cluster(passed.member);
         ScoredCluster {

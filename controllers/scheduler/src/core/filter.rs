@@ -10,8 +10,8 @@ use openapi::karmada::cluster::Taint;
 use openapi::karmada::placement::{ClusterAffinityTerm, Toleration};
 
 use super::{
-    ApiKindHash, ClusterInfo, CurrentTargets, PassedCount, ScheduleRequest, SchedulerPlugin,
-    SchedulingContext, SchedulingFailure,
+    ApiKindHash, ClusterInfo, CurrentTargets, PassedAndRejectedCounts, ScheduleRequest,
+    SchedulerPluginName, SchedulingContext, SchedulingFailure,
 };
 
 /// Tier of a cluster that no affinity matches.
@@ -31,15 +31,15 @@ pub(crate) enum FilterRejection<'a> {
 }
 
 impl FilterRejection<'_> {
-    pub(crate) fn plugin(self) -> SchedulerPlugin {
+    pub(crate) fn plugin(self) -> SchedulerPluginName {
         match self {
-            Self::ApiMissing => SchedulerPlugin::APIEnablement,
-            Self::UntoleratedTaint(_) => SchedulerPlugin::TaintToleration,
-            Self::OutsideAffinity => SchedulerPlugin::ClusterAffinity,
-            Self::MissingProperty(_) => SchedulerPlugin::SpreadConstraint,
-            Self::Evicting => SchedulerPlugin::ClusterEviction,
-            Self::AffinityPeersElsewhere => SchedulerPlugin::WorkloadAffinity,
-            Self::AntiAffinityPeerPresent => SchedulerPlugin::WorkloadAntiAffinity,
+            Self::ApiMissing => SchedulerPluginName::APIEnablement,
+            Self::UntoleratedTaint(_) => SchedulerPluginName::TaintToleration,
+            Self::OutsideAffinity => SchedulerPluginName::ClusterAffinity,
+            Self::MissingProperty(_) => SchedulerPluginName::SpreadConstraint,
+            Self::Evicting => SchedulerPluginName::ClusterEviction,
+            Self::AffinityPeersElsewhere => SchedulerPluginName::WorkloadAffinity,
+            Self::AntiAffinityPeerPresent => SchedulerPluginName::WorkloadAntiAffinity,
         }
     }
 
@@ -115,7 +115,7 @@ impl<'a> FilterResult<'a> {
 /// The filter plugins, prepared for one request and many clusters.
 pub(crate) struct ClusterFilter<'t, 'a> {
     request: ScheduleRequest<'a>,
-    world: SchedulingContext<'a>,
+    context: SchedulingContext<'a>,
     targets: &'t CurrentTargets<'t>,
     kind: ApiKindHash,
     /// The affinity, then its overflow affinities; empty if every cluster matches.
@@ -125,20 +125,20 @@ pub(crate) struct ClusterFilter<'t, 'a> {
     evicting: Vec<&'a str>,
 }
 
-type FilterCheck =
+type FilterPluginFn =
     for<'f, 't, 'a> fn(&'f ClusterFilter<'t, 'a>, &'a ClusterInfo) -> Option<FilterRejection<'a>>;
 
 /// The filters in the order in which they run; the first rejection counts.
-const FILTER_CHECKS: [(SchedulerPlugin, FilterCheck); 7] = [
-    (SchedulerPlugin::APIEnablement, |f, m| f.api(m)),
-    (SchedulerPlugin::TaintToleration, |f, m| f.taints(m)),
-    (SchedulerPlugin::ClusterAffinity, |f, m| f.affinity(m)),
-    (SchedulerPlugin::SpreadConstraint, |f, m| f.spread(m)),
-    (SchedulerPlugin::ClusterEviction, |f, m| f.eviction(m)),
-    (SchedulerPlugin::WorkloadAffinity, |f, m| {
+const FILTER_CHECKS: [(SchedulerPluginName, FilterPluginFn); 7] = [
+    (SchedulerPluginName::APIEnablement, |f, m| f.api(m)),
+    (SchedulerPluginName::TaintToleration, |f, m| f.taints(m)),
+    (SchedulerPluginName::ClusterAffinity, |f, m| f.affinity(m)),
+    (SchedulerPluginName::SpreadConstraint, |f, m| f.spread(m)),
+    (SchedulerPluginName::ClusterEviction, |f, m| f.eviction(m)),
+    (SchedulerPluginName::WorkloadAffinity, |f, m| {
         f.workload_affinity(m)
     }),
-    (SchedulerPlugin::WorkloadAntiAffinity, |f, m| {
+    (SchedulerPluginName::WorkloadAntiAffinity, |f, m| {
         f.workload_anti_affinity(m)
     }),
 ];
@@ -167,7 +167,7 @@ impl<'t, 'a> ClusterFilter<'t, 'a> {
         Self {
             kind: ApiKindHash::new(&of.api_version, &of.kind),
             request: *request,
-            world: *world,
+            context: *world,
             targets,
             affinities: affinities.map(|affinity| affinity.matcher()).collect(),
             has_tiers: term.is_some_and(|t| !t.overflow_affinities.is_empty()),
@@ -180,9 +180,9 @@ impl<'t, 'a> ClusterFilter<'t, 'a> {
     /// the numbers of clusters that it passed and rejected.
     pub(crate) fn run(
         &self,
-        ended: &mut dyn FnMut(SchedulerPlugin, PassedCount),
+        ended: &mut dyn FnMut(SchedulerPluginName, PassedAndRejectedCounts),
     ) -> FilterResult<'a> {
-        let members = self.world.snapshot.members();
+        let members = self.context.snapshot.members();
         let present = members.iter().filter(|m| !m.is_terminating());
         let mut checked: Vec<(&'a ClusterInfo, Option<FilterRejection<'a>>)> =
             present.map(|member| (member, None)).collect();
@@ -197,7 +197,7 @@ impl<'t, 'a> ClusterFilter<'t, 'a> {
             let passed = passing;
             ended(
                 plugin,
-                PassedCount {
+                PassedAndRejectedCounts {
                     passed,
                     rejected: refused,
                 },
@@ -227,8 +227,8 @@ impl<'t, 'a> ClusterFilter<'t, 'a> {
             .collect()
     }
 
-    fn checks(&self) -> impl Iterator<Item = (SchedulerPlugin, FilterCheck)> + use<> {
-        let plugins = self.world.rules.plugins;
+    fn checks(&self) -> impl Iterator<Item = (SchedulerPluginName, FilterPluginFn)> + use<> {
+        let plugins = self.context.settings.plugins;
         FILTER_CHECKS
             .into_iter()
             .filter(move |(plugin, _)| plugins.has(*plugin))
@@ -258,7 +258,7 @@ impl<'t, 'a> ClusterFilter<'t, 'a> {
         } else {
             self.affinities.len().min(1)
         };
-        let facts = member.facts();
+        let facts = member.attributes();
         let mut affinities = self.affinities[..count].iter();
         let matches = count == 0 || affinities.any(|affinity| affinity.matches(&facts));
         (!matches).then_some(FilterRejection::OutsideAffinity)
@@ -285,13 +285,13 @@ impl<'t, 'a> ClusterFilter<'t, 'a> {
     }
 
     fn workload_affinity(&self, member: &'a ClusterInfo) -> Option<FilterRejection<'a>> {
-        let open = self.world.peers.affinity_allows(member.name()) || self.is_target(member);
+        let open = self.context.peers.affinity_allows(member.name()) || self.is_target(member);
         (!open).then_some(FilterRejection::AffinityPeersElsewhere)
     }
 
     fn workload_anti_affinity(&self, member: &'a ClusterInfo) -> Option<FilterRejection<'a>> {
         let closed =
-            self.world.peers.anti_affinity_forbids(member.name()) && !self.is_target(member);
+            self.context.peers.anti_affinity_forbids(member.name()) && !self.is_target(member);
         closed.then_some(FilterRejection::AntiAffinityPeerPresent)
     }
 
@@ -300,7 +300,7 @@ impl<'t, 'a> ClusterFilter<'t, 'a> {
         if !self.has_tiers {
             return 0;
         }
-        let facts = member.facts();
+        let facts = member.attributes();
         let mut tiers = self.affinities.iter();
         tiers
             .position(|a| a.matches(&facts))

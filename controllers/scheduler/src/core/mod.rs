@@ -20,7 +20,7 @@ mod request;
 pub mod reservations;
 mod resource_models;
 mod resource_request;
-mod scheduling_rules;
+mod scheduling_settings;
 mod scheduling_step;
 mod select;
 mod snapshot;
@@ -29,7 +29,7 @@ pub mod webster;
 pub mod workload_affinity;
 
 pub use accurate_estimates::{AccurateEstimate, AccurateEstimates};
-pub use assignment::AssignmentMode;
+pub use assignment::AssignmentRule;
 pub use assignment_strategy::AssignmentStrategy;
 pub(crate) use assignment_strategy::{is_duplicated, schedules_component_sets};
 pub(crate) use candidate::{ClusterCandidate, CurrentTargets, compare_candidates};
@@ -39,10 +39,10 @@ pub use estimate_source::EstimateSource;
 pub use failure::SchedulingFailure;
 pub use request::{ScheduleRequest, SchedulingContext};
 pub use resource_request::{AssumedWorkload, ReplicaResourceRequest, ResourceName};
-pub use scheduling_rules::{
-    SchedulerPlugin, SchedulerPluginSet, SchedulingRules, UnknownPluginError,
+pub use scheduling_settings::{
+    SchedulerPluginName, SchedulerPluginSet, SchedulingSettings, UnknownPluginError,
 };
-pub use scheduling_step::{PassedCount, SchedulingStep, StepCompletion};
+pub use scheduling_step::{PassedAndRejectedCounts, SchedulingStep, StepCompletion};
 pub(crate) use snapshot::ApiKindHash;
 pub use snapshot::{ClusterInfo, ClusterSnapshot};
 pub use trace::{ClusterTrace, DecisionTrace, RegionTrace, RejectionTrace};

@@ -1,20 +1,20 @@
 //! What one decision is made from: the binding to schedule and its context.
 
 use openapi::karmada::{
-    BindingSpec,
+    ResourceBindingSpec,
     placement::{ClusterAffinityTerm, Placement},
 };
 
 use super::accurate_estimates::AccurateEstimates;
 use super::reservations::ReservationSnapshot;
-use super::scheduling_rules::SchedulingRules;
+use super::scheduling_settings::SchedulingSettings;
 use super::snapshot::ClusterSnapshot;
-use super::workload_affinity::AffinityPeers;
+use super::workload_affinity::AffinityPeerClusters;
 
 /// A binding's spec to schedule, with the affinity term to try if it has terms.
 #[derive(Clone, Copy, Debug)]
 pub struct ScheduleRequest<'a> {
-    pub spec: &'a BindingSpec,
+    pub spec: &'a ResourceBindingSpec,
     pub placement: &'a Placement,
     pub term: Option<&'a ClusterAffinityTerm>,
     /// Ignore the present assignment, because a reschedule was triggered.
@@ -25,9 +25,9 @@ pub struct ScheduleRequest<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct SchedulingContext<'a> {
     pub snapshot: &'a ClusterSnapshot,
-    pub rules: SchedulingRules,
+    pub settings: SchedulingSettings,
     /// Where the other bindings of its affinity groups are.
-    pub peers: &'a AffinityPeers,
+    pub peers: &'a AffinityPeerClusters,
     /// Capacity reserved by recent decisions.
     pub reservations: ReservationSnapshot<'a>,
     /// The accurate estimates so far, if estimators are used.
@@ -39,8 +39,8 @@ impl<'a> SchedulingContext<'a> {
     pub fn from_snapshot(snapshot: &'a ClusterSnapshot) -> Self {
         Self {
             snapshot,
-            rules: snapshot.rules(),
-            peers: AffinityPeers::NONE,
+            settings: snapshot.settings(),
+            peers: AffinityPeerClusters::NONE,
             reservations: ReservationSnapshot::EMPTY,
             accurate_estimates: None,
         }

@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use openapi::karmada::{BindingSpec, TargetCluster};
+use openapi::karmada::{ResourceBindingSpec, TargetCluster};
 use parking_lot::Mutex;
 
 use super::resource_models::ModeledNodes;
 use super::resource_request::{
-    self, AssumedWorkload, ComponentRequest, ReplicaResourceRequest, ResourceName,
+    self, AssumedWorkload, ComponentResourceRequest, ReplicaResourceRequest, ResourceName,
 };
 
 /// How long a reservation lasts at most.
@@ -22,7 +22,7 @@ const RESERVATION_TTL: Duration = Duration::from_secs(300);
 /// The capacity that a binding reserves on a cluster.
 #[derive(Debug)]
 struct ReservedWorkload {
-    components: Vec<ComponentRequest>,
+    components: Vec<ComponentResourceRequest>,
     workload: Arc<AssumedWorkload>,
 }
 
@@ -95,8 +95,8 @@ impl ClusterReservation {
     }
 
     /// Adds a binding's workload to the sums, or subtracts it if `sign` is -1.
-    fn add_to_sums(&mut self, parts: &[ComponentRequest], sign: i64) {
-        for ComponentRequest {
+    fn add_to_sums(&mut self, parts: &[ComponentResourceRequest], sign: i64) {
+        for ComponentResourceRequest {
             replicas,
             request: demand,
         } in parts
@@ -166,7 +166,7 @@ impl Reservations {
     pub fn assume(
         &mut self,
         binding: &str,
-        spec: &BindingSpec,
+        spec: &ResourceBindingSpec,
         targets: &[TargetCluster],
         now: Instant,
     ) -> BindingReservation {
@@ -240,11 +240,11 @@ impl Reservations {
 mod tests {
     use super::*;
 
-    fn spec(had: &[&str]) -> BindingSpec {
-        BindingSpec {
+    fn spec(had: &[&str]) -> ResourceBindingSpec {
+        ResourceBindingSpec {
             replicas: 3,
             clusters: targets(had),
-            ..BindingSpec::default()
+            ..ResourceBindingSpec::default()
         }
     }
 

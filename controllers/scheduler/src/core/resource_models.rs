@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use openapi::karmada::Cluster;
 
-use super::resource_request::{ComponentRequest, ReplicaResourceRequest, ResourceName};
+use super::resource_request::{ComponentResourceRequest, ReplicaResourceRequest, ResourceName};
 
 /// Pods assumed to fit on a node.
 const PODS_PER_NODE: i64 = 110;
@@ -33,7 +33,7 @@ struct ModeledNodeGroup {
 }
 
 /// The request of a replica: the index of each resource, if nodes have it, and the amount.
-type IndexedRequest = Vec<(Option<usize>, i64)>;
+type IndexedResourceRequest = Vec<(Option<usize>, i64)>;
 
 impl ModeledNodes {
     /// `None` if a cluster reports no grades or invalid ones.
@@ -99,7 +99,7 @@ impl ModeledNodes {
     }
 
     /// How many sets of components fit, at most `bound`.
-    pub(crate) fn fit_sets(&self, set: &[ComponentRequest], bound: i64) -> i64 {
+    pub(crate) fn fit_sets(&self, set: &[ComponentResourceRequest], bound: i64) -> i64 {
         let mut nodes = self.clone();
         let set = nodes.index_components(set);
         let mut sets = 0;
@@ -110,19 +110,22 @@ impl ModeledNodes {
     }
 
     /// Places a workload on the nodes; replicas that do not fit are left out.
-    pub(crate) fn place(&mut self, parts: &[ComponentRequest]) {
+    pub(crate) fn place(&mut self, parts: &[ComponentResourceRequest]) {
         let parts = self.index_components(parts);
         self.occupy(&parts);
     }
 
-    fn index_request(&self, demand: Option<&ReplicaResourceRequest>) -> IndexedRequest {
+    fn index_request(&self, demand: Option<&ReplicaResourceRequest>) -> IndexedResourceRequest {
         let index = |of: &ResourceName| self.resources.iter().position(|r| r == of);
         let modeled = demand.into_iter().flat_map(ReplicaResourceRequest::modeled);
         modeled.map(|(of, units)| (index(of), units)).collect()
     }
 
-    fn index_components(&self, parts: &[ComponentRequest]) -> Vec<(IndexedRequest, i64)> {
-        let prepare = |part: &ComponentRequest| {
+    fn index_components(
+        &self,
+        parts: &[ComponentResourceRequest],
+    ) -> Vec<(IndexedResourceRequest, i64)> {
+        let prepare = |part: &ComponentResourceRequest| {
             (
                 self.index_request(part.request.as_ref()),
                 part.replicas.max(0),
@@ -153,13 +156,13 @@ impl ModeledNodes {
     }
 
     /// Occupies capacity. Returns false if not everything fits; whatever fits is still placed.
-    fn occupy(&mut self, parts: &[(IndexedRequest, i64)]) -> bool {
+    fn occupy(&mut self, parts: &[(IndexedResourceRequest, i64)]) -> bool {
         parts
             .iter()
             .all(|(each, replicas)| self.occupy_component(each, *replicas))
     }
 
-    fn occupy_component(&mut self, each: &IndexedRequest, replicas: i64) -> bool {
+    fn occupy_component(&mut self, each: &IndexedResourceRequest, replicas: i64) -> bool {
         let mut left = replicas;
         let mut after = Self {
             resources: std::mem::take(&mut self.resources),
@@ -190,7 +193,7 @@ impl ModeledNodes {
 }
 
 /// How many replicas fit on a node. A resource that the node lacks counts as zero.
-fn replicas_per_node(pods: i64, amounts: &[i64], each: &IndexedRequest) -> i64 {
+fn replicas_per_node(pods: i64, amounts: &[i64], each: &IndexedResourceRequest) -> i64 {
     let by_amount = each.iter().map(|(index, units)| {
         let amount = index.map_or(0, |index| amounts[index]);
         amount / (*units).max(1)
@@ -198,7 +201,7 @@ fn replicas_per_node(pods: i64, amounts: &[i64], each: &IndexedRequest) -> i64 {
     by_amount.fold(pods, i64::min).max(0)
 }
 
-fn subtract_replicas(amounts: &[i64], each: &IndexedRequest, replicas: i64) -> Vec<i64> {
+fn subtract_replicas(amounts: &[i64], each: &IndexedResourceRequest, replicas: i64) -> Vec<i64> {
     let mut amounts = amounts.to_vec();
     for (index, units) in each {
         if let Some(index) = index {

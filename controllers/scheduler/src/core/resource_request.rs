@@ -2,7 +2,7 @@
 //! decision from `replicaRequirements` and `components` of a binding.
 
 use machinery::Quantity;
-use openapi::karmada::BindingSpec;
+use openapi::karmada::ResourceBindingSpec;
 use openapi::karmada::binding::Component;
 use serde_json::Value;
 
@@ -118,22 +118,22 @@ impl ReplicaResourceRequest {
 
 /// A number of pods with the same request.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ComponentRequest {
+pub(crate) struct ComponentResourceRequest {
     pub(crate) replicas: i64,
     /// `None`: the requirements are unknown; only pods are counted.
     pub(crate) request: Option<ReplicaResourceRequest>,
 }
 
 /// The request of one replica of a workload.
-pub(crate) fn replica_request(spec: &BindingSpec) -> Option<ReplicaResourceRequest> {
+pub(crate) fn replica_request(spec: &ResourceBindingSpec) -> Option<ReplicaResourceRequest> {
     spec.replica_requirements
         .as_ref()
         .map(ReplicaResourceRequest::from_requirements)
 }
 
 /// The requests of a workload's components, which together are a set.
-pub(crate) fn component_requests(components: &[Component]) -> Vec<ComponentRequest> {
-    let parts = components.iter().map(|component| ComponentRequest {
+pub(crate) fn component_requests(components: &[Component]) -> Vec<ComponentResourceRequest> {
+    let parts = components.iter().map(|component| ComponentResourceRequest {
         replicas: component.replicas,
         request: component
             .replica_requirements
@@ -153,7 +153,7 @@ pub struct AssumedWorkload {
 
 impl AssumedWorkload {
     /// The part of a workload with `replicas` on one cluster.
-    pub(crate) fn from_spec(spec: &BindingSpec, replicas: i64) -> Self {
+    pub(crate) fn from_spec(spec: &ResourceBindingSpec, replicas: i64) -> Self {
         let components = if spec.components.is_empty() {
             vec![Component {
                 name: String::new(),

@@ -1,6 +1,6 @@
 //! The steps of the scheduling algorithm and what each reports when it ends.
 
-use super::scheduling_rules::SchedulerPlugin;
+use super::scheduling_settings::SchedulerPluginName;
 
 /// The steps of the scheduling algorithm, in order; the values of Karmada's `schedule_step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,12 +14,12 @@ pub enum SchedulingStep {
 /// Numbers of clusters that passed a filter step or plugin and that it rejected; for other
 /// steps, whether the step itself succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PassedCount {
+pub struct PassedAndRejectedCounts {
     pub passed: usize,
     pub rejected: usize,
 }
 
-impl PassedCount {
+impl PassedAndRejectedCounts {
     pub(super) fn from_success(success: bool) -> Self {
         Self {
             passed: usize::from(success),
@@ -31,7 +31,7 @@ impl PassedCount {
 /// A step or plugin that has just finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepCompletion {
-    Step(SchedulingStep, PassedCount),
+    Step(SchedulingStep, PassedAndRejectedCounts),
     /// A plugin, over all clusters.
-    Plugin(SchedulerPlugin, PassedCount),
+    Plugin(SchedulerPluginName, PassedAndRejectedCounts),
 }

@@ -6,7 +6,7 @@ use ahash::AHashSet;
 use machinery::{Object, Quantity};
 use openapi::karmada::{Cluster, ClusterAttributes};
 
-use super::SchedulingRules;
+use super::SchedulingSettings;
 use super::resource_models::ModeledNodes;
 use super::resource_request::ResourceName;
 
@@ -107,7 +107,7 @@ impl ClusterInfo {
     }
 
     /// The properties that affinities match.
-    pub fn facts(&self) -> ClusterAttributes<'_> {
+    pub fn attributes(&self) -> ClusterAttributes<'_> {
         self.cluster.attributes(&self.object)
     }
 
@@ -125,11 +125,11 @@ impl ClusterInfo {
     }
 }
 
-/// The clusters by name, and the rules of decisions about them.
+/// The clusters by name, and the settings of decisions about them.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterSnapshot {
     members: Vec<ClusterInfo>,
-    rules: SchedulingRules,
+    settings: SchedulingSettings,
 }
 
 impl ClusterSnapshot {
@@ -137,14 +137,14 @@ impl ClusterSnapshot {
         clusters.into_iter().filter_map(ClusterInfo::new).collect()
     }
 
-    /// The same clusters with other rules.
+    /// The same clusters with other settings.
     #[must_use]
-    pub fn with_rules(self, rules: SchedulingRules) -> Self {
-        Self { rules, ..self }
+    pub fn with_settings(self, settings: SchedulingSettings) -> Self {
+        Self { settings, ..self }
     }
 
-    pub fn rules(&self) -> SchedulingRules {
-        self.rules
+    pub fn settings(&self) -> SchedulingSettings {
+        self.settings
     }
 
     pub fn members(&self) -> &[ClusterInfo] {
@@ -163,7 +163,7 @@ impl FromIterator<ClusterInfo> for ClusterSnapshot {
         members.sort_by(|a, b| a.name().cmp(b.name()));
         Self {
             members,
-            rules: SchedulingRules::default(),
+            settings: SchedulingSettings::default(),
         }
     }
 }

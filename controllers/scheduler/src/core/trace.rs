@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::Serialize;
 
-use super::assignment::ClusterShare;
+use super::assignment::ClusterReplicaShare;
 use super::filter::{ClusterFilter, FilterRejection};
 use super::{
-    AssignmentMode, AssignmentStrategy, ClusterCandidate, ClusterInfo, CurrentTargets,
-    EstimateSource, SchedulerPlugin, SchedulingDecision,
+    AssignmentRule, AssignmentStrategy, ClusterCandidate, ClusterInfo, CurrentTargets,
+    EstimateSource, SchedulerPluginName, SchedulingDecision,
 };
 
 /// Approximate size of a trace in JSON.
@@ -34,7 +34,7 @@ pub struct DecisionTrace {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<AssignmentStrategy>,
     /// The rule by which replicas were assigned.
-    pub rule: AssignmentMode,
+    pub rule: AssignmentRule,
     /// Desired replicas.
     pub replicas: i64,
     pub total_clusters: usize,
@@ -100,7 +100,7 @@ pub struct ClusterTrace {
 /// The rejection by a filter plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RejectionTrace {
-    pub plugin: SchedulerPlugin,
+    pub plugin: SchedulerPluginName,
     pub reason: String,
 }
 
@@ -143,7 +143,7 @@ impl<'a> SchedulingDecision<'a> {
         let mut trace = DecisionTrace {
             affinity_name: self.request.term.map(|t| t.affinity_name.clone()),
             strategy: AssignmentStrategy::from_placement(self.request.placement),
-            rule: self.assignment.mode,
+            rule: self.assignment.rule,
             replicas: self.request.spec.replicas,
             total_clusters: self.filter_result.total,
             feasible_clusters: self.candidates.len(),
@@ -202,7 +202,7 @@ impl<'a> SchedulingDecision<'a> {
             remaining_bytes: left,
             omitted: 0,
         };
-        let shares: BTreeMap<&str, &ClusterShare<'a>> =
+        let shares: BTreeMap<&str, &ClusterReplicaShare<'a>> =
             self.assignment.shares.iter().map(|s| (s.name, s)).collect();
         let chosen: HashSet<&str> = self
             .selection
@@ -251,7 +251,7 @@ impl<'a> SchedulingDecision<'a> {
 fn feasible_trace(
     candidate: &ClusterCandidate<'_>,
     chosen: bool,
-    share: Option<&ClusterShare<'_>>,
+    share: Option<&ClusterReplicaShare<'_>>,
 ) -> ClusterTrace {
     ClusterTrace {
         name: candidate.member.name().to_owned(),

@@ -17,14 +17,14 @@ pub struct AffinityPeer<'a> {
 
 /// The clusters that the other bindings of a binding's groups permit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AffinityPeers {
+pub struct AffinityPeerClusters {
     /// Clusters where all affinity peers are; `None` if none of them is scheduled.
     affinity_clusters: Option<BTreeSet<String>>,
     /// Clusters where some anti-affinity peer is.
     anti_affinity_clusters: BTreeSet<String>,
 }
 
-impl AffinityPeers {
+impl AffinityPeerClusters {
     /// For a binding without groups.
     pub const NONE: &'static Self = &Self {
         affinity_clusters: None,
@@ -111,8 +111,8 @@ mod tests {
             ..peer("d", &own)
         };
         let others = [peer("own", &own), peer("b", &other), elsewhere, ungrouped];
-        let peers = AffinityPeers::new(peer("own", &own), others.map(|p| (p, ["m1"])));
-        assert_eq!(peers, AffinityPeers::default());
+        let peers = AffinityPeerClusters::new(peer("own", &own), others.map(|p| (p, ["m1"])));
+        assert_eq!(peers, AffinityPeerClusters::default());
         assert!(peers.affinity_allows("m9") && !peers.anti_affinity_forbids("m1"));
     }
 
@@ -125,7 +125,7 @@ mod tests {
             (peer("b", &own), vec!["m2", "m3"]),
             (peer("c", &own), vec![]),
         ];
-        let peers = AffinityPeers::new(peer("own", &own), others);
+        let peers = AffinityPeerClusters::new(peer("own", &own), others);
         let on = |test: &dyn Fn(&str) -> bool| ["m1", "m2", "m3", "m4"].map(test);
         assert_eq!(
             on(&|m| peers.affinity_allows(m)),

@@ -19,7 +19,7 @@ fn parse_and_decide(line: &str) -> (String, &str) {
         panic!("{line}");
     };
     let (mut plain, mut ending) = (Vec::new(), "");
-    let mut status = openapi::karmada::BindingStatus::default();
+    let mut status = openapi::karmada::ResourceBindingStatus::default();
     let mut trigger = None;
     let mut generation = 0;
     for word in words.split_whitespace() {
@@ -59,7 +59,7 @@ fn parse_and_decide(line: &str) -> (String, &str) {
         let annotations = &mut binding.metadata.annotations;
         annotations.insert(well_known_keys::APPLIED_PLACEMENT.into(), applied);
     }
-    let action = match scheduling_action(binding, &placement(now), case.rules, |c| c == ending) {
+    let action = match scheduling_action(binding, &placement(now), case.settings, |c| c == ending) {
         SchedulingAction::ObserveGeneration => "note",
         SchedulingAction::Schedule {
             fresh: true,

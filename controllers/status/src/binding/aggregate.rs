@@ -3,7 +3,7 @@
 
 use machinery::conditions::set_status_condition;
 use machinery::{Gvk, Object, object};
-use openapi::karmada::BindingSpec;
+use openapi::karmada::ResourceBindingSpec;
 use openapi::karmada::binding::{AggregatedStatusItem, Condition, ObjectReference};
 use openapi::karmada::names::cluster_of_execution_space;
 use openapi::karmada::work::{ManifestStatus, ResourceIdentifier};
@@ -15,7 +15,7 @@ const FULLY_APPLIED: &str = "FullyApplied";
 
 /// A Work that cannot be aggregated.
 #[derive(Debug)]
-pub(crate) enum AggregateError {
+pub(crate) enum WorkAggregationError {
     Malformed(object::MalformedObject),
     /// The Work has no manifest of the template, for instance because an override changed
     /// its name.
@@ -24,7 +24,7 @@ pub(crate) enum AggregateError {
     NoCluster(String),
 }
 
-impl std::fmt::Display for AggregateError {
+impl std::fmt::Display for WorkAggregationError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Malformed(e) => write!(f, "{e}"),
@@ -40,13 +40,13 @@ impl std::fmt::Display for AggregateError {
 pub(crate) fn aggregate(
     works: &[Object],
     template: &ObjectReference,
-) -> Result<Vec<AggregatedStatusItem>, AggregateError> {
+) -> Result<Vec<AggregatedStatusItem>, WorkAggregationError> {
     let mut items = Vec::with_capacity(works.len());
     for work in works.iter().filter(|w| !w.meta().deleting) {
-        let facts = PartialWork::from_object(work).map_err(AggregateError::Malformed)?;
-        let ordinal = manifest_ordinal(&facts, template).ok_or(AggregateError::NoManifest)?;
+        let facts = PartialWork::from_object(work).map_err(WorkAggregationError::Malformed)?;
+        let ordinal = manifest_ordinal(&facts, template).ok_or(WorkAggregationError::NoManifest)?;
         let cluster = cluster_of_execution_space(work.namespace())
-            .ok_or_else(|| AggregateError::NoCluster(work.namespace().to_owned()))?;
+            .ok_or_else(|| WorkAggregationError::NoCluster(work.namespace().to_owned()))?;
         items.push(aggregated_item(cluster, facts, ordinal, template));
     }
     items.sort_by(|a, b| a.cluster_name.cmp(&b.cluster_name));
@@ -133,7 +133,7 @@ pub(crate) fn has_fully_applied_condition(conditions: &[Condition]) -> bool {
     conditions.iter().any(|c| c.condition_type == FULLY_APPLIED)
 }
 
-fn is_fully_applied(spec: &BindingSpec, items: &[AggregatedStatusItem]) -> bool {
+fn is_fully_applied(spec: &ResourceBindingSpec, items: &[AggregatedStatusItem]) -> bool {
     let expected = spec.existing_clusters();
     let applied = |i: &AggregatedStatusItem| i.applied && expected.contains(&*i.cluster_name);
     !expected.is_empty() && expected.len() == items.len() && items.iter().all(applied)
@@ -142,7 +142,7 @@ fn is_fully_applied(spec: &BindingSpec, items: &[AggregatedStatusItem]) -> bool 
 /// Whether the status is about to change: some objects are not applied or not healthy yet.
 /// Failures do not count, nor does the moment at which all become applied.
 pub(crate) fn is_progressing(
-    spec: &BindingSpec,
+    spec: &ResourceBindingSpec,
     old: &[Condition],
     items: &[AggregatedStatusItem],
 ) -> bool {
@@ -159,7 +159,7 @@ pub(crate) fn is_progressing(
 /// All conditions, with FullyApplied updated; `None` if nothing changes. `now` is in RFC
 /// 3339; a condition that keeps its status keeps its transition time.
 pub(crate) fn update_conditions(
-    spec: &BindingSpec,
+    spec: &ResourceBindingSpec,
     old: &[Condition],
     items: &[AggregatedStatusItem],
     now: &str,
@@ -326,7 +326,7 @@ mod tests {
             ),
         ];
         for (spec, items, full) in table {
-            let parsed: BindingSpec = serde_json::from_value(spec.clone()).unwrap();
+            let parsed: ResourceBindingSpec = serde_json::from_value(spec.clone()).unwrap();
             let items: Vec<_> = items
                 .into_iter()
                 .map(|(cluster, applied)| AggregatedStatusItem {
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn copies_settle_until_they_are_applied_and_then_until_they_are_healthy() {
         let spec = serde_json::from_value(json!({"clusters": [{"name": "a"}, {"name": "b"}]}));
-        let spec: BindingSpec = spec.unwrap();
+        let spec: ResourceBindingSpec = spec.unwrap();
         let item = |cluster: &str, applied, health: &str, why: &str| AggregatedStatusItem {
             cluster_name: cluster.into(),
             applied,
@@ -376,7 +376,7 @@ mod tests {
     // proves: STA-fully-applied-words
     #[test]
     fn the_condition_stands_among_others_and_keeps_its_time() {
-        let spec = BindingSpec::default();
+        let spec = ResourceBindingSpec::default();
         let scheduled = Condition {
             condition_type: "Scheduled".into(),
             ..Condition::default()
@@ -391,7 +391,7 @@ mod tests {
         worded[1].message = "old words".into();
         let mended = update_conditions(&spec, &worded, &[], "t2").unwrap();
         assert_eq!(mended, first);
-        let one: BindingSpec =
+        let one: ResourceBindingSpec =
             serde_json::from_value(json!({"clusters": [{"name": "a"}]})).unwrap();
         let item = AggregatedStatusItem {
             cluster_name: "a".into(),

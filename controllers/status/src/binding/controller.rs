@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use client::{Api, Error, Patch, ResourcePath, WriteOptions};
 use flotilla_runtime::{
-    ControllerName, EventRecorder, Expectations, HostWorkloads, IndexVisitor, Informer,
+    ControllerName, EventRecorder, Expectations, HostWorkloadHandling, IndexKeyWorkqueue, Informer,
     InformerEvent, InformerFactory, InvolvedObject, ListWatchSelector, ReconcileAction,
     ReconcileReadiness, RestMapper, ShardedMap, TaskGroup, Workqueue, run_workers,
 };
-use interpreter::{Interpreter, InterpreterOperation};
+use interpreter::{InterpreterOperation, ResourceInterpreter};
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::binding::{AggregatedStatusItem, ObjectReference};
-use openapi::karmada::resource_group::{RESOURCE_GROUP_INDEX, ResourceGroup};
+use openapi::karmada::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, WORKS};
-use openapi::karmada::{ResourceBinding, resource_group, well_known_keys};
+use openapi::karmada::{ResourceBinding, kind_in_namespace, well_known_keys};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
@@ -25,8 +25,8 @@ use tokio::time::Instant;
 use super::aggregate::{
     aggregate, has_fully_applied_condition, is_progressing, is_same_status, update_conditions,
 };
-use crate::context::{MIN_WRITE_INTERVAL, StatusContext};
-use crate::error::StatusError;
+use crate::context::{MIN_WRITE_INTERVAL, StatusControllersContext};
+use crate::error::StatusControllersError;
 
 /// Many, because a worker mostly waits for its write, and stores commit in groups.
 const WORKERS: usize = 16;
@@ -70,13 +70,13 @@ impl BindingStatusKey {
 }
 
 struct BindingStatusController {
-    control: Arc<dyn Api>,
+    control_plane: Arc<dyn Api>,
     recorder: EventRecorder,
     clock: Arc<dyn Clock>,
-    interpreter: Interpreter,
-    mapper: Arc<RestMapper>,
+    interpreter: ResourceInterpreter,
+    rest_mapper: Arc<RestMapper>,
     informers: InformerFactory,
-    host: HostWorkloads,
+    host: HostWorkloadHandling,
     works: Informer,
     bindings: Informer,
     cluster_bindings: Informer,
@@ -89,21 +89,24 @@ struct BindingStatusController {
 }
 
 /// Starts only the controller of binding status; it ends with the tasks.
-pub fn start_standalone(deps: &StatusContext) {
-    start(deps, &Arc::new(RestMapper::new(Arc::clone(&deps.control))));
+pub fn start_standalone(deps: &StatusControllersContext) {
+    start(
+        deps,
+        &Arc::new(RestMapper::new(Arc::clone(&deps.control_plane))),
+    );
 }
 
-pub(crate) fn start(deps: &StatusContext, mapper: &Arc<RestMapper>) {
+pub(crate) fn start(deps: &StatusControllersContext, mapper: &Arc<RestMapper>) {
     let follow = |resource: &Gvr| {
         deps.informers
-            .get(&deps.control, &ListWatchSelector::all(resource))
+            .get(&deps.control_plane, &ListWatchSelector::all(resource))
     };
     let shell = Arc::new(BindingStatusController {
-        control: Arc::clone(&deps.control),
+        control_plane: Arc::clone(&deps.control_plane),
         recorder: deps.recorder.clone(),
         clock: Arc::clone(&deps.clock),
         interpreter: deps.interpreter.clone(),
-        mapper: Arc::clone(mapper),
+        rest_mapper: Arc::clone(mapper),
         informers: deps.informers.clone(),
         host: deps.host.clone(),
         works: follow(&WORKS),
@@ -190,7 +193,7 @@ impl BindingStatusController {
         for cluster_scoped in [false, true] {
             let informer = self.informer(cluster_scoped);
             informer.add_index(PERMANENT_ID_INDEX, permanent_ids);
-            informer.add_index(RESOURCE_GROUP_INDEX, resource_group::index_keys);
+            informer.add_index(RESOURCE_GROUP_INDEX, kind_in_namespace::index_keys);
             let it = Arc::downgrade(self);
             informer.add_event_handler(move |change| {
                 if let Some(it) = it.upgrade() {
@@ -208,13 +211,13 @@ impl BindingStatusController {
         };
         let informers = [&self.bindings, &self.cluster_bindings];
         let name = "aggregated-kinds";
-        let sweep = IndexVisitor::start(tasks, name, &informers, RESOURCE_GROUP_INDEX, visit);
+        let sweep = IndexKeyWorkqueue::start(tasks, name, &informers, RESOURCE_GROUP_INDEX, visit);
         self.interpreter.add_change_listener(move |changed| {
             if changed.affects_operations(AGGREGATE_OPERATIONS) {
-                let concerns = |group: ResourceGroup<'_>| {
+                let concerns = |group: KindInNamespace<'_>| {
                     changed.affects_kind(&group.gvk(), AGGREGATE_OPERATIONS)
                 };
-                sweep.add(|key| ResourceGroup::parse(key).is_some_and(concerns));
+                sweep.add(|key| KindInNamespace::parse(key).is_some_and(concerns));
             }
         });
         let it = Arc::downgrade(self);
@@ -265,7 +268,10 @@ impl BindingStatusController {
         }
     }
 
-    async fn reconcile(&self, key: &BindingStatusKey) -> Result<ReconcileAction, StatusError> {
+    async fn reconcile(
+        &self,
+        key: &BindingStatusKey,
+    ) -> Result<ReconcileAction, StatusControllersError> {
         let informer = self.informer(key.cluster_scoped);
         let object = match self
             .expectations
@@ -303,7 +309,7 @@ impl BindingStatusController {
         );
         let conflict = [&on_binding, &on_template]
             .iter()
-            .any(|r| r.as_ref().is_err_and(StatusError::is_conflict));
+            .any(|r| r.as_ref().is_err_and(StatusControllersError::is_conflict));
         match on_binding.and(on_template) {
             Ok(action) => Ok(action),
             Err(_) if conflict => Ok(ReconcileAction::AFTER_CONFLICT),
@@ -373,7 +379,7 @@ impl BindingStatusController {
         object: &Object,
         binding: &ResourceBinding,
         items: &[AggregatedStatusItem],
-    ) -> Result<ReconcileAction, StatusError> {
+    ) -> Result<ReconcileAction, StatusControllersError> {
         let now = rfc3339_seconds(self.clock.now());
         let old = &binding.status;
         let mut status = Map::new();
@@ -400,7 +406,11 @@ impl BindingStatusController {
         });
         let at = ResourcePath::of_object(key.resource(), object).subresource("status");
         let options = WriteOptions::default();
-        match self.control.patch(at, Patch::Merge(patch), &options).await {
+        match self
+            .control_plane
+            .patch(at, Patch::Merge(patch), &options)
+            .await
+        {
             Ok(written) => {
                 self.expect_write(&self.expectations, key, &written);
                 if news {
@@ -427,12 +437,12 @@ impl BindingStatusController {
         key: &BindingStatusKey,
         reference: &ObjectReference,
         items: &[AggregatedStatusItem],
-    ) -> Result<ReconcileAction, StatusError> {
+    ) -> Result<ReconcileAction, StatusControllersError> {
         let kind = Gvk::from_api_version(&reference.api_version, &reference.kind);
         if self.host.owns_status(&kind) {
             return Ok(ReconcileAction::Done);
         }
-        let resource = self.mapper.resource_for(&kind).await?;
+        let resource = self.rest_mapper.resource_for(&kind).await?;
         let Some(template) = self.newest_template(key, &resource, reference).await? else {
             return Ok(ReconcileAction::Done);
         };
@@ -449,7 +459,7 @@ impl BindingStatusController {
                 let recorder = self.recorder_for(key);
                 recorder.warning(&about, AGGREGATE_FAILED, text.clone());
                 if error.is_retryable() {
-                    return Err(StatusError::InterpreterUnavailable(text));
+                    return Err(StatusControllersError::InterpreterUnavailable(text));
                 }
                 // Only a new report of a member or a new template can fix this.
                 return Ok(ReconcileAction::Done);
@@ -467,7 +477,11 @@ impl BindingStatusController {
         ]);
         let at = ResourcePath::of_object(&resource, &template).subresource("status");
         let options = WriteOptions::default();
-        match self.control.patch(at, Patch::Json(patch), &options).await {
+        match self
+            .control_plane
+            .patch(at, Patch::Json(patch), &options)
+            .await
+        {
             Ok(written) => {
                 self.expect_write(&self.template_expectations, key, &written);
                 if first {
@@ -497,7 +511,7 @@ impl BindingStatusController {
     ) -> Result<Option<Object>, Error> {
         let informer = self
             .informers
-            .find(&self.control, &ListWatchSelector::all(resource));
+            .find(&self.control_plane, &ListWatchSelector::all(resource));
         let copy = informer.and_then(|i| i.get(&reference.namespace, &reference.name));
         if let Some(copy) = copy {
             let referenced: u64 = reference.resource_version.parse().unwrap_or(0);
@@ -507,7 +521,7 @@ impl BindingStatusController {
             }
         }
         let at = ResourcePath::object(resource, &reference.namespace, &reference.name);
-        match self.control.get(at).await {
+        match self.control_plane.get(at).await {
             Ok(template) => Ok(Some(template)),
             Err(e) if e.is_not_found() => Ok(None),
             Err(e) => Err(e),
@@ -516,11 +530,11 @@ impl BindingStatusController {
 }
 
 #[derive(Deserialize)]
-struct TemplateStatus {
+struct TemplateWithStatus {
     status: Option<Value>,
 }
 
-fn read_status(template: &Object) -> Result<TemplateStatus, Error> {
+fn read_status(template: &Object) -> Result<TemplateWithStatus, Error> {
     serde_json::from_slice(template.bytes()).map_err(|e| Error::Protocol(e.to_string()))
 }
 

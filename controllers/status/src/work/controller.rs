@@ -11,7 +11,7 @@ use flotilla_runtime::{
     ControllerName, EventRecorder, Expectations, Informer, InformerEvent, InvolvedObject,
     ListWatchSelector, ReconcileAction, ReconcileReadiness, RestMapper, Workqueue, run_workers,
 };
-use interpreter::{Interpreter, InterpreterOperation, RuleChange};
+use interpreter::{InterpreterOperation, InterpreterRuleChange, ResourceInterpreter};
 use machinery::time::Clock;
 use machinery::{Gvk, Object};
 use members::MemberAccess;
@@ -20,9 +20,11 @@ use openapi::karmada::resources::WORKS;
 use scheduler::SchedulerClusterCache;
 use serde_json::json;
 
-use super::reflect::{WorkEvent, interpret, owning_work_key, reflect_status, settling_delay};
-use crate::context::{MIN_WRITE_INTERVAL, StatusContext};
-use crate::error::StatusError;
+use super::reflect::{
+    WorkEventToRecord, first_status_delay, interpret, owning_work_key, reflect_status,
+};
+use crate::context::{MIN_WRITE_INTERVAL, StatusControllersContext};
+use crate::error::StatusControllersError;
 use crate::partial_work::PartialWork;
 
 /// Many, because a worker mostly waits for its write, and stores commit in groups.
@@ -45,13 +47,13 @@ enum WorkStatusKey {
 }
 
 struct WorkStatusController {
-    control: Arc<dyn Api>,
+    control_plane: Arc<dyn Api>,
     members: Arc<dyn MemberAccess>,
     clusters: SchedulerClusterCache,
     recorder: EventRecorder,
     clock: Arc<dyn Clock>,
-    interpreter: Interpreter,
-    mapper: Arc<RestMapper>,
+    interpreter: ResourceInterpreter,
+    rest_mapper: Arc<RestMapper>,
     works: Informer,
     queue: Workqueue<WorkStatusKey>,
     expectations: Expectations<String>,
@@ -60,22 +62,25 @@ struct WorkStatusController {
 }
 
 /// Starts only the controller of Work status; it ends with the tasks.
-pub fn start_standalone(deps: &StatusContext) {
-    start(deps, &Arc::new(RestMapper::new(Arc::clone(&deps.control))));
+pub fn start_standalone(deps: &StatusControllersContext) {
+    start(
+        deps,
+        &Arc::new(RestMapper::new(Arc::clone(&deps.control_plane))),
+    );
 }
 
-pub(crate) fn start(deps: &StatusContext, mapper: &Arc<RestMapper>) {
+pub(crate) fn start(deps: &StatusControllersContext, mapper: &Arc<RestMapper>) {
     let shell = Arc::new(WorkStatusController {
-        control: Arc::clone(&deps.control),
+        control_plane: Arc::clone(&deps.control_plane),
         members: Arc::clone(&deps.members),
         clusters: deps.clusters.clone(),
         recorder: deps.recorder.with_component("work-status-controller"),
         clock: Arc::clone(&deps.clock),
         interpreter: deps.interpreter.clone(),
-        mapper: Arc::clone(mapper),
+        rest_mapper: Arc::clone(mapper),
         works: deps
             .informers
-            .get(&deps.control, &ListWatchSelector::all(&WORKS)),
+            .get(&deps.control_plane, &ListWatchSelector::all(&WORKS)),
         queue: Workqueue::new(),
         expectations: Expectations::with_min_write_interval(MIN_WRITE_INTERVAL),
         kinds: ArcSwap::default(),
@@ -155,7 +160,7 @@ impl WorkStatusController {
     }
 
     /// Enqueues Works after the interpreter's rules for a kind changed.
-    fn on_interpreter_change(&self, changed: &RuleChange<'_>) {
+    fn on_interpreter_change(&self, changed: &InterpreterRuleChange<'_>) {
         let kinds = self.kinds.load();
         let concerned = kinds
             .iter()
@@ -193,7 +198,10 @@ impl WorkStatusController {
         }
     }
 
-    async fn reconcile(&self, key: WorkStatusKey) -> Result<ReconcileAction, StatusError> {
+    async fn reconcile(
+        &self,
+        key: WorkStatusKey,
+    ) -> Result<ReconcileAction, StatusControllersError> {
         let key = match key {
             WorkStatusKey::Work(key) => key,
             WorkStatusKey::Cluster(cluster) => {
@@ -233,13 +241,13 @@ impl WorkStatusController {
         let observed = self.collect_objects(cluster, &key, &facts, follows).await?;
         let readings = interpret(&self.interpreter, &facts, &observed).await;
         let outcome = reflect_status(&facts, &observed, readings);
-        if let Some(rest) = settling_delay(&facts, &outcome, &observed, self.clock.now()) {
+        if let Some(rest) = first_status_delay(&facts, &outcome, &observed, self.clock.now()) {
             return Ok(ReconcileAction::RequeueAfter(rest));
         }
         self.record_events(&work, outcome.events);
         let end = match outcome.retryable_error {
             None => Ok(ReconcileAction::Done),
-            Some(why) => Err(StatusError::InterpreterUnavailable(why)),
+            Some(why) => Err(StatusControllersError::InterpreterUnavailable(why)),
         };
         let Some(statuses) = outcome.statuses else {
             return end;
@@ -250,7 +258,11 @@ impl WorkStatusController {
         });
         let at = ResourcePath::of_object(&WORKS, &work).subresource("status");
         let options = WriteOptions::default();
-        match self.control.patch(at, Patch::Merge(patch), &options).await {
+        match self
+            .control_plane
+            .patch(at, Patch::Merge(patch), &options)
+            .await
+        {
             Ok(written) => {
                 let look = || self.works.get_by_key(&key);
                 self.expectations.expect(&key, &written, look);
@@ -284,7 +296,7 @@ impl WorkStatusController {
         let mut observed = Vec::with_capacity(facts.manifests().len());
         for manifest in facts.manifests() {
             self.record_kind(&manifest.gvk());
-            let resource = match self.mapper.resource_for(&manifest.gvk()).await {
+            let resource = match self.rest_mapper.resource_for(&manifest.gvk()).await {
                 Ok(resource) => Some(resource),
                 Err(error) if follows => return Err(error),
                 Err(_) => None,
@@ -302,7 +314,7 @@ impl WorkStatusController {
         Ok(observed)
     }
 
-    fn record_events(&self, work: &Object, events: Vec<WorkEvent>) {
+    fn record_events(&self, work: &Object, events: Vec<WorkEventToRecord>) {
         if events.is_empty() {
             return;
         }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use interpreter::Interpreter;
+use interpreter::ResourceInterpreter;
 use jiff::{SignedDuration, Timestamp};
 use machinery::{Gvk, Object};
 use openapi::karmada::names::cluster_of_execution_space;
@@ -15,7 +15,7 @@ use crate::partial_work::PartialWork;
 
 /// An event about the Work.
 #[derive(Debug, PartialEq)]
-pub(crate) struct WorkEvent {
+pub(crate) struct WorkEventToRecord {
     pub(crate) warning: bool,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
@@ -25,20 +25,20 @@ pub(crate) struct WorkEvent {
 pub(crate) struct ReflectResult {
     /// `None`: nothing to write.
     pub(crate) statuses: Option<Vec<ManifestStatus>>,
-    pub(crate) events: Vec<WorkEvent>,
+    pub(crate) events: Vec<WorkEventToRecord>,
     /// An interpreter error that a retry may fix.
     pub(crate) retryable_error: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct WorkAnnotatedObject {
+struct ObjectWithWorkReference {
     #[serde(default)]
-    metadata: WorkAnnotatedMetadata,
+    metadata: WorkReferenceMetadata,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WorkAnnotatedMetadata {
+struct WorkReferenceMetadata {
     annotations: Option<WorkReferenceAnnotations>,
 }
 
@@ -53,7 +53,7 @@ struct WorkReferenceAnnotations {
 /// The key of the Work that an object in a cluster belongs to; `None` if it has no Work, or
 /// one of another cluster.
 pub(crate) fn owning_work_key(cluster: &str, object: &Object) -> Option<String> {
-    let found: WorkAnnotatedObject = serde_json::from_slice(object.bytes()).ok()?;
+    let found: ObjectWithWorkReference = serde_json::from_slice(object.bytes()).ok()?;
     let annotations = found.metadata.annotations?;
     let (namespace, name) = (annotations.namespace?, annotations.name?);
     let ours = cluster_of_execution_space(&namespace) == Some(cluster) && !name.is_empty();
@@ -77,7 +77,7 @@ impl InterpretedStatus {
 
 /// Interprets each observed object. `observed` and the result have an entry per manifest.
 pub(crate) async fn interpret(
-    interpreter: &Interpreter,
+    interpreter: &ResourceInterpreter,
     work: &PartialWork,
     observed: &[Option<Object>],
 ) -> Vec<Option<InterpretedStatus>> {
@@ -127,7 +127,7 @@ pub(crate) fn reflect_status(
 /// How long to delay the first status: an object created within the last second is about
 /// to become healthy, and waiting saves one write each of the Work, the binding and the
 /// template. `None`: write now.
-pub(crate) fn settling_delay(
+pub(crate) fn first_status_delay(
     work: &PartialWork,
     outcome: &ReflectResult,
     observed: &[Option<Object>],
@@ -139,7 +139,7 @@ pub(crate) fn settling_delay(
         return None;
     }
     let rest = |object: &Object| {
-        let created: CreationTimeObject = serde_json::from_slice(object.bytes()).ok()?;
+        let created: ObjectWithCreationTimestamp = serde_json::from_slice(object.bytes()).ok()?;
         let created = machinery::time::parse(&created.metadata.creation_timestamp).ok()?;
         let age = now.duration_since(created);
         let second = SignedDuration::from_secs(1);
@@ -149,13 +149,13 @@ pub(crate) fn settling_delay(
 }
 
 #[derive(Deserialize)]
-struct CreationTimeObject {
-    metadata: CreationTimeMetadata,
+struct ObjectWithCreationTimestamp {
+    metadata: CreationTimestampMetadata,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct CreationTimeMetadata {
+struct CreationTimestampMetadata {
     creation_timestamp: String,
 }
 
@@ -181,14 +181,14 @@ fn manifest_status(
     object: &Object,
     reading: InterpretedStatus,
     before: Option<&ManifestStatus>,
-    events: &mut Vec<WorkEvent>,
+    events: &mut Vec<WorkEventToRecord>,
 ) -> Option<ManifestStatus> {
     let kind = &identifier.kind;
     let name = format!("{kind}/{}/{}", object.namespace(), object.name());
     let status = match reading.status {
         Ok(status) => status,
         Err(error) => {
-            events.push(WorkEvent {
+            events.push(WorkEventToRecord {
                 warning: true,
                 reason: "ReflectStatusFailed",
                 message: format!("Reflect status for object({name}) failed, err: {error}."),
@@ -197,7 +197,7 @@ fn manifest_status(
         }
     };
     if before.is_none() {
-        events.push(WorkEvent {
+        events.push(WorkEventToRecord {
             warning: false,
             reason: "ReflectStatusSucceed",
             message: format!("Reflect status for object({name}) succeed."),
@@ -216,7 +216,7 @@ fn interpret_health(
     healthy: Result<Option<bool>, interpreter::Error>,
     name: &str,
     before: Option<&ManifestStatus>,
-    events: &mut Vec<WorkEvent>,
+    events: &mut Vec<WorkEventToRecord>,
 ) -> &'static str {
     let (health, word) = match healthy {
         // A kind without a notion of health counts as healthy.
@@ -224,7 +224,7 @@ fn interpret_health(
         Ok(Some(true)) => ("Healthy", "healthy"),
         Ok(Some(false)) => ("Unhealthy", "unhealthy"),
         Err(error) => {
-            events.push(WorkEvent {
+            events.push(WorkEventToRecord {
                 warning: true,
                 reason: "InterpretHealthFailed",
                 message: format!("Interpret health of object({name}) failed, err: {error}."),
@@ -233,7 +233,7 @@ fn interpret_health(
         }
     };
     if before.is_none_or(|b| b.health != health) {
-        events.push(WorkEvent {
+        events.push(WorkEventToRecord {
             warning: false,
             reason: "InterpretHealthSucceed",
             message: format!("Interpret health of object({name}) as {word}."),
@@ -288,7 +288,7 @@ mod tests {
 
     /// The result under the native rules, which do not wait.
     fn reflect_natively(work: &PartialWork, observed: &[Option<Object>]) -> ReflectResult {
-        let interpreter = Interpreter::default();
+        let interpreter = ResourceInterpreter::default();
         let readings = pin!(interpret(&interpreter, work, observed));
         let Poll::Ready(readings) = readings.poll(&mut Context::from_waker(Waker::noop())) else {
             panic!("not decided at once")
@@ -364,7 +364,7 @@ mod tests {
             let observed = [Some(object(copy)), None];
             let facts = work(old);
             let outcome = reflect_natively(&facts, &observed);
-            settling_delay(&facts, &outcome, &observed, now.parse().unwrap())
+            first_status_delay(&facts, &outcome, &observed, now.parse().unwrap())
         };
         let (born, later) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00.25Z");
         assert_eq!(

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::PrintHandler;
-use super::printed_object::{NONE, PrintedObject, elapsed, format_bool, or_default};
+use super::printer_input::{NONE, PrinterInput, elapsed, format_bool, or_default};
 use crate::printer::age;
 
 const WIDE_COLUMNS: &[&str] = &["Containers", "Images", "Selector"];
@@ -35,7 +35,7 @@ pub(super) const JOB: PrintHandler = PrintHandler {
     },
 };
 
-fn job_status(row: &PrintedObject<'_>) -> &'static str {
+fn job_status(row: &PrinterInput<'_>) -> &'static str {
     if row.condition("Complete") {
         "Complete"
     } else if row.condition("Failed") {
@@ -53,7 +53,7 @@ fn job_status(row: &PrintedObject<'_>) -> &'static str {
     }
 }
 
-fn job_completions(row: &PrintedObject<'_>) -> String {
+fn job_completions(row: &PrinterInput<'_>) -> String {
     let succeeded = row.number("/status/succeeded");
     if let Some(completions) = row.value("/spec/completions").as_i64() {
         return format!("{succeeded}/{completions}");
@@ -64,7 +64,7 @@ fn job_completions(row: &PrintedObject<'_>) -> String {
     }
 }
 
-fn job_duration(row: &PrintedObject<'_>) -> String {
+fn job_duration(row: &PrinterInput<'_>) -> String {
     match (
         row.text("/status/startTime"),
         row.text("/status/completionTime"),

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::PrintHandler;
-use super::printed_object::{NONE, PrintedObject, condition, join, or_default, scalar, string};
+use super::printer_input::{NONE, PrinterInput, condition, join, or_default, scalar, string};
 
 pub(super) const NAMESPACE: PrintHandler = PrintHandler {
     columns: &[("Name", "string"), ("Status", "string"), ("Age", "string")],
@@ -51,7 +51,7 @@ pub(super) const NODE: PrintHandler = PrintHandler {
     },
 };
 
-fn node_status(row: &PrintedObject<'_>) -> String {
+fn node_status(row: &PrinterInput<'_>) -> String {
     let ready = match condition(row.value("/status/conditions"), "Ready") {
         Some("True") => "Ready",
         Some(_) => "NotReady",
@@ -64,7 +64,7 @@ fn node_status(row: &PrintedObject<'_>) -> String {
     }
 }
 
-fn node_roles(row: &PrintedObject<'_>) -> String {
+fn node_roles(row: &PrinterInput<'_>) -> String {
     let labels = row.value("/metadata/labels").as_object();
     let mut roles: Vec<_> = labels
         .into_iter()
@@ -80,7 +80,7 @@ fn node_roles(row: &PrintedObject<'_>) -> String {
     or_default(roles.join(","), NONE)
 }
 
-fn node_address<'a>(row: &PrintedObject<'a>, kind: &str) -> &'a str {
+fn node_address<'a>(row: &PrinterInput<'a>, kind: &str) -> &'a str {
     row.list("/status/addresses")
         .iter()
         .find(|address| address["type"] == kind)
@@ -105,7 +105,7 @@ pub(super) const EVENT: PrintHandler = PrintHandler {
 };
 
 /// Prints an event of either group; where their fields differ, only one of them is set.
-fn event_cells(row: &PrintedObject<'_>) -> Vec<Value> {
+fn event_cells(row: &PrinterInput<'_>) -> Vec<Value> {
     let either = |core: &str, new: &str| match row.text(core) {
         "" => row.text(new),
         text => text,
@@ -150,7 +150,7 @@ fn event_cells(row: &PrintedObject<'_>) -> Vec<Value> {
     ]
 }
 
-fn event_source(row: &PrintedObject<'_>) -> String {
+fn event_source(row: &PrinterInput<'_>) -> String {
     let first = |pointers: [&str; 3]| {
         let texts = pointers.map(|pointer| row.text(pointer));
         texts.into_iter().find(|text| !text.is_empty())

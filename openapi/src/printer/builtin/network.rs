@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::PrintHandler;
-use super::printed_object::{
-    NONE, PrintedObject, UNSET, first_three, format_labels, join, list, or_default, scalar, string,
+use super::printer_input::{
+    NONE, PrinterInput, UNSET, first_three, format_labels, join, list, or_default, scalar, string,
 };
 
 pub(super) const SERVICE: PrintHandler = PrintHandler {
@@ -31,7 +31,7 @@ pub(super) const SERVICE: PrintHandler = PrintHandler {
     },
 };
 
-fn external_ip(row: &PrintedObject<'_>) -> String {
+fn external_ip(row: &PrinterInput<'_>) -> String {
     let own = join(row.list("/spec/externalIPs").iter().map(string), ",");
     match row.text("/spec/type") {
         "ClusterIP" | "NodePort" => or_default(own, NONE),
@@ -50,7 +50,7 @@ fn external_ip(row: &PrintedObject<'_>) -> String {
 }
 
 /// The IP addresses or host names of a load balancer.
-fn load_balancer_addresses(row: &PrintedObject<'_>) -> String {
+fn load_balancer_addresses(row: &PrinterInput<'_>) -> String {
     let points = row.list("/status/loadBalancer/ingress").iter();
     let names = points.map(|point| match string(&point["ip"]) {
         "" => string(&point["hostname"]),
@@ -59,7 +59,7 @@ fn load_balancer_addresses(row: &PrintedObject<'_>) -> String {
     join(names.filter(|name| !name.is_empty()), ",")
 }
 
-fn service_ports(row: &PrintedObject<'_>) -> String {
+fn service_ports(row: &PrinterInput<'_>) -> String {
     let ports: Vec<_> = row
         .list("/spec/ports")
         .iter()

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::PrintHandler;
-use super::printed_object::{NONE, PrintedObject, condition, list, string};
+use super::printer_input::{NONE, PrinterInput, condition, list, string};
 
 pub(super) const POD: PrintHandler = PrintHandler {
     columns: &[
@@ -21,7 +21,7 @@ pub(super) const POD: PrintHandler = PrintHandler {
     cells: pod_cells,
 };
 
-fn pod_cells(row: &PrintedObject<'_>) -> Vec<Value> {
+fn pod_cells(row: &PrinterInput<'_>) -> Vec<Value> {
     let summary = PodContainerSummary::from_pod(row);
     let ip = match row.text("/status/podIPs/0/ip") {
         "" => row.text_or("/status/podIP", NONE),
@@ -40,7 +40,7 @@ fn pod_cells(row: &PrintedObject<'_>) -> Vec<Value> {
     ]
 }
 
-fn pod_status(row: &PrintedObject<'_>, reason: String) -> String {
+fn pod_status(row: &PrinterInput<'_>, reason: String) -> String {
     let terminal = matches!(row.text("/status/phase"), "Failed" | "Succeeded");
     if !row.is_deleting() {
         reason
@@ -53,7 +53,7 @@ fn pod_status(row: &PrintedObject<'_>, reason: String) -> String {
     }
 }
 
-fn format_restarts(row: &PrintedObject<'_>, count: i64, last: &str) -> String {
+fn format_restarts(row: &PrinterInput<'_>, count: i64, last: &str) -> String {
     if count == 0 || last.is_empty() {
         count.to_string()
     } else {
@@ -61,7 +61,7 @@ fn format_restarts(row: &PrintedObject<'_>, count: i64, last: &str) -> String {
     }
 }
 
-fn readiness_gates(row: &PrintedObject<'_>) -> String {
+fn readiness_gates(row: &PrinterInput<'_>) -> String {
     let gates = row.list("/spec/readinessGates");
     if gates.is_empty() {
         return NONE.into();
@@ -85,7 +85,7 @@ struct PodContainerSummary<'a> {
 }
 
 impl<'a> PodContainerSummary<'a> {
-    fn from_pod(row: &PrintedObject<'a>) -> Self {
+    fn from_pod(row: &PrinterInput<'a>) -> Self {
         let sidecars = row
             .list("/spec/initContainers")
             .iter()
@@ -110,7 +110,7 @@ impl<'a> PodContainerSummary<'a> {
 
     /// Adds init containers up to the first that is not finished. Returns whether there
     /// is one, and the count and the last time of the restarts of sidecars.
-    fn add_init_containers(&mut self, row: &PrintedObject<'a>) -> (bool, (i64, &'a str)) {
+    fn add_init_containers(&mut self, row: &PrinterInput<'a>) -> (bool, (i64, &'a str)) {
         let containers = row.list("/spec/initContainers");
         let (mut count, mut last) = (0, "");
         for (at, status) in row.list("/status/initContainerStatuses").iter().enumerate() {
@@ -141,7 +141,7 @@ impl<'a> PodContainerSummary<'a> {
         (false, (count, last))
     }
 
-    fn add_containers(&mut self, row: &PrintedObject<'a>) {
+    fn add_containers(&mut self, row: &PrinterInput<'a>) {
         let mut running = false;
         for status in row.list("/status/containerStatuses").iter().rev() {
             self.add_restarts(status);
@@ -166,7 +166,7 @@ impl<'a> PodContainerSummary<'a> {
     }
 }
 
-fn pod_reason(row: &PrintedObject<'_>) -> String {
+fn pod_reason(row: &PrinterInput<'_>) -> String {
     let gated = list(row.value("/status/conditions"))
         .iter()
         .any(|c| c["type"] == "PodScheduled" && c["reason"] == "SchedulingGated");

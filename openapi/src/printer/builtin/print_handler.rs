@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::printed_object::PrintedObject;
+use super::printer_input::PrinterInput;
 
 /// Name and type (a type of JSON Schema) of a column.
 pub(super) type BuiltinColumn = (&'static str, &'static str);
@@ -12,5 +12,5 @@ pub(super) struct PrintHandler {
     pub(super) columns: &'static [BuiltinColumn],
     /// The names of the columns that only `-o wide` shows.
     pub(super) wide_columns: &'static [&'static str],
-    pub(super) cells: fn(&PrintedObject<'_>) -> Vec<Value>,
+    pub(super) cells: fn(&PrinterInput<'_>) -> Vec<Value>,
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::PrintHandler;
-use super::printed_object::{PrintedObject, UNSET, scalar, string};
+use super::printer_input::{PrinterInput, UNSET, scalar, string};
 
 const CLASS_ANNOTATION: &str = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";
 
@@ -78,7 +78,7 @@ pub(super) const PERSISTENT_VOLUME_CLAIM: PrintHandler = PrintHandler {
     },
 };
 
-fn phase<'a>(row: &PrintedObject<'a>) -> &'a str {
+fn phase<'a>(row: &PrinterInput<'a>) -> &'a str {
     if row.is_deleting() {
         "Terminating"
     } else {
@@ -86,7 +86,7 @@ fn phase<'a>(row: &PrintedObject<'a>) -> &'a str {
     }
 }
 
-fn storage_class<'a>(row: &PrintedObject<'a>) -> &'a str {
+fn storage_class<'a>(row: &PrinterInput<'a>) -> &'a str {
     match row.text(CLASS_ANNOTATION) {
         "" => row.text("/spec/storageClassName"),
         class => class,

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::PrintHandler;
-use super::printed_object::{
-    NONE, PrintedObject, UNSET, format_labels, lower_kind, or_default, scalar, string,
+use super::printer_input::{
+    NONE, PrinterInput, UNSET, format_labels, lower_kind, or_default, scalar, string,
 };
 
 const POD_SPEC: &str = "/spec/template/spec";
@@ -49,7 +49,7 @@ pub(super) const REPLICA_SET: PrintHandler = PrintHandler {
     cells: |row| replica_cells(row, or_default(row.selector("/spec/selector"), NONE)),
 };
 
-fn replica_cells(row: &PrintedObject<'_>, selector: String) -> Vec<Value> {
+fn replica_cells(row: &PrinterInput<'_>, selector: String) -> Vec<Value> {
     let (names, images) = row.containers(POD_SPEC);
     vec![
         row.name(),
@@ -105,7 +105,7 @@ pub(super) const STATEFUL_SET: PrintHandler = PrintHandler {
     },
 };
 
-fn ready(row: &PrintedObject<'_>) -> String {
+fn ready(row: &PrinterInput<'_>) -> String {
     let (ready, desired) = ("/status/readyReplicas", "/spec/replicas");
     format!("{}/{}", row.number(ready), row.number(desired))
 }
@@ -214,7 +214,7 @@ pub(super) const HORIZONTAL_POD_AUTOSCALER: PrintHandler = PrintHandler {
     },
 };
 
-fn format_metrics(row: &PrintedObject<'_>) -> String {
+fn format_metrics(row: &PrinterInput<'_>) -> String {
     const SHOWN: usize = 2;
     // autoscaling/v1 has a single metric, in separate fields.
     if let Some(target) = row.value("/spec/targetCPUUtilizationPercentage").as_i64() {

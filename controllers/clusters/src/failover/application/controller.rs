@@ -6,21 +6,22 @@ use std::sync::Arc;
 
 use client::Error;
 use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
-use interpreter::{Interpreter, InterpreterOperation};
+use interpreter::{InterpreterOperation, ResourceInterpreter};
 use machinery::Object;
 use machinery::object::MalformedObject;
 use machinery::time::Clock;
 use openapi::karmada::failover::ApplicationFailoverBehavior;
-use openapi::karmada::resource_group::ResourceGroup;
+use openapi::karmada::kind_in_namespace::KindInNamespace;
 use openapi::karmada::{FeatureGates, ResourceBinding};
 use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::reconcile::{
-    EvictionTaskError, UnhealthySince, application_failover, evaluate_health, eviction_task,
+    EvictionTaskError, UnhealthySinceByCluster, application_failover, evaluate_health,
+    eviction_task,
 };
-use crate::bindings::{BindingStore, record_eviction};
-use crate::context::ClustersContext;
+use crate::bindings::{BindingClient, record_eviction};
+use crate::context::ClusterControllersContext;
 use crate::failover::graceful::{creation_timestamp, requeue_at};
 
 const WORKERS: usize = 4;
@@ -36,16 +37,16 @@ enum ApplicationFailoverError {
 }
 
 pub(in crate::failover) struct ApplicationFailoverController {
-    bindings: BindingStore,
+    bindings: BindingClient,
     clock: Arc<dyn Clock>,
     recorder: EventRecorder,
-    interpreter: Interpreter,
+    interpreter: ResourceInterpreter,
     gates: FeatureGates,
-    unhealthy_since: Mutex<HashMap<String, UnhealthySince>>,
+    unhealthy_since: Mutex<HashMap<String, UnhealthySinceByCluster>>,
 }
 
 impl ApplicationFailoverController {
-    pub(in crate::failover) fn start(deps: &ClustersContext, bindings: &BindingStore) {
+    pub(in crate::failover) fn start(deps: &ClusterControllersContext, bindings: &BindingClient) {
         let it = Arc::new(Self {
             bindings: bindings.clone(),
             clock: Arc::clone(&deps.clock),
@@ -72,15 +73,15 @@ impl ApplicationFailoverController {
                 wake.add_low(binding.meta().key());
             }
         };
-        let sweep = bindings.start_index_visitor(&deps.tasks, "failover-of-kinds", visit);
+        let sweep = bindings.start_index_key_workqueue(&deps.tasks, "failover-of-kinds", visit);
         deps.interpreter.add_change_listener(move |changed| {
             const HEALTH_OPERATIONS: &[InterpreterOperation] =
                 &[InterpreterOperation::InterpretHealth];
             if changed.affects_operations(HEALTH_OPERATIONS) {
-                let concerns = |group: ResourceGroup<'_>| {
+                let concerns = |group: KindInNamespace<'_>| {
                     changed.affects_kind(&group.gvk(), HEALTH_OPERATIONS)
                 };
-                sweep.add(|key| ResourceGroup::parse(key).is_some_and(concerns));
+                sweep.add(|key| KindInNamespace::parse(key).is_some_and(concerns));
             }
         });
         run_workers(

@@ -13,12 +13,12 @@ use openapi::karmada::{FeatureGates, KarmadaFeature, ResourceBinding};
 use crate::failover::state_preservation::{StatePreservationError, preserved_labels};
 
 /// Cluster → since when the workload is unhealthy there.
-pub(super) type UnhealthySince = BTreeMap<String, Timestamp>;
+pub(super) type UnhealthySinceByCluster = BTreeMap<String, Timestamp>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UnhealthyEvaluation {
     /// The updated times.
-    pub(super) since: UnhealthySince,
+    pub(super) since: UnhealthySinceByCluster,
     pub(super) clusters_to_evict: Vec<String>,
     /// When the next of the other clusters exceeds its toleration.
     pub(super) next_deadline: Option<Timestamp>,
@@ -48,12 +48,12 @@ pub(super) fn application_failover(
 pub(super) fn evaluate_health(
     binding: &ResourceBinding,
     application: &ApplicationFailoverBehavior,
-    since: &UnhealthySince,
+    since: &UnhealthySinceByCluster,
     now: Timestamp,
 ) -> UnhealthyEvaluation {
     let tolerated = SignedDuration::from_secs(application.decision_conditions.toleration_seconds);
     let mut found = UnhealthyEvaluation {
-        since: UnhealthySince::new(),
+        since: UnhealthySinceByCluster::new(),
         clusters_to_evict: Vec::new(),
         next_deadline: None,
     };
@@ -151,7 +151,7 @@ mod tests {
                      expected: (&[(&str, i64)], &[&str], Option<i64>)| {
             let binding = binding(minute.clone(), healths, evicting);
             let told = application_failover(&binding).unwrap();
-            let times = |all: &[(&str, i64)]| -> UnhealthySince {
+            let times = |all: &[(&str, i64)]| -> UnhealthySinceByCluster {
                 all.iter().map(|(c, s)| ((*c).to_owned(), at(*s))).collect()
             };
             let found = evaluate_health(&binding, &told, &times(since), at(now));

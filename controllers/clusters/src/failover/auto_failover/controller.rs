@@ -13,7 +13,7 @@ use flotilla_runtime::{
 use jiff::Timestamp;
 use machinery::Object;
 use machinery::time::{Clock, parse};
-use openapi::karmada::binding::KarmadaObjectMeta;
+use openapi::karmada::binding::AnnotationsFinalizersAndGeneration;
 use openapi::karmada::failover::automatic_failover_delay;
 use openapi::karmada::resources::{CLUSTER_POLICIES, CLUSTERS, POLICIES};
 use openapi::karmada::well_known_keys::{
@@ -25,11 +25,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::reconcile::{
-    ClusterReadiness, FailoverAction, FailoverContext, FailoverDecision, TargetsBeforeFailover,
-    decide_failover, is_own_task, saved_targets,
+    AutoFailoverInputs, ClusterReadiness, FailoverDecision, FailoverTransition,
+    TargetsByEvictedCluster, decide_failover, is_own_task, saved_targets,
 };
-use crate::bindings::{BindingStore, record_eviction};
-use crate::context::ClustersContext;
+use crate::bindings::{BindingClient, record_eviction};
+use crate::context::ClusterControllersContext;
 use crate::failover::graceful::requeue_at;
 
 /// The index of bindings by the key of their policy.
@@ -39,12 +39,12 @@ const EVICTED_CLUSTER_INDEX: &str = "clusters/left";
 const WORKERS: usize = 8;
 
 #[derive(Deserialize)]
-struct AnnotatedObject {
-    metadata: KarmadaObjectMeta,
+struct PolicyWithAnnotations {
+    metadata: AnnotationsFinalizersAndGeneration,
 }
 
 pub(in crate::failover) struct AutoFailoverController {
-    bindings: BindingStore,
+    bindings: BindingClient,
     clusters: Informer,
     /// PropagationPolicies and ClusterPropagationPolicies.
     policies: [Informer; 2],
@@ -57,7 +57,7 @@ pub(in crate::failover) struct AutoFailoverController {
 }
 
 impl AutoFailoverController {
-    pub(in crate::failover) fn start(deps: &ClustersContext, bindings: &BindingStore) {
+    pub(in crate::failover) fn start(deps: &ClusterControllersContext, bindings: &BindingClient) {
         let informer = |resource| {
             deps.informers
                 .get(&deps.control_plane, &ListWatchSelector::all(resource))
@@ -244,8 +244,8 @@ impl AutoFailoverController {
             Err(e) if e.is_conflict() => return Ok(ReconcileAction::AFTER_CONFLICT),
             other => other?,
         }
-        for action in &plan.actions {
-            self.record_action(&object, &binding, action);
+        for action in &plan.transitions {
+            self.record_transition(&object, &binding, action);
         }
         Ok(next)
     }
@@ -258,7 +258,7 @@ impl AutoFailoverController {
     ) -> FailoverDecision {
         let policy = policy_key(object).and_then(|key| self.get_policy(&key));
         let after = policy.and_then(|policy| failover_delay(&policy));
-        let context = FailoverContext {
+        let context = AutoFailoverInputs {
             readiness: &|cluster| self.readiness(cluster),
             any_ready: after.is_some() && self.any_ready(),
             delay: after,
@@ -273,30 +273,35 @@ impl AutoFailoverController {
         informer.get_by_key(key)
     }
 
-    fn record_action(&self, object: &Object, binding: &ResourceBinding, action: &FailoverAction) {
+    fn record_transition(
+        &self,
+        object: &Object,
+        binding: &ResourceBinding,
+        action: &FailoverTransition,
+    ) {
         let about = InvolvedObject::from_object(object);
         match action {
-            FailoverAction::Started(cluster) => self.recorder.warning(
+            FailoverTransition::Started(cluster) => self.recorder.warning(
                 &about,
                 "FailoverBegun",
                 format!("Cluster {cluster} stays not Ready: its copy is to be replaced elsewhere."),
             ),
-            FailoverAction::Canceled(cluster) => self.recorder.normal(
+            FailoverTransition::Canceled(cluster) => self.recorder.normal(
                 &about,
                 "FailoverCalledOff",
                 format!("Cluster {cluster} is Ready again: it has its copy back."),
             ),
-            FailoverAction::Completed(cluster) => {
+            FailoverTransition::Completed(cluster) => {
                 record_eviction(&self.recorder, object, &binding.spec, cluster, true);
             }
-            FailoverAction::Abandoned(_) => {}
+            FailoverTransition::Abandoned(_) => {}
         }
     }
 }
 
 /// The failover delay of a policy; `None` if its annotations are invalid.
 fn failover_delay(policy: &Object) -> Option<Duration> {
-    let view = policy.decode::<AnnotatedObject>().ok()?;
+    let view = policy.decode::<PolicyWithAnnotations>().ok()?;
     automatic_failover_delay(&view.metadata.annotations)
         .ok()
         .flatten()
@@ -334,8 +339,8 @@ fn annotations_patch(binding: &ResourceBinding, plan: &FailoverDecision) -> Valu
     if plan.targets_before != saved_targets(binding) {
         patch[BEFORE_FAILOVER] = saved_targets_annotation(&plan.targets_before);
     }
-    let back = |action: &FailoverAction| matches!(action, FailoverAction::Canceled(_));
-    if plan.actions.iter().any(back) {
+    let back = |action: &FailoverTransition| matches!(action, FailoverTransition::Canceled(_));
+    if plan.transitions.iter().any(back) {
         patch[APPLIED_PLACEMENT] = Value::Null;
     }
     if patch == json!({}) {
@@ -345,7 +350,7 @@ fn annotations_patch(binding: &ResourceBinding, plan: &FailoverDecision) -> Valu
     }
 }
 
-fn saved_targets_annotation(before: &TargetsBeforeFailover) -> Value {
+fn saved_targets_annotation(before: &TargetsByEvictedCluster) -> Value {
     match before.is_empty() {
         true => Value::Null,
         false => json!(before).to_string().into(),

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::reconcile::{
-    ClusterReadiness, FailoverAction, FailoverContext, FailoverDecision, decide_failover,
+    AutoFailoverInputs, ClusterReadiness, FailoverDecision, FailoverTransition, decide_failover,
     is_own_task,
 };
 
@@ -46,7 +46,7 @@ fn decide_with(
 ) -> FailoverDecision {
     let by_name: BTreeMap<String, ClusterReadiness> =
         (0..).map(name).zip(states.iter().copied()).collect();
-    let context = FailoverContext {
+    let context = AutoFailoverInputs {
         readiness: &|cluster| {
             by_name
                 .get(cluster)
@@ -89,11 +89,11 @@ proptest! {
         for (round, (states, enabled)) in rounds.iter().enumerate() {
             let now = 100 * (round as i64 + 1);
             let found = decide_with(&binding, states, *enabled, now);
-            let begun = found.actions.iter().any(|d| matches!(d, FailoverAction::Started(_)));
+            let begun = found.transitions.iter().any(|d| matches!(d, FailoverTransition::Started(_)));
             prop_assert!(*enabled || !begun);
             apply(&mut binding, found);
             let again = decide_with(&binding, states, *enabled, now);
-            prop_assert_eq!(&again.actions, &Vec::new());
+            prop_assert_eq!(&again.transitions, &Vec::new());
             prop_assert_eq!(&again.spec.clusters, &binding.spec.clusters);
             for target in &binding.spec.clusters {
                 prop_assert!(!binding.spec.is_evicting(&target.name), "{:?}", target);

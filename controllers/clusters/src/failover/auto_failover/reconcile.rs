@@ -8,7 +8,7 @@ use machinery::time::rfc3339_seconds;
 use openapi::karmada::binding::GracefulEvictionTask;
 use openapi::karmada::failover::PURGE_MODE_GRACEFULLY;
 use openapi::karmada::well_known_keys::BEFORE_FAILOVER;
-use openapi::karmada::{BindingSpec, ResourceBinding, TargetCluster};
+use openapi::karmada::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 
 use crate::failover::graceful::all_healthy;
 
@@ -28,7 +28,7 @@ pub(super) enum ClusterReadiness {
 }
 
 /// The inputs of a decision besides the binding.
-pub(super) struct FailoverContext<'a> {
+pub(super) struct AutoFailoverInputs<'a> {
     pub(super) readiness: &'a dyn Fn(&str) -> ClusterReadiness,
     /// Whether any cluster is Ready. If none is, the fault is more likely in the control
     /// plane.
@@ -40,7 +40,7 @@ pub(super) struct FailoverContext<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum FailoverAction {
+pub(super) enum FailoverTransition {
     /// The eviction started; the scheduler selects another cluster.
     Started(String),
     /// The cluster is Ready again and gets its workload back.
@@ -52,13 +52,13 @@ pub(super) enum FailoverAction {
 }
 
 /// Evicted cluster → the targets before its failover.
-pub(super) type TargetsBeforeFailover = BTreeMap<String, Vec<TargetCluster>>;
+pub(super) type TargetsByEvictedCluster = BTreeMap<String, Vec<TargetCluster>>;
 
 #[derive(Clone, Debug)]
 pub(super) struct FailoverDecision {
-    pub(super) spec: BindingSpec,
-    pub(super) targets_before: TargetsBeforeFailover,
-    pub(super) actions: Vec<FailoverAction>,
+    pub(super) spec: ResourceBindingSpec,
+    pub(super) targets_before: TargetsByEvictedCluster,
+    pub(super) transitions: Vec<FailoverTransition>,
     /// When the next of its clusters has been not Ready for too long.
     pub(super) next_deadline: Option<Timestamp>,
 }
@@ -68,7 +68,7 @@ pub(super) fn is_own_task(task: &GracefulEvictionTask) -> bool {
 }
 
 /// The targets saved in the annotation; empty if it cannot be read.
-pub(super) fn saved_targets(binding: &ResourceBinding) -> TargetsBeforeFailover {
+pub(super) fn saved_targets(binding: &ResourceBinding) -> TargetsByEvictedCluster {
     let text = binding.metadata.annotations.get(BEFORE_FAILOVER);
     text.and_then(|text| serde_json::from_str(text).ok())
         .unwrap_or_default()
@@ -77,12 +77,12 @@ pub(super) fn saved_targets(binding: &ResourceBinding) -> TargetsBeforeFailover 
 pub(super) fn decide_failover(
     binding: &ResourceBinding,
     generation: i64,
-    context: &FailoverContext<'_>,
+    context: &AutoFailoverInputs<'_>,
 ) -> FailoverDecision {
     let mut plan = FailoverDecision {
         spec: binding.spec.clone(),
         targets_before: saved_targets(binding),
-        actions: Vec::new(),
+        transitions: Vec::new(),
         next_deadline: None,
     };
     let ours = binding.spec.graceful_eviction_tasks.iter();
@@ -90,12 +90,12 @@ pub(super) fn decide_failover(
     for task in ours.rev().filter(|t| is_own_task(t)) {
         let cluster = task.from_cluster.clone();
         match (context.readiness)(&cluster) {
-            ClusterReadiness::Deleted => plan.remove_task(FailoverAction::Abandoned(cluster)),
+            ClusterReadiness::Deleted => plan.remove_task(FailoverTransition::Abandoned(cluster)),
             ClusterReadiness::Ready => plan.cancel_failover(task, context),
             ClusterReadiness::NotReady(_) | ClusterReadiness::NeverReported
                 if is_replaced(binding, task, generation) =>
             {
-                plan.remove_task(FailoverAction::Completed(cluster));
+                plan.remove_task(FailoverTransition::Completed(cluster));
             }
             ClusterReadiness::NotReady(_) | ClusterReadiness::NeverReported => {}
         }
@@ -145,21 +145,21 @@ fn is_replaced(binding: &ResourceBinding, task: &GracefulEvictionTask, generatio
 }
 
 impl FailoverDecision {
-    fn remove_task(&mut self, action: FailoverAction) {
-        let (FailoverAction::Started(cluster)
-        | FailoverAction::Canceled(cluster)
-        | FailoverAction::Completed(cluster)
-        | FailoverAction::Abandoned(cluster)) = &action;
+    fn remove_task(&mut self, action: FailoverTransition) {
+        let (FailoverTransition::Started(cluster)
+        | FailoverTransition::Canceled(cluster)
+        | FailoverTransition::Completed(cluster)
+        | FailoverTransition::Abandoned(cluster)) = &action;
         let tasks = &mut self.spec.graceful_eviction_tasks;
         tasks.retain(|t| !(is_own_task(t) && t.from_cluster == *cluster));
-        self.actions.push(action);
+        self.transitions.push(action);
     }
 
     /// Restores the targets from before the failover, without those that have failed
     /// meanwhile.
-    fn cancel_failover(&mut self, task: &GracefulEvictionTask, context: &FailoverContext<'_>) {
+    fn cancel_failover(&mut self, task: &GracefulEvictionTask, context: &AutoFailoverInputs<'_>) {
         let cluster = &task.from_cluster;
-        self.remove_task(FailoverAction::Canceled(cluster.clone()));
+        self.remove_task(FailoverTransition::Canceled(cluster.clone()));
         let before = self.targets_before.remove(cluster).unwrap_or_else(|| {
             let back = TargetCluster {
                 name: cluster.clone(),
@@ -176,7 +176,7 @@ impl FailoverDecision {
         self.spec.clusters = before.into_iter().filter(stays).collect();
     }
 
-    fn start_failovers(&mut self, after: Duration, context: &FailoverContext<'_>) {
+    fn start_failovers(&mut self, after: Duration, context: &AutoFailoverInputs<'_>) {
         let after = SignedDuration::try_from(after).unwrap_or(SignedDuration::MAX);
         for target in self.spec.clusters.clone() {
             let ClusterReadiness::NotReady(since) = (context.readiness)(&target.name) else {
@@ -208,7 +208,8 @@ impl FailoverDecision {
             });
             if evicted {
                 self.targets_before.insert(target.name.clone(), before);
-                self.actions.push(FailoverAction::Started(target.name));
+                self.transitions
+                    .push(FailoverTransition::Started(target.name));
             }
         }
     }
@@ -264,7 +265,7 @@ mod tests {
         any_ready: bool,
         now: i64,
     ) -> FailoverDecision {
-        let context = FailoverContext {
+        let context = AutoFailoverInputs {
             readiness: &readiness,
             any_ready,
             delay: after.map(Duration::from_secs),
@@ -280,7 +281,7 @@ mod tests {
         let check = |more: Value, after, any_ready, now, begun: bool, next: Option<i64>| {
             let plan = decide_with(&binding(&placed, more.clone()), after, any_ready, now);
             assert_eq!(
-                plan.actions.len(),
+                plan.transitions.len(),
                 usize::from(begun),
                 "{more} {after:?} {now}"
             );
@@ -296,7 +297,10 @@ mod tests {
         check(held, Some(300), true, 300, false, None);
 
         let plan = decide_with(&binding(&placed, none()), Some(300), true, 310);
-        assert_eq!(plan.actions, [FailoverAction::Started("down".into())]);
+        assert_eq!(
+            plan.transitions,
+            [FailoverTransition::Started("down".into())]
+        );
         assert_eq!(json!(plan.spec.clusters), targets(&[("a", 2)]));
         assert_eq!(
             json!(plan.targets_before),
@@ -318,7 +322,7 @@ mod tests {
             true,
             9,
         );
-        assert_eq!(plan.actions, []);
+        assert_eq!(plan.transitions, []);
     }
 
     // proves: AFO-old-copy
@@ -341,11 +345,11 @@ mod tests {
             binding.status.scheduler_observed_generation = observed;
             binding.status.aggregated_status = serde_json::from_value(items.clone()).unwrap();
             let plan = decide_with(&binding, Some(300), true, 999);
-            let expected: &[FailoverAction] = match ended {
-                true => &[FailoverAction::Completed("down".into())],
+            let expected: &[FailoverTransition] = match ended {
+                true => &[FailoverTransition::Completed("down".into())],
                 false => &[],
             };
-            assert_eq!(plan.actions, expected, "{clusters:?} {items}");
+            assert_eq!(plan.transitions, expected, "{clusters:?} {items}");
             assert_eq!(plan.spec.is_evicting("down"), !ended);
             assert_eq!(json!(plan.spec.clusters), targets(clusters));
         };
@@ -381,7 +385,7 @@ mod tests {
         let check = |clusters: &[(&str, i64)],
                      tasks: Value,
                      before: Value,
-                     deeds: &[FailoverAction],
+                     deeds: &[FailoverTransition],
                      expected: &[(&str, i64)]| {
             let mut binding = binding(clusters, json!({"gracefulEvictionTasks": tasks}));
             binding
@@ -389,7 +393,7 @@ mod tests {
                 .annotations
                 .insert(BEFORE_FAILOVER.into(), before.to_string());
             let plan = decide_with(&binding, None, true, 999);
-            assert_eq!(plan.actions, deeds, "{tasks} {before}");
+            assert_eq!(plan.transitions, deeds, "{tasks} {before}");
             assert_eq!(
                 json!(plan.spec.clusters),
                 targets(expected),
@@ -398,7 +402,7 @@ mod tests {
             let left = plan.targets_before.keys().all(|c| plan.spec.is_evicting(c));
             assert!(left, "{:?}", plan.targets_before);
         };
-        let off = |c: &str| FailoverAction::Canceled(c.into());
+        let off = |c: &str| FailoverTransition::Canceled(c.into());
         let was = targets(&[("back", 2), ("a", 2)]);
         check(
             &[("a", 4)],
@@ -445,7 +449,12 @@ mod tests {
             let annotations = &mut binding.metadata.annotations;
             annotations.insert(BEFORE_FAILOVER.into(), annotation.clone());
             let first = decide_with(&binding, Some(300), true, 999);
-            assert_eq!(first.actions.is_empty(), round > 0, "{:?}", first.actions);
+            assert_eq!(
+                first.transitions.is_empty(),
+                round > 0,
+                "{:?}",
+                first.transitions
+            );
             if round > 0 {
                 assert_eq!(first.spec.clusters, binding.spec.clusters);
             }
@@ -463,7 +472,10 @@ mod tests {
         let tasks = json!([foreign, task("gone", &[]), task("unheard", &[])]);
         let binding = binding(&[("a", 4)], json!({"gracefulEvictionTasks": tasks}));
         let plan = decide_with(&binding, Some(0), true, 999);
-        assert_eq!(plan.actions, [FailoverAction::Abandoned("gone".into())]);
+        assert_eq!(
+            plan.transitions,
+            [FailoverTransition::Abandoned("gone".into())]
+        );
         let left = plan.spec.graceful_eviction_tasks.iter();
         let left: Vec<&str> = left.map(|t| &*t.from_cluster).collect();
         assert_eq!(left, ["back", "unheard"]);

@@ -13,20 +13,20 @@ use serde_json::Value;
 use std::time::Duration;
 
 use super::reconcile::assess_eviction_tasks;
-use crate::bindings::{BindingStore, record_eviction};
-use crate::context::ClustersContext;
+use crate::bindings::{BindingClient, record_eviction};
+use crate::context::ClusterControllersContext;
 
 const WORKERS: usize = 4;
 
 pub(in crate::failover) struct GracefulEvictionController {
-    bindings: BindingStore,
+    bindings: BindingClient,
     clock: Arc<dyn Clock>,
     recorder: EventRecorder,
     timeout: Duration,
 }
 
 impl GracefulEvictionController {
-    pub(in crate::failover) fn start(deps: &ClustersContext, bindings: &BindingStore) {
+    pub(in crate::failover) fn start(deps: &ClusterControllersContext, bindings: &BindingClient) {
         let it = Arc::new(Self {
             bindings: bindings.clone(),
             clock: Arc::clone(&deps.clock),

@@ -21,7 +21,7 @@ pub(in crate::failover) fn creation_timestamp(
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct EvictionAssessment {
+pub(super) struct AssessedEvictionTasks {
     pub(super) kept_tasks: Vec<GracefulEvictionTask>,
     /// The clusters whose task is finished.
     pub(super) evicted_clusters: Vec<String>,
@@ -36,10 +36,10 @@ pub(super) fn assess_eviction_tasks(
     generation: i64,
     timeout: Duration,
     now: Timestamp,
-) -> EvictionAssessment {
+) -> AssessedEvictionTasks {
     let scheduled = binding.status.scheduler_observed_generation == generation;
     let replaced = scheduled && all_healthy(binding);
-    let mut found = EvictionAssessment {
+    let mut found = AssessedEvictionTasks {
         kept_tasks: Vec::new(),
         evicted_clusters: Vec::new(),
         next_deadline: None,

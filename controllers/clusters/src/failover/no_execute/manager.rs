@@ -25,8 +25,8 @@ use super::reconcile::{
     AppliedPlacementError, EvictionRateLimiter, TaintDecision, evaluate_taints, eviction_task,
     has_no_execute_taint, tolerations,
 };
-use crate::bindings::{BindingStore, record_eviction};
-use crate::context::ClustersContext;
+use crate::bindings::{BindingClient, record_eviction};
+use crate::context::ClusterControllersContext;
 use crate::failover::graceful::{creation_timestamp, requeue_at};
 use crate::failover::metrics::EVICTION_METRICS;
 use crate::failover::options::FailoverOptions;
@@ -49,7 +49,7 @@ enum TaintEvictionError {
 }
 
 pub(in crate::failover) struct NoExecuteTaintManager {
-    bindings: BindingStore,
+    bindings: BindingClient,
     clusters: Informer,
     clock: Arc<dyn Clock>,
     recorder: EventRecorder,
@@ -69,7 +69,7 @@ enum EvictionDecision {
 }
 
 impl NoExecuteTaintManager {
-    pub(in crate::failover) fn start(deps: &ClustersContext, bindings: &BindingStore) {
+    pub(in crate::failover) fn start(deps: &ClusterControllersContext, bindings: &BindingClient) {
         let options = deps.options.failover;
         let it = Arc::new(Self {
             bindings: bindings.clone(),
@@ -188,10 +188,10 @@ impl NoExecuteTaintManager {
             EvictionDecision::NotNeeded => return Ok(ReconcileAction::Done),
             EvictionDecision::Requeue(action) => return Ok(action),
             EvictionDecision::Evict(object, binding) => match self.wait_for_rate_limiter().await {
-                RateLimiterWait::Immediate => (object, binding),
-                RateLimiterWait::Shutdown => return Ok(ReconcileAction::Done),
+                RateLimiterWaitOutcome::Immediate => (object, binding),
+                RateLimiterWaitOutcome::Shutdown => return Ok(ReconcileAction::Done),
                 // Evaluate again: much may have changed while waiting.
-                RateLimiterWait::AfterDelay => match self.evaluate(key)? {
+                RateLimiterWaitOutcome::AfterDelay => match self.evaluate(key)? {
                     EvictionDecision::NotNeeded => return Ok(ReconcileAction::Done),
                     EvictionDecision::Requeue(action) => return Ok(action),
                     EvictionDecision::Evict(object, binding) => (object, binding),
@@ -244,8 +244,8 @@ impl NoExecuteTaintManager {
         )
     }
 
-    async fn wait_for_rate_limiter(&self) -> RateLimiterWait {
-        let mut turn = RateLimiterWait::Immediate;
+    async fn wait_for_rate_limiter(&self) -> RateLimiterWaitOutcome {
+        let mut turn = RateLimiterWaitOutcome::Immediate;
         loop {
             let taken = self.rate_limiter.lock().try_acquire(Instant::now());
             let Err(next) = taken else { return turn };
@@ -255,9 +255,9 @@ impl NoExecuteTaintManager {
                 .await
                 .is_none()
             {
-                return RateLimiterWait::Shutdown;
+                return RateLimiterWaitOutcome::Shutdown;
             }
-            turn = RateLimiterWait::AfterDelay;
+            turn = RateLimiterWaitOutcome::AfterDelay;
         }
     }
 
@@ -278,7 +278,7 @@ impl NoExecuteTaintManager {
     }
 }
 
-enum RateLimiterWait {
+enum RateLimiterWaitOutcome {
     Immediate,
     AfterDelay,
     /// The process is shutting down.

@@ -12,7 +12,7 @@ use openapi::karmada::placement::Toleration;
 use openapi::karmada::{FeatureGates, KarmadaFeature, Placement, ResourceBinding, well_known_keys};
 use tokio::time::Instant;
 
-use crate::failover::options::PurgeMode;
+use crate::failover::options::NoExecuteTaintEvictionPurgeMode;
 use crate::failover::state_preservation::{StatePreservationError, preserved_labels};
 
 const NO_EXECUTE: &str = "NoExecute";
@@ -94,7 +94,7 @@ pub(super) fn eviction_task(
     binding: &ResourceBinding,
     cluster: &str,
     gates: FeatureGates,
-    mode: PurgeMode,
+    mode: NoExecuteTaintEvictionPurgeMode,
 ) -> Result<GracefulEvictionTask, StatePreservationError> {
     let FailoverBehavior {
         cluster: behavior, ..
@@ -248,13 +248,13 @@ mod tests {
     // proves: EVI-purge-mode, EVI-task
     #[test]
     fn a_task_purges_as_the_policy_or_the_flag_says() {
-        let check = |failover: Value, flag: PurgeMode, expected: &str| {
+        let check = |failover: Value, flag: NoExecuteTaintEvictionPurgeMode, expected: &str| {
             let binding: ResourceBinding = from_json(json!({"spec": {"failover": failover}}));
             let task = eviction_task(&binding, "a", FeatureGates::default(), flag).unwrap();
             let expected = json!({"fromCluster": "a", "purgeMode": expected, "reason": "TaintUntolerated", "producer": "TaintManager"});
             assert_eq!(json!(task), expected, "{failover}");
         };
-        use PurgeMode::{Directly, Gracefully};
+        use NoExecuteTaintEvictionPurgeMode::{Directly, Gracefully};
         check(Value::Null, Gracefully, "Gracefully");
         check(Value::Null, Directly, "Directly");
         check(json!({"application": {}}), Directly, "Directly");
@@ -276,7 +276,10 @@ mod tests {
                 "status": {"aggregatedStatus": items}}))
         };
         let known = binding(json!([{"clusterName": "a", "status": {"id": "x"}}]));
-        let (off, mode) = (FeatureGates::default(), PurgeMode::Gracefully);
+        let (off, mode) = (
+            FeatureGates::default(),
+            NoExecuteTaintEvictionPurgeMode::Gracefully,
+        );
         let on = off.with_feature(KarmadaFeature::StatefulFailoverInjection, true);
         let of = |binding: &ResourceBinding, gates| {
             eviction_task(binding, "a", gates, mode).map(|t| json!(t.preserved_label_state))

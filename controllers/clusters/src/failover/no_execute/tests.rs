@@ -11,16 +11,16 @@ use openapi::karmada::{FeatureGates, KarmadaFeature};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::context::Options;
-use crate::failover::{FailoverOptions, PurgeMode};
+use crate::context::ClusterControllersOptions;
+use crate::failover::{FailoverOptions, NoExecuteTaintEvictionPurgeMode};
 use crate::fixture::ClustersFixture;
 
 const LONG_AGO: &str = "2025-12-31T00:00:00Z";
 /// When the fixture's clock starts.
 const FIXTURE_START: &str = "2026-01-01T00:00:00Z";
 
-fn options(gate: bool, manager: bool, eviction: bool, rate: f64) -> Options {
-    Options {
+fn options(gate: bool, manager: bool, eviction: bool, rate: f64) -> ClusterControllersOptions {
+    ClusterControllersOptions {
         gates: FeatureGates::default().with_feature(KarmadaFeature::Failover, gate),
         failover: FailoverOptions {
             taint_manager: manager,
@@ -28,7 +28,7 @@ fn options(gate: bool, manager: bool, eviction: bool, rate: f64) -> Options {
             resource_eviction_rate: rate,
             ..FailoverOptions::default()
         },
-        ..Options::default()
+        ..ClusterControllersOptions::default()
     }
 }
 
@@ -88,7 +88,7 @@ async fn it_needs_its_feature_gate_and_flags() {
 #[tokio::test(start_paused = true)]
 async fn evictions_are_rate_limited() {
     let mut options = options(true, true, true, 0.5);
-    options.failover.purge_mode = PurgeMode::Directly;
+    options.failover.purge_mode = NoExecuteTaintEvictionPurgeMode::Directly;
     let fixture = ClustersFixture::with_options(options);
     fixture.seed_unprobed_cluster("a", "True", LONG_AGO);
     let names = ["v", "w", "x", "y", "z"];

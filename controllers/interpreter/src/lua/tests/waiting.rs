@@ -6,7 +6,7 @@ use flotilla_runtime::{ReconcileAction, ShutdownToken, TaskGroup, Workqueue, run
 use machinery::Object;
 
 use super::*;
-use crate::Interpreter;
+use crate::ResourceInterpreter;
 
 const SCRIPTED: usize = 100;
 const OTHERS: usize = 100;
@@ -15,7 +15,7 @@ const DEADLINE: Duration = Duration::from_secs(15);
 
 static DEPLOYMENT: Gvk = Gvk::from_static("apps", "v1", "Deployment");
 
-fn interpreter_with_endless_script() -> Interpreter {
+fn interpreter_with_endless_script() -> ResourceInterpreter {
     let customization = object(json!({"metadata": {"name": "looping"}, "spec": {
         "target": {"apiVersion": "example.io/v1", "kind": "Thing"},
         "customizations": {"healthInterpretation": {
@@ -24,7 +24,7 @@ fn interpreter_with_endless_script() -> Interpreter {
         deadline: DEADLINE,
         ..LuaLimits::default()
     };
-    Interpreter::from_customizations(&[customization], limits)
+    ResourceInterpreter::from_customizations(&[customization], limits)
 }
 
 fn deployment() -> Object {

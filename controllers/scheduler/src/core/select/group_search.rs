@@ -33,7 +33,7 @@ impl GroupBounds {
 }
 
 /// Groups with equally many clusters.
-struct GroupClass {
+struct GroupSizeClass {
     /// Clusters of each group.
     clusters: usize,
     /// Index of its first group in the row.
@@ -42,17 +42,17 @@ struct GroupClass {
     prefix_weights: Vec<i64>,
 }
 
-impl GroupClass {
+impl GroupSizeClass {
     fn size(&self) -> usize {
         self.prefix_weights.len() - 1
     }
 }
 
 /// Some groups of a class, and the picks from earlier classes.
-struct ClassPick {
+struct GroupSizeClassPick {
     first: usize,
     count: usize,
-    previous: Option<Rc<ClassPick>>,
+    previous: Option<Rc<GroupSizeClassPick>>,
 }
 
 /// A set that is not a candidate yet.
@@ -62,7 +62,7 @@ struct PartialGroupSet {
     clusters: usize,
     /// Its position in the order of the row, among the present sets.
     rank: u64,
-    picks: Option<Rc<ClassPick>>,
+    picks: Option<Rc<GroupSizeClassPick>>,
 }
 
 impl PartialGroupSet {
@@ -71,9 +71,9 @@ impl PartialGroupSet {
     }
 
     /// Adds the first `count` groups of a class. [`BestSetTable::rank`] makes ranks small again.
-    fn with(&self, class: &GroupClass, count: usize) -> Self {
+    fn with(&self, class: &GroupSizeClass, count: usize) -> Self {
         let before = self.picks.clone();
-        let pick = || ClassPick {
+        let pick = || GroupSizeClassPick {
             first: class.first,
             count,
             previous: before.clone(),
@@ -100,7 +100,7 @@ impl PartialGroupSet {
 }
 
 /// The best sets so far, by their number of groups.
-struct BestSetTable<'b> {
+struct BestGroupSets<'b> {
     bounds: &'b GroupBounds,
     /// Clusters of the smallest group.
     smallest_group: usize,
@@ -109,12 +109,12 @@ struct BestSetTable<'b> {
     /// Upper bound (exclusive) of the clusters beyond those of as many smallest groups.
     width: usize,
     /// By number of groups and clusters beyond.
-    open: Vec<Option<PartialGroupSet>>,
+    clusters_unsatisfied: Vec<Option<PartialGroupSet>>,
     /// By number of groups: sets that any further groups make candidates.
     clusters_satisfied: Vec<Option<PartialGroupSet>>,
 }
 
-impl<'b> BestSetTable<'b> {
+impl<'b> BestGroupSets<'b> {
     fn new(bounds: &'b GroupBounds, smallest: usize) -> Self {
         // Each group has a cluster, so larger sets are candidates.
         let lengths = bounds
@@ -128,7 +128,7 @@ impl<'b> BestSetTable<'b> {
             smallest_group: smallest,
             lengths,
             width,
-            open: vec![None; lengths * width],
+            clusters_unsatisfied: vec![None; lengths * width],
             clusters_satisfied: vec![None; lengths.min(bounds.min_groups)],
         };
         let empty = PartialGroupSet {
@@ -138,7 +138,7 @@ impl<'b> BestSetTable<'b> {
             picks: None,
         };
         let any = if width > 0 {
-            table.open.first_mut()
+            table.clusters_unsatisfied.first_mut()
         } else {
             table.clusters_satisfied.first_mut()
         };
@@ -150,7 +150,7 @@ impl<'b> BestSetTable<'b> {
 
     /// The number of clusters beyond from which a set of this length needs only more groups,
     /// if all further ones are of `class` or larger.
-    fn limit(&self, class: &GroupClass, length: usize) -> usize {
+    fn limit(&self, class: &GroupSizeClass, length: usize) -> usize {
         let least = self.bounds.min_groups;
         if length < least {
             let more = class.clusters - self.smallest_group;
@@ -162,12 +162,12 @@ impl<'b> BestSetTable<'b> {
     }
 
     /// Moves the sets that only need more groups.
-    fn close(&mut self, class: &GroupClass) {
+    fn close(&mut self, class: &GroupSizeClass) {
         for length in 0..self.clusters_satisfied.len() {
             let row = length * self.width..(length + 1) * self.width;
             let from = row.start + self.limit(class, length);
             for at in from..row.end {
-                let Some(set) = self.open[at].take() else {
+                let Some(set) = self.clusters_unsatisfied[at].take() else {
                     continue;
                 };
                 let known = &mut self.clusters_satisfied[length];
@@ -182,17 +182,21 @@ impl<'b> BestSetTable<'b> {
     }
 
     /// The best candidate whose last group is of `class`.
-    fn candidate(&self, class: &GroupClass) -> Option<PartialGroupSet> {
+    fn candidate(&self, class: &GroupSizeClass) -> Option<PartialGroupSet> {
         let GroupBounds {
             min_groups: least,
             max_groups: most,
             min_clusters: clusters,
         } = *self.bounds;
-        let open = self.open.iter().enumerate().filter_map(|(at, set)| {
-            let (set, length) = (set.as_ref()?, at / self.width);
-            let count = (clusters - set.clusters).div_ceil(class.clusters);
-            Some((set, length, count.max(least.saturating_sub(length))))
-        });
+        let open = self
+            .clusters_unsatisfied
+            .iter()
+            .enumerate()
+            .filter_map(|(at, set)| {
+                let (set, length) = (set.as_ref()?, at / self.width);
+                let count = (clusters - set.clusters).div_ceil(class.clusters);
+                Some((set, length, count.max(least.saturating_sub(length))))
+            });
         let enough = self.clusters_satisfied.iter().enumerate();
         let enough =
             enough.filter_map(|(length, set)| Some((set.as_ref()?, length, least - length)));
@@ -212,7 +216,7 @@ impl<'b> BestSetTable<'b> {
     }
 
     /// Extends all sets by groups of `class`, as long as they are not candidates.
-    fn extend(&mut self, class: &GroupClass) {
+    fn extend(&mut self, class: &GroupSizeClass) {
         let more = class.clusters - self.smallest_group;
         for length in 0..self.lengths {
             for beyond in 0..self.width {
@@ -225,9 +229,10 @@ impl<'b> BestSetTable<'b> {
                     .take_while(|(length, beyond)| *beyond < self.limit(class, *length))
                     .map(|(length, beyond)| length * self.width + beyond)
                     .collect();
-                let reached = extend_line(class, &line, |at| self.open[*at].as_ref());
+                let reached =
+                    extend_line(class, &line, |at| self.clusters_unsatisfied[*at].as_ref());
                 for (at, set) in line.into_iter().zip(reached) {
-                    self.open[at] = set;
+                    self.clusters_unsatisfied[at] = set;
                 }
             }
         }
@@ -237,13 +242,17 @@ impl<'b> BestSetTable<'b> {
     /// Replaces the ranks by small numbers in the same order.
     fn rank(&mut self) {
         let sets = |table: &Self| -> Vec<u64> {
-            let all = table.open.iter().chain(&table.clusters_satisfied).flatten();
+            let all = table
+                .clusters_unsatisfied
+                .iter()
+                .chain(&table.clusters_satisfied)
+                .flatten();
             all.map(|set| set.rank).collect()
         };
         let mut ranks = sets(self);
         ranks.sort_unstable();
         for set in self
-            .open
+            .clusters_unsatisfied
             .iter_mut()
             .chain(&mut self.clusters_satisfied)
             .flatten()
@@ -257,7 +266,7 @@ impl<'b> BestSetTable<'b> {
 /// Extends sets along a line on which each position has one group of `class` more than the
 /// previous one: returns the best set at each position, from sets there or earlier.
 fn extend_line<'s, T>(
-    class: &GroupClass,
+    class: &GroupSizeClass,
     line: &'s [T],
     set: impl Fn(&'s T) -> Option<&'s PartialGroupSet>,
 ) -> Vec<Option<PartialGroupSet>> {
@@ -277,7 +286,7 @@ fn extend_line<'s, T>(
 /// Finds the best of `sources` for each of `places` by divide and conquer. Later places
 /// have sources at the same position or later.
 fn best_sources(
-    class: &GroupClass,
+    class: &GroupSizeClass,
     sets: &[Option<&PartialGroupSet>],
     places: Range<usize>,
     sources: Range<usize>,
@@ -312,14 +321,14 @@ fn best_sources(
     best_sources(class, sets, middle + 1..places.end, after, found);
 }
 
-fn classes(row: &[(usize, i64)]) -> Vec<GroupClass> {
+fn classes(row: &[(usize, i64)]) -> Vec<GroupSizeClass> {
     let mut first = 0;
     let classes = row.chunk_by(|a, b| a.0 == b.0).map(|groups| {
         let mut worth = vec![0];
         for (_, weight) in groups {
             worth.push(worth[worth.len() - 1] + weight);
         }
-        let class = GroupClass {
+        let class = GroupSizeClass {
             clusters: groups[0].0,
             first,
             prefix_weights: worth,
@@ -336,7 +345,7 @@ pub(super) fn best_candidate(bounds: &GroupBounds, row: &[(usize, i64)]) -> Opti
         return None;
     }
     let classes = classes(row);
-    let mut table = BestSetTable::new(bounds, classes.first()?.clusters);
+    let mut table = BestGroupSets::new(bounds, classes.first()?.clusters);
     let mut best: Option<(PartialGroupSet, Vec<usize>)> = None;
     for class in &classes {
         table.close(class);

@@ -28,5 +28,5 @@ fn replicas_without_clusters_are_an_error() {
         &[],
     );
     let nowhere = SchedulingFailure::Error("no clusters available to schedule".into());
-    assert_eq!(divided.map(|d| d.mode), Err(nowhere));
+    assert_eq!(divided.map(|d| d.rule), Err(nowhere));
 }

@@ -25,7 +25,7 @@ use openapi::karmada::binding::WorkloadAffinityGroups;
 use openapi::karmada::{FeatureGates, KarmadaFeature, Placement, ResourceBinding};
 use serde_json::{Map, Value, json};
 
-use super::super::workload_affinity::{AffinityPeer, AffinityPeers};
+use super::super::workload_affinity::{AffinityPeer, AffinityPeerClusters};
 use super::super::*;
 use super::cluster;
 use crate::reconcile::schedule_binding;
@@ -247,13 +247,13 @@ pub(crate) fn placement(text: &str) -> Placement {
 
 pub(crate) struct BindingCase {
     pub(crate) binding: ResourceBinding,
-    pub(crate) rules: SchedulingRules,
+    pub(crate) settings: SchedulingSettings,
     pub(crate) fresh: bool,
-    pub(crate) peers: AffinityPeers,
+    pub(crate) peers: AffinityPeerClusters,
 }
 
 /// The other bindings of a binding's groups: how they belong to it, and their clusters.
-fn peers(others: &[(&str, Vec<&str>)]) -> AffinityPeers {
+fn peers(others: &[(&str, Vec<&str>)]) -> AffinityPeerClusters {
     let groups = |with: &str, against: &str| WorkloadAffinityGroups {
         affinity_group: with.into(),
         anti_affinity_group: against.into(),
@@ -268,7 +268,7 @@ fn peers(others: &[(&str, Vec<&str>)]) -> AffinityPeers {
         let groups = if *how == "together" { &with } else { &against };
         (peer("other", groups), clusters.clone())
     });
-    AffinityPeers::new(peer("own", &own), others)
+    AffinityPeerClusters::new(peer("own", &own), others)
 }
 
 pub(crate) fn parse_binding(text: &str) -> BindingCase {
@@ -352,7 +352,11 @@ pub(crate) fn parse_binding(text: &str) -> BindingCase {
     let binding = json!({"spec": spec, "status": status});
     BindingCase {
         binding: serde_json::from_value(binding).unwrap(),
-        rules: SchedulingRules::new(gates, SchedulerPluginSet::parse(&plugins).unwrap(), empties),
+        settings: SchedulingSettings::new(
+            gates,
+            SchedulerPluginSet::parse(&plugins).unwrap(),
+            empties,
+        ),
         fresh,
         peers: peers(&others),
     }
@@ -388,7 +392,7 @@ pub(super) fn parse_cases(text: &str) -> Vec<DecisionCase<'_>> {
             line: at + 1,
             snapshot: members
                 .collect::<ClusterSnapshot>()
-                .with_rules(binding_case.rules),
+                .with_settings(binding_case.settings),
             placement: placement(placed),
             binding_case,
             result,

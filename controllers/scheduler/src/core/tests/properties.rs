@@ -1,7 +1,7 @@
 //! Properties that hold for any clusters and placement.
 
 use machinery::Object;
-use openapi::karmada::{BindingSpec, Placement, TargetCluster};
+use openapi::karmada::{Placement, ResourceBindingSpec, TargetCluster};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -28,18 +28,18 @@ const PLACEMENTS: [&str; 12] = [
 ];
 
 /// A cluster's pods, region, and whether it is tainted.
-type ClusterSketch = (i64, u8, bool);
+type GeneratedCluster = (i64, u8, bool);
 
 #[derive(Clone, Debug)]
-struct PlacementScenario {
-    clusters: Vec<ClusterSketch>,
+struct GeneratedSchedulingCase {
+    clusters: Vec<GeneratedCluster>,
     placement: &'static str,
     replicas: i64,
-    at: Vec<(usize, i64)>,
+    current_targets: Vec<(usize, i64)>,
     evicting: Option<usize>,
 }
 
-fn placement_scenario() -> impl Strategy<Value = PlacementScenario> {
+fn placement_scenario() -> impl Strategy<Value = GeneratedSchedulingCase> {
     let sketch = (0_i64..40, 0_u8..4, prop::bool::weighted(0.2));
     (
         prop::collection::vec(sketch, 1..10),
@@ -51,17 +51,17 @@ fn placement_scenario() -> impl Strategy<Value = PlacementScenario> {
         .prop_map(|(clusters, placement, replicas, mut at, evicting)| {
             at.sort_unstable();
             at.dedup_by_key(|(n, _)| *n);
-            PlacementScenario {
+            GeneratedSchedulingCase {
                 clusters,
                 placement,
                 replicas,
-                at,
+                current_targets: at,
                 evicting,
             }
         })
 }
 
-impl PlacementScenario {
+impl GeneratedSchedulingCase {
     fn member(&self, at: usize, used: &[TargetCluster]) -> Object {
         let (pods, region, tainted) = self.clusters[at];
         let name = format!("c{at}");
@@ -82,12 +82,12 @@ impl PlacementScenario {
         ClusterSnapshot::new((0..self.clusters.len()).map(|at| self.member(at, used)))
     }
 
-    fn spec(&self) -> BindingSpec {
+    fn spec(&self) -> ResourceBindingSpec {
         let mut spec = json!({
             "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
             "replicas": self.replicas, "replicaRequirements": {},
         });
-        let at = self.at.iter();
+        let at = self.current_targets.iter();
         spec["clusters"] = at
             .map(|(n, replicas)| json!({"name": format!("c{n}"), "replicas": replicas}))
             .collect();
@@ -99,7 +99,7 @@ impl PlacementScenario {
 }
 
 fn run(
-    spec: &BindingSpec,
+    spec: &ResourceBindingSpec,
     placement: &Placement,
     snapshot: &ClusterSnapshot,
 ) -> Result<Vec<TargetCluster>, SchedulingFailure> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::cluster_status::{MemberApiInfo, MemberResources};
-use super::condition_cache::ReadyConditionCache;
+use super::ready_thresholds::LastReadyObservation;
 use crate::condition::ConditionUpdate;
 
 /// The first delay while the totals of nodes and pods are missing; it doubles up to the
@@ -14,15 +14,15 @@ const INITIAL_SUMMARY_DELAY: Duration = Duration::from_millis(20);
 
 /// Why a cluster is synced before its period is over.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct StatusTrigger {
+pub(super) struct ClusterStatusTrigger {
     pub(super) probe: bool,
     /// The APIs of the member may have changed.
     pub(super) discover: bool,
 }
 
 #[derive(Default)]
-pub(super) struct ClusterTracker {
-    pub(super) condition_cache: ReadyConditionCache,
+pub(super) struct ClusterStatusSyncState {
+    pub(super) last_ready_observation: LastReadyObservation,
     /// The Ready condition to write; `None`: the current one stays.
     pub(super) ready_condition: Option<ConditionUpdate>,
     /// The cluster is ready and reported so: APIs and resources are written.
@@ -36,8 +36,8 @@ pub(super) struct ClusterTracker {
     summary_misses: Option<u32>,
 }
 
-impl ClusterTracker {
-    pub(super) fn is_probe_due(&self, wake: StatusTrigger, now: Timestamp) -> bool {
+impl ClusterStatusSyncState {
+    pub(super) fn is_probe_due(&self, wake: ClusterStatusTrigger, now: Timestamp) -> bool {
         wake.probe || self.next_probe.is_none_or(|at| now >= at)
     }
 
@@ -91,9 +91,9 @@ mod tests {
 
     #[test]
     fn probes_are_periodic() {
-        let mut track = ClusterTracker::default();
-        let due = |track: &mut ClusterTracker, second| {
-            let probed = track.is_probe_due(StatusTrigger::default(), at(second));
+        let mut track = ClusterStatusSyncState::default();
+        let due = |track: &mut ClusterStatusSyncState, second| {
+            let probed = track.is_probe_due(ClusterStatusTrigger::default(), at(second));
             if probed {
                 track.record_probe(at(second), PERIOD);
             }
@@ -101,16 +101,16 @@ mod tests {
         };
         let probes = (0..60).step_by(5).filter(|s| due(&mut track, *s));
         assert_eq!(probes.collect::<Vec<_>>(), [0, 10, 20, 30, 40, 50]);
-        let wake = StatusTrigger {
+        let wake = ClusterStatusTrigger {
             probe: true,
-            ..StatusTrigger::default()
+            ..ClusterStatusTrigger::default()
         };
         assert!(track.is_probe_due(wake, at(51)));
     }
 
     #[test]
     fn missing_totals_are_read_with_backoff() {
-        let mut track = ClusterTracker::default();
+        let mut track = ClusterStatusSyncState::default();
         track.record_probe(at(0), PERIOD);
         assert_eq!(track.next_delay(at(0), PERIOD), PERIOD);
         assert!(!track.is_summary_due(false));

@@ -12,25 +12,25 @@ use flotilla_http::{SubresourceGetter, SubresourceGetters};
 use machinery::{Gvr, Object, Status};
 use openapi::karmada::ResourceBinding;
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS, DECISION_SUBRESOURCE};
-use scheduler::core::{ClusterSnapshot, SchedulingContext, SchedulingRules};
-use scheduler::{DecisionCache, DecisionExplanation};
+use scheduler::core::{ClusterSnapshot, SchedulingContext, SchedulingSettings};
+use scheduler::{DecisionExplanation, DecisionExplanationCache};
 use serde::Serialize;
 use serde_json::Value;
 
 /// Serves the decisions of one kind of binding.
-struct DecisionGetter {
+struct SchedulingDecisionGetter {
     api: Arc<dyn Api>,
     resource: &'static Gvr,
-    decisions: DecisionCache,
-    rules: SchedulingRules,
+    decisions: DecisionExplanationCache,
+    scheduling_settings: SchedulingSettings,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct DecisionDocument<'a> {
+struct SchedulingDecisionDocument<'a> {
     kind: &'static str,
     api_version: String,
-    metadata: DecisionMetadata<'a>,
+    metadata: SchedulingDecisionMetadata<'a>,
     /// Whether the decision was computed for this request, and is not the one that was
     /// applied.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -40,7 +40,7 @@ struct DecisionDocument<'a> {
 }
 
 #[derive(Serialize)]
-struct DecisionMetadata<'a> {
+struct SchedulingDecisionMetadata<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     namespace: &'a str,
@@ -50,8 +50,8 @@ struct DecisionMetadata<'a> {
 /// The subresource getters for both kinds of binding; `rules` are the scheduler's.
 pub(crate) fn decision_getters(
     api: &Arc<dyn Api>,
-    decisions: &DecisionCache,
-    rules: SchedulingRules,
+    decisions: &DecisionExplanationCache,
+    rules: SchedulingSettings,
 ) -> SubresourceGetters {
     let of = |resource: &'static Gvr| {
         let key = (
@@ -59,11 +59,11 @@ pub(crate) fn decision_getters(
             resource.resource.to_string(),
             DECISION_SUBRESOURCE.to_owned(),
         );
-        let getter = DecisionGetter {
+        let getter = SchedulingDecisionGetter {
             api: Arc::clone(api),
             resource,
             decisions: decisions.clone(),
-            rules,
+            scheduling_settings: rules,
         };
         (key, Arc::new(getter) as _)
     };
@@ -71,7 +71,7 @@ pub(crate) fn decision_getters(
 }
 
 #[async_trait]
-impl SubresourceGetter for DecisionGetter {
+impl SubresourceGetter for SchedulingDecisionGetter {
     async fn get_subresource(&self, namespace: &str, name: &str) -> Result<Value, Status> {
         let object = self
             .api
@@ -84,10 +84,10 @@ impl SubresourceGetter for DecisionGetter {
             Some(held) => held,
             None => Arc::new(self.recompute(&object).await?),
         };
-        let document = DecisionDocument {
+        let document = SchedulingDecisionDocument {
             kind: "Decision",
             api_version: self.resource.api_version(),
-            metadata: DecisionMetadata {
+            metadata: SchedulingDecisionMetadata {
                 name: object.name(),
                 namespace: object.namespace(),
                 uid: object.uid(),
@@ -99,17 +99,17 @@ impl SubresourceGetter for DecisionGetter {
     }
 }
 
-impl DecisionGetter {
+impl SchedulingDecisionGetter {
     async fn recompute(&self, object: &Object) -> Result<DecisionExplanation, Status> {
         let binding = object
             .decode::<ResourceBinding>()
             .map_err(Status::internal)?;
         let all = ResourcePath::collection(&CLUSTERS, "");
         let clusters = self.api.list(all, &ListOptions::default()).await;
-        let snapshot =
-            ClusterSnapshot::new(clusters.map_err(to_status)?.items).with_rules(self.rules);
+        let snapshot = ClusterSnapshot::new(clusters.map_err(to_status)?.items)
+            .with_settings(self.scheduling_settings);
         let grouped = binding.spec.workload_affinity_groups.is_some();
-        let others = if self.rules.uses_workload_affinity() && grouped {
+        let others = if self.scheduling_settings.uses_workload_affinity() && grouped {
             let collection = ResourcePath::collection(self.resource, object.namespace());
             let list = self.api.list(collection, &ListOptions::default()).await;
             list.map_err(to_status)?.items
@@ -153,11 +153,14 @@ mod tests {
         json!({"metadata": {"name": name, "namespace": "n", "uid": "u", "generation": 2}, "spec": spec})
     }
 
-    fn decision_getter(fake: &Arc<FakeApi>, rules: SchedulingRules) -> Arc<dyn SubresourceGetter> {
+    fn decision_getter(
+        fake: &Arc<FakeApi>,
+        rules: SchedulingSettings,
+    ) -> Arc<dyn SubresourceGetter> {
         let api: Arc<dyn Api> = Arc::clone(fake) as _;
         let key = ("work.karmada.io", "resourcebindings", DECISION_SUBRESOURCE);
         let key = (key.0.to_owned(), key.1.to_owned(), key.2.to_owned());
-        Arc::clone(&decision_getters(&api, &DecisionCache::default(), rules)[&key])
+        Arc::clone(&decision_getters(&api, &DecisionExplanationCache::default(), rules)[&key])
     }
 
     #[tokio::test]
@@ -186,8 +189,8 @@ mod tests {
         fake.seed(&BINDINGS, binding("s", grouped));
         fake.seed(&BINDINGS, binding("near", neighbor));
         let gates = FeatureGates::default().with_feature(KarmadaFeature::WorkloadAffinity, true);
-        let grouping = SchedulingRules::new(gates, SchedulerPluginSet::default(), false);
-        for (rules, chosen) in [(SchedulingRules::default(), 2), (grouping, 1)] {
+        let grouping = SchedulingSettings::new(gates, SchedulerPluginSet::default(), false);
+        for (rules, chosen) in [(SchedulingSettings::default(), 2), (grouping, 1)] {
             let document = decision_getter(&fake, rules)
                 .get_subresource("n", "s")
                 .await
@@ -212,7 +215,7 @@ mod tests {
             &BINDINGS,
             binding("dependent", json!({"requiredBy": [{"name": "x"}]})),
         );
-        let getter = decision_getter(&fake, SchedulingRules::default());
+        let getter = decision_getter(&fake, SchedulingSettings::default());
         for (name, part) in [
             ("dependent", "has no placement of its own"),
             ("none", "not found"),

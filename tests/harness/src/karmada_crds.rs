@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 /// Plural, group, kind, short name, whether it is namespaced, versions (the last one is
 /// the storage version), and whether the kind is built into Flotilla.
-type DefinitionRow = (
+type KarmadaCrdInfo = (
     &'static str,
     &'static str,
     &'static str,
@@ -20,7 +20,7 @@ const V1ALPHA1: &[&str] = &["v1alpha1"];
 const V1ALPHA1_AND_V1ALPHA2: &[&str] = &["v1alpha1", "v1alpha2"];
 
 #[rustfmt::skip]
-const DEFINITION_ROWS: &[DefinitionRow] = &[
+const DEFINITION_ROWS: &[KarmadaCrdInfo] = &[
     ("workloadrebalancers", "apps.karmada.io", "WorkloadRebalancer", "", false, V1ALPHA1, true),
     ("cronfederatedhpas", "autoscaling.karmada.io", "CronFederatedHPA", "cronfhpa", true, V1ALPHA1, false),
     ("federatedhpas", "autoscaling.karmada.io", "FederatedHPA", "fhpa", true, V1ALPHA1, false),
@@ -44,18 +44,18 @@ const DEFINITION_ROWS: &[DefinitionRow] = &[
 ];
 
 /// One CustomResourceDefinition, and whether its kind is built into Flotilla.
-pub struct KarmadaDefinition {
+pub struct KarmadaCrd {
     pub name: String,
     pub object: Value,
     pub built_in: bool,
 }
 
 /// Returns all definitions.
-pub fn karmada_definitions() -> Vec<KarmadaDefinition> {
+pub fn karmada_definitions() -> Vec<KarmadaCrd> {
     DEFINITION_ROWS.iter().map(definition_from_row).collect()
 }
 
-fn definition_from_row(row: &DefinitionRow) -> KarmadaDefinition {
+fn definition_from_row(row: &KarmadaCrdInfo) -> KarmadaCrd {
     let &(plural, group, kind, short, namespaced, versions, built_in) = row;
     let stored = versions.last();
     let versions: Vec<Value> = versions
@@ -86,7 +86,7 @@ fn definition_from_row(row: &DefinitionRow) -> KarmadaDefinition {
             "versions": versions,
         },
     });
-    KarmadaDefinition {
+    KarmadaCrd {
         name,
         object,
         built_in,

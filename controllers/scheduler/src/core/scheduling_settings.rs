@@ -9,7 +9,7 @@ use serde::Serialize;
 
 /// A plugin that filters or scores clusters, under Karmada's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum SchedulerPlugin {
+pub enum SchedulerPluginName {
     APIEnablement,
     TaintToleration,
     ClusterAffinity,
@@ -20,7 +20,7 @@ pub enum SchedulerPlugin {
     WorkloadAntiAffinity,
 }
 
-impl SchedulerPlugin {
+impl SchedulerPluginName {
     pub const ALL: [Self; 8] = [
         Self::APIEnablement,
         Self::TaintToleration,
@@ -57,7 +57,9 @@ pub struct UnknownPluginError {
 }
 
 fn plugin_names() -> String {
-    SchedulerPlugin::ALL.map(SchedulerPlugin::name).join(", ")
+    SchedulerPluginName::ALL
+        .map(SchedulerPluginName::name)
+        .join(", ")
 }
 
 /// The enabled plugins.
@@ -85,7 +87,7 @@ impl SchedulerPluginSet {
                 Some(plain) => (plain, false),
                 None => (name, true),
             };
-            let plugin = SchedulerPlugin::ALL
+            let plugin = SchedulerPluginName::ALL
                 .iter()
                 .find(|plugin| plugin.name() == plain);
             let plugin = plugin.ok_or_else(|| UnknownPluginError { name: plain.into() })?;
@@ -95,18 +97,18 @@ impl SchedulerPluginSet {
         Ok(Self(bits))
     }
 
-    pub fn has(self, plugin: SchedulerPlugin) -> bool {
+    pub fn has(self, plugin: SchedulerPluginName) -> bool {
         self.0 & 1 << plugin as u8 != 0
     }
 
-    fn without(self, plugin: SchedulerPlugin) -> Self {
+    fn without(self, plugin: SchedulerPluginName) -> Self {
         Self(self.0 & !(1 << plugin as u8))
     }
 }
 
 /// The rules that every decision follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SchedulingRules {
+pub struct SchedulingSettings {
     pub plugins: SchedulerPluginSet,
     /// Capacity is estimated by resource models if a cluster reports them.
     pub resource_models: bool,
@@ -120,7 +122,7 @@ pub struct SchedulingRules {
     pub estimators: bool,
 }
 
-impl Default for SchedulingRules {
+impl Default for SchedulingSettings {
     fn default() -> Self {
         Self::new(
             FeatureGates::default(),
@@ -130,14 +132,14 @@ impl Default for SchedulingRules {
     }
 }
 
-impl SchedulingRules {
+impl SchedulingSettings {
     pub fn new(gates: FeatureGates, plugins: SchedulerPluginSet, empty_workloads: bool) -> Self {
         let plugins = if gates.enabled(KarmadaFeature::WorkloadAffinity) {
             plugins
         } else {
             plugins
-                .without(SchedulerPlugin::WorkloadAffinity)
-                .without(SchedulerPlugin::WorkloadAntiAffinity)
+                .without(SchedulerPluginName::WorkloadAffinity)
+                .without(SchedulerPluginName::WorkloadAntiAffinity)
         };
         Self {
             plugins,
@@ -157,8 +159,8 @@ impl SchedulingRules {
 
     /// Whether other bindings of an affinity group matter.
     pub fn uses_workload_affinity(self) -> bool {
-        self.plugins.has(SchedulerPlugin::WorkloadAffinity)
-            || self.plugins.has(SchedulerPlugin::WorkloadAntiAffinity)
+        self.plugins.has(SchedulerPluginName::WorkloadAffinity)
+            || self.plugins.has(SchedulerPluginName::WorkloadAntiAffinity)
     }
 }
 
@@ -169,7 +171,7 @@ mod tests {
     // proves: SCH-plugins
     #[test]
     fn plugins_are_enabled_and_disabled_by_name() {
-        use SchedulerPlugin::{APIEnablement, ClusterLocality, TaintToleration};
+        use SchedulerPluginName::{APIEnablement, ClusterLocality, TaintToleration};
         for (names, has, has_not) in [
             (&["*"] as &[&str], Some(TaintToleration), None),
             (
@@ -205,10 +207,10 @@ mod tests {
     // proves: SCH-workload-gate
     #[test]
     fn affinity_groups_need_their_feature_gate() {
-        assert!(!SchedulingRules::default().uses_workload_affinity());
+        assert!(!SchedulingSettings::default().uses_workload_affinity());
         let gates = FeatureGates::default().with_feature(KarmadaFeature::WorkloadAffinity, true);
         assert!(
-            SchedulingRules::new(gates, SchedulerPluginSet::default(), false)
+            SchedulingSettings::new(gates, SchedulerPluginSet::default(), false)
                 .uses_workload_affinity()
         );
     }

@@ -13,9 +13,9 @@ pub(super) struct ReadyThresholds {
 
 /// The last observation of a cluster, and since when it is unchanged.
 #[derive(Debug, Default)]
-pub(super) struct ReadyConditionCache(Option<(bool, Option<Timestamp>)>);
+pub(super) struct LastReadyObservation(Option<(bool, Option<Timestamp>)>);
 
-impl ReadyConditionCache {
+impl LastReadyObservation {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_none()
     }
@@ -60,7 +60,7 @@ mod tests {
             success: Duration::from_secs(30),
             failure: Duration::from_secs(20),
         };
-        let mut damper = ReadyConditionCache::default();
+        let mut damper = LastReadyObservation::default();
         for (second, ready, shown, expected) in steps {
             let now = Timestamp::from_second(*second).unwrap();
             let shows = damper.should_report(*ready, *shown, now, thresholds);

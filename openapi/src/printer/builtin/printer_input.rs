@@ -11,12 +11,12 @@ pub(super) const NONE: &str = "<none>";
 pub(super) const UNSET: &str = "<unset>";
 
 /// An object being printed.
-pub(super) struct PrintedObject<'a> {
+pub(super) struct PrinterInput<'a> {
     pub(super) object: &'a Value,
     pub(super) now: Timestamp,
 }
 
-impl<'a> PrintedObject<'a> {
+impl<'a> PrinterInput<'a> {
     /// The value at a JSON pointer; `null` if absent.
     pub(super) fn value(&self, pointer: &str) -> &'a Value {
         self.object.pointer(pointer).unwrap_or(&Value::Null)

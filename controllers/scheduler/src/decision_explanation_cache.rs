@@ -15,17 +15,17 @@ const MAX_CACHED_DECISIONS: usize = 512;
 
 /// A cache of explanations. Clones share it.
 #[derive(Clone, Default)]
-pub struct DecisionCache(Arc<Mutex<DecisionCacheState>>);
+pub struct DecisionExplanationCache(Arc<Mutex<DecisionExplanationCacheState>>);
 
 #[derive(Default)]
-struct DecisionCacheState {
+struct DecisionExplanationCacheState {
     /// By `namespace/name` of the binding, or the name of a cluster-scoped one.
     explanations: HashMap<String, (u64, Arc<DecisionExplanation>)>,
     by_age: BTreeMap<u64, String>,
     last_sequence: u64,
 }
 
-impl DecisionCache {
+impl DecisionExplanationCache {
     /// The last decision about a binding, if it is still cached.
     pub fn get(&self, key: &str) -> Option<Arc<DecisionExplanation>> {
         let state = self.0.lock();
@@ -71,18 +71,18 @@ impl DecisionCache {
     /// Drops all decisions, because another process decides from now on.
     pub fn clear(&self) {
         let mut state = self.0.lock();
-        *state = DecisionCacheState::default();
+        *state = DecisionExplanationCacheState::default();
         state.update_metric();
     }
 }
 
-impl fmt::Debug for DecisionCache {
+impl fmt::Debug for DecisionExplanationCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Decisions({})", self.0.lock().explanations.len())
     }
 }
 
-impl DecisionCacheState {
+impl DecisionExplanationCacheState {
     fn forget(&mut self, key: &str) {
         if let Some((turn, _)) = self.explanations.remove(key) {
             self.by_age.remove(&turn);
@@ -97,9 +97,9 @@ impl DecisionCacheState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::{AssignmentMode, ClusterTrace, DecisionTrace};
+    use crate::core::{AssignmentRule, ClusterTrace, DecisionTrace};
 
-    fn explanation(generation: i64, rule: AssignmentMode, replicas: i64) -> DecisionExplanation {
+    fn explanation(generation: i64, rule: AssignmentRule, replicas: i64) -> DecisionExplanation {
         let cluster = ClusterTrace {
             name: "m".into(),
             replicas: Some(replicas),
@@ -119,8 +119,8 @@ mod tests {
 
     #[test]
     fn the_oldest_decision_is_evicted_first() {
-        let decisions = DecisionCache::default();
-        let explanation = |generation| explanation(generation, AssignmentMode::ScaleUp, 1);
+        let decisions = DecisionExplanationCache::default();
+        let explanation = |generation| explanation(generation, AssignmentRule::ScaleUp, 1);
         decisions.insert("n/first", explanation(1));
         decisions.insert("n/again", explanation(2));
         decisions.insert("n/first", explanation(3));
@@ -141,12 +141,12 @@ mod tests {
 
     #[test]
     fn a_decision_that_moved_replicas_outlives_one_that_kept_them() {
-        let decisions = DecisionCache::default();
+        let decisions = DecisionExplanationCache::default();
         for (rule, replicas, cached_rule) in [
-            (AssignmentMode::ScaleUp, 2, AssignmentMode::ScaleUp),
-            (AssignmentMode::Keep, 2, AssignmentMode::ScaleUp),
-            (AssignmentMode::Keep, 3, AssignmentMode::Keep),
-            (AssignmentMode::Fresh, 3, AssignmentMode::Fresh),
+            (AssignmentRule::ScaleUp, 2, AssignmentRule::ScaleUp),
+            (AssignmentRule::Keep, 2, AssignmentRule::ScaleUp),
+            (AssignmentRule::Keep, 3, AssignmentRule::Keep),
+            (AssignmentRule::Fresh, 3, AssignmentRule::Fresh),
         ] {
             let generation = replicas * 10;
             decisions.insert("n/a", explanation(generation, rule, replicas));

@@ -15,13 +15,13 @@ const VISIT_CHUNK_OBJECTS: usize = 256;
 
 /// Visits the objects of one index in several informers. Clones share one queue.
 #[derive(Clone)]
-pub struct IndexVisitor {
+pub struct IndexKeyWorkqueue {
     informers: Vec<Informer>,
     index: &'static str,
     queue: Workqueue<String>,
 }
 
-impl IndexVisitor {
+impl IndexKeyWorkqueue {
     /// Starts the worker that calls `visit` for each object under the added keys. It ends with `tasks`.
     pub fn start(
         tasks: &TaskGroup,

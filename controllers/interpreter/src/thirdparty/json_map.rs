@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 pub(super) use crate::native::Error;
 
-pub(super) type JsonFields = Map<String, Value>;
+pub(super) type JsonMap = Map<String, Value>;
 
 /// The error about a field, given as a JSON pointer.
 pub(super) fn field_error(pointer: &str, expected: &'static str) -> Error {
@@ -107,7 +107,7 @@ pub(super) fn values_equal(a: Option<&Value>, b: Option<&Value>) -> bool {
     }
 }
 
-pub(super) fn set_or_remove(fields: &mut JsonFields, field: &str, value: Option<Value>) {
+pub(super) fn set_or_remove(fields: &mut JsonMap, field: &str, value: Option<Value>) {
     match value {
         Some(value) => fields.insert(field.to_owned(), value),
         None => fields.remove(field),
@@ -115,10 +115,10 @@ pub(super) fn set_or_remove(fields: &mut JsonFields, field: &str, value: Option<
 }
 
 /// Takes the object out of a field; empty if there is none.
-pub(super) fn take_object(tree: &mut Value, field: &str) -> JsonFields {
+pub(super) fn take_object(tree: &mut Value, field: &str) -> JsonMap {
     match tree.get_mut(field).map(Value::take) {
         Some(Value::Object(fields)) => fields,
-        _ => JsonFields::new(),
+        _ => JsonMap::new(),
     }
 }
 

@@ -15,13 +15,13 @@ const SEPARATOR: char = '|';
 /// The resources of one kind in one namespace; the namespace is empty for cluster-scoped
 /// kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ResourceGroup<'a> {
+pub struct KindInNamespace<'a> {
     pub api_version: &'a str,
     pub kind: &'a str,
     pub namespace: &'a str,
 }
 
-impl<'a> ResourceGroup<'a> {
+impl<'a> KindInNamespace<'a> {
     /// Parses a key of the index. `None`: it is not one.
     pub fn parse(key: &'a str) -> Option<Self> {
         let mut parts = key.splitn(3, SEPARATOR);
@@ -67,8 +67,8 @@ mod tests {
             let [key] = keys.as_slice() else {
                 panic!("{keys:?}");
             };
-            let group = ResourceGroup::parse(key).unwrap();
-            let expected = ResourceGroup {
+            let group = KindInNamespace::parse(key).unwrap();
+            let expected = KindInNamespace {
                 api_version: "apps/v1",
                 kind: "Deployment",
                 namespace,
@@ -76,6 +76,6 @@ mod tests {
             assert_eq!(group, expected);
             assert_eq!(group.gvk(), Gvk::new("apps", "v1", "Deployment"));
         }
-        assert_eq!(ResourceGroup::parse("apps/v1"), None);
+        assert_eq!(KindInNamespace::parse("apps/v1"), None);
     }
 }

@@ -16,12 +16,12 @@ const MAX_KEYS: usize = 65_536;
 
 /// The keys that fail at present, with the reasons that were logged.
 #[derive(Debug, Default)]
-pub struct FailureLog {
+pub struct FailureLogLimiter {
     /// Hashes of keys, and of the reasons logged for each.
     failing: Mutex<BTreeMap<u64, Vec<u64>>>,
 }
 
-impl FailureLog {
+impl FailureLogLimiter {
     pub const fn new() -> Self {
         Self {
             failing: Mutex::new(BTreeMap::new()),
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn retries_are_not_logged_and_state_changes_are() {
-        let log = FailureLog::new();
+        let log = FailureLogLimiter::new();
         assert!(!log.record_success("web"), "it never failed");
         assert!(log.record_failure("web", "refused (attempt 1)"));
         assert!(!log.record_failure("web", "refused (attempt 2)"), "a retry");
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn reasons_and_keys_are_bounded() {
-        let log = FailureLog::new();
+        let log = FailureLogLimiter::new();
         let logged = |reason: String| log.record_failure(&0, &reason);
         let lines = ('a'..='z').filter(|c| logged(c.to_string())).count();
         assert_eq!(lines, MAX_REASONS);
