@@ -68,17 +68,17 @@ pub(crate) fn http_options(
     engine: &StorageEngine,
     informers: &InformerFactory,
     delay: Duration,
-) -> flotilla_http::Options {
+) -> flotilla_http::ApiServerOptions {
     let informers = informers.clone();
     let mut checks = engine.checks();
     checks.push(HealthCheck::readiness("informer-sync", move || {
         check_synced(&informers)
     }));
-    flotilla_http::Options {
+    flotilla_http::ApiServerOptions {
         version: version::current(),
         checks,
         shutdown_delay: delay,
-        ..flotilla_http::Options::default()
+        ..flotilla_http::ApiServerOptions::default()
     }
 }
 

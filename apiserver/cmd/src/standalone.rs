@@ -182,7 +182,7 @@ impl StandaloneServer {
             false => hollow_containers::container_connectors(&api, &clock, &server),
         };
         let decisions = DecisionExplanationCache::default();
-        let options = flotilla_http::Options {
+        let options = flotilla_http::ApiServerOptions {
             connectors,
             subresource_getters: scheduling_decision::decision_getters(
                 &api,

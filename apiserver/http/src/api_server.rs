@@ -11,13 +11,13 @@ use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::documents::ApiDocuments;
+use crate::documents::CurrentDiscoveryAndOpenApiDocuments;
 use crate::filters::{HandlerChainConfig, InFlightLimits, build_handler_chain};
 use crate::handler::ApiServerHandler;
 use crate::health::HealthCheck;
 use crate::metrics::ApiServerMetrics;
 use crate::non_resource_paths::NonResourcePaths;
-use crate::options::Options;
+use crate::options::ApiServerOptions;
 use crate::resource_handlers::ResourceHandlers;
 use crate::secure_serving::SecureServing;
 
@@ -37,7 +37,7 @@ impl ApiServer {
         registry: Arc<Registry>,
         authentication: impl Into<RequestAuthenticator>,
         authorization: impl Into<RequestAuthorizer>,
-        mut options: Options,
+        mut options: ApiServerOptions,
     ) -> Self {
         let metrics = Arc::new(ApiServerMetrics::new(
             options.metrics.clone(),
@@ -108,11 +108,14 @@ fn add_own_checks(checks: &mut Vec<HealthCheck>, stopping: &CancellationToken) {
     }));
 }
 
-fn build_handler(filters: &HandlerChainConfig, options: Options) -> ApiServerHandler {
+fn build_handler(filters: &HandlerChainConfig, options: ApiServerOptions) -> ApiServerHandler {
     ApiServerHandler {
         non_resource_paths: Arc::new(NonResourcePaths {
             checks: options.checks,
-            documents: ApiDocuments::new(Arc::clone(&filters.registry), options.clock.now()),
+            documents: CurrentDiscoveryAndOpenApiDocuments::new(
+                Arc::clone(&filters.registry),
+                options.clock.now(),
+            ),
             metrics: Arc::clone(&filters.metrics),
             version: options.version,
             authenticator: Arc::clone(&filters.authenticator),

@@ -16,7 +16,7 @@ const AUTHN: &str = "authentication.k8s.io";
 const AUTHZ: &str = "authorization.k8s.io";
 
 #[derive(Clone, Copy)]
-enum ReviewKind {
+enum AuthApiKind {
     TokenReview,
     SelfSubjectReview,
     SelfSubjectAccessReview,
@@ -26,14 +26,14 @@ enum ReviewKind {
     TokenRequest,
 }
 
-struct ReviewCreator {
-    kind: ReviewKind,
+struct AuthApiCreateHandler {
+    kind: AuthApiKind,
     authenticator: Arc<LocalAuthenticator>,
     authorizer: Arc<RbacAuthorizer>,
 }
 
 #[async_trait]
-impl UnstoredCreateHandler for ReviewCreator {
+impl UnstoredCreateHandler for AuthApiCreateHandler {
     async fn create(
         &self,
         ctx: &RequestUserAndDeadline,
@@ -43,19 +43,19 @@ impl UnstoredCreateHandler for ReviewCreator {
     ) -> Result<Value, Status> {
         let rights = &self.authorizer;
         match self.kind {
-            ReviewKind::TokenReview => reviews::token_review(&self.authenticator, body).await,
-            ReviewKind::SelfSubjectReview => Ok(reviews::self_subject_review(&ctx.user, body)),
-            ReviewKind::SelfSubjectAccessReview => {
+            AuthApiKind::TokenReview => reviews::token_review(&self.authenticator, body).await,
+            AuthApiKind::SelfSubjectReview => Ok(reviews::self_subject_review(&ctx.user, body)),
+            AuthApiKind::SelfSubjectAccessReview => {
                 reviews::self_subject_access_review(rights, &ctx.user, body)
             }
-            ReviewKind::SubjectAccessReview => reviews::subject_access_review(rights, None, body),
-            ReviewKind::LocalSubjectAccessReview => {
+            AuthApiKind::SubjectAccessReview => reviews::subject_access_review(rights, None, body),
+            AuthApiKind::LocalSubjectAccessReview => {
                 reviews::subject_access_review(rights, Some(at.namespace), body)
             }
-            ReviewKind::SelfSubjectRulesReview => {
+            AuthApiKind::SelfSubjectRulesReview => {
                 reviews::self_subject_rules_review(rights, &ctx.user, body)
             }
-            ReviewKind::TokenRequest => {
+            AuthApiKind::TokenRequest => {
                 let account = parent.ok_or_else(|| Status::not_found(at.resource, at.name))?;
                 self.authenticator.token_request(account, body).await
             }
@@ -69,42 +69,42 @@ pub fn creators(
     authorizer: &Arc<RbacAuthorizer>,
 ) -> HashMap<(Gvr, &'static str), Arc<dyn UnstoredCreateHandler>> {
     let rows = [
-        (AUTHN, "tokenreviews", "", ReviewKind::TokenReview),
+        (AUTHN, "tokenreviews", "", AuthApiKind::TokenReview),
         (
             AUTHN,
             "selfsubjectreviews",
             "",
-            ReviewKind::SelfSubjectReview,
+            AuthApiKind::SelfSubjectReview,
         ),
         (
             AUTHZ,
             "selfsubjectaccessreviews",
             "",
-            ReviewKind::SelfSubjectAccessReview,
+            AuthApiKind::SelfSubjectAccessReview,
         ),
         (
             AUTHZ,
             "subjectaccessreviews",
             "",
-            ReviewKind::SubjectAccessReview,
+            AuthApiKind::SubjectAccessReview,
         ),
         (
             AUTHZ,
             "localsubjectaccessreviews",
             "",
-            ReviewKind::LocalSubjectAccessReview,
+            AuthApiKind::LocalSubjectAccessReview,
         ),
         (
             AUTHZ,
             "selfsubjectrulesreviews",
             "",
-            ReviewKind::SelfSubjectRulesReview,
+            AuthApiKind::SelfSubjectRulesReview,
         ),
-        ("", "serviceaccounts", "token", ReviewKind::TokenRequest),
+        ("", "serviceaccounts", "token", AuthApiKind::TokenRequest),
     ];
     rows.into_iter()
         .map(|(group, resource, sub, question)| {
-            let review: Arc<dyn UnstoredCreateHandler> = Arc::new(ReviewCreator {
+            let review: Arc<dyn UnstoredCreateHandler> = Arc::new(AuthApiCreateHandler {
                 kind: question,
                 authenticator: Arc::clone(authenticator),
                 authorizer: Arc::clone(authorizer),

@@ -20,7 +20,7 @@ use crate::response_writers;
 const AGGREGATED_DISCOVERY_TYPE: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-struct TaggedDocument {
+struct DocumentWithEtag {
     bytes: Bytes,
     etag: String,
 }
@@ -28,7 +28,7 @@ struct TaggedDocument {
 /// The discovery documents of one resource table.
 pub(crate) struct DiscoveryDocuments {
     /// `/api` and `/apis` in the aggregated form.
-    aggregated: HashMap<&'static str, TaggedDocument>,
+    aggregated: HashMap<&'static str, DocumentWithEtag>,
     /// Every discovery path in the legacy form.
     legacy: HashMap<String, Value>,
 }
@@ -210,7 +210,7 @@ fn response_kind(gvk: &Gvk) -> Value {
     json!({"group": gvk.group, "version": gvk.version, "kind": gvk.kind})
 }
 
-fn aggregated_document(groups: &[&ApiGroupInfo]) -> TaggedDocument {
+fn aggregated_document(groups: &[&ApiGroupInfo]) -> DocumentWithEtag {
     let items: Vec<Value> = groups
         .iter()
         .filter(|g| !g.versions.is_empty())
@@ -230,7 +230,7 @@ fn aggregated_document(groups: &[&ApiGroupInfo]) -> TaggedDocument {
         .iter()
         .map(|b| format!("{b:02X}"))
         .collect();
-    TaggedDocument { bytes, etag }
+    DocumentWithEtag { bytes, etag }
 }
 
 fn aggregated_version(version: &GroupVersionInfo) -> Value {

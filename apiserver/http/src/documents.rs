@@ -77,34 +77,34 @@ impl CompressedDocument {
     }
 }
 
-struct OpenApiV2 {
+struct OpenApiV2Documents {
     json: CompressedDocument,
     protobuf: CompressedDocument,
 }
 
-struct OpenApiV3 {
+struct OpenApiV3Documents {
     index: Value,
     /// By `api/v1` or `apis/GROUP/VERSION`.
     groups: Vec<(String, CompressedDocument)>,
 }
 
 /// The documents of one resource table.
-struct TableDocuments {
+struct DiscoveryAndOpenApiDocuments {
     table: Arc<ResourceTable>,
     discovery: DiscoveryDocuments,
-    v2: OnceCell<OpenApiV2>,
-    v3: OnceCell<OpenApiV3>,
+    v2: OnceCell<OpenApiV2Documents>,
+    v3: OnceCell<OpenApiV3Documents>,
 }
 
 /// The documents of the newest resource table.
-pub(crate) struct ApiDocuments {
+pub(crate) struct CurrentDiscoveryAndOpenApiDocuments {
     registry: Arc<Registry>,
-    current: ArcSwapOption<TableDocuments>,
+    current: ArcSwapOption<DiscoveryAndOpenApiDocuments>,
     /// `Last-Modified` of OpenAPI v2: when this process started.
     last_modified: HeaderValue,
 }
 
-impl ApiDocuments {
+impl CurrentDiscoveryAndOpenApiDocuments {
     pub(crate) fn new(registry: Arc<Registry>, now: jiff::Timestamp) -> Self {
         let text = now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
         Self {
@@ -115,14 +115,14 @@ impl ApiDocuments {
         }
     }
 
-    fn table_documents(&self) -> Arc<TableDocuments> {
+    fn table_documents(&self) -> Arc<DiscoveryAndOpenApiDocuments> {
         let table = self.registry.table();
         if let Some(current) = self.current.load_full()
             && Arc::ptr_eq(&current.table, &table)
         {
             return current;
         }
-        let built = Arc::new(TableDocuments {
+        let built = Arc::new(DiscoveryAndOpenApiDocuments {
             discovery: DiscoveryDocuments::new(&table),
             table,
             v2: OnceCell::new(),
@@ -250,7 +250,7 @@ async fn run_blocking<T: Send + 'static>(
         .map_err(|_| Status::internal("building the document panicked"))
 }
 
-fn build_v2(table: &ResourceTable) -> OpenApiV2 {
+fn build_v2(table: &ResourceTable) -> OpenApiV2Documents {
     let resources: Vec<publish::PublishedResource<'_>> = table
         .resources()
         .iter()
@@ -262,10 +262,10 @@ fn build_v2(table: &ResourceTable) -> OpenApiV2 {
     let document = publish::v2_document(&resources);
     let protobuf = CompressedDocument::new(&publish::v2_protobuf(&document));
     let json = CompressedDocument::new(document.to_string().as_bytes());
-    OpenApiV2 { json, protobuf }
+    OpenApiV2Documents { json, protobuf }
 }
 
-fn build_v3(table: &ResourceTable) -> OpenApiV3 {
+fn build_v3(table: &ResourceTable) -> OpenApiV3Documents {
     let mut groups = Vec::new();
     let mut hashes = Vec::new();
     for group in table.groups() {
@@ -289,7 +289,7 @@ fn build_v3(table: &ResourceTable) -> OpenApiV3 {
             groups.push((path, packed));
         }
     }
-    OpenApiV3 {
+    OpenApiV3Documents {
         index: publish::v3_index(&hashes),
         groups,
     }

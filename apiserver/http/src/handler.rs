@@ -11,7 +11,7 @@ use machinery::Status;
 
 use crate::filters::{AuthenticatedRequest, ServerResponse};
 use crate::non_resource_paths::NonResourcePaths;
-use crate::resource_handlers::{ResourceCall, ResourceHandlers};
+use crate::resource_handlers::{AuthorizedResourceRequest, ResourceHandlers};
 
 /// Serves authorized requests. Clones share the handlers.
 #[derive(Clone)]
@@ -29,7 +29,7 @@ impl Service<AuthenticatedRequest<Incoming>> for ApiServerHandler {
         let request = authenticated.request;
         match request.info.resource {
             Some(resource) => {
-                let call = ResourceCall {
+                let call = AuthorizedResourceRequest {
                     user: authenticated.user,
                     verb: request.info.verb,
                     resource,

@@ -8,7 +8,7 @@
 //! Every connection is a task that is joined. Bodies, headers, requests in flight and
 //! time are bounded.
 //!
-//! Entry points: [`ApiServer`], [`Options`], [`creators()`], [`SubresourceConnector`],
+//! Entry points: [`ApiServer`], [`ApiServerOptions`], [`creators()`], [`SubresourceConnector`],
 //! [`ClusterProxy`], [`HealthCheck`].
 
 mod admission_review;
@@ -44,7 +44,7 @@ pub use admission_review::{AdmissionReviewHandler, AdmissionReviewHandlers};
 pub use api_server::ApiServer;
 pub use creators::creators;
 pub use health::{HealthCheck, HealthProbe};
-pub use options::Options;
+pub use options::ApiServerOptions;
 pub use proxy::{CLUSTER_PROXY, ClusterProxy};
 pub use response_body::ServerResponseBody;
 pub use subresources::{

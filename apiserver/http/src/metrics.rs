@@ -64,12 +64,12 @@ pub(crate) struct RequestLabels {
 
 /// The series of one label set.
 struct RequestSeries {
-    latency: OnceLock<LatencySeries>,
+    latency: OnceLock<LatencyAndResponseSizeSeries>,
     codes: RwLock<HashMap<u16, Counter>>,
 }
 
 /// The latency and size series of requests that are not long-running.
-struct LatencySeries {
+struct LatencyAndResponseSizeSeries {
     duration: Histogram,
     /// `None` for WATCH and CONNECT, which have no latency objective.
     sli: Option<Histogram>,
@@ -234,9 +234,9 @@ impl ApiServerMetrics {
         Arc::clone(routes.entry(route).or_insert_with(new_series))
     }
 
-    fn latency_series(&self, r: &RequestLabels) -> LatencySeries {
+    fn latency_series(&self, r: &RequestLabels) -> LatencyAndResponseSizeSeries {
         let base = base_labels(r);
-        LatencySeries {
+        LatencyAndResponseSizeSeries {
             duration: self
                 .durations
                 .with_label_values(append_labels(base, &[dry_run_label(r)])),
@@ -409,7 +409,7 @@ impl Drop for GaugeGuard {
 }
 
 /// Records a response when its body ends.
-pub(crate) struct ResponseObservation {
+pub(crate) struct ResponseMetricsGuard {
     pub(crate) metrics: Arc<ApiServerMetrics>,
     pub(crate) labels: Arc<RequestLabels>,
     pub(crate) code: u16,
@@ -418,7 +418,7 @@ pub(crate) struct ResponseObservation {
     pub(crate) size: Option<u64>,
 }
 
-impl Drop for ResponseObservation {
+impl Drop for ResponseMetricsGuard {
     fn drop(&mut self) {
         let took = Some(self.received_at.elapsed());
         self.metrics

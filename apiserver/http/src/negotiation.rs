@@ -22,7 +22,7 @@ const MAX_CLAUSES: usize = 32;
 
 /// The serialization of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Encoding {
+pub(crate) enum ResponseSerialization {
     Json,
     Yaml,
 }
@@ -48,7 +48,7 @@ pub(crate) enum Representation {
 /// The negotiated format of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ResponseFormat {
-    pub(crate) encoding: Encoding,
+    pub(crate) encoding: ResponseSerialization,
     pub(crate) representation: Representation,
     pub(crate) pretty: bool,
 }
@@ -56,7 +56,7 @@ pub(crate) struct ResponseFormat {
 impl ResponseFormat {
     /// Compact JSON, for responses sent before or without negotiation.
     pub(crate) const PLAIN_JSON: Self = Self {
-        encoding: Encoding::Json,
+        encoding: ResponseSerialization::Json,
         representation: Representation::Object,
         pretty: false,
     };
@@ -132,10 +132,10 @@ fn parse_quality(value: &str) -> u16 {
     (quality.clamp(0.0, 1.0) * 1000.0) as u16
 }
 
-fn encoding_of(media: &str) -> Option<Encoding> {
+fn encoding_of(media: &str) -> Option<ResponseSerialization> {
     match media {
-        "*/*" | "application/*" | JSON => Some(Encoding::Json),
-        YAML => Some(Encoding::Yaml),
+        "*/*" | "application/*" | JSON => Some(ResponseSerialization::Json),
+        YAML => Some(ResponseSerialization::Yaml),
         _ => None,
     }
 }
@@ -206,7 +206,7 @@ fn wants_pretty(headers: &HeaderMap, query: &QueryParams, clause: &AcceptClause<
 
 /// The serialization of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RequestBodyType {
+pub(crate) enum RequestBodySerialization {
     Json,
     Yaml,
     Protobuf,
@@ -228,11 +228,14 @@ pub(crate) fn content_type(headers: &HeaderMap) -> Cow<'_, str> {
 
 /// The serialization of a request body; `proto` is whether the kind has a protobuf
 /// form.
-pub(crate) fn body_type(headers: &HeaderMap, proto: bool) -> Result<RequestBodyType, Status> {
+pub(crate) fn body_type(
+    headers: &HeaderMap,
+    proto: bool,
+) -> Result<RequestBodySerialization, Status> {
     match &*content_type(headers) {
-        JSON => Ok(RequestBodyType::Json),
-        YAML => Ok(RequestBodyType::Yaml),
-        PROTOBUF if proto => Ok(RequestBodyType::Protobuf),
+        JSON => Ok(RequestBodySerialization::Json),
+        YAML => Ok(RequestBodySerialization::Yaml),
+        PROTOBUF if proto => Ok(RequestBodySerialization::Protobuf),
         _ if proto => Err(Status::unsupported_media_type(&REQUEST_MEDIA_TYPES)),
         _ => Err(Status::unsupported_media_type(&RESPONSE_MEDIA_TYPES)),
     }
@@ -252,7 +255,7 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
-    fn check(accept: &str, expect: Option<(Encoding, Representation)>) {
+    fn check(accept: &str, expect: Option<(ResponseSerialization, Representation)>) {
         let mut headers = HeaderMap::new();
         if !accept.is_empty() {
             headers.insert(ACCEPT, accept.parse().unwrap());
@@ -267,7 +270,7 @@ mod tests {
 
     #[test]
     fn accept_is_negotiated() {
-        use Encoding::{Json, Yaml};
+        use ResponseSerialization::{Json, Yaml};
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
         check("", Some((Json, Representation::Object)));
         check("*/*", Some((Json, Representation::Object)));
@@ -307,11 +310,14 @@ mod tests {
     fn media_types_are_case_insensitive() {
         check(
             "Application/JSON;AS=Table;V=v1;G=meta.k8s.io",
-            Some((Encoding::Json, Representation::Table { beta: false })),
+            Some((
+                ResponseSerialization::Json,
+                Representation::Table { beta: false },
+            )),
         );
         check(
             "application/json;Q=0, application/YAML",
-            Some((Encoding::Yaml, Representation::Object)),
+            Some((ResponseSerialization::Yaml, Representation::Object)),
         );
     }
 
@@ -359,18 +365,18 @@ mod tests {
         };
         assert_eq!(
             body_type(&HeaderMap::new(), false).unwrap(),
-            RequestBodyType::Json
+            RequestBodySerialization::Json
         );
         assert_eq!(
             ask("application/json; charset=utf-8", false),
-            Ok(RequestBodyType::Json)
+            Ok(RequestBodySerialization::Json)
         );
-        assert_eq!(ask(YAML, false), Ok(RequestBodyType::Yaml));
+        assert_eq!(ask(YAML, false), Ok(RequestBodySerialization::Yaml));
         assert_eq!(
             ask("Application/JSON; charset=UTF-8", false),
-            Ok(RequestBodyType::Json)
+            Ok(RequestBodySerialization::Json)
         );
-        assert_eq!(ask(PROTOBUF, true), Ok(RequestBodyType::Protobuf));
+        assert_eq!(ask(PROTOBUF, true), Ok(RequestBodySerialization::Protobuf));
         assert_eq!(ask(PROTOBUF, false), Err(415));
         assert_eq!(ask("application/cbor", true), Err(415));
     }

@@ -8,7 +8,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Response};
 use machinery::Status;
 
-use crate::documents::ApiDocuments;
+use crate::documents::CurrentDiscoveryAndOpenApiDocuments;
 use crate::health::{self, HealthCheck};
 use crate::metrics::ApiServerMetrics;
 use crate::negotiation::{self, ResponseFormat};
@@ -20,7 +20,7 @@ use crate::version::VersionInfo;
 /// What the non-resource paths show.
 pub(crate) struct NonResourcePaths {
     pub(crate) checks: Vec<HealthCheck>,
-    pub(crate) documents: ApiDocuments,
+    pub(crate) documents: CurrentDiscoveryAndOpenApiDocuments,
     pub(crate) metrics: Arc<ApiServerMetrics>,
     pub(crate) version: VersionInfo,
     pub(crate) authenticator: Arc<RequestAuthenticator>,

@@ -11,7 +11,7 @@ use crate::subresources::{SubresourceConnectors, SubresourceGetters};
 use crate::version::VersionInfo;
 
 /// Options of an [`ApiServer`](crate::ApiServer).
-pub struct Options {
+pub struct ApiServerOptions {
     pub version: VersionInfo,
     /// Checks of `/livez` and `/readyz`, in order. `ping` and `shutdown` are added.
     pub checks: Vec<HealthCheck>,
@@ -41,7 +41,7 @@ pub struct Options {
     pub shutdown_grace_period: Duration,
 }
 
-impl Default for Options {
+impl Default for ApiServerOptions {
     fn default() -> Self {
         Self {
             version: VersionInfo::new("1", "36", env!("CARGO_PKG_VERSION")),

@@ -12,7 +12,7 @@ use machinery::Status;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use crate::negotiation::RequestBodyType;
+use crate::negotiation::RequestBodySerialization;
 
 /// Largest request body in bytes (kube-apiserver's `MaxRequestBodyBytes`).
 pub(crate) const MAX_REQUEST_BODY_BYTES: usize = 3 * 1024 * 1024;
@@ -61,15 +61,15 @@ pub(crate) struct DecodedBody {
 /// object.
 pub(crate) fn decode_object(
     bytes: &[u8],
-    body_type: RequestBodyType,
+    body_type: RequestBodySerialization,
 ) -> Result<DecodedBody, Status> {
     let decoded = match body_type {
-        RequestBodyType::Json => decode_json(bytes)?,
-        RequestBodyType::Yaml => DecodedBody {
+        RequestBodySerialization::Json => decode_json(bytes)?,
+        RequestBodySerialization::Yaml => DecodedBody {
             value: decode_yaml(bytes)?,
             duplicate_keys: Vec::new(),
         },
-        RequestBodyType::Protobuf => DecodedBody {
+        RequestBodySerialization::Protobuf => DecodedBody {
             value: decode_protobuf(bytes)?,
             duplicate_keys: Vec::new(),
         },
@@ -252,18 +252,19 @@ mod tests {
     fn malformed_bodies_are_rejected() {
         let deep = "[".repeat(5000);
         for bad in ["", "{", "{}x", "[1]", "\"a\"", "nul", deep.as_str()] {
-            let code = decode_object(bad.as_bytes(), RequestBodyType::Json)
+            let code = decode_object(bad.as_bytes(), RequestBodySerialization::Json)
                 .err()
                 .map(|s| s.code);
             assert_eq!(code, Some(400), "{bad:.20}");
         }
-        assert!(decode_object(b"a: [", RequestBodyType::Yaml).is_err());
-        assert!(decode_object(b"xx", RequestBodyType::Protobuf).is_err());
+        assert!(decode_object(b"a: [", RequestBodySerialization::Yaml).is_err());
+        assert!(decode_object(b"xx", RequestBodySerialization::Protobuf).is_err());
     }
 
     #[test]
     fn yaml_is_decoded() {
-        let got = decode_object(b"kind: X\nspec:\n  n: 3\n", RequestBodyType::Yaml).unwrap();
+        let got =
+            decode_object(b"kind: X\nspec:\n  n: 3\n", RequestBodySerialization::Yaml).unwrap();
         assert_eq!(got.value["spec"]["n"], 3);
     }
 

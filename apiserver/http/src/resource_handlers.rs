@@ -15,7 +15,7 @@ use registry::{
 use tokio::time::Instant;
 
 use crate::metrics::ApiServerMetrics;
-use crate::negotiation::{self, Encoding, Representation, RequestBodyType};
+use crate::negotiation::{self, Representation, RequestBodySerialization, ResponseSerialization};
 use crate::request_body;
 use crate::requestinfo::{QueryParams, RequestedResource};
 use crate::response_body::ServerResponseBody;
@@ -33,7 +33,7 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 
 /// An authorized request on a resource.
-pub(crate) struct ResourceCall {
+pub(crate) struct AuthorizedResourceRequest {
     pub(crate) user: Arc<UserInfo>,
     pub(crate) verb: &'static str,
     pub(crate) resource: RequestedResource,
@@ -53,9 +53,9 @@ pub(crate) struct ResourceHandlers {
 }
 
 /// Handles one [`ResourceCall`]; holds the resource and context looked up for it.
-struct ResourceHandler<'a> {
+struct ResourceRequestHandler<'a> {
     shared: &'a ResourceHandlers,
-    call: &'a ResourceCall,
+    request: &'a AuthorizedResourceRequest,
     resource_info: Arc<ResourceInfo>,
     context: RequestUserAndDeadline,
 }
@@ -63,7 +63,7 @@ struct ResourceHandler<'a> {
 impl ResourceHandlers {
     pub(crate) async fn serve(
         &self,
-        call: ResourceCall,
+        call: AuthorizedResourceRequest,
         request: Request<Incoming>,
     ) -> Result<Response<ServerResponseBody>, Status> {
         let r = &call.resource;
@@ -83,13 +83,13 @@ impl ResourceHandlers {
         let gvr = Gvr::new(&r.group, &r.version, &r.resource);
         let resource_info = self.registry.resource_info_synced(&gvr).await?;
         check_verb(&resource_info, &call)?;
-        let handler = ResourceHandler {
+        let handler = ResourceRequestHandler {
             shared: self,
             context: RequestUserAndDeadline {
                 user: Arc::clone(&call.user),
                 deadline: call.deadline,
             },
-            call: &call,
+            request: &call,
             resource_info,
         };
         let headers = request.headers().clone();
@@ -113,7 +113,10 @@ impl ResourceHandlers {
 
 /// Checks that the resource has this verb at this path; 404 and 405 as from
 /// kube-apiserver's routes.
-fn check_verb(resource_info: &ResourceInfo, call: &ResourceCall) -> Result<(), Status> {
+fn check_verb(
+    resource_info: &ResourceInfo,
+    call: &AuthorizedResourceRequest,
+) -> Result<(), Status> {
     let (r, verb) = (&call.resource, call.verb);
     let kind = &resource_info.kind;
     let refused = || Err(Status::method_not_allowed());
@@ -149,9 +152,9 @@ fn check_verb(resource_info: &ResourceInfo, call: &ResourceCall) -> Result<(), S
     }
 }
 
-impl ResourceHandler<'_> {
+impl ResourceRequestHandler<'_> {
     fn resource_path(&self) -> ResourcePath<'_> {
-        let r = &self.call.resource;
+        let r = &self.request.resource;
         ResourcePath {
             resource: &self.resource_info.kind.gvr,
             namespace: if self.resource_info.kind.namespaced {
@@ -165,11 +168,11 @@ impl ResourceHandler<'_> {
     }
 
     fn response_options(&self, headers: &HeaderMap) -> Result<ResponseOptions, Status> {
-        let views = matches!(self.call.resource.subresource.as_str(), "" | "status");
+        let views = matches!(self.request.resource.subresource.as_str(), "" | "status");
         Ok(ResponseOptions {
-            format: negotiation::negotiate(headers, &self.call.query, views)?,
+            format: negotiation::negotiate(headers, &self.request.query, views)?,
             gzip: negotiation::accepts_gzip(headers),
-            include: IncludeObjectPolicy::parse(self.call.query.get("includeObject"))?,
+            include: IncludeObjectPolicy::parse(self.request.query.get("includeObject"))?,
         })
     }
 
@@ -178,7 +181,7 @@ impl ResourceHandler<'_> {
         &self,
         parse: impl FnOnce(options::QueryParamGetter<'_>) -> Result<T, Status>,
     ) -> Result<T, Status> {
-        let query = &self.call.query;
+        let query = &self.request.query;
         parse(&|key| {
             // Every value of dryRun counts: the parser gets the first that is not All
             // and refuses it.
@@ -192,7 +195,7 @@ impl ResourceHandler<'_> {
 
     async fn get(&self, headers: &HeaderMap) -> Result<Response<ServerResponseBody>, Status> {
         let response_options = self.response_options(headers)?;
-        if let Some(getter) = find_subresource(&self.shared.getters, &self.call.resource) {
+        if let Some(getter) = find_subresource(&self.shared.getters, &self.request.resource) {
             let at = self.resource_path();
             let value = getter.get_subresource(at.namespace, at.name).await?;
             return Ok(response_writers::write_value(
@@ -233,7 +236,7 @@ impl ResourceHandler<'_> {
 
     async fn watch(&self, headers: &HeaderMap) -> Result<Response<ServerResponseBody>, Status> {
         let response_options = self.response_options(headers)?;
-        if response_options.format.encoding != Encoding::Json {
+        if response_options.format.encoding != ResponseSerialization::Json {
             return Err(Status::not_acceptable(&[negotiation::JSON]));
         }
         let options = self.parse_options(|q| options::parse_watch_options(q))?;
@@ -270,7 +273,7 @@ impl ResourceHandler<'_> {
         // Subresources have kinds of their own, most of them with a protobuf form.
         let proto = self.resource_info.kind.protobuf
             || (!self.resource_info.custom
-                && !matches!(self.call.resource.subresource.as_str(), "" | "status"));
+                && !matches!(self.request.resource.subresource.as_str(), "" | "status"));
         let body_type = negotiation::body_type(headers, proto)?;
         let bytes = request_body::read_body(body).await?;
         let decoded = request_body::decode_object(&bytes, body_type)?;
@@ -333,13 +336,13 @@ impl ResourceHandler<'_> {
     /// A PUT that would create the object needs the right to create it.
     async fn authorize_create_on_update(&self) -> Result<(), Status> {
         if !self.resource_info.kind.allow_create_on_update
-            || !self.call.resource.subresource.is_empty()
+            || !self.request.resource.subresource.is_empty()
         {
             return Ok(());
         }
-        let target = self.call.resource.authorization_attributes();
+        let target = self.request.resource.authorization_attributes();
         let authorizer = &self.shared.authorizer;
-        let decision = authorizer.authorize(&self.call.user, "create", target);
+        let decision = authorizer.authorize(&self.request.user, "create", target);
         let Err(forbidden) = decision.await else {
             return Ok(());
         };
@@ -369,7 +372,7 @@ impl ResourceHandler<'_> {
             return Err(unsupported());
         }
         let options = self.parse_options(|q| options::parse_write_options(q, "PatchOptions"))?;
-        if self.call.query.flag("force") {
+        if self.request.query.flag("force") {
             return Err(force_forbidden());
         }
         let value = request_body::decode_json(&request_body::read_body(body).await?)?.value;
@@ -397,7 +400,7 @@ impl ResourceHandler<'_> {
             None
         } else {
             // Clients may send DeleteOptions as protobuf, whatever the kind.
-            let body_type: RequestBodyType = negotiation::body_type(headers, true)?;
+            let body_type: RequestBodySerialization = negotiation::body_type(headers, true)?;
             Some(request_body::decode_object(&bytes, body_type)?.value)
         };
         self.parse_options(|q| options::parse_delete_options(q, value.as_ref()))

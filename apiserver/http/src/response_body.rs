@@ -19,17 +19,17 @@ use http_body_util::combinators::UnsyncBoxBody;
 /// Why a proxied body failed.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 /// Chunks that are built one at a time.
-pub(crate) type BodyChunks = Box<dyn Iterator<Item = Bytes> + Send>;
+pub(crate) type BodyChunkIterator = Box<dyn Iterator<Item = Bytes> + Send>;
 /// Chunks that become available as events arrive.
-pub(crate) type BodyEventStream = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
+pub(crate) type BodyChunkStream = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
 enum BodySource {
     Full(Bytes),
     Chunks {
-        chunks: BodyChunks,
+        chunks: BodyChunkIterator,
         left: Option<u64>,
     },
-    Events(BodyEventStream),
+    Events(BodyChunkStream),
     Proxied(UnsyncBoxBody<Bytes, Error>),
 }
 
@@ -50,7 +50,7 @@ impl ServerResponseBody {
     }
 
     /// `length` is the total size, when known; the chunks must sum up to it.
-    pub(crate) fn chunks(chunks: BodyChunks, length: Option<u64>) -> Self {
+    pub(crate) fn chunks(chunks: BodyChunkIterator, length: Option<u64>) -> Self {
         Self::from_source(BodySource::Chunks {
             chunks,
             left: length,
@@ -58,11 +58,11 @@ impl ServerResponseBody {
     }
 
     /// Like [`ServerResponseBody::chunks`], compressed with gzip.
-    pub(crate) fn gzip(chunks: BodyChunks) -> Self {
+    pub(crate) fn gzip(chunks: BodyChunkIterator) -> Self {
         Self::chunks(Box::new(GzipChunks::new(chunks)), None)
     }
 
-    pub(crate) fn events(events: BodyEventStream) -> Self {
+    pub(crate) fn events(events: BodyChunkStream) -> Self {
         Self::from_source(BodySource::Events(events))
     }
 
@@ -147,12 +147,12 @@ impl http_body::Body for ServerResponseBody {
 
 /// Compresses chunks as they are pulled.
 struct GzipChunks {
-    chunks: BodyChunks,
+    chunks: BodyChunkIterator,
     encoder: Option<GzEncoder<Vec<u8>>>,
 }
 
 impl GzipChunks {
-    fn new(chunks: BodyChunks) -> Self {
+    fn new(chunks: BodyChunkIterator) -> Self {
         // The fastest level: each response is compressed for one reader.
         let encoder = GzEncoder::new(Vec::new(), Compression::fast());
         Self {

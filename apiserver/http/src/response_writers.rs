@@ -14,8 +14,8 @@ use machinery::{Object, Status};
 use registry::{ObjectListPage, ResourceInfo};
 use serde_json::{Value, json};
 
-use crate::negotiation::{Encoding, Representation, ResponseFormat};
-use crate::response_body::{BodyChunks, ServerResponseBody};
+use crate::negotiation::{Representation, ResponseFormat, ResponseSerialization};
+use crate::response_body::{BodyChunkIterator, ServerResponseBody};
 use crate::table;
 
 /// Shorter responses are not compressed (`responsewriters`).
@@ -37,10 +37,10 @@ pub(crate) struct ResponseOptions {
     pub(crate) include: table::IncludeObjectPolicy,
 }
 
-fn media_type_header(encoding: Encoding) -> HeaderValue {
+fn media_type_header(encoding: ResponseSerialization) -> HeaderValue {
     HeaderValue::from_static(match encoding {
-        Encoding::Json => "application/json",
-        Encoding::Yaml => "application/yaml",
+        ResponseSerialization::Json => "application/json",
+        ResponseSerialization::Yaml => "application/yaml",
     })
 }
 
@@ -77,16 +77,16 @@ pub(crate) fn write_value(
     form: ResponseFormat,
 ) -> Response<ServerResponseBody> {
     let text = match (form.encoding, form.pretty) {
-        (Encoding::Yaml, _) => match serde_saphyr::to_string(value) {
+        (ResponseSerialization::Yaml, _) => match serde_saphyr::to_string(value) {
             Ok(text) => text,
             Err(e) => return write_status(&Status::internal(e), ResponseFormat::PLAIN_JSON),
         },
-        (Encoding::Json, true) => {
+        (ResponseSerialization::Json, true) => {
             let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
             text.push('\n');
             text
         }
-        (Encoding::Json, false) => {
+        (ResponseSerialization::Json, false) => {
             let mut text = value.to_string();
             text.push('\n');
             text
@@ -114,12 +114,12 @@ pub(crate) fn write_text(code: u16, text: String) -> Response<ServerResponseBody
 /// With `exact`, `size` becomes the content length.
 fn write_chunks(
     code: u16,
-    chunks: BodyChunks,
+    chunks: BodyChunkIterator,
     size: u64,
     exact: bool,
     options: ResponseOptions,
 ) -> Response<ServerResponseBody> {
-    if options.format.pretty || options.format.encoding == Encoding::Yaml {
+    if options.format.pretty || options.format.encoding == ResponseSerialization::Yaml {
         let bytes: Vec<u8> = chunks.flatten().collect();
         return match serde_json::from_slice(&bytes) {
             Ok(tree) => write_value(code, &tree, options.format),
@@ -134,7 +134,7 @@ fn write_chunks(
     } else {
         ServerResponseBody::chunks(chunks, None)
     };
-    let mut response = new_response(code, body, media_type_header(Encoding::Json));
+    let mut response = new_response(code, body, media_type_header(ResponseSerialization::Json));
     if gzip {
         let headers = response.headers_mut();
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -256,14 +256,14 @@ fn write_joined_items(
 ) -> Response<ServerResponseBody> {
     let commas = items.len().saturating_sub(1);
     let sum: usize = items.iter().map(Bytes::len).sum();
-    let size = (head.len() + sum + commas + ListChunks::TAIL.len()) as u64;
-    let chunks = ListChunks::new(head, items.into_iter());
+    let size = (head.len() + sum + commas + ListResponseChunks::TAIL.len()) as u64;
+    let chunks = ListResponseChunks::new(head, items.into_iter());
     write_chunks(200, Box::new(chunks), size, true, options)
 }
 
 /// Gathers the list's head, the comma-separated items and the closing brackets into
 /// chunks; an item of half a chunk or more is passed on without copying.
-struct ListChunks<I> {
+struct ListResponseChunks<I> {
     buffer: BytesMut,
     items: I,
     large_item: Option<Bytes>,
@@ -271,11 +271,11 @@ struct ListChunks<I> {
     done: bool,
 }
 
-impl ListChunks<()> {
+impl ListResponseChunks<()> {
     const TAIL: &str = "]}\n";
 }
 
-impl<I: Iterator<Item = Bytes>> ListChunks<I> {
+impl<I: Iterator<Item = Bytes>> ListResponseChunks<I> {
     fn new(head: String, items: I) -> Self {
         Self {
             buffer: BytesMut::from(head.as_bytes()),
@@ -287,7 +287,7 @@ impl<I: Iterator<Item = Bytes>> ListChunks<I> {
     }
 }
 
-impl<I: Iterator<Item = Bytes>> Iterator for ListChunks<I> {
+impl<I: Iterator<Item = Bytes>> Iterator for ListResponseChunks<I> {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
@@ -301,7 +301,8 @@ impl<I: Iterator<Item = Bytes>> Iterator for ListChunks<I> {
         while self.buffer.len() < LIST_CHUNK_BYTES {
             let Some(bytes) = self.items.next() else {
                 self.done = true;
-                self.buffer.extend_from_slice(ListChunks::TAIL.as_bytes());
+                self.buffer
+                    .extend_from_slice(ListResponseChunks::TAIL.as_bytes());
                 break;
             };
             if !std::mem::replace(&mut self.first, false) {
@@ -394,7 +395,7 @@ mod tests {
                 })
                 .collect();
             let head = "{\"items\":[".to_owned();
-            let chunks: Vec<Bytes> = ListChunks::new(head, items.into_iter()).collect();
+            let chunks: Vec<Bytes> = ListResponseChunks::new(head, items.into_iter()).collect();
             let whole: Value = serde_json::from_slice(&chunks.concat()).unwrap();
             assert_eq!(whole["items"].as_array().unwrap().len(), count);
             assert!(chunks.iter().all(|c| c.len() < 2 * LIST_CHUNK_BYTES + size));

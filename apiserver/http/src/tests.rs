@@ -29,7 +29,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::{ApiServer, Options, creators};
+use crate::{ApiServer, ApiServerOptions, creators};
 
 struct TestApiServer {
     address: std::net::SocketAddr,
@@ -85,7 +85,7 @@ async fn start_server() -> TestApiServer {
         Arc::clone(&registry),
         authenticator,
         authorizer,
-        Options::default(),
+        ApiServerOptions::default(),
     );
     let (chain, key) = pki.serving_der().unwrap();
     let tls = tls::server_config(tls::ReloadableCertificate::new(chain, key).unwrap()).unwrap();

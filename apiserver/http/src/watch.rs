@@ -14,7 +14,7 @@ use registry::RegistryWatchItem;
 use registry::{RegistryWatch, ResourceInfo};
 
 use crate::negotiation::Representation;
-use crate::response_body::BodyEventStream;
+use crate::response_body::BodyChunkStream;
 use crate::response_writers::ResponseOptions;
 use crate::table;
 use crate::watch_drain::OpenWatch;
@@ -131,7 +131,7 @@ pub(crate) fn event_stream(
     clock: Arc<dyn Clock>,
     open_watch: OpenWatch,
     sent_events: Counter,
-) -> BodyEventStream {
+) -> BodyChunkStream {
     let state = WatchServer {
         watch,
         encoder: WatchEncoder {

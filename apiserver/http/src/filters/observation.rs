@@ -11,7 +11,7 @@ use tower::Layer;
 use super::inner_service::{InnerService, ServerResponse};
 use super::map_result::{MapResult, MapResultFuture};
 use super::request::ResolvedRequest;
-use crate::metrics::{ApiServerMetrics, RequestLabels, ResponseObservation};
+use crate::metrics::{ApiServerMetrics, RequestLabels, ResponseMetricsGuard};
 
 pub(super) struct ObservationLayer {
     metrics: Arc<ApiServerMetrics>,
@@ -85,7 +85,7 @@ impl MapResult<Result<ServerResponse, Infallible>> for ObserveResponse {
             let took = (!is_stream).then(|| received_at.elapsed());
             metrics.observe_response(&labels, code, took, size);
         } else {
-            response.body_mut().attach_guard(ResponseObservation {
+            response.body_mut().attach_guard(ResponseMetricsGuard {
                 metrics,
                 labels,
                 code,

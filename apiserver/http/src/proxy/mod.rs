@@ -183,7 +183,7 @@ impl ClusterProxy {
         let body = if outgoing.body.is_end_stream() {
             ForwardedRequestBody::full(Bytes::new())
         } else {
-            let sent = guard.metrics.sent.clone();
+            let sent = guard.metrics.sent_bytes.clone();
             ForwardedRequestBody::streamed(outgoing.body.map_frame(move |frame| {
                 sent.inc_by(frame.data_ref().map_or(0, |d| d.len() as u64));
                 frame
@@ -194,7 +194,7 @@ impl ClusterProxy {
         *request.uri_mut() = Uri::from(outgoing.path);
         *request.headers_mut() = outgoing.headers;
         let response = guard.permit.forwarder().send(request).await?;
-        let received = guard.metrics.received.clone();
+        let received = guard.metrics.received_bytes.clone();
         Ok(ProxyResponse {
             response: response
                 .map(|body| ServerResponseBody::proxied(ForwardedBody::new(body, received, end))),
@@ -221,7 +221,7 @@ impl ClusterProxy {
                 client,
                 member: hyper::upgrade::on(&mut response),
             });
-        let received = guard.metrics.received.clone();
+        let received = guard.metrics.received_bytes.clone();
         let pass = |body| match tunnel {
             Some(_) => ServerResponseBody::empty(),
             None => ServerResponseBody::proxied(ForwardedBody::new(body, received, end)),

@@ -14,15 +14,15 @@ pub(super) struct ClusterProxyMetrics {
 }
 
 /// The metrics of one proxied request, which counts as open until this is dropped.
-pub(super) struct ProxyRequestMetrics {
+pub(super) struct ProxiedRequestMetricsGuard {
     cluster: String,
     requests: MetricVec<Counter, 2>,
     duration: Histogram,
     open: Gauge,
     /// Bytes sent to the member.
-    pub(super) sent: Counter,
+    pub(super) sent_bytes: Counter,
     /// Bytes received from the member.
-    pub(super) received: Counter,
+    pub(super) received_bytes: Counter,
 }
 
 impl ClusterProxyMetrics {
@@ -54,21 +54,21 @@ impl ClusterProxyMetrics {
 
     /// Counts one request. `cluster` must exist, so that clients cannot grow the number
     /// of series.
-    pub(super) fn start_request(&self, cluster: &str) -> ProxyRequestMetrics {
+    pub(super) fn start_request(&self, cluster: &str) -> ProxiedRequestMetricsGuard {
         let open = self.open_requests.with_label_values([cluster]);
         open.inc();
-        ProxyRequestMetrics {
+        ProxiedRequestMetricsGuard {
             cluster: cluster.to_owned(),
             requests: self.requests.clone(),
             duration: self.durations.with_label_values([cluster]),
             open,
-            sent: self.bytes.with_label_values([cluster, "sent"]),
-            received: self.bytes.with_label_values([cluster, "received"]),
+            sent_bytes: self.bytes.with_label_values([cluster, "sent"]),
+            received_bytes: self.bytes.with_label_values([cluster, "received"]),
         }
     }
 }
 
-impl ProxyRequestMetrics {
+impl ProxiedRequestMetricsGuard {
     pub(super) fn observe_response(&self, code: u16, took: Duration) {
         let code = code.to_string();
         self.requests
@@ -78,7 +78,7 @@ impl ProxyRequestMetrics {
     }
 }
 
-impl Drop for ProxyRequestMetrics {
+impl Drop for ProxiedRequestMetricsGuard {
     fn drop(&mut self) {
         self.open.dec();
     }

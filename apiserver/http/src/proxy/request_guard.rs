@@ -2,10 +2,10 @@
 
 use members::ClusterProxyPermit;
 
-use super::proxy_metrics::ProxyRequestMetrics;
+use super::proxy_metrics::ProxiedRequestMetricsGuard;
 
 /// A proxied request: its backend permit, and its metrics until it ends.
 pub(super) struct ProxyRequestGuard {
     pub(super) permit: ClusterProxyPermit,
-    pub(super) metrics: ProxyRequestMetrics,
+    pub(super) metrics: ProxiedRequestMetricsGuard,
 }

@@ -31,8 +31,8 @@ pub(super) async fn run_tunnel(ends: TunnelConnections, guard: ProxyRequestGuard
     let (from_client, to_client) = tokio::io::split(TokioIo::new(client));
     let (from_member, to_member) = tokio::io::split(TokioIo::new(member));
     let both = tokio::try_join!(
-        copy_and_count(from_client, to_member, &guard.metrics.sent),
-        copy_and_count(from_member, to_client, &guard.metrics.received),
+        copy_and_count(from_client, to_member, &guard.metrics.sent_bytes),
+        copy_and_count(from_member, to_client, &guard.metrics.received_bytes),
     );
     if let Err(error) = both {
         tracing::debug!(cluster = guard.permit.cluster(), %error, "tunnel failed");
