@@ -20,8 +20,6 @@ use crate::real_clusters::{BINARY, CLUSTER_TOOLS, path_string};
 pub(crate) const NAMESPACE: &str = "flotilla-system";
 /// The Service that the host routes to.
 pub(crate) const SERVICE: &str = "flotilla";
-/// The DNS name in Flotilla's serving certificate.
-pub(crate) const SERVING_NAME: &str = "flotilla.flotilla-system.svc";
 
 const AVAILABLE_TIMEOUT: Duration = Duration::from_secs(60);
 const AUDIT_LOG: &str = "audit.log";

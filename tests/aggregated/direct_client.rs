@@ -3,7 +3,8 @@
 use auth::pki::CertKeyPair as Certificate;
 use harness::raw_http::{RawHttpRequest, RawHttpResponse, TlsClientIdentity};
 
-use crate::aggregated_control_plane::SERVING_NAME;
+/// The DNS name in Flotilla's serving certificate.
+pub(crate) const SERVING_NAME: &str = "flotilla.flotilla-system.svc";
 
 /// Flotilla's address, and the CA bundle of its serving certificate.
 pub(crate) struct DirectClient {

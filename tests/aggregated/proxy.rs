@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
-use crate::aggregated_control_plane::{AggregatedControlPlane, SERVING_NAME};
+use crate::aggregated_control_plane::AggregatedControlPlane;
+use crate::direct_client::SERVING_NAME;
 use crate::karmadactl;
 use crate::real_clusters::{RealMemberCluster, join};
 use harness::http_client::{HttpTestClient, cluster_proxy_path, within_timeout};

@@ -1,13 +1,13 @@
 //! Access through the rights of the server: Secrets that Clusters refer to, tokens bound to Pods,
 //! directories with keys, and requests without credentials.
 
+use harness::raw_http::{RawHttpRequest, RawHttpResponse};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::http_requests::{RawHttpRequest, RawHttpResponse};
 use crate::test_server::ApiTestServer;
 
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";

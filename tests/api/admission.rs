@@ -3,12 +3,12 @@
 //! `admission.txt` is the table of cases. For kinds that Flotilla does not serve itself, the test
 //! creates CRDs first; the admission chain knows these kinds by group and kind.
 
+use harness::raw_http::RawHttpResponse;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::http_requests::RawHttpResponse;
 use crate::test_server::ApiTestServer;
 
 const NAMESPACE: &str = "n";

@@ -1,8 +1,8 @@
 //! Error responses: code, reason, details and message are those of kube-apiserver.
 
+use harness::raw_http::RawHttpResponse;
 use serde_json::{Value, json};
 
-use crate::http_requests::RawHttpResponse;
 use crate::test_server::ApiTestServer;
 
 /// Asserts that a reply is a Status with this code and reason, whose message contains `message`,

@@ -1,10 +1,7 @@
 //! Plain HTTP requests to servers of these tests.
 
+use harness::raw_http::{RawHttpRequest, RawHttpResponse};
 use serde_json::Value;
-
-pub(crate) use harness::raw_http::{
-    RawHttpRequest, RawHttpResponse, RawHttpStream, TlsClientIdentity,
-};
 
 use crate::test_server::ApiTestServer;
 

@@ -1,8 +1,8 @@
 //! Paged lists, watches, and the responses of deletions.
 
+use harness::raw_http::RawHttpStream;
 use serde_json::{Value, json};
 
-use crate::http_requests::RawHttpStream;
 use crate::test_server::ApiTestServer;
 
 fn config_map(name: &str, data: &str) -> Value {

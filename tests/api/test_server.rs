@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use harness::ServerProcess;
+use harness::raw_http::TlsClientIdentity;
 use parking_lot::Mutex;
 use tempfile::TempDir;
-
-use crate::http_requests::TlsClientIdentity;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
 

@@ -1,9 +1,5 @@
-//! Runs a control plane and simulated members in separate processes, and measures the
-//! rollout of many Deployments.
-//!
-//! One fleet serves three measurements: single Deployments ([`crate::propagation_latency`]),
-//! many at once (here), and a restart with all members in sync ([`crate::restart`]). Another
-//! fleet runs in aggregated mode ([`crate::aggregated_mode`]).
+//! A control plane and simulated members in separate processes, and the rollout of many
+//! Deployments to them.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,16 +11,13 @@ use tempfile::TempDir;
 use crate::create_rate::{CreateLoad, create_objects};
 use crate::http_connection::BenchConnection;
 use crate::kubeconfig::Kubeconfig;
-use crate::measured_process::{self, MIB, MeasuredProcess, wait_until};
-use crate::measurement::{MeasurementLimit, MeasurementReport};
+use crate::measured_process::{self, MeasuredProcess, wait_until};
 use crate::member_watches::MemberWatches;
-use crate::objects::{BINDINGS, CLUSTERS, DEPLOYMENTS, POLICIES, deployment, policy};
-use crate::{propagation_latency, restart};
+use crate::objects::{BINDINGS, CLUSTERS, DEPLOYMENTS, deployment};
 
 pub(crate) const MEMBERS: usize = 3;
-const ROLLOUT_DEPLOYMENTS: usize = 300;
-const TOTAL_DEPLOYMENTS: usize = 1000;
-const CONDITION_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const ROLLOUT_DEPLOYMENTS: usize = 300;
+pub(crate) const CONDITION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The processes, dropped in this order.
 pub(crate) struct MeasuredFleet {
@@ -158,39 +151,11 @@ pub(crate) fn is_condition_true(object: &Value, kind: &str) -> bool {
         .any(|c| c["type"] == kind && c["status"] == "True")
 }
 
-pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
-    let fleet = MeasuredFleet::start(MeasuredProcess::serve)?;
-    let to = fleet.control_plane.read_kubeconfig()?;
-    BenchConnection::open(&to)?.post(POLICIES, &policy())?;
-    fleet
-        .control_plane
-        .wait_until_idle(Duration::from_secs(10))?;
-
-    let watches = MemberWatches::open(&fleet.members, &[DEPLOYMENTS])?;
-    let single = propagation_latency::run(report, &fleet, &watches)?;
-    measure_rollout(report, &fleet, &watches, single)?;
-    drop(watches);
-
-    let watches = MemberWatches::open(&fleet.members, &[DEPLOYMENTS])?;
-    let more = TOTAL_DEPLOYMENTS - ROLLOUT_DEPLOYMENTS - single;
-    create_deployments(&to, "more", more)?;
-    watches.wait_for_all("more", more * MEMBERS)?;
-    drop(watches);
-    fleet.wait_applied(TOTAL_DEPLOYMENTS)?;
-    fleet.control_plane.wait_until_idle(CONDITION_TIMEOUT)?;
-    let setup = "serve with 1,000 Deployments in 3 members, all FullyApplied and quiet";
-    let resident = fleet.control_plane.resident_bytes()? / MIB;
-    report.record(
-        "fleet_memory",
-        resident,
-        "MiB",
-        MeasurementLimit::Below(150.0),
-        setup,
-    );
-    restart::run(report, fleet)
-}
-
-fn create_deployments(to: &Kubeconfig, prefix: &str, count: usize) -> anyhow::Result<()> {
+pub(crate) fn create_deployments(
+    to: &Kubeconfig,
+    prefix: &str,
+    count: usize,
+) -> anyhow::Result<()> {
     let of = CreateLoad {
         path: DEPLOYMENTS,
         count,
@@ -200,44 +165,4 @@ fn create_deployments(to: &Kubeconfig, prefix: &str, count: usize) -> anyhow::Re
         deployment(&format!("{prefix}-{n}"), 1 + n as u32 % 2)
     })
     .map(drop)
-}
-
-fn measure_rollout(
-    report: &mut MeasurementReport,
-    fleet: &MeasuredFleet,
-    watches: &MemberWatches,
-    before: usize,
-) -> anyhow::Result<()> {
-    let roll_out = fleet.roll_out(watches, before)?;
-    let setup = "300 Deployments to 3 simulated members in processes of their own, which do not sync their writes as real ones do, 16 creators";
-    report.record(
-        "fleet_rate",
-        roll_out.rate,
-        "1/s",
-        MeasurementLimit::AtLeast(500.0),
-        setup,
-    );
-    report.record(
-        "fleet_accepted",
-        roll_out.accepted,
-        "s",
-        MeasurementLimit::None,
-        setup,
-    );
-    report.record(
-        "fleet_applied",
-        roll_out.applied,
-        "s",
-        MeasurementLimit::None,
-        setup,
-    );
-    let setup = "the same, from the first POST until the control plane is quiet, events included";
-    report.record(
-        "fleet_cpu",
-        roll_out.cpu,
-        "s",
-        MeasurementLimit::Below(1.5),
-        setup,
-    );
-    Ok(())
 }

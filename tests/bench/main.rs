@@ -25,6 +25,7 @@ mod percentiles;
 mod propagation_latency;
 mod restart;
 mod service_account;
+mod shared_fleet;
 mod startup_and_idle;
 mod watch_fanout;
 
@@ -51,7 +52,7 @@ const GROUPS: [BenchGroup; 11] = [
     ("create", create_rate::run),
     ("detector", detector::run),
     ("scripts", lua_scripts::run),
-    ("fleet", fleet::run),
+    ("fleet", shared_fleet::run),
     ("cold", cold_start::run),
     ("failover", member_failover::run),
     ("behind", aggregated_mode::run),

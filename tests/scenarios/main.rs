@@ -27,6 +27,9 @@ mod expectation_rules;
 /// The observed state, without the fields that no rule can predict.
 mod observed_state;
 
+/// The control plane that scenarios run on, with its members.
+mod scenario_control_plane;
+
 /// Runs the steps of a scenario.
 mod scenario_run;
 
@@ -43,7 +46,8 @@ use std::process::Command;
 use futures_util::{StreamExt, stream};
 
 use crate::scenario::{Scenario, ScenarioTheme};
-use crate::scenario_run::{ScenarioControlPlane, ScenarioRun};
+use crate::scenario_control_plane::ScenarioControlPlane;
+use crate::scenario_run::ScenarioRun;
 
 /// Concurrent scenarios of one theme.
 const CONCURRENT_SCENARIOS: usize = 6;

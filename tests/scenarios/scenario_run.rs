@@ -2,88 +2,31 @@
 //! differences of the last comparison.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use client::{DeleteOptions, Error, ListOptions, Patch, ResourcePath, WriteOptions};
+use harness::ApiServerClient;
 use harness::api_server_client::wait_until;
 use harness::objects::{
     CLUSTERS, CONFIG_MAPS, EVENTS, NAMESPACES, config_map, gvr, pod_template, policy,
 };
-use harness::{ApiServerClient, UpProcess};
 use machinery::Gvr;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::sync::RwLock;
 
 use crate::expected_state;
 use crate::observed_state::{ObservedState, differences, missing_fields, text_at};
-use crate::scenario::{
-    ExpectedEvent, Scenario, ScenarioStep, TemplateExpectation, ThemeRequirements,
-};
+use crate::scenario::{ExpectedEvent, Scenario, ScenarioStep, TemplateExpectation};
+use crate::scenario_control_plane::ScenarioControlPlane;
 use crate::written_objects::WrittenObjects;
 
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Longer than the resolution of object timestamps.
 const SECOND_STEP_TIME: Duration = Duration::from_millis(1001);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-const MEMBERS: usize = 3;
 /// The prefix of the namespaces of [`ScenarioRun::wait_until_settled`].
 const SETTLE_NAMESPACE_PREFIX: &str = "settled";
 
 type StepResult = Result<(), String>;
-
-/// Clients of a control plane and its members.
-pub(crate) struct ScenarioControlPlane {
-    pub(crate) control: ApiServerClient,
-    pub(crate) members: Vec<ApiServerClient>,
-    _up: Arc<RunningControlPlane>,
-    /// Write-locked by scenarios that change clusters.
-    clusters: Arc<RwLock<u64>>,
-}
-
-struct RunningControlPlane {
-    up: UpProcess,
-    clusters: Arc<RwLock<u64>>,
-}
-
-impl ScenarioControlPlane {
-    /// The shared control plane, or a separate one for a theme with arguments. The last theme
-    /// that holds the shared one ends it. Must be called where tokio runs.
-    pub(crate) fn for_theme(head: &ThemeRequirements) -> Self {
-        static SHARED: Mutex<Weak<RunningControlPlane>> = Mutex::new(Weak::new());
-        let start = || {
-            let more: Vec<&str> = head.arguments.iter().map(String::as_str).collect();
-            let up = UpProcess::start(env!("CARGO_BIN_EXE_flotilla"), MEMBERS, &more);
-            let clusters = Arc::default();
-            Arc::new(RunningControlPlane { up, clusters })
-        };
-        let shared = if head.arguments.is_empty() {
-            let mut shared = SHARED.lock();
-            shared.upgrade().unwrap_or_else(|| {
-                let started = start();
-                *shared = Arc::downgrade(&started);
-                started
-            })
-        } else {
-            start()
-        };
-        Self {
-            control: shared.up.control_plane(),
-            members: shared.up.members(),
-            clusters: Arc::clone(&shared.clusters),
-            _up: shared,
-        }
-    }
-
-    fn client(&self, name: Option<&str>) -> Result<&ApiServerClient, String> {
-        let Some(name) = name else {
-            return Ok(&self.control);
-        };
-        let found = self.members.iter().find(|m| m.name == name);
-        found.ok_or_else(|| format!("no member {name}"))
-    }
-}
 
 /// A running scenario.
 pub(crate) struct ScenarioRun<'a> {

@@ -88,8 +88,9 @@ fn module_paths(declaring: &str, declaration: &ModuleDeclaration) -> Vec<String>
     }
     let stem = declaring.file_stem().unwrap().to_str().unwrap();
     let own = folder.join(stem);
-    // A crate's root and `mod.rs` own their folder, other files one of their name.
-    [folder.to_path_buf(), own]
+    // A crate's root and `mod.rs` own their folder, other files one of their name, which may
+    // have modules of the same names.
+    [own, folder.to_path_buf()]
         .iter()
         .flat_map(|dir| {
             let name = &declaration.name;
@@ -134,7 +135,9 @@ impl SourceFile {
                 TokenTree::Ident(ident) => {
                     let word = ident.to_string();
                     let next = tokens.get(at + 1);
-                    let name = identifier(next).filter(|_| is_item_keyword(&word));
+                    // `'static` is a lifetime.
+                    let is_item = is_item_keyword(&word) && !is_punct(tokens[..at].last(), '\'');
+                    let name = identifier(next).filter(|_| is_item);
                     match (word.as_str(), name) {
                         ("pub", _) => visible = true,
                         ("use", _) if starts_statement(&tokens, at) => {

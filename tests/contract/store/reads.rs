@@ -2,7 +2,7 @@
 
 use storage::{Error, RangeRequest, RangeResponse, SingleKeyTxnOp, prefix_end};
 
-use crate::{SharedStore, create, key_value, put, write};
+use crate::operations::{SharedStore, create, key_value, put, write};
 
 async fn range(store: &SharedStore, prefix: &str, at: u64) -> storage::StoreResult<RangeResponse> {
     let range = RangeRequest {

@@ -1,0 +1,105 @@
+//! A store of each engine, as the cases get it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use storage::etcd::{self, EtcdStore};
+use storage::{ConsistentReadSupport, EmbeddedStore, EmbeddedStoreOptions, Store};
+
+use crate::operations::SharedStore;
+
+/// A store with the handle that closes it.
+pub(crate) struct StoreUnderTest {
+    pub(crate) store: SharedStore,
+    handle: StoreEngine,
+}
+
+enum StoreEngine {
+    Embedded(
+        Arc<EmbeddedStore>,
+        #[expect(dead_code, reason = "held")] Option<tempfile::TempDir>,
+    ),
+    Etcd(
+        Arc<EtcdStore>,
+        #[expect(dead_code, reason = "held")] harness::Etcd,
+    ),
+}
+
+impl StoreUnderTest {
+    pub(crate) async fn memory() -> Option<Self> {
+        let store = EmbeddedStore::in_memory(options()).unwrap();
+        Some(Self::embedded(store, None))
+    }
+
+    pub(crate) async fn disk() -> Option<Self> {
+        Some(Self::on_disk(options()))
+    }
+
+    pub(crate) async fn disk_without_sync() -> Option<Self> {
+        Some(Self::on_disk(EmbeddedStoreOptions {
+            sync: false,
+            ..options()
+        }))
+    }
+
+    fn on_disk(options: EmbeddedStoreOptions) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = EmbeddedStore::open(directory.path(), options).unwrap();
+        Self::embedded(store, Some(directory))
+    }
+
+    fn embedded(store: EmbeddedStore, directory: Option<tempfile::TempDir>) -> Self {
+        let store = Arc::new(store);
+        Self {
+            store: Arc::clone(&store) as SharedStore,
+            handle: StoreEngine::Embedded(store, directory),
+        }
+    }
+
+    /// etcd 3.4, whose progress notifications are not reliable.
+    pub(crate) async fn etcd_34() -> Option<Self> {
+        Self::etcd(
+            harness::etcd::VERSION_3_4,
+            ConsistentReadSupport::Unsupported,
+        )
+        .await
+    }
+
+    pub(crate) async fn etcd_35() -> Option<Self> {
+        Self::etcd(
+            harness::etcd::VERSION_3_5,
+            ConsistentReadSupport::ProgressRequest,
+        )
+        .await
+    }
+
+    async fn etcd(version: &str, proof: ConsistentReadSupport) -> Option<Self> {
+        let server = harness::Etcd::start(version, 1)?;
+        let options = etcd::EtcdOptions {
+            servers: vec![server.endpoints()],
+            history_retention: None,
+            ..etcd::EtcdOptions::default()
+        };
+        let store = Arc::new(EtcdStore::open(options).await.unwrap());
+        assert_eq!(store.consistent_read_support(), proof);
+        Some(Self {
+            store: Arc::clone(&store) as SharedStore,
+            handle: StoreEngine::Etcd(store, server),
+        })
+    }
+
+    pub(crate) async fn close(self) {
+        match self.handle {
+            StoreEngine::Embedded(store, _) => store.close().await,
+            StoreEngine::Etcd(store, _) => store.close().await,
+        }
+    }
+}
+
+fn options() -> EmbeddedStoreOptions {
+    EmbeddedStoreOptions {
+        history_retention: None,
+        key_expiry_interval: Duration::from_millis(20),
+        ..EmbeddedStoreOptions::default()
+    }
+}
