@@ -25,8 +25,12 @@ mod quotas;
 mod rebalancers;
 /// Released claims and recreated templates.
 mod released_claims;
+/// Deletion of Works and of their objects.
+mod work_deletion;
 /// From Works to the objects in members.
 mod work_execution;
+/// Works of the tests.
+mod work_fixtures;
 
 use std::ops::{Deref, DerefMut};
 
