@@ -11,16 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, ensure};
 use client::fake::FakeApi;
 use client::{Api, ApiResource};
-use controller_context::{
-    MemberAccess, MemberConnectionCallback, MemberObjectCallback, PropagationContext,
-    PropagationOptions,
-};
+use controller_context::{PropagationContext, PropagationOptions};
 use flotilla_runtime::{
     EventRecorder, HostWorkloadHandling, Informer, InformerFactory, ListWatchSelector,
     ShutdownToken, TaskGroup,
 };
 use machinery::Gvr;
 use machinery::time::SystemClock;
+use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 use openapi::karmada::resources::{BINDINGS, CLUSTERS, POLICIES};
 use openapi::karmada::well_known_keys::POLICY_ID;
 use serde_json::json;

@@ -22,7 +22,6 @@ pub use error::Error;
 pub use manifest_memory::{
     ManifestMemoryBudget, estimate_encoded_tree_bytes, estimate_tree_bytes, is_small_tree,
 };
-pub use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 pub use object_metadata::{
     AnnotationsAndFinalizers, hash_without_status, is_changed_by_karmada, is_equal_except_status,
     set_metadata_entry,

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use client::Api;
-use controller_context::{
-    MemberAccess, MemberConnectionCallback, MemberObjectCallback, WorkClient,
-};
+use controller_context::WorkClient;
 use flotilla_runtime::{Informer, ListWatchSelector, RestMapper};
 use machinery::Gvr;
+use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys;
 use parking_lot::{Condvar, Mutex};

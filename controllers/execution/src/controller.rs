@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use client::{Api, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{
-    AnnotationsAndFinalizers, Error, ExecutionScope, ManifestMemoryBudget, MemberAccess,
-    PropagationContext, WorkClient, is_equal_except_status,
+    AnnotationsAndFinalizers, Error, ExecutionScope, ManifestMemoryBudget, PropagationContext,
+    WorkClient, is_equal_except_status,
 };
 use flotilla_runtime::{
     ControllerName, EventRecorder, Expectations, Informer, InformerEvent, InvolvedObject,
@@ -19,6 +19,7 @@ use interpreter::{InterpreterOperation, InterpreterRuleChange, ResourceInterpret
 use machinery::conditions::set_status_condition;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvk, Object};
+use members::MemberAccess;
 use openapi::karmada::names;
 use openapi::karmada::resources::WORKS;
 use openapi::karmada::well_known_keys::{WORK_NAME, WORK_NAMESPACE};

@@ -13,10 +13,7 @@ use client::{
     Api, ApiResource, DeleteOptions, Error, ListOptions, ObjectList, Patch, ResourcePath, Result,
     ServerResources, WatchOptions, WatchStream, WriteBody, WriteOptions,
 };
-use controller_context::{
-    MemberAccess, MemberConnectionCallback, MemberObjectCallback, PropagationContext,
-    PropagationOptions,
-};
+use controller_context::{PropagationContext, PropagationOptions};
 use flotilla_runtime::{
     EventRecorder, HostWorkloadHandling, Informer, InformerFactory, ListWatchSelector,
     ShutdownToken, TaskGroup,
@@ -24,6 +21,7 @@ use flotilla_runtime::{
 use interpreter::ResourceInterpreter;
 use machinery::time::SystemClock;
 use machinery::{Gvr, Object};
+use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys::{MANAGED, MANAGED_VALUE};
 use peak_alloc::PeakAlloc;

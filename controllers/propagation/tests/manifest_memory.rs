@@ -7,10 +7,7 @@ use std::time::Duration;
 
 use client::fake::FakeApi;
 use client::{Api, ApiResource};
-use controller_context::{
-    MemberAccess, MemberConnectionCallback, MemberObjectCallback, PropagationContext,
-    PropagationOptions,
-};
+use controller_context::{PropagationContext, PropagationOptions};
 use flotilla_runtime::{
     EventRecorder, HostWorkloadHandling, Informer, InformerFactory, ListWatchSelector,
     ShutdownToken, TaskGroup,
@@ -18,6 +15,7 @@ use flotilla_runtime::{
 use interpreter::ResourceInterpreter;
 use machinery::Gvr;
 use machinery::time::SystemClock;
+use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 use openapi::karmada::resources::{BINDINGS, CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys::BINDING_ID;
 use peak_alloc::PeakAlloc;
