@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use machinery::{Gvr, Object};
+use machinery::{ExponentialBackoff, Gvr, Object};
 use rand::Rng;
 use tokio::time::Instant;
 
@@ -16,9 +16,9 @@ use crate::tasks::ShutdownToken;
 
 /// Objects per page of a list, as in client-go's pager.
 const LIST_PAGE_SIZE: u64 = 500;
-/// The backoff of client-go's reflector: 800 ms to 30 s, doubling, with jitter.
-const INITIAL_BACKOFF: Duration = Duration::from_millis(800);
-const MAX_BACKOFF: Duration = Duration::from_secs(30);
+/// The backoff of client-go's reflector, without its jitter.
+const BACKOFF: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(800), Duration::from_secs(30));
 /// The range of `timeoutSeconds`. The server ends a watch after five to ten minutes, so
 /// that the connections of many clients spread over its replicas again.
 const WATCH_TIMEOUT_SECONDS: std::ops::Range<u32> = 300..600;
@@ -95,7 +95,7 @@ pub async fn run_reflector(
     sink: &mut dyn ReflectorSink,
     shutdown: &ShutdownToken,
 ) {
-    let mut pause = ReflectorBackoff::new();
+    let mut backoff = BACKOFF;
     // 0: not listed yet, or the resource version has expired.
     let mut revision = 0;
     while !shutdown.is_triggered() {
@@ -104,8 +104,8 @@ pub async fn run_reflector(
                 revision = list_pages(api, select, sink).await?;
                 sink.report_health(None);
             }
-            let watched = WatchSession::run(api, select, sink, &mut revision, &mut pause).await;
-            watched.map(|()| pause.reset())
+            let watched = WatchSession::run(api, select, sink, &mut revision, &mut backoff).await;
+            watched.map(|()| backoff.reset())
         };
         let outcome = match shutdown.run_until_triggered(step).await {
             None => return,
@@ -117,7 +117,9 @@ pub async fn run_reflector(
         }
         sink.report_health(Some(&error));
         tracing::debug!(resource = %select.resource, %error, "list or watch failed");
-        if shutdown.run_until_triggered(pause.wait()).await.is_none() {
+        let jitter = rand::rng().random_range(1.0..2.0);
+        let pause = tokio::time::sleep(backoff.next_delay().mul_f64(jitter));
+        if shutdown.run_until_triggered(pause).await.is_none() {
             return;
         }
     }
@@ -164,7 +166,7 @@ impl WatchSession {
         select: &ListWatchSelector,
         sink: &mut dyn ReflectorSink,
         revision: &mut u64,
-        pause: &mut ReflectorBackoff,
+        backoff: &mut ExponentialBackoff,
     ) -> Result<()> {
         let options = WatchOptions {
             label_selector: select.labels.clone(),
@@ -195,7 +197,7 @@ impl WatchSession {
             *revision = seen.max(*revision);
             if !any {
                 any = true;
-                pause.reset();
+                backoff.reset();
             }
         }
         if any || opened.elapsed() >= MIN_WATCH_DURATION {
@@ -203,29 +205,5 @@ impl WatchSession {
         }
         let why = format!("very short watch of {}", select.resource);
         Err(Error::Protocol(why))
-    }
-}
-
-/// Exponential backoff with jitter.
-pub(crate) struct ReflectorBackoff {
-    current: Duration,
-}
-
-impl ReflectorBackoff {
-    pub(crate) fn new() -> Self {
-        Self {
-            current: INITIAL_BACKOFF,
-        }
-    }
-
-    pub(crate) fn reset(&mut self) {
-        self.current = INITIAL_BACKOFF;
-    }
-
-    /// Sleeps between one and two times the current backoff, then doubles it.
-    pub(crate) async fn wait(&mut self) {
-        let jitter = rand::rng().random_range(1.0..2.0);
-        tokio::time::sleep(self.current.mul_f64(jitter)).await;
-        self.current = (self.current * 2).min(MAX_BACKOFF);
     }
 }

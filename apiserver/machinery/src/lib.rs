@@ -7,6 +7,7 @@
 //!
 //! Entry points: [`Object`], [`Gvr`], [`Gvk`], [`Status`].
 
+pub mod backoff;
 pub mod conditions;
 mod decode_cache;
 pub mod duration;
@@ -21,6 +22,7 @@ pub mod status;
 pub mod time;
 pub mod user;
 
+pub use backoff::ExponentialBackoff;
 pub use failure_log_limiter::FailureLogLimiter;
 pub use field_error::FieldError;
 pub use names::{Gvk, Gvr};

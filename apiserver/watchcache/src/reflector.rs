@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use machinery::FailureLogLimiter;
+use machinery::{ExponentialBackoff, FailureLogLimiter};
 use storage::{Error, RangeRequest, StoreWatch};
 use tokio::sync::watch;
 
@@ -14,8 +14,8 @@ use crate::watch_cache::WatchCache;
 
 /// Keys per range request while listing.
 const LIST_PAGE_KEYS: usize = 2000;
-const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
-const MAX_BACKOFF: Duration = Duration::from_secs(2);
+const BACKOFF: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(50), Duration::from_secs(2));
 /// After this time without events the reflector requests the progress of the watch.
 const IDLE_BEFORE_PROGRESS_REQUEST: Duration = Duration::from_secs(15);
 
@@ -29,11 +29,11 @@ pub(crate) async fn run(shared: Arc<WatchCache>, mut stop: watch::Receiver<bool>
 }
 
 async fn list_and_watch(shared: &WatchCache) {
-    let (mut pause, failures) = (INITIAL_BACKOFF, FailureLogLimiter::new());
+    let (mut backoff, failures) = (BACKOFF, FailureLogLimiter::new());
     loop {
         match list(shared).await {
             Ok(mut feed) => {
-                pause = INITIAL_BACKOFF;
+                backoff.reset();
                 if failures.record_success("fill") {
                     tracing::info!(prefix = %shared.prefix, "cache is filled again");
                 }
@@ -46,8 +46,8 @@ async fn list_and_watch(shared: &WatchCache) {
                     tracing::warn!(prefix = %shared.prefix, %why, "cache is not filled, trying again");
                 }
                 // Jitter, so that the caches of one store do not list at the same time.
-                tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
-                pause = (pause * 2).min(MAX_BACKOFF);
+                let jitter = rand::random_range(0.5..1.0);
+                tokio::time::sleep(backoff.next_delay().mul_f64(jitter)).await;
             }
         }
     }

@@ -14,6 +14,7 @@ use flotilla_runtime::{
     Informer, InformerEvent, InformerFactory, ListWatchSelector, ReconcileAction, RestMapper,
     RestMapping, TaskGroup, Workqueue, run_workers,
 };
+use machinery::backoff::exponential_delay;
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::binding::Condition;
 use openapi::karmada::well_known_keys::{CLUSTER_POLICY_ID, POLICY_ID};
@@ -234,8 +235,8 @@ impl TemplateInformers {
         }
         if self.is_discovery_behind() {
             let turns = self.incomplete_discoveries.fetch_add(1, Ordering::Relaxed);
-            let pause = MIN_DISCOVERY_RETRY_DELAY.saturating_mul(1 << turns.min(8));
-            return Ok(ReconcileAction::RequeueAfter(pause.min(DISCOVERY_INTERVAL)));
+            let delay = exponential_delay(MIN_DISCOVERY_RETRY_DELAY, DISCOVERY_INTERVAL, turns);
+            return Ok(ReconcileAction::RequeueAfter(delay));
         }
         self.incomplete_discoveries.store(0, Ordering::Relaxed);
         Ok(if complete && !self.has_aggregated_apis() {

@@ -5,6 +5,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use client::remote::server_name;
 use flotilla_runtime::TaskGroup;
 use http::Uri;
 use http::uri::PathAndQuery;
@@ -208,11 +209,6 @@ async fn open(
         None => Ok(Box::new(stream)),
         Some((tls, name)) => Ok(Box::new(tls.connect(name, stream).await?)),
     }
-}
-
-fn server_name(host: &str) -> Result<ServerName<'static>, String> {
-    let name = ServerName::try_from(host.to_owned());
-    name.map_err(|_| format!("{host:?} is not a valid server name"))
 }
 
 /// The innermost cause; the outer errors only wrap it.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ahash::AHashMap;
+use machinery::backoff::exponential_delay;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -267,16 +268,13 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
             let mut state = self.0.state.lock();
             let since = state.pending_since(&key);
             let failing = state.failures.entry(key.clone()).or_default();
-            let factor = 2_u32.saturating_pow(failing.count);
+            let delay = exponential_delay(self.0.base_delay, self.0.max_delay, failing.count);
             failing.count = failing.count.saturating_add(1);
             failing.pending_since = since;
             if let Some(figures) = &state.metrics {
                 figures.retries.inc();
             }
-            self.0
-                .base_delay
-                .saturating_mul(factor)
-                .min(self.0.max_delay)
+            delay
         };
         self.add_after(key, delay);
         delay

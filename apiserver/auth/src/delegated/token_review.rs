@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Api;
+use hmac::{Hmac, KeyInit, Mac};
 use machinery::{Gvr, Status, UserInfo};
 use rand::RngCore;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
+use sha2::Sha256;
 
 use super::extension_authentication::add_authenticated_group;
 use super::options::DelegatedAuthOptions;
@@ -61,7 +62,7 @@ impl TokenReviewAuthenticator {
         &self,
         token: &str,
     ) -> Result<Arc<UserInfo>, AuthenticationError> {
-        let key = hmac(&self.secret, token.as_bytes());
+        let key = hmac_sha256(&self.secret, token.as_bytes());
         let answer = self
             .cache
             .get_or_review(key, self.create_review(token))
@@ -109,17 +110,9 @@ impl TokenReviewAuthenticator {
     }
 }
 
-/// RFC 2104 over SHA-256, with a key of one block.
-fn hmac(key: &[u8; SHA256_BLOCK_BYTES], message: &[u8]) -> ReviewDigest {
-    let inner = Sha256::new()
-        .chain_update(key.map(|b| b ^ 0x36))
-        .chain_update(message)
-        .finalize();
-    Sha256::new()
-        .chain_update(key.map(|b| b ^ 0x5c))
-        .chain_update(inner)
-        .finalize()
-        .into()
+fn hmac_sha256(key: &[u8; SHA256_BLOCK_BYTES], message: &[u8]) -> ReviewDigest {
+    let mac = Hmac::<Sha256>::new(key.into()).chain_update(message);
+    mac.finalize().into_bytes().into()
 }
 
 #[cfg(test)]
@@ -131,7 +124,7 @@ mod tests {
     fn hmac_matches_rfc_4231() {
         let mut key = [0; SHA256_BLOCK_BYTES];
         key[..4].copy_from_slice(b"Jefe");
-        let digest = hmac(&key, b"what do ya want for nothing?");
+        let digest = hmac_sha256(&key, b"what do ya want for nothing?");
         let hex: String = digest.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
             hex,

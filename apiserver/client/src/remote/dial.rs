@@ -18,7 +18,6 @@ use futures_util::task::AtomicWaker;
 use http::Uri;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -110,9 +109,7 @@ async fn connect_tls(
         .tls_server_name
         .as_deref()
         .unwrap_or(bare_host(&config.server));
-    let name = ServerName::try_from(host.to_owned());
-    let name = name.map_err(|_| format!("{host:?} is no server name"))?;
-    let stream = connector.connect(name, tcp).await;
+    let stream = connector.connect(tls::server_name(host)?, tcp).await;
     stream.map_err(|e| format!("TLS: {e}"))
 }
 

@@ -52,7 +52,7 @@ use metrics::RestClientMetrics;
 pub use pool::ResponseBody;
 use pool::{ConnectionPool, DeliveryStatus};
 use request::ApiRequest;
-pub use tls::client_config as tls_client;
+pub use tls::{client_config as tls_client, server_name};
 
 /// The timeout of a call, without the stream of a watch.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);

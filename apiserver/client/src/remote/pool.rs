@@ -20,6 +20,7 @@ use http::{Request, Response};
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
+use machinery::ExponentialBackoff;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -33,8 +34,8 @@ use crate::tasks::TaskGroup;
 /// Idle HTTP/1.1 connections kept for later requests.
 const MAX_IDLE_CONNECTIONS: usize = 8;
 /// The backoff between dials of a server that is down, at first and at most.
-const INITIAL_DIAL_BACKOFF: Duration = Duration::from_millis(100);
-const MAX_DIAL_BACKOFF: Duration = Duration::from_secs(10);
+const DIAL_BACKOFF: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(100), Duration::from_secs(10));
 /// How often a request is sent again that was certainly not processed.
 const MAX_RESENDS: usize = 3;
 
@@ -101,7 +102,7 @@ struct PooledConnections {
 struct DialFailure {
     message: String,
     until: Instant,
-    backoff: Duration,
+    backoff: ExponentialBackoff,
 }
 
 struct ConnectionPoolInner {
@@ -279,12 +280,12 @@ impl ConnectionPool {
                 })
             }
             Err(message) => {
-                let before = state.dial_failure.as_ref().map(|d| d.backoff * 2);
-                let pause = before.unwrap_or(INITIAL_DIAL_BACKOFF).min(MAX_DIAL_BACKOFF);
+                let before = state.dial_failure.take();
+                let mut backoff = before.map_or(DIAL_BACKOFF, |failure| failure.backoff);
                 state.dial_failure = Some(DialFailure {
                     message: message.clone(),
-                    until: Instant::now() + pause,
-                    backoff: pause,
+                    until: Instant::now() + backoff.next_delay(),
+                    backoff,
                 });
                 Err(message)
             }

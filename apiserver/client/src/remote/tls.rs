@@ -53,6 +53,12 @@ pub fn client_config(
     Ok(tls)
 }
 
+/// The name that the server's certificate has to have, from a host name or an IP address.
+pub fn server_name(host: &str) -> Result<ServerName<'static>, String> {
+    let name = ServerName::try_from(host.to_owned());
+    name.map_err(|_| format!("{host:?} is not a valid server name"))
+}
+
 fn roots(config: &RestConfig) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     match &config.ca {

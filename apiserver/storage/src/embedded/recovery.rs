@@ -12,20 +12,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
+use machinery::ExponentialBackoff;
+
 use super::checkpoint::Checkpointer;
 use super::database;
 use super::fault_classification::{fault_of, panic_fault};
 use super::writer::{StoreWriter, WriterRequest};
 use crate::store::{Error, StoreResult};
 
-/// The backoff between two attempts, which doubles up to the maximum.
-const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
-const MAX_BACKOFF: Duration = Duration::from_secs(2);
+/// The backoff between two attempts.
+const BACKOFF: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
 impl StoreWriter {
     /// Returns when the engine can write again, `Err` when it never will.
     pub(super) fn recover(&mut self) -> StoreResult<()> {
-        let mut pause = INITIAL_BACKOFF;
+        let mut backoff = BACKOFF;
         if self.closing {
             // The next opening copies the frames that are left in the WAL.
             let connection = self.connection.lock();
@@ -43,8 +45,7 @@ impl StoreWriter {
                 Err(payload) => panic_fault(&*payload),
             };
             self.engine.health.fail(fault);
-            self.reject_until(Instant::now() + pause)?;
-            pause = (pause * 2).min(MAX_BACKOFF);
+            self.reject_until(Instant::now() + backoff.next_delay())?;
         }
     }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use machinery::ExponentialBackoff;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -23,8 +24,8 @@ use crate::store::{Error, StoreEvent, StoreResult, StoreWatch, WatchResponse};
 
 /// Bytes that the buffer of one watch may hold.
 const BUFFER_BYTES: usize = 4 << 20;
-const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
-const MAX_BACKOFF: Duration = Duration::from_secs(2);
+const BACKOFF: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(50), Duration::from_secs(2));
 /// The interval between two progress requests.
 const PROGRESS_REQUEST_INTERVAL: Duration = Duration::from_millis(100);
 /// After this time without a message the pump sends a progress request.
@@ -181,7 +182,7 @@ impl EtcdWatchPump {
 
     async fn pump(&mut self, first: EtcdWatchStream) -> Error {
         let mut open = Some(first);
-        let mut pause = INITIAL_BACKOFF;
+        let mut backoff = BACKOFF;
         loop {
             let stream = match open.take() {
                 Some(stream) => Ok(stream),
@@ -198,7 +199,7 @@ impl EtcdWatchPump {
                         continue;
                     }
                     EtcdWatchStreamEnd::Broken(why) => {
-                        pause = INITIAL_BACKOFF;
+                        backoff.reset();
                         why
                     }
                 },
@@ -208,8 +209,7 @@ impl EtcdWatchPump {
                 Err(failure) => failure.error.to_string(),
             };
             tracing::info!(prefix = %self.prefix, why, "watch broke, opening it again");
-            sleep(pause).await;
-            pause = (pause * 2).min(MAX_BACKOFF);
+            sleep(backoff.next_delay()).await;
         }
     }
 

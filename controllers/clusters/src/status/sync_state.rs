@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use machinery::backoff::exponential_delay;
 
 use super::cluster_status::{MemberApiInfo, MemberResources};
 use super::ready_thresholds::LastReadyObservation;
@@ -68,7 +69,7 @@ impl ClusterStatusSyncState {
             .map_or(SignedDuration::ZERO, |at| at.duration_since(now));
         let left = Duration::try_from(left).unwrap_or_default().min(period);
         match self.summary_misses {
-            Some(n) => left.min(INITIAL_SUMMARY_DELAY.saturating_mul(1 << n.min(16))),
+            Some(n) => exponential_delay(INITIAL_SUMMARY_DELAY, left, n),
             None => left,
         }
     }
