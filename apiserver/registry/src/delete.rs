@@ -17,6 +17,7 @@ use crate::registry::{NAMESPACES, Registry};
 use crate::request::{DeleteResult, ObjectListPage, RequestUserAndDeadline};
 use crate::resource_table::ResourceInfo;
 use crate::strategy::{RestStrategy, UNDELETABLE_NAMESPACES};
+use crate::write_base::WriteBase;
 use crate::write_pipeline::AdmissionContext;
 
 /// How many objects of a collection are deleted concurrently.
@@ -60,39 +61,25 @@ impl Registry {
         }
         let until = write_deadline(ctx);
         let key = self.storage_key(resource, at.namespace, at.name);
-        let mut fresh = false;
-        // A dry run commits nothing, so no conflict would reveal a stale cached object.
-        let mut current = match options.dry_run {
-            true => None,
-            false => self.get_cached(resource, at.namespace, at.name).await?,
-        };
+        let mut base = WriteBase::new(self, resource, at, &key, options.dry_run).await?;
         loop {
             check_deadline(until)?;
-            if current.is_none() && !fresh {
-                current = self.get_newest(resource, &key).await?;
-                fresh = true;
-            }
-            let Some(object) = current.take() else {
+            let Some(object) = base.take().await? else {
                 return Err(Status::not_found(&resource.kind.gvr, at.name));
             };
             let planned = self
                 .plan_deletion(ctx, resource, at, options, &object)
                 .await;
-            if !fresh
-                && !matches!(
-                    planned,
-                    Ok((
-                        _,
-                        DeletionEffect::Remove | DeletionEffect::SetDeletionTimestamp(_)
-                    ))
-                )
-            {
-                let newest = self.get_newest(resource, &key).await?;
-                fresh = true;
-                if newest.as_ref().map(Object::revision) != Some(object.revision()) {
-                    current = newest;
-                    continue;
-                }
+            // A commit fails if the object is outdated.
+            let is_committed = matches!(
+                planned,
+                Ok((
+                    _,
+                    DeletionEffect::Remove | DeletionEffect::SetDeletionTimestamp(_)
+                ))
+            );
+            if !is_committed && base.is_outdated(&object).await? {
+                continue;
             }
             let (old, plan) = planned?;
             if options.dry_run {
@@ -108,10 +95,7 @@ impl Registry {
                 }
             };
             match committed {
-                CommitResult::Conflict(winner) => {
-                    current = winner;
-                    fresh = true;
-                }
+                CommitResult::Conflict(winner) => base.replace(winner),
                 CommitResult::Committed(object) if plan == DeletionEffect::Remove => {
                     self.release_service_addresses(resource, &old, None).await;
                     return removed_result(resource, object);

@@ -37,6 +37,7 @@ mod subresource_create;
 mod unused_claims;
 mod update;
 mod webhooks;
+mod write_base;
 mod write_pipeline;
 
 #[cfg(test)]

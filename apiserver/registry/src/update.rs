@@ -23,6 +23,7 @@ use crate::resource_table::ResourceInfo;
 use crate::scale;
 use crate::service_address_claims::is_service;
 use crate::status_patch::EncodedTopLevelFields;
+use crate::write_base::WriteBase;
 use crate::write_pipeline::{
     AdmissionContext, apply_defaults, check_kind, check_namespace, decode, validate_object,
 };
@@ -121,19 +122,10 @@ impl Registry {
         };
         let until = write_deadline(ctx);
         let key = self.storage_key(resource, at.namespace, at.name);
-        let mut fresh = false;
-        // A dry run commits nothing, so no conflict would reveal a stale cached object.
-        let mut current = match options.dry_run {
-            true => None,
-            false => self.get_cached(resource, at.namespace, at.name).await?,
-        };
+        let mut base = WriteBase::new(self, resource, at, &key, options.dry_run).await?;
         loop {
             check_deadline(until)?;
-            if current.is_none() && !fresh {
-                current = self.get_newest(resource, &key).await?;
-                fresh = true;
-            }
-            let Some(object) = current.take() else {
+            let Some(object) = base.take().await? else {
                 return write.create_missing(source).await;
             };
             let mut consumed = false;
@@ -141,16 +133,11 @@ impl Registry {
             let (changed, warnings) = match attempt {
                 Ok((Some(changed), warnings)) => (changed, warnings),
                 unconfirmed => {
-                    if !fresh {
-                        let newest = self.get_newest(resource, &key).await?;
-                        fresh = true;
-                        if newest.as_ref().map(Object::revision) != Some(object.revision()) {
-                            if consumed {
-                                return Err(write.conflict(newest.is_some()));
-                            }
-                            current = newest;
-                            continue;
+                    if base.is_outdated(&object).await? {
+                        if consumed {
+                            return Err(write.conflict(base.exists()));
                         }
+                        continue;
                     }
                     let (_, warnings) = unconfirmed?;
                     let rewritten = match options.dry_run {
@@ -169,7 +156,7 @@ impl Registry {
                             return Err(write.conflict(winner.is_some()));
                         }
                         Some(CommitResult::Conflict(winner)) => {
-                            current = winner;
+                            base.replace(winner);
                             continue;
                         }
                     }
@@ -188,10 +175,7 @@ impl Registry {
                 CommitResult::Conflict(winner) if consumed => {
                     return Err(write.conflict(winner.is_some()));
                 }
-                CommitResult::Conflict(winner) => {
-                    current = winner;
-                    fresh = true;
-                }
+                CommitResult::Conflict(winner) => base.replace(winner),
             }
         }
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use client::Api;
 use flotilla_runtime::{
     Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
-    run_workers,
+    run_workers_after,
 };
 use futures_util::future::join_all;
 use machinery::{FailureLogLimiter, Gvr};
@@ -80,32 +80,23 @@ impl EstimatorCache {
             tasks: tasks.clone(),
         });
         it.add_event_handlers();
-        let cache = Arc::clone(&it);
-        tasks.spawn(async move {
-            let shutdown = cache.tasks.shutdown().clone();
-            if shutdown
-                .run_until_triggered(cache.connect_all())
-                .await
-                .is_none()
-            {
-                return;
-            }
-            let (tasks, queue) = (cache.tasks.clone(), cache.queue.clone());
-            run_workers(
-                &tasks,
-                "scheduler-estimator",
-                &queue,
-                CONNECT_WORKERS,
-                move |cluster: String| {
-                    let (it, ends) = (Arc::clone(&cache), shutdown.clone());
-                    // A silent estimator must not delay the shutdown.
-                    async move {
-                        let done = ends.run_until_triggered(it.reconcile(&cluster)).await;
-                        done.unwrap_or(Ok(ReconcileAction::Done))
-                    }
-                },
-            );
-        });
+        let (cache, connecting) = (Arc::clone(&it), Arc::clone(&it));
+        let shutdown = tasks.shutdown().clone();
+        run_workers_after(
+            tasks,
+            async move { connecting.connect_all().await },
+            "scheduler-estimator",
+            &it.queue,
+            CONNECT_WORKERS,
+            move |cluster: String| {
+                let (it, shutdown) = (Arc::clone(&cache), shutdown.clone());
+                // A silent estimator must not delay the shutdown.
+                async move {
+                    let done = shutdown.run_until_triggered(it.reconcile(&cluster)).await;
+                    done.unwrap_or(Ok(ReconcileAction::Done))
+                }
+            },
+        );
         it
     }
 

@@ -45,5 +45,5 @@ pub use leader_election::{LeaderElector, LeaderTerm};
 pub use metrics::ControllerName;
 pub use rest_mapper::{DiscoveredResource, RestMapper, RestMapping};
 pub use sharded_map::ShardedMap;
-pub use workers::{ReconcileAction, run_workers};
+pub use workers::{ReconcileAction, run_workers, run_workers_after};
 pub use workqueue::Workqueue;

@@ -75,6 +75,30 @@ pub fn run_workers<K, E, F, Fut>(
     }
 }
 
+/// Starts workers by [`run_workers`] once `synced` has completed, and none if `tasks` end
+/// before that.
+pub fn run_workers_after<K, E, F, Fut>(
+    tasks: &TaskGroup,
+    synced: impl Future<Output = ()> + Send + 'static,
+    name: impl Into<ControllerName>,
+    queue: &Workqueue<K>,
+    n: usize,
+    reconcile: F,
+) where
+    K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
+    E: Display + Send + 'static,
+    F: Fn(K) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<ReconcileAction, E>> + Send + 'static,
+{
+    let (workers, name, queue) = (tasks.clone(), name.into(), queue.clone());
+    tasks.spawn(async move {
+        let synced = workers.shutdown().run_until_triggered(synced).await;
+        if synced.is_some() {
+            run_workers(&workers, name, &queue, n, reconcile);
+        }
+    });
+}
+
 /// How many workers exist, and how many of them are outside blocking sections.
 struct WorkerCount {
     total: usize,
@@ -216,7 +240,7 @@ fn is_persistent(failures: u32) -> bool {
 mod tests {
     use super::*;
     use client::ShutdownToken;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     fn metric_value(series: &str) -> f64 {
         let text = String::from_utf8(flotilla_metrics::encode_text(&[
@@ -225,6 +249,32 @@ mod tests {
         .unwrap();
         let value = text.lines().find_map(|l| l.strip_prefix(series));
         value.map_or(0.0, |v| v.trim().parse().unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn workers_wait_for_the_caches_and_do_not_outlive_the_shutdown() {
+        for is_synced in [true, false] {
+            let tasks = TaskGroup::new(ShutdownToken::new());
+            let (queue, count) = (Workqueue::new(), Arc::new(AtomicUsize::new(0)));
+            let (sync, synced) = tokio::sync::oneshot::channel::<()>();
+            let counted = Arc::clone(&count);
+            let waits = async move { synced.await.unwrap() };
+            run_workers_after(&tasks, waits, "waiting", &queue, 1, move |_: u32| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                async { Ok::<_, String>(ReconcileAction::Done) }
+            });
+            queue.add(1);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(count.load(Ordering::Relaxed), 0);
+            let mut sync = Some(sync);
+            if is_synced {
+                sync.take().unwrap().send(()).unwrap();
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            assert_eq!(count.load(Ordering::Relaxed), usize::from(is_synced));
+            tasks.stop().await;
+            assert_eq!(count.load(Ordering::Relaxed), usize::from(is_synced));
+        }
     }
 
     #[tokio::test(start_paused = true)]

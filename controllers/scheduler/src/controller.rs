@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use client::{Api, Error};
 use flotilla_runtime::{
     ControllerName, EventRecorder, Informer, InformerFactory, ListWatchSelector, ReconcileAction,
-    TaskGroup, Workqueue, run_workers,
+    TaskGroup, Workqueue, run_workers_after,
 };
 use machinery::Object;
 use machinery::time::Clock;
@@ -145,35 +145,25 @@ impl Scheduler {
         scheduler.run_cluster_update_worker(tasks);
         let queue = scheduler.queue.clone();
         metrics::register_queue(move || queue.pending_counts());
-        let workers = tasks.clone();
-        tasks.spawn(async move {
-            let synced = async {
-                scheduler.clusters.informer().wait_for_cache_sync().await;
-                if let Some(estimators) = &scheduler.options.estimators {
-                    estimators.wait_ready().await;
-                }
-            };
-            if workers
-                .shutdown()
-                .run_until_triggered(synced)
-                .await
-                .is_none()
-            {
-                return;
+        let (waiting, queue) = (Arc::clone(&scheduler), scheduler.queue.clone());
+        let synced = async move {
+            waiting.clusters.informer().wait_for_cache_sync().await;
+            if let Some(estimators) = &waiting.options.estimators {
+                estimators.wait_ready().await;
             }
-            scheduler.workers_started.store(true, Ordering::Release);
-            let queue = scheduler.queue.clone();
-            run_workers(
-                &workers,
-                ControllerName::with_stage("scheduler", "scheduled"),
-                &queue,
-                SCHEDULER_WORKERS,
-                move |key: SchedulingKey| {
-                    let it = Arc::clone(&scheduler);
-                    async move { it.reconcile(&key).await }
-                },
-            );
-        });
+            waiting.workers_started.store(true, Ordering::Release);
+        };
+        run_workers_after(
+            tasks,
+            synced,
+            ControllerName::with_stage("scheduler", "scheduled"),
+            &queue,
+            SCHEDULER_WORKERS,
+            move |key: SchedulingKey| {
+                let it = Arc::clone(&scheduler);
+                async move { it.reconcile(&key).await }
+            },
+        );
     }
 
     /// Whether unschedulable bindings wait for a fixed interval instead of the backoff.

@@ -122,14 +122,20 @@ async fn kinds_differ_in_the_requirements_of_an_update() {
     );
 }
 
-#[tokio::test]
-async fn the_three_patch_types_apply() {
+/// A registry with one Deployment, and its path.
+async fn fixture_with_deployment() -> (RegistryFixture, ResourcePath<'static>) {
     let fixture = fixture().await;
     fixture
         .create(&DEPLOYMENTS, deployment("web"))
         .await
         .unwrap();
     let at = ResourcePath::object(&DEPLOYMENTS, "default", "web");
+    (fixture, at)
+}
+
+#[tokio::test]
+async fn the_three_patch_types_apply() {
+    let (fixture, at) = fixture_with_deployment().await;
     let json_patch = Patch::Json(json!([{"op": "replace", "path": "/spec/replicas", "value": 5}]));
     assert_eq!(
         fixture.patch(at, json_patch).await.unwrap()["spec"]["replicas"],
@@ -174,12 +180,7 @@ async fn the_three_patch_types_apply() {
 
 #[tokio::test]
 async fn generation_counts_changes_of_the_spec_only() {
-    let fixture = fixture().await;
-    fixture
-        .create(&DEPLOYMENTS, deployment("web"))
-        .await
-        .unwrap();
-    let at = ResourcePath::object(&DEPLOYMENTS, "default", "web");
+    let (fixture, at) = fixture_with_deployment().await;
     let table = [
         (at, json!({"metadata": {"labels": {"x": "y"}}}), 1),
         (at, json!({"spec": {"replicas": 3}}), 2),
@@ -199,12 +200,7 @@ async fn generation_counts_changes_of_the_spec_only() {
 
 #[tokio::test]
 async fn status_and_spec_are_written_separately() {
-    let fixture = fixture().await;
-    fixture
-        .create(&DEPLOYMENTS, deployment("web"))
-        .await
-        .unwrap();
-    let at = ResourcePath::object(&DEPLOYMENTS, "default", "web");
+    let (fixture, at) = fixture_with_deployment().await;
     let patch = json!({"metadata": {"labels": {"x": "y"}}, "spec": {"replicas": 9}, "status": {"replicas": 4}});
     let got = fixture
         .merge(at.subresource("status"), patch.clone())

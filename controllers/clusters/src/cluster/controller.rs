@@ -6,7 +6,7 @@ use std::sync::Arc;
 use client::{Api, DeleteOptions, Error, ListOptions, Patch, ResourcePath, Result, WriteOptions};
 use flotilla_runtime::{
     EventRecorder, Informer, InformerEvent, InvolvedObject, ListWatchSelector, ReconcileAction,
-    Workqueue, remove_finalizers, run_workers,
+    Workqueue, remove_finalizers, run_workers_after,
 };
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
@@ -48,22 +48,18 @@ impl ClusterController {
             queue: Workqueue::new(),
         });
         it.add_event_handlers();
-        let (tasks, workers) = (deps.tasks.clone(), deps.options.concurrent_syncs);
-        let shutdown = deps.tasks.shutdown().clone();
-        deps.tasks.spawn(async move {
-            if shutdown
-                .run_until_triggered(it.wait_for_cache_sync())
-                .await
-                .is_none()
-            {
-                return;
-            }
-            let queue = it.queue.clone();
-            run_workers(&tasks, "cluster", &queue, workers, move |name: String| {
+        let (waiting, queue) = (Arc::clone(&it), it.queue.clone());
+        run_workers_after(
+            &deps.tasks,
+            async move { waiting.wait_for_cache_sync().await },
+            "cluster",
+            &queue,
+            deps.options.concurrent_syncs,
+            move |name: String| {
                 let it = Arc::clone(&it);
                 async move { it.reconcile(&name).await }
-            });
-        });
+            },
+        );
     }
 
     /// A deletion must not miss a binding that is not listed yet.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ahash::AHashMap;
 use client::{Api, ResourcePath, Result, WriteOptions};
 use flotilla_runtime::{
-    Informer, InformerEvent, ListWatchSelector, ReconcileAction, Workqueue, run_workers,
+    Informer, InformerEvent, ListWatchSelector, ReconcileAction, Workqueue, run_workers_after,
 };
 use jiff::Timestamp;
 use machinery::Object;
@@ -65,33 +65,23 @@ impl ClusterStatusController {
         });
         it.add_event_handlers();
         metrics::report_clusters(&it.clusters, deps.tasks.shutdown());
-        let tasks = deps.tasks.clone();
+        let (waiting, queue) = (Arc::clone(&it), it.queue.clone());
         let shutdown = deps.tasks.shutdown().clone();
-        deps.tasks.spawn(async move {
-            if shutdown
-                .run_until_triggered(it.members.wait_for_cache_sync())
-                .await
-                .is_none()
-            {
-                return;
-            }
-            let queue = it.queue.clone();
-            let ends = tasks.shutdown().clone();
-            run_workers(
-                &tasks,
-                "cluster-status",
-                &queue,
-                WORKERS,
-                move |name: String| {
-                    let (it, ends) = (Arc::clone(&it), ends.clone());
-                    // A silent member must not delay the shutdown.
-                    async move {
-                        let done = ends.run_until_triggered(it.reconcile(&name)).await;
-                        done.unwrap_or(Ok(ReconcileAction::Done))
-                    }
-                },
-            );
-        });
+        run_workers_after(
+            &deps.tasks,
+            async move { waiting.members.wait_for_cache_sync().await },
+            "cluster-status",
+            &queue,
+            WORKERS,
+            move |name: String| {
+                let (it, shutdown) = (Arc::clone(&it), shutdown.clone());
+                // A silent member must not delay the shutdown.
+                async move {
+                    let done = shutdown.run_until_triggered(it.reconcile(&name)).await;
+                    done.unwrap_or(Ok(ReconcileAction::Done))
+                }
+            },
+        );
     }
 
     fn add_event_handlers(self: &Arc<Self>) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use client::{Api, Patch, ResourcePath, Result, WriteOptions};
 use flotilla_runtime::{
     EventRecorder, Informer, InformerEvent, InvolvedObject, ListWatchSelector, ReconcileAction,
-    Workqueue, run_workers,
+    Workqueue, run_workers_after,
 };
 use machinery::Object;
 use machinery::time::{Clock, rfc3339_seconds};
@@ -47,23 +47,19 @@ impl ClusterTaintPolicyController {
             queue: Workqueue::new(),
         });
         it.add_event_handlers();
-        let (tasks, shutdown) = (deps.tasks.clone(), deps.tasks.shutdown().clone());
-        deps.tasks.spawn(async move {
+        let (policies, queue) = (it.policies.clone(), it.queue.clone());
+        run_workers_after(
+            &deps.tasks,
             // All policies must be listed: their order matters.
-            if shutdown
-                .run_until_triggered(it.policies.wait_for_cache_sync())
-                .await
-                .is_none()
-            {
-                return;
-            }
-            let queue = it.queue.clone();
-            let name = "cluster-taint-policy";
-            run_workers(&tasks, name, &queue, WORKERS, move |name: String| {
+            async move { policies.wait_for_cache_sync().await },
+            "cluster-taint-policy",
+            &queue,
+            WORKERS,
+            move |name: String| {
                 let it = Arc::clone(&it);
                 async move { it.reconcile(&name).await }
-            });
-        });
+            },
+        );
     }
 
     fn add_event_handlers(self: &Arc<Self>) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use client::Result;
 use flotilla_runtime::{
     EventRecorder, Informer, InformerEvent, InvolvedObject, ListWatchSelector, ReconcileAction,
-    Workqueue, run_workers,
+    Workqueue, run_workers_after,
 };
 use jiff::Timestamp;
 use machinery::Object;
@@ -76,21 +76,18 @@ impl AutoFailoverController {
             queue: Workqueue::new(),
         });
         it.add_event_handlers();
-        let (tasks, shutdown) = (deps.tasks.clone(), deps.tasks.shutdown().clone());
-        deps.tasks.spawn(async move {
-            if shutdown
-                .run_until_triggered(it.wait_for_cache_sync())
-                .await
-                .is_none()
-            {
-                return;
-            }
-            let queue = it.queue.clone();
-            run_workers(&tasks, "failover", &queue, WORKERS, move |key: String| {
+        let (waiting, queue) = (Arc::clone(&it), it.queue.clone());
+        run_workers_after(
+            &deps.tasks,
+            async move { waiting.wait_for_cache_sync().await },
+            "failover",
+            &queue,
+            WORKERS,
+            move |key: String| {
                 let it = Arc::clone(&it);
                 async move { it.reconcile(&key).await }
-            });
-        });
+            },
+        );
     }
 
     /// A cluster that is not listed yet must not count as deleted.
