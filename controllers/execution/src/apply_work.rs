@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::{Api, EncodedObjectBody, ResourcePath, WriteOptions};
+use client::{Api, EncodedObjectBody, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{Error, estimate_encoded_tree_bytes};
 use flotilla_runtime::{Informer, InvolvedObject, ReconcileAction, RestMapping};
 use machinery::Object;
@@ -448,11 +448,8 @@ impl ExecutionController {
         refused: client::Error,
     ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
         let at = ResourcePath::object(&of.target.mapping.gvr, of.target.namespace, of.target.name);
-        let observed = match self.with_call_timeout(of.api.get(at)).await {
-            Ok(found) => Some(found),
-            Err(e) if e.is_not_found() => None,
-            Err(e) => return Err(ManifestApplyError::from_client_error(&e)),
-        };
+        let found = ignore_not_found(self.with_call_timeout(of.api.get(at)).await);
+        let observed = found.map_err(|e| ManifestApplyError::from_client_error(&e))?;
         Ok(ManifestWriteOutcome::Outdated(observed, refused))
     }
 

@@ -5,7 +5,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, DeleteOptions, DeletionPropagation, Error, Patch, ResourcePath, WriteOptions};
+use client::{
+    Api, DeleteOptions, DeletionPropagation, Error, Patch, ResourcePath, WriteOptions,
+    ignore_not_found,
+};
 use flotilla_runtime::{
     EventRecorder, Informer, InformerEvent, InformerFactory, InvolvedObject, ListWatchSelector,
     ReconcileAction, RestMapper, TaskGroup, Workqueue, remove_finalizers, run_workers,
@@ -202,11 +205,9 @@ impl GarbageCollector {
             return Ok(ReconcileAction::Done);
         }
         let at = ResourcePath::object(&identity.resource, &identity.namespace, &identity.name);
-        let object = match self.api.get(at).await {
-            Ok(object) if object.uid() == &*identity.uid => object,
-            Ok(_) => return Ok(ReconcileAction::Done),
-            Err(e) if e.is_not_found() => return Ok(ReconcileAction::Done),
-            Err(e) => return Err(e),
+        let object = ignore_not_found(self.api.get(at).await)?;
+        let Some(object) = object.filter(|o| o.uid() == &*identity.uid) else {
+            return Ok(ReconcileAction::Done);
         };
         if object.meta().deleting {
             return self.finish_deletion(identity, &object).await;
@@ -298,11 +299,8 @@ impl GarbageCollector {
             ..DeleteOptions::default()
         };
         let at = ResourcePath::object(&identity.resource, &identity.namespace, &identity.name);
-        match self.api.delete(at, &options).await {
-            Ok(_) => Ok(ReconcileAction::Done),
-            Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
-            Err(e) => Err(e),
-        }
+        ignore_not_found(self.api.delete(at, &options).await)?;
+        Ok(ReconcileAction::Done)
     }
 
     /// Reads the owner from the server: only an authoritative "not found" counts.
@@ -372,11 +370,9 @@ impl GarbageCollector {
         gone: impl Fn(&str) -> bool,
     ) -> Result<(), Error> {
         let at = ResourcePath::object(&identity.resource, &identity.namespace, &identity.name);
-        let object = match self.api.get(at).await {
-            Ok(object) if object.uid() == &*identity.uid => object,
-            Ok(_) => return Ok(()),
-            Err(e) if e.is_not_found() => return Ok(()),
-            Err(e) => return Err(e),
+        let object = ignore_not_found(self.api.get(at).await)?;
+        let Some(object) = object.filter(|o| o.uid() == &*identity.uid) else {
+            return Ok(());
         };
         let value = object.value()?;
         let kept: Vec<&Value> = value["metadata"]["ownerReferences"]
@@ -386,14 +382,9 @@ impl GarbageCollector {
             .filter(|o| !gone(o["uid"].as_str().unwrap_or("")))
             .collect();
         let patch = json!({"metadata": {"uid": identity.uid, "resourceVersion": object.revision().to_string(), "ownerReferences": kept}});
-        match self
-            .api
-            .patch(at, Patch::Merge(patch), &WriteOptions::default())
-            .await
-        {
-            Err(e) if !e.is_not_found() => Err(e),
-            _ => Ok(()),
-        }
+        let options = WriteOptions::default();
+        let patched = self.api.patch(at, Patch::Merge(patch), &options).await;
+        ignore_not_found(patched).map(drop)
     }
 }
 

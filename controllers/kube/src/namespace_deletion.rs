@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use client::{
     Api, ApiResource, DeleteOptions, DeletionPropagation, Error, ListOptions, ResourcePath,
-    WriteOptions,
+    WriteOptions, ignore_not_found,
 };
 use flotilla_runtime::{
     InformerFactory, ListWatchSelector, ReconcileAction, RestMapper, TaskGroup, Workqueue,
@@ -156,15 +156,10 @@ impl RemainingContent {
 
 impl NamespaceDeletionController {
     async fn reconcile(&self, name: &str) -> Result<ReconcileAction, Error> {
-        let namespace = match self
-            .api
-            .get(ResourcePath::object(&NAMESPACES, "", name))
-            .await
-        {
-            Ok(namespace) if namespace.meta().deleting => namespace,
-            Ok(_) => return Ok(ReconcileAction::Done),
-            Err(e) if e.is_not_found() => return Ok(ReconcileAction::Done),
-            Err(e) => return Err(e),
+        let at = ResourcePath::object(&NAMESPACES, "", name);
+        let namespace = ignore_not_found(self.api.get(at).await)?;
+        let Some(namespace) = namespace.filter(|n| n.meta().deleting) else {
+            return Ok(ReconcileAction::Done);
         };
         let value = namespace.value()?;
         let finalizers = value["spec"]["finalizers"]
@@ -223,17 +218,8 @@ impl NamespaceDeletionController {
                 .await?;
         } else {
             for object in present.iter().filter(|o| !o.meta().deleting) {
-                match self
-                    .api
-                    .delete(
-                        ResourcePath::of_object(&resource.resource, object),
-                        &options,
-                    )
-                    .await
-                {
-                    Err(e) if !e.is_not_found() => return Err(e),
-                    _ => {}
-                }
+                let at = ResourcePath::of_object(&resource.resource, object);
+                ignore_not_found(self.api.delete(at, &options).await)?;
             }
         }
         Ok(self.api.list(at, &ListOptions::default()).await?.items)
@@ -251,14 +237,9 @@ impl NamespaceDeletionController {
             .cloned()
             .collect();
         let at = ResourcePath::object(&NAMESPACES, "", name).subresource("finalize");
-        match self
-            .api
-            .update(at, value.into(), &WriteOptions::default())
-            .await
-        {
-            Err(e) if !e.is_not_found() => Err(e),
-            _ => Ok(ReconcileAction::Done),
-        }
+        let options = WriteOptions::default();
+        ignore_not_found(self.api.update(at, value.into(), &options).await)?;
+        Ok(ReconcileAction::Done)
     }
 
     async fn update_conditions(

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use auth::ca_bundle::merge_bundles;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use client::{Api, Patch, ResourcePath, TaskGroup, WriteOptions};
+use client::{Api, Patch, ResourcePath, TaskGroup, WriteOptions, ignore_not_found};
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{FailureLogLimiter, Gvr, Object};
 use openapi::karmada::is_karmada_group;
@@ -353,11 +353,7 @@ impl ApiServiceControllerState {
     /// collection removes them when Flotilla is uninstalled.
     async fn owner_role(&self) -> client::Result<Option<Object>> {
         let at = ResourcePath::object(&CLUSTER_ROLES, "", &self.service.name);
-        match self.host.get(at).await {
-            Ok(role) => Ok(Some(role)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+        ignore_not_found(self.host.get(at).await)
     }
 
     /// The owner, as soon as the host answers.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use client::{Api, ResourcePath, WriteOptions};
+use client::{Api, ResourcePath, WriteOptions, ignore_not_found};
 use machinery::{Gvr, Object};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -74,11 +74,8 @@ impl HostSecret {
     ) -> anyhow::Result<T> {
         for _ in 0..MAX_ATTEMPTS {
             let at = ResourcePath::object(&SECRETS, &self.namespace, &self.name);
-            let found = match retry_until_answered(self.description, || self.host.get(at)).await {
-                Ok(found) => Some(found),
-                Err(error) if error.is_not_found() => None,
-                Err(error) => return Err(error.into()),
-            };
+            let answer = retry_until_answered(self.description, || self.host.get(at)).await;
+            let found = ignore_not_found(answer)?;
             let kept = found.as_ref().and_then(decode_secret);
             let Some(next) = next(kept.as_ref())? else {
                 return kept.context("the Secret has no certificate and none is due");

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use client::{Api, DeleteOptions, Error, ListOptions, ResourcePath, Result, WriteOptions};
+use client::{
+    Api, DeleteOptions, Error, ListOptions, ResourcePath, Result, WriteOptions, ignore_not_found,
+};
 use flotilla_runtime::remove_finalizers;
 use machinery::{Gvr, Object};
 use openapi::karmada::resources::{CLUSTERS, WORKS};
@@ -86,7 +88,7 @@ pub async fn unjoin(
         return Err(UnjoinError::PullMode(spec.name.clone()));
     }
     let deleted = control.delete(at, &DeleteOptions::default()).await;
-    ignore_not_found(deleted.map(drop)).map_err(host_error("delete the cluster"))?;
+    ignore_not_found(deleted).map_err(host_error("delete the cluster"))?;
     progress(&format!(
         "waiting for the cluster {:?} to be deleted",
         spec.name
@@ -118,13 +120,6 @@ pub async fn unjoin(
     Ok(())
 }
 
-fn ignore_not_found(deleted: Result<()>) -> Result<()> {
-    match deleted {
-        Err(e) if e.is_not_found() => Ok(()),
-        other => other,
-    }
-}
-
 /// Removes the finalizers that block the deletion of the Cluster, its execution space and
 /// its Works.
 async fn remove_blocking_finalizers(control: &dyn Api, name: &str) -> UnjoinResult<()> {
@@ -135,7 +130,7 @@ async fn remove_blocking_finalizers(control: &dyn Api, name: &str) -> UnjoinResu
     for work in &works {
         let at = ResourcePath::of_object(&WORKS, work);
         let deleted = control.delete(at, &DeleteOptions::default()).await;
-        ignore_not_found(deleted.map(drop)).map_err(host_error("delete a work"))?;
+        ignore_not_found(deleted).map_err(host_error("delete a work"))?;
         let stripped = remove_finalizer(control, &WORKS, at, WORK_FINALIZER).await;
         stripped.map_err(host_error(format!(
             "remove the finalizer of the work {}",
@@ -163,9 +158,8 @@ async fn remove_finalizer(
     finalizer: &str,
 ) -> Result<()> {
     loop {
-        let object = match control.get(at).await {
-            Ok(object) => object,
-            Err(e) => return ignore_not_found(Err(e)),
+        let Some(object) = ignore_not_found(control.get(at).await)? else {
+            return Ok(());
         };
         match remove_finalizers(control, resource, &object, &[finalizer]).await {
             Err(e) if e.is_conflict() => {}
@@ -176,20 +170,20 @@ async fn remove_finalizer(
 
 async fn finalize_namespace(control: &dyn Api, space: &str) -> Result<()> {
     let at = ResourcePath::object(&NAMESPACES, "", space);
-    match control.delete(at, &DeleteOptions::default()).await {
-        Ok(Some(_)) => {}
-        other => return ignore_not_found(other.map(drop)),
-    }
-    let mut value = match control.get(at).await {
-        Ok(object) => object.value()?,
-        Err(e) => return ignore_not_found(Err(e)),
+    let deleted = control.delete(at, &DeleteOptions::default()).await;
+    let Some(Some(_)) = ignore_not_found(deleted)? else {
+        return Ok(());
     };
+    let Some(space) = ignore_not_found(control.get(at).await)? else {
+        return Ok(());
+    };
+    let mut value = space.value()?;
     value["spec"]["finalizers"] = json!([]);
     let options = WriteOptions::default();
     let done = control
         .update(at.subresource("finalize"), value.into(), &options)
         .await;
-    ignore_not_found(done.map(drop))
+    ignore_not_found(done).map(drop)
 }
 
 async fn delete_member_objects(
@@ -211,7 +205,7 @@ async fn delete_member_objects(
     ] {
         let at = ResourcePath::object(resource, namespace, name);
         let deleted = cluster.delete(at, &DeleteOptions::default()).await;
-        let Err(source) = ignore_not_found(deleted.map(drop)) else {
+        let Err(source) = ignore_not_found(deleted) else {
             continue;
         };
         let what = format!("delete {} {name:?}", resource.group_resource());

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Error, Patch, ResourcePath, WriteOptions};
+use client::{Api, Error, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use flotilla_runtime::{
     ControllerName, EventRecorder, Expectations, HostWorkloadHandling, IndexKeyWorkqueue, Informer,
     InformerEvent, InformerFactory, InvolvedObject, ListWatchSelector, ReconcileAction,
@@ -521,11 +521,7 @@ impl BindingStatusController {
             }
         }
         let at = ResourcePath::object(resource, &reference.namespace, &reference.name);
-        match self.control_plane.get(at).await {
-            Ok(template) => Ok(Some(template)),
-            Err(e) if e.is_not_found() => Ok(None),
-            Err(e) => Err(e),
-        }
+        ignore_not_found(self.control_plane.get(at).await)
     }
 }
 
