@@ -27,7 +27,7 @@ mod schema_file_parser;
 pub use catalog::{KindCatalog, catalog};
 pub use jsonpath::JsonPath;
 pub use model::{
-    KindInfo, ListType, PatchStrategy, PrinterColumn, RegexPattern, ScalePaths, SchemaComposition,
+    KindInfo, ListType, PatchMeta, PrinterColumn, RegexPattern, ScalePaths, SchemaComposition,
     SchemaDefinition, SchemaDefinitionArena, SchemaDefinitionId, SchemaField, SchemaNode,
     SchemaType, ValueValidation,
 };

@@ -138,7 +138,7 @@ pub struct SchemaNode {
     pub list: ListType,
     /// For maps and objects: replaced as a whole.
     pub atomic_map: bool,
-    pub patch: PatchStrategy,
+    pub patch: PatchMeta,
     pub nullable: bool,
     /// A scalar that is a pointer in Go, so that its zero differs from absence. Protobuf
     /// writes other optional scalars even when they are zero.
@@ -227,7 +227,7 @@ pub enum ListType {
 
 /// `x-kubernetes-patch-strategy` and `x-kubernetes-patch-merge-key`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PatchStrategy {
+pub struct PatchMeta {
     /// Empty for lists of scalars, or where nothing is merged.
     pub merge_key: Box<str>,
     pub merge: bool,

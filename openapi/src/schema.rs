@@ -19,8 +19,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::model::{
-    ListType, PatchStrategy, SchemaDefinition, SchemaDefinitionArena, SchemaDefinitionId,
-    SchemaNode, SchemaType,
+    ListType, PatchMeta, SchemaDefinition, SchemaDefinitionArena, SchemaDefinitionId, SchemaNode,
+    SchemaType,
 };
 
 /// How deep a value may be nested. Parsed JSON is at most 128 levels deep.
@@ -130,7 +130,7 @@ impl<'a> SchemaCursor<'a> {
     }
 
     /// How strategic merge patch treats this field.
-    pub fn patch_strategy(self) -> &'a PatchStrategy {
+    pub fn patch_strategy(self) -> &'a PatchMeta {
         &self.node.patch
     }
 

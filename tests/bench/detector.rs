@@ -13,8 +13,8 @@ use client::fake::FakeApi;
 use client::{Api, ApiResource};
 use controller_context::{PropagationContext, PropagationOptions};
 use flotilla_runtime::{
-    EventRecorder, HostWorkloadHandling, Informer, InformerFactory, ListWatchSelector,
-    ShutdownToken, TaskGroup,
+    EventRecorder, HostWorkloadFilter, Informer, InformerFactory, ListWatchSelector, ShutdownToken,
+    TaskGroup,
 };
 use machinery::Gvr;
 use machinery::time::SystemClock;
@@ -138,7 +138,7 @@ async fn measure(report: &mut MeasurementReport) -> anyhow::Result<()> {
         recorder: EventRecorder::disabled(),
         clock: Arc::new(SystemClock),
         informers,
-        host: HostWorkloadHandling::default(),
+        host: HostWorkloadFilter::default(),
         options: PropagationOptions::default(),
     };
     let began = Instant::now();

@@ -137,7 +137,7 @@ pub(crate) struct TemplateExpectation {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, untagged)]
 pub(crate) enum ExpectedCondition {
-    Absent(AbsentCondition),
+    Absent(NoneKeyword),
     Condition {
         status: String,
         reason: String,
@@ -148,7 +148,7 @@ pub(crate) enum ExpectedCondition {
 /// The word `none`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum AbsentCondition {
+pub(crate) enum NoneKeyword {
     None,
 }
 

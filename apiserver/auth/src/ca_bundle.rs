@@ -9,7 +9,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 pub(crate) const BACKDATE_SECONDS: u64 = 60 * 60;
 
 /// A CA certificate of the bundle.
-pub(crate) struct CaCertificate {
+pub(crate) struct RotatedCaCertificate {
     pub(crate) pem: String,
     pub(crate) created: i64,
     pub(crate) expires: i64,
@@ -40,13 +40,13 @@ fn to_pem(der: &CertificateDer<'_>) -> String {
 }
 
 /// The certificates of a bundle that can be parsed and have not expired.
-pub(crate) fn parse_bundle(bundle: &str, now: i64) -> Vec<CaCertificate> {
+pub(crate) fn parse_bundle(bundle: &str, now: i64) -> Vec<RotatedCaCertificate> {
     CertificateDer::pem_slice_iter(bundle.as_bytes())
         .filter_map(|der| {
             let der = der.ok()?;
             let (made, expires) = validity(&der)?;
             let pem = to_pem(&der);
-            (expires > now).then_some(CaCertificate {
+            (expires > now).then_some(RotatedCaCertificate {
                 pem,
                 created: made,
                 expires,
@@ -55,7 +55,7 @@ pub(crate) fn parse_bundle(bundle: &str, now: i64) -> Vec<CaCertificate> {
         .collect()
 }
 
-pub(crate) fn concat_pem(authorities: &[CaCertificate]) -> String {
+pub(crate) fn concat_pem(authorities: &[RotatedCaCertificate]) -> String {
     authorities.iter().map(|a| a.pem.as_str()).collect()
 }
 

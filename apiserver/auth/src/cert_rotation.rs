@@ -15,7 +15,7 @@ use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::ca_bundle::{CaCertificate, concat_pem, parse_bundle, validity};
+use crate::ca_bundle::{RotatedCaCertificate, concat_pem, parse_bundle, validity};
 use crate::pki::{
     CA_DAYS, CertKeyPair, DAY_SECONDS, Error, LEAF_DAYS, LeafCertificateProfile, ca_params,
     identity_der, san_and_public_key, sign_certificate,
@@ -62,14 +62,14 @@ impl RotatingServingCertificates {
             first.is_some_and(|a| key_matches_certificate(&a.pem, &k.ca_key))
         });
         let mut authority_key = usable_key.map(|k| k.ca_key.clone());
-        let ends_soon = |a: &CaCertificate| a.expires - seconds < CA_RENEW_BEFORE_SECONDS;
+        let ends_soon = |a: &RotatedCaCertificate| a.expires - seconds < CA_RENEW_BEFORE_SECONDS;
         if authority_key.is_none() || trusted.first().is_none_or(ends_soon) {
             let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
             let pem = ca_params(now).self_signed(&key)?.pem();
             authority_key = Some(key.serialize_pem());
             trusted.insert(
                 0,
-                CaCertificate {
+                RotatedCaCertificate {
                     pem,
                     created: seconds,
                     expires: seconds + (CA_DAYS * DAY_SECONDS) as i64,
@@ -143,7 +143,7 @@ struct StoredLeafValidity {
 impl StoredLeafValidity {
     fn from_stored(
         stored: &RotatingServingCertificates,
-        trusted: &[CaCertificate],
+        trusted: &[RotatedCaCertificate],
         names: &BTreeSet<String>,
         now: Timestamp,
     ) -> Option<Self> {
@@ -153,7 +153,7 @@ impl StoredLeafValidity {
         }
         let seconds = now.as_second();
         let at = u64::try_from(seconds).ok()?;
-        let signed = |a: &CaCertificate| {
+        let signed = |a: &RotatedCaCertificate| {
             let verifier = CertificateVerifier::from_pem(&a.pem);
             verifier.is_ok_and(|v| {
                 v.verify_chain(std::slice::from_ref(&der), CertificateUsage::Server, at)

@@ -135,12 +135,12 @@ impl TaskGroup {
         }
     }
 
-    /// Asks the tasks to stop; after `patience`, aborts those still running at their next
+    /// Asks the tasks to stop; after `timeout`, aborts those still running at their next
     /// await point. Returns whether all of them ended by themselves.
-    pub async fn stop_with_timeout(&self, patience: Duration) -> bool {
+    pub async fn stop_with_timeout(&self, timeout: Duration) -> bool {
         self.0.shutdown.trigger();
         let mut joined = std::pin::pin!(self.join());
-        let in_time = tokio::time::timeout(patience, joined.as_mut()).await;
+        let in_time = tokio::time::timeout(timeout, joined.as_mut()).await;
         if in_time.is_ok() {
             return true;
         }

@@ -42,14 +42,14 @@ pub struct WebhookClientConfig {
 }
 
 /// Sends a request body to a webhook and returns the response body. The error is a
-/// message for users. A call takes at most `patience`.
+/// message for users. A call takes at most `timeout`.
 #[async_trait]
 pub trait WebhookClient: Send + Sync {
     async fn call(
         &self,
         hook: &WebhookClientConfig,
         body: Bytes,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Bytes, String>;
 }
 

@@ -191,14 +191,14 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct LeaderElectionCommandLine {
+    struct LeaderElectionTestCli {
         #[command(flatten)]
         flags: LeaderElectionArgs,
     }
 
     fn election(arguments: &[&str], shared: bool) -> Result<Option<LeaderElector>, String> {
         let line = ["x"].iter().chain(arguments);
-        let parsed = LeaderElectionCommandLine::try_parse_from(line).map_err(|e| e.to_string())?;
+        let parsed = LeaderElectionTestCli::try_parse_from(line).map_err(|e| e.to_string())?;
         parsed
             .flags
             .election(shared, "here")

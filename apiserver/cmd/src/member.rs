@@ -17,7 +17,7 @@ use crate::controller_manager::{self, ControllerContext};
 use crate::logs;
 use crate::signals::TerminationSignals;
 use crate::standalone::{StandaloneServer, StandaloneServerOptions};
-use crate::startup::StartupLogLine;
+use crate::startup::StartupLogFields;
 use crate::storage_engine::StorageBackendConfig;
 
 /// The store of a simulated member, whose writes do not wait for fsync.
@@ -138,7 +138,7 @@ pub(crate) async fn run(arguments: MemberArgs) -> anyhow::Result<()> {
     let Some(server) = signals.run_unless_signaled(starting).await? else {
         return Ok(());
     };
-    StartupLogLine {
+    StartupLogFields {
         mode: "member",
         store: &STORE,
         address: server.address,

@@ -24,7 +24,7 @@ use crate::logs;
 use crate::running_server::RunningServer;
 use crate::signals::TerminationSignals;
 use crate::standalone::{StandaloneServer, StandaloneServerOptions};
-use crate::startup::StartupLogLine;
+use crate::startup::StartupLogFields;
 use crate::storage_engine;
 use crate::template_flags::{self, TemplatePropagationOptions};
 use crate::{cluster_flags, estimator_flags, member, script_flags};
@@ -265,7 +265,7 @@ async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneSer
         .leadership
         .election(store.is_shared(), LEASE_NAMESPACE)?;
     let server = StandaloneServer::start(setup).await?;
-    StartupLogLine {
+    StartupLogFields {
         mode: "standalone",
         store: &store,
         address: server.address,
@@ -324,7 +324,7 @@ async fn run_aggregated(
     let starting = async {
         let (store, data) = (setup.storage_backend.clone(), setup.dir);
         let aggregated = AggregatedServer::start(setup).await?;
-        StartupLogLine {
+        StartupLogFields {
             mode: "aggregated",
             store: &store,
             address: aggregated.running.address,

@@ -8,7 +8,7 @@ use crate::storage_engine::StorageBackendConfig;
 use crate::version;
 
 /// The fields of the startup log line.
-pub(crate) struct StartupLogLine<'a> {
+pub(crate) struct StartupLogFields<'a> {
     /// `standalone`, `aggregated` or `member`.
     pub(crate) mode: &'static str,
     pub(crate) store: &'a StorageBackendConfig,
@@ -21,7 +21,7 @@ pub(crate) struct StartupLogLine<'a> {
     pub(crate) members: usize,
 }
 
-impl StartupLogLine<'_> {
+impl StartupLogFields<'_> {
     /// Logs the line, at every verbosity.
     pub(crate) fn log(&self) {
         tracing::info!(

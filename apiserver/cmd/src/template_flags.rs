@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use client::Api;
-use flotilla_runtime::{HostWorkloadHandling, InformerFactory};
+use flotilla_runtime::{HostWorkloadFilter, InformerFactory};
 
 /// The flags for templates.
 #[derive(Args, Clone)]
@@ -74,11 +74,11 @@ impl TemplatePropagationOptions {
         &self,
         host: &Arc<dyn Api>,
         informers: &InformerFactory,
-    ) -> HostWorkloadHandling {
+    ) -> HostWorkloadFilter {
         let Some(choice) = self.host_workloads else {
-            return HostWorkloadHandling::default();
+            return HostWorkloadFilter::default();
         };
         let propagate = choice == HostWorkloadMode::Propagate;
-        HostWorkloadHandling::watch(host, informers, propagate)
+        HostWorkloadFilter::watch(host, informers, propagate)
     }
 }

@@ -25,7 +25,7 @@ use crate::member::{self, HollowClusterArgs};
 use crate::script_flags;
 use crate::signals::TerminationSignals;
 use crate::standalone::{StandaloneServer, StandaloneServerOptions};
-use crate::startup::StartupLogLine;
+use crate::startup::StartupLogFields;
 use crate::storage_engine::StorageBackendConfig;
 
 const STORE: StorageBackendConfig = StorageBackendConfig::Embedded { sync: true };
@@ -95,7 +95,7 @@ pub(crate) async fn run(arguments: UpArgs) -> anyhow::Result<()> {
     let Some(fleet) = signals.run_unless_signaled(starting).await? else {
         return Ok(());
     };
-    StartupLogLine {
+    StartupLogFields {
         mode: "standalone",
         store: &STORE,
         address: fleet.control_plane.address,

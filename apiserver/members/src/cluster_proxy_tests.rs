@@ -117,8 +117,8 @@ async fn a_gateway_is_kept_until_something_changes() {
     assert!(!one.backend.tasks.shutdown().is_triggered());
     let ended = one.backend.tasks.shutdown().clone();
     drop(one);
-    let patience = Duration::from_secs(60);
-    tokio::time::timeout(patience, ended.wait()).await.unwrap();
+    let timeout = Duration::from_secs(60);
+    tokio::time::timeout(timeout, ended.wait()).await.unwrap();
     // The number of requests per cluster is limited.
     let all: Vec<ClusterProxyPermit> = {
         let mut all = vec![late];

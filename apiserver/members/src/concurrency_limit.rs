@@ -242,7 +242,6 @@ mod tests {
     use super::*;
     use client::fake::FakeApi;
     use machinery::{Gvr, Status};
-    use std::sync::atomic::{AtomicUsize, Ordering};
 
     static MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
 
@@ -276,12 +275,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_wait_for_a_permit_and_canceled_ones_release_it() {
-        struct CallCounter(AtomicUsize);
-        let calls = Arc::new(CallCounter(AtomicUsize::new(0)));
         let limited = ConcurrencyLimitedApi::new("slow", FakeApi::new());
         limited.state.lock().limit = 2.0;
         let work = || async {
-            calls.0.fetch_add(1, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(10)).await;
             Ok(())
         };

@@ -33,7 +33,7 @@ pub fn apply_json_patch(doc: &Value, patch: &Value) -> Result<Value, Error> {
             list.len()
         )));
     }
-    let mut run = JsonPatcher {
+    let mut run = JsonPatchApplier {
         doc: doc.clone(),
         copied: 0,
         depth: nesting_depth(doc),
@@ -47,14 +47,14 @@ pub fn apply_json_patch(doc: &Value, patch: &Value) -> Result<Value, Error> {
     Ok(run.doc)
 }
 
-struct JsonPatcher {
+struct JsonPatchApplier {
     doc: Value,
     copied: usize,
     /// An upper bound of the depth of `doc`.
     depth: usize,
 }
 
-impl JsonPatcher {
+impl JsonPatchApplier {
     fn apply_operation(&mut self, i: usize, item: &Value) -> Result<(), Error> {
         let mut item = item.clone();
         self.normalize_operation(&mut item);

@@ -26,7 +26,7 @@ const KIND: &str = "Deployment";
 #[serde(default)]
 struct Deployment {
     spec: DeploymentReplicasSpec,
-    status: DeploymentReplicasStatus,
+    status: DeploymentStatusReplicas,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -37,7 +37,7 @@ struct DeploymentReplicasSpec {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct DeploymentReplicasStatus {
+struct DeploymentStatusReplicas {
     replicas: i64,
 }
 
@@ -63,7 +63,7 @@ fn desired_replicas(
     }
     let mut sum = 0_i64;
     for cluster in reported {
-        let status = DeploymentReplicasStatus::deserialize(cluster.status.as_ref()?).ok()?;
+        let status = DeploymentStatusReplicas::deserialize(cluster.status.as_ref()?).ok()?;
         // An autoscaler keeps at least one replica; zero means that the status is still missing.
         if status.replicas <= 0 {
             return None;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Api;
-use flotilla_runtime::{EventRecorder, HostWorkloadHandling, InformerFactory};
+use flotilla_runtime::{EventRecorder, HostWorkloadFilter, InformerFactory};
 use interpreter::ResourceInterpreter;
 use machinery::time::Clock;
 use openapi::karmada::FeatureGates;
@@ -23,7 +23,7 @@ pub struct PropagationContext {
     /// The informers on `control`.
     pub informers: InformerFactory,
     /// Whether the API server of the templates runs workloads itself.
-    pub host: HostWorkloadHandling,
+    pub host: HostWorkloadFilter,
     pub options: PropagationOptions,
 }
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use client::fake::FakeApi;
 use client::{Api, ApiResource};
 use flotilla_runtime::{
-    EventRecorder, HostWorkloadHandling, Informer, InformerFactory, ListWatchSelector,
-    ShutdownToken, TaskGroup,
+    EventRecorder, HostWorkloadFilter, Informer, InformerFactory, ListWatchSelector, ShutdownToken,
+    TaskGroup,
 };
 use machinery::Gvr;
 use machinery::time::SystemClock;
@@ -219,7 +219,7 @@ impl FederationFixture {
             EventRecorder::disabled()
         };
         let host = propagate
-            .map(|propagate| HostWorkloadHandling::watch(&control, &informers, propagate))
+            .map(|propagate| HostWorkloadFilter::watch(&control, &informers, propagate))
             .unwrap_or_default();
         PropagationContext {
             interpreter: interpreter::ResourceInterpreter::default(),

@@ -130,7 +130,7 @@ impl DesiredWork {
 
 /// The last update of a Work by [`WorkClient::create_or_update`].
 enum OwnWorkUpdate {
-    /// The server has not answered yet. `seen` is the newest revision that event handlers have
+    /// The server has not answered yet. `newest_revision` is the newest revision that event handlers have
     /// attributed to the update.
     InProgress { newest_revision: u64 },
     /// The update produced this revision.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use client::{Api, Patch, ResourcePath, WriteOptions};
 use controller_context::{Error, PropagationContext, TemplateInformers, TemplateKey};
 use flotilla_runtime::{
-    AppliedVersions, ControllerName, EventRecorder, HostWorkloadHandling, Informer,
+    AppliedVersions, ControllerName, EventRecorder, HostWorkloadFilter, Informer,
     ListWatchSelector, ReconcileAction, RestMapping, TaskGroup, Workqueue, run_workers,
 };
 use interpreter::ResourceInterpreter;
@@ -67,7 +67,7 @@ pub struct ResourceDetector {
     pub(crate) waiting_objects: Mutex<WaitingObjects>,
     /// The kind and uid of templates whose deletion was observed.
     pub(crate) deleted_templates: Mutex<HashMap<TemplateKey, (String, String)>>,
-    pub(crate) host_workloads: HostWorkloadHandling,
+    pub(crate) host_workloads: HostWorkloadFilter,
     /// Templates that a policy matches and the host runs itself.
     pub(crate) excluded_templates: Mutex<HashSet<TemplateKey>>,
     pub(crate) clock: Arc<dyn Clock>,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use client::{DeleteOptions, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{Error, TemplateKey};
-use flotilla_runtime::{HostWorkloadHandling, InvolvedObject, ReconcileAction, RestMapping};
+use flotilla_runtime::{HostWorkloadFilter, InvolvedObject, ReconcileAction, RestMapping};
 use machinery::time::rfc3339_seconds;
 use machinery::{Gvr, Object};
 use openapi::karmada::ResourceBinding;
@@ -29,7 +29,7 @@ impl ResourceDetector {
         let it = Arc::downgrade(self);
         self.host_workloads.on_has_nodes_change(move || {
             let Some(it) = it.upgrade() else { return };
-            for key in it.templates.list_keys(HostWorkloadHandling::is_workload) {
+            for key in it.templates.list_keys(HostWorkloadFilter::is_workload) {
                 it.enqueue_low_priority(key);
             }
         });

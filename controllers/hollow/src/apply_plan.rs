@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::controller::{DEPLOYMENTS, HollowCluster, PODS, REPLICA_SETS, WorkloadKey};
 use crate::deployments::DeploymentPlan;
-use crate::pods::{HollowPod, ParentWorkload};
+use crate::pods::{HollowPodFields, ParentWorkload};
 use crate::workload_plan::WorkloadPlan;
 
 /// Concurrent writes for one workload.
@@ -26,7 +26,7 @@ impl HollowCluster {
         key: &WorkloadKey,
         parent: &ParentWorkload<'_>,
         plan: WorkloadPlan,
-        pods: &[&HollowPod],
+        pods: &[&HollowPodFields],
     ) -> Result<ReconcileAction, Error> {
         let namespace = parent.object.namespace();
         let leaving = pods
@@ -44,7 +44,7 @@ impl HollowCluster {
             .await
     }
 
-    async fn delete_pod(&self, namespace: &str, pod: &HollowPod) -> Result<(), Error> {
+    async fn delete_pod(&self, namespace: &str, pod: &HollowPodFields) -> Result<(), Error> {
         let options = DeleteOptions {
             uid: Some(pod.metadata.uid.clone()),
             ..DeleteOptions::default()
@@ -59,7 +59,7 @@ impl HollowCluster {
         let name = pod["metadata"]["name"].as_str().unwrap_or("").to_owned();
         let key = format!("{namespace}/{name}");
         if pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty) {
-            let requests = HollowPod::from_value(&pod)?.requests();
+            let requests = HollowPodFields::from_value(&pod)?.requests();
             if let Some(node) = self.capacity.lock().assign_node(&key, requests) {
                 pod["spec"]["nodeName"] = node.into();
             }

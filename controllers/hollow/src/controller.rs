@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::capacity::{ComputeResources, NodeAllocations};
 use crate::options::HollowClusterOptions;
-use crate::pods::{HollowPod, ParentWorkload};
+use crate::pods::{HollowPodFields, ParentWorkload};
 use crate::{daemon_sets, deployments, jobs, nodes, replica_sets, stateful_sets};
 
 pub(crate) static PODS: Gvr = Gvr::from_static("", "v1", "pods");
@@ -246,13 +246,13 @@ impl HollowCluster {
         if kind == WorkloadKind::Deployment {
             return self.reconcile_deployment(&key, &parent, &value).await;
         }
-        let pods: Vec<Arc<HollowPod>> = self
+        let pods: Vec<Arc<HollowPodFields>> = self
             .pods
             .by_index(OWNER_INDEX, object.uid())
             .iter()
             .filter_map(|p| p.decode().ok())
             .collect();
-        let views: Vec<&HollowPod> = pods.iter().map(|p| &**p).collect();
+        let views: Vec<&HollowPodFields> = pods.iter().map(|p| &**p).collect();
         let now = self.clock.now();
         let plan = match kind {
             WorkloadKind::ReplicaSet | WorkloadKind::Deployment => {

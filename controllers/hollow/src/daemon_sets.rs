@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use crate::pods::{HollowPod, ParentWorkload, pod_from_template, pod_name_suffix, short_hash};
+use crate::pods::{
+    HollowPodFields, ParentWorkload, pod_from_template, pod_name_suffix, short_hash,
+};
 use crate::workload_plan::{WorkloadPlan, generation, updated_status};
 
 const REVISION_LABEL: &str = "controller-revision-hash";
@@ -17,7 +19,7 @@ const REQUIRED_COUNTERS: &[&str] = &[
 pub(crate) fn plan_pods(
     parent: &ParentWorkload<'_>,
     set: &Value,
-    pods: &[&HollowPod],
+    pods: &[&HollowPodFields],
     nodes: &[String],
 ) -> WorkloadPlan {
     let template = &set["spec"]["template"];
@@ -96,7 +98,7 @@ mod tests {
                 .collect::<Vec<_>>(),
             ["a", "b"]
         );
-        let mut made: Vec<HollowPod> = first
+        let mut made: Vec<HollowPodFields> = first
             .create
             .iter()
             .map(|p| serde_json::from_value(p.clone()).unwrap())

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use machinery::time::rfc3339_seconds;
 use serde_json::{Map, Value, json};
 
-use crate::pods::{HollowPod, ParentWorkload, pod_from_template, pod_name_suffix};
+use crate::pods::{HollowPodFields, ParentWorkload, pod_from_template, pod_name_suffix};
 use crate::workload_plan::WorkloadPlan;
 
 fn is_finished(status: &Value) -> bool {
@@ -19,7 +19,7 @@ fn is_finished(status: &Value) -> bool {
 pub(crate) fn plan_pods(
     parent: &ParentWorkload<'_>,
     job: &Value,
-    pods: &[&HollowPod],
+    pods: &[&HollowPodFields],
     now: Timestamp,
 ) -> WorkloadPlan {
     let mut plan = WorkloadPlan::default();
@@ -29,7 +29,7 @@ pub(crate) fn plan_pods(
     }
     let parallelism = job["spec"]["parallelism"].as_i64().unwrap_or(1);
     let succeeded = pods.iter().filter(|p| p.is_succeeded()).count() as i64;
-    let active: Vec<&&HollowPod> = pods
+    let active: Vec<&&HollowPodFields> = pods
         .iter()
         .filter(|p| !p.is_finished() && !p.is_deleting())
         .collect();
@@ -102,7 +102,7 @@ mod tests {
     use crate::pods::tests::pod;
     use machinery::Object;
 
-    fn check(completions: Option<i64>, pods: &[HollowPod], create: usize, complete: bool) {
+    fn check(completions: Option<i64>, pods: &[HollowPodFields], create: usize, complete: bool) {
         let job = json!({"metadata": {"name": "j", "uid": "u"}, "spec": {"parallelism": 2, "completions": completions, "template": {"spec": {}}}});
         let object = Object::from_value(&job).unwrap();
         let parent = ParentWorkload {

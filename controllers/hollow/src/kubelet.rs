@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use machinery::time::rfc3339_seconds;
 use serde_json::{Value, json};
 
-use crate::pods::{BROKEN_IMAGE_PREFIX, HollowContainer, HollowPod};
+use crate::pods::{BROKEN_IMAGE_PREFIX, HollowContainer, HollowPodFields};
 
 /// The next transition of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) enum PodTransition {
 }
 
 /// The next transition of a pod.
-pub(crate) fn next_transition(pod: &HollowPod, of_job: bool) -> PodTransition {
+pub(crate) fn next_transition(pod: &HollowPodFields, of_job: bool) -> PodTransition {
     if pod.is_deleting() && pod.metadata.deletion_grace_period_seconds > 0 {
         return PodTransition::ConfirmDeletion;
     }
@@ -67,7 +67,7 @@ fn pod_status(phase: &str, conditions: Vec<Value>, containers: Vec<Value>, time:
 }
 
 /// The status of a running and ready pod.
-pub(crate) fn running_status(pod: &HollowPod, ip: &str, now: Timestamp) -> Value {
+pub(crate) fn running_status(pod: &HollowPodFields, ip: &str, now: Timestamp) -> Value {
     let time = rfc3339_seconds(now);
     let conditions = ["Initialized", "Ready", "ContainersReady", "PodScheduled"];
     let conditions = conditions
@@ -88,7 +88,7 @@ pub(crate) fn running_status(pod: &HollowPod, ip: &str, now: Timestamp) -> Value
 }
 
 /// The status of a pod that has succeeded.
-pub(crate) fn succeeded_status(pod: &HollowPod, now: Timestamp) -> Value {
+pub(crate) fn succeeded_status(pod: &HollowPodFields, now: Timestamp) -> Value {
     let time = rfc3339_seconds(now);
     let conditions = vec![
         condition("Initialized", true, "PodCompleted", &time),
@@ -107,7 +107,7 @@ pub(crate) fn succeeded_status(pod: &HollowPod, now: Timestamp) -> Value {
 }
 
 /// The status of a pod whose image cannot be pulled.
-pub(crate) fn image_failure_status(pod: &HollowPod, now: Timestamp) -> Value {
+pub(crate) fn image_failure_status(pod: &HollowPodFields, now: Timestamp) -> Value {
     let time = rfc3339_seconds(now);
     let conditions = vec![
         condition("Initialized", true, "", &time),
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     fn check(spec: Value, status: Value, of_job: bool, expected: PodTransition) {
-        let pod: HollowPod = serde_json::from_value(
+        let pod: HollowPodFields = serde_json::from_value(
             json!({"metadata": {"name": "p"}, "spec": spec, "status": status}),
         )
         .unwrap();
@@ -193,7 +193,7 @@ mod tests {
             false,
             PodTransition::ReportImageFailure,
         );
-        let pod: HollowPod = serde_json::from_value(json!({"spec": spec})).unwrap();
+        let pod: HollowPodFields = serde_json::from_value(json!({"spec": spec})).unwrap();
         check(
             spec,
             image_failure_status(&pod, Timestamp::UNIX_EPOCH),

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::apply_plan::ignore_not_found_or_conflict;
 use crate::controller::{HollowCluster, PODS};
 use crate::kubelet::{self, PodTransition};
-use crate::pods::HollowPod;
+use crate::pods::HollowPodFields;
 
 impl HollowCluster {
     /// Updates the capacity of nodes before the workload controllers handle the change.
@@ -19,7 +19,7 @@ impl HollowCluster {
             self.release_capacity(&key);
         }
         let Some(object) = change.new else { return };
-        let Ok(pod) = object.decode::<HollowPod>() else {
+        let Ok(pod) = object.decode::<HollowPodFields>() else {
             return;
         };
         if pod.is_finished() {
@@ -55,7 +55,7 @@ impl HollowCluster {
         let Some(object) = self.pods.get_by_key(key) else {
             return Ok(ReconcileAction::Done);
         };
-        let pod = object.decode::<HollowPod>()?;
+        let pod = object.decode::<HollowPodFields>()?;
         let now = self.clock.now();
         let status = match kubelet::next_transition(&pod, is_owned_by_job(&object)) {
             PodTransition::Nothing => return Ok(ReconcileAction::Done),
@@ -88,7 +88,12 @@ impl HollowCluster {
     }
 
     /// Binds a pod without a node; false if no node has enough capacity.
-    async fn bind_pod(&self, key: &str, object: &Object, pod: &HollowPod) -> Result<bool, Error> {
+    async fn bind_pod(
+        &self,
+        key: &str,
+        object: &Object,
+        pod: &HollowPodFields,
+    ) -> Result<bool, Error> {
         // Recorded first, so that capacity released meanwhile causes a retry.
         self.unschedulable.lock().insert(key.to_owned());
         let requests = pod.requests();

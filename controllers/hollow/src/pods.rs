@@ -17,7 +17,7 @@ const HASH_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// The fields of a pod that the hollow cluster reads.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct HollowPod {
+pub(crate) struct HollowPodFields {
     pub(crate) metadata: HollowPodMetadata,
     pub(crate) spec: HollowPodSpec,
     pub(crate) status: HollowPodStatus,
@@ -75,7 +75,7 @@ impl HollowPodStatus {
     }
 }
 
-impl HollowPod {
+impl HollowPodFields {
     pub(crate) fn from_value(pod: &Value) -> Result<Self, MalformedObject> {
         Ok(Self::deserialize(pod)?)
     }
@@ -193,7 +193,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// A pod in some state, for the tests of the controllers.
-    pub(crate) fn pod(name: &str, state: &str) -> HollowPod {
+    pub(crate) fn pod(name: &str, state: &str) -> HollowPodFields {
         let conditions =
             json!([{"type": "Ready", "status": if state == "Ready" { "True" } else { "False" }}]);
         let phase = if state == "Ready" { "Running" } else { state };
@@ -202,7 +202,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_pod_requests_its_containers_or_its_largest_init_container() {
-        let view: HollowPod = serde_json::from_value(json!({"spec": {
+        let view: HollowPodFields = serde_json::from_value(json!({"spec": {
             "containers": [{"resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}}, {"resources": {"requests": {"cpu": "500m"}}}],
             "initContainers": [{"resources": {"requests": {"cpu": "2"}}}]}})).unwrap();
         let room = view.requests();
@@ -215,7 +215,7 @@ pub(crate) mod tests {
     #[test]
     fn a_pod_requests_its_sidecars_its_overhead_and_pod_level_resources() {
         let room = |spec: Value| {
-            let view: HollowPod = serde_json::from_value(json!({"spec": spec})).unwrap();
+            let view: HollowPodFields = serde_json::from_value(json!({"spec": spec})).unwrap();
             view.requests().cpu.milli_value()
         };
         let asks = |cpu: &str| json!({"resources": {"requests": {"cpu": cpu}}});

@@ -2,17 +2,17 @@
 
 use serde_json::Value;
 
-use crate::pods::{HollowPod, ParentWorkload, pod_from_template, pod_name_suffix};
+use crate::pods::{HollowPodFields, ParentWorkload, pod_from_template, pod_name_suffix};
 use crate::workload_plan::{WorkloadPlan, generation, updated_status};
 
 /// Plans one ReplicaSet, given the pods that belong to it.
 pub(crate) fn plan_pods(
     parent: &ParentWorkload<'_>,
     set: &Value,
-    pods: &[&HollowPod],
+    pods: &[&HollowPodFields],
 ) -> WorkloadPlan {
     let desired = usize::try_from(set["spec"]["replicas"].as_i64().unwrap_or(1)).unwrap_or(0);
-    let mut alive: Vec<&HollowPod> = pods
+    let mut alive: Vec<&HollowPodFields> = pods
         .iter()
         .copied()
         .filter(|p| !p.is_deleting() && !p.is_finished())
@@ -66,7 +66,7 @@ mod tests {
     use machinery::Object;
     use serde_json::json;
 
-    fn check(desired: i64, pods: &[HollowPod], create: usize, delete: &[&str], ready: i64) {
+    fn check(desired: i64, pods: &[HollowPodFields], create: usize, delete: &[&str], ready: i64) {
         let set = json!({"metadata": {"name": "s", "uid": "u", "generation": 1}, "spec": {"replicas": desired, "template": {"spec": {}}}});
         let object = Object::from_value(&set).unwrap();
         let parent = ParentWorkload {
@@ -74,7 +74,7 @@ mod tests {
             kind: "ReplicaSet",
             object: &object,
         };
-        let views: Vec<&HollowPod> = pods.iter().collect();
+        let views: Vec<&HollowPodFields> = pods.iter().collect();
         let plan = plan_pods(&parent, &set, &views);
         assert_eq!(
             (plan.create.len(), plan.delete),

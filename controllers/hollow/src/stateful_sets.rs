@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::pods::{HollowPod, ParentWorkload, pod_from_template, short_hash};
+use crate::pods::{HollowPodFields, ParentWorkload, pod_from_template, short_hash};
 use crate::workload_plan::{WorkloadPlan, generation, updated_status};
 
 const REVISION_LABEL: &str = "controller-revision-hash";
@@ -11,7 +11,7 @@ const REVISION_LABEL: &str = "controller-revision-hash";
 pub(crate) fn plan_pods(
     parent: &ParentWorkload<'_>,
     set: &Value,
-    pods: &[&HollowPod],
+    pods: &[&HollowPodFields],
 ) -> WorkloadPlan {
     let desired = set["spec"]["replicas"].as_i64().unwrap_or(1).max(0);
     let parallel = set["spec"]["podManagementPolicy"] == "Parallel";
@@ -70,7 +70,7 @@ pub(crate) fn plan_pods(
         }
     }
     // Pods with a higher ordinal than the replaced one still count.
-    let counted: Vec<&&HollowPod> = pods
+    let counted: Vec<&&HollowPodFields> = pods
         .iter()
         .filter(|p| !p.is_deleting() && !plan.delete.contains(&p.metadata.name))
         .collect();
@@ -120,7 +120,7 @@ mod tests {
             object: &object,
         };
         let revision = format!("s-{}", short_hash(&set["spec"]["template"].to_string()));
-        let pods: Vec<HollowPod> = pods
+        let pods: Vec<HollowPodFields> = pods
             .iter()
             .map(|(name, state)| {
                 let mut pod = pod(name, state);
@@ -130,7 +130,7 @@ mod tests {
                 pod
             })
             .collect();
-        let views: Vec<&HollowPod> = pods.iter().collect();
+        let views: Vec<&HollowPodFields> = pods.iter().collect();
         let plan = plan_pods(&parent, &set, &views);
         let created: Vec<&str> = plan
             .create

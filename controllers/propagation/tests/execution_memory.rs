@@ -15,8 +15,8 @@ use client::{
 };
 use controller_context::{PropagationContext, PropagationOptions};
 use flotilla_runtime::{
-    EventRecorder, HostWorkloadHandling, Informer, InformerFactory, ListWatchSelector,
-    ShutdownToken, TaskGroup,
+    EventRecorder, HostWorkloadFilter, Informer, InformerFactory, ListWatchSelector, ShutdownToken,
+    TaskGroup,
 };
 use interpreter::ResourceInterpreter;
 use machinery::time::SystemClock;
@@ -171,7 +171,7 @@ fn deps(control: &Arc<FakeApi>, member: &Arc<HungMember>, tasks: &TaskGroup) -> 
         recorder: EventRecorder::disabled(),
         clock: Arc::new(SystemClock),
         informers,
-        host: HostWorkloadHandling::default(),
+        host: HostWorkloadFilter::default(),
         options,
     }
 }

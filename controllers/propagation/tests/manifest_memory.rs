@@ -9,8 +9,8 @@ use client::fake::FakeApi;
 use client::{Api, ApiResource};
 use controller_context::{PropagationContext, PropagationOptions};
 use flotilla_runtime::{
-    EventRecorder, HostWorkloadHandling, Informer, InformerFactory, ListWatchSelector,
-    ShutdownToken, TaskGroup,
+    EventRecorder, HostWorkloadFilter, Informer, InformerFactory, ListWatchSelector, ShutdownToken,
+    TaskGroup,
 };
 use interpreter::ResourceInterpreter;
 use machinery::Gvr;
@@ -97,7 +97,7 @@ fn propagation_context(control: &Arc<FakeApi>, tasks: &TaskGroup) -> Propagation
         recorder: EventRecorder::disabled(),
         clock: Arc::new(SystemClock),
         informers,
-        host: HostWorkloadHandling::default(),
+        host: HostWorkloadFilter::default(),
         options,
     }
 }

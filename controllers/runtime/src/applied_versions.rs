@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 
 /// The last applied version of each key.
 #[derive(Debug)]
-pub struct AppliedVersions<K, V>(Mutex<AppliedState<K, V>>);
+pub struct AppliedVersions<K, V>(Mutex<AppliedVersionsInner<K, V>>);
 
 #[derive(Debug)]
-struct AppliedState<K, V> {
+struct AppliedVersionsInner<K, V> {
     applied: HashMap<K, V>,
     /// Keys that a worker applies, and that no event has invalidated since.
     in_progress: HashSet<K>,
@@ -24,7 +24,7 @@ struct AppliedState<K, V> {
 
 impl<K, V> Default for AppliedVersions<K, V> {
     fn default() -> Self {
-        Self(Mutex::new(AppliedState {
+        Self(Mutex::new(AppliedVersionsInner {
             applied: HashMap::new(),
             in_progress: HashSet::new(),
         }))

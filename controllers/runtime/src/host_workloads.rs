@@ -35,12 +35,12 @@ const HOST_STATUS_KINDS: [(&str, &str); 4] = [
 /// How workload templates are treated on a host that may run them. Clones share one
 /// informer; the default is a host that runs nothing.
 #[derive(Clone, Default)]
-pub struct HostWorkloadHandling {
+pub struct HostWorkloadFilter {
     nodes: Option<Informer>,
     propagate: bool,
 }
 
-impl HostWorkloadHandling {
+impl HostWorkloadFilter {
     /// Watches the Nodes of `host`. `propagate`: workload templates are propagated to the
     /// members even when the host has Nodes.
     pub fn watch(host: &Arc<dyn Api>, informers: &InformerFactory, propagate: bool) -> Self {
@@ -127,8 +127,8 @@ mod tests {
         let api: Arc<dyn Api> = fake.clone();
         let tasks = TaskGroup::new(ShutdownToken::new());
         let informers = InformerFactory::new(&tasks);
-        let strict = HostWorkloadHandling::watch(&api, &informers, false);
-        let lenient = HostWorkloadHandling::watch(&api, &informers, true);
+        let strict = HostWorkloadFilter::watch(&api, &informers, false);
+        let lenient = HostWorkloadFilter::watch(&api, &informers, true);
         strict.wait_for_cache_sync().await;
         let (turns, counted) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let count = Arc::clone(&counted);
@@ -150,7 +150,7 @@ mod tests {
                 assert!(!lenient.is_excluded(kind), "{kind}");
                 assert_eq!(lenient.owns_status(kind), tended && nodes, "{kind}");
             }
-            assert!(!HostWorkloadHandling::default().is_excluded(&DEPLOYMENT));
+            assert!(!HostWorkloadFilter::default().is_excluded(&DEPLOYMENT));
         };
         for node in ["a", "b"] {
             fake.seed(

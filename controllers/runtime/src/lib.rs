@@ -39,7 +39,7 @@ pub use event_recorder::EventRecorder;
 pub use expectations::{Expectations, PreviousExpectation, ReconcileReadiness};
 pub use fence::LeaderFence;
 pub use finalizers::{add_finalizer, remove_finalizers};
-pub use host_workloads::HostWorkloadHandling;
+pub use host_workloads::HostWorkloadFilter;
 pub use index_key_workqueue::IndexKeyWorkqueue;
 pub use leader_election::{LeaderElector, LeaderTerm};
 pub use metrics::ControllerName;

@@ -54,7 +54,7 @@ pub struct DiscoveredResource {
 
 /// What discovery returned; the preferred version of a group is first.
 #[derive(Default)]
-struct Discovery {
+struct DiscoverySnapshot {
     resources: Vec<Arc<DiscoveredResource>>,
     by_kind: HashMap<Gvk, Arc<RestMapping>>,
 }
@@ -62,7 +62,7 @@ struct Discovery {
 /// The kinds that a server serves.
 pub struct RestMapper {
     api: Arc<dyn Api>,
-    discovery: ArcSwap<Discovery>,
+    discovery: ArcSwap<DiscoverySnapshot>,
     /// Time of the last discovery; locked during it, so that an older result never replaces a
     /// newer one.
     last_discovery: Mutex<Option<Instant>>,
@@ -120,7 +120,7 @@ impl RestMapper {
         let mappings = resources.iter().map(|r| &r.mapping);
         let by_kind = mappings.map(|m| (m.gvk.clone(), Arc::clone(m))).collect();
         self.discovery
-            .store(Arc::new(Discovery { resources, by_kind }));
+            .store(Arc::new(DiscoverySnapshot { resources, by_kind }));
         found.failed_group_versions.is_empty()
     }
 

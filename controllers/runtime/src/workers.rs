@@ -365,9 +365,9 @@ mod tests {
 
     /// Collects what all tests of this process log.
     #[derive(Clone, Default)]
-    struct LogWriter(Arc<Mutex<Vec<u8>>>);
+    struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-    impl LogWriter {
+    impl CapturedLog {
         fn start() -> Self {
             let log = Self::default();
             let writer = log.clone();
@@ -388,7 +388,7 @@ mod tests {
         }
     }
 
-    impl std::io::Write for LogWriter {
+    impl std::io::Write for CapturedLog {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -401,7 +401,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_failing_key_is_logged_once_per_state_change_and_not_per_retry() {
-        let logged = LogWriter::start();
+        let logged = CapturedLog::start();
         let tasks = TaskGroup::new(ShutdownToken::new());
         let queue = Workqueue::new();
         let (attempts, done) = (queue.clone(), Arc::new(Mutex::new(Vec::new())));

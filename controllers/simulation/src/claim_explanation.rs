@@ -54,7 +54,7 @@ impl fmt::Display for PolicyReference {
 /// A policy that selects the template.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PolicyCandidate {
+pub struct MatchingPolicy {
     #[serde(flatten)]
     pub policy: PolicyReference,
     pub priority: i64,
@@ -71,7 +71,7 @@ pub struct ClaimExplanation {
     /// All policies that select it, highest rank first: PropagationPolicies before cluster
     /// policies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub candidates: Vec<PolicyCandidate>,
+    pub candidates: Vec<MatchingPolicy>,
 }
 
 /// The policies that select the template, highest rank first.
@@ -91,8 +91,8 @@ fn selecting_policies(
     all
 }
 
-fn candidates(selecting: &[(ImplicitPriority, ParsedPolicy)]) -> Vec<PolicyCandidate> {
-    let candidate = |(closeness, policy): &(ImplicitPriority, ParsedPolicy)| PolicyCandidate {
+fn candidates(selecting: &[(ImplicitPriority, ParsedPolicy)]) -> Vec<MatchingPolicy> {
+    let candidate = |(closeness, policy): &(ImplicitPriority, ParsedPolicy)| MatchingPolicy {
         policy: PolicyReference::of_policy(&policy.object),
         priority: policy.view.spec.priority,
         selects_by: selector_basis(*closeness),
@@ -167,7 +167,7 @@ pub(crate) fn explain_present_claim(
     }
 }
 
-fn explain_first_candidate(candidates: &[PolicyCandidate]) -> String {
+fn explain_first_candidate(candidates: &[MatchingPolicy]) -> String {
     let Some(best) = candidates.first() else {
         return String::new();
     };

@@ -21,7 +21,7 @@ use openapi::karmada::{FeatureGates, KarmadaFeature, ResourceBinding, TargetClus
 use scheduler::{DecisionExplanation, SchedulingSimulation};
 use serde_json::Value;
 
-pub use claim_explanation::{ClaimExplanation, PolicyCandidate, PolicyReference};
+pub use claim_explanation::{ClaimExplanation, MatchingPolicy, PolicyReference};
 
 pub use detector::InterpretedReplicas;
 pub use simulation_input::{PolicyChange, SimulatedTemplate, SimulationInput};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Api;
-use flotilla_runtime::{EventRecorder, HostWorkloadHandling, InformerFactory, TaskGroup};
+use flotilla_runtime::{EventRecorder, HostWorkloadFilter, InformerFactory, TaskGroup};
 use interpreter::ResourceInterpreter;
 use machinery::time::Clock;
 use members::MemberAccess;
@@ -26,6 +26,6 @@ pub struct StatusControllersContext {
     /// Informers of the control plane.
     pub informers: InformerFactory,
     /// Whether the host writes the status of templates itself.
-    pub host: HostWorkloadHandling,
+    pub host: HostWorkloadFilter,
     pub tasks: TaskGroup,
 }

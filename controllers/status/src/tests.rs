@@ -6,8 +6,7 @@ use std::time::Duration;
 use client::fake::FakeApi;
 use client::{Api, Error};
 use flotilla_runtime::{
-    EventRecorder, HostWorkloadHandling, InformerFactory, ListWatchSelector, ShutdownToken,
-    TaskGroup,
+    EventRecorder, HostWorkloadFilter, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup,
 };
 use machinery::time::SystemClock;
 use machinery::{Gvr, Status};
@@ -68,7 +67,7 @@ impl StatusFixture {
             clusters: SchedulerClusterCache::new(
                 informers.get(&control, &ListWatchSelector::all(&CLUSTERS)),
             ),
-            host: HostWorkloadHandling::watch(&control, &informers, true),
+            host: HostWorkloadFilter::watch(&control, &informers, true),
             recorder: EventRecorder::new(
                 Arc::clone(&control),
                 "status",

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::TableColumnDefinition;
 use crate::model::KindInfo;
-use print_handler::{BuiltinColumn, PrintHandler};
+use print_handler::{ColumnNameAndType, PrintHandler};
 
 mod batch;
 mod cluster;
@@ -25,7 +25,7 @@ use printer_input::PrinterInput;
 
 pub(super) fn columns(kind: &KindInfo) -> Option<Vec<TableColumnDefinition>> {
     let table = print_handler(&kind.gvk.group, &kind.gvk.kind)?;
-    let header = |(name, ty): &BuiltinColumn| TableColumnDefinition {
+    let header = |(name, ty): &ColumnNameAndType| TableColumnDefinition {
         name: (*name).into(),
         ty: (*ty).into(),
         format: if *name == "Name" && !table.wide_columns.contains(name) {

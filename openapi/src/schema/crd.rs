@@ -29,7 +29,7 @@ impl Schema {
 }
 
 pub(super) fn build(schema: &Value) -> Result<(SchemaDefinitionArena, SchemaNode), String> {
-    let mut builder = CrdSchemaBuilder::default();
+    let mut builder = CrdSchemaParser::default();
     let meta = builder.import(catalog().definitions(), OBJECT_META_TYPE)?;
     builder.meta = Some(meta);
     let mut root = builder.build_node(schema, 0)?;
@@ -48,12 +48,12 @@ pub(super) fn build(schema: &Value) -> Result<(SchemaDefinitionArena, SchemaNode
 }
 
 #[derive(Default)]
-struct CrdSchemaBuilder {
+struct CrdSchemaParser {
     definitions: SchemaDefinitionArena,
     meta: Option<SchemaDefinitionId>,
 }
 
-impl CrdSchemaBuilder {
+impl CrdSchemaParser {
     fn add(&mut self, definition: SchemaDefinition) -> Result<SchemaDefinitionId, String> {
         if self.definitions.len() >= MAX_DEFINITIONS {
             return Err("the schema has too many objects".into());

@@ -50,10 +50,10 @@ impl WebhookClient for FakeWebhookClient {
     }
 }
 
-struct SingleNamespaceLookup;
+struct FixedLabelsNamespaceLookup;
 
 #[async_trait]
-impl NamespaceLookup for SingleNamespaceLookup {
+impl NamespaceLookup for FixedLabelsNamespaceLookup {
     async fn get_namespace(&self, name: &str) -> Result<Option<Object>, Status> {
         let body = json!({"apiVersion": "v1", "kind": "Namespace",
                           "metadata": {"name": name, "labels": {"env": "prod"}}});
@@ -115,7 +115,7 @@ impl WebhookDispatcherFixture {
         Self {
             dispatcher: WebhookDispatcher::new(
                 Arc::clone(&client) as _,
-                Arc::new(SingleNamespaceLookup),
+                Arc::new(FixedLabelsNamespaceLookup),
                 apply,
             ),
             client,

@@ -11,7 +11,7 @@ use crate::api::{DeleteOptions, DeletionPropagation, ResourcePath, Result};
 /// Metadata fields that a server omits when they are empty.
 const OMITTED_EMPTY: [&str; 4] = ["annotations", "finalizers", "labels", "ownerReferences"];
 
-type FakeObjectKey = (String, String);
+type FakeNamespacedName = (String, String);
 
 /// One entry of the history.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ pub(super) struct FakeStore {
     pub(super) history: Vec<FakeHistoryEntry>,
     /// Watches of these resources deliver nothing for now.
     pub(super) paused_watches: HashSet<Gvr>,
-    objects: HashMap<Gvr, BTreeMap<FakeObjectKey, Object>>,
+    objects: HashMap<Gvr, BTreeMap<FakeNamespacedName, Object>>,
     serial: u64,
 }
 

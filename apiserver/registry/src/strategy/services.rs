@@ -32,7 +32,7 @@ pub(super) static STRATEGY: RestStrategy = RestStrategy {
 };
 
 #[derive(Default)]
-struct AllocatedAddresses {
+struct ServiceAllocationMap {
     ips: HashSet<u32>,
     ports: HashSet<u16>,
     /// The addresses of each stored Service, with its revision.
@@ -41,7 +41,7 @@ struct AllocatedAddresses {
 
 /// Allocates addresses; `None` until the stored Services were listed.
 #[derive(Default)]
-pub(crate) struct ServiceAllocator(Mutex<Option<AllocatedAddresses>>);
+pub(crate) struct ServiceAllocator(Mutex<Option<ServiceAllocationMap>>);
 
 /// The addresses allocated for one write, which are freed if the write fails.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -166,7 +166,7 @@ impl ServiceAllocator {
             return;
         }
         let mut known = slot.take().unwrap_or_default().by_service;
-        let mut used = AllocatedAddresses::default();
+        let mut used = ServiceAllocationMap::default();
         for service in services {
             let (key, revision) = (service.meta().key(), service.revision());
             let allocation = match known.remove(&key) {
@@ -236,7 +236,7 @@ impl ServiceAllocator {
     }
 }
 
-fn free_addresses(used: &mut AllocatedAddresses, allocation: &ServiceAllocation) {
+fn free_addresses(used: &mut ServiceAllocationMap, allocation: &ServiceAllocation) {
     for ip in &allocation.ips {
         used.ips.remove(ip);
     }
@@ -246,7 +246,7 @@ fn free_addresses(used: &mut AllocatedAddresses, allocation: &ServiceAllocation)
 }
 
 fn allocate_cluster_ip(
-    used: &mut AllocatedAddresses,
+    used: &mut ServiceAllocationMap,
     new: &mut Value,
     old: Option<&Value>,
     allocation: &mut ServiceAllocation,
@@ -299,7 +299,7 @@ fn allocate_cluster_ip(
     Ok(())
 }
 
-fn find_free_cluster_ip(used: &AllocatedAddresses) -> Option<u32> {
+fn find_free_cluster_ip(used: &ServiceAllocationMap) -> Option<u32> {
     let mut rng = rand::rng();
     let random =
         (0..MAX_RANDOM_ATTEMPTS).map(|_| rng.random_range(FIRST_CLUSTER_IP..=LAST_CLUSTER_IP));
@@ -309,7 +309,7 @@ fn find_free_cluster_ip(used: &AllocatedAddresses) -> Option<u32> {
 }
 
 fn allocate_node_ports(
-    used: &mut AllocatedAddresses,
+    used: &mut ServiceAllocationMap,
     new: &mut Value,
     old: Option<&Value>,
     allocation: &mut ServiceAllocation,

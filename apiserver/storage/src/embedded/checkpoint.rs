@@ -29,7 +29,7 @@ const PASSIVE_ATTEMPTS: usize = 4;
 const MAX_WAL_FRAMES: i64 = 16 << 10;
 
 #[derive(Debug)]
-pub(super) struct Checkpointer {
+pub(super) struct WalCheckpointer {
     requests: SyncSender<()>,
     writer_must_finish: Arc<AtomicBool>,
     /// The failure that ended the thread. A checkpoint whose fsync failed must not be
@@ -39,7 +39,7 @@ pub(super) struct Checkpointer {
     thread: JoinHandle<()>,
 }
 
-impl Checkpointer {
+impl WalCheckpointer {
     pub(super) fn start(database: PathBuf, sync: bool) -> StoreResult<Self> {
         let connection = open_extra(&database)?;
         let synchronous = if sync { "FULL" } else { "OFF" };

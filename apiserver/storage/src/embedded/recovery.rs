@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use machinery::ExponentialBackoff;
 
-use super::checkpoint::Checkpointer;
+use super::checkpoint::WalCheckpointer;
 use super::database;
 use super::fault_classification::{fault_of, panic_fault};
 use super::writer::{StoreWriter, WriterRequest};
@@ -85,7 +85,7 @@ impl StoreWriter {
         if let Some(directory) = &self.directory {
             database::set_checkpoint_on_close(&connection, true)?;
             let database = directory.database.clone();
-            self.checkpointer = Some(Checkpointer::start(database, self.options.sync)?);
+            self.checkpointer = Some(WalCheckpointer::start(database, self.options.sync)?);
         }
         self.install_loaded(loaded);
         Ok(())

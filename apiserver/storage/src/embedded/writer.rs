@@ -17,7 +17,7 @@ use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::batch_tx::BatchTx;
-use super::checkpoint::Checkpointer;
+use super::checkpoint::WalCheckpointer;
 use super::database::{KeyExpiry, LockedDataDirectory, probe_space, store_error};
 use super::engine::EmbeddedStoreState;
 use super::fault_classification::{fault_of, panic_fault};
@@ -54,7 +54,7 @@ pub(super) enum WriterRequest {
     Close,
 }
 
-type TxnReplySender = (
+type TxnReplySenderAndPermit = (
     oneshot::Sender<StoreResult<TxnResponse>>,
     OwnedSemaphorePermit,
 );
@@ -64,7 +64,7 @@ type TxnReplySender = (
 struct QueuedWrites {
     txns: Vec<SingleKeyTxn>,
     /// One for each of the first transactions; the others delete expired keys.
-    replies: Vec<TxnReplySender>,
+    replies: Vec<TxnReplySenderAndPermit>,
     expired: Vec<KeyExpiry>,
     compact: Option<u64>,
     compact_replies: Vec<oneshot::Sender<StoreResult<()>>>,
@@ -76,7 +76,7 @@ pub(super) struct StoreWriter {
     pub(super) connection: Arc<Mutex<Connection>>,
     pub(super) requests: Receiver<WriterRequest>,
     pub(super) options: EmbeddedStoreOptions,
-    pub(super) checkpointer: Option<Checkpointer>,
+    pub(super) checkpointer: Option<WalCheckpointer>,
     pub(super) expiries: BinaryHeap<Reverse<KeyExpiry>>,
     /// Ascending in `superseded_at`.
     pub(super) superseded_rows: VecDeque<SupersededRow>,
@@ -111,7 +111,7 @@ impl StoreWriter {
         directory: Option<LockedDataDirectory>,
     ) -> StoreResult<Self> {
         let checkpointer = match &directory {
-            Some(d) => Some(Checkpointer::start(d.database.clone(), options.sync)?),
+            Some(d) => Some(WalCheckpointer::start(d.database.clone(), options.sync)?),
             None => None,
         };
         let marked = shared.index.read().compact_revision();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use client::{Api, Error, ListOptions, Patch, ResourcePath, Result, WriteOptions};
+use client::{Api, Error, ListOptions, Patch, ResourcePath, WriteOptions};
 use machinery::names::validate_dns1123_label;
 use machinery::{Gvr, Object};
 use openapi::karmada::resources::CLUSTERS;
@@ -64,8 +64,6 @@ pub(super) fn error_suffix(last: &Option<Error>) -> String {
     last.as_ref().map(|e| format!(": {e}")).unwrap_or_default()
 }
 
-type JoinResult<T> = std::result::Result<T, JoinError>;
-
 fn member_error(what: impl Into<String>) -> impl FnOnce(Error) -> JoinError {
     let what = what.into();
     move |source| JoinError::MemberApi { what, source }
@@ -90,7 +88,7 @@ pub async fn join(
     cluster: &dyn Api,
     spec: &JoinSpec,
     progress: ProgressCallback<'_>,
-) -> JoinResult<JoinedCluster> {
+) -> Result<JoinedCluster, JoinError> {
     check_name(&spec.name)?;
     let id = cluster_id(cluster).await?;
     let standing = check_registration(control, spec, &id).await?;
@@ -119,7 +117,7 @@ pub async fn join(
     })
 }
 
-fn check_name(name: &str) -> JoinResult<()> {
+fn check_name(name: &str) -> Result<(), JoinError> {
     let long = (name.len() > MAX_CLUSTER_NAME_LENGTH)
         .then(|| format!("must be no more than {MAX_CLUSTER_NAME_LENGTH} characters"));
     match validate_dns1123_label(name).err().or(long) {
@@ -128,7 +126,7 @@ fn check_name(name: &str) -> JoinResult<()> {
     }
 }
 
-async fn cluster_id(cluster: &dyn Api) -> JoinResult<String> {
+async fn cluster_id(cluster: &dyn Api) -> Result<String, JoinError> {
     let found = cluster
         .get(ResourcePath::object(&NAMESPACES, "", "kube-system"))
         .await;
@@ -143,7 +141,7 @@ async fn check_registration(
     control: &dyn Api,
     spec: &JoinSpec,
     id: &str,
-) -> JoinResult<RegistrationState> {
+) -> Result<RegistrationState, JoinError> {
     let options = ListOptions::default();
     let list = control.list(ResourcePath::collection(&CLUSTERS, ""), &options);
     let clusters = list.await.map_err(host_error("list the clusters"))?.items;
@@ -214,7 +212,7 @@ async fn create_member_accounts(
     cluster: &dyn Api,
     spec: &JoinSpec,
     progress: ProgressCallback<'_>,
-) -> JoinResult<MemberCredentials> {
+) -> Result<MemberCredentials, JoinError> {
     let (namespace, name) = (spec.namespace.as_str(), spec.name.as_str());
     let account = objects::service_account_name(name);
     progress("creating service accounts and roles in the member cluster");
@@ -282,7 +280,7 @@ async fn wait_for_token(
     namespace: &str,
     account: &str,
     ca: bool,
-) -> JoinResult<Value> {
+) -> Result<Value, JoinError> {
     let at = ResourcePath::object(&objects::SECRETS, namespace, account);
     let filled = |secret: Option<&Object>| {
         let data = secret?.value().ok()?["data"].take();
@@ -304,7 +302,7 @@ async fn register(
     id: &str,
     secrets: &MemberCredentials,
     progress: ProgressCallback<'_>,
-) -> JoinResult<Object> {
+) -> Result<Object, JoinError> {
     progress("registering the cluster in the control plane");
     let namespace = &spec.namespace;
     let made = create_if_absent(control, &NAMESPACES, "", objects::namespace(namespace)).await;
@@ -334,7 +332,11 @@ async fn register(
     })
 }
 
-async fn set_secret_owners(control: &dyn Api, spec: &JoinSpec, cluster: &Object) -> JoinResult<()> {
+async fn set_secret_owners(
+    control: &dyn Api,
+    spec: &JoinSpec,
+    cluster: &Object,
+) -> Result<(), JoinError> {
     for name in secret_names(spec) {
         let patch = objects::owner_patch(cluster.name(), cluster.uid());
         let done = merge_patch(control, &objects::SECRETS, &spec.namespace, &name, patch).await;
@@ -351,7 +353,7 @@ async fn create_if_absent(
     resource: &Gvr,
     namespace: &str,
     body: Value,
-) -> Result<bool> {
+) -> client::Result<bool> {
     let at = ResourcePath::collection(resource, namespace);
     match api.create(at, body.into(), &WriteOptions::default()).await {
         Ok(_) => Ok(true),
@@ -366,7 +368,7 @@ async fn merge_patch(
     namespace: &str,
     name: &str,
     patch: Value,
-) -> Result<()> {
+) -> client::Result<()> {
     let at = ResourcePath::object(resource, namespace, name);
     let patch = Patch::Merge(patch);
     api.patch(at, patch, &WriteOptions::default())

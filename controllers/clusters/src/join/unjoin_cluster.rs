@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use client::{
-    Api, DeleteOptions, Error, ListOptions, ResourcePath, Result, WriteOptions, ignore_not_found,
+    Api, DeleteOptions, Error, ListOptions, ResourcePath, WriteOptions, ignore_not_found,
 };
 use flotilla_runtime::remove_finalizers;
 use machinery::{Gvr, Object};
@@ -61,8 +61,6 @@ pub enum UnjoinError {
     HostApi { what: String, source: Error },
 }
 
-type UnjoinResult<T> = std::result::Result<T, UnjoinError>;
-
 fn host_error(what: impl Into<String>) -> impl FnOnce(Error) -> UnjoinError {
     let what = what.into();
     move |source| UnjoinError::HostApi { what, source }
@@ -75,7 +73,7 @@ pub async fn unjoin(
     cluster: Option<&dyn Api>,
     spec: &UnjoinSpec,
     progress: ProgressCallback<'_>,
-) -> UnjoinResult<()> {
+) -> Result<(), UnjoinError> {
     let at = ResourcePath::object(&CLUSTERS, "", &spec.name);
     let unknown = |e: Error| match e.is_not_found() {
         true => UnjoinError::NotFound(spec.name.clone()),
@@ -122,7 +120,7 @@ pub async fn unjoin(
 
 /// Removes the finalizers that block the deletion of the Cluster, its execution space and
 /// its Works.
-async fn remove_blocking_finalizers(control: &dyn Api, name: &str) -> UnjoinResult<()> {
+async fn remove_blocking_finalizers(control: &dyn Api, name: &str) -> Result<(), UnjoinError> {
     let space = names::execution_space_name(name);
     let options = ListOptions::default();
     let list = control.list(ResourcePath::collection(&WORKS, &space), &options);
@@ -156,7 +154,7 @@ async fn remove_finalizer(
     resource: &Gvr,
     at: ResourcePath<'_>,
     finalizer: &str,
-) -> Result<()> {
+) -> client::Result<()> {
     loop {
         let Some(object) = ignore_not_found(control.get(at).await)? else {
             return Ok(());
@@ -168,7 +166,7 @@ async fn remove_finalizer(
     }
 }
 
-async fn finalize_namespace(control: &dyn Api, space: &str) -> Result<()> {
+async fn finalize_namespace(control: &dyn Api, space: &str) -> client::Result<()> {
     let at = ResourcePath::object(&NAMESPACES, "", space);
     let deleted = control.delete(at, &DeleteOptions::default()).await;
     let Some(Some(_)) = ignore_not_found(deleted)? else {
@@ -190,7 +188,7 @@ async fn delete_member_objects(
     cluster: &dyn Api,
     spec: &UnjoinSpec,
     progress: ProgressCallback<'_>,
-) -> UnjoinResult<()> {
+) -> Result<(), UnjoinError> {
     let role = objects::cluster_role_name(&spec.name);
     let account = objects::service_account_name(&spec.name);
     for (resource, namespace, name) in [

@@ -18,7 +18,7 @@ const PHASE_PRECEDENCE: [&str; 5] = ["Failed", "Pending", "Available", "Bound", 
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct ObservedPersistentVolumeClaim {
+struct PersistentVolumeClaimWithPhase {
     status: ObservedPersistentVolumeClaimStatus,
 }
 
@@ -82,7 +82,7 @@ impl NativeRules for NativePersistentVolumeClaimRules {
     }
 
     fn interpret_health(&self, observed: &Object) -> Result<Option<bool>, Error> {
-        let claim: ObservedPersistentVolumeClaim = parse_object(observed, "health")?;
+        let claim: PersistentVolumeClaimWithPhase = parse_object(observed, "health")?;
         Ok(Some(claim.status.phase == "Bound"))
     }
 

@@ -57,14 +57,14 @@ fn is_healthy(observed: &Value) -> Result<bool, Error> {
 
 /// Accumulates the states of the notebook in all clusters.
 #[derive(Default)]
-struct AggregatedNotebook<'a> {
+struct NotebookStateAccumulator<'a> {
     failed: Vec<&'a str>,
     running: usize,
     state: Option<Value>,
     started: Option<&'a Value>,
 }
 
-impl<'a> AggregatedNotebook<'a> {
+impl<'a> NotebookStateAccumulator<'a> {
     fn add(&mut self, cluster: &'a str, status: &'a Value) {
         let state = value_at(status, "/containerState");
         let state = state.filter(|state| state.as_object().is_none_or(|s| !s.is_empty()));
@@ -99,7 +99,7 @@ impl<'a> AggregatedNotebook<'a> {
 }
 
 fn aggregate(status: &mut JsonMap, input: &AggregationInput<'_>) -> Result<(), Error> {
-    let mut shown = AggregatedNotebook::default();
+    let mut shown = NotebookStateAccumulator::default();
     for (cluster, reported) in input.items.reported() {
         shown.add(cluster, reported);
     }

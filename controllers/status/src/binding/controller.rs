@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use client::{Api, Error, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use flotilla_runtime::{
-    ControllerName, EventRecorder, Expectations, HostWorkloadHandling, IndexKeyWorkqueue, Informer,
+    ControllerName, EventRecorder, Expectations, HostWorkloadFilter, IndexKeyWorkqueue, Informer,
     InformerEvent, InformerFactory, InvolvedObject, ListWatchSelector, ReconcileAction,
     ReconcileReadiness, RestMapper, ShardedMap, TaskGroup, Workqueue, run_workers,
 };
@@ -76,7 +76,7 @@ struct BindingStatusController {
     interpreter: ResourceInterpreter,
     rest_mapper: Arc<RestMapper>,
     informers: InformerFactory,
-    host: HostWorkloadHandling,
+    host: HostWorkloadFilter,
     works: Informer,
     bindings: Informer,
     cluster_bindings: Informer,

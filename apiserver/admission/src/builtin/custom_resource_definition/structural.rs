@@ -18,13 +18,13 @@ const SCHEMA_TYPES: &[&str] = &["array", "boolean", "integer", "number", "object
 
 /// The position of a node in the schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum SchemaNodePosition {
+enum StructuralSchemaLevel {
     Root,
     Field,
     Item,
 }
 
-impl SchemaNodePosition {
+impl StructuralSchemaLevel {
     fn missing_type_message(self) -> &'static str {
         match self {
             Self::Root => "must not be empty at the root",
@@ -36,7 +36,7 @@ impl SchemaNodePosition {
 
 pub(super) fn validate(at: &str, schema: &Value, errors: &mut Vec<FieldError>) {
     let before = errors.len();
-    validate_node(at, schema, SchemaNodePosition::Root, 0, errors);
+    validate_node(at, schema, StructuralSchemaLevel::Root, 0, errors);
     // Defaults can be validated only when the types are.
     if errors.len() == before {
         validate_defaults(at, schema, 0, errors);
@@ -47,7 +47,7 @@ pub(super) fn validate(at: &str, schema: &Value, errors: &mut Vec<FieldError>) {
 fn validate_node(
     at: &str,
     schema: &Value,
-    place: SchemaNodePosition,
+    place: StructuralSchemaLevel,
     depth: usize,
     errors: &mut Vec<FieldError>,
 ) {
@@ -66,15 +66,27 @@ fn validate_node(
     for (name, field) in entries(schema, "/properties") {
         let below = format!("{at}.properties[{name}]");
         // The server validates metadata; only its names may be restricted.
-        if place == SchemaNodePosition::Root && name == "metadata" {
+        if place == StructuralSchemaLevel::Root && name == "metadata" {
             validate_metadata_schema(&below, field, errors);
             continue;
         }
-        validate_node(&below, field, SchemaNodePosition::Field, depth + 1, errors);
+        validate_node(
+            &below,
+            field,
+            StructuralSchemaLevel::Field,
+            depth + 1,
+            errors,
+        );
     }
     if let value @ Value::Object(_) = get(schema, "/additionalProperties") {
         let below = format!("{at}.additionalProperties");
-        validate_node(&below, value, SchemaNodePosition::Field, depth + 1, errors);
+        validate_node(
+            &below,
+            value,
+            StructuralSchemaLevel::Field,
+            depth + 1,
+            errors,
+        );
     }
     match get(schema, "/items") {
         Value::Null => {
@@ -92,7 +104,7 @@ fn validate_node(
         item => validate_node(
             &format!("{at}.items"),
             item,
-            SchemaNodePosition::Item,
+            StructuralSchemaLevel::Item,
             depth + 1,
             errors,
         ),
@@ -102,7 +114,7 @@ fn validate_node(
 fn validate_type(
     at: &str,
     schema: &Value,
-    place: SchemaNodePosition,
+    place: StructuralSchemaLevel,
     errors: &mut Vec<FieldError>,
 ) {
     let name = text(schema, "/type");
@@ -110,11 +122,11 @@ fn validate_type(
     let keeps = flag(schema, "/x-kubernetes-preserve-unknown-fields");
     let field = format!("{at}.type");
     match name {
-        "" if place == SchemaNodePosition::Root || !(either || keeps) => {
+        "" if place == StructuralSchemaLevel::Root || !(either || keeps) => {
             errors.push(FieldError::required(field, place.missing_type_message()));
         }
         "" => {}
-        other if place == SchemaNodePosition::Root && other != "object" => {
+        other if place == StructuralSchemaLevel::Root && other != "object" => {
             let why = "must be object at the root";
             errors.push(FieldError::invalid(field, &other.into(), why));
         }

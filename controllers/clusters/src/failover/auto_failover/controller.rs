@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use super::reconcile::{
     AutoFailoverInputs, ClusterReadiness, FailoverDecision, FailoverTransition,
-    TargetsByEvictedCluster, decide_failover, is_own_task, saved_targets,
+    TargetsBeforeFailoverByCluster, decide_failover, is_own_task, saved_targets,
 };
 use crate::bindings::{BindingClient, record_eviction};
 use crate::context::ClusterControllersContext;
@@ -347,7 +347,7 @@ fn annotations_patch(binding: &ResourceBinding, plan: &FailoverDecision) -> Valu
     }
 }
 
-fn saved_targets_annotation(before: &TargetsByEvictedCluster) -> Value {
+fn saved_targets_annotation(before: &TargetsBeforeFailoverByCluster) -> Value {
     match before.is_empty() {
         true => Value::Null,
         false => json!(before).to_string().into(),

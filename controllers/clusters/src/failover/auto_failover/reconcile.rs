@@ -52,12 +52,12 @@ pub(super) enum FailoverTransition {
 }
 
 /// Evicted cluster → the targets before its failover.
-pub(super) type TargetsByEvictedCluster = BTreeMap<String, Vec<TargetCluster>>;
+pub(super) type TargetsBeforeFailoverByCluster = BTreeMap<String, Vec<TargetCluster>>;
 
 #[derive(Clone, Debug)]
 pub(super) struct FailoverDecision {
     pub(super) spec: ResourceBindingSpec,
-    pub(super) targets_before: TargetsByEvictedCluster,
+    pub(super) targets_before: TargetsBeforeFailoverByCluster,
     pub(super) transitions: Vec<FailoverTransition>,
     /// When the next of its clusters has been not Ready for too long.
     pub(super) next_deadline: Option<Timestamp>,
@@ -68,7 +68,7 @@ pub(super) fn is_own_task(task: &GracefulEvictionTask) -> bool {
 }
 
 /// The targets saved in the annotation; empty if it cannot be read.
-pub(super) fn saved_targets(binding: &ResourceBinding) -> TargetsByEvictedCluster {
+pub(super) fn saved_targets(binding: &ResourceBinding) -> TargetsBeforeFailoverByCluster {
     let text = binding.metadata.annotations.get(BEFORE_FAILOVER);
     text.and_then(|text| serde_json::from_str(text).ok())
         .unwrap_or_default()

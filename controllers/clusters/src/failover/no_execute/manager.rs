@@ -22,8 +22,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::pending_evictions::{BindingOnCluster, PendingEvictions};
 use super::reconcile::{
-    AppliedPlacementError, EvictionRateLimiter, TaintDecision, evaluate_taints, eviction_task,
-    has_no_execute_taint, tolerations,
+    AppliedPlacementError, ResourceEvictionRateLimiter, TaintDecision, evaluate_taints,
+    eviction_task, has_no_execute_taint, tolerations,
 };
 use crate::bindings::{BindingClient, record_eviction};
 use crate::context::ClusterControllersContext;
@@ -55,7 +55,7 @@ pub(in crate::failover) struct NoExecuteTaintManager {
     recorder: EventRecorder,
     gates: FeatureGates,
     options: FailoverOptions,
-    rate_limiter: Mutex<EvictionRateLimiter>,
+    rate_limiter: Mutex<ResourceEvictionRateLimiter>,
     queue: Workqueue<BindingOnCluster>,
     pending: PendingEvictions,
     shutdown: ShutdownToken,
@@ -80,7 +80,9 @@ impl NoExecuteTaintManager {
             recorder: deps.recorder.with_component("taint-manager"),
             gates: deps.options.gates,
             options,
-            rate_limiter: Mutex::new(EvictionRateLimiter::new(options.resource_eviction_rate)),
+            rate_limiter: Mutex::new(ResourceEvictionRateLimiter::new(
+                options.resource_eviction_rate,
+            )),
             queue: Workqueue::new(),
             pending: PendingEvictions::default(),
             shutdown: deps.tasks.shutdown().clone(),

@@ -120,12 +120,12 @@ pub(super) fn eviction_task(
 
 /// Limits the rate of evictions; the first need not wait.
 #[derive(Debug)]
-pub(super) struct EvictionRateLimiter {
+pub(super) struct ResourceEvictionRateLimiter {
     interval: Duration,
     next_permit: Option<Instant>,
 }
 
-impl EvictionRateLimiter {
+impl ResourceEvictionRateLimiter {
     /// `rate` is in evictions per second.
     pub(super) fn new(rate: f64) -> Self {
         let interval = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(ZERO_RATE_INTERVAL);
@@ -294,7 +294,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn evictions_are_rate_limited() {
         for (rate, seconds) in [(0.5, 2.0), (10.0, 0.1), (0.0, 1800.0)] {
-            let mut pace = EvictionRateLimiter::new(rate);
+            let mut pace = ResourceEvictionRateLimiter::new(rate);
             let now = Instant::now();
             assert_eq!(pace.try_acquire(now), Ok(()));
             let next = pace.try_acquire(now).unwrap_err();
