@@ -12,6 +12,7 @@ mod api_services;
 mod deletion_protection;
 mod etcd_certificates;
 mod host_crds;
+mod host_delegation;
 mod host_namespaces;
 mod host_objects;
 mod host_requests;

@@ -10,7 +10,8 @@ use anyhow::Context;
 use auth::delegated;
 use client::remote::RestConfig;
 use client::{Api, GroupSplitApi, RemoteApi};
-use flotilla_http::{AdmissionReviewHandlers, ApiServer, HealthCheck, HealthProbe};
+use flotilla_http::{AdmissionReviewHandlers, ApiServerOptions, HealthProbe};
+use flotilla_metrics::MetricsRegistry;
 use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
 use interpreter::LuaLimits;
 use machinery::UserInfo;
@@ -23,11 +24,11 @@ use storage::encryption::ResourceTransformers;
 use watchcache::WatchCaches;
 
 use super::api_services::{self, ApiServiceController};
+use super::deletion_protection;
 use super::etcd_certificates::EtcdCertificateSecret;
-use super::host_namespaces::HostNamespaceLookup;
+use super::host_delegation::HostDelegation;
 use super::host_objects::ApiServiceTarget;
 use super::serving_certificate::ServingCertificateSecret;
-use super::{deletion_protection, host_webhooks};
 use crate::running_server::{self, RunningServer};
 use crate::storage_engine::{StorageBackendConfig, StorageEngine};
 use crate::{cluster_proxy, listener, scheduling_decision, script_flags, secret_access};
@@ -71,133 +72,60 @@ pub(crate) struct AggregatedServer {
 
 impl AggregatedServer {
     /// Opens the store and serves. Waits until the host answers.
-    pub(crate) async fn start(setup: AggregatedServerOptions<'_>) -> anyhow::Result<Self> {
+    pub(crate) async fn start(mut setup: AggregatedServerOptions<'_>) -> anyhow::Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let connections = TaskGroup::new(ShutdownToken::new());
-        let address = setup.host.server.to_string();
-        let host: Arc<dyn Api> = Arc::new(RemoteApi::new(setup.host, &connections)?);
-        auth::create_private_dir(setup.dir)
-            .with_context(|| format!("cannot use {}", setup.dir.display()))?;
-        let (choice, etcd_secret) = open_etcd_certificates(
-            setup.storage_backend,
-            setup.etcd_secret,
-            &host,
-            &setup.service,
-            &clock,
-        )
-        .await?;
-        let engine =
-            StorageEngine::open(&choice, setup.encryption, &setup.dir.join(STORE_DIR)).await?;
-        let metrics = flotilla_metrics::MetricsRegistry::new();
+        let host_address = setup.host.server.to_string();
+        let host = RemoteApi::new(setup.host.clone(), &connections)?;
+        let host: Arc<dyn Api> = Arc::new(host);
+        let (engine, etcd_secret) = open_storage(&mut setup, &host, &clock).await?;
+        let metrics = MetricsRegistry::new();
         engine.register_metrics(&metrics);
         let listener = listener::bind(setup.listen).await?;
-        let local = listener.local_addr().context("no local address")?;
+        let address = listener.local_addr().context("no local address")?;
         let serving = ServingCertificateSecret::open(&host, &setup.service, &clock).await?;
 
-        let server = TaskGroup::new(ShutdownToken::new());
-        let informers = InformerFactory::new(&server);
-        let authenticator = delegated::DelegatingAuthenticator::new(
-            Arc::clone(&host),
-            Arc::clone(&clock),
-            &setup.delegated,
-        );
-        let authorizer = delegated::DelegatingAuthorizer::new(Arc::clone(&host), &setup.delegated);
-        server.spawn(authenticator.run(Arc::clone(&host), server.shutdown().clone()));
-        let namespaces = HostNamespaceLookup::new(&host, &informers);
-        let hooks = host_webhooks::watch_host_webhooks(
-            &host,
-            &informers,
-            Arc::clone(&namespaces) as _,
-            &connections,
-        );
-
-        let chain = Arc::new(AdmissionChain::new(admission::AdmissionChainOptions {
+        let server_tasks = TaskGroup::new(ShutdownToken::new());
+        let delegation =
+            HostDelegation::start(&host, &clock, &setup.delegated, &connections, &server_tasks);
+        let resources = ServedResources::new(&setup, &engine, &delegation, &metrics, &clock);
+        let controller_tasks = TaskGroup::new(ShutdownToken::new());
+        let running = RunningServer {
+            api: GroupSplitApi::new(resources.api, Arc::clone(&host), is_karmada_group),
             clock: Arc::clone(&clock),
-            allow_no_execute_taints: setup.allow_no_execute,
-            customization_script_validator: Some(script_flags::script_validator(setup.scripts)),
-            feature_gates: setup.gates,
-            secret_authorizer: Some(secret_access::secret_authorizer(Arc::clone(&authorizer))),
-            ..admission::AdmissionChainOptions::default()
-        }));
-        let hub = WatchCaches::new(engine.store(), watchcache::WatchCacheConfig::default());
-        let options = registry::RegistryOptions {
-            clock: Arc::clone(&clock),
-            raw_path_handler: Arc::new(running_server::non_resource_path),
-            serves_group: is_karmada_group,
-            namespace_lookup: Some(namespaces),
-            webhooks: Some(hooks),
-            metrics: metrics.clone(),
-            shared_store: choice.is_shared(),
-            ..registry::RegistryOptions::new(Arc::clone(&chain))
-        };
-        let registry = Registry::new(engine.store(), Arc::clone(&hub), options);
-        let api: Arc<dyn Api> = LoopbackApi::new(Arc::clone(&registry), UserInfo::internal());
-        chain.set_api(Arc::clone(&api));
-        let api: Arc<dyn Api> = GroupSplitApi::new(api, Arc::clone(&host), is_karmada_group);
-
-        engine.record_faults(&api, &clock, &server);
-        let controllers = TaskGroup::new(ShutdownToken::new());
-        let ready = readiness_probe(&engine, &authenticator, &informers);
-        let controlled = InformerFactory::new(&controllers);
-        let mut options = running_server::http_options(&engine, &controlled, setup.shutdown_delay);
-        let trusted = Arc::clone(&authenticator);
-        options
-            .checks
-            .push(HealthCheck::readiness("host-trust", move || {
-                trusted.ready()
-            }));
-        let followed = informers.clone();
-        options
-            .checks
-            .push(HealthCheck::readiness("host-sync", move || {
-                running_server::check_synced(&followed)
-            }));
-        options.connectors = cluster_proxy::cluster_connectors(&api, &server, &metrics);
-        let decisions = DecisionExplanationCache::default();
-        options.subresource_getters =
-            scheduling_decision::decision_getters(&api, &decisions, setup.scheduling_settings);
-        options.metrics = metrics;
-        options.webhook_handlers = AdmissionReviewHandlers::from([(
-            deletion_protection::WEBHOOK_PATH,
-            deletion_protection::REVIEW,
-        )]);
-        options.resources_installed = Some(Arc::clone(&ready));
-        let served = api_services::own_versions(&registry.table());
-        let http = ApiServer::new(registry, authenticator, authorizer, options);
-        let listening = TaskGroup::new(ShutdownToken::new());
-        running_server::serve_on(http, listener, serving.certificate(), &listening)?;
-        serving.run(&informers, &server);
-        if let Some(secret) = etcd_secret {
-            secret.run(&server);
-        }
-        while let Err(why) = ready() {
-            tracing::debug!(%why, "waiting");
-            tokio::time::sleep(READY_POLL_INTERVAL).await;
-        }
-        let registration = ApiServiceController::new(
-            Arc::clone(&host),
-            setup.service,
-            served,
-            serving,
-            Arc::clone(&clock),
-        );
-        let plane = RunningServer {
-            api,
-            clock,
-            informers: controlled,
-            decisions,
-            controller_tasks: controllers,
-            url: listener::url(local),
-            address: local,
-            listener_tasks: listening,
-            server_tasks: server,
+            informers: InformerFactory::new(&controller_tasks),
+            decisions: DecisionExplanationCache::default(),
+            controller_tasks,
+            url: listener::url(address),
+            address,
+            listener_tasks: TaskGroup::new(ShutdownToken::new()),
+            server_tasks,
             engine,
-            watch_caches: hub,
+            watch_caches: resources.watch_caches,
         };
+        let server_tasks = &running.server_tasks;
+        running
+            .engine
+            .record_faults(&running.api, &clock, server_tasks);
+        let ready = delegation.readiness_probe(&running.engine);
+        let options = http_options(&setup, &running, &delegation, &ready, metrics);
+        let served = api_services::own_versions(&resources.registry.table());
+        let http = delegation.http_server(resources.registry, options);
+        running_server::serve_on(
+            http,
+            listener,
+            serving.certificate(),
+            &running.listener_tasks,
+        )?;
+        serving.run(&delegation.informers, server_tasks);
+        if let Some(secret) = etcd_secret {
+            secret.run(server_tasks);
+        }
+        wait_until_ready(&ready).await;
         Ok(Self {
-            running: plane,
-            host: address,
-            registration,
+            running,
+            host: host_address,
+            registration: ApiServiceController::new(host, setup.service, served, serving, clock),
             host_connection_tasks: connections,
         })
     }
@@ -218,35 +146,112 @@ impl AggregatedServer {
     }
 }
 
-/// Adds the certificates of the Secret to the options of etcd, if there is a Secret.
-async fn open_etcd_certificates(
-    mut choice: StorageBackendConfig,
-    secret: Option<String>,
+/// Opens the store. Its connections to etcd use the certificates of the Secret, if there is one.
+async fn open_storage(
+    setup: &mut AggregatedServerOptions<'_>,
     host: &Arc<dyn Api>,
-    service: &ApiServiceTarget,
     clock: &Arc<dyn Clock>,
-) -> anyhow::Result<(StorageBackendConfig, Option<Arc<EtcdCertificateSecret>>)> {
-    let (StorageBackendConfig::Etcd(options), Some(name)) = (&mut choice, secret) else {
-        return Ok((choice, None));
-    };
-    let secret = EtcdCertificateSecret::open(host, service, &name, &options.servers, clock).await?;
-    let (tls, renewed) = secret.client();
-    options.tls = Some(tls);
-    options.renewed_tls = Some(renewed);
-    Ok((choice, Some(secret)))
+) -> anyhow::Result<(StorageEngine, Option<Arc<EtcdCertificateSecret>>)> {
+    auth::create_private_dir(setup.dir)
+        .with_context(|| format!("cannot use {}", setup.dir.display()))?;
+    let mut secret = None;
+    if let (StorageBackendConfig::Etcd(options), Some(name)) =
+        (&mut setup.storage_backend, &setup.etcd_secret)
+    {
+        let servers = &options.servers;
+        let opened =
+            EtcdCertificateSecret::open(host, &setup.service, name, servers, clock).await?;
+        let (tls, renewed) = opened.client();
+        options.tls = Some(tls);
+        options.renewed_tls = Some(renewed);
+        secret = Some(opened);
+    }
+    let directory = setup.dir.join(STORE_DIR);
+    let encryption = setup.encryption.take();
+    let engine = StorageEngine::open(&setup.storage_backend, encryption, &directory).await?;
+    Ok((engine, secret))
 }
 
-/// A probe that fails until the store, the trust in the host and the informers are ready.
-fn readiness_probe(
-    engine: &StorageEngine,
-    authenticator: &Arc<delegated::DelegatingAuthenticator>,
-    informers: &InformerFactory,
-) -> HealthProbe {
-    let store = engine.probe();
-    let (trusted, followed) = (Arc::clone(authenticator), informers.clone());
-    Arc::new(move || {
-        store()?;
-        trusted.ready()?;
-        running_server::check_synced(&followed)
-    })
+/// The registry of Flotilla's groups.
+struct ServedResources {
+    watch_caches: Arc<WatchCaches>,
+    registry: Arc<Registry>,
+    /// The registry's API, with the rights of the internal superuser.
+    api: Arc<dyn Api>,
+}
+
+impl ServedResources {
+    fn new(
+        setup: &AggregatedServerOptions<'_>,
+        engine: &StorageEngine,
+        delegation: &HostDelegation,
+        metrics: &MetricsRegistry,
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
+        let authorizer = Arc::clone(&delegation.authorizer);
+        let chain = Arc::new(AdmissionChain::new(admission::AdmissionChainOptions {
+            clock: Arc::clone(clock),
+            allow_no_execute_taints: setup.allow_no_execute,
+            customization_script_validator: Some(script_flags::script_validator(setup.scripts)),
+            feature_gates: setup.gates,
+            secret_authorizer: Some(secret_access::secret_authorizer(authorizer)),
+            ..admission::AdmissionChainOptions::default()
+        }));
+        let caches = WatchCaches::new(engine.store(), watchcache::WatchCacheConfig::default());
+        let options = registry::RegistryOptions {
+            clock: Arc::clone(clock),
+            raw_path_handler: Arc::new(running_server::non_resource_path),
+            serves_group: is_karmada_group,
+            namespace_lookup: Some(Arc::clone(&delegation.namespaces) as _),
+            webhooks: Some(Arc::clone(&delegation.webhooks)),
+            metrics: metrics.clone(),
+            shared_store: setup.storage_backend.is_shared(),
+            ..registry::RegistryOptions::new(Arc::clone(&chain))
+        };
+        let registry = Registry::new(engine.store(), Arc::clone(&caches), options);
+        let api: Arc<dyn Api> = LoopbackApi::new(Arc::clone(&registry), UserInfo::internal());
+        chain.set_api(Arc::clone(&api));
+        Self {
+            watch_caches: caches,
+            registry,
+            api,
+        }
+    }
+}
+
+fn http_options(
+    setup: &AggregatedServerOptions<'_>,
+    running: &RunningServer,
+    delegation: &HostDelegation,
+    ready: &HealthProbe,
+    metrics: MetricsRegistry,
+) -> ApiServerOptions {
+    let shared =
+        running_server::http_options(&running.engine, &running.informers, setup.shutdown_delay);
+    let mut checks = shared.checks;
+    checks.extend(delegation.health_checks());
+    let api = &running.api;
+    ApiServerOptions {
+        checks,
+        connectors: cluster_proxy::cluster_connectors(api, &running.server_tasks, &metrics),
+        subresource_getters: scheduling_decision::decision_getters(
+            api,
+            &running.decisions,
+            setup.scheduling_settings,
+        ),
+        metrics,
+        webhook_handlers: AdmissionReviewHandlers::from([(
+            deletion_protection::WEBHOOK_PATH,
+            deletion_protection::REVIEW,
+        )]),
+        resources_installed: Some(Arc::clone(ready)),
+        ..shared
+    }
+}
+
+async fn wait_until_ready(ready: &HealthProbe) {
+    while let Err(why) = ready() {
+        tracing::debug!(%why, "waiting");
+        tokio::time::sleep(READY_POLL_INTERVAL).await;
+    }
 }

@@ -1,0 +1,91 @@
+//! What an aggregated server leaves to its host: authentication, authorization, namespaces
+//! and the configurations of webhooks.
+
+use std::sync::Arc;
+
+use admission::webhooks::WebhookDispatcher;
+use auth::delegated::{DelegatedAuthOptions, DelegatingAuthenticator, DelegatingAuthorizer};
+use client::Api;
+use flotilla_http::{ApiServer, ApiServerOptions, HealthCheck, HealthProbe};
+use flotilla_runtime::{InformerFactory, TaskGroup};
+use machinery::time::Clock;
+use registry::Registry;
+
+use super::host_namespaces::HostNamespaceLookup;
+use super::host_webhooks::watch_host_webhooks;
+use crate::running_server::check_synced;
+use crate::storage_engine::StorageEngine;
+
+pub(super) struct HostDelegation {
+    /// Informers of the host's objects.
+    pub(super) informers: InformerFactory,
+    pub(super) authenticator: Arc<DelegatingAuthenticator>,
+    pub(super) authorizer: Arc<DelegatingAuthorizer>,
+    pub(super) namespaces: Arc<HostNamespaceLookup>,
+    pub(super) webhooks: Arc<WebhookDispatcher>,
+}
+
+impl HostDelegation {
+    /// Starts to follow the host in `tasks`; connections to webhooks are made in
+    /// `connection_tasks`.
+    pub(super) fn start(
+        host: &Arc<dyn Api>,
+        clock: &Arc<dyn Clock>,
+        options: &DelegatedAuthOptions,
+        connection_tasks: &TaskGroup,
+        tasks: &TaskGroup,
+    ) -> Self {
+        let informers = InformerFactory::new(tasks);
+        let authenticator =
+            DelegatingAuthenticator::new(Arc::clone(host), Arc::clone(clock), options);
+        tasks.spawn(authenticator.run(Arc::clone(host), tasks.shutdown().clone()));
+        let namespaces = HostNamespaceLookup::new(host, &informers);
+        let webhooks = watch_host_webhooks(
+            host,
+            &informers,
+            Arc::clone(&namespaces) as _,
+            connection_tasks,
+        );
+        Self {
+            informers,
+            authenticator,
+            authorizer: DelegatingAuthorizer::new(Arc::clone(host), options),
+            namespaces,
+            webhooks,
+        }
+    }
+
+    /// A probe that fails until the store, the trust in the host and the informers are ready.
+    pub(super) fn readiness_probe(&self, engine: &StorageEngine) -> HealthProbe {
+        let store = engine.probe();
+        let (authenticator, informers) = (Arc::clone(&self.authenticator), self.informers.clone());
+        Arc::new(move || {
+            store()?;
+            authenticator.ready()?;
+            check_synced(&informers)
+        })
+    }
+
+    pub(super) fn health_checks(&self) -> [HealthCheck; 2] {
+        let (authenticator, informers) = (Arc::clone(&self.authenticator), self.informers.clone());
+        [
+            HealthCheck::readiness("host-trust", move || authenticator.ready()),
+            HealthCheck::readiness("host-sync", move || check_synced(&informers)),
+        ]
+    }
+
+    /// A server of the registry, with the host's authentication and authorization.
+    pub(super) fn http_server(
+        &self,
+        registry: Arc<Registry>,
+        options: ApiServerOptions,
+    ) -> ApiServer {
+        let (authenticator, authorizer) = (&self.authenticator, &self.authorizer);
+        ApiServer::new(
+            registry,
+            Arc::clone(authenticator),
+            Arc::clone(authorizer),
+            options,
+        )
+    }
+}
