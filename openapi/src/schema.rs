@@ -12,6 +12,7 @@ mod pruning;
 #[cfg(test)]
 mod tests;
 mod validation;
+mod value_validation;
 
 use std::fmt::Write;
 use std::sync::Arc;

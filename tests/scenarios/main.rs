@@ -18,6 +18,9 @@
 /// The expected state, computed from Karmada's rules and a scenario's expectations.
 mod expected_state;
 
+/// The part of the expected state that Works and members' objects are.
+mod expected_works;
+
 /// Computed names of bindings and Works.
 mod expected_names;
 

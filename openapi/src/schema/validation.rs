@@ -6,10 +6,10 @@ use std::collections::HashSet;
 use machinery::{FieldError, Quantity};
 use serde_json::{Map, Value};
 
+use super::value_validation::{check_value_validation, without_composite};
 use super::{FieldPath, PathSegment, Schema, formats};
 use crate::model::{
     ListType, SchemaComposition, SchemaDefinitionArena, SchemaDefinitionId, SchemaNode, SchemaType,
-    ValueValidation,
 };
 
 /// How many errors are reported.
@@ -250,14 +250,6 @@ fn is_kubernetes_type(definition: &str) -> bool {
     definition.starts_with("io.k8s.")
 }
 
-/// Objects and arrays are reported as an empty string.
-fn without_composite(value: &Value) -> Value {
-    match value {
-        Value::Object(_) | Value::Array(_) => Value::from(""),
-        other => other.clone(),
-    }
-}
-
 fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -342,118 +334,6 @@ fn check_format(node: &SchemaNode, value: &Value, path: &FieldPath<'_>) -> Resul
     };
     let text = format!("{field} in body must be of type {format}: {rendered:?}");
     Err(FieldError::type_invalid(field, value, text))
-}
-
-fn check_value_validation(
-    rules: &ValueValidation,
-    value: &Value,
-    path: &FieldPath<'_>,
-    errors: &mut Vec<FieldError>,
-) {
-    let mut validator = ValueValidator {
-        value,
-        path,
-        errors,
-    };
-    if !rules.enum_values.is_empty() && !rules.enum_values.contains(value) {
-        validator.not_supported(&rules.enum_values);
-    }
-    match value {
-        Value::String(text) => validator.check_string(rules, text),
-        Value::Number(n) => validator.check_number(rules, n.as_f64().unwrap_or(f64::NAN)),
-        Value::Array(items) => {
-            validator.check_count(items.len(), rules.min_items, rules.max_items, "items");
-        }
-        Value::Object(map) => validator.check_count(
-            map.len(),
-            rules.min_properties,
-            rules.max_properties,
-            "properties",
-        ),
-        _ => {}
-    }
-}
-
-struct ValueValidator<'j> {
-    value: &'j Value,
-    path: &'j FieldPath<'j>,
-    errors: &'j mut Vec<FieldError>,
-}
-
-impl ValueValidator<'_> {
-    fn invalid(&mut self, what: &str) {
-        let field = self.path.render();
-        let text = format!("{field} in body {what}");
-        self.errors.push(FieldError::invalid(
-            field,
-            &without_composite(self.value),
-            text,
-        ));
-    }
-
-    fn not_supported(&mut self, allowed: &[Value]) {
-        let names: Vec<String> = allowed
-            .iter()
-            .map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
-            .collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        self.errors.push(FieldError::not_supported(
-            self.path.render(),
-            self.value,
-            &names,
-        ));
-    }
-
-    fn check_string(&mut self, rules: &ValueValidation, text: &str) {
-        let length = text.chars().count() as u64;
-        if let Some(min) = rules.min_length.filter(|n| length < *n) {
-            self.invalid(&format!("should be at least {min} chars long"));
-        }
-        if let Some(max) = rules.max_length.filter(|n| length > *n) {
-            let max = usize::try_from(max).unwrap_or(usize::MAX);
-            self.errors
-                .push(FieldError::too_long(self.path.render(), max));
-        }
-        if let Some(pattern) = &rules.pattern
-            && pattern.matches(text) == Some(false)
-        {
-            self.invalid(&format!("should match '{}'", pattern.source));
-        }
-    }
-
-    fn check_number(&mut self, rules: &ValueValidation, n: f64) {
-        if let Some(min) = rules.minimum {
-            if rules.exclusive_minimum && n <= min {
-                self.invalid(&format!("should be greater than {min}"));
-            } else if n < min {
-                self.invalid(&format!("should be greater than or equal to {min}"));
-            }
-        }
-        if let Some(max) = rules.maximum {
-            if rules.exclusive_maximum && n >= max {
-                self.invalid(&format!("should be less than {max}"));
-            } else if n > max {
-                self.invalid(&format!("should be less than or equal to {max}"));
-            }
-        }
-        if let Some(of) = rules.multiple_of.filter(|of| *of > 0.0)
-            && (n / of).fract() != 0.0
-        {
-            self.invalid(&format!("should be a multiple of {of}"));
-        }
-    }
-
-    fn check_count(&mut self, actual: usize, min: Option<u64>, max: Option<u64>, what: &str) {
-        let count = actual as u64;
-        if let Some(min) = min.filter(|n| count < *n) {
-            self.invalid(&format!("should have at least {min} {what}"));
-        }
-        if let Some(max) = max.filter(|n| count > *n) {
-            let max = usize::try_from(max).unwrap_or(usize::MAX);
-            self.errors
-                .push(FieldError::too_many(self.path.render(), actual, max));
-        }
-    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ mod pool;
 #[cfg(test)]
 mod remote_tests;
 mod request;
+#[cfg(test)]
+mod test_https_server;
 mod tls;
 
 use std::pin::Pin;
