@@ -235,10 +235,10 @@ async fn cluster_proxy_works_through_the_host() {
     let Some([kubectl]) = harness::tools(["kubectl-new"]) else {
         return;
     };
-    let Some(control_plane) = AggregatedControlPlane::start().await else {
-        return;
-    };
-    let Some((member, _etcd)) = RealMemberCluster::start(MEMBER).await else {
+    let (Some(control_plane), Some((member, _etcd))) = tokio::join!(
+        AggregatedControlPlane::start(),
+        RealMemberCluster::start(MEMBER)
+    ) else {
         return;
     };
     control_plane.wait_until_available().await;

@@ -87,26 +87,39 @@ fn tests_do_not_ask_the_environment_whether_to_run() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+/// The statement whose block begins in line `end`: a `let` over several lines, or that line.
+fn statement_until(body: &[String], end: usize) -> String {
+    let begins =
+        |line: &String| line.trim_start().starts_with("let ") && indent(line) == indent(&body[end]);
+    let start = match body[end].trim() {
+        "else {" | ") else {" => body[..end].iter().rposition(begins).unwrap_or(end),
+        _ => end,
+    };
+    body[start..=end].concat()
+}
+
 /// Whether the `return` in line `at` stands in a closure or block of its own, or leaves
 /// the test for want of a tool.
 fn allowed(body: &[String], at: usize) -> bool {
-    let depth = |line: &str| line.len() - line.trim_start().len();
-    let mut inner = depth(&body[at]);
+    let mut inner = indent(&body[at]);
     for n in (0..at).rev() {
-        let (mut text, depth) = (body[n].trim(), depth(&body[n]));
+        let (text, depth) = (body[n].trim(), indent(&body[n]));
         if text.is_empty() || depth >= inner {
             continue;
         }
-        if text == "else {" {
-            text = body[n - 1].trim();
-        }
+        let statement = statement_until(body, n);
         inner = depth;
         let begins_a_task = ["async ", "async{", "move ||", "||", "|_|"]
             .iter()
             .any(|b| text.contains(b))
             && text.ends_with('{')
             && !text.contains("fn ");
-        let for_a_tool = text.starts_with("let ") && STARTERS.iter().any(|s| text.contains(s));
+        let for_a_tool = statement.trim_start().starts_with("let ")
+            && STARTERS.iter().any(|s| statement.contains(s));
         let for_the_parent = text.contains("= variable_from_parent(");
         if begins_a_task || for_a_tool || for_the_parent {
             return true;
@@ -126,10 +139,10 @@ fn tests_do_not_return_before_their_end() {
         let mut at = 0;
         while let Some(mark) = lines[at..].iter().position(|l| marks(l)) {
             let from = at + mark;
-            let indent = " ".repeat(lines[from].len() - lines[from].trim_start().len());
+            let margin = " ".repeat(indent(&lines[from]));
             let end = lines[from..]
                 .iter()
-                .position(|l| *l == format!("{indent}}}"));
+                .position(|l| *l == format!("{margin}}}"));
             at = from + end.unwrap_or(lines.len() - from - 1) + 1;
             let body = &lines[from..at];
             for n in 0..body.len() {

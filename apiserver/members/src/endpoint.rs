@@ -30,7 +30,7 @@ pub struct MemberEndpoint {
 
 impl fmt::Debug for MemberEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Endpoint({} at {})", self.cluster, self.server)
+        write!(f, "MemberEndpoint({} at {})", self.cluster, self.server)
     }
 }
 

@@ -29,7 +29,7 @@ static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
 pub struct AutoscaleContext {
     /// The API server with templates and bindings.
     pub control_plane: Arc<dyn Api>,
-    /// The informers on `control`.
+    /// The informers on `control_plane`.
     pub informers: InformerFactory,
     pub options: AutoscaleOptions,
 }

@@ -138,6 +138,6 @@ impl ReplicaEstimator for AccurateEstimator {
 
 impl fmt::Debug for AccurateEstimator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Estimator")
+        f.write_str("AccurateEstimator")
     }
 }

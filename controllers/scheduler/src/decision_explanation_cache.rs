@@ -78,7 +78,11 @@ impl DecisionExplanationCache {
 
 impl fmt::Debug for DecisionExplanationCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Decisions({})", self.0.lock().explanations.len())
+        write!(
+            f,
+            "DecisionExplanationCache({})",
+            self.0.lock().explanations.len()
+        )
     }
 }
 

@@ -27,7 +27,9 @@ impl NetworkSendFence {
 
 impl fmt::Debug for NetworkSendFence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("KarmadaFeature").field(&(self.0)()).finish()
+        f.debug_tuple("NetworkSendFence")
+            .field(&(self.0)())
+            .finish()
     }
 }
 

@@ -45,7 +45,7 @@ pub struct EtcdTls {
 
 impl std::fmt::Debug for EtcdTls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Tls")
+        f.write_str("EtcdTls")
     }
 }
 
@@ -56,7 +56,7 @@ pub struct EtcdTlsSource(pub Arc<dyn Fn() -> Result<EtcdTls, String> + Send + Sy
 
 impl std::fmt::Debug for EtcdTlsSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("TlsSource")
+        f.write_str("EtcdTlsSource")
     }
 }
 

@@ -83,7 +83,7 @@ pub struct EtcdStore {
 
 impl std::fmt::Debug for EtcdStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Etcd({})", self.client.endpoints.urls())
+        write!(f, "EtcdStore({})", self.client.endpoints.urls())
     }
 }
 

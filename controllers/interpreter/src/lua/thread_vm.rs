@@ -31,7 +31,7 @@ pub(super) struct ThreadVm {
 }
 
 thread_local! {
-    static SEAT: RefCell<ThreadVm> = RefCell::default();
+    static THREAD_VM: RefCell<ThreadVm> = RefCell::default();
 }
 
 /// Runs a trusted script on the calling thread, because handing it to another thread and back costs
@@ -49,7 +49,8 @@ pub(super) fn run_inline(
         return None;
     }
     let bounds = LuaCallLimits::inline(limits);
-    let outcome = SEAT.with_borrow_mut(|thread_vm| thread_vm.run(script, operation, args, bounds));
+    let outcome =
+        THREAD_VM.with_borrow_mut(|thread_vm| thread_vm.run(script, operation, args, bounds));
     script.record_run(outcome.is_ok());
     outcome.ok()
 }
