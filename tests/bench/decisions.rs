@@ -140,12 +140,12 @@ fn time_scheduling(
     bindings: &[ResourceBindingSpec],
     snapshot: &ClusterSnapshot,
 ) -> anyhow::Result<f64> {
-    let world = SchedulingContext::from_snapshot(snapshot);
+    let context = SchedulingContext::from_snapshot(snapshot);
     let mut times = Vec::new();
     for _ in 0..RUNS {
         let began = Instant::now();
         let placed = bindings.iter().filter_map(schedule_request);
-        let placed = placed.filter(|r| schedule(r, &world).is_ok()).count();
+        let placed = placed.filter(|r| schedule(r, &context).is_ok()).count();
         times.push(began.elapsed().as_secs_f64());
         ensure!(placed == bindings.len(), "{placed} of {}", bindings.len());
     }
@@ -243,10 +243,10 @@ fn measure_traces(report: &mut MeasurementReport) -> anyhow::Result<()> {
     let bindings = bindings(600, mixed_placement)?;
     for clusters in [3, 100, 1000] {
         let snapshot = snapshot(clusters, 3)?;
-        let world = SchedulingContext::from_snapshot(&snapshot);
+        let context = SchedulingContext::from_snapshot(&snapshot);
         let (mut seconds, mut length) = (0.0, 0);
         for request in bindings.iter().filter_map(schedule_request) {
-            let decision = make_decision(&request, &world, &mut |_| {});
+            let decision = make_decision(&request, &context, &mut |_| {});
             let began = Instant::now();
             let trace = decision.trace();
             seconds += began.elapsed().as_secs_f64();

@@ -127,8 +127,8 @@ fn is_healthy_in(binding: &Value, clusters: usize) -> bool {
 // proves: AFO-asked, AFO-moves, AFO-old-copy, AFO-back
 #[tokio::test]
 async fn workloads_leave_a_dead_cluster_if_the_policy_enables_failover() {
-    let mut world = FlowFailoverFixture::start(&[]).await;
-    let control = &world.control;
+    let mut fixture = FlowFailoverFixture::start(&[]).await;
+    let control = &fixture.control;
     let auto = json!({"flotilla.io/failover": "auto", "flotilla.io/failover-after": "1s"});
 
     // Four replicas in both clusters.
@@ -178,7 +178,7 @@ async fn workloads_leave_a_dead_cluster_if_the_policy_enables_failover() {
     control
         .merge_patch(&POLICIES, NAMESPACE, "single", wider)
         .await;
-    let before = world
+    let before = fixture
         .a
         .server
         .wait_until_exists(&CONFIG_MAPS, NAMESPACE, "single")
@@ -190,15 +190,15 @@ async fn workloads_leave_a_dead_cluster_if_the_policy_enables_failover() {
     });
     let shares = placed_replicas(&shares.await);
 
-    world.a.kill();
-    world.wait_until_not_ready("a").await;
+    fixture.a.kill();
+    fixture.wait_until_not_ready("a").await;
     let moved = until("web-deployment", "moved", |b| {
         eviction_task_count(b) == 0
             && placed_replicas(b) == target_replicas(&[("b", 4)])
             && is_healthy_in(b, 1)
     });
     moved.await;
-    world
+    fixture
         .b
         .server
         .wait_until(
@@ -234,7 +234,7 @@ async fn workloads_leave_a_dead_cluster_if_the_policy_enables_failover() {
         .unwrap();
     assert_eq!(kept["metadata"].get("deletionTimestamp"), None);
 
-    world.a.restart().await;
+    fixture.a.restart().await;
     control.wait_until_cluster_ready("a").await;
     let back = until("single-configmap", "back", |b| {
         eviction_task_count(b) == 0
@@ -246,7 +246,7 @@ async fn workloads_leave_a_dead_cluster_if_the_policy_enables_failover() {
         annotations.get("flotilla.io/clusters-before-failover"),
         None
     );
-    let after = world
+    let after = fixture
         .a
         .server
         .wait_until_exists(&CONFIG_MAPS, NAMESPACE, "single")
@@ -261,7 +261,7 @@ async fn workloads_leave_a_dead_cluster_if_the_policy_enables_failover() {
     });
     assert_eq!(placed_replicas(&back.await), shares);
     // The evicted workload is deleted as soon as its cluster is reachable.
-    world
+    fixture
         .a
         .server
         .wait_until_deleted(&DEPLOYMENTS, NAMESPACE, "web")
@@ -276,14 +276,14 @@ async fn workloads_leave_a_dead_cluster_if_the_policy_enables_failover() {
 // proves: EVI-untolerated, TNT-adds, TNT-removes
 #[tokio::test]
 async fn taint_policies_evict_bindings_without_toleration() {
-    let mut world = FlowFailoverFixture::start(&[
+    let mut fixture = FlowFailoverFixture::start(&[
         "--feature-gates=Failover=true",
         "--enable-no-execute-taint-eviction",
         "--resource-eviction-rate=1000",
         "--allow-no-execute-taint-policy",
     ])
     .await;
-    let control = &world.control;
+    let control = &fixture.control;
     let when = |operator: &str| json!([{"conditionType": "Ready", "operator": operator, "statusValues": ["True"]}]);
     control
         .create(json!({
@@ -311,7 +311,7 @@ async fn taint_policies_evict_bindings_without_toleration() {
     until("evicted-deployment", "healthy", |b| is_healthy_in(b, 2)).await;
     until("tolerant-deployment", "healthy", |b| is_healthy_in(b, 2)).await;
 
-    world.a.kill();
+    fixture.a.kill();
     let keys = |c: &Value| -> Vec<String> {
         let taints = c["spec"]["taints"].as_array();
         let keys = taints.into_iter().flatten().map(|t| &t["key"]);
@@ -334,16 +334,16 @@ async fn taint_policies_evict_bindings_without_toleration() {
         target_replicas(&[("a", 1), ("b", 1)])
     );
 
-    world.a.restart().await;
+    fixture.a.restart().await;
     control
         .wait_until(&CLUSTERS, "", "a", "without taints", |c| keys(c).is_empty())
         .await;
-    world
+    fixture
         .a
         .server
         .wait_until_deleted(&DEPLOYMENTS, NAMESPACE, "evicted")
         .await;
-    world
+    fixture
         .a
         .server
         .wait_until_exists(&DEPLOYMENTS, NAMESPACE, "tolerant")
@@ -353,9 +353,9 @@ async fn taint_policies_evict_bindings_without_toleration() {
 // proves: APP-replaced, APP-state
 #[tokio::test]
 async fn unhealthy_workload_is_replaced_and_its_state_preserved() {
-    let world =
+    let fixture =
         FlowFailoverFixture::start(&["--feature-gates=StatefulFailoverInjection=true"]).await;
-    let control = &world.control;
+    let control = &fixture.control;
     let app = deployment(NAMESPACE, "app", 1);
     let mut only = policy(NAMESPACE, "app", &app, &["a"]);
     only["spec"]["propagateDeps"] = true.into();
@@ -395,7 +395,7 @@ async fn unhealthy_workload_is_replaced_and_its_state_preserved() {
     ] {
         assert_eq!(task[field], value, "{task}");
     }
-    world
+    fixture
         .a
         .server
         .wait_until_deleted(&DEPLOYMENTS, NAMESPACE, "app")

@@ -298,7 +298,7 @@ async fn check_node_and_network_failures(outage: Duration) {
         .collect();
     let replica = ReplicaProcess::start("control", &urls.join(","), &[]);
     let api = Arc::clone(&replica.server.api);
-    let mut world = EtcdNodeFailureFixture {
+    let mut traffic = EtcdNodeFailureFixture {
         after: list_config_maps(&*api).await.unwrap().revision,
         api,
         record: Arc::default(),
@@ -307,45 +307,45 @@ async fn check_node_and_network_failures(outage: Duration) {
     let writers: Vec<_> = (0..WRITERS)
         .map(|n| {
             tokio::spawn(write_keys(
-                Arc::clone(&world.api),
+                Arc::clone(&traffic.api),
                 n,
-                Arc::clone(&world.record),
+                Arc::clone(&traffic.record),
             ))
         })
         .collect();
-    world.add_watcher();
-    world.add_watcher();
-    world.wait_for_writes(WRITES_BETWEEN_FAULTS).await;
+    traffic.add_watcher();
+    traffic.add_watcher();
+    traffic.wait_for_writes(WRITES_BETWEEN_FAULTS).await;
 
     let leader = etcd.wait_for_leader();
     for node in [leader, (leader + 1) % 3] {
         etcd.nodes[node].daemon.kill();
-        world.add_watcher();
-        world.wait_for_writes(WRITES_BETWEEN_FAULTS).await;
+        traffic.add_watcher();
+        traffic.wait_for_writes(WRITES_BETWEEN_FAULTS).await;
         etcd.nodes[node].daemon.restart();
         etcd.wait_ready();
-        world.wait_for_writes(WRITES_BETWEEN_FAULTS).await;
+        traffic.wait_for_writes(WRITES_BETWEEN_FAULTS).await;
     }
-    world.partition_network(&relays, outage).await;
+    traffic.partition_network(&relays, outage).await;
 
-    world.record.stop.store(true, Ordering::Relaxed);
+    traffic.record.stop.store(true, Ordering::Relaxed);
     for writer in writers {
         writer.await.unwrap();
     }
-    let last = create_last_object(&world).await;
-    let history = tokio::task::block_in_place(|| etcd_history(&etcd, world.after));
+    let last = create_last_object(&traffic).await;
+    let history = tokio::task::block_in_place(|| etcd_history(&etcd, traffic.after));
     history
-        .check_acknowledged(&world.record.acknowledged.lock())
+        .check_acknowledged(&traffic.record.acknowledged.lock())
         .unwrap_or_else(|why| panic!("{why}"));
-    for (n, watcher) in world.watchers.into_iter().enumerate() {
+    for (n, watcher) in traffic.watchers.into_iter().enumerate() {
         let watched = timeout(WAIT_TIMEOUT, watcher).await;
         let watched = watched.unwrap_or_else(|_| panic!("watcher {n} never sees the end"));
         let checked = history.check_watcher(&watched.unwrap());
         checked.unwrap_or_else(|why| panic!("watcher {n}: {why}"));
     }
-    let listed = list_config_maps(&*world.api).await.unwrap();
+    let listed = list_config_maps(&*traffic.api).await.unwrap();
     assert!(listed.revision >= last);
-    let ours = listed.items.iter().filter(|o| o.revision() > world.after);
+    let ours = listed.items.iter().filter(|o| o.revision() > traffic.after);
     let ours = ours.map(|o| (o.name().to_owned(), (data_value(o), o.revision())));
     assert_eq!(
         ours.collect::<std::collections::BTreeMap<_, _>>(),
@@ -353,10 +353,16 @@ async fn check_node_and_network_failures(outage: Duration) {
     );
 }
 
-async fn create_last_object(world: &EtcdNodeFailureFixture) -> u64 {
+async fn create_last_object(traffic: &EtcdNodeFailureFixture) -> u64 {
     let at = ResourcePath::collection(&CONFIG_MAPS, NAMESPACE);
     let body = config_map(LAST_OBJECT, "end", None);
-    match within_timeout(world.api.create(at, body.into(), &WriteOptions::default())).await {
+    match within_timeout(
+        traffic
+            .api
+            .create(at, body.into(), &WriteOptions::default()),
+    )
+    .await
+    {
         Ok(object) => object.revision(),
         Err(Error::Status(why)) => panic!("{}", why.message),
         Err(why) => panic!("{why}"),

@@ -117,11 +117,11 @@ impl SchedulingDecisionGetter {
             Vec::new()
         };
         let peers = scheduler::affinity_peers(object, &binding, &others);
-        let world = SchedulingContext {
+        let context = SchedulingContext {
             peers: &peers,
             ..SchedulingContext::from_snapshot(&snapshot)
         };
-        let explained = scheduler::explain(&binding, object.meta().generation, &world);
+        let explained = scheduler::explain(&binding, object.meta().generation, &context);
         explained.ok_or_else(|| {
             let mut status = Status::not_found(self.resource, object.name());
             status.message = format!(

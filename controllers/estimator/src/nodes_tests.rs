@@ -16,16 +16,16 @@ const PER_NODE_DETAIL: MemberTrackingOptions = MemberTrackingOptions {
 };
 
 async fn member(nodes: &[&str], pods: Vec<Value>) -> (EstimatorMembersFixture, Arc<MemberCluster>) {
-    let lab = EstimatorMembersFixture::new(PER_NODE_DETAIL);
+    let test_fixture = EstimatorMembersFixture::new(PER_NODE_DETAIL);
     for text in nodes {
-        lab.member.seed(&NODES, node(text));
+        test_fixture.member.seed(&NODES, node(text));
     }
     for pod in pods {
-        lab.member.seed(&PODS, pod);
+        test_fixture.member.seed(&PODS, pod);
     }
-    lab.join("m", "Push", 100);
-    let member = lab.wait_until_listed("m", false).await;
-    (lab, member)
+    test_fixture.join("m", "Push", 100);
+    let member = test_fixture.wait_until_listed("m", false).await;
+    (test_fixture, member)
 }
 
 fn count(
@@ -65,7 +65,7 @@ async fn replicas_are_counted_node_by_node() {
         "e 2 10 zone=z cordoned",
     ];
     let pods = vec![pod("p", "a", "500m"), pod("q", "c", "1"), pod("w", "", "1")];
-    let (lab, member) = member(&nodes, pods).await;
+    let (test_fixture, member) = member(&nodes, pods).await;
     let expressions = |key: &str, operator: &str, values: Value| json!({"hardNodeAffinity": {"nodeSelectorTerms": [{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]}});
     let field = |operator: &str, values: Value| json!({"hardNodeAffinity": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": operator, "values": values}]}]}});
     let tolerating = |t: Value| claim_requirements(json!({"tolerations": [t]}));
@@ -166,13 +166,13 @@ async fn replicas_are_counted_node_by_node() {
         let subject = EstimateSubject::Replicas(Some(&requirements).filter(|r| !r.is_null()));
         assert_eq!(count(&member, subject, &[]), expected, "{requirements}");
     }
-    lab.tasks.stop().await;
+    test_fixture.tasks.stop().await;
 }
 
 // proves: EST-sets
 #[tokio::test]
 async fn sets_are_placed_first_fit() {
-    let (lab, member) = member(&["a 4 10 zone=x", "b 3 10", "c 3 4"], vec![]).await;
+    let (test_fixture, member) = member(&["a 4 10 zone=x", "b 3 10", "c 3 4"], vec![]).await;
     let on_x = claim_requirements(json!({"nodeSelector": {"zone": "x"}}));
     let table = [
         (vec![component(1, cpu_requirements("1"))], 10),
@@ -219,13 +219,13 @@ async fn sets_are_placed_first_fit() {
         };
         assert_eq!(count(&member, subject, &[]), expected, "{components:?}");
     }
-    lab.tasks.stop().await;
+    test_fixture.tasks.stop().await;
 }
 
 // proves: EST-assumed
 #[tokio::test]
 async fn assumed_workloads_are_placed_first() {
-    let (lab, member) = member(&["a 4 10", "b 4 10"], vec![]).await;
+    let (test_fixture, member) = member(&["a 4 10", "b 4 10"], vec![]).await;
     let assumed = |components| {
         let namespace = "n".into();
         Arc::new(AssumedWorkload {
@@ -258,7 +258,7 @@ async fn assumed_workloads_are_placed_first() {
         components: &set,
     };
     assert_eq!(count(&member, subject, &[three]), 1);
-    lab.tasks.stop().await;
+    test_fixture.tasks.stop().await;
 }
 
 #[test]

@@ -95,65 +95,65 @@ fn unschedulable(pod: &Value) -> bool {
 
 #[tokio::test]
 async fn a_deployment_costs_few_writes_and_a_restart_none() {
-    let mut lab = HollowFixture::new();
-    lab.start(10).await;
-    lab.deployment(3);
-    wait_until("all are ready", || lab.ready_replicas("d") == 3).await;
-    assert_eq!(lab.count_writes("create", &PODS, ""), 3);
-    assert_eq!(lab.count_writes("create", &PODS, "binding"), 0);
-    assert_eq!(lab.count_writes("update", &PODS, "status"), 3);
-    lab.tasks.stop().await;
-    lab.fake.clear_writes();
-    lab.start(10).await;
+    let mut fixture = HollowFixture::new();
+    fixture.start(10).await;
+    fixture.deployment(3);
+    wait_until("all are ready", || fixture.ready_replicas("d") == 3).await;
+    assert_eq!(fixture.count_writes("create", &PODS, ""), 3);
+    assert_eq!(fixture.count_writes("create", &PODS, "binding"), 0);
+    assert_eq!(fixture.count_writes("update", &PODS, "status"), 3);
+    fixture.tasks.stop().await;
+    fixture.fake.clear_writes();
+    fixture.start(10).await;
     // The new object shows that the older ones have been reconciled.
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare", "namespace": "n", "uid": "bare"},
         "spec": {"containers": [{"name": "c", "image": "i"}]}});
-    lab.fake.seed(&PODS, pod);
+    fixture.fake.seed(&PODS, pod);
     wait_until("the bare pod is bound", || {
-        lab.count_writes("create", &PODS, "binding") == 1
+        fixture.count_writes("create", &PODS, "binding") == 1
     })
     .await;
-    assert_eq!(lab.count_writes("create", &PODS, ""), 0);
-    assert_eq!(lab.count_writes("update", &DEPLOYMENTS, "status"), 0);
-    assert_eq!(lab.count_writes("update", &REPLICA_SETS, "status"), 0);
-    lab.tasks.stop().await;
+    assert_eq!(fixture.count_writes("create", &PODS, ""), 0);
+    assert_eq!(fixture.count_writes("update", &DEPLOYMENTS, "status"), 0);
+    assert_eq!(fixture.count_writes("update", &REPLICA_SETS, "status"), 0);
+    fixture.tasks.stop().await;
 }
 
 #[tokio::test]
 async fn unschedulable_pods_wait_for_capacity() {
-    let mut lab = HollowFixture::new();
-    lab.start(2).await;
-    lab.deployment(3);
+    let mut fixture = HollowFixture::new();
+    fixture.start(2).await;
+    fixture.deployment(3);
     wait_until("one pod is unschedulable", || {
-        lab.count_pods(unschedulable) == 1
+        fixture.count_pods(unschedulable) == 1
     })
     .await;
-    wait_until("two are ready", || lab.ready_replicas("d") == 2).await;
+    wait_until("two are ready", || fixture.ready_replicas("d") == 2).await;
     let placed = |p: &Value| p["spec"]["nodeName"].is_string();
-    let all = lab.fake.list_objects(&PODS);
+    let all = fixture.fake.list_objects(&PODS);
     let sitting = all.into_iter().find(placed).unwrap();
     let name = sitting["metadata"]["name"].as_str().unwrap();
-    lab.fake.remove(&PODS, "n", name);
+    fixture.fake.remove(&PODS, "n", name);
     wait_until("the capacity is used", || {
-        lab.count_writes("create", &PODS, "binding") >= 1
+        fixture.count_writes("create", &PODS, "binding") >= 1
     })
     .await;
-    lab.tasks.stop().await;
+    fixture.tasks.stop().await;
 }
 
 #[tokio::test]
 async fn a_replica_set_that_lost_its_owner_is_adopted() {
-    let mut lab = HollowFixture::new();
-    lab.start(10).await;
-    lab.deployment(1);
-    wait_until("it is ready", || lab.ready_replicas("d") == 1).await;
-    let mut set = lab.fake.list_objects(&REPLICA_SETS).remove(0);
-    lab.fake.remove(&DEPLOYMENTS, "n", "d");
+    let mut fixture = HollowFixture::new();
+    fixture.start(10).await;
+    fixture.deployment(1);
+    wait_until("it is ready", || fixture.ready_replicas("d") == 1).await;
+    let mut set = fixture.fake.list_objects(&REPLICA_SETS).remove(0);
+    fixture.fake.remove(&DEPLOYMENTS, "n", "d");
     set["metadata"]["ownerReferences"] = json!([]);
-    lab.fake.seed(&REPLICA_SETS, set);
-    lab.deployment(1);
-    wait_until("it is ready again", || lab.ready_replicas("d") == 1).await;
-    assert_eq!(lab.fake.list_objects(&REPLICA_SETS).len(), 1);
-    assert_eq!(lab.count_writes("create", &PODS, ""), 1);
-    lab.tasks.stop().await;
+    fixture.fake.seed(&REPLICA_SETS, set);
+    fixture.deployment(1);
+    wait_until("it is ready again", || fixture.ready_replicas("d") == 1).await;
+    assert_eq!(fixture.fake.list_objects(&REPLICA_SETS).len(), 1);
+    assert_eq!(fixture.count_writes("create", &PODS, ""), 1);
+    fixture.tasks.stop().await;
 }

@@ -328,12 +328,12 @@ impl Scheduler {
             ..
         } = case;
         let mut ended = metrics::step_observer();
-        let mut world = SchedulingContext {
+        let mut context = SchedulingContext {
             accurate_estimates: answers,
             ..SchedulingContext::from_snapshot(snapshot)
         };
         if !self.depends_on_other_bindings() {
-            let outcome = schedule_binding(binding, placement, fresh, &world, &mut ended);
+            let outcome = schedule_binding(binding, placement, fresh, &context, &mut ended);
             return Ok((outcome, None));
         }
         let now = Instant::now();
@@ -348,9 +348,9 @@ impl Scheduler {
             let groups = binding.spec.workload_affinity_groups.as_ref();
             book.peers(object, groups, &others)
         };
-        world.peers = &peers;
-        world.reservations = book.reservations.snapshot(now);
-        let outcome = schedule_binding(binding, placement, fresh, &world, &mut ended);
+        context.peers = &peers;
+        context.reservations = book.reservations.snapshot(now);
+        let outcome = schedule_binding(binding, placement, fresh, &context, &mut ended);
         if !outcome.unestimated_clusters.is_empty() {
             return Ok((outcome, None));
         }

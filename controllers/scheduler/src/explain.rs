@@ -130,11 +130,11 @@ fn truncate_text(mut text: String) -> String {
 pub fn explain(
     binding: &ResourceBinding,
     generation: i64,
-    world: &SchedulingContext<'_>,
+    context: &SchedulingContext<'_>,
 ) -> Option<DecisionExplanation> {
     let placement = binding.spec.placement.as_ref()?;
     let fresh = is_reschedule_triggered(binding);
-    let mut outcome = schedule_binding(binding, placement, fresh, world, &mut |_| {});
+    let mut outcome = schedule_binding(binding, placement, fresh, context, &mut |_| {});
     Some(DecisionExplanation::from_result(
         &mut outcome,
         generation,

@@ -90,7 +90,7 @@ pub(crate) fn schedule_binding(
     binding: &ResourceBinding,
     placement: &Placement,
     fresh: bool,
-    world: &SchedulingContext<'_>,
+    context: &SchedulingContext<'_>,
     ended: &mut dyn FnMut(StepCompletion),
 ) -> ScheduleResult {
     let mut attempt = |term| {
@@ -101,7 +101,7 @@ pub(crate) fn schedule_binding(
             term,
             fresh,
         };
-        core::make_decision(&request, world, ended)
+        core::make_decision(&request, context, ended)
     };
     let terms = &placement.cluster_affinities;
     if terms.is_empty() {

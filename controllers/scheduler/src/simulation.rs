@@ -66,7 +66,7 @@ impl SchedulingSimulation {
             .cloned()
             .collect();
         let peers = affinity_peers(binding, &view, &others);
-        let world = SchedulingContext {
+        let context = SchedulingContext {
             settings: SchedulingSettings {
                 reserve: true,
                 ..snapshot.settings()
@@ -76,7 +76,7 @@ impl SchedulingSimulation {
             ..SchedulingContext::from_snapshot(snapshot)
         };
         let generation = binding.meta().generation + 1;
-        let simulated = simulate(&view, generation, scheduler, &world);
+        let simulated = simulate(&view, generation, scheduler, &context);
         let gained = added_targets(&view.spec, &simulated.clusters);
         self.reservations
             .assume(&key, &view.spec, &gained, self.now);
@@ -107,7 +107,7 @@ pub(crate) fn simulate(
     binding: &ResourceBinding,
     generation: i64,
     scheduler: &str,
-    world: &SchedulingContext<'_>,
+    context: &SchedulingContext<'_>,
 ) -> BindingSimulationResult {
     let there = BindingSimulationResult {
         clusters: binding.spec.clusters.clone(),
@@ -120,13 +120,13 @@ pub(crate) fn simulate(
     if there.skip_reason.is_some() {
         return there;
     }
-    let snapshot = world.snapshot;
+    let snapshot = context.snapshot;
     let is_ending = |cluster: &str| snapshot.get(cluster).is_some_and(|m| m.is_terminating());
-    let verdict = scheduling_action(binding, placement, world.settings, is_ending);
+    let verdict = scheduling_action(binding, placement, context.settings, is_ending);
     let SchedulingAction::Schedule { fresh, .. } = verdict else {
         return there;
     };
-    let mut outcome = schedule_binding(binding, placement, fresh, world, &mut |_| {});
+    let mut outcome = schedule_binding(binding, placement, fresh, context, &mut |_| {});
     let explanation = DecisionExplanation::from_result(&mut outcome, generation, fresh);
     BindingSimulationResult {
         clusters: if outcome.is_result() {

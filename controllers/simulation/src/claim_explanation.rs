@@ -76,11 +76,11 @@ pub struct ClaimExplanation {
 
 /// The policies that select the template, highest rank first.
 fn selecting_policies(
-    world: &SimulationInput<'_>,
+    input: &SimulationInput<'_>,
     served: &RestMapping,
     template: &Object,
 ) -> Vec<(ImplicitPriority, ParsedPolicy)> {
-    let (cluster, local): (Vec<&Object>, Vec<&Object>) = world
+    let (cluster, local): (Vec<&Object>, Vec<&Object>) = input
         .policies
         .iter()
         .partition(|p| p.namespace().is_empty());
@@ -109,16 +109,16 @@ fn selector_basis(closeness: ImplicitPriority) -> &'static str {
     }
 }
 
-fn find_policy<'a>(world: &SimulationInput<'a>, namespace: &str, name: &str) -> Option<&'a Object> {
-    let mut policies = world.policies.iter();
+fn find_policy<'a>(input: &SimulationInput<'a>, namespace: &str, name: &str) -> Option<&'a Object> {
+    let mut policies = input.policies.iter();
     policies.find(|p| p.namespace() == namespace && p.name() == name)
 }
 
 /// The override policies that a policy waits for.
-pub(crate) fn missing_overrides(world: &SimulationInput<'_>, policy: &ParsedPolicy) -> Vec<String> {
+pub(crate) fn missing_overrides(input: &SimulationInput<'_>, policy: &ParsedPolicy) -> Vec<String> {
     let namespace = policy.object.namespace();
     let there = |name: &&String| {
-        let mut all = world.overrides.iter();
+        let mut all = input.overrides.iter();
         all.any(|o| o.namespace() == namespace && o.name() == name.as_str())
     };
     let needed = policy.view.spec.dependent_overrides.iter();
@@ -134,16 +134,16 @@ pub(crate) fn waiting_for_overrides(overrides: &[String]) -> String {
 
 /// Explains the present claim.
 pub(crate) fn explain_present_claim(
-    world: &SimulationInput<'_>,
+    input: &SimulationInput<'_>,
     served: &RestMapping,
     template: &Object,
 ) -> ClaimExplanation {
-    let all = selecting_policies(world, served, template);
+    let all = selecting_policies(input, served, template);
     let candidates = candidates(&all);
     let Some(claim) = PolicyClaim::on_object(template) else {
         return ClaimExplanation {
             policy: None,
-            why: explain_unclaimed(world, template, &all),
+            why: explain_unclaimed(input, template, &all),
             candidates,
         };
     };
@@ -154,7 +154,7 @@ pub(crate) fn explain_present_claim(
             "it claimed the template first; {} ranks higher, but does not preempt it",
             candidates[0].policy
         ),
-        None => match find_policy(world, &claim.namespace, &claim.name) {
+        None => match find_policy(input, &claim.namespace, &claim.name) {
             None => "it claimed the template, and no longer exists".to_owned(),
             Some(p) if p.meta().deleting => "it claimed the template, and is being deleted".into(),
             Some(_) => "it claimed the template, and no longer selects it".into(),
@@ -186,7 +186,7 @@ fn explain_first_candidate(candidates: &[MatchingPolicy]) -> String {
 }
 
 fn explain_unclaimed(
-    world: &SimulationInput<'_>,
+    input: &SimulationInput<'_>,
     template: &Object,
     all: &[(ImplicitPriority, ParsedPolicy)],
 ) -> String {
@@ -206,7 +206,7 @@ fn explain_unclaimed(
             let fits = |p: &&Object| {
                 p.namespace().is_empty() != local && (!local || p.namespace() == namespace)
             };
-            world.policies.iter().filter(fits).count()
+            input.policies.iter().filter(fits).count()
         };
         let cluster = format!("ClusterPropagationPolicies: {}", of(false));
         return match namespace {
@@ -217,7 +217,7 @@ fn explain_unclaimed(
             ),
         };
     };
-    let missing = missing_overrides(world, policy);
+    let missing = missing_overrides(input, policy);
     let name = PolicyReference::of_policy(&policy.object);
     if missing.is_empty() {
         format!("{name} selects it and has not claimed it yet")
@@ -228,15 +228,15 @@ fn explain_unclaimed(
 
 /// The policy that would claim the template after the changes.
 pub(crate) fn claiming_policy_after(
-    world: &SimulationInput<'_>,
+    input: &SimulationInput<'_>,
     changes: &[PolicyChange<'_>],
     served: &RestMapping,
     template: &Object,
 ) -> Option<ParsedPolicy> {
-    let taker = preempting_policies(world, changes)
+    let taker = preempting_policies(input, changes)
         .into_iter()
         .filter(|policy| {
-            is_named_by_selector(policy, served, template) && can_preempt(world, policy, template)
+            is_named_by_selector(policy, served, template) && can_preempt(input, policy, template)
         })
         .max_by_key(|policy| {
             (
@@ -248,12 +248,12 @@ pub(crate) fn claiming_policy_after(
         return taker;
     }
     let holder = PolicyClaim::on_object(template)
-        .and_then(|claim| find_policy(world, &claim.namespace, &claim.name))
+        .and_then(|claim| find_policy(input, &claim.namespace, &claim.name))
         .filter(|policy| !policy.meta().deleting)
         .and_then(|policy| ParsedPolicy::new(policy.clone()))
         .filter(|policy| policy.matches(served, template.meta()));
     let best = || {
-        selecting_policies(world, served, template)
+        selecting_policies(input, served, template)
             .into_iter()
             .next()
     };
@@ -262,10 +262,10 @@ pub(crate) fn claiming_policy_after(
 
 /// The policies that try to preempt templates after the changes.
 fn preempting_policies(
-    world: &SimulationInput<'_>,
+    input: &SimulationInput<'_>,
     changes: &[PolicyChange<'_>],
 ) -> Vec<ParsedPolicy> {
-    if !world
+    if !input
         .gates
         .enabled(KarmadaFeature::PropagationPolicyPreemption)
     {
@@ -280,7 +280,7 @@ fn preempting_policies(
             && let (Some(before), Some(now)) = (priority(before), priority(change.after))
         {
             let namespace = change.after.namespace();
-            let others = world.policies.iter().filter(|p| p.namespace() == namespace);
+            let others = input.policies.iter().filter(|p| p.namespace() == namespace);
             found.extend(newly_preempting_policies(
                 before,
                 now,
@@ -306,9 +306,9 @@ fn is_named_by_selector(policy: &ParsedPolicy, served: &RestMapping, template: &
     })
 }
 
-fn can_preempt(world: &SimulationInput<'_>, policy: &ParsedPolicy, template: &Object) -> bool {
+fn can_preempt(input: &SimulationInput<'_>, policy: &ParsedPolicy, template: &Object) -> bool {
     let priority_of = |holder: &ClaimHolder| {
-        let held_by = find_policy(world, &holder.namespace, &holder.name)?;
+        let held_by = find_policy(input, &holder.namespace, &holder.name)?;
         Some(ParsedPolicy::new(held_by.clone())?.view.spec.priority)
     };
     preemptable_holder(policy, template, priority_of).is_ok_and(|victim| victim.is_some())
@@ -316,17 +316,17 @@ fn can_preempt(world: &SimulationInput<'_>, policy: &ParsedPolicy, template: &Ob
 
 /// Explains the claim after the changes, for the policy that [`claiming_policy_after`] returned.
 pub(crate) fn explain_simulated_claim(
-    world: &SimulationInput<'_>,
+    input: &SimulationInput<'_>,
     served: &RestMapping,
     template: &Object,
     owner: Option<&ParsedPolicy>,
 ) -> ClaimExplanation {
-    let all = selecting_policies(world, served, template);
+    let all = selecting_policies(input, served, template);
     let candidates = candidates(&all);
     let Some(owner) = owner else {
         return ClaimExplanation {
             policy: None,
-            why: explain_unclaimed(world, template, &all),
+            why: explain_unclaimed(input, template, &all),
             candidates,
         };
     };

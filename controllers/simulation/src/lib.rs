@@ -90,25 +90,25 @@ pub async fn interpret_replicas(
 
 /// Which policy a template belongs to at present, and why.
 pub fn explain_claim(
-    world: &SimulationInput<'_>,
+    input: &SimulationInput<'_>,
     kind: &ApiResource,
     template: &Object,
 ) -> ClaimExplanation {
-    claim_explanation::explain_present_claim(world, &RestMapping::from_api_resource(kind), template)
+    claim_explanation::explain_present_claim(input, &RestMapping::from_api_resource(kind), template)
 }
 
-/// Computes where a template would go after the changes, which `world` contains already. `before`
+/// Computes where a template would go after the changes, which `input` contains already. `before`
 /// holds the results for other templates.
 pub fn simulate(
-    world: &SimulationInput<'_>,
+    input: &SimulationInput<'_>,
     changes: &[PolicyChange<'_>],
     case: &SimulatedTemplate<'_>,
     before: &mut SchedulingSimulation,
 ) -> TemplateSimulationResult {
     let served = RestMapping::from_api_resource(case.api_resource);
-    let owner = claim_explanation::claiming_policy_after(world, changes, &served, case.template);
+    let owner = claim_explanation::claiming_policy_after(input, changes, &served, case.template);
     let claiming =
-        claim_explanation::explain_simulated_claim(world, &served, case.template, owner.as_ref());
+        claim_explanation::explain_simulated_claim(input, &served, case.template, owner.as_ref());
     let now = case
         .binding
         .and_then(|b| b.decode::<ResourceBinding>().ok());
@@ -122,8 +122,8 @@ pub fn simulate(
     let Some(policy) = owner else {
         return unchanged;
     };
-    let scheduled = simulate_binding(world, case, &served, &policy).and_then(|binding| {
-        let scheduled = before.simulate(&binding, world.bindings, world.scheduler, world.snapshot);
+    let scheduled = simulate_binding(input, case, &served, &policy).and_then(|binding| {
+        let scheduled = before.simulate(&binding, input.bindings, input.scheduler, input.snapshot);
         scheduled.map_err(|e| e.to_string())
     });
     match scheduled {
@@ -143,15 +143,15 @@ pub fn simulate(
 
 /// The binding that the detector would write under the policy; the error says what prevents it.
 fn simulate_binding(
-    world: &SimulationInput<'_>,
+    input: &SimulationInput<'_>,
     case: &SimulatedTemplate<'_>,
     served: &RestMapping,
     policy: &ParsedPolicy,
 ) -> Result<Object, String> {
-    check_blocked(world, case, policy)?;
+    check_blocked(input, case, policy)?;
     let claim =
         PolicyClaim::by_policy(&policy.object).ok_or("the policy has no permanent id yet")?;
-    let gates = world.gates;
+    let gates = input.gates;
     let found = InterpretedTemplate {
         replicas: case.replicas.clone()?,
         priority: None,
@@ -173,7 +173,7 @@ fn simulate_binding(
 }
 
 fn check_blocked(
-    world: &SimulationInput<'_>,
+    input: &SimulationInput<'_>,
     case: &SimulatedTemplate<'_>,
     policy: &ParsedPolicy,
 ) -> Result<(), String> {
@@ -184,7 +184,7 @@ fn check_blocked(
     if let Some(other) = template.label(CLAIMED_BY).filter(|by| !by.is_empty()) {
         return Err(format!("the template is claimed by {other}"));
     }
-    let missing = claim_explanation::missing_overrides(world, policy);
+    let missing = claim_explanation::missing_overrides(input, policy);
     if !missing.is_empty() {
         return Err(claim_explanation::waiting_for_overrides(&missing));
     }

@@ -101,7 +101,7 @@ fn check(
     let snapshot = clusters();
     let gates =
         FeatureGates::default().with_feature(KarmadaFeature::PropagationPolicyPreemption, true);
-    let world = simulation_input(policies, &snapshot, gates);
+    let input = simulation_input(policies, &snapshot, gates);
     let changes: Vec<PolicyChange<'_>> = policies
         .iter()
         .filter(|p| p.name() == changed)
@@ -122,7 +122,7 @@ fn check(
         binding: None,
     };
     let seen = simulate(
-        &world,
+        &input,
         &changes,
         &case,
         &mut SchedulingSimulation::new(Instant::now()),
@@ -196,7 +196,7 @@ fn the_result_names_what_prevents_a_change() {
 fn the_simulation_starts_from_the_existing_binding() {
     let snapshot = clusters();
     let policies = [policy("n", "a", placed_on("m2"))];
-    let world = simulation_input(&policies, &snapshot, FeatureGates::default());
+    let input = simulation_input(&policies, &snapshot, FeatureGates::default());
     let (kind, template) = (deployments(), template(Some("a")));
     let binding = object(
         &json!({"metadata": {"name": "web-deployment", "namespace": "n", "generation": 4},
@@ -214,7 +214,7 @@ fn the_simulation_starts_from_the_existing_binding() {
         binding: Some(&binding),
     };
     let seen = simulate(
-        &world,
+        &input,
         &[],
         &case,
         &mut SchedulingSimulation::new(Instant::now()),
@@ -241,7 +241,7 @@ fn simulated_templates_do_not_share_the_same_capacity() {
         "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}},
     });
     let policies = [policy("n", "a", divided)];
-    let world = simulation_input(&policies, &snapshot, FeatureGates::default());
+    let input = simulation_input(&policies, &snapshot, FeatureGates::default());
     let (kind, mut before) = (deployments(), SchedulingSimulation::new(Instant::now()));
     let wants = Ok(InterpretedReplicas::Replicas(TemplateReplicas {
         count: 4,
@@ -256,7 +256,7 @@ fn simulated_templates_do_not_share_the_same_capacity() {
             replicas: &wants,
             binding: None,
         };
-        let seen = simulate(&world, &[], &case, &mut before);
+        let seen = simulate(&input, &[], &case, &mut before);
         let clusters = seen.clusters.into_iter().map(|c| c.name);
         (clusters.collect::<Vec<_>>(), seen.failure.is_some())
     };
@@ -270,8 +270,8 @@ fn a_claim_is_explained() {
     let snapshot = clusters();
     let all = json!({"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}]});
     let why = |policies: &[Object], of: Option<&str>| {
-        let world = simulation_input(policies, &snapshot, FeatureGates::default());
-        explain_claim(&world, &deployments(), &template(of)).why
+        let input = simulation_input(policies, &snapshot, FeatureGates::default());
+        explain_claim(&input, &deployments(), &template(of)).why
     };
     let table: [(&[Object], Option<&str>, &str); 6] = [
         (

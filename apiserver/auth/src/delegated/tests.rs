@@ -142,15 +142,15 @@ const ADMIN: &[(&str, &str)] = &[
 
 #[tokio::test]
 async fn identity_headers_need_a_front_proxy() {
-    let lab = DelegatedAuthenticationFixture::new(
+    let fixture = DelegatedAuthenticationFixture::new(
         &["front-proxy-client"],
         DelegatedAuthOptions::default(),
     )
     .await;
-    let proxy = lab.proxy_ca.peer("front-proxy-client", &[]);
-    let other_name = lab.proxy_ca.peer("somebody", &[]);
-    let user = lab.client_ca.peer("jane", &["devs"]);
-    let same_name = lab.client_ca.peer("front-proxy-client", &[]);
+    let proxy = fixture.proxy_ca.peer("front-proxy-client", &[]);
+    let other_name = fixture.proxy_ca.peer("somebody", &[]);
+    let user = fixture.client_ca.peer("jane", &["devs"]);
+    let same_name = fixture.client_ca.peer("front-proxy-client", &[]);
     let stranger = TestCa::new().peer("front-proxy-client", &[]);
     for (peer, headers, expected) in [
         (&proxy, ADMIN, "admin"),
@@ -164,19 +164,19 @@ async fn identity_headers_need_a_front_proxy() {
         (&proxy, &[("x-remote-user", "")], "401"),
         (&PeerCertificates::default(), ADMIN, "system:anonymous"),
     ] {
-        assert_eq!(lab.name(peer, headers).await, expected, "{headers:?}");
+        assert_eq!(fixture.name(peer, headers).await, expected, "{headers:?}");
     }
     let any = DelegatedAuthenticationFixture::new(&[], DelegatedAuthOptions::default()).await;
     let proxy = any.proxy_ca.peer("whoever", &[]);
     assert_eq!(any.name(&proxy, ADMIN).await, "admin");
-    lab.tasks.stop().await;
+    fixture.tasks.stop().await;
     any.tasks.stop().await;
 }
 
 #[tokio::test]
 async fn identity_headers_carry_the_full_user() {
-    let lab = DelegatedAuthenticationFixture::new(&[], DelegatedAuthOptions::default()).await;
-    let proxy = lab.proxy_ca.peer("p", &[]);
+    let fixture = DelegatedAuthenticationFixture::new(&[], DelegatedAuthOptions::default()).await;
+    let proxy = fixture.proxy_ca.peer("p", &[]);
     let headers = [
         ("x-remote-user", "jürgen"),
         ("x-remote-uid", "7"),
@@ -187,7 +187,7 @@ async fn identity_headers_carry_the_full_user() {
         ("x-remote-extra-acme.com%2fproject", "two"),
         ("accept", "x"),
     ];
-    let user = lab
+    let user = fixture
         .authenticate(Some(&proxy), None, &headers)
         .await
         .unwrap();
@@ -198,7 +198,7 @@ async fn identity_headers_carry_the_full_user() {
         ("x-remote-user", "system:anonymous"),
         ("x-remote-group", "system:unauthenticated"),
     ];
-    let user = lab
+    let user = fixture
         .authenticate(Some(&proxy), None, &anonymous)
         .await
         .unwrap();
@@ -209,45 +209,47 @@ async fn identity_headers_carry_the_full_user() {
         "x-other-group",
         "impersonate-user",
     ] {
-        assert!(lab.authentication.is_credential(header), "{header}");
+        assert!(fixture.authentication.is_credential(header), "{header}");
     }
-    assert!(!lab.authentication.is_credential("accept"));
-    lab.tasks.stop().await;
+    assert!(!fixture.authentication.is_credential("accept"));
+    fixture.tasks.stop().await;
 }
 
 #[tokio::test]
 async fn valid_config_changes_apply_and_invalid_ones_do_not() {
-    let lab = DelegatedAuthenticationFixture::new(&["p"], DelegatedAuthOptions::default()).await;
-    let (old, new) = (&lab.proxy_ca, TestCa::new());
-    let mut broken = config_map(&lab.client_ca, old, &["p"]);
+    let fixture =
+        DelegatedAuthenticationFixture::new(&["p"], DelegatedAuthOptions::default()).await;
+    let (old, new) = (&fixture.proxy_ca, TestCa::new());
+    let mut broken = config_map(&fixture.client_ca, old, &["p"]);
     broken["data"]["client-ca-file"] = json!("no certificate");
-    lab.fake.seed(&CONFIGMAPS, broken);
-    lab.fake.remove(
+    fixture.fake.seed(&CONFIGMAPS, broken);
+    fixture.fake.remove(
         &CONFIGMAPS,
         "kube-system",
         "extension-apiserver-authentication",
     );
     let (before, after) = (old.peer("p", &[]), new.peer("p", &[]));
-    assert_eq!(lab.name(&before, ADMIN).await, "admin");
-    lab.authenticator.ready().unwrap();
-    lab.fake
-        .seed(&CONFIGMAPS, config_map(&lab.client_ca, &new, &["p"]));
+    assert_eq!(fixture.name(&before, ADMIN).await, "admin");
+    fixture.authenticator.ready().unwrap();
+    fixture
+        .fake
+        .seed(&CONFIGMAPS, config_map(&fixture.client_ca, &new, &["p"]));
     let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
-    while lab.name(&after, ADMIN).await != "admin" {
+    while fixture.name(&after, ADMIN).await != "admin" {
         assert!(
             tokio::time::Instant::now() < deadline,
             "the change was not applied"
         );
         tokio::task::yield_now().await;
     }
-    assert_eq!(lab.name(&before, ADMIN).await, "401");
-    lab.tasks.stop().await;
+    assert_eq!(fixture.name(&before, ADMIN).await, "401");
+    fixture.tasks.stop().await;
 }
 
 #[tokio::test]
 async fn malformed_credentials_are_rejected() {
-    let lab = DelegatedAuthenticationFixture::new(&[], DelegatedAuthOptions::default()).await;
-    let proxy = lab.proxy_ca.peer("p", &[]);
+    let fixture = DelegatedAuthenticationFixture::new(&[], DelegatedAuthOptions::default()).await;
+    let proxy = fixture.proxy_ca.peer("p", &[]);
     let user = ("x-remote-user", &b"admin"[..]);
     for headers in [
         vec![("x-remote-user", &b"j\xffrgen"[..])],
@@ -256,20 +258,22 @@ async fn malformed_credentials_are_rejected() {
         vec![user, ("x-remote-extra-scope", b"\xff")],
         vec![user, ("x-remote-extra-a%ffb", b"v")],
     ] {
-        let answer = lab.authenticate_with(Some(&proxy), None, &headers).await;
+        let answer = fixture
+            .authenticate_with(Some(&proxy), None, &headers)
+            .await;
         assert!(
             matches!(answer, Err(AuthenticationError::InvalidCredential(_))),
             "{headers:?}: {answer:?}"
         );
     }
-    let answer = lab
+    let answer = fixture
         .authenticate_with::<&[u8]>(None, Some(b"\xff\xfe"), &[])
         .await;
     assert!(
         matches!(answer, Err(AuthenticationError::InvalidCredential(_))),
         "{answer:?}"
     );
-    lab.tasks.stop().await;
+    fixture.tasks.stop().await;
 }
 
 #[tokio::test]
@@ -301,10 +305,10 @@ async fn token_reviews_are_cached() {
         anonymous: false,
         ..DelegatedAuthOptions::default()
     };
-    let lab = DelegatedAuthenticationFixture::new(&[], options).await;
+    let fixture = DelegatedAuthenticationFixture::new(&[], options).await;
     let reviews = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&reviews);
-    lab.fake.respond_to_create(&TOKENS, move |mut review| {
+    fixture.fake.respond_to_create(&TOKENS, move |mut review| {
         count.fetch_add(1, Ordering::Relaxed);
         assert_eq!(review["spec"]["audiences"], json!(["us"]));
         review["metadata"] = json!({"name": "x"});
@@ -318,10 +322,10 @@ async fn token_reviews_are_cached() {
         review
     });
     for _ in 0..3 {
-        let user = lab.authenticate(None, Some("good"), &[]).await.unwrap();
+        let user = fixture.authenticate(None, Some("good"), &[]).await.unwrap();
         assert_eq!(user.groups, ["g", "system:authenticated"]);
         for refused in ["bad", "theirs"] {
-            let answer = lab.authenticate(None, Some(refused), &[]).await;
+            let answer = fixture.authenticate(None, Some(refused), &[]).await;
             assert!(
                 matches!(answer, Err(AuthenticationError::InvalidCredential(_))),
                 "{answer:?}"
@@ -334,33 +338,33 @@ async fn token_reviews_are_cached() {
         "both results are cached"
     );
     tokio::time::advance(Duration::from_secs(11)).await;
-    lab.authenticate(None, Some("good"), &[]).await.unwrap();
+    fixture.authenticate(None, Some("good"), &[]).await.unwrap();
     assert_eq!(reviews.load(Ordering::Relaxed), 4, "cached for ten seconds");
     assert!(matches!(
-        lab.authenticate(None, None, &[]).await,
+        fixture.authenticate(None, None, &[]).await,
         Err(AuthenticationError::InvalidCredential(_))
     ));
-    lab.tasks.stop().await;
+    fixture.tasks.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_reviews_are_errors() {
-    let lab = DelegatedAuthenticationFixture::new(&[], DelegatedAuthOptions::default()).await;
+    let fixture = DelegatedAuthenticationFixture::new(&[], DelegatedAuthOptions::default()).await;
     let tries = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&tries);
-    lab.fake.on_call(move |call| {
+    fixture.fake.on_call(move |call| {
         (call.verb == "create").then(|| {
             count.fetch_add(1, Ordering::Relaxed);
             Status::unavailable("down").into()
         })
     });
-    let answer = lab.authenticate(None, Some("t"), &[]).await;
+    let answer = fixture.authenticate(None, Some("t"), &[]).await;
     let Err(AuthenticationError::Undecided(status)) = answer else {
         panic!("{answer:?}");
     };
     assert_eq!(status.code, 500);
     assert_eq!(tries.load(Ordering::Relaxed), 5);
-    let host: Arc<dyn Api> = lab.fake.clone();
+    let host: Arc<dyn Api> = fixture.fake.clone();
     let rights: RequestAuthorizer =
         DelegatingAuthorizer::new(host, &DelegatedAuthOptions::default()).into();
     let user = UserInfo::default();
@@ -374,7 +378,7 @@ async fn failed_reviews_are_errors() {
         500
     );
     assert_eq!(tries.load(Ordering::Relaxed), 15, "a failure is not cached");
-    lab.tasks.stop().await;
+    fixture.tasks.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

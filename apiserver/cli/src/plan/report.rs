@@ -54,7 +54,7 @@ pub(crate) fn plan_report(
 ) -> PlanReport {
     let snapshot = ClusterSnapshot::new(inputs.clusters.iter().cloned())
         .with_settings(scheduling.scheduling_settings);
-    let world = simulation::SimulationInput {
+    let input = simulation::SimulationInput {
         policies: &inputs.policies,
         overrides: &inputs.overrides,
         bindings: &inputs.bindings,
@@ -75,7 +75,7 @@ pub(crate) fn plan_report(
     let mut before = SchedulingSimulation::new(Instant::now());
     let templates = inputs.templates.iter().map(|affected| {
         let outcome = simulation::simulate(
-            &world,
+            &input,
             &changes,
             &simulation::SimulatedTemplate {
                 api_resource: &affected.api_resource,

@@ -146,7 +146,7 @@ pub(crate) struct WorkSummary {
 
 pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
     let snapshot = ClusterSnapshot::default();
-    let world = simulation::SimulationInput {
+    let input = simulation::SimulationInput {
         policies: &inputs.policies,
         overrides: &inputs.overrides,
         bindings: &[],
@@ -155,7 +155,7 @@ pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
         gates: FeatureGates::default(),
     };
     let template = &inputs.template;
-    let claim = simulation::explain_claim(&world, &inputs.api_resource, template);
+    let claim = simulation::explain_claim(&input, &inputs.api_resource, template);
     let (decision, undecided) = match &inputs.decision {
         None => (None, None),
         Some(Ok(document)) => match DecisionSummary::deserialize(document) {

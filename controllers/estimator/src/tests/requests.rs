@@ -33,9 +33,18 @@ fn service(cluster: &str, kind: &str, to: SocketAddr) -> Value {
                     "ports": [{"port": 10352, "targetPort": to.port()}]}})
 }
 
-fn start(lab: &EstimatorMembersFixture, options: EstimatorOptions) -> Arc<dyn ReplicaEstimator> {
-    let api: Arc<dyn Api> = lab.host.clone();
-    AccurateEstimator::start(&api, &lab.informers, &lab.members, options, &lab.tasks)
+fn start(
+    test_fixture: &EstimatorMembersFixture,
+    options: EstimatorOptions,
+) -> Arc<dyn ReplicaEstimator> {
+    let api: Arc<dyn Api> = test_fixture.host.clone();
+    AccurateEstimator::start(
+        &api,
+        &test_fixture.informers,
+        &test_fixture.members,
+        options,
+        &test_fixture.tasks,
+    )
 }
 
 /// Options with a timeout that is short enough for tests to wait for.
@@ -71,16 +80,18 @@ fn estimator_answer(room: i64) -> AccurateEstimate {
 // proves: EST-ask, EST-not-available, EST-wrong-cluster, EST-timeout
 #[tokio::test]
 async fn an_estimator_answers_for_its_cluster() {
-    let lab = EstimatorMembersFixture::new(MemberTrackingOptions::default());
+    let test_fixture = EstimatorMembersFixture::new(MemberTrackingOptions::default());
     let peer = FakeEstimator::start("m1", FakeEstimatorResponse::Available(7), None).await;
     let other = FakeEstimator::start("other", FakeEstimatorResponse::Available(9), None).await;
-    lab.join("m1", "Push", 10);
-    lab.join("m2", "Push", 10);
-    lab.host
+    test_fixture.join("m1", "Push", 10);
+    test_fixture.join("m2", "Push", 10);
+    test_fixture
+        .host
         .seed(&SERVICES, service("m1", "ExternalName", peer.address));
-    lab.host
+    test_fixture
+        .host
         .seed(&SERVICES, service("m2", "ExternalName", other.address));
-    let estimators = start(&lab, short_timeout_options());
+    let estimators = start(&test_fixture, short_timeout_options());
     estimators.wait_ready().await;
 
     let one = json!({"resourceRequest": {"cpu": "1"}});
@@ -132,21 +143,21 @@ async fn an_estimator_answers_for_its_cluster() {
     .await;
     assert_eq!(answers, [AccurateEstimate::Failed]);
     assert!(peer.requests().is_empty());
-    lab.tasks.stop().await;
+    test_fixture.tasks.stop().await;
 }
 
 // proves: EST-service, EST-unreachable
 #[tokio::test]
 async fn connections_follow_the_service() {
-    let lab = EstimatorMembersFixture::new(FULL_DETAIL);
-    lab.member.seed(&NODES, node("a 4 10"));
+    let test_fixture = EstimatorMembersFixture::new(FULL_DETAIL);
+    test_fixture.member.seed(&NODES, node("a 4 10"));
     let peer = FakeEstimator::start("m1", FakeEstimatorResponse::Available(7), None).await;
-    lab.join("m1", "Push", 10);
-    lab.wait_until_listed("m1", false).await;
+    test_fixture.join("m1", "Push", 10);
+    test_fixture.wait_until_listed("m1", false).await;
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let gone = nobody.local_addr().unwrap();
     drop(nobody);
-    let estimators = start(&lab, short_timeout_options());
+    let estimators = start(&test_fixture, short_timeout_options());
     estimators.wait_ready().await;
     let one = json!({"resourceRequest": {"cpu": "1"}});
     let soon = async |expected: AccurateEstimate| {
@@ -158,17 +169,21 @@ async fn connections_follow_the_service() {
     };
     let by_nodes = AccurateEstimate::Available(4, EstimateSource::Nodes);
     soon(by_nodes).await;
-    lab.host
+    test_fixture
+        .host
         .seed(&SERVICES, service("m1", "ExternalName", gone));
     soon(AccurateEstimate::Failed).await;
-    lab.host
+    test_fixture
+        .host
         .seed(&SERVICES, service("m1", "ExternalName", peer.address));
     soon(estimator_answer(7)).await;
-    lab.host
+    test_fixture
+        .host
         .seed(&SERVICES, service("m1", "ClusterIP", peer.address));
     soon(AccurateEstimate::Failed).await;
     let moved = FakeEstimator::start("m1", FakeEstimatorResponse::Available(8), None).await;
-    lab.host
+    test_fixture
+        .host
         .seed(&SERVICES, service("m1", "ExternalName", moved.address));
     soon(estimator_answer(8)).await;
     // The estimator returns at the same address.
@@ -184,34 +199,34 @@ async fn connections_follow_the_service() {
     soon(estimator_answer(9)).await;
     // The estimator is removed for good.
     again.stop().await;
-    lab.host.remove(
+    test_fixture.host.remove(
         &SERVICES,
         "karmada-system",
         "karmada-scheduler-estimator-m1",
     );
     soon(by_nodes).await;
-    lab.tasks.stop().await;
+    test_fixture.tasks.stop().await;
 }
 
 // proves: EST-own, EST-quota-gate
 #[tokio::test]
 async fn clusters_without_an_estimator_are_estimated_by_nodes_and_quotas() {
-    let lab = EstimatorMembersFixture::new(FULL_DETAIL);
-    lab.member.seed(&NODES, node("a 4 10"));
-    lab.member.seed(
+    let test_fixture = EstimatorMembersFixture::new(FULL_DETAIL);
+    test_fixture.member.seed(&NODES, node("a 4 10"));
+    test_fixture.member.seed(
         &QUOTAS,
         json!({"metadata": {"name": "q", "namespace": "n"},
                "spec": {"scopes": ["PriorityClass"]},
                "status": {"hard": {"cpu": "3"}, "used": {"cpu": "1"}}}),
     );
-    lab.join("m1", "Push", 10);
-    lab.join("far", "Pull", 10);
+    test_fixture.join("m1", "Push", 10);
+    test_fixture.join("far", "Pull", 10);
     let (counting, plain) = (
-        start(&lab, short_timeout_options()),
-        start(&lab, EstimatorOptions::default()),
+        start(&test_fixture, short_timeout_options()),
+        start(&test_fixture, EstimatorOptions::default()),
     );
     counting.wait_ready().await;
-    lab.wait_until_listed("m1", true).await;
+    test_fixture.wait_until_listed("m1", true).await;
     let request = |class: &str| json!({"namespace": "n", "priorityClassName": class, "resourceRequest": {"cpu": "1"}});
     let (high, none) = (request("high"), request(""));
     let clusters = ["m1", "far", "unknown"];
@@ -236,44 +251,46 @@ async fn clusters_without_an_estimator_are_estimated_by_nodes_and_quotas() {
     let answers = max_available(&counting, EstimateSubject::Replicas(Some(&wrong)), &["m1"]).await;
     assert_eq!(answers, [AccurateEstimate::Failed]);
     // A cluster without nodes has no capacity.
-    lab.member.remove(&NODES, "", "a");
+    test_fixture.member.remove(&NODES, "", "a");
     let nothing = [AccurateEstimate::Available(0, EstimateSource::Nodes)];
     wait_until(async || {
         max_available(&plain, EstimateSubject::Replicas(None), &["m1"]).await == nothing
     })
     .await;
-    lab.member.remove(&QUOTAS, "n", "q");
-    let member = lab.members.get("m1").unwrap();
+    test_fixture.member.remove(&QUOTAS, "n", "q");
+    let member = test_fixture.members.get("m1").unwrap();
     wait_until(async || member.quotas("n").is_some_and(|q| q.is_empty())).await;
-    lab.tasks.stop().await;
+    test_fixture.tasks.stop().await;
 }
 
 // proves: EST-not-known
 #[tokio::test]
 async fn a_member_that_is_not_synced_has_no_estimate() {
-    let lab = EstimatorMembersFixture::new(MemberTrackingOptions::default());
-    lab.member.seed(&NODES, node("a 4 10"));
-    lab.join("m1", "Push", 10);
-    let estimators = start(&lab, short_timeout_options());
+    let test_fixture = EstimatorMembersFixture::new(MemberTrackingOptions::default());
+    test_fixture.member.seed(&NODES, node("a 4 10"));
+    test_fixture.join("m1", "Push", 10);
+    let estimators = start(&test_fixture, short_timeout_options());
     estimators.wait_ready().await;
     wait_until(async || {
-        lab.members
+        test_fixture
+            .members
             .get("m1")
             .is_ok_and(|m| m.resource_summary().is_some())
     })
     .await;
     let answers = max_available(&estimators, EstimateSubject::Replicas(None), &["m1"]).await;
     assert_eq!(answers, [AccurateEstimate::Unknown]);
-    lab.tasks.stop().await;
+    test_fixture.tasks.stop().await;
 }
 
 // proves: EST-pull-mode
 #[tokio::test]
 async fn clusters_in_pull_mode_are_called_unless_disabled() {
-    let lab = EstimatorMembersFixture::new(MemberTrackingOptions::default());
+    let test_fixture = EstimatorMembersFixture::new(MemberTrackingOptions::default());
     let peer = FakeEstimator::start("far", FakeEstimatorResponse::Available(7), None).await;
-    lab.join("far", "Pull", 10);
-    lab.host
+    test_fixture.join("far", "Pull", 10);
+    test_fixture
+        .host
         .seed(&SERVICES, service("far", "ExternalName", peer.address));
     for (not_in_pull_mode, expected) in [
         (false, estimator_answer(7)),
@@ -283,12 +300,12 @@ async fn clusters_in_pull_mode_are_called_unless_disabled() {
             skip_pull_clusters: not_in_pull_mode,
             ..short_timeout_options()
         };
-        let estimators = start(&lab, options);
+        let estimators = start(&test_fixture, options);
         estimators.wait_ready().await;
         let answers = max_available(&estimators, EstimateSubject::Replicas(None), &["far"]).await;
         assert_eq!(answers, [expected]);
     }
-    lab.tasks.stop().await;
+    test_fixture.tasks.stop().await;
 }
 
 /// Certificates of a server at 127.0.0.1 and of a client, issued by one authority.
@@ -377,13 +394,14 @@ async fn both_sides_present_certificates_if_configured() {
         (Some(missing), AccurateEstimate::Failed),
         (None, AccurateEstimate::Failed),
     ] {
-        let lab = EstimatorMembersFixture::new(MemberTrackingOptions::default());
-        lab.join("m1", "Push", 10);
-        lab.host
+        let test_fixture = EstimatorMembersFixture::new(MemberTrackingOptions::default());
+        test_fixture.join("m1", "Push", 10);
+        test_fixture
+            .host
             .seed(&SERVICES, service("m1", "ExternalName", peer.address));
         let text = format!("{tls:?}");
         let estimators = start(
-            &lab,
+            &test_fixture,
             EstimatorOptions {
                 tls,
                 ..short_timeout_options()
@@ -392,6 +410,6 @@ async fn both_sides_present_certificates_if_configured() {
         estimators.wait_ready().await;
         let answers = max_available(&estimators, EstimateSubject::Replicas(None), &["m1"]).await;
         assert_eq!(answers, [expected], "{text}");
-        lab.tasks.stop().await;
+        test_fixture.tasks.stop().await;
     }
 }

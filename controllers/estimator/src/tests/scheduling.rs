@@ -16,18 +16,20 @@ use super::fake_estimator::{FakeEstimator, FakeEstimatorResponse};
 use super::fixture::{EstimatorMembersFixture, NODES, SERVICES, node, wait_until};
 use crate::AccurateEstimator;
 
-fn start(lab: &EstimatorMembersFixture, gates: FeatureGates) -> DecisionExplanationCache {
-    let api: Arc<dyn Api> = lab.host.clone();
+fn start(test_fixture: &EstimatorMembersFixture, gates: FeatureGates) -> DecisionExplanationCache {
+    let api: Arc<dyn Api> = test_fixture.host.clone();
     let rules =
         SchedulingSettings::new(gates, SchedulerPluginSet::default(), false).with_estimators(true);
-    let clusters = lab.informers.get(&api, &ListWatchSelector::all(&CLUSTERS));
+    let clusters = test_fixture
+        .informers
+        .get(&api, &ListWatchSelector::all(&CLUSTERS));
     let of_estimators = crate::EstimatorOptions::default();
     let estimators = AccurateEstimator::start(
         &api,
-        &lab.informers,
-        &lab.members,
+        &test_fixture.informers,
+        &test_fixture.members,
         of_estimators,
-        &lab.tasks,
+        &test_fixture.tasks,
     );
     let options = SchedulerOptions {
         gates,
@@ -41,8 +43,8 @@ fn start(lab: &EstimatorMembersFixture, gates: FeatureGates) -> DecisionExplanat
         EventRecorder::disabled(),
         SchedulerClusterCache::with_settings(clusters, rules),
         options,
-        &lab.informers,
-        &lab.tasks,
+        &test_fixture.informers,
+        &test_fixture.tasks,
     );
     decisions
 }
@@ -61,48 +63,52 @@ fn dynamic_placement() -> Value {
                                  "weightPreference": {"dynamicWeight": "AvailableReplicas"}}})
 }
 
-async fn wait_for_result(lab: &EstimatorMembersFixture, name: &str) -> Value {
+async fn wait_for_result(test_fixture: &EstimatorMembersFixture, name: &str) -> Value {
     let scheduled = |b: &Value| b["status"]["conditions"][0]["status"].is_string();
     wait_until(async || {
-        lab.host
+        test_fixture
+            .host
             .get_object(&BINDINGS, "n", name)
             .is_some_and(|b| scheduled(&b))
     })
     .await;
-    lab.host.get_object(&BINDINGS, "n", name).unwrap()
+    test_fixture.host.get_object(&BINDINGS, "n", name).unwrap()
 }
 
-async fn clusters(lab: &EstimatorMembersFixture, name: &str) -> Value {
-    wait_for_result(lab, name).await["spec"]["clusters"].clone()
+async fn clusters(test_fixture: &EstimatorMembersFixture, name: &str) -> Value {
+    wait_for_result(test_fixture, name).await["spec"]["clusters"].clone()
 }
 
-fn route_cluster(lab: &EstimatorMembersFixture, cluster: &str, peer: &FakeEstimator) {
+fn route_cluster(test_fixture: &EstimatorMembersFixture, cluster: &str, peer: &FakeEstimator) {
     let service = json!({"metadata": {"name": format!("karmada-scheduler-estimator-{cluster}"), "namespace": "karmada-system"},
         "spec": {"type": "ExternalName", "externalName": "127.0.0.1", "ports": [{"port": 10352, "targetPort": peer.address.port()}]}});
-    lab.host.seed(&SERVICES, service);
+    test_fixture.host.seed(&SERVICES, service);
 }
 
 // proves: EST-min, EST-skipped
 #[tokio::test]
 async fn replicas_follow_the_least_estimate() {
-    let lab = EstimatorMembersFixture::new(MemberTrackingOptions {
+    let test_fixture = EstimatorMembersFixture::new(MemberTrackingOptions {
         individual_nodes: true,
         quotas: false,
     });
-    lab.member.seed(&NODES, node("a 3 10"));
-    lab.member.seed(&NODES, node("b 9 10 !x=y:NoSchedule"));
+    test_fixture.member.seed(&NODES, node("a 3 10"));
+    test_fixture
+        .member
+        .seed(&NODES, node("b 9 10 !x=y:NoSchedule"));
     let peer = FakeEstimator::start("m1", FakeEstimatorResponse::Available(1), None).await;
-    route_cluster(&lab, "m1", &peer);
+    route_cluster(&test_fixture, "m1", &peer);
     for name in ["m1", "m2", "m3"] {
-        lab.join(name, if name == "m3" { "Pull" } else { "Push" }, 4);
+        test_fixture.join(name, if name == "m3" { "Pull" } else { "Push" }, 4);
     }
-    lab.wait_until_listed("m2", false).await;
+    test_fixture.wait_until_listed("m2", false).await;
     // The estimator allows 1, the nodes 3, the resource summary 4.
-    lab.host
+    test_fixture
+        .host
         .seed(&BINDINGS, binding("all", 8, &dynamic_placement()));
-    let decisions = start(&lab, FeatureGates::default());
+    let decisions = start(&test_fixture, FeatureGates::default());
     let expected = json!([{"name": "m1", "replicas": 1}, {"name": "m2", "replicas": 3}, {"name": "m3", "replicas": 4}]);
-    assert_eq!(clusters(&lab, "all").await, expected);
+    assert_eq!(clusters(&test_fixture, "all").await, expected);
     assert_eq!(
         peer.requests(),
         ["MaxAvailableReplicas m1 kind=Deployment, name=n/all"]
@@ -124,9 +130,10 @@ async fn replicas_follow_the_least_estimate() {
     assert_eq!(estimate("m2"), (3, EstimateSource::Nodes));
     assert_eq!(estimate("m3"), (4, EstimateSource::Summary));
 
-    lab.host
+    test_fixture
+        .host
         .seed(&BINDINGS, binding("more", 9, &dynamic_placement()));
-    let condition = wait_for_result(&lab, "more").await["status"]["conditions"][0].clone();
+    let condition = wait_for_result(&test_fixture, "more").await["status"]["conditions"][0].clone();
     assert_eq!(condition["reason"], "Unschedulable");
     let message = condition["message"].as_str().unwrap();
     assert!(
@@ -136,88 +143,96 @@ async fn replicas_follow_the_least_estimate() {
 
     // An estimator that does not know defers to other estimates; a larger estimate is capped.
     peer.set_response(FakeEstimatorResponse::Available(100));
-    lab.host
+    test_fixture
+        .host
         .seed(&BINDINGS, binding("most", 11, &dynamic_placement()));
     let expected = json!([{"name": "m1", "replicas": 4}, {"name": "m2", "replicas": 3}, {"name": "m3", "replicas": 4}]);
-    assert_eq!(clusters(&lab, "most").await, expected);
+    assert_eq!(clusters(&test_fixture, "most").await, expected);
     // A failing estimator invalidates all estimates of this decision, but not of others.
     peer.set_response(FakeEstimatorResponse::Error);
-    lab.host
+    test_fixture
+        .host
         .seed(&BINDINGS, binding("skipped", 12, &dynamic_placement()));
     let expected = json!([{"name": "m1", "replicas": 4}, {"name": "m2", "replicas": 4}, {"name": "m3", "replicas": 4}]);
-    assert_eq!(clusters(&lab, "skipped").await, expected);
+    assert_eq!(clusters(&test_fixture, "skipped").await, expected);
     let explanation = decisions.get("n/skipped").unwrap();
     assert_eq!(explanation.trace.failed_estimators, ["m1"]);
     let mut elsewhere = dynamic_placement();
     elsewhere["clusterAffinity"] = json!({"clusterNames": ["m2", "m3"]});
-    lab.host
+    test_fixture
+        .host
         .seed(&BINDINGS, binding("elsewhere", 7, &elsewhere));
     let expected = json!([{"name": "m2", "replicas": 3}, {"name": "m3", "replicas": 4}]);
-    assert_eq!(clusters(&lab, "elsewhere").await, expected);
-    lab.tasks.stop().await;
+    assert_eq!(clusters(&test_fixture, "elsewhere").await, expected);
+    test_fixture.tasks.stop().await;
 }
 
 // proves: EST-terms, EST-non-workload
 #[tokio::test]
 async fn only_feasible_clusters_are_estimated() {
-    let lab = EstimatorMembersFixture::new(MemberTrackingOptions::default());
+    let test_fixture = EstimatorMembersFixture::new(MemberTrackingOptions::default());
     let (first, second) = (
         FakeEstimator::start("m1", FakeEstimatorResponse::Available(9), None).await,
         FakeEstimator::start("m2", FakeEstimatorResponse::Available(9), None).await,
     );
     for (name, peer) in [("m1", &first), ("m2", &second)] {
-        lab.join(name, "Push", 9);
-        route_cluster(&lab, name, peer);
+        test_fixture.join(name, "Push", 9);
+        route_cluster(&test_fixture, name, peer);
     }
     let mut terms = dynamic_placement();
     terms["clusterAffinities"] = json!([{"affinityName": "a", "clusterNames": ["m1"]}, {"affinityName": "b", "clusterNames": ["m2"]}]);
-    lab.host.seed(&BINDINGS, binding("first", 3, &terms));
+    test_fixture
+        .host
+        .seed(&BINDINGS, binding("first", 3, &terms));
     let mut nothing = binding("nothing", 0, &dynamic_placement());
     nothing["spec"]
         .as_object_mut()
         .unwrap()
         .remove("replicaRequirements");
-    lab.host.seed(&BINDINGS, nothing);
-    start(&lab, FeatureGates::default());
+    test_fixture.host.seed(&BINDINGS, nothing);
+    start(&test_fixture, FeatureGates::default());
     assert_eq!(
-        clusters(&lab, "first").await,
+        clusters(&test_fixture, "first").await,
         json!([{"name": "m1", "replicas": 3}])
     );
-    wait_for_result(&lab, "nothing").await;
+    wait_for_result(&test_fixture, "nothing").await;
     assert_eq!((first.requests().len(), second.requests().len()), (1, 0));
     // A term without capacity is skipped, and then the clusters of the next are estimated.
     first.set_response(FakeEstimatorResponse::Available(0));
-    lab.host.seed(&BINDINGS, binding("second", 3, &terms));
+    test_fixture
+        .host
+        .seed(&BINDINGS, binding("second", 3, &terms));
     assert_eq!(
-        clusters(&lab, "second").await,
+        clusters(&test_fixture, "second").await,
         json!([{"name": "m2", "replicas": 3}])
     );
     assert_eq!((first.requests().len(), second.requests().len()), (1, 1));
-    lab.tasks.stop().await;
+    test_fixture.tasks.stop().await;
 }
 
 // proves: EST-assumed
 #[tokio::test]
 async fn reserved_capacity_is_not_assigned_again() {
-    let lab = EstimatorMembersFixture::new(MemberTrackingOptions {
+    let test_fixture = EstimatorMembersFixture::new(MemberTrackingOptions {
         individual_nodes: true,
         quotas: false,
     });
-    lab.member.seed(&NODES, node("a 4 10"));
-    lab.join("m1", "Push", 100);
-    lab.wait_until_listed("m1", false).await;
+    test_fixture.member.seed(&NODES, node("a 4 10"));
+    test_fixture.join("m1", "Push", 100);
+    test_fixture.wait_until_listed("m1", false).await;
     let names: Vec<String> = (0..6).map(|n| format!("b{n}")).collect();
     for name in &names {
-        lab.host
+        test_fixture
+            .host
             .seed(&BINDINGS, binding(name, 1, &dynamic_placement()));
     }
     let gates =
         FeatureGates::default().with_feature(KarmadaFeature::SchedulingOvercommitProtection, true);
-    start(&lab, gates);
+    start(&test_fixture, gates);
     let mut placed = 0;
     for name in &names {
-        placed += usize::from(clusters(&lab, name).await.is_array());
+        placed += usize::from(clusters(&test_fixture, name).await.is_array());
     }
     assert_eq!(placed, 4);
-    lab.tasks.stop().await;
+    test_fixture.tasks.stop().await;
 }

@@ -153,8 +153,8 @@ async fn every_operation_can_use_a_webhook() {
             }
         })
     };
-    let world = start_fixture(&["*"], json!({}), false, Box::new(answers)).await;
-    let (it, thing) = (&world.interpreter, thing());
+    let fixture = start_fixture(&["*"], json!({}), false, Box::new(answers)).await;
+    let (it, thing) = (&fixture.interpreter, thing());
     let tree: Value = serde_json::from_slice(thing.bytes()).unwrap();
     let replicas = it.replicas(&THING, &thing).await.unwrap().unwrap();
     let cpu = json!({"resourceRequest": {"cpu": "1"}});
@@ -183,7 +183,7 @@ async fn every_operation_can_use_a_webhook() {
     let dependencies = it.dependencies(&THING, &thing).await.unwrap().unwrap();
     assert_eq!(dependencies.len(), 1);
     assert_eq!(dependencies[0].name, "s");
-    let requests = world.caller.requests.lock();
+    let requests = fixture.caller.requests.lock();
     let has_type = |r: &Value| {
         r["object"]["apiVersion"] == "example.io/v1"
             && r["kind"] == json!({"group": "example.io", "version": "v1", "kind": "Thing"})
@@ -197,11 +197,11 @@ async fn webhooks_come_after_scripts_and_before_built_in_rules() {
     let scripts = json!({"replicaResource": {"luaScript": "function GetReplicas(o) return 7 end"}});
     let operations = ["InterpretReplica", "InterpretHealth"];
     let hook = |_: &Value| Err("connection refused".to_owned());
-    let world = start_fixture(&operations, scripts, false, Box::new(hook)).await;
-    let it = &world.interpreter;
+    let fixture = start_fixture(&operations, scripts, false, Box::new(hook)).await;
+    let it = &fixture.interpreter;
     let replicas = it.replicas(&THING, &thing()).await.unwrap();
     assert_eq!(replicas.unwrap().count, 7);
-    assert!(world.caller.requests.lock().is_empty());
+    assert!(fixture.caller.requests.lock().is_empty());
     // The error of the webhook is returned although a built-in rule exists.
     let web = object(
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "w"}, "spec": {"replicas": 2}}),
@@ -222,8 +222,8 @@ async fn webhooks_come_after_scripts_and_before_built_in_rules() {
 async fn health_rules_of_every_level_are_known() {
     let hook = |_: &Value| Err("not asked".to_owned());
     let scripts = json!({"healthInterpretation": {"luaScript": "function InterpretHealth(o) return true end"}});
-    let world = start_fixture(&["InterpretReplica"], scripts, false, Box::new(hook)).await;
-    let it = &world.interpreter;
+    let fixture = start_fixture(&["InterpretReplica"], scripts, false, Box::new(hook)).await;
+    let it = &fixture.interpreter;
     let other = Gvk::from_static("example.io", "v1", "Other");
     let check = |group: &str, version: &str, kind: &str, tells: bool| {
         let kind = Gvk::new(group, version, kind);
@@ -256,7 +256,7 @@ async fn health_rules_of_every_level_are_known() {
         *count.lock() += 1;
     });
     let more = configuration(&["InterpretReplica", "InterpretHealth"]);
-    world.api.seed(&WEBHOOK_CONFIGURATIONS, more);
+    fixture.api.seed(&WEBHOOK_CONFIGURATIONS, more);
     let deadline = Instant::now() + Duration::from_secs(10);
     while *notified.lock() == 0 {
         assert!(Instant::now() < deadline, "no listener was notified");
@@ -269,11 +269,11 @@ async fn health_rules_of_every_level_are_known() {
 #[tokio::test(start_paused = true)]
 async fn hanging_webhook_times_out_and_further_calls_fail_fast() {
     let hook = |_: &Value| Err("never".to_owned());
-    let world = start_fixture(&["InterpretHealth"], json!({}), true, Box::new(hook)).await;
+    let fixture = start_fixture(&["InterpretHealth"], json!({}), true, Box::new(hook)).await;
     let began = Instant::now();
     let ask = || async {
         let thing = thing();
-        let failed = world
+        let failed = fixture
             .interpreter
             .interpret_health(&THING, &thing)
             .await

@@ -10,44 +10,48 @@ use super::*;
 
 /// Creates a deployment, a replica set and a pod, and deletes the deployment.
 async fn check(how: DeletionPropagation, kept: bool) {
-    let lab = KubeControllersFixture::new().await;
+    let fixture = KubeControllersFixture::new().await;
     let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let spec = json!({"selector": {"matchLabels": {"a": "b"}}, "template": template});
     let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "default"}, "spec": spec});
-    let deployment = lab.create(&DEPLOYMENTS, deployment).await;
+    let deployment = fixture.create(&DEPLOYMENTS, deployment).await;
     let of = owner("apps/v1", "Deployment", &deployment);
     let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": spec,
         "metadata": {"name": "s", "namespace": "default", "ownerReferences": of}});
-    let set = lab.create(&REPLICA_SETS, set).await;
+    let set = fixture.create(&REPLICA_SETS, set).await;
     let of = owner("apps/v1", "ReplicaSet", &set);
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": template["spec"],
         "metadata": {"name": "p", "namespace": "default", "ownerReferences": of}});
-    lab.create(&PODS, pod).await;
+    fixture.create(&PODS, pod).await;
     // The collector acts on its graph, which is a moment behind.
     let probe = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}]);
-    lab.create_config_map("default", "probe", probe).await;
-    lab.wait_until_gone(&CONFIG_MAPS, "default", "probe").await;
+    fixture.create_config_map("default", "probe", probe).await;
+    fixture
+        .wait_until_gone(&CONFIG_MAPS, "default", "probe")
+        .await;
 
-    lab.delete(&DEPLOYMENTS, "default", "d", Some(how)).await;
-    lab.wait_until_gone(&DEPLOYMENTS, "default", "d").await;
+    fixture
+        .delete(&DEPLOYMENTS, "default", "d", Some(how))
+        .await;
+    fixture.wait_until_gone(&DEPLOYMENTS, "default", "d").await;
     if kept {
-        let set = lab.get(&REPLICA_SETS, "default", "s").await.unwrap();
+        let set = fixture.get(&REPLICA_SETS, "default", "s").await.unwrap();
         assert!(
             set["metadata"]["ownerReferences"]
                 .as_array()
                 .is_none_or(Vec::is_empty),
             "{set}"
         );
-        let pod = lab.get(&PODS, "default", "p").await.unwrap();
+        let pod = fixture.get(&PODS, "default", "p").await.unwrap();
         assert_eq!(pod["metadata"]["ownerReferences"][0]["name"], "s");
     } else {
         if how == DeletionPropagation::Foreground {
-            assert!(lab.get(&REPLICA_SETS, "default", "s").await.is_none());
+            assert!(fixture.get(&REPLICA_SETS, "default", "s").await.is_none());
         }
-        lab.wait_until_gone(&REPLICA_SETS, "default", "s").await;
-        lab.wait_until_gone(&PODS, "default", "p").await;
+        fixture.wait_until_gone(&REPLICA_SETS, "default", "s").await;
+        fixture.wait_until_gone(&PODS, "default", "p").await;
     }
-    lab.tasks.stop().await;
+    fixture.tasks.stop().await;
 }
 
 #[tokio::test]
@@ -67,25 +71,29 @@ async fn orphans_stay() {
 
 /// Deletes one of two owners; the other keeps the dependent.
 async fn check_two_owners(how: DeletionPropagation) {
-    let lab = KubeControllersFixture::new().await;
-    let a = lab.create_config_map("default", "a", json!([])).await;
-    let b = lab.create_config_map("default", "b", json!([])).await;
+    let fixture = KubeControllersFixture::new().await;
+    let a = fixture.create_config_map("default", "a", json!([])).await;
+    let b = fixture.create_config_map("default", "b", json!([])).await;
     let mut both = owner("v1", "ConfigMap", &a);
     both[0]["controller"] = false.into();
     both.as_array_mut()
         .unwrap()
         .push(owner("v1", "ConfigMap", &b)[0].clone());
-    lab.create_config_map("default", "c", both).await;
-    lab.delete(&CONFIG_MAPS, "default", "a", Some(how)).await;
-    lab.wait_until_gone(&CONFIG_MAPS, "default", "a").await;
+    fixture.create_config_map("default", "c", both).await;
+    fixture
+        .delete(&CONFIG_MAPS, "default", "a", Some(how))
+        .await;
+    fixture.wait_until_gone(&CONFIG_MAPS, "default", "a").await;
     wait_until("one reference is left", async || {
-        let c = lab.get(&CONFIG_MAPS, "default", "c").await.unwrap();
+        let c = fixture.get(&CONFIG_MAPS, "default", "c").await.unwrap();
         c["metadata"]["ownerReferences"].as_array().unwrap().len() == 1
     })
     .await;
-    lab.delete(&CONFIG_MAPS, "default", "b", Some(how)).await;
-    lab.wait_until_gone(&CONFIG_MAPS, "default", "c").await;
-    lab.tasks.stop().await;
+    fixture
+        .delete(&CONFIG_MAPS, "default", "b", Some(how))
+        .await;
+    fixture.wait_until_gone(&CONFIG_MAPS, "default", "c").await;
+    fixture.tasks.stop().await;
 }
 
 #[tokio::test]
@@ -96,46 +104,56 @@ async fn one_owner_is_enough() {
 
 #[tokio::test]
 async fn owners_in_other_namespaces_do_not_count() {
-    let lab = KubeControllersFixture::new().await;
-    let a = lab.create_config_map("default", "a", json!([])).await;
-    lab.create_config_map("kube-system", "c", owner("v1", "ConfigMap", &a))
+    let fixture = KubeControllersFixture::new().await;
+    let a = fixture.create_config_map("default", "a", json!([])).await;
+    fixture
+        .create_config_map("kube-system", "c", owner("v1", "ConfigMap", &a))
         .await;
-    lab.wait_until_gone(&CONFIG_MAPS, "kube-system", "c").await;
-    lab.wait_for_event("OwnerRefInvalidNamespace").await;
-    lab.tasks.stop().await;
+    fixture
+        .wait_until_gone(&CONFIG_MAPS, "kube-system", "c")
+        .await;
+    fixture.wait_for_event("OwnerRefInvalidNamespace").await;
+    fixture.tasks.stop().await;
 }
 
 #[tokio::test]
 async fn a_cluster_wide_object_of_a_namespaced_owner_is_left_alone() {
-    let lab = KubeControllersFixture::new().await;
-    let a = lab.create_config_map("default", "a", json!([])).await;
+    let fixture = KubeControllersFixture::new().await;
+    let a = fixture.create_config_map("default", "a", json!([])).await;
     let roles = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": [],
         "metadata": {"name": "c", "ownerReferences": owner("v1", "ConfigMap", &a)}});
-    lab.create(&roles, role).await;
-    lab.delete(&CONFIG_MAPS, "default", "a", None).await;
-    lab.wait_for_event("OwnerRefInvalidNamespace").await;
-    assert!(lab.get(&roles, "", "c").await.is_some());
-    lab.tasks.stop().await;
+    fixture.create(&roles, role).await;
+    fixture.delete(&CONFIG_MAPS, "default", "a", None).await;
+    fixture.wait_for_event("OwnerRefInvalidNamespace").await;
+    assert!(fixture.get(&roles, "", "c").await.is_some());
+    fixture.tasks.stop().await;
 }
 
 #[tokio::test]
 async fn an_unknown_kind_proves_nothing_until_it_is_served() {
-    let lab = KubeControllersFixture::new().await;
+    let fixture = KubeControllersFixture::new().await;
     let stranger = json!({"metadata": {"name": "x", "uid": "x"}});
-    lab.create_config_map("default", "kept", owner("g.io/v1", "Thing", &stranger))
+    fixture
+        .create_config_map("default", "kept", owner("g.io/v1", "Thing", &stranger))
         .await;
-    lab.create_config_map("default", "probe", owner("v1", "Secret", &stranger))
+    fixture
+        .create_config_map("default", "probe", owner("v1", "Secret", &stranger))
         .await;
-    lab.wait_until_gone(&CONFIG_MAPS, "default", "probe").await;
-    assert!(lab.get(&CONFIG_MAPS, "default", "kept").await.is_some());
-    lab.create(
-        &crate::custom_resource_definitions::DEFINITIONS,
-        definition("things", "Thing"),
-    )
-    .await;
-    lab.wait_until_gone(&CONFIG_MAPS, "default", "kept").await;
-    lab.tasks.stop().await;
+    fixture
+        .wait_until_gone(&CONFIG_MAPS, "default", "probe")
+        .await;
+    assert!(fixture.get(&CONFIG_MAPS, "default", "kept").await.is_some());
+    fixture
+        .create(
+            &crate::custom_resource_definitions::DEFINITIONS,
+            definition("things", "Thing"),
+        )
+        .await;
+    fixture
+        .wait_until_gone(&CONFIG_MAPS, "default", "kept")
+        .await;
+    fixture.tasks.stop().await;
 }
 
 #[tokio::test]

@@ -3,9 +3,9 @@
 use super::*;
 use crate::custom_resource_definitions::DEFINITIONS;
 
-async fn wait_until_established(lab: &KubeControllersFixture, name: &str) {
+async fn wait_until_established(fixture: &KubeControllersFixture, name: &str) {
     wait_until(&format!("{name} is established"), async || {
-        let found = lab.get(&DEFINITIONS, "", name).await;
+        let found = fixture.get(&DEFINITIONS, "", name).await;
         found.is_some_and(|d| condition(&d, "Established") == "True")
     })
     .await;
@@ -18,87 +18,101 @@ fn condition(definition: &Value, kind: &str) -> String {
 }
 
 /// Creates an instance as soon as the server serves the kind.
-async fn create_thing(lab: &KubeControllersFixture, name: &str, finalizers: Value) -> Value {
+async fn create_thing(fixture: &KubeControllersFixture, name: &str, finalizers: Value) -> Value {
     let body = json!({"apiVersion": "g.io/v1", "kind": "Thing",
         "metadata": {"name": name, "namespace": "default", "finalizers": finalizers}});
     let at = ResourcePath::collection(&THINGS, "default");
     wait_until("instances are served", async || {
         let options = WriteOptions::default();
-        lab.api
+        fixture
+            .api
             .create(at, body.clone().into(), &options)
             .await
             .is_ok()
     })
     .await;
-    lab.get(&THINGS, "default", name).await.unwrap()
+    fixture.get(&THINGS, "default", name).await.unwrap()
 }
 
 #[tokio::test]
 async fn names_go_to_the_first_and_then_to_the_next() {
-    let lab = KubeControllersFixture::new().await;
-    lab.create(&DEFINITIONS, definition("things", "Thing"))
+    let fixture = KubeControllersFixture::new().await;
+    fixture
+        .create(&DEFINITIONS, definition("things", "Thing"))
         .await;
-    lab.create(&DEFINITIONS, definition("others", "Thing"))
+    fixture
+        .create(&DEFINITIONS, definition("others", "Thing"))
         .await;
-    wait_until_established(&lab, "things.g.io").await;
+    wait_until_established(&fixture, "things.g.io").await;
     wait_until("the second is rejected", async || {
-        let second = lab.get(&DEFINITIONS, "", "others.g.io").await.unwrap();
+        let second = fixture.get(&DEFINITIONS, "", "others.g.io").await.unwrap();
         condition(&second, "NamesAccepted") == "False"
             && condition(&second, "Established") == "False"
     })
     .await;
-    lab.delete(&DEFINITIONS, "", "things.g.io", None).await;
-    lab.wait_until_gone(&DEFINITIONS, "", "things.g.io").await;
-    wait_until_established(&lab, "others.g.io").await;
-    lab.tasks.stop().await;
+    fixture.delete(&DEFINITIONS, "", "things.g.io", None).await;
+    fixture
+        .wait_until_gone(&DEFINITIONS, "", "things.g.io")
+        .await;
+    wait_until_established(&fixture, "others.g.io").await;
+    fixture.tasks.stop().await;
 }
 
 #[tokio::test]
 async fn instances_go_with_their_definition() {
-    let lab = KubeControllersFixture::new().await;
-    lab.create(&DEFINITIONS, definition("things", "Thing"))
+    let fixture = KubeControllersFixture::new().await;
+    fixture
+        .create(&DEFINITIONS, definition("things", "Thing"))
         .await;
-    wait_until_established(&lab, "things.g.io").await;
-    create_thing(&lab, "free", json!([])).await;
-    create_thing(&lab, "held", json!(["g.io/held"])).await;
-    lab.delete(&DEFINITIONS, "", "things.g.io", None).await;
-    lab.wait_until_gone(&THINGS, "default", "free").await;
+    wait_until_established(&fixture, "things.g.io").await;
+    create_thing(&fixture, "free", json!([])).await;
+    create_thing(&fixture, "held", json!(["g.io/held"])).await;
+    fixture.delete(&DEFINITIONS, "", "things.g.io", None).await;
+    fixture.wait_until_gone(&THINGS, "default", "free").await;
     wait_until("the held one is marked", async || {
-        let held = lab.get(&THINGS, "default", "held").await.unwrap();
+        let held = fixture.get(&THINGS, "default", "held").await.unwrap();
         held["metadata"]["deletionTimestamp"].is_string()
     })
     .await;
-    let definition_now = lab.get(&DEFINITIONS, "", "things.g.io").await.unwrap();
+    let definition_now = fixture.get(&DEFINITIONS, "", "things.g.io").await.unwrap();
     assert_eq!(condition(&definition_now, "Terminating"), "True");
-    lab.merge(
-        &THINGS,
-        "default",
-        "held",
-        json!({"metadata": {"finalizers": null}}),
-    )
-    .await;
-    lab.wait_until_gone(&DEFINITIONS, "", "things.g.io").await;
+    fixture
+        .merge(
+            &THINGS,
+            "default",
+            "held",
+            json!({"metadata": {"finalizers": null}}),
+        )
+        .await;
+    fixture
+        .wait_until_gone(&DEFINITIONS, "", "things.g.io")
+        .await;
 
     // A new definition of the same name has no instances.
-    lab.create(&DEFINITIONS, definition("things", "Thing"))
+    fixture
+        .create(&DEFINITIONS, definition("things", "Thing"))
         .await;
-    wait_until_established(&lab, "things.g.io").await;
-    let parent = create_thing(&lab, "parent", json!([])).await;
-    assert_eq!(lab.list(&THINGS, "default").await.len(), 1);
-    lab.create_config_map("default", "child", owner("g.io/v1", "Thing", &parent))
+    wait_until_established(&fixture, "things.g.io").await;
+    let parent = create_thing(&fixture, "parent", json!([])).await;
+    assert_eq!(fixture.list(&THINGS, "default").await.len(), 1);
+    fixture
+        .create_config_map("default", "child", owner("g.io/v1", "Thing", &parent))
         .await;
     let of = owner("g.io/v1", "Thing", &parent);
-    let sibling = create_thing(&lab, "sibling", json!([])).await;
+    let sibling = create_thing(&fixture, "sibling", json!([])).await;
     assert_eq!(sibling["metadata"]["name"], "sibling");
-    lab.merge(
-        &THINGS,
-        "default",
-        "sibling",
-        json!({"metadata": {"ownerReferences": of}}),
-    )
-    .await;
-    lab.delete(&THINGS, "default", "parent", None).await;
-    lab.wait_until_gone(&CONFIG_MAPS, "default", "child").await;
-    lab.wait_until_gone(&THINGS, "default", "sibling").await;
-    lab.tasks.stop().await;
+    fixture
+        .merge(
+            &THINGS,
+            "default",
+            "sibling",
+            json!({"metadata": {"ownerReferences": of}}),
+        )
+        .await;
+    fixture.delete(&THINGS, "default", "parent", None).await;
+    fixture
+        .wait_until_gone(&CONFIG_MAPS, "default", "child")
+        .await;
+    fixture.wait_until_gone(&THINGS, "default", "sibling").await;
+    fixture.tasks.stop().await;
 }

@@ -226,26 +226,30 @@ fn policy(name: &str) -> Value {
 }
 
 async fn assert_unharmed_by(steps: Vec<CrdOperation>) {
-    let lab = KubeControllersFixture::new().await;
-    lab.seed().await;
-    let before = lab.list_built_in_objects().await;
+    let fixture = KubeControllersFixture::new().await;
+    fixture.seed().await;
+    let before = fixture.list_built_in_objects().await;
     let options = WatchOptions::default();
-    let watching = lab
+    let watching = fixture
         .api
         .watch(ResourcePath::collection(&POLICIES, ""), &options)
         .await;
     let mut watch = watching.unwrap();
     let mut names = Vec::new();
     for step in &steps {
-        lab.apply_step(step, &mut names).await;
-        assert_eq!(lab.list_built_in_objects().await, before, "after {step:?}");
+        fixture.apply_step(step, &mut names).await;
+        assert_eq!(
+            fixture.list_built_in_objects().await,
+            before,
+            "after {step:?}"
+        );
     }
     for name in names {
-        lab.delete(&DEFINITIONS, "", &name, None).await;
-        lab.wait_until_gone(&DEFINITIONS, "", &name).await;
+        fixture.delete(&DEFINITIONS, "", &name, None).await;
+        fixture.wait_until_gone(&DEFINITIONS, "", &name).await;
     }
-    assert_eq!(lab.list_built_in_objects().await, before);
-    lab.create(&POLICIES, policy("after")).await;
+    assert_eq!(fixture.list_built_in_objects().await, before);
+    fixture.create(&POLICIES, policy("after")).await;
     let seen = tokio::time::timeout(Duration::from_secs(20), async {
         while let Some(event) = watch.next().await {
             if matches!(event.unwrap(), WatchEvent::Added(o) if o.name() == "after") {
@@ -255,7 +259,7 @@ async fn assert_unharmed_by(steps: Vec<CrdOperation>) {
         false
     });
     assert_eq!(seen.await, Ok(true), "the watch of a built-in kind ended");
-    lab.tasks.stop().await;
+    fixture.tasks.stop().await;
 }
 
 #[test]

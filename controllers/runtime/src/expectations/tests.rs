@@ -60,7 +60,7 @@ async fn decisions_wait_for_their_pace_and_for_the_copy() {
     check(&written, 4, "now 4");
 }
 
-/// One step of the world around a controller with one object. A step that is impossible
+/// One step of what surrounds a controller with one object. A step that is impossible
 /// now does nothing.
 #[derive(Clone, Copy, Debug)]
 enum ModelStep {

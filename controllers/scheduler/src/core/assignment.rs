@@ -81,7 +81,7 @@ impl ReplicaAssignment<'_> {
 /// Assigns replicas to every chosen cluster.
 pub(crate) fn assign_replicas<'a>(
     request: &ScheduleRequest<'_>,
-    world: &SchedulingContext<'_>,
+    context: &SchedulingContext<'_>,
     strategy: Option<AssignmentStrategy>,
     chosen: &[ClusterCandidate<'a>],
 ) -> Result<ReplicaAssignment<'a>, SchedulingFailure> {
@@ -94,7 +94,7 @@ pub(crate) fn assign_replicas<'a>(
     let counted = spec.replicas > 0 || spec.replica_requirements.is_some();
     if !counted || spec.components.len() > 1 {
         let is_set = spec.components.len() > 1
-            && schedules_component_sets(spec, request.placement, world.settings);
+            && schedules_component_sets(spec, request.placement, context.settings);
         let mode = if is_set {
             AssignmentRule::ComponentSet
         } else {
@@ -112,7 +112,7 @@ pub(crate) fn assign_replicas<'a>(
         assignment.assign(chosen, spec.replicas)?
     };
     division.shares.retain(|share| share.replicas > 0);
-    if world.settings.empty_workloads {
+    if context.settings.empty_workloads {
         let assigned: HashSet<&str> = division.shares.iter().map(|s| s.name).collect();
         let mut empty: Vec<ClusterReplicaShare<'a>> = chosen.iter().map(|c| share(c, 0)).collect();
         empty.retain(|share| !assigned.contains(share.name));

@@ -61,7 +61,7 @@ impl<'a> CapacityEstimator<'a> {
     pub(crate) fn new(
         spec: &ResourceBindingSpec,
         sets: bool,
-        world: &SchedulingContext<'a>,
+        context: &SchedulingContext<'a>,
         accurate: Option<&'a AccurateEstimates>,
     ) -> Self {
         let workload = if !is_estimated(spec) {
@@ -71,15 +71,15 @@ impl<'a> CapacityEstimator<'a> {
         } else {
             EstimatedWorkload::Replicas(resource_request::replica_request(spec))
         };
-        let reservations = if world.settings.reserve {
-            world.reservations
+        let reservations = if context.settings.reserve {
+            context.reservations
         } else {
             ReservationSnapshot::EMPTY
         };
         Self {
             workload,
             replicas: spec.replicas,
-            settings: world.settings,
+            settings: context.settings,
             reservations,
             accurate,
         }

@@ -46,9 +46,9 @@ impl SchedulingDecision<'_> {
 /// Schedules a binding's resource.
 pub fn schedule(
     request: &ScheduleRequest<'_>,
-    world: &SchedulingContext<'_>,
+    scheduling_context: &SchedulingContext<'_>,
 ) -> Result<Vec<TargetCluster>, SchedulingFailure> {
-    let decision = make_decision(request, world, &mut |_| {});
+    let decision = make_decision(request, scheduling_context, &mut |_| {});
     match decision.failure {
         None => Ok(decision.targets()),
         Some(failure) => Err(failure),
@@ -59,12 +59,12 @@ pub fn schedule(
 /// and each plugin.
 pub fn make_decision<'a>(
     request: &ScheduleRequest<'a>,
-    world: &SchedulingContext<'a>,
+    scheduling_context: &SchedulingContext<'a>,
     ended: &mut dyn FnMut(StepCompletion),
 ) -> SchedulingDecision<'a> {
     let mut decision = SchedulingDecision {
         request: *request,
-        context: *world,
+        context: *scheduling_context,
         filter_result: FilterResult::default(),
         unestimated_clusters: Vec::new(),
         candidates: Vec::new(),
@@ -78,9 +78,9 @@ pub fn make_decision<'a>(
 
 impl SchedulingDecision<'_> {
     fn run(&mut self, ended: &mut dyn FnMut(StepCompletion)) -> Result<(), SchedulingFailure> {
-        let (request, world) = (self.request, self.context);
+        let (request, scheduling_context) = (self.request, self.context);
         let targets = CurrentTargets::from_spec(request.spec);
-        let filter = ClusterFilter::new(&request, &world, &targets);
+        let filter = ClusterFilter::new(&request, &scheduling_context, &targets);
         self.filter_result =
             filter.run(&mut |plugin, count| ended(StepCompletion::Plugin(plugin, count)));
         let (passed, refused) = (&self.filter_result.feasible, &self.filter_result.rejected);
@@ -92,7 +92,7 @@ impl SchedulingDecision<'_> {
         if self.filter_result.feasible.is_empty() {
             return Err(self.filter_result.failure());
         }
-        if let Some(answers) = world.accurate_estimates
+        if let Some(answers) = scheduling_context.accurate_estimates
             && is_estimated(request.spec)
         {
             self.unestimated_clusters = answers.missing(self.filter_result.feasible_names());
@@ -100,8 +100,8 @@ impl SchedulingDecision<'_> {
                 return Ok(());
             }
         }
-        let scored = score_clusters(world.settings, &targets, &self.filter_result);
-        if world
+        let scored = score_clusters(scheduling_context.settings, &targets, &self.filter_result);
+        if scheduling_context
             .settings
             .plugins
             .has(SchedulerPluginName::ClusterLocality)
@@ -120,16 +120,21 @@ impl SchedulingDecision<'_> {
             PassedAndRejectedCounts::from_success(true),
         ));
         let strategy = AssignmentStrategy::from_placement(request.placement);
-        let sets = schedules_component_sets(request.spec, request.placement, world.settings);
-        self.candidates = rank_candidates(&request, &world, sets, scored);
+        let sets =
+            schedules_component_sets(request.spec, request.placement, scheduling_context.settings);
+        self.candidates = rank_candidates(&request, &scheduling_context, sets, scored);
         let selection = select::select(&request, strategy, sets, &self.candidates);
         ended(StepCompletion::Step(
             SchedulingStep::Select,
             PassedAndRejectedCounts::from_success(selection.is_ok()),
         ));
         self.selection = selection.map_err(|e| e.with_context("select clusters"))?;
-        let division =
-            assignment::assign_replicas(&request, &world, strategy, &self.selection.chosen);
+        let division = assignment::assign_replicas(
+            &request,
+            &scheduling_context,
+            strategy,
+            &self.selection.chosen,
+        );
         ended(StepCompletion::Step(
             SchedulingStep::AssignReplicas,
             PassedAndRejectedCounts::from_success(division.is_ok()),
@@ -166,14 +171,19 @@ fn score_clusters<'a>(
 /// The feasible clusters with their available replicas, best first.
 fn rank_candidates<'a>(
     request: &ScheduleRequest<'_>,
-    world: &SchedulingContext<'_>,
+    scheduling_context: &SchedulingContext<'_>,
     sets: bool,
     scored: Vec<ScoredCluster<'a>>,
 ) -> Vec<ClusterCandidate<'a>> {
     let names = scored.iter().map(|scored| scored.cluster.member.name());
-    let accurate = world.accurate_estimates;
+    let accurate = scheduling_context.accurate_estimates;
     let accurate = accurate.filter(|all| all.failed_clusters(names).next().is_none());
-    let estimator = capacity_estimator::CapacityEstimator::new(request.spec, sets, world, accurate);
+    let estimator = capacity_estimator::CapacityEstimator::new(
+        request.spec,
+        sets,
+        scheduling_context,
+        accurate,
+    );
     let candidate = |scored: ScoredCluster<'a>| {
         let (member, target) = (scored.cluster.member, scored.target);
         let (allocatable, source) = estimator.available(member);

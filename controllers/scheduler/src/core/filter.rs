@@ -146,7 +146,7 @@ const FILTER_CHECKS: [(SchedulerPluginName, FilterPluginFn); 7] = [
 impl<'t, 'a> ClusterFilter<'t, 'a> {
     pub(crate) fn new(
         request: &ScheduleRequest<'a>,
-        world: &SchedulingContext<'a>,
+        scheduling_context: &SchedulingContext<'a>,
         targets: &'t CurrentTargets<'t>,
     ) -> Self {
         let placement = request.placement;
@@ -167,7 +167,7 @@ impl<'t, 'a> ClusterFilter<'t, 'a> {
         Self {
             kind: ApiKindHash::new(&of.api_version, &of.kind),
             request: *request,
-            context: *world,
+            context: *scheduling_context,
             targets,
             affinities: affinities.map(|affinity| affinity.matcher()).collect(),
             has_tiers: term.is_some_and(|t| !t.overflow_affinities.is_empty()),

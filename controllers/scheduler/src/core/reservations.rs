@@ -257,9 +257,9 @@ mod tests {
         names.iter().map(target).collect()
     }
 
-    fn pods(ledger: &mut Reservations, cluster: &str, now: Instant) -> i64 {
-        let pods = ledger.snapshot(now).pods(cluster);
-        let reservation = ledger.by_cluster.get(cluster);
+    fn pods(reservations: &mut Reservations, cluster: &str, now: Instant) -> i64 {
+        let pods = reservations.snapshot(now).pods(cluster);
+        let reservation = reservations.by_cluster.get(cluster);
         let parts = reservation
             .into_iter()
             .flat_map(|reservation| reservation.by_binding.values());
@@ -271,27 +271,29 @@ mod tests {
     // proves: SCH-reservations
     #[test]
     fn a_reservation_lasts_until_healthy_moved_or_expired() {
-        let (mut ledger, now) = (Reservations::default(), Instant::now());
-        ledger.assume("n/a", &spec(&[]), &targets(&["m1", "m2"]), now);
-        ledger.assume("n/b", &spec(&[]), &targets(&["m1"]), now);
-        assert_eq!(pods(&mut ledger, "m1", now), 4);
-        ledger.release("n/b", "m1");
-        assert_eq!(pods(&mut ledger, "m1", now), 2);
-        let before = ledger.assume("n/a", &spec(&["m1", "m2"]), &targets(&["m3"]), now);
-        let at = |ledger: &mut Reservations| ["m1", "m2", "m3"].map(|m| pods(ledger, m, now));
-        assert_eq!(at(&mut ledger), [0, 0, 2]);
-        ledger.restore("n/a", before);
-        assert_eq!(at(&mut ledger), [2, 2, 0]);
+        let (mut reservations, now) = (Reservations::default(), Instant::now());
+        reservations.assume("n/a", &spec(&[]), &targets(&["m1", "m2"]), now);
+        reservations.assume("n/b", &spec(&[]), &targets(&["m1"]), now);
+        assert_eq!(pods(&mut reservations, "m1", now), 4);
+        reservations.release("n/b", "m1");
+        assert_eq!(pods(&mut reservations, "m1", now), 2);
+        let before = reservations.assume("n/a", &spec(&["m1", "m2"]), &targets(&["m3"]), now);
+        let at = |reservations: &mut Reservations| {
+            ["m1", "m2", "m3"].map(|m| pods(reservations, m, now))
+        };
+        assert_eq!(at(&mut reservations), [0, 0, 2]);
+        reservations.restore("n/a", before);
+        assert_eq!(at(&mut reservations), [2, 2, 0]);
         let late = now + RESERVATION_TTL + Duration::from_secs(1);
-        assert_eq!(pods(&mut ledger, "m1", late), 0);
-        assert!(ledger.by_binding.is_empty() && ledger.by_cluster.is_empty());
+        assert_eq!(pods(&mut reservations, "m1", late), 0);
+        assert!(reservations.by_binding.is_empty() && reservations.by_cluster.is_empty());
     }
 
     #[test]
     fn a_later_decision_extends_a_reservation() {
-        let (mut ledger, now) = (Reservations::default(), Instant::now());
-        ledger.assume("n/a", &spec(&[]), &targets(&["m1"]), now);
-        ledger.assume(
+        let (mut reservations, now) = (Reservations::default(), Instant::now());
+        reservations.assume("n/a", &spec(&[]), &targets(&["m1"]), now);
+        reservations.assume(
             "n/a",
             &spec(&["m1"]),
             &targets(&["m1"]),
@@ -299,14 +301,14 @@ mod tests {
         );
         assert_eq!(
             pods(
-                &mut ledger,
+                &mut reservations,
                 "m1",
                 now + RESERVATION_TTL + RESERVATION_TTL / 4
             ),
             2
         );
-        assert_eq!(pods(&mut ledger, "m1", now + 2 * RESERVATION_TTL), 0);
-        assert!(ledger.expiring.is_empty());
+        assert_eq!(pods(&mut reservations, "m1", now + 2 * RESERVATION_TTL), 0);
+        assert!(reservations.expiring.is_empty());
     }
 
     #[test]
@@ -319,19 +321,19 @@ mod tests {
         let mut asking = spec(&[]);
         asking.replica_requirements = Some(serde_json::json!({"resourceRequest": {"cpu": "1"}}));
         let demand = resource_request::replica_request(&asking).unwrap();
-        let (mut ledger, now) = (Reservations::default(), Instant::now());
-        let fit = |ledger: &mut Reservations| {
-            let beside = ledger.snapshot(now).nodes("m1", &nodes);
+        let (mut reservations, now) = (Reservations::default(), Instant::now());
+        let fit = |reservations: &mut Reservations| {
+            let beside = reservations.snapshot(now).nodes("m1", &nodes);
             beside.map_or(nodes.fit_replicas(&demand), |nodes| {
                 nodes.fit_replicas(&demand)
             })
         };
-        assert_eq!(fit(&mut ledger), 8);
+        assert_eq!(fit(&mut reservations), 8);
         for (binding, left) in [("n/a", 6), ("n/b", 4), ("n/c", 2)] {
-            ledger.assume(binding, &asking, &targets(&["m1"]), now);
-            assert_eq!(fit(&mut ledger), left, "{binding}");
+            reservations.assume(binding, &asking, &targets(&["m1"]), now);
+            assert_eq!(fit(&mut reservations), left, "{binding}");
         }
-        ledger.release("n/b", "m1");
-        assert_eq!(fit(&mut ledger), 4);
+        reservations.release("n/b", "m1");
+        assert_eq!(fit(&mut reservations), 4);
     }
 }

@@ -403,11 +403,11 @@ pub(super) fn parse_cases(text: &str) -> Vec<DecisionCase<'_>> {
 
 pub(super) fn format_result(case: &DecisionCase<'_>) -> String {
     let BindingCase { binding, fresh, .. } = &case.binding_case;
-    let world = SchedulingContext {
+    let context = SchedulingContext {
         peers: &case.binding_case.peers,
         ..SchedulingContext::from_snapshot(&case.snapshot)
     };
-    let outcome = schedule_binding(binding, &case.placement, *fresh, &world, &mut |_| {});
+    let outcome = schedule_binding(binding, &case.placement, *fresh, &context, &mut |_| {});
     match outcome.failure {
         Some(SchedulingFailure::NoFit(text)) => format!("NoFit {text}"),
         Some(SchedulingFailure::Unschedulable(text)) => format!("Unschedulable {text}"),
