@@ -1,4 +1,4 @@
-//! The static [`Catalog`] of all kinds known at compile time, parsed from the embedded
+//! The static [`KindCatalog`] of all kinds known at compile time, parsed from the embedded
 //! schema files on first use (some milliseconds).
 
 use std::collections::HashMap;

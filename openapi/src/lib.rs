@@ -1,7 +1,7 @@
 //! The API as data: its kinds, their fields, and how objects are defaulted, validated,
 //! published and printed; also the typed views and names of Karmada's API.
 //!
-//! `schemas/*.api` ──► [`Catalog`] (kinds + definitions) ──► [`Schema`] ──► default, prune, validate;
+//! `schemas/*.api` ──► [`KindCatalog`] (kinds + definitions) ──► [`Schema`] ──► default, prune, validate;
 //! ──► [`publish`] (OpenAPI); ──► [`printer`] (tables)
 //!
 //! Invariants: no I/O, no clock, no async runtime. The only parsed state is the static
@@ -31,6 +31,8 @@ pub use model::{
     SchemaDefinition, SchemaDefinitionArena, SchemaDefinitionId, SchemaField, SchemaNode,
     SchemaType, ValueValidation,
 };
-pub use pod_requests::{ContainerResources, ResourceList, ResourceRequirements, pod_requests};
+pub use pod_requests::{
+    ContainerResourcesAndRestartPolicy, ResourceList, ResourceRequirements, pod_requests,
+};
 pub use resource_names::{NameConflict, ResourceNames, shadows_built_in};
 pub use schema::{MAX_DEPTH, Schema, SchemaCursor};

@@ -1,7 +1,7 @@
 //! The data model of kinds: names, printer columns, and the types of fields.
 //!
 //! Schema files and CRDs fill an arena of [`SchemaDefinition`]s, which refer to each
-//! other by [`DefinitionId`]; a [`KindInfo`] names one of them.
+//! other by [`SchemaDefinitionId`]; a [`KindInfo`] names one of them.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;

@@ -55,12 +55,12 @@ impl ResourceRequirements {
 /// The fields of a container that determine its requests.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ContainerResources {
+pub struct ContainerResourcesAndRestartPolicy {
     restart_policy: Option<String>,
     resources: Option<ResourceRequirements>,
 }
 
-impl ContainerResources {
+impl ContainerResourcesAndRestartPolicy {
     /// The requests; a resource with a limit only requests its limit.
     fn requests(&self) -> ResourceList {
         let resources = self.resources.iter();
@@ -76,8 +76,8 @@ impl ContainerResources {
 
 /// The requests of a pod, overhead included. `of_pod` are the pod-level resources.
 pub fn pod_requests<'a>(
-    containers: impl IntoIterator<Item = &'a ContainerResources>,
-    init_containers: impl IntoIterator<Item = &'a ContainerResources>,
+    containers: impl IntoIterator<Item = &'a ContainerResourcesAndRestartPolicy>,
+    init_containers: impl IntoIterator<Item = &'a ContainerResourcesAndRestartPolicy>,
     of_pod: Option<&ResourceRequirements>,
     overhead: Option<&ResourceList>,
 ) -> ResourceList {
@@ -103,8 +103,8 @@ pub fn pod_requests<'a>(
 /// initialization step if it is larger. A step is an init container with the sidecars that
 /// started before it.
 fn container_requests<'a>(
-    containers: impl IntoIterator<Item = &'a ContainerResources>,
-    init_containers: impl IntoIterator<Item = &'a ContainerResources>,
+    containers: impl IntoIterator<Item = &'a ContainerResourcesAndRestartPolicy>,
+    init_containers: impl IntoIterator<Item = &'a ContainerResourcesAndRestartPolicy>,
 ) -> ResourceList {
     let (mut sidecars, mut largest_step) = (ResourceList::new(), ResourceList::new());
     for container in init_containers {
@@ -155,8 +155,8 @@ mod tests {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
     struct TestPodSpec {
-        containers: Vec<ContainerResources>,
-        init_containers: Vec<ContainerResources>,
+        containers: Vec<ContainerResourcesAndRestartPolicy>,
+        init_containers: Vec<ContainerResourcesAndRestartPolicy>,
         resources: Option<ResourceRequirements>,
         overhead: Option<ResourceList>,
     }

@@ -10,7 +10,7 @@ use harness::api_server_client::find_condition;
 use harness::cluster::{HOST_CONTROLLERS, KubernetesClusterOptions};
 use harness::daemon::TestDir;
 use harness::objects::{API_SERVICES, SERVICES};
-use harness::{ApiServerClient, Etcd, KubernetesCluster, ServerProcess, etcd, port};
+use harness::{ApiServerClient, EtcdCluster, KubernetesCluster, ServerProcess, etcd, port};
 use serde_json::{Value, json};
 
 use crate::direct_client::DirectClient;
@@ -52,7 +52,7 @@ pub(crate) struct AggregatedControlPlane {
     pub(crate) port: u16,
     arguments: Vec<String>,
     dir: TestDir,
-    pub(crate) etcd: Etcd,
+    pub(crate) etcd: EtcdCluster,
 }
 
 impl AggregatedControlPlane {
@@ -78,7 +78,7 @@ impl AggregatedControlPlane {
         let dir = TestDir::new();
         let flags = audit_flags(dir.path());
         let started = tokio::task::spawn_blocking(move || {
-            let etcd = Etcd::start(etcd::VERSION_3_5, 1)?;
+            let etcd = EtcdCluster::start(etcd::VERSION_3_5, 1)?;
             let options = KubernetesClusterOptions {
                 name: "host",
                 controllers: HOST_CONTROLLERS,

@@ -1,7 +1,7 @@
 //! A client for direct requests to Flotilla, not through the host.
 
 use auth::pki::CertKeyPair as Certificate;
-use harness::raw_http::{RawHttpRequest, RawHttpResponse, TlsClientIdentity};
+use harness::raw_http::{RawHttpRequest, RawHttpResponse, TestTlsClientConfig};
 
 /// The DNS name in Flotilla's serving certificate.
 pub(crate) const SERVING_NAME: &str = "flotilla.flotilla-system.svc";
@@ -39,7 +39,7 @@ impl DirectClient {
         body: &str,
     ) -> RawHttpResponse {
         let own = certificate.map(|c| (c.certificate_pem.as_str(), c.key_pem.as_str()));
-        let identity = TlsClientIdentity::new(&self.ca_bundle, own);
+        let identity = TestTlsClientConfig::new(&self.ca_bundle, own);
         let mut request =
             RawHttpRequest::new(&self.address, &identity, method, path).server_name(SERVING_NAME);
         for (name, value) in headers {

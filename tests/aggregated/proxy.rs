@@ -39,12 +39,12 @@ const ADMIN: &str = "kubernetes-admin";
 const MEMBER: &str = "member1";
 
 /// Sends the next lines of a container's log; `None` until the log is requested.
-type ContainerLogSender = Arc<Mutex<Option<mpsc::Sender<Bytes>>>>;
+type ContainerLogSenderSlot = Arc<Mutex<Option<mpsc::Sender<Bytes>>>>;
 
 /// Starts a kubelet whose container logs come from the sender, and that upgrades connections.
-async fn start_kubelet() -> (FakeHttpsServer, ContainerLogSender) {
+async fn start_kubelet() -> (FakeHttpsServer, ContainerLogSenderSlot) {
     let (heard, _) = mpsc::channel(8);
-    let (sessions, feed) = (upgrade_handler(heard), ContainerLogSender::default());
+    let (sessions, feed) = (upgrade_handler(heard), ContainerLogSenderSlot::default());
     let log_sender = Arc::clone(&feed);
     let handler: TestRequestHandler = Arc::new(move |request| {
         if !request.uri().path().starts_with("/containerLogs/") {
@@ -159,7 +159,7 @@ fn kubectl_command(program: &Path, control_plane: &AggregatedControlPlane, line:
 fn check_log_follow(
     program: &Path,
     control_plane: &AggregatedControlPlane,
-    feed: &ContainerLogSender,
+    feed: &ContainerLogSenderSlot,
     pod: &str,
 ) {
     let mut child = kubectl_command(program, control_plane, &format!("logs -f {pod} -c echo"))

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use client::{InformerFactory, ShutdownToken, TaskGroup};
 use harness::cluster::{DEFAULT_CONTROLLERS, KubernetesClusterOptions};
-use harness::{ApiServerClient, Etcd, KubernetesCluster, etcd};
+use harness::{ApiServerClient, EtcdCluster, KubernetesCluster, etcd};
 use hollow::HollowCluster;
 use machinery::time::SystemClock;
 
@@ -33,10 +33,10 @@ impl RealMemberCluster {
     /// Starts one cluster on an etcd of its own.
     ///
     /// Returns `None` if a tool is missing, which `harness::tools` has recorded.
-    pub(crate) async fn start(name: &'static str) -> Option<(Self, Etcd)> {
+    pub(crate) async fn start(name: &'static str) -> Option<(Self, EtcdCluster)> {
         harness::tools(CLUSTER_TOOLS)?;
         let started = tokio::task::spawn_blocking(move || {
-            let etcd = Etcd::start(etcd::VERSION_3_5, 1)?;
+            let etcd = EtcdCluster::start(etcd::VERSION_3_5, 1)?;
             let options = KubernetesClusterOptions {
                 name,
                 controllers: DEFAULT_CONTROLLERS,
@@ -61,7 +61,7 @@ impl RealMemberCluster {
 /// All members and the etcd that they share.
 pub(crate) struct RealMemberClusters {
     pub(crate) all: Vec<RealMemberCluster>,
-    _etcd: Etcd,
+    _etcd: EtcdCluster,
 }
 
 impl RealMemberClusters {
@@ -71,7 +71,7 @@ impl RealMemberClusters {
     pub(crate) async fn start() -> Option<Self> {
         harness::tools(CLUSTER_TOOLS)?;
         let started = tokio::task::spawn_blocking(|| {
-            let etcd = Etcd::start(etcd::VERSION_3_5, 1)?;
+            let etcd = EtcdCluster::start(etcd::VERSION_3_5, 1)?;
             let clusters = start_in_parallel(MEMBER_NAMES.map(|name| {
                 let etcd = &etcd;
                 move || {

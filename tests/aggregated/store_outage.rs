@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use harness::cluster::FRONT_PROXY_NAME;
-use harness::{Etcd, etcd};
+use harness::{EtcdCluster, etcd};
 
 use crate::aggregated_control_plane::AggregatedControlPlane;
 use crate::auth::ADMIN_HEADERS;
@@ -21,7 +21,8 @@ async fn an_unavailable_store_is_503_not_404() {
     let Some(mut control_plane) = AggregatedControlPlane::prepare().await else {
         return;
     };
-    let Some(mut own) = tokio::task::block_in_place(|| Etcd::start(etcd::VERSION_3_5, 1)) else {
+    let Some(mut own) = tokio::task::block_in_place(|| EtcdCluster::start(etcd::VERSION_3_5, 1))
+    else {
         return;
     };
     control_plane.start_flotilla_with(&["--etcd-servers", &own.endpoints()]);

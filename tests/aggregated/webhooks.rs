@@ -33,14 +33,14 @@ static VALIDATING: Gvr = Gvr::from_static(GROUP, "v1", "validatingwebhookconfigu
 const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A webhook server that records the requests of the reviews it receives.
-struct AdmissionWebhookServer {
+struct RecordingAdmissionWebhookServer {
     url: String,
     ca: String,
     requests: Arc<Mutex<Vec<Value>>>,
     _dir: TestDir,
 }
 
-impl AdmissionWebhookServer {
+impl RecordingAdmissionWebhookServer {
     async fn start() -> Self {
         let dir = TestDir::new();
         let pki = Pki::open(dir.path(), &[], SystemClock.now()).unwrap();
@@ -157,7 +157,7 @@ async fn host_admission_webhooks_are_called() {
         return;
     };
     control_plane.wait_until_available().await;
-    let hooks = AdmissionWebhookServer::start().await;
+    let hooks = RecordingAdmissionWebhookServer::start().await;
     let control = &control_plane.client;
     let template = config_map("default", "c", "v");
     let named = |name: &str| policy("default", name, &template, &["m"]);
@@ -210,7 +210,7 @@ async fn host_admission_webhooks_are_called() {
 /// Ignore.
 async fn check_failure_policies(
     control_plane: &AggregatedControlPlane,
-    hooks: &AdmissionWebhookServer,
+    hooks: &RecordingAdmissionWebhookServer,
 ) {
     let control = &control_plane.client;
     let template = config_map("default", "c", "v");

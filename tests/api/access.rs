@@ -88,7 +88,8 @@ fn assert_secret_forbidden(reply: &RawHttpResponse, field: &str, secret: &str) {
 
 #[test]
 fn a_cluster_names_only_secrets_that_its_writer_may_get() {
-    let test_server = ApiTestServer::shared();
+    // Of its own: other tests expect that the shared server has no clusters.
+    let test_server = ApiTestServer::start();
     test_server.create_namespace("vault");
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token"},
         "stringData": {"token": "t"}});
@@ -146,7 +147,8 @@ fn a_cluster_names_only_secrets_that_its_writer_may_get() {
 
 #[test]
 fn a_cluster_is_reached_by_https_unless_verification_is_off() {
-    let test_server = ApiTestServer::shared();
+    // Of its own: other tests expect that the shared server has no clusters.
+    let test_server = ApiTestServer::start();
     let create = |name: &str, spec: &Value| test_server.post(CLUSTERS, &cluster(name, spec));
     for spec in [
         json!({"apiEndpoint": "http://127.0.0.1:1"}),

@@ -1,6 +1,6 @@
 //! Paged lists, watches, and the responses of deletions.
 
-use harness::raw_http::RawHttpStream;
+use harness::raw_http::RawHttpResponseStream;
 use serde_json::{Value, json};
 
 use crate::test_server::ApiTestServer;
@@ -10,7 +10,7 @@ fn config_map(name: &str, data: &str) -> Value {
 }
 
 /// Reads the next frame of a watch: one line with one JSON document.
-fn next_frame(stream: &mut RawHttpStream, rest: &mut Vec<u8>) -> Option<Value> {
+fn next_frame(stream: &mut RawHttpResponseStream, rest: &mut Vec<u8>) -> Option<Value> {
     loop {
         if let Some(end) = rest.iter().position(|b| *b == b'\n') {
             let line: Vec<u8> = rest.drain(..=end).collect();

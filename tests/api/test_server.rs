@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use harness::ServerProcess;
-use harness::raw_http::TlsClientIdentity;
+use harness::raw_http::TestTlsClientConfig;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
@@ -16,9 +16,9 @@ pub(crate) struct ApiTestServer {
     _process: ServerProcess,
     pub(crate) address: String,
     /// A client certificate in the group system:masters.
-    pub(crate) admin: TlsClientIdentity,
+    pub(crate) admin: TestTlsClientConfig,
     /// No client certificate.
-    pub(crate) anonymous: TlsClientIdentity,
+    pub(crate) anonymous: TestTlsClientConfig,
     dir: TempDir,
 }
 
@@ -59,8 +59,8 @@ impl ApiTestServer {
         let (process, address) = ServerProcess::start(BINARY, &arguments, &log);
         let read = |name| std::fs::read_to_string(dir.path().join("data/pki").join(name)).unwrap();
         let ca = read("ca.crt");
-        let admin = TlsClientIdentity::new(&ca, Some((&read("admin.crt"), &read("admin.key"))));
-        let anonymous = TlsClientIdentity::new(&ca, None);
+        let admin = TestTlsClientConfig::new(&ca, Some((&read("admin.crt"), &read("admin.key"))));
+        let anonymous = TestTlsClientConfig::new(&ca, None);
         Self {
             _process: process,
             address,

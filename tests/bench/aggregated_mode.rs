@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use anyhow::Context;
 use harness::cluster::{HOST_CONTROLLERS, KubernetesClusterOptions};
-use harness::{Etcd, KubernetesCluster, etcd, port};
+use harness::{EtcdCluster, KubernetesCluster, etcd, port};
 use serde_json::json;
 
 use crate::fleet::{MEMBERS, MeasuredFleet};
 use crate::http_connection::BenchConnection;
 use crate::kubeconfig::Kubeconfig;
 use crate::measured_process::{MIB, MeasuredProcess, wait_until};
-use crate::measurement::{MeasurementLimit, MeasurementReport};
+use crate::measurement::{MeasurementLimit, MeasurementRecorder};
 use crate::member_watches::MemberWatches;
 use crate::objects::{CLUSTERS, DEPLOYMENTS, POLICIES, policy};
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 const SERVED_TIMEOUT: Duration = Duration::from_secs(60);
 
-pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
-    let etcd = Etcd::start(etcd::VERSION_3_5, 1).context("no etcd")?;
+pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
+    let etcd = EtcdCluster::start(etcd::VERSION_3_5, 1).context("no etcd")?;
     let options = KubernetesClusterOptions {
         name: "host",
         controllers: HOST_CONTROLLERS,
         flags: &[],
     };
     let host = KubernetesCluster::start(&options, &etcd).context("no kube-apiserver")?;
-    let own = Etcd::start(etcd::VERSION_3_5, 1).context("no etcd")?;
+    let own = EtcdCluster::start(etcd::VERSION_3_5, 1).context("no etcd")?;
     let fleet = MeasuredFleet::start(|dir| start_behind_host(dir, &host, &own.endpoints()))?;
     let to = fleet.control_plane.read_kubeconfig()?;
     BenchConnection::open(&to)?.post(POLICIES, &policy())?;

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use serde_json::json;
 
-use crate::create_rate::{CreateLoad, create_objects};
+use crate::create_rate::{CreateLoadConfig, create_objects};
 use crate::fleet::{MeasuredFleet, is_condition_true, items};
 use crate::http_connection::BenchConnection;
 use crate::kubeconfig::Kubeconfig;
 use crate::measured_process::{MIB, MeasuredProcess};
-use crate::measurement::{MeasurementLimit, MeasurementReport};
+use crate::measurement::{MeasurementLimit, MeasurementRecorder};
 use crate::member_watches::MemberWatches;
 use crate::objects::{
     BINDINGS, CONFIGMAPS, DEPLOYMENTS, POLICIES, configmap, deployment_with_config_map,
@@ -27,7 +27,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 
-pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
+pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let MeasuredFleet {
         control_plane: plane,
         members,
@@ -126,7 +126,7 @@ fn create_each(
     path: &str,
     object: &(dyn Fn(&str) -> String + Sync),
 ) -> anyhow::Result<()> {
-    let of = CreateLoad {
+    let of = CreateLoadConfig {
         path,
         count: OBJECTS_PER_KIND,
         connections: 16,

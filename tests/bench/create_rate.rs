@@ -6,14 +6,14 @@ use std::time::Instant;
 use crate::http_connection::BenchConnection;
 use crate::kubeconfig::Kubeconfig;
 use crate::measured_process::MeasuredProcess;
-use crate::measurement::{MeasurementLimit, MeasurementReport};
+use crate::measurement::{MeasurementLimit, MeasurementRecorder};
 use crate::objects::{CONFIGMAPS, configmap};
 use crate::service_account::create_user;
 
 const OBJECTS: usize = 20_000;
 
 /// What to create: the path of the resource, the number of objects and of connections.
-pub(crate) struct CreateLoad<'a> {
+pub(crate) struct CreateLoadConfig<'a> {
     pub(crate) path: &'a str,
     pub(crate) count: usize,
     pub(crate) connections: usize,
@@ -23,7 +23,7 @@ pub(crate) struct CreateLoad<'a> {
 /// request.
 pub(crate) fn create_objects(
     to: &Kubeconfig,
-    load: &CreateLoad<'_>,
+    load: &CreateLoadConfig<'_>,
     object: impl Fn(usize) -> String + Sync,
 ) -> anyhow::Result<Vec<f64>> {
     let next = AtomicUsize::new(0);
@@ -51,17 +51,17 @@ pub(crate) fn create_objects(
     })
 }
 
-pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
+pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let process = MeasuredProcess::serve(dir.path())?;
     let administrator = process.read_kubeconfig()?;
     let user = create_user(&administrator)?;
-    let warm = CreateLoad {
+    let warm = CreateLoadConfig {
         path: CONFIGMAPS,
         count: 200,
         connections: 1,
     };
-    let of = CreateLoad {
+    let of = CreateLoadConfig {
         count: OBJECTS,
         connections: 16,
         ..warm

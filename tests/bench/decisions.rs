@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use machinery::Object;
-use measurement::{MeasurementLimit, MeasurementReport, median};
+use measurement::{MeasurementLimit, MeasurementRecorder, median};
 use openapi::karmada::ResourceBindingSpec;
 use scheduler::core::{
     ClusterSnapshot, ScheduleRequest, SchedulingContext, make_decision, schedule,
@@ -152,7 +152,7 @@ fn time_scheduling(
     Ok(median(&mut times))
 }
 
-fn measure_many_bindings(report: &mut MeasurementReport) -> anyhow::Result<()> {
+fn measure_many_bindings(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let bindings = bindings(5000, mixed_placement)?;
     let took = time_scheduling(&bindings, &snapshot(100, 10)?)?;
     let setup =
@@ -176,7 +176,7 @@ fn measure_many_bindings(report: &mut MeasurementReport) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measure_regions(report: &mut MeasurementReport) -> anyhow::Result<()> {
+fn measure_regions(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let crowded_ones = bindings(10, crowded_placement)?;
     let bindings = bindings(1000, regional_placement)?;
     let took = time_scheduling(&bindings, &snapshot(1000, 20)?)?;
@@ -210,7 +210,7 @@ fn measure_regions(report: &mut MeasurementReport) -> anyhow::Result<()> {
 }
 
 /// The time by number of clusters, relative to n log n.
-fn measure_growth(report: &mut MeasurementReport) -> anyhow::Result<()> {
+fn measure_growth(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     for (name, placement) in [
         ("mixed", mixed_placement as fn(usize) -> Value),
         ("regions", regional_placement),
@@ -239,7 +239,7 @@ fn measure_growth(report: &mut MeasurementReport) -> anyhow::Result<()> {
 }
 
 /// The cost and size of the trace that explains a decision.
-fn measure_traces(report: &mut MeasurementReport) -> anyhow::Result<()> {
+fn measure_traces(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let bindings = bindings(600, mixed_placement)?;
     for clusters in [3, 100, 1000] {
         let snapshot = snapshot(clusters, 3)?;
@@ -275,11 +275,11 @@ fn measure_traces(report: &mut MeasurementReport) -> anyhow::Result<()> {
 
 type DecisionBenchGroup = (
     &'static str,
-    fn(&mut MeasurementReport) -> anyhow::Result<()>,
+    fn(&mut MeasurementRecorder) -> anyhow::Result<()>,
 );
 
 fn main() -> ExitCode {
-    let mut report = MeasurementReport::default();
+    let mut report = MeasurementRecorder::default();
     let groups: [DecisionBenchGroup; 4] = [
         ("many", measure_many_bindings),
         ("regions", measure_regions),

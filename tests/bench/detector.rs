@@ -23,7 +23,7 @@ use openapi::karmada::resources::{BINDINGS, CLUSTERS, POLICIES};
 use openapi::karmada::well_known_keys::POLICY_ID;
 use serde_json::json;
 
-use crate::measurement::{MeasurementLimit, MeasurementReport};
+use crate::measurement::{MeasurementLimit, MeasurementRecorder};
 
 static CONFIG_MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
 
@@ -123,7 +123,7 @@ async fn wait_for_binding_writes(control: &FakeApi, expected: usize) -> anyhow::
     }
 }
 
-async fn measure(report: &mut MeasurementReport) -> anyhow::Result<()> {
+async fn measure(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let control = seeded_api();
     let tasks = TaskGroup::new(ShutdownToken::new());
     let informers = InformerFactory::new(&tasks);
@@ -184,6 +184,6 @@ async fn measure(report: &mut MeasurementReport) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
+pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     tokio::runtime::Runtime::new()?.block_on(measure(report))
 }

@@ -8,7 +8,7 @@ use anyhow::ensure;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::create_rate::{CreateLoad, create_objects};
+use crate::create_rate::{CreateLoadConfig, create_objects};
 use crate::http_connection::BenchConnection;
 use crate::kubeconfig::Kubeconfig;
 use crate::measured_process::{self, MeasuredProcess, wait_until};
@@ -156,7 +156,7 @@ pub(crate) fn create_deployments(
     prefix: &str,
     count: usize,
 ) -> anyhow::Result<()> {
-    let of = CreateLoad {
+    let of = CreateLoadConfig {
         path: DEPLOYMENTS,
         count,
         connections: 16,

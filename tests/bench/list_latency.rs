@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-use crate::create_rate::{CreateLoad, create_objects};
+use crate::create_rate::{CreateLoadConfig, create_objects};
 use crate::http_connection::BenchConnection;
 use crate::kubeconfig::Kubeconfig;
 use crate::measured_process::{MIB, MeasuredProcess};
-use crate::measurement::{MeasurementLimit, MeasurementReport};
+use crate::measurement::{MeasurementLimit, MeasurementRecorder};
 use crate::objects::{CONFIGMAPS, configmap};
 use crate::service_account::create_user;
 
@@ -28,14 +28,14 @@ struct ListVariant<'a> {
     limit: MeasurementLimit,
 }
 
-pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
+pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let process = MeasuredProcess::serve(dir.path())?;
     let administrator = process.read_kubeconfig()?;
     let user = create_user(&administrator)?;
     // The 4 KiB include the metadata that the server adds.
     let bare = configmap("object-00000", 0).len() + 180;
-    let of = CreateLoad {
+    let of = CreateLoadConfig {
         path: CONFIGMAPS,
         count: OBJECTS,
         connections: 16,
@@ -61,7 +61,7 @@ pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
 }
 
 fn measure(
-    report: &mut MeasurementReport,
+    report: &mut MeasurementRecorder,
     process: &MeasuredProcess,
     variant: &ListVariant<'_>,
 ) -> anyhow::Result<()> {

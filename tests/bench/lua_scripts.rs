@@ -23,7 +23,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
 use crate::measured_process::MIB;
-use crate::measurement::{MeasurementLimit, MeasurementReport};
+use crate::measurement::{MeasurementLimit, MeasurementRecorder};
 
 const CALLS: usize = 20_000;
 /// Concurrent calls: as many as keep every thread busy.
@@ -168,7 +168,7 @@ fn new_runtime() -> anyhow::Result<Runtime> {
 }
 
 /// Makes one call of the interpreter.
-type InterpreterCall<T, F> = fn(Arc<ResourceInterpreter>, T) -> F;
+type InterpreterCallFunction<T, F> = fn(Arc<ResourceInterpreter>, T) -> F;
 
 /// The seconds that `calls` calls take.
 fn time_calls<T, F>(
@@ -176,7 +176,7 @@ fn time_calls<T, F>(
     it: &Arc<ResourceInterpreter>,
     about: &T,
     calls: usize,
-    ask: InterpreterCall<T, F>,
+    ask: InterpreterCallFunction<T, F>,
 ) -> anyhow::Result<f64>
 where
     T: Clone + Send + 'static,
@@ -209,7 +209,7 @@ fn fastest_call_micros<T, F>(
     runtime: &Runtime,
     it: &Arc<ResourceInterpreter>,
     about: &T,
-    ask: InterpreterCall<T, F>,
+    ask: InterpreterCallFunction<T, F>,
 ) -> anyhow::Result<f64>
 where
     T: Clone + Send + 'static,
@@ -470,7 +470,7 @@ fn measure_aggregation(scripts: &[(&str, &str)]) -> anyhow::Result<f64> {
     })
 }
 
-pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
+pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let tree = Arc::new(widget_object());
     let object = Object::from_value(&tree)?;
     let allowed = read_own_status("Cpus_allowed_list:")?;

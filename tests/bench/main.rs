@@ -31,7 +31,7 @@ mod watch_fanout;
 
 use std::process::ExitCode;
 
-use measurement::MeasurementReport;
+use measurement::MeasurementRecorder;
 use mimalloc::MiMalloc;
 
 /// The allocator of the binary, for the crates that are measured in this process.
@@ -41,7 +41,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 /// The name of a group and its function; a group shares one set of processes.
 type BenchGroup = (
     &'static str,
-    fn(&mut MeasurementReport) -> anyhow::Result<()>,
+    fn(&mut MeasurementRecorder) -> anyhow::Result<()>,
 );
 
 const GROUPS: [BenchGroup; 11] = [
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
         .skip(1)
         .filter(|a| !a.starts_with('-'))
         .collect();
-    let mut report = MeasurementReport::default();
+    let mut report = MeasurementRecorder::default();
     for (name, run) in GROUPS {
         if !selected.is_empty() && !selected.iter().any(|s| s == name) {
             continue;

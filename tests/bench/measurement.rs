@@ -16,12 +16,12 @@ pub(crate) enum MeasurementLimit {
 
 /// Counts the measurements and remembers the names of those that missed their limit.
 #[derive(Default)]
-pub(crate) struct MeasurementReport {
+pub(crate) struct MeasurementRecorder {
     recorded: usize,
     missed: Vec<String>,
 }
 
-impl MeasurementReport {
+impl MeasurementRecorder {
     /// Prints a measurement; `setup` describes in a few words what was running.
     pub(crate) fn record(
         &mut self,

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde_json::json;
 
-use crate::create_rate::{CreateLoad, create_objects};
+use crate::create_rate::{CreateLoadConfig, create_objects};
 use crate::fleet::MeasuredFleet;
 use crate::http_connection::BenchConnection;
 use crate::measured_process::MeasuredProcess;
-use crate::measurement::{MeasurementLimit, MeasurementReport};
+use crate::measurement::{MeasurementLimit, MeasurementRecorder};
 use crate::member_watches::MemberWatches;
 use crate::objects::{CLUSTERS, DEPLOYMENTS, POLICIES, deployment};
 
@@ -34,7 +34,7 @@ fn policy() -> String {
     .to_string()
 }
 
-pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
+pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let mut fleet = MeasuredFleet::start(|dir| {
         MeasuredProcess::start(&[
             "serve",
@@ -50,7 +50,7 @@ pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
     let to = fleet.control_plane.read_kubeconfig()?;
     let mut connection = BenchConnection::open(&to)?;
     connection.post(POLICIES, &policy())?;
-    let many = CreateLoad {
+    let many = CreateLoadConfig {
         path: DEPLOYMENTS,
         count: LOST_DEPLOYMENTS,
         connections: 8,

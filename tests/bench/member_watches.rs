@@ -14,7 +14,7 @@ use crate::measured_process::MeasuredProcess;
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An object that a member's watch delivered.
-pub(crate) struct BenchObservedObject {
+pub(crate) struct ObservedObjectWithMemberAndTime {
     pub(crate) member: usize,
     pub(crate) at: Instant,
     pub(crate) name: String,
@@ -26,12 +26,12 @@ pub(crate) struct BenchObservedObject {
 
 /// The decoded part of an event; decoding all of it would take CPU from the servers.
 #[derive(Deserialize)]
-struct BenchWatchEvent {
-    object: BenchWatchedObject,
+struct BenchWatchEventFields {
+    object: BenchWatchedObjectFields,
 }
 
 #[derive(Deserialize)]
-struct BenchWatchedObject {
+struct BenchWatchedObjectFields {
     metadata: BenchWatchedMetadata,
     #[serde(default)]
     spec: BenchWatchedSpec,
@@ -68,7 +68,7 @@ struct BenchWatchedContainer {
 
 /// Watches of members.
 pub(crate) struct MemberWatches {
-    pub(crate) observed: Receiver<BenchObservedObject>,
+    pub(crate) observed: Receiver<ObservedObjectWithMemberAndTime>,
     closers: Vec<ConnectionCloser>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -93,12 +93,13 @@ impl MemberWatches {
                     // The call returns an error when the socket is shut down.
                     let _ = connection.get_lines(&path, |line| {
                         let at = Instant::now();
-                        let Ok(BenchWatchEvent { object }) = serde_json::from_slice(line) else {
+                        let Ok(BenchWatchEventFields { object }) = serde_json::from_slice(line)
+                        else {
                             return;
                         };
                         let containers = object.spec.template.spec.containers;
                         let image = containers.into_iter().next().unwrap_or_default().image;
-                        let _ = sender.send(BenchObservedObject {
+                        let _ = sender.send(ObservedObjectWithMemberAndTime {
                             member,
                             at,
                             name: object.metadata.name,
@@ -126,7 +127,7 @@ impl MemberWatches {
                 .observed
                 .recv_timeout(ARRIVAL_TIMEOUT)
                 .with_context(|| format!("{} of {count} objects in members", there.len()))?;
-            let BenchObservedObject {
+            let ObservedObjectWithMemberAndTime {
                 member,
                 path_index: path,
                 name,

@@ -1,8 +1,8 @@
 //! Measurements that are reported by median and 99th percentile.
 
-use crate::measurement::{MeasurementLimit, MeasurementReport, median};
+use crate::measurement::{MeasurementLimit, MeasurementRecorder, median};
 
-impl MeasurementReport {
+impl MeasurementRecorder {
     /// Prints the median of `values` under `name`, with its limit, and their 99th percentile
     /// under `name` with the suffix `_p99`, without a limit. The values get sorted.
     pub(crate) fn record_percentiles(

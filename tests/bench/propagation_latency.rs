@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use crate::fleet::{MEMBERS, MeasuredFleet};
 use crate::http_connection::BenchConnection;
-use crate::measurement::{MeasurementLimit, MeasurementReport};
+use crate::measurement::{MeasurementLimit, MeasurementRecorder};
 use crate::member_watches::MemberWatches;
 use crate::objects::{DEPLOYMENTS, deployment};
 
@@ -18,7 +18,7 @@ const PROPAGATION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Prints both measurements; returns the number of Deployments left behind.
 pub(crate) fn run(
-    report: &mut MeasurementReport,
+    report: &mut MeasurementRecorder,
     fleet: &MeasuredFleet,
     watches: &MemberWatches,
 ) -> anyhow::Result<usize> {

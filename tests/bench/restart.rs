@@ -8,7 +8,7 @@ use anyhow::Context;
 use crate::fleet::{MeasuredFleet, items};
 use crate::http_connection::BenchConnection;
 use crate::measured_process::MeasuredProcess;
-use crate::measurement::{MeasurementLimit, MeasurementReport};
+use crate::measurement::{MeasurementLimit, MeasurementRecorder};
 use crate::objects::DEPLOYMENTS;
 
 /// Long enough for every informer to sync and every key to be reconciled.
@@ -16,7 +16,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long writes to members are counted.
 const OBSERVATION_TIME: Duration = Duration::from_secs(10);
 
-pub(crate) fn run(report: &mut MeasurementReport, fleet: MeasuredFleet) -> anyhow::Result<()> {
+pub(crate) fn run(report: &mut MeasurementRecorder, fleet: MeasuredFleet) -> anyhow::Result<()> {
     let before = member_write_state(&fleet.members)?;
     let MeasuredFleet {
         control_plane: plane,
@@ -74,15 +74,17 @@ pub(crate) fn run(report: &mut MeasurementReport, fleet: MeasuredFleet) -> anyho
 }
 
 /// The state of the members that shows whether a write happened.
-struct MemberWriteState {
+struct MembersWriteCountAndObjectVersions {
     /// The mutating requests that all members have served over the network.
     write_requests: f64,
     /// Name and resourceVersion of every Deployment, in the order of the lists.
     versions: Vec<String>,
 }
 
-fn member_write_state(members: &[MeasuredProcess]) -> anyhow::Result<MemberWriteState> {
-    let mut state = MemberWriteState {
+fn member_write_state(
+    members: &[MeasuredProcess],
+) -> anyhow::Result<MembersWriteCountAndObjectVersions> {
+    let mut state = MembersWriteCountAndObjectVersions {
         write_requests: 0.0,
         versions: Vec::new(),
     };

@@ -10,14 +10,14 @@ use crate::fleet::{
 };
 use crate::http_connection::BenchConnection;
 use crate::measured_process::{MIB, MeasuredProcess};
-use crate::measurement::{MeasurementLimit, MeasurementReport};
+use crate::measurement::{MeasurementLimit, MeasurementRecorder};
 use crate::member_watches::MemberWatches;
 use crate::objects::{DEPLOYMENTS, POLICIES, policy};
 use crate::{propagation_latency, restart};
 
 const TOTAL_DEPLOYMENTS: usize = 1000;
 
-pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
+pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let fleet = MeasuredFleet::start(MeasuredProcess::serve)?;
     let to = fleet.control_plane.read_kubeconfig()?;
     BenchConnection::open(&to)?.post(POLICIES, &policy())?;
@@ -50,7 +50,7 @@ pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
 }
 
 fn measure_rollout(
-    report: &mut MeasurementReport,
+    report: &mut MeasurementRecorder,
     fleet: &MeasuredFleet,
     watches: &MemberWatches,
     before: usize,

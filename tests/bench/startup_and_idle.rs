@@ -7,9 +7,9 @@ use anyhow::ensure;
 use crate::fleet;
 use crate::http_connection::BenchConnection;
 use crate::measured_process::{MIB, MeasuredProcess};
-use crate::measurement::{MeasurementLimit, MeasurementReport};
+use crate::measurement::{MeasurementLimit, MeasurementRecorder};
 
-pub(crate) fn measure_up(report: &mut MeasurementReport) -> anyhow::Result<()> {
+pub(crate) fn measure_up(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let mut times = Vec::new();
     for _ in 0..3 {
         let dir = tempfile::tempdir()?;
@@ -38,7 +38,7 @@ pub(crate) fn measure_up(report: &mut MeasurementReport) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) fn measure_serve(report: &mut MeasurementReport) -> anyhow::Result<()> {
+pub(crate) fn measure_serve(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let process = MeasuredProcess::serve(dir.path())?;
     let setup = "serve on an empty directory, no members";

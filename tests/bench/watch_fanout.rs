@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 use crate::http_connection::BenchConnection;
 use crate::kubeconfig::Kubeconfig;
 use crate::measured_process::{MeasuredProcess, wait_until};
-use crate::measurement::{MeasurementLimit, MeasurementReport};
+use crate::measurement::{MeasurementLimit, MeasurementRecorder};
 use crate::objects::{CONFIGMAPS, configmap};
 
 const CONNECTIONS: usize = 10;
@@ -26,7 +26,7 @@ const STREAMS_PER_CONNECTION: usize = 100;
 const WATCHERS: usize = CONNECTIONS * STREAMS_PER_CONNECTION;
 const WRITES: usize = 200;
 
-pub(crate) fn run(report: &mut MeasurementReport) -> anyhow::Result<()> {
+pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let process = MeasuredProcess::serve(dir.path())?;
     let to = process.read_kubeconfig()?;

@@ -27,12 +27,12 @@ const DISCOVERY_ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=A
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Sends the requests of one command to one server.
-struct KarmadactlCommandClient<'a> {
+struct KarmadactlRequestChecker<'a> {
     command: &'a str,
     target: &'a HttpTestClient,
 }
 
-impl KarmadactlCommandClient<'_> {
+impl KarmadactlRequestChecker<'_> {
     async fn request(
         &self,
         request: HttpTestRequest,
@@ -166,7 +166,7 @@ fn system_labels() -> Value {
 
 /// Creates a token Secret for a service account and waits for the token; returns its data, whose
 /// values are base64.
-async fn token(member: &KarmadactlCommandClient<'_>, account: &str) -> Value {
+async fn token(member: &KarmadactlRequestChecker<'_>, account: &str) -> Value {
     member
         .get(&format!("{SERVICE_ACCOUNTS}/{account}"), 200, &[])
         .await;
@@ -196,7 +196,7 @@ async fn join(control: &HttpTestClient, member: &HttpTestClient, name: &str) {
     let (command, account) = ("join", format!("karmada-{name}"));
     let role = format!("karmada-controller-manager:{account}");
     let [control, member] =
-        [control, member].map(|target| KarmadactlCommandClient { command, target });
+        [control, member].map(|target| KarmadactlRequestChecker { command, target });
     let system = member.get("/api/v1/namespaces/kube-system", 200, &[]).await;
     let id = system["metadata"]["uid"].as_str().unwrap().to_owned();
     control
@@ -295,7 +295,7 @@ async fn join(control: &HttpTestClient, member: &HttpTestClient, name: &str) {
 
 /// Replays `get TYPE --operation-scope members`: as a table, as objects, and as a watch.
 async fn get(control: &HttpTestClient, name: &str) {
-    let control = KarmadactlCommandClient {
+    let control = KarmadactlRequestChecker {
         command: "get",
         target: control,
     };
@@ -392,7 +392,7 @@ async fn get(control: &HttpTestClient, name: &str) {
 /// Replays `cordon`, `uncordon` and `taint clusters`.
 async fn taints(control: &HttpTestClient, name: &str) {
     let path = format!("{CLUSTERS_PATH}/{name}");
-    let cordon = KarmadactlCommandClient {
+    let cordon = KarmadactlRequestChecker {
         command: "cordon",
         target: control,
     };
@@ -404,7 +404,7 @@ async fn taints(control: &HttpTestClient, name: &str) {
     cordon
         .merge(&path, patch(json!([unschedulable])), 200, &expected_fields)
         .await;
-    let uncordon = KarmadactlCommandClient {
+    let uncordon = KarmadactlRequestChecker {
         command: "uncordon",
         target: control,
     };
@@ -418,7 +418,7 @@ async fn taints(control: &HttpTestClient, name: &str) {
         )
         .await;
 
-    let tainting = KarmadactlCommandClient {
+    let tainting = KarmadactlRequestChecker {
         command: "taint",
         target: control,
     };
@@ -444,7 +444,7 @@ async fn taints(control: &HttpTestClient, name: &str) {
 
 /// Replays `promote deployment legacy -C NAME`.
 async fn promote(control: &HttpTestClient, name: &str) {
-    let control = KarmadactlCommandClient {
+    let control = KarmadactlRequestChecker {
         command: "promote",
         target: control,
     };
@@ -505,7 +505,7 @@ async fn promote(control: &HttpTestClient, name: &str) {
 
 /// Replays `top pods` and `top nodes`. The cluster may not serve metrics.k8s.io.
 async fn top(control: &HttpTestClient, name: &str) {
-    let control = KarmadactlCommandClient {
+    let control = KarmadactlRequestChecker {
         command: "top",
         target: control,
     };
@@ -546,7 +546,7 @@ async fn top(control: &HttpTestClient, name: &str) {
 async fn unjoin(control: &HttpTestClient, member: &HttpTestClient, name: &str) {
     let command = "unjoin";
     let [control, member] =
-        [control, member].map(|target| KarmadactlCommandClient { command, target });
+        [control, member].map(|target| KarmadactlRequestChecker { command, target });
     let path = format!("{CLUSTERS_PATH}/{name}");
     control
         .get(&path, 200, &[("/spec/syncMode", json!("Push"))])

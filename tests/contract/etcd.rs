@@ -79,7 +79,7 @@ fn read_tls(tls: &harness::etcd::EtcdClientCertificates) -> EtcdTls {
 /// store that keeps the old ones is rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn renewed_tls_keys_are_loaded_without_a_restart() {
-    let Some(mut server) = harness::Etcd::start_tls(harness::etcd::VERSION_3_5, 1) else {
+    let Some(mut server) = harness::EtcdCluster::start_tls(harness::etcd::VERSION_3_5, 1) else {
         return;
     };
     let [ca, certificate, key] = {
@@ -130,7 +130,7 @@ async fn renewed_tls_keys_are_loaded_without_a_restart() {
 async fn leases_are_shared() {
     const KEYS: usize = 1500;
     for version in [harness::etcd::VERSION_3_4, harness::etcd::VERSION_3_5] {
-        let Some(server) = harness::Etcd::start(version, 1) else {
+        let Some(server) = harness::EtcdCluster::start(version, 1) else {
             return;
         };
         let store = open(options(&server.endpoints())).await;
@@ -161,7 +161,7 @@ async fn leases_are_shared() {
 async fn keys_that_expire_together_are_one_revision() {
     const KEYS: usize = 40;
     for version in [harness::etcd::VERSION_3_4, harness::etcd::VERSION_3_5] {
-        let Some(server) = harness::Etcd::start(version, 1) else {
+        let Some(server) = harness::EtcdCluster::start(version, 1) else {
             return;
         };
         let store = open(options(&server.endpoints())).await;
@@ -189,7 +189,7 @@ async fn keys_that_expire_together_are_one_revision() {
 
 #[tokio::test]
 async fn large_responses_are_accepted() {
-    let Some(server) = harness::Etcd::start(harness::etcd::VERSION_3_4, 1) else {
+    let Some(server) = harness::EtcdCluster::start(harness::etcd::VERSION_3_4, 1) else {
         return;
     };
     let store = open(options(&server.endpoints())).await;
@@ -211,7 +211,7 @@ async fn large_responses_are_accepted() {
 #[tokio::test]
 async fn one_of_two_replicas_compacts() {
     const EVERY: Duration = Duration::from_millis(700);
-    let Some(server) = harness::Etcd::start(harness::etcd::VERSION_3_5, 1) else {
+    let Some(server) = harness::EtcdCluster::start(harness::etcd::VERSION_3_5, 1) else {
         return;
     };
     let began = Instant::now();
@@ -292,7 +292,7 @@ async fn a_full_etcd_fails_writes_with_no_space_and_serves_reads() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unreachable_etcd_is_unavailable_until_it_is_back() {
-    let Some(mut server) = harness::Etcd::start(harness::etcd::VERSION_3_4, 1) else {
+    let Some(mut server) = harness::EtcdCluster::start(harness::etcd::VERSION_3_4, 1) else {
         return;
     };
     let store = open(options(&server.endpoints())).await;
@@ -343,7 +343,7 @@ async fn an_unreachable_etcd_is_unavailable_until_it_is_back() {
 /// Clients have revisions that this etcd will assign a second time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_etcd_whose_revision_went_back_is_fatal() {
-    let Some(mut server) = harness::Etcd::start(harness::etcd::VERSION_3_5, 1) else {
+    let Some(mut server) = harness::EtcdCluster::start(harness::etcd::VERSION_3_5, 1) else {
         return;
     };
     let store = open(options(&server.endpoints())).await;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use harness::UpProcess;
+use harness::FlotillaUpProcess;
 use serde_json::{Value, json};
 
 use crate::fleet::{ApiServerClient, MEMBERS, find_condition, start_control_plane};
@@ -44,7 +44,10 @@ async fn cluster_identities(control: &ApiServerClient) -> Vec<(String, String, S
 
 /// Creates Deployments from several tasks until the server is killed. Returns the
 /// acknowledged ones with their revisions.
-async fn create_until_killed(server: ApiServerClient, up: &mut UpProcess) -> BTreeMap<String, u64> {
+async fn create_until_killed(
+    server: ApiServerClient,
+    up: &mut FlotillaUpProcess,
+) -> BTreeMap<String, u64> {
     let (server, done) = (Arc::new(server), Arc::new(AtomicUsize::new(0)));
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {

@@ -35,7 +35,7 @@ fn cluster_decision<'a>(decision: &'a Value, name: &str) -> &'a Value {
     all.find(|row| row["name"] == name).unwrap()
 }
 
-// proves: DCN-told, DCN-refused
+// proves: DCN-content, DCN-refused
 #[tokio::test]
 async fn decision_of_a_binding_explains_its_placement() {
     let ns = "decision";
@@ -106,7 +106,7 @@ async fn decision_of_a_binding_explains_its_placement() {
     );
 }
 
-// proves: DCN-told, DCN-recomputed
+// proves: DCN-content, DCN-recomputed
 #[tokio::test]
 async fn cluster_bindings_have_decisions_and_missing_ones_are_recomputed() {
     let ns = "decision-cluster";

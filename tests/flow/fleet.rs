@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use harness::UpProcess;
+use harness::FlotillaUpProcess;
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -15,8 +15,8 @@ pub(crate) const MEMBERS: usize = 3;
 
 /// The shared control plane. The last test that holds it ends it, since a static is never
 /// dropped.
-fn shared_control_plane() -> Arc<UpProcess> {
-    static SHARED: Mutex<Weak<UpProcess>> = Mutex::new(Weak::new());
+fn shared_control_plane() -> Arc<FlotillaUpProcess> {
+    static SHARED: Mutex<Weak<FlotillaUpProcess>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock();
     if let Some(running) = shared.upgrade() {
         return running;
@@ -27,15 +27,15 @@ fn shared_control_plane() -> Arc<UpProcess> {
 }
 
 /// Starts a separate control plane with additional flags.
-pub(crate) fn start_control_plane(flags: &[&str]) -> UpProcess {
-    UpProcess::start(BINARY, MEMBERS, flags)
+pub(crate) fn start_control_plane(flags: &[&str]) -> FlotillaUpProcess {
+    FlotillaUpProcess::start(BINARY, MEMBERS, flags)
 }
 
 /// Clients of a control plane and its members.
 pub(crate) struct FleetFixture {
     pub(crate) control: ApiServerClient,
     pub(crate) members: Vec<ApiServerClient>,
-    pub(crate) up: Arc<UpProcess>,
+    pub(crate) up: Arc<FlotillaUpProcess>,
 }
 
 impl FleetFixture {
@@ -59,7 +59,7 @@ impl FleetFixture {
         Self::connect(up.await.unwrap(), namespace).await
     }
 
-    async fn connect(up: Arc<UpProcess>, namespace: &str) -> Self {
+    async fn connect(up: Arc<FlotillaUpProcess>, namespace: &str) -> Self {
         let fleet = Self {
             control: up.control_plane(),
             members: up.members(),

@@ -237,7 +237,7 @@ async fn clusters_are_chosen_by_labels_and_by_exclusion() {
     }
 }
 
-// proves: OVR-failure, OVR-told-failed, BND-told-failed
+// proves: OVR-failure, OVR-failure-event, BND-failure-event
 #[tokio::test]
 async fn failing_override_names_its_path_and_affects_no_other_cluster() {
     let ns = "override-refused";

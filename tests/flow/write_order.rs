@@ -27,12 +27,12 @@ struct ObservedObjectVersion {
 
 /// Every version of the objects of some resources from now on. All of them share the
 /// store's revisions, which give the order.
-struct ObjectVersionHistory {
+struct ObjectVersionRecorder {
     versions: Vec<ObservedObjectVersion>,
     watches: stream::SelectAll<stream::BoxStream<'static, ObservedObjectVersion>>,
 }
 
-impl ObjectVersionHistory {
+impl ObjectVersionRecorder {
     async fn watch(control: &ApiServerClient, places: &[(&'static Gvr, &str)]) -> Self {
         let mut rest = stream::SelectAll::new();
         for (resource, namespace) in places {
@@ -130,7 +130,7 @@ async fn writes_go_from_the_template_to_members_and_back() {
     crate::fleet::wait_for_namespace(&fleet, ns).await;
     let control = &fleet.control;
     let spaces = ["member1", "member2"].map(execution_space);
-    let mut history = ObjectVersionHistory::watch(
+    let mut history = ObjectVersionRecorder::watch(
         control,
         &[
             (&DEPLOYMENTS, ns),
@@ -251,7 +251,7 @@ async fn deletion_goes_from_the_template_to_the_members() {
     let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let space = execution_space("member1");
-    let mut history = ObjectVersionHistory::watch(
+    let mut history = ObjectVersionRecorder::watch(
         control,
         &[(&CONFIG_MAPS, ns), (&BINDINGS, ns), (&WORKS, &space)],
     )
@@ -304,7 +304,7 @@ async fn dependencies_are_annotated_before_they_are_bound() {
     let ns = "order-dependencies";
     let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
-    let mut history = ObjectVersionHistory::watch(control, &[(&BINDINGS, ns)]).await;
+    let mut history = ObjectVersionRecorder::watch(control, &[(&BINDINGS, ns)]).await;
     let mut web = deployment(ns, "web", 1);
     web["spec"]["template"]["spec"]["containers"][0]["envFrom"] =
         json!([{"configMapRef": {"name": "c"}}]);

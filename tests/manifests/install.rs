@@ -14,7 +14,9 @@ use harness::daemon::TestDir;
 use harness::objects::{
     API_SERVICES, CLUSTERS, CONFIG_MAPS, NAMESPACES, POLICIES, config_map, policy,
 };
-use harness::{ApiServerClient, Daemon, Etcd, KubernetesCluster, ServerProcess, etcd, port, tools};
+use harness::{
+    ApiServerClient, Daemon, EtcdCluster, KubernetesCluster, ServerProcess, etcd, port, tools,
+};
 use hollow::HollowCluster;
 use machinery::Gvr;
 use machinery::time::SystemClock;
@@ -53,7 +55,7 @@ struct InstallHost {
     server: ApiServerClient,
     kubectl: PathBuf,
     _kubelet: (Arc<HollowCluster>, InformerFactory, TaskGroup),
-    _etcd: Etcd,
+    _etcd: EtcdCluster,
 }
 
 impl InstallHost {
@@ -62,7 +64,7 @@ impl InstallHost {
         let [kubectl] = tools(["kubectl-new"])?;
         tools(["etcd-3.5", "kube-apiserver", "kube-controller-manager"])?;
         let started = tokio::task::spawn_blocking(|| {
-            let etcd = Etcd::start(etcd::VERSION_3_5, 1)?;
+            let etcd = EtcdCluster::start(etcd::VERSION_3_5, 1)?;
             let options = KubernetesClusterOptions {
                 name: "host",
                 controllers: DEFAULT_CONTROLLERS,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use harness::cluster::{HOST_CONTROLLERS, KubernetesClusterOptions};
-use harness::etcd::Etcd;
+use harness::etcd::EtcdCluster;
 use harness::{ApiServerClient, KubernetesCluster, TcpRelay};
 use serde_json::json;
 use tempfile::TempDir;
@@ -28,7 +28,7 @@ pub(crate) enum ControlPlaneMode {
 pub(crate) struct ReplicaPair {
     pub(crate) replicas: [FlotillaProcess; 2],
     host: Option<AggregatorHost>,
-    _etcd: Etcd,
+    _etcd: EtcdCluster,
 }
 
 struct AggregatorHost {
@@ -62,7 +62,7 @@ impl ReplicaPair {
         let program = program.to_owned();
         let version = version.to_owned();
         let started = tokio::task::spawn_blocking(move || {
-            let etcd = Etcd::start(&version, 1)?;
+            let etcd = EtcdCluster::start(&version, 1)?;
             let options = KubernetesClusterOptions {
                 name: "host",
                 controllers: HOST_CONTROLLERS,

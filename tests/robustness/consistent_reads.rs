@@ -3,7 +3,7 @@
 
 use client::{ListOptions, ResourcePath};
 use harness::objects::CONFIG_MAPS;
-use harness::{Etcd, etcd};
+use harness::{EtcdCluster, etcd};
 use serde_json::json;
 
 use crate::ReplicaProcess;
@@ -11,7 +11,7 @@ use crate::ReplicaProcess;
 #[tokio::test]
 async fn each_replica_lists_the_writes_of_the_other() {
     for version in [etcd::VERSION_3_4, etcd::VERSION_3_5] {
-        let Some(etcd) = Etcd::start(version, 1) else {
+        let Some(etcd) = EtcdCluster::start(version, 1) else {
             return;
         };
         let replicas =

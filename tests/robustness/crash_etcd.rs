@@ -87,7 +87,7 @@ fn check_history(events: &[StoreEvent], after: u64) {
 }
 
 /// Checks that the feed delivered the history that etcdctl reads.
-fn check_feed(server: &harness::Etcd, events: &[StoreEvent], after: u64) {
+fn check_feed(server: &harness::EtcdCluster, events: &[StoreEvent], after: u64) {
     let history = server.history(KEY_PREFIX, after, "/crash/end");
     let events: Vec<EtcdWatchEvent> = events.iter().map(etcd_change).collect();
     // Only etcdctl reports revisions before the base.
@@ -136,7 +136,7 @@ async fn write_until_killed(server: &str) {
 }
 
 async fn kill_writer(version: &str, rounds: usize) {
-    let Some(server) = harness::Etcd::start(version, 1) else {
+    let Some(server) = harness::EtcdCluster::start(version, 1) else {
         return;
     };
     let store = open_store(&server.endpoints()).await;
@@ -168,7 +168,7 @@ async fn kill_writer(version: &str, rounds: usize) {
 }
 
 async fn kill_etcd(version: &str, rounds: usize) {
-    let Some(mut server) = harness::Etcd::start(version, 1) else {
+    let Some(mut server) = harness::EtcdCluster::start(version, 1) else {
         return;
     };
     let store = open_store(&server.endpoints()).await;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use client::Error;
 use harness::disk::SmallDisk;
 use harness::objects::{CONFIG_MAPS, EVENTS};
-use harness::raw_http::{RawHttpRequest, TlsClientIdentity};
+use harness::raw_http::{RawHttpRequest, TestTlsClientConfig};
 use harness::{ApiServerClient, FaultyDisk, FsyncMode, ServerProcess};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -52,7 +52,7 @@ impl StandaloneProcess {
         let ca = std::fs::read_to_string(self.data.join("pki/ca.crt")).unwrap();
         let reply = RawHttpRequest::new(
             &self.address,
-            &TlsClientIdentity::new(&ca, None),
+            &TestTlsClientConfig::new(&ca, None),
             "GET",
             path,
         )

@@ -17,9 +17,9 @@ use crate::record::{
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A lost write, or a change that was not written.
-pub(crate) type StoreDefect = String;
+pub(crate) type StoreDefectMessage = String;
 
-fn ensure(holds: bool, defect: impl FnOnce() -> String) -> Result<(), StoreDefect> {
+fn ensure(holds: bool, defect: impl FnOnce() -> String) -> Result<(), StoreDefectMessage> {
     if holds { Ok(()) } else { Err(defect()) }
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn check(
     directory: &Path,
     acknowledged: &WriteHistory,
     known: &mut WriteHistory,
-) -> Result<(), StoreDefect> {
+) -> Result<(), StoreDefectMessage> {
     check_after_failures(directory, acknowledged, known, 0).await
 }
 
@@ -69,7 +69,7 @@ pub(crate) async fn check_after_failures(
     acknowledged: &WriteHistory,
     known: &mut WriteHistory,
     refused: u64,
-) -> Result<(), StoreDefect> {
+) -> Result<(), StoreDefectMessage> {
     let options = EmbeddedStoreOptions {
         history_retention: None,
         ..EmbeddedStoreOptions::default()
@@ -87,7 +87,7 @@ async fn check_history(
     acknowledged: &WriteHistory,
     known: &WriteHistory,
     under_way: u64,
-) -> Result<WriteHistory, StoreDefect> {
+) -> Result<WriteHistory, StoreDefectMessage> {
     let revision = store.revision().await.map_err(|e| e.to_string())?;
     let compacted = store.stats().compact_revision;
     let before = known.keys().last().copied().unwrap_or_default();
@@ -129,7 +129,7 @@ async fn check_state(
     store: &EmbeddedStore,
     events: &[StoreEvent],
     acknowledged: &WriteHistory,
-) -> Result<(), StoreDefect> {
+) -> Result<(), StoreDefectMessage> {
     let compacted = store.stats().compact_revision;
     // Revision 0 would mean the newest revision.
     let mut state = if compacted == 0 {
@@ -175,7 +175,7 @@ async fn check_state(
 async fn range(
     store: &EmbeddedStore,
     at: u64,
-) -> Result<BTreeMap<String, (u64, String)>, StoreDefect> {
+) -> Result<BTreeMap<String, (u64, String)>, StoreDefectMessage> {
     let range = RangeRequest {
         revision: at,
         ..RangeRequest::prefix("/crash/")
@@ -192,7 +192,7 @@ async fn watch(
     store: &EmbeddedStore,
     after: u64,
     upto: u64,
-) -> Result<Vec<StoreEvent>, StoreDefect> {
+) -> Result<Vec<StoreEvent>, StoreDefectMessage> {
     let feed = store.watch("/crash/", after).await;
     let mut feed = feed.map_err(|e| e.to_string())?;
     let mut events: Vec<StoreEvent> = Vec::new();

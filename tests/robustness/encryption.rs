@@ -16,7 +16,7 @@ use harness::cluster::KubernetesClusterOptions;
 use harness::etcd::VERSION_3_5;
 use harness::kubectl::{Kubectl, with_each_kubectl};
 use harness::objects::{CONFIG_MAPS, SECRETS, config_map};
-use harness::{ApiServerClient, Etcd, KubernetesCluster, ServerProcess};
+use harness::{ApiServerClient, EtcdCluster, KubernetesCluster, ServerProcess};
 use serde_json::{Value, json};
 use storage::encryption::{
     EncryptedStore, PrefixTransformer, PrefixTransformers, ResourceTransformers,
@@ -54,12 +54,12 @@ fn secret(name: &str) -> Value {
 }
 
 /// The data directory, and the etcd if there is one, of a control plane across restarts.
-struct EncryptionFixture {
+struct EncryptionTestStorage {
     dir: TempDir,
-    etcd: Option<Etcd>,
+    etcd: Option<EtcdCluster>,
 }
 
-impl EncryptionFixture {
+impl EncryptionTestStorage {
     fn with_data_directory() -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self { dir, etcd: None }
@@ -67,7 +67,7 @@ impl EncryptionFixture {
 
     fn with_etcd() -> Option<Self> {
         Some(Self {
-            etcd: Some(Etcd::start(VERSION_3_5, 1)?),
+            etcd: Some(EtcdCluster::start(VERSION_3_5, 1)?),
             ..Self::with_data_directory()
         })
     }
@@ -182,10 +182,10 @@ fn has_secret(all: &[u8]) -> bool {
         || contains_text(all, &BASE64_STANDARD.encode(SECRET_PLAINTEXT))
 }
 
-async fn check_disk_is_encrypted(place: EncryptionFixture) {
+async fn check_disk_is_encrypted(place: EncryptionTestStorage) {
     // Without encryption the check must find the secret.
     {
-        let place = EncryptionFixture::with_data_directory();
+        let place = EncryptionTestStorage::with_data_directory();
         let process = place.serve(&[]);
         place.client().create(secret("open")).await;
         process.stop();
@@ -219,12 +219,12 @@ async fn check_disk_is_encrypted(place: EncryptionFixture) {
 
 #[tokio::test]
 async fn secrets_in_the_data_directory_are_encrypted() {
-    check_disk_is_encrypted(EncryptionFixture::with_data_directory()).await;
+    check_disk_is_encrypted(EncryptionTestStorage::with_data_directory()).await;
 }
 
 #[tokio::test]
 async fn secrets_in_etcd_are_encrypted() {
-    let Some(place) = EncryptionFixture::with_etcd() else {
+    let Some(place) = EncryptionTestStorage::with_etcd() else {
         return;
     };
     check_disk_is_encrypted(place).await;
@@ -233,7 +233,7 @@ async fn secrets_in_etcd_are_encrypted() {
 /// `kubectl get` and `kubectl replace` of every secret, as the Kubernetes documentation
 /// describes key rotation. Each kubectl creates a namespace in each round and rewrites the
 /// secrets of all rounds up to then.
-fn replace_all_secrets(place: &EncryptionFixture, round: usize) {
+fn replace_all_secrets(place: &EncryptionTestStorage, round: usize) {
     let area = format!("round{round}");
     let rewrite = |kubectl: &Kubectl| {
         kubectl.output(&format!(
@@ -259,7 +259,7 @@ fn replace_all_secrets(place: &EncryptionFixture, round: usize) {
     });
 }
 
-async fn check_key_rotation(place: EncryptionFixture) {
+async fn check_key_rotation(place: EncryptionTestStorage) {
     const BOX: &str = "k8s:enc:secretbox:v1:k1:";
     const GCM: &str = "k8s:enc:aesgcm:v1:k2:";
     let rounds = [
@@ -288,12 +288,12 @@ async fn check_key_rotation(place: EncryptionFixture) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_rotated_by_get_and_replace_in_the_data_directory() {
-    check_key_rotation(EncryptionFixture::with_data_directory()).await;
+    check_key_rotation(EncryptionTestStorage::with_data_directory()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_rotated_by_get_and_replace_in_etcd() {
-    let Some(place) = EncryptionFixture::with_etcd() else {
+    let Some(place) = EncryptionTestStorage::with_etcd() else {
         return;
     };
     check_key_rotation(place).await;
@@ -311,7 +311,7 @@ fn assert_unreadable(answer: client::Result<impl std::fmt::Debug>, key: &str, wh
 
 #[tokio::test]
 async fn missing_key_affects_only_its_own_objects() {
-    let place = EncryptionFixture::with_data_directory();
+    let place = EncryptionTestStorage::with_data_directory();
     let process = place.serve(&[AESGCM_K2, IDENTITY_PROVIDER]);
     place.client().create(secret("first")).await;
     place
@@ -362,7 +362,7 @@ async fn missing_key_affects_only_its_own_objects() {
 /// etcd also stores the keys that all replicas share.
 #[tokio::test]
 async fn shared_keys_that_cannot_be_decrypted_end_the_start() {
-    let Some(place) = EncryptionFixture::with_etcd() else {
+    let Some(place) = EncryptionTestStorage::with_etcd() else {
         return;
     };
     place.serve(&[AESGCM_K2]).stop();
@@ -385,7 +385,7 @@ async fn shared_keys_that_cannot_be_decrypted_end_the_start() {
 
 #[test]
 fn invalid_configuration_ends_the_start() {
-    let place = EncryptionFixture::with_data_directory();
+    let place = EncryptionTestStorage::with_data_directory();
     let fails = |flag: &str, wanted: &[&str]| {
         let mut arguments = place.arguments(&[]);
         arguments.push(flag.to_owned());
@@ -426,7 +426,7 @@ fn invalid_configuration_ends_the_start() {
 
 #[test]
 fn configuration_readable_by_others_is_logged() {
-    let place = EncryptionFixture::with_data_directory();
+    let place = EncryptionTestStorage::with_data_directory();
     let mut arguments = place.arguments(&[SECRETBOX_K1, IDENTITY_PROVIDER]);
     place.write_config(
         &encryption_config(&[SECRETBOX_K1, IDENTITY_PROVIDER]),
@@ -448,7 +448,7 @@ fn configuration_readable_by_others_is_logged() {
 /// Flotilla and a kube-apiserver each read what the other one encrypted.
 #[tokio::test(flavor = "multi_thread")]
 async fn kube_apiserver_and_flotilla_decrypt_each_others_secrets() {
-    let Some(etcd) = Etcd::start(VERSION_3_5, 1) else {
+    let Some(etcd) = EtcdCluster::start(VERSION_3_5, 1) else {
         return;
     };
     let keys = [
@@ -486,7 +486,7 @@ async fn kube_apiserver_and_flotilla_decrypt_each_others_secrets() {
         assert!(matches!(written, TxnResponse::Committed { .. }));
     }
     for providers in [[AESGCM_K2, SECRETBOX_K1], [SECRETBOX_K1, AESGCM_K2]] {
-        let place = EncryptionFixture::with_data_directory();
+        let place = EncryptionTestStorage::with_data_directory();
         let flags = [place.write_config(&encryption_config(&providers), 0o600)];
         let options = KubernetesClusterOptions {
             name: "host",

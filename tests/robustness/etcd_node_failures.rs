@@ -13,7 +13,7 @@ use client::{
 };
 use futures_util::StreamExt;
 use harness::objects::CONFIG_MAPS;
-use harness::{Etcd, TcpRelay, etcd};
+use harness::{EtcdCluster, TcpRelay, etcd};
 use machinery::Object;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::ReplicaProcess;
 use crate::history_check::{
-    AcknowledgedWrite, KeyChange, KeyHistory, WatcherEvent, WatcherEventType, WatcherLog,
+    AcknowledgedWrite, EtcdChangeHistory, KeyChange, WatcherEvent, WatcherEventType, WatcherLog,
 };
 
 const NAMESPACE: &str = "default";
@@ -38,13 +38,13 @@ const WRITES_BETWEEN_FAULTS: usize = 150;
 const LAST_OBJECT: &str = "the-end";
 
 #[derive(Default)]
-struct AcknowledgedWriteRecord {
+struct AcknowledgedWritesAndStopFlag {
     acknowledged: Mutex<Vec<AcknowledgedWrite>>,
     failed_writes: AtomicUsize,
     stop: AtomicBool,
 }
 
-impl AcknowledgedWriteRecord {
+impl AcknowledgedWritesAndStopFlag {
     fn acknowledged_count(&self) -> usize {
         self.acknowledged.lock().len()
     }
@@ -87,7 +87,7 @@ async fn within_timeout<T>(request: impl Future<Output = client::Result<T>>) -> 
 
 /// Writes its own keys until `record.done`. A failed write may have happened, so the writer
 /// then reads the current revision.
-async fn write_keys(api: Arc<dyn Api>, writer: usize, record: Arc<AcknowledgedWriteRecord>) {
+async fn write_keys(api: Arc<dyn Api>, writer: usize, record: Arc<AcknowledgedWritesAndStopFlag>) {
     let mut revisions: Vec<Option<u64>> = vec![None; KEYS_PER_WRITER as usize];
     let mut turn = 0_u64;
     while !record.stop.load(Ordering::Relaxed) {
@@ -202,7 +202,7 @@ async fn watch_to_last_object(api: Arc<dyn Api>, after: u64) -> WatcherLog {
 }
 
 /// The history of the namespace's ConfigMaps after a revision, read with etcdctl.
-fn etcd_history(etcd: &Etcd, after: u64) -> KeyHistory {
+fn etcd_history(etcd: &EtcdCluster, after: u64) -> EtcdChangeHistory {
     const PREFIX: &str = "/registry/configmaps/default/";
     let last = format!("{PREFIX}{LAST_OBJECT}");
     let changes = etcd.history(PREFIX, after, &last).into_iter();
@@ -218,17 +218,17 @@ fn etcd_history(etcd: &Etcd, after: u64) -> KeyHistory {
             previous_revision: change.previous_revision,
         }
     });
-    KeyHistory::new(changes.collect()).unwrap()
+    EtcdChangeHistory::new(changes.collect()).unwrap()
 }
 
-struct EtcdNodeFailureFixture {
+struct EtcdNodeFailureTraffic {
     api: Arc<dyn Api>,
-    record: Arc<AcknowledgedWriteRecord>,
+    record: Arc<AcknowledgedWritesAndStopFlag>,
     watchers: Vec<tokio::task::JoinHandle<WatcherLog>>,
     after: u64,
 }
 
-impl EtcdNodeFailureFixture {
+impl EtcdNodeFailureTraffic {
     /// Waits until `writes` more writes were acknowledged.
     async fn wait_for_writes(&self, writes: usize) {
         let target = self.record.acknowledged_count() + writes;
@@ -284,7 +284,7 @@ async fn clients_see_a_consistent_history_during_a_long_network_failure() {
 
 /// Kills two nodes in turn, then cuts the network to all of them for `outage`.
 async fn check_node_and_network_failures(outage: Duration) {
-    let Some(mut etcd) = Etcd::start(etcd::VERSION_3_5, 3) else {
+    let Some(mut etcd) = EtcdCluster::start(etcd::VERSION_3_5, 3) else {
         return;
     };
     let relays: Vec<TcpRelay> = etcd
@@ -298,7 +298,7 @@ async fn check_node_and_network_failures(outage: Duration) {
         .collect();
     let replica = ReplicaProcess::start("control", &urls.join(","), &[]);
     let api = Arc::clone(&replica.server.api);
-    let mut traffic = EtcdNodeFailureFixture {
+    let mut traffic = EtcdNodeFailureTraffic {
         after: list_config_maps(&*api).await.unwrap().revision,
         api,
         record: Arc::default(),
@@ -353,7 +353,7 @@ async fn check_node_and_network_failures(outage: Duration) {
     );
 }
 
-async fn create_last_object(traffic: &EtcdNodeFailureFixture) -> u64 {
+async fn create_last_object(traffic: &EtcdNodeFailureTraffic) -> u64 {
     let at = ResourcePath::collection(&CONFIG_MAPS, NAMESPACE);
     let body = config_map(LAST_OBJECT, "end", None);
     match within_timeout(

@@ -66,11 +66,11 @@ impl fmt::Display for HistoryViolation {
 /// The history read from etcd: revisions ascend, and each change has the right previous
 /// revision.
 #[derive(Debug)]
-pub(crate) struct KeyHistory {
+pub(crate) struct EtcdChangeHistory {
     changes: Vec<KeyChange>,
 }
 
-impl KeyHistory {
+impl EtcdChangeHistory {
     pub(crate) fn new(changes: Vec<KeyChange>) -> Result<Self, HistoryViolation> {
         let mut last = 0;
         let mut present: BTreeMap<&str, u64> = BTreeMap::new();
@@ -229,7 +229,7 @@ fn all_events() -> Vec<WatcherEvent> {
 
 #[test]
 fn broken_histories_are_found() {
-    assert!(KeyHistory::new(sample_changes()).is_ok());
+    assert!(EtcdChangeHistory::new(sample_changes()).is_ok());
     for (n, change) in [
         (1, key_change(3, "b", "two", 0)),
         (2, key_change(7, "a", "three", 4)),
@@ -238,13 +238,13 @@ fn broken_histories_are_found() {
     ] {
         let mut changes = sample_changes();
         changes[n] = change;
-        assert!(KeyHistory::new(changes).is_err(), "{n}");
+        assert!(EtcdChangeHistory::new(changes).is_err(), "{n}");
     }
 }
 
 #[test]
 fn lost_writes_are_found() {
-    let history = KeyHistory::new(sample_changes()).unwrap();
+    let history = EtcdChangeHistory::new(sample_changes()).unwrap();
     let put = |revision, key: &str, value: &str| AcknowledgedWrite::Put {
         revision,
         key: key.into(),
@@ -276,7 +276,7 @@ fn lost_writes_are_found() {
 
 #[test]
 fn gaps_repeats_and_wrong_events_are_found() {
-    let history = KeyHistory::new(sample_changes()).unwrap();
+    let history = EtcdChangeHistory::new(sample_changes()).unwrap();
     let check = |edit: &dyn Fn(&mut Vec<WatcherEvent>)| {
         let mut watched = WatcherLog {
             after: 3,

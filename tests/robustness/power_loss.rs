@@ -12,7 +12,9 @@ use std::time::Duration;
 use harness::{FaultyDisk, FsyncMode};
 use storage::EmbeddedStoreOptions;
 
-use crate::durability_check::{StoreDefect, check, check_after_failures, write_until_killed};
+use crate::durability_check::{
+    StoreDefectMessage, check, check_after_failures, write_until_killed,
+};
 use crate::new_runtime;
 use crate::record::{
     WRITERS, WriteHistory, WriterProcess, child_command, kill_after, random_below,
@@ -114,7 +116,7 @@ fn survive_power_losses(rounds: u64) {
 }
 
 /// The result of the check after a power loss that must have lost acknowledged writes.
-fn check_after_power_loss(fsync: FsyncMode, sync: bool) -> Result<(), StoreDefect> {
+fn check_after_power_loss(fsync: FsyncMode, sync: bool) -> Result<(), StoreDefectMessage> {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(directory.path());
     disk.set_fsync(fsync);

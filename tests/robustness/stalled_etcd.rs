@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use harness::api_server_client::wait_until;
-use harness::raw_http::{RawHttpRequest, RawHttpResponse, TlsClientIdentity};
-use harness::{Etcd, etcd};
+use harness::raw_http::{RawHttpRequest, RawHttpResponse, TestTlsClientConfig};
+use harness::{EtcdCluster, etcd};
 use serde_json::{Value, json};
 
 use crate::ReplicaProcess;
@@ -22,8 +22,8 @@ const TOKEN_CACHE_PAUSE: Duration = Duration::from_millis(1500);
 /// A raw HTTP client of a replica.
 struct ReplicaHttpClient {
     address: String,
-    admin: TlsClientIdentity,
-    anonymous: TlsClientIdentity,
+    admin: TestTlsClientConfig,
+    anonymous: TestTlsClientConfig,
 }
 
 impl ReplicaHttpClient {
@@ -32,8 +32,8 @@ impl ReplicaHttpClient {
         let ca = read("ca.crt");
         Self {
             address: replica.address.clone(),
-            admin: TlsClientIdentity::new(&ca, Some((&read("admin.crt"), &read("admin.key")))),
-            anonymous: TlsClientIdentity::new(&ca, None),
+            admin: TestTlsClientConfig::new(&ca, Some((&read("admin.crt"), &read("admin.key")))),
+            anonymous: TestTlsClientConfig::new(&ca, None),
         }
     }
 
@@ -86,7 +86,7 @@ fn assert_store_error(reply: &RawHttpResponse, what: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stalled_etcd_rejects_no_token() {
-    let Some(etcd) = Etcd::start(etcd::VERSION_3_5, 1) else {
+    let Some(etcd) = EtcdCluster::start(etcd::VERSION_3_5, 1) else {
         return;
     };
     let replica = ReplicaProcess::start("stalled", &etcd.endpoints(), &[]);

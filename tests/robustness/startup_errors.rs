@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use harness::{Etcd, etcd};
+use harness::{EtcdCluster, etcd};
 
 use crate::ReplicaProcess;
 
@@ -41,7 +41,7 @@ fn path_text(path: &Path) -> String {
 
 #[tokio::test]
 async fn etcd_certificates_must_match() {
-    let Some(etcd) = Etcd::start_tls(etcd::VERSION_3_5, 1) else {
+    let Some(etcd) = EtcdCluster::start_tls(etcd::VERSION_3_5, 1) else {
         return;
     };
     let tls = etcd.tls().unwrap();
@@ -89,7 +89,7 @@ async fn etcd_certificates_must_match() {
 #[harness::slow]
 #[test]
 fn tls_must_be_spoken() {
-    let Some(etcd) = Etcd::start_tls(etcd::VERSION_3_5, 1) else {
+    let Some(etcd) = EtcdCluster::start_tls(etcd::VERSION_3_5, 1) else {
         return;
     };
     let plain = etcd.endpoints().replace("https://", "http://");
@@ -98,7 +98,7 @@ fn tls_must_be_spoken() {
 
 #[test]
 fn data_of_another_program_is_not_changed() {
-    let Some(etcd) = Etcd::start(etcd::VERSION_3_4, 1) else {
+    let Some(etcd) = EtcdCluster::start(etcd::VERSION_3_4, 1) else {
         return;
     };
     etcd.etcdctl(&["put", "/registry/namespaces/default", "k8s\u{1}protobuf"]);

@@ -8,7 +8,7 @@ use harness::objects::{
     BINDINGS, CONFIG_MAPS, DEFINITIONS, EVENTS, NAMESPACES, POLICIES, WIDGETS, config_map,
     deployment, policy, widget, widget_definition,
 };
-use harness::{ApiServerClient, Etcd, etcd};
+use harness::{ApiServerClient, EtcdCluster, etcd};
 use machinery::Gvr;
 use serde_json::{Value, json};
 
@@ -85,7 +85,7 @@ fn api_form(value: &[u8], revision: u64) -> Value {
 }
 
 async fn check_layout(version: &str) {
-    let Some(etcd) = Etcd::start(version, 1) else {
+    let Some(etcd) = EtcdCluster::start(version, 1) else {
         return;
     };
     let replica = ReplicaProcess::start("layout", &etcd.endpoints(), &[]);

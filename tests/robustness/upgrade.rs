@@ -12,7 +12,7 @@ use std::time::Duration;
 use client::{ResourcePath, WriteOptions};
 use harness::etcd::VERSION_3_5;
 use harness::objects::{CONFIG_MAPS, SECRETS, gvr};
-use harness::{ApiServerClient, Etcd, ServerProcess};
+use harness::{ApiServerClient, EtcdCluster, ServerProcess};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -50,11 +50,11 @@ fn unpack_data_directory() -> TempDir {
     dir
 }
 
-fn restore_etcd() -> Option<Etcd> {
+fn restore_etcd() -> Option<EtcdCluster> {
     let dir = tempfile::tempdir().unwrap();
     let snapshot = dir.path().join("snapshot");
     std::fs::write(&snapshot, decompress_fixture("etcd.gz")).unwrap();
-    Etcd::restore(VERSION_3_5, &snapshot)
+    EtcdCluster::restore(VERSION_3_5, &snapshot)
 }
 
 /// `flotilla serve` on a data directory.
@@ -154,7 +154,7 @@ async fn an_etcd_of_the_release_before_opens_without_loss() {
 
 #[tokio::test]
 async fn format_key_is_below_the_etcd_prefix() {
-    let Some(etcd) = Etcd::start(VERSION_3_5, 1) else {
+    let Some(etcd) = EtcdCluster::start(VERSION_3_5, 1) else {
         return;
     };
     let _replica = ReplicaProcess::start("one", &etcd.endpoints(), &["--etcd-prefix=/one"]);
@@ -214,7 +214,7 @@ fn an_etcd_of_a_newer_release_is_refused_and_untouched() {
 /// A running replica ends when a newer one has raised the format.
 #[tokio::test]
 async fn a_replica_ends_when_the_format_is_raised_beyond_it() {
-    let Some(etcd) = Etcd::start(VERSION_3_5, 1) else {
+    let Some(etcd) = EtcdCluster::start(VERSION_3_5, 1) else {
         return;
     };
     let mut replica = ReplicaProcess::start("old", &etcd.endpoints(), &[]);

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Weak};
 
-use harness::{ApiServerClient, UpProcess};
+use harness::{ApiServerClient, FlotillaUpProcess};
 use parking_lot::Mutex;
 use tokio::sync::RwLock;
 
@@ -15,13 +15,13 @@ const MEMBERS: usize = 3;
 pub(crate) struct ScenarioControlPlane {
     pub(crate) control: ApiServerClient,
     pub(crate) members: Vec<ApiServerClient>,
-    _up: Arc<RunningControlPlane>,
+    _up: Arc<FlotillaUpProcessAndClustersLock>,
     /// Write-locked by scenarios that change clusters.
     pub(crate) clusters: Arc<RwLock<u64>>,
 }
 
-struct RunningControlPlane {
-    up: UpProcess,
+struct FlotillaUpProcessAndClustersLock {
+    up: FlotillaUpProcess,
     clusters: Arc<RwLock<u64>>,
 }
 
@@ -29,12 +29,12 @@ impl ScenarioControlPlane {
     /// The shared control plane, or a separate one for a theme with arguments. The last theme
     /// that holds the shared one ends it. Must be called where tokio runs.
     pub(crate) fn for_theme(head: &ThemeRequirements) -> Self {
-        static SHARED: Mutex<Weak<RunningControlPlane>> = Mutex::new(Weak::new());
+        static SHARED: Mutex<Weak<FlotillaUpProcessAndClustersLock>> = Mutex::new(Weak::new());
         let start = || {
             let more: Vec<&str> = head.arguments.iter().map(String::as_str).collect();
-            let up = UpProcess::start(env!("CARGO_BIN_EXE_flotilla"), MEMBERS, &more);
+            let up = FlotillaUpProcess::start(env!("CARGO_BIN_EXE_flotilla"), MEMBERS, &more);
             let clusters = Arc::default();
-            Arc::new(RunningControlPlane { up, clusters })
+            Arc::new(FlotillaUpProcessAndClustersLock { up, clusters })
         };
         let shared = if head.arguments.is_empty() {
             let mut shared = SHARED.lock();

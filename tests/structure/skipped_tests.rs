@@ -29,8 +29,8 @@ const READERS: [(&str, &str); 5] = [
 /// How a test asks for what a machine may lack. Each of these ends in `harness::tools`.
 const STARTERS: [&str; 14] = [
     "tools(",
-    "Etcd::start(",
-    "Etcd::start_tls(",
+    "EtcdCluster::start(",
+    "EtcdCluster::start_tls(",
     "StoreUnderTest::",
     "ReplicaPair::start(",
     "FlowFailoverFixture::start(",
@@ -41,7 +41,7 @@ const STARTERS: [&str; 14] = [
     "RealMemberClusters::start(",
     "RealMemberCluster::start(",
     "SmallDisk::mount(",
-    "EncryptionFixture::with_etcd(",
+    "EncryptionTestStorage::with_etcd(",
 ];
 
 /// File → its lines that belong to tests.

@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use crate::attributes::{AdmissionAttributes, AdmissionOperation};
-use crate::federated_quota::quota_enforcement::{self, QuotaCharge};
+use crate::federated_quota::quota_enforcement::{self, QuotaChargesOfWrite};
 use crate::interpreter_configuration::{self, CustomizationScriptValidator};
 use crate::list_objects::list_objects;
 use crate::secret_access::SecretAuthorizer;
@@ -180,7 +180,7 @@ impl AdmissionChain {
         attributes: &AdmissionAttributes<'_>,
         new: &Value,
         old: Option<&Value>,
-    ) -> Result<QuotaCharge, Status> {
+    ) -> Result<QuotaChargesOfWrite, Status> {
         let bindings = (&*attributes.gvk.group, &*attributes.gvk.kind)
             == ("work.karmada.io", "ResourceBinding");
         let enforced = self
@@ -188,10 +188,10 @@ impl AdmissionChain {
             .feature_gates
             .enabled(KarmadaFeature::FederatedQuotaEnforcement);
         if !enforced || !bindings || !is_object_write(attributes) {
-            return Ok(QuotaCharge::default());
+            return Ok(QuotaChargesOfWrite::default());
         }
         let Some(more) = quota_enforcement::usage_increase(attributes.operation, new, old)? else {
-            return Ok(QuotaCharge::default());
+            return Ok(QuotaChargesOfWrite::default());
         };
         let api = self.api()?;
         let _quota_guard = self.quota_lock.lock().await;
@@ -199,7 +199,7 @@ impl AdmissionChain {
     }
 
     /// Refunds the charge of a write that was not stored.
-    pub async fn refund_quota(&self, charge: &QuotaCharge) {
+    pub async fn refund_quota(&self, charge: &QuotaChargesOfWrite) {
         if let Some(api) = self.api.get()
             && !charge.is_empty()
         {

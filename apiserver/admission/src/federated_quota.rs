@@ -10,7 +10,7 @@ use machinery::Quantity;
 use serde_json::Value;
 
 use crate::cluster;
-use crate::resource_list::{self, ResourceListParent};
+use crate::resource_list::{self, ResourceListKind};
 use crate::unstructured::{entries, get, index_path, items, report_invalid, text};
 
 const MAX_QUOTA_NAME_LENGTH: usize = 63;
@@ -27,7 +27,7 @@ pub(crate) fn validate(quota: &Value) -> Vec<FieldError> {
     let list = |path: &str, errors: &mut Vec<FieldError>| {
         let field = path[1..].replace('/', ".");
         resource_list::validate_resource_list(
-            ResourceListParent::Quota,
+            ResourceListKind::Quota,
             &field,
             get(quota, path),
             errors,
@@ -42,7 +42,7 @@ pub(crate) fn validate(quota: &Value) -> Vec<FieldError> {
         validate_assignment_cluster(&field, cluster, &mut errors);
         for part in ["hard", "used"] {
             resource_list::validate_resource_list(
-                ResourceListParent::Quota,
+                ResourceListKind::Quota,
                 &format!("{field}.{part}"),
                 get(cluster, &format!("/{part}")),
                 &mut errors,
@@ -68,7 +68,7 @@ fn validate_static_assignments(quota: &Value, errors: &mut Vec<FieldError>) {
         }
         let hard = get(assignment, "/hard");
         resource_list::validate_resource_list(
-            ResourceListParent::Quota,
+            ResourceListKind::Quota,
             &format!("{field}.hard"),
             hard,
             errors,

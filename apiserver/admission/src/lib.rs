@@ -38,6 +38,6 @@ pub mod webhooks;
 pub use attributes::{AdmissionAttributes, AdmissionOperation};
 pub use builtin::validate_builtin as rules;
 pub use chain::{AdmissionChain, AdmissionChainOptions};
-pub use federated_quota::quota_enforcement::QuotaCharge;
+pub use federated_quota::quota_enforcement::QuotaChargesOfWrite;
 pub use interpreter_configuration::CustomizationScriptValidator;
 pub use secret_access::SecretAuthorizer;

@@ -22,7 +22,7 @@ const OBJECT_COUNT_RESOURCES: [&str; 9] = [
 
 /// The field that a resource list belongs to, which decides the allowed names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ResourceListParent {
+pub(crate) enum ResourceListKind {
     Container,
     Quota,
     LimitRange,
@@ -30,7 +30,7 @@ pub(crate) enum ResourceListParent {
 
 /// Checks a qualified name; without a prefix it must be a resource that Kubernetes
 /// allows in this field.
-pub(crate) fn validate_resource_name(place: ResourceListParent, name: &str) -> Result<(), String> {
+pub(crate) fn validate_resource_name(place: ResourceListKind, name: &str) -> Result<(), String> {
     validate_qualified_name(name)?;
     if name.contains('/') {
         return Ok(());
@@ -39,18 +39,18 @@ pub(crate) fn validate_resource_name(place: ResourceListParent, name: &str) -> R
         .strip_prefix("requests.")
         .or_else(|| name.strip_prefix("limits."));
     let (known, what) = match place {
-        ResourceListParent::Container => (
+        ResourceListKind::Container => (
             CONTAINER_RESOURCES.contains(&name) || name.starts_with("hugepages-"),
             "must be a standard resource for containers",
         ),
-        ResourceListParent::Quota => (
+        ResourceListKind::Quota => (
             CONTAINER_RESOURCES.contains(&base.unwrap_or(name))
                 || base.unwrap_or(name).starts_with("hugepages-")
                 || name == "requests.storage"
                 || OBJECT_COUNT_RESOURCES.contains(&name),
             "must be a standard resource for quota",
         ),
-        ResourceListParent::LimitRange => (
+        ResourceListKind::LimitRange => (
             CONTAINER_RESOURCES.contains(&name) || matches!(name, "pods" | "storage"),
             "must be a standard resource type or fully qualified",
         ),
@@ -65,7 +65,7 @@ fn is_integer_resource(name: &str) -> bool {
 
 /// Validates a map of resource names to quantities at `field`.
 pub(crate) fn validate_resource_list(
-    place: ResourceListParent,
+    place: ResourceListKind,
     field: &str,
     resources: &Value,
     errors: &mut Vec<FieldError>,
@@ -107,22 +107,22 @@ mod tests {
     fn resource_lists_are_validated() {
         let table = [
             (
-                ResourceListParent::Container,
+                ResourceListKind::Container,
                 json!({"cpu": "100m", "memory": 5, "a.b/gpu": "1", "hugepages-2Mi": "2Mi"}),
                 0,
             ),
-            (ResourceListParent::Container, json!({"gpu": "1"}), 1),
-            (ResourceListParent::Container, json!({"cpu": "x"}), 1),
-            (ResourceListParent::Container, json!({"cpu": "-1"}), 1),
+            (ResourceListKind::Container, json!({"gpu": "1"}), 1),
+            (ResourceListKind::Container, json!({"cpu": "x"}), 1),
+            (ResourceListKind::Container, json!({"cpu": "-1"}), 1),
             (
-                ResourceListParent::Quota,
+                ResourceListKind::Quota,
                 json!({"pods": "10", "requests.cpu": "1", "requests.storage": "1Gi", "count/a.b": "3"}),
                 0,
             ),
-            (ResourceListParent::Quota, json!({"pods": "1500m"}), 1),
-            (ResourceListParent::Quota, json!({"storage": "1"}), 1),
-            (ResourceListParent::LimitRange, json!({"storage": "1Gi"}), 0),
-            (ResourceListParent::LimitRange, json!({"a b/c": "1"}), 1),
+            (ResourceListKind::Quota, json!({"pods": "1500m"}), 1),
+            (ResourceListKind::Quota, json!({"storage": "1"}), 1),
+            (ResourceListKind::LimitRange, json!({"storage": "1Gi"}), 0),
+            (ResourceListKind::LimitRange, json!({"a b/c": "1"}), 1),
         ];
         for (place, resources, count) in table {
             let mut errors = Vec::new();

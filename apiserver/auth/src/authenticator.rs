@@ -20,7 +20,7 @@ use crate::credentials::{
     ANONYMOUS_NOT_ALLOWED, AuthenticationError, InvalidCredential, RequestCredentials,
     anonymous_user, token_text,
 };
-use crate::token::{ServiceAccountClaims, ServiceAccountTokenIssuer};
+use crate::token::{ServiceAccountClaims, ServiceAccountTokenIssuerAndVerifier};
 use crate::x509::CertificateVerifier;
 
 pub(crate) const SERVICE_ACCOUNTS: Gvr = Gvr::from_static("", "v1", "serviceaccounts");
@@ -59,7 +59,7 @@ struct VerifiedToken {
 
 /// Where the objects behind a token are read.
 #[derive(Clone, Copy)]
-enum TokenObjectSource {
+enum WatchCacheOrStore {
     /// The watch cache.
     WatchCache,
     /// The store.
@@ -69,7 +69,7 @@ enum TokenObjectSource {
 /// Authenticates requests by client certificate and service account token.
 pub struct LocalAuthenticator {
     client_ca: RwLock<Option<Arc<CertificateVerifier>>>,
-    signer: Arc<ServiceAccountTokenIssuer>,
+    signer: Arc<ServiceAccountTokenIssuerAndVerifier>,
     api: OnceLock<Arc<dyn Api>>,
     clock: Arc<dyn Clock>,
     token_cache: Mutex<HashMap<[u8; 32], VerifiedToken>>,
@@ -82,7 +82,7 @@ impl LocalAuthenticator {
     /// `certificates` verifies client certificates (`--client-ca-file`).
     pub fn new(
         certificates: Option<CertificateVerifier>,
-        signer: Arc<ServiceAccountTokenIssuer>,
+        signer: Arc<ServiceAccountTokenIssuerAndVerifier>,
         clock: Arc<dyn Clock>,
         options: LocalAuthenticatorOptions,
     ) -> Arc<Self> {
@@ -113,12 +113,12 @@ impl LocalAuthenticator {
         *self.client_ca.write() = Some(Arc::new(certificates));
     }
 
-    pub(crate) fn signer(&self) -> &ServiceAccountTokenIssuer {
+    pub(crate) fn signer(&self) -> &ServiceAccountTokenIssuerAndVerifier {
         &self.signer
     }
 
     /// The token issuer, which serves the OpenID discovery document and the JWKS.
-    pub fn token_issuer(&self) -> &ServiceAccountTokenIssuer {
+    pub fn token_issuer(&self) -> &ServiceAccountTokenIssuerAndVerifier {
         &self.signer
     }
 
@@ -224,12 +224,12 @@ impl LocalAuthenticator {
         token: &str,
     ) -> Result<(), AuthenticationError> {
         match self
-            .check_objects_in(claims, token, TokenObjectSource::WatchCache)
+            .check_objects_in(claims, token, WatchCacheOrStore::WatchCache)
             .await
         {
             Ok(()) => Ok(()),
             Err(_) => {
-                self.check_objects_in(claims, token, TokenObjectSource::Store)
+                self.check_objects_in(claims, token, WatchCacheOrStore::Store)
                     .await
             }
         }
@@ -239,7 +239,7 @@ impl LocalAuthenticator {
         &self,
         claims: &ServiceAccountClaims,
         token: &str,
-        fresh: TokenObjectSource,
+        fresh: WatchCacheOrStore,
     ) -> Result<(), AuthenticationError> {
         let namespace = &claims.namespace;
         let name = &claims.account;
@@ -283,14 +283,14 @@ impl LocalAuthenticator {
         gvr: &Gvr,
         namespace: &str,
         name: &str,
-        fresh: TokenObjectSource,
+        fresh: WatchCacheOrStore,
     ) -> Result<Object, AuthenticationError> {
         let api = self.api.get();
         let api = api.ok_or_else(|| Status::unavailable("service accounts cannot be read yet"))?;
         let at = ResourcePath::object(gvr, namespace, name);
         let found = match fresh {
-            TokenObjectSource::WatchCache => api.get_cached(at).await,
-            TokenObjectSource::Store => api.get(at).await,
+            WatchCacheOrStore::WatchCache => api.get_cached(at).await,
+            WatchCacheOrStore::Store => api.get(at).await,
         };
         found.map_err(|error| match error {
             error if error.is_not_found() => InvalidCredential(error.to_string()).into(),

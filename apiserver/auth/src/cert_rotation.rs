@@ -33,7 +33,7 @@ const CA_RENEW_BEFORE_SECONDS: i64 = (2 * LEAF_DAYS * DAY_SECONDS) as i64;
 
 /// The stored certificates and keys, all PEM.
 #[derive(Clone, PartialEq, Eq)]
-pub struct RotatingServingCertificates {
+pub struct StoredServingCertificateAndCa {
     /// The CA bundle for clients, newest first.
     pub ca_bundle: String,
     /// The private key of the newest CA.
@@ -42,13 +42,13 @@ pub struct RotatingServingCertificates {
     pub key: String,
 }
 
-impl std::fmt::Debug for RotatingServingCertificates {
+impl std::fmt::Debug for StoredServingCertificateAndCa {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "RotatingServingCertificates({})", self.certificate)
     }
 }
 
-impl RotatingServingCertificates {
+impl StoredServingCertificateAndCa {
     /// The certificates to store, when they differ from the stored ones.
     pub fn rotate(
         stored: Option<&Self>,
@@ -79,7 +79,8 @@ impl RotatingServingCertificates {
         let (Some(newest), Some(authority_key)) = (trusted.first(), authority_key) else {
             return Err(Error::Generate(rcgen::Error::CouldNotParseKeyPair));
         };
-        let leaf = stored.and_then(|k| StoredLeafValidity::from_stored(k, &trusted, names, now));
+        let leaf =
+            stored.and_then(|k| UsableStoredLeafCertificate::from_stored(k, &trusted, names, now));
         let settled = seconds - newest.created >= CA_SIGNING_DELAY_SECONDS;
         let good = leaf.filter(|l| !l.renewal_due && (l.signer == 0 || !settled));
         let next = match (good, stored) {
@@ -132,7 +133,7 @@ pub(crate) fn key_matches_certificate(certificate_pem: &str, key_pem: &str) -> b
 }
 
 /// The stored leaf certificate, when it is usable.
-struct StoredLeafValidity {
+struct UsableStoredLeafCertificate {
     /// Index of its issuer in the trusted CAs.
     signer: usize,
     created: i64,
@@ -140,9 +141,9 @@ struct StoredLeafValidity {
     renewal_due: bool,
 }
 
-impl StoredLeafValidity {
+impl UsableStoredLeafCertificate {
     fn from_stored(
-        stored: &RotatingServingCertificates,
+        stored: &StoredServingCertificateAndCa,
         trusted: &[RotatedCaCertificate],
         names: &BTreeSet<String>,
         now: Timestamp,
@@ -186,8 +187,8 @@ mod tests {
         BTreeSet::from(["flotilla.flotilla-system.svc".to_owned()])
     }
 
-    fn step(kept: &mut RotatingServingCertificates, seconds: i64) -> bool {
-        match RotatingServingCertificates::rotate(Some(kept), &names(), at(seconds)).unwrap() {
+    fn step(kept: &mut StoredServingCertificateAndCa, seconds: i64) -> bool {
+        match StoredServingCertificateAndCa::rotate(Some(kept), &names(), at(seconds)).unwrap() {
             Some(next) => {
                 *kept = next;
                 true
@@ -200,7 +201,7 @@ mod tests {
         bundle.matches("BEGIN").count()
     }
 
-    fn verifies(bundle: &str, kept: &RotatingServingCertificates, seconds: i64) -> bool {
+    fn verifies(bundle: &str, kept: &StoredServingCertificateAndCa, seconds: i64) -> bool {
         let (chain, _) = kept.serving_der().unwrap();
         let verifier = CertificateVerifier::from_pem(bundle).unwrap();
         let now = (START + seconds).unsigned_abs();
@@ -211,7 +212,7 @@ mod tests {
 
     #[test]
     fn valid_certificates_are_kept() {
-        let mut kept = RotatingServingCertificates::rotate(None, &names(), at(0))
+        let mut kept = StoredServingCertificateAndCa::rotate(None, &names(), at(0))
             .unwrap()
             .unwrap();
         assert_eq!(count(&kept.ca_bundle), 1);
@@ -226,13 +227,13 @@ mod tests {
         assert_ne!(kept.certificate, first.certificate);
         let other = BTreeSet::from(["elsewhere.svc".to_owned()]);
         let moved =
-            RotatingServingCertificates::rotate(Some(&kept), &other, at(250 * day)).unwrap();
+            StoredServingCertificateAndCa::rotate(Some(&kept), &other, at(250 * day)).unwrap();
         assert_eq!(moved.unwrap().ca_bundle, first.ca_bundle);
     }
 
     #[test]
     fn new_ca_is_trusted_before_it_signs() {
-        let mut kept = RotatingServingCertificates::rotate(None, &names(), at(0))
+        let mut kept = StoredServingCertificateAndCa::rotate(None, &names(), at(0))
             .unwrap()
             .unwrap();
         let day = DAY_SECONDS as i64;
@@ -266,37 +267,38 @@ mod tests {
 
     #[test]
     fn invalid_certificates_are_replaced_and_old_ca_stays_trusted() {
-        let kept = RotatingServingCertificates::rotate(None, &names(), at(0))
+        let kept = StoredServingCertificateAndCa::rotate(None, &names(), at(0))
             .unwrap()
             .unwrap();
-        let check = |broken: RotatingServingCertificates, authorities: usize| {
-            let next = RotatingServingCertificates::rotate(Some(&broken), &names(), at(1)).unwrap();
+        let check = |broken: StoredServingCertificateAndCa, authorities: usize| {
+            let next =
+                StoredServingCertificateAndCa::rotate(Some(&broken), &names(), at(1)).unwrap();
             let next = next.expect("nothing is done");
             assert_eq!(count(&next.ca_bundle), authorities);
             assert!(verifies(&next.ca_bundle, &next, 1));
         };
         check(
-            RotatingServingCertificates {
+            StoredServingCertificateAndCa {
                 key: "x".into(),
                 ..kept.clone()
             },
             1,
         );
         check(
-            RotatingServingCertificates {
+            StoredServingCertificateAndCa {
                 ca_key: String::new(),
                 ..kept.clone()
             },
             2,
         );
         check(
-            RotatingServingCertificates {
+            StoredServingCertificateAndCa {
                 ca_bundle: "no PEM".into(),
                 ..kept.clone()
             },
             1,
         );
-        let other = RotatingServingCertificates::rotate(None, &names(), at(0))
+        let other = StoredServingCertificateAndCa::rotate(None, &names(), at(0))
             .unwrap()
             .unwrap();
         let both = merge_bundles(&other.ca_bundle, &kept.ca_bundle, at(2));

@@ -11,7 +11,7 @@
 //! I/O and does not wait.
 //!
 //! Entry points: [`pki::Pki`], [`tls::server_config`], [`LocalAuthenticator`],
-//! [`rbac::RbacAuthorizer`], [`delegated`], [`token::TokenSigner`], [`reviews`].
+//! [`rbac::RbacAuthorizer`], [`delegated`], [`token::ServiceAccountTokenIssuerAndVerifier`], [`reviews`].
 
 pub mod authenticator;
 pub mod ca_bundle;
@@ -35,5 +35,5 @@ pub use authenticator::LocalAuthenticator;
 pub use credentials::{AuthenticationError, ForEachHeader, InvalidCredential, RequestCredentials};
 pub use private_dir::create_private_dir;
 pub use request_auth::{RequestAuthenticator, RequestAuthorizer};
-pub use shared_keys::SharedKeys;
+pub use shared_keys::ReplicaSharedCaAndTokenKey;
 pub use tls::PeerCertificates;

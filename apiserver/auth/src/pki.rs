@@ -99,7 +99,7 @@ impl Pki {
     pub fn open(dir: &Path, names: &[String], now: Timestamp) -> Result<Self, Error> {
         create_private_dir(dir).map_err(|e| io_error("use", dir, e))?;
         let (ca_pem, ca_key_pem) = load_or_create_ca(dir, now)?;
-        let store = CertificateDirectory {
+        let store = CertificateDirectorySigner {
             dir,
             ca_pem: &ca_pem,
             ca_key_pem: &ca_key_pem,
@@ -224,14 +224,14 @@ pub(crate) enum LeafCertificateProfile {
     },
 }
 
-struct CertificateDirectory<'a> {
+struct CertificateDirectorySigner<'a> {
     dir: &'a Path,
     ca_pem: &'a str,
     ca_key_pem: &'a str,
     now: Timestamp,
 }
 
-impl CertificateDirectory<'_> {
+impl CertificateDirectorySigner<'_> {
     fn keep_or_sign(
         &self,
         name: &str,

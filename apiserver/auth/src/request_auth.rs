@@ -9,7 +9,7 @@ use crate::authenticator::LocalAuthenticator;
 use crate::credentials::{AuthenticationError, RequestCredentials};
 use crate::delegated;
 use crate::rbac::{AuthorizationTarget, RbacAuthorizer};
-use crate::token::ServiceAccountTokenIssuer;
+use crate::token::ServiceAccountTokenIssuerAndVerifier;
 
 /// Authenticates requests, locally or by TokenReview.
 pub enum RequestAuthenticator {
@@ -29,7 +29,7 @@ impl RequestAuthenticator {
     }
 
     /// The issuer of service account tokens, when this server issues them.
-    pub fn token_issuer(&self) -> Option<&ServiceAccountTokenIssuer> {
+    pub fn token_issuer(&self) -> Option<&ServiceAccountTokenIssuerAndVerifier> {
         match self {
             Self::Local(local) => Some(local.token_issuer()),
             Self::Delegated(_) => None,

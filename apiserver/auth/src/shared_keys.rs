@@ -13,7 +13,7 @@ use crate::private_dir::create_private_dir;
 
 /// The shared keys, as PEM. Deliberately not `Debug`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SharedKeys {
+pub struct ReplicaSharedCaAndTokenKey {
     #[serde(rename = "ca.crt")]
     ca: String,
     #[serde(rename = "ca.key")]
@@ -22,7 +22,7 @@ pub struct SharedKeys {
     token_key: String,
 }
 
-impl SharedKeys {
+impl ReplicaSharedCaAndTokenKey {
     /// The keys of an opened directory.
     pub fn from_pki(pki: &Pki) -> Self {
         Self {
@@ -81,8 +81,9 @@ mod tests {
         let first = Pki::open(one.path(), &[], now).unwrap();
         // The directory had keys of its own before.
         let own = Pki::open(two.path(), &[], now).unwrap();
-        let document = SharedKeys::from_pki(&first).to_json();
-        let shared = SharedKeys::parse(&document).unwrap_or_else(|why| panic!("{why}"));
+        let document = ReplicaSharedCaAndTokenKey::from_pki(&first).to_json();
+        let shared =
+            ReplicaSharedCaAndTokenKey::parse(&document).unwrap_or_else(|why| panic!("{why}"));
         shared.write_to_dir(two.path()).unwrap();
         let second = Pki::open(two.path(), &["other.example".into()], now).unwrap();
         assert!(second.ca_pem == first.ca_pem && second.ca_pem != own.ca_pem);
@@ -97,7 +98,8 @@ mod tests {
             assert!(verifier.verify_chain(&[der], usage, at).is_ok());
         }
         assert!(
-            SharedKeys::parse(b"{\"ca.crt\": \"secret\"").is_err_and(|why| !why.contains("secret"))
+            ReplicaSharedCaAndTokenKey::parse(b"{\"ca.crt\": \"secret\"")
+                .is_err_and(|why| !why.contains("secret"))
         );
     }
 }

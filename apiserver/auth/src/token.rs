@@ -26,7 +26,7 @@ const MAX_TOKEN_BYTES: usize = 16 * 1024;
 pub struct InvalidServiceAccountKey(String);
 
 /// Signs and verifies tokens with one ES256 key.
-pub struct ServiceAccountTokenIssuer {
+pub struct ServiceAccountTokenIssuerAndVerifier {
     signing_key: EncodingKey,
     verifying_key: DecodingKey,
     key_id: String,
@@ -114,7 +114,7 @@ pub fn service_account_groups(namespace: &str) -> Vec<String> {
     ]
 }
 
-impl ServiceAccountTokenIssuer {
+impl ServiceAccountTokenIssuerAndVerifier {
     /// Takes a P-256 private key in PKCS#8 PEM.
     pub fn new(key_pem: &str) -> Result<Self, InvalidServiceAccountKey> {
         let bad = |e: &dyn std::fmt::Display| InvalidServiceAccountKey(e.to_string());
@@ -292,9 +292,9 @@ fn bound_claims(body: &Value) -> ServiceAccountClaims {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn signer() -> ServiceAccountTokenIssuer {
+    pub(crate) fn signer() -> ServiceAccountTokenIssuerAndVerifier {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
-        ServiceAccountTokenIssuer::new(&key.serialize_pem()).unwrap()
+        ServiceAccountTokenIssuerAndVerifier::new(&key.serialize_pem()).unwrap()
     }
 
     pub(crate) fn claims(expires: i64) -> ServiceAccountClaims {

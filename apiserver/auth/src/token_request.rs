@@ -51,13 +51,13 @@ struct BoundObjectReference {
 
 /// The service account of a pod.
 #[derive(Deserialize)]
-struct TokenBoundPod {
-    spec: TokenBoundPodSpec,
+struct PodWithServiceAccountName {
+    spec: PodSpecWithServiceAccountName,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct TokenBoundPodSpec {
+struct PodSpecWithServiceAccountName {
     #[serde(default = "default_account")]
     service_account_name: String,
 }
@@ -166,7 +166,7 @@ impl LocalAuthenticator {
                 other => Status::internal(other),
             })?;
         if gvr == PODS {
-            let pod: TokenBoundPod =
+            let pod: PodWithServiceAccountName =
                 serde_json::from_slice(object.bytes()).map_err(Status::internal)?;
             if pod.spec.service_account_name != account.name() {
                 return Err(Status::bad_request(format!(

@@ -8,7 +8,7 @@ use client::remote::{RemoteApi, RestConfig};
 use clusters::JoinSpec;
 use flotilla_runtime::{ShutdownToken, TaskGroup};
 
-use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs, load_cluster_config};
+use crate::kubeconfig_flags::{ControlPlaneFlagNamesAndHelp, KubeconfigArgs, load_cluster_config};
 use crate::output;
 
 /// Register a cluster to the control plane with Push mode.
@@ -26,7 +26,7 @@ pub struct JoinArgs {
     #[arg(long, value_name = "CONTEXT")]
     cluster_context: Option<String>,
     #[command(flatten)]
-    control: KubeconfigArgs<ControlPlaneFlags>,
+    control: KubeconfigArgs<ControlPlaneFlagNamesAndHelp>,
     /// Namespace in the control plane and in the cluster where secrets are stored.
     #[arg(long, default_value = "karmada-cluster")]
     cluster_namespace: String,

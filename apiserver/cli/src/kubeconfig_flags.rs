@@ -7,21 +7,21 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Args;
 use client::Api;
-use client::remote::kubeconfig::KubeconfigSource;
+use client::remote::kubeconfig::KubeconfigLoadingRules;
 use client::remote::{RemoteApi, RestConfig};
 use flotilla_runtime::TaskGroup;
 
 /// How the flags of a kind of server are named and described.
-pub(crate) trait ServerFlags {
+pub(crate) trait KubeconfigFlagNamesAndHelp {
     const KUBECONFIG_HELP: &'static str;
     const CONTEXT_FLAG: &'static str;
     const CONTEXT_HELP: &'static str;
 }
 
 /// The control plane, with the flags of karmadactl.
-pub(crate) struct ControlPlaneFlags;
+pub(crate) struct ControlPlaneFlagNamesAndHelp;
 
-impl ServerFlags for ControlPlaneFlags {
+impl KubeconfigFlagNamesAndHelp for ControlPlaneFlagNamesAndHelp {
     const KUBECONFIG_HELP: &'static str =
         "Kubeconfig of the control plane; $KUBECONFIG or ~/.kube/config by default";
     const CONTEXT_FLAG: &'static str = "karmada-context";
@@ -29,9 +29,9 @@ impl ServerFlags for ControlPlaneFlags {
 }
 
 /// The cluster into which Flotilla is installed.
-pub(crate) struct HostClusterFlags;
+pub(crate) struct HostClusterFlagNamesAndHelp;
 
-impl ServerFlags for HostClusterFlags {
+impl KubeconfigFlagNamesAndHelp for HostClusterFlagNamesAndHelp {
     const KUBECONFIG_HELP: &'static str =
         "Kubeconfig of the cluster; $KUBECONFIG or ~/.kube/config by default";
     const CONTEXT_FLAG: &'static str = "context";
@@ -40,7 +40,7 @@ impl ServerFlags for HostClusterFlags {
 
 /// The flags that select a server.
 #[derive(Args)]
-pub(crate) struct KubeconfigArgs<F: ServerFlags> {
+pub(crate) struct KubeconfigArgs<F: KubeconfigFlagNamesAndHelp> {
     #[arg(long, value_name = "FILE", help = F::KUBECONFIG_HELP)]
     kubeconfig: Option<PathBuf>,
     #[arg(long = F::CONTEXT_FLAG, value_name = "CONTEXT", help = F::CONTEXT_HELP)]
@@ -49,7 +49,7 @@ pub(crate) struct KubeconfigArgs<F: ServerFlags> {
     flags: PhantomData<F>,
 }
 
-impl<F: ServerFlags> KubeconfigArgs<F> {
+impl<F: KubeconfigFlagNamesAndHelp> KubeconfigArgs<F> {
     pub(crate) fn connect(&self, tasks: &TaskGroup) -> anyhow::Result<Arc<dyn Api>> {
         Ok(self.connect_with_namespace(tasks)?.0)
     }
@@ -60,11 +60,11 @@ impl<F: ServerFlags> KubeconfigArgs<F> {
         tasks: &TaskGroup,
     ) -> anyhow::Result<(Arc<dyn Api>, String)> {
         let source = match &self.kubeconfig {
-            Some(path) => KubeconfigSource::from_file(path),
-            None => KubeconfigSource::from_environment(),
+            Some(path) => KubeconfigLoadingRules::from_file(path),
+            None => KubeconfigLoadingRules::from_environment(),
         };
         let context = self.context.clone();
-        let config = KubeconfigSource { context, ..source }.load()?;
+        let config = KubeconfigLoadingRules { context, ..source }.load()?;
         let namespace = match config.namespace.as_str() {
             "" => "default".to_owned(),
             namespace => namespace.to_owned(),
@@ -78,9 +78,9 @@ pub(crate) fn load_cluster_config(
     file: &Path,
     context: Option<String>,
 ) -> anyhow::Result<RestConfig> {
-    KubeconfigSource {
+    KubeconfigLoadingRules {
         context,
-        ..KubeconfigSource::from_file(file)
+        ..KubeconfigLoadingRules::from_file(file)
     }
     .load()
     .context("the cluster's kubeconfig")
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct TestCli<F: ServerFlags> {
+    struct TestCli<F: KubeconfigFlagNamesAndHelp> {
         #[command(flatten)]
         server: KubeconfigArgs<F>,
     }
@@ -101,14 +101,17 @@ mod tests {
     #[test]
     fn each_kind_of_server_has_a_context_flag_of_its_own() {
         let line = ["x", "--kubeconfig", "f", "--karmada-context", "c"];
-        let control = TestCli::<ControlPlaneFlags>::try_parse_from(line).unwrap();
+        let control = TestCli::<ControlPlaneFlagNamesAndHelp>::try_parse_from(line).unwrap();
         assert_eq!(control.server.context.as_deref(), Some("c"));
-        assert!(TestCli::<HostClusterFlags>::try_parse_from(line).is_err());
+        assert!(TestCli::<HostClusterFlagNamesAndHelp>::try_parse_from(line).is_err());
         let line = ["x", "--context", "c"];
-        let host = TestCli::<HostClusterFlags>::try_parse_from(line).unwrap();
+        let host = TestCli::<HostClusterFlagNamesAndHelp>::try_parse_from(line).unwrap();
         assert_eq!(host.server.context.as_deref(), Some("c"));
-        let help = TestCli::<HostClusterFlags>::command().render_help();
+        let help = TestCli::<HostClusterFlagNamesAndHelp>::command().render_help();
         let help = help.to_string();
-        assert!(help.contains(HostClusterFlags::CONTEXT_HELP), "{help}");
+        assert!(
+            help.contains(HostClusterFlagNamesAndHelp::CONTEXT_HELP),
+            "{help}"
+        );
     }
 }

@@ -9,7 +9,7 @@ use client::remote::RemoteApi;
 use clusters::UnjoinSpec;
 use flotilla_runtime::{ShutdownToken, TaskGroup};
 
-use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs, load_cluster_config};
+use crate::kubeconfig_flags::{ControlPlaneFlagNamesAndHelp, KubeconfigArgs, load_cluster_config};
 use crate::output;
 
 /// Remove a cluster from the control plane, and the objects that were propagated to it.
@@ -26,7 +26,7 @@ pub struct UnjoinArgs {
     #[arg(long, value_name = "CONTEXT")]
     cluster_context: Option<String>,
     #[command(flatten)]
-    control: KubeconfigArgs<ControlPlaneFlags>,
+    control: KubeconfigArgs<ControlPlaneFlagNamesAndHelp>,
     /// Namespace in the control plane and in the cluster where secrets are stored.
     #[arg(long, default_value = "karmada-cluster")]
     cluster_namespace: String,

@@ -32,7 +32,7 @@ pub struct InvolvedObject {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct TypeMeta {
+struct InvolvedObjectTypeMeta {
     #[serde(default)]
     api_version: String,
     #[serde(default)]
@@ -57,7 +57,7 @@ impl InvolvedObject {
 
     /// Reads `apiVersion` and `kind` from the object's bytes.
     pub fn from_object(object: &Object) -> Self {
-        match serde_json::from_slice::<TypeMeta>(object.bytes()) {
+        match serde_json::from_slice::<InvolvedObjectTypeMeta>(object.bytes()) {
             Ok(t) => Self::new(&t.api_version, &t.kind, object),
             Err(_) => Self::new("", "", object),
         }

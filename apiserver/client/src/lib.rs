@@ -7,7 +7,7 @@
 //! Kubernetes structs: an object is its bytes plus its parsed metadata. Credentials never
 //! appear in an error text. Every task has an owner ([`TaskGroup`]).
 //!
-//! Entry points: [`Api`], [`remote::kubeconfig::KubeconfigSource`] and [`RemoteApi`],
+//! Entry points: [`Api`], [`remote::kubeconfig::KubeconfigLoadingRules`] and [`RemoteApi`],
 //! [`InformerFactory`], [`TaskGroup`], [`webhook::WebhookClient`].
 
 pub mod api;

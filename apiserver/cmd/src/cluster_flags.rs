@@ -111,14 +111,15 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct ClusterControllersCli {
+    struct ClusterControllersTestCli {
         #[command(flatten)]
         flags: ClusterControllersArgs,
     }
 
     fn parse(arguments: &[&str]) -> Result<ClusterControllersOptions, String> {
         let arguments = ["flotilla"].iter().chain(arguments);
-        let cli = ClusterControllersCli::try_parse_from(arguments).map_err(|e| e.to_string())?;
+        let cli =
+            ClusterControllersTestCli::try_parse_from(arguments).map_err(|e| e.to_string())?;
         Ok(cli.flags.options())
     }
 

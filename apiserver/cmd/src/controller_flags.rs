@@ -37,14 +37,14 @@ pub(crate) struct ControllerArgs {
 /// The values of the flags; the defaults are Karmada's.
 #[derive(Clone, Debug)]
 pub(crate) struct ControllerOptions {
-    pub(crate) autoscale: autoscale::AutoscaleOptions,
+    pub(crate) autoscale: autoscale::EnabledHpaControllers,
     pub(crate) quota_resync: Duration,
 }
 
 impl Default for ControllerOptions {
     fn default() -> Self {
         Self {
-            autoscale: autoscale::AutoscaleOptions::default(),
+            autoscale: autoscale::EnabledHpaControllers::default(),
             quota_resync: controller_context::PropagationOptions::default().quota_resync,
         }
     }
@@ -59,11 +59,11 @@ impl ControllerArgs {
     }
 }
 
-fn parse_controllers(names: &[String]) -> Result<autoscale::AutoscaleOptions, String> {
+fn parse_controllers(names: &[String]) -> Result<autoscale::EnabledHpaControllers, String> {
     if !names.iter().any(|name| name == "*") {
         return Err("--controllers: without * no controller would run".into());
     }
-    let mut options = autoscale::AutoscaleOptions::default();
+    let mut options = autoscale::EnabledHpaControllers::default();
     for name in names.iter().filter(|name| *name != "*") {
         let (name, on) = match name.strip_prefix('-') {
             Some(name) => (name, false),
@@ -89,7 +89,7 @@ mod tests {
     // proves: AUT-off
     #[test]
     fn names_enable_and_disable_controllers() {
-        let on = |scale_target_marker, replicas_syncer| autoscale::AutoscaleOptions {
+        let on = |scale_target_marker, replicas_syncer| autoscale::EnabledHpaControllers {
             scale_target_marker,
             replicas_syncer,
         };

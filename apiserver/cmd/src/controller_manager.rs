@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use auth::token::ServiceAccountTokenIssuer;
+use auth::token::ServiceAccountTokenIssuerAndVerifier;
 use client::Api;
 use clusters::ClusterControllersOptions as ClusterOptions;
 use estimator::AccurateEstimator;
 use flotilla_cli::scheduler_flags::SchedulerFlagValues;
 use flotilla_runtime::{EventRecorder, InformerFactory, ListWatchSelector, TaskGroup};
-use interpreter::{LuaLimits, ResourceInterpreter, WebhookInterpreterContext};
+use interpreter::{LuaLimits, ResourceInterpreter, WebhookClientAndPatchFunction};
 use machinery::time::Clock;
 use members::{
     MemberClusterManager, MemberConnector, MemberTrackingOptions, RemoteMemberConnector,
@@ -57,8 +57,8 @@ impl ControllerContext {
 
 /// The token signer and root CA of service accounts, and which groups are served.
 #[derive(Clone)]
-pub(crate) struct ServiceAccountsAndServedGroups {
-    pub(crate) signer: Arc<ServiceAccountTokenIssuer>,
+pub(crate) struct TokenIssuerRootCaAndServedGroups {
+    pub(crate) signer: Arc<ServiceAccountTokenIssuerAndVerifier>,
     pub(crate) serves_group: fn(&str) -> bool,
     pub(crate) root_ca: watch::Receiver<String>,
 }
@@ -67,7 +67,7 @@ pub(crate) struct ServiceAccountsAndServedGroups {
 /// collection, namespaces, service accounts and tokens.
 pub(crate) async fn start_kube_controllers(
     context: &ControllerContext,
-    identity: &ServiceAccountsAndServedGroups,
+    identity: &TokenIssuerRootCaAndServedGroups,
 ) -> anyhow::Result<()> {
     let signer = Arc::clone(&identity.signer);
     let options = flotilla_kube::KubeControllersOptions {
@@ -160,7 +160,7 @@ pub(crate) async fn start_karmada_controllers(
         .get(&context.api, &ListWatchSelector::all(&CLUSTERS));
     let all = SchedulerClusterCache::with_settings(informer, *rules);
     let manager = recorder(CONTROLLER_MANAGER);
-    let outside = WebhookInterpreterContext {
+    let outside = WebhookClientAndPatchFunction {
         caller: WebhookClientManager::new(&context.api, UnknownServicePolicy::ClusterDns, tasks),
         apply_json_patch: registry::apply_webhook_patch,
     };
@@ -226,7 +226,7 @@ pub(crate) async fn start_karmada_controllers(
     Box::pin(propagation::start(deps, tasks))
         .await
         .map_err(anyhow::Error::msg)?;
-    let deps = autoscale::AutoscaleContext {
+    let deps = autoscale::HpaControllersContext {
         control_plane: Arc::clone(&context.api),
         informers: context.informers.clone(),
         options: settings.controllers.autoscale,

@@ -115,14 +115,14 @@ async fn run_demo(fleet: &LocalFleet) -> anyhow::Result<()> {
 }
 
 #[derive(Default, Deserialize)]
-struct DemoDeployment {
+struct DeploymentWithReadyReplicas {
     #[serde(default)]
-    status: DemoDeploymentStatus,
+    status: DeploymentStatusReadyReplicas,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct DemoDeploymentStatus {
+struct DeploymentStatusReadyReplicas {
     ready_replicas: i64,
 }
 
@@ -130,7 +130,7 @@ struct DemoDeploymentStatus {
 fn status_table(deployments: &Informer, bindings: &Informer) -> (String, bool) {
     let template = deployments
         .get(NAMESPACE, "web")
-        .and_then(|d| d.decode::<DemoDeployment>().ok());
+        .and_then(|d| d.decode::<DeploymentWithReadyReplicas>().ok());
     let ready = template.map_or(0, |t| t.status.ready_replicas);
     let binding = bindings
         .get(NAMESPACE, "web-deployment")

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use estimator::{EstimatorOptions, EstimatorTlsFiles};
+use estimator::{EstimatorOptions, EstimatorTlsClientConfig};
 use machinery::duration;
 use openapi::karmada::{FeatureGates, KarmadaFeature};
 
@@ -78,12 +78,12 @@ impl EstimatorArgs {
         }))
     }
 
-    fn tls(&self) -> Option<EstimatorTlsFiles> {
+    fn tls(&self) -> Option<EstimatorTlsClientConfig> {
         let ca = self.scheduler_estimator_ca_file.clone();
         let insecure = self.insecure_skip_estimator_verify;
         let certificate = self.scheduler_estimator_cert_file.clone();
         let key = self.scheduler_estimator_key_file.clone();
-        (ca.is_some() || insecure).then(|| EstimatorTlsFiles {
+        (ca.is_some() || insecure).then(|| EstimatorTlsClientConfig {
             ca,
             certificate: certificate.zip(key),
             insecure,
@@ -97,14 +97,14 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct EstimatorCli {
+    struct EstimatorTestCli {
         #[command(flatten)]
         flags: EstimatorArgs,
     }
 
     fn parse(arguments: &str) -> Result<Option<EstimatorOptions>, String> {
         let arguments = arguments.split(' ').filter(|a| !a.is_empty());
-        let cli = EstimatorCli::try_parse_from(["flotilla"].into_iter().chain(arguments));
+        let cli = EstimatorTestCli::try_parse_from(["flotilla"].into_iter().chain(arguments));
         let cli = cli.map_err(|e| e.to_string())?;
         let read = cli.flags.options(FeatureGates::default());
         read.map_err(|e| format!("{e:#}"))
@@ -136,9 +136,9 @@ mod tests {
             ),
             (Duration::from_millis(500), "n", "p", 7)
         );
-        let insecure = EstimatorTlsFiles {
+        let insecure = EstimatorTlsClientConfig {
             insecure: true,
-            ..EstimatorTlsFiles::default()
+            ..EstimatorTlsClientConfig::default()
         };
         assert!(options.skip_pull_clusters && options.tls == Some(insecure));
     }

@@ -21,7 +21,7 @@ pub(crate) enum FlagEffectiveMode {
 
 /// The mode in which `serve` runs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ServeMode {
+pub(crate) struct ServeModeFlags {
     pub(crate) behind_host: bool,
     pub(crate) leader_elect: bool,
 }
@@ -167,7 +167,7 @@ impl Args for ExplicitFlagIds {
 
 impl ExplicitFlagIds {
     /// Fails for the first flag that has no effect in a mode.
-    pub(crate) fn check(&self, mode: ServeMode) -> anyhow::Result<()> {
+    pub(crate) fn check(&self, mode: ServeModeFlags) -> anyhow::Result<()> {
         for (id, acts) in FLAGS {
             if self.0.contains(*id)
                 && let Some(condition) = acts.unmet_condition(mode)
@@ -181,7 +181,7 @@ impl ExplicitFlagIds {
 
 impl FlagEffectiveMode {
     /// The condition under which a flag has an effect, if it has none in this mode.
-    fn unmet_condition(self, mode: ServeMode) -> Option<&'static str> {
+    fn unmet_condition(self, mode: ServeModeFlags) -> Option<&'static str> {
         let (acts, condition) = match self {
             Self::Always => (true, ""),
             Self::Standalone => (

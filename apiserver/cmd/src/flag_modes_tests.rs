@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use clap::{Arg, Command, CommandFactory, Parser};
 
 use crate::cli::Cli;
-use crate::flag_modes::{ExplicitFlagIds, FLAGS, FlagEffectiveMode, ServeMode};
+use crate::flag_modes::{ExplicitFlagIds, FLAGS, FlagEffectiveMode, ServeModeFlags};
 use crate::serve::ServeArgs;
 
 #[derive(Parser)]
@@ -16,20 +16,20 @@ struct ServeCommandLine {
     _serve: ServeArgs,
 }
 
-const MODES: [ServeMode; 4] = [
-    ServeMode {
+const MODES: [ServeModeFlags; 4] = [
+    ServeModeFlags {
         behind_host: false,
         leader_elect: false,
     },
-    ServeMode {
+    ServeModeFlags {
         behind_host: false,
         leader_elect: true,
     },
-    ServeMode {
+    ServeModeFlags {
         behind_host: true,
         leader_elect: false,
     },
-    ServeMode {
+    ServeModeFlags {
         behind_host: true,
         leader_elect: true,
     },

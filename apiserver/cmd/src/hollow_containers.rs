@@ -10,7 +10,7 @@ use flotilla_http::{
 };
 use futures_util::StreamExt;
 use hollow::containers::{
-    CHANNEL_PROTOCOL, ExecCommand, PROTOCOL_HEADER, PodLogOptions, PodLogStream, SPDY_PROTOCOL,
+    CHANNEL_PROTOCOL, PROTOCOL_HEADER, PodExecOptions, PodLogOptions, PodLogStream, SPDY_PROTOCOL,
     StartedContainer, negotiate_protocol, run_session,
 };
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, UPGRADE};
@@ -35,7 +35,7 @@ pub(crate) fn container_connectors(
         clock: Arc::clone(clock),
     };
     let tasks = tasks.child();
-    let exec = |attach| PodExecConnector {
+    let exec = |attach| PodExecOrAttachConnector {
         api: Arc::clone(api),
         tasks: tasks.clone(),
         attach,
@@ -85,7 +85,7 @@ impl SubresourceConnector for PodLogConnector {
     }
 }
 
-struct PodExecConnector {
+struct PodExecOrAttachConnector {
     api: Arc<dyn Api>,
     /// The tasks of the sessions.
     tasks: TaskGroup,
@@ -93,7 +93,7 @@ struct PodExecConnector {
 }
 
 #[async_trait]
-impl SubresourceConnector for PodExecConnector {
+impl SubresourceConnector for PodExecOrAttachConnector {
     async fn connect(
         &self,
         connection: SubresourceConnectRequest,
@@ -102,7 +102,7 @@ impl SubresourceConnector for PodExecConnector {
         container.check_running()?;
         negotiate_protocol(connection.request.headers())?;
         let args = connection.params("command");
-        let command = ExecCommand::parse(args, |name| connection.flag(name), self.attach)?;
+        let command = PodExecOptions::parse(args, |name| connection.flag(name), self.attach)?;
         let mut request = connection.request;
         let upgrade = hyper::upgrade::on(&mut request);
         let shutdown = connection.shutdown;
@@ -116,7 +116,7 @@ impl SubresourceConnector for PodExecConnector {
     }
 }
 
-async fn upgrade_and_run(upgrade: OnUpgrade, command: ExecCommand) -> std::io::Result<()> {
+async fn upgrade_and_run(upgrade: OnUpgrade, command: PodExecOptions) -> std::io::Result<()> {
     let stream = upgrade.await.map_err(std::io::Error::other)?;
     run_session(TokioIo::new(stream), command).await
 }

@@ -1,7 +1,7 @@
 //! The metrics of the process: build information and the number of tasks.
 
 use flotilla_http::VersionInfo;
-use flotilla_metrics::{CallbackMetric, CallbackMetricType};
+use flotilla_metrics::{CallbackMetricDesc, CallbackMetricType};
 use tokio::runtime::Handle;
 
 /// Registers the metrics of the process; called once.
@@ -31,7 +31,7 @@ pub(crate) fn register(version: &VersionInfo, runtime: &Handle) {
         ])
         .set(1);
     let runtime = runtime.clone();
-    let tasks = CallbackMetric::new(
+    let tasks = CallbackMetricDesc::new(
         "go_goroutines",
         "Number of tasks that currently exist, under the name that dashboards use.",
         CallbackMetricType::Gauge,

@@ -14,7 +14,7 @@ use scheduler::DecisionExplanationCache;
 use tokio::net::TcpListener;
 use watchcache::WatchCaches;
 
-use crate::storage_engine::StorageEngine;
+use crate::storage_engine::OpenedStorageEngine;
 use crate::version;
 
 /// A running API server.
@@ -33,7 +33,7 @@ pub(crate) struct RunningServer {
     /// The tasks of the listener and its requests; stopped before `server`.
     pub(crate) listener_tasks: TaskGroup,
     pub(crate) server_tasks: TaskGroup,
-    pub(crate) engine: StorageEngine,
+    pub(crate) engine: OpenedStorageEngine,
     pub(crate) watch_caches: Arc<WatchCaches>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn non_resource_path(path: &str) -> Option<bytes::Bytes> {
 /// The options of the HTTP server that standalone and aggregated servers share. `delay` is
 /// how long requests are still accepted after the signal to stop.
 pub(crate) fn http_options(
-    engine: &StorageEngine,
+    engine: &OpenedStorageEngine,
     informers: &InformerFactory,
     delay: Duration,
 ) -> flotilla_http::ApiServerOptions {

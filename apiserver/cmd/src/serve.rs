@@ -9,7 +9,7 @@ use auth::authenticator;
 use clap::Args;
 use client::remote::RestConfig;
 use client::remote::in_cluster::InClusterEnvironment;
-use client::remote::kubeconfig::KubeconfigSource;
+use client::remote::kubeconfig::KubeconfigLoadingRules;
 use flotilla_cli::{feature_gate_flags, output, scheduler_flags};
 use flotilla_runtime::LeaderElector;
 use machinery::duration;
@@ -17,8 +17,8 @@ use machinery::duration;
 use crate::aggregated::{self, AggregatedServer, ApiServiceTarget};
 use crate::controller_flags;
 use crate::controller_manager::{self, ControllerContext, MultiClusterControllerOptions};
-use crate::encryption::EncryptionScope;
-use crate::flag_modes::{ExplicitFlagIds, ServeMode};
+use crate::encryption::EncryptableResources;
+use crate::flag_modes::{ExplicitFlagIds, ServeModeFlags};
 use crate::leader_election;
 use crate::logs;
 use crate::running_server::RunningServer;
@@ -90,8 +90,8 @@ pub(crate) struct ServeArgs {
 }
 
 impl ServeArgs {
-    fn mode(&self) -> ServeMode {
-        ServeMode {
+    fn mode(&self) -> ServeModeFlags {
+        ServeModeFlags {
             behind_host: self.host.kubeconfig.is_some() || self.host.in_cluster,
             leader_elect: self.leadership.is_elected(self.store.is_shared()),
         }
@@ -163,7 +163,10 @@ impl AggregatedServerArgs {
     /// standalone mode.
     fn config(&self) -> anyhow::Result<Option<(RestConfig, Option<String>)>> {
         if let Some(file) = &self.kubeconfig {
-            return Ok(Some((KubeconfigSource::from_file(file).load()?, None)));
+            return Ok(Some((
+                KubeconfigLoadingRules::from_file(file).load()?,
+                None,
+            )));
         }
         if !self.in_cluster {
             return Ok(None);
@@ -210,7 +213,9 @@ pub(crate) async fn run(arguments: ServeArgs) -> anyhow::Result<()> {
                 dir: &arguments.data_dir,
                 listen: arguments.listen,
                 storage_backend: arguments.store.backend()?,
-                encryption: arguments.store.encryption(EncryptionScope::OwnGroups)?,
+                encryption: arguments
+                    .store
+                    .encryption(EncryptableResources::OwnGroups)?,
                 host,
                 service: arguments.host.service(pod_namespace),
                 etcd_secret: arguments.store.certificates_secret().map(str::to_owned),
@@ -249,7 +254,7 @@ async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneSer
         dir: &arguments.data_dir,
         listen: arguments.listen,
         storage_backend: arguments.store.backend()?,
-        encryption: arguments.store.encryption(EncryptionScope::All)?,
+        encryption: arguments.store.encryption(EncryptableResources::All)?,
         reuse_port: false,
         federation: true,
         scheduling_settings: settings.scheduling.scheduling_settings,

@@ -12,7 +12,7 @@ use admission::AdmissionChain;
 use anyhow::Context;
 use auth::rbac::RbacAuthorizer;
 use auth::tls::ReloadableCertificate;
-use auth::token::ServiceAccountTokenIssuer;
+use auth::token::ServiceAccountTokenIssuerAndVerifier;
 use auth::{LocalAuthenticator, authenticator};
 use client::Api;
 use flotilla_http::ApiServer;
@@ -28,12 +28,12 @@ use storage::encryption::ResourceTransformers;
 use tokio::sync::watch;
 use watchcache::WatchCaches;
 
-use crate::controller_manager::ServiceAccountsAndServedGroups;
+use crate::controller_manager::TokenIssuerRootCaAndServedGroups;
 use crate::renewal::{CertificateRenewal, RenewedCertificateTargets};
 use crate::renewal_loop::CHECK_PERIOD;
 use crate::running_server::{self, RunningServer};
 use crate::server_keys::ServerKeysLocation;
-use crate::storage_engine::{StorageBackendConfig, StorageEngine};
+use crate::storage_engine::{OpenedStorageEngine, StorageBackendConfig};
 use crate::{
     cluster_proxy, hollow_containers, listener, scheduling_decision, script_flags, secret_access,
 };
@@ -72,7 +72,7 @@ pub(crate) struct StandaloneServerOptions<'a> {
 pub(crate) struct StandaloneServer {
     running: RunningServer,
     pub(crate) kubeconfig: PathBuf,
-    signer: Arc<ServiceAccountTokenIssuer>,
+    signer: Arc<ServiceAccountTokenIssuerAndVerifier>,
     serves_group: fn(&str) -> bool,
     pub(crate) renewal: Arc<CertificateRenewal>,
 }
@@ -98,7 +98,7 @@ impl StandaloneServer {
     ) -> anyhow::Result<Self> {
         let dir = setup.dir;
         auth::create_private_dir(dir).with_context(|| format!("cannot use {}", dir.display()))?;
-        let engine = StorageEngine::open(
+        let engine = OpenedStorageEngine::open(
             &setup.storage_backend,
             setup.encryption,
             &dir.join(STORE_DIR),
@@ -121,7 +121,9 @@ impl StandaloneServer {
             store: shared.then(|| engine.store()),
         };
         let pki = keys.open(clock.now()).await?;
-        let signer = Arc::new(ServiceAccountTokenIssuer::new(&pki.token_key_pem)?);
+        let signer = Arc::new(ServiceAccountTokenIssuerAndVerifier::new(
+            &pki.token_key_pem,
+        )?);
         let authenticator = LocalAuthenticator::new(
             Some(pki.verifier()?),
             Arc::clone(&signer),
@@ -239,8 +241,8 @@ impl StandaloneServer {
     }
 
     /// The token signer and root CA of this server's service accounts.
-    pub(crate) fn service_account_options(&self) -> ServiceAccountsAndServedGroups {
-        ServiceAccountsAndServedGroups {
+    pub(crate) fn service_account_options(&self) -> TokenIssuerRootCaAndServedGroups {
+        TokenIssuerRootCaAndServedGroups {
             signer: Arc::clone(&self.signer),
             serves_group: self.serves_group,
             root_ca: self.renewal.root_ca(),

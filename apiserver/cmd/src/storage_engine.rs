@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use client::Api;
 use flotilla_http::{HealthCheck, HealthProbe};
-use flotilla_metrics::{CallbackMetric, CallbackMetricType};
+use flotilla_metrics::{CallbackMetricDesc, CallbackMetricType};
 use flotilla_runtime::TaskGroup;
 use machinery::time::Clock;
 use storage::encryption::{EncryptedStore, ResourceTransformers, is_encrypted};
@@ -16,7 +16,7 @@ use storage::etcd::{self, EtcdStore, EtcdTls, EtcdTlsSource};
 use storage::{EmbeddedStore, Error, RangeRequest, Store, StoreFaultKind, StoreHealth, format};
 use tokio::sync::watch;
 
-use crate::encryption::{self, EncryptionScope};
+use crate::encryption::{self, EncryptableResources};
 use crate::store_events::StoreFaultEventRecorder;
 
 /// The chosen engine with its options.
@@ -80,7 +80,7 @@ impl StorageArgs {
     /// The transformers of the encryption configuration, if there is one.
     pub(crate) fn encryption(
         &self,
-        scope: EncryptionScope,
+        scope: EncryptableResources,
     ) -> anyhow::Result<Option<ResourceTransformers>> {
         let file = self.encryption_provider_config.as_ref();
         file.map(|file| encryption::load(file, scope)).transpose()
@@ -162,7 +162,7 @@ impl StorageBackendConfig {
 }
 
 /// An open engine.
-pub(crate) struct StorageEngine {
+pub(crate) struct OpenedStorageEngine {
     /// The engine behind the encryption.
     store: Arc<dyn Store>,
     engine: EmbeddedOrEtcdStore,
@@ -173,7 +173,7 @@ enum EmbeddedOrEtcdStore {
     Etcd(Arc<EtcdStore>),
 }
 
-impl StorageEngine {
+impl OpenedStorageEngine {
     /// Opens the engine; the embedded store uses `dir`.
     pub(crate) async fn open(
         choice: &StorageBackendConfig,
@@ -280,7 +280,7 @@ impl StorageEngine {
 
     /// Registers the metrics of the store's size and faults.
     pub(crate) fn register_metrics(&self, metrics: &flotilla_metrics::MetricsRegistry) {
-        let size = CallbackMetric::new(
+        let size = CallbackMetricDesc::new(
             "apiserver_storage_size_bytes",
             "Size of the storage database file physically allocated in bytes.",
             CallbackMetricType::Gauge,
@@ -337,13 +337,13 @@ fn register_fault_metrics(
     const FAULT: &str = "flotilla_store_fault";
     const FAULTS: &str = "flotilla_store_faults_total";
     let figures = [
-        CallbackMetric::new(
+        CallbackMetricDesc::new(
             FAULT,
             "Whether a fault (space, disk, writer) keeps the store from writing.",
             CallbackMetricType::Gauge,
             &["fault"],
         ),
-        CallbackMetric::new(
+        CallbackMetricDesc::new(
             FAULTS,
             "Faults that kept the store from writing.",
             CallbackMetricType::Counter,

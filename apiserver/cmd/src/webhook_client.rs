@@ -59,7 +59,7 @@ struct WebhookServicePort {
 }
 
 #[derive(Deserialize)]
-struct WebhookService {
+struct WebhookServiceFields {
     #[serde(default)]
     spec: WebhookServiceSpec,
 }
@@ -136,7 +136,7 @@ impl WebhookClientManager {
         let at = ResourcePath::object(&SERVICES, &service.namespace, &service.name);
         let spec = match self.services.get(at).await {
             Ok(found) => {
-                let found = serde_json::from_slice::<WebhookService>(found.bytes());
+                let found = serde_json::from_slice::<WebhookServiceFields>(found.bytes());
                 Some(found.map_err(|e| e.to_string())?.spec)
             }
             Err(e)

@@ -16,7 +16,7 @@ use crate::filters::{HandlerChainConfig, InFlightLimits, build_handler_chain};
 use crate::handler::ApiServerHandler;
 use crate::health::HealthCheck;
 use crate::metrics::ApiServerMetrics;
-use crate::non_resource_paths::NonResourcePaths;
+use crate::non_resource_paths::NonResourcePathHandler;
 use crate::options::ApiServerOptions;
 use crate::resource_handlers::ResourceHandlers;
 use crate::secure_serving::SecureServing;
@@ -110,7 +110,7 @@ fn add_own_checks(checks: &mut Vec<HealthCheck>, stopping: &CancellationToken) {
 
 fn build_handler(filters: &HandlerChainConfig, options: ApiServerOptions) -> ApiServerHandler {
     ApiServerHandler {
-        non_resource_paths: Arc::new(NonResourcePaths {
+        non_resource_paths: Arc::new(NonResourcePathHandler {
             checks: options.checks,
             documents: CurrentDiscoveryAndOpenApiDocuments::new(
                 Arc::clone(&filters.registry),

@@ -1,4 +1,4 @@
-//! Adapts the reviews and token requests of `auth` to the [`Creator`] trait of the
+//! Adapts the reviews and token requests of `auth` to the [`UnstoredCreateHandler`] trait of the
 //! registry's resource table.
 
 use std::collections::HashMap;

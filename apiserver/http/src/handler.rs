@@ -10,14 +10,14 @@ use hyper::service::Service;
 use machinery::Status;
 
 use crate::filters::{AuthenticatedRequest, ServerResponse};
-use crate::non_resource_paths::NonResourcePaths;
+use crate::non_resource_paths::NonResourcePathHandler;
 use crate::resource_handlers::{AuthorizedResourceRequest, ResourceHandlers};
 
 /// Serves authorized requests. Clones share the handlers.
 #[derive(Clone)]
 pub(crate) struct ApiServerHandler {
     pub(crate) resources: Arc<ResourceHandlers>,
-    pub(crate) non_resource_paths: Arc<NonResourcePaths>,
+    pub(crate) non_resource_paths: Arc<NonResourcePathHandler>,
 }
 
 impl Service<AuthenticatedRequest<Incoming>> for ApiServerHandler {

@@ -130,7 +130,7 @@ fn append_labels<'a, const N: usize>(base: [&'a str; 7], more: &[&'a str]) -> [&
 }
 
 impl ApiServerMetrics {
-    /// Registers the metrics with `registry`. With `process`, [`flotilla_metrics::process`] is
+    /// Registers the metrics with `registry`. With `process`, the metrics of the process are
     /// served too.
     pub(crate) fn new(registry: MetricsRegistry, process: bool, version: &VersionInfo) -> Self {
         let slis = MetricsRegistry::new();

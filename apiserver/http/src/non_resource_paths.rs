@@ -18,7 +18,7 @@ use crate::response_writers;
 use crate::version::VersionInfo;
 
 /// What the non-resource paths show.
-pub(crate) struct NonResourcePaths {
+pub(crate) struct NonResourcePathHandler {
     pub(crate) checks: Vec<HealthCheck>,
     pub(crate) documents: CurrentDiscoveryAndOpenApiDocuments,
     pub(crate) metrics: Arc<ApiServerMetrics>,
@@ -26,7 +26,7 @@ pub(crate) struct NonResourcePaths {
     pub(crate) authenticator: Arc<RequestAuthenticator>,
 }
 
-impl NonResourcePaths {
+impl NonResourcePathHandler {
     /// Serves GET of a non-resource path.
     pub(crate) async fn serve(
         &self,
@@ -78,7 +78,7 @@ impl NonResourcePaths {
         }
     }
 
-    fn token_issuer(&self) -> Result<&auth::token::ServiceAccountTokenIssuer, Status> {
+    fn token_issuer(&self) -> Result<&auth::token::ServiceAccountTokenIssuerAndVerifier, Status> {
         let issuer = self.authenticator.token_issuer();
         issuer.ok_or_else(Status::path_not_found)
     }

@@ -52,7 +52,7 @@ where
 }
 
 /// A decoded body and the paths of its duplicate keys, such as `spec.a[0].b`.
-pub(crate) struct DecodedBody {
+pub(crate) struct DecodedBodyAndDuplicateKeys {
     pub(crate) value: Value,
     pub(crate) duplicate_keys: Vec<String>,
 }
@@ -62,14 +62,14 @@ pub(crate) struct DecodedBody {
 pub(crate) fn decode_object(
     bytes: &[u8],
     body_type: RequestBodySerialization,
-) -> Result<DecodedBody, Status> {
+) -> Result<DecodedBodyAndDuplicateKeys, Status> {
     let decoded = match body_type {
         RequestBodySerialization::Json => decode_json(bytes)?,
-        RequestBodySerialization::Yaml => DecodedBody {
+        RequestBodySerialization::Yaml => DecodedBodyAndDuplicateKeys {
             value: decode_yaml(bytes)?,
             duplicate_keys: Vec::new(),
         },
-        RequestBodySerialization::Protobuf => DecodedBody {
+        RequestBodySerialization::Protobuf => DecodedBodyAndDuplicateKeys {
             value: decode_protobuf(bytes)?,
             duplicate_keys: Vec::new(),
         },
@@ -103,7 +103,7 @@ fn decode_yaml(bytes: &[u8]) -> Result<Value, Status> {
 }
 
 /// Decodes JSON. The last of duplicate keys wins; all of them are reported.
-pub(crate) fn decode_json(bytes: &[u8]) -> Result<DecodedBody, Status> {
+pub(crate) fn decode_json(bytes: &[u8]) -> Result<DecodedBodyAndDuplicateKeys, Status> {
     let found = DuplicateKeyTracker::default();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = JsonValueSeed { tracker: &found }
@@ -112,7 +112,7 @@ pub(crate) fn decode_json(bytes: &[u8]) -> Result<DecodedBody, Status> {
         .map_err(|e| {
             Status::bad_request(format!("couldn't get version/kind; json parse error: {e}"))
         })?;
-    Ok(DecodedBody {
+    Ok(DecodedBodyAndDuplicateKeys {
         value,
         duplicate_keys: found.duplicates.into_inner(),
     })

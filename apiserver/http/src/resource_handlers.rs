@@ -52,7 +52,7 @@ pub(crate) struct ResourceHandlers {
     pub(crate) watch_drain: WatchDrain,
 }
 
-/// Handles one [`ResourceCall`]; holds the resource and context looked up for it.
+/// Handles one [`AuthorizedResourceRequest`]; holds the resource and context looked up for it.
 struct ResourceRequestHandler<'a> {
     shared: &'a ResourceHandlers,
     request: &'a AuthorizedResourceRequest,
@@ -269,7 +269,7 @@ impl ResourceRequestHandler<'_> {
         &self,
         headers: &HeaderMap,
         body: Incoming,
-    ) -> Result<registry::ObjectBody, Status> {
+    ) -> Result<registry::ObjectBodyAndDuplicateFields, Status> {
         // Subresources have kinds of their own, most of them with a protobuf form.
         let proto = self.resource_info.kind.protobuf
             || (!self.resource_info.custom
@@ -277,7 +277,7 @@ impl ResourceRequestHandler<'_> {
         let body_type = negotiation::body_type(headers, proto)?;
         let bytes = request_body::read_body(body).await?;
         let decoded = request_body::decode_object(&bytes, body_type)?;
-        Ok(registry::ObjectBody {
+        Ok(registry::ObjectBodyAndDuplicateFields {
             value: decoded.value,
             duplicate_fields: decoded.duplicate_keys,
         })

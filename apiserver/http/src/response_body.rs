@@ -17,7 +17,7 @@ use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 
 /// Why a proxied body failed.
-pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type ProxiedBodyError = Box<dyn std::error::Error + Send + Sync>;
 /// Chunks that are built one at a time.
 pub(crate) type BodyChunkIterator = Box<dyn Iterator<Item = Bytes> + Send>;
 /// Chunks that become available as events arrive.
@@ -30,7 +30,7 @@ enum BodySource {
         left: Option<u64>,
     },
     Events(BodyChunkStream),
-    Proxied(UnsyncBoxBody<Bytes, Error>),
+    Proxied(UnsyncBoxBody<Bytes, ProxiedBodyError>),
 }
 
 /// The body of a response.
@@ -70,7 +70,7 @@ impl ServerResponseBody {
     pub fn proxied<B>(body: B) -> Self
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Error>,
+        B::Error: Into<ProxiedBodyError>,
     {
         use http_body_util::BodyExt;
         Self::from_source(BodySource::Proxied(body.map_err(Into::into).boxed_unsync()))
@@ -96,12 +96,12 @@ impl ServerResponseBody {
 
 impl http_body::Body for ServerResponseBody {
     type Data = Bytes;
-    type Error = Error;
+    type Error = ProxiedBodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxiedBodyError>>> {
         let next = match &mut self.source {
             BodySource::Full(bytes) if bytes.is_empty() => None,
             BodySource::Full(bytes) => Some(std::mem::take(bytes)),

@@ -44,12 +44,12 @@ const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_CONNECTIONS: usize = 20_000;
 
 /// The handler chain around the server's handler.
-pub(crate) trait HandlerChain:
+pub(crate) trait HandlerChainService:
     InnerService<ReceivedRequest<Incoming>, Infallible, Future: Send> + Send + Sync + 'static
 {
 }
 
-impl<S> HandlerChain for S where
+impl<S> HandlerChainService for S where
     S: InnerService<ReceivedRequest<Incoming>, Infallible, Future: Send> + Send + Sync + 'static
 {
 }
@@ -71,7 +71,7 @@ impl SecureServing {
     /// cleanly and returns. Connections still open after the grace period are aborted.
     pub(crate) async fn serve_connections(
         &self,
-        chain: Arc<impl HandlerChain>,
+        chain: Arc<impl HandlerChainService>,
         listener: TcpListener,
         tls: Arc<ServerConfig>,
         shutdown: impl Future<Output = ()> + Send,
@@ -126,7 +126,7 @@ impl SecureServing {
 
     async fn serve_connection(
         self,
-        chain: Arc<impl HandlerChain>,
+        chain: Arc<impl HandlerChainService>,
         acceptor: TlsAcceptor,
         stream: TcpStream,
         stop: CancellationToken,
@@ -174,7 +174,7 @@ struct ConnectionService<C> {
     peer: PeerCertificates,
 }
 
-impl<C: HandlerChain> Service<Request<Incoming>> for ConnectionService<C> {
+impl<C: HandlerChainService> Service<Request<Incoming>> for ConnectionService<C> {
     type Response = ServerResponse;
     type Error = Infallible;
     type Future = C::Future;
@@ -186,7 +186,7 @@ impl<C: HandlerChain> Service<Request<Incoming>> for ConnectionService<C> {
 }
 
 async fn serve_http1(
-    chain: Arc<impl HandlerChain>,
+    chain: Arc<impl HandlerChainService>,
     peer: PeerCertificates,
     stream: TlsStream<TcpStream>,
     stop: CancellationToken,
@@ -207,7 +207,7 @@ async fn serve_http1(
 }
 
 async fn serve_http2(
-    chain: Arc<impl HandlerChain>,
+    chain: Arc<impl HandlerChainService>,
     peer: PeerCertificates,
     stream: TlsStream<TcpStream>,
     stop: CancellationToken,

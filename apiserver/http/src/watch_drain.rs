@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 const WATCHES_DRAINED_PER_SECOND: u32 = 500;
 
 #[derive(Default)]
-struct WatchDrainProgress {
+struct WatchDrainInner {
     started: CancellationToken,
     open_watches: AtomicU32,
     duration: OnceLock<Duration>,
@@ -22,7 +22,7 @@ struct WatchDrainProgress {
 
 /// Clones share one drain.
 #[derive(Clone, Default)]
-pub(crate) struct WatchDrain(Arc<WatchDrainProgress>);
+pub(crate) struct WatchDrain(Arc<WatchDrainInner>);
 
 impl WatchDrain {
     /// Starts to end watches, evenly spread; the last one ends within `longest`.

@@ -4,14 +4,14 @@
 use serde_json::Value;
 
 /// A condition as JSON or as a typed view.
-pub trait StatusCondition: PartialEq {
+pub trait ConditionAccessor: PartialEq {
     fn condition_type(&self) -> &str;
     fn status(&self) -> &str;
     /// Takes over the `lastTransitionTime` of an older condition.
     fn keep_transition_time(&mut self, old: &Self);
 }
 
-impl StatusCondition for Value {
+impl ConditionAccessor for Value {
     fn condition_type(&self) -> &str {
         self["type"].as_str().unwrap_or("")
     }
@@ -27,7 +27,7 @@ impl StatusCondition for Value {
 
 /// Replaces or adds a condition, whose `lastTransitionTime` is the current time: it stays as
 /// it was if the status stays. Returns whether the list changed.
-pub fn set_status_condition<C: StatusCondition>(all: &mut Vec<C>, mut condition: C) -> bool {
+pub fn set_status_condition<C: ConditionAccessor>(all: &mut Vec<C>, mut condition: C) -> bool {
     let same_type = |c: &&mut C| c.condition_type() == condition.condition_type();
     let Some(old) = all.iter_mut().find(same_type) else {
         all.push(condition);

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 type DecodedValue = Arc<dyn Any + Send + Sync>;
 
 /// The cache of this process.
-pub(crate) static DECODE_CACHE: DecodeCache = DecodeCache::new(2048);
+pub(crate) static DECODE_CACHE: DecodeSlotEvictionQueue = DecodeSlotEvictionQueue::new(2048);
 
 /// How many slots one insertion examines before it evicts: enough to find an unused
 /// one, few enough to keep the lock short.
@@ -59,12 +59,12 @@ impl DecodeSlot {
 
 /// The owners of filled slots, in the order in which eviction examines them. A slot that
 /// was read since the last scan gets a second chance (clock algorithm).
-pub(crate) struct DecodeCache {
+pub(crate) struct DecodeSlotEvictionQueue {
     owners: Mutex<VecDeque<Weak<dyn DecodeSlotOwner>>>,
     capacity: usize,
 }
 
-impl DecodeCache {
+impl DecodeSlotEvictionQueue {
     pub(crate) const fn new(capacity: usize) -> Self {
         Self {
             owners: Mutex::new(VecDeque::new()),
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    fn insert_owner(cache: &DecodeCache) -> Arc<dyn DecodeSlotOwner> {
+    fn insert_owner(cache: &DecodeSlotEvictionQueue) -> Arc<dyn DecodeSlotOwner> {
         let one: Arc<dyn DecodeSlotOwner> = Arc::new(TestSlotOwner(DecodeSlot::default()));
         assert!(one.slot().fill(Arc::new(1)));
         cache.insert(&one);
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn unused_values_are_evicted_first() {
-        let cache = DecodeCache::new(2);
+        let cache = DecodeSlotEvictionQueue::new(2);
         let first = insert_owner(&cache);
         let second = insert_owner(&cache);
         assert!(!second.slot().fill(Arc::new(2)), "one view each");

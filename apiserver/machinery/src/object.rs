@@ -89,13 +89,13 @@ impl ObjectMeta {
     }
 }
 
-struct ObjectData {
+struct ObjectInner {
     meta: ObjectMeta,
     bytes: Bytes,
     decoded: DecodeSlot,
 }
 
-impl decode_cache::DecodeSlotOwner for ObjectData {
+impl decode_cache::DecodeSlotOwner for ObjectInner {
     fn slot(&self) -> &DecodeSlot {
         &self.decoded
     }
@@ -103,7 +103,7 @@ impl decode_cache::DecodeSlotOwner for ObjectData {
 
 /// An immutable object at one revision. Clones share its memory.
 #[derive(Clone)]
-pub struct Object(Arc<ObjectData>);
+pub struct Object(Arc<ObjectInner>);
 
 impl Object {
     /// Creates an object from JSON with `resourceVersion`, as a server returns it.
@@ -123,7 +123,7 @@ impl Object {
         let Some(raw) = outer.metadata else {
             return Ok(Self::assemble(ObjectMeta::default(), bytes));
         };
-        let metadata: ObjectMetaJson<'_> = serde_json::from_str(raw.get())?;
+        let metadata: DeserializedObjectMeta<'_> = serde_json::from_str(raw.get())?;
         let Some(managed_fields) = metadata.managed_fields.map(RawValue::get) else {
             let head = metadata.into_meta();
             return Ok(Self::assemble(head, bytes));
@@ -189,7 +189,7 @@ impl Object {
     }
 
     fn assemble(head: ObjectMeta, bytes: Bytes) -> Self {
-        Self(Arc::new(ObjectData {
+        Self(Arc::new(ObjectInner {
             meta: head,
             bytes,
             decoded: DecodeSlot::default(),
@@ -265,7 +265,7 @@ struct ObjectRawMetadataJson<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ObjectMetaJson<'a> {
+struct DeserializedObjectMeta<'a> {
     namespace: Option<Box<str>>,
     name: Option<Box<str>>,
     uid: Option<Box<str>>,
@@ -278,7 +278,7 @@ struct ObjectMetaJson<'a> {
     managed_fields: Option<&'a RawValue>,
 }
 
-impl ObjectMetaJson<'_> {
+impl DeserializedObjectMeta<'_> {
     fn into_meta(self) -> ObjectMeta {
         let labels = self.labels.unwrap_or_default().into_iter();
         ObjectMeta {
@@ -300,7 +300,7 @@ impl ObjectMetaJson<'_> {
 }
 
 fn parse_meta(metadata: &str) -> Result<ObjectMeta, MalformedObject> {
-    Ok(serde_json::from_str::<ObjectMetaJson<'_>>(metadata)?.into_meta())
+    Ok(serde_json::from_str::<DeserializedObjectMeta<'_>>(metadata)?.into_meta())
 }
 
 /// Returns the text before and after a field, given the text on both sides of its value:
@@ -401,13 +401,16 @@ mod tests {
     #[test]
     fn a_view_is_decoded_once() {
         #[derive(Deserialize)]
-        struct ObjectWithSpec {
+        struct TestObjectWithSpec {
             spec: BTreeMap<String, i64>,
         }
         let o = stored(r#"{"metadata":{"name":"a"},"spec":{"x":1}}"#, 1);
-        let first = o.decode::<ObjectWithSpec>().unwrap();
+        let first = o.decode::<TestObjectWithSpec>().unwrap();
         assert_eq!(first.spec["x"], 1);
-        assert!(Arc::ptr_eq(&first, &o.decode::<ObjectWithSpec>().unwrap()));
+        assert!(Arc::ptr_eq(
+            &first,
+            &o.decode::<TestObjectWithSpec>().unwrap()
+        ));
         assert_eq!(o.decode::<Value>().unwrap()["spec"]["x"], 1);
     }
 }

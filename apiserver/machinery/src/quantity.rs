@@ -92,11 +92,13 @@ impl Quantity {
         let parts = split_parts(text)?;
         let (scale, format) = parse_suffix(parts.suffix)?;
         let nanos = integer_nanos(&parts, &scale).unwrap_or_else(|| match scale {
-            QuantityScale::PowerOfTen(exponent) => {
+            QuantitySuffixMultiplier::PowerOfTen(exponent) => {
                 decimal_nanos(parts.int, parts.frac, i64::from(exponent))
             }
-            QuantityScale::PowerOf1024(0) => decimal_nanos(parts.int, parts.frac, 0),
-            QuantityScale::PowerOf1024(power) => binary_nanos(parts.int, parts.frac, power),
+            QuantitySuffixMultiplier::PowerOf1024(0) => decimal_nanos(parts.int, parts.frac, 0),
+            QuantitySuffixMultiplier::PowerOf1024(power) => {
+                binary_nanos(parts.int, parts.frac, power)
+            }
         });
         Ok(Self {
             nanos: if parts.negative { -nanos } else { nanos },
@@ -301,7 +303,7 @@ struct QuantityParts<'a> {
     suffix: &'a str,
 }
 
-enum QuantityScale {
+enum QuantitySuffixMultiplier {
     PowerOfTen(i32),
     PowerOf1024(u32),
 }
@@ -335,39 +337,44 @@ fn split_parts(text: &str) -> Result<QuantityParts<'_>, QuantityParseError> {
     })
 }
 
-fn parse_suffix(text: &str) -> Result<(QuantityScale, QuantityFormat), QuantityParseError> {
+fn parse_suffix(
+    text: &str,
+) -> Result<(QuantitySuffixMultiplier, QuantityFormat), QuantityParseError> {
     if let Some((_, exponent)) = DECIMAL_SUFFIXES.iter().find(|(s, _)| *s == text) {
         return Ok((
-            QuantityScale::PowerOfTen(*exponent),
+            QuantitySuffixMultiplier::PowerOfTen(*exponent),
             QuantityFormat::Decimal,
         ));
     }
     if let Some(power) = BINARY_SUFFIXES.iter().position(|s| *s == text) {
         let power = u32::try_from(power).map_err(|_| QuantityParseError::Suffix)?;
-        return Ok((QuantityScale::PowerOf1024(power), QuantityFormat::Binary));
+        return Ok((
+            QuantitySuffixMultiplier::PowerOf1024(power),
+            QuantityFormat::Binary,
+        ));
     }
     let exponent = text
         .strip_prefix(['e', 'E'])
         .ok_or(QuantityParseError::Suffix)?;
     let exponent = exponent.parse().map_err(|_| QuantityParseError::Suffix)?;
     Ok((
-        QuantityScale::PowerOfTen(exponent),
+        QuantitySuffixMultiplier::PowerOfTen(exponent),
         QuantityFormat::Exponent,
     ))
 }
 
 /// Fast path for amounts without a fraction that are not very large, as most are.
-fn integer_nanos(parts: &QuantityParts<'_>, scale: &QuantityScale) -> Option<i128> {
+fn integer_nanos(parts: &QuantityParts<'_>, scale: &QuantitySuffixMultiplier) -> Option<i128> {
     if !parts.frac.is_empty() {
         return None;
     }
     let count: u64 = parts.int.parse().ok()?;
     let factor = match scale {
-        QuantityScale::PowerOfTen(exponent) => {
+        QuantitySuffixMultiplier::PowerOfTen(exponent) => {
             let exponent = u32::try_from(exponent.checked_add(9)?).ok()?;
             10_i128.checked_pow(exponent)?
         }
-        QuantityScale::PowerOf1024(power) => {
+        QuantitySuffixMultiplier::PowerOf1024(power) => {
             1024_i128.checked_pow(*power)?.checked_mul(NANOS_PER_UNIT)?
         }
     };
@@ -526,10 +533,10 @@ mod tests {
             int in "[1-9][0-9]{0,20}", exponent in -12_i32..30, power in 0_u32..7,
         ) {
             let parts = QuantityParts { negative: false, int: &int, frac: "", suffix: "" };
-            if let Some(nanos) = integer_nanos(&parts, &QuantityScale::PowerOfTen(exponent)) {
+            if let Some(nanos) = integer_nanos(&parts, &QuantitySuffixMultiplier::PowerOfTen(exponent)) {
                 prop_assert_eq!(nanos, decimal_nanos(&int, "", exponent.into()));
             }
-            if let Some(nanos) = integer_nanos(&parts, &QuantityScale::PowerOf1024(power)) {
+            if let Some(nanos) = integer_nanos(&parts, &QuantitySuffixMultiplier::PowerOf1024(power)) {
                 prop_assert_eq!(nanos, binary_nanos(&int, "", power));
             }
         }

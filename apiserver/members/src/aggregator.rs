@@ -1,4 +1,4 @@
-//! Aggregates the nodes and pods of a member into [`ResourceTotals`] as they stream by.
+//! Aggregates the nodes and pods of a member into [`NodesAndResourceTotals`] as they stream by.
 //! Each object is decoded once and dropped.
 
 use std::sync::Arc;
@@ -7,23 +7,26 @@ use ahash::AHashMap;
 use client::{Api, Error, ListWatchSelector, ReflectorSink, TaskGroup, run_reflector};
 use machinery::{Gvr, Object, Quantity};
 use openapi::karmada::cluster::Taint;
-use openapi::{ContainerResources, ResourceList, ResourceRequirements, pod_requests};
+use openapi::{
+    ContainerResourcesAndRestartPolicy, ResourceList, ResourceRequirements, pod_requests,
+};
 use parking_lot::Mutex;
 use serde::Deserialize;
 
 use crate::node_infos::NodeInfos as AllNodes;
 use crate::nodes::NodeSchedulingInfo;
 use crate::resource_totals::{
-    MemberResourceSummary, ResourceModelMinimums, ResourceTotals, TrackedNode, TrackedPod,
+    NodeAndResourceSummary, NodesAndResourceTotals, ResourceModelGradeMinimums, TrackedNode,
+    TrackedPod,
 };
-use crate::running_total::ResourceAmounts;
+use crate::running_total::AmountsByResourceId;
 
 static NODES: Gvr = Gvr::from_static("", "v1", "nodes");
 static PODS: Gvr = Gvr::from_static("", "v1", "pods");
 
 #[derive(Default)]
 struct AggregatorState {
-    totals: ResourceTotals,
+    totals: NodesAndResourceTotals,
     nodes_listed: bool,
     pods_listed: bool,
 }
@@ -54,18 +57,18 @@ impl NodePodAggregator {
     }
 
     /// `None` until both lists are complete.
-    fn read_when_listed<T>(&self, read: impl FnOnce(&ResourceTotals) -> T) -> Option<T> {
+    fn read_when_listed<T>(&self, read: impl FnOnce(&NodesAndResourceTotals) -> T) -> Option<T> {
         let state = self.0.lock();
         (state.nodes_listed && state.pods_listed).then(|| read(&state.totals))
     }
 
-    pub(crate) fn summary(&self) -> Option<MemberResourceSummary> {
-        self.read_when_listed(ResourceTotals::summary)
+    pub(crate) fn summary(&self) -> Option<NodeAndResourceSummary> {
+        self.read_when_listed(NodesAndResourceTotals::summary)
     }
 
     pub(crate) fn allocatable_modelings(
         &self,
-        models: &[ResourceModelMinimums],
+        models: &[ResourceModelGradeMinimums],
     ) -> Option<Vec<i64>> {
         self.read_when_listed(|s| s.allocatable_modelings(models))
     }
@@ -88,7 +91,7 @@ pub(crate) fn spawn_reflector(
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct AggregatorNode {
+struct AggregatorNodeFields {
     spec: AggregatorNodeSpec,
     status: AggregatorNodeStatus,
 }
@@ -114,7 +117,7 @@ struct AggregatorNodeCondition {
 }
 
 #[derive(Deserialize)]
-struct AggregatorPod {
+struct AggregatorPodFields {
     #[serde(default)]
     spec: AggregatorPodSpec,
     #[serde(default)]
@@ -125,8 +128,8 @@ struct AggregatorPod {
 #[serde(rename_all = "camelCase", default)]
 struct AggregatorPodSpec {
     node_name: Option<String>,
-    containers: Option<Vec<ContainerResources>>,
-    init_containers: Option<Vec<ContainerResources>>,
+    containers: Option<Vec<ContainerResourcesAndRestartPolicy>>,
+    init_containers: Option<Vec<ContainerResourcesAndRestartPolicy>>,
     resources: Option<ResourceRequirements>,
     overhead: Option<ResourceList>,
 }
@@ -149,7 +152,10 @@ fn pod_resource_requests(spec: &AggregatorPodSpec) -> ResourceList {
     requests
 }
 
-fn resource_amounts(sums: &mut ResourceTotals, resources: ResourceList) -> ResourceAmounts {
+fn resource_amounts(
+    sums: &mut NodesAndResourceTotals,
+    resources: ResourceList,
+) -> AmountsByResourceId {
     let known = resources.into_iter().filter(|(_, q)| !q.is_zero());
     let mut amounts: Vec<_> = known
         .filter_map(|(name, q)| Some((sums.intern_resource(&name)?, q)))
@@ -198,7 +204,7 @@ impl ReflectorSink for NodeSink {
     }
 
     fn upsert(&mut self, object: Object) {
-        let AggregatorNode { spec, status } = decode_or_none(&object).unwrap_or_default();
+        let AggregatorNodeFields { spec, status } = decode_or_none(&object).unwrap_or_default();
         let mut conditions = status.conditions.iter().flatten();
         let ready = conditions.any(|c| c.r#type == "Ready" && c.status == "True");
         let shape = self.keep_individual_nodes.then(|| {
@@ -260,7 +266,7 @@ impl ReflectorSink for PodSink {
     }
 
     fn upsert(&mut self, object: Object) {
-        let found: Option<AggregatorPod> = decode_or_none(&object);
+        let found: Option<AggregatorPodFields> = decode_or_none(&object);
         let (spec, status) = found.map(|v| (v.spec, v.status)).unwrap_or_default();
         let wanted = pod_resource_requests(&spec);
         let mut state = self.aggregator.0.lock();

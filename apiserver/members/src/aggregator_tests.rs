@@ -35,8 +35,8 @@ async fn wait_until(what: impl Fn() -> bool) {
         .unwrap();
 }
 
-fn models() -> Vec<ResourceModelMinimums> {
-    let grade = |cpu: &str| ResourceModelMinimums {
+fn models() -> Vec<ResourceModelGradeMinimums> {
+    let grade = |cpu: &str| ResourceModelGradeMinimums {
         minimums: vec![("cpu".into(), quantity(cpu))],
     };
     vec![grade("0"), grade("2"), grade("4")]
@@ -114,14 +114,14 @@ fn grades(
     pods: &[&[(&str, &str)]],
     models: &[&[(&str, &str)]],
 ) -> Vec<i64> {
-    let mut sums = ResourceTotals::default();
-    let mut amounts = |of: &[(&str, &str)]| -> ResourceAmounts {
+    let mut sums = NodesAndResourceTotals::default();
+    let mut amounts = |of: &[(&str, &str)]| -> AmountsByResourceId {
         of.iter()
             .map(|(name, amount)| (sums.intern_resource(name).unwrap(), quantity(amount)))
             .collect()
     };
     let allocatable = amounts(&node);
-    let taken: Vec<ResourceAmounts> = pods.iter().map(|of| amounts(of)).collect();
+    let taken: Vec<AmountsByResourceId> = pods.iter().map(|of| amounts(of)).collect();
     let node = TrackedNode {
         ready: true,
         allocatable,
@@ -135,13 +135,13 @@ fn grades(
             requests,
         });
     }
-    let model = |ranges: &&[(&str, &str)]| ResourceModelMinimums {
+    let model = |ranges: &&[(&str, &str)]| ResourceModelGradeMinimums {
         minimums: ranges
             .iter()
             .map(|(name, min)| ((*name).into(), quantity(min)))
             .collect(),
     };
-    let models: Vec<ResourceModelMinimums> = models.iter().map(model).collect();
+    let models: Vec<ResourceModelGradeMinimums> = models.iter().map(model).collect();
     sums.allocatable_modelings(&models)
 }
 
@@ -221,13 +221,13 @@ fn requests_are_those_the_scheduler_reserves() {
 proptest! {
     #[test]
     fn running_sums_equal_sums_from_scratch(steps in prop::collection::vec((0_u8..6, 0_u8..3, 0_i64..5000, any::<bool>()), 0..80)) {
-        let mut sums = ResourceTotals::default();
+        let mut sums = NodesAndResourceTotals::default();
         let cpu = sums.intern_resource("cpu").unwrap();
         let mut pods: AHashMap<u8, TrackedPod> = AHashMap::new();
         let mut nodes: AHashMap<u8, TrackedNode> = AHashMap::new();
         let named = |n: u8| Box::<str>::from(format!("n{n}"));
         for (what, on, milli, flag) in steps {
-            let amounts: ResourceAmounts = Box::new([(cpu, Quantity::from_milli(milli + 1))]);
+            let amounts: AmountsByResourceId = Box::new([(cpu, Quantity::from_milli(milli + 1))]);
             if what < 2 {
                 let node = (what == 0).then_some(TrackedNode { ready: flag, allocatable: amounts, scheduling: None });
                 sums.set_node(&named(on), node.clone());
@@ -238,12 +238,12 @@ proptest! {
                 if milli % 3 > 0 { sums.add_pod(&pod); pods.insert(what, pod); }
             }
         }
-        let mut fresh = ResourceTotals::default();
+        let mut fresh = NodesAndResourceTotals::default();
         fresh.intern_resource("cpu");
         for pod in pods.values() { fresh.add_pod(pod); }
         for (on, node) in &nodes { fresh.set_node(&named(*on), Some(node.clone())); }
         prop_assert_eq!(sums.summary(), fresh.summary());
-        let models: Vec<ResourceModelMinimums> = [0, 1000, 3000].iter().map(|m| ResourceModelMinimums { minimums: vec![("cpu".into(), Quantity::from_milli(*m))] }).collect();
+        let models: Vec<ResourceModelGradeMinimums> = [0, 1000, 3000].iter().map(|m| ResourceModelGradeMinimums { minimums: vec![("cpu".into(), Quantity::from_milli(*m))] }).collect();
         prop_assert_eq!(sums.allocatable_modelings(&models), fresh.allocatable_modelings(&models));
     }
 }

@@ -38,7 +38,7 @@ const TOKEN_KEY: &str = "token";
 const CA_BUNDLE_KEY: &str = "caBundle";
 
 #[derive(Deserialize)]
-struct SecretData {
+struct PartialSecretData {
     #[serde(default)]
     data: Option<BTreeMap<String, String>>,
 }
@@ -115,7 +115,7 @@ impl MemberEndpoint {
 
 /// The value of a key in a cluster's secret.
 fn read_secret_key(cluster: &str, secret: &Object, key: &str) -> Result<Vec<u8>, String> {
-    let view: SecretData = serde_json::from_slice(secret.bytes())
+    let view: PartialSecretData = serde_json::from_slice(secret.bytes())
         .map_err(|_| format!("the secret of cluster {cluster:?} cannot be read"))?;
     let data = view.data.unwrap_or_default();
     let Some(text) = data.get(key).filter(|t| !t.is_empty()) else {

@@ -38,4 +38,4 @@ pub use member::{MemberCluster, MemberTrackingOptions};
 pub use node_infos::NodeInfos;
 pub use nodes::{NodeInfo, ResourceNameId};
 pub use resource_quotas::{MemberResourceQuota, ScopedResourceSelectorRequirement};
-pub use resource_totals::{MemberResourceSummary, ResourceModelMinimums};
+pub use resource_totals::{NodeAndResourceSummary, ResourceModelGradeMinimums};

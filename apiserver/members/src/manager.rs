@@ -21,19 +21,19 @@ use crate::member::{ManagedObjectHandlers, MemberCluster, MemberTrackingOptions}
 static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
 
 type ConnectionCallback = Box<dyn Fn(&str, bool) + Send + Sync>;
-type MembersByCluster = BTreeMap<String, Result<Arc<MemberCluster>, String>>;
+type MemberOrErrorByCluster = BTreeMap<String, Result<Arc<MemberCluster>, String>>;
 
 /// The clusters to reconcile.
 #[derive(Default)]
 struct ReconnectQueue {
-    pending: Mutex<PendingReconnects>,
+    pending: Mutex<ReconnectQueueInner>,
     notify: Notify,
     /// The last completed pass.
     completed_pass: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct PendingReconnects {
+struct ReconnectQueueInner {
     names: BTreeSet<String>,
     /// The number of passes started.
     passes_started: u64,
@@ -66,7 +66,7 @@ struct MemberClusterManagerInner {
     tracking: MemberTrackingOptions,
     tasks: TaskGroup,
     clusters: Informer,
-    members: RwLock<MembersByCluster>,
+    members: RwLock<MemberOrErrorByCluster>,
     queue: Arc<ReconnectQueue>,
     /// Held while members connect and disconnect, so that a callback added later misses
     /// none.

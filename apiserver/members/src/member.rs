@@ -13,7 +13,7 @@ use crate::concurrency_limit::ConcurrencyLimitedApi;
 use crate::endpoint::{MemberConnector, MemberEndpoint};
 use crate::node_infos::NodeInfos;
 use crate::resource_quotas::{MemberResourceQuota, ResourceQuotaCache};
-use crate::resource_totals::{MemberResourceSummary, ResourceModelMinimums};
+use crate::resource_totals::{NodeAndResourceSummary, ResourceModelGradeMinimums};
 
 type ManagedObjectHandler = Arc<dyn Fn(&str, &Gvr, &InformerEvent<'_>) + Send + Sync>;
 
@@ -127,13 +127,13 @@ impl MemberCluster {
 
     /// The totals of nodes and pods, tracked from the first call on; `None` until both
     /// were listed.
-    pub fn resource_summary(&self) -> Option<MemberResourceSummary> {
+    pub fn resource_summary(&self) -> Option<NodeAndResourceSummary> {
         self.aggregator().summary()
     }
 
     /// The number of nodes in each grade of the resource models; `None` until nodes and
     /// pods were listed.
-    pub fn allocatable_modelings(&self, models: &[ResourceModelMinimums]) -> Option<Vec<i64>> {
+    pub fn allocatable_modelings(&self, models: &[ResourceModelGradeMinimums]) -> Option<Vec<i64>> {
         self.aggregator().allocatable_modelings(models)
     }
 

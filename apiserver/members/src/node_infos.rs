@@ -1,11 +1,11 @@
 //! The nodes of one member as a list.
 
 use crate::nodes::{NodeInfo, ResourceNameId};
-use crate::resource_totals::ResourceTotals;
+use crate::resource_totals::NodesAndResourceTotals;
 
 /// All nodes of a member.
 #[derive(Clone, Copy)]
-pub struct NodeInfos<'a>(pub(crate) &'a ResourceTotals);
+pub struct NodeInfos<'a>(pub(crate) &'a NodesAndResourceTotals);
 
 impl<'a> NodeInfos<'a> {
     /// `None`: no node and no pod names this resource.

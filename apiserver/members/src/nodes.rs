@@ -5,7 +5,7 @@ use machinery::Quantity;
 use machinery::object::Label;
 use openapi::karmada::cluster::Taint;
 
-use crate::running_total::{ResourceAmounts, RunningTotal};
+use crate::running_total::{AmountsByResourceId, RunningTotalsByResourceId};
 
 /// What decides whether a pod can be scheduled to a node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,8 +41,8 @@ pub struct ResourceNameId(pub(crate) u16);
 pub struct NodeInfo<'a> {
     pub name: &'a str,
     pub(crate) scheduling: &'a NodeSchedulingInfo,
-    pub(crate) allocatable: &'a ResourceAmounts,
-    pub(crate) used: &'a RunningTotal,
+    pub(crate) allocatable: &'a AmountsByResourceId,
+    pub(crate) used: &'a RunningTotalsByResourceId,
 }
 
 impl<'a> NodeInfo<'a> {

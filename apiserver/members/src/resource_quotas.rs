@@ -36,13 +36,13 @@ pub struct ScopedResourceSelectorRequirement {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ResourceQuotaObject {
-    spec: ResourceQuotaSpec,
+    spec: ResourceQuotaScopeFields,
     status: ResourceQuotaStatus,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct ResourceQuotaSpec {
+struct ResourceQuotaScopeFields {
     scopes: Option<Vec<String>>,
     scope_selector: Option<ScopeSelector>,
 }

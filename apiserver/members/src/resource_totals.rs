@@ -11,12 +11,12 @@ use ahash::AHashMap;
 use machinery::Quantity;
 
 use crate::nodes::{NodeInfo as NodeView, NodeSchedulingInfo};
-use crate::running_total::{ResourceAmounts, RunningTotal};
+use crate::running_total::{AmountsByResourceId, RunningTotalsByResourceId};
 
 /// What the Cluster's status reports of nodes and resources (`nodeSummary`,
 /// `resourceSummary`).
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct MemberResourceSummary {
+pub struct NodeAndResourceSummary {
     pub total_nodes: i64,
     pub ready_nodes: i64,
     /// Of all nodes. Includes `pods`, as do the other two.
@@ -29,7 +29,7 @@ pub struct MemberResourceSummary {
 
 /// A grade of `spec.resourceModels`: the minimum a node must have free of each resource.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ResourceModelMinimums {
+pub struct ResourceModelGradeMinimums {
     pub minimums: Vec<(String, Quantity)>,
 }
 
@@ -37,7 +37,7 @@ pub struct ResourceModelMinimums {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TrackedNode {
     pub(crate) ready: bool,
-    pub(crate) allocatable: ResourceAmounts,
+    pub(crate) allocatable: AmountsByResourceId,
     /// Kept only if single nodes are tracked.
     pub(crate) scheduling: Option<Box<NodeSchedulingInfo>>,
 }
@@ -49,29 +49,29 @@ pub(crate) struct TrackedPod {
     pub(crate) node: Option<Box<str>>,
     /// Succeeded or Failed.
     pub(crate) terminated: bool,
-    pub(crate) requests: ResourceAmounts,
+    pub(crate) requests: AmountsByResourceId,
 }
 
 /// A node and the requests of its pods; pods may arrive before their node.
 #[derive(Default)]
-struct NodeUsage {
+struct TrackedNodeAndPodRequests {
     node: Option<TrackedNode>,
-    used: RunningTotal,
+    used: RunningTotalsByResourceId,
 }
 
 #[derive(Default)]
-pub(crate) struct ResourceTotals {
+pub(crate) struct NodesAndResourceTotals {
     resource_names: Vec<Box<str>>,
     resource_ids: AHashMap<Box<str>, u16>,
-    usage_by_node: AHashMap<Box<str>, NodeUsage>,
+    usage_by_node: AHashMap<Box<str>, TrackedNodeAndPodRequests>,
     total_nodes: i64,
     ready_nodes: i64,
-    allocatable: RunningTotal,
-    allocating: RunningTotal,
-    allocated: RunningTotal,
+    allocatable: RunningTotalsByResourceId,
+    allocating: RunningTotalsByResourceId,
+    allocated: RunningTotalsByResourceId,
 }
 
-impl ResourceTotals {
+impl NodesAndResourceTotals {
     /// The id of a resource name, assigned on first use; `None` after 65536 names.
     pub(crate) fn intern_resource(&mut self, name: &str) -> Option<u16> {
         if let Some(id) = self.resource_ids.get(name) {
@@ -145,18 +145,18 @@ impl ResourceTotals {
     }
 
     fn remove_if_unused(&mut self, name: &str) {
-        let unused = |p: &NodeUsage| p.node.is_none() && p.used.is_empty();
+        let unused = |p: &TrackedNodeAndPodRequests| p.node.is_none() && p.used.is_empty();
         if self.usage_by_node.get(name).is_some_and(unused) {
             self.usage_by_node.remove(name);
         }
     }
 
-    pub(crate) fn summary(&self) -> MemberResourceSummary {
-        let named = |total: &RunningTotal| {
+    pub(crate) fn summary(&self) -> NodeAndResourceSummary {
+        let named = |total: &RunningTotalsByResourceId| {
             let name = |id: u16| self.resource_names[usize::from(id)].to_string();
             total.iter().map(|(id, q)| (name(id), q)).collect()
         };
-        MemberResourceSummary {
+        NodeAndResourceSummary {
             total_nodes: self.total_nodes,
             ready_nodes: self.ready_nodes,
             allocatable: named(&self.allocatable),
@@ -167,7 +167,7 @@ impl ResourceTotals {
 
     /// The number of nodes in each grade. For each resource a node's grade is the highest
     /// whose minimum it has free; the lowest of these grades counts.
-    pub(crate) fn allocatable_modelings(&self, models: &[ResourceModelMinimums]) -> Vec<i64> {
+    pub(crate) fn allocatable_modelings(&self, models: &[ResourceModelGradeMinimums]) -> Vec<i64> {
         let mut counts = vec![0; models.len()];
         // Resource → its minimum in each grade, ascending.
         let mut minima: BTreeMap<&str, Vec<Quantity>> = BTreeMap::new();

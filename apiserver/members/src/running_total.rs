@@ -3,13 +3,13 @@
 use machinery::Quantity;
 
 /// Amounts by resource id, sorted by id.
-pub(crate) type ResourceAmounts = Box<[(u16, Quantity)]>;
+pub(crate) type AmountsByResourceId = Box<[(u16, Quantity)]>;
 
 /// A running total by resource id.
 #[derive(Default)]
-pub(crate) struct RunningTotal(Vec<(u16, Quantity)>);
+pub(crate) struct RunningTotalsByResourceId(Vec<(u16, Quantity)>);
 
-impl RunningTotal {
+impl RunningTotalsByResourceId {
     fn amount_mut(&mut self, id: u16) -> &mut Quantity {
         let at = match self.0.binary_search_by_key(&id, |(k, _)| *k) {
             Ok(at) => at,
@@ -21,14 +21,14 @@ impl RunningTotal {
         &mut self.0[at].1
     }
 
-    pub(crate) fn add(&mut self, amounts: &ResourceAmounts) {
+    pub(crate) fn add(&mut self, amounts: &AmountsByResourceId) {
         for (id, amount) in amounts {
             let sum = self.amount_mut(*id);
             *sum += *amount;
         }
     }
 
-    pub(crate) fn subtract(&mut self, amounts: &ResourceAmounts) {
+    pub(crate) fn subtract(&mut self, amounts: &AmountsByResourceId) {
         for (id, amount) in amounts {
             let sum = self.amount_mut(*id);
             *sum -= *amount;

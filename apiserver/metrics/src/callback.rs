@@ -13,14 +13,14 @@ pub enum CallbackMetricType {
 }
 
 /// The description of a metric that a callback collects.
-pub struct CallbackMetric {
+pub struct CallbackMetricDesc {
     name: &'static str,
     help: &'static str,
     metric_type: CallbackMetricType,
     labels: &'static [&'static str],
 }
 
-impl CallbackMetric {
+impl CallbackMetricDesc {
     pub const fn new(
         name: &'static str,
         help: &'static str,
@@ -47,12 +47,12 @@ impl CallbackMetric {
 }
 
 /// The values that a callback collects in one scrape.
-pub struct CollectedMetrics<'a> {
+pub struct CallbackMetricWriter<'a> {
     descriptions: &'a [Desc],
     families: &'a mut [proto::MetricFamily],
 }
 
-impl CollectedMetrics<'_> {
+impl CallbackMetricWriter<'_> {
     /// Sets the value of a metric for these label values; each combination once. The
     /// metric must be one of those registered with the callback; others are ignored.
     pub fn set(&mut self, name: &str, values: &[&str], value: f64) {
@@ -85,7 +85,7 @@ impl CollectedMetrics<'_> {
     }
 }
 
-type CollectFn = Box<dyn Fn(&mut CollectedMetrics<'_>) + Send + Sync>;
+type CollectFn = Box<dyn Fn(&mut CallbackMetricWriter<'_>) + Send + Sync>;
 
 /// Metrics that one callback collects.
 pub(crate) struct CallbackCollector {
@@ -95,9 +95,12 @@ pub(crate) struct CallbackCollector {
 }
 
 impl CallbackCollector {
-    pub(crate) fn new(figures: &[CallbackMetric], collect: CollectFn) -> Self {
+    pub(crate) fn new(figures: &[CallbackMetricDesc], collect: CollectFn) -> Self {
         Self {
-            descriptions: figures.iter().map(CallbackMetric::description).collect(),
+            descriptions: figures
+                .iter()
+                .map(CallbackMetricDesc::description)
+                .collect(),
             types: figures.iter().map(|f| f.metric_type).collect(),
             collect,
         }
@@ -125,7 +128,7 @@ impl Collector for CallbackCollector {
                 family
             })
             .collect();
-        (self.collect)(&mut CollectedMetrics {
+        (self.collect)(&mut CallbackMetricWriter {
             descriptions: &self.descriptions,
             families: &mut families,
         });

@@ -19,8 +19,8 @@ mod metric_vec;
 mod registry;
 mod result_histograms;
 
-pub use callback::{CallbackMetric, CallbackMetricType, CollectedMetrics};
-pub use metric_vec::{LabeledMetric, MetricVec};
+pub use callback::{CallbackMetricDesc, CallbackMetricType, CallbackMetricWriter};
+pub use metric_vec::{MetricVec, MetricVecElement};
 pub use prometheus::{Gauge as FloatGauge, Histogram, IntCounter as Counter, IntGauge as Gauge};
 pub use registry::{MetricsRegistry, encode_text, exponential_buckets, process_registry};
 pub use result_histograms::ResultHistograms;

@@ -6,7 +6,7 @@ use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeV
 use crate::{Counter, FloatGauge, Gauge, Histogram};
 
 /// A metric type that can have labels.
-pub trait LabeledMetric: Clone + Send + Sync + Sized + 'static {
+pub trait MetricVecElement: Clone + Send + Sync + Sized + 'static {
     /// Name and help, and for histograms the buckets.
     type Options;
     /// The type of the labeled metric in the prometheus crate.
@@ -21,7 +21,7 @@ pub trait LabeledMetric: Clone + Send + Sync + Sized + 'static {
 
 macro_rules! labeled_metric {
     ($metric:ty, $vec:ty, $options:ty) => {
-        impl LabeledMetric for $metric {
+        impl MetricVecElement for $metric {
             type Options = $options;
             type Labeled = $vec;
             fn create(options: $options, labels: &[&str]) -> prometheus::Result<$vec> {
@@ -45,9 +45,9 @@ labeled_metric!(Histogram, HistogramVec, HistogramOpts);
 
 /// A metric with `N` labels.
 #[derive(Clone)]
-pub struct MetricVec<M: LabeledMetric, const N: usize>(M::Labeled);
+pub struct MetricVec<M: MetricVecElement, const N: usize>(M::Labeled);
 
-impl<M: LabeledMetric, const N: usize> MetricVec<M, N> {
+impl<M: MetricVecElement, const N: usize> MetricVec<M, N> {
     #[expect(
         clippy::expect_used,
         reason = "names are constants: the first scrape of a test fails on a wrong one"

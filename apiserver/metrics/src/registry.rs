@@ -6,8 +6,8 @@ use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Encoder, HistogramOpts, Opts, TextEncoder};
 
-use crate::callback::{CallbackCollector, CallbackMetric, CollectedMetrics};
-use crate::metric_vec::{LabeledMetric, MetricVec};
+use crate::callback::{CallbackCollector, CallbackMetricDesc, CallbackMetricWriter};
+use crate::metric_vec::{MetricVec, MetricVecElement};
 use crate::{Counter, FloatGauge, Gauge, Histogram};
 
 /// The metrics of one server, or of the process. Clones share one registry.
@@ -112,13 +112,13 @@ impl MetricsRegistry {
     /// number of values per metric.
     pub fn register_callback(
         &self,
-        figures: &[CallbackMetric],
-        read: impl Fn(&mut CollectedMetrics<'_>) + Send + Sync + 'static,
+        figures: &[CallbackMetricDesc],
+        read: impl Fn(&mut CallbackMetricWriter<'_>) + Send + Sync + 'static,
     ) {
         self.register(CallbackCollector::new(figures, Box::new(read)));
     }
 
-    fn family<M: LabeledMetric, const N: usize>(
+    fn family<M: MetricVecElement, const N: usize>(
         &self,
         options: M::Options,
         labels: [&str; N],
@@ -157,13 +157,13 @@ mod tests {
             .histogram("took_seconds", "Time.", &exponential_buckets(0.5, 2.0, 2))
             .observe(0.75);
         let figures = [
-            CallbackMetric::new(
+            CallbackMetricDesc::new(
                 "held",
                 "Things held.",
                 CallbackMetricType::Gauge,
                 &["where"],
             ),
-            CallbackMetric::new("none", "Nothing.", CallbackMetricType::Counter, &[]),
+            CallbackMetricDesc::new("none", "Nothing.", CallbackMetricType::Counter, &[]),
         ];
         registry.register_callback(&figures, |readings| {
             readings.set("held", &["here"], 7.0);

@@ -204,15 +204,15 @@ mod tests {
     use serde_json::json;
 
     #[derive(Debug, PartialEq)]
-    enum PatchResult {
+    enum TestJsonPatchResult {
         Done(Value),
         Bad,
         Unprocessable,
         Large,
     }
-    use PatchResult::*;
+    use TestJsonPatchResult::*;
 
-    fn check(doc: Value, patch: Value, expect: PatchResult) {
+    fn check(doc: Value, patch: Value, expect: TestJsonPatchResult) {
         let got = match apply_json_patch(&doc, &patch) {
             Ok(v) => Done(v),
             Err(Error::BadRequest(_)) => Bad,

@@ -6,7 +6,9 @@ use machinery::{Gvr, Status};
 use serde_json::{Value, json};
 
 use crate::registry::{NAMESPACES, Registry};
-use crate::request::{GetOptions, ObjectBody, RegistryWriteOptions, RequestUserAndDeadline};
+use crate::request::{
+    GetOptions, ObjectBodyAndDuplicateFields, RegistryWriteOptions, RequestUserAndDeadline,
+};
 
 const CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
 const CLUSTER_ROLE_BINDINGS: Gvr =
@@ -147,7 +149,7 @@ impl Registry {
             let at = ResourcePath::collection(&gvr, "");
             let options = RegistryWriteOptions::default();
             match self
-                .create(&ctx, at, ObjectBody::from(body), &options)
+                .create(&ctx, at, ObjectBodyAndDuplicateFields::from(body), &options)
                 .await
             {
                 Err(status) if status.reason != "AlreadyExists" => return Err(status),

@@ -3,24 +3,24 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 
-use flotilla_metrics::{CallbackMetric, CallbackMetricType, CollectedMetrics};
+use flotilla_metrics::{CallbackMetricDesc, CallbackMetricType, CallbackMetricWriter};
 
 use crate::registry::Registry;
 
 const RESOURCE_LABELS: &[&str] = &["group", "resource"];
 
-const fn counter(name: &'static str, help: &'static str) -> CallbackMetric {
-    CallbackMetric::new(name, help, CallbackMetricType::Counter, RESOURCE_LABELS)
+const fn counter(name: &'static str, help: &'static str) -> CallbackMetricDesc {
+    CallbackMetricDesc::new(name, help, CallbackMetricType::Counter, RESOURCE_LABELS)
 }
 
-const fn gauge(name: &'static str, help: &'static str) -> CallbackMetric {
-    CallbackMetric::new(name, help, CallbackMetricType::Gauge, RESOURCE_LABELS)
+const fn gauge(name: &'static str, help: &'static str) -> CallbackMetricDesc {
+    CallbackMetricDesc::new(name, help, CallbackMetricType::Gauge, RESOURCE_LABELS)
 }
 
 /// The metrics that [`collect_cache_metrics`] sets.
-const CACHE_METRICS: [CallbackMetric; 17] = [
+const CACHE_METRICS: [CallbackMetricDesc; 17] = [
     gauge("apiserver_resource_objects", "Number of stored objects."),
-    CallbackMetric::new(
+    CallbackMetricDesc::new(
         "apiserver_storage_objects",
         "Number of stored objects.",
         CallbackMetricType::Gauge,
@@ -50,7 +50,7 @@ const CACHE_METRICS: [CallbackMetric; 17] = [
         "flotilla_watch_cache_ring_bytes",
         "Bytes of the events in the ring of the watch cache.",
     ),
-    CallbackMetric::new(
+    CallbackMetricDesc::new(
         "flotilla_watch_cache_ring_limit_bytes",
         "Maximum bytes of the events in the rings of all watch caches.",
         CallbackMetricType::Gauge,
@@ -77,13 +77,13 @@ const CACHE_METRICS: [CallbackMetric; 17] = [
         "apiserver_cache_list_returned_objects_total",
         "Objects returned by lists.",
     ),
-    CallbackMetric::new(
+    CallbackMetricDesc::new(
         "apiserver_watch_cache_consistent_read_total",
         "Consistent reads, by whether the watch cache could serve them.",
         CallbackMetricType::Counter,
         &["group", "resource", "success", "fallback"],
     ),
-    CallbackMetric::new(
+    CallbackMetricDesc::new(
         "flotilla_store_revision",
         "The highest revision of a watch cache.",
         CallbackMetricType::Counter,
@@ -105,7 +105,7 @@ impl Registry {
     }
 }
 
-fn collect_cache_metrics(registry: &Registry, readings: &mut CollectedMetrics<'_>) {
+fn collect_cache_metrics(registry: &Registry, readings: &mut CallbackMetricWriter<'_>) {
     let table = registry.table();
     // The versions of a kind share their storage.
     let mut counted: HashSet<&str> = HashSet::new();

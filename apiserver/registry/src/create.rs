@@ -12,7 +12,9 @@ use crate::commit::CommitResult;
 use crate::object_meta;
 use crate::read::{check_verb, convert_object};
 use crate::registry::{NAMESPACES, Registry};
-use crate::request::{ObjectBody, RegistryWriteOptions, RequestUserAndDeadline, WriteResult};
+use crate::request::{
+    ObjectBodyAndDuplicateFields, RegistryWriteOptions, RequestUserAndDeadline, WriteResult,
+};
 use crate::resource_table::ResourceInfo;
 use crate::write_pipeline::{
     AdmissionContext, apply_defaults, check_kind, check_namespace, decode, validate_object,
@@ -26,7 +28,7 @@ impl Registry {
         &self,
         ctx: &RequestUserAndDeadline,
         at: ResourcePath<'_>,
-        body: ObjectBody,
+        body: ObjectBodyAndDuplicateFields,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
         let resource = self.resource_info(at.resource)?;
@@ -42,7 +44,7 @@ impl Registry {
         if resource.is_virtual() {
             return self.call_create_handler(ctx, at, body, None).await;
         }
-        let ObjectBody {
+        let ObjectBodyAndDuplicateFields {
             mut value,
             duplicate_fields: duplicates,
         } = body;
@@ -76,7 +78,7 @@ impl Registry {
         &self,
         ctx: &RequestUserAndDeadline,
         at: ResourcePath<'_>,
-        body: ObjectBody,
+        body: ObjectBodyAndDuplicateFields,
         parent: Option<&Object>,
     ) -> Result<WriteResult, Status> {
         let creators = self.options.create_handlers.iter();

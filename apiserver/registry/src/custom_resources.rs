@@ -20,7 +20,7 @@ use crate::selectable_fields::SelectableField;
 use crate::strategy;
 
 /// The served resources of one CRD at one revision.
-pub(crate) struct ServedCrdResources {
+pub(crate) struct ServedResourcesOfCrd {
     pub(crate) revision: u64,
     /// The storage prefix of its custom resources; `None` while they are not served.
     pub(crate) prefix: Option<String>,
@@ -30,7 +30,7 @@ pub(crate) struct ServedCrdResources {
 }
 
 /// The served resources of all CRDs, by the name of the CRD.
-pub(crate) type ServedCrds = HashMap<String, ServedCrdResources>;
+pub(crate) type ServedCrds = HashMap<String, ServedResourcesOfCrd>;
 
 /// The result of a synchronization.
 #[derive(Default)]
@@ -91,7 +91,7 @@ pub(crate) fn sync_definitions(
                 .closed_prefixes
                 .extend(known.and_then(|c| c.prefix.clone()));
         }
-        let custom = ServedCrdResources {
+        let custom = ServedResourcesOfCrd {
             revision: crd.revision(),
             prefix,
             resources: rows,

@@ -17,7 +17,7 @@ use crate::registry::{NAMESPACES, Registry};
 use crate::request::{DeleteResult, ObjectListPage, RequestUserAndDeadline};
 use crate::resource_table::ResourceInfo;
 use crate::strategy::{RestStrategy, UNDELETABLE_NAMESPACES};
-use crate::write_base::WriteBase;
+use crate::write_base::CachedOrNewestBaseObject;
 use crate::write_pipeline::AdmissionContext;
 
 /// How many objects of a collection are deleted concurrently.
@@ -61,7 +61,8 @@ impl Registry {
         }
         let until = write_deadline(ctx);
         let key = self.storage_key(resource, at.namespace, at.name);
-        let mut base = WriteBase::new(self, resource, at, &key, options.dry_run).await?;
+        let mut base =
+            CachedOrNewestBaseObject::new(self, resource, at, &key, options.dry_run).await?;
         loop {
             check_deadline(until)?;
             let Some(object) = base.take().await? else {

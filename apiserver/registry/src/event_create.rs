@@ -13,7 +13,7 @@ use machinery::names::validate_dns1123_subdomain;
 use serde_json::Value;
 
 use crate::registry::Registry;
-use crate::request::{ObjectBody, RegistryWriteOptions, RequestUserAndDeadline};
+use crate::request::{ObjectBodyAndDuplicateFields, RegistryWriteOptions, RequestUserAndDeadline};
 use crate::resource_table::ResourceInfo;
 
 impl Registry {
@@ -70,7 +70,9 @@ impl Registry {
         let body: Value = serde_json::to_value(event).map_err(Status::internal)?;
         let at = client::ResourcePath::collection(&EVENTS, &event.metadata.namespace);
         let options = RegistryWriteOptions::default();
-        let written = self.create(ctx, at, ObjectBody::from(body), &options).await;
+        let written = self
+            .create(ctx, at, ObjectBodyAndDuplicateFields::from(body), &options)
+            .await;
         written.map(drop)
     }
 }

@@ -49,8 +49,8 @@ pub use registry::{
     RawPathHandler, Registry, RegistryOptions, UnstoredCreateHandler, UnstoredCreateHandlers,
 };
 pub use request::{
-    DeleteResult, FieldValidation, GetOptions, ObjectBody, ObjectListPage, RegistryWatchOptions,
-    RegistryWriteOptions, RequestUserAndDeadline, WriteResult,
+    DeleteResult, FieldValidation, GetOptions, ObjectBodyAndDuplicateFields, ObjectListPage,
+    RegistryWatchOptions, RegistryWriteOptions, RequestUserAndDeadline, WriteResult,
 };
 pub use resource_table::{
     ApiGroupInfo, GroupVersionInfo, ResourceInfo, ResourceTable, SubresourceInfo,

@@ -16,7 +16,7 @@ use watchcache::ObjectEventType;
 use crate::read::RegistryWatchItem;
 use crate::registry::Registry;
 use crate::request::{
-    DeleteResult, FieldValidation, GetOptions, ObjectBody, RegistryWatchOptions,
+    DeleteResult, FieldValidation, GetOptions, ObjectBodyAndDuplicateFields, RegistryWatchOptions,
     RegistryWriteOptions, RequestUserAndDeadline,
 };
 
@@ -127,7 +127,7 @@ impl Api for LoopbackApi {
         body: WriteBody,
         options: &client::WriteOptions,
     ) -> Result<Object> {
-        let body = ObjectBody::from(body.into_tree()?);
+        let body = ObjectBodyAndDuplicateFields::from(body.into_tree()?);
         let written = self
             .registry
             .create(&self.ctx, at, body, &registry_write_options(options))
@@ -147,7 +147,7 @@ impl Api for LoopbackApi {
         body: WriteBody,
         options: &client::WriteOptions,
     ) -> Result<Object> {
-        let body = ObjectBody::from(body.into_tree()?);
+        let body = ObjectBodyAndDuplicateFields::from(body.into_tree()?);
         let written = self
             .registry
             .update(&self.ctx, at, body, &registry_write_options(options))

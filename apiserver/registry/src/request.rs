@@ -29,13 +29,13 @@ impl RequestUserAndDeadline {
 
 /// A decoded request body.
 #[derive(Clone, Debug, Default)]
-pub struct ObjectBody {
+pub struct ObjectBodyAndDuplicateFields {
     pub value: Value,
     /// Paths of duplicate fields, such as `spec.replicas`.
     pub duplicate_fields: Vec<String>,
 }
 
-impl From<Value> for ObjectBody {
+impl From<Value> for ObjectBodyAndDuplicateFields {
     fn from(value: Value) -> Self {
         Self {
             value,

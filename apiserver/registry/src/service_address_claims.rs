@@ -29,7 +29,7 @@ const CLAIMS_PREFIX: &str = "/registry/flotilla/services/";
 const MAX_ALLOCATION_ATTEMPTS: usize = 16;
 
 #[derive(Serialize, Deserialize)]
-struct AddressClaim {
+struct ServiceAllocationClaim {
     /// `namespace/name`.
     service: String,
 }
@@ -121,7 +121,7 @@ impl Registry {
         service: &Value,
         allocation: &mut ServiceAllocation,
     ) -> Result<Option<ServiceAllocation>, Status> {
-        let claim = AddressClaim {
+        let claim = ServiceAllocationClaim {
             service: service_key(service),
         };
         let value: Bytes = serde_json::to_vec(&claim).map_err(Status::internal)?.into();
@@ -203,7 +203,7 @@ impl Registry {
             let Ok(Some(entry)) = self.store.get(&key).await else {
                 continue;
             };
-            let claim: Option<AddressClaim> = serde_json::from_slice(&entry.value).ok();
+            let claim: Option<ServiceAllocationClaim> = serde_json::from_slice(&entry.value).ok();
             if claim.is_some_and(|claim| claim.service == service) {
                 self.delete_claim(&entry.key, entry.mod_revision).await;
             }

@@ -9,7 +9,9 @@ use crate::commit::{CommitResult, check_deadline, write_deadline};
 use crate::object_meta;
 use crate::options;
 use crate::registry::Registry;
-use crate::request::{ObjectBody, RegistryWriteOptions, RequestUserAndDeadline, WriteResult};
+use crate::request::{
+    ObjectBodyAndDuplicateFields, RegistryWriteOptions, RequestUserAndDeadline, WriteResult,
+};
 use crate::resource_table::ResourceInfo;
 
 /// The response to a successful create that stores no object.
@@ -29,7 +31,7 @@ impl Registry {
         ctx: &RequestUserAndDeadline,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
-        body: ObjectBody,
+        body: ObjectBodyAndDuplicateFields,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
         match at.subresource {

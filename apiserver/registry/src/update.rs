@@ -18,19 +18,21 @@ use crate::conversion::VersionConversion;
 use crate::object_meta;
 use crate::read::{check_verb, convert_object};
 use crate::registry::Registry;
-use crate::request::{ObjectBody, RegistryWriteOptions, RequestUserAndDeadline, WriteResult};
+use crate::request::{
+    ObjectBodyAndDuplicateFields, RegistryWriteOptions, RequestUserAndDeadline, WriteResult,
+};
 use crate::resource_table::ResourceInfo;
 use crate::scale;
 use crate::service_address_claims::is_service;
 use crate::status_patch::EncodedTopLevelFields;
-use crate::write_base::WriteBase;
+use crate::write_base::CachedOrNewestBaseObject;
 use crate::write_pipeline::{
     AdmissionContext, apply_defaults, check_kind, check_namespace, decode, validate_object,
 };
 
 /// The new object, or a patch that produces it.
 pub(crate) enum UpdateSource {
-    Put(ObjectBody),
+    Put(ObjectBodyAndDuplicateFields),
     Patch(Patch),
 }
 
@@ -71,7 +73,7 @@ impl Registry {
         &self,
         ctx: &RequestUserAndDeadline,
         at: ResourcePath<'_>,
-        body: ObjectBody,
+        body: ObjectBodyAndDuplicateFields,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
         let resource = self.resource_info(at.resource)?;
@@ -122,7 +124,8 @@ impl Registry {
         };
         let until = write_deadline(ctx);
         let key = self.storage_key(resource, at.namespace, at.name);
-        let mut base = WriteBase::new(self, resource, at, &key, options.dry_run).await?;
+        let mut base =
+            CachedOrNewestBaseObject::new(self, resource, at, &key, options.dry_run).await?;
         loop {
             check_deadline(until)?;
             let Some(object) = base.take().await? else {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use admission::AdmissionOperation;
-use admission::webhooks::{EquivalentVersions, WebhookDispatcher};
+use admission::webhooks::{EquivalentVersionsAndConversions, WebhookDispatcher};
 use machinery::Status;
 use serde_json::Value;
 
@@ -114,10 +114,10 @@ fn set_field(object: &mut Value, field: &str, value: Option<&Value>) {
     };
 }
 
-type ConvertToVersion = Box<dyn Fn(usize, &Value) -> Value + Send + Sync>;
-type ConvertFromVersion = Box<dyn Fn(usize, Value) -> Value + Send + Sync>;
+type ConvertToWebhookVersionFn = Box<dyn Fn(usize, &Value) -> Value + Send + Sync>;
+type ConvertFromWebhookVersionFn = Box<dyn Fn(usize, Value) -> Value + Send + Sync>;
 
-fn convert_to_version(resources: &[Arc<ResourceInfo>]) -> ConvertToVersion {
+fn convert_to_version(resources: &[Arc<ResourceInfo>]) -> ConvertToWebhookVersionFn {
     let resources = resources.to_vec();
     Box::new(move |version, object| {
         let mut converted = object.clone();
@@ -130,7 +130,7 @@ fn convert_to_version(resources: &[Arc<ResourceInfo>]) -> ConvertToVersion {
     })
 }
 
-fn convert_from_version(resources: &[Arc<ResourceInfo>]) -> ConvertFromVersion {
+fn convert_from_version(resources: &[Arc<ResourceInfo>]) -> ConvertFromWebhookVersionFn {
     let resources = resources.to_vec();
     Box::new(move |version, mut object| {
         if let Some(resource) = resources.get(version) {
@@ -144,10 +144,10 @@ fn convert_from_version(resources: &[Arc<ResourceInfo>]) -> ConvertFromVersion {
 
 fn webhook_versions<'a>(
     resources: &[Arc<ResourceInfo>],
-    show: &'a ConvertToVersion,
-    take: &'a ConvertFromVersion,
-) -> EquivalentVersions<'a> {
-    EquivalentVersions {
+    show: &'a ConvertToWebhookVersionFn,
+    take: &'a ConvertFromWebhookVersionFn,
+) -> EquivalentVersionsAndConversions<'a> {
+    EquivalentVersionsAndConversions {
         kinds: resources
             .iter()
             .map(|resource| (resource.kind.gvk.clone(), resource.kind.gvr.clone()))

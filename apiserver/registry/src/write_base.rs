@@ -7,7 +7,7 @@ use machinery::{Object, Status};
 use crate::registry::Registry;
 use crate::resource_table::ResourceInfo;
 
-pub(crate) struct WriteBase<'a> {
+pub(crate) struct CachedOrNewestBaseObject<'a> {
     registry: &'a Registry,
     resource: &'a ResourceInfo,
     key: &'a str,
@@ -16,7 +16,7 @@ pub(crate) struct WriteBase<'a> {
     is_newest: bool,
 }
 
-impl<'a> WriteBase<'a> {
+impl<'a> CachedOrNewestBaseObject<'a> {
     /// `key` is the storage key of the object at `at`.
     pub(crate) async fn new(
         registry: &'a Registry,

@@ -1,6 +1,6 @@
 //! Storage: a revisioned key-value store with one ordered, durable history, as etcd.
 //!
-//! registry ──[`Txn`]──► [`Store`] ──[`WatchResponse`]──► watchcache
+//! registry ──[`SingleKeyTxn`]──► [`Store`] ──[`WatchResponse`]──► watchcache
 //!
 //! Invariants: no engine parses a value. No write is visible before it is durable.
 //! Revisions ascend and are never used twice.

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::event::{CacherEvent, ObjectEvent, WatchCacheEvent};
 use crate::filter::{KeySelector, ObjectPredicate, SelectionPredicate};
 use crate::history::HistoryReader;
-use crate::initial_events::{InitialEvents, NextInitialEvent};
+use crate::initial_events::{InitialEventsReader, NextInitialEvent};
 use crate::timer::{CacheWatcherTimer, CacheWatcherTimerDue};
 use crate::watch_cache::{CachePhase as CacheFillPhase, WatchCache, WatchScopeNotifier};
 
@@ -55,7 +55,7 @@ struct WatcherCursor {
 }
 
 enum WatcherPhase {
-    Initial(Box<InitialEvents>),
+    Initial(Box<InitialEventsReader>),
     Live,
     History(Box<HistoryReader>),
     Ended,
@@ -156,7 +156,7 @@ impl CacheWatcher {
             WatchStart::Now(_) => (revision, head, WatcherPhase::Live),
             WatchStart::Initial(_) => {
                 let map = Some(state.newest.map.clone());
-                let initial = InitialEvents::new(map, revision, keys.bounds());
+                let initial = InitialEventsReader::new(map, revision, keys.bounds());
                 (revision, head, WatcherPhase::Initial(Box::new(initial)))
             }
         };
@@ -179,7 +179,7 @@ impl CacheWatcher {
             WatchStart::After(after) => (after, history(after)),
             WatchStart::Now(_) => (now, history(now)),
             WatchStart::Initial(_) => {
-                let initial = InitialEvents::new(None, 0, keys.bounds());
+                let initial = InitialEventsReader::new(None, 0, keys.bounds());
                 (0, WatcherPhase::Initial(Box::new(initial)))
             }
         };

@@ -8,7 +8,7 @@ use storage::Store;
 
 use crate::cacher::{Cacher, WatchCacheStats};
 use crate::config::WatchCacheConfig;
-use crate::ring_budget::{BudgetedRing, RingBudget};
+use crate::ring_budget::{EvictableRing, RingBudget};
 use crate::watch_cache::WatchCache;
 
 /// Owns the caches of a store. [`WatchCaches::shutdown`] joins their tasks; without it
@@ -17,11 +17,11 @@ pub struct WatchCaches {
     store: Arc<dyn Store>,
     config: WatchCacheConfig,
     budget: Arc<RingBudget>,
-    caches: Mutex<OpenCaches>,
+    caches: Mutex<WatchCachesInner>,
 }
 
 #[derive(Default)]
-struct OpenCaches {
+struct WatchCachesInner {
     cachers: HashMap<String, Arc<Cacher>>,
     closed: bool,
 }
@@ -65,7 +65,7 @@ impl WatchCaches {
             Arc::clone(&self.budget),
         );
         if !uncached {
-            let ring: Weak<dyn BudgetedRing> = Arc::<WatchCache>::downgrade(&shared);
+            let ring: Weak<dyn EvictableRing> = Arc::<WatchCache>::downgrade(&shared);
             self.budget.add_ring(ring);
         }
         let cache = Arc::new(Cacher::new(shared));

@@ -28,8 +28,7 @@ pub(crate) struct KeySelector {
     /// The resource's prefix, with the namespace if there is one; ends with a slash.
     pub(crate) prefix: Box<str>,
     pub(crate) name: Option<Box<str>>,
-    /// The name of the [`WatchScope`](crate::watch_cache::WatchScope): empty, `ns/`,
-    /// `/name` or `ns/name`.
+    /// The name of the watch scope: empty, `ns/`, `/name` or `ns/name`.
     pub(crate) scope: Box<str>,
     namespaced: bool,
 }

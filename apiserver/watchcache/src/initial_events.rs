@@ -15,7 +15,7 @@ const MAP_SLICE_KEYS: usize = 128;
 const STORE_PAGE_KEYS: usize = 500;
 
 /// An iteration over the objects at one revision.
-pub(crate) struct InitialEvents {
+pub(crate) struct InitialEventsReader {
     /// `None`: the objects are read from the store.
     map: Option<ObjectMap>,
     /// Whether the ring has the following events; otherwise the store's history has them.
@@ -28,17 +28,17 @@ pub(crate) struct InitialEvents {
     exhausted: bool,
 }
 
-/// The result of [`InitialEvents::next`].
+/// The result of [`InitialEventsReader::next`].
 pub(crate) enum NextInitialEvent {
     Entry(Arc<str>, ObjectDecodeResult),
-    /// The next slice must be read with [`InitialEvents::fetch`].
+    /// The next slice must be read with [`InitialEventsReader::fetch`].
     Fetch,
     /// A slice is loaded; the caller yields before it continues.
     Pause,
     End,
 }
 
-impl InitialEvents {
+impl InitialEventsReader {
     pub(crate) fn new(
         map: Option<ObjectMap>,
         revision: u64,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 /// A ring of events whose bytes the budget bounds.
-pub(crate) trait BudgetedRing: Send + Sync {
+pub(crate) trait EvictableRing: Send + Sync {
     /// Bytes that the ring holds.
     fn ring_bytes(&self) -> usize;
 
@@ -19,7 +19,7 @@ pub(crate) trait BudgetedRing: Send + Sync {
 pub(crate) struct RingBudget {
     limit: usize,
     total: AtomicUsize,
-    rings: Mutex<Vec<Weak<dyn BudgetedRing>>>,
+    rings: Mutex<Vec<Weak<dyn EvictableRing>>>,
 }
 
 impl RingBudget {
@@ -31,7 +31,7 @@ impl RingBudget {
         }
     }
 
-    pub(crate) fn add_ring(&self, ring: Weak<dyn BudgetedRing>) {
+    pub(crate) fn add_ring(&self, ring: Weak<dyn EvictableRing>) {
         let mut rings = self.rings.lock();
         rings.retain(|ring| ring.strong_count() > 0);
         rings.push(ring);
@@ -58,7 +58,7 @@ impl RingBudget {
         if self.total.load(Ordering::Relaxed) <= self.limit {
             return;
         }
-        let rings: Vec<Arc<dyn BudgetedRing>> =
+        let rings: Vec<Arc<dyn EvictableRing>> =
             self.rings.lock().iter().filter_map(Weak::upgrade).collect();
         // Frees a little more than needed, so that not every event searches the rings.
         let target = self.limit - self.limit / 16;

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::event::{ObjectDecodeResult, WatchCacheEvent, decode};
 use crate::event_ring::WatchEventRing;
 use crate::filter::last_segment;
-use crate::ring_budget::{BudgetedRing, RingBudget};
+use crate::ring_budget::{EvictableRing, RingBudget};
 use crate::snapshot::{CacheSnapshot, ObjectMap, revert};
 
 /// Past snapshots that are kept for paged lists.
@@ -368,7 +368,7 @@ impl WatchCache {
     }
 }
 
-impl BudgetedRing for WatchCache {
+impl EvictableRing for WatchCache {
     fn ring_bytes(&self) -> usize {
         self.ring_bytes.load(Ordering::Relaxed)
     }
@@ -436,7 +436,7 @@ impl WatchCacheState {
         Arc::clone(scope)
     }
 
-    /// The counterpart of [`Self::enter`].
+    /// The counterpart of [`Self::join_scope`].
     pub(crate) fn leave_scope(&mut self, id: &str, scope: &WatchScopeNotifier) {
         if scope.watchers.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.scopes.remove(id);

@@ -17,21 +17,21 @@ use openapi::karmada::{ResourceBinding, names};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::{AutoscaleContext, DEPLOYMENTS};
+use crate::{DEPLOYMENTS, HpaControllersContext};
 
 const WORKERS: usize = 1;
 const KIND: &str = "Deployment";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Deployment {
-    spec: DeploymentReplicasSpec,
+struct DeploymentWithReplicas {
+    spec: DeploymentSpecReplicas,
     status: DeploymentStatusReplicas,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct DeploymentReplicasSpec {
+struct DeploymentSpecReplicas {
     replicas: Option<i64>,
 }
 
@@ -44,7 +44,7 @@ struct DeploymentStatusReplicas {
 /// The replicas to set on a Deployment: those of its status, once the current spec is scheduled and
 /// every cluster has reported. `None` when they are set already, or when that is not the case yet.
 fn desired_replicas(
-    deployment: &Deployment,
+    deployment: &DeploymentWithReplicas,
     binding: &ResourceBinding,
     generation: i64,
 ) -> Option<i64> {
@@ -85,7 +85,7 @@ pub(crate) struct DeploymentReplicasSyncer {
 }
 
 impl DeploymentReplicasSyncer {
-    pub(crate) async fn start(deps: &AutoscaleContext, tasks: &TaskGroup) {
+    pub(crate) async fn start(deps: &HpaControllersContext, tasks: &TaskGroup) {
         let informer = |resource| {
             deps.informers
                 .get(&deps.control_plane, &ListWatchSelector::all(resource))
@@ -146,7 +146,7 @@ impl DeploymentReplicasSyncer {
         };
         let generation = binding.meta().generation;
         let (deployment, binding) = (
-            object.decode::<Deployment>()?,
+            object.decode::<DeploymentWithReplicas>()?,
             binding.decode::<ResourceBinding>()?,
         );
         let Some(replicas) = desired_replicas(&deployment, &binding, generation) else {

@@ -16,7 +16,7 @@ use openapi::karmada::well_known_keys::{CLUSTER_POLICY_ID, POLICY_ID, RETAIN_REP
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{AUTOSCALERS, AutoscaleContext};
+use crate::{AUTOSCALERS, HpaControllersContext};
 
 /// The value of the label, as in Karmada.
 const RETAIN_REPLICAS_VALUE: &str = "true";
@@ -24,13 +24,13 @@ const WORKERS: usize = 1;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct HorizontalPodAutoscaler {
-    spec: HorizontalPodAutoscalerSpec,
+struct HpaWithScaleTargetRef {
+    spec: HpaSpecScaleTargetRef,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct HorizontalPodAutoscalerSpec {
+struct HpaSpecScaleTargetRef {
     scale_target_ref: CrossVersionObjectReference,
 }
 
@@ -50,7 +50,7 @@ struct ScaleTarget {
 }
 
 fn scale_target(autoscaler: &Object) -> Option<ScaleTarget> {
-    let autoscaler_view = autoscaler.decode::<HorizontalPodAutoscaler>().ok()?;
+    let autoscaler_view = autoscaler.decode::<HpaWithScaleTargetRef>().ok()?;
     let reference = autoscaler_view.spec.scale_target_ref.clone();
     let namespace = autoscaler.namespace().to_owned();
     (!reference.name.is_empty()).then_some(ScaleTarget {
@@ -90,7 +90,7 @@ pub(crate) struct HpaScaleTargetMarker {
 }
 
 impl HpaScaleTargetMarker {
-    pub(crate) async fn start(deps: &AutoscaleContext, tasks: &TaskGroup) {
+    pub(crate) async fn start(deps: &HpaControllersContext, tasks: &TaskGroup) {
         let it = Arc::new(Self {
             api: Arc::clone(&deps.control_plane),
             autoscalers: deps

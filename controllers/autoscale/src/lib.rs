@@ -6,7 +6,7 @@
 //! Decisions are pure functions, and a controller writes only differences. As in Karmada, neither
 //! controller runs unless it is enabled.
 //!
-//! Entry points: [`start`], [`AutoscaleContext`], [`AutoscaleOptions`].
+//! Entry points: [`start`], [`HpaControllersContext`], [`EnabledHpaControllers`].
 
 mod deployment_replicas_syncer;
 mod hpa_scale_target_marker;
@@ -26,17 +26,17 @@ static AUTOSCALERS: Gvr = Gvr::from_static("autoscaling", "v2", "horizontalpodau
 static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
 
 /// The dependencies of the controllers.
-pub struct AutoscaleContext {
+pub struct HpaControllersContext {
     /// The API server with templates and bindings.
     pub control_plane: Arc<dyn Api>,
     /// The informers on `control_plane`.
     pub informers: InformerFactory,
-    pub options: AutoscaleOptions,
+    pub options: EnabledHpaControllers,
 }
 
 /// Which controllers run; none by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AutoscaleOptions {
+pub struct EnabledHpaControllers {
     /// Enables `hpaScaleTargetMarker`.
     pub scale_target_marker: bool,
     /// Enables `deploymentReplicasSyncer`.

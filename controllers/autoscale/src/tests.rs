@@ -10,7 +10,7 @@ use openapi::karmada::resources::BINDINGS;
 use openapi::karmada::well_known_keys::{POLICY_ID, RETAIN_REPLICAS};
 use serde_json::{Value, json};
 
-use crate::{AUTOSCALERS, AutoscaleContext, AutoscaleOptions, DEPLOYMENTS, start};
+use crate::{AUTOSCALERS, DEPLOYMENTS, EnabledHpaControllers, HpaControllersContext, start};
 
 /// Starts both controllers. The watches end with the informers.
 async fn start_controllers() -> (Arc<FakeApi>, InformerFactory, TaskGroup) {
@@ -31,10 +31,10 @@ async fn start_controllers() -> (Arc<FakeApi>, InformerFactory, TaskGroup) {
     let tasks = TaskGroup::new(ShutdownToken::new());
     let control: Arc<dyn Api> = api.clone();
     let informers = InformerFactory::new(&tasks);
-    let deps = AutoscaleContext {
+    let deps = HpaControllersContext {
         control_plane: control,
         informers: informers.clone(),
-        options: AutoscaleOptions {
+        options: EnabledHpaControllers {
             scale_target_marker: true,
             replicas_syncer: true,
         },

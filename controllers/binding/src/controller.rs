@@ -34,7 +34,7 @@ use tokio::time::Instant;
 
 use crate::changed_override_policies::ChangedOverridePolicies;
 use crate::event_filter::needs_reconcile;
-use crate::manifest::{ManifestBuilder, binding_id};
+use crate::manifest::{PerClusterManifestPreparer, binding_id};
 use crate::metrics::SYNC_WORK_OUTCOMES;
 use crate::work_cleanup::plan_cleanup;
 
@@ -369,7 +369,7 @@ impl BindingController {
         targets: &[&TargetCluster],
     ) -> Result<bool, Error> {
         let tree = parse_manifest(served, template)?;
-        let common = ManifestBuilder::new(
+        let common = PerClusterManifestPreparer::new(
             served.gvk.clone(),
             template,
             &tree,
@@ -511,7 +511,7 @@ struct SharedManifestInputs<'a> {
     mapping: &'a RestMapping,
     template: &'a Object,
     tree_bytes: usize,
-    builder: ManifestBuilder<'a>,
+    builder: PerClusterManifestPreparer<'a>,
     overrides: CandidateOverridePolicies,
     template_reference: InvolvedObject,
 }

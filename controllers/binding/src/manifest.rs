@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 /// The manifest inputs that all clusters of a binding share.
 #[derive(Debug)]
-pub(crate) struct ManifestBuilder<'a> {
+pub(crate) struct PerClusterManifestPreparer<'a> {
     pub(crate) kind: Gvk,
     pub(crate) template_uid: &'a str,
     template_generation: i64,
@@ -25,7 +25,7 @@ pub(crate) struct ManifestBuilder<'a> {
     completions: Option<HashMap<String, i64>>,
 }
 
-impl<'a> ManifestBuilder<'a> {
+impl<'a> PerClusterManifestPreparer<'a> {
     pub(crate) fn new(
         kind: Gvk,
         template: &'a Object,
@@ -221,7 +221,14 @@ mod tests {
     ) -> (Value, Value, Value) {
         let (template, binding) = (object(tree), object(binding));
         let targets = spec.targets();
-        let common = ManifestBuilder::new(kind.clone(), &template, tree, &binding, spec, &targets);
+        let common = PerClusterManifestPreparer::new(
+            kind.clone(),
+            &template,
+            tree,
+            &binding,
+            spec,
+            &targets,
+        );
         let mut copy = tree.clone();
         let target = targets.iter().find(|t| t.name == cluster).unwrap();
         if common.is_workload() {
@@ -346,7 +353,8 @@ mod tests {
         for (clusters, tasks, injected) in table {
             let spec = spec(json!({"clusters": clusters, "gracefulEvictionTasks": tasks}));
             let (template, binding) = (object(&json!({})), object(&binding()));
-            let common = ManifestBuilder::new(JOB, &template, &json!({}), &binding, &spec, &[]);
+            let common =
+                PerClusterManifestPreparer::new(JOB, &template, &json!({}), &binding, &spec, &[]);
             let mut copy = json!({"metadata": {"labels": {"own": "1"}}});
             common.inject_preserved_labels(&mut copy, "a");
             let mut expected = json!({"own": "1"});
@@ -363,7 +371,8 @@ mod tests {
         let suspends = |suspension: Value, cluster: &str| {
             let spec = spec(json!({"suspension": suspension}));
             let (template, binding) = (object(&json!({})), object(&binding()));
-            let common = ManifestBuilder::new(JOB, &template, &json!({}), &binding, &spec, &[]);
+            let common =
+                PerClusterManifestPreparer::new(JOB, &template, &json!({}), &binding, &spec, &[]);
             common.suspends_dispatching(cluster)
         };
         for (suspension, expected) in [
@@ -386,7 +395,7 @@ mod tests {
         let kept = |preserve: Value| {
             let spec = spec(json!({"preserveResourcesOnDeletion": preserve}));
             let (template, binding) = (object(&json!({})), object(&binding()));
-            ManifestBuilder::new(JOB, &template, &json!({}), &binding, &spec, &[])
+            PerClusterManifestPreparer::new(JOB, &template, &json!({}), &binding, &spec, &[])
                 .preserves_on_deletion()
         };
         let found = [Value::Null, json!(false), json!(true)].map(kept);

@@ -6,7 +6,7 @@ use openapi::karmada::ResourceBindingSpec;
 use openapi::karmada::names::cluster_of_execution_space;
 
 #[derive(Debug, Default)]
-pub(crate) struct WorkCleanup<'a> {
+pub(crate) struct WorkCleanupDecision<'a> {
     /// Works in clusters that the binding no longer targets.
     pub(crate) orphans: Vec<&'a Object>,
     /// A copy that has to be deleted before new ones are created still exists.
@@ -14,9 +14,12 @@ pub(crate) struct WorkCleanup<'a> {
 }
 
 /// Ignores Works outside of execution namespaces.
-pub(crate) fn plan_cleanup<'a>(spec: &ResourceBindingSpec, works: &'a [Object]) -> WorkCleanup<'a> {
+pub(crate) fn plan_cleanup<'a>(
+    spec: &ResourceBindingSpec,
+    works: &'a [Object],
+) -> WorkCleanupDecision<'a> {
     let (existing, purged) = (spec.existing_clusters(), spec.purged_clusters());
-    let mut found = WorkCleanup::default();
+    let mut found = WorkCleanupDecision::default();
     for work in works {
         let Some(cluster) = cluster_of_execution_space(work.namespace()) else {
             continue;

@@ -2,7 +2,7 @@
 //! and the clients and informers that several of them use. The model for the name is Karmada's
 //! `pkg/controllers/context`.
 //!
-//! Entry points: [`PropagationContext`] and [`PropagationOptions`], [`MemberAccess`], [`TemplateInformers`],
+//! Entry points: [`PropagationContext`] and [`PropagationOptions`], [`TemplateInformers`],
 //! [`WorkClient`].
 
 mod binding_diff;

@@ -77,7 +77,7 @@ fn map_bytes(entries: usize) -> usize {
     nodes.saturating_sub(entries * size_of::<Value>())
 }
 
-/// [`tree_bytes`] of a tree that is read over.
+/// [`estimate_tree_bytes`] of an encoded tree, without building the tree.
 struct EstimatedTreeBytes(usize);
 
 impl<'de> Deserialize<'de> for EstimatedTreeBytes {

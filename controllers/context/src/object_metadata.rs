@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ObjectWithAnnotationsAndFinalizers {
+struct PartialObjectAnnotationsAndFinalizers {
     metadata: AnnotationsAndFinalizersMetadata,
 }
 
@@ -24,13 +24,13 @@ struct AnnotationsAndFinalizersMetadata {
 
 /// The annotations and finalizers of an object, parsed at most once per version.
 #[derive(Clone, Debug)]
-pub struct AnnotationsAndFinalizers(Arc<ObjectWithAnnotationsAndFinalizers>);
+pub struct AnnotationsAndFinalizers(Arc<PartialObjectAnnotationsAndFinalizers>);
 
 impl AnnotationsAndFinalizers {
     pub fn from_object(object: &Object) -> Self {
         Self(
             object
-                .decode::<ObjectWithAnnotationsAndFinalizers>()
+                .decode::<PartialObjectAnnotationsAndFinalizers>()
                 .unwrap_or_default(),
         )
     }

@@ -48,7 +48,7 @@ type TemplateHandlerFn = Arc<dyn Fn(&Arc<RestMapping>, &InformerEvent<'_>) + Sen
 
 /// A registered event handler.
 #[derive(Clone)]
-struct TemplateEventHandler {
+struct TemplateHandlerRegistration {
     handler: TemplateHandlerFn,
     /// Whether the handler gets only objects that may be propagated.
     templates_only: bool,
@@ -70,7 +70,7 @@ pub struct TemplateInformers {
     skipped_resources: SkippedResourceConfig,
     pub namespace_filter: NamespaceFilter,
     /// Locked while a kind starts or a handler registers, so that each handler sees each kind once.
-    handlers: Mutex<Vec<TemplateEventHandler>>,
+    handlers: Mutex<Vec<TemplateHandlerRegistration>>,
     /// Triggers discovery.
     discovery_queue: Workqueue<()>,
     /// Consecutive discoveries that lacked a kind of an established CustomResourceDefinition.
@@ -107,7 +107,7 @@ impl TemplateInformers {
         &self,
         handler: impl Fn(&Arc<RestMapping>, &InformerEvent<'_>) + Send + Sync + 'static,
     ) {
-        self.add_handler(TemplateEventHandler {
+        self.add_handler(TemplateHandlerRegistration {
             handler: Arc::new(handler),
             templates_only: true,
         });
@@ -118,13 +118,13 @@ impl TemplateInformers {
         &self,
         handler: impl Fn(&Arc<RestMapping>, &InformerEvent<'_>) + Send + Sync + 'static,
     ) {
-        self.add_handler(TemplateEventHandler {
+        self.add_handler(TemplateHandlerRegistration {
             handler: Arc::new(handler),
             templates_only: false,
         });
     }
 
-    fn add_handler(&self, watcher: TemplateEventHandler) {
+    fn add_handler(&self, watcher: TemplateHandlerRegistration) {
         let mut watchers = self.handlers.lock();
         let followed: Vec<KindInformer> = self.kind_informers.lock().values().cloned().collect();
         for kind in followed {
@@ -133,7 +133,7 @@ impl TemplateInformers {
         watchers.push(watcher);
     }
 
-    fn register_handler(&self, kind: &KindInformer, watcher: TemplateEventHandler) {
+    fn register_handler(&self, kind: &KindInformer, watcher: TemplateHandlerRegistration) {
         if watcher.templates_only && !kind.are_templates {
             return;
         }
@@ -274,7 +274,7 @@ impl TemplateInformers {
         );
         let definitions = informer.map(|i| i.list()).unwrap_or_default();
         definitions.iter().any(|definition| {
-            let established = definition.decode::<ServedCrd>();
+            let established = definition.decode::<CrdFields>();
             established.is_ok_and(|d| {
                 !d.served_kinds()
                     .all(|kind| self.rest_mapper.get(&kind).is_some())
@@ -290,7 +290,7 @@ impl TemplateInformers {
         services.is_some_and(|services| {
             let all = services.informer.list();
             all.iter().any(|o| {
-                o.decode::<ApiServiceBackend>()
+                o.decode::<ApiServiceFields>()
                     .is_ok_and(|s| s.is_aggregated())
             })
         })
@@ -430,38 +430,38 @@ fn is_api_services(resource: &Gvr) -> bool {
 
 /// The typed view of a CustomResourceDefinition: the kinds that it serves.
 #[derive(Deserialize)]
-struct ServedCrd {
-    spec: ServedCrdSpec,
+struct CrdFields {
+    spec: CrdSpecFields,
     #[serde(default)]
-    status: ServedCrdStatus,
+    status: CrdStatusConditions,
 }
 
 #[derive(Deserialize)]
-struct ServedCrdSpec {
+struct CrdSpecFields {
     group: String,
-    names: ServedCrdNames,
+    names: CrdNamesKind,
     #[serde(default)]
-    versions: Vec<ServedCrdVersion>,
+    versions: Vec<CrdVersionNameAndServed>,
 }
 
 #[derive(Deserialize)]
-struct ServedCrdNames {
+struct CrdNamesKind {
     kind: String,
 }
 
 #[derive(Deserialize)]
-struct ServedCrdVersion {
+struct CrdVersionNameAndServed {
     name: String,
     served: bool,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct ServedCrdStatus {
+struct CrdStatusConditions {
     conditions: Vec<Condition>,
 }
 
-impl ServedCrd {
+impl CrdFields {
     /// The served kinds; none before the definition is established.
     fn served_kinds(&self) -> impl Iterator<Item = Gvk> {
         let conditions = &self.status.conditions;
@@ -479,18 +479,18 @@ impl ServedCrd {
 
 /// The typed view of an APIService: which server serves its group.
 #[derive(Deserialize)]
-struct ApiServiceBackend {
-    spec: ApiServiceBackendSpec,
+struct ApiServiceFields {
+    spec: ApiServiceSpecFields,
 }
 
 #[derive(Deserialize)]
-struct ApiServiceBackendSpec {
+struct ApiServiceSpecFields {
     #[serde(default)]
     group: String,
     service: Option<IgnoredAny>,
 }
 
-impl ApiServiceBackend {
+impl ApiServiceFields {
     /// Whether a server other than this one serves the group.
     fn is_aggregated(&self) -> bool {
         self.spec.service.is_some() && !openapi::karmada::is_karmada_group(&self.spec.group)

@@ -146,12 +146,12 @@ pub struct WorkClient {
 }
 
 /// An update of a Work that is not answered yet. Dropping it without an answer forgets the update.
-struct PendingOwnWorkUpdate<'a> {
+struct OwnWorkUpdateInProgressGuard<'a> {
     works: &'a WorkClient,
     key: &'a String,
 }
 
-impl PendingOwnWorkUpdate<'_> {
+impl OwnWorkUpdateInProgressGuard<'_> {
     /// Records that the update produced `revision`. Returns whether another writer changed the Work
     /// right after it and event handlers attributed that change to the update.
     fn complete(self, revision: u64) -> bool {
@@ -162,7 +162,7 @@ impl PendingOwnWorkUpdate<'_> {
     }
 }
 
-impl Drop for PendingOwnWorkUpdate<'_> {
+impl Drop for OwnWorkUpdateInProgressGuard<'_> {
     fn drop(&mut self) {
         let mut updates = self.works.own_updates.lock(self.key);
         let is_deleted = || self.works.informer.get_by_key(self.key).is_none();
@@ -246,13 +246,13 @@ impl WorkClient {
         Ok(true)
     }
 
-    fn begin_update<'a>(&'a self, key: &'a String) -> PendingOwnWorkUpdate<'a> {
+    fn begin_update<'a>(&'a self, key: &'a String) -> OwnWorkUpdateInProgressGuard<'a> {
         let mut updates = self.own_updates.lock(key);
         updates.insert(
             key.clone(),
             OwnWorkUpdate::InProgress { newest_revision: 0 },
         );
-        PendingOwnWorkUpdate { works: self, key }
+        OwnWorkUpdateInProgressGuard { works: self, key }
     }
 
     /// Deletes a Work unless its deletion has begun.

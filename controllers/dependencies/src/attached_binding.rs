@@ -16,17 +16,17 @@ pub(crate) struct IndependentBinding {
     id: String,
     /// `spec.clusters` of the binding.
     clusters: Value,
-    preferences: DependencyPreferences,
+    preferences: ConflictResolutionAndPreservation,
 }
 
 /// The preferences of an independent binding that apply to its dependencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DependencyPreferences {
+pub(crate) struct ConflictResolutionAndPreservation {
     overwrite: bool,
     preserve: bool,
 }
 
-impl DependencyPreferences {
+impl ConflictResolutionAndPreservation {
     pub(crate) fn from_spec(spec: &ResourceBindingSpec) -> Self {
         Self {
             overwrite: spec.conflict_resolution == "Overwrite",
@@ -37,16 +37,19 @@ impl DependencyPreferences {
 
 /// The merged preferences: `Overwrite` and `true` prevail.
 #[derive(Debug, PartialEq, Eq)]
-struct MergedPreferences {
+struct MergedConflictResolutionAndPreservation {
     conflict_resolution: &'static str,
     preserve: bool,
     /// The text of the conflict, if the preferences differ.
     conflict: Option<String>,
 }
 
-fn merge_preferences(wishes: &[DependencyPreferences]) -> MergedPreferences {
-    let differ =
-        |of: fn(&DependencyPreferences) -> bool| wishes.iter().any(of) && !wishes.iter().all(of);
+fn merge_preferences(
+    wishes: &[ConflictResolutionAndPreservation],
+) -> MergedConflictResolutionAndPreservation {
+    let differ = |of: fn(&ConflictResolutionAndPreservation) -> bool| {
+        wishes.iter().any(of) && !wishes.iter().all(of)
+    };
     let mut conflicts = Vec::new();
     if differ(|w| w.overwrite) {
         conflicts.push("ConflictResolution conflicted (Overwrite vs Abort)");
@@ -58,7 +61,7 @@ fn merge_preferences(wishes: &[DependencyPreferences]) -> MergedPreferences {
         "Dependency policy conflict detected: {}.",
         conflicts.join("; ")
     );
-    MergedPreferences {
+    MergedConflictResolutionAndPreservation {
         conflict_resolution: if wishes.iter().any(|w| w.overwrite) {
             "Overwrite"
         } else {
@@ -87,7 +90,7 @@ impl IndependentBinding {
             name: head.name.to_string(),
             id: head.label(BINDING_ID).unwrap_or_default().to_owned(),
             clusters: serde_json::to_value(&spec.clusters)?,
-            preferences: DependencyPreferences::from_spec(spec),
+            preferences: ConflictResolutionAndPreservation::from_spec(spec),
         })
     }
 
@@ -143,7 +146,7 @@ impl IndependentBinding {
         existing: &Value,
         served: &RestMapping,
         object: &Object,
-        wish_of: impl Fn(&str, &str) -> Option<DependencyPreferences>,
+        wish_of: impl Fn(&str, &str) -> Option<ConflictResolutionAndPreservation>,
     ) -> Result<AttachedBindingDiffAndConflict, OwnerMismatch> {
         let owners = existing["metadata"]["ownerReferences"].as_array();
         let owner = owners
@@ -172,7 +175,7 @@ impl IndependentBinding {
     pub(crate) fn detach(
         &self,
         existing: &Value,
-        wish_of: impl Fn(&str, &str) -> Option<DependencyPreferences>,
+        wish_of: impl Fn(&str, &str) -> Option<ConflictResolutionAndPreservation>,
     ) -> Value {
         let mut body = existing.clone();
         let labels = body.pointer_mut("/metadata/labels");
@@ -206,8 +209,8 @@ impl IndependentBinding {
     fn all_preferences(
         &self,
         required: &[Value],
-        wish_of: impl Fn(&str, &str) -> Option<DependencyPreferences>,
-    ) -> Vec<DependencyPreferences> {
+        wish_of: impl Fn(&str, &str) -> Option<ConflictResolutionAndPreservation>,
+    ) -> Vec<ConflictResolutionAndPreservation> {
         let text = |snapshot: &Value, field: &str| snapshot[field].as_str().map(str::to_owned);
         let wish = |snapshot: &Value| {
             if self.matches_snapshot(snapshot) {
@@ -221,7 +224,10 @@ impl IndependentBinding {
 }
 
 /// Writes the merged preferences unless a policy has set them; returns the text of the conflict.
-fn write_preferences(spec: &mut Value, wishes: &[DependencyPreferences]) -> Option<String> {
+fn write_preferences(
+    spec: &mut Value,
+    wishes: &[ConflictResolutionAndPreservation],
+) -> Option<String> {
     if has_placement(spec) {
         return None;
     }
@@ -316,7 +322,7 @@ mod tests {
         IndependentBinding::from_binding(&binding, &serde_json::from_value(all).unwrap()).unwrap()
     }
 
-    fn no_preferences(_: &str, _: &str) -> Option<DependencyPreferences> {
+    fn no_preferences(_: &str, _: &str) -> Option<ConflictResolutionAndPreservation> {
         None
     }
 
@@ -371,7 +377,7 @@ mod tests {
         assert_eq!(placed_nowhere, json!({"namespace": "n", "name": "a"}));
     }
 
-    // proves: DEP-shared, DEP-required-by, DEP-conflict-resolution, DEP-preserve, DEP-conflict-told, DEP-last-leaves
+    // proves: DEP-shared, DEP-required-by, DEP-conflict-resolution, DEP-preserve, DEP-conflict-warning, DEP-last-leaves
     #[test]
     fn independent_bindings_attach_and_detach() {
         let first = independent_binding("a", "m1", json!({}));

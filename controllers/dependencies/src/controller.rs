@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::attached_binding::{
-    DependencyPreferences, IndependentBinding, depended_by_index_keys, is_orphan,
+    ConflictResolutionAndPreservation, IndependentBinding, depended_by_index_keys, is_orphan,
 };
 use crate::event_filter::{affected_bindings, dependency_index_keys, needs_reconcile};
 
@@ -406,9 +406,13 @@ impl DependenciesDistributor {
         Error::aggregate(failed).map(|()| wrote)
     }
 
-    fn dependency_preferences(&self, namespace: &str, name: &str) -> Option<DependencyPreferences> {
+    fn dependency_preferences(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Option<ConflictResolutionAndPreservation> {
         let binding = self.bindings.get(namespace, name)?;
-        Some(DependencyPreferences::from_spec(
+        Some(ConflictResolutionAndPreservation::from_spec(
             &binding.decode::<ResourceBinding>().ok()?.spec,
         ))
     }

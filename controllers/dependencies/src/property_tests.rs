@@ -9,21 +9,21 @@ use machinery::{Gvk, Gvr, Object};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::attached_binding::{DependencyPreferences, IndependentBinding};
+use crate::attached_binding::{ConflictResolutionAndPreservation, IndependentBinding};
 
 /// An independent binding by number, its clusters and its preferences; `None`: it is detached.
-type AttachOperation = (usize, Option<(Vec<u8>, bool, bool)>);
+type AttachOrDetachOperation = (usize, Option<(Vec<u8>, bool, bool)>);
 
-fn attach_operation() -> impl Strategy<Value = AttachOperation> {
+fn attach_operation() -> impl Strategy<Value = AttachOrDetachOperation> {
     let clusters = proptest::collection::vec(0..3_u8, 0..3);
     let joins = (clusters, any::<bool>(), any::<bool>());
     (0..3_usize, proptest::option::weighted(0.7, joins))
 }
 
 /// An independent binding that is attached.
-struct AttachedIndependentBinding {
+struct TestIndependentBinding {
     binding: IndependentBinding,
-    preferences: DependencyPreferences,
+    preferences: ConflictResolutionAndPreservation,
     clusters: Value,
     overwrite: bool,
     preserve: bool,
@@ -32,7 +32,7 @@ struct AttachedIndependentBinding {
 fn attached_independent_binding(
     who: usize,
     (clusters, overwrite, preserve): (Vec<u8>, bool, bool),
-) -> AttachedIndependentBinding {
+) -> TestIndependentBinding {
     let all = clusters
         .into_iter()
         .map(|n| json!({"name": format!("m{n}")}));
@@ -43,9 +43,9 @@ fn attached_independent_binding(
     let spec = serde_json::from_value(spec).unwrap();
     let binding = json!({"metadata": {"name": format!("b{who}"), "namespace": "n"}});
     let binding = Object::from_value(&binding).unwrap();
-    AttachedIndependentBinding {
+    TestIndependentBinding {
         binding: IndependentBinding::from_binding(&binding, &spec).unwrap(),
-        preferences: DependencyPreferences::from_spec(&spec),
+        preferences: ConflictResolutionAndPreservation::from_spec(&spec),
         clusters,
         overwrite,
         preserve,
@@ -54,7 +54,7 @@ fn attached_independent_binding(
 
 fn check(
     body: &Value,
-    there: &BTreeMap<usize, AttachedIndependentBinding>,
+    there: &BTreeMap<usize, TestIndependentBinding>,
 ) -> Result<(), TestCaseError> {
     let spec = &body["spec"];
     let required = spec["requiredBy"].as_array().cloned().unwrap_or_default();
@@ -107,7 +107,7 @@ proptest! {
         for (who, step) in steps {
             let Some(step) = step else {
                 let detached = there.remove(&who);
-                let wish_of = |_: &str, name: &str| there.get(&name[1..].parse().ok()?).map(|p: &AttachedIndependentBinding| p.preferences);
+                let wish_of = |_: &str, name: &str| there.get(&name[1..].parse().ok()?).map(|p: &TestIndependentBinding| p.preferences);
                 if let Some(detached) = detached {
                     body = detached.binding.detach(&body, wish_of);
                 }
@@ -115,7 +115,7 @@ proptest! {
                 continue;
             };
             let joining = attached_independent_binding(who, step);
-            let wish_of = |_: &str, name: &str| there.get(&name[1..].parse().ok()?).map(|p: &AttachedIndependentBinding| p.preferences);
+            let wish_of = |_: &str, name: &str| there.get(&name[1..].parse().ok()?).map(|p: &TestIndependentBinding| p.preferences);
             if let Ok((BindingDiff::Changed(joined), _)) = joining.binding.attach(&body, &served, &secret, wish_of) {
                 body = joined;
             }

@@ -25,7 +25,7 @@ use tonic_prost::ProstCodec;
 
 use crate::protobuf::{self, MaxAvailableComponentSetsResponse, MaxAvailableReplicasResponse};
 use crate::service_address::EstimatorAddress;
-use crate::tls::EstimatorTlsFiles;
+use crate::tls::EstimatorTlsClientConfig;
 
 /// Timeout of a connection attempt.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -75,7 +75,7 @@ impl EstimatorClient {
     /// Connects to the first of the addresses that is reachable.
     pub(crate) async fn connect(
         addresses: &[EstimatorAddress],
-        tls: Option<&EstimatorTlsFiles>,
+        tls: Option<&EstimatorTlsClientConfig>,
         timeout: Duration,
         tasks: &TaskGroup,
     ) -> Result<Self, String> {
@@ -171,7 +171,7 @@ impl EstimatorClient {
 
 async fn dial(
     address: &EstimatorAddress,
-    tls: Option<&EstimatorTlsFiles>,
+    tls: Option<&EstimatorTlsClientConfig>,
     tasks: &TaskGroup,
 ) -> Result<Channel, String> {
     let tls = match tls {

@@ -28,7 +28,7 @@ mod tests;
 
 pub use accurate_estimator::AccurateEstimator;
 pub use options::EstimatorOptions;
-pub use tls::EstimatorTlsFiles;
+pub use tls::EstimatorTlsClientConfig;
 
 /// The estimate if nothing limits it.
 const UNBOUNDED_REPLICAS: i64 = i32::MAX as i64;

@@ -1,6 +1,6 @@
 //! Estimates how many replicas fit on the nodes of a cluster.
 //!
-//! subject, assumed workloads ──► [`NodeEstimate`] ──nodes──► [`NodeCapacity`] ──► a number
+//! subject, assumed workloads ──► [`ParsedEstimateRequest`] ──nodes──► [`FreeCapacityOfNodes`] ──► a number
 //!
 //! Pure; copies only numbers from the nodes, so that they are not locked while replicas
 //! are counted. Source of the rules: Karmada's `NodeResourceEstimator`
@@ -39,14 +39,14 @@ impl PodRequest {
 
 /// What to count.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum EstimateUnit {
+enum ReplicasOrComponentSets {
     Replicas,
     Sets,
 }
 
 /// A parsed estimate request.
 pub(crate) struct ParsedEstimateRequest {
-    unit: EstimateUnit,
+    unit: ReplicasOrComponentSets,
     /// All distinct pods, of the request and of assumed workloads.
     pods: Vec<PodRequest>,
     /// Assumed workloads: for each the indexes of pods and their numbers.
@@ -61,7 +61,7 @@ impl ParsedEstimateRequest {
         assumed: &[impl AsRef<AssumedWorkload>],
     ) -> Result<Self, String> {
         let mut it = Self {
-            unit: EstimateUnit::Replicas,
+            unit: ReplicasOrComponentSets::Replicas,
             pods: Vec::new(),
             assumed: Vec::new(),
             requested: Vec::new(),
@@ -76,7 +76,7 @@ impl ParsedEstimateRequest {
                 it.pods.push(PodRequest::from_requirements(requirements)?);
             }
             EstimateSubject::Sets { components, .. } => {
-                it.unit = EstimateUnit::Sets;
+                it.unit = ReplicasOrComponentSets::Sets;
                 it.requested = it.add_components(components)?;
             }
         }
@@ -109,7 +109,7 @@ impl ParsedEstimateRequest {
             .collect();
         let slots = nodes.resource_id(ResourceName::Pods.name());
         let mut nodes: Vec<NodeInfo<'_>> = nodes.iter().collect();
-        if self.unit == EstimateUnit::Sets || !self.assumed.is_empty() {
+        if self.unit == ReplicasOrComponentSets::Sets || !self.assumed.is_empty() {
             // The result of first fit depends on the order.
             nodes.sort_by_key(|node| node.name);
         }
@@ -133,7 +133,7 @@ impl ParsedEstimateRequest {
                     let index = resources.binary_search(&resource).ok()?;
                     Some((index, units.max(1)))
                 });
-            PodNodeFit {
+            PodFitOnNodes {
                 amounts: each.collect(),
                 allowed: nodes.iter().map(|n| pod.node_matcher.matches(n)).collect(),
                 first_free_node: 0,
@@ -152,7 +152,7 @@ impl ParsedEstimateRequest {
         for workload in &self.assumed {
             capacity.occupy(workload);
         }
-        if self.unit == EstimateUnit::Replicas {
+        if self.unit == ReplicasOrComponentSets::Replicas {
             let pod = self.requested.first().map_or(0, |(pod, _)| *pod);
             return capacity.fit_replicas(pod).min(UNBOUNDED_REPLICAS);
         }
@@ -169,7 +169,7 @@ impl ParsedEstimateRequest {
 }
 
 /// How one pod fits on the nodes.
-struct PodNodeFit {
+struct PodFitOnNodes {
     /// Requested amounts, with the index of their resource.
     amounts: Vec<(usize, i64)>,
     /// Whether the pod may run on each node.
@@ -182,7 +182,7 @@ struct PodNodeFit {
 pub(crate) struct FreeCapacityOfNodes {
     /// Number of resources.
     resource_count: usize,
-    pod_fits: Vec<PodNodeFit>,
+    pod_fits: Vec<PodFitOnNodes>,
     /// Free pods of each node.
     pods: Vec<i64>,
     /// Free amounts of each node, resource by resource.
@@ -194,7 +194,7 @@ impl FreeCapacityOfNodes {
         self.pods.is_empty()
     }
 
-    fn fits(&self, ready: &PodNodeFit, node: usize) -> i64 {
+    fn fits(&self, ready: &PodFitOnNodes, node: usize) -> i64 {
         if !ready.allowed[node] {
             return 0;
         }

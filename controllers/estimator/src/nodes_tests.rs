@@ -314,7 +314,7 @@ proptest! {
         nodes in prop::collection::vec((0_i64..20, 0_i64..12), 0..6),
         set in prop::collection::vec((0_i64..4, 1_i64..6), 1..4),
     ) {
-        let ready = set.iter().map(|(_, cpu)| PodNodeFit {
+        let ready = set.iter().map(|(_, cpu)| PodFitOnNodes {
             amounts: vec![(0, *cpu)],
             allowed: vec![true; nodes.len()],
             first_free_node: 0,
@@ -326,7 +326,7 @@ proptest! {
             free: nodes.iter().map(|(free, _)| *free).collect(),
         };
         let estimate = ParsedEstimateRequest {
-            unit: EstimateUnit::Sets,
+            unit: ReplicasOrComponentSets::Sets,
             pods: Vec::new(),
             assumed: Vec::new(),
             requested: set.iter().enumerate().map(|(at, (replicas, _))| (at, *replicas)).collect(),

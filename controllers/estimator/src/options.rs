@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::tls::EstimatorTlsFiles;
+use crate::tls::EstimatorTlsClientConfig;
 
 #[derive(Clone, Debug)]
 pub struct EstimatorOptions {
@@ -15,7 +15,7 @@ pub struct EstimatorOptions {
     /// The port of those Services.
     pub port: u16,
     /// TLS files; without them connections are not encrypted.
-    pub tls: Option<EstimatorTlsFiles>,
+    pub tls: Option<EstimatorTlsClientConfig>,
     /// Estimators of clusters in pull mode are not called.
     pub skip_pull_clusters: bool,
     /// Local estimates respect the ResourceQuotas of clusters.

@@ -11,7 +11,7 @@ use tokio_rustls::TlsConnector;
 
 /// TLS files. The flags enable TLS only with a CA or with `insecure`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EstimatorTlsFiles {
+pub struct EstimatorTlsClientConfig {
     pub ca: Option<PathBuf>,
     /// Client certificate presented to estimators, with its key.
     pub certificate: Option<(PathBuf, PathBuf)>,
@@ -19,7 +19,7 @@ pub struct EstimatorTlsFiles {
     pub insecure: bool,
 }
 
-impl EstimatorTlsFiles {
+impl EstimatorTlsClientConfig {
     /// Reads all files; the error names the one that fails.
     pub fn check(&self) -> Result<(), String> {
         self.connector().map(drop)

@@ -13,7 +13,7 @@ use openapi::karmada::well_known_keys::CONFLICT_RESOLUTION;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::cluster_executor::{SyncedObjectVersion, SyncedWorkVersion};
+use crate::cluster_executor::{SyncedObjectVersion, SyncedWorkAndObjectVersions};
 use crate::compare::{ComparisonMode, changed, desired_object};
 use crate::conditions::{
     APPLIED, DISPATCHING_MESSAGE, SUSPENDED_MESSAGE, applied_condition, dispatching_condition,
@@ -78,7 +78,7 @@ struct WorkSyncFailure {
 }
 
 /// A manifest that is being applied.
-struct ManifestSync<'a> {
+struct ManifestApplyAttempt<'a> {
     cluster: &'a str,
     api: &'a dyn Api,
     target: &'a MappedManifest<'a>,
@@ -87,7 +87,7 @@ struct ManifestSync<'a> {
     attempt: u32,
 }
 
-impl ManifestSync<'_> {
+impl ManifestApplyAttempt<'_> {
     fn count_create(&self, success: bool) {
         let again = self.comparison_mode == ComparisonMode::Subset;
         EXECUTION_METRICS.record_create(
@@ -205,7 +205,7 @@ impl ExecutionController {
         }
         self.update_conditions(object, work, &[dispatch, applied_condition(Ok(()))])
             .await?;
-        let in_order = SyncedWorkVersion {
+        let in_order = SyncedWorkAndObjectVersions {
             uid: object.uid().to_owned(),
             generation,
             objects: made.targets,
@@ -299,7 +299,7 @@ impl ExecutionController {
             revision,
         };
         let observed = informer.get(namespace, place.name);
-        let manifest = ManifestSync {
+        let manifest = ManifestApplyAttempt {
             cluster,
             api: &*api,
             target: &place,
@@ -314,7 +314,7 @@ impl ExecutionController {
     /// the member has it, and whether it was written.
     async fn create_or_update(
         &self,
-        of: &ManifestSync<'_>,
+        of: &ManifestApplyAttempt<'_>,
         mut observed: Option<Object>,
     ) -> Result<(Object, bool), ManifestApplyError> {
         let mut lost = 0;
@@ -352,7 +352,7 @@ impl ExecutionController {
     /// quotas), so every refusal is followed by a question for the object.
     async fn create_object(
         &self,
-        of: &ManifestSync<'_>,
+        of: &ManifestApplyAttempt<'_>,
     ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
         let (resource, namespace) = (&of.target.mapping.gvr, of.target.namespace);
         let options = WriteOptions::default();
@@ -391,7 +391,7 @@ impl ExecutionController {
     /// Changes an object that the member has.
     async fn update_object(
         &self,
-        of: &ManifestSync<'_>,
+        of: &ManifestApplyAttempt<'_>,
         observed: Object,
     ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
         let outcome = self.compare_and_update(of, observed).await;
@@ -406,7 +406,7 @@ impl ExecutionController {
 
     async fn compare_and_update(
         &self,
-        of: &ManifestSync<'_>,
+        of: &ManifestApplyAttempt<'_>,
         observed: Object,
     ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
         let (place, cluster) = (of.target, of.cluster);
@@ -444,7 +444,7 @@ impl ExecutionController {
     /// Reads an object whose write the member refused because it is another by now.
     async fn read_outdated(
         &self,
-        of: &ManifestSync<'_>,
+        of: &ManifestApplyAttempt<'_>,
         refused: client::Error,
     ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
         let at = ResourcePath::object(&of.target.mapping.gvr, of.target.namespace, of.target.name);

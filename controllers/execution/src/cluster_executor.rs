@@ -20,13 +20,13 @@ pub(crate) struct SyncedObjectVersion {
 
 /// A Work whose objects all matched: it needs no comparison while these versions are current.
 #[derive(Debug)]
-pub(crate) struct SyncedWorkVersion {
+pub(crate) struct SyncedWorkAndObjectVersions {
     pub(crate) uid: String,
     pub(crate) generation: i64,
     pub(crate) objects: Vec<SyncedObjectVersion>,
 }
 
-impl SyncedWorkVersion {
+impl SyncedWorkAndObjectVersions {
     /// Whether the state belongs to this version of the Work. A Work that replaces another of the
     /// same name starts at the same generation.
     pub(crate) fn matches_work(&self, work: &Object) -> bool {
@@ -41,7 +41,7 @@ pub(crate) struct ClusterExecutor {
     /// Whether the workers are ending. Locked while a key is added, so that no key gets into a
     /// queue without workers.
     retired: Mutex<bool>,
-    pub(crate) synced_works: AppliedVersions<String, Arc<SyncedWorkVersion>>,
+    pub(crate) synced_works: AppliedVersions<String, Arc<SyncedWorkAndObjectVersions>>,
 }
 
 impl ClusterExecutor {

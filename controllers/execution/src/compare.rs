@@ -142,17 +142,23 @@ mod tests {
     }
 
     #[derive(Debug, PartialEq)]
-    enum MemberObjectUpdate {
+    enum TestComparisonOutcome {
         Unchanged,
         Update(Value),
         NotManaged,
     }
 
-    fn check(manifest: &Value, observed: &Value, equality: ComparisonMode) -> MemberObjectUpdate {
+    fn check(
+        manifest: &Value,
+        observed: &Value,
+        equality: ComparisonMode,
+    ) -> TestComparisonOutcome {
         match desired_object(manifest.clone(), observed) {
-            Some(desired) => changed(desired, observed, equality)
-                .map_or(MemberObjectUpdate::Unchanged, MemberObjectUpdate::Update),
-            None => MemberObjectUpdate::NotManaged,
+            Some(desired) => changed(desired, observed, equality).map_or(
+                TestComparisonOutcome::Unchanged,
+                TestComparisonOutcome::Update,
+            ),
+            None => TestComparisonOutcome::NotManaged,
         }
     }
 
@@ -162,16 +168,16 @@ mod tests {
         for equality in [ComparisonMode::Subset, ComparisonMode::Exact] {
             assert_eq!(
                 check(&manifest(), &observed(), equality),
-                MemberObjectUpdate::Unchanged
+                TestComparisonOutcome::Unchanged
             );
         }
         let mut defaulted = observed();
         defaulted["immutable"] = json!(false);
         assert_eq!(
             check(&manifest(), &defaulted, ComparisonMode::Subset),
-            MemberObjectUpdate::Unchanged
+            TestComparisonOutcome::Unchanged
         );
-        let MemberObjectUpdate::Update(body) =
+        let TestComparisonOutcome::Update(body) =
             check(&manifest(), &defaulted, ComparisonMode::Exact)
         else {
             panic!("what the manifest lost must go")
@@ -192,7 +198,8 @@ mod tests {
             .remove("own");
         let mut observed = observed();
         observed["metadata"]["ownerReferences"] = json!([{"uid": "theirs"}]);
-        let MemberObjectUpdate::Update(body) = check(&changed, &observed, ComparisonMode::Subset)
+        let TestComparisonOutcome::Update(body) =
+            check(&changed, &observed, ComparisonMode::Subset)
         else {
             panic!("nothing to write")
         };
@@ -216,13 +223,13 @@ mod tests {
         foreign["metadata"]["labels"] = json!({});
         assert_eq!(
             check(&manifest(), &foreign, ComparisonMode::Subset),
-            MemberObjectUpdate::NotManaged
+            TestComparisonOutcome::NotManaged
         );
         let mut overwrite = manifest();
         overwrite["metadata"]["annotations"][CONFLICT_RESOLUTION] = "overwrite".into();
         assert!(matches!(
             check(&overwrite, &foreign, ComparisonMode::Subset),
-            MemberObjectUpdate::Update(_)
+            TestComparisonOutcome::Update(_)
         ));
     }
 

@@ -25,7 +25,7 @@ use openapi::karmada::resources::WORKS;
 use openapi::karmada::well_known_keys::{WORK_NAME, WORK_NAMESPACE};
 use serde_json::json;
 
-use crate::cluster_executor::{ClusterExecutor, ClusterExecutors, SyncedWorkVersion};
+use crate::cluster_executor::{ClusterExecutor, ClusterExecutors, SyncedWorkAndObjectVersions};
 use crate::conditions::WorkCondition;
 use crate::idle_informers::{IdleInformerChecker, manifest_kinds};
 use crate::manifest::EncodedWork;
@@ -317,13 +317,13 @@ impl ExecutionController {
     }
 
     /// The recorded sync state of this version of a Work.
-    pub(crate) fn synced_work(&self, work: &Object) -> Option<Arc<SyncedWorkVersion>> {
+    pub(crate) fn synced_work(&self, work: &Object) -> Option<Arc<SyncedWorkAndObjectVersions>> {
         let lane = self.executor_of(work)?;
         let found = lane.synced_works.get(&work.meta().key());
         found.filter(|in_order| in_order.matches_work(work))
     }
 
-    pub(crate) fn record_synced(&self, work: &Object, in_order: SyncedWorkVersion) {
+    pub(crate) fn record_synced(&self, work: &Object, in_order: SyncedWorkAndObjectVersions) {
         let Some(lane) = self.executor_of(work) else {
             return;
         };

@@ -30,21 +30,23 @@ impl ComputeResources {
     }
 }
 
-struct HollowNode {
+struct HollowNodeFreeCapacity {
     name: String,
     free: ComputeResources,
 }
 
 /// The free capacity of all nodes, and the node of each pod.
 #[derive(Default)]
-pub(crate) struct NodeAllocations {
-    nodes: Vec<HollowNode>,
+pub(crate) struct HollowClusterAllocations {
+    nodes: Vec<HollowNodeFreeCapacity>,
     assigned_pods: HashMap<String, (usize, ComputeResources)>,
 }
 
-impl NodeAllocations {
+impl HollowClusterAllocations {
     pub(crate) fn new(names: impl Iterator<Item = String>, each: ComputeResources) -> Self {
-        let nodes = names.map(|name| HollowNode { name, free: each }).collect();
+        let nodes = names
+            .map(|name| HollowNodeFreeCapacity { name, free: each })
+            .collect();
         Self {
             nodes,
             assigned_pods: HashMap::new(),
@@ -117,7 +119,7 @@ mod tests {
     #[test]
     fn pods_spread_until_the_nodes_are_full() {
         let mut capacity =
-            NodeAllocations::new(["a", "b"].map(String::from).into_iter(), pod_slots(2));
+            HollowClusterAllocations::new(["a", "b"].map(String::from).into_iter(), pod_slots(2));
         assert_eq!(capacity.assign_node("p1", cpu_request(1000)), Some("a"));
         assert_eq!(
             capacity.assign_node("p1", cpu_request(1000)),
@@ -137,7 +139,8 @@ mod tests {
 
     #[test]
     fn pods_bound_by_others_count_once() {
-        let mut capacity = NodeAllocations::new(["a"].map(String::from).into_iter(), pod_slots(1));
+        let mut capacity =
+            HollowClusterAllocations::new(["a"].map(String::from).into_iter(), pod_slots(1));
         capacity.observe("p", "a", cpu_request(0));
         capacity.observe("p", "a", cpu_request(0));
         capacity.observe("q", "elsewhere", cpu_request(0));

@@ -15,7 +15,7 @@ use machinery::{Gvr, Object, Quantity};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::capacity::{ComputeResources, NodeAllocations};
+use crate::capacity::{ComputeResources, HollowClusterAllocations};
 use crate::options::HollowClusterOptions;
 use crate::pods::{HollowPodFields, ParentWorkload};
 use crate::{daemon_sets, deployments, jobs, nodes, replica_sets, stateful_sets};
@@ -104,7 +104,7 @@ pub struct HollowCluster {
     pub(crate) api: Arc<dyn Api>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: HollowClusterOptions,
-    pub(crate) capacity: Mutex<NodeAllocations>,
+    pub(crate) capacity: Mutex<HollowClusterAllocations>,
     parents: HashMap<WorkloadKind, Informer>,
     pub(crate) pods: Informer,
     workloads: Workqueue<WorkloadKey>,
@@ -137,7 +137,7 @@ impl HollowCluster {
         };
         let names: Vec<String> = (0..options.nodes).map(|n| format!("node-{n}")).collect();
         nodes::ensure_nodes(&*api, &names, &options, clock.now()).await?;
-        let capacity = NodeAllocations::new(names.into_iter(), node_resources);
+        let capacity = HollowClusterAllocations::new(names.into_iter(), node_resources);
         let kinds = WorkloadKind::ALL
             .into_iter()
             .filter(|_| options.run_controllers);

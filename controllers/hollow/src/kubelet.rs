@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use machinery::time::rfc3339_seconds;
 use serde_json::{Value, json};
 
-use crate::pods::{BROKEN_IMAGE_PREFIX, HollowContainer, HollowPodFields};
+use crate::pods::{BROKEN_IMAGE_PREFIX, HollowContainerFields, HollowPodFields};
 
 /// The next transition of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ fn condition(kind: &str, yes: bool, reason: &str, time: &str) -> Value {
     condition
 }
 
-fn container_status(container: &HollowContainer, state: Value, ready: bool) -> Value {
+fn container_status(container: &HollowContainerFields, state: Value, ready: bool) -> Value {
     json!({"name": container.name, "image": container.image, "imageID": "", "restartCount": 0,
            "ready": ready, "started": ready, "state": state, "lastState": {}})
 }

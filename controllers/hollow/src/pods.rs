@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use machinery::Object;
 use machinery::object::MalformedObject;
-use openapi::{ContainerResources, ResourceList, ResourceRequirements, pod_requests};
+use openapi::{
+    ContainerResourcesAndRestartPolicy, ResourceList, ResourceRequirements, pod_requests,
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -18,14 +20,14 @@ const HASH_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct HollowPodFields {
-    pub(crate) metadata: HollowPodMetadata,
-    pub(crate) spec: HollowPodSpec,
-    pub(crate) status: HollowPodStatus,
+    pub(crate) metadata: HollowPodMetadataFields,
+    pub(crate) spec: HollowPodSpecFields,
+    pub(crate) status: HollowPodStatusFields,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct HollowPodMetadata {
+pub(crate) struct HollowPodMetadataFields {
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) deletion_timestamp: Option<String>,
@@ -35,27 +37,27 @@ pub(crate) struct HollowPodMetadata {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct HollowPodSpec {
+pub(crate) struct HollowPodSpecFields {
     pub(crate) node_name: String,
     pub(crate) restart_policy: String,
-    pub(crate) containers: Vec<HollowContainer>,
-    pub(crate) init_containers: Vec<HollowContainer>,
+    pub(crate) containers: Vec<HollowContainerFields>,
+    pub(crate) init_containers: Vec<HollowContainerFields>,
     resources: Option<ResourceRequirements>,
     overhead: Option<ResourceList>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct HollowContainer {
+pub(crate) struct HollowContainerFields {
     pub(crate) name: String,
     pub(crate) image: String,
     #[serde(flatten)]
-    resources: ContainerResources,
+    resources: ContainerResourcesAndRestartPolicy,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct HollowPodStatus {
+pub(crate) struct HollowPodStatusFields {
     pub(crate) phase: String,
     conditions: Vec<PodCondition>,
 }
@@ -68,7 +70,7 @@ struct PodCondition {
     status: String,
 }
 
-impl HollowPodStatus {
+impl HollowPodStatusFields {
     /// Whether a status beyond the phase was written.
     pub(crate) fn has_conditions(&self) -> bool {
         !self.conditions.is_empty()

@@ -20,7 +20,9 @@ pub(crate) type InterpreterRuleChangeListener =
 
 /// The rules that all objects of a kind (customizations or webhook configurations) define
 /// together.
-pub(crate) trait InterpreterRuleIndex: Default + fmt::Debug + Send + Sync + 'static {
+pub(crate) trait BuildableInterpreterRuleIndex:
+    Default + fmt::Debug + Send + Sync + 'static
+{
     /// Builds the rules from the objects, in any order. Rules that are unchanged since `before` are
     /// reused.
     fn build<'a>(all: impl IntoIterator<Item = &'a Object>, before: &Self) -> Self;
@@ -49,7 +51,7 @@ impl<R: fmt::Debug> fmt::Debug for ConfigManager<R> {
     }
 }
 
-impl<R: InterpreterRuleIndex> ConfigManager<R> {
+impl<R: BuildableInterpreterRuleIndex> ConfigManager<R> {
     /// The rules of a fixed set of objects.
     pub(crate) fn from_objects(objects: &[Object]) -> Arc<Self> {
         Arc::new(Self {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use machinery::{FailureLogLimiter, Gvk, Object};
 use serde::Deserialize;
 
-use crate::config_manager::InterpreterRuleIndex;
+use crate::config_manager::BuildableInterpreterRuleIndex;
 use crate::lua::{LuaScript, ScriptHash};
 use crate::operation::InterpreterOperation;
 
@@ -59,7 +59,7 @@ struct CustomizationRule {
     lua_script: String,
 }
 
-impl InterpreterRuleIndex for ScriptIndex {
+impl BuildableInterpreterRuleIndex for ScriptIndex {
     /// When two customizations have a script for the same kind and operation, the first by name
     /// wins. Scripts with unchanged text are taken over from `before`, with their bytecode.
     fn build<'a>(all: impl IntoIterator<Item = &'a Object>, before: &Self) -> Self {

@@ -14,14 +14,14 @@ const PATH_SEPARATOR: char = '\u{1f}';
 
 /// The paths at which the references have empty values.
 #[derive(Default)]
-struct EmptyValuePaths {
+struct ReferenceEmptyValuePaths {
     lists: HashSet<String>,
     objects: HashSet<String>,
 }
 
 /// Prunes everything inside a result. The result itself stays even when it becomes empty.
 pub(crate) fn prune_empty(result: &mut Value, references: &[&Value]) {
-    let mut paths = EmptyValuePaths::default();
+    let mut paths = ReferenceEmptyValuePaths::default();
     for reference in references {
         paths.collect(reference, &mut String::new());
     }
@@ -38,7 +38,7 @@ fn with_field_path<T>(path: &mut String, name: &str, then: impl FnOnce(&mut Stri
     done
 }
 
-impl EmptyValuePaths {
+impl ReferenceEmptyValuePaths {
     fn collect(&mut self, value: &Value, path: &mut String) {
         match value {
             Value::Array(items) => items.iter().for_each(|item| self.record(item, path)),

@@ -1,4 +1,4 @@
-//! [`Interpreter`], through which all controllers interpret resources.
+//! [`ResourceInterpreter`], through which all controllers interpret resources.
 //!
 //! A method returns `None` when no level has a rule for the kind, that is when the hook is not
 //! enabled. The levels are customization, webhook, third-party rule, native rule, in the order of
@@ -20,13 +20,13 @@ use crate::config_manager::InterpreterRuleChangeListener;
 use crate::declarative::DeclarativeInterpreter;
 use crate::lua::{LuaArg, LuaLimits};
 use crate::native::pod_template::object_json;
-use crate::native::{CollectedStatus, Error, TemplateReplicas};
+use crate::native::{CollectedStatus, Error, TemplateReplicasAndRequirements};
 use crate::operation::InterpreterOperation;
 use crate::rule_change::InterpreterRuleChange;
 use crate::script_result::{ScriptResult, union_dependencies};
 use crate::webhook::{
-    InterpreterRequestAttributes, InterpreterWebhookResult, WebhookInterpreter,
-    WebhookInterpreterContext,
+    InterpreterRequestAttributes, InterpreterWebhookResponseAndObject,
+    WebhookClientAndPatchFunction, WebhookInterpreter,
 };
 
 /// Interprets resources. Cheap to clone. The default has only the built-in rules.
@@ -43,7 +43,7 @@ impl ResourceInterpreter {
         informers: &InformerFactory,
         api: &Arc<dyn Api>,
         limits: LuaLimits,
-        outside: WebhookInterpreterContext,
+        outside: WebhookClientAndPatchFunction,
     ) -> Self {
         Self {
             declarative: Some(Arc::new(DeclarativeInterpreter::watch(
@@ -136,7 +136,7 @@ impl ResourceInterpreter {
         operation: InterpreterOperation,
         kind: &Gvk,
         attributes: impl FnOnce() -> Result<InterpreterRequestAttributes<'a>, Error>,
-    ) -> Option<Result<InterpreterWebhookResult, Error>> {
+    ) -> Option<Result<InterpreterWebhookResponseAndObject, Error>> {
         self.webhooks
             .as_ref()?
             .interpret(operation, kind, attributes)
@@ -148,7 +148,7 @@ impl ResourceInterpreter {
         &self,
         kind: &Gvk,
         template: &Object,
-    ) -> Result<Option<TemplateReplicas>, Error> {
+    ) -> Result<Option<TemplateReplicasAndRequirements>, Error> {
         let args = || vec![LuaArg::Object(template.clone(), kind.clone())];
         let operation = InterpreterOperation::InterpretReplica;
         if let Some(returned) = self.run_script(operation, kind, args).await {
@@ -350,7 +350,7 @@ impl ResourceInterpreter {
             })
         };
         let result = self.call_webhook(operation, kind, attributes).await?;
-        Some(result.and_then(InterpreterWebhookResult::object))
+        Some(result.and_then(InterpreterWebhookResponseAndObject::object))
     }
 }
 

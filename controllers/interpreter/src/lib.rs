@@ -2,14 +2,14 @@
 //! needs, whether an object is healthy, what it depends on, which part of its status is collected, and
 //! how the statuses of all clusters are aggregated.
 //!
-//! object ──► [`Interpreter`] ──► Lua script of a ResourceInterpreterCustomization ([`lua`]), else [`webhook`], else built-in rule ──► decision
+//! object ──► [`ResourceInterpreter`] ──► Lua script of a ResourceInterpreterCustomization ([`lua`]), else [`webhook`], else built-in rule ──► decision
 //!
 //! Rules are pure and synchronous: they do no I/O and read no clock (time is an argument). Only the
 //! interface is asynchronous, because scripts and webhooks run elsewhere. The caller passes in the
-//! HTTP client for webhooks ([`WebhookDeps`]). Only [`native`] and [`thirdparty`]
+//! HTTP client for webhooks ([`WebhookClientAndPatchFunction`]). Only [`native`] and [`thirdparty`]
 //! branch on the kind of an object.
 //!
-//! Entry point: [`Interpreter`].
+//! Entry point: [`ResourceInterpreter`].
 
 mod built_in;
 #[cfg(test)]
@@ -36,7 +36,7 @@ mod webhook;
 pub use error::Error;
 pub use interpreter::ResourceInterpreter;
 pub use lua::{LuaLimits, check};
-pub use native::TemplateReplicas;
+pub use native::TemplateReplicasAndRequirements;
 pub use operation::InterpreterOperation;
 pub use rule_change::InterpreterRuleChange;
-pub use webhook::{ApplyJsonPatch, WebhookInterpreterContext};
+pub use webhook::{ApplyJsonPatch, WebhookClientAndPatchFunction};

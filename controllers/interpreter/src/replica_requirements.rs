@@ -1,7 +1,9 @@
 //! The requirements of one replica of a pod template: resource requests and node claim
 //! (`GenerateReplicaRequirements` in Karmada's `pkg/util/helper/binding.go`).
 
-use openapi::{ContainerResources, ResourceList, ResourceRequirements, pod_requests};
+use openapi::{
+    ContainerResourcesAndRestartPolicy, ResourceList, ResourceRequirements, pod_requests,
+};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -14,8 +16,8 @@ pub(crate) struct PodTemplateSpec {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ReplicaPodSpec {
-    containers: Vec<ContainerResources>,
-    init_containers: Vec<ContainerResources>,
+    containers: Vec<ContainerResourcesAndRestartPolicy>,
+    init_containers: Vec<ContainerResourcesAndRestartPolicy>,
     resources: Option<ResourceRequirements>,
     overhead: Option<ResourceList>,
     node_selector: Map<String, Value>,

@@ -24,11 +24,11 @@ const CONTENT_RECHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The groups of built-in kinds that this server serves.
 #[derive(Clone, Copy)]
-pub(crate) struct BuiltInGroups {
+pub(crate) struct ServedBuiltInGroups {
     pub(crate) serves: fn(&str) -> bool,
 }
 
-impl BuiltInGroups {
+impl ServedBuiltInGroups {
     /// The names of the built-in kinds of a group.
     fn names_in(self, group: &str) -> Vec<ResourceNames> {
         match (self.serves)(group) {
@@ -47,14 +47,14 @@ impl BuiltInGroups {
 struct CustomResourceDefinitionController {
     api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
-    built_in: BuiltInGroups,
+    built_in: ServedBuiltInGroups,
     informer: Informer,
 }
 
 pub(crate) fn start(
     api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
-    built_in: BuiltInGroups,
+    built_in: ServedBuiltInGroups,
     informers: &InformerFactory,
     tasks: &TaskGroup,
 ) {

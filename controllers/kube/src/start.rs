@@ -12,7 +12,7 @@ use machinery::time::Clock;
 use machinery::{Gvr, Object};
 use tokio::sync::watch;
 
-use crate::custom_resource_definitions::{BuiltInGroups, DEFINITIONS};
+use crate::custom_resource_definitions::{DEFINITIONS, ServedBuiltInGroups};
 use crate::deletable_resources::deletable_resources;
 use crate::garbage_collector::GarbageCollector;
 use crate::service_account_tokens::TokenIssuer;
@@ -43,7 +43,7 @@ pub async fn start(
 ) -> Result<(), Error> {
     let rest_mapper = Arc::new(RestMapper::new(Arc::clone(&api)));
     let clock = &options.clock;
-    let built_in = BuiltInGroups {
+    let built_in = ServedBuiltInGroups {
         serves: options.serves_group,
     };
     let (server, mapper) = (Arc::clone(&api), Arc::clone(&rest_mapper));
@@ -80,7 +80,7 @@ pub async fn start(
 /// stays when a definition of the same name is deleted.
 fn custom_resource_filter(
     definitions: &Informer,
-    built_in: BuiltInGroups,
+    built_in: ServedBuiltInGroups,
 ) -> impl Fn(&Gvr) -> bool + Clone + use<> {
     let definitions = definitions.clone();
     move |gvr| definitions.get("", &gvr.group_resource()).is_some() && !built_in.contains(gvr)

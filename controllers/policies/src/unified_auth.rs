@@ -32,20 +32,20 @@ const SYNC_FAILED_REASON: &str = "SyncImpersonationConfigFailed";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ProxyClusterRole {
-    metadata: ProxyClusterRoleMetadata,
-    rules: Option<Vec<ProxyPolicyRule>>,
+struct ClusterRoleNameAndRules {
+    metadata: ClusterRoleMetadataName,
+    rules: Option<Vec<PolicyRuleWithoutVerbs>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ProxyClusterRoleMetadata {
+struct ClusterRoleMetadataName {
     name: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct ProxyPolicyRule {
+struct PolicyRuleWithoutVerbs {
     api_groups: Option<Vec<String>>,
     resources: Option<Vec<String>>,
     resource_names: Option<Vec<String>>,
@@ -53,14 +53,14 @@ struct ProxyPolicyRule {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct ProxyClusterRoleBinding {
-    role_ref: ProxyRoleRef,
+struct RoleRefAndSubjects {
+    role_ref: RoleRefKindAndName,
     subjects: Option<Vec<ProxySubject>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ProxyRoleRef {
+struct RoleRefKindAndName {
     kind: String,
     name: String,
 }
@@ -72,7 +72,7 @@ struct ProxySubject {
     name: String,
 }
 
-impl ProxyPolicyRule {
+impl PolicyRuleWithoutVerbs {
     fn allows(&self, group: &str, resource: &str, subresource: &str) -> bool {
         let has = |list: &Option<Vec<String>>, fits: &dyn Fn(&str) -> bool| {
             list.iter().flatten().any(|entry| fits(entry))
@@ -96,7 +96,7 @@ impl ProxyPolicyRule {
     }
 }
 
-impl ProxyClusterRole {
+impl ClusterRoleNameAndRules {
     fn grants_proxy(&self, cluster: Option<&str>) -> bool {
         self.rules.iter().flatten().any(|r| r.grants_proxy(cluster))
     }
@@ -105,8 +105,8 @@ impl ProxyClusterRole {
 /// The rules of the impersonator of a cluster. ServiceAccounts are named without their namespace,
 /// as in Karmada.
 fn impersonation_rules(
-    roles: &[Arc<ProxyClusterRole>],
-    bindings: &[Arc<ProxyClusterRoleBinding>],
+    roles: &[Arc<ClusterRoleNameAndRules>],
+    bindings: &[Arc<RoleRefAndSubjects>],
     cluster: &str,
 ) -> Vec<Value> {
     let opening: BTreeSet<&str> = roles
@@ -206,7 +206,7 @@ impl UnifiedAuthController {
         let it = Arc::downgrade(self);
         self.roles.add_event_handler(move |change| {
             let opens = |r: &Object| {
-                r.decode::<ProxyClusterRole>()
+                r.decode::<ClusterRoleNameAndRules>()
                     .is_ok_and(|r| r.grants_proxy(None))
             };
             if let Some(it) = it.upgrade()
@@ -235,11 +235,11 @@ impl UnifiedAuthController {
     }
 
     fn binds_proxy_role(&self, binding: &Object) -> bool {
-        let Ok(binding) = binding.decode::<ProxyClusterRoleBinding>() else {
+        let Ok(binding) = binding.decode::<RoleRefAndSubjects>() else {
             return false;
         };
         let role = self.roles.get("", &binding.role_ref.name);
-        let role = role.and_then(|r| r.decode::<ProxyClusterRole>().ok());
+        let role = role.and_then(|r| r.decode::<ClusterRoleNameAndRules>().ok());
         binding.role_ref.kind == "ClusterRole" && role.is_some_and(|r| r.grants_proxy(None))
     }
 
@@ -321,12 +321,12 @@ fn build_work(cluster: &Object, manifest: Value) -> DesiredWork {
 mod tests {
     use super::*;
 
-    fn role(name: &str, rules: Value) -> Arc<ProxyClusterRole> {
+    fn role(name: &str, rules: Value) -> Arc<ClusterRoleNameAndRules> {
         let role = json!({"metadata": {"name": name}, "rules": rules});
         Arc::new(serde_json::from_value(role).unwrap())
     }
 
-    fn binding(kind: &str, role: &str, subjects: &[(&str, &str)]) -> Arc<ProxyClusterRoleBinding> {
+    fn binding(kind: &str, role: &str, subjects: &[(&str, &str)]) -> Arc<RoleRefAndSubjects> {
         let subjects: Vec<Value> = subjects
             .iter()
             .map(|(kind, name)| json!({"kind": kind, "name": name}))

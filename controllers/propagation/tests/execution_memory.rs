@@ -41,13 +41,13 @@ const PEAK: usize = 16 * MIB;
 static CONFIG_MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
 
 /// A member that can be read, and answers no write until it is closed.
-struct HungMember {
+struct HungWritesMemberApi {
     objects: Arc<FakeApi>,
     writes: AtomicUsize,
     answers: Semaphore,
 }
 
-impl HungMember {
+impl HungWritesMemberApi {
     async fn hang<T>(&self, body: T) -> Result<Object> {
         self.writes.fetch_add(1, Ordering::Relaxed);
         let _body = body;
@@ -57,7 +57,7 @@ impl HungMember {
 }
 
 #[async_trait]
-impl Api for HungMember {
+impl Api for HungWritesMemberApi {
     async fn get(&self, at: ResourcePath<'_>) -> Result<Object> {
         self.objects.get(at).await
     }
@@ -106,12 +106,12 @@ impl Api for HungMember {
 }
 
 /// All members are one server: what its informer holds is there once.
-struct HungMembers {
+struct SingleServerMemberAccess {
     api: Arc<dyn Api>,
     informers: InformerFactory,
 }
 
-impl MemberAccess for HungMembers {
+impl MemberAccess for SingleServerMemberAccess {
     fn api(&self, _: &str) -> std::result::Result<Arc<dyn Api>, String> {
         Ok(Arc::clone(&self.api))
     }
@@ -150,7 +150,11 @@ fn cluster(name: &str, ready: &str) -> Value {
         "status": {"conditions": [{"type": "Ready", "status": ready}]}})
 }
 
-fn deps(control: &Arc<FakeApi>, member: &Arc<HungMember>, tasks: &TaskGroup) -> PropagationContext {
+fn deps(
+    control: &Arc<FakeApi>,
+    member: &Arc<HungWritesMemberApi>,
+    tasks: &TaskGroup,
+) -> PropagationContext {
     let control: Arc<dyn Api> = control.clone();
     let informers = InformerFactory::new(tasks);
     let clusters = informers.get(&control, &ListWatchSelector::all(&CLUSTERS));
@@ -163,7 +167,7 @@ fn deps(control: &Arc<FakeApi>, member: &Arc<HungMember>, tasks: &TaskGroup) -> 
     PropagationContext {
         interpreter: ResourceInterpreter::default(),
         control_plane: control,
-        members: Arc::new(HungMembers {
+        members: Arc::new(SingleServerMemberAccess {
             api: member.clone(),
             informers: InformerFactory::new(tasks),
         }),
@@ -224,7 +228,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 /// What is taken at most while the Works are applied in members of which each hangs in a
 /// write, when they have an object or none.
 async fn peak(data: &Value, there: Option<Value>) -> usize {
-    let member = Arc::new(HungMember {
+    let member = Arc::new(HungWritesMemberApi {
         objects: FakeApi::new(),
         writes: AtomicUsize::new(0),
         answers: Semaphore::new(0),

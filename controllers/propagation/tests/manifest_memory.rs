@@ -33,9 +33,9 @@ const MAX_PEAK_BYTES: usize = 16 * MIB;
 
 static CONFIG_MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
 
-struct DisconnectedMembers;
+struct DisconnectedMemberAccess;
 
-impl MemberAccess for DisconnectedMembers {
+impl MemberAccess for DisconnectedMemberAccess {
     fn api(&self, _: &str) -> Result<Arc<dyn Api>, String> {
         Err("no connection".into())
     }
@@ -92,7 +92,7 @@ fn propagation_context(control: &Arc<FakeApi>, tasks: &TaskGroup) -> Propagation
     PropagationContext {
         interpreter: ResourceInterpreter::default(),
         control_plane: control,
-        members: Arc::new(DisconnectedMembers),
+        members: Arc::new(DisconnectedMemberAccess),
         clusters: scheduler::SchedulerClusterCache::with_settings(clusters, rules),
         recorder: EventRecorder::disabled(),
         clock: Arc::new(SystemClock),

@@ -89,34 +89,37 @@ mod tests {
     use proptest::prelude::*;
 
     #[derive(Clone, Copy, Debug)]
-    enum AppliedStep {
+    enum GeneratedAppliedVersionsCall {
         Begin,
         Finish(u8),
         Invalidate,
     }
 
-    fn steps() -> impl Strategy<Value = Vec<(u8, AppliedStep)>> {
+    fn steps() -> impl Strategy<Value = Vec<(u8, GeneratedAppliedVersionsCall)>> {
         let step = prop_oneof![
-            Just(AppliedStep::Begin),
-            (0..3u8).prop_map(AppliedStep::Finish),
-            Just(AppliedStep::Invalidate)
+            Just(GeneratedAppliedVersionsCall::Begin),
+            (0..3u8).prop_map(GeneratedAppliedVersionsCall::Finish),
+            Just(GeneratedAppliedVersionsCall::Invalidate)
         ];
         prop::collection::vec((0..2u8, step), 0..24)
     }
 
     /// The version that the steps of one key leave: that of the last finish which the last begin
     /// or invalidation before it allows, unless an invalidation follows.
-    fn expected_version(steps: &[AppliedStep]) -> Option<u8> {
+    fn expected_version(steps: &[GeneratedAppliedVersionsCall]) -> Option<u8> {
         let end = steps
             .iter()
-            .rposition(|s| matches!(s, AppliedStep::Invalidate))
+            .rposition(|s| matches!(s, GeneratedAppliedVersionsCall::Invalidate))
             .map_or(0, |at| at + 1);
         let (mut begun, mut version) = (false, None);
         for step in &steps[end..] {
             match step {
-                AppliedStep::Begin => begun = true,
-                AppliedStep::Finish(new) if begun => (begun, version) = (false, Some(*new)),
-                AppliedStep::Finish(_) | AppliedStep::Invalidate => {}
+                GeneratedAppliedVersionsCall::Begin => begun = true,
+                GeneratedAppliedVersionsCall::Finish(new) if begun => {
+                    (begun, version) = (false, Some(*new))
+                }
+                GeneratedAppliedVersionsCall::Finish(_)
+                | GeneratedAppliedVersionsCall::Invalidate => {}
             }
         }
         version
@@ -128,9 +131,9 @@ mod tests {
             let versions = AppliedVersions::<u8, u8>::default();
             for (key, step) in &steps {
                 match step {
-                    AppliedStep::Begin => versions.begin(*key),
-                    AppliedStep::Finish(version) => versions.finish(*key, *version),
-                    AppliedStep::Invalidate => versions.invalidate(key),
+                    GeneratedAppliedVersionsCall::Begin => versions.begin(*key),
+                    GeneratedAppliedVersionsCall::Finish(version) => versions.finish(*key, *version),
+                    GeneratedAppliedVersionsCall::Invalidate => versions.invalidate(key),
                 }
             }
             for key in 0..2u8 {

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 tokio::task_local! {
-    static PLACE: WorkerSlot;
+    static PLACE: CurrentWorkerHandle;
 }
 
 /// The worker pool of a queue.
-pub(crate) trait WorkerPool: Send + Sync {
+pub(crate) trait BlockingSectionHandler: Send + Sync {
     /// One worker starts to wait for an external server.
     fn begin_blocking(self: Arc<Self>);
     /// That worker continues.
@@ -22,14 +22,14 @@ pub(crate) trait WorkerPool: Send + Sync {
 
 /// The worker that runs one reconciliation.
 #[derive(Clone)]
-pub(crate) struct WorkerSlot {
-    pool: Arc<dyn WorkerPool>,
+pub(crate) struct CurrentWorkerHandle {
+    pool: Arc<dyn BlockingSectionHandler>,
     /// How many blocking sections are open.
     blocking_sections: Arc<AtomicUsize>,
 }
 
-impl WorkerSlot {
-    pub(crate) fn new(pool: Arc<dyn WorkerPool>) -> Self {
+impl CurrentWorkerHandle {
+    pub(crate) fn new(pool: Arc<dyn BlockingSectionHandler>) -> Self {
         Self {
             pool,
             blocking_sections: Arc::default(),
@@ -43,10 +43,10 @@ impl WorkerSlot {
 }
 
 /// Ends the blocking section when dropped.
-struct BlockingGuard(WorkerSlot);
+struct BlockingGuard(CurrentWorkerHandle);
 
 impl BlockingGuard {
-    fn enter(slot: &WorkerSlot) -> Self {
+    fn enter(slot: &CurrentWorkerHandle) -> Self {
         if slot.blocking_sections.fetch_add(1, Ordering::AcqRel) == 0 {
             Arc::clone(&slot.pool).begin_blocking();
         }

@@ -44,7 +44,7 @@ struct RecordedEvent {
     message: String,
 }
 
-struct EventRecorderHandle {
+struct EventRecorderInner {
     sender: mpsc::Sender<RecordedEvent>,
     dropped: Arc<AtomicU64>,
 }
@@ -52,7 +52,7 @@ struct EventRecorderHandle {
 /// Records events for controllers. Clones share one writer.
 #[derive(Clone)]
 pub struct EventRecorder {
-    handle: Option<Arc<EventRecorderHandle>>,
+    handle: Option<Arc<EventRecorderInner>>,
     component: Arc<str>,
 }
 
@@ -83,7 +83,7 @@ impl EventRecorder {
         let shutdown = tasks.shutdown().clone();
         tasks.spawn(async move { writer.run(shutdown).await });
         Self {
-            handle: Some(Arc::new(EventRecorderHandle { sender, dropped })),
+            handle: Some(Arc::new(EventRecorderInner { sender, dropped })),
             component: component.into(),
         }
     }
@@ -141,7 +141,7 @@ impl EventRecorder {
 }
 
 /// A hash of 128 bits over component, object, type, reason and message.
-type CachedEventKey = (u64, u64);
+type CachedEventKeyHash = (u64, u64);
 
 struct CachedEvent {
     namespace: String,
@@ -152,8 +152,8 @@ struct CachedEvent {
 }
 
 /// An event and how often it was recorded in this batch.
-struct PendingEvent {
-    id: CachedEventKey,
+struct EventWithBatchCount {
+    id: CachedEventKeyHash,
     event: RecordedEvent,
     count: u64,
 }
@@ -165,8 +165,8 @@ struct EventWriter {
     dropped: Arc<AtomicU64>,
     hasher: RandomState,
     second_hasher: RandomState,
-    cached: AHashMap<CachedEventKey, CachedEvent>,
-    buckets: TokenBuckets<CachedEventKey>,
+    cached: AHashMap<CachedEventKeyHash, CachedEvent>,
+    buckets: TokenBuckets<CachedEventKeyHash>,
     last_nanos: i128,
     batch: u64,
 }
@@ -201,8 +201,8 @@ impl EventWriter {
         }
     }
 
-    fn coalesce(&mut self, events: &mut Vec<RecordedEvent>) -> Vec<PendingEvent> {
-        let mut pending: Vec<PendingEvent> = Vec::new();
+    fn coalesce(&mut self, events: &mut Vec<RecordedEvent>) -> Vec<EventWithBatchCount> {
+        let mut pending: Vec<EventWithBatchCount> = Vec::new();
         let mut at = AHashMap::new();
         for event in events.drain(..) {
             let own = (
@@ -215,7 +215,7 @@ impl EventWriter {
             let key = (own, event.warning, &event.reason, &event.message);
             let id = (self.hasher.hash_one(key), self.second_hasher.hash_one(key));
             if let Some(known) = at.get(&id) {
-                let same: &mut PendingEvent = &mut pending[*known];
+                let same: &mut EventWithBatchCount = &mut pending[*known];
                 same.count += 1;
                 same.event = event;
                 continue;
@@ -226,7 +226,7 @@ impl EventWriter {
                 continue;
             }
             at.insert(id, pending.len());
-            pending.push(PendingEvent {
+            pending.push(EventWithBatchCount {
                 id,
                 event,
                 count: 1,
@@ -257,9 +257,9 @@ impl EventWriter {
     /// because events expire; they are created anew.
     async fn increment_counts(
         &mut self,
-        known: Vec<(PendingEvent, CachedEvent)>,
+        known: Vec<(EventWithBatchCount, CachedEvent)>,
         now: &str,
-    ) -> Vec<PendingEvent> {
+    ) -> Vec<EventWithBatchCount> {
         let (api, round) = (Arc::clone(&self.api), self.batch);
         let api = &*api;
         let writes = known.into_iter().map(|(event, mut known)| async move {
@@ -287,9 +287,9 @@ impl EventWriter {
         gone
     }
 
-    async fn create(&mut self, pending: Vec<PendingEvent>, now: &str) {
+    async fn create(&mut self, pending: Vec<EventWithBatchCount>, now: &str) {
         let (mut known, mut events) = (Vec::new(), Vec::new());
-        for PendingEvent {
+        for EventWithBatchCount {
             id,
             event: recorded,
             count: times,

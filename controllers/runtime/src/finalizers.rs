@@ -7,18 +7,18 @@ use serde::Deserialize;
 use serde_json::json;
 
 #[derive(Deserialize)]
-struct ObjectWithFinalizers {
-    metadata: Finalizers,
+struct PartialObjectFinalizers {
+    metadata: FinalizersMetadata,
 }
 
 #[derive(Deserialize)]
-struct Finalizers {
+struct FinalizersMetadata {
     #[serde(default)]
     finalizers: Option<Vec<String>>,
 }
 
 fn finalizers_of(object: &Object) -> Result<Vec<String>, Error> {
-    let read: ObjectWithFinalizers =
+    let read: PartialObjectFinalizers =
         serde_json::from_slice(object.bytes()).map_err(|e| Error::Protocol(e.to_string()))?;
     Ok(read.metadata.finalizers.unwrap_or_default())
 }

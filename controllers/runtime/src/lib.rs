@@ -9,7 +9,7 @@
 //! ([`TaskGroup`]) and ends with its [`ShutdownToken`].
 //!
 //! Entry points: [`InformerFactory`], [`Workqueue`], [`run_workers`], [`blocking_section`],
-//! [`EventRecorder`], [`Expectations`], [`AppliedVersions`], [`RestMapper`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloadHandling`].
+//! [`EventRecorder`], [`Expectations`], [`AppliedVersions`], [`RestMapper`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloadFilter`].
 
 mod applied_versions;
 mod blocking_section;

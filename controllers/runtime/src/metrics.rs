@@ -9,7 +9,8 @@ use std::sync::{Arc, LazyLock, Once};
 use std::time::Duration;
 
 use flotilla_metrics::{
-    CallbackMetric, CallbackMetricType, Counter, Gauge, Histogram, MetricVec, exponential_buckets,
+    CallbackMetricDesc, CallbackMetricType, Counter, Gauge, Histogram, MetricVec,
+    exponential_buckets,
 };
 use parking_lot::Mutex;
 
@@ -140,7 +141,7 @@ static DROPPED_EVENT_COUNTS: Mutex<Vec<Arc<AtomicU64>>> = Mutex::new(Vec::new())
 pub(crate) fn register_dropped_events(count: &Arc<AtomicU64>) {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
-        let sum = CallbackMetric::new(
+        let sum = CallbackMetricDesc::new(
             "flotilla_events_dropped_total",
             "Events (the kind) that were recorded too fast or could not be written.",
             CallbackMetricType::Counter,

@@ -240,26 +240,26 @@ mod tests {
     /// What one discovery returns of a group and version: nothing, its kinds with or without
     /// the verb `list`, or a failure.
     #[derive(Clone, Debug)]
-    enum VersionResult {
+    enum GeneratedGroupVersionDiscovery {
         Served([Option<bool>; 2]),
         Failed,
     }
 
-    fn discoveries() -> impl Strategy<Value = Vec<[VersionResult; 4]>> {
+    fn discoveries() -> impl Strategy<Value = Vec<[GeneratedGroupVersionDiscovery; 4]>> {
         let result = prop_oneof![
-            3 => any::<[Option<bool>; 2]>().prop_map(VersionResult::Served),
-            1 => Just(VersionResult::Failed),
+            3 => any::<[Option<bool>; 2]>().prop_map(GeneratedGroupVersionDiscovery::Served),
+            1 => Just(GeneratedGroupVersionDiscovery::Failed),
         ];
         prop::collection::vec(prop::array::uniform4(result), 1..6)
     }
 
-    fn server_resources(results: &[VersionResult; 4]) -> ServerResources {
+    fn server_resources(results: &[GeneratedGroupVersionDiscovery; 4]) -> ServerResources {
         let mut found = ServerResources {
             resources: vec![],
             failed_group_versions: vec![],
         };
         for (version, result) in VERSIONS.iter().zip(results) {
-            let VersionResult::Served(kinds) = result else {
+            let GeneratedGroupVersionDiscovery::Served(kinds) = result else {
                 found
                     .failed_group_versions
                     .push(((*version).into(), "?".into()));
@@ -289,10 +289,10 @@ mod tests {
             let mut model: BTreeMap<(&str, &str), bool> = BTreeMap::new();
             for round in &rounds {
                 let complete = mapper.update(server_resources(round));
-                let has_failed = round.iter().any(|r| matches!(r, VersionResult::Failed));
+                let has_failed = round.iter().any(|r| matches!(r, GeneratedGroupVersionDiscovery::Failed));
                 prop_assert_eq!(complete, !has_failed);
                 for (version, result) in VERSIONS.iter().zip(round) {
-                    let VersionResult::Served(kinds) = result else { continue };
+                    let GeneratedGroupVersionDiscovery::Served(kinds) = result else { continue };
                     for (kind, list) in KINDS.iter().zip(kinds) {
                         match list {
                             Some(list) => drop(model.insert((version, kind), *list)),

@@ -14,7 +14,7 @@ use machinery::FailureLogLimiter;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::blocking_section::{WorkerPool, WorkerSlot};
+use crate::blocking_section::{BlockingSectionHandler, CurrentWorkerHandle};
 use crate::metrics::{ControllerName, ReconcileOutcome, WorkerMetrics};
 use crate::workqueue::Workqueue;
 
@@ -63,7 +63,7 @@ pub fn run_workers<K, E, F, Fut>(
         queue: queue.clone(),
         reconcile,
         concurrency: n,
-        count: Mutex::new(WorkerCount {
+        count: Mutex::new(TotalAndUnblockedWorkers {
             total: n,
             unblocked: n,
         }),
@@ -100,7 +100,7 @@ pub fn run_workers_after<K, E, F, Fut>(
 }
 
 /// How many workers exist, and how many of them are outside blocking sections.
-struct WorkerCount {
+struct TotalAndUnblockedWorkers {
     total: usize,
     unblocked: usize,
 }
@@ -112,12 +112,12 @@ struct WorkqueueWorkers<K, E, F, Fut> {
     queue: Workqueue<K>,
     reconcile: F,
     concurrency: usize,
-    count: Mutex<WorkerCount>,
+    count: Mutex<TotalAndUnblockedWorkers>,
     failures: FailureLogLimiter,
     _result: PhantomData<fn() -> (E, Fut)>,
 }
 
-impl<K, E, F, Fut> WorkerPool for WorkqueueWorkers<K, E, F, Fut>
+impl<K, E, F, Fut> BlockingSectionHandler for WorkqueueWorkers<K, E, F, Fut>
 where
     K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
     E: Display + Send + 'static,
@@ -177,7 +177,7 @@ where
         let began = Instant::now();
         let busy = figures.track_active();
         let work = async { (self.reconcile)(key.clone()).await };
-        let slot = WorkerSlot::new(Arc::clone(self) as Arc<dyn WorkerPool>);
+        let slot = CurrentWorkerHandle::new(Arc::clone(self) as Arc<dyn BlockingSectionHandler>);
         let outcome = AssertUnwindSafe(slot.scope(work)).catch_unwind().await;
         drop(busy);
         let ended = Instant::now();

@@ -31,7 +31,7 @@ const IDLE_CAPACITY_KEYS: usize = 512;
 const MAX_HIGH_STREAK: u32 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum QueueLane {
+enum PriorityQueueLane {
     High,
     Low,
 }
@@ -39,7 +39,7 @@ enum QueueLane {
 /// The lane and priority in which a key waits, and since when.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct QueuePosition {
-    lane: QueueLane,
+    lane: PriorityQueueLane,
     priority: i32,
     since: Instant,
     /// Distinguishes the valid entry of the key in a lane from stale ones.
@@ -49,8 +49,8 @@ struct QueuePosition {
 impl QueuePosition {
     /// The higher lane and priority of both; `None` when that is the `known` position.
     fn merge_higher(self, known: Self) -> Option<Self> {
-        let lane = if self.lane == QueueLane::High {
-            QueueLane::High
+        let lane = if self.lane == PriorityQueueLane::High {
+            PriorityQueueLane::High
         } else {
             known.lane
         };
@@ -101,7 +101,7 @@ enum KeyState {
 
 /// Consecutive failures of one key.
 #[derive(Clone, Copy, Default)]
-struct KeyFailures {
+struct FailureCountAndPendingSince {
     count: u32,
     /// Time of the oldest user change that is not reconciled yet.
     pending_since: Option<Instant>,
@@ -142,7 +142,7 @@ struct WorkqueueState<K> {
     /// The valid due time of each delayed key, and its priority; other heap entries are
     /// skipped.
     due_times: AHashMap<K, (Instant, i32)>,
-    failures: AHashMap<K, KeyFailures>,
+    failures: AHashMap<K, FailureCountAndPendingSince>,
     closed: bool,
     metrics: Option<WorkqueueMetrics>,
 }
@@ -198,18 +198,25 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
 
     /// Enqueues a key for a user's change.
     pub fn add(&self, key: K) {
-        self.insert(key, QueueLane::High);
+        self.insert(key, PriorityQueueLane::High);
     }
 
     /// Enqueues a key for a resync or an initial list; a later [`Workqueue::add`] moves it
     /// to the high lane.
     pub fn add_low(&self, key: K) {
-        self.insert(key, QueueLane::Low);
+        self.insert(key, PriorityQueueLane::Low);
     }
 
     /// [`Workqueue::add_low`] if `low`, else [`Workqueue::add`].
     pub fn add_to_lane(&self, key: K, low: bool) {
-        self.insert(key, if low { QueueLane::Low } else { QueueLane::High });
+        self.insert(
+            key,
+            if low {
+                PriorityQueueLane::Low
+            } else {
+                PriorityQueueLane::High
+            },
+        );
     }
 
     /// Enqueues a key as if it had never failed: its backoff and its delay end. Higher
@@ -220,14 +227,18 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
         if let Some(failing) = state.failures.get_mut(&key) {
             failing.count = 0;
         }
-        let lane = if low { QueueLane::Low } else { QueueLane::High };
+        let lane = if low {
+            PriorityQueueLane::Low
+        } else {
+            PriorityQueueLane::High
+        };
         if state.add(key, lane, rank, Instant::now()) {
             drop(state);
             self.0.notify.notify_one();
         }
     }
 
-    fn insert(&self, key: K, lane: QueueLane) {
+    fn insert(&self, key: K, lane: PriorityQueueLane) {
         if self.0.state.lock().add(key, lane, 0, Instant::now()) {
             self.0.notify.notify_one();
         }
@@ -303,7 +314,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
     /// Records that a user change is still not reconciled, without a backoff.
     pub(crate) fn set_pending_since(&self, key: &K, since: Option<Instant>) {
         if since.is_some() {
-            let failing = KeyFailures {
+            let failing = FailureCountAndPendingSince {
                 count: 0,
                 pending_since: since,
             };
@@ -422,7 +433,7 @@ impl<K> Drop for WorkqueueState<K> {
 
 impl<K: Clone + Eq + Hash> WorkqueueState<K> {
     /// Adds a key. Returns whether a waiting worker has something new to take.
-    fn add(&mut self, key: K, lane: QueueLane, rank: i32, since: Instant) -> bool {
+    fn add(&mut self, key: K, lane: PriorityQueueLane, rank: i32, since: Instant) -> bool {
         if self.closed {
             return false;
         }
@@ -490,10 +501,10 @@ impl<K: Clone + Eq + Hash> WorkqueueState<K> {
         });
     }
 
-    fn lane_mut(&mut self, lane: QueueLane) -> &mut BinaryHeap<LaneEntry<K>> {
+    fn lane_mut(&mut self, lane: PriorityQueueLane) -> &mut BinaryHeap<LaneEntry<K>> {
         match lane {
-            QueueLane::High => &mut self.high,
-            QueueLane::Low => &mut self.low,
+            PriorityQueueLane::High => &mut self.high,
+            PriorityQueueLane::Low => &mut self.low,
         }
     }
 
@@ -514,27 +525,27 @@ impl<K: Clone + Eq + Hash> WorkqueueState<K> {
                 && valid == due
             {
                 self.due_times.remove(&key);
-                self.add(key, QueueLane::High, rank, due);
+                self.add(key, PriorityQueueLane::High, rank, due);
             }
         }
     }
 
     fn pop(&mut self) -> Option<K> {
         let lane = match (
-            self.peek_priority(QueueLane::High),
-            self.peek_priority(QueueLane::Low),
+            self.peek_priority(PriorityQueueLane::High),
+            self.peek_priority(PriorityQueueLane::Low),
         ) {
             (None, None) => return None,
-            (Some(high), Some(low)) if low > high => QueueLane::Low,
+            (Some(high), Some(low)) if low > high => PriorityQueueLane::Low,
             (Some(high), Some(low)) if low == high && self.high_streak >= MAX_HIGH_STREAK => {
-                QueueLane::Low
+                PriorityQueueLane::Low
             }
-            (Some(_), _) => QueueLane::High,
-            (None, Some(_)) => QueueLane::Low,
+            (Some(_), _) => PriorityQueueLane::High,
+            (None, Some(_)) => PriorityQueueLane::Low,
         };
         self.high_streak = match lane {
-            QueueLane::High => self.high_streak + 1,
-            QueueLane::Low => 0,
+            PriorityQueueLane::High => self.high_streak + 1,
+            PriorityQueueLane::Low => 0,
         };
         let key = self.lane_mut(lane).pop()?.key;
         self.ready -= 1;
@@ -558,7 +569,7 @@ impl<K: Clone + Eq + Hash> WorkqueueState<K> {
             .get(key)
             .and_then(|failing| failing.pending_since);
         before.or(match self.keys.get(key) {
-            Some(KeyState::Processing { wait, .. }) if wait.lane == QueueLane::High => {
+            Some(KeyState::Processing { wait, .. }) if wait.lane == PriorityQueueLane::High => {
                 Some(wait.since)
             }
             _ => None,
@@ -571,11 +582,11 @@ impl<K: Clone + Eq + Hash> WorkqueueState<K> {
     }
 
     /// The priority of the next key of a lane. Drops stale entries.
-    fn peek_priority(&mut self, lane: QueueLane) -> Option<i32> {
+    fn peek_priority(&mut self, lane: PriorityQueueLane) -> Option<i32> {
         loop {
             let entries = match lane {
-                QueueLane::High => &mut self.high,
-                QueueLane::Low => &mut self.low,
+                PriorityQueueLane::High => &mut self.high,
+                PriorityQueueLane::Low => &mut self.low,
             };
             let LaneEntry {
                 priority: rank,

@@ -15,7 +15,7 @@ use openapi::karmada::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 
 use crate::core::SchedulingSettings;
 use crate::core::reservations::{BindingReservation, Reservations};
-use crate::core::workload_affinity::{AffinityPeer, AffinityPeerClusters};
+use crate::core::workload_affinity::{AffinityPeerClusters, BindingWithAffinityGroups};
 
 /// Assumed results. Keys are `namespace/name`.
 #[derive(Debug, Default)]
@@ -113,7 +113,7 @@ impl AssumeCache {
         groups: Option<&WorkloadAffinityGroups>,
         others: &[Object],
     ) -> AffinityPeerClusters {
-        let own = AffinityPeer {
+        let own = BindingWithAffinityGroups {
             namespace: own.namespace(),
             name: own.name(),
             groups,
@@ -129,7 +129,7 @@ impl AssumeCache {
             })
             .collect();
         let all = views.iter().map(|(object, binding, assumed)| {
-            let peer = AffinityPeer {
+            let peer = BindingWithAffinityGroups {
                 namespace: object.namespace(),
                 name: object.name(),
                 groups: binding.spec.workload_affinity_groups.as_ref(),

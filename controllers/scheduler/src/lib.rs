@@ -24,7 +24,7 @@ pub use cluster_cache::SchedulerClusterCache;
 pub use controller::{Scheduler, SchedulerOptions, encode_placement};
 pub use decision_explanation_cache::DecisionExplanationCache;
 pub use explain::{DecisionExplanation, FailedAffinityTermTrace, affinity_peers, explain};
-pub use metrics::{DeferredToScheduler, schedule_inline};
+pub use metrics::{DeferredToSchedulerError, schedule_inline};
 pub use reconcile::SchedulingSkipReason;
 pub use replica_estimator::{
     ClusterToEstimate, EstimateRequest, EstimateSubject, ReplicaEstimator,

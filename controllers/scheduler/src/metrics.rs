@@ -4,13 +4,13 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use flotilla_metrics::{
-    CallbackMetric, CallbackMetricType, Counter, Gauge, Histogram, exponential_buckets,
+    CallbackMetricDesc, CallbackMetricType, Counter, Gauge, Histogram, exponential_buckets,
 };
 use parking_lot::Mutex;
 
 use crate::core::{
     self, ClusterSnapshot, PassedAndRejectedCounts, ScheduleRequest, SchedulerPluginName,
-    SchedulingContext, SchedulingDecision, StepCompletion,
+    SchedulingContext, SchedulingDecision, StepOrPluginCompletion,
 };
 
 /// The event that enqueued a binding.
@@ -58,7 +58,7 @@ static PENDING_BINDINGS: Mutex<Option<PendingBindingCountsFn>> = Mutex::new(None
 
 static METRICS: LazyLock<SchedulerMetrics> = LazyLock::new(|| {
     let of = flotilla_metrics::process_registry();
-    let pending = CallbackMetric::new(
+    let pending = CallbackMetricDesc::new(
         "scheduler_pending_bindings",
         "Number of pending bindings, by queue.",
         CallbackMetricType::Gauge,
@@ -184,18 +184,18 @@ pub(crate) fn record_attempt(success: bool, kind: ScheduleType, took: Duration) 
 }
 
 /// Returns an observer that records the steps and plugins of a decision starting now.
-pub(crate) fn step_observer() -> impl FnMut(StepCompletion) {
+pub(crate) fn step_observer() -> impl FnMut(StepOrPluginCompletion) {
     let figures = &*METRICS;
     let (mut step_began, mut plugin_began) = (Instant::now(), Instant::now());
-    move |ended: StepCompletion| {
+    move |ended: StepOrPluginCompletion| {
         let now = Instant::now();
         let plugin_took = (now - std::mem::replace(&mut plugin_began, now)).as_secs_f64();
         let (step, count) = match ended {
-            StepCompletion::Plugin(plugin, count) => {
+            StepOrPluginCompletion::Plugin(plugin, count) => {
                 observe_mean(&figures.plugins[plugin as usize], count, plugin_took);
                 return;
             }
-            StepCompletion::Step(step, count) => (step, count),
+            StepOrPluginCompletion::Step(step, count) => (step, count),
         };
         let took = (now - std::mem::replace(&mut step_began, now)).as_secs_f64();
         figures.steps[step as usize].observe(took);
@@ -222,7 +222,7 @@ fn observe_mean(figures: &[Histogram; 2], count: PassedAndRejectedCounts, took: 
 /// The decision cannot be made inline; the scheduler decides or reports the failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the decision is left to the scheduler")]
-pub struct DeferredToScheduler;
+pub struct DeferredToSchedulerError;
 
 /// [`core::make_decision`] for a caller that writes the result together with its own change;
 /// counted as one attempt. `scaled`: only the number of replicas has changed.
@@ -230,7 +230,7 @@ pub fn schedule_inline<'a>(
     request: &ScheduleRequest<'a>,
     snapshot: &'a ClusterSnapshot,
     scaled: bool,
-) -> Result<SchedulingDecision<'a>, DeferredToScheduler> {
+) -> Result<SchedulingDecision<'a>, DeferredToSchedulerError> {
     // Only the scheduler knows the latest results of other bindings and asks estimators.
     let rules = snapshot.settings();
     let grouped = request.spec.workload_affinity_groups.is_some();
@@ -239,7 +239,7 @@ pub fn schedule_inline<'a>(
         || (rules.reserve && request.spec.is_workload())
         || (rules.uses_workload_affinity() && grouped)
     {
-        return Err(DeferredToScheduler);
+        return Err(DeferredToSchedulerError);
     }
     let began = Instant::now();
     let decision = core::make_decision(
@@ -249,7 +249,7 @@ pub fn schedule_inline<'a>(
     );
     // The scheduler repeats a failed decision, and counts it.
     if decision.failure().is_some() {
-        return Err(DeferredToScheduler);
+        return Err(DeferredToSchedulerError);
     }
     record_attempt(true, ScheduleType::from_scale(scaled), began.elapsed());
     Ok(decision)

@@ -9,7 +9,7 @@ use openapi::karmada::{
 
 use crate::core::{
     self, DecisionTrace, ScheduleRequest, SchedulingContext, SchedulingDecision, SchedulingFailure,
-    SchedulingSettings, StepCompletion,
+    SchedulingSettings, StepOrPluginCompletion,
 };
 
 /// The scheduler of bindings that name no scheduler.
@@ -91,7 +91,7 @@ pub(crate) fn schedule_binding(
     placement: &Placement,
     fresh: bool,
     context: &SchedulingContext<'_>,
-    ended: &mut dyn FnMut(StepCompletion),
+    ended: &mut dyn FnMut(StepOrPluginCompletion),
 ) -> ScheduleResult {
     let mut attempt = |term| {
         let spec = &binding.spec;

@@ -33,7 +33,7 @@ pub struct PolicyChange<'a> {
 pub struct SimulatedTemplate<'a> {
     pub api_resource: &'a ApiResource,
     pub template: &'a Object,
-    /// See [`interpret_replicas`].
+    /// See [`crate::interpret_replicas`].
     pub replicas: &'a Result<InterpretedReplicas, String>,
     pub binding: Option<&'a Object>,
 }

@@ -164,7 +164,7 @@ fn member_object(member: usize, ready: i64) -> Value {
     copy
 }
 
-// proves: STA-road, STA-template, STA-told, STA-no-write
+// proves: STA-path, STA-template, STA-event, STA-no-write
 #[tokio::test]
 async fn member_status_reaches_work_binding_and_template() {
     let mut plane = StatusFixture::new();
@@ -355,7 +355,7 @@ async fn removed_and_added_clusters_change_the_condition() {
     plane.tasks.stop().await;
 }
 
-// proves: STA-renamed, STA-told-failed
+// proves: STA-renamed, STA-failure-event
 #[tokio::test]
 async fn a_work_without_the_template_has_an_event() {
     let plane = StatusFixture::new();
@@ -489,7 +489,7 @@ async fn the_last_status_of_a_deleted_object_stays() {
     plane.tasks.stop().await;
 }
 
-// proves: STA-told-failed, STA-retry
+// proves: STA-failure-event, STA-retry
 #[tokio::test]
 async fn a_failed_status_write_has_an_event_and_is_retried() {
     let plane = StatusFixture::new();

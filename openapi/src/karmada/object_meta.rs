@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use machinery::conditions::StatusCondition;
+use machinery::conditions::ConditionAccessor;
 use serde::{Deserialize, Serialize};
 
 /// The fields of `metadata` that [`machinery::ObjectMeta`] does not have.
@@ -28,7 +28,7 @@ pub struct Condition {
     pub message: String,
 }
 
-impl StatusCondition for Condition {
+impl ConditionAccessor for Condition {
     fn condition_type(&self) -> &str {
         &self.condition_type
     }

@@ -7,14 +7,14 @@ use super::affinity::ClusterAffinity;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ClusterTaintPolicy {
-    pub metadata: ClusterTaintPolicyMeta,
+    pub metadata: ClusterTaintPolicyCreationTimestamp,
     pub spec: ClusterTaintPolicySpec,
 }
 
 /// The field of `metadata` by which policies are ordered.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ClusterTaintPolicyMeta {
+pub struct ClusterTaintPolicyCreationTimestamp {
     pub creation_timestamp: String,
 }
 

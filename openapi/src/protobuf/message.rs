@@ -6,7 +6,7 @@ use std::cell::Cell;
 use serde_json::{Map, Value};
 
 use super::value;
-use super::wire::{WireField as Wire, WireFields};
+use super::wire::{WireField as Wire, WireFieldIterator};
 use crate::model::{SchemaDefinition, SchemaDefinitionArena, SchemaField, SchemaNode, SchemaType};
 
 /// Deepest nesting of messages; a JSON schema may nest its properties as deep.
@@ -54,7 +54,7 @@ impl<'a> ProtobufDecoder<'a> {
                 "messages are nested deeper than {MAX_MESSAGE_DEPTH}"
             ));
         }
-        for wire in WireFields::new(bytes) {
+        for wire in WireFieldIterator::new(bytes) {
             let wire = wire?;
             if wire.number > 0xffff {
                 continue;
@@ -117,7 +117,7 @@ impl<'a> ProtobufDecoder<'a> {
         depth: usize,
     ) -> Result<(String, Value), String> {
         let (mut key, mut value) = (String::new(), None);
-        for part in WireFields::new(wire.bytes()?) {
+        for part in WireFieldIterator::new(wire.bytes()?) {
             let part = part?;
             match part.number {
                 1 => key = part.text()?.to_owned(),
@@ -151,7 +151,7 @@ impl<'a> ProtobufDecoder<'a> {
             // A list that is the value of a map is wrapped in a message.
             SchemaType::Array(item) => {
                 let mut list = Vec::new();
-                for element in WireFields::new(wire.bytes()?) {
+                for element in WireFieldIterator::new(wire.bytes()?) {
                     let element = element?;
                     if element.number == 1 {
                         list.extend(self.decode_value(
@@ -182,7 +182,7 @@ impl<'a> ProtobufDecoder<'a> {
         depth: usize,
     ) -> Result<Option<Value>, String> {
         let (mut one, mut many, mut allows) = (None, Vec::new(), false);
-        for wire in WireFields::new(bytes) {
+        for wire in WireFieldIterator::new(bytes) {
             let wire = wire?;
             match (union, wire.number) {
                 (JsonSchemaUnion::Bool, 1) => allows = wire.integer()? != 0,

@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 use crate::catalog::catalog;
 use crate::model::SchemaDefinition;
 use message::ProtobufDecoder;
-use wire::WireFields;
+use wire::WireFieldIterator;
 
 const MAGIC: &[u8] = b"k8s\0";
 
@@ -51,11 +51,11 @@ pub fn decode(body: &[u8]) -> Result<(Gvk, Value), String> {
         return Err("the body does not start with the protobuf magic number".into());
     };
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
-    for field in WireFields::new(envelope) {
+    for field in WireFieldIterator::new(envelope) {
         let field = field?;
         match field.number {
             1 => {
-                for part in WireFields::new(field.bytes()?) {
+                for part in WireFieldIterator::new(field.bytes()?) {
                     let part = part?;
                     match part.number {
                         1 => api_version = part.text()?.to_owned(),

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use machinery::time;
 use serde_json::{Map, Value};
 
-use super::wire::{WireField, WireFields};
+use super::wire::{WireField, WireFieldIterator};
 use crate::model::SchemaType;
 
 /// Decodes a value that needs no definition.
@@ -64,7 +64,7 @@ pub(super) fn zero_value(ty: &SchemaType) -> Value {
 /// Parses the JSON in field 1 of a message (`RawExtension`, `FieldsV1`, `JSON`).
 pub(super) fn decode_raw_json(bytes: &[u8]) -> Result<Option<Value>, String> {
     let mut text = &[][..];
-    for field in WireFields::new(bytes) {
+    for field in WireFieldIterator::new(bytes) {
         let field = field?;
         if field.number == 1 {
             text = field.bytes()?;
@@ -94,7 +94,7 @@ fn encode_number(value: f64) -> Result<Value, String> {
 
 fn decode_quantity(bytes: &[u8]) -> Result<Value, String> {
     let mut text = "";
-    for field in WireFields::new(bytes) {
+    for field in WireFieldIterator::new(bytes) {
         let field = field?;
         if field.number == 1 {
             text = field.text()?;
@@ -105,7 +105,7 @@ fn decode_quantity(bytes: &[u8]) -> Result<Value, String> {
 
 fn decode_int_or_string(bytes: &[u8]) -> Result<Value, String> {
     let (mut kind, mut number, mut text) = (0, 0, "");
-    for field in WireFields::new(bytes) {
+    for field in WireFieldIterator::new(bytes) {
         let field = field?;
         match field.number {
             1 => kind = field.integer()?,
@@ -127,7 +127,7 @@ fn decode_timestamp(bytes: &[u8], write: fn(Timestamp) -> String) -> Result<Opti
         return Ok(None);
     }
     let (mut seconds, mut nanos) = (0, 0);
-    for field in WireFields::new(bytes) {
+    for field in WireFieldIterator::new(bytes) {
         let field = field?;
         match field.number {
             1 => seconds = field.integer()?,

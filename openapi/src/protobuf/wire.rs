@@ -50,11 +50,11 @@ impl<'a> WireField<'a> {
 }
 
 /// Iterates over the fields of a message, in wire order. Ends after the first error.
-pub(super) struct WireFields<'a> {
+pub(super) struct WireFieldIterator<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> WireFields<'a> {
+impl<'a> WireFieldIterator<'a> {
     pub(super) fn new(message: &'a [u8]) -> Self {
         Self { rest: message }
     }
@@ -111,7 +111,7 @@ impl<'a> WireFields<'a> {
     }
 }
 
-impl<'a> Iterator for WireFields<'a> {
+impl<'a> Iterator for WireFieldIterator<'a> {
     type Item = Result<WireField<'a>, String>;
 
     fn next(&mut self) -> Option<Self::Item> {

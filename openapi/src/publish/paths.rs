@@ -22,7 +22,7 @@ pub(super) fn paths(
 ) -> Map<String, Value> {
     let mut out = Map::new();
     for resource in resources {
-        PathsBuilder {
+        KindPathsBuilder {
             openapi_version: form,
             kind: resource.kind,
         }
@@ -185,12 +185,12 @@ fn parameter_description(parameter: &str) -> &'static str {
     }
 }
 
-struct PathsBuilder<'a> {
+struct KindPathsBuilder<'a> {
     openapi_version: OpenApiVersion,
     kind: &'a KindInfo,
 }
 
-impl PathsBuilder<'_> {
+impl KindPathsBuilder<'_> {
     fn write(&self, out: &mut Map<String, Value>) {
         let kind = self.kind;
         let root = match &*kind.gvk.group {

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use storage::{ConsistentReadSupport, Error, RangeRequest, SingleKeyTxnOp, StoreEvent, StoreWatch};
 
-use crate::operations::{SharedStore, commit, within_timeout, write};
+use crate::operations::{ArcDynStore, commit, within_timeout, write};
 
 /// Revisions before the newest one.
 type RevisionsBack = u64;
@@ -57,8 +57,8 @@ fn operations() -> impl Strategy<Value = Vec<StoreModelOperation>> {
     prop::collection::vec(step, 1..80)
 }
 
-struct StoreModel {
-    store: SharedStore,
+struct StoreModelTestRun {
+    store: ArcDynStore,
     /// The key prefix of this run, which separates its keys from those of other runs.
     root: String,
     base: u64,
@@ -68,7 +68,7 @@ struct StoreModel {
     watches: Vec<(Box<dyn StoreWatch>, u64, String)>,
 }
 
-impl StoreModel {
+impl StoreModelTestRun {
     fn revision(&self) -> u64 {
         self.events.last().map_or(self.base, |e| e.revision)
     }
@@ -247,7 +247,7 @@ impl StoreModel {
     }
 }
 
-pub(crate) async fn random_histories(store: &SharedStore) {
+pub(crate) async fn random_histories(store: &ArcDynStore) {
     let store = store.clone();
     let handle = tokio::runtime::Handle::current();
     let runs = AtomicU64::new(0);
@@ -261,7 +261,7 @@ pub(crate) async fn random_histories(store: &SharedStore) {
             let run = runs.fetch_add(1, Ordering::Relaxed);
             handle.block_on(async {
                 let base = store.revision().await.unwrap();
-                let mut model = StoreModel {
+                let mut model = StoreModelTestRun {
                     store: store.clone(),
                     root: format!("/{run}/"),
                     base,
@@ -284,7 +284,7 @@ pub(crate) async fn random_histories(store: &SharedStore) {
 
 /// A watch that begins while a compaction runs delivers all events or fails as compacted; it
 /// never skips events. etcd's bugs 17780, 18089 and 19179 violated this.
-pub(crate) async fn compaction_races_with_watch_starts(store: &SharedStore) {
+pub(crate) async fn compaction_races_with_watch_starts(store: &ArcDynStore) {
     const WRITES: u64 = 240;
     const KEYS: u64 = 8;
     // Before the first write.
@@ -327,7 +327,7 @@ pub(crate) async fn compaction_races_with_watch_starts(store: &SharedStore) {
     writing.await.unwrap();
 
     /// Reads up to 3 batches and returns the revision reached; `Err` is the compacted revision.
-    async fn follow(store: &SharedStore, base: u64, after: u64) -> Result<u64, u64> {
+    async fn follow(store: &ArcDynStore, base: u64, after: u64) -> Result<u64, u64> {
         let compacted = |e: Error| match e {
             Error::Compacted { at } if at > after => at,
             other => panic!("{other}"),

@@ -6,10 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use storage::{KeyValue, SingleKeyTxn, SingleKeyTxnOp, Store, StoreEvent, StoreWatch, TxnResponse};
 
-pub(crate) type SharedStore = Arc<dyn Store>;
+pub(crate) type ArcDynStore = Arc<dyn Store>;
 
 pub(crate) async fn commit(
-    store: &SharedStore,
+    store: &ArcDynStore,
     key: &str,
     expected: u64,
     op: SingleKeyTxnOp,
@@ -22,7 +22,7 @@ pub(crate) async fn commit(
 }
 
 pub(crate) async fn write(
-    store: &SharedStore,
+    store: &ArcDynStore,
     key: &str,
     expected: u64,
     op: SingleKeyTxnOp,
@@ -36,7 +36,7 @@ pub(crate) async fn write(
 }
 
 pub(crate) async fn expect_conflict(
-    store: &SharedStore,
+    store: &ArcDynStore,
     key: &str,
     expected: u64,
     op: SingleKeyTxnOp,
@@ -47,7 +47,7 @@ pub(crate) async fn expect_conflict(
     }
 }
 
-pub(crate) async fn create(store: &SharedStore, key: &str, value: &str) -> u64 {
+pub(crate) async fn create(store: &ArcDynStore, key: &str, value: &str) -> u64 {
     write(store, key, 0, put(value)).await
 }
 

@@ -2,9 +2,9 @@
 
 use storage::{Error, RangeRequest, RangeResponse, SingleKeyTxnOp, prefix_end};
 
-use crate::operations::{SharedStore, create, key_value, put, write};
+use crate::operations::{ArcDynStore, create, key_value, put, write};
 
-async fn range(store: &SharedStore, prefix: &str, at: u64) -> storage::StoreResult<RangeResponse> {
+async fn range(store: &ArcDynStore, prefix: &str, at: u64) -> storage::StoreResult<RangeResponse> {
     let range = RangeRequest {
         revision: at,
         ..RangeRequest::prefix(prefix)
@@ -20,7 +20,7 @@ fn joined_values(page: &RangeResponse) -> String {
     values.collect::<Vec<_>>().join(" ")
 }
 
-pub(crate) async fn get_returns_the_newest(store: &SharedStore) {
+pub(crate) async fn get_returns_the_newest(store: &ArcDynStore) {
     assert_eq!(store.get("/a/1").await.unwrap(), None);
     let first = create(store, "/a/1", "one").await;
     assert_eq!(
@@ -35,7 +35,7 @@ pub(crate) async fn get_returns_the_newest(store: &SharedStore) {
     assert_eq!(store.get("/a/").await.unwrap(), None);
 }
 
-pub(crate) async fn prefix_does_not_match_longer_names(store: &SharedStore) {
+pub(crate) async fn prefix_does_not_match_longer_names(store: &ArcDynStore) {
     for key in [
         "/foo/b",
         "/foobar/a",
@@ -54,7 +54,7 @@ pub(crate) async fn prefix_does_not_match_longer_names(store: &SharedStore) {
     assert_eq!(joined_values(&range(store, "/none/", 0).await.unwrap()), "");
 }
 
-pub(crate) async fn pages_are_of_one_revision(store: &SharedStore) {
+pub(crate) async fn pages_are_of_one_revision(store: &ArcDynStore) {
     let mut first = 0;
     for i in 0..10 {
         first = create(store, &format!("/a/{i}"), &format!("old{i}")).await;
@@ -93,7 +93,7 @@ pub(crate) async fn pages_are_of_one_revision(store: &SharedStore) {
     );
 }
 
-pub(crate) async fn range_at_an_older_revision(store: &SharedStore) {
+pub(crate) async fn range_at_an_older_revision(store: &ArcDynStore) {
     let one = create(store, "/a/1", "one").await;
     let two = write(store, "/a/1", one, put("two")).await;
     let deleted = write(store, "/a/1", two, SingleKeyTxnOp::Delete).await;
@@ -113,7 +113,7 @@ pub(crate) async fn range_at_an_older_revision(store: &SharedStore) {
     }
 }
 
-pub(crate) async fn range_at_a_future_revision_is_rejected(store: &SharedStore) {
+pub(crate) async fn range_at_a_future_revision_is_rejected(store: &ArcDynStore) {
     let now = create(store, "/a/1", "one").await;
     let result = range(store, "/a/", now + 1).await;
     let Err(Error::Future { asked, current }) = result else {
@@ -122,7 +122,7 @@ pub(crate) async fn range_at_a_future_revision_is_rejected(store: &SharedStore) 
     assert_eq!((asked, current), (now + 1, now));
 }
 
-pub(crate) async fn compaction_keeps_its_own_revision(store: &SharedStore) {
+pub(crate) async fn compaction_keeps_its_own_revision(store: &ArcDynStore) {
     let one = create(store, "/a/1", "one").await;
     let two = write(store, "/a/1", one, put("two")).await;
     create(store, "/a/2", "other").await;
@@ -147,7 +147,7 @@ pub(crate) async fn compaction_keeps_its_own_revision(store: &SharedStore) {
     );
 }
 
-pub(crate) async fn compaction_removes_deleted_keys(store: &SharedStore) {
+pub(crate) async fn compaction_removes_deleted_keys(store: &ArcDynStore) {
     let one = create(store, "/a/1", "one").await;
     let deleted = write(store, "/a/1", one, SingleKeyTxnOp::Delete).await;
     store.compact(deleted).await.unwrap();
@@ -160,7 +160,7 @@ pub(crate) async fn compaction_removes_deleted_keys(store: &SharedStore) {
     assert_eq!(create(store, "/a/1", "again").await, deleted + 1);
 }
 
-pub(crate) async fn compaction_twice_is_harmless(store: &SharedStore) {
+pub(crate) async fn compaction_twice_is_harmless(store: &ArcDynStore) {
     let one = create(store, "/a/1", "one").await;
     let two = write(store, "/a/1", one, put("two")).await;
     for at in [two, two, one, 0] {

@@ -6,22 +6,22 @@ use std::time::Duration;
 use storage::etcd::{self, EtcdStore};
 use storage::{ConsistentReadSupport, EmbeddedStore, EmbeddedStoreOptions, Store};
 
-use crate::operations::SharedStore;
+use crate::operations::ArcDynStore;
 
 /// A store with the handle that closes it.
 pub(crate) struct StoreUnderTest {
-    pub(crate) store: SharedStore,
-    handle: StoreEngine,
+    pub(crate) store: ArcDynStore,
+    handle: StoreEngineHandle,
 }
 
-enum StoreEngine {
+enum StoreEngineHandle {
     Embedded(
         Arc<EmbeddedStore>,
         #[expect(dead_code, reason = "held")] Option<tempfile::TempDir>,
     ),
     Etcd(
         Arc<EtcdStore>,
-        #[expect(dead_code, reason = "held")] harness::Etcd,
+        #[expect(dead_code, reason = "held")] harness::EtcdCluster,
     ),
 }
 
@@ -51,8 +51,8 @@ impl StoreUnderTest {
     fn embedded(store: EmbeddedStore, directory: Option<tempfile::TempDir>) -> Self {
         let store = Arc::new(store);
         Self {
-            store: Arc::clone(&store) as SharedStore,
-            handle: StoreEngine::Embedded(store, directory),
+            store: Arc::clone(&store) as ArcDynStore,
+            handle: StoreEngineHandle::Embedded(store, directory),
         }
     }
 
@@ -74,7 +74,7 @@ impl StoreUnderTest {
     }
 
     async fn etcd(version: &str, proof: ConsistentReadSupport) -> Option<Self> {
-        let server = harness::Etcd::start(version, 1)?;
+        let server = harness::EtcdCluster::start(version, 1)?;
         let options = etcd::EtcdOptions {
             servers: vec![server.endpoints()],
             history_retention: None,
@@ -83,15 +83,15 @@ impl StoreUnderTest {
         let store = Arc::new(EtcdStore::open(options).await.unwrap());
         assert_eq!(store.consistent_read_support(), proof);
         Some(Self {
-            store: Arc::clone(&store) as SharedStore,
-            handle: StoreEngine::Etcd(store, server),
+            store: Arc::clone(&store) as ArcDynStore,
+            handle: StoreEngineHandle::Etcd(store, server),
         })
     }
 
     pub(crate) async fn close(self) {
         match self.handle {
-            StoreEngine::Embedded(store, _) => store.close().await,
-            StoreEngine::Etcd(store, _) => store.close().await,
+            StoreEngineHandle::Embedded(store, _) => store.close().await,
+            StoreEngineHandle::Etcd(store, _) => store.close().await,
         }
     }
 }

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use storage::{ConsistentReadSupport, Error, SingleKeyTxnOp, StoreWatch};
 
 use crate::operations::{
-    SharedStore, create, format_events, next_events, next_response, put, within_timeout, write,
+    ArcDynStore, create, format_events, next_events, next_response, put, within_timeout, write,
 };
 
-pub(crate) async fn watch_from_a_revision(store: &SharedStore) {
+pub(crate) async fn watch_from_a_revision(store: &ArcDynStore) {
     let mut revisions = Vec::new();
     for i in 0..6 {
         revisions.push(create(store, &format!("/a/{i}"), "x").await);
@@ -38,7 +38,7 @@ pub(crate) async fn watch_from_a_revision(store: &SharedStore) {
     );
 }
 
-pub(crate) async fn watch_delivers_previous_values(store: &SharedStore) {
+pub(crate) async fn watch_delivers_previous_values(store: &ArcDynStore) {
     let mut watch = store.watch("/a/", 0).await.unwrap();
     let one = create(store, "/a/1", "one").await;
     let two = write(store, "/a/1", one, put("two")).await;
@@ -53,7 +53,7 @@ pub(crate) async fn watch_delivers_previous_values(store: &SharedStore) {
     assert_eq!(format_events(&next_events(&mut late, 3).await), expected);
 }
 
-pub(crate) async fn watch_is_limited_to_its_prefix(store: &SharedStore) {
+pub(crate) async fn watch_is_limited_to_its_prefix(store: &ArcDynStore) {
     let mut mine = store.watch("/foo/", 0).await.unwrap();
     let mut all = store.watch("/", 0).await.unwrap();
     create(store, "/foobar/a", "x").await;
@@ -67,13 +67,13 @@ pub(crate) async fn watch_is_limited_to_its_prefix(store: &SharedStore) {
 }
 
 /// Waits until a watch without events reaches a revision, if the engine reports progress.
-async fn wait_for_progress(store: &SharedStore, watch: &mut Box<dyn StoreWatch>, to: u64) {
+async fn wait_for_progress(store: &ArcDynStore, watch: &mut Box<dyn StoreWatch>, to: u64) {
     while store.consistent_read_support() != ConsistentReadSupport::Unsupported
         && next_response(watch).await.revision < to
     {}
 }
 
-pub(crate) async fn watch_of_an_idle_prefix_progresses(store: &SharedStore) {
+pub(crate) async fn watch_of_an_idle_prefix_progresses(store: &ArcDynStore) {
     if store.consistent_read_support() == ConsistentReadSupport::Unsupported {
         return;
     }
@@ -93,7 +93,7 @@ pub(crate) async fn watch_of_an_idle_prefix_progresses(store: &SharedStore) {
     assert_eq!(reached, last);
 }
 
-pub(crate) async fn revision_of_an_idle_prefix_is_reached(store: &SharedStore) {
+pub(crate) async fn revision_of_an_idle_prefix_is_reached(store: &ArcDynStore) {
     let mut watch = store.watch("/quiet/", 0).await.unwrap();
     let mine = create(store, "/quiet/1", "x").await;
     let revision = store.prefix_revision("/quiet/").await.unwrap();
@@ -110,7 +110,7 @@ pub(crate) async fn revision_of_an_idle_prefix_is_reached(store: &SharedStore) {
     assert!(store.prefix_revision("/none/").await.unwrap() >= mine);
 }
 
-pub(crate) async fn watch_after_compaction_is_rejected(store: &SharedStore) {
+pub(crate) async fn watch_after_compaction_is_rejected(store: &ArcDynStore) {
     let one = create(store, "/a/1", "one").await;
     let two = write(store, "/a/1", one, put("two")).await;
     let three = write(store, "/a/1", two, put("three")).await;
@@ -129,7 +129,7 @@ pub(crate) async fn watch_after_compaction_is_rejected(store: &SharedStore) {
     );
 }
 
-pub(crate) async fn watch_from_a_future_revision_is_rejected(store: &SharedStore) {
+pub(crate) async fn watch_from_a_future_revision_is_rejected(store: &ArcDynStore) {
     let now = create(store, "/a/1", "one").await;
     match store.watch("/a/", now + 1).await {
         Err(Error::Future { asked, current }) => assert_eq!((asked, current), (now + 1, now)),
@@ -138,7 +138,7 @@ pub(crate) async fn watch_from_a_future_revision_is_rejected(store: &SharedStore
     }
 }
 
-pub(crate) async fn running_watch_survives_compaction(store: &SharedStore) {
+pub(crate) async fn running_watch_survives_compaction(store: &ArcDynStore) {
     let mut watch = store.watch("/a/", 0).await.unwrap();
     let mut last = create(store, "/a/1", "0").await;
     let mut quiet = store.watch("/quiet/", last).await.unwrap();
@@ -167,7 +167,7 @@ pub(crate) async fn running_watch_survives_compaction(store: &SharedStore) {
 }
 
 /// Writes more than any engine keeps in memory for watches: 12 values of 1 MiB.
-async fn write_large_values(store: &SharedStore, key: &str) -> Vec<u64> {
+async fn write_large_values(store: &ArcDynStore, key: &str) -> Vec<u64> {
     let mut revisions = vec![0];
     for i in 0..12_u8 {
         let value = Bytes::from(vec![i; 1 << 20]);
@@ -178,7 +178,7 @@ async fn write_large_values(store: &SharedStore, key: &str) -> Vec<u64> {
     revisions
 }
 
-pub(crate) async fn slow_watch_reads_history(store: &SharedStore) {
+pub(crate) async fn slow_watch_reads_history(store: &ArcDynStore) {
     let small = create(store, "/a/0", "small").await;
     let mut slow = store.watch("/a/", small).await.unwrap();
     let mut quiet = store.watch("/quiet/", small).await.unwrap();
@@ -201,7 +201,7 @@ pub(crate) async fn slow_watch_reads_history(store: &SharedStore) {
     assert_eq!(store.get("/a/0").await.unwrap().unwrap().value, "small");
 }
 
-pub(crate) async fn compaction_overtakes_a_slow_watch(store: &SharedStore) {
+pub(crate) async fn compaction_overtakes_a_slow_watch(store: &ArcDynStore) {
     let mut slow = store.watch("/a/", 0).await.unwrap();
     let revisions = write_large_values(store, "/a/1").await;
     let last = *revisions.last().unwrap();
@@ -229,7 +229,7 @@ pub(crate) async fn compaction_overtakes_a_slow_watch(store: &SharedStore) {
     );
 }
 
-pub(crate) async fn cancelled_wait_loses_no_event(store: &SharedStore) {
+pub(crate) async fn cancelled_wait_loses_no_event(store: &ArcDynStore) {
     let mut watch = store.watch("/a/", 0).await.unwrap();
     let writer = store.clone();
     let task = tokio::spawn(async move {

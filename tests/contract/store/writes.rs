@@ -6,11 +6,11 @@ use bytes::Bytes;
 use storage::{Error, MAX_REQUEST_BYTES, SingleKeyTxn, SingleKeyTxnOp, TxnResponse};
 
 use crate::operations::{
-    SharedStore, commit, create, expect_conflict, format_events, key_value, next_events, put,
+    ArcDynStore, commit, create, expect_conflict, format_events, key_value, next_events, put,
     within_timeout, write,
 };
 
-pub(crate) async fn create_returns_the_next_revision(store: &SharedStore) {
+pub(crate) async fn create_returns_the_next_revision(store: &ArcDynStore) {
     let before = store.revision().await.unwrap();
     for step in 1..=3 {
         assert_eq!(
@@ -21,13 +21,13 @@ pub(crate) async fn create_returns_the_next_revision(store: &SharedStore) {
     }
 }
 
-pub(crate) async fn create_of_an_existing_key_conflicts(store: &SharedStore) {
+pub(crate) async fn create_of_an_existing_key_conflicts(store: &ArcDynStore) {
     let revision = create(store, "/a/1", "old").await;
     let current = expect_conflict(store, "/a/1", 0, put("new")).await;
     assert_eq!(current, Some(key_value("/a/1", "old", revision)));
 }
 
-pub(crate) async fn update_requires_the_current_revision(store: &SharedStore) {
+pub(crate) async fn update_requires_the_current_revision(store: &ArcDynStore) {
     let first = create(store, "/a/1", "one").await;
     let second = write(store, "/a/1", first, put("two")).await;
     let current = expect_conflict(store, "/a/1", first, put("three")).await;
@@ -35,7 +35,7 @@ pub(crate) async fn update_requires_the_current_revision(store: &SharedStore) {
     assert_eq!(expect_conflict(store, "/a/2", second, put("x")).await, None);
 }
 
-pub(crate) async fn delete_requires_the_current_revision(store: &SharedStore) {
+pub(crate) async fn delete_requires_the_current_revision(store: &ArcDynStore) {
     let first = create(store, "/a/1", "one").await;
     let second = write(store, "/a/1", first, put("two")).await;
     let current = expect_conflict(store, "/a/1", first, SingleKeyTxnOp::Delete).await;
@@ -44,7 +44,7 @@ pub(crate) async fn delete_requires_the_current_revision(store: &SharedStore) {
     assert_eq!(store.get("/a/1").await.unwrap(), None);
 }
 
-pub(crate) async fn delete_of_an_absent_key_conflicts(store: &SharedStore) {
+pub(crate) async fn delete_of_an_absent_key_conflicts(store: &ArcDynStore) {
     assert_eq!(
         expect_conflict(store, "/a/1", 0, SingleKeyTxnOp::Delete).await,
         None
@@ -65,7 +65,7 @@ pub(crate) async fn delete_of_an_absent_key_conflicts(store: &SharedStore) {
     );
 }
 
-pub(crate) async fn recreated_key_has_new_revisions(store: &SharedStore) {
+pub(crate) async fn recreated_key_has_new_revisions(store: &ArcDynStore) {
     let first = create(store, "/a/1", "one").await;
     let deleted = write(store, "/a/1", first, SingleKeyTxnOp::Delete).await;
     let again = create(store, "/a/1", "two").await;
@@ -80,7 +80,7 @@ pub(crate) async fn recreated_key_has_new_revisions(store: &SharedStore) {
     assert_eq!(format_events(&next_events(&mut watch, 2).await), expected);
 }
 
-pub(crate) async fn too_large_request_is_rejected(store: &SharedStore) {
+pub(crate) async fn too_large_request_is_rejected(store: &ArcDynStore) {
     let txn = |bytes: usize| SingleKeyTxn {
         key: "/a/1".into(),
         expected: 0,
@@ -97,7 +97,7 @@ pub(crate) async fn too_large_request_is_rejected(store: &SharedStore) {
     assert_eq!(store.get("/a/1").await.unwrap().unwrap().value.len(), most);
 }
 
-pub(crate) async fn conflicts_do_not_move_the_revision(store: &SharedStore) {
+pub(crate) async fn conflicts_do_not_move_the_revision(store: &ArcDynStore) {
     let revision = create(store, "/a/1", "x").await;
     expect_conflict(store, "/a/1", 0, put("y")).await;
     expect_conflict(store, "/a/2", 5, SingleKeyTxnOp::Delete).await;
@@ -105,7 +105,7 @@ pub(crate) async fn conflicts_do_not_move_the_revision(store: &SharedStore) {
     assert_eq!(create(store, "/a/2", "z").await, revision + 1);
 }
 
-pub(crate) async fn concurrent_creates_have_one_winner(store: &SharedStore) {
+pub(crate) async fn concurrent_creates_have_one_winner(store: &ArcDynStore) {
     let tries = (0..50).map(|i| {
         let store = store.clone();
         tokio::spawn(async move { commit(&store, "/a/1", 0, put(&i.to_string())).await })
@@ -129,9 +129,9 @@ pub(crate) async fn concurrent_creates_have_one_winner(store: &SharedStore) {
     );
 }
 
-pub(crate) async fn concurrent_updates_lose_nothing(store: &SharedStore) {
+pub(crate) async fn concurrent_updates_lose_nothing(store: &ArcDynStore) {
     create(store, "/a/1", "0").await;
-    let add = |store: SharedStore| async move {
+    let add = |store: ArcDynStore| async move {
         for _ in 0..10 {
             let mut current = store.get("/a/1").await.unwrap().unwrap();
             loop {
@@ -158,7 +158,7 @@ fn put_with_ttl(value: &str, ttl: Duration) -> SingleKeyTxnOp {
     }
 }
 
-pub(crate) async fn key_expires_after_its_time_to_live(store: &SharedStore) {
+pub(crate) async fn key_expires_after_its_time_to_live(store: &ArcDynStore) {
     let stays = put_with_ttl("stays", Duration::from_secs(3600));
     write(store, "/a/2", 0, stays).await;
     let goes = put_with_ttl("goes", Duration::from_millis(1));
@@ -173,7 +173,7 @@ pub(crate) async fn key_expires_after_its_time_to_live(store: &SharedStore) {
     assert!(store.get("/a/2").await.unwrap().is_some());
 }
 
-pub(crate) async fn update_removes_the_time_to_live(store: &SharedStore) {
+pub(crate) async fn update_removes_the_time_to_live(store: &ArcDynStore) {
     let ttl = Duration::from_millis(300);
     let first = write(store, "/a/1", 0, put_with_ttl("one", ttl)).await;
     write(store, "/a/1", first, put("two")).await;

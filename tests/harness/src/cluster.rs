@@ -10,13 +10,13 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use auth::pki::{CertKeyPair, Pki, kubeconfig};
-use client::remote::kubeconfig::KubeconfigSource;
+use client::remote::kubeconfig::KubeconfigLoadingRules;
 use client::{Api, RemoteApi, ShutdownToken, TaskGroup};
 use jiff::Timestamp;
 use rcgen::KeyPair;
 
 use crate::daemon::TestDir;
-use crate::{Daemon, Etcd, port, tools};
+use crate::{Daemon, EtcdCluster, port, tools};
 
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -69,7 +69,7 @@ pub struct KubernetesCluster {
 impl KubernetesCluster {
     /// Returns when the kube-apiserver is ready. `None`: the programs are not available on
     /// this machine, and the test is recorded as skipped.
-    pub fn start(options: &KubernetesClusterOptions<'_>, etcd: &Etcd) -> Option<Self> {
+    pub fn start(options: &KubernetesClusterOptions<'_>, etcd: &EtcdCluster) -> Option<Self> {
         let [apiserver, manager] = tools(["kube-apiserver", "kube-controller-manager"])?;
         let dir = TestDir::new();
         let now = Timestamp::now();
@@ -163,7 +163,9 @@ impl KubernetesCluster {
 
 /// Connects by a kubeconfig. Must be called where tokio runs.
 pub fn connect(kubeconfig: &Path) -> std::sync::Arc<dyn Api> {
-    let config = KubeconfigSource::from_file(kubeconfig).load().unwrap();
+    let config = KubeconfigLoadingRules::from_file(kubeconfig)
+        .load()
+        .unwrap();
     std::sync::Arc::new(RemoteApi::new(config, &TaskGroup::new(ShutdownToken::new())).unwrap())
 }
 
@@ -239,7 +241,7 @@ fn apiserver_flags(
     files: &KubernetesClusterFiles<'_>,
     name: &str,
     port: u16,
-    etcd: &Etcd,
+    etcd: &EtcdCluster,
 ) -> Vec<String> {
     let mut all = vec![
         ("etcd-servers", etcd.endpoints()),

@@ -29,7 +29,7 @@ pub const VERSION_3_5: &str = "3.5";
 /// etcd.nodes[leader].daemon.restart();
 /// etcd.wait_ready();
 /// ```
-pub struct Etcd {
+pub struct EtcdCluster {
     etcdctl_program: PathBuf,
     pub nodes: Vec<EtcdNode>,
     tls: Option<EtcdClientCertificates>,
@@ -50,7 +50,7 @@ pub struct EtcdClientCertificates {
     pub key: PathBuf,
 }
 
-impl Etcd {
+impl EtcdCluster {
     /// Serves plain HTTP; returns when the cluster is ready. `None`: this machine has no such
     /// etcd, and the test is recorded as skipped.
     pub fn start(version: &str, nodes: usize) -> Option<Self> {
@@ -211,7 +211,7 @@ impl Etcd {
 }
 
 /// A failed test keeps its logs, but not the data of etcd, which is large.
-impl Drop for Etcd {
+impl Drop for EtcdCluster {
     fn drop(&mut self) {
         for (n, node) in self.nodes.iter_mut().enumerate() {
             node.daemon.kill();

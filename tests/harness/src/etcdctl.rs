@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::Etcd;
+use crate::EtcdCluster;
 
 /// How long reading a history may take.
 const HISTORY_TIMEOUT_SECONDS: &str = "90";
@@ -36,7 +36,7 @@ pub struct EtcdWatchEvent {
     pub previous_revision: u64,
 }
 
-impl Etcd {
+impl EtcdCluster {
     /// Lists the keys with a prefix, in ascending order.
     pub fn list_prefix(&self, prefix: &str) -> Vec<EtcdKeyValue> {
         let output = self.etcdctl(&["get", prefix, "--prefix", "-w", "json"]);

@@ -16,7 +16,7 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// for the namespace. A prefix `old:` or `new:` restricts the command to that kubectl. Each
 /// expected fragment must occur in the output (runs of whitespace count as one blank); a
 /// fragment with the prefix `!` must not occur.
-pub struct KubectlCommand<'a> {
+pub struct KubectlCommandWithExpectedResult<'a> {
     command_line: &'a str,
     input: String,
     exit_code: i32,
@@ -24,7 +24,7 @@ pub struct KubectlCommand<'a> {
 }
 
 /// A command that succeeds.
-pub fn succeeds<'a>(line: &'a str, wanted: &'a [&'a str]) -> KubectlCommand<'a> {
+pub fn succeeds<'a>(line: &'a str, wanted: &'a [&'a str]) -> KubectlCommandWithExpectedResult<'a> {
     succeeds_with_input(line, "", wanted)
 }
 
@@ -33,8 +33,8 @@ pub fn succeeds_with_input<'a>(
     line: &'a str,
     input: &str,
     wanted: &'a [&'a str],
-) -> KubectlCommand<'a> {
-    KubectlCommand {
+) -> KubectlCommandWithExpectedResult<'a> {
+    KubectlCommandWithExpectedResult {
         command_line: line,
         input: input.to_owned(),
         exit_code: 0,
@@ -43,8 +43,8 @@ pub fn succeeds_with_input<'a>(
 }
 
 /// A command that fails with exit code 1.
-pub fn fails<'a>(line: &'a str, wanted: &'a [&'a str]) -> KubectlCommand<'a> {
-    KubectlCommand {
+pub fn fails<'a>(line: &'a str, wanted: &'a [&'a str]) -> KubectlCommandWithExpectedResult<'a> {
+    KubectlCommandWithExpectedResult {
         exit_code: 1,
         ..succeeds(line, wanted)
     }
@@ -55,8 +55,8 @@ pub fn fails_with_input<'a>(
     line: &'a str,
     input: &str,
     wanted: &'a [&'a str],
-) -> KubectlCommand<'a> {
-    KubectlCommand {
+) -> KubectlCommandWithExpectedResult<'a> {
+    KubectlCommandWithExpectedResult {
         exit_code: 1,
         ..succeeds_with_input(line, input, wanted)
     }
@@ -124,13 +124,13 @@ impl Kubectl {
     }
 
     /// Runs the commands of a table in order.
-    pub fn run_commands(&self, steps: &[KubectlCommand<'_>]) {
+    pub fn run_commands(&self, steps: &[KubectlCommandWithExpectedResult<'_>]) {
         for step in steps {
             self.run_command(step);
         }
     }
 
-    fn run_command(&self, step: &KubectlCommand<'_>) {
+    fn run_command(&self, step: &KubectlCommandWithExpectedResult<'_>) {
         let line = match step.command_line.split_once(':') {
             Some((label @ ("old" | "new"), line)) if label == self.label => line.trim(),
             Some(("old" | "new", _)) => return,

@@ -1,14 +1,14 @@
 //! Test support of the integration tests: processes of the binary under test, and the
 //! real components (etcd, kube-apiserver, kubectl) that they run with.
 //!
-//! [`tools`] (paths of programs) ──► [`Daemon`] ──► [`Etcd`] ──► [`KubernetesCluster`]
-//!                                               └── [`TcpRelay`] between any two
+//! [`tools`] (paths of programs) ──► [`Daemon`] ──► [`EtcdCluster`] ──► [`KubernetesCluster`]
+//!                                                      └── [`TcpRelay`] between any two
 //!
 //! Only tests depend on this crate. It installs nothing, all its servers listen on
 //! loopback, and all its processes end with the test that started them. A failure here
 //! panics with the observed value, as an assertion does.
 //!
-//! Entry points: [`tools::tools`], [`ServerProcess`], [`Etcd`], [`KubernetesCluster`],
+//! Entry points: [`tools::tools`], [`ServerProcess`], [`EtcdCluster`], [`KubernetesCluster`],
 //! [`TcpRelay`], [`FakeHttpsServer`], [`FaultyDisk`]. Clients: [`ApiServerClient`],
 //! [`kubectl::with_each_kubectl`], [`raw_http::RawHttpRequest`], and [`HttpTestClient`] for
 //! streamed responses.
@@ -41,14 +41,14 @@ pub use api_server_client::ApiServerClient;
 pub use cluster::KubernetesCluster;
 pub use daemon::Daemon;
 pub use disk::{FaultyDisk, FsyncMode};
-pub use etcd::Etcd;
+pub use etcd::EtcdCluster;
 pub use harness_macros::slow;
 pub use http_client::HttpTestClient;
 pub use https_server::FakeHttpsServer;
 pub use process::ServerProcess;
 pub use relay::TcpRelay;
 pub use tools::tools;
-pub use up::UpProcess;
+pub use up::FlotillaUpProcess;
 
 /// Sleeps between two polls, on threads without a tokio runtime.
 #[expect(

@@ -18,9 +18,9 @@ pub const JSON_CONTENT_TYPE: &str = "application/json";
 
 /// The certificate authority that a client trusts, and its client certificate, if any.
 #[derive(Clone)]
-pub struct TlsClientIdentity(Arc<ClientConfig>);
+pub struct TestTlsClientConfig(Arc<ClientConfig>);
 
-impl TlsClientIdentity {
+impl TestTlsClientConfig {
     /// `own` is a client certificate and its key, both PEM; without it requests are anonymous.
     pub fn new(ca_pem: &str, own: Option<(&str, &str)>) -> Self {
         let own = own.map(|(certificate, key)| (certificate.as_bytes(), key.as_bytes()));
@@ -52,7 +52,7 @@ pub(crate) fn client_config(ca: &[u8], own: Option<(&[u8], &[u8])>) -> ClientCon
 /// A request to send.
 pub struct RawHttpRequest<'a> {
     address: &'a str,
-    identity: &'a TlsClientIdentity,
+    identity: &'a TestTlsClientConfig,
     name: &'a str,
     method: &'a str,
     path: String,
@@ -72,7 +72,7 @@ impl<'a> RawHttpRequest<'a> {
     /// A request to the server at `host:port`.
     pub fn new(
         address: &'a str,
-        identity: &'a TlsClientIdentity,
+        identity: &'a TestTlsClientConfig,
         method: &'a str,
         path: &str,
     ) -> Self {
@@ -113,7 +113,7 @@ impl<'a> RawHttpRequest<'a> {
     }
 
     /// Sends the request with another identity.
-    pub fn with_identity(mut self, identity: &'a TlsClientIdentity) -> Self {
+    pub fn with_identity(mut self, identity: &'a TestTlsClientConfig) -> Self {
         self.identity = identity;
         self
     }
@@ -137,7 +137,7 @@ impl<'a> RawHttpRequest<'a> {
     }
 
     /// Sends the request and reads the head of the response.
-    pub fn send_streaming(self) -> RawHttpStream {
+    pub fn send_streaming(self) -> RawHttpResponseStream {
         let name = ServerName::try_from(self.name.to_owned()).unwrap();
         let connection = ClientConnection::new(Arc::clone(&self.identity.0), name).unwrap();
         let socket = TcpStream::connect(self.address).unwrap();
@@ -151,19 +151,19 @@ impl<'a> RawHttpRequest<'a> {
         tls.write_all(head.as_bytes()).unwrap();
         tls.write_all(&self.body).unwrap();
         tls.flush().unwrap();
-        RawHttpStream::read_head(BufReader::new(tls))
+        RawHttpResponseStream::read_head(BufReader::new(tls))
     }
 }
 
 /// A response whose body is read by chunks.
-pub struct RawHttpStream {
+pub struct RawHttpResponseStream {
     reader: BufReader<StreamOwned<ClientConnection, TcpStream>>,
     pub code: u16,
     headers: Vec<(String, String)>,
     pub chunked: bool,
 }
 
-impl RawHttpStream {
+impl RawHttpResponseStream {
     fn read_head(mut reader: BufReader<StreamOwned<ClientConnection, TcpStream>>) -> Self {
         let mut line = || {
             let mut line = String::new();

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::{ApiServerClient, ServerProcess};
 
 /// `flotilla up` with members `member1`, `member2` and so on, of three nodes each.
-pub struct UpProcess {
+pub struct FlotillaUpProcess {
     process: Option<ServerProcess>,
     dir: TempDir,
     program: String,
@@ -17,7 +17,7 @@ pub struct UpProcess {
     members: usize,
 }
 
-impl UpProcess {
+impl FlotillaUpProcess {
     /// Starts `program up` and returns when it is ready; `more` are additional arguments.
     pub fn start(program: &str, members: usize, more: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use machinery::names::validate_dns1123_label;
 use serde_json::Value;
 
 use super::numbers::validate_port;
-use crate::resource_list::{self, ResourceListParent};
+use crate::resource_list::{self, ResourceListKind};
 use crate::unstructured::{entries, get, has, index_path, int, items, report_invalid, text};
 
 /// `spec` is the pod spec, `field` its path, `volumes` the names that may be mounted.
@@ -182,13 +182,13 @@ fn validate_resources(field: &str, resources: &Value, errors: &mut Vec<FieldErro
     let (limits, requests) = (get(resources, "/limits"), get(resources, "/requests"));
     let base = format!("{field}.resources");
     resource_list::validate_resource_list(
-        ResourceListParent::Container,
+        ResourceListKind::Container,
         &format!("{base}.limits"),
         limits,
         errors,
     );
     resource_list::validate_resource_list(
-        ResourceListParent::Container,
+        ResourceListKind::Container,
         &format!("{base}.requests"),
         requests,
         errors,

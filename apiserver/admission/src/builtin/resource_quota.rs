@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use machinery::FieldError;
 use serde_json::Value;
 
-use crate::resource_list::{self, ResourceListParent};
+use crate::resource_list::{self, ResourceListKind};
 use crate::unstructured::{entries, get, index_path, items, text, validate_immutable_field};
 
 pub(super) fn validate_resource_quota(
@@ -19,7 +19,7 @@ pub(super) fn validate_resource_quota(
         ("/status/used", "status.used"),
     ] {
         resource_list::validate_resource_list(
-            ResourceListParent::Quota,
+            ResourceListKind::Quota,
             field,
             get(new, path),
             errors,
@@ -48,7 +48,7 @@ pub(super) fn validate_limit_range(range: &Value, errors: &mut Vec<FieldError>) 
         ];
         for side in sides {
             resource_list::validate_resource_list(
-                ResourceListParent::LimitRange,
+                ResourceListKind::LimitRange,
                 &format!("{field}.{side}"),
                 get(limit, &format!("/{side}")),
                 errors,

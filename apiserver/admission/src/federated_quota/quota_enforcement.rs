@@ -28,12 +28,12 @@ const MAX_CONFLICT_RETRIES: usize = 16;
 
 /// What a write was charged, by quota.
 #[derive(Debug, Default)]
-pub struct QuotaCharge {
+pub struct QuotaChargesOfWrite {
     namespace: String,
     charged: Vec<(String, QuotaResourceList)>,
 }
 
-impl QuotaCharge {
+impl QuotaChargesOfWrite {
     pub(crate) fn is_empty(&self) -> bool {
         self.charged.is_empty()
     }
@@ -118,8 +118,8 @@ pub(crate) async fn charge_quotas(
     api: &dyn Api,
     attributes: &AdmissionAttributes<'_>,
     more: &QuotaResourceList,
-) -> Result<QuotaCharge, Status> {
-    let mut charge = QuotaCharge {
+) -> Result<QuotaChargesOfWrite, Status> {
+    let mut charge = QuotaChargesOfWrite {
         namespace: attributes.namespace.to_owned(),
         charged: Vec::new(),
     };
@@ -210,7 +210,7 @@ async fn update_overall_used(
 
 /// Refunds the charge of a write that was not stored. What cannot be refunded is
 /// corrected by the next recalculation.
-pub(crate) async fn refund_quotas(api: &dyn Api, charge: &QuotaCharge) {
+pub(crate) async fn refund_quotas(api: &dyn Api, charge: &QuotaChargesOfWrite) {
     for (name, share) in &charge.charged {
         let back: QuotaResourceList = share.iter().map(|(n, q)| (n.clone(), -*q)).collect();
         if let Err(error) = refund_quota(api, &charge.namespace, name, &back).await {

@@ -39,7 +39,7 @@ pub type JsonPatchFunction = fn(&Value, &Value) -> Result<Value, String>;
 
 /// An object's kind in all served versions, the requested one first, and the
 /// conversions between them and the stored form.
-pub struct EquivalentVersions<'a> {
+pub struct EquivalentVersionsAndConversions<'a> {
     pub kinds: Vec<(Gvk, Gvr)>,
     pub to_version: &'a (dyn Fn(usize, &Value) -> Value + Send + Sync),
     pub from_version: &'a (dyn Fn(usize, Value) -> Value + Send + Sync),
@@ -62,9 +62,9 @@ pub struct WebhookDispatcher {
 }
 
 /// The request that webhooks are called for.
-struct WebhookVersionedAttributes<'a> {
+struct AttributesWithVersionsAndOldObject<'a> {
     attributes: &'a AdmissionAttributes<'a>,
-    versions: &'a EquivalentVersions<'a>,
+    versions: &'a EquivalentVersionsAndConversions<'a>,
     old: Option<&'a Value>,
 }
 
@@ -105,13 +105,13 @@ impl WebhookDispatcher {
     pub async fn mutate(
         &self,
         attributes: &AdmissionAttributes<'_>,
-        versions: &EquivalentVersions<'_>,
+        versions: &EquivalentVersionsAndConversions<'_>,
         new: &mut Value,
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
         let hooks = self.webhooks.read().mutating.clone();
-        let request = WebhookVersionedAttributes {
+        let request = AttributesWithVersionsAndOldObject {
             attributes,
             versions,
             old,
@@ -151,13 +151,13 @@ impl WebhookDispatcher {
     pub async fn validate(
         &self,
         attributes: &AdmissionAttributes<'_>,
-        versions: &EquivalentVersions<'_>,
+        versions: &EquivalentVersionsAndConversions<'_>,
         new: &Value,
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
         let hooks = self.webhooks.read().validating.clone();
-        let request = WebhookVersionedAttributes {
+        let request = AttributesWithVersionsAndOldObject {
             attributes,
             versions,
             old,
@@ -181,7 +181,7 @@ impl WebhookDispatcher {
     async fn matching_version(
         &self,
         hook: &AdmissionWebhook,
-        request: &WebhookVersionedAttributes<'_>,
+        request: &AttributesWithVersionsAndOldObject<'_>,
         new: &Value,
     ) -> Result<Option<usize>, Status> {
         let attributes = request.attributes;
@@ -212,7 +212,7 @@ impl WebhookDispatcher {
         &self,
         hook: &AdmissionWebhook,
         version: usize,
-        request: &WebhookVersionedAttributes<'_>,
+        request: &AttributesWithVersionsAndOldObject<'_>,
         new: &mut Value,
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
@@ -247,7 +247,7 @@ impl WebhookDispatcher {
         &self,
         hook: &AdmissionWebhook,
         version: usize,
-        request: &WebhookVersionedAttributes<'_>,
+        request: &AttributesWithVersionsAndOldObject<'_>,
         new: &Value,
     ) -> Result<Option<WebhookDecision>, Status> {
         let convert = |object: &Value| match object {

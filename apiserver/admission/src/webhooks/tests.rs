@@ -14,12 +14,12 @@ use serde_json::json;
 use super::*;
 use crate::attributes::AdmissionOperation;
 
-type FakeAdmissionWebhook = Box<dyn Fn(&Value) -> Result<Value, String> + Send + Sync>;
+type FakeWebhookResponder = Box<dyn Fn(&Value) -> Result<Value, String> + Send + Sync>;
 
 /// Webhooks by path, and the requests they got.
 #[derive(Default)]
 struct FakeWebhookClient {
-    webhooks: Mutex<BTreeMap<String, FakeAdmissionWebhook>>,
+    webhooks: Mutex<BTreeMap<String, FakeWebhookResponder>>,
     requests: Mutex<Vec<(String, Value)>>,
 }
 
@@ -172,7 +172,7 @@ impl WebhookDispatcherFixture {
             object["apiVersion"] = "v1beta1".into();
             object
         };
-        let versions = EquivalentVersions {
+        let versions = EquivalentVersionsAndConversions {
             kinds: vec![stored.clone(), other],
             to_version: &show,
             from_version: &take,

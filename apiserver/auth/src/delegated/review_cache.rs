@@ -31,14 +31,14 @@ struct ReviewCacheEntry<V> {
     slot: ReviewSlot<V>,
 }
 
-struct ReviewCacheEntries<V> {
+struct ReviewCacheInner<V> {
     by_key: HashMap<ReviewDigest, ReviewCacheEntry<V>>,
     /// Incremented on every use.
     uses: u64,
 }
 
 pub(super) struct ReviewCache<V> {
-    entries: Mutex<ReviewCacheEntries<V>>,
+    entries: Mutex<ReviewCacheInner<V>>,
     capacity: usize,
 }
 
@@ -51,7 +51,7 @@ impl<V> Default for ReviewCache<V> {
 impl<V> ReviewCache<V> {
     fn with_capacity(capacity: usize) -> Self {
         Self {
-            entries: Mutex::new(ReviewCacheEntries {
+            entries: Mutex::new(ReviewCacheInner {
                 by_key: HashMap::new(),
                 uses: 0,
             }),
@@ -80,7 +80,7 @@ impl<V> ReviewCache<V> {
     }
 }
 
-impl<V> ReviewCacheEntries<V> {
+impl<V> ReviewCacheInner<V> {
     /// Evicts the least recently used eighth, so that many insertions share the cost of
     /// one scan.
     fn evict_least_recently_used(&mut self, most: usize) {

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::options::DelegatedAuthOptions;
 use super::review_cache::ReviewCache;
 use super::review_client;
-use crate::rbac::{AuthorizationTarget, AuthorizerDecision, always_allowed};
+use crate::rbac::{AuthorizationTarget, AuthorizerDecisionAndReason, always_allowed};
 
 static REVIEWS: Gvr = Gvr::from_static("authorization.k8s.io", "v1", "subjectaccessreviews");
 
@@ -31,7 +31,7 @@ pub struct DelegatingAuthorizer {
     host: Arc<dyn Api>,
     authorized_cache_ttl: Duration,
     unauthorized_cache_ttl: Duration,
-    cache: ReviewCache<AuthorizerDecision>,
+    cache: ReviewCache<AuthorizerDecisionAndReason>,
 }
 
 impl DelegatingAuthorizer {
@@ -50,10 +50,10 @@ impl DelegatingAuthorizer {
         user: &UserInfo,
         verb: &str,
         target: AuthorizationTarget<'_>,
-    ) -> Result<AuthorizerDecision, Status> {
+    ) -> Result<AuthorizerDecisionAndReason, Status> {
         let open = matches!(target, AuthorizationTarget::NonResource(path) if always_allowed(path));
         if open || user.in_group(SYSTEM_PRIVILEGED_GROUP) {
-            return Ok(AuthorizerDecision {
+            return Ok(AuthorizerDecisionAndReason {
                 allowed: true,
                 reason: String::new(),
                 evaluation_error: String::new(),
@@ -66,7 +66,10 @@ impl DelegatingAuthorizer {
             .await
     }
 
-    async fn create_review(&self, spec: Value) -> Result<(AuthorizerDecision, Duration), Status> {
+    async fn create_review(
+        &self,
+        spec: Value,
+    ) -> Result<(AuthorizerDecisionAndReason, Duration), Status> {
         let body = json!({"apiVersion": "authorization.k8s.io/v1",
                           "kind": "SubjectAccessReview", "metadata": {}, "spec": spec});
         let status = review_client::create_review(&*self.host, &REVIEWS, &body).await?;
@@ -74,7 +77,7 @@ impl DelegatingAuthorizer {
             Value::Null => SubjectAccessReviewStatus::default(),
             status => serde_json::from_value(status).map_err(Status::internal)?,
         };
-        let decision = AuthorizerDecision {
+        let decision = AuthorizerDecisionAndReason {
             allowed: review.allowed && !review.denied,
             reason: review.reason,
             evaluation_error: review.evaluation_error,

@@ -20,7 +20,7 @@ pub use rule::{PolicyRule, SubjectRules};
 
 /// A decision with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuthorizerDecision {
+pub struct AuthorizerDecisionAndReason {
     pub allowed: bool,
     /// The grant that allows it; empty when nothing does.
     pub reason: String,
@@ -76,8 +76,8 @@ impl RbacAuthorizer {
         user: &UserInfo,
         verb: &str,
         target: AuthorizationTarget<'_>,
-    ) -> AuthorizerDecision {
-        let granted = |reason: String| AuthorizerDecision {
+    ) -> AuthorizerDecisionAndReason {
+        let granted = |reason: String| AuthorizerDecisionAndReason {
             allowed: true,
             reason,
             evaluation_error: String::new(),
@@ -93,7 +93,7 @@ impl RbacAuthorizer {
         let policy = self.policy.read();
         match policy.first_grant(user, target.namespace(), |rule| rule.allows(verb, target)) {
             Some(grant) => granted(format!("RBAC: allowed by {grant}")),
-            None => AuthorizerDecision {
+            None => AuthorizerDecisionAndReason {
                 allowed: false,
                 reason: String::new(),
                 evaluation_error: policy.missing_roles(user, target.namespace()),

@@ -29,7 +29,7 @@ struct RbacBinding {
 }
 
 /// A binding that grants access, as reasons show it.
-pub(super) struct RbacGrant {
+pub(super) struct RbacAllowReason {
     namespace: String,
     binding: String,
     role_kind: &'static str,
@@ -37,7 +37,7 @@ pub(super) struct RbacGrant {
     subject: String,
 }
 
-impl fmt::Display for RbacGrant {
+impl fmt::Display for RbacAllowReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.namespace.is_empty() {
             write!(f, "ClusterRoleBinding {:?}", self.binding)?;
@@ -249,13 +249,13 @@ impl RbacPolicy {
         user: &UserInfo,
         namespace: &str,
         mut predicate: impl FnMut(&PolicyRule) -> bool,
-    ) -> Option<RbacGrant> {
+    ) -> Option<RbacAllowReason> {
         for (key, binding, group) in self.bindings_of(user, namespace) {
             let Some(rules) = self.rules_of(binding) else {
                 continue;
             };
             if rules.iter().any(&mut predicate) {
-                return Some(RbacGrant {
+                return Some(RbacAllowReason {
                     namespace: key.0.to_string(),
                     binding: key.1.to_string(),
                     role_kind: match binding.role_namespace {

@@ -25,19 +25,19 @@ struct RunningInformer {
     tasks: TaskGroup,
 }
 
-struct InformerFactoryState {
+struct InformerFactoryInner {
     tasks: TaskGroup,
     servers: Mutex<AHashMap<usize, ServerInformers>>,
 }
 
 /// Starts informers on first use and shares them. Clones are the same factory.
 #[derive(Clone)]
-pub struct InformerFactory(Arc<InformerFactoryState>);
+pub struct InformerFactory(Arc<InformerFactoryInner>);
 
 impl InformerFactory {
     /// `tasks` owns the informers' tasks.
     pub fn new(tasks: &TaskGroup) -> Self {
-        Self(Arc::new(InformerFactoryState {
+        Self(Arc::new(InformerFactoryInner {
             tasks: tasks.child(),
             servers: Mutex::default(),
         }))

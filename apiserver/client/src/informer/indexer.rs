@@ -10,7 +10,7 @@ use machinery::Object;
 
 type IndexFunc = Box<dyn Fn(&Object) -> Vec<String> + Send + Sync>;
 
-struct IndexedObject {
+struct ObjectWithListEpoch {
     object: Object,
     /// The number of the last list that contained the object.
     epoch: u64,
@@ -131,7 +131,7 @@ impl InformerIndex {
 
 #[derive(Default)]
 pub(super) struct Indexer {
-    objects: AHashMap<Arc<str>, IndexedObject>,
+    objects: AHashMap<Arc<str>, ObjectWithListEpoch>,
     indexes: Vec<(&'static str, InformerIndex)>,
     epoch: u64,
 }
@@ -183,14 +183,16 @@ impl Indexer {
             for (_, index) in &mut self.indexes {
                 index.replace_object(&key, &entry.object, &object);
             }
-            self.objects.insert(key, IndexedObject { object, epoch });
+            self.objects
+                .insert(key, ObjectWithListEpoch { object, epoch });
             return Some(entry.object);
         }
         let key: Arc<str> = key.into();
         for (_, index) in &mut self.indexes {
             index.insert_object(&key, &object);
         }
-        self.objects.insert(key, IndexedObject { object, epoch });
+        self.objects
+            .insert(key, ObjectWithListEpoch { object, epoch });
         None
     }
 

@@ -45,15 +45,15 @@ impl<'a> InformerEvent<'a> {
     }
 }
 
-type InformerEventHandler = Box<dyn Fn(&InformerEvent<'_>) + Send + Sync>;
+type InformerEventHandlerFunc = Box<dyn Fn(&InformerEvent<'_>) + Send + Sync>;
 type TransformFunc = Box<dyn Fn(Object) -> Object + Send + Sync>;
 
-struct InformerState {
+struct InformerInner {
     selector: ListWatchSelector,
     indexer: RwLock<Indexer>,
     /// Held while a change is stored and delivered, so that a handler added later misses
     /// none.
-    handlers: Mutex<Vec<InformerEventHandler>>,
+    handlers: Mutex<Vec<InformerEventHandlerFunc>>,
     synced: watch::Sender<bool>,
     last_error: Mutex<Option<String>>,
     transform: Option<TransformFunc>,
@@ -69,11 +69,11 @@ thread_local! {
 
 /// A handle; clones read the same copy.
 #[derive(Clone)]
-pub struct Informer(Arc<InformerState>);
+pub struct Informer(Arc<InformerInner>);
 
 impl Informer {
     fn new(select: ListWatchSelector, transform: Option<TransformFunc>) -> Self {
-        Self(Arc::new(InformerState {
+        Self(Arc::new(InformerInner {
             selector: select,
             indexer: RwLock::default(),
             handlers: Mutex::default(),
@@ -196,7 +196,7 @@ impl Informer {
 }
 
 struct InformerSink {
-    shared: Arc<InformerState>,
+    shared: Arc<InformerInner>,
 }
 
 impl InformerSink {
@@ -225,7 +225,7 @@ impl InformerSink {
 }
 
 fn notify_handlers(
-    handlers: &[InformerEventHandler],
+    handlers: &[InformerEventHandlerFunc],
     old: Option<&Object>,
     new: Option<&Object>,
     initial: bool,

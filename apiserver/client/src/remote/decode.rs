@@ -39,7 +39,7 @@ struct ListMeta<'a> {
 }
 
 #[derive(Deserialize)]
-struct ItemTypeMeta<'a> {
+struct ListItemKindField<'a> {
     #[serde(borrow, default)]
     kind: Option<Cow<'a, str>>,
 }
@@ -82,7 +82,7 @@ fn add_type_meta(item: &str, head: &str) -> Result<Bytes> {
 }
 
 fn has_kind(item: &str) -> Result<bool> {
-    let only: ItemTypeMeta<'_> = serde_json::from_str(item).map_err(protocol_error)?;
+    let only: ListItemKindField<'_> = serde_json::from_str(item).map_err(protocol_error)?;
     Ok(only.kind.is_some_and(|k| !k.is_empty()))
 }
 

@@ -22,7 +22,7 @@ const ACCEPT_AGGREGATED_DISCOVERY: &str = "application/json;g=apidiscovery.k8s.i
 const MAX_CONCURRENT_REQUESTS: usize = 8;
 
 #[derive(Deserialize)]
-struct DiscoveryTypeMeta {
+struct DiscoveryResponseKindField {
     #[serde(default)]
     kind: String,
 }
@@ -146,7 +146,8 @@ impl RemoteApi {
             core => Some(core?),
         };
         let aggregated = |body: &[u8]| {
-            decode::<DiscoveryTypeMeta>(body).is_ok_and(|k| k.kind == "APIGroupDiscoveryList")
+            decode::<DiscoveryResponseKindField>(body)
+                .is_ok_and(|k| k.kind == "APIGroupDiscoveryList")
         };
         if aggregated(&groups) && core.as_deref().is_none_or(aggregated) {
             for body in core.iter().chain([&groups]) {

@@ -1,5 +1,5 @@
 //! Kubeconfig files, merged as client-go merges them, with one context resolved into a
-//! [`Config`]. Errors name the file and the entry.
+//! [`RestConfig`]. Errors name the file and the entry.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -19,7 +19,7 @@ const MAX_KUBECONFIG_BYTES: u64 = 16 << 20;
 
 /// Where to find the kubeconfig (client-go's `ClientConfigLoadingRules`).
 #[derive(Clone, Debug, Default)]
-pub struct KubeconfigSource {
+pub struct KubeconfigLoadingRules {
     /// `--kubeconfig`: this file and no other.
     pub explicit_path: Option<PathBuf>,
     /// `$KUBECONFIG`: a list of files; missing ones are skipped.
@@ -30,7 +30,7 @@ pub struct KubeconfigSource {
     pub context: Option<String>,
 }
 
-impl KubeconfigSource {
+impl KubeconfigLoadingRules {
     /// One file.
     pub fn from_file(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -203,7 +203,7 @@ struct KubeconfigContext {
 }
 
 /// An entry and the file it came from, for messages and relative paths.
-struct KubeconfigEntry<T> {
+struct KubeconfigEntryWithFilePath<T> {
     path: PathBuf,
     value: T,
 }
@@ -213,22 +213,23 @@ struct KubeconfigEntry<T> {
 #[derive(Default)]
 struct MergedKubeconfig {
     first_path: Option<PathBuf>,
-    clusters: BTreeMap<String, KubeconfigEntry<KubeconfigCluster>>,
-    users: BTreeMap<String, KubeconfigEntry<KubeconfigUser>>,
-    contexts: BTreeMap<String, KubeconfigEntry<KubeconfigContext>>,
-    current_context: Option<KubeconfigEntry<String>>,
+    clusters: BTreeMap<String, KubeconfigEntryWithFilePath<KubeconfigCluster>>,
+    users: BTreeMap<String, KubeconfigEntryWithFilePath<KubeconfigUser>>,
+    contexts: BTreeMap<String, KubeconfigEntryWithFilePath<KubeconfigContext>>,
+    current_context: Option<KubeconfigEntryWithFilePath<String>>,
 }
 
 fn merge_entries<T: Default>(
-    into: &mut BTreeMap<String, KubeconfigEntry<T>>,
+    into: &mut BTreeMap<String, KubeconfigEntryWithFilePath<T>>,
     path: &Path,
     entries: impl Iterator<Item = (String, Option<T>)>,
 ) {
     for (name, entry) in entries {
-        into.entry(name).or_insert_with(|| KubeconfigEntry {
-            path: path.to_owned(),
-            value: entry.unwrap_or_default(),
-        });
+        into.entry(name)
+            .or_insert_with(|| KubeconfigEntryWithFilePath {
+                path: path.to_owned(),
+                value: entry.unwrap_or_default(),
+            });
     }
 }
 
@@ -255,7 +256,7 @@ impl MergedKubeconfig {
         );
         if self.current_context.is_none() {
             let named = file.current_context.filter(|c| !c.is_empty());
-            self.current_context = named.map(|entry| KubeconfigEntry {
+            self.current_context = named.map(|entry| KubeconfigEntryWithFilePath {
                 path: path.to_owned(),
                 value: entry,
             });
@@ -338,7 +339,7 @@ fn non_empty(text: &Option<String>) -> Option<String> {
     text.clone().filter(|t| !t.is_empty())
 }
 
-impl<T> KubeconfigEntry<T> {
+impl<T> KubeconfigEntryWithFilePath<T> {
     /// A relative path is relative to the file.
     fn resolve_path(&self, path: &str) -> PathBuf {
         match self.path.parent() {
@@ -370,7 +371,7 @@ impl<T> KubeconfigEntry<T> {
     }
 }
 
-impl KubeconfigEntry<KubeconfigCluster> {
+impl KubeconfigEntryWithFilePath<KubeconfigCluster> {
     fn config(&self, name: &str) -> Result<RestConfig, RestConfigError> {
         let fail = |why: String| kubeconfig_error(&self.path, format!("cluster {name:?}: {why}"));
         let own = &self.value;
@@ -398,7 +399,7 @@ impl KubeconfigEntry<KubeconfigCluster> {
     }
 }
 
-impl KubeconfigEntry<KubeconfigUser> {
+impl KubeconfigEntryWithFilePath<KubeconfigUser> {
     fn auth(&self, name: &str) -> Result<AuthInfo, RestConfigError> {
         let fail = |why: String| kubeconfig_error(&self.path, format!("user {name:?}: {why}"));
         let own = &self.value;

@@ -61,7 +61,7 @@ impl KubeconfigDir {
     }
 
     fn load(&self, context: &str) -> Result<RestConfig, RestConfigError> {
-        let mut source = KubeconfigSource::from_file(self.0.path().join("config"));
+        let mut source = KubeconfigLoadingRules::from_file(self.0.path().join("config"));
         source.context = Some(context.to_owned()).filter(|c| !c.is_empty());
         source.load()
     }
@@ -196,9 +196,9 @@ fn the_first_of_several_files_wins() {
         &files.0.path().join("config"),
     ])
     .unwrap();
-    let mut source = KubeconfigSource {
+    let mut source = KubeconfigLoadingRules {
         kubeconfig_variable: Some(list.into_string().unwrap()),
-        ..KubeconfigSource::default()
+        ..KubeconfigLoadingRules::default()
     };
     let config = source.load().unwrap();
     assert_eq!(
@@ -210,13 +210,16 @@ fn the_first_of_several_files_wins() {
         source.load().unwrap_err().to_string(),
         "kubeconfig not found at /nowhere/at/all"
     );
-    let missing = KubeconfigSource::from_file("/nowhere/at/all")
+    let missing = KubeconfigLoadingRules::from_file("/nowhere/at/all")
         .load()
         .unwrap_err()
         .to_string();
     assert_eq!(missing, "kubeconfig /nowhere/at/all: no such file");
     assert_eq!(
-        KubeconfigSource::default().load().unwrap_err().to_string(),
+        KubeconfigLoadingRules::default()
+            .load()
+            .unwrap_err()
+            .to_string(),
         "no kubeconfig specified"
     );
 }

@@ -37,13 +37,13 @@ static METRIC_FAMILIES: LazyLock<RestClientMetricFamilies> = LazyLock::new(|| {
 const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "other"];
 
 /// The metrics of one server.
-pub(super) struct RestClientMetrics {
+pub(super) struct RestClientMetricsOfHost {
     host: String,
     durations: [OnceLock<Histogram>; METHODS.len()],
     requests_by_code: RwLock<AHashMap<(usize, u16), Counter>>,
 }
 
-impl RestClientMetrics {
+impl RestClientMetricsOfHost {
     pub(super) fn new(host: &str) -> Self {
         Self {
             host: host.to_owned(),

@@ -1,4 +1,4 @@
-//! [`RemoteApi`]: [`Api`] over HTTP, for a [`Config`] from a kubeconfig or elsewhere.
+//! [`RemoteApi`]: [`Api`] over HTTP, for a [`RestConfig`] from a kubeconfig or elsewhere.
 //!
 //! Every call has a timeout except the stream of a watch; its connection is checked with
 //! HTTP/2 pings.
@@ -50,7 +50,7 @@ pub use config::{
 use decode::WatchEventDecoder;
 pub use fence::NetworkSendFence;
 pub use forward::{ForwardError, RequestForwarder};
-use metrics::RestClientMetrics;
+use metrics::RestClientMetricsOfHost;
 pub use pool::ResponseBody;
 use pool::{ConnectionPool, DeliveryStatus};
 use request::ApiRequest;
@@ -72,7 +72,7 @@ pub struct RemoteApi {
     pool: ConnectionPool,
     host: String,
     impersonation_headers: HeaderMap,
-    metrics: RestClientMetrics,
+    metrics: RestClientMetricsOfHost,
 }
 
 impl RemoteApi {
@@ -94,7 +94,7 @@ impl RemoteApi {
         .map_err(|e| RestConfigError(format!("{host}: {e}")))?;
         Ok(Self {
             pool: ConnectionPool::new(config, tasks.child()),
-            metrics: RestClientMetrics::new(&host),
+            metrics: RestClientMetricsOfHost::new(&host),
             host,
             impersonation_headers: as_user,
         })
@@ -252,7 +252,7 @@ fn retry_delay(method: &Method, response: &Response<ResponseBody>) -> Option<Dur
 }
 
 #[derive(Deserialize)]
-struct ResponseTypeMeta {
+struct ResponseBodyKindField {
     #[serde(default)]
     kind: String,
 }
@@ -261,7 +261,7 @@ struct ResponseTypeMeta {
 fn status_from_response(code: StatusCode, body: &[u8]) -> Status {
     const MAX_MESSAGE_CHARS: usize = 200;
     let is_status =
-        serde_json::from_slice::<ResponseTypeMeta>(body).is_ok_and(|k| k.kind == "Status");
+        serde_json::from_slice::<ResponseBodyKindField>(body).is_ok_and(|k| k.kind == "Status");
     if is_status && let Ok(mut status) = serde_json::from_slice::<Status>(body) {
         if status.code == 0 {
             status.code = code.as_u16();
@@ -415,7 +415,7 @@ impl Api for RemoteApi {
         options: &DeleteOptions,
     ) -> Result<Option<Object>> {
         let body = self.fetch_body(&ApiRequest::delete(at, options)).await?;
-        let kind: ResponseTypeMeta =
+        let kind: ResponseBodyKindField =
             serde_json::from_slice(&body).map_err(|e| Error::Protocol(e.to_string()))?;
         if kind.kind == "Status" {
             return Ok(None);

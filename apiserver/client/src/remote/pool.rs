@@ -95,11 +95,11 @@ impl Http2Connection {
 struct PooledConnections {
     http2: Vec<Http2Connection>,
     idle: Vec<http1::SendRequest<RequestBody>>,
-    dial_failure: Option<DialFailure>,
+    dial_failure: Option<DialFailureBackoff>,
 }
 
 /// The last dial failed.
-struct DialFailure {
+struct DialFailureBackoff {
     message: String,
     until: Instant,
     backoff: ExponentialBackoff,
@@ -282,7 +282,7 @@ impl ConnectionPool {
             Err(message) => {
                 let before = state.dial_failure.take();
                 let mut backoff = before.map_or(DIAL_BACKOFF, |failure| failure.backoff);
-                state.dial_failure = Some(DialFailure {
+                state.dial_failure = Some(DialFailureBackoff {
                     message: message.clone(),
                     until: Instant::now() + backoff.next_delay(),
                     backoff,

@@ -23,7 +23,7 @@ use super::deletion_protection;
 use super::host_crds::{AUTOMANAGED_LABEL, crds_without_objects, is_automanaged};
 use super::host_objects::{ApiServiceTarget, MANAGED_BY_LABEL, contains, labels};
 use super::host_requests::retry_until_answered;
-use super::serving_certificate::ServingCertificateSecret;
+use super::serving_certificate::ServingCertificateSecretManager;
 
 static API_SERVICES: Gvr = Gvr::from_static("apiregistration.k8s.io", "v1", "apiservices");
 static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
@@ -74,17 +74,17 @@ pub(super) fn own_versions(table: &ResourceTable) -> Vec<ServedGroupVersion> {
     .collect()
 }
 
-struct ApiServiceControllerState {
+struct ApiServiceControllerInner {
     host: Arc<dyn Api>,
     service: ApiServiceTarget,
     served: Vec<ServedGroupVersion>,
-    serving: ServingCertificateSecret,
+    serving: ServingCertificateSecretManager,
     clock: Arc<dyn Clock>,
 }
 
 /// Registers and reconciles the APIServices. Clones share their state.
 #[derive(Clone)]
-pub(super) struct ApiServiceController(Arc<ApiServiceControllerState>);
+pub(super) struct ApiServiceController(Arc<ApiServiceControllerInner>);
 
 fn desired_api_service(
     version: &ServedGroupVersion,
@@ -153,10 +153,10 @@ impl ApiServiceController {
         host: Arc<dyn Api>,
         service: ApiServiceTarget,
         served: Vec<ServedGroupVersion>,
-        serving: ServingCertificateSecret,
+        serving: ServingCertificateSecretManager,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self(Arc::new(ApiServiceControllerState {
+        Self(Arc::new(ApiServiceControllerInner {
             host,
             service,
             served,
@@ -191,7 +191,7 @@ impl ApiServiceController {
     }
 }
 
-impl ApiServiceControllerState {
+impl ApiServiceControllerInner {
     async fn reconcile_loop(&self) {
         let mut bundle = self.serving.bundle();
         let mut pause = FIRST_CHECK_INTERVAL;
@@ -392,7 +392,7 @@ mod tests {
     async fn registration(fake: &Arc<FakeApi>) -> ApiServiceController {
         let host: Arc<dyn Api> = fake.clone();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let serving = ServingCertificateSecret::open(&host, &service(), &clock)
+        let serving = ServingCertificateSecretManager::open(&host, &service(), &clock)
             .await
             .unwrap();
         ApiServiceController::new(host, service(), versions(), serving, clock)

@@ -16,21 +16,21 @@ use parking_lot::Mutex;
 use storage::etcd::{EtcdTls, EtcdTlsSource};
 
 use super::host_objects::ApiServiceTarget;
-use super::host_secret::{HostSecret, SecretContent};
+use super::host_secret::{HostSecretClient, SecretDataCodec};
 use crate::renewal_loop::{CHECK_PERIOD, run_renewal_loop};
 
 const DESCRIPTION: &str = "certificates for etcd";
 
 /// The Secret and the client certificate of its last reading.
-pub(super) struct EtcdCertificateSecret {
-    secret: HostSecret,
+pub(super) struct EtcdCertificateSecretManager {
+    secret: HostSecretClient,
     /// The names in the server certificate of etcd.
     names: BTreeSet<String>,
     clock: Arc<dyn Clock>,
     client_tls: Arc<Mutex<EtcdTls>>,
 }
 
-impl EtcdCertificateSecret {
+impl EtcdCertificateSecretManager {
     /// Reads the Secret, or creates it. Waits for the host.
     pub(super) async fn open(
         host: &Arc<dyn Api>,
@@ -40,7 +40,7 @@ impl EtcdCertificateSecret {
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Arc<Self>> {
         let secret = Self {
-            secret: HostSecret {
+            secret: HostSecretClient {
                 host: Arc::clone(host),
                 namespace: service.namespace.clone(),
                 name: name.to_owned(),
@@ -122,7 +122,7 @@ fn client_tls(kept: &EtcdCertificates) -> EtcdTls {
     }
 }
 
-impl SecretContent for EtcdCertificates {
+impl SecretDataCodec for EtcdCertificates {
     const TYPE: &'static str = "Opaque";
 
     /// Fields that cannot be decoded are empty, and are created again.
@@ -168,11 +168,19 @@ mod tests {
         }
     }
 
-    async fn open(host: &Arc<dyn Api>, clock: &Arc<dyn Clock>) -> Arc<EtcdCertificateSecret> {
+    async fn open(
+        host: &Arc<dyn Api>,
+        clock: &Arc<dyn Clock>,
+    ) -> Arc<EtcdCertificateSecretManager> {
         let servers = ["https://flotilla-etcd.flotilla-system.svc:2379".to_owned()];
         let service = service();
-        let opened =
-            EtcdCertificateSecret::open(host, &service, "flotilla-etcd-certs", &servers, clock);
+        let opened = EtcdCertificateSecretManager::open(
+            host,
+            &service,
+            "flotilla-etcd-certs",
+            &servers,
+            clock,
+        );
         opened.await.unwrap()
     }
 

@@ -14,9 +14,9 @@ use registry::Registry;
 use super::host_namespaces::HostNamespaceLookup;
 use super::host_webhooks::watch_host_webhooks;
 use crate::running_server::check_synced;
-use crate::storage_engine::StorageEngine;
+use crate::storage_engine::OpenedStorageEngine;
 
-pub(super) struct HostDelegation {
+pub(super) struct HostDelegatedAuthAndWebhooks {
     /// Informers of the host's objects.
     pub(super) informers: InformerFactory,
     pub(super) authenticator: Arc<DelegatingAuthenticator>,
@@ -25,7 +25,7 @@ pub(super) struct HostDelegation {
     pub(super) webhooks: Arc<WebhookDispatcher>,
 }
 
-impl HostDelegation {
+impl HostDelegatedAuthAndWebhooks {
     /// Starts to follow the host in `tasks`; connections to webhooks are made in
     /// `connection_tasks`.
     pub(super) fn start(
@@ -56,7 +56,7 @@ impl HostDelegation {
     }
 
     /// A probe that fails until the store, the trust in the host and the informers are ready.
-    pub(super) fn readiness_probe(&self, engine: &StorageEngine) -> HealthProbe {
+    pub(super) fn readiness_probe(&self, engine: &OpenedStorageEngine) -> HealthProbe {
         let store = engine.probe();
         let (authenticator, informers) = (Arc::clone(&self.authenticator), self.informers.clone());
         Arc::new(move || {

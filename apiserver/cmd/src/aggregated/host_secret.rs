@@ -21,7 +21,7 @@ pub(super) static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
 const MAX_ATTEMPTS: usize = 10;
 
 /// What a Secret holds.
-pub(super) trait SecretContent: Sized {
+pub(super) trait SecretDataCodec: Sized {
     /// The type of the Secret.
     const TYPE: &'static str;
 
@@ -38,7 +38,7 @@ struct SecretData {
 }
 
 /// The content of a Secret; `None` if its data are malformed.
-pub(super) fn decode_secret<T: SecretContent>(secret: &Object) -> Option<T> {
+pub(super) fn decode_secret<T: SecretDataCodec>(secret: &Object) -> Option<T> {
     let SecretData { data } = serde_json::from_slice(secret.bytes()).ok()?;
     let data = data.unwrap_or_default();
     Some(T::decode(|key| {
@@ -48,7 +48,7 @@ pub(super) fn decode_secret<T: SecretContent>(secret: &Object) -> Option<T> {
     }))
 }
 
-fn encode_data(content: &impl SecretContent) -> Value {
+fn encode_data(content: &impl SecretDataCodec) -> Value {
     let fields = content.encode().into_iter();
     fields
         .map(|(key, text)| (key.to_owned(), Value::from(STANDARD.encode(text))))
@@ -56,7 +56,7 @@ fn encode_data(content: &impl SecretContent) -> Value {
 }
 
 /// A Secret by its name.
-pub(super) struct HostSecret {
+pub(super) struct HostSecretClient {
     pub(super) host: Arc<dyn Api>,
     pub(super) namespace: String,
     pub(super) name: String,
@@ -64,11 +64,11 @@ pub(super) struct HostSecret {
     pub(super) description: &'static str,
 }
 
-impl HostSecret {
+impl HostSecretClient {
     /// Creates or updates the Secret until nothing is due, and returns its content. `next`
     /// computes the content that is due from the present one; `None` if none is due. Waits
     /// for the host.
-    pub(super) async fn ensure_secret<T: SecretContent>(
+    pub(super) async fn ensure_secret<T: SecretDataCodec>(
         &self,
         next: impl Fn(Option<&T>) -> anyhow::Result<Option<T>>,
     ) -> anyhow::Result<T> {
@@ -88,7 +88,7 @@ impl HostSecret {
     }
 
     /// Returns false when another replica has written the Secret.
-    async fn write<T: SecretContent>(
+    async fn write<T: SecretDataCodec>(
         &self,
         found: Option<&Object>,
         next: &T,

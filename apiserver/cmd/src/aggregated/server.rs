@@ -25,12 +25,12 @@ use watchcache::WatchCaches;
 
 use super::api_services::{self, ApiServiceController};
 use super::deletion_protection;
-use super::etcd_certificates::EtcdCertificateSecret;
-use super::host_delegation::HostDelegation;
+use super::etcd_certificates::EtcdCertificateSecretManager;
+use super::host_delegation::HostDelegatedAuthAndWebhooks;
 use super::host_objects::ApiServiceTarget;
-use super::serving_certificate::ServingCertificateSecret;
+use super::serving_certificate::ServingCertificateSecretManager;
 use crate::running_server::{self, RunningServer};
-use crate::storage_engine::{StorageBackendConfig, StorageEngine};
+use crate::storage_engine::{OpenedStorageEngine, StorageBackendConfig};
 use crate::{cluster_proxy, listener, scheduling_decision, script_flags, secret_access};
 
 const STORE_DIR: &str = "store";
@@ -83,12 +83,18 @@ impl AggregatedServer {
         engine.register_metrics(&metrics);
         let listener = listener::bind(setup.listen).await?;
         let address = listener.local_addr().context("no local address")?;
-        let serving = ServingCertificateSecret::open(&host, &setup.service, &clock).await?;
+        let serving = ServingCertificateSecretManager::open(&host, &setup.service, &clock).await?;
 
         let server_tasks = TaskGroup::new(ShutdownToken::new());
-        let delegation =
-            HostDelegation::start(&host, &clock, &setup.delegated, &connections, &server_tasks);
-        let resources = ServedResources::new(&setup, &engine, &delegation, &metrics, &clock);
+        let delegation = HostDelegatedAuthAndWebhooks::start(
+            &host,
+            &clock,
+            &setup.delegated,
+            &connections,
+            &server_tasks,
+        );
+        let resources =
+            RegistryApiAndWatchCaches::new(&setup, &engine, &delegation, &metrics, &clock);
         let controller_tasks = TaskGroup::new(ShutdownToken::new());
         let running = RunningServer {
             api: GroupSplitApi::new(resources.api, Arc::clone(&host), is_karmada_group),
@@ -151,7 +157,10 @@ async fn open_storage(
     setup: &mut AggregatedServerOptions<'_>,
     host: &Arc<dyn Api>,
     clock: &Arc<dyn Clock>,
-) -> anyhow::Result<(StorageEngine, Option<Arc<EtcdCertificateSecret>>)> {
+) -> anyhow::Result<(
+    OpenedStorageEngine,
+    Option<Arc<EtcdCertificateSecretManager>>,
+)> {
     auth::create_private_dir(setup.dir)
         .with_context(|| format!("cannot use {}", setup.dir.display()))?;
     let mut secret = None;
@@ -160,7 +169,7 @@ async fn open_storage(
     {
         let servers = &options.servers;
         let opened =
-            EtcdCertificateSecret::open(host, &setup.service, name, servers, clock).await?;
+            EtcdCertificateSecretManager::open(host, &setup.service, name, servers, clock).await?;
         let (tls, renewed) = opened.client();
         options.tls = Some(tls);
         options.renewed_tls = Some(renewed);
@@ -168,23 +177,23 @@ async fn open_storage(
     }
     let directory = setup.dir.join(STORE_DIR);
     let encryption = setup.encryption.take();
-    let engine = StorageEngine::open(&setup.storage_backend, encryption, &directory).await?;
+    let engine = OpenedStorageEngine::open(&setup.storage_backend, encryption, &directory).await?;
     Ok((engine, secret))
 }
 
 /// The registry of Flotilla's groups.
-struct ServedResources {
+struct RegistryApiAndWatchCaches {
     watch_caches: Arc<WatchCaches>,
     registry: Arc<Registry>,
     /// The registry's API, with the rights of the internal superuser.
     api: Arc<dyn Api>,
 }
 
-impl ServedResources {
+impl RegistryApiAndWatchCaches {
     fn new(
         setup: &AggregatedServerOptions<'_>,
-        engine: &StorageEngine,
-        delegation: &HostDelegation,
+        engine: &OpenedStorageEngine,
+        delegation: &HostDelegatedAuthAndWebhooks,
         metrics: &MetricsRegistry,
         clock: &Arc<dyn Clock>,
     ) -> Self {
@@ -222,7 +231,7 @@ impl ServedResources {
 fn http_options(
     setup: &AggregatedServerOptions<'_>,
     running: &RunningServer,
-    delegation: &HostDelegation,
+    delegation: &HostDelegatedAuthAndWebhooks,
     ready: &HealthProbe,
     metrics: MetricsRegistry,
 ) -> ApiServerOptions {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::Context;
-use auth::cert_rotation::RotatingServingCertificates;
+use auth::cert_rotation::StoredServingCertificateAndCa;
 use auth::tls::ReloadableCertificate;
 use client::{Api, InformerFactory, ListWatchSelector, TaskGroup};
 use machinery::time::Clock;
@@ -16,13 +16,13 @@ use machinery::{FailureLogLimiter, Object};
 use tokio::sync::{Notify, watch};
 
 use super::host_objects::ApiServiceTarget;
-use super::host_secret::{HostSecret, SECRETS, SecretContent, decode_secret};
+use super::host_secret::{HostSecretClient, SECRETS, SecretDataCodec, decode_secret};
 use crate::renewal_loop::{CHECK_PERIOD, run_renewal_loop};
 
 const DESCRIPTION: &str = "the serving certificate";
 
-struct ServingCertificateState {
-    secret: HostSecret,
+struct ServingCertificateSecretManagerInner {
+    secret: HostSecretClient,
     names: BTreeSet<String>,
     clock: Arc<dyn Clock>,
     certificate: Arc<ReloadableCertificate>,
@@ -32,7 +32,7 @@ struct ServingCertificateState {
 
 /// The certificate in use. Clones share it.
 #[derive(Clone)]
-pub(super) struct ServingCertificateSecret(Arc<ServingCertificateState>);
+pub(super) struct ServingCertificateSecretManager(Arc<ServingCertificateSecretManagerInner>);
 
 /// The DNS names and addresses by which the host, pods and local clients reach the server.
 fn certificate_names(service: &ApiServiceTarget) -> BTreeSet<String> {
@@ -50,7 +50,7 @@ fn certificate_names(service: &ApiServiceTarget) -> BTreeSet<String> {
     ])
 }
 
-impl SecretContent for RotatingServingCertificates {
+impl SecretDataCodec for StoredServingCertificateAndCa {
     const TYPE: &'static str = "kubernetes.io/tls";
 
     fn decode(get: impl Fn(&str) -> String) -> Self {
@@ -72,14 +72,14 @@ impl SecretContent for RotatingServingCertificates {
     }
 }
 
-impl ServingCertificateSecret {
+impl ServingCertificateSecretManager {
     /// Reads the Secret, or creates it. Waits for the host.
     pub(super) async fn open(
         host: &Arc<dyn Api>,
         service: &ApiServiceTarget,
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
-        let secret = HostSecret {
+        let secret = HostSecretClient {
             host: Arc::clone(host),
             namespace: service.namespace.clone(),
             name: format!("{}-serving-cert", service.name),
@@ -94,7 +94,7 @@ impl ServingCertificateSecret {
             )
         })?;
         let (chain, key) = kept.serving_der()?;
-        Ok(Self(Arc::new(ServingCertificateState {
+        Ok(Self(Arc::new(ServingCertificateSecretManagerInner {
             secret,
             names,
             clock: Arc::clone(clock),
@@ -137,13 +137,13 @@ impl ServingCertificateSecret {
     }
 }
 
-impl ServingCertificateState {
+impl ServingCertificateSecretManagerInner {
     /// Uses the certificate of the Secret. One that cannot be used is replaced by the next
     /// renewal.
     fn apply_secret(&self, secret: &Object) {
-        let usable = decode_secret(secret).and_then(|kept: RotatingServingCertificates| {
+        let usable = decode_secret(secret).and_then(|kept: StoredServingCertificateAndCa| {
             let due =
-                RotatingServingCertificates::rotate(Some(&kept), &self.names, self.clock.now());
+                StoredServingCertificateAndCa::rotate(Some(&kept), &self.names, self.clock.now());
             // A certificate that is due for renewal is used until it is renewed.
             let (chain, key) = kept.serving_der().ok()?;
             due.ok()?;
@@ -174,12 +174,12 @@ impl ServingCertificateState {
 
 /// Creates or renews the Secret until nothing is due.
 async fn ensure_certificates(
-    secret: &HostSecret,
+    secret: &HostSecretClient,
     names: &BTreeSet<String>,
     clock: &dyn Clock,
-) -> anyhow::Result<RotatingServingCertificates> {
+) -> anyhow::Result<StoredServingCertificateAndCa> {
     let next = |kept: Option<&_>| {
-        Ok(RotatingServingCertificates::rotate(
+        Ok(StoredServingCertificateAndCa::rotate(
             kept,
             names,
             clock.now(),
@@ -211,13 +211,13 @@ mod tests {
         let host: Arc<dyn Api> = fake.clone();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let service = service();
-        let opens = (0..5).map(|_| ServingCertificateSecret::open(&host, &service, &clock));
-        let all: Vec<ServingCertificateSecret> =
+        let opens = (0..5).map(|_| ServingCertificateSecretManager::open(&host, &service, &clock));
+        let all: Vec<ServingCertificateSecretManager> =
             futures_util::future::try_join_all(opens).await.unwrap();
         let bundle = all[0].bundle().borrow().clone();
         assert!(all.iter().all(|s| *s.bundle().borrow() == bundle));
         assert_eq!(fake.list_objects(&SECRETS).len(), 1);
-        let again = ServingCertificateSecret::open(&host, &service, &clock)
+        let again = ServingCertificateSecretManager::open(&host, &service, &clock)
             .await
             .unwrap();
         assert_eq!(*again.bundle().borrow(), bundle, "a restart writes nothing");
@@ -228,7 +228,7 @@ mod tests {
         let fake = FakeApi::new();
         let host: Arc<dyn Api> = fake.clone();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let serving = ServingCertificateSecret::open(&host, &service(), &clock)
+        let serving = ServingCertificateSecretManager::open(&host, &service(), &clock)
             .await
             .unwrap();
         let tasks = TaskGroup::new(client::ShutdownToken::new());

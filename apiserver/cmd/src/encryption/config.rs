@@ -83,7 +83,7 @@ pub(super) fn join_errors(errors: &[FieldError]) -> String {
 
 /// Parses the document. Returns all errors that it finds.
 pub(super) fn parse(document: &Value) -> Result<Vec<ResourceConfiguration>, Vec<FieldError>> {
-    let mut reader = EncryptionConfigurationValidator::default();
+    let mut reader = EncryptionConfigurationParser::default();
     let entries = reader.document(document);
     if reader.errors.is_empty() {
         return Ok(entries);
@@ -92,11 +92,11 @@ pub(super) fn parse(document: &Value) -> Result<Vec<ResourceConfiguration>, Vec<
 }
 
 #[derive(Default)]
-struct EncryptionConfigurationValidator {
+struct EncryptionConfigurationParser {
     errors: Vec<FieldError>,
 }
 
-impl EncryptionConfigurationValidator {
+impl EncryptionConfigurationParser {
     fn fail(&mut self, error: FieldError) {
         self.errors.push(error);
     }

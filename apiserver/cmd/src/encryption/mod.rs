@@ -16,17 +16,20 @@ use anyhow::{Context, anyhow};
 use serde_json::Value;
 use storage::encryption::ResourceTransformers;
 
-pub(crate) use scope::EncryptionScope;
+pub(crate) use scope::EncryptableResources;
 
 /// Reads and validates the file. No error repeats a key.
-pub(crate) fn load(file: &Path, scope: EncryptionScope) -> anyhow::Result<ResourceTransformers> {
+pub(crate) fn load(
+    file: &Path,
+    scope: EncryptableResources,
+) -> anyhow::Result<ResourceTransformers> {
     let flag = || format!("--encryption-provider-config {}", file.display());
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", flag()))?;
     warn_when_readable_by_others(file);
     parse(&text, scope).map_err(|why| anyhow!("{}: {why}", flag()))
 }
 
-fn parse(text: &str, scope: EncryptionScope) -> Result<ResourceTransformers, String> {
+fn parse(text: &str, scope: EncryptableResources) -> Result<ResourceTransformers, String> {
     let document: Value = serde_saphyr::from_str(text).map_err(|e| {
         // The parser's error may quote a line of the file, and with it a key.
         let place = e

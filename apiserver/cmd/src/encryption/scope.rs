@@ -2,7 +2,7 @@
 
 /// The resources that this server stores and can encrypt.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum EncryptionScope {
+pub(crate) enum EncryptableResources {
     /// Flotilla stores every resource.
     All,
     /// Another API server stores all but the resources of Karmada's groups.

@@ -1,6 +1,6 @@
 //! Tests of the validation of EncryptionConfigurations.
 
-use super::{EncryptionScope, parse};
+use super::{EncryptableResources, parse};
 
 /// Keys of 32 and 16 bytes.
 const KEY_OF_32_BYTES: &str = "c2VjcmV0IGlzIHNlY3VyZSwgb3IgaXMgaXQgc2VjdXI=";
@@ -27,7 +27,7 @@ fn providers(providers: &str) -> String {
     ))
 }
 
-fn parse_error(text: &str, scope: EncryptionScope) -> String {
+fn parse_error(text: &str, scope: EncryptableResources) -> String {
     let why = parse(text, scope).unwrap_err();
     assert!(
         !why.contains(KEY_OF_32_BYTES) && !why.contains(KEY_OF_16_BYTES),
@@ -59,12 +59,12 @@ fn valid_configurations_are_accepted() {
              - {resources: [secrets], providers: [{secretbox: {keys: [{name: a, secret: KEY}]}}]}",
         ),
     ] {
-        let parsed = parse(&text, EncryptionScope::All);
+        let parsed = parse(&text, EncryptableResources::All);
         assert!(parsed.is_ok(), "{text}{parsed:?}");
     }
     for own in ["works.work.karmada.io", "'*.policy.karmada.io'", "'*.*'"] {
         assert!(
-            parse(&identity_for(own), EncryptionScope::OwnGroups).is_ok(),
+            parse(&identity_for(own), EncryptableResources::OwnGroups).is_ok(),
             "{own}"
         );
     }
@@ -196,7 +196,7 @@ fn errors_have_the_path_of_their_field() {
         ),
     ];
     for (text, expected) in table {
-        let why = parse_error(text, EncryptionScope::All);
+        let why = parse_error(text, EncryptableResources::All);
         assert!(why.contains(expected), "{text}\nno {expected:?} in {why}");
     }
 }
@@ -205,7 +205,7 @@ fn errors_have_the_path_of_their_field() {
 #[test]
 fn resources_of_another_server_are_refused() {
     for resource in ["secrets", "'*.'", "deployments.apps", "widgets.example.org"] {
-        let why = parse_error(&identity_for(resource), EncryptionScope::OwnGroups);
+        let why = parse_error(&identity_for(resource), EncryptableResources::OwnGroups);
         assert!(
             why.starts_with("resources[0].resources[0]: Invalid value")
                 && why.contains("behind another API server"),

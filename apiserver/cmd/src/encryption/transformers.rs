@@ -10,7 +10,7 @@ use serde_json::json;
 use storage::encryption::{PrefixTransformer, PrefixTransformers, ResourceTransformers};
 
 use super::config::{EncryptionProviderKey, GroupResourcePattern, ResourceConfiguration};
-use super::scope::EncryptionScope;
+use super::scope::EncryptableResources;
 use crate::server_keys;
 
 const ALL_PREFIX: &str = "/registry/";
@@ -21,7 +21,7 @@ const SECRETS_PREFIX: &str = "/registry/secrets/";
 
 pub(super) fn resource_transformers(
     entries: Vec<ResourceConfiguration>,
-    scope: EncryptionScope,
+    scope: EncryptableResources,
 ) -> Result<ResourceTransformers, Vec<FieldError>> {
     let mut errors = Vec::new();
     let mut listed: Vec<(GroupResourcePattern, Vec<EncryptionProviderKey>)> = Vec::new();
@@ -99,7 +99,7 @@ fn prefix_transformers(keys: &[EncryptionProviderKey]) -> Option<Arc<PrefixTrans
 /// The storage prefixes of a resource; an error when this server does not store it.
 fn prefixes(
     resource: &GroupResourcePattern,
-    scope: EncryptionScope,
+    scope: EncryptableResources,
 ) -> Result<Vec<String>, FieldError> {
     let GroupResourcePattern {
         group,
@@ -110,7 +110,7 @@ fn prefixes(
         return Ok(vec![ALL_PREFIX.to_owned()]);
     }
     let refuse = |why: String| Err(FieldError::invalid(field, &json!(resource.text()), why));
-    if matches!(scope, EncryptionScope::OwnGroups) && !karmada::is_karmada_group(group) {
+    if matches!(scope, EncryptableResources::OwnGroups) && !karmada::is_karmada_group(group) {
         return refuse(
             "behind another API server Flotilla stores only the resources of Karmada's groups; \
              configure the encryption of others there"

@@ -21,7 +21,7 @@ use crate::admission_review::{AdmissionReviewHandler, AdmissionReviewHandlers};
 use crate::{admission_review, request_body};
 
 pub(super) struct AdmissionReviewsLayer {
-    reviews: Arc<AdmissionReviews>,
+    reviews: Arc<AdmissionReviewHandlersAndLimits>,
 }
 
 impl AdmissionReviewsLayer {
@@ -31,7 +31,7 @@ impl AdmissionReviewsLayer {
         request_timeout: Duration,
     ) -> Self {
         Self {
-            reviews: Arc::new(AdmissionReviews {
+            reviews: Arc::new(AdmissionReviewHandlersAndLimits {
                 handlers: handlers.clone(),
                 limits: Arc::clone(limits),
                 request_timeout,
@@ -53,7 +53,7 @@ impl<S> Layer<S> for AdmissionReviewsLayer {
 
 pub(super) struct AdmissionReviewsService<S> {
     inner: S,
-    reviews: Arc<AdmissionReviews>,
+    reviews: Arc<AdmissionReviewHandlersAndLimits>,
 }
 
 impl<S, B> Service<ResolvedRequest<B>> for AdmissionReviewsService<S>
@@ -77,13 +77,13 @@ where
     }
 }
 
-struct AdmissionReviews {
+struct AdmissionReviewHandlersAndLimits {
     handlers: AdmissionReviewHandlers,
     limits: Arc<InFlightLimits>,
     request_timeout: Duration,
 }
 
-impl AdmissionReviews {
+impl AdmissionReviewHandlersAndLimits {
     async fn serve<B>(
         self: Arc<Self>,
         handler: AdmissionReviewHandler,

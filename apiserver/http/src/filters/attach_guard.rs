@@ -7,9 +7,9 @@ use super::map_result::MapResult;
 
 /// Attaches a guard to the response's body; drops it at once when the whole body is in
 /// memory.
-pub(super) struct AttachGuard<G>(pub(super) Option<G>);
+pub(super) struct BodyGuardAttacher<G>(pub(super) Option<G>);
 
-impl<G: Send + 'static> MapResult<Result<ServerResponse, Status>> for AttachGuard<G> {
+impl<G: Send + 'static> MapResult<Result<ServerResponse, Status>> for BodyGuardAttacher<G> {
     type Error = Status;
 
     fn map_result(self, result: Result<ServerResponse, Status>) -> Result<ServerResponse, Status> {

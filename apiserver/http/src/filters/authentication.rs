@@ -17,7 +17,7 @@ use super::request::{AuthenticatedRequest, ResolvedRequest};
 use crate::metrics::ApiServerMetrics;
 
 pub(super) struct AuthenticationLayer {
-    authentication: Arc<Authentication>,
+    authentication: Arc<RequestAuthenticatorAndMetrics>,
 }
 
 impl AuthenticationLayer {
@@ -26,7 +26,7 @@ impl AuthenticationLayer {
         metrics: &Arc<ApiServerMetrics>,
     ) -> Self {
         Self {
-            authentication: Arc::new(Authentication {
+            authentication: Arc::new(RequestAuthenticatorAndMetrics {
                 authenticator: Arc::clone(authenticator),
                 metrics: Arc::clone(metrics),
             }),
@@ -47,7 +47,7 @@ impl<S> Layer<S> for AuthenticationLayer {
 
 pub(super) struct AuthenticationService<S> {
     inner: Arc<S>,
-    authentication: Arc<Authentication>,
+    authentication: Arc<RequestAuthenticatorAndMetrics>,
 }
 
 impl<S, B> Service<ResolvedRequest<B>> for AuthenticationService<S>
@@ -77,12 +77,12 @@ where
     }
 }
 
-struct Authentication {
+struct RequestAuthenticatorAndMetrics {
     authenticator: Arc<RequestAuthenticator>,
     metrics: Arc<ApiServerMetrics>,
 }
 
-impl Authentication {
+impl RequestAuthenticatorAndMetrics {
     /// Authenticates a request and records the attempt.
     async fn authenticate(
         &self,

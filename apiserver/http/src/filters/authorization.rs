@@ -15,7 +15,7 @@ use crate::metrics::ApiServerMetrics;
 use crate::requestinfo::RequestInfo;
 
 pub(super) struct AuthorizationLayer {
-    authorization: Arc<Authorization>,
+    authorization: Arc<RequestAuthorizerAndMetrics>,
 }
 
 impl AuthorizationLayer {
@@ -24,7 +24,7 @@ impl AuthorizationLayer {
         metrics: &Arc<ApiServerMetrics>,
     ) -> Self {
         Self {
-            authorization: Arc::new(Authorization {
+            authorization: Arc::new(RequestAuthorizerAndMetrics {
                 authorizer: Arc::clone(authorizer),
                 metrics: Arc::clone(metrics),
             }),
@@ -45,7 +45,7 @@ impl<S> Layer<S> for AuthorizationLayer {
 
 pub(super) struct AuthorizationService<S> {
     inner: Arc<S>,
-    authorization: Arc<Authorization>,
+    authorization: Arc<RequestAuthorizerAndMetrics>,
 }
 
 impl<S, B> Service<AuthenticatedRequest<B>> for AuthorizationService<S>
@@ -70,12 +70,12 @@ where
     }
 }
 
-struct Authorization {
+struct RequestAuthorizerAndMetrics {
     authorizer: Arc<RequestAuthorizer>,
     metrics: Arc<ApiServerMetrics>,
 }
 
-impl Authorization {
+impl RequestAuthorizerAndMetrics {
     /// Authorizes a request and records the decision.
     async fn authorize(&self, user: &UserInfo, info: &RequestInfo) -> Result<(), Status> {
         let target = info.authorization_attributes();

@@ -48,7 +48,7 @@ where
     type Response = ServerResponse;
     type Error = Status;
     /// Names the inner future twice; this is the innermost filter.
-    type Future = Either<S::Future, MapResultFuture<Timeout<S::Future>, WriteTimeout>>;
+    type Future = Either<S::Future, MapResultFuture<Timeout<S::Future>, TimeoutToStatusMapper>>;
 
     fn call(&self, mut request: AuthenticatedRequest<B>) -> Self::Future {
         if request.request.long_running {
@@ -57,13 +57,13 @@ where
         let limit = time_limit(&request.request.query, self.request_timeout);
         request.deadline = Some(Instant::now() + limit);
         let called = timeout(limit, self.inner.call(request));
-        Either::Right(MapResultFuture::new(called, WriteTimeout))
+        Either::Right(MapResultFuture::new(called, TimeoutToStatusMapper))
     }
 }
 
-pub(super) struct WriteTimeout;
+pub(super) struct TimeoutToStatusMapper;
 
-impl MapResult<Result<Result<ServerResponse, Status>, Elapsed>> for WriteTimeout {
+impl MapResult<Result<Result<ServerResponse, Status>, Elapsed>> for TimeoutToStatusMapper {
     type Error = Status;
 
     fn map_result(

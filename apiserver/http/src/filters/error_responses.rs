@@ -49,10 +49,10 @@ where
 {
     type Response = ServerResponse;
     type Error = Infallible;
-    type Future = MapResultFuture<S::Future, WriteError>;
+    type Future = MapResultFuture<S::Future, ErrorToResponseMapper>;
 
     fn call(&self, request: ResolvedRequest<B>) -> Self::Future {
-        let write = WriteError {
+        let write = ErrorToResponseMapper {
             format: request.format,
             resources_installed: self.resources_installed.clone(),
         };
@@ -60,12 +60,12 @@ where
     }
 }
 
-pub(super) struct WriteError {
+pub(super) struct ErrorToResponseMapper {
     format: ResponseFormat,
     resources_installed: Option<HealthProbe>,
 }
 
-impl MapResult<Result<ServerResponse, Status>> for WriteError {
+impl MapResult<Result<ServerResponse, Status>> for ErrorToResponseMapper {
     type Error = Infallible;
 
     fn map_result(
@@ -78,7 +78,7 @@ impl MapResult<Result<ServerResponse, Status>> for WriteError {
     }
 }
 
-impl WriteError {
+impl ErrorToResponseMapper {
     /// Turns 404 into 503 while the server is not fully synced: the object may exist,
     /// and a garbage collector that gets 404 for an owner deletes its dependents
     /// (contract D5.4).

@@ -16,7 +16,7 @@ use super::request::AuthenticatedRequest;
 const HEADER_PREFIX: &str = "impersonate-";
 
 pub(super) struct ImpersonationLayer {
-    impersonation: Arc<Impersonation>,
+    impersonation: Arc<UserImpersonator>,
 }
 
 impl ImpersonationLayer {
@@ -25,7 +25,7 @@ impl ImpersonationLayer {
         authenticator: &Arc<RequestAuthenticator>,
     ) -> Self {
         Self {
-            impersonation: Arc::new(Impersonation {
+            impersonation: Arc::new(UserImpersonator {
                 authorizer: Arc::clone(authorizer),
                 authenticator: Arc::clone(authenticator),
             }),
@@ -46,7 +46,7 @@ impl<S> Layer<S> for ImpersonationLayer {
 
 pub(super) struct ImpersonationService<S> {
     inner: Arc<S>,
-    impersonation: Arc<Impersonation>,
+    impersonation: Arc<UserImpersonator>,
 }
 
 impl<S, B> Service<AuthenticatedRequest<B>> for ImpersonationService<S>
@@ -83,13 +83,13 @@ fn has_impersonation_headers(headers: &HeaderMap) -> bool {
         .any(|name| name.as_str().starts_with(HEADER_PREFIX))
 }
 
-struct Impersonation {
+struct UserImpersonator {
     authorizer: Arc<RequestAuthorizer>,
     /// Knows which headers are credentials.
     authenticator: Arc<RequestAuthenticator>,
 }
 
-impl Impersonation {
+impl UserImpersonator {
     /// Returns the user to act as.
     async fn impersonate(
         &self,

@@ -8,7 +8,7 @@ use machinery::Status;
 use tokio::sync::OwnedSemaphorePermit;
 use tower::Layer;
 
-use super::attach_guard::AttachGuard;
+use super::attach_guard::BodyGuardAttacher;
 use super::inner_service::{InnerService, ServerResponse};
 use super::map_result::MapResultFuture;
 use super::request::{AuthenticatedRequest, ResolvedRequest};
@@ -16,7 +16,7 @@ use crate::metrics::{ApiServerMetrics, GaugeGuard};
 use crate::server_drain::ServerDrain;
 
 /// The gauge of a request, and its permit when it is short.
-type InFlightGuard = (GaugeGuard, Option<OwnedSemaphorePermit>);
+type InFlightGaugeAndPermit = (GaugeGuard, Option<OwnedSemaphorePermit>);
 
 pub(super) struct InFlightLayer {
     drain: Arc<ServerDrain>,
@@ -56,16 +56,16 @@ where
 {
     type Response = ServerResponse;
     type Error = Status;
-    type Future = MapResultFuture<S::Future, AttachGuard<InFlightGuard>>;
+    type Future = MapResultFuture<S::Future, BodyGuardAttacher<InFlightGaugeAndPermit>>;
 
     fn call(&self, request: AuthenticatedRequest<B>) -> Self::Future {
-        let guard = AttachGuard(Some(self.enter(&request.request)));
+        let guard = BodyGuardAttacher(Some(self.enter(&request.request)));
         MapResultFuture::new(self.inner.call(request), guard)
     }
 }
 
 impl<S> InFlightService<S> {
-    fn enter<B>(&self, request: &ResolvedRequest<B>) -> InFlightGuard {
+    fn enter<B>(&self, request: &ResolvedRequest<B>) -> InFlightGaugeAndPermit {
         if request.long_running {
             return (self.metrics.start_long_running(&request.labels), None);
         }

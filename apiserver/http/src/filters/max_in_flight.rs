@@ -12,7 +12,7 @@ use machinery::user::SYSTEM_PRIVILEGED_GROUP;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::Layer;
 
-use super::attach_guard::AttachGuard;
+use super::attach_guard::BodyGuardAttacher;
 use super::inner_service::{InnerService, ServerResponse};
 use super::map_result::MapResultFuture;
 use super::request::AuthenticatedRequest;
@@ -54,7 +54,7 @@ where
     type Error = Status;
     type Future = Either<
         Ready<Result<ServerResponse, Status>>,
-        MapResultFuture<S::Future, AttachGuard<OwnedSemaphorePermit>>,
+        MapResultFuture<S::Future, BodyGuardAttacher<OwnedSemaphorePermit>>,
     >;
 
     fn call(&self, request: AuthenticatedRequest<B>) -> Self::Future {
@@ -69,7 +69,7 @@ where
             }
         };
         let called = self.inner.call(request);
-        Either::Right(MapResultFuture::new(called, AttachGuard(permit)))
+        Either::Right(MapResultFuture::new(called, BodyGuardAttacher(permit)))
     }
 }
 

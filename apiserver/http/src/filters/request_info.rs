@@ -190,10 +190,10 @@ mod tests {
     use crate::subresources::{SubresourceConnectRequest, SubresourceConnector};
     use http::Request;
 
-    struct UnusedConnector;
+    struct FakeSubresourceConnector;
 
     #[async_trait::async_trait]
-    impl SubresourceConnector for UnusedConnector {
+    impl SubresourceConnector for FakeSubresourceConnector {
         async fn connect(&self, _: SubresourceConnectRequest) -> Result<ServerResponse, Status> {
             Err(Status::path_not_found())
         }
@@ -204,7 +204,7 @@ mod tests {
             let key = (group.into(), resource.into(), subresource.into());
             (
                 key,
-                Arc::new(UnusedConnector) as Arc<dyn SubresourceConnector>,
+                Arc::new(FakeSubresourceConnector) as Arc<dyn SubresourceConnector>,
             )
         };
         let connectors = SubresourceConnectors::from([

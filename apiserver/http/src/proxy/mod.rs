@@ -38,8 +38,8 @@ use crate::response_body::ServerResponseBody;
 use crate::subresources::SubresourceConnectRequest;
 use proxy_metrics::ClusterProxyMetrics;
 use request_guard::ProxyRequestGuard;
-use stream::{BodyCutoff, ForwardedBody};
-use tunnel::TunnelConnections;
+use stream::{BodyDeadlineAndShutdown, ForwardedBody};
+use tunnel::TunnelClientAndMemberUpgrades;
 
 /// Group, resource and subresource under which [`ClusterProxy`] is registered.
 pub const CLUSTER_PROXY: (&str, &str, &str) = ("cluster.karmada.io", "clusters", "proxy");
@@ -53,9 +53,9 @@ pub struct ClusterProxy {
 }
 
 /// The member's response, with both ends of a tunnel when the member agreed to upgrade.
-struct ProxyResponse {
+struct ProxyResponseAndTunnel {
     response: Response<ServerResponseBody>,
-    tunnel: Option<TunnelConnections>,
+    tunnel: Option<TunnelClientAndMemberUpgrades>,
 }
 
 /// The request to send to the member.
@@ -104,7 +104,7 @@ impl ClusterProxy {
             Err(status) => status.code,
         };
         guard.metrics.observe_response(code, began.elapsed());
-        let ProxyResponse {
+        let ProxyResponseAndTunnel {
             mut response,
             tunnel,
         } = answered?;
@@ -129,9 +129,9 @@ impl ClusterProxy {
         connection: SubresourceConnectRequest,
         path: PathAndQuery,
         guard: &ProxyRequestGuard,
-    ) -> Result<ProxyResponse, Status> {
+    ) -> Result<ProxyResponseAndTunnel, Status> {
         let user = connection.user;
-        let end = BodyCutoff {
+        let end = BodyDeadlineAndShutdown {
             deadline: connection.deadline,
             shutdown: connection.shutdown,
         };
@@ -177,9 +177,9 @@ impl ClusterProxy {
     async fn forward_streaming(
         &self,
         outgoing: MemberRequest,
-        end: BodyCutoff,
+        end: BodyDeadlineAndShutdown,
         guard: &ProxyRequestGuard,
-    ) -> Result<ProxyResponse, ForwardError> {
+    ) -> Result<ProxyResponseAndTunnel, ForwardError> {
         let body = if outgoing.body.is_end_stream() {
             ForwardedRequestBody::full(Bytes::new())
         } else {
@@ -195,7 +195,7 @@ impl ClusterProxy {
         *request.headers_mut() = outgoing.headers;
         let response = guard.permit.forwarder().send(request).await?;
         let received = guard.metrics.received_bytes.clone();
-        Ok(ProxyResponse {
+        Ok(ProxyResponseAndTunnel {
             response: response
                 .map(|body| ServerResponseBody::proxied(ForwardedBody::new(body, received, end))),
             tunnel: None,
@@ -208,25 +208,26 @@ impl ClusterProxy {
         &self,
         outgoing: MemberRequest,
         client: OnUpgrade,
-        end: BodyCutoff,
+        end: BodyDeadlineAndShutdown,
         guard: &ProxyRequestGuard,
-    ) -> Result<ProxyResponse, ForwardError> {
+    ) -> Result<ProxyResponseAndTunnel, ForwardError> {
         let mut request = Request::new(ForwardedRequestBody::full(Bytes::new()));
         *request.method_mut() = outgoing.method;
         *request.uri_mut() = Uri::from(outgoing.path);
         *request.headers_mut() = outgoing.headers;
         let mut response = guard.permit.forwarder().upgrade(request).await?;
-        let tunnel =
-            (response.status() == StatusCode::SWITCHING_PROTOCOLS).then(|| TunnelConnections {
+        let tunnel = (response.status() == StatusCode::SWITCHING_PROTOCOLS).then(|| {
+            TunnelClientAndMemberUpgrades {
                 client,
                 member: hyper::upgrade::on(&mut response),
-            });
+            }
+        });
         let received = guard.metrics.received_bytes.clone();
         let pass = |body| match tunnel {
             Some(_) => ServerResponseBody::empty(),
             None => ServerResponseBody::proxied(ForwardedBody::new(body, received, end)),
         };
-        Ok(ProxyResponse {
+        Ok(ProxyResponseAndTunnel {
             response: response.map(pass),
             tunnel,
         })

@@ -10,10 +10,10 @@ use flotilla_metrics::Counter;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, timeout_at};
 
-use crate::response_body::Error;
+use crate::response_body::ProxiedBodyError;
 
 /// What ends a streamed body early.
-pub(super) struct BodyCutoff {
+pub(super) struct BodyDeadlineAndShutdown {
     /// Deadline of the request; `None` for a long-running request.
     pub(super) deadline: Option<Instant>,
     /// Triggered when the server stops.
@@ -26,7 +26,7 @@ enum CutoffReason {
     DeadlineExceeded,
 }
 
-impl BodyCutoff {
+impl BodyDeadlineAndShutdown {
     async fn wait_for_cutoff(self) -> CutoffReason {
         let closed = async {
             self.shutdown.wait().await;
@@ -51,7 +51,7 @@ pub(super) struct ForwardedBody<B> {
 }
 
 impl<B> ForwardedBody<B> {
-    pub(super) fn new(body: B, counter: Counter, end: BodyCutoff) -> Self {
+    pub(super) fn new(body: B, counter: Counter, end: BodyDeadlineAndShutdown) -> Self {
         Self {
             body,
             counter,
@@ -64,15 +64,15 @@ impl<B> ForwardedBody<B> {
 impl<B> Body for ForwardedBody<B>
 where
     B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<Error>,
+    B::Error: Into<ProxiedBodyError>,
 {
     type Data = Bytes;
-    type Error = Error;
+    type Error = ProxiedBodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxiedBodyError>>> {
         if self.cutoff_reason.is_none()
             && let Poll::Ready(end) = self.cutoff.as_mut().poll(cx)
         {

@@ -68,7 +68,12 @@ async fn invalid_bodies_are_rejected() {
         let options = RegistryWriteOptions::default();
         let reply = fixture
             .registry
-            .create(&fixture.ctx, at, ObjectBody::from(body.clone()), &options)
+            .create(
+                &fixture.ctx,
+                at,
+                ObjectBodyAndDuplicateFields::from(body.clone()),
+                &options,
+            )
             .await;
         assert_eq!(result_code(&reply), want, "{body}");
     }
@@ -157,7 +162,7 @@ async fn unknown_and_duplicate_fields_follow_field_validation() {
             .get("replicsa")
             .is_none()
     );
-    let twice = ObjectBody {
+    let twice = ObjectBodyAndDuplicateFields {
         value: configmap("a"),
         duplicate_fields: vec!["data.a".into()],
     };

@@ -47,7 +47,7 @@ async fn undecodable_objects_are_bad_requests() {
         json!({"kind": "Secret"}),
     ] {
         let at = ResourcePath::collection(&POLICIES, "default");
-        let body = ObjectBody::from(body);
+        let body = ObjectBodyAndDuplicateFields::from(body);
         let reply = fixture
             .registry
             .create(&fixture.ctx, at, body, &options)

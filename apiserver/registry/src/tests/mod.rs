@@ -21,8 +21,8 @@ use storage::EmbeddedStore;
 use watchcache::{WatchCacheConfig, WatchCaches};
 
 use crate::{
-    DeleteResult, FieldValidation, GetOptions, ObjectBody, ObjectListPage, Registry,
-    RegistryOptions, RegistryWriteOptions, RequestUserAndDeadline, WriteResult,
+    DeleteResult, FieldValidation, GetOptions, ObjectBodyAndDuplicateFields, ObjectListPage,
+    Registry, RegistryOptions, RegistryWriteOptions, RequestUserAndDeadline, WriteResult,
 };
 
 pub(super) static CONFIGMAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
@@ -65,7 +65,7 @@ pub(super) async fn fixture_with_admission(
     }
 }
 
-pub(super) type StatusResult<T> = Result<T, Status>;
+pub(super) type ResultWithStatusError<T> = Result<T, Status>;
 
 impl RegistryFixture {
     pub(super) async fn create_with(
@@ -73,44 +73,66 @@ impl RegistryFixture {
         gvr: &Gvr,
         body: Value,
         options: &RegistryWriteOptions,
-    ) -> StatusResult<WriteResult> {
+    ) -> ResultWithStatusError<WriteResult> {
         let namespace = body["metadata"]["namespace"]
             .as_str()
             .unwrap_or("")
             .to_owned();
         let at = ResourcePath::collection(gvr, &namespace);
         self.registry
-            .create(&self.ctx, at, ObjectBody::from(body), options)
+            .create(
+                &self.ctx,
+                at,
+                ObjectBodyAndDuplicateFields::from(body),
+                options,
+            )
             .await
     }
 
-    pub(super) async fn create(&self, gvr: &Gvr, body: Value) -> StatusResult<Value> {
+    pub(super) async fn create(&self, gvr: &Gvr, body: Value) -> ResultWithStatusError<Value> {
         let written = self
             .create_with(gvr, body, &RegistryWriteOptions::default())
             .await?;
         Ok(written.object.value().unwrap())
     }
 
-    pub(super) async fn update(&self, at: ResourcePath<'_>, body: Value) -> StatusResult<Value> {
+    pub(super) async fn update(
+        &self,
+        at: ResourcePath<'_>,
+        body: Value,
+    ) -> ResultWithStatusError<Value> {
         let options = RegistryWriteOptions::default();
         let written = self
             .registry
-            .update(&self.ctx, at, ObjectBody::from(body), &options)
+            .update(
+                &self.ctx,
+                at,
+                ObjectBodyAndDuplicateFields::from(body),
+                &options,
+            )
             .await?;
         Ok(written.object.value().unwrap())
     }
 
-    pub(super) async fn patch(&self, at: ResourcePath<'_>, patch: Patch) -> StatusResult<Value> {
+    pub(super) async fn patch(
+        &self,
+        at: ResourcePath<'_>,
+        patch: Patch,
+    ) -> ResultWithStatusError<Value> {
         let options = RegistryWriteOptions::default();
         let written = self.registry.patch(&self.ctx, at, patch, &options).await?;
         Ok(written.object.value().unwrap())
     }
 
-    pub(super) async fn merge(&self, at: ResourcePath<'_>, patch: Value) -> StatusResult<Value> {
+    pub(super) async fn merge(
+        &self,
+        at: ResourcePath<'_>,
+        patch: Value,
+    ) -> ResultWithStatusError<Value> {
         self.patch(at, Patch::Merge(patch)).await
     }
 
-    pub(super) async fn get(&self, at: ResourcePath<'_>) -> StatusResult<Value> {
+    pub(super) async fn get(&self, at: ResourcePath<'_>) -> ResultWithStatusError<Value> {
         let object = self
             .registry
             .get(&self.ctx, at, &GetOptions::default())
@@ -118,7 +140,7 @@ impl RegistryFixture {
         Ok(object.value().unwrap())
     }
 
-    pub(super) async fn delete(&self, at: ResourcePath<'_>) -> StatusResult<DeleteResult> {
+    pub(super) async fn delete(&self, at: ResourcePath<'_>) -> ResultWithStatusError<DeleteResult> {
         self.registry
             .delete(&self.ctx, at, &DeleteOptions::default())
             .await
@@ -128,7 +150,7 @@ impl RegistryFixture {
         &self,
         at: ResourcePath<'_>,
         options: &ListOptions,
-    ) -> StatusResult<ObjectListPage> {
+    ) -> ResultWithStatusError<ObjectListPage> {
         self.registry.list(&self.ctx, at, options).await
     }
 
@@ -144,7 +166,7 @@ impl RegistryFixture {
 }
 
 /// `code reason` of an error, or `ok`.
-pub(super) fn result_code<T>(reply: &StatusResult<T>) -> String {
+pub(super) fn result_code<T>(reply: &ResultWithStatusError<T>) -> String {
     match reply {
         Ok(_) => "ok".into(),
         Err(status) => format!("{} {}", status.code, status.reason),

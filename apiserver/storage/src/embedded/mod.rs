@@ -47,7 +47,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use self::engine::EmbeddedStoreState;
 use self::health::StoreHealthReporter;
 pub use self::health::{StoreFault, StoreFaultKind, StoreHealth};
-use self::mvcc_index::IndexedKey;
+use self::mvcc_index::KeyRevisionAndOptionalValue;
 use self::notifier::WatchNotifier;
 pub use self::options::EmbeddedStoreOptions;
 use self::read_pool::ReadConnectionPool;
@@ -257,7 +257,7 @@ impl Store for EmbeddedStore {
         };
         match found {
             None => Ok(None),
-            Some(IndexedKey {
+            Some(KeyRevisionAndOptionalValue {
                 key,
                 revision,
                 value: Some(value),

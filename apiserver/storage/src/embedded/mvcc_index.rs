@@ -55,14 +55,14 @@ impl KeyIndex {
 
 /// A key of the index with the revision of its value.
 #[derive(Clone, Debug)]
-pub(super) struct IndexedKey {
+pub(super) struct KeyRevisionAndOptionalValue {
     pub(super) key: Arc<str>,
     pub(super) revision: u64,
     /// `None`: the value is in the row of `revision`.
     pub(super) value: Option<Bytes>,
 }
 
-impl IndexedKey {
+impl KeyRevisionAndOptionalValue {
     pub(super) fn into_key_value(self, value: Bytes) -> KeyValue {
         KeyValue {
             key: self.key,
@@ -74,8 +74,8 @@ impl IndexedKey {
 
 /// The keys of a [`RangeRequest`]; some values are yet to be read.
 #[derive(Debug)]
-pub(super) struct IndexedRange {
-    pub(super) entries: Vec<IndexedKey>,
+pub(super) struct IndexRangeResult {
+    pub(super) entries: Vec<KeyRevisionAndOptionalValue>,
     pub(super) page: RangeResponse,
 }
 
@@ -220,14 +220,14 @@ impl MvccIndex {
     }
 
     /// The newest version of a key, unless it is deleted.
-    pub(super) fn newest(&self, key: &str) -> Option<IndexedKey> {
+    pub(super) fn newest(&self, key: &str) -> Option<KeyRevisionAndOptionalValue> {
         let (key, slot) = self.keys.get_key_value(key)?;
         (!slot.newest.deleted()).then(|| self.indexed_key(key, slot.newest))
     }
 
     /// The value is included where the ring still holds it.
-    fn indexed_key(&self, key: &Arc<str>, version: KeyVersion) -> IndexedKey {
-        IndexedKey {
+    fn indexed_key(&self, key: &Arc<str>, version: KeyVersion) -> KeyRevisionAndOptionalValue {
+        KeyRevisionAndOptionalValue {
             key: key.clone(),
             revision: version.revision(),
             value: self.ring.value(version.revision()),
@@ -250,7 +250,7 @@ impl MvccIndex {
         Ok(())
     }
 
-    pub(super) fn range(&self, range: &RangeRequest) -> StoreResult<IndexedRange> {
+    pub(super) fn range(&self, range: &RangeRequest) -> StoreResult<IndexRangeResult> {
         self.check_open()?;
         let at = if range.revision == 0 {
             self.revision
@@ -258,7 +258,7 @@ impl MvccIndex {
             range.revision
         };
         self.check_readable(at)?;
-        let mut keys = IndexedRange {
+        let mut keys = IndexRangeResult {
             entries: Vec::new(),
             page: RangeResponse {
                 revision: at,

@@ -13,12 +13,12 @@ pub struct EmbeddedStoreOptions {
     /// Whether a commit waits for fsync. Without it the store survives a crash of the
     /// process but not a power failure; simulated members do without.
     pub sync: bool,
-    /// How long history stays readable at least. `None`: until [`Store::compact`].
+    /// How long history stays readable at least. `None`: until [`crate::Store::compact`].
     pub history_retention: Option<Duration>,
     /// The interval between two sweeps of expired keys.
     pub key_expiry_interval: Duration,
     /// The largest size of the database in bytes; beyond it writes fail with
-    /// [`Error::NoSpace`].
+    /// [`crate::Error::NoSpace`].
     pub quota_bytes: Option<u64>,
     /// Raises the revision by this number when the store is opened, and compacts all
     /// history. After a restore from a backup, clients must not see a revision twice.

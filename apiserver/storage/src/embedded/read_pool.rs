@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::database::{SqlRevision, open_extra, store_error};
-use super::mvcc_index::IndexedKey;
+use super::mvcc_index::KeyRevisionAndOptionalValue;
 use crate::store::{Error, KeyValue, StoreEvent, StoreResult};
 
 /// Revisions that one page of history scans.
@@ -91,7 +91,10 @@ impl ReadConnectionPool {
     }
 
     /// Reads the values. `None` when a row is missing because of a compaction.
-    pub(super) fn read_values(&self, found: Vec<IndexedKey>) -> StoreResult<Option<Vec<KeyValue>>> {
+    pub(super) fn read_values(
+        &self,
+        found: Vec<KeyRevisionAndOptionalValue>,
+    ) -> StoreResult<Option<Vec<KeyValue>>> {
         let mut entries = Vec::with_capacity(found.len());
         let mut found = found.into_iter().peekable();
         while found.peek().is_some() {

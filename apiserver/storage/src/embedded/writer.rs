@@ -61,7 +61,7 @@ type TxnReplySenderAndPermit = (
 
 /// The requests and the own work that one batch writes.
 #[derive(Default)]
-struct QueuedWrites {
+struct WriteBatch {
     txns: Vec<SingleKeyTxn>,
     /// One for each of the first transactions; the others delete expired keys.
     replies: Vec<TxnReplySenderAndPermit>,
@@ -191,8 +191,8 @@ impl StoreWriter {
     }
 
     /// Waits for requests or a timer and collects what one batch takes.
-    fn collect_writes(&mut self) -> QueuedWrites {
-        let mut round = QueuedWrites::default();
+    fn collect_writes(&mut self) -> WriteBatch {
+        let mut round = WriteBatch::default();
         let now = Instant::now();
         if self.next_key_expiry.is_none() && !self.expiries.is_empty() {
             self.next_key_expiry = Some(now + self.options.key_expiry_interval);
@@ -234,7 +234,7 @@ impl StoreWriter {
         round
     }
 
-    fn run_timers(&mut self, round: &mut QueuedWrites) {
+    fn run_timers(&mut self, round: &mut WriteBatch) {
         let now = Instant::now();
         if self.next_progress.is_some_and(|at| at <= now) {
             self.next_progress = None;
@@ -265,7 +265,7 @@ impl StoreWriter {
     }
 
     /// Queues the deletion of expired keys, as ordinary transactions.
-    fn queue_expired(&mut self, round: &mut QueuedWrites) {
+    fn queue_expired(&mut self, round: &mut WriteBatch) {
         let now = self.options.clock.now().as_millisecond();
         while let Some(Reverse(next)) = self.expiries.peek()
             && next.expires_at_ms <= now
@@ -301,7 +301,7 @@ impl StoreWriter {
 
     /// Writes a batch and replies to its requests. `Err` when the writer must recover or
     /// end.
-    fn commit_and_reply(&mut self, round: QueuedWrites) -> StoreResult<()> {
+    fn commit_and_reply(&mut self, round: WriteBatch) -> StoreResult<()> {
         if let Some(revision) = round.compact {
             self.engine.index.write().compact(revision);
             // Rows may have become removable.
@@ -454,7 +454,7 @@ impl StoreWriter {
     }
 }
 
-impl QueuedWrites {
+impl WriteBatch {
     fn add(&mut self, request: WriterRequest) {
         match request {
             WriterRequest::Txn { txn, reply, permit } => {

@@ -14,7 +14,7 @@ use super::endpoints::{EtcdEndpoints, RetryPolicy};
 use super::error::{EtcdError, RetrySafety};
 use super::etcd_keys::{EtcdKeyCodec, to_etcd_revision, to_revision};
 use super::lease::LeaseManager;
-use super::progress_requests::ProgressRequests;
+use super::progress_requests::RequestedProgressRevisionsByPrefix;
 use super::version;
 use super::watch_stream::{EtcdWatchMessage, EtcdWatchStream};
 use crate::store::{
@@ -31,7 +31,7 @@ pub(super) struct EtcdClient {
     pub(super) endpoints: EtcdEndpoints,
     pub(super) keys: EtcdKeyCodec,
     leases: LeaseManager,
-    pub(super) progress_requests: ProgressRequests,
+    pub(super) progress_requests: RequestedProgressRevisionsByPrefix,
     /// Whether every server runs a version with reliable progress responses.
     progress_reliable: AtomicBool,
     /// Whether a server has sent a progress response without a revision; never reset.
@@ -50,7 +50,7 @@ impl EtcdClient {
             endpoints,
             keys: EtcdKeyCodec::new(prefix),
             leases: LeaseManager::default(),
-            progress_requests: ProgressRequests::default(),
+            progress_requests: RequestedProgressRevisionsByPrefix::default(),
             progress_reliable: AtomicBool::new(false),
             progress_disabled: AtomicBool::new(false),
             newest_revision: AtomicU64::new(0),

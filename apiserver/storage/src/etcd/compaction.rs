@@ -17,7 +17,7 @@ const COMPACT_REV_KEY: &str = "compact_rev_key";
 
 /// The state that one round leaves for the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct CompactionRound {
+struct CompactKeyVersionAndRevision {
     /// The version of the compaction key.
     version: i64,
     /// The newest revision at that time; 0 before the first round.
@@ -26,7 +26,10 @@ struct CompactionRound {
 
 /// Runs a round every `every`; never returns.
 pub(super) async fn run(inner: &EtcdClient, every: Duration) {
-    let (mut last, failures) = (CompactionRound::default(), FailureLogLimiter::new());
+    let (mut last, failures) = (
+        CompactKeyVersionAndRevision::default(),
+        FailureLogLimiter::new(),
+    );
     loop {
         tokio::time::sleep(every).await;
         match compact_once(inner, last).await {
@@ -44,7 +47,10 @@ pub(super) async fn run(inner: &EtcdClient, every: Duration) {
     }
 }
 
-async fn compact_once(inner: &EtcdClient, last: CompactionRound) -> StoreResult<CompactionRound> {
+async fn compact_once(
+    inner: &EtcdClient,
+    last: CompactKeyVersionAndRevision,
+) -> StoreResult<CompactKeyVersionAndRevision> {
     let txn = Txn::new()
         .when([Compare::version(
             COMPACT_REV_KEY,
@@ -65,13 +71,13 @@ async fn compact_once(inner: &EtcdClient, last: CompactionRound) -> StoreResult<
     if !answer.succeeded {
         // Another replica has changed the key.
         let version = super::client::first_key_value(answer.responses).map_or(0, |kv| kv.version);
-        return Ok(CompactionRound { version, revision });
+        return Ok(CompactKeyVersionAndRevision { version, revision });
     }
     if last.revision > 0 {
         inner.compact(last.revision).await?;
         tracing::debug!(revision = last.revision, "etcd compacted");
     }
-    Ok(CompactionRound {
+    Ok(CompactKeyVersionAndRevision {
         version: last.version + 1,
         revision,
     })

@@ -12,7 +12,7 @@ pub(super) const ROOT_PREFIX: &str = "/registry";
 
 #[derive(Clone, Debug)]
 pub(crate) struct EtcdKeyCodec {
-    /// The prefix in etcd; `None` when it is [`ROOT`].
+    /// The prefix in etcd; `None` when it is [`ROOT_PREFIX`].
     etcd_prefix: Option<Arc<str>>,
 }
 

@@ -186,7 +186,7 @@ impl EtcdWatchStream {
         }
     }
 
-    /// Sends a progress request; the response arrives as [`WatchMessage::Progress`].
+    /// Sends a progress request; the response arrives as [`EtcdWatchMessage::Progress`].
     pub(super) async fn request_progress(&mut self) -> Result<(), String> {
         self.sender
             .request_progress()

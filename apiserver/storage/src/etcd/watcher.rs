@@ -34,7 +34,7 @@ const IDLE_BEFORE_PROGRESS_REQUEST: Duration = Duration::from_secs(10);
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
-struct EtcdBufferedEvents {
+struct EtcdWatchBufferInner {
     events: Vec<StoreEvent>,
     bytes: usize,
     /// Everything up to this revision was buffered.
@@ -47,7 +47,7 @@ struct EtcdBufferedEvents {
 /// The buffer between the pump and the reader.
 #[derive(Default)]
 struct EtcdWatchBuffer {
-    buffered: Mutex<EtcdBufferedEvents>,
+    buffered: Mutex<EtcdWatchBufferInner>,
     filled: Notify,
     drained: Notify,
 }

@@ -162,7 +162,7 @@ impl FakeStorageEngine {
 }
 
 struct FakeStoreWatch {
-    store: Arc<FakeStorageHandle>,
+    store: Arc<FakeStoreAdapter>,
     prefix: String,
     reached: u64,
     breaks: u64,
@@ -170,7 +170,7 @@ struct FakeStoreWatch {
 }
 
 /// The fake store as a [`Store`].
-pub(crate) struct FakeStorageHandle(pub(crate) Arc<FakeStorageEngine>);
+pub(crate) struct FakeStoreAdapter(pub(crate) Arc<FakeStorageEngine>);
 
 #[async_trait]
 impl StoreWatch for FakeStoreWatch {
@@ -219,7 +219,7 @@ impl StoreWatch for FakeStoreWatch {
 }
 
 #[async_trait]
-impl Store for FakeStorageHandle {
+impl Store for FakeStoreAdapter {
     fn consistent_read_support(&self) -> ConsistentReadSupport {
         self.0
             .inner
@@ -331,7 +331,7 @@ impl CacherFixture {
             ring_bytes,
             ..WatchCacheConfig::default()
         };
-        let caches = WatchCaches::new(Arc::new(FakeStorageHandle(Arc::clone(&store))), config);
+        let caches = WatchCaches::new(Arc::new(FakeStoreAdapter(Arc::clone(&store))), config);
         let cache = if uncached {
             caches.uncached(PREFIX)
         } else {

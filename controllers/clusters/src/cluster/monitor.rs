@@ -39,14 +39,14 @@ pub(super) struct ClusterMonitor {
 }
 
 #[derive(Deserialize)]
-struct AgentLease {
+struct AgentLeaseWithRenewTime {
     #[serde(default)]
-    spec: AgentLeaseSpec,
+    spec: AgentLeaseSpecRenewTime,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct AgentLeaseSpec {
+struct AgentLeaseSpecRenewTime {
     renew_time: Option<String>,
 }
 
@@ -161,6 +161,6 @@ fn creation_time(object: &Object) -> Result<Timestamp> {
 }
 
 fn renew_time(lease: &Object) -> Option<Timestamp> {
-    let view = lease.decode::<AgentLease>().ok()?;
+    let view = lease.decode::<AgentLeaseWithRenewTime>().ok()?;
     time::parse(view.spec.renew_time.as_deref()?).ok()
 }

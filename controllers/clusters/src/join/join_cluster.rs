@@ -203,7 +203,7 @@ fn secret_names(spec: &JoinSpec) -> [String; 2] {
 }
 
 /// The `data` of the two secrets.
-struct MemberCredentials {
+struct ClusterAndImpersonatorSecretData {
     access: Value,
     impersonation: Value,
 }
@@ -212,7 +212,7 @@ async fn create_member_accounts(
     cluster: &dyn Api,
     spec: &JoinSpec,
     progress: ProgressCallback<'_>,
-) -> Result<MemberCredentials, JoinError> {
+) -> Result<ClusterAndImpersonatorSecretData, JoinError> {
     let (namespace, name) = (spec.namespace.as_str(), spec.name.as_str());
     let account = objects::service_account_name(name);
     progress("creating service accounts and roles in the member cluster");
@@ -268,7 +268,7 @@ async fn create_member_accounts(
         _ if spec.insecure_skip_tls_verification => {}
         _ => return Err(JoinError::NoCaBundle),
     }
-    Ok(MemberCredentials {
+    Ok(ClusterAndImpersonatorSecretData {
         access: data,
         impersonation: json!({"token": impersonator["token"]}),
     })
@@ -300,7 +300,7 @@ async fn register(
     control: &dyn Api,
     spec: &JoinSpec,
     id: &str,
-    secrets: &MemberCredentials,
+    secrets: &ClusterAndImpersonatorSecretData,
     progress: ProgressCallback<'_>,
 ) -> Result<Object, JoinError> {
     progress("registering the cluster in the control plane");

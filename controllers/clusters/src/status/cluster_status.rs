@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use client::{ApiResource, ServerResources};
 use machinery::Quantity;
-use members::{MemberResourceSummary, ResourceModelMinimums};
+use members::{NodeAndResourceSummary, ResourceModelGradeMinimums};
 use openapi::karmada::cluster::{
     AllocatableModeling, ApiEnablement, ClusterApiResource as Served, ResourceModel,
 };
@@ -24,7 +24,7 @@ pub(super) struct MemberApiInfo {
 /// The nodes and resources of a member.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MemberResources {
-    pub(super) summary: MemberResourceSummary,
+    pub(super) summary: NodeAndResourceSummary,
     /// The number of nodes by grade.
     pub(super) modelings: Vec<AllocatableModeling>,
 }
@@ -97,9 +97,9 @@ fn api_enablements(all: &[ApiResource]) -> Vec<ApiEnablement> {
 }
 
 /// The minimums of each grade.
-pub(super) fn model_grades(of: &[ResourceModel]) -> Vec<ResourceModelMinimums> {
+pub(super) fn model_grades(of: &[ResourceModel]) -> Vec<ResourceModelGradeMinimums> {
     of.iter()
-        .map(|model| ResourceModelMinimums {
+        .map(|model| ResourceModelGradeMinimums {
             minimums: model
                 .ranges
                 .iter()
@@ -262,7 +262,7 @@ mod tests {
             },
         ];
         let resources = MemberResources {
-            summary: MemberResourceSummary {
+            summary: NodeAndResourceSummary {
                 total_nodes: 2,
                 ready_nodes: 1,
                 allocatable: quantities_by_name(&[

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use flotilla_metrics::{
-    CallbackMetric, CallbackMetricType, CollectedMetrics, Histogram, MetricVec,
+    CallbackMetricDesc, CallbackMetricType, CallbackMetricWriter, Histogram, MetricVec,
 };
 use flotilla_runtime::{Informer, ShutdownToken};
 use openapi::karmada::Cluster;
@@ -19,11 +19,11 @@ const DURATION_BUCKETS: [f64; 11] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 ];
 
-const fn gauge_description(name: &'static str, help: &'static str) -> CallbackMetric {
-    CallbackMetric::new(name, help, CallbackMetricType::Gauge, &MEMBER_LABEL)
+const fn gauge_description(name: &'static str, help: &'static str) -> CallbackMetricDesc {
+    CallbackMetricDesc::new(name, help, CallbackMetricType::Gauge, &MEMBER_LABEL)
 }
 
-const CLUSTER_GAUGES: [CallbackMetric; 9] = [
+const CLUSTER_GAUGES: [CallbackMetricDesc; 9] = [
     gauge_description(
         "cluster_ready_state",
         "State of the cluster(1 if ready, 0 otherwise).",
@@ -101,7 +101,7 @@ pub(super) fn forget_cluster(cluster: &str) {
     SYNC_DURATIONS.remove_label_values([cluster]);
 }
 
-fn report_cluster(name: &str, cluster: &Cluster, readings: &mut CollectedMetrics<'_>) {
+fn report_cluster(name: &str, cluster: &Cluster, readings: &mut CallbackMetricWriter<'_>) {
     let mut set = |figure: &str, value: f64| readings.set(figure, &[name], value);
     set(
         "cluster_ready_state",

@@ -81,7 +81,7 @@ async fn without_the_gate_policies_do_nothing() {
     fixture.tasks.stop().await;
 }
 
-// proves: TNT-told, TNT-lock
+// proves: TNT-event, TNT-lock
 #[tokio::test(start_paused = true)]
 async fn taint_changes_are_recorded_as_events() {
     let fixture = ClustersFixture::with_events(ClusterControllersOptions {

@@ -20,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::fake_estimator::{FakeEstimator, FakeEstimatorResponse};
 use super::fixture::{EstimatorMembersFixture, NODES, QUOTAS, SERVICES, node, wait_until};
-use crate::{AccurateEstimator, EstimatorOptions, EstimatorTlsFiles};
+use crate::{AccurateEstimator, EstimatorOptions, EstimatorTlsClientConfig};
 
 const FULL_DETAIL: MemberTrackingOptions = MemberTrackingOptions {
     individual_nodes: true,
@@ -354,9 +354,9 @@ impl EstimatorTestPki {
         }
     }
 
-    fn files(&self, ca: bool, certificate: bool, insecure: bool) -> EstimatorTlsFiles {
+    fn files(&self, ca: bool, certificate: bool, insecure: bool) -> EstimatorTlsClientConfig {
         let file = |name: &str| self.dir.path().join(name);
-        EstimatorTlsFiles {
+        EstimatorTlsClientConfig {
             ca: ca.then(|| file("ca.crt")),
             certificate: certificate.then(|| (file("client.crt"), file("client.key"))),
             insecure,

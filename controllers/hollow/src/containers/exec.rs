@@ -28,14 +28,14 @@ const MAX_STREAMS: usize = 8;
 
 /// The command and streams that the client requests.
 #[derive(Clone, Debug)]
-pub struct ExecCommand {
+pub struct PodExecOptions {
     args: Vec<String>,
     stdin: bool,
     stdout: bool,
     stderr: bool,
 }
 
-impl ExecCommand {
+impl PodExecOptions {
     /// The command of a request from its query parameters. The command of `attach` runs
     /// already.
     pub fn parse(
@@ -91,7 +91,7 @@ pub fn negotiate_protocol(headers: &HeaderMap) -> Result<(), Status> {
 /// Runs the session on an upgraded connection until the client closes it.
 pub async fn run_session(
     stream: impl AsyncRead + AsyncWrite,
-    command: ExecCommand,
+    command: PodExecOptions,
 ) -> io::Result<()> {
     let (from, to) = tokio::io::split(stream);
     let session = ExecSession {
@@ -109,7 +109,7 @@ struct ExecSession<R, W> {
     writer: SpdyWriter<W>,
     /// The stream ids by `streamtype`.
     streams: HashMap<String, u32>,
-    command: ExecCommand,
+    command: PodExecOptions,
     finished: bool,
 }
 

@@ -13,6 +13,7 @@ mod spdy;
 
 pub use container::StartedContainer;
 pub use exec::{
-    CHANNEL_PROTOCOL, ExecCommand, PROTOCOL_HEADER, SPDY_PROTOCOL, negotiate_protocol, run_session,
+    CHANNEL_PROTOCOL, PROTOCOL_HEADER, PodExecOptions, SPDY_PROTOCOL, negotiate_protocol,
+    run_session,
 };
 pub use log::{PodLogOptions, PodLogStream};

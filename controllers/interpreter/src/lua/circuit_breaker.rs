@@ -22,10 +22,10 @@ pub(super) enum CircuitBreakerDecision {
 
 /// The circuit breaker of one script.
 #[derive(Debug, Default)]
-pub(super) struct CircuitBreaker(Mutex<CircuitBreakerState>);
+pub(super) struct CircuitBreaker(Mutex<CircuitBreakerInner>);
 
 #[derive(Debug, Default)]
-struct CircuitBreakerState {
+struct CircuitBreakerInner {
     /// Consecutive calls that exceeded the deadline.
     overruns: u32,
     /// Whether the last call terminated before its deadline.

@@ -37,7 +37,7 @@ pub(crate) struct FlatJson {
 
 /// A node as it is read.
 #[derive(Clone, Copy)]
-pub(super) enum JsonNode<'a> {
+pub(super) enum DecodedJsonNode<'a> {
     Null,
     Bool(bool),
     Number(f64),
@@ -140,18 +140,18 @@ impl FlatJson {
         self.text.len() + 4 * self.nodes.len()
     }
 
-    pub(super) fn node(&self, at: JsonNodeIndex) -> JsonNode<'_> {
+    pub(super) fn node(&self, at: JsonNodeIndex) -> DecodedJsonNode<'_> {
         match self.nodes[at as usize] {
-            EncodedJsonNode::Null => JsonNode::Null,
-            EncodedJsonNode::Bool(value) => JsonNode::Bool(value),
-            EncodedJsonNode::Number(value) => JsonNode::Number(value),
+            EncodedJsonNode::Null => DecodedJsonNode::Null,
+            EncodedJsonNode::Bool(value) => DecodedJsonNode::Bool(value),
+            EncodedJsonNode::Number(value) => DecodedJsonNode::Number(value),
             EncodedJsonNode::String(at, length) => {
                 let at = at as usize;
                 let text = self.text.get(at..at + length as usize);
-                JsonNode::String(text.unwrap_or_default())
+                DecodedJsonNode::String(text.unwrap_or_default())
             }
-            EncodedJsonNode::List(..) => JsonNode::List,
-            EncodedJsonNode::Object(..) => JsonNode::Object,
+            EncodedJsonNode::List(..) => DecodedJsonNode::List,
+            EncodedJsonNode::Object(..) => DecodedJsonNode::Object,
         }
     }
 
@@ -164,12 +164,12 @@ impl FlatJson {
     }
 
     /// The children of a list or an object, for an object the names among them.
-    fn children(&self, at: JsonNodeIndex) -> ChildIndices<'_> {
+    fn children(&self, at: JsonNodeIndex) -> ChildIndexIterator<'_> {
         let left = match self.nodes[at as usize] {
             EncodedJsonNode::List(length, _) | EncodedJsonNode::Object(length, _) => length,
             _ => 0,
         };
-        ChildIndices {
+        ChildIndexIterator {
             json: self,
             next_index: at + 1,
             remaining: left,
@@ -188,7 +188,7 @@ impl FlatJson {
         &self,
         object: JsonNodeIndex,
     ) -> impl ExactSizeIterator<Item = (&str, JsonNodeIndex)> {
-        FieldNameIndices(self.children(object)).map(|name| (self.string_at(name), name + 1))
+        FieldNameIndexIterator(self.children(object)).map(|name| (self.string_at(name), name + 1))
     }
 
     /// The name of the field with this value.
@@ -198,7 +198,7 @@ impl FlatJson {
 
     fn string_at(&self, at: JsonNodeIndex) -> &str {
         match self.node(at) {
-            JsonNode::String(text) => text,
+            DecodedJsonNode::String(text) => text,
             _ => "",
         }
     }
@@ -206,12 +206,12 @@ impl FlatJson {
     /// The value as `serde_json::Value`.
     pub(super) fn to_value(&self, at: JsonNodeIndex) -> Value {
         match self.node(at) {
-            JsonNode::Null => Value::Null,
-            JsonNode::Bool(value) => value.into(),
-            JsonNode::Number(value) => value.into(),
-            JsonNode::String(text) => text.into(),
-            JsonNode::List => self.items(at).map(|item| self.to_value(item)).collect(),
-            JsonNode::Object => {
+            DecodedJsonNode::Null => Value::Null,
+            DecodedJsonNode::Bool(value) => value.into(),
+            DecodedJsonNode::Number(value) => value.into(),
+            DecodedJsonNode::String(text) => text.into(),
+            DecodedJsonNode::List => self.items(at).map(|item| self.to_value(item)).collect(),
+            DecodedJsonNode::Object => {
                 let fields = self.fields(at);
                 let fields = fields.map(|(name, value)| (name.to_owned(), self.to_value(value)));
                 Value::Object(fields.collect::<Map<_, _>>())
@@ -226,13 +226,13 @@ fn saturating_u32(length: usize) -> u32 {
 }
 
 /// Indices of consecutive values.
-struct ChildIndices<'a> {
+struct ChildIndexIterator<'a> {
     json: &'a FlatJson,
     next_index: JsonNodeIndex,
     remaining: u32,
 }
 
-impl Iterator for ChildIndices<'_> {
+impl Iterator for ChildIndexIterator<'_> {
     type Item = JsonNodeIndex;
 
     fn next(&mut self) -> Option<JsonNodeIndex> {
@@ -247,12 +247,12 @@ impl Iterator for ChildIndices<'_> {
     }
 }
 
-impl ExactSizeIterator for ChildIndices<'_> {}
+impl ExactSizeIterator for ChildIndexIterator<'_> {}
 
 /// Indices of field names, each followed by its value.
-struct FieldNameIndices<'a>(ChildIndices<'a>);
+struct FieldNameIndexIterator<'a>(ChildIndexIterator<'a>);
 
-impl Iterator for FieldNameIndices<'_> {
+impl Iterator for FieldNameIndexIterator<'_> {
     type Item = JsonNodeIndex;
 
     fn next(&mut self) -> Option<JsonNodeIndex> {
@@ -266,7 +266,7 @@ impl Iterator for FieldNameIndices<'_> {
     }
 }
 
-impl ExactSizeIterator for FieldNameIndices<'_> {}
+impl ExactSizeIterator for FieldNameIndexIterator<'_> {}
 
 /// Deserializes a value and appends its nodes.
 struct FlatJsonSeed<'a> {

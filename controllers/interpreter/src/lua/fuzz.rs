@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::flat_json::FlatJson;
 use super::kube_library::require;
-use super::lazy_table::{AccessedPath, LazyTables};
+use super::lazy_table::{AccessedPathCursor, LazyTables};
 use super::result_encoder::{RESULT_LIMITS, to_json};
 use crate::fuzz::edits::unexpected_values;
 use crate::fuzz::inputs::json_values;
@@ -113,7 +113,7 @@ fn json_survives_a_round_trip_however_it_is_accessed() {
     let lua = Lua::new();
     let tables = LazyTables::install(&lua).unwrap();
     let accesses = ACCESS_PATTERNS.map(|access| lua.load(access).eval::<Function>().unwrap());
-    let cursors: [AccessedPath; ACCESS_PATTERNS.len()] = Default::default();
+    let cursors: [AccessedPathCursor; ACCESS_PATTERNS.len()] = Default::default();
     run(
         "JSON to Lua and back",
         &json_values(),

@@ -4,7 +4,7 @@
 //!
 //! A script accesses a small part of an object. So a field that holds an object or a list becomes a
 //! table when it is first read, or at once if an earlier call of the script read it
-//! ([`AccessCursor`]). Scripts cannot observe the difference: metatables are not available to them,
+//! ([`AccessedPathCursor`]). Scripts cannot observe the difference: metatables are not available to them,
 //! and iteration fills a table first ([`super::ordered_tables`]). Null is absent, in lists too.
 
 use std::cell::RefCell;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use mlua::{Either, Function, Lua, Table, Value as Item};
 
-use super::flat_json::{FlatJson, JsonNode, JsonNodeIndex, ROOT_NODE};
+use super::flat_json::{DecodedJsonNode, FlatJson, JsonNodeIndex, ROOT_NODE};
 
 /// Lua source of the metamethods. Their errors are those of plain tables.
 const METAMETHODS_SOURCE: &str = "
@@ -37,7 +37,7 @@ const MAX_ACCESSED_PATHS: usize = 512;
 /// A path that a script accessed in an earlier call; its value is converted at once. All elements
 /// of a list share one path.
 #[derive(Clone)]
-pub(super) struct AccessedPath {
+pub(super) struct AccessedPathCursor {
     /// All accessed paths of this script and argument, as a tree; the root is first.
     nodes: Rc<RefCell<Vec<AccessedPathNode>>>,
     index: usize,
@@ -48,11 +48,11 @@ pub(super) struct AccessedPath {
 struct AccessedPathNode {
     /// Whether the script iterated over all fields.
     iterated: bool,
-    /// Accessed fields, by name, as indices into [`AccessCursor::nodes`].
+    /// Accessed fields, by name, as indices into [`AccessedPathCursor::nodes`].
     fields: BTreeMap<Box<str>, usize>,
 }
 
-impl Default for AccessedPath {
+impl Default for AccessedPathCursor {
     /// The root of an argument.
     fn default() -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Default for AccessedPath {
     }
 }
 
-impl AccessedPath {
+impl AccessedPathCursor {
     /// The path of a field, if the script accessed it before.
     fn child(&self, name: &str) -> Option<Self> {
         let all = self.nodes.borrow();
@@ -111,15 +111,15 @@ pub(super) struct PartialLuaTable {
     _table: Table,
     json: Arc<FlatJson>,
     unfilled: Vec<JsonNodeIndex>,
-    accessed_path: Option<AccessedPath>,
+    accessed_path: Option<AccessedPathCursor>,
 }
 
 /// The tables of one VM that are only partly filled.
 #[derive(Clone, Default)]
-pub(super) struct LazyTables(pub(super) Rc<LazyTableState>);
+pub(super) struct LazyTables(pub(super) Rc<VmLazyTablesState>);
 
 #[derive(Default)]
-pub(super) struct LazyTableState {
+pub(super) struct VmLazyTablesState {
     /// By the address of the table.
     pub(super) partial: RefCell<HashMap<usize, PartialLuaTable>>,
     metatable: RefCell<Option<Table>>,
@@ -170,7 +170,7 @@ impl LazyTables {
         &self,
         lua: &Lua,
         json: &Arc<FlatJson>,
-        cursor: Option<&AccessedPath>,
+        cursor: Option<&AccessedPathCursor>,
     ) -> mlua::Result<Item> {
         self.convert(lua, json, ROOT_NODE, cursor)
     }
@@ -200,7 +200,7 @@ impl LazyTables {
         &self,
         table: &Table,
         name: &str,
-    ) -> Option<(Arc<FlatJson>, JsonNodeIndex, Option<AccessedPath>)> {
+    ) -> Option<(Arc<FlatJson>, JsonNodeIndex, Option<AccessedPathCursor>)> {
         let mut all = self.0.partial.borrow_mut();
         let PartialLuaTable {
             json,
@@ -258,14 +258,14 @@ impl LazyTables {
         lua: &Lua,
         json: &Arc<FlatJson>,
         at: JsonNodeIndex,
-        cursor: Option<&AccessedPath>,
+        cursor: Option<&AccessedPathCursor>,
     ) -> mlua::Result<Item> {
         Ok(match json.node(at) {
-            JsonNode::Null => Item::Nil,
-            JsonNode::Bool(value) => Item::Boolean(value),
-            JsonNode::Number(value) => Item::Number(value),
-            JsonNode::String(text) => Item::String(lua.create_string(text)?),
-            JsonNode::List => {
+            DecodedJsonNode::Null => Item::Nil,
+            DecodedJsonNode::Bool(value) => Item::Boolean(value),
+            DecodedJsonNode::Number(value) => Item::Number(value),
+            DecodedJsonNode::String(text) => Item::String(lua.create_string(text)?),
+            DecodedJsonNode::List => {
                 let items = json.items(at);
                 let list = lua.create_table_with_capacity(items.len(), 0)?;
                 let mut to = 1;
@@ -278,7 +278,7 @@ impl LazyTables {
                 }
                 Item::Table(list)
             }
-            JsonNode::Object => Item::Table(self.convert_object(lua, json, at, cursor)?),
+            DecodedJsonNode::Object => Item::Table(self.convert_object(lua, json, at, cursor)?),
         })
     }
 
@@ -287,18 +287,18 @@ impl LazyTables {
         lua: &Lua,
         json: &Arc<FlatJson>,
         at: JsonNodeIndex,
-        cursor: Option<&AccessedPath>,
+        cursor: Option<&AccessedPathCursor>,
     ) -> mlua::Result<Table> {
         let all = json.fields(at);
         let mut fields = Vec::with_capacity(all.len());
         let mut unfilled = Vec::new();
         for (name, value) in all {
             let field = match json.node(value) {
-                JsonNode::Null => continue,
-                JsonNode::String(text) => Either::Left(text),
-                JsonNode::Bool(value) => Either::Right(Item::Boolean(value)),
-                JsonNode::Number(value) => Either::Right(Item::Number(value)),
-                JsonNode::List | JsonNode::Object => match cursor
+                DecodedJsonNode::Null => continue,
+                DecodedJsonNode::String(text) => Either::Left(text),
+                DecodedJsonNode::Bool(value) => Either::Right(Item::Boolean(value)),
+                DecodedJsonNode::Number(value) => Either::Right(Item::Number(value)),
+                DecodedJsonNode::List | DecodedJsonNode::Object => match cursor
                     .and_then(|cursor| cursor.child(name))
                 {
                     Some(cursor) => Either::Right(self.convert(lua, json, value, Some(&cursor))?),

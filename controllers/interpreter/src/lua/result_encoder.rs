@@ -7,7 +7,7 @@
 use mlua::{Table, Value as Item};
 use serde_json::{Map, Number, Value};
 
-use super::flat_json::{FlatJson, JsonNode, JsonNodeIndex};
+use super::flat_json::{DecodedJsonNode, FlatJson, JsonNodeIndex};
 use super::lazy_table::LazyTables;
 
 const MIXED_KEYS_ERROR: &str = "cannot encode mixed or invalid key types";
@@ -94,21 +94,21 @@ impl ResultEncoder<'_> {
     ) -> Result<Option<Value>, String> {
         self.consume(0)?;
         Ok(Some(match json.node(at) {
-            JsonNode::Null => return Ok(None),
-            JsonNode::Bool(value) => value.into(),
-            JsonNode::Number(value) => encode_number(value)?,
-            JsonNode::String(text) => {
+            DecodedJsonNode::Null => return Ok(None),
+            DecodedJsonNode::Bool(value) => value.into(),
+            DecodedJsonNode::Number(value) => encode_number(value)?,
+            DecodedJsonNode::String(text) => {
                 self.consume(text.len())?;
                 text.into()
             }
-            JsonNode::List => {
+            DecodedJsonNode::List => {
                 self.check_depth(depth)?;
                 let each = json
                     .items(at)
                     .filter_map(|item| self.encode_unfilled(json, item, depth + 1).transpose());
                 Value::Array(each.collect::<Result<_, _>>()?)
             }
-            JsonNode::Object => {
+            DecodedJsonNode::Object => {
                 self.check_depth(depth)?;
                 let mut fields = Map::new();
                 for (name, value) in json.fields(at) {

@@ -13,7 +13,7 @@ use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value as Item, 
 use serde_json::Value;
 
 use super::flat_json::FlatJson;
-use super::lazy_table::{AccessedPath, LazyTables, without_memory_limit};
+use super::lazy_table::{AccessedPathCursor, LazyTables, without_memory_limit};
 use super::limits::{LuaCallDeadline, LuaCallLimits};
 use super::result_encoder::to_json;
 use super::script::{LuaScript, ScriptHash};
@@ -145,7 +145,12 @@ impl LuaArg {
         Self::Json(Arc::new(FlatJson::from_value(tree)))
     }
 
-    fn to_lua(&self, lua: &Lua, tables: &LazyTables, cursor: &AccessedPath) -> mlua::Result<Item> {
+    fn to_lua(
+        &self,
+        lua: &Lua,
+        tables: &LazyTables,
+        cursor: &AccessedPathCursor,
+    ) -> mlua::Result<Item> {
         match self {
             Self::Object(object, kind) => {
                 let json = FlatJson::from_object(object.bytes(), kind);
@@ -171,7 +176,7 @@ impl LuaArg {
 struct LoadedScript {
     main: Function,
     /// The paths that it accessed in each argument.
-    accessed_paths: Rc<[AccessedPath; MAX_ARGUMENTS]>,
+    accessed_paths: Rc<[AccessedPathCursor; MAX_ARGUMENTS]>,
 }
 
 /// A VM and the scripts loaded into it.

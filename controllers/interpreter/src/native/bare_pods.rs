@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::native::{
-    CollectedStatus, Error, NativeRules, TemplateReplicas, parse_collected_status, parse_object,
-    retain_added_spec_fields, retain_field, retain_spec_field,
+    CollectedStatus, Error, NativeRules, TemplateReplicasAndRequirements, parse_collected_status,
+    parse_object, retain_added_spec_fields, retain_field, retain_spec_field,
 };
 use crate::replica_requirements::{PodTemplateSpec, generate_replica_requirements};
 
@@ -20,7 +20,7 @@ const PHASE_PRECEDENCE: [&str; 4] = ["Failed", "Pending", "Running", "Succeeded"
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct ObservedPod {
+struct PodWithStatus {
     status: ObservedPodStatus,
 }
 
@@ -64,9 +64,9 @@ fn spec_list<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = &'a Val
 }
 
 impl NativeRules for NativePodRules {
-    fn replicas(&self, object: &Object) -> Result<Option<TemplateReplicas>, Error> {
+    fn replicas(&self, object: &Object) -> Result<Option<TemplateReplicasAndRequirements>, Error> {
         let pod: PodTemplateSpec = parse_object(object, "replicas")?;
-        Ok(Some(TemplateReplicas {
+        Ok(Some(TemplateReplicasAndRequirements {
             count: 1,
             requirements: generate_replica_requirements(&pod.spec),
         }))
@@ -93,7 +93,7 @@ impl NativeRules for NativePodRules {
     }
 
     fn interpret_health(&self, observed: &Object) -> Result<Option<bool>, Error> {
-        let pod: ObservedPod = parse_object(observed, "health")?;
+        let pod: PodWithStatus = parse_object(observed, "health")?;
         let ready = |c: &ObservedPodCondition| c.condition_type == "Ready" && c.status == "True";
         Ok(Some(match pod.status.phase.as_str() {
             "Succeeded" => true,

@@ -7,7 +7,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::native::{
-    CollectedStatus, Error, NativeRules, TemplateReplicas, parse_collected_status, parse_object,
+    CollectedStatus, Error, NativeRules, TemplateReplicasAndRequirements, parse_collected_status,
+    parse_object,
 };
 use crate::replica_requirements::{PodTemplateSpec, generate_replica_requirements};
 
@@ -61,7 +62,7 @@ impl BatchJobStatus {
 
 /// The sums over the statuses of all clusters.
 #[derive(Default)]
-struct JobStatusTotal {
+struct JobStatusAccumulator {
     active: i64,
     succeeded: i64,
     failed: i64,
@@ -72,7 +73,7 @@ struct JobStatusTotal {
     completed: Vec<String>,
 }
 
-impl JobStatusTotal {
+impl JobStatusAccumulator {
     fn add(&mut self, cluster: &str, one: BatchJobStatus) {
         self.active = self.active.saturating_add(one.active);
         self.succeeded = self.succeeded.saturating_add(one.succeeded);
@@ -145,10 +146,10 @@ impl JobStatusTotal {
 }
 
 impl NativeRules for NativeJobRules {
-    fn replicas(&self, object: &Object) -> Result<Option<TemplateReplicas>, Error> {
+    fn replicas(&self, object: &Object) -> Result<Option<TemplateReplicasAndRequirements>, Error> {
         let job: BatchJob = parse_object(object, "replicas")?;
         let parallelism = job.spec.parallelism.unwrap_or(0);
-        Ok(Some(TemplateReplicas {
+        Ok(Some(TemplateReplicasAndRequirements {
             count: parallelism.min(job.spec.completions.unwrap_or(parallelism)),
             requirements: generate_replica_requirements(&job.spec.template.spec),
         }))
@@ -211,7 +212,7 @@ impl NativeRules for NativeJobRules {
         if old.has_condition("Complete") || old.has_condition("Failed") {
             return Ok(None);
         }
-        let mut total = JobStatusTotal::default();
+        let mut total = JobStatusAccumulator::default();
         for item in items {
             let Some(reported) = item.status else {
                 continue;

@@ -24,7 +24,7 @@ pub(crate) use crate::error::Error;
 pub(crate) use native_interpreter::NativeInterpreter;
 #[cfg(test)]
 pub(crate) use native_interpreter::rules_for;
-pub use rules::TemplateReplicas;
+pub use rules::TemplateReplicasAndRequirements;
 pub(crate) use rules::{
     CollectedStatus, NativeRules, collected_counter, counter, parse_collected_status, parse_object,
     reflect_whole_status, retain_added_spec_fields, retain_field, retain_spec_field,

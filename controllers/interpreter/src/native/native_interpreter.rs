@@ -8,7 +8,7 @@ use machinery::{Gvk, Object};
 use openapi::karmada::DependentObjectReference;
 use serde_json::{Map, Value};
 
-use super::rules::{CollectedStatus, NativeRules, TemplateReplicas};
+use super::rules::{CollectedStatus, NativeRules, TemplateReplicasAndRequirements};
 use crate::error::Error;
 use crate::native::bare_pods::NativePodRules;
 use crate::native::cron_jobs::NativeCronJobRules;
@@ -59,7 +59,7 @@ impl NativeInterpreter {
         &self,
         kind: &Gvk,
         template: &Object,
-    ) -> Result<Option<TemplateReplicas>, Error> {
+    ) -> Result<Option<TemplateReplicasAndRequirements>, Error> {
         rules_for(kind).replicas(template)
     }
 

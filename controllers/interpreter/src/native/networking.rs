@@ -17,13 +17,13 @@ pub(crate) struct NativeIngressRules;
 #[derive(Deserialize)]
 struct LoadBalancedObject {
     #[serde(default)]
-    spec: LoadBalancedObjectSpec,
+    spec: ServiceSpecWithType,
     #[serde(default)]
     status: LoadBalancedObjectStatus,
 }
 
 #[derive(Default, Deserialize)]
-struct LoadBalancedObjectSpec {
+struct ServiceSpecWithType {
     #[serde(default, rename = "type")]
     service_type: String,
 }
@@ -126,7 +126,7 @@ impl NativeRules for NativeServiceRules {
         #[derive(Deserialize)]
         struct ObservedService {
             #[serde(default)]
-            spec: LoadBalancedObjectSpec,
+            spec: ServiceSpecWithType,
             status: Option<Map<String, Value>>,
         }
         let service: ObservedService = parse_object(observed, "status")?;

@@ -22,7 +22,7 @@ const BUDGET_COUNTERS: [&str; 4] = [
 ];
 
 #[derive(Deserialize)]
-struct ObservedPodDisruptionBudget {
+struct PdbOrHpaWithStatus {
     status: Option<Map<String, Value>>,
 }
 
@@ -67,14 +67,14 @@ fn disrupted_pods(status: &Map<String, Value>) -> impl Iterator<Item = (&String,
 
 impl NativeRules for NativePodDisruptionBudgetRules {
     fn interpret_health(&self, observed: &Object) -> Result<Option<bool>, Error> {
-        let budget: ObservedPodDisruptionBudget = parse_object(observed, "health")?;
+        let budget: PdbOrHpaWithStatus = parse_object(observed, "health")?;
         let status = budget.status.unwrap_or_default();
         let healthy = counter(&status, "currentHealthy") >= counter(&status, "desiredHealthy");
         Ok(Some(healthy))
     }
 
     fn reflect_status(&self, observed: &Object) -> Result<Option<Value>, Error> {
-        let observed: ObservedPodDisruptionBudget = parse_object(observed, "status")?;
+        let observed: PdbOrHpaWithStatus = parse_object(observed, "status")?;
         Ok(observed.status.map(|status| {
             let mut out = budget_status(std::iter::once(&status));
             let pods: Map<_, _> = disrupted_pods(&status)
@@ -126,7 +126,7 @@ fn autoscaler_status<'a>(all: impl Iterator<Item = &'a Map<String, Value>> + Clo
 
 impl NativeRules for NativeHorizontalPodAutoscalerRules {
     fn reflect_status(&self, observed: &Object) -> Result<Option<Value>, Error> {
-        let observed: ObservedPodDisruptionBudget = parse_object(observed, "status")?;
+        let observed: PdbOrHpaWithStatus = parse_object(observed, "status")?;
         Ok(observed
             .status
             .map(|s| autoscaler_status(std::iter::once(&s))))

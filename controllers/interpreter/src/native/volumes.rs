@@ -19,12 +19,12 @@ const PHASE_PRECEDENCE: [&str; 5] = ["Failed", "Pending", "Available", "Bound", 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct PersistentVolumeClaimWithPhase {
-    status: ObservedPersistentVolumeClaimStatus,
+    status: VolumeOrClaimStatusWithPhase,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct ObservedPersistentVolumeClaimStatus {
+struct VolumeOrClaimStatusWithPhase {
     phase: String,
 }
 
@@ -57,8 +57,7 @@ impl NativeRules for NativePersistentVolumeRules {
                 // No status was collected yet.
                 None => "Pending".to_owned(),
                 Some(reported) => {
-                    parse_collected_status::<ObservedPersistentVolumeClaimStatus>(item, reported)?
-                        .phase
+                    parse_collected_status::<VolumeOrClaimStatusWithPhase>(item, reported)?.phase
                 }
             });
         }
@@ -98,9 +97,7 @@ impl NativeRules for NativePersistentVolumeClaimRules {
             let Some(reported) = item.status else {
                 continue;
             };
-            let one =
-                parse_collected_status::<ObservedPersistentVolumeClaimStatus>(item, reported)?
-                    .phase;
+            let one = parse_collected_status::<VolumeOrClaimStatusWithPhase>(item, reported)?.phase;
             if one != "Bound" {
                 all = one;
             }

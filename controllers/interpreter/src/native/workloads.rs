@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::native::{
-    CollectedStatus, Error, NativeRules, TemplateReplicas, collected_counter, counter,
-    parse_collected_status, parse_object,
+    CollectedStatus, Error, NativeRules, TemplateReplicasAndRequirements, collected_counter,
+    counter, parse_collected_status, parse_object,
 };
 use crate::replica_requirements::{PodTemplateSpec, generate_replica_requirements};
 
@@ -138,7 +138,7 @@ struct WorkloadObject {
     #[serde(default)]
     metadata: WorkloadMetadata,
     #[serde(default)]
-    spec: WorkloadReplicas,
+    spec: WorkloadSpecReplicas,
     status: Option<Map<String, Value>>,
 }
 
@@ -151,17 +151,17 @@ struct WorkloadMetadata {
 }
 
 #[derive(Default, Deserialize)]
-struct WorkloadReplicas {
+struct WorkloadSpecReplicas {
     replicas: Option<i64>,
 }
 
 impl NativeRules for NativeWorkloadRules {
-    fn replicas(&self, object: &Object) -> Result<Option<TemplateReplicas>, Error> {
+    fn replicas(&self, object: &Object) -> Result<Option<TemplateReplicasAndRequirements>, Error> {
         if !self.has_replicas {
             return Ok(None);
         }
         let template: ReplicasAndPodTemplate = parse_object(object, "replicas")?;
-        Ok(Some(TemplateReplicas {
+        Ok(Some(TemplateReplicasAndRequirements {
             count: template.spec.replicas.unwrap_or(0),
             requirements: generate_replica_requirements(&template.spec.template.spec),
         }))

@@ -104,7 +104,7 @@ pub(super) static SIDECAR_SET: ThirdPartyRules = ThirdPartyRules {
             sum_counters(status, &input.items, &POD_COUNTERS)
         })
     }),
-    replicas: Some(|_| Ok(crate::native::TemplateReplicas::default())),
+    replicas: Some(|_| Ok(crate::native::TemplateReplicasAndRequirements::default())),
     retain: Some(|_, _| Ok(())),
     dependencies: Some(|object| Ok(sidecar_set_dependencies(object))),
     ..ThirdPartyRules::NONE

@@ -32,7 +32,7 @@ use openapi::karmada::binding::Component;
 use serde_json::Value;
 
 use crate::empty_values::prune_empty;
-use crate::native::{CollectedStatus, Error, TemplateReplicas};
+use crate::native::{CollectedStatus, Error, TemplateReplicasAndRequirements};
 use collected_statuses::CollectedStatuses;
 use rules::ThirdPartyRules;
 use status_aggregation::{AggregationInput, StatusAggregation, reset_status};
@@ -84,7 +84,7 @@ impl ThirdPartyInterpreter {
         &self,
         kind: &Gvk,
         template: &Value,
-    ) -> Result<Option<TemplateReplicas>, Error> {
+    ) -> Result<Option<TemplateReplicasAndRequirements>, Error> {
         let rule = rules_for(kind).and_then(|rules| rules.replicas);
         rule.map(|rule| rule(template)).transpose()
     }

@@ -9,12 +9,12 @@ use super::json_map::{
 use super::observed_generation::copy_status_fields;
 use super::pod_templates::requirements_at;
 use super::{AggregationInput, StatusAggregation, ThirdPartyRules};
-use crate::native::TemplateReplicas;
+use crate::native::TemplateReplicasAndRequirements;
 
 pub(super) static NOTEBOOK: ThirdPartyRules = ThirdPartyRules {
     interpret_health: Some(is_healthy),
     replicas: Some(|notebook| {
-        Ok(TemplateReplicas {
+        Ok(TemplateReplicasAndRequirements {
             count: 1,
             requirements: requirements_at(notebook, "/spec/template")?,
         })

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::concurrency::WebhookConcurrencyLimit;
-use crate::config_manager::InterpreterRuleIndex;
+use crate::config_manager::BuildableInterpreterRuleIndex;
 use crate::operation::InterpreterOperation;
 
 const WILDCARD: &str = "*";
@@ -99,9 +99,9 @@ struct ResourceInterpreterWebhook {
 
 /// All webhooks, sorted by UID; the first that covers an operation on a kind is called.
 #[derive(Debug, Default)]
-pub(crate) struct WebhookIndex(Vec<Arc<InterpreterWebhook>>);
+pub(crate) struct SortedInterpreterWebhooks(Vec<Arc<InterpreterWebhook>>);
 
-impl WebhookIndex {
+impl SortedInterpreterWebhooks {
     /// The webhook for an operation on a kind.
     pub(super) fn find(
         &self,
@@ -138,7 +138,7 @@ impl WebhookIndex {
     }
 }
 
-impl InterpreterRuleIndex for WebhookIndex {
+impl BuildableInterpreterRuleIndex for SortedInterpreterWebhooks {
     fn build<'a>(all: impl IntoIterator<Item = &'a Object>, before: &Self) -> Self {
         let all: Vec<&Object> = all.into_iter().collect();
         PARSE_FAILURES.retain_keys(all.iter().map(|object| object.uid()));
@@ -214,12 +214,15 @@ mod tests {
         object(json!({"metadata": {"name": name}, "webhooks": hooks}))
     }
 
-    fn build_index(all: &[Object], before: &WebhookIndex) -> WebhookIndex {
-        WebhookIndex::build(all, before)
+    fn build_index(
+        all: &[Object],
+        before: &SortedInterpreterWebhooks,
+    ) -> SortedInterpreterWebhooks {
+        SortedInterpreterWebhooks::build(all, before)
     }
 
     fn found_uid(
-        hooks: &WebhookIndex,
+        hooks: &SortedInterpreterWebhooks,
         kind: &Gvk,
         operation: InterpreterOperation,
     ) -> Option<String> {
@@ -242,7 +245,7 @@ mod tests {
             ),
             object(json!({"metadata": {"name": "broken"}, "webhooks": [{"name": 1}]})),
         ];
-        let hooks = build_index(&all, &WebhookIndex::default());
+        let hooks = build_index(&all, &SortedInterpreterWebhooks::default());
         let find = |kind: &Gvk, operation| found_uid(&hooks, kind, operation);
         assert_eq!(
             find(&THING, InterpreterOperation::Retain).as_deref(),
@@ -262,7 +265,10 @@ mod tests {
         let check = |rule: Value, covered: bool| {
             let mut hook = webhook("h", &[], &[]);
             hook["rules"] = json!([{}, rule]);
-            let hooks = build_index(&[configuration("c", &[hook])], &WebhookIndex::default());
+            let hooks = build_index(
+                &[configuration("c", &[hook])],
+                &SortedInterpreterWebhooks::default(),
+            );
             let found = hooks.find(&THING, InterpreterOperation::ReviseReplica);
             assert_eq!(found.is_some(), covered, "{rule}");
         };
@@ -282,7 +288,7 @@ mod tests {
     fn settings_of_a_webhook_and_their_defaults() {
         let mut hook = webhook("h", &["*"], &["*"]);
         let read = |hook: &Value| {
-            let read = WebhookIndex::default()
+            let read = SortedInterpreterWebhooks::default()
                 .parse_webhook("c", hook.clone())
                 .unwrap();
             (
@@ -309,7 +315,7 @@ mod tests {
                 webhook("b", &["*"], &["Thing"]),
             ],
         )];
-        let before = build_index(&first, &WebhookIndex::default());
+        let before = build_index(&first, &SortedInterpreterWebhooks::default());
         let other = Gvk::from_static("example.io", "v1", "Other");
         let check = |hooks: &[Value],
                      touched: &[InterpreterOperation],

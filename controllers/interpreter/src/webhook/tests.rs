@@ -28,14 +28,14 @@ const DEPLOYMENT: Gvk = Gvk::from_static("apps", "v1", "Deployment");
 type WebhookHandler = Box<dyn Fn(&Value) -> Result<Value, String> + Send + Sync>;
 
 /// Answers every webhook call with a closure and records the requests.
-struct FakeInterpreterWebhook {
+struct FakeInterpreterWebhookClient {
     handler: WebhookHandler,
     hangs: bool,
     requests: Mutex<Vec<Value>>,
 }
 
 #[async_trait]
-impl WebhookClient for FakeInterpreterWebhook {
+impl WebhookClient for FakeInterpreterWebhookClient {
     async fn call(
         &self,
         _: &WebhookClientConfig,
@@ -83,7 +83,7 @@ fn configuration(operations: &[&str]) -> Value {
 }
 
 struct WebhookFixture {
-    caller: Arc<FakeInterpreterWebhook>,
+    caller: Arc<FakeInterpreterWebhookClient>,
     api: Arc<FakeApi>,
     interpreter: ResourceInterpreter,
     _tasks: TaskGroup,
@@ -102,13 +102,13 @@ async fn start_fixture(
         "metadata": {"name": "s"},
         "spec": {"target": {"apiVersion": "example.io/v1", "kind": "Thing"}, "customizations": scripts}});
     api.seed(&CUSTOMIZATIONS, customization);
-    let lab = Arc::new(FakeInterpreterWebhook {
+    let lab = Arc::new(FakeInterpreterWebhookClient {
         handler: hook,
         hangs,
         requests: Mutex::default(),
     });
     let tasks = TaskGroup::new(ShutdownToken::new());
-    let outside = WebhookInterpreterContext {
+    let outside = WebhookClientAndPatchFunction {
         caller: Arc::clone(&lab) as Arc<dyn WebhookClient>,
         apply_json_patch: apply,
     };

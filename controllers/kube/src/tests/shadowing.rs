@@ -24,7 +24,7 @@ const GROUPS: [&str; 4] = [
 
 /// The name of the nth kind of a group, or a new name.
 #[derive(Clone, Copy, Debug)]
-enum GeneratedCrdName {
+enum BuiltInOrNewCrdName {
     BuiltIn(usize),
     New(u8),
 }
@@ -32,11 +32,11 @@ enum GeneratedCrdName {
 #[derive(Clone, Debug)]
 struct GeneratedCrd {
     group: usize,
-    plural: GeneratedCrdName,
-    singular: GeneratedCrdName,
-    short: GeneratedCrdName,
-    kind: GeneratedCrdName,
-    list_kind: GeneratedCrdName,
+    plural: BuiltInOrNewCrdName,
+    singular: BuiltInOrNewCrdName,
+    short: BuiltInOrNewCrdName,
+    kind: BuiltInOrNewCrdName,
+    list_kind: BuiltInOrNewCrdName,
     versions: Vec<&'static str>,
     namespaced: bool,
 }
@@ -57,9 +57,9 @@ fn kinds_in(group: &str) -> Vec<&'static KindInfo> {
 fn build_definition(claim: &GeneratedCrd) -> Value {
     let group = GROUPS[claim.group];
     let kinds = kinds_in(group);
-    let pick = |name: GeneratedCrdName, of: fn(&KindInfo) -> String, new: &str| match name {
-        GeneratedCrdName::BuiltIn(n) => of(kinds[n % kinds.len()]),
-        GeneratedCrdName::New(n) => format!("{new}{n}"),
+    let pick = |name: BuiltInOrNewCrdName, of: fn(&KindInfo) -> String, new: &str| match name {
+        BuiltInOrNewCrdName::BuiltIn(n) => of(kinds[n % kinds.len()]),
+        BuiltInOrNewCrdName::New(n) => format!("{new}{n}"),
     };
     let plural = pick(claim.plural, |k| k.gvr.resource.to_string(), "things");
     let short = |k: &KindInfo| k.short_names.first().cloned().unwrap_or("sh".into());
@@ -86,8 +86,8 @@ fn build_definition(claim: &GeneratedCrd) -> Value {
 fn generated_crd() -> impl Strategy<Value = GeneratedCrd> {
     let name = || {
         prop_oneof![
-            (0..8_usize).prop_map(GeneratedCrdName::BuiltIn),
-            (0..3_u8).prop_map(GeneratedCrdName::New)
+            (0..8_usize).prop_map(BuiltInOrNewCrdName::BuiltIn),
+            (0..3_u8).prop_map(BuiltInOrNewCrdName::New)
         ]
     };
     let versions =
@@ -289,11 +289,11 @@ fn no_definition_harms_a_built_in_kind() {
 async fn a_definition_of_a_built_in_resource_is_created_and_deleted() {
     let whole = GeneratedCrd {
         group: 0,
-        plural: GeneratedCrdName::BuiltIn(0),
-        singular: GeneratedCrdName::BuiltIn(0),
-        short: GeneratedCrdName::BuiltIn(0),
-        kind: GeneratedCrdName::BuiltIn(0),
-        list_kind: GeneratedCrdName::BuiltIn(0),
+        plural: BuiltInOrNewCrdName::BuiltIn(0),
+        singular: BuiltInOrNewCrdName::BuiltIn(0),
+        short: BuiltInOrNewCrdName::BuiltIn(0),
+        kind: BuiltInOrNewCrdName::BuiltIn(0),
+        list_kind: BuiltInOrNewCrdName::BuiltIn(0),
         versions: vec!["v1alpha1"],
         namespaced: true,
     };

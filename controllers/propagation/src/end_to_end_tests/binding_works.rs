@@ -93,7 +93,7 @@ fn reject_work_writes(
     let_it
 }
 
-// proves: BND-told
+// proves: BND-event
 #[tokio::test]
 async fn written_works_record_events_on_binding_and_template() {
     let plane = PropagationFixture::with_events()
@@ -107,7 +107,7 @@ async fn written_works_record_events_on_binding_and_template() {
     plane.tasks.stop().await;
 }
 
-// proves: BND-told-failed, BND-errors-together, BND-retry
+// proves: BND-failure-event, BND-errors-together, BND-retry
 #[tokio::test]
 async fn failures_in_several_clusters_record_one_event_and_are_retried() {
     let plane = PropagationFixture::with_events().with_web_deployment();
@@ -395,7 +395,7 @@ async fn override_policies_apply_to_objects_of_their_namespace_only() {
     plane.tasks.stop().await;
 }
 
-// proves: OVR-told
+// proves: OVR-event
 #[tokio::test]
 async fn every_applied_rule_records_an_event() {
     let plane = PropagationFixture::with_events();

@@ -263,7 +263,7 @@ async fn a_claimed_template_stays_with_its_policy() {
     plane.tasks.stop().await;
 }
 
-// proves: DET-preempt-pp, DET-preempt-cpp, DET-preempt-by-cpp, DET-preempt-strictly, DET-preempt-lowered, DET-preempt-told
+// proves: DET-preempt-pp, DET-preempt-cpp, DET-preempt-by-cpp, DET-preempt-strictly, DET-preempt-lowered, DET-preempt-event
 #[tokio::test]
 async fn policies_preempt_lower_policies_with_the_feature_gate() {
     let plane = PropagationFixture::with_events();
@@ -450,7 +450,7 @@ async fn the_creation_of_a_missing_dependency_enqueues_its_policies() {
     plane.tasks.stop().await;
 }
 
-// proves: DET-priority-class-missing, DET-foreign-owner, DET-told-failed
+// proves: DET-priority-class-missing, DET-foreign-owner, DET-failure-event
 #[tokio::test]
 async fn events_report_why_a_policy_cannot_be_applied() {
     let plane = PropagationFixture::with_events().started().await;

@@ -63,7 +63,7 @@ fn in_both_members(data: &str) -> [Value; 2] {
     [json!(data), json!(data)]
 }
 
-// proves: FIN-dependencies, DEP-told, DEP-annotation, DEP-finalizer, DEP-attached, DEP-no-placement, DEP-required-clusters, DEP-comes-later, DEP-last-leaves
+// proves: FIN-dependencies, DEP-event, DEP-annotation, DEP-finalizer, DEP-attached, DEP-no-placement, DEP-required-clusters, DEP-comes-later, DEP-last-leaves
 #[tokio::test]
 async fn dependencies_are_propagated_updated_and_deleted_with_their_references() {
     let plane = PropagationFixture::with_events();
@@ -146,7 +146,7 @@ async fn dependencies_are_propagated_updated_and_deleted_with_their_references()
     plane.tasks.stop().await;
 }
 
-// proves: FIN-dependencies, DEP-shared, DEP-conflict-resolution, DEP-preserve, DEP-conflict-told, DEP-switched-off, DEP-deleted, DEP-last-leaves
+// proves: FIN-dependencies, DEP-shared, DEP-conflict-resolution, DEP-preserve, DEP-conflict-warning, DEP-switched-off, DEP-deleted, DEP-last-leaves
 #[tokio::test]
 async fn a_shared_dependency_merges_the_preferences_of_its_bindings() {
     let plane = PropagationFixture::with_events().started().await;
@@ -431,7 +431,7 @@ async fn label_selected_dependencies_are_propagated_while_they_match() {
     plane.tasks.stop().await;
 }
 
-// proves: DEP-told-failed
+// proves: DEP-failure-event
 #[tokio::test]
 async fn invalid_dependencies_record_an_event_on_the_template() {
     let plane = PropagationFixture::with_events();
@@ -459,7 +459,7 @@ async fn invalid_dependencies_record_an_event_on_the_template() {
     plane.tasks.stop().await;
 }
 
-// proves: DEP-told-failed, DEP-foreign
+// proves: DEP-failure-event, DEP-foreign
 #[tokio::test]
 async fn a_binding_of_an_earlier_object_is_reported_and_waited_for() {
     let plane = PropagationFixture::with_events();

@@ -19,7 +19,7 @@ fn event_count(plane: &PropagationFixture, template: &str, reason: &str) -> u64 
     some.map(|event| event["count"].as_u64().unwrap()).sum()
 }
 
-// proves: DET-told, DET-told-replicas
+// proves: DET-event, DET-replicas-event
 #[tokio::test]
 async fn a_write_records_a_success_event() {
     let plane = PropagationFixture::with_events().started().await;

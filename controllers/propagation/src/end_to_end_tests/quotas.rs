@@ -58,7 +58,7 @@ impl PropagationFixture {
     }
 }
 
-// proves: QUO-share, QUO-leaves, QUO-collected, QUO-overall, QUO-share-told, QUO-collected-told
+// proves: QUO-share, QUO-leaves, QUO-collected, QUO-overall, QUO-share-event, QUO-collected-event
 #[tokio::test]
 async fn shares_are_propagated_and_their_usage_is_collected() {
     let plane = PropagationFixture::with_events();
@@ -210,7 +210,7 @@ async fn a_new_cluster_gets_its_share() {
     plane.tasks.stop().await;
 }
 
-// proves: QUO-recount, QUO-collected-told
+// proves: QUO-recount, QUO-collected-event
 #[tokio::test]
 async fn usage_is_recounted_periodically() {
     let mut plane = PropagationFixture::with_events();

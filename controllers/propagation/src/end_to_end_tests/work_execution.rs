@@ -14,7 +14,7 @@ use super::{
     CONFIG_MAPS, DEPLOYMENTS, EVENTS, PropagationFixture, SECRETS, cluster, deployment, wait_until,
 };
 
-// proves: EXE-partial, EXE-told-failed, EXE-told, EXE-retry, EXE-generation
+// proves: EXE-partial, EXE-failure-event, EXE-event, EXE-retry, EXE-generation
 #[tokio::test]
 async fn a_failed_manifest_is_reported_with_the_others_and_retried() {
     let plane = PropagationFixture::with_events();
@@ -124,7 +124,7 @@ async fn an_update_conflict_is_retried_without_an_event() {
     plane.tasks.stop().await;
 }
 
-// proves: EXE-dispatching-told, EXE-suspend
+// proves: EXE-dispatching-event, EXE-suspend
 #[tokio::test]
 async fn a_change_of_dispatching_records_an_event() {
     let plane = PropagationFixture::with_events();
@@ -354,7 +354,7 @@ async fn a_create_conflict_is_retried_without_an_event() {
     plane.tasks.stop().await;
 }
 
-// proves: EXE-conflict-told, EXE-partial
+// proves: EXE-conflict-failure, EXE-partial
 #[tokio::test]
 async fn a_lasting_conflict_fails_after_five_attempts_and_delays_no_other_manifest() {
     let plane = PropagationFixture::with_events();

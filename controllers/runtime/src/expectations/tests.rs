@@ -63,7 +63,7 @@ async fn decisions_wait_for_their_pace_and_for_the_copy() {
 /// One step of what surrounds a controller with one object. A step that is impossible
 /// now does nothing.
 #[derive(Clone, Copy, Debug)]
-enum ModelStep {
+enum ExpectationsFixtureStep {
     /// The worker reconciles the key, assumes a value and sends a write; the server applies
     /// it at once.
     Write,
@@ -82,23 +82,23 @@ enum ModelStep {
     Reconcile,
 }
 
-fn steps() -> impl Strategy<Value = Vec<ModelStep>> {
+fn steps() -> impl Strategy<Value = Vec<ExpectationsFixtureStep>> {
     let step = prop_oneof![
-        3 => Just(ModelStep::Write),
-        1 => Just(ModelStep::Reject),
-        4 => Just(ModelStep::Respond),
-        1 => Just(ModelStep::ForeignWrite),
-        1 => Just(ModelStep::Delete),
-        1 => Just(ModelStep::Create),
-        5 => Just(ModelStep::Deliver),
-        3 => Just(ModelStep::Reconcile),
+        3 => Just(ExpectationsFixtureStep::Write),
+        1 => Just(ExpectationsFixtureStep::Reject),
+        4 => Just(ExpectationsFixtureStep::Respond),
+        1 => Just(ExpectationsFixtureStep::ForeignWrite),
+        1 => Just(ExpectationsFixtureStep::Delete),
+        1 => Just(ExpectationsFixtureStep::Create),
+        5 => Just(ExpectationsFixtureStep::Deliver),
+        3 => Just(ExpectationsFixtureStep::Reconcile),
     ];
     proptest::collection::vec(step, 1..60)
 }
 
 /// A server, a watch with events in flight, an informer and one worker.
 #[derive(Default)]
-struct ExpectationsModel {
+struct ExpectationsFixture {
     expectations: Expectations<u8, u64>,
     revision: u64,
     exists: bool,
@@ -114,7 +114,7 @@ struct ExpectationsModel {
     waiting: bool,
 }
 
-impl ExpectationsModel {
+impl ExpectationsFixture {
     fn change(&mut self, exists: bool) {
         self.revision += 1;
         self.exists = exists;
@@ -125,14 +125,16 @@ impl ExpectationsModel {
         self.copy.map(at)
     }
 
-    fn apply(&mut self, step: ModelStep) {
+    fn apply(&mut self, step: ExpectationsFixtureStep) {
         match step {
-            ModelStep::Write if self.exists && self.in_flight.is_none() && self.reconcile() => {
+            ExpectationsFixtureStep::Write
+                if self.exists && self.in_flight.is_none() && self.reconcile() =>
+            {
                 self.change(true);
                 self.expectations.assume(&1, self.revision);
                 self.in_flight = Some(self.revision);
             }
-            ModelStep::Reject if self.in_flight.is_none() => {
+            ExpectationsFixtureStep::Reject if self.in_flight.is_none() => {
                 let before = self.expectations.assumed(&1, self.copy.unwrap_or(0));
                 let previous = self.expectations.assume(&1, u64::MAX);
                 assert_eq!(self.expectations.assumed(&1, self.revision), Some(u64::MAX));
@@ -140,12 +142,14 @@ impl ExpectationsModel {
                 let after = self.expectations.assumed(&1, self.copy.unwrap_or(0));
                 assert_eq!(before, after);
             }
-            ModelStep::Respond => self.respond(),
-            ModelStep::ForeignWrite if self.exists => self.change(true),
-            ModelStep::Delete if self.exists => self.change(false),
-            ModelStep::Create if !self.exists => self.change(true),
-            ModelStep::Deliver => self.deliver(),
-            ModelStep::Reconcile if self.in_flight.is_none() => drop(self.reconcile()),
+            ExpectationsFixtureStep::Respond => self.respond(),
+            ExpectationsFixtureStep::ForeignWrite if self.exists => self.change(true),
+            ExpectationsFixtureStep::Delete if self.exists => self.change(false),
+            ExpectationsFixtureStep::Create if !self.exists => self.change(true),
+            ExpectationsFixtureStep::Deliver => self.deliver(),
+            ExpectationsFixtureStep::Reconcile if self.in_flight.is_none() => {
+                self.reconcile();
+            }
             _ => {}
         }
     }
@@ -220,7 +224,7 @@ impl ExpectationsModel {
 proptest! {
     #[test]
     fn no_older_copy_is_reconciled_and_nobody_waits_forever(steps in steps()) {
-        let mut model = ExpectationsModel::default();
+        let mut model = ExpectationsFixture::default();
         model.change(true);
         model.deliver();
         for step in steps {

@@ -8,7 +8,7 @@ use openapi::karmada::ResourceBindingSpec;
 
 use super::accurate_estimates::AccurateEstimates;
 use super::estimate_source::EstimateSource;
-use super::reservations::ReservationSnapshot;
+use super::reservations::OptionalReservationsRef;
 use super::resource_models::ModeledNodes;
 use super::resource_request::{
     self, ComponentResourceRequest, ReplicaResourceRequest, ResourceName,
@@ -30,12 +30,12 @@ enum EstimatedWorkload {
 }
 
 /// The modeled nodes as reported, or with assumed workloads on them.
-enum ModeledNodesRef<'m> {
+enum ReportedOrAssumedModeledNodes<'m> {
     Reported(&'m ModeledNodes),
     WithAssumed(Arc<ModeledNodes>),
 }
 
-impl Deref for ModeledNodesRef<'_> {
+impl Deref for ReportedOrAssumedModeledNodes<'_> {
     type Target = ModeledNodes;
 
     fn deref(&self) -> &ModeledNodes {
@@ -52,7 +52,7 @@ pub(crate) struct CapacityEstimator<'a> {
     /// The workload's replicas, returned when nothing limits the estimate.
     replicas: i64,
     settings: SchedulingSettings,
-    reservations: ReservationSnapshot<'a>,
+    reservations: OptionalReservationsRef<'a>,
     accurate: Option<&'a AccurateEstimates>,
 }
 
@@ -74,7 +74,7 @@ impl<'a> CapacityEstimator<'a> {
         let reservations = if context.settings.reserve {
             context.reservations
         } else {
-            ReservationSnapshot::EMPTY
+            OptionalReservationsRef::EMPTY
         };
         Self {
             workload,
@@ -171,12 +171,12 @@ impl<'a> CapacityEstimator<'a> {
     }
 
     /// The modeled nodes of a cluster with the assumed workloads on them, if it reports any.
-    fn nodes<'m>(&self, member: &'m ClusterInfo) -> Option<ModeledNodesRef<'m>> {
+    fn nodes<'m>(&self, member: &'m ClusterInfo) -> Option<ReportedOrAssumedModeledNodes<'m>> {
         let nodes = member.nodes().filter(|_| self.settings.resource_models)?;
         let beside = self.reservations.nodes(member.name(), nodes);
         Some(beside.map_or(
-            ModeledNodesRef::Reported(nodes),
-            ModeledNodesRef::WithAssumed,
+            ReportedOrAssumedModeledNodes::Reported(nodes),
+            ReportedOrAssumedModeledNodes::WithAssumed,
         ))
     }
 

@@ -2,27 +2,27 @@
 
 use openapi::karmada::TargetCluster;
 
-use super::assignment::{self, ReplicaAssignment};
+use super::assignment::{self, ReplicaSharesAndAssignmentRule};
 use super::assignment_strategy::{AssignmentStrategy, schedules_component_sets};
 use super::candidate::{ClusterCandidate, CurrentTarget, CurrentTargets};
 use super::capacity_estimator::{self, is_estimated};
 use super::failure::SchedulingFailure;
-use super::filter::{self, ClusterFilter, FilterResult};
+use super::filter::{self, ClusterFilter, FeasibleAndRejectedClusters};
 use super::request::{ScheduleRequest, SchedulingContext};
 use super::scheduling_settings::{SchedulerPluginName, SchedulingSettings};
-use super::scheduling_step::{PassedAndRejectedCounts, SchedulingStep, StepCompletion};
+use super::scheduling_step::{PassedAndRejectedCounts, SchedulingStep, StepOrPluginCompletion};
 use super::select::{self, ClusterSelection};
 
 /// The result of a decision, with the results of its steps.
 pub struct SchedulingDecision<'a> {
     pub(super) request: ScheduleRequest<'a>,
     pub(super) context: SchedulingContext<'a>,
-    pub(super) filter_result: FilterResult<'a>,
+    pub(super) filter_result: FeasibleAndRejectedClusters<'a>,
     unestimated_clusters: Vec<String>,
     /// Best first.
     pub(super) candidates: Vec<ClusterCandidate<'a>>,
     pub(super) selection: ClusterSelection<'a>,
-    pub(super) assignment: ReplicaAssignment<'a>,
+    pub(super) assignment: ReplicaSharesAndAssignmentRule<'a>,
     pub(super) failure: Option<SchedulingFailure>,
 }
 
@@ -60,16 +60,16 @@ pub fn schedule(
 pub fn make_decision<'a>(
     request: &ScheduleRequest<'a>,
     scheduling_context: &SchedulingContext<'a>,
-    ended: &mut dyn FnMut(StepCompletion),
+    ended: &mut dyn FnMut(StepOrPluginCompletion),
 ) -> SchedulingDecision<'a> {
     let mut decision = SchedulingDecision {
         request: *request,
         context: *scheduling_context,
-        filter_result: FilterResult::default(),
+        filter_result: FeasibleAndRejectedClusters::default(),
         unestimated_clusters: Vec::new(),
         candidates: Vec::new(),
         selection: ClusterSelection::default(),
-        assignment: ReplicaAssignment::default(),
+        assignment: ReplicaSharesAndAssignmentRule::default(),
         failure: None,
     };
     decision.failure = decision.run(ended).err();
@@ -77,18 +77,21 @@ pub fn make_decision<'a>(
 }
 
 impl SchedulingDecision<'_> {
-    fn run(&mut self, ended: &mut dyn FnMut(StepCompletion)) -> Result<(), SchedulingFailure> {
+    fn run(
+        &mut self,
+        ended: &mut dyn FnMut(StepOrPluginCompletion),
+    ) -> Result<(), SchedulingFailure> {
         let (request, scheduling_context) = (self.request, self.context);
         let targets = CurrentTargets::from_spec(request.spec);
         let filter = ClusterFilter::new(&request, &scheduling_context, &targets);
         self.filter_result =
-            filter.run(&mut |plugin, count| ended(StepCompletion::Plugin(plugin, count)));
+            filter.run(&mut |plugin, count| ended(StepOrPluginCompletion::Plugin(plugin, count)));
         let (passed, refused) = (&self.filter_result.feasible, &self.filter_result.rejected);
         let count = PassedAndRejectedCounts {
             passed: passed.len(),
             rejected: refused.len(),
         };
-        ended(StepCompletion::Step(SchedulingStep::Filter, count));
+        ended(StepOrPluginCompletion::Step(SchedulingStep::Filter, count));
         if self.filter_result.feasible.is_empty() {
             return Err(self.filter_result.failure());
         }
@@ -110,12 +113,12 @@ impl SchedulingDecision<'_> {
                 passed: scored.len(),
                 rejected: 0,
             };
-            ended(StepCompletion::Plugin(
+            ended(StepOrPluginCompletion::Plugin(
                 SchedulerPluginName::ClusterLocality,
                 count,
             ));
         }
-        ended(StepCompletion::Step(
+        ended(StepOrPluginCompletion::Step(
             SchedulingStep::Score,
             PassedAndRejectedCounts::from_success(true),
         ));
@@ -124,7 +127,7 @@ impl SchedulingDecision<'_> {
             schedules_component_sets(request.spec, request.placement, scheduling_context.settings);
         self.candidates = rank_candidates(&request, &scheduling_context, sets, scored);
         let selection = select::select(&request, strategy, sets, &self.candidates);
-        ended(StepCompletion::Step(
+        ended(StepOrPluginCompletion::Step(
             SchedulingStep::Select,
             PassedAndRejectedCounts::from_success(selection.is_ok()),
         ));
@@ -135,7 +138,7 @@ impl SchedulingDecision<'_> {
             strategy,
             &self.selection.chosen,
         );
-        ended(StepCompletion::Step(
+        ended(StepOrPluginCompletion::Step(
             SchedulingStep::AssignReplicas,
             PassedAndRejectedCounts::from_success(division.is_ok()),
         ));
@@ -154,7 +157,7 @@ struct ScoredCluster<'a> {
 fn score_clusters<'a>(
     rules: SchedulingSettings,
     targets: &CurrentTargets<'_>,
-    filtered: &FilterResult<'a>,
+    filtered: &FeasibleAndRejectedClusters<'a>,
 ) -> Vec<ScoredCluster<'a>> {
     let locality = rules.plugins.has(SchedulerPluginName::ClusterLocality);
     let score = |passed: &filter::FeasibleCluster<'a>| {

@@ -80,13 +80,13 @@ pub(crate) struct FeasibleCluster<'a> {
 
 /// All clusters, ordered by name.
 #[derive(Debug, Default)]
-pub(crate) struct FilterResult<'a> {
+pub(crate) struct FeasibleAndRejectedClusters<'a> {
     pub(crate) feasible: Vec<FeasibleCluster<'a>>,
     pub(crate) rejected: Vec<(&'a ClusterInfo, FilterRejection<'a>)>,
     pub(crate) total: usize,
 }
 
-impl<'a> FilterResult<'a> {
+impl<'a> FeasibleAndRejectedClusters<'a> {
     /// The names of the feasible clusters.
     pub(crate) fn feasible_names(&self) -> impl Iterator<Item = &'a str> {
         self.feasible.iter().map(|passed| passed.member.name())
@@ -181,7 +181,7 @@ impl<'t, 'a> ClusterFilter<'t, 'a> {
     pub(crate) fn run(
         &self,
         ended: &mut dyn FnMut(SchedulerPluginName, PassedAndRejectedCounts),
-    ) -> FilterResult<'a> {
+    ) -> FeasibleAndRejectedClusters<'a> {
         let members = self.context.snapshot.members();
         let present = members.iter().filter(|m| !m.is_terminating());
         let mut checked: Vec<(&'a ClusterInfo, Option<FilterRejection<'a>>)> =
@@ -203,7 +203,7 @@ impl<'t, 'a> ClusterFilter<'t, 'a> {
                 },
             );
         }
-        let mut filtered = FilterResult {
+        let mut filtered = FeasibleAndRejectedClusters {
             feasible: Vec::with_capacity(passing),
             rejected: Vec::with_capacity(checked.len() - passing),
             total: members.len(),

@@ -6,7 +6,7 @@ use openapi::karmada::{
 };
 
 use super::accurate_estimates::AccurateEstimates;
-use super::reservations::ReservationSnapshot;
+use super::reservations::OptionalReservationsRef;
 use super::scheduling_settings::SchedulingSettings;
 use super::snapshot::ClusterSnapshot;
 use super::workload_affinity::AffinityPeerClusters;
@@ -29,7 +29,7 @@ pub struct SchedulingContext<'a> {
     /// Where the other bindings of its affinity groups are.
     pub peers: &'a AffinityPeerClusters,
     /// Capacity reserved by recent decisions.
-    pub reservations: ReservationSnapshot<'a>,
+    pub reservations: OptionalReservationsRef<'a>,
     /// The accurate estimates so far, if estimators are used.
     pub accurate_estimates: Option<&'a AccurateEstimates>,
 }
@@ -41,7 +41,7 @@ impl<'a> SchedulingContext<'a> {
             snapshot,
             settings: snapshot.settings(),
             peers: AffinityPeerClusters::NONE,
-            reservations: ReservationSnapshot::EMPTY,
+            reservations: OptionalReservationsRef::EMPTY,
             accurate_estimates: None,
         }
     }

@@ -49,12 +49,12 @@ struct ClusterReservation {
     pods: i64,
     /// Reserved amounts, each in its resource's unit.
     amounts: Vec<(ResourceName, i64)>,
-    simulated: Mutex<Option<SimulatedNodes>>,
+    simulated: Mutex<Option<NodesBeforeAndAfterReservations>>,
 }
 
 /// The modeled nodes of a cluster before and after the reserved workloads are placed on them.
 #[derive(Debug)]
-struct SimulatedNodes {
+struct NodesBeforeAndAfterReservations {
     before: ModeledNodes,
     after: Arc<ModeledNodes>,
 }
@@ -87,7 +87,7 @@ impl ClusterReservation {
             after.place(&footprint.components);
         }
         let after = Arc::new(after);
-        *simulated = Some(SimulatedNodes {
+        *simulated = Some(NodesBeforeAndAfterReservations {
             before: nodes.clone(),
             after: Arc::clone(&after),
         });
@@ -116,9 +116,9 @@ impl ClusterReservation {
 
 /// The reservations at one time.
 #[derive(Clone, Copy, Debug)]
-pub struct ReservationSnapshot<'a>(Option<&'a Reservations>);
+pub struct OptionalReservationsRef<'a>(Option<&'a Reservations>);
 
-impl<'a> ReservationSnapshot<'a> {
+impl<'a> OptionalReservationsRef<'a> {
     pub const EMPTY: Self = Self(None);
 
     fn cluster(self, cluster: &str) -> Option<&'a ClusterReservation> {
@@ -151,14 +151,14 @@ impl<'a> ReservationSnapshot<'a> {
 
 impl Reservations {
     /// The current reservations; drops expired ones.
-    pub fn snapshot(&mut self, now: Instant) -> ReservationSnapshot<'_> {
+    pub fn snapshot(&mut self, now: Instant) -> OptionalReservationsRef<'_> {
         while let Some((until, binding)) = self.expiring.pop_front_if(|(until, _)| *until < now) {
             let current = self.by_binding.get(&binding);
             if current.is_some_and(|a| a.until == Some(until)) {
                 self.forget(&binding);
             }
         }
-        ReservationSnapshot(Some(self))
+        OptionalReservationsRef(Some(self))
     }
 
     /// Reserves the capacity of a decision. Returns the previous reservation, for

@@ -30,7 +30,7 @@ impl PassedAndRejectedCounts {
 
 /// A step or plugin that has just finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StepCompletion {
+pub enum StepOrPluginCompletion {
     Step(SchedulingStep, PassedAndRejectedCounts),
     /// A plugin, over all clusters.
     Plugin(SchedulerPluginName, PassedAndRejectedCounts),

@@ -9,7 +9,7 @@ use openapi::karmada::binding::WorkloadAffinityGroups;
 
 /// A binding and its affinity groups.
 #[derive(Clone, Copy, Debug)]
-pub struct AffinityPeer<'a> {
+pub struct BindingWithAffinityGroups<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
     pub groups: Option<&'a WorkloadAffinityGroups>,
@@ -33,8 +33,8 @@ impl AffinityPeerClusters {
 
     /// Combines the other bindings, each with its present clusters.
     pub fn new<'a, C: IntoIterator<Item = &'a str>>(
-        own: AffinityPeer<'_>,
-        others: impl IntoIterator<Item = (AffinityPeer<'a>, C)>,
+        own: BindingWithAffinityGroups<'_>,
+        others: impl IntoIterator<Item = (BindingWithAffinityGroups<'a>, C)>,
     ) -> Self {
         let mut peers = Self::default();
         let Some(groups) = own.groups else {
@@ -91,8 +91,11 @@ mod tests {
         }
     }
 
-    fn peer<'a>(name: &'a str, groups: &'a WorkloadAffinityGroups) -> AffinityPeer<'a> {
-        AffinityPeer {
+    fn peer<'a>(
+        name: &'a str,
+        groups: &'a WorkloadAffinityGroups,
+    ) -> BindingWithAffinityGroups<'a> {
+        BindingWithAffinityGroups {
             namespace: "n",
             name,
             groups: Some(groups),
@@ -102,11 +105,11 @@ mod tests {
     #[test]
     fn only_others_of_the_same_group_and_namespace_count() {
         let (own, other) = (groups("app=a", "tier=x"), groups("app=b", "tier=y"));
-        let elsewhere = AffinityPeer {
+        let elsewhere = BindingWithAffinityGroups {
             namespace: "m",
             ..peer("c", &own)
         };
-        let ungrouped = AffinityPeer {
+        let ungrouped = BindingWithAffinityGroups {
             groups: None,
             ..peer("d", &own)
         };

@@ -526,11 +526,11 @@ impl BindingStatusController {
 }
 
 #[derive(Deserialize)]
-struct TemplateWithStatus {
+struct PartialTemplateStatus {
     status: Option<Value>,
 }
 
-fn read_status(template: &Object) -> Result<TemplateWithStatus, Error> {
+fn read_status(template: &Object) -> Result<PartialTemplateStatus, Error> {
     serde_json::from_slice(template.bytes()).map_err(|e| Error::Protocol(e.to_string()))
 }
 

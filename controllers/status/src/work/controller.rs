@@ -37,7 +37,7 @@ const STATUS_OPERATIONS: &[InterpreterOperation] = &[
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum WorkStatusKey {
+enum WorkClusterOrKindKey {
     /// `namespace/name`.
     Work(String),
     /// All Works of a cluster.
@@ -55,7 +55,7 @@ struct WorkStatusController {
     interpreter: ResourceInterpreter,
     rest_mapper: Arc<RestMapper>,
     works: Informer,
-    queue: Workqueue<WorkStatusKey>,
+    queue: Workqueue<WorkClusterOrKindKey>,
     expectations: Expectations<String>,
     /// The kinds of all objects that were reflected.
     kinds: ArcSwap<HashSet<Gvk>>,
@@ -128,7 +128,7 @@ impl WorkStatusController {
                 && change.new.is_some_and(is_cluster_ready)
             {
                 let name = change.object().name().to_owned();
-                it.queue.add_low(WorkStatusKey::Cluster(name));
+                it.queue.add_low(WorkClusterOrKindKey::Cluster(name));
             }
         });
         let it = Arc::downgrade(self);
@@ -143,7 +143,7 @@ impl WorkStatusController {
         self.members
             .on_connection_change(Box::new(move |cluster, connected| {
                 if connected {
-                    queue.add_low(WorkStatusKey::Cluster(cluster.to_owned()));
+                    queue.add_low(WorkClusterOrKindKey::Cluster(cluster.to_owned()));
                 }
             }));
         let queue = self.queue.clone();
@@ -154,7 +154,7 @@ impl WorkStatusController {
                     .new
                     .and_then(|object| owning_work_key(cluster, object))
                 {
-                    queue.add_to_lane(WorkStatusKey::Work(work), change.in_initial_list);
+                    queue.add_to_lane(WorkClusterOrKindKey::Work(work), change.in_initial_list);
                 }
             }));
     }
@@ -167,7 +167,8 @@ impl WorkStatusController {
             .filter(|kind| changed.affects_kind(kind, STATUS_OPERATIONS));
         for kind in concerned {
             for space in self.works.index_keys(NAMESPACE_INDEX, |_| true) {
-                self.queue.add_low(WorkStatusKey::Kind(space, kind.clone()));
+                self.queue
+                    .add_low(WorkClusterOrKindKey::Kind(space, kind.clone()));
             }
         }
     }
@@ -179,7 +180,8 @@ impl WorkStatusController {
                 facts.is_ok_and(|facts| facts.manifests().iter().any(|m| m.gvk() == *kind))
             };
             if kind.is_none_or(carries) {
-                self.queue.add_low(WorkStatusKey::Work(work.meta().key()));
+                self.queue
+                    .add_low(WorkClusterOrKindKey::Work(work.meta().key()));
             }
             tokio::task::consume_budget().await;
         }
@@ -194,22 +196,22 @@ impl WorkStatusController {
         let awaited = self.expectations.satisfy(&key, work);
         if !work.meta().deleting && (awaited || !self.expectations.is_own_write(&key, work)) {
             self.queue
-                .add_to_lane(WorkStatusKey::Work(key), change.in_initial_list);
+                .add_to_lane(WorkClusterOrKindKey::Work(key), change.in_initial_list);
         }
     }
 
     async fn reconcile(
         &self,
-        key: WorkStatusKey,
+        key: WorkClusterOrKindKey,
     ) -> Result<ReconcileAction, StatusControllersError> {
         let key = match key {
-            WorkStatusKey::Work(key) => key,
-            WorkStatusKey::Cluster(cluster) => {
+            WorkClusterOrKindKey::Work(key) => key,
+            WorkClusterOrKindKey::Cluster(cluster) => {
                 self.enqueue_works(&execution_space_name(&cluster), None)
                     .await;
                 return Ok(ReconcileAction::Done);
             }
-            WorkStatusKey::Kind(namespace, kind) => {
+            WorkClusterOrKindKey::Kind(namespace, kind) => {
                 self.enqueue_works(&namespace, Some(&kind)).await;
                 return Ok(ReconcileAction::Done);
             }

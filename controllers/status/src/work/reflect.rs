@@ -31,7 +31,7 @@ pub(crate) struct ReflectResult {
 }
 
 #[derive(Deserialize)]
-struct ObjectWithWorkReference {
+struct PartialObjectWorkReference {
     #[serde(default)]
     metadata: WorkReferenceMetadata,
 }
@@ -53,7 +53,7 @@ struct WorkReferenceAnnotations {
 /// The key of the Work that an object in a cluster belongs to; `None` if it has no Work, or
 /// one of another cluster.
 pub(crate) fn owning_work_key(cluster: &str, object: &Object) -> Option<String> {
-    let found: ObjectWithWorkReference = serde_json::from_slice(object.bytes()).ok()?;
+    let found: PartialObjectWorkReference = serde_json::from_slice(object.bytes()).ok()?;
     let annotations = found.metadata.annotations?;
     let (namespace, name) = (annotations.namespace?, annotations.name?);
     let ours = cluster_of_execution_space(&namespace) == Some(cluster) && !name.is_empty();
@@ -61,13 +61,13 @@ pub(crate) fn owning_work_key(cluster: &str, object: &Object) -> Option<String> 
 }
 
 /// The interpreter's results for one object.
-pub(crate) struct InterpretedStatus {
+pub(crate) struct InterpretedStatusAndHealth {
     status: Result<Option<Value>, interpreter::Error>,
     /// `None`: the kind has no notion of health.
     healthy: Result<Option<bool>, interpreter::Error>,
 }
 
-impl InterpretedStatus {
+impl InterpretedStatusAndHealth {
     fn retryable_error(&self) -> Option<String> {
         let [status, healthy] = [self.status.as_ref().err(), self.healthy.as_ref().err()];
         let mut failed = status.into_iter().chain(healthy);
@@ -80,13 +80,13 @@ pub(crate) async fn interpret(
     interpreter: &ResourceInterpreter,
     work: &PartialWork,
     observed: &[Option<Object>],
-) -> Vec<Option<InterpretedStatus>> {
+) -> Vec<Option<InterpretedStatusAndHealth>> {
     let mut readings = Vec::with_capacity(observed.len());
     for (manifest, object) in work.manifests().iter().zip(observed) {
         let kind = manifest.gvk();
         readings.push(match object {
             None => None,
-            Some(object) => Some(InterpretedStatus {
+            Some(object) => Some(InterpretedStatusAndHealth {
                 status: interpreter.reflect_status(&kind, object).await,
                 healthy: interpreter.interpret_health(&kind, object).await,
             }),
@@ -99,13 +99,13 @@ pub(crate) async fn interpret(
 pub(crate) fn reflect_status(
     work: &PartialWork,
     observed: &[Option<Object>],
-    readings: Vec<Option<InterpretedStatus>>,
+    readings: Vec<Option<InterpretedStatusAndHealth>>,
 ) -> ReflectResult {
     let old = &work.status.manifest_statuses;
     let unanswered = readings
         .iter()
         .flatten()
-        .find_map(InterpretedStatus::retryable_error);
+        .find_map(InterpretedStatusAndHealth::retryable_error);
     let mut events = Vec::new();
     let mut statuses = Vec::new();
     let found = observed.iter().zip(readings);
@@ -139,7 +139,8 @@ pub(crate) fn first_status_delay(
         return None;
     }
     let rest = |object: &Object| {
-        let created: ObjectWithCreationTimestamp = serde_json::from_slice(object.bytes()).ok()?;
+        let created: PartialObjectCreationTimestamp =
+            serde_json::from_slice(object.bytes()).ok()?;
         let created = machinery::time::parse(&created.metadata.creation_timestamp).ok()?;
         let age = now.duration_since(created);
         let second = SignedDuration::from_secs(1);
@@ -149,7 +150,7 @@ pub(crate) fn first_status_delay(
 }
 
 #[derive(Deserialize)]
-struct ObjectWithCreationTimestamp {
+struct PartialObjectCreationTimestamp {
     metadata: CreationTimestampMetadata,
 }
 
@@ -179,7 +180,7 @@ fn manifest_identifier(
 fn manifest_status(
     identifier: ResourceIdentifier,
     object: &Object,
-    reading: InterpretedStatus,
+    reading: InterpretedStatusAndHealth,
     before: Option<&ManifestStatus>,
     events: &mut Vec<WorkEventToRecord>,
 ) -> Option<ManifestStatus> {
@@ -305,7 +306,7 @@ mod tests {
         assert_eq!(reported, reasons);
     }
 
-    // proves: STA-reflect, STA-gone-stays, STA-health-turns, STA-work-told, STA-work-told-failed
+    // proves: STA-reflect, STA-gone-stays, STA-health-turns, STA-work-event, STA-work-failure-event
     #[test]
     fn statuses_and_verdicts_are_collected_once() {
         let web = |available: i64, health: &str| {
@@ -387,7 +388,7 @@ mod tests {
         assert_eq!(wait(statuses, 1, born, later), None, "not the first");
     }
 
-    // proves: STA-health-unknown, STA-work-told-failed
+    // proves: STA-health-unknown, STA-work-failure-event
     #[test]
     fn health_that_cannot_be_read_is_unknown() {
         let ingress = json!({"metadata": {"name": "w"}, "spec": {"workload": {"manifests": [

@@ -128,7 +128,11 @@ fn two_quotas() -> Arc<FakeApi> {
     api
 }
 
-async fn charge_cores(api: &FakeApi, cores: i64, dry_run: bool) -> Result<QuotaCharge, Status> {
+async fn charge_cores(
+    api: &FakeApi,
+    cores: i64,
+    dry_run: bool,
+) -> Result<QuotaChargesOfWrite, Status> {
     let user = UserInfo::internal();
     let more = amounts(json!({"cpu": cores}));
     charge_quotas(api, &at(&user, dry_run), &more).await

@@ -25,7 +25,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::reconcile::{
-    AutoFailoverInputs, ClusterReadiness, FailoverDecision, FailoverTransition,
+    AutoFailoverInputs, BindingFailoverDecision, ClusterReadiness, FailoverTransition,
     TargetsBeforeFailoverByCluster, decide_failover, is_own_task, saved_targets,
 };
 use crate::bindings::{BindingClient, record_eviction};
@@ -252,7 +252,7 @@ impl AutoFailoverController {
         object: &Object,
         binding: &ResourceBinding,
         now: Timestamp,
-    ) -> FailoverDecision {
+    ) -> BindingFailoverDecision {
         let policy = policy_key(object).and_then(|key| self.get_policy(&key));
         let after = policy.and_then(|policy| failover_delay(&policy));
         let context = AutoFailoverInputs {
@@ -331,7 +331,7 @@ fn evicted_clusters(binding: &Object) -> Vec<String> {
 
 /// The merge patch of the annotations. A binding with restored targets is scheduled
 /// again: much may have changed since they were selected.
-fn annotations_patch(binding: &ResourceBinding, plan: &FailoverDecision) -> Value {
+fn annotations_patch(binding: &ResourceBinding, plan: &BindingFailoverDecision) -> Value {
     let mut patch = json!({});
     if plan.targets_before != saved_targets(binding) {
         patch[BEFORE_FAILOVER] = saved_targets_annotation(&plan.targets_before);

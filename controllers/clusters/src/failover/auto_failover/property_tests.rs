@@ -12,8 +12,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::reconcile::{
-    AutoFailoverInputs, ClusterReadiness, FailoverDecision, FailoverTransition, decide_failover,
-    is_own_task,
+    AutoFailoverInputs, BindingFailoverDecision, ClusterReadiness, FailoverTransition,
+    decide_failover, is_own_task,
 };
 
 const AFTER: u64 = 60;
@@ -43,7 +43,7 @@ fn decide_with(
     states: &[ClusterReadiness],
     enabled: bool,
     now: i64,
-) -> FailoverDecision {
+) -> BindingFailoverDecision {
     let by_name: BTreeMap<String, ClusterReadiness> =
         (0..).map(name).zip(states.iter().copied()).collect();
     let context = AutoFailoverInputs {
@@ -61,7 +61,7 @@ fn decide_with(
     decide_failover(binding, 2, &context)
 }
 
-fn apply(binding: &mut ResourceBinding, plan: FailoverDecision) {
+fn apply(binding: &mut ResourceBinding, plan: BindingFailoverDecision) {
     let saved = json!(plan.targets_before).to_string();
     binding
         .metadata

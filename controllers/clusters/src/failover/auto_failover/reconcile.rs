@@ -55,7 +55,7 @@ pub(super) enum FailoverTransition {
 pub(super) type TargetsBeforeFailoverByCluster = BTreeMap<String, Vec<TargetCluster>>;
 
 #[derive(Clone, Debug)]
-pub(super) struct FailoverDecision {
+pub(super) struct BindingFailoverDecision {
     pub(super) spec: ResourceBindingSpec,
     pub(super) targets_before: TargetsBeforeFailoverByCluster,
     pub(super) transitions: Vec<FailoverTransition>,
@@ -78,8 +78,8 @@ pub(super) fn decide_failover(
     binding: &ResourceBinding,
     generation: i64,
     context: &AutoFailoverInputs<'_>,
-) -> FailoverDecision {
-    let mut plan = FailoverDecision {
+) -> BindingFailoverDecision {
+    let mut plan = BindingFailoverDecision {
         spec: binding.spec.clone(),
         targets_before: saved_targets(binding),
         transitions: Vec::new(),
@@ -144,7 +144,7 @@ fn is_replaced(binding: &ResourceBinding, task: &GracefulEvictionTask, generatio
     replaced && spec.clusters.iter().all(is_there)
 }
 
-impl FailoverDecision {
+impl BindingFailoverDecision {
     fn remove_task(&mut self, action: FailoverTransition) {
         let (FailoverTransition::Started(cluster)
         | FailoverTransition::Canceled(cluster)
@@ -264,7 +264,7 @@ mod tests {
         after: Option<u64>,
         any_ready: bool,
         now: i64,
-    ) -> FailoverDecision {
+    ) -> BindingFailoverDecision {
         let context = AutoFailoverInputs {
             readiness: &readiness,
             any_ready,

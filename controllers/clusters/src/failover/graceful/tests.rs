@@ -70,7 +70,7 @@ async fn a_task_ends_with_its_timeout() {
     fixture.tasks.stop().await;
 }
 
-// proves: GRA-told
+// proves: GRA-event
 #[tokio::test(start_paused = true)]
 async fn the_end_of_an_eviction_is_recorded_as_an_event() {
     let fixture = ClustersFixture::with_events(ClusterControllersOptions::default());

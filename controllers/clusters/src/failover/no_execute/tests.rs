@@ -179,7 +179,7 @@ async fn without_a_placement_nothing_is_evicted_until_there_is_one() {
     fixture.tasks.stop().await;
 }
 
-// proves: EVI-told-failures
+// proves: EVI-failure-events
 #[tokio::test(start_paused = true)]
 async fn only_failed_evictions_are_recorded_as_events() {
     let fixture = ClustersFixture::with_events(options(true, true, true, 100.0));
@@ -267,7 +267,7 @@ async fn evictions_are_counted() {
     fixture.tasks.stop().await;
 }
 
-// proves: EVI-kinds-told
+// proves: EVI-kinds-metric
 #[tokio::test(start_paused = true)]
 async fn pending_evictions_are_counted_by_cluster_and_kind() {
     let waiting = |kind: &str| {

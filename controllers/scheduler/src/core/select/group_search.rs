@@ -70,7 +70,7 @@ impl PartialGroupSet {
         (self.weight, self.clusters, Reverse(self.rank))
     }
 
-    /// Adds the first `count` groups of a class. [`BestSetTable::rank`] makes ranks small again.
+    /// Adds the first `count` groups of a class. [`BestGroupSets::rank`] makes ranks small again.
     fn with(&self, class: &GroupSizeClass, count: usize) -> Self {
         let before = self.picks.clone();
         let pick = || GroupSizeClassPick {

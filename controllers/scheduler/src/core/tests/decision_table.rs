@@ -25,7 +25,7 @@ use openapi::karmada::binding::WorkloadAffinityGroups;
 use openapi::karmada::{FeatureGates, KarmadaFeature, Placement, ResourceBinding};
 use serde_json::{Map, Value, json};
 
-use super::super::workload_affinity::{AffinityPeer, AffinityPeerClusters};
+use super::super::workload_affinity::{AffinityPeerClusters, BindingWithAffinityGroups};
 use super::super::*;
 use super::cluster;
 use crate::reconcile::schedule_binding;
@@ -245,7 +245,7 @@ pub(crate) fn placement(text: &str) -> Placement {
     serde_json::from_value(placement).unwrap()
 }
 
-pub(crate) struct BindingCase {
+pub(crate) struct TestBindingWithSettingsAndPeers {
     pub(crate) binding: ResourceBinding,
     pub(crate) settings: SchedulingSettings,
     pub(crate) fresh: bool,
@@ -259,7 +259,7 @@ fn peers(others: &[(&str, Vec<&str>)]) -> AffinityPeerClusters {
         anti_affinity_group: against.into(),
     };
     let (own, with, against) = (groups("w", "a"), groups("w", ""), groups("", "a"));
-    let peer = |name, groups| AffinityPeer {
+    let peer = |name, groups| BindingWithAffinityGroups {
         namespace: "n",
         name,
         groups: Some(groups),
@@ -271,7 +271,7 @@ fn peers(others: &[(&str, Vec<&str>)]) -> AffinityPeerClusters {
     AffinityPeerClusters::new(peer("own", &own), others)
 }
 
-pub(crate) fn parse_binding(text: &str) -> BindingCase {
+pub(crate) fn parse_binding(text: &str) -> TestBindingWithSettingsAndPeers {
     let mut spec = json!({"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "d"}});
     let mut status = json!({});
     let (mut fresh, mut plugins, mut gates, mut empties) =
@@ -350,7 +350,7 @@ pub(crate) fn parse_binding(text: &str) -> BindingCase {
         }
     }
     let binding = json!({"spec": spec, "status": status});
-    BindingCase {
+    TestBindingWithSettingsAndPeers {
         binding: serde_json::from_value(binding).unwrap(),
         settings: SchedulingSettings::new(
             gates,
@@ -367,7 +367,7 @@ pub(super) struct DecisionCase<'t> {
     pub(super) line: usize,
     pub(super) snapshot: ClusterSnapshot,
     pub(super) placement: Placement,
-    pub(super) binding_case: BindingCase,
+    pub(super) binding_case: TestBindingWithSettingsAndPeers,
     pub(super) result: &'t str,
 }
 
@@ -402,7 +402,7 @@ pub(super) fn parse_cases(text: &str) -> Vec<DecisionCase<'_>> {
 }
 
 pub(super) fn format_result(case: &DecisionCase<'_>) -> String {
-    let BindingCase { binding, fresh, .. } = &case.binding_case;
+    let TestBindingWithSettingsAndPeers { binding, fresh, .. } = &case.binding_case;
     let context = SchedulingContext {
         peers: &case.binding_case.peers,
         ..SchedulingContext::from_snapshot(&case.snapshot)

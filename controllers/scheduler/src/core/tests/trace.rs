@@ -23,7 +23,7 @@ fn trace(line: &str) -> DecisionTrace {
     .trace()
 }
 
-// proves: DCN-told, DCN-refused
+// proves: DCN-content, DCN-refused
 #[test]
 fn a_trace_has_rejections_scores_available_replicas_and_rule() {
     let line =
