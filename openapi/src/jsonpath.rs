@@ -72,19 +72,19 @@ impl JsonPath {
 
     /// All values at the path, in document order; at most 10,000.
     pub fn find<'v>(&self, root: &'v Value) -> Vec<&'v Value> {
-        let mut found = vec![root];
+        let mut values = vec![root];
         for step in &self.0 {
             let mut next = Vec::new();
-            for value in found {
+            for value in values {
                 step.apply(value, &mut next);
                 if next.len() >= MAX_RESULTS {
                     break;
                 }
             }
             next.truncate(MAX_RESULTS);
-            found = next;
+            values = next;
         }
-        found
+        values
     }
 
     /// The first value at the path.
@@ -222,11 +222,11 @@ impl<'t> JsonPathParser<'t> {
     }
 
     fn eat(&mut self, token: &str) -> bool {
-        let found = self.rest().starts_with(token);
-        if found {
+        let matches = self.rest().starts_with(token);
+        if matches {
             self.at += token.len();
         }
-        found
+        matches
     }
 
     fn skip_blanks(&mut self) {
@@ -454,9 +454,9 @@ mod tests {
             (".spec.missing.deeper", json!([])),
         ];
         for (path, expect) in table {
-            let found = JsonPath::compile(path).unwrap();
-            let found: Vec<_> = found.find(&doc).into_iter().cloned().collect();
-            assert_eq!(Value::Array(found), expect, "{path}");
+            let compiled = JsonPath::compile(path).unwrap();
+            let values: Vec<_> = compiled.find(&doc).into_iter().cloned().collect();
+            assert_eq!(Value::Array(values), expect, "{path}");
         }
     }
 

@@ -163,14 +163,14 @@ mod tests {
 
     fn check(pod: Value, expected: Value) {
         let spec: TestPodSpec = serde_json::from_value(pod.clone()).unwrap();
-        let found = pod_requests(
+        let actual = pod_requests(
             &spec.containers,
             &spec.init_containers,
             spec.resources.as_ref(),
             spec.overhead.as_ref(),
         );
         let expected: ResourceList = serde_json::from_value(expected).unwrap();
-        assert_eq!(found, expected, "{pod}");
+        assert_eq!(actual, expected, "{pod}");
     }
 
     fn container_requesting(cpu: &str) -> Value {

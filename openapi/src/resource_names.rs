@@ -123,8 +123,8 @@ mod tests {
         let existing = ResourceNames::from(&json!({"plural": "things", "singular": "thing",
             "shortNames": ["th"], "kind": "Thing", "listKind": "ThingList"}));
         let check = |names: Value, want: &[&str]| {
-            let found = ResourceNames::from(&names).conflicts(std::slice::from_ref(&existing));
-            let fields: Vec<&str> = found.iter().map(|c| c.field).collect();
+            let conflicts = ResourceNames::from(&names).conflicts(std::slice::from_ref(&existing));
+            let fields: Vec<&str> = conflicts.iter().map(|c| c.field).collect();
             assert_eq!(fields, want, "{names}");
         };
         check(json!({"plural": "others", "kind": "Other"}), &[]);

@@ -89,19 +89,24 @@ async fn collector_reads_owner(
 }
 
 /// Kills Flotilla and waits until the garbage collector has received a 503 for a binding.
+///
+/// The collector discovers resources every 30 seconds. It adds those of Flotilla then, and drops
+/// them when the discovery fails. If it drops them before the 503, the outage is repeated.
 async fn stop_while_collector_reads_owner(
     control_plane: &mut AggregatedControlPlane,
     binding: &Value,
 ) {
-    let mut n = 0;
-    // The collector discovers new resources every 30 seconds.
-    while !collector_reads_owner(control_plane, n, binding, 200).await {
-        n += 1;
-        assert!(n < 10, "the collector never looks up the binding");
-    }
-    // It drops resources at the same rate when discovery fails. Then it looks up nothing, and
-    // the outage is repeated.
-    for _ in 0..4 {
+    const MAX_OUTAGES: usize = 6;
+    const READS_PER_OUTAGE: usize = 10;
+    for outage in 0..MAX_OUTAGES {
+        let mut n = outage * (READS_PER_OUTAGE + 1);
+        while !collector_reads_owner(control_plane, n, binding, 200).await {
+            n += 1;
+            assert!(
+                n % (READS_PER_OUTAGE + 1) < READS_PER_OUTAGE,
+                "the collector never looks up the binding"
+            );
+        }
         n += 1;
         control_plane.kill();
         if collector_reads_owner(control_plane, n, binding, 503).await {

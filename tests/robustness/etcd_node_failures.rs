@@ -85,7 +85,7 @@ async fn within_timeout<T>(request: impl Future<Output = client::Result<T>>) -> 
     answer.unwrap_or_else(|_| panic!("a request is not answered within {REQUEST_TIMEOUT:?}"))
 }
 
-/// Writes its own keys until `record.done`. A failed write may have happened, so the writer
+/// Writes its own keys until `record.stop` is set. A failed write may have happened, so the writer
 /// then reads the current revision.
 async fn write_keys(api: Arc<dyn Api>, writer: usize, record: Arc<AcknowledgedWritesAndStopFlag>) {
     let mut revisions: Vec<Option<u64>> = vec![None; KEYS_PER_WRITER as usize];

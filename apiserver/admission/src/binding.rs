@@ -196,10 +196,10 @@ mod tests {
             (json!({DEPENDENCIES_ANNOTATION: r#"[{"kind":3}]"#}), false),
             (json!({DEPENDENCIES_ANNOTATION: ""}), false),
         ];
-        for (annotations, fine) in table {
+        for (annotations, valid) in table {
             let binding = json!({"metadata": {"annotations": annotations}});
             let errors = validate(&binding, FeatureGates::default());
-            assert_eq!(errors.is_empty(), fine, "{annotations}");
+            assert_eq!(errors.is_empty(), valid, "{annotations}");
         }
         let binding = json!({"metadata": {"annotations": {DEPENDENCIES_ANNOTATION: "{}"}}});
         assert_eq!(

@@ -231,7 +231,7 @@ fn validate_location(spec: &Value, errors: &mut Vec<FieldError>) {
 }
 
 fn validate_taints(taints: &[Value], errors: &mut Vec<FieldError>) {
-    let mut seen = HashSet::new();
+    let mut visited = HashSet::new();
     for (i, taint) in taints.iter().enumerate() {
         let field = index_path("spec.taints", i);
         let (key, value) = (text(taint, "/key"), text(taint, "/value"));
@@ -257,7 +257,7 @@ fn validate_taints(taints: &[Value], errors: &mut Vec<FieldError>) {
                 &["NoSchedule", "NoExecute"],
             )),
         }
-        if !seen.insert((key, effect)) {
+        if !visited.insert((key, effect)) {
             let taint = go_json::<Taint>(taint);
             let why = "taints must be unique by key and effect pair";
             errors.push(FieldError::duplicate_rendered(field, &taint, why));

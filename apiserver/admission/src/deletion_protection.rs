@@ -52,16 +52,16 @@ mod tests {
 
     #[test]
     fn only_always_protects() {
-        for (labels, fine) in [
+        for (labels, allowed) in [
             (json!({DELETION_PROTECTED_LABEL: "Always"}), false),
             (json!({DELETION_PROTECTED_LABEL: "always"}), true),
             (json!({}), true),
             (Value::Null, true),
         ] {
             let object = json!({"metadata": {"labels": labels}});
-            assert_eq!(validate_deletion(&object).is_ok(), fine, "{object}");
+            assert_eq!(validate_deletion(&object).is_ok(), allowed, "{object}");
             let deletion = json!({"operation": "DELETE", "oldObject": object});
-            assert_eq!(review_deletion(&deletion).is_ok(), fine, "{object}");
+            assert_eq!(review_deletion(&deletion).is_ok(), allowed, "{object}");
             let update = json!({"operation": "UPDATE", "oldObject": object});
             assert!(review_deletion(&update).is_ok());
         }

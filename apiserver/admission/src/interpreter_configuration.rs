@@ -237,10 +237,10 @@ fn validate_context_versions(field: &str, webhook: &Value, errors: &mut Vec<Fiel
         errors.push(FieldError::required(field, &why));
         return;
     }
-    let mut seen = HashSet::new();
+    let mut visited = HashSet::new();
     for (i, version) in versions.iter().enumerate() {
         let at = index_path(field, i);
-        if !seen.insert(version) {
+        if !visited.insert(version) {
             errors.push(FieldError::invalid(
                 &at,
                 &(*version).into(),

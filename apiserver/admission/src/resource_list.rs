@@ -30,7 +30,7 @@ pub(crate) enum ResourceListKind {
 
 /// Checks a qualified name; without a prefix it must be a resource that Kubernetes
 /// allows in this field.
-pub(crate) fn validate_resource_name(place: ResourceListKind, name: &str) -> Result<(), String> {
+pub(crate) fn validate_resource_name(kind: ResourceListKind, name: &str) -> Result<(), String> {
     validate_qualified_name(name)?;
     if name.contains('/') {
         return Ok(());
@@ -38,7 +38,7 @@ pub(crate) fn validate_resource_name(place: ResourceListKind, name: &str) -> Res
     let base = name
         .strip_prefix("requests.")
         .or_else(|| name.strip_prefix("limits."));
-    let (known, what) = match place {
+    let (known, what) = match kind {
         ResourceListKind::Container => (
             CONTAINER_RESOURCES.contains(&name) || name.starts_with("hugepages-"),
             "must be a standard resource for containers",
@@ -65,14 +65,14 @@ fn is_integer_resource(name: &str) -> bool {
 
 /// Validates a map of resource names to quantities at `field`.
 pub(crate) fn validate_resource_list(
-    place: ResourceListKind,
+    kind: ResourceListKind,
     field: &str,
     resources: &Value,
     errors: &mut Vec<FieldError>,
 ) {
     for (key, value) in entries(resources, "") {
         let at = format!("{field}[{key}]");
-        if let Err(why) = validate_resource_name(place, key) {
+        if let Err(why) = validate_resource_name(kind, key) {
             errors.push(FieldError::invalid(&at, &key.into(), why));
         }
         match Quantity::from_value(value) {
@@ -124,9 +124,9 @@ mod tests {
             (ResourceListKind::LimitRange, json!({"storage": "1Gi"}), 0),
             (ResourceListKind::LimitRange, json!({"a b/c": "1"}), 1),
         ];
-        for (place, resources, count) in table {
+        for (kind, resources, count) in table {
             let mut errors = Vec::new();
-            validate_resource_list(place, "x", &resources, &mut errors);
+            validate_resource_list(kind, "x", &resources, &mut errors);
             assert_eq!(errors.len(), count, "{resources}: {errors:?}");
         }
     }

@@ -113,10 +113,10 @@ pub(crate) fn pointer(field: &str) -> String {
 pub(crate) fn report_invalid(
     field: impl Into<String>,
     value: &str,
-    verdict: Result<(), String>,
+    result: Result<(), String>,
     errors: &mut Vec<FieldError>,
 ) {
-    if let Err(why) = verdict {
+    if let Err(why) = result {
         errors.push(FieldError::invalid(field, &value.into(), why));
     }
 }

@@ -31,7 +31,7 @@ pub(crate) const NODES: Gvr = Gvr::from_static("", "v1", "nodes");
 /// Bound on cached tokens.
 const MAX_CACHED_TOKENS: usize = 4096;
 
-/// Options of an [`LocalAuthenticator`].
+/// Options of a [`LocalAuthenticator`].
 #[derive(Clone, Debug)]
 pub struct LocalAuthenticatorOptions {
     /// Whether requests without credentials are anonymous; otherwise they get 401
@@ -288,11 +288,11 @@ impl LocalAuthenticator {
         let api = self.api.get();
         let api = api.ok_or_else(|| Status::unavailable("service accounts cannot be read yet"))?;
         let at = ResourcePath::object(gvr, namespace, name);
-        let found = match fresh {
+        let result = match fresh {
             WatchCacheOrStore::WatchCache => api.get_cached(at).await,
             WatchCacheOrStore::Store => api.get(at).await,
         };
-        found.map_err(|error| match error {
+        result.map_err(|error| match error {
             error if error.is_not_found() => InvalidCredential(error.to_string()).into(),
             Error::Status(status) if status.code >= 500 => status.with_retry_after(1).into(),
             other => {

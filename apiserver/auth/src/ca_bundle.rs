@@ -44,11 +44,11 @@ pub(crate) fn parse_bundle(bundle: &str, now: i64) -> Vec<RotatedCaCertificate> 
     CertificateDer::pem_slice_iter(bundle.as_bytes())
         .filter_map(|der| {
             let der = der.ok()?;
-            let (made, expires) = validity(&der)?;
+            let (not_before, expires) = validity(&der)?;
             let pem = to_pem(&der);
             (expires > now).then_some(RotatedCaCertificate {
                 pem,
-                created: made,
+                created: not_before,
                 expires,
             })
         })

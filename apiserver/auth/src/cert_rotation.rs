@@ -162,11 +162,11 @@ impl UsableStoredLeafCertificate {
             })
         };
         let signer = trusted.iter().position(signed)?;
-        let (made, expires) = validity(&der)?;
+        let (not_before, expires) = validity(&der)?;
         let (served, _) = san_and_public_key(&der).ok()?;
         Some(Self {
             signer,
-            created: made,
+            created: not_before,
             renewal_due: served != *names || expires - seconds < LEAF_RENEW_BEFORE_SECONDS,
         })
     }
@@ -187,10 +187,10 @@ mod tests {
         BTreeSet::from(["flotilla.flotilla-system.svc".to_owned()])
     }
 
-    fn step(kept: &mut StoredServingCertificateAndCa, seconds: i64) -> bool {
-        match StoredServingCertificateAndCa::rotate(Some(kept), &names(), at(seconds)).unwrap() {
+    fn step(current: &mut StoredServingCertificateAndCa, seconds: i64) -> bool {
+        match StoredServingCertificateAndCa::rotate(Some(current), &names(), at(seconds)).unwrap() {
             Some(next) => {
-                *kept = next;
+                *current = next;
                 true
             }
             None => false,
@@ -201,8 +201,8 @@ mod tests {
         bundle.matches("BEGIN").count()
     }
 
-    fn verifies(bundle: &str, kept: &StoredServingCertificateAndCa, seconds: i64) -> bool {
-        let (chain, _) = kept.serving_der().unwrap();
+    fn verifies(bundle: &str, current: &StoredServingCertificateAndCa, seconds: i64) -> bool {
+        let (chain, _) = current.serving_der().unwrap();
         let verifier = CertificateVerifier::from_pem(bundle).unwrap();
         let now = (START + seconds).unsigned_abs();
         verifier
@@ -212,28 +212,28 @@ mod tests {
 
     #[test]
     fn valid_certificates_are_kept() {
-        let mut kept = StoredServingCertificateAndCa::rotate(None, &names(), at(0))
+        let mut current = StoredServingCertificateAndCa::rotate(None, &names(), at(0))
             .unwrap()
             .unwrap();
-        assert_eq!(count(&kept.ca_bundle), 1);
-        assert!(verifies(&kept.ca_bundle, &kept, 0));
-        let first = kept.clone();
-        assert!(!step(&mut kept, 60));
+        assert_eq!(count(&current.ca_bundle), 1);
+        assert!(verifies(&current.ca_bundle, &current, 0));
+        let first = current.clone();
+        assert!(!step(&mut current, 60));
         // A leaf expires before its CA: only the leaf is renewed.
         let day = DAY_SECONDS as i64;
-        assert!(!step(&mut kept, 200 * day));
-        assert!(step(&mut kept, 250 * day));
-        assert_eq!(kept.ca_bundle, first.ca_bundle);
-        assert_ne!(kept.certificate, first.certificate);
+        assert!(!step(&mut current, 200 * day));
+        assert!(step(&mut current, 250 * day));
+        assert_eq!(current.ca_bundle, first.ca_bundle);
+        assert_ne!(current.certificate, first.certificate);
         let other = BTreeSet::from(["elsewhere.svc".to_owned()]);
         let moved =
-            StoredServingCertificateAndCa::rotate(Some(&kept), &other, at(250 * day)).unwrap();
+            StoredServingCertificateAndCa::rotate(Some(&current), &other, at(250 * day)).unwrap();
         assert_eq!(moved.unwrap().ca_bundle, first.ca_bundle);
     }
 
     #[test]
     fn new_ca_is_trusted_before_it_signs() {
-        let mut kept = StoredServingCertificateAndCa::rotate(None, &names(), at(0))
+        let mut current = StoredServingCertificateAndCa::rotate(None, &names(), at(0))
             .unwrap()
             .unwrap();
         let day = DAY_SECONDS as i64;
@@ -242,21 +242,21 @@ mod tests {
         // trusts the current certificate.
         let (mut most, mut changes) = (1, 0);
         while now < 12 * 365 * day {
-            let before = kept.clone();
-            now += if count(&kept.ca_bundle) > 1 {
+            let before = current.clone();
+            now += if count(&current.ca_bundle) > 1 {
                 300
             } else {
                 10 * day
             };
-            changes += usize::from(step(&mut kept, now));
-            most = most.max(count(&kept.ca_bundle));
+            changes += usize::from(step(&mut current, now));
+            most = most.max(count(&current.ca_bundle));
             assert!(
-                verifies(&before.ca_bundle, &kept, now),
+                verifies(&before.ca_bundle, &current, now),
                 "at day {}",
                 now / day
             );
             assert!(
-                verifies(&kept.ca_bundle, &before, now),
+                verifies(&current.ca_bundle, &before, now),
                 "at day {}",
                 now / day
             );
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn invalid_certificates_are_replaced_and_old_ca_stays_trusted() {
-        let kept = StoredServingCertificateAndCa::rotate(None, &names(), at(0))
+        let current = StoredServingCertificateAndCa::rotate(None, &names(), at(0))
             .unwrap()
             .unwrap();
         let check = |broken: StoredServingCertificateAndCa, authorities: usize| {
@@ -280,34 +280,34 @@ mod tests {
         check(
             StoredServingCertificateAndCa {
                 key: "x".into(),
-                ..kept.clone()
+                ..current.clone()
             },
             1,
         );
         check(
             StoredServingCertificateAndCa {
                 ca_key: String::new(),
-                ..kept.clone()
+                ..current.clone()
             },
             2,
         );
         check(
             StoredServingCertificateAndCa {
                 ca_bundle: "no PEM".into(),
-                ..kept.clone()
+                ..current.clone()
             },
             1,
         );
         let other = StoredServingCertificateAndCa::rotate(None, &names(), at(0))
             .unwrap()
             .unwrap();
-        let both = merge_bundles(&other.ca_bundle, &kept.ca_bundle, at(2));
-        assert!(verifies(&both, &kept, 2) && verifies(&both, &other, 2));
-        assert_eq!(merge_bundles(&both, &kept.ca_bundle, at(2)), both);
+        let both = merge_bundles(&other.ca_bundle, &current.ca_bundle, at(2));
+        assert!(verifies(&both, &current, 2) && verifies(&both, &other, 2));
+        assert_eq!(merge_bundles(&both, &current.ca_bundle, at(2)), both);
         assert_eq!(
             merge_bundles(
                 &other.ca_bundle,
-                &kept.ca_bundle,
+                &current.ca_bundle,
                 at(CA_DAYS as i64 * DAY_SECONDS as i64)
             ),
             other.ca_bundle

@@ -162,17 +162,22 @@ mod tests {
 
     #[test]
     fn both_sides_stay_trusted_across_renewals() {
-        let (mut kept, mut changes, mut now) = (first(), 0, 0);
-        let begin = kept.clone();
+        let (mut current, mut changes, mut now) = (first(), 0, 0);
+        let begin = current.clone();
         while now < 20 * YEAR {
             now += 10 * DAY_SECONDS;
-            let before = kept.clone();
-            if let Some(next) = EtcdCertificates::renew(Some(&kept), &names(), at(now)).unwrap() {
-                kept = next;
+            let before = current.clone();
+            if let Some(next) = EtcdCertificates::renew(Some(&current), &names(), at(now)).unwrap()
+            {
+                current = next;
                 changes += 1;
             }
             // Both sides, or either one, still have the previous certificates.
-            for (ca, identities) in [(&before.ca, &kept), (&kept.ca, &before), (&kept.ca, &kept)] {
+            for (ca, identities) in [
+                (&before.ca, &current),
+                (&current.ca, &before),
+                (&current.ca, &current),
+            ] {
                 assert!(trusts(
                     ca,
                     &identities.server,
@@ -188,13 +193,13 @@ mod tests {
             }
             // etcd's gateway is a client of etcd with the server's certificate.
             assert!(trusts(
-                &kept.ca,
-                &kept.server,
+                &current.ca,
+                &current.server,
                 CertificateUsage::Client,
                 now
             ));
             if now < 10 * YEAR - DAY_SECONDS {
-                let old = trusts(&begin.ca, &kept.client, CertificateUsage::Client, now);
+                let old = trusts(&begin.ca, &current.client, CertificateUsage::Client, now);
                 assert!(
                     old,
                     "an etcd that never restarted, after {} days",
@@ -203,29 +208,29 @@ mod tests {
             }
         }
         assert!((20..70).contains(&changes), "{changes} changes");
-        assert!(kept.ca != begin.ca && kept.ca_key == begin.ca_key);
+        assert!(current.ca != begin.ca && current.ca_key == begin.ca_key);
     }
 
     #[test]
     fn valid_certificates_stay_and_invalid_ones_are_replaced() {
-        let kept = first();
-        let next = |kept: &EtcdCertificates, names: &BTreeSet<String>| {
-            EtcdCertificates::renew(Some(kept), names, at(60)).unwrap()
+        let current = first();
+        let next = |current: &EtcdCertificates, names: &BTreeSet<String>| {
+            EtcdCertificates::renew(Some(current), names, at(60)).unwrap()
         };
-        assert!(next(&kept, &names()).is_none());
+        assert!(next(&current, &names()).is_none());
         let other = BTreeSet::from(["etcd.other.svc".to_owned()]);
-        let moved = next(&kept, &other).unwrap();
-        assert!(moved.ca == kept.ca && moved.client == kept.client);
-        assert!(moved.server != kept.server);
-        let mut broken = kept.clone();
+        let moved = next(&current, &other).unwrap();
+        assert!(moved.ca == current.ca && moved.client == current.client);
+        assert!(moved.server != current.server);
+        let mut broken = current.clone();
         broken.client.key_pem.clear();
         let mended = next(&broken, &names()).unwrap();
-        assert!(mended.server == kept.server && mended.client != broken.client);
-        let mut lost = kept.clone();
+        assert!(mended.server == current.server && mended.client != broken.client);
+        let mut lost = current.clone();
         lost.ca_key.clear();
         let mended = next(&lost, &names()).unwrap();
         assert!(
-            trusts(&mended.ca, &kept.client, CertificateUsage::Client, 60),
+            trusts(&mended.ca, &current.client, CertificateUsage::Client, 60),
             "the old is trusted"
         );
         assert!(trusts(

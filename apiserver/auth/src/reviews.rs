@@ -181,15 +181,15 @@ pub fn subject_access_review(
         return Err(invalid("spec.user", "".into(), why));
     }
     if let Some(namespace) = namespace {
-        let asked = spec
+        let requested_namespace = spec
             .resource_attributes
             .as_ref()
             .map_or("", |r| r.namespace.as_str());
-        if asked != namespace {
+        if requested_namespace != namespace {
             let why = "must match metadata.namespace";
             return Err(invalid(
                 "spec.resourceAttributes.namespace",
-                asked.into(),
+                requested_namespace.into(),
                 why,
             ));
         }

@@ -26,16 +26,16 @@ fn read_text(file: &Path) -> std::io::Result<String> {
 
 pub(crate) fn parse_documents(text: &str) -> anyhow::Result<Vec<Value>> {
     let all: Vec<Value> = serde_saphyr::from_multiple(text)?;
-    let mut found = Vec::new();
+    let mut documents = Vec::new();
     for mut document in all {
         match document.get_mut("items").map(Value::take) {
-            Some(Value::Array(items)) => found.extend(items),
+            Some(Value::Array(items)) => documents.extend(items),
             _ if document.is_null() => {}
             _ => match document {
-                Value::Array(items) => found.extend(items),
-                document => found.push(document),
+                Value::Array(items) => documents.extend(items),
+                document => documents.push(document),
             },
         }
     }
-    Ok(found)
+    Ok(documents)
 }

@@ -41,13 +41,13 @@ async fn list_both(
     [local, of_cluster]: [&Gvr; 2],
     scope: ListedPolicyNamespaces<'_>,
 ) -> anyhow::Result<Vec<Object>> {
-    let mut found = list_all(api, of_cluster, "").await?;
-    found.extend(match scope {
+    let mut objects = list_all(api, of_cluster, "").await?;
+    objects.extend(match scope {
         ListedPolicyNamespaces::ClusterScoped => Vec::new(),
         ListedPolicyNamespaces::Namespace(namespace) => list_all(api, local, namespace).await?,
         ListedPolicyNamespaces::AllNamespaces => list_all(api, local, "").await?,
     });
-    Ok(found)
+    Ok(objects)
 }
 
 pub(crate) async fn list_policies(

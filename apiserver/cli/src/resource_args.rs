@@ -101,8 +101,8 @@ mod tests {
             ("deployments.v2.apps", None),
             ("pods", None),
         ] {
-            let found = find_resource(&all, typed).ok().map(|r| &*r.resource.group);
-            assert_eq!(found, group, "{typed}");
+            let resolved = find_resource(&all, typed).ok().map(|r| &*r.resource.group);
+            assert_eq!(resolved, group, "{typed}");
         }
     }
 }

@@ -331,8 +331,8 @@ pub trait Api: Send + Sync + 'static {
     /// As [`Self::discover`], limited to the groups that pass the filter. Where each
     /// group has its own discovery document, a remote server is not asked for the other
     /// groups.
-    async fn discover_groups(&self, wanted: GroupFilter<'_>) -> Result<ServerResources> {
-        Ok(self.discover().await?.retain_groups(wanted))
+    async fn discover_groups(&self, filter: GroupFilter<'_>) -> Result<ServerResources> {
+        Ok(self.discover().await?.retain_groups(filter))
     }
     /// GET of a path outside the resources, such as `/version` or `/readyz`.
     async fn get_raw(&self, path: &str) -> Result<Bytes>;
@@ -351,10 +351,10 @@ pub struct ServerResources {
 
 impl ServerResources {
     /// Drops the groups that do not pass the filter.
-    pub fn retain_groups(mut self, wanted: GroupFilter<'_>) -> Self {
-        self.resources.retain(|r| wanted(&r.resource.group));
+    pub fn retain_groups(mut self, filter: GroupFilter<'_>) -> Self {
+        self.resources.retain(|r| filter(&r.resource.group));
         self.failed_group_versions
-            .retain(|(version, _)| wanted(split_api_version(version).0));
+            .retain(|(version, _)| filter(split_api_version(version).0));
         self
     }
 }

@@ -181,7 +181,7 @@ impl WatchSession {
         sink.report_health(None);
         let mut any = false;
         while let Some(event) = events.next().await {
-            let seen = match event? {
+            let event_revision = match event? {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                     let at = object.revision();
                     sink.upsert(object);
@@ -194,7 +194,7 @@ impl WatchSession {
                 }
                 WatchEvent::Bookmark { revision, .. } => revision,
             };
-            *revision = seen.max(*revision);
+            *revision = event_revision.max(*revision);
             if !any {
                 any = true;
                 backoff.reset();

@@ -76,10 +76,10 @@ impl TaskGroup {
         Self::with_tokens(shutdown, CancellationToken::new())
     }
 
-    fn with_tokens(shutdown: ShutdownToken, cut: CancellationToken) -> Self {
+    fn with_tokens(shutdown: ShutdownToken, abort_token: CancellationToken) -> Self {
         Self(Arc::new(TaskGroupInner {
             shutdown,
-            abort_token: cut,
+            abort_token,
             spawned: Mutex::default(),
         }))
     }
@@ -104,9 +104,9 @@ impl TaskGroup {
         while let Some(ended) = owned.running.try_join_next() {
             log_panic(ended);
         }
-        let cut = self.0.abort_token.clone();
+        let abort_token = self.0.abort_token.clone();
         owned.running.spawn(async move {
-            cut.run_until_cancelled(work).await;
+            abort_token.run_until_cancelled(work).await;
         });
     }
 

@@ -47,7 +47,7 @@ pub struct WebhookClientConfig {
 pub trait WebhookClient: Send + Sync {
     async fn call(
         &self,
-        hook: &WebhookClientConfig,
+        client_config: &WebhookClientConfig,
         body: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, String>;

@@ -63,20 +63,20 @@ impl EncodedObjectBody {
 
     /// All pieces as one.
     pub fn into_bytes(self) -> Bytes {
-        if let [whole] = &self.0[..] {
-            return whole.clone();
+        if let [bytes] = &self.0[..] {
+            return bytes.clone();
         }
-        let mut whole = BytesMut::with_capacity(self.0.iter().map(Bytes::len).sum());
+        let mut bytes = BytesMut::with_capacity(self.0.iter().map(Bytes::len).sum());
         for piece in &self.0 {
-            whole.extend_from_slice(piece);
+            bytes.extend_from_slice(piece);
         }
-        whole.freeze()
+        bytes.freeze()
     }
 }
 
 impl From<Bytes> for EncodedObjectBody {
-    fn from(whole: Bytes) -> Self {
-        Self::from_iter([whole])
+    fn from(bytes: Bytes) -> Self {
+        Self::from_iter([bytes])
     }
 }
 
@@ -109,8 +109,8 @@ mod tests {
             json!({"a": [1, 2]})
         );
         let tree = json!({"k": "v"});
-        let whole = EncodedObjectBody::from(tree.clone());
-        assert_eq!(whole.pieces().len(), 1);
-        assert_eq!(WriteBody::from(whole).into_tree().unwrap(), tree);
+        let bytes = EncodedObjectBody::from(tree.clone());
+        assert_eq!(bytes.pieces().len(), 1);
+        assert_eq!(WriteBody::from(bytes).into_tree().unwrap(), tree);
     }
 }

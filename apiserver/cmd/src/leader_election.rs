@@ -238,8 +238,8 @@ mod tests {
                 format!("--leader-elect-retry-period={retry}"),
             ];
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            let made = election(&arguments, true);
-            assert_eq!(made.is_ok(), fits, "{lease} {renew} {retry}");
+            let result = election(&arguments, true);
+            assert_eq!(result.is_ok(), fits, "{lease} {renew} {retry}");
         }
     }
 }

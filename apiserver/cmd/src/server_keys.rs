@@ -82,8 +82,8 @@ async fn open_shared(
                 ttl: None,
             },
         };
-        let kept = store.commit(txn).await;
-        if let TxnResponse::Committed { .. } = kept.context("cannot store the shared keys")? {
+        let committed = store.commit(txn).await;
+        if let TxnResponse::Committed { .. } = committed.context("cannot store the shared keys")? {
             return Ok(pki);
         }
     }

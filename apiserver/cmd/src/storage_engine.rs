@@ -290,20 +290,20 @@ impl OpenedStorageEngine {
             EmbeddedOrEtcdStore::Embedded(embedded) => {
                 register_fault_metrics(embedded.health(), metrics);
                 let embedded = Arc::downgrade(embedded);
-                metrics.register_callback(&[size], move |readings| {
+                metrics.register_callback(&[size], move |writer| {
                     if let Some(embedded) = embedded.upgrade() {
                         let bytes = embedded.stats().disk_bytes as f64;
-                        readings.set("apiserver_storage_size_bytes", &["etcd-0"], bytes);
+                        writer.set("apiserver_storage_size_bytes", &["etcd-0"], bytes);
                     }
                 });
             }
             EmbeddedOrEtcdStore::Etcd(etcd) => {
                 let etcd = Arc::downgrade(etcd);
-                metrics.register_callback(&[size], move |readings| {
+                metrics.register_callback(&[size], move |writer| {
                     let sizes = etcd.upgrade().map_or_else(Vec::new, |etcd| etcd.sizes());
                     for (n, bytes) in sizes.iter().enumerate() {
                         let label = format!("etcd-{n}");
-                        readings.set("apiserver_storage_size_bytes", &[&label], *bytes as f64);
+                        writer.set("apiserver_storage_size_bytes", &[&label], *bytes as f64);
                     }
                 });
             }
@@ -336,7 +336,7 @@ fn register_fault_metrics(
 ) {
     const FAULT: &str = "flotilla_store_fault";
     const FAULTS: &str = "flotilla_store_faults_total";
-    let figures = [
+    let descriptions = [
         CallbackMetricDesc::new(
             FAULT,
             "Whether a fault (space, disk, writer) keeps the store from writing.",
@@ -350,12 +350,12 @@ fn register_fault_metrics(
             &["fault"],
         ),
     ];
-    metrics.register_callback(&figures, move |readings| {
+    metrics.register_callback(&descriptions, move |writer| {
         let health = health.borrow();
         for kind in StoreFaultKind::ALL {
             let now = health.fault.as_ref().is_some_and(|f| f.kind == kind);
-            readings.set(FAULT, &[kind.name()], f64::from(u8::from(now)));
-            readings.set(FAULTS, &[kind.name()], health.fault_count(kind) as f64);
+            writer.set(FAULT, &[kind.name()], f64::from(u8::from(now)));
+            writer.set(FAULTS, &[kind.name()], health.fault_count(kind) as f64);
         }
     });
 }
@@ -374,16 +374,16 @@ async fn check_foreign_data(store: &EtcdStore, options: &etcd::EtcdOptions) -> a
     const LOOKED_AT: usize = 100;
     let encrypts = store.format().await.map_err(etcd_error)? >= format::ENCRYPTED;
     // Every cluster has the namespace; the others are the first keys.
-    let mut found = Vec::from_iter(store.get("/registry/namespaces/default").await?);
+    let mut entries = Vec::from_iter(store.get("/registry/namespaces/default").await?);
     let range = RangeRequest {
         limit: LOOKED_AT,
         ..RangeRequest::prefix("/registry/")
     };
-    found.extend(store.range(&range).await?.kvs);
+    entries.extend(store.range(&range).await?.kvs);
     let ours = |e: &storage::KeyValue| {
         e.value.first() == Some(&b'{') || (encrypts && is_encrypted(&e.value))
     };
-    let foreign = found.iter().find(|e| !ours(e));
+    let foreign = entries.iter().find(|e| !ours(e));
     if let Some(entry) = foreign {
         bail!(
             "the etcd prefix {} holds data of another program, such as a kube-apiserver ({} is \

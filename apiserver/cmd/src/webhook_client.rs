@@ -68,27 +68,31 @@ struct WebhookServiceFields {
 impl WebhookClient for WebhookClientManager {
     async fn call(
         &self,
-        hook: &WebhookClientConfig,
+        client_config: &WebhookClientConfig,
         body: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, String> {
-        let server = match &hook.endpoint {
-            WebhookEndpoint::Url(address) => (address.clone(), None, hook.ca.clone()),
+        let server = match &client_config.endpoint {
+            WebhookEndpoint::Url(address) => (address.clone(), None, client_config.ca.clone()),
             WebhookEndpoint::Service(service) => {
                 let address = self.resolve_service(service).await?;
                 let name = format!("{}.{}.svc", service.name, service.namespace);
-                (address, Some(name), hook.ca.clone())
+                (address, Some(name), client_config.ca.clone())
             }
         };
         let remote = self.client(server)?;
         let path = format!(
             "{}{}timeout={}s",
-            hook.path,
-            if hook.path.contains('?') { '&' } else { '?' },
+            client_config.path,
+            if client_config.path.contains('?') {
+                '&'
+            } else {
+                '?'
+            },
             timeout.as_secs()
         );
-        let answer = remote.post(&path, body, MAX_RESPONSE_BYTES).await;
-        answer.map_err(|e| e.to_string())
+        let response = remote.post(&path, body, MAX_RESPONSE_BYTES).await;
+        response.map_err(|e| e.to_string())
     }
 }
 
@@ -135,9 +139,10 @@ impl WebhookClientManager {
         }
         let at = ResourcePath::object(&SERVICES, &service.namespace, &service.name);
         let spec = match self.services.get(at).await {
-            Ok(found) => {
-                let found = serde_json::from_slice::<WebhookServiceFields>(found.bytes());
-                Some(found.map_err(|e| e.to_string())?.spec)
+            Ok(service_object) => {
+                let service_object =
+                    serde_json::from_slice::<WebhookServiceFields>(service_object.bytes());
+                Some(service_object.map_err(|e| e.to_string())?.spec)
             }
             Err(e)
                 if e.is_not_found()
@@ -204,9 +209,9 @@ mod tests {
         };
         let check = |spec: Option<Value>, expected: Result<&str, &str>| {
             let parsed = spec.clone().map(|s| serde_json::from_value(s).unwrap());
-            let found = service_url(&service, parsed);
-            let found = found.as_deref().map_err(String::as_str);
-            assert_eq!(found, expected, "{spec:?}");
+            let actual = service_url(&service, parsed);
+            let actual = actual.as_deref().map_err(String::as_str);
+            assert_eq!(actual, expected, "{spec:?}");
         };
         let spec = |kind: &str, ip: &str| {
             Some(

@@ -73,7 +73,7 @@ pub(crate) fn serve(
     }
     let excluded: Vec<&str> = query.all("exclude").flat_map(|v| v.split(',')).collect();
     let mut lines = String::new();
-    let mut fine = true;
+    let mut healthy = true;
     for check in checks.iter().filter(in_scope) {
         if excluded.contains(&check.name.as_str()) {
             lines.push_str(&format!("[+]{} excluded: ok\n", check.name));
@@ -84,7 +84,7 @@ pub(crate) fn serve(
         match result {
             Ok(()) => lines.push_str(&format!("[+]{} ok\n", check.name)),
             Err(why) => {
-                fine = false;
+                healthy = false;
                 tracing::info!(check = %check.name, %why, "health check failed");
                 lines.push_str(&format!("[-]{} failed: reason withheld\n", check.name));
             }
@@ -99,7 +99,7 @@ pub(crate) fn serve(
             "warn: some health checks cannot be excluded: no matches for {unknown:?}\n"
         ));
     }
-    Some(if !fine {
+    Some(if !healthy {
         response_writers::write_text(500, format!("{lines}{kind} check failed\n"))
     } else if query.get("verbose").is_some() {
         response_writers::write_text(200, format!("{lines}{kind} check passed\n"))

@@ -213,8 +213,8 @@ impl ApiServerMetrics {
     }
 
     fn request_series(&self, route: &RequestLabels) -> Arc<RequestSeries> {
-        if let Some(found) = self.series.read().get(route) {
-            return Arc::clone(found);
+        if let Some(series) = self.series.read().get(route) {
+            return Arc::clone(series);
         }
         let new_series = || {
             Arc::new(RequestSeries {
@@ -317,8 +317,10 @@ impl ApiServerMetrics {
     }
 
     /// Records the result of a health check; `kind` is `healthz`, `livez` or `readyz`.
-    pub(crate) fn set_health(&self, name: &str, kind: &str, fine: bool) {
-        self.health.with_label_values([name, kind]).set(fine.into());
+    pub(crate) fn set_health(&self, name: &str, kind: &str, healthy: bool) {
+        self.health
+            .with_label_values([name, kind])
+            .set(healthy.into());
     }
 
     /// All metrics in Prometheus' text format.

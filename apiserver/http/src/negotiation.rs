@@ -101,7 +101,7 @@ pub(crate) fn accept_clauses(headers: &HeaderMap) -> Vec<AcceptClause<'_>> {
 fn parse_clause(text: &str) -> Option<AcceptClause<'_>> {
     let mut parts = text.split(';').map(str::trim);
     let media = parts.next().filter(|m| !m.is_empty())?;
-    let mut found = AcceptClause {
+    let mut clause = AcceptClause {
         media_type: lower_case(media),
         params: Vec::new(),
         quality: 1000,
@@ -110,11 +110,11 @@ fn parse_clause(text: &str) -> Option<AcceptClause<'_>> {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
         let value = value.trim_matches('"');
         match lower_case(key) {
-            key if key == "q" => found.quality = parse_quality(value),
-            key => found.params.push((key, value)),
+            key if key == "q" => clause.quality = parse_quality(value),
+            key => clause.params.push((key, value)),
         }
     }
-    (found.quality > 0).then_some(found)
+    (clause.quality > 0).then_some(clause)
 }
 
 /// Media types and the names of their parameters are case-insensitive (RFC 9110; Go's

@@ -34,11 +34,11 @@ impl NonResourcePathHandler {
         query: &QueryParams,
         headers: &HeaderMap,
     ) -> Result<Response<ServerResponseBody>, Status> {
-        if let Some(answer) = health::serve(&self.checks, &self.metrics, path, query) {
-            return Ok(answer);
+        if let Some(response) = health::serve(&self.checks, &self.metrics, path, query) {
+            return Ok(response);
         }
-        if let Some(answer) = self.documents.discovery(headers, query, path) {
-            return Ok(answer);
+        if let Some(response) = self.documents.discovery(headers, query, path) {
+            return Ok(response);
         }
         let form = || negotiation::negotiate(headers, query, false);
         match path {

@@ -234,12 +234,12 @@ fn parse_resource(
         Some(&"apis") if raw.len() >= 4 => 2,
         _ => return Ok(None),
     };
-    let mut found = RequestedResource {
+    let mut requested = RequestedResource {
         version: decode_segment(raw[skip])?,
         ..RequestedResource::default()
     };
     if skip == 2 {
-        found.group = decode_segment(raw[1])?;
+        requested.group = decode_segment(raw[1])?;
     }
     let mut at = skip + 1;
     let mut verb = resource_verb(method);
@@ -253,24 +253,24 @@ fn parse_resource(
         at += 1;
     }
     if raw[at] == "namespaces" && raw.len() > at + 1 {
-        found.namespace = decode_segment(raw[at + 1])?;
+        requested.namespace = decode_segment(raw[at + 1])?;
         if raw.len() > at + 2 && raw[at + 2] != "status" && raw[at + 2] != "finalize" {
             at += 2;
         }
     }
-    found.resource = decode_segment(raw[at])?;
+    requested.resource = decode_segment(raw[at])?;
     if let Some(name) = raw.get(at + 1) {
-        found.name = decode_segment(name)?;
-        found.named = true;
-        validate_path_segment_name(&found.name).map_err(|e| {
-            Status::bad_request(format!("invalid resource name {:?}: {e}", found.name))
+        requested.name = decode_segment(name)?;
+        requested.named = true;
+        validate_path_segment_name(&requested.name).map_err(|e| {
+            Status::bad_request(format!("invalid resource name {:?}: {e}", requested.name))
         })?;
     }
     if let Some(sub) = raw.get(at + 2) {
-        found.subresource = decode_segment(sub)?;
-        found.subpath = path_after(path, at + 3);
+        requested.subresource = decode_segment(sub)?;
+        requested.subpath = path_after(path, at + 3);
     }
-    if !found.named {
+    if !requested.named {
         verb = match verb {
             "get" if query.flag("watch") => "watch",
             "get" => "list",
@@ -278,10 +278,10 @@ fn parse_resource(
             other => other,
         };
         if matches!(verb, "list" | "watch" | "deletecollection") {
-            found.name = selected_name(query).unwrap_or_default().into_owned();
+            requested.name = selected_name(query).unwrap_or_default().into_owned();
         }
     }
-    Ok(Some((verb, found)))
+    Ok(Some((verb, requested)))
 }
 
 /// The name that a field selector requires, so that RBAC rules with resourceNames apply

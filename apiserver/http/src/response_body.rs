@@ -189,17 +189,17 @@ mod tests {
     #[tokio::test]
     async fn chunks_and_gzip_preserve_content() {
         let parts: Vec<Bytes> = (0..50u8).map(|n| Bytes::from(vec![n; 1000])).collect();
-        let whole: Vec<u8> = parts.concat();
+        let expected: Vec<u8> = parts.concat();
         let plain = ServerResponseBody::chunks(Box::new(parts.clone().into_iter()), Some(50_000));
         assert_eq!(http_body::Body::size_hint(&plain).exact(), Some(50_000));
-        assert_eq!(plain.collect().await.unwrap().to_bytes(), whole);
+        assert_eq!(plain.collect().await.unwrap().to_bytes(), expected);
         let packed = ServerResponseBody::gzip(Box::new(parts.into_iter()));
         let packed = packed.collect().await.unwrap().to_bytes();
         let mut out = Vec::new();
         flate2::read::GzDecoder::new(&packed[..])
             .read_to_end(&mut out)
             .unwrap();
-        assert_eq!(out, whole);
+        assert_eq!(out, expected);
         assert!(packed.len() < 5_000);
     }
 }

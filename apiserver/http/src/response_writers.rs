@@ -396,8 +396,8 @@ mod tests {
                 .collect();
             let head = "{\"items\":[".to_owned();
             let chunks: Vec<Bytes> = ListResponseChunks::new(head, items.into_iter()).collect();
-            let whole: Value = serde_json::from_slice(&chunks.concat()).unwrap();
-            assert_eq!(whole["items"].as_array().unwrap().len(), count);
+            let list: Value = serde_json::from_slice(&chunks.concat()).unwrap();
+            assert_eq!(list["items"].as_array().unwrap().len(), count);
             assert!(chunks.iter().all(|c| c.len() < 2 * LIST_CHUNK_BYTES + size));
         }
     }

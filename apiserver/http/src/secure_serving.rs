@@ -54,7 +54,8 @@ impl<S> HandlerChainService for S where
 {
 }
 
-/// What connections need besides the handler chain. Clones share it.
+/// Serves TLS connections and drains them when the server stops. Clones share the drain
+/// and the metrics.
 #[derive(Clone)]
 pub(crate) struct SecureServing {
     pub(crate) drain: Arc<ServerDrain>,
@@ -113,11 +114,11 @@ impl SecureServing {
             let short_requests = self.drain.short_requests.wait_for_all();
             let _ = timeout(self.request_timeout, short_requests).await;
         };
-        let cut = tokio::select! {
+        let aborted = tokio::select! {
             () = drained => false,
             () = grace_period => true,
         };
-        if cut {
+        if aborted {
             tracing::warn!("aborting connections that are still open");
             connections.shutdown().await;
         }

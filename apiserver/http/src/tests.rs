@@ -385,10 +385,10 @@ async fn create_on_update_needs_create_permission() {
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "leaser"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "leaser"},
         "subjects": [{"kind": "User", "name": "ann"}]});
-    let made = admin
+    let created = admin
         .post(&format!("{rbac}/clusterrolebindings"), binding)
         .await;
-    assert_eq!(made.code, 201);
+    assert_eq!(created.code, 201);
     let ann = running
         .pki
         .sign_client_certificate("ann", &[], jiff::Timestamp::now())
@@ -409,10 +409,10 @@ async fn create_on_update_needs_create_permission() {
         .call(Method::PUT, path, &headers, lease.to_string())
         .await;
     assert_eq!(refused.code, 403, "{:?}", refused.body);
-    let made = admin
+    let created = admin
         .call(Method::PUT, path, &headers, lease.to_string())
         .await;
-    assert_eq!(made.code, 201, "{:?}", made.body);
+    assert_eq!(created.code, 201, "{:?}", created.body);
     let current = admin.get(path).await.body;
     assert_eq!(
         ann.call(Method::PUT, path, &headers, current).await.code,
@@ -424,10 +424,10 @@ async fn create_on_update_needs_create_permission() {
 async fn objects_are_served_in_every_representation() {
     let running = start_server().await;
     let mut admin = running.admin().await;
-    let made = admin.post(CONFIG_MAPS, config_map("a")).await;
-    assert_eq!(made.code, 201, "{:?}", made.body);
-    assert_eq!(made.json()["kind"], "ConfigMap");
-    assert!(made.headers.contains_key("audit-id"));
+    let created = admin.post(CONFIG_MAPS, config_map("a")).await;
+    assert_eq!(created.code, 201, "{:?}", created.body);
+    assert_eq!(created.json()["kind"], "ConfigMap");
+    assert!(created.headers.contains_key("audit-id"));
     assert_eq!(
         admin.post(CONFIG_MAPS, config_map("a")).await.json()["reason"],
         "AlreadyExists"

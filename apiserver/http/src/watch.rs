@@ -114,6 +114,7 @@ fn watch_event_line(kind: &str, object: &str) -> Bytes {
     format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n").into()
 }
 
+/// Encodes the events of one registry watch for the response body.
 struct WatchServer {
     watch: RegistryWatch,
     encoder: WatchEncoder,

@@ -193,8 +193,8 @@ impl ReflectorSink for NodeSink {
     fn end_list(&mut self) {
         let mut state = self.aggregator.0.lock();
         let epoch = self.epoch;
-        self.last_listed.retain(|name, seen| {
-            let stays = *seen == epoch;
+        self.last_listed.retain(|name, listed_epoch| {
+            let stays = *listed_epoch == epoch;
             if !stays {
                 state.totals.set_node(name, None);
             }
@@ -255,8 +255,8 @@ impl ReflectorSink for PodSink {
     fn end_list(&mut self) {
         let mut state = self.aggregator.0.lock();
         let epoch = self.epoch;
-        self.pods_by_key.retain(|_, (pod, seen)| {
-            let stays = *seen == epoch;
+        self.pods_by_key.retain(|_, (pod, listed_epoch)| {
+            let stays = *listed_epoch == epoch;
             if !stays {
                 state.totals.remove_pod(pod);
             }
@@ -266,14 +266,14 @@ impl ReflectorSink for PodSink {
     }
 
     fn upsert(&mut self, object: Object) {
-        let found: Option<AggregatorPodFields> = decode_or_none(&object);
-        let (spec, status) = found.map(|v| (v.spec, v.status)).unwrap_or_default();
-        let wanted = pod_resource_requests(&spec);
+        let fields: Option<AggregatorPodFields> = decode_or_none(&object);
+        let (spec, status) = fields.map(|v| (v.spec, v.status)).unwrap_or_default();
+        let pod_requests = pod_resource_requests(&spec);
         let mut state = self.aggregator.0.lock();
         let pod = TrackedPod {
             node: spec.node_name.filter(|n| !n.is_empty()).map(Into::into),
             terminated: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
-            requests: resource_amounts(&mut state.totals, wanted),
+            requests: resource_amounts(&mut state.totals, pod_requests),
         };
         state.totals.add_pod(&pod);
         let key = object.meta().key().into();

@@ -150,22 +150,22 @@ impl ClusterProxyBackends {
     }
 
     async fn endpoint(&self, name: &str) -> Result<MemberEndpoint, ClusterProxyError> {
-        let found = match self.0.clusters.get("", name) {
-            Some(found) => found,
+        let existing = match self.0.clusters.get("", name) {
+            Some(existing) => existing,
             None => match self
                 .0
                 .host
                 .get(ResourcePath::object(&CLUSTERS, "", name))
                 .await
             {
-                Ok(found) => found,
+                Ok(existing) => existing,
                 Err(e) if e.is_not_found() => {
                     return Err(ClusterProxyError::ClusterNotFound(name.to_owned()));
                 }
                 Err(e) => return Err(ClusterProxyError::HostApi(e)),
             },
         };
-        let cluster = found.decode::<Cluster>();
+        let cluster = existing.decode::<Cluster>();
         let cluster = cluster
             .map_err(|e| ClusterProxyError::Misconfigured(format!("cluster {name:?}: {e}")))?;
         let spec = &cluster.spec;
@@ -193,13 +193,13 @@ impl ClusterProxyBackends {
         let shared = &self.0;
         let select = ListWatchSelector::all(&SECRETS).namespace(&at.namespace);
         let informer = shared.informers.get(&shared.host, &select);
-        if let Some(found) = informer.get(&at.namespace, &at.name) {
-            return Ok(found);
+        if let Some(existing) = informer.get(&at.namespace, &at.name) {
+            return Ok(existing);
         }
-        let found = shared
+        let existing = shared
             .host
             .get(ResourcePath::object(&SECRETS, &at.namespace, &at.name));
-        found.await.map_err(|e| match e.is_not_found() {
+        existing.await.map_err(|e| match e.is_not_found() {
             true => ClusterProxyError::Misconfigured(format!(
                 "the secret \"{}/{}\" of cluster {cluster:?} does not exist",
                 at.namespace, at.name

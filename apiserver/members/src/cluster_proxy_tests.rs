@@ -30,7 +30,7 @@ fn secret(name: &str, data: &[(&str, &str)]) -> Value {
 
 fn base_path_or_error(entered: Result<ClusterProxyPermit, ClusterProxyError>) -> String {
     match entered {
-        Ok(place) => place.forwarder().base_path().to_owned(),
+        Ok(gateway) => gateway.forwarder().base_path().to_owned(),
         Err(refused) => refused.to_string(),
     }
 }
@@ -122,8 +122,8 @@ async fn a_gateway_is_kept_until_something_changes() {
     // The number of requests per cluster is limited.
     let all: Vec<ClusterProxyPermit> = {
         let mut all = vec![late];
-        while let Ok(place) = gateways.acquire("m").await {
-            all.push(place);
+        while let Ok(gateway) = gateways.acquire("m").await {
+            all.push(gateway);
         }
         all
     };

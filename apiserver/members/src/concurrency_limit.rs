@@ -132,7 +132,7 @@ impl ConcurrencyLimitedApi {
         verb: MemberRequestVerb,
         work: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
-        let place = self.acquire().await;
+        let permit = self.acquire().await;
         let began = Instant::now();
         let outcome = work.await;
         self.metrics
@@ -151,7 +151,7 @@ impl ConcurrencyLimitedApi {
             state.limit
         };
         self.metrics.limit.set(limit as i64);
-        drop(place);
+        drop(permit);
         outcome
     }
 }

@@ -113,8 +113,8 @@ impl MemberClusterManager {
     ) -> Self {
         let clusters = informers.get(&host, &ListWatchSelector::all(&CLUSTERS));
         let inbox = Arc::new(ReconnectQueue::default());
-        let told = Arc::clone(&inbox);
-        clusters.add_event_handler(move |change| told.add(change.object().name()));
+        let workqueue = Arc::clone(&inbox);
+        clusters.add_event_handler(move |change| workqueue.add(change.object().name()));
         let shared = Arc::new(MemberClusterManagerInner {
             host,
             informers: informers.clone(),
@@ -138,7 +138,7 @@ impl MemberClusterManager {
     /// A member, or the reason why it is not connected.
     pub fn get(&self, cluster: &str) -> Result<Arc<MemberCluster>, String> {
         match self.0.members.read().get(cluster) {
-            Some(found) => found.clone(),
+            Some(member) => member.clone(),
             None => Err(format!("cluster {cluster:?} not found")),
         }
     }
@@ -240,18 +240,18 @@ impl MemberConnectionController {
             self.replace_member(name, None, &callbacks);
             return;
         };
-        let wanted = match cluster.decode::<Cluster>() {
+        let desired = match cluster.decode::<Cluster>() {
             Ok(view) => self.endpoint(name, &view),
             Err(error) => Err(format!("cluster {name:?}: {error}")),
         };
         let current = self.shared.members.read().get(name).cloned();
-        if let (Some(Ok(member)), Ok(wanted)) = (&current, &wanted)
-            && member.endpoint() == wanted
+        if let (Some(Ok(member)), Ok(desired)) = (&current, &desired)
+            && member.endpoint() == desired
         {
             return;
         }
         let callbacks = self.shared.connection_callbacks.lock();
-        let next = wanted.and_then(|endpoint| {
+        let next = desired.and_then(|endpoint| {
             let shared = &self.shared;
             MemberCluster::connect(
                 endpoint,

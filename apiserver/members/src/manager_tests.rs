@@ -82,12 +82,12 @@ impl MembersFixture {
     }
 
     async fn expect_error(&self, cluster: &str, expected: &str) {
-        let told = async {
+        let reconciled = async {
             while self.members.get(cluster).err().as_deref() != Some(expected) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let in_time = tokio::time::timeout(Duration::from_secs(120), told).await;
+        let in_time = tokio::time::timeout(Duration::from_secs(120), reconciled).await;
         assert!(in_time.is_ok(), "{:?}", self.members.get(cluster).err());
     }
 }

@@ -147,8 +147,8 @@ impl ReflectorSink for ResourceQuotaSink {
     fn end_list(&mut self) {
         let mut state = self.quotas.0.lock();
         let epoch = self.epoch;
-        self.last_listed.retain(|(namespace, name), seen| {
-            let stays = *seen == epoch;
+        self.last_listed.retain(|(namespace, name), listed_epoch| {
+            let stays = *listed_epoch == epoch;
             if !stays {
                 state.set(namespace, name, None);
             }

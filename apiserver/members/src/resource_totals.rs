@@ -59,6 +59,7 @@ struct TrackedNodeAndPodRequests {
     used: RunningTotalsByResourceId,
 }
 
+/// The nodes of a member cluster with the requests of their pods, and the sums over all.
 #[derive(Default)]
 pub(crate) struct NodesAndResourceTotals {
     resource_names: Vec<Box<str>>,
@@ -90,21 +91,21 @@ impl NodesAndResourceTotals {
 
     /// The existing nodes whose scheduling information is kept.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
-        self.usage_by_node.iter().filter_map(|(name, place)| {
-            let node = place.node.as_ref()?;
+        self.usage_by_node.iter().filter_map(|(name, usage)| {
+            let node = usage.node.as_ref()?;
             Some(NodeView {
                 name,
                 scheduling: node.scheduling.as_deref()?,
                 allocatable: &node.allocatable,
-                used: &place.used,
+                used: &usage.used,
             })
         })
     }
 
     /// Replaces a node; `None`: it was deleted.
     pub(crate) fn set_node(&mut self, name: &str, node: Option<TrackedNode>) {
-        let place = self.usage_by_node.entry(name.into()).or_default();
-        if let Some(old) = place.node.take() {
+        let usage = self.usage_by_node.entry(name.into()).or_default();
+        if let Some(old) = usage.node.take() {
             self.total_nodes -= 1;
             self.ready_nodes -= i64::from(old.ready);
             self.allocatable.subtract(&old.allocatable);
@@ -113,7 +114,7 @@ impl NodesAndResourceTotals {
             self.total_nodes += 1;
             self.ready_nodes += i64::from(new.ready);
             self.allocatable.add(&new.allocatable);
-            place.node = Some(new);
+            usage.node = Some(new);
         }
         self.remove_if_unused(name);
     }
@@ -124,8 +125,8 @@ impl NodesAndResourceTotals {
             Some(_) if pod.terminated => {}
             Some(node) => {
                 self.allocated.add(&pod.requests);
-                let place = self.usage_by_node.entry(node.clone()).or_default();
-                place.used.add(&pod.requests);
+                let usage = self.usage_by_node.entry(node.clone()).or_default();
+                usage.used.add(&pod.requests);
             }
         }
     }
@@ -136,8 +137,8 @@ impl NodesAndResourceTotals {
             Some(_) if pod.terminated => {}
             Some(node) => {
                 self.allocated.subtract(&pod.requests);
-                if let Some(place) = self.usage_by_node.get_mut(node) {
-                    place.used.subtract(&pod.requests);
+                if let Some(usage) = self.usage_by_node.get_mut(node) {
+                    usage.used.subtract(&pod.requests);
                 }
                 self.remove_if_unused(node);
             }
@@ -178,11 +179,11 @@ impl NodesAndResourceTotals {
             return counts;
         }
         let pods = self.resource_ids.get("pods").copied();
-        for place in self.usage_by_node.values() {
-            let Some(node) = &place.node else { continue };
+        for usage in self.usage_by_node.values() {
+            let Some(node) = &usage.node else { continue };
             let free = |id: u16| {
                 let has = node.allocatable.iter().find(|(k, _)| *k == id);
-                has.map_or(Quantity::ZERO, |(_, q)| *q) - place.used.get(id)
+                has.map_or(Quantity::ZERO, |(_, q)| *q) - usage.used.get(id)
             };
             if pods.is_some_and(|id| free(id) <= Quantity::ZERO) {
                 continue;

@@ -95,13 +95,10 @@ pub(crate) struct CallbackCollector {
 }
 
 impl CallbackCollector {
-    pub(crate) fn new(figures: &[CallbackMetricDesc], collect: CollectFn) -> Self {
+    pub(crate) fn new(descs: &[CallbackMetricDesc], collect: CollectFn) -> Self {
         Self {
-            descriptions: figures
-                .iter()
-                .map(CallbackMetricDesc::description)
-                .collect(),
-            types: figures.iter().map(|f| f.metric_type).collect(),
+            descriptions: descs.iter().map(CallbackMetricDesc::description).collect(),
+            types: descs.iter().map(|f| f.metric_type).collect(),
             collect,
         }
     }

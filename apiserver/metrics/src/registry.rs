@@ -112,10 +112,10 @@ impl MetricsRegistry {
     /// number of values per metric.
     pub fn register_callback(
         &self,
-        figures: &[CallbackMetricDesc],
+        descriptions: &[CallbackMetricDesc],
         read: impl Fn(&mut CallbackMetricWriter<'_>) + Send + Sync + 'static,
     ) {
-        self.register(CallbackCollector::new(figures, Box::new(read)));
+        self.register(CallbackCollector::new(descriptions, Box::new(read)));
     }
 
     fn family<M: MetricVecElement, const N: usize>(
@@ -156,7 +156,7 @@ mod tests {
         registry
             .histogram("took_seconds", "Time.", &exponential_buckets(0.5, 2.0, 2))
             .observe(0.75);
-        let figures = [
+        let descriptions = [
             CallbackMetricDesc::new(
                 "held",
                 "Things held.",
@@ -165,8 +165,8 @@ mod tests {
             ),
             CallbackMetricDesc::new("none", "Nothing.", CallbackMetricType::Counter, &[]),
         ];
-        registry.register_callback(&figures, |readings| {
-            readings.set("held", &["here"], 7.0);
+        registry.register_callback(&descriptions, |writer| {
+            writer.set("held", &["here"], 7.0);
         });
         let text = String::from_utf8(encode_text(&[&registry, &MetricsRegistry::new()])).unwrap();
         let expected = "\

@@ -20,11 +20,11 @@ pub(crate) fn positions<'a>(
     items: impl IntoIterator<Item = &'a Value>,
     key: Option<&str>,
 ) -> HashMap<String, usize> {
-    let mut found = HashMap::new();
+    let mut identities = HashMap::new();
     for (i, item) in items.into_iter().enumerate() {
-        found.entry(item_identity(item, key)).or_insert(i);
+        identities.entry(item_identity(item, key)).or_insert(i);
     }
-    found
+    identities
 }
 
 /// Orders `merged`: items in `patch_order` in that order, the others in the order of `before`.

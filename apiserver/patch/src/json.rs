@@ -72,8 +72,8 @@ impl JsonPatchApplier {
         }
         match &operation {
             PatchOperation::Test(test) if test.value.is_null() => {
-                let found = self.doc.pointer(test.path.as_str());
-                return match found {
+                let target = self.doc.pointer(test.path.as_str());
+                return match target {
                     None | Some(Value::Null) => Ok(()),
                     Some(_) => Err(operation_failed(i, &operation, "value did not match")),
                 };

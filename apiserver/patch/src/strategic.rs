@@ -180,8 +180,8 @@ fn merge_scalars(
     before: &HashMap<String, usize>,
 ) -> Vec<Value> {
     old.extend(patch.iter().cloned());
-    let mut seen = HashSet::new();
-    old.retain(|item| seen.insert(item_identity(item, None)));
+    let mut visited = HashSet::new();
+    old.retain(|item| visited.insert(item_identity(item, None)));
     normalize_element_order(old, &positions(patch, None), before, None)
 }
 

@@ -97,15 +97,15 @@ impl Registry {
         let registry = Arc::downgrade(self);
         self.options
             .metrics
-            .register_callback(&CACHE_METRICS, move |readings| {
+            .register_callback(&CACHE_METRICS, move |writer| {
                 if let Some(registry) = Weak::upgrade(&registry) {
-                    collect_cache_metrics(&registry, readings);
+                    collect_cache_metrics(&registry, writer);
                 }
             });
     }
 }
 
-fn collect_cache_metrics(registry: &Registry, readings: &mut CallbackMetricWriter<'_>) {
+fn collect_cache_metrics(registry: &Registry, writer: &mut CallbackMetricWriter<'_>) {
     let table = registry.table();
     // The versions of a kind share their storage.
     let mut counted: HashSet<&str> = HashSet::new();
@@ -120,7 +120,7 @@ fn collect_cache_metrics(registry: &Registry, readings: &mut CallbackMetricWrite
         let stats = stored.cache.stats();
         let used = stats.fills > 0;
         let busy = stats.lists + stats.lists_from_store > 0;
-        let mut set = |name: &str, value: u64| readings.set(name, by, value as f64);
+        let mut set = |name: &str, value: u64| writer.set(name, by, value as f64);
         if used {
             let revision = stored.cache.revision();
             newest = newest.max(revision);
@@ -153,7 +153,7 @@ fn collect_cache_metrics(registry: &Registry, readings: &mut CallbackMetricWrite
                 "" => gvr.resource.to_string(),
                 group => format!("{}.{group}", gvr.resource),
             };
-            readings.set("apiserver_storage_objects", &[&name], stats.objects as f64);
+            writer.set("apiserver_storage_objects", &[&name], stats.objects as f64);
         }
         let [group, resource] = [&*gvr.group, &*gvr.resource];
         for (count, success, fallback) in [
@@ -163,11 +163,11 @@ fn collect_cache_metrics(registry: &Registry, readings: &mut CallbackMetricWrite
             if count > 0 {
                 let by = &[group, resource, success, fallback];
                 let name = "apiserver_watch_cache_consistent_read_total";
-                readings.set(name, by, count as f64);
+                writer.set(name, by, count as f64);
             }
         }
     }
-    readings.set("flotilla_store_revision", &[], newest as f64);
+    writer.set("flotilla_store_revision", &[], newest as f64);
     let limit = registry.watch_caches.config().ring_bytes as f64;
-    readings.set("flotilla_watch_cache_ring_limit_bytes", &[], limit);
+    writer.set("flotilla_watch_cache_ring_limit_bytes", &[], limit);
 }

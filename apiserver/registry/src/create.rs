@@ -82,11 +82,11 @@ impl Registry {
         parent: Option<&Object>,
     ) -> Result<WriteResult, Status> {
         let creators = self.options.create_handlers.iter();
-        let found = creators
+        let creator_entry = creators
             .filter(|((gvr, sub), _)| gvr == at.resource && *sub == at.subresource)
             .map(|(_, creator)| creator)
             .next();
-        let creator = found.ok_or_else(Status::method_not_allowed)?;
+        let creator = creator_entry.ok_or_else(Status::method_not_allowed)?;
         let reply = creator.create(ctx, at, body.value, parent).await?;
         Ok(WriteResult {
             object: Object::from_value(&reply).map_err(Status::internal)?,

@@ -223,7 +223,7 @@ impl Api for LoopbackApi {
     }
 
     async fn get_raw(&self, path: &str) -> Result<Bytes> {
-        let found = self.registry.get_raw(path);
-        found.ok_or_else(|| Status::path_not_found().into())
+        let object = self.registry.get_raw(path);
+        object.ok_or_else(|| Status::path_not_found().into())
     }
 }

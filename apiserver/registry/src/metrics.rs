@@ -81,7 +81,7 @@ impl ResourceStoreMetrics {
     /// Records a call. A transaction whose precondition failed counts as a success.
     pub(crate) fn observe(
         &self,
-        figures: &StoreCallMetricFamilies,
+        families: &StoreCallMetricFamilies,
         of: &Gvr,
         operation: StoreOperation,
         took: Duration,
@@ -90,9 +90,9 @@ impl ResourceStoreMetrics {
         let timing = self.0[operation as usize].get_or_init(|| {
             let labels = [operation.as_str(), of.group.as_ref(), of.resource.as_ref()];
             StoreOperationMetrics {
-                duration: figures.durations.with_label_values(labels),
-                requests: figures.requests.with_label_values(labels),
-                errors: figures.errors.with_label_values(labels),
+                duration: families.durations.with_label_values(labels),
+                requests: families.requests.with_label_values(labels),
+                errors: families.errors.with_label_values(labels),
             }
         });
         timing.duration.observe(took.as_secs_f64());

@@ -149,8 +149,8 @@ impl Registry {
             return elsewhere.get_namespace(name).await;
         }
         let cached = self.namespace_cacher.get(name, ReadFreshness::Any).await;
-        if let Some(found) = cached.map_err(|e| e.status())? {
-            return Ok(Some(found));
+        if let Some(object) = cached.map_err(|e| e.status())? {
+            return Ok(Some(object));
         }
         let newest = self.namespace_cacher.get(name, ReadFreshness::Newest).await;
         newest.map_err(|e| e.status())

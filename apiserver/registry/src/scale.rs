@@ -12,8 +12,8 @@ fn path_segments(path: &str) -> impl Iterator<Item = &str> {
 }
 
 fn find_path<'a>(parent: &'a Value, path: &str) -> Option<&'a Value> {
-    let found = path_segments(path).try_fold(parent, |at, segment| at.get(segment))?;
-    (!found.is_null()).then_some(found)
+    let value = path_segments(path).try_fold(parent, |at, segment| at.get(segment))?;
+    (!value.is_null()).then_some(value)
 }
 
 /// The Scale of an object.

@@ -148,18 +148,18 @@ impl<'de> Visitor<'de> for FieldPathSeed<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = None;
+        let mut value = None;
         while let Some(key) = map.next_key::<Cow<'de, str>>()? {
             match self.path.split_first() {
                 Some((head, rest)) if **head == *key => {
-                    found = map.next_value_seed(FieldPathSeed { path: rest })?;
+                    value = map.next_value_seed(FieldPathSeed { path: rest })?;
                 }
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                 }
             }
         }
-        Ok(found)
+        Ok(value)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {

@@ -28,6 +28,7 @@ const CLAIMS_PREFIX: &str = "/registry/flotilla/services/";
 /// How often an allocation is repeated because another process claimed an address first.
 const MAX_ALLOCATION_ATTEMPTS: usize = 16;
 
+/// The stored value of a claimed cluster IP or node port: the Service that owns it.
 #[derive(Serialize, Deserialize)]
 struct ServiceAllocationClaim {
     /// `namespace/name`.

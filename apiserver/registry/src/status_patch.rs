@@ -130,9 +130,9 @@ mod tests {
             "spec": {"a": [1, {"b": "ü\n"}]}, "status": {"old": 1}});
         check(&full, Some(json!({"new": 2})));
         check(&full, None);
-        let odd = json!({"aaa": 1, "metadata": meta, "zzz": {"x": null}});
-        check(&odd, Some(json!({})));
-        check(&odd, None);
+        let body = json!({"aaa": 1, "metadata": meta, "zzz": {"x": null}});
+        check(&body, Some(json!({})));
+        check(&body, None);
     }
 
     #[test]

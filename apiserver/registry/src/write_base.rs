@@ -7,6 +7,8 @@ use machinery::{Object, Status};
 use crate::registry::Registry;
 use crate::resource_table::ResourceInfo;
 
+/// The object that a write starts from: the cached one first, the stored one after a
+/// conflict.
 pub(crate) struct CachedOrNewestBaseObject<'a> {
     registry: &'a Registry,
     resource: &'a ResourceInfo,
@@ -49,13 +51,13 @@ impl<'a> CachedOrNewestBaseObject<'a> {
 
     /// Whether the taken object was an outdated copy; then the next attempt starts from the
     /// newest object.
-    pub(crate) async fn is_outdated(&mut self, taken: &Object) -> Result<bool, Status> {
+    pub(crate) async fn is_outdated(&mut self, base: &Object) -> Result<bool, Status> {
         if self.is_newest {
             return Ok(false);
         }
         self.read_newest().await?;
         let newest = self.current.as_ref().map(Object::revision);
-        let is_outdated = newest != Some(taken.revision());
+        let is_outdated = newest != Some(base.revision());
         if !is_outdated {
             self.current = None;
         }

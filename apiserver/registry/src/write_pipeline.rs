@@ -95,11 +95,11 @@ pub(crate) fn decode(
     let repeated = duplicates
         .iter()
         .map(|path| format!("duplicate field {path:?}"));
-    let found: Vec<String> = repeated.chain(unknown).collect();
+    let problems: Vec<String> = repeated.chain(unknown).collect();
     if field_validation == FieldValidation::Warn {
-        return Ok(found);
+        return Ok(problems);
     }
-    let why = format!("strict decoding error: {}", found.join(", "));
+    let why = format!("strict decoding error: {}", problems.join(", "));
     Err(decode_error(resource, value, patched, &why))
 }
 

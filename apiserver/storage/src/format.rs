@@ -26,14 +26,14 @@ pub const ENCRYPTED: u32 = 2;
 /// The highest version that this program knows.
 pub const NEWEST: u32 = ENCRYPTED;
 
-/// Fails on a version that this program does not know. `place` names the file or the key
+/// Fails on a version that this program does not know. `location` names the file or the key
 /// that holds the version.
-pub(crate) fn check(place: &str, found: u32) -> Result<(), Error> {
+pub(crate) fn check(location: &str, found: u32) -> Result<(), Error> {
     if (BASE..=NEWEST).contains(&found) {
         return Ok(());
     }
     Err(Error::Fatal(format!(
-        "{place} has format {found}, and this version of Flotilla knows only formats {BASE} to \
+        "{location} has format {found}, and this version of Flotilla knows only formats {BASE} to \
          {NEWEST}; nothing was changed; start the version that wrote it, or a newer one"
     )))
 }

@@ -419,11 +419,11 @@ impl CacheWatcher {
                     return Ok(WatcherPoll::Idle);
                 };
                 let next = ring.get(self.cursor.position + 1);
-                let whole = next.is_none_or(|n| n.revision != event.revision);
+                let complete = next.is_none_or(|n| n.revision != event.revision);
                 let ours = self.selector.contains(&event.key);
                 self.cursor.position += 1;
                 if event.revision > self.start_revision {
-                    self.cursor.advance_event(event.revision, whole, ours);
+                    self.cursor.advance_event(event.revision, complete, ours);
                     if ours {
                         selected = Some(Arc::clone(event));
                         break;
@@ -464,8 +464,8 @@ impl CacheWatcher {
         };
         while let Some(event) = history.next(&self.cache, |key| self.selector.contains(key)) {
             if event.revision > self.start_revision {
-                let whole = history.is_revision_complete(event.revision);
-                self.cursor.advance_event(event.revision, whole, true);
+                let complete = history.is_revision_complete(event.revision);
+                self.cursor.advance_event(event.revision, complete, true);
                 return self.deliver(&event);
             }
         }
@@ -528,12 +528,12 @@ impl CacheWatcher {
 
 impl WatcherCursor {
     /// Records a processed event.
-    fn advance_event(&mut self, revision: u64, whole: bool, ours: bool) {
+    fn advance_event(&mut self, revision: u64, complete: bool, ours: bool) {
         if revision != self.revision {
             self.count = 0;
         }
         self.revision = revision;
-        self.complete = whole;
+        self.complete = complete;
         self.count += u32::from(ours);
     }
 

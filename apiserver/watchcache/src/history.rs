@@ -80,8 +80,8 @@ impl HistoryReader {
 
     /// Opens the watch, or waits for its next response. Cancel-safe.
     pub(crate) async fn fetch(&mut self, shared: &WatchCache, prefix: &str) -> Result<(), Error> {
-        if let Some(feed) = &mut self.watch {
-            let batch = feed.next().await;
+        if let Some(watch) = &mut self.watch {
+            let batch = watch.next().await;
             let batch = batch.map_err(|e| Error::from_read(e, self.revision))?;
             let last = batch.events.last().map_or(0, |e| e.revision);
             // The revision never goes back.
@@ -90,7 +90,7 @@ impl HistoryReader {
             return Ok(());
         }
         match shared.store.watch(prefix, self.after).await {
-            Ok(feed) => self.watch = Some(feed),
+            Ok(watch) => self.watch = Some(watch),
             Err(storage::Error::Future { .. }) => tokio::time::sleep(FUTURE_REVISION_RETRY).await,
             Err(e) => return Err(Error::from_read(e, self.after)),
         }

@@ -32,12 +32,12 @@ async fn list_and_watch(shared: &WatchCache) {
     let (mut backoff, failures) = (BACKOFF, FailureLogLimiter::new());
     loop {
         match list(shared).await {
-            Ok(mut feed) => {
+            Ok(mut watch) => {
                 backoff.reset();
                 if failures.record_success("fill") {
                     tracing::info!(prefix = %shared.prefix, "cache is filled again");
                 }
-                let why = watch_events(shared, &mut *feed).await;
+                let why = watch_events(shared, &mut *watch).await;
                 tracing::warn!(prefix = %shared.prefix, %why, "watch broke, listing again");
                 shared.invalidate();
             }
@@ -73,14 +73,14 @@ async fn list(shared: &WatchCache) -> storage::StoreResult<Box<dyn StoreWatch>> 
         }
     }
     let revision = range.revision;
-    let feed = shared.store.watch(&shared.prefix, revision).await?;
+    let watch = shared.store.watch(&shared.prefix, revision).await?;
     shared.install(CacheSnapshot { map, revision });
-    Ok(feed)
+    Ok(watch)
 }
 
-async fn watch_events(shared: &WatchCache, feed: &mut dyn StoreWatch) -> Error {
+async fn watch_events(shared: &WatchCache, watch: &mut dyn StoreWatch) -> Error {
     loop {
-        match tokio::time::timeout(IDLE_BEFORE_PROGRESS_REQUEST, feed.next()).await {
+        match tokio::time::timeout(IDLE_BEFORE_PROGRESS_REQUEST, watch.next()).await {
             Ok(Ok(batch)) => shared.apply(batch),
             Ok(Err(why)) => return why,
             // A read of the revision makes every watch report its progress. Without it the

@@ -68,6 +68,7 @@ pub(crate) struct CacheCounters {
     pub(crate) consistent_from_store: AtomicU64,
 }
 
+/// The objects, events and watchers of a [`WatchCache`], behind its lock.
 pub(crate) struct WatchCacheState {
     pub(crate) phase: CachePhase,
     /// Counts invalidations; a watcher ends with its epoch.
@@ -109,6 +110,7 @@ impl DecodedWrites {
     }
 }
 
+/// The cache of one resource: its objects and newest events, fed by one store watch.
 pub(crate) struct WatchCache {
     pub(crate) prefix: Box<str>,
     pub(crate) store: Arc<dyn Store>,
@@ -183,7 +185,7 @@ impl WatchCache {
         state.phase = CachePhase::Broken;
         let revision = state.newest.revision;
         let old = std::mem::replace(&mut state.newest.map, ObjectMap::new_sync());
-        let kept = std::mem::take(&mut state.past_snapshots);
+        let snapshots = std::mem::take(&mut state.past_snapshots);
         let ring = std::mem::take(&mut state.ring);
         // Positions must not repeat, or an old watcher would read wrong events.
         state.ring.reset_at(ring.head());
@@ -191,7 +193,7 @@ impl WatchCache {
         self.budget.release(&self.ring_bytes, None);
         drop(state);
         self.decoded_writes.clear();
-        drop((old, kept, ring));
+        drop((old, snapshots, ring));
         self.progress.send_replace(CacheProgress {
             phase: CachePhase::Broken,
             revision,
@@ -210,8 +212,8 @@ impl WatchCache {
     /// The object at a key if the cache has exactly this revision of it.
     pub(crate) fn get_exact(&self, key: &str, revision: u64) -> Option<Object> {
         let state = self.state.read();
-        let found = state.newest.map.get(key)?.as_ref().ok()?;
-        (found.revision() == revision).then(|| found.clone())
+        let object = state.newest.map.get(key)?.as_ref().ok()?;
+        (object.revision() == revision).then(|| object.clone())
     }
 
     /// Applies a watch response and wakes the watchers concerned.

@@ -54,6 +54,7 @@ const REVISION_OPERATIONS: &[InterpreterOperation] = &[InterpreterOperation::Rev
 /// `namespace/name`, or the name of a ClusterResourceBinding.
 type BindingKey = String;
 
+/// Creates, updates and deletes the Works of bindings.
 pub struct BindingController {
     api: Arc<dyn Api>,
     recorder: EventRecorder,

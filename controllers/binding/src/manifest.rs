@@ -13,7 +13,7 @@ use openapi::karmada::{ResourceBindingSpec, TargetCluster};
 use scheduler::core::webster::{TieBreak, apportion};
 use serde_json::{Map, Value};
 
-/// The manifest inputs that all clusters of a binding share.
+/// Prepares the manifest of each target cluster of a binding.
 #[derive(Debug)]
 pub(crate) struct PerClusterManifestPreparer<'a> {
     pub(crate) kind: Gvk,

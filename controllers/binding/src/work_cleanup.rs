@@ -5,6 +5,7 @@ use machinery::Object;
 use openapi::karmada::ResourceBindingSpec;
 use openapi::karmada::names::cluster_of_execution_space;
 
+/// The Works of a binding to delete, and whether creating new Works has to wait.
 #[derive(Debug, Default)]
 pub(crate) struct WorkCleanupDecision<'a> {
     /// Works in clusters that the binding no longer targets.

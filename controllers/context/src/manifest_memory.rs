@@ -17,6 +17,7 @@ const SMALL_MANIFEST_BYTES: usize = 64 << 10;
 const SMALL_ENCODED_MANIFEST_BYTES: usize = 8 << 10;
 const PERMIT_BYTES: usize = 1 << 10;
 
+/// Limits the memory that large parsed manifests take at the same time.
 pub struct ManifestMemoryBudget(Semaphore);
 
 impl Default for ManifestMemoryBudget {

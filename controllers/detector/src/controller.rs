@@ -43,6 +43,7 @@ pub(crate) struct TemplateReconcileTrigger {
     pub(crate) by_karmada: bool,
 }
 
+/// Creates and updates the bindings of templates that a policy matches.
 pub struct ResourceDetector {
     pub(crate) api: Arc<dyn Api>,
     pub(crate) recorder: EventRecorder,

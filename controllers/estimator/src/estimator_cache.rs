@@ -50,6 +50,7 @@ struct EstimatorCacheEntry {
     unanswered: bool,
 }
 
+/// Keeps the connections to the estimators of the clusters.
 pub(crate) struct EstimatorCache {
     options: EstimatorOptions,
     clusters: Informer,

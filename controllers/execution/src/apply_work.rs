@@ -179,23 +179,20 @@ impl ExecutionController {
         let made = self
             .apply_manifests(cluster, &work.manifests, equality, attempt)
             .await;
-        let fine = made.as_ref().is_ok_and(|made| made.failure.is_none());
+        let succeeded = made.as_ref().is_ok_and(|made| made.failure.is_none());
         EXECUTION_METRICS
             .sync_workload_outcomes
-            .observe(began.elapsed(), fine);
+            .observe(began.elapsed(), succeeded);
         let made = made?;
         let key = object.meta().key();
-        if let Some(WorkSyncFailure {
-            text,
-            reasons: whys,
-        }) = made.failure
-        {
-            let told = format!("Failed to sync work({key}) to cluster({cluster}), err: {whys}");
+        if let Some(WorkSyncFailure { text, reasons }) = made.failure {
+            let message =
+                format!("Failed to sync work({key}) to cluster({cluster}), err: {reasons}");
             let about = Self::work_reference(object);
-            self.recorder.warning(&about, "SyncFailed", told);
+            self.recorder.warning(&about, "SyncFailed", message);
             self.invalidate_synced(object);
-            let said = [dispatch, applied_condition(Err(text.clone()))];
-            self.update_conditions(object, work, &said).await?;
+            let conditions = [dispatch, applied_condition(Err(text.clone()))];
+            self.update_conditions(object, work, &conditions).await?;
             return Err(Error::Blocked(text));
         }
         if made.wrote {
@@ -205,12 +202,12 @@ impl ExecutionController {
         }
         self.update_conditions(object, work, &[dispatch, applied_condition(Ok(()))])
             .await?;
-        let in_order = SyncedWorkAndObjectVersions {
+        let synced_versions = SyncedWorkAndObjectVersions {
             uid: object.uid().to_owned(),
             generation,
             objects: made.targets,
         };
-        self.record_synced(object, in_order);
+        self.record_synced(object, synced_versions);
         Ok(ReconcileAction::Done)
     }
 
@@ -253,22 +250,22 @@ impl ExecutionController {
         }
         if !failed.is_empty() {
             let (done, total) = (made.targets.len(), manifests.len());
-            let mut told = HashSet::new();
-            failed.retain(|why| told.insert(why.clone()));
-            let whys = match failed.as_slice() {
+            let mut visited = HashSet::new();
+            failed.retain(|why| visited.insert(why.clone()));
+            let reasons = match failed.as_slice() {
                 [one] => one.clone(),
                 many => format!("[{}]", many.join(", ")),
             };
             made.failure = Some(WorkSyncFailure {
-                text: format!("Failed to apply all manifests ({done}/{total}): {whys}"),
-                reasons: whys,
+                text: format!("Failed to apply all manifests ({done}/{total}): {reasons}"),
+                reasons,
             });
         }
         Ok(made)
     }
 
-    /// Brings one object about; tells the version that is right, and whether it had
-    /// to be written.
+    /// Creates or updates one object in the member cluster. Returns the synced version of the
+    /// object, and whether the object was written.
     async fn apply_manifest(
         &self,
         cluster: &str,

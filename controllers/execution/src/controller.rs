@@ -360,7 +360,7 @@ impl ExecutionController {
         &self,
         object: &Object,
         work: &EncodedWork,
-        said: &[WorkCondition],
+        conditions: &[WorkCondition],
     ) -> Result<(), Error> {
         let key = object.meta().key();
         let at = ResourcePath::of_object(&WORKS, object).subresource("status");
@@ -379,7 +379,7 @@ impl ExecutionController {
         let mut all = newer.unwrap_or_else(|| work.conditions.clone());
         let now = rfc3339_seconds(self.clock.now());
         let mut changed = false;
-        for condition in said {
+        for condition in conditions {
             let condition = condition.to_condition(object.meta().generation, &now);
             changed |= set_status_condition(&mut all, condition);
         }

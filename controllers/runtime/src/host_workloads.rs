@@ -32,8 +32,8 @@ const HOST_STATUS_KINDS: [(&str, &str); 4] = [
     ("policy", "PodDisruptionBudget"),
 ];
 
-/// How workload templates are treated on a host that may run them. Clones share one
-/// informer; the default is a host that runs nothing.
+/// Decides whether workload templates are propagated, given the Nodes of the host. Clones
+/// share one informer. The default is for a host without Nodes.
 #[derive(Clone, Default)]
 pub struct HostWorkloadFilter {
     nodes: Option<Informer>,

@@ -78,9 +78,9 @@ fn set_defaults_container(container: &mut JsonObjectMap) {
         with_object(container, name, set_defaults_probe);
     }
     with_object(container, "lifecycle", |lifecycle| {
-        for hook in ["postStart", "preStop"] {
-            with_object(lifecycle, hook, |hook| {
-                with_object(hook, "httpGet", set_defaults_http_get)
+        for handler in ["postStart", "preStop"] {
+            with_object(lifecycle, handler, |handler| {
+                with_object(handler, "httpGet", set_defaults_http_get)
             });
         }
     });

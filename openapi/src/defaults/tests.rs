@@ -27,8 +27,8 @@ fn check(kind: (&str, &str), manifest: Value, expected: Value) {
 /// Checks a single field, by JSON pointer.
 fn check_at(kind: (&str, &str), pointer: &str, manifest: Value, expected: Value) {
     let stored = stored(kind.0, kind.1, manifest);
-    let found = stored.pointer(pointer).cloned().unwrap_or_default();
-    assert_eq!(found, expected, "{kind:?} {pointer}");
+    let actual = stored.pointer(pointer).cloned().unwrap_or_default();
+    assert_eq!(actual, expected, "{kind:?} {pointer}");
 }
 
 #[test]

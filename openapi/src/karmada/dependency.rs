@@ -172,8 +172,8 @@ mod tests {
                 Ok(false),
             ),
         ] {
-            let found = dependency(reference.clone()).matches(head(name).meta());
-            assert_eq!(found, meant, "{reference} {name}");
+            let matches = dependency(reference.clone()).matches(head(name).meta());
+            assert_eq!(matches, meant, "{reference} {name}");
         }
         let bad =
             json!({"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}});

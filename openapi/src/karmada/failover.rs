@@ -187,9 +187,9 @@ mod tests {
     fn annotations_are_parsed_or_rejected() {
         let check = |all: &[(&str, &str)], expected: Result<Option<u64>, &str>| {
             let pairs = all.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-            let found = automatic_failover_delay(&pairs.collect());
-            let found = found.map(|after| after.map(|d| d.as_secs()));
-            assert_eq!(found.map_err(|bad| bad.key), expected, "{all:?}");
+            let actual = automatic_failover_delay(&pairs.collect());
+            let actual = actual.map(|after| after.map(|d| d.as_secs()));
+            assert_eq!(actual.map_err(|bad| bad.key), expected, "{all:?}");
         };
         check(&[], Ok(None));
         check(&[(FAILOVER, "auto")], Ok(Some(300)));

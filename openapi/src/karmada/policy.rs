@@ -373,9 +373,9 @@ mod tests {
                 ImplicitPriority::MatchName,
             ),
         ] {
-            let found =
+            let actual =
                 highest_implicit_priority(&selectors(all.clone()), "v1", "X", object.meta());
-            assert_eq!(found, expected, "{all}");
+            assert_eq!(actual, expected, "{all}");
         }
     }
 }

@@ -188,9 +188,9 @@ mod tests {
             ),
         ];
         for (binding, used) in table {
-            let found =
+            let actual =
                 serde_json::to_value(calculate_resource_usage(&spec(binding.clone()))).unwrap();
-            assert_eq!(found, used, "{binding}");
+            assert_eq!(actual, used, "{binding}");
         }
     }
 
@@ -228,8 +228,8 @@ mod tests {
             ),
         ];
         for (new, concerned) in table {
-            let found = may_change_usage(&spec(old.clone()), &spec(new.clone()));
-            assert_eq!(found, concerned, "{new}");
+            let actual = may_change_usage(&spec(old.clone()), &spec(new.clone()));
+            assert_eq!(actual, concerned, "{new}");
         }
         let set = |clusters: Value, replicas: i64| {
             spec(json!({"components": [{"name": "c", "replicas": replicas}], "clusters": clusters}))

@@ -263,8 +263,8 @@ fn malformed_bodies_are_rejected() {
             "UTF-8",
         ),
     ] {
-        let found = decode(&bytes).unwrap_err();
-        assert!(found.contains(error), "{found}");
+        let actual = decode(&bytes).unwrap_err();
+        assert!(actual.contains(error), "{actual}");
     }
 }
 

@@ -204,8 +204,8 @@ impl KindPathsBuilder<'_> {
             format!("{root}/{plural}")
         };
         let object = format!("{collection}/{{name}}");
-        let mut add = |path: String, place: PathKind| {
-            if let Some(item) = self.path_item(place) {
+        let mut add = |path: String, path_kind: PathKind| {
+            if let Some(item) = self.path_item(path_kind) {
                 out.insert(path, item);
             }
         };
@@ -223,8 +223,8 @@ impl KindPathsBuilder<'_> {
     }
 
     /// `None` if the kind supports no operation there.
-    fn path_item(&self, place: PathKind) -> Option<Value> {
-        let actions: &[OperationAction] = match place {
+    fn path_item(&self, path_kind: PathKind) -> Option<Value> {
+        let actions: &[OperationAction] = match path_kind {
             PathKind::Collection => &[
                 OperationAction::List,
                 OperationAction::Post,
@@ -246,22 +246,28 @@ impl KindPathsBuilder<'_> {
         let mut item = Map::new();
         for action in actions {
             if self.kind.supports_verb(action.verb()) {
-                item.insert(action.method().to_owned(), self.operation(place, *action));
+                item.insert(
+                    action.method().to_owned(),
+                    self.operation(path_kind, *action),
+                );
             }
         }
         if item.is_empty() {
             return None;
         }
-        item.insert("parameters".to_owned(), self.path_parameters(place));
+        item.insert("parameters".to_owned(), self.path_parameters(path_kind));
         Some(Value::Object(item))
     }
 
-    fn path_parameters(&self, place: PathKind) -> Value {
+    fn path_parameters(&self, path_kind: PathKind) -> Value {
         let mut parameters = Vec::new();
-        if matches!(place, PathKind::Object | PathKind::Status | PathKind::Scale) {
+        if matches!(
+            path_kind,
+            PathKind::Object | PathKind::Status | PathKind::Scale
+        ) {
             parameters.push(self.parameter("name", "string", "path"));
         }
-        if self.kind.namespaced && place != PathKind::AllNamespaces {
+        if self.kind.namespaced && path_kind != PathKind::AllNamespaces {
             parameters.push(self.parameter("namespace", "string", "path"));
         }
         parameters.push(self.parameter("pretty", "string", "query"));
@@ -290,9 +296,9 @@ impl KindPathsBuilder<'_> {
         parameter
     }
 
-    fn operation(&self, place: PathKind, action: OperationAction) -> Value {
+    fn operation(&self, path_kind: PathKind, action: OperationAction) -> Value {
         let kind = self.kind;
-        let gvk = match place {
+        let gvk = match path_kind {
             PathKind::Scale => &Gvk::from_static("autoscaling", "v1", "Scale"),
             _ => &kind.gvk,
         };
@@ -303,16 +309,16 @@ impl KindPathsBuilder<'_> {
             .collect();
         let mut operation = json!({
             "tags": [self.tag()],
-            "operationId": self.operation_id(place, action),
-            "description": self.description(place, action),
+            "operationId": self.operation_id(path_kind, action),
+            "description": self.description(path_kind, action),
             "parameters": parameters,
-            "responses": self.responses(place, action),
+            "responses": self.responses(path_kind, action),
             "x-kubernetes-action": action.name(),
             "x-kubernetes-group-version-kind": {
                 "group": gvk.group, "version": gvk.version, "kind": gvk.kind,
             },
         });
-        self.add_request_body(&mut operation, place, action);
+        self.add_request_body(&mut operation, path_kind, action);
         if self.openapi_version == OpenApiVersion::V2 {
             let mut produces = self.media_types();
             if action == OperationAction::List {
@@ -331,7 +337,7 @@ impl KindPathsBuilder<'_> {
         format!("{group}_{}", self.kind.gvk.version)
     }
 
-    fn operation_id(&self, place: PathKind, action: OperationAction) -> String {
+    fn operation_id(&self, path_kind: PathKind, action: OperationAction) -> String {
         let kind = &self.kind.gvk;
         let group = match &*kind.group {
             "" => "core".to_owned(),
@@ -339,7 +345,7 @@ impl KindPathsBuilder<'_> {
             group => group.strip_suffix(".k8s.io").unwrap_or(group).to_owned(),
         };
         let group: String = group.split(['.', '-']).map(capitalize).collect();
-        let (scope, tail) = match place {
+        let (scope, tail) = match path_kind {
             PathKind::AllNamespaces => ("", "ForAllNamespaces"),
             PathKind::Status => (self.scope(), "Status"),
             PathKind::Scale => (self.scope(), "Scale"),
@@ -361,9 +367,9 @@ impl KindPathsBuilder<'_> {
         }
     }
 
-    fn description(&self, place: PathKind, action: OperationAction) -> String {
+    fn description(&self, path_kind: PathKind, action: OperationAction) -> String {
         let kind = &self.kind.gvk.kind;
-        match (action, place) {
+        match (action, path_kind) {
             (OperationAction::List, _) => format!("list or watch objects of kind {kind}"),
             (OperationAction::DeleteCollection, _) => format!("delete collection of {kind}"),
             (OperationAction::Post, _) => format!("create a {kind}"),
@@ -399,18 +405,23 @@ impl KindPathsBuilder<'_> {
         media
     }
 
-    fn body_type(&self, place: PathKind) -> Value {
-        match place {
+    fn body_type(&self, path_kind: PathKind) -> Value {
+        match path_kind {
             PathKind::Scale => self.openapi_version.reference(SCALE_TYPE),
             _ => self.openapi_version.reference(&schema_name(self.kind)),
         }
     }
 
-    fn add_request_body(&self, operation: &mut Value, place: PathKind, action: OperationAction) {
+    fn add_request_body(
+        &self,
+        operation: &mut Value,
+        path_kind: PathKind,
+        action: OperationAction,
+    ) {
         let (schema, media, required) = match action {
             OperationAction::List | OperationAction::Get => return,
             OperationAction::Post | OperationAction::Put => {
-                (self.body_type(place), self.media_types(), true)
+                (self.body_type(path_kind), self.media_types(), true)
             }
             OperationAction::Patch => (
                 self.openapi_version.reference(PATCH_TYPE),
@@ -443,14 +454,16 @@ impl KindPathsBuilder<'_> {
         }
     }
 
-    fn responses(&self, place: PathKind, action: OperationAction) -> Value {
+    fn responses(&self, path_kind: PathKind, action: OperationAction) -> Value {
         let schema = match action {
             OperationAction::List => self.openapi_version.reference(&list_schema_name(self.kind)),
-            OperationAction::Delete if self.kind.returns_deleted_object => self.body_type(place),
+            OperationAction::Delete if self.kind.returns_deleted_object => {
+                self.body_type(path_kind)
+            }
             OperationAction::Delete | OperationAction::DeleteCollection => {
                 self.openapi_version.reference(STATUS_TYPE)
             }
-            _ => self.body_type(place),
+            _ => self.body_type(path_kind),
         };
         let response = |text: &str| match self.openapi_version {
             OpenApiVersion::V2 => json!({ "description": text, "schema": schema }),

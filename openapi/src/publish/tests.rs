@@ -45,10 +45,10 @@ fn references<'v>(value: &'v Value, into: &mut BTreeSet<&'v str>) {
 }
 
 fn check_closed(document: &Value) {
-    let mut found = BTreeSet::new();
-    references(document, &mut found);
-    assert!(!found.is_empty());
-    for target in found {
+    let mut targets = BTreeSet::new();
+    references(document, &mut targets);
+    assert!(!targets.is_empty());
+    for target in targets {
         let pointer = target.strip_prefix('#').unwrap();
         assert!(document.pointer(pointer).is_some(), "{target} is missing");
     }

@@ -58,10 +58,10 @@ impl<'a> GoDecodeChecker<'a> {
                 let parent =
                     std::mem::replace(&mut self.struct_name, struct_name(&definition.name));
                 self.field_path.push(&field.name);
-                let found = self.first_error(&field.node, child, depth + 1);
+                let error = self.first_error(&field.node, child, depth + 1);
                 self.field_path.pop();
                 self.struct_name = parent;
-                found
+                error
             }),
             (SchemaType::Map(of), Value::Object(map)) => map
                 .values()

@@ -176,8 +176,8 @@ proptest! {
 #[test]
 fn values_of_a_wrong_type_get_gos_decode_error() {
     fn check(schema: &Schema, value: Value, text: &str) {
-        let found = schema.decode_error(&value).unwrap_or_default();
-        assert_eq!(found, text, "{value}");
+        let actual = schema.decode_error(&value).unwrap_or_default();
+        assert_eq!(actual, text, "{value}");
     }
     let deployment = schema("apps", "v1", "Deployment");
     let pod = |spec: Value| json!({"spec": {"template": {"spec": spec}}});

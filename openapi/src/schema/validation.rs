@@ -132,13 +132,13 @@ impl<'a> SchemaValidator<'a> {
             _ if node.validation.as_ref().is_some_and(|r| r.unique_items) => None,
             _ => return,
         };
-        let mut seen = HashSet::with_capacity(items.len());
+        let mut visited = HashSet::with_capacity(items.len());
         for (at, item) in items.iter().enumerate() {
             let identity = match keys {
                 None => item.clone(),
                 Some(keys) => self.list_map_key(node, item, keys),
             };
-            if !seen.insert(identity.to_string()) {
+            if !visited.insert(identity.to_string()) {
                 let field = format!("{}[{at}]", path.render());
                 self.errors.push(FieldError::duplicate(field, &identity));
             }
@@ -177,8 +177,8 @@ impl<'a> SchemaValidator<'a> {
             self.validate_untyped_fields(id, map, path);
         }
         for node in &logic.all_of {
-            let found = self.validate_subschema(node, value, path);
-            self.errors.extend(found);
+            let errors = self.validate_subschema(node, value, path);
+            self.errors.extend(errors);
         }
         let matching = |this: &mut Self, nodes: &[SchemaNode], path: &mut FieldPath<'v>| {
             nodes

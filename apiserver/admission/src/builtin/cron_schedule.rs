@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn schedules_are_validated() {
-        for (text, fine) in [
+        for (text, valid) in [
             ("* * * * *", true),
             ("*/5 0-6 1,15 jan-mar MON", true),
             ("0 0 ? * 7", true),
@@ -90,7 +90,7 @@ mod tests {
             ("a * * * *", false),
             ("", false),
         ] {
-            assert_eq!(validate_schedule(text).is_ok(), fine, "{text}");
+            assert_eq!(validate_schedule(text).is_ok(), valid, "{text}");
         }
     }
 }

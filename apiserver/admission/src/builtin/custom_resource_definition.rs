@@ -128,7 +128,7 @@ fn validate_versions(spec: &Value, errors: &mut Vec<FieldError>) {
                 why,
             ));
         }
-        let place = |shared: bool, own: &str, v1beta1: &str| match (shared, i) {
+        let field_path = |shared: bool, own: &str, v1beta1: &str| match (shared, i) {
             (true, 0) => Some(format!("spec.{v1beta1}")),
             (true, _) => None,
             (false, _) => Some(format!("{at}.{own}")),
@@ -137,18 +137,18 @@ fn validate_versions(spec: &Value, errors: &mut Vec<FieldError>) {
         if schema.is_null() {
             let field = format!("{at}.schema.openAPIV3Schema");
             errors.push(FieldError::required(field, "schemas are required"));
-        } else if let Some(field) = place(
+        } else if let Some(field) = field_path(
             same[0],
             "schema.openAPIV3Schema",
             "validation.openAPIV3Schema",
         ) {
             structural::validate(&field, schema, errors);
         }
-        if let Some(field) = place(same[1], "subresources.scale", "subresources.scale") {
+        if let Some(field) = field_path(same[1], "subresources.scale", "subresources.scale") {
             validate_scale_subresource(&field, get(version, "/subresources/scale"), errors);
         }
         let columns = "additionalPrinterColumns";
-        if let Some(field) = place(same[2], columns, columns) {
+        if let Some(field) = field_path(same[2], columns, columns) {
             for (n, c) in items(version, "/additionalPrinterColumns")
                 .iter()
                 .enumerate()
@@ -156,7 +156,7 @@ fn validate_versions(spec: &Value, errors: &mut Vec<FieldError>) {
                 validate_printer_column(&index_path(&field, n), c, errors);
             }
         }
-        if let Some(field) = place(same[3], "selectableFields", "selectableFields") {
+        if let Some(field) = field_path(same[3], "selectableFields", "selectableFields") {
             for (n, f) in items(version, "/selectableFields").iter().enumerate() {
                 validate_json_path(&format!("{}.jsonPath", index_path(&field, n)), f, errors);
             }
@@ -191,10 +191,10 @@ fn validate_names(names: &Value, errors: &mut Vec<FieldError>) {
         if value.is_empty() {
             continue;
         }
-        let verdict = validate_dns1035_label(&value.to_lowercase());
-        let verdict =
-            verdict.map_err(|e| format!("may have mixed case, but should otherwise match: {e}"));
-        report_invalid(format!("spec.names.{name}"), value, verdict, errors);
+        let result = validate_dns1035_label(&value.to_lowercase());
+        let result =
+            result.map_err(|e| format!("may have mixed case, but should otherwise match: {e}"));
+        report_invalid(format!("spec.names.{name}"), value, result, errors);
     }
     for list in ["shortNames", "categories"] {
         for (i, value) in texts(names, &format!("/{list}")).enumerate() {

@@ -35,17 +35,17 @@ fn with(base: &Value, change: &Value) -> Value {
 
 fn check(api: &str, kind: &str, base: &Value, table: &[(Value, &[&str])]) {
     for (change, expect) in table {
-        let found = errors(api, kind, &with(base, change), None);
-        let fields: Vec<&str> = found.iter().map(|e| e.field.as_str()).collect();
-        assert_eq!(fields, *expect, "{kind} {change}\n{found:?}");
+        let actual = errors(api, kind, &with(base, change), None);
+        let fields: Vec<&str> = actual.iter().map(|e| e.field.as_str()).collect();
+        assert_eq!(fields, *expect, "{kind} {change}\n{actual:?}");
     }
 }
 
 fn check_update(api: &str, kind: &str, base: &Value, table: &[(Value, &[&str])]) {
     for (change, expect) in table {
-        let found = errors(api, kind, &with(base, change), Some(base));
-        let fields: Vec<&str> = found.iter().map(|e| e.field.as_str()).collect();
-        assert_eq!(fields, *expect, "{kind} {change}\n{found:?}");
+        let actual = errors(api, kind, &with(base, change), Some(base));
+        let fields: Vec<&str> = actual.iter().map(|e| e.field.as_str()).collect();
+        assert_eq!(fields, *expect, "{kind} {change}\n{actual:?}");
     }
 }
 

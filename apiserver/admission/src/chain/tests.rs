@@ -229,8 +229,8 @@ async fn deletion_is_validated_by_the_stored_object() {
         any.attributes("", AdmissionOperation::Delete),
         policy.attributes("", AdmissionOperation::Delete),
     ] {
-        let verdict = chain.validate(&at, &Value::Null, Some(&protected)).await;
-        assert_eq!(verdict.unwrap_err().code, 403);
+        let result = chain.validate(&at, &Value::Null, Some(&protected)).await;
+        assert_eq!(result.unwrap_err().code, 403);
     }
     let free = json!({"metadata": {}});
     assert!(chain.validate(&at, &Value::Null, Some(&free)).await.is_ok());
@@ -314,8 +314,8 @@ async fn quotas_are_charged_behind_their_feature_gate() {
         api.seed(&quotas, quota.clone());
         chain.set_api(api.clone());
         let at = binding.attributes("n", AdmissionOperation::Create);
-        let verdict = chain.charge_quota(&at, &placed, None).await;
-        assert_eq!(verdict.is_err(), on);
+        let result = chain.charge_quota(&at, &placed, None).await;
+        assert_eq!(result.is_err(), on);
         let at = binding.attributes("n", AdmissionOperation::Delete);
         assert!(
             chain
@@ -331,7 +331,7 @@ async fn quotas_are_charged_behind_their_feature_gate() {
 async fn only_the_scale_subresource_has_rules() {
     let chain = chain();
     let write = new_test_write("cluster.karmada.io/v1alpha1", "Cluster", "clusters");
-    for (subresource, fine) in [("", false), ("scale", false), ("status", true)] {
+    for (subresource, allowed) in [("", false), ("scale", false), ("status", true)] {
         let at = AdmissionAttributes {
             subresource,
             ..write.attributes("", AdmissionOperation::Update)
@@ -339,7 +339,7 @@ async fn only_the_scale_subresource_has_rules() {
         let old = json!({"spec": {"syncMode": "No"}});
         assert_eq!(
             chain.validate(&at, &old, Some(&old)).await.is_ok(),
-            fine,
+            allowed,
             "{subresource}"
         );
     }

@@ -70,11 +70,11 @@ fn models_are_defaulted_on_create_behind_their_gate() {
     let emptied = mutated_spec(AdmissionOperation::Update, json!({}));
     assert_eq!(emptied, json!({"syncMode": "Push"}));
     for operation in [AdmissionOperation::Create, AdmissionOperation::Update] {
-        for given in [
+        for input in [
             json!({}),
             json!({"resourceModels": [grade(3, &[("cpu", "1", "2")])]}),
         ] {
-            let mut new = cluster(given);
+            let mut new = cluster(input);
             let before = new.clone();
             mutate(operation, false, &mut new, Timestamp::UNIX_EPOCH);
             assert_eq!(new, before);
@@ -84,11 +84,11 @@ fn models_are_defaulted_on_create_behind_their_gate() {
 
 #[test]
 fn models_are_sorted_and_bounded() {
-    let given =
+    let input =
         json!({"resourceModels": [grade(2, &[("cpu", "4", "8")]), grade(1, &[("cpu", "1", "4")])]});
     for operation in [AdmissionOperation::Create, AdmissionOperation::Update] {
         assert_eq!(
-            mutated_spec(operation, given.clone())["resourceModels"],
+            mutated_spec(operation, input.clone())["resourceModels"],
             json!([
                 grade(1, &[("cpu", "0", "4")]),
                 grade(2, &[("cpu", "4", MAX)])
@@ -107,7 +107,7 @@ fn no_execute_taints_get_a_time() {
         taint
     };
     let own = Some("2026-01-01T00:00:00Z");
-    for (given, expected) in [
+    for (input, expected) in [
         (
             taint("NoExecute", None),
             taint("NoExecute", Some("1970-01-01T00:00:00Z")),
@@ -115,7 +115,7 @@ fn no_execute_taints_get_a_time() {
         (taint("NoExecute", own), taint("NoExecute", own)),
         (taint("NoSchedule", None), taint("NoSchedule", None)),
     ] {
-        let new = mutated_spec(AdmissionOperation::Update, json!({"taints": [given]}));
+        let new = mutated_spec(AdmissionOperation::Update, json!({"taints": [input]}));
         assert_eq!(new["taints"], json!([expected]));
     }
 }
@@ -345,8 +345,11 @@ fn models_must_be_contiguous() {
         ),
     ];
     for (models, why) in table {
-        let found = validation_errors(&cluster(json!({"resourceModels": models})));
-        let messages: Vec<&str> = found.iter().filter_map(|s| s.rsplit(": ").next()).collect();
+        let errors = validation_errors(&cluster(json!({"resourceModels": models})));
+        let messages: Vec<&str> = errors
+            .iter()
+            .filter_map(|s| s.rsplit(": ").next())
+            .collect();
         assert_eq!(messages, why.into_iter().collect::<Vec<_>>(), "{models:?}");
     }
     check(

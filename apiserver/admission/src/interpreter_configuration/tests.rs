@@ -51,9 +51,9 @@ fn webhook_names_are_validated() {
 #[test]
 fn webhook_timeouts_are_validated() {
     let why = "the timeout value must be between 1 and 30 seconds";
-    for (seconds, fine) in [(1, true), (30, true), (0, false), (31, false)] {
+    for (seconds, valid) in [(1, true), (30, true), (0, false), (31, false)] {
         let message = format!("timeoutSeconds: Invalid value: {seconds}: {why}");
-        let expected: &[&str] = if fine { &[] } else { &[&message] };
+        let expected: &[&str] = if valid { &[] } else { &[&message] };
         check(json!({"timeoutSeconds": seconds}), expected);
     }
     check(json!({"timeoutSeconds": null}), &[]);
@@ -231,9 +231,9 @@ fn customizations_of_one_kind_do_not_overlap() {
     let all = RULE_OPERATIONS.map(|(rule, _)| rule);
     let others = [customization("other", "Pod", &all)];
     for (rule, operation) in RULE_OPERATIONS {
-        let verdict =
+        let validate =
             |kind| validate_customization(&customization("a", kind, &[rule]), &others, None);
-        assert_eq!(verdict("Node"), Ok(()), "{rule}");
+        assert_eq!(validate("Node"), Ok(()), "{rule}");
         let expected = if rule == "dependencyInterpretation" {
             Ok(())
         } else {
@@ -241,7 +241,7 @@ fn customizations_of_one_kind_do_not_overlap() {
                 "conflicting with InterpreterOperation({operation}) of existing ResourceInterpreterCustomization(other)"
             ))
         };
-        assert_eq!(verdict("Pod"), expected, "{rule}");
+        assert_eq!(validate("Pod"), expected, "{rule}");
     }
     let mut empty = customization("a", "Pod", &["retention"]);
     empty["spec"]["customizations"]["retention"]["luaScript"] = "".into();

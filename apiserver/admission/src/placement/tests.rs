@@ -139,7 +139,7 @@ fn overflow_needs_dynamic_weight_or_aggregation() {
     let weighted = |weights: Value| json!({"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted", "weightPreference": weights});
     let duplicated =
         json!({"replicaSchedulingType": "Duplicated", "replicaDivisionPreference": "Aggregated"});
-    for (strategy, fine) in [
+    for (strategy, valid) in [
         (aggregated(), true),
         (
             weighted(json!({"dynamicWeight": "AvailableReplicas"})),
@@ -150,7 +150,7 @@ fn overflow_needs_dynamic_weight_or_aggregation() {
         (duplicated, false),
         (Value::Null, false),
     ] {
-        let expected: &[&str] = if fine { &[] } else { &[&refused] };
+        let expected: &[&str] = if valid { &[] } else { &[&refused] };
         check(
             overflowing(strategy, term("a", json!({})), &tiers),
             expected,

@@ -274,8 +274,8 @@ fn automatic_failover_annotations_are_validated() {
         let policy = json!({"metadata": {"annotations": annotations}, "spec": {}});
         let mut errors = Vec::new();
         validate_automatic_failover(&policy, &mut errors);
-        let found: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
-        assert_eq!(found, fields, "{policy}");
+        let actual: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
+        assert_eq!(actual, fields, "{policy}");
     };
     let (mode, after) = ("flotilla.io/failover", "flotilla.io/failover-after");
     check(json!({"other": "x"}), &[]);
@@ -313,17 +313,17 @@ fn permanent_id_and_scheduler_are_immutable() {
         (relabel(json!({})), Some(immutable.as_str())),
     ];
     for (new, expect) in table {
-        let verdict = validate_identity(
+        let result = validate_identity(
             &at("n", AdmissionOperation::Update, &user),
             &new,
             Some(&old),
         );
-        assert_eq!(verdict.err().as_deref(), expect);
+        assert_eq!(result.err().as_deref(), expect);
     }
     let bare = relabel(json!({}));
-    let verdict = validate_identity(&at("n", AdmissionOperation::Create, &user), &bare, None);
+    let result = validate_identity(&at("n", AdmissionOperation::Create, &user), &bare, None);
     let required = format!(
         "label {label} is required, it should be set by the mutating admission webhook during creation"
     );
-    assert_eq!(verdict, Err(required));
+    assert_eq!(result, Err(required));
 }

@@ -102,7 +102,7 @@ struct AdmissionResponse {
 
 /// Parses the response to the review `uid`.
 pub(super) fn parse_response(
-    hook: &str,
+    webhook: &str,
     uid: &str,
     body: &[u8],
 ) -> Result<WebhookDecision, String> {
@@ -133,7 +133,7 @@ pub(super) fn parse_response(
     Ok(WebhookDecision {
         result: match response.allowed {
             true => Ok(()),
-            false => Err(denied_status(hook, response.status.unwrap_or_default())),
+            false => Err(denied_status(webhook, response.status.unwrap_or_default())),
         },
         patch,
         warnings: response.warnings,
@@ -141,8 +141,8 @@ pub(super) fn parse_response(
 }
 
 /// The error for the client (`webhook/errors/statuserror.go`).
-fn denied_status(hook: &str, mut status: Status) -> Status {
-    let denied = format!("admission webhook {hook:?} denied the request");
+fn denied_status(webhook: &str, mut status: Status) -> Status {
+    let denied = format!("admission webhook {webhook:?} denied the request");
     status.code = status.code.max(400);
     status.status = "Failure".into();
     status.message = match (status.message.as_str(), status.reason.as_str()) {

@@ -97,11 +97,11 @@ pub(super) fn parse_all(configurations: &[Object]) -> Vec<Arc<AdmissionWebhook>>
                 }
             };
         FAILURES.record_success(uid);
-        for (index, hook) in written.webhooks.into_iter().enumerate() {
-            match parse(hook) {
-                Ok(hook) => {
+        for (index, webhook) in written.webhooks.into_iter().enumerate() {
+            match parse(webhook) {
+                Ok(webhook) => {
                     FAILURES.record_success(&(uid, index));
-                    hooks.push(Arc::new(hook));
+                    hooks.push(Arc::new(webhook));
                 }
                 Err(why) if FAILURES.record_failure(&(uid, index), &why) => {
                     tracing::warn!(name, %why, "failed to parse webhook");
@@ -161,10 +161,10 @@ mod tests {
 
     #[test]
     fn omitted_fields_are_defaulted() {
-        let place = json!({"url": "https://a.b"});
-        let hook = parse(json!({"name": "h", "clientConfig": place})).unwrap();
-        assert!(!hook.ignore_failures && hook.match_equivalent && !hook.reinvoke);
-        assert_eq!(hook.timeout, Duration::from_secs(10));
+        let client_config = json!({"url": "https://a.b"});
+        let webhook = parse(json!({"name": "h", "clientConfig": client_config})).unwrap();
+        assert!(!webhook.ignore_failures && webhook.match_equivalent && !webhook.reinvoke);
+        assert_eq!(webhook.timeout, Duration::from_secs(10));
         let nowhere = parse(json!({"name": "h", "clientConfig": {}})).unwrap_err();
         assert_eq!(nowhere, "exactly one of url or service is required");
     }

@@ -44,8 +44,8 @@ fn matches_rule(
 }
 
 /// Whether a webhook has a rule for the resource in some version.
-pub(super) fn has_rule_for(hook: &AdmissionWebhook, gvr: &Gvr, subresource: &str) -> bool {
-    hook.rules.iter().any(|rule| {
+pub(super) fn has_rule_for(webhook: &AdmissionWebhook, gvr: &Gvr, subresource: &str) -> bool {
+    webhook.rules.iter().any(|rule| {
         matches_any(&rule.api_groups, &gvr.group)
             && rule
                 .resources
@@ -57,32 +57,33 @@ pub(super) fn has_rule_for(hook: &AdmissionWebhook, gvr: &Gvr, subresource: &str
 /// The index of the first version that a rule matches: the requested one, or any
 /// equivalent one when the webhook accepts them.
 pub(super) fn matching_version(
-    hook: &AdmissionWebhook,
+    webhook: &AdmissionWebhook,
     attributes: &AdmissionAttributes<'_>,
     versions: &[(Gvk, Gvr)],
 ) -> Option<usize> {
-    let tried = if hook.match_equivalent {
+    let tried = if webhook.match_equivalent {
         versions.len()
     } else {
         1
     };
     (0..tried.min(versions.len())).find(|v| {
-        hook.rules
+        webhook
+            .rules
             .iter()
             .any(|r| matches_rule(r, attributes, &versions[*v].1))
     })
 }
 
 /// Whether the object selector matches the new or the old object.
-pub(super) fn matches_object(hook: &AdmissionWebhook, new: &Value, old: Option<&Value>) -> bool {
-    if hook.object_selector.is_everything() {
+pub(super) fn matches_object(webhook: &AdmissionWebhook, new: &Value, old: Option<&Value>) -> bool {
+    if webhook.object_selector.is_everything() {
         return true;
     }
     [Some(new), old]
         .into_iter()
         .flatten()
         .filter(|object| !object.is_null())
-        .any(|object| selector_matches(&hook.object_selector, object))
+        .any(|object| selector_matches(&webhook.object_selector, object))
 }
 
 fn selector_matches(selector: &LabelSelector, object: &Value) -> bool {

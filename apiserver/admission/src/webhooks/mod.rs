@@ -97,7 +97,7 @@ impl WebhookDispatcher {
     pub fn has_webhook_for(&self, resource: &Gvr, subresource: &str) -> bool {
         let hooks = self.webhooks.read();
         let mut all = hooks.mutating.iter().chain(&hooks.validating);
-        all.any(|hook| matching::has_rule_for(hook, resource, subresource))
+        all.any(|webhook| matching::has_rule_for(webhook, resource, subresource))
     }
 
     /// Calls the mutating webhooks for `new` (null in a deletion). Returns whether one
@@ -119,15 +119,15 @@ impl WebhookDispatcher {
         let mut changed_by = None;
         // Webhooks to reinvoke when a later one changes the object.
         let mut reinvocable = Vec::new();
-        for (index, hook) in hooks.iter().enumerate() {
-            let Some(version) = self.matching_version(hook, &request, new).await? else {
+        for (index, webhook) in hooks.iter().enumerate() {
+            let Some(version) = self.matching_version(webhook, &request, new).await? else {
                 continue;
             };
-            if hook.reinvoke {
+            if webhook.reinvoke {
                 reinvocable.push(index);
             }
             if self
-                .call_mutating(hook, version, &request, new, warnings)
+                .call_mutating(webhook, version, &request, new, warnings)
                 .await?
             {
                 changed_by = Some(index);
@@ -137,9 +137,9 @@ impl WebhookDispatcher {
             return Ok(false);
         };
         for index in reinvocable.into_iter().filter(|index| *index < last) {
-            let hook = &hooks[index];
-            if let Some(version) = self.matching_version(hook, &request, new).await? {
-                self.call_mutating(hook, version, &request, new, warnings)
+            let webhook = &hooks[index];
+            if let Some(version) = self.matching_version(webhook, &request, new).await? {
+                self.call_mutating(webhook, version, &request, new, warnings)
                     .await?;
             }
         }
@@ -163,15 +163,15 @@ impl WebhookDispatcher {
             old,
         };
         let mut calls = Vec::new();
-        for hook in &hooks {
-            if let Some(version) = self.matching_version(hook, &request, new).await? {
-                calls.push(self.call(hook, version, &request, new));
+        for webhook in &hooks {
+            if let Some(version) = self.matching_version(webhook, &request, new).await? {
+                calls.push(self.call(webhook, version, &request, new));
             }
         }
-        for answer in futures_util::future::join_all(calls).await {
-            if let Some(verdict) = answer? {
-                warnings.extend(verdict.warnings);
-                verdict.result?;
+        for response in futures_util::future::join_all(calls).await {
+            if let Some(review) = response? {
+                warnings.extend(review.warnings);
+                review.result?;
             }
         }
         Ok(())
@@ -180,27 +180,31 @@ impl WebhookDispatcher {
     /// The index of the version to call a webhook with; `None` when it does not match.
     async fn matching_version(
         &self,
-        hook: &AdmissionWebhook,
+        webhook: &AdmissionWebhook,
         request: &AttributesWithVersionsAndOldObject<'_>,
         new: &Value,
     ) -> Result<Option<usize>, Status> {
         let attributes = request.attributes;
-        let Some(version) = matching::matching_version(hook, attributes, &request.versions.kinds)
+        let Some(version) =
+            matching::matching_version(webhook, attributes, &request.versions.kinds)
         else {
             return Ok(None);
         };
-        if !matching::matches_object(hook, new, request.old) {
+        if !matching::matches_object(webhook, new, request.old) {
             return Ok(None);
         }
-        if !attributes.namespace.is_empty() && !hook.namespace_selector.is_everything() {
-            let found = self.namespaces.get_namespace(attributes.namespace).await?;
-            let label = |key: &str| found.as_ref()?.meta().label(key);
-            if !hook.namespace_selector.matches(label) {
+        if !attributes.namespace.is_empty() && !webhook.namespace_selector.is_everything() {
+            let namespace = self.namespaces.get_namespace(attributes.namespace).await?;
+            let label = |key: &str| namespace.as_ref()?.meta().label(key);
+            if !webhook.namespace_selector.matches(label) {
                 return Ok(None);
             }
         }
-        if attributes.dry_run && hook.side_effects != SideEffectsOnDryRun::None {
-            let text = format!("admission webhook {:?} does not support dry run", hook.name);
+        if attributes.dry_run && webhook.side_effects != SideEffectsOnDryRun::None {
+            let text = format!(
+                "admission webhook {:?} does not support dry run",
+                webhook.name
+            );
             return Err(Status::bad_request(text));
         }
         Ok(Some(version))
@@ -210,18 +214,18 @@ impl WebhookDispatcher {
     /// changed.
     async fn call_mutating(
         &self,
-        hook: &AdmissionWebhook,
+        webhook: &AdmissionWebhook,
         version: usize,
         request: &AttributesWithVersionsAndOldObject<'_>,
         new: &mut Value,
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
-        let Some(verdict) = self.call(hook, version, request, new).await? else {
+        let Some(review) = self.call(webhook, version, request, new).await? else {
             return Ok(false);
         };
-        warnings.extend(verdict.warnings);
-        verdict.result?;
-        let Some(patch) = verdict.patch.filter(|_| !new.is_null()) else {
+        warnings.extend(review.warnings);
+        review.result?;
+        let Some(patch) = review.patch.filter(|_| !new.is_null()) else {
             return Ok(false);
         };
         let converted = (request.versions.to_version)(version, new);
@@ -233,7 +237,7 @@ impl WebhookDispatcher {
         });
         let patched = match patched {
             Ok(patched) => patched,
-            Err(why) => return self.apply_failure_policy(hook, &why).map(|()| false),
+            Err(why) => return self.apply_failure_policy(webhook, &why).map(|()| false),
         };
         let patched = (request.versions.from_version)(version, patched);
         let changed = patched != *new;
@@ -264,16 +268,16 @@ impl WebhookDispatcher {
             old,
         );
         let call = self.client.call(&hook.client_config, body, hook.timeout);
-        let answer = match tokio::time::timeout(hook.timeout, call).await {
-            Ok(answer) => answer,
+        let response = match tokio::time::timeout(hook.timeout, call).await {
+            Ok(response) => response,
             Err(_) => Err(format!("no response within {} s", hook.timeout.as_secs())),
         };
-        match answer.and_then(|body| admission_review::parse_response(&hook.name, &uid, &body)) {
-            Ok(verdict) => {
+        match response.and_then(|body| admission_review::parse_response(&hook.name, &uid, &body)) {
+            Ok(review) => {
                 if self.failures.record_success(&hook.name) {
                     tracing::info!(webhook = %hook.name, "webhook call succeeds again");
                 }
-                Ok(Some(verdict))
+                Ok(Some(review))
             }
             Err(why) => self.apply_failure_policy(hook, &why).map(|()| None),
         }

@@ -27,20 +27,20 @@ struct FakeWebhookClient {
 impl WebhookClient for FakeWebhookClient {
     async fn call(
         &self,
-        hook: &WebhookClientConfig,
+        webhook: &WebhookClientConfig,
         body: Bytes,
         _: Duration,
     ) -> Result<Bytes, String> {
         let review: Value = serde_json::from_slice(&body).unwrap();
         let request = review["request"].clone();
-        let answer = match self.webhooks.lock().get(&hook.path) {
-            Some(hook) => hook(&request),
+        let result = match self.webhooks.lock().get(&webhook.path) {
+            Some(webhook) => webhook(&request),
             None => Err("connection refused".into()),
         };
         self.requests
             .lock()
-            .push((hook.path.clone(), request.clone()));
-        let mut response = answer?;
+            .push((webhook.path.clone(), request.clone()));
+        let mut response = result?;
         if response["uid"].is_null() {
             response["uid"] = request["uid"].clone();
         }
@@ -83,15 +83,15 @@ fn set(path: &str, value: &str) -> Value {
 
 fn configuration(name: &str, hooks: Value) -> Object {
     let mut hooks = hooks;
-    for hook in hooks.as_array_mut().unwrap() {
-        let path = format!("https://hook/{}", hook["name"].as_str().unwrap());
-        hook["clientConfig"] = json!({"url": path});
-        if hook["rules"].is_null() {
-            hook["rules"] = json!([{"operations": ["*"], "apiGroups": ["policy.karmada.io"],
+    for webhook in hooks.as_array_mut().unwrap() {
+        let path = format!("https://hook/{}", webhook["name"].as_str().unwrap());
+        webhook["clientConfig"] = json!({"url": path});
+        if webhook["rules"].is_null() {
+            webhook["rules"] = json!([{"operations": ["*"], "apiGroups": ["policy.karmada.io"],
                 "apiVersions": ["v1alpha1"], "resources": ["overridepolicies"]}]);
         }
-        if hook["sideEffects"].is_null() {
-            hook["sideEffects"] = json!("None");
+        if webhook["sideEffects"].is_null() {
+            webhook["sideEffects"] = json!("None");
         }
     }
     let body = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "X",
@@ -128,11 +128,11 @@ impl WebhookDispatcherFixture {
 
     fn add_webhook(
         &self,
-        hook: &str,
+        webhook: &str,
         respond: impl Fn(&Value) -> Result<Value, String> + Send + Sync + 'static,
     ) {
         let mut hooks = self.client.webhooks.lock();
-        hooks.insert(format!("/{hook}"), Box::new(respond));
+        hooks.insert(format!("/{webhook}"), Box::new(respond));
     }
 
     /// Runs all webhooks; returns the object and the warnings.
@@ -330,15 +330,15 @@ async fn only_matching_webhooks_are_called() {
         }
         json!({"rules": [rule]})
     };
-    let check = async |hook: Value, subresource: &'static str, expect: bool| {
+    let check = async |webhook: Value, subresource: &'static str, expect: bool| {
         let mut case = WebhookDispatcherFixture::new();
         case.subresource = subresource;
-        let mut hook = hook;
-        hook["name"] = json!("h");
-        let shown = hook.to_string();
+        let mut webhook = webhook;
+        webhook["name"] = json!("h");
+        let shown = webhook.to_string();
         case.add_webhook("h", |_| Ok(json!({"allowed": true})));
         case.dispatcher
-            .set_validating(&[configuration("a", json!([hook]))]);
+            .set_validating(&[configuration("a", json!([webhook]))]);
         case.write(object(), None).await.unwrap();
         assert_eq!(
             !case.called_webhooks().is_empty(),
@@ -384,9 +384,9 @@ async fn only_matching_webhooks_are_called() {
         ),
         ("namespaceSelector", json!({}), true),
     ] {
-        let mut hook = rule(json!({}));
-        hook[selector] = value;
-        check(hook, "", expect).await;
+        let mut webhook = rule(json!({}));
+        webhook[selector] = value;
+        check(webhook, "", expect).await;
     }
 }
 
@@ -417,8 +417,9 @@ async fn deletion_passes_the_old_object() {
     case.operation = AdmissionOperation::Delete;
     case.dispatcher
         .set_mutating(&[configuration("a", json!([{"name": "m"}]))]);
-    let hook = json!([{"name": "v", "objectSelector": {"matchLabels": {"app": "a"}}}]);
-    case.dispatcher.set_validating(&[configuration("a", hook)]);
+    let webhook = json!([{"name": "v", "objectSelector": {"matchLabels": {"app": "a"}}}]);
+    case.dispatcher
+        .set_validating(&[configuration("a", webhook)]);
     case.add_webhook("m", |_| Ok(set("/spec/x", "ignored")));
     case.add_webhook("v", |r| {
         assert!(r["object"].is_null());

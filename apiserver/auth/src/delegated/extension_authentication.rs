@@ -144,8 +144,8 @@ impl ExtensionAuthentication {
             return Err(NOT_UTF_8.into());
         }
         let first = |names: &[String]| {
-            let mut found = names.iter().filter_map(|n| by_name.get(n)?.first());
-            found.next().cloned().unwrap_or_default()
+            let mut present = names.iter().filter_map(|n| by_name.get(n)?.first());
+            present.next().cloned().unwrap_or_default()
         };
         let name = first(&self.username_headers);
         if name.is_empty() {

@@ -143,11 +143,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn concurrent_reviews_are_merged() {
-        let answers = ReviewCache::default();
+        let cache = ReviewCache::default();
         let calls = AtomicUsize::new(0);
         let ask = |result: Result<u32, Status>| {
             let calls = &calls;
-            answers.get_or_review(key(1), async move {
+            cache.get_or_review(key(1), async move {
                 calls.fetch_add(1, Ordering::Relaxed);
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 result.map(|v| (v, TTL))
@@ -177,13 +177,13 @@ mod tests {
 
     #[tokio::test]
     async fn recently_used_reviews_stay_cached() {
-        let answers = ReviewCache::with_capacity(8);
+        let cache = ReviewCache::with_capacity(8);
         for n in 0..100 {
-            let fresh = answers.get_or_review(key(n), async move { Ok((u32::from(n), TTL)) });
+            let fresh = cache.get_or_review(key(n), async move { Ok((u32::from(n), TTL)) });
             assert_eq!(fresh.await, Ok(u32::from(n)));
-            let first = answers.get_or_review(key(0), async { Err(Status::internal("forgotten")) });
+            let first = cache.get_or_review(key(0), async { Err(Status::internal("forgotten")) });
             assert_eq!(first.await, Ok(0));
-            assert!(answers.entries.lock().by_key.len() <= 8);
+            assert!(cache.entries.lock().by_key.len() <= 8);
         }
     }
 }

@@ -44,8 +44,9 @@ impl TestCa {
             groups: groups.iter().map(|g| (*g).into()).collect(),
         };
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
-        let made = sign_certificate(&self.pem, &self.key, &leaf, &key, SystemClock.now()).unwrap();
-        let der = CertificateDer::from_pem_slice(made.certificate_pem.as_bytes()).unwrap();
+        let signed =
+            sign_certificate(&self.pem, &self.key, &leaf, &key, SystemClock.now()).unwrap();
+        let der = CertificateDer::from_pem_slice(signed.certificate_pem.as_bytes()).unwrap();
         PeerCertificates::new(Some(&[der]))
     }
 }
@@ -258,20 +259,20 @@ async fn malformed_credentials_are_rejected() {
         vec![user, ("x-remote-extra-scope", b"\xff")],
         vec![user, ("x-remote-extra-a%ffb", b"v")],
     ] {
-        let answer = fixture
+        let result = fixture
             .authenticate_with(Some(&proxy), None, &headers)
             .await;
         assert!(
-            matches!(answer, Err(AuthenticationError::InvalidCredential(_))),
-            "{headers:?}: {answer:?}"
+            matches!(result, Err(AuthenticationError::InvalidCredential(_))),
+            "{headers:?}: {result:?}"
         );
     }
-    let answer = fixture
+    let result = fixture
         .authenticate_with::<&[u8]>(None, Some(b"\xff\xfe"), &[])
         .await;
     assert!(
-        matches!(answer, Err(AuthenticationError::InvalidCredential(_))),
-        "{answer:?}"
+        matches!(result, Err(AuthenticationError::InvalidCredential(_))),
+        "{result:?}"
     );
     fixture.tasks.stop().await;
 }
@@ -325,10 +326,10 @@ async fn token_reviews_are_cached() {
         let user = fixture.authenticate(None, Some("good"), &[]).await.unwrap();
         assert_eq!(user.groups, ["g", "system:authenticated"]);
         for refused in ["bad", "theirs"] {
-            let answer = fixture.authenticate(None, Some(refused), &[]).await;
+            let result = fixture.authenticate(None, Some(refused), &[]).await;
             assert!(
-                matches!(answer, Err(AuthenticationError::InvalidCredential(_))),
-                "{answer:?}"
+                matches!(result, Err(AuthenticationError::InvalidCredential(_))),
+                "{result:?}"
             );
         }
     }
@@ -358,9 +359,9 @@ async fn failed_reviews_are_errors() {
             Status::unavailable("down").into()
         })
     });
-    let answer = fixture.authenticate(None, Some("t"), &[]).await;
-    let Err(AuthenticationError::Undecided(status)) = answer else {
-        panic!("{answer:?}");
+    let result = fixture.authenticate(None, Some("t"), &[]).await;
+    let Err(AuthenticationError::Undecided(status)) = result else {
+        panic!("{result:?}");
     };
     assert_eq!(status.code, 500);
     assert_eq!(tries.load(Ordering::Relaxed), 5);

@@ -63,11 +63,11 @@ impl TokenReviewAuthenticator {
         token: &str,
     ) -> Result<Arc<UserInfo>, AuthenticationError> {
         let key = hmac_sha256(&self.secret, token.as_bytes());
-        let answer = self
+        let result = self
             .cache
             .get_or_review(key, self.create_review(token))
             .await;
-        Ok(answer??)
+        Ok(result??)
     }
 
     async fn create_review(&self, token: &str) -> Result<(TokenReviewResult, Duration), Status> {

@@ -138,13 +138,13 @@ impl RbacAuthorizer {
                 } else {
                     format!("{resource}/{subresource}")
                 };
-                let place = if namespace.is_empty() {
+                let scope = if namespace.is_empty() {
                     "at the cluster scope".to_owned()
                 } else {
                     format!("in the namespace {namespace:?}")
                 };
                 let why = format!(
-                    "User {:?} cannot {verb} resource {shown:?} in API group {group:?} {place}",
+                    "User {:?} cannot {verb} resource {shown:?} in API group {group:?} {scope}",
                     user.name
                 );
                 Status::forbidden(&Gvr::new(group, version, resource), name, why)

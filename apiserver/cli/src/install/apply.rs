@@ -70,8 +70,8 @@ async fn apply_object(
         dry_run,
         field_manager: "flotilla-install".into(),
     };
-    let found = match host.get(at).await {
-        Ok(found) => found,
+    let existing = match host.get(at).await {
+        Ok(existing) => existing,
         Err(e) if e.is_not_found() => {
             let all = ResourcePath::collection(at.resource, at.namespace);
             host.create(all, object.clone().into(), &options).await?;
@@ -81,7 +81,7 @@ async fn apply_object(
     };
     let patch = Patch::Merge(object.clone());
     let patched = host.patch(at, patch, &options).await?;
-    Ok(if patched.revision() == found.revision() {
+    Ok(if patched.revision() == existing.revision() {
         "unchanged"
     } else {
         "configured"
@@ -100,10 +100,10 @@ pub(super) async fn wait_until_available(
     ));
     let until = Instant::now() + wait;
     loop {
-        let found = host
+        let existing = host
             .get(ResourcePath::object(&DEPLOYMENTS, namespace, NAME))
             .await?;
-        let [desired, ready] = replicas(&found)?;
+        let [desired, ready] = replicas(&existing)?;
         if ready >= desired {
             return Ok(());
         }

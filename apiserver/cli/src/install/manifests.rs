@@ -119,7 +119,7 @@ fn set_flag(arguments: &mut Value, flag: &str, value: &str) -> anyhow::Result<()
     let list = arguments.as_array_mut().into_iter().flatten();
     let mut known = list.filter(|a| a.as_str().is_some_and(|a| a.starts_with(&start)));
     match known.next() {
-        Some(found) => *found = argument.into(),
+        Some(existing) => *existing = argument.into(),
         None => push(arguments, argument.into())?,
     }
     Ok(())

@@ -133,9 +133,9 @@ impl Uninstaller<'_> {
     async fn delete_namespaces(&self) -> anyhow::Result<()> {
         let ours = |object: &Object| {
             let name = object.name();
-            let made = object.meta().label(SYSTEM) == Some("true");
+            let is_system = object.meta().label(SYSTEM) == Some("true");
             name == self.namespace
-                || made
+                || is_system
                     && (name == MEMBER_CREDENTIALS_NAMESPACE
                         || cluster_of_execution_space(name).is_some())
         };

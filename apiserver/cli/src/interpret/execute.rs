@@ -62,24 +62,27 @@ pub(super) async fn execute(
     }
     let object = Object::from_value(tree).map_err(|e| e.to_string())?;
     let text_of = |e: interpreter::Error| e.to_string();
-    let found: Vec<(&str, Option<Value>)> = match operation {
+    let outputs: Vec<(&str, Option<Value>)> = match operation {
         InterpreterOperation::Retain => {
             let observed = inputs.observed()?;
             let retained = interpreter.retain(&kind, tree.clone(), observed).await;
             vec![("retained", Some(retained.map_err(text_of)?))]
         }
         InterpreterOperation::InterpretReplica => {
-            let found = interpreter.replicas(&kind, &object).await;
-            let found = found.map_err(text_of)?.ok_or(RULE_NOT_ENABLED)?;
-            let requires = json!(found.requirements);
+            let replicas = interpreter.replicas(&kind, &object).await;
+            let replicas = replicas.map_err(text_of)?.ok_or(RULE_NOT_ENABLED)?;
+            let requires = json!(replicas.requirements);
             vec![
-                ("replica", Some(found.count.into())),
+                ("replica", Some(replicas.count.into())),
                 ("requires", Some(requires)),
             ]
         }
         InterpreterOperation::InterpretComponent => {
-            let found = interpreter.components(&kind, &object).await;
-            vec![("components", found.map_err(text_of)?.map(|all| json!(all)))]
+            let components = interpreter.components(&kind, &object).await;
+            vec![(
+                "components",
+                components.map_err(text_of)?.map(|all| json!(all)),
+            )]
         }
         InterpreterOperation::ReviseReplica => {
             let revised = interpreter
@@ -102,12 +105,12 @@ pub(super) async fn execute(
             vec![("healthy", healthy.map_err(text_of)?.map(Value::Bool))]
         }
         InterpreterOperation::InterpretDependency => {
-            let found = interpreter.dependencies(&kind, &object).await;
-            let found = found.map_err(text_of)?;
-            vec![("dependencies", found.map(|all| json!(all)))]
+            let dependencies = interpreter.dependencies(&kind, &object).await;
+            let dependencies = dependencies.map_err(text_of)?;
+            vec![("dependencies", dependencies.map(|all| json!(all)))]
         }
     };
-    let results = found.into_iter();
+    let results = outputs.into_iter();
     let results = results.map(|(name, value)| Some((name, value?)));
     results
         .collect::<Option<Vec<_>>>()
@@ -211,7 +214,7 @@ mod tests {
     async fn missing_and_conflicting_inputs_are_errors() {
         let nothing = |inputs: &mut InterpreterOperationInputs| inputs.desired = None;
         let both = |inputs: &mut InterpreterOperationInputs| inputs.observed = Some(deployment());
-        let kept = |inputs: &mut InterpreterOperationInputs| {
+        let retained = |inputs: &mut InterpreterOperationInputs| {
             let mut observed = deployment();
             observed["metadata"]["labels"] = json!({});
             inputs.observed = Some(observed);
@@ -237,7 +240,7 @@ mod tests {
                 .contains("observed-file")
         );
         assert!(
-            execute_documents(&[], retain, kept)
+            execute_documents(&[], retain, retained)
                 .await
                 .unwrap()
                 .contains("# [1/1] retained:")

@@ -119,20 +119,21 @@ fn read_customizations(arguments: &InterpretArgs) -> anyhow::Result<Vec<Object>>
             paths.push(path.clone());
         }
     }
-    let mut found = Vec::new();
+    let mut objects = Vec::new();
     for path in paths {
         for document in manifest_files::read_documents(&path)? {
-            found.push(Object::from_value(&document).with_context(|| path.display().to_string())?);
+            objects
+                .push(Object::from_value(&document).with_context(|| path.display().to_string())?);
         }
     }
-    Ok(found)
+    Ok(objects)
 }
 
 /// Finds the YAML and JSON files of a directory, in order.
 fn find_manifest_files(
     directory: &Path,
     deep: bool,
-    found: &mut Vec<PathBuf>,
+    files: &mut Vec<PathBuf>,
 ) -> anyhow::Result<()> {
     let entries = std::fs::read_dir(directory);
     let entries = entries.with_context(|| format!("cannot read {}", directory.display()))?;
@@ -145,13 +146,13 @@ fn find_manifest_files(
         let extensions = ["json", "yaml", "yml"];
         if path.is_dir() {
             if deep {
-                find_manifest_files(&path, deep, found)?;
+                find_manifest_files(&path, deep, files)?;
             }
         } else if path
             .extension()
             .is_some_and(|e| extensions.iter().any(|k| e == *k))
         {
-            found.push(path);
+            files.push(path);
         }
     }
     Ok(())
@@ -159,14 +160,14 @@ fn find_manifest_files(
 
 fn read_object(file: Option<&Path>, what: &str) -> anyhow::Result<Option<Value>> {
     let Some(file) = file else { return Ok(None) };
-    let mut found = manifest_files::read_documents(file)?;
-    if found.len() > 1 {
+    let mut documents = manifest_files::read_documents(file)?;
+    if documents.len() > 1 {
         bail!(
             "fail to get {what} object: get {} objects, expect one at most",
-            found.len()
+            documents.len()
         );
     }
-    match found.pop() {
+    match documents.pop() {
         Some(object) => Ok(Some(object)),
         None => bail!("{}: the file has no object", file.display()),
     }
@@ -175,7 +176,7 @@ fn read_object(file: Option<&Path>, what: &str) -> anyhow::Result<Option<Value>>
 fn read_status_items(
     file: &Path,
 ) -> anyhow::Result<Vec<openapi::karmada::binding::AggregatedStatusItem>> {
-    let found = manifest_files::read_documents(file)?.into_iter();
-    let items: Result<Vec<_>, _> = found.map(serde_json::from_value).collect();
+    let documents = manifest_files::read_documents(file)?.into_iter();
+    let items: Result<Vec<_>, _> = documents.map(serde_json::from_value).collect();
     items.with_context(|| format!("{}: fail to get status items", file.display()))
 }

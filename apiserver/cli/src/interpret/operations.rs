@@ -22,11 +22,13 @@ pub(super) const OPERATIONS: [(InterpreterOperation, &str); 8] = [
 
 pub(super) fn parse_operation(text: &str) -> Result<InterpreterOperation, String> {
     let mut all = OPERATIONS.into_iter();
-    let found = all.find(|(_, name)| name.eq_ignore_ascii_case(text));
-    found.map(|(operation, _)| operation).ok_or_else(|| {
-        let names = OPERATIONS.map(|(_, name)| name).join(", ");
-        format!("operation {text} is not supported. Use one of: {names}")
-    })
+    let operation_and_name = all.find(|(_, name)| name.eq_ignore_ascii_case(text));
+    operation_and_name
+        .map(|(operation, _)| operation)
+        .ok_or_else(|| {
+            let names = OPERATIONS.map(|(_, name)| name).join(", ");
+            format!("operation {text} is not supported. Use one of: {names}")
+        })
 }
 
 pub(super) fn operation_name(operation: InterpreterOperation) -> &'static str {

@@ -142,9 +142,9 @@ fn retain_metadata(policy: &mut Value, before: &Value) {
     new["resourceVersion"] = old["resourceVersion"].clone();
     new["finalizers"] = old["finalizers"].clone();
     for marks in ["labels", "annotations"] {
-        let mut kept = old[marks].as_object().cloned().unwrap_or_default();
-        kept.extend(new[marks].as_object().cloned().unwrap_or_default());
-        new[marks] = Value::Object(kept);
+        let mut merged = old[marks].as_object().cloned().unwrap_or_default();
+        merged.extend(new[marks].as_object().cloned().unwrap_or_default());
+        new[marks] = Value::Object(merged);
     }
 }
 
@@ -169,7 +169,7 @@ async fn affected_templates(
         &controller_context::PropagationOptions::default(),
     )
     .map_err(anyhow::Error::msg)?;
-    let mut found: BTreeMap<(String, String), (ApiResource, Object)> = BTreeMap::new();
+    let mut templates: BTreeMap<(String, String), (ApiResource, Object)> = BTreeMap::new();
     let mut unknown = BTreeSet::new();
     let mut listed = BTreeSet::new();
     for change in changes {
@@ -197,12 +197,12 @@ async fn affected_templates(
                 let affected = is_affected(changes, kind, &template);
                 if affected && scope.allows(kind, template.namespace()) {
                     let key = (kind.resource.to_string(), template.meta().key());
-                    found.insert(key, (kind.clone(), template));
+                    templates.insert(key, (kind.clone(), template));
                 }
             }
         }
     }
-    Ok((found.into_values().collect(), unknown))
+    Ok((templates.into_values().collect(), unknown))
 }
 
 fn selectors(change: &ChangedPolicy) -> anyhow::Result<Vec<ResourceSelector>> {
@@ -232,9 +232,9 @@ async fn list_bindings(
         ListedPolicyNamespaces::Namespace(namespace) => namespace,
         ListedPolicyNamespaces::ClusterScoped | ListedPolicyNamespaces::AllNamespaces => "",
     };
-    let mut found = list_all(api, &BINDINGS, namespace).await?;
+    let mut bindings = list_all(api, &BINDINGS, namespace).await?;
     if cases.iter().any(|(kind, _)| !kind.namespaced) {
-        found.extend(list_all(api, &CLUSTER_BINDINGS, "").await?);
+        bindings.extend(list_all(api, &CLUSTER_BINDINGS, "").await?);
     }
-    Ok(found)
+    Ok(bindings)
 }

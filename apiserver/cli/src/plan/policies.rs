@@ -16,22 +16,22 @@ pub(crate) struct DefaultPolicyNamespace<'a> {
 }
 
 pub(crate) fn read_policies(files: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
-    let mut found = Vec::new();
+    let mut all_policies = Vec::new();
     for file in files {
         let policies = check_policies(manifest_files::read_documents(file)?);
-        found.extend(policies.with_context(|| file.display().to_string())?);
+        all_policies.extend(policies.with_context(|| file.display().to_string())?);
     }
-    Ok(found)
+    Ok(all_policies)
 }
 
-fn check_policies(found: Vec<Value>) -> anyhow::Result<Vec<Value>> {
-    if found.is_empty() {
+fn check_policies(policies: Vec<Value>) -> anyhow::Result<Vec<Value>> {
+    if policies.is_empty() {
         bail!("the file has no policy");
     }
-    for policy in &found {
+    for policy in &policies {
         check_policy(policy)?;
     }
-    Ok(found)
+    Ok(policies)
 }
 
 fn check_policy(policy: &Value) -> anyhow::Result<()> {
@@ -93,10 +93,10 @@ mod tests {
         );
         let list = json!({"kind": "List", "items": [{"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": {"name": "c"}}]});
         let names = |text: &str| -> Result<Vec<String>, String> {
-            let found = manifest_files::parse_documents(text)
+            let policies = manifest_files::parse_documents(text)
                 .and_then(check_policies)
                 .map_err(|e| e.to_string())?;
-            Ok(found
+            Ok(policies
                 .iter()
                 .map(|p| p["metadata"]["name"].to_string())
                 .collect())

@@ -82,7 +82,7 @@ pub(crate) async fn collect_inputs(
 async fn find_template(
     api: &dyn Api,
     discovered: &[ApiResource],
-    found: &ApiResource,
+    resource: &ApiResource,
     namespace: &str,
     name: &str,
 ) -> anyhow::Result<(ApiResource, Object)> {
@@ -91,9 +91,9 @@ async fn find_template(
         api.get(ResourcePath::object(&kind.resource, namespace, name))
             .await
     };
-    let object = read(found, namespace, name).await?;
-    if ![&BINDINGS, &CLUSTER_BINDINGS].contains(&&found.resource) {
-        return Ok((found.clone(), object));
+    let object = read(resource, namespace, name).await?;
+    if ![&BINDINGS, &CLUSTER_BINDINGS].contains(&&resource.resource) {
+        return Ok((resource.clone(), object));
     }
     let of = &object.decode::<ResourceBinding>()?.spec.resource;
     let is_it = |r: &&ApiResource| r.kind == of.kind && r.resource.api_version() == of.api_version;

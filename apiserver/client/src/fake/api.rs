@@ -93,9 +93,9 @@ fn with_revision(object: &Object, revision: u64) -> Object {
 
 impl FakeApi {
     fn run_call_hook(&self, verb: &str, at: Option<ResourcePath<'_>>, path: &str) -> Result<()> {
-        let hook = self.call_hook.lock().clone();
+        let callback = self.call_hook.lock().clone();
         let call = fake_call(verb, at, path);
-        hook.and_then(|h| h(&call)).map_or(Ok(()), Err)
+        callback.and_then(|h| h(&call)).map_or(Ok(()), Err)
     }
 
     fn record_write<T>(
@@ -119,12 +119,12 @@ impl FakeApi {
             subresource: at.subresource.to_owned(),
             body: body.clone(),
         });
-        let answer = self.mutate(act);
-        let hook = self.write_hook.lock().clone();
-        if let Some(hook) = hook.filter(|_| answer.is_ok()) {
-            hook(&fake_call(verb, Some(at), ""));
+        let result = self.mutate(act);
+        let callback = self.write_hook.lock().clone();
+        if let Some(callback) = callback.filter(|_| result.is_ok()) {
+            callback(&fake_call(verb, Some(at), ""));
         }
-        answer
+        result
     }
 }
 
@@ -164,8 +164,8 @@ impl Api for FakeApi {
         let mut last = String::new();
         for object in state.list(at.resource) {
             let key = format!("{}/{}", object.namespace(), object.name());
-            let seen = after.is_some_and(|(_, after)| *key <= *after);
-            if seen || !selector.matches(object) {
+            let already_listed = after.is_some_and(|(_, after)| *key <= *after);
+            if already_listed || !selector.matches(object) {
                 continue;
             }
             if options.limit > 0 && list.items.len() as u64 == options.limit {
@@ -239,10 +239,10 @@ impl Api for FakeApi {
         if let Some(delay) = delay {
             tokio::time::sleep(delay).await;
         }
-        let answer = self.create_responders.lock().get(at.resource).cloned();
-        if let Some(answer) = answer {
+        let respond = self.create_responders.lock().get(at.resource).cloned();
+        if let Some(respond) = respond {
             self.run_call_hook("create", Some(at), "")?;
-            return Ok(Object::from_value(&answer(body))?);
+            return Ok(Object::from_value(&respond(body))?);
         }
         let kind = self.kind_of(at.resource);
         let sent = body.clone();

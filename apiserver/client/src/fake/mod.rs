@@ -133,14 +133,17 @@ impl FakeApi {
         self.writes.lock().clear();
     }
 
-    /// Runs `hook` before every call; the call returns the error that the hook returns.
-    pub fn on_call(&self, hook: impl Fn(&FakeCall<'_>) -> Option<Error> + Send + Sync + 'static) {
-        *self.call_hook.lock() = Some(Arc::new(hook));
+    /// Runs `callback` before every call; the call returns the error that the callback returns.
+    pub fn on_call(
+        &self,
+        callback: impl Fn(&FakeCall<'_>) -> Option<Error> + Send + Sync + 'static,
+    ) {
+        *self.call_hook.lock() = Some(Arc::new(callback));
     }
 
-    /// Runs `hook` after every successful write, before the call returns.
-    pub fn on_write(&self, hook: impl Fn(&FakeCall<'_>) + Send + Sync + 'static) {
-        *self.write_hook.lock() = Some(Arc::new(hook));
+    /// Runs `callback` after every successful write, before the call returns.
+    pub fn on_write(&self, callback: impl Fn(&FakeCall<'_>) + Send + Sync + 'static) {
+        *self.write_hook.lock() = Some(Arc::new(callback));
     }
 
     /// Delays creates of a resource.
@@ -153,10 +156,10 @@ impl FakeApi {
     pub fn respond_to_create(
         &self,
         resource: &Gvr,
-        answer: impl Fn(Value) -> Value + Send + Sync + 'static,
+        respond: impl Fn(Value) -> Value + Send + Sync + 'static,
     ) {
-        let mut answers = self.create_responders.lock();
-        answers.insert(resource.clone(), Arc::new(answer));
+        let mut responders = self.create_responders.lock();
+        responders.insert(resource.clone(), Arc::new(respond));
     }
 
     /// Sets the clock of creation and deletion timestamps.

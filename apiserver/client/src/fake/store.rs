@@ -345,10 +345,10 @@ impl FakeStore {
     }
 
     fn check_namespace(&self, at: ResourcePath<'_>, body: &mut Value) -> Result<()> {
-        let told = metadata_string(body, "namespace");
-        if told.is_empty() && !at.namespace.is_empty() {
+        let body_namespace = metadata_string(body, "namespace");
+        if body_namespace.is_empty() && !at.namespace.is_empty() {
             body["metadata"]["namespace"] = json!(at.namespace);
-        } else if told != at.namespace {
+        } else if body_namespace != at.namespace {
             let why = "the namespace of the provided object does not match the namespace sent on the request";
             return Err(Status::bad_request(why).into());
         }
@@ -369,18 +369,18 @@ fn finalizers_of(value: &Value) -> Vec<&str> {
 fn finalizers_after_delete(value: &Value, propagation: Option<DeletionPropagation>) -> Vec<&str> {
     let own = ["orphan", "foregroundDeletion"];
     let before = finalizers_of(value);
-    let wanted = match propagation {
+    let finalizer = match propagation {
         Some(DeletionPropagation::Orphan) => Some(own[0]),
         Some(DeletionPropagation::Foreground) => Some(own[1]),
         Some(DeletionPropagation::Background) => None,
         None => own.into_iter().find(|f| before.contains(f)),
     };
-    let keeps = |f: &&str| wanted == Some(*f) || !own.contains(f);
+    let keeps = |f: &&str| finalizer == Some(*f) || !own.contains(f);
     let mut after: Vec<&str> = before.into_iter().filter(keeps).collect();
-    if let Some(wanted) = wanted
-        && !after.contains(&wanted)
+    if let Some(finalizer) = finalizer
+        && !after.contains(&finalizer)
     {
-        after.push(wanted);
+        after.push(finalizer);
     }
     after
 }

@@ -26,7 +26,7 @@ async fn writes_follow_the_rules_of_the_server() {
     let options = WriteOptions::default();
     let mut body = work("w");
     body["status"] = json!({"y": 1});
-    let made = api
+    let initial = api
         .create(
             ResourcePath::collection(&WORKS, "ns"),
             body.into(),
@@ -34,7 +34,7 @@ async fn writes_follow_the_rules_of_the_server() {
         )
         .await
         .unwrap();
-    let mut value = made.value().unwrap();
+    let mut value = initial.value().unwrap();
     assert!(value.get("status").is_none());
     assert_eq!(value["metadata"]["generation"], 1);
     let again = api
@@ -48,7 +48,7 @@ async fn writes_follow_the_rules_of_the_server() {
 
     value["status"] = json!({"y": 2});
     value["spec"]["x"] = json!(7);
-    let told = api
+    let created = api
         .update(
             at("w").subresource("status"),
             value.clone().into(),
@@ -56,8 +56,8 @@ async fn writes_follow_the_rules_of_the_server() {
         )
         .await
         .unwrap();
-    assert_eq!(told.value().unwrap()["spec"]["x"], 1);
-    assert_eq!(told.meta().generation, 1);
+    assert_eq!(created.value().unwrap()["spec"]["x"], 1);
+    assert_eq!(created.meta().generation, 1);
     assert!(
         api.update(at("w"), value.into(), &options)
             .await
@@ -66,10 +66,10 @@ async fn writes_follow_the_rules_of_the_server() {
     );
 
     let same = api
-        .update(at("w"), told.value().unwrap().into(), &options)
+        .update(at("w"), created.value().unwrap().into(), &options)
         .await
         .unwrap();
-    assert_eq!(same.revision(), told.revision());
+    assert_eq!(same.revision(), created.revision());
     let patch = Patch::Merge(json!({"spec": {"x": 3}, "status": null}));
     let patched = api
         .patch(at("w"), patch, &options)
@@ -134,16 +134,16 @@ async fn a_watch_resumes_after_a_list_and_selects() {
     api.seed(&WORKS, unlabelled);
     api.remove(&WORKS, "ns", "b");
     api.send_bookmark();
-    let mut seen = Vec::new();
+    let mut events = Vec::new();
     for _ in 0..4 {
-        seen.push(match stream.next().await.unwrap().unwrap() {
+        events.push(match stream.next().await.unwrap().unwrap() {
             WatchEvent::Added(o) => format!("+{}@{}", o.name(), o.revision()),
             WatchEvent::Modified(o) => format!("~{}@{}", o.name(), o.revision()),
             WatchEvent::Deleted(o) => format!("-{}@{}", o.name(), o.revision()),
             WatchEvent::Bookmark { revision, .. } => format!("={revision}"),
         });
     }
-    assert_eq!(seen, ["+b@3", "-a@4", "-b@5", "=5"]);
+    assert_eq!(events, ["+b@3", "-a@4", "-b@5", "=5"]);
     api.end_watches();
     assert!(stream.next().await.is_none());
     api.compact();

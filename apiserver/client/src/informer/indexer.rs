@@ -156,11 +156,11 @@ impl Indexer {
         keys.filter_map(|k| self.get(k)).collect()
     }
 
-    pub(super) fn index_keys(&self, name: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    pub(super) fn index_keys(&self, name: &str, filter: impl Fn(&str) -> bool) -> Vec<String> {
         let index = self.indexes.iter().find(|(n, _)| *n == name);
         let keys = index.into_iter().flat_map(|(_, i)| i.objects_by_key.keys());
-        let wanted = keys.filter(|key| wanted(key));
-        wanted.map(|key| key.to_string()).collect()
+        let matching = keys.filter(|key| filter(key));
+        matching.map(|key| key.to_string()).collect()
     }
 
     pub(super) fn add_index(&mut self, name: &'static str, keys: IndexFunc) {

@@ -125,9 +125,9 @@ impl Informer {
         self.0.indexer.read().by_index(name, key)
     }
 
-    /// The keys of an index that satisfy `wanted` and have objects.
-    pub fn index_keys(&self, name: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
-        self.0.indexer.read().index_keys(name, wanted)
+    /// The keys of an index that satisfy `filter` and have objects.
+    pub fn index_keys(&self, name: &str, filter: impl Fn(&str) -> bool) -> Vec<String> {
+        self.0.indexer.read().index_keys(name, filter)
     }
 
     pub fn get(&self, namespace: &str, name: &str) -> Option<Object> {

@@ -42,7 +42,7 @@ impl InformerFixture {
         let informer = self
             .informers
             .get(&self.api, &ListWatchSelector::all(&MAPS).labels(labels));
-        let seen = Arc::clone(&self.received_events);
+        let received = Arc::clone(&self.received_events);
         informer.add_event_handler(move |c| {
             let sign = match (c.old, c.new, c.in_initial_list) {
                 (None, Some(_), true) => "=",
@@ -50,7 +50,7 @@ impl InformerFixture {
                 (Some(_), Some(_), _) => "~",
                 _ => "-",
             };
-            seen.lock().push(format!("{sign}{}", c.key()));
+            received.lock().push(format!("{sign}{}", c.key()));
         });
         informer
     }

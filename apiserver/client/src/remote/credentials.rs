@@ -124,16 +124,16 @@ impl ClientCredentials {
             return Ok(None);
         };
         let mut cache = self.cache.lock().await;
-        if let Some(given) = &cache.exec
-            && given
+        if let Some(credential) = &cache.exec
+            && credential
                 .expires
                 .is_none_or(|e| e > Timestamp::now() + EXPIRY_MARGIN)
         {
-            return Ok(Some(given.clone()));
+            return Ok(Some(credential.clone()));
         }
-        let given = run_exec_plugin(exec, &self.exec_info).await?;
-        cache.exec = Some(given.clone());
-        Ok(Some(given))
+        let credential = run_exec_plugin(exec, &self.exec_info).await?;
+        cache.exec = Some(credential.clone());
+        Ok(Some(credential))
     }
 }
 

@@ -72,8 +72,8 @@ pub(super) fn decode_list(body: &[u8]) -> Result<ObjectList> {
 }
 
 fn add_type_meta(item: &str, head: &str) -> Result<Bytes> {
-    let told = item.starts_with("{\"apiVersion\"") || item.starts_with("{\"kind\"");
-    if told || head.ends_with("\"\"") || has_kind(item)? {
+    let has_type_meta = item.starts_with("{\"apiVersion\"") || item.starts_with("{\"kind\"");
+    if has_type_meta || head.ends_with("\"\"") || has_kind(item)? {
         return Ok(Bytes::copy_from_slice(item.as_bytes()));
     }
     let rest = item[1..].trim_start();
@@ -206,21 +206,21 @@ mod tests {
     }
 
     fn feed(chunks: &[&[u8]]) -> (Vec<String>, bool) {
-        let (mut events, mut seen) = (WatchEventDecoder::default(), Vec::new());
+        let (mut events, mut shown) = (WatchEventDecoder::default(), Vec::new());
         for chunk in chunks {
             events.push(chunk);
             loop {
                 match events.next() {
                     Ok(None) => break,
-                    Ok(Some(event)) => seen.push(show(Ok(event))),
+                    Ok(Some(event)) => shown.push(show(Ok(event))),
                     Err(e) => {
-                        seen.push(show(Err(e)));
-                        return (seen, false);
+                        shown.push(show(Err(e)));
+                        return (shown, false);
                     }
                 }
             }
         }
-        (seen, events.is_at_event_boundary())
+        (shown, events.is_at_event_boundary())
     }
 
     const STREAM: &str = concat!(

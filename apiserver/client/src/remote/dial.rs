@@ -242,15 +242,15 @@ async fn handshake_http2(
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|e| e.to_string())?;
-    let (told, mut limit) = watch::channel(0);
+    let (limit_sender, mut limit) = watch::channel(0);
     let shutdown = tasks.shutdown().clone();
     tasks.spawn(async move {
         let driven = poll_fn(|cx| {
-            if *told.borrow() == 0 {
+            if *limit_sender.borrow() == 0 {
                 activity.register(cx.waker());
             }
             let polled = Pin::new(&mut connection).poll(cx);
-            told.send_if_modified(|limit| {
+            limit_sender.send_if_modified(|limit| {
                 let now = connection.current_max_send_streams();
                 std::mem::replace(limit, now) != now
             });

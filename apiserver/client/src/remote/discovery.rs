@@ -135,7 +135,7 @@ struct LegacyApiResource {
 impl RemoteApi {
     pub(super) async fn discover_resources(
         &self,
-        wanted: GroupFilter<'_>,
+        filter: GroupFilter<'_>,
     ) -> Result<ServerResources> {
         let core = fetch_document(self, "/api").await;
         let groups = fetch_document(self, "/apis").await?;
@@ -153,7 +153,7 @@ impl RemoteApi {
             for body in core.iter().chain([&groups]) {
                 add_aggregated_groups(decode(body)?, &mut found);
             }
-            return Ok(found.retain_groups(wanted));
+            return Ok(found.retain_groups(filter));
         }
         let mut versions: Vec<String> = Vec::new();
         if let Some(core) = &core {
@@ -171,7 +171,7 @@ impl RemoteApi {
             }
             versions.extend(group.versions.into_iter().map(|v| v.group_version));
         }
-        versions.retain(|version| wanted(split_api_version(version).0));
+        versions.retain(|version| filter(split_api_version(version).0));
         let documents = stream::iter(versions).map(|version| async move {
             let body = self.get_raw(&group_version_path(&version)).await;
             let parsed = body.and_then(|b| decode::<LegacyApiResourceList>(&b));

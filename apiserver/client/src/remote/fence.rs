@@ -81,10 +81,12 @@ mod tests {
     async fn a_closed_fence_refuses_writes() {
         let (stream, mut peer) = tokio::io::duplex(64);
         let open = Arc::new(AtomicBool::new(true));
-        let asked = Arc::clone(&open);
+        let is_open = Arc::clone(&open);
         let mut gated = FencedStream {
             stream,
-            fence: Some(NetworkSendFence::new(move || asked.load(Ordering::SeqCst))),
+            fence: Some(NetworkSendFence::new(move || {
+                is_open.load(Ordering::SeqCst)
+            })),
         };
         gated.write_all(b"before").await.unwrap();
         open.store(false, Ordering::SeqCst);

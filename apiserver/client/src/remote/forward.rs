@@ -97,11 +97,11 @@ impl RequestForwarder {
         let server = &self.pool.config().server;
         let below = request.uri().path_and_query();
         let below = below.map_or("/", PathAndQuery::as_str);
-        let whole: PathAndQuery = format!("{}{below}", self.base_path())
+        let path_and_query: PathAndQuery = format!("{}{below}", self.base_path())
             .parse()
             .map_err(|_| invalid_request("path"))?;
         let mut parts = server.clone().into_parts();
-        parts.path_and_query = Some(whole);
+        parts.path_and_query = Some(path_and_query);
         *request.uri_mut() = Uri::from_parts(parts).map_err(|_| invalid_request("address"))?;
         let ours = self.pool.credentials().authorization_header().await;
         let ours = ours.map_err(|message| ForwardError {

@@ -311,10 +311,10 @@ fn parse_file(path: &Path, text: &str) -> Result<KubeconfigFile, RestConfigError
     serde_saphyr::from_str(text).map_err(|e| {
         // The parser's text may quote a line of the file, and with it a secret.
         let at = e.location();
-        let place = at.map(|l| format!(" at line {} column {}", l.line(), l.column()));
+        let location = at.map(|l| format!(" at line {} column {}", l.line(), l.column()));
         kubeconfig_error(
             path,
-            format!("not a kubeconfig{}", place.unwrap_or_default()),
+            format!("not a kubeconfig{}", location.unwrap_or_default()),
         )
     })
 }

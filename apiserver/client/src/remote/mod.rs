@@ -217,17 +217,17 @@ impl RemoteApi {
 
     async fn read_body(&self, mut body: ResponseBody, most: usize) -> Result<Bytes> {
         let expected = body.size_hint().exact().unwrap_or(0).min(1 << 20);
-        let mut whole = BytesMut::with_capacity(usize::try_from(expected).unwrap_or(0));
+        let mut buffer = BytesMut::with_capacity(usize::try_from(expected).unwrap_or(0));
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|e| self.transport_error(pool::error_chain(&e)))?;
             if let Some(data) = frame.data_ref() {
-                if whole.len() + data.len() > most {
+                if buffer.len() + data.len() > most {
                     return Err(Error::Protocol(format!("the reply exceeds {most} bytes")));
                 }
-                whole.extend_from_slice(data);
+                buffer.extend_from_slice(data);
             }
         }
-        Ok(whole.freeze())
+        Ok(buffer.freeze())
     }
 
     async fn fetch_object(&self, ask: ApiRequest) -> Result<Object> {
@@ -239,8 +239,8 @@ impl RemoteApi {
 /// not processed; one answered with 503 may have been, so only idempotent requests are
 /// repeated.
 fn retry_delay(method: &Method, response: &Response<ResponseBody>) -> Option<Duration> {
-    let told = response.headers().get(RETRY_AFTER);
-    let seconds: Option<u64> = told.and_then(|v| v.to_str().ok()?.parse().ok());
+    let retry_after = response.headers().get(RETRY_AFTER);
+    let seconds: Option<u64> = retry_after.and_then(|v| v.to_str().ok()?.parse().ok());
     let repeatable = matches!(*method, Method::GET | Method::PUT | Method::DELETE);
     match response.status() {
         StatusCode::TOO_MANY_REQUESTS => {}
@@ -367,13 +367,13 @@ impl Api for RemoteApi {
                 .unwrap_or_else(|| Error::Protocol("no watch".into())))
         });
         let body = opened.await?;
-        let asked = u64::from(options.timeout_seconds);
+        let timeout_seconds = u64::from(options.timeout_seconds);
         let watch = RemoteWatch {
             body: Box::pin(body),
             decoder: WatchEventDecoder::default(),
             host: self.host.clone(),
-            deadline: (asked > 0)
-                .then(|| Instant::now() + Duration::from_secs(asked) + WATCH_GRACE),
+            deadline: (timeout_seconds > 0)
+                .then(|| Instant::now() + Duration::from_secs(timeout_seconds) + WATCH_GRACE),
             ended: false,
         };
         Ok(Box::pin(stream::unfold(watch, RemoteWatch::next)))
@@ -438,8 +438,8 @@ impl Api for RemoteApi {
         self.discover_resources(&|_| true).await
     }
 
-    async fn discover_groups(&self, wanted: GroupFilter<'_>) -> Result<ServerResources> {
-        self.discover_resources(wanted).await
+    async fn discover_groups(&self, filter: GroupFilter<'_>) -> Result<ServerResources> {
+        self.discover_resources(filter).await
     }
 
     async fn get_raw(&self, path: &str) -> Result<Bytes> {

@@ -151,13 +151,13 @@ impl ConnectionPool {
         loop {
             let lent = self.acquire().await.map_err(SendError::unsent)?;
             let (failure, back) = match lent {
-                AcquiredConnection::Http2(mut sender, place) => {
+                AcquiredConnection::Http2(mut sender, permit) => {
                     match sender.try_send_request(request).await {
                         Ok(response) => {
                             return Ok(response.map(|body| ResponseBody {
                                 body,
                                 ended: false,
-                                _permit: Some(place),
+                                _permit: Some(permit),
                                 http1: None,
                             }));
                         }
@@ -301,7 +301,7 @@ impl ConnectionPool {
         if let Some(at) = state.http2.iter().position(Http2Connection::has_capacity) {
             let connection = &state.http2[at];
             connection.open_streams.fetch_add(1, Ordering::Relaxed);
-            let place = StreamPermit(Arc::clone(&connection.open_streams));
+            let permit = StreamPermit(Arc::clone(&connection.open_streams));
             let sender = connection.sender.clone();
             let half_empty =
                 connection.open_streams.load(Ordering::Relaxed) * 2 < connection.max_streams();
@@ -312,7 +312,7 @@ impl ConnectionPool {
                     nth <= at + 1 || c.open_streams.load(Ordering::Relaxed) > 0
                 });
             }
-            return Some(AcquiredConnection::Http2(sender, place));
+            return Some(AcquiredConnection::Http2(sender, permit));
         }
         while let Some(sender) = state.idle.pop() {
             if !sender.is_closed() {
@@ -416,9 +416,9 @@ impl http_body::Body for ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        let whole = self.ended || self.body.is_end_stream();
+        let complete = self.ended || self.body.is_end_stream();
         if let Some((pool, sender)) = self.http1.take()
-            && whole
+            && complete
         {
             let mut state = pool.0.connections.lock();
             state.idle.retain(|s| !s.is_closed());

@@ -92,12 +92,12 @@ async fn a_burst_shares_one_connection() {
 async fn a_request_refused_with_goaway_is_sent_again() {
     let server = TestHttpsServer::start(&["h2"], 10).await;
     let client = server.client();
-    let made = json!({"metadata": {"name": "m"}});
+    let object = json!({"metadata": {"name": "m"}});
     let options = WriteOptions::default();
     let create = || {
         client.create(
             ResourcePath::collection(&MAPS, "ns"),
-            made.clone().into(),
+            object.clone().into(),
             &options,
         )
     };
@@ -273,11 +273,11 @@ async fn answers_are_repeated_understood_or_refused() {
         ),
         (false, vec![(200, "", "[]")], 1, Some("unexpected reply")),
     ];
-    for (write, answers, requests, expected) in table {
-        let told = answers
+    for (write, planned_responses, requests, expected) in table {
+        let responses = planned_responses
             .iter()
             .map(|(c, r, t)| (*c, (*r).to_owned(), (*t).to_owned()));
-        *server.state.first_responses.lock() = told.collect();
+        *server.state.first_responses.lock() = responses.collect();
         server.state.requests.store(0, Ordering::SeqCst);
         let at = ResourcePath::object(&MAPS, "ns", "m");
         let outcome = if write {
@@ -297,7 +297,11 @@ async fn answers_are_repeated_understood_or_refused() {
             text.unwrap_or_default()
                 .starts_with(expected.unwrap_or_default())
         );
-        assert_eq!(server.count(|s| &s.requests), requests, "{answers:?}");
+        assert_eq!(
+            server.count(|s| &s.requests),
+            requests,
+            "{planned_responses:?}"
+        );
     }
     server.tasks.stop().await;
 }

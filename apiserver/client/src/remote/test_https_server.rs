@@ -220,11 +220,11 @@ fn respond(
     request: &Request<Incoming>,
 ) -> TestHttpsServerResponse {
     script.requests.fetch_add(1, Ordering::SeqCst);
-    let whole = |text: String| Either::Left(Full::new(Bytes::from(text)));
+    let full_body = |text: String| Either::Left(Full::new(Bytes::from(text)));
     if request.headers()["authorization"] != "Bearer sesame" {
         return Response::builder()
             .status(401)
-            .body(whole("who?".into()))
+            .body(full_body("who?".into()))
             .unwrap();
     }
     let first = {
@@ -236,10 +236,10 @@ fn respond(
         if !retry.is_empty() {
             response = response.header("retry-after", retry);
         }
-        return response.body(whole(text)).unwrap();
+        return response.body(full_body(text)).unwrap();
     }
     if let Some(text) = script.responses_by_path.lock().get(request.uri().path()) {
-        return Response::new(whole((*text).to_owned()));
+        return Response::new(full_body((*text).to_owned()));
     }
     if request
         .uri()
@@ -253,5 +253,5 @@ fn respond(
         script.open_watches.lock().push(send);
         return Response::new(Either::Right(StreamBody::new(ChannelBody(receive))));
     }
-    Response::new(whole(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "resourceVersion": "5"}}).to_string()))
+    Response::new(full_body(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "resourceVersion": "5"}}).to_string()))
 }

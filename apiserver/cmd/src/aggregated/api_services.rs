@@ -130,18 +130,18 @@ fn owner_references(role: Option<&Object>) -> Value {
 }
 
 /// The other server that an APIService leads to, if it is not Flotilla.
-fn foreign_server(found: &Value, service: &ApiServiceTarget) -> Option<String> {
-    let theirs = &found["spec"]["service"];
+fn foreign_server(existing: &Value, service: &ApiServiceTarget) -> Option<String> {
+    let theirs = &existing["spec"]["service"];
     if !theirs.is_object() {
         return Some("a CustomResourceDefinition of the host".into());
     }
     let same = theirs["namespace"] == *service.namespace && theirs["name"] == *service.name;
-    let ours = found["metadata"]["labels"][MANAGED_BY_LABEL] == "flotilla";
+    let ours = existing["metadata"]["labels"][MANAGED_BY_LABEL] == "flotilla";
     (!same && !ours).then(|| format!("Service {}/{}", theirs["namespace"], theirs["name"]))
 }
 
-fn is_available(found: &Value) -> bool {
-    let conditions = found["status"]["conditions"].as_array();
+fn is_available(existing: &Value) -> bool {
+    let conditions = existing["status"]["conditions"].as_array();
     conditions
         .into_iter()
         .flatten()
@@ -258,21 +258,21 @@ impl ApiServiceControllerInner {
         let name = version.name();
         let context = || format!("APIService {name}");
         let at = ResourcePath::object(&API_SERVICES, "", &name);
-        let found = match retry_until_answered("registration", || self.host.get(at)).await {
-            Ok(found) => found.value()?,
+        let existing = match retry_until_answered("registration", || self.host.get(at)).await {
+            Ok(existing) => existing.value()?,
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error).with_context(context),
         };
-        if is_automanaged(&found) {
+        if is_automanaged(&existing) {
             let definitions = crds_without_objects(&self.host, &version.group, &version.version);
             let definitions = definitions.await.with_context(context)?;
             tracing::debug!(name, ?definitions, "registered by the host");
-        } else if let Some(who) = foreign_server(&found, &self.service) {
+        } else if let Some(who) = foreign_server(&existing, &self.service) {
             bail!(
                 "{name} is served by {who}; remove it (and move its objects) before Flotilla can serve this group"
             );
         }
-        Ok(Some(found))
+        Ok(Some(existing))
     }
 
     /// Takes over an APIService that the host created for its definitions, by removing the
@@ -280,14 +280,14 @@ impl ApiServiceControllerInner {
     async fn take_over(
         &self,
         version: &ServedGroupVersion,
-        found: &Value,
+        existing: &Value,
         bundle: &str,
     ) -> anyhow::Result<()> {
         let name = version.name();
         let owner = self.wait_for_owner_role().await?;
         let mut change = desired_api_service(version, &self.service, bundle, owner.as_ref());
         change["metadata"]["labels"][AUTOMANAGED_LABEL] = Value::Null;
-        change["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
+        change["metadata"]["resourceVersion"] = existing["metadata"]["resourceVersion"].clone();
         let at = ResourcePath::object(&API_SERVICES, "", &name);
         let options = WriteOptions::default();
         match self.host.patch(at, Patch::Merge(change), &options).await {
@@ -312,7 +312,7 @@ impl ApiServiceControllerInner {
         let name = version.name();
         let at = ResourcePath::object(&API_SERVICES, "", &name);
         let context = || format!("APIService {name}");
-        let Some(found) = self.check_owner(version).await? else {
+        let Some(existing) = self.check_owner(version).await? else {
             let owner = self.wait_for_owner_role().await?;
             let body = desired_api_service(version, &self.service, bundle, owner.as_ref());
             let options = WriteOptions::default();
@@ -323,19 +323,19 @@ impl ApiServiceControllerInner {
                 _ => Ok(false),
             };
         };
-        if is_automanaged(&found) {
-            self.take_over(version, &found, bundle).await?;
+        if is_automanaged(&existing) {
+            self.take_over(version, &existing, bundle).await?;
             return Ok(false);
         }
-        let earlier = found["spec"]["caBundle"].as_str().unwrap_or_default();
+        let earlier = existing["spec"]["caBundle"].as_str().unwrap_or_default();
         let earlier = STANDARD.decode(earlier).unwrap_or_default();
         let bundle = match keep_earlier {
             true => merge_bundles(bundle, &String::from_utf8_lossy(&earlier), self.clock.now()),
             false => bundle.to_owned(),
         };
         let mut change = desired_api_service(version, &self.service, &bundle, None);
-        let available = is_available(&found);
-        if contains(&found, &change) {
+        let available = is_available(&existing);
+        if contains(&existing, &change) {
             if available {
                 return Ok(true);
             }
@@ -399,9 +399,9 @@ mod tests {
     }
 
     fn set_available(fake: &FakeApi, name: &str) {
-        let mut found = fake.get_object(&API_SERVICES, "", name).unwrap();
-        found["status"] = json!({"conditions": [{"type": "Available", "status": "True"}]});
-        fake.seed(&API_SERVICES, found);
+        let mut existing = fake.get_object(&API_SERVICES, "", name).unwrap();
+        existing["status"] = json!({"conditions": [{"type": "Available", "status": "True"}]});
+        fake.seed(&API_SERVICES, existing);
     }
 
     #[tokio::test]
@@ -414,19 +414,19 @@ mod tests {
         );
         let registration = registration(&fake).await;
         registration.register_all().await.unwrap();
-        let made = fake
+        let created = fake
             .get_object(&API_SERVICES, "", "v1alpha2.work.karmada.io")
             .unwrap();
-        assert_eq!(made["spec"]["versionPriority"], 15);
-        assert_eq!(made["spec"]["service"]["port"], 443);
-        assert_eq!(made["metadata"]["ownerReferences"][0]["uid"], "u");
+        assert_eq!(created["spec"]["versionPriority"], 15);
+        assert_eq!(created["spec"]["service"]["port"], 443);
+        assert_eq!(created["metadata"]["ownerReferences"][0]["uid"], "u");
         for version in versions() {
             set_available(&fake, &version.name());
         }
         fake.clear_writes();
         registration.register_all().await.unwrap();
         assert_eq!(fake.writes(), []);
-        let mut drifted = made;
+        let mut drifted = created;
         drifted["spec"]["service"]["port"] = json!(1);
         fake.seed(&API_SERVICES, drifted);
         registration.register_all().await.unwrap();
@@ -469,8 +469,8 @@ mod tests {
             fake.seed(&API_SERVICES, theirs(spec));
             let error = registration(&fake).await.register_all().await.unwrap_err();
             assert!(error.to_string().contains(who), "{error}");
-            let kept = fake.get_object(&API_SERVICES, "", name).unwrap();
-            assert!(kept["spec"]["caBundle"].is_null());
+            let existing = fake.get_object(&API_SERVICES, "", name).unwrap();
+            assert!(existing["spec"]["caBundle"].is_null());
         }
     }
 
@@ -490,12 +490,13 @@ mod tests {
         assert_eq!(fake.list_objects(&API_SERVICES), [] as [Value; 0]);
         fake.on_call(|_| None);
         registration.register_all().await.unwrap();
-        let made = fake.list_objects(&API_SERVICES);
+        let created = fake.list_objects(&API_SERVICES);
         assert!(
-            made.iter()
+            created
+                .iter()
                 .all(|o| o["metadata"]["ownerReferences"].is_null())
         );
-        assert_eq!(made.len(), versions().len());
+        assert_eq!(created.len(), versions().len());
     }
 
     /// An APIService that a host registers for its definitions.

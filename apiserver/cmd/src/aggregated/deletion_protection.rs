@@ -37,10 +37,10 @@ pub(super) async fn ensure(
     bundle: &str,
     owners: &Value,
 ) -> Result<(), Error> {
-    let found = host
+    let discovered = host
         .discover_groups(&|group| group == ADMISSION_GROUP)
         .await?;
-    let has_policies = found.resources.iter().any(|r| r.resource == POLICIES);
+    let has_policies = discovered.resources.iter().any(|r| r.resource == POLICIES);
     if !has_policies {
         return apply(host, &WEBHOOKS, webhook(service, bundle), owners).await;
     }
@@ -64,8 +64,8 @@ async fn apply(
     desired["metadata"] = json!({"name": PROTECTION_NAME, "labels": labels()});
     let options = WriteOptions::default();
     let at = ResourcePath::object(resource, "", PROTECTION_NAME);
-    let found = match host.get(at).await {
-        Ok(found) => found.value()?,
+    let existing = match host.get(at).await {
+        Ok(existing) => existing.value()?,
         Err(error) if error.is_not_found() => {
             desired["metadata"]["ownerReferences"] = owners.clone();
             let created = host
@@ -83,7 +83,7 @@ async fn apply(
         }
         Err(error) => return Err(error),
     };
-    if contains(&found, &desired) {
+    if contains(&existing, &desired) {
         return Ok(());
     }
     let patched = host.patch(at, Patch::Merge(desired), &options).await;
@@ -178,16 +178,16 @@ mod tests {
             name: "flotilla".into(),
             port: 443,
         };
-        let made = |resource: &Gvr| fake.get_object(resource, "", PROTECTION_NAME);
+        let created = |resource: &Gvr| fake.get_object(resource, "", PROTECTION_NAME);
         serve(&fake, &WEBHOOKS);
         let owners = json!([{"name": "flotilla", "uid": "u"}]);
         ensure(&host, &service, "old", &owners).await.unwrap();
         ensure(&host, &service, "new", &owners).await.unwrap();
-        let hook = made(&WEBHOOKS).unwrap();
-        let client = &hook["webhooks"][0]["clientConfig"];
+        let configuration = created(&WEBHOOKS).unwrap();
+        let client = &configuration["webhooks"][0]["clientConfig"];
         assert_eq!(client["caBundle"], STANDARD.encode("new"));
         assert_eq!(client["service"]["path"], WEBHOOK_PATH);
-        let webhook = &hook["webhooks"][0];
+        let webhook = &configuration["webhooks"][0];
         let everything = json!({"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"],
             "operations": ["DELETE"], "scope": "*"});
         assert_eq!(webhook["rules"], json!([everything]));
@@ -195,7 +195,7 @@ mod tests {
             json!({"matchExpressions": [{"key": DELETION_PROTECTED_LABEL, "operator": "Exists"}]});
         assert_eq!(webhook["objectSelector"], carrying);
         assert_eq!(webhook["failurePolicy"], "Fail");
-        assert_eq!(hook["metadata"]["ownerReferences"], owners);
+        assert_eq!(configuration["metadata"]["ownerReferences"], owners);
         fake.clear_writes();
         ensure(&host, &service, "new", &owners).await.unwrap();
         assert_eq!(fake.writes(), []);
@@ -203,14 +203,14 @@ mod tests {
         serve(&fake, &POLICIES);
         serve(&fake, &BINDINGS);
         ensure(&host, &service, "new", &owners).await.unwrap();
-        assert_eq!(made(&WEBHOOKS), None, "one form is enough");
-        let policy = made(&POLICIES).unwrap();
+        assert_eq!(created(&WEBHOOKS), None, "one form is enough");
+        let policy = created(&POLICIES).unwrap();
         let rule = &policy["spec"]["matchConstraints"]["resourceRules"][0];
         assert_eq!(*rule, everything);
         let constraints = &policy["spec"]["matchConstraints"];
         assert_eq!(constraints["objectSelector"], carrying);
         assert_eq!(
-            made(&BINDINGS).unwrap()["spec"]["policyName"],
+            created(&BINDINGS).unwrap()["spec"]["policyName"],
             PROTECTION_NAME
         );
     }
@@ -232,9 +232,9 @@ mod tests {
         drop(questions);
         let out = child.wait_with_output().unwrap();
         assert!(out.status.success(), "{out:?}");
-        let answers = String::from_utf8(out.stdout).unwrap();
+        let output = String::from_utf8(out.stdout).unwrap();
         let answer = |line: &str| line.parse().map_err(|_| line.to_owned());
-        answers.lines().map(answer).collect()
+        output.lines().map(answer).collect()
     }
 
     #[test]

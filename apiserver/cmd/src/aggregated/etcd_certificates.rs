@@ -87,15 +87,15 @@ impl EtcdCertificateSecretManager {
 
     /// Creates or renews the Secret until nothing is due, and uses its content.
     async fn renew(&self) -> anyhow::Result<()> {
-        let next = |kept: Option<&_>| {
+        let next = |certificates: Option<&_>| {
             Ok(EtcdCertificates::renew(
-                kept,
+                certificates,
                 &self.names,
                 self.clock.now(),
             )?)
         };
-        let kept = self.secret.ensure_secret(next).await?;
-        *self.client_tls.lock() = client_tls(&kept);
+        let certificates = self.secret.ensure_secret(next).await?;
+        *self.client_tls.lock() = client_tls(&certificates);
         Ok(())
     }
 }
@@ -111,13 +111,13 @@ fn certificate_names(servers: &[String]) -> BTreeSet<String> {
     hosts.chain(loopback).collect()
 }
 
-fn client_tls(kept: &EtcdCertificates) -> EtcdTls {
+fn client_tls(certificates: &EtcdCertificates) -> EtcdTls {
     let CertKeyPair {
         certificate_pem,
         key_pem,
-    } = kept.client.clone();
+    } = certificates.client.clone();
     EtcdTls {
-        ca: Some(kept.ca.clone().into_bytes()),
+        ca: Some(certificates.ca.clone().into_bytes()),
         identity: Some((certificate_pem.into_bytes(), key_pem.into_bytes())),
     }
 }

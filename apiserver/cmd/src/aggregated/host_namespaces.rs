@@ -29,15 +29,15 @@ impl HostNamespaceLookup {
 #[async_trait]
 impl NamespaceLookup for HostNamespaceLookup {
     async fn get_namespace(&self, name: &str) -> Result<Option<Object>, Status> {
-        if let Some(found) = self.informer.get("", name) {
-            return Ok(Some(found));
+        if let Some(namespace) = self.informer.get("", name) {
+            return Ok(Some(namespace));
         }
         match self
             .host
             .get(ResourcePath::object(&NAMESPACES, "", name))
             .await
         {
-            Ok(found) => Ok(Some(found)),
+            Ok(namespace) => Ok(Some(namespace)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(Error::Status(status)) if status.code == 403 => {
                 let why = format!("the host does not allow reading namespaces: {status}");

@@ -19,15 +19,15 @@ pub(super) fn labels() -> Value {
 }
 
 /// Whether `found` has every field of `desired` with the same value.
-pub(super) fn contains(found: &Value, desired: &Value) -> bool {
-    match (found, desired) {
-        (Value::Object(found), Value::Object(desired)) => desired.iter().all(|(key, value)| {
+pub(super) fn contains(existing: &Value, desired: &Value) -> bool {
+    match (existing, desired) {
+        (Value::Object(existing), Value::Object(desired)) => desired.iter().all(|(key, value)| {
             // False and absent mean the same.
-            found
+            existing
                 .get(key)
                 .map_or(*value == json!(false), |f| contains(f, value))
         }),
-        _ => found == desired,
+        _ => existing == desired,
     }
 }
 
@@ -37,8 +37,12 @@ mod tests {
 
     #[test]
     fn absence_is_false() {
-        let check = |found: Value, desired: Value, expect: bool| {
-            assert_eq!(contains(&found, &desired), expect, "{found} {desired}");
+        let check = |existing: Value, desired: Value, expect: bool| {
+            assert_eq!(
+                contains(&existing, &desired),
+                expect,
+                "{existing} {desired}"
+            );
         };
         check(json!({"a": 1, "b": 2}), json!({"a": 1}), true);
         check(json!({"a": 1}), json!({"a": 1, "b": false}), true);

@@ -19,7 +19,7 @@ where
     let failures = FailureLogLimiter::new();
     loop {
         let error = match ask().await {
-            Ok(answer) => return Ok(answer),
+            Ok(response) => return Ok(response),
             Err(error) => error,
         };
         let passing = match &error {

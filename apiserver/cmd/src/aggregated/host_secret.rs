@@ -74,13 +74,13 @@ impl HostSecretClient {
     ) -> anyhow::Result<T> {
         for _ in 0..MAX_ATTEMPTS {
             let at = ResourcePath::object(&SECRETS, &self.namespace, &self.name);
-            let answer = retry_until_answered(self.description, || self.host.get(at)).await;
-            let found = ignore_not_found(answer)?;
-            let kept = found.as_ref().and_then(decode_secret);
-            let Some(next) = next(kept.as_ref())? else {
-                return kept.context("the Secret has no certificate and none is due");
+            let response = retry_until_answered(self.description, || self.host.get(at)).await;
+            let existing = ignore_not_found(response)?;
+            let stored = existing.as_ref().and_then(decode_secret);
+            let Some(next) = next(stored.as_ref())? else {
+                return stored.context("the Secret has no certificate and none is due");
             };
-            if self.write(found.as_ref(), &next).await? {
+            if self.write(existing.as_ref(), &next).await? {
                 return Ok(next);
             }
         }
@@ -90,11 +90,11 @@ impl HostSecretClient {
     /// Returns false when another replica has written the Secret.
     async fn write<T: SecretDataCodec>(
         &self,
-        found: Option<&Object>,
+        existing: Option<&Object>,
         next: &T,
     ) -> anyhow::Result<bool> {
         let options = WriteOptions::default();
-        let written = match found {
+        let written = match existing {
             None => {
                 let body = json!({"apiVersion": "v1", "kind": "Secret", "type": T::TYPE,
                     "metadata": {"name": self.name, "namespace": self.namespace, "labels": labels()},
@@ -102,8 +102,8 @@ impl HostSecretClient {
                 let all = ResourcePath::collection(&SECRETS, &self.namespace);
                 self.host.create(all, body.into(), &options).await
             }
-            Some(found) => {
-                let mut body = found.value()?;
+            Some(existing) => {
+                let mut body = existing.value()?;
                 body["data"] = encode_data(next);
                 let at = ResourcePath::object(&SECRETS, &self.namespace, &self.name);
                 self.host.update(at, body.into(), &options).await
@@ -114,7 +114,7 @@ impl HostSecretClient {
             Err(error)
                 if error.is_conflict()
                     || error.is_already_exists()
-                    || error.is_not_found() && found.is_some() =>
+                    || error.is_not_found() && existing.is_some() =>
             {
                 Ok(false)
             }

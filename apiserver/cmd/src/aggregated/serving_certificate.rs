@@ -86,20 +86,20 @@ impl ServingCertificateSecretManager {
             description: DESCRIPTION,
         };
         let names = certificate_names(service);
-        let kept = ensure_certificates(&secret, &names, &**clock).await;
-        let kept = kept.with_context(|| {
+        let certificates = ensure_certificates(&secret, &names, &**clock).await;
+        let certificates = certificates.with_context(|| {
             format!(
                 "the serving certificate in Secret {}/{} of the host",
                 secret.namespace, secret.name
             )
         })?;
-        let (chain, key) = kept.serving_der()?;
+        let (chain, key) = certificates.serving_der()?;
         Ok(Self(Arc::new(ServingCertificateSecretManagerInner {
             secret,
             names,
             clock: Arc::clone(clock),
             certificate: ReloadableCertificate::new(chain, key)?,
-            bundle: watch::Sender::new(kept.ca_bundle),
+            bundle: watch::Sender::new(certificates.ca_bundle),
             failures: FailureLogLimiter::new(),
         })))
     }
@@ -141,15 +141,19 @@ impl ServingCertificateSecretManagerInner {
     /// Uses the certificate of the Secret. One that cannot be used is replaced by the next
     /// renewal.
     fn apply_secret(&self, secret: &Object) {
-        let usable = decode_secret(secret).and_then(|kept: StoredServingCertificateAndCa| {
-            let due =
-                StoredServingCertificateAndCa::rotate(Some(&kept), &self.names, self.clock.now());
-            // A certificate that is due for renewal is used until it is renewed.
-            let (chain, key) = kept.serving_der().ok()?;
-            due.ok()?;
-            Some((kept, chain, key))
-        });
-        let Some((kept, chain, key)) = usable else {
+        let usable =
+            decode_secret(secret).and_then(|certificates: StoredServingCertificateAndCa| {
+                let due = StoredServingCertificateAndCa::rotate(
+                    Some(&certificates),
+                    &self.names,
+                    self.clock.now(),
+                );
+                // A certificate that is due for renewal is used until it is renewed.
+                let (chain, key) = certificates.serving_der().ok()?;
+                due.ok()?;
+                Some((certificates, chain, key))
+            });
+        let Some((certificates, chain, key)) = usable else {
             self.log_unusable("its keys are missing or malformed");
             return;
         };
@@ -159,8 +163,8 @@ impl ServingCertificateSecretManagerInner {
         }
         self.failures.record_success("take");
         self.bundle.send_if_modified(|bundle| {
-            let differs = *bundle != kept.ca_bundle;
-            *bundle = kept.ca_bundle;
+            let differs = *bundle != certificates.ca_bundle;
+            *bundle = certificates.ca_bundle;
             differs
         });
     }
@@ -178,9 +182,9 @@ async fn ensure_certificates(
     names: &BTreeSet<String>,
     clock: &dyn Clock,
 ) -> anyhow::Result<StoredServingCertificateAndCa> {
-    let next = |kept: Option<&_>| {
+    let next = |certificates: Option<&_>| {
         Ok(StoredServingCertificateAndCa::rotate(
-            kept,
+            certificates,
             names,
             clock.now(),
         )?)
@@ -241,8 +245,8 @@ mod tests {
         bundle.changed().await.unwrap();
         let second = bundle.borrow_and_update().clone();
         assert_ne!(first, second);
-        let kept = fake.list_objects(&SECRETS).remove(0);
-        let text = kept["data"]["ca.crt"].as_str().unwrap();
+        let stored = fake.list_objects(&SECRETS).remove(0);
+        let text = stored["data"]["ca.crt"].as_str().unwrap();
         assert_eq!(STANDARD.decode(text).unwrap(), second.as_bytes());
         tasks.stop().await;
     }

@@ -32,10 +32,10 @@ pub(crate) fn load(
 fn parse(text: &str, scope: EncryptableResources) -> Result<ResourceTransformers, String> {
     let document: Value = serde_saphyr::from_str(text).map_err(|e| {
         // The parser's error may quote a line of the file, and with it a key.
-        let place = e
+        let location = e
             .location()
             .map(|l| format!(" at line {} column {}", l.line(), l.column()));
-        format!("not YAML or JSON{}", place.unwrap_or_default())
+        format!("not YAML or JSON{}", location.unwrap_or_default())
     })?;
     let entries = config::parse(&document).map_err(|errors| config::join_errors(&errors))?;
     transformers::resource_transformers(entries, scope)

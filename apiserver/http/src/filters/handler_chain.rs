@@ -34,7 +34,7 @@ use crate::metrics::ApiServerMetrics;
 use crate::server_drain::ServerDrain;
 use crate::subresources::SubresourceConnectors;
 
-/// What the filters work with.
+/// The dependencies and limits of the handler chain.
 pub(crate) struct HandlerChainConfig {
     pub(crate) registry: Arc<Registry>,
     pub(crate) connectors: Arc<SubresourceConnectors>,

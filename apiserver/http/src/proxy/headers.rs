@@ -196,12 +196,12 @@ mod tests {
         };
         let out = build_request_headers(&HeaderMap::new(), &jurgen, None).unwrap();
         assert_eq!(show(&out), ["impersonate-user=jürgen"]);
-        let odd = UserInfo {
+        let special = UserInfo {
             name: "a\r\nb".into(),
             ..user
         };
         assert_eq!(
-            build_request_headers(&headers, &odd, None)
+            build_request_headers(&headers, &special, None)
                 .unwrap_err()
                 .code,
             400

@@ -100,7 +100,7 @@ impl ClusterProxy {
         let shutdown = connection.shutdown.clone();
         let answered = self.send(connection, path, &guard).await;
         let code = match &answered {
-            Ok(answer) => answer.response.status().as_u16(),
+            Ok(proxied) => proxied.response.status().as_u16(),
             Err(status) => status.code,
         };
         guard.metrics.observe_response(code, began.elapsed());
@@ -150,8 +150,8 @@ impl ClusterProxy {
             Some(client) => self.forward_upgrade(outgoing, client, end, guard).await,
             None => self.forward_streaming(outgoing, end, guard).await,
         };
-        let mut answer = answered.map_err(|why| self.unreachable_status(&cluster, &why))?;
-        let response = &mut answer.response;
+        let mut proxied = answered.map_err(|why| self.unreachable_status(&cluster, &why))?;
+        let response = &mut proxied.response;
         if response.status() == StatusCode::UNAUTHORIZED {
             // The member refused our token, not the user's credentials.
             let why = format!("cluster {cluster:?} refused the token of its impersonator");
@@ -170,7 +170,7 @@ impl ClusterProxy {
                 &prefix,
             )
         });
-        Ok(answer)
+        Ok(proxied)
     }
 
     /// Sends an ordinary request; its response body is streamed.

@@ -24,10 +24,10 @@ async fn who_am_i(
     let reply = caller
         .call_with(Method::POST, REVIEWS, &all, review())
         .await;
-    let mut answer = reply.json();
+    let mut response = reply.json();
     match reply.code {
-        201 => Ok(answer["status"]["userInfo"].take()),
-        code => Err((code, answer["message"].to_string())),
+        201 => Ok(response["status"]["userInfo"].take()),
+        code => Err((code, response["message"].to_string())),
     }
 }
 

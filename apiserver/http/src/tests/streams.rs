@@ -131,11 +131,11 @@ async fn long_lists_are_streamed() {
         let body = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": format!("n{n}"), "namespace": "default"}, "data": {"pad": pad}});
         let at = client::ResourcePath::collection(&gvr, "default");
-        let made: Object = api
+        let created: Object = api
             .create(at, body.into(), &client::WriteOptions::default())
             .await
             .unwrap();
-        assert_eq!(made.namespace(), "default");
+        assert_eq!(created.namespace(), "default");
     }
     let mut admin = running.admin().await;
     let plain = admin.get(CONFIG_MAPS).await;

@@ -65,8 +65,8 @@ impl FieldSelector {
 
     /// The value that the selector requires of a field (`RequiresExactMatch`).
     pub fn exact_match(&self, field: &str) -> Option<&str> {
-        let found = self.0.iter().find(|r| r.equal && r.field == field)?;
-        Some(&found.value)
+        let requirement = self.0.iter().find(|r| r.equal && r.field == field)?;
+        Some(&requirement.value)
     }
 }
 
@@ -181,8 +181,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_text_never_panics(text in ".{0,60}", odd in "[ab!=,\\\\]{0,40}") {
-            for t in [&text, &odd] {
+        fn arbitrary_text_never_panics(text in ".{0,60}", symbols in "[ab!=,\\\\]{0,40}") {
+            for t in [&text, &symbols] {
                 if let Ok(s) = FieldSelector::parse(t) {
                     prop_assert_eq!(&FieldSelector::parse(&s.to_string()).unwrap(), &s);
                 }

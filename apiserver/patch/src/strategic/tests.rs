@@ -17,8 +17,8 @@ struct FakePatchMeta {
 
 impl PatchMetaLookup for FakePatchMeta {
     fn field(&self, name: &str) -> Option<Self> {
-        let found = self.fields.iter().find(|(n, _)| *n == name)?;
-        Some(found.1.clone())
+        let entry = self.fields.iter().find(|(n, _)| *n == name)?;
+        Some(entry.1.clone())
     }
     fn item(&self) -> Option<Self> {
         self.item.as_deref().cloned()

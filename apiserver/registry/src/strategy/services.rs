@@ -356,11 +356,11 @@ fn allocate_node_ports(
             continue;
         }
         let mut rng = rand::rng();
-        let found = (0..MAX_RANDOM_ATTEMPTS)
+        let free_port = (0..MAX_RANDOM_ATTEMPTS)
             .map(|_| rng.random_range(NODE_PORT_RANGE))
             .chain(NODE_PORT_RANGE)
             .find(|p| !used.ports.contains(p));
-        let Some(found) = found else {
+        let Some(free_port) = free_port else {
             let why = "failed to allocate a nodePort: range is full";
             return Err(FieldError::invalid(
                 format!("spec.ports[{i}].nodePort"),
@@ -368,9 +368,9 @@ fn allocate_node_ports(
                 why,
             ));
         };
-        used.ports.insert(found);
-        allocation.ports.push(found);
-        port["nodePort"] = found.into();
+        used.ports.insert(free_port);
+        allocation.ports.push(free_port);
+        port["nodePort"] = free_port.into();
     }
     Ok(())
 }

@@ -254,10 +254,10 @@ async fn recorded_events_are_stored_as_if_posted() {
         }
     };
     assert_eq!(bytes("web.1").await, bytes("web.4").await);
-    let odd = ResourcePath::object(&EVENTS, "default", "Odd:2");
+    let path = ResourcePath::object(&EVENTS, "default", "Odd:2");
     let result = fixture
         .registry
-        .get(&fixture.ctx, odd, &GetOptions::default())
+        .get(&fixture.ctx, path, &GetOptions::default())
         .await;
     assert_eq!(result.is_ok(), codes[2] == 0, "as any other create");
 }

@@ -190,8 +190,8 @@ impl ApiUnderTest {
         value
     }
 
-    fn normalize_result(&mut self, answer: Result<Object, Error>) -> Value {
-        match answer {
+    fn normalize_result(&mut self, result: Result<Object, Error>) -> Value {
+        match result {
             Ok(object) => self.normalize(&object),
             Err(error) => error_summary(&error),
         }
@@ -268,8 +268,8 @@ impl ApiUnderTest {
                 self.normalize_write(created, *dry_run)
             }
             RandomApiCall::Get { name } => {
-                let found = api.get(self.object_path(*name)).await;
-                self.normalize_result(found)
+                let read = api.get(self.object_path(*name)).await;
+                self.normalize_result(read)
             }
             RandomApiCall::List { selector, limit } => self.list(selector, *limit).await,
             RandomApiCall::Update {

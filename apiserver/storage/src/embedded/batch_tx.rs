@@ -23,6 +23,7 @@ pub(super) struct BatchChanges {
     pub(super) wal_bytes: usize,
 }
 
+/// The SQLite transaction of one batch of writes.
 pub(super) struct BatchTx<'a> {
     connection: &'a Connection,
     index: &'a RwLock<MvccIndex>,
@@ -63,8 +64,8 @@ impl<'a> BatchTx<'a> {
     /// Compares the revision of the key and, when it is the expected one, writes.
     pub(super) fn apply(&mut self, txn: SingleKeyTxn) -> rusqlite::Result<TxnResponse> {
         let current = self.current(&txn.key)?;
-        let found = current.as_ref().map_or(0, |e| e.mod_revision);
-        if found != txn.expected || (found == 0 && matches!(txn.op, SingleKeyTxnOp::Delete)) {
+        let actual = current.as_ref().map_or(0, |e| e.mod_revision);
+        if actual != txn.expected || (actual == 0 && matches!(txn.op, SingleKeyTxnOp::Delete)) {
             return Ok(TxnResponse::Conflict { current });
         }
         self.begin()?;
@@ -86,7 +87,7 @@ impl<'a> BatchTx<'a> {
             .execute(params![
                 SqlRevision(revision),
                 &*key,
-                SqlRevision(found),
+                SqlRevision(actual),
                 expires,
                 value.as_deref()
             ])?;
@@ -119,16 +120,16 @@ impl<'a> BatchTx<'a> {
             return Ok(entry.clone());
         }
         // The lock is released before the query; only this thread changes the index.
-        let found = self.index.read().newest(key);
-        let Some(found) = found else {
+        let newest = self.index.read().newest(key);
+        let Some(newest) = newest else {
             return Ok(None);
         };
-        let value = match &found.value {
+        let value = match &newest.value {
             Some(value) => value.clone(),
-            None => read_value(self.connection, found.revision)?
+            None => read_value(self.connection, newest.revision)?
                 .ok_or(rusqlite::Error::QueryReturnedNoRows)?,
         };
-        Ok(Some(found.into_key_value(value)))
+        Ok(Some(newest.into_key_value(value)))
     }
 
     /// Stores the compaction revision.

@@ -61,15 +61,15 @@ impl EmbeddedStoreState {
 
     pub(super) fn get(&self, key: &str) -> StoreResult<Option<KeyValue>> {
         loop {
-            let (revision, found) = {
+            let (revision, entry) = {
                 let state = self.index.read();
                 state.check_open()?;
                 (state.revision(), state.newest(key))
             };
-            let Some(found) = found else {
+            let Some(entry) = entry else {
                 return Ok(None);
             };
-            if let Some(mut entries) = self.read_pool.read_values(vec![found])? {
+            if let Some(mut entries) = self.read_pool.read_values(vec![entry])? {
                 return Ok(entries.pop());
             }
             self.check_missing_row(revision)?;

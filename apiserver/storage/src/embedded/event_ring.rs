@@ -10,6 +10,7 @@ use crate::store::StoreEvent;
 /// Bytes of memory that one event takes besides its key and values.
 const EVENT_OVERHEAD_BYTES: usize = 160;
 
+/// The newest events of the store, bounded by bytes, for watches that start in the past.
 #[derive(Debug)]
 pub(super) struct StoreEventRing {
     /// The event of revision `start + 1 + i` has the index `i`.

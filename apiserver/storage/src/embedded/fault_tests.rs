@@ -22,11 +22,11 @@ impl Clock for PanickingClock {
     }
 }
 
-async fn events(feed: &mut Box<dyn StoreWatch>, upto: u64) -> Vec<(u64, String)> {
+async fn events(watch: &mut Box<dyn StoreWatch>, upto: u64) -> Vec<(u64, String)> {
     let mut events = Vec::new();
     let read = async {
         while events.last().is_none_or(|(revision, _)| *revision < upto) {
-            let batch = feed.next().await.unwrap();
+            let batch = watch.next().await.unwrap();
             events.extend(batch.events.iter().map(|e| (e.revision, e.key.to_string())));
         }
     };
@@ -42,7 +42,7 @@ async fn panicked_writer(open: impl FnOnce(EmbeddedStoreOptions) -> EmbeddedStor
         ..manual_compaction_options()
     });
     let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
-    let mut feed = store.watch("/a/", 0).await.unwrap();
+    let mut watch = store.watch("/a/", 0).await.unwrap();
     clock.0.store(true, Ordering::Release);
     let refused = commit(&store, "/a/2", 0, put("two")).await;
     assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
@@ -51,7 +51,7 @@ async fn panicked_writer(open: impl FnOnce(EmbeddedStoreOptions) -> EmbeddedStor
     wait_until(|| health.borrow().fault.is_none() && health.borrow().total_faults() > 0).await;
     let three = commit(&store, "/a/3", 0, put("three")).await.unwrap();
     assert_eq!(three, one + 1);
-    let delivered = events(&mut feed, three).await;
+    let delivered = events(&mut watch, three).await;
     assert_eq!(delivered, [(one, "/a/1".into()), (three, "/a/3".into())]);
     assert_eq!(store.get("/a/1").await.unwrap().unwrap().value, "one");
     let health = store.health().borrow().clone();
@@ -78,7 +78,7 @@ async fn panicked_writer_in_memory_writes_again() {
 async fn panic_within_a_publication_neither_loses_nor_repeats_events() {
     let directory = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(directory.path(), manual_compaction_options()).unwrap();
-    let mut feed = store.watch("/a/", 0).await.unwrap();
+    let mut watch = store.watch("/a/", 0).await.unwrap();
     let mut other = store.watch("/b/", 0).await.unwrap();
     let once = AtomicBool::new(true);
     let panic = move || assert!(!once.swap(false, Ordering::AcqRel), "between two steps");
@@ -94,7 +94,7 @@ async fn panic_within_a_publication_neither_loses_nor_repeats_events() {
     assert!(store.prefix_revision("/a/").await.unwrap() >= 1);
     let two = commit(&store, "/b/1", 0, put("two")).await.unwrap();
     let three = commit(&store, "/a/2", 0, put("three")).await.unwrap();
-    let delivered = events(&mut feed, three).await;
+    let delivered = events(&mut watch, three).await;
     assert_eq!(delivered, [(1, "/a/1".into()), (three, "/a/2".into())]);
     assert_eq!(events(&mut other, two).await, [(two, "/b/1".into())]);
     store.close().await;

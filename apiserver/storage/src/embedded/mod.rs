@@ -207,14 +207,14 @@ impl EmbeddedStore {
         &self,
         request: impl FnOnce(oneshot::Sender<StoreResult<T>>) -> WriterRequest,
     ) -> StoreResult<T> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         let sent = self.requests.send(request(reply));
-        let answer = match sent {
-            Ok(()) => answer.await.ok(),
+        let response = match sent {
+            Ok(()) => response.await.ok(),
             Err(_) => None,
         };
-        match answer {
-            Some(answer) => answer,
+        match response {
+            Some(response) => response,
             None => Err(self.ended_error()),
         }
     }
@@ -250,12 +250,12 @@ impl Store for EmbeddedStore {
     }
 
     async fn get(&self, key: &str) -> StoreResult<Option<KeyValue>> {
-        let found = {
+        let newest = {
             let state = self.engine.index.read();
             state.check_open()?;
             state.newest(key)
         };
-        match found {
+        match newest {
             None => Ok(None),
             Some(KeyRevisionAndOptionalValue {
                 key,
@@ -266,9 +266,9 @@ impl Store for EmbeddedStore {
                 value,
                 mod_revision: revision,
             })),
-            Some(found) => {
+            Some(newest) => {
                 self.engine
-                    .spawn_read(move |shared| shared.get(&found.key))
+                    .spawn_read(move |shared| shared.get(&newest.key))
                     .await
             }
         }

@@ -87,6 +87,7 @@ pub(super) struct SupersededRow {
     pub(super) key: Arc<str>,
 }
 
+/// The revisions of every key, and the newest events, in memory.
 #[derive(Debug)]
 pub(super) struct MvccIndex {
     keys: BTreeMap<Arc<str>, KeyIndex>,

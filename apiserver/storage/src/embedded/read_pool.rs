@@ -93,12 +93,12 @@ impl ReadConnectionPool {
     /// Reads the values. `None` when a row is missing because of a compaction.
     pub(super) fn read_values(
         &self,
-        found: Vec<KeyRevisionAndOptionalValue>,
+        keys: Vec<KeyRevisionAndOptionalValue>,
     ) -> StoreResult<Option<Vec<KeyValue>>> {
-        let mut entries = Vec::with_capacity(found.len());
-        let mut found = found.into_iter().peekable();
-        while found.peek().is_some() {
-            let chunk = found.by_ref().take(ROWS_PER_TRANSACTION);
+        let mut entries = Vec::with_capacity(keys.len());
+        let mut keys = keys.into_iter().peekable();
+        while keys.peek().is_some() {
+            let chunk = keys.by_ref().take(ROWS_PER_TRANSACTION);
             let complete = self.with_connection(|connection| {
                 let transaction = connection.unchecked_transaction()?;
                 for key in chunk {

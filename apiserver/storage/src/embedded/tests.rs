@@ -75,8 +75,8 @@ async fn restart_keeps_everything() {
     let mut ask = RangeRequest::prefix("/a/");
     ask.revision = two;
     assert_eq!(store.range(&ask).await.unwrap().kvs[0].value, "two");
-    let mut feed = store.watch("/a/", one).await.unwrap();
-    let batch = feed.next().await.unwrap();
+    let mut watch = store.watch("/a/", one).await.unwrap();
+    let batch = watch.next().await.unwrap();
     let revisions: Vec<_> = batch.events.iter().map(|e| e.revision).collect();
     assert_eq!(revisions, [two, deleted, other]);
     assert_eq!(batch.events[1].previous.as_ref().unwrap().value, "two");
@@ -121,8 +121,8 @@ async fn revision_is_never_used_twice() {
     assert_eq!(store.get("/a/1").await.unwrap().unwrap().value, "again");
     let next = commit(&store, "/a/2", 0, put("x")).await.unwrap();
     assert_eq!(next, deleted + 1002);
-    let mut feed = store.watch("/a/", next - 1).await.unwrap();
-    assert_eq!(feed.next().await.unwrap().events[0].revision, next);
+    let mut watch = store.watch("/a/", next - 1).await.unwrap();
+    assert_eq!(watch.next().await.unwrap().events[0].revision, next);
     store.close().await;
 }
 
@@ -166,14 +166,14 @@ async fn time_to_live_survives_a_restart() {
 
     let store = EmbeddedStore::open(directory.path(), options()).unwrap();
     let revision = store.revision().await.unwrap();
-    let mut feed = store.watch("/a/", revision).await.unwrap();
+    let mut watch = store.watch("/a/", revision).await.unwrap();
     clock.advance(hours(2));
-    let batch = feed.next().await.unwrap();
+    let batch = watch.next().await.unwrap();
     assert_eq!(&*batch.events[0].key, "/a/1");
     assert_eq!(batch.events[0].value, None);
     assert_eq!(store.get("/a/2").await.unwrap().unwrap().value, "longer");
     clock.advance(hours(2));
-    assert_eq!(&*feed.next().await.unwrap().events[0].key, "/a/2");
+    assert_eq!(&*watch.next().await.unwrap().events[0].key, "/a/2");
     store.close().await;
 }
 
@@ -312,7 +312,7 @@ async fn reads_succeed_without_space() {
         store.get("/a/1").await.unwrap().unwrap().mod_revision,
         revision
     );
-    let mut feed = store.watch("/a/", revision).await.unwrap();
+    let mut watch = store.watch("/a/", revision).await.unwrap();
     // Compaction makes space, and the next write is the next revision.
     store.compact(revision).await.unwrap();
     let next = loop {
@@ -323,7 +323,7 @@ async fn reads_succeed_without_space() {
         }
     };
     assert_eq!(next, revision + 1);
-    assert_eq!(feed.next().await.unwrap().events[0].revision, next);
+    assert_eq!(watch.next().await.unwrap().events[0].revision, next);
     commit(&store, "/a/2", 0, put(vec![7; 300_000]))
         .await
         .unwrap();
@@ -335,13 +335,13 @@ async fn failure_is_final() {
     let directory = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(directory.path(), manual_compaction_options()).unwrap();
     commit(&store, "/a/1", 0, put("one")).await.unwrap();
-    let mut feed = store.watch("/a/", 1).await.unwrap();
+    let mut watch = store.watch("/a/", 1).await.unwrap();
     let vandal = rusqlite::Connection::open(directory.path().join("store.db")).unwrap();
     vandal.execute_batch("DROP TABLE history").unwrap();
     let refused = commit(&store, "/a/2", 0, put("two")).await;
     assert!(matches!(refused, Err(Error::Fatal(_))), "{refused:?}");
     assert!(matches!(store.wait_for_failure().await, Error::Fatal(_)));
-    assert!(matches!(feed.next().await, Err(Error::Fatal(_))));
+    assert!(matches!(watch.next().await, Err(Error::Fatal(_))));
     let refused = commit(&store, "/a/3", 0, put("three")).await;
     assert!(matches!(refused, Err(Error::Fatal(_))), "{refused:?}");
     store.close().await;

@@ -278,7 +278,7 @@ impl StoreWriter {
                 return;
             };
             let newest = self.engine.index.read().newest(&expiry.key);
-            if newest.is_some_and(|found| found.revision == expiry.revision) {
+            if newest.is_some_and(|newest_key| newest_key.revision == expiry.revision) {
                 round.txns.push(SingleKeyTxn {
                     key: expiry.key.clone(),
                     expected: expiry.revision,
@@ -328,11 +328,11 @@ impl StoreWriter {
         for (reply, permit) in round.replies {
             drop(permit);
             let lost = || Error::Unavailable("the batch was lost".into());
-            let answer = outcomes
+            let response = outcomes
                 .next()
                 .ok_or_else(|| error.clone().unwrap_or_else(lost));
             // The write stands even if the client no longer waits.
-            let _ = reply.send(answer);
+            let _ = reply.send(response);
         }
         for reply in round.compact_replies {
             let _ = reply.send(error.clone().map_or(Ok(()), Err));

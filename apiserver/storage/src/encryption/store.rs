@@ -83,16 +83,16 @@ impl Store for EncryptedStore {
     }
 
     async fn get(&self, key: &str) -> StoreResult<Option<KeyValue>> {
-        let found = self.engine.get(key).await?;
-        Ok(found.map(|entry| self.transformer.decrypt_entry(entry)))
+        let encrypted = self.engine.get(key).await?;
+        Ok(encrypted.map(|entry| self.transformer.decrypt_entry(entry)))
     }
 
     async fn get_stale(&self, key: &str) -> StoreResult<Option<KeyValue>> {
         if self.transformer.transformers.transformer(key).is_none() {
             return Ok(None);
         }
-        let found = self.engine.get(key).await?;
-        Ok(found.and_then(|mut entry| {
+        let encrypted = self.engine.get(key).await?;
+        Ok(encrypted.and_then(|mut entry| {
             let (value, stale) = self.transformer.decrypt(key, entry.value);
             entry.value = value;
             stale.then_some(entry)

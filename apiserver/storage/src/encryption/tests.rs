@@ -118,7 +118,7 @@ async fn stored_values_have_kubernetes_prefix_and_no_plaintext() {
 async fn every_read_decrypts() {
     let engine = engine();
     let store = encrypted_store(&engine, vec![aes("one", 1)]);
-    let mut feed = store.watch("/registry/secrets/", 0).await.unwrap();
+    let mut watch = store.watch("/registry/secrets/", 0).await.unwrap();
     let TxnResponse::Committed { revision } = put(&store, SECRET, 0, PLAIN).await else {
         panic!("there is something");
     };
@@ -130,7 +130,7 @@ async fn every_read_decrypts() {
     assert_eq!(page.kvs[0].value, &b"{\"second\":1}"[..]);
     let mut events = Vec::new();
     while events.len() < 2 {
-        events.extend(feed.next().await.unwrap().events);
+        events.extend(watch.next().await.unwrap().events);
     }
     assert_eq!(events[0].value.as_deref(), Some(PLAIN));
     assert_eq!(events[1].previous.as_ref().unwrap().value, PLAIN);

@@ -27,6 +27,7 @@ const PROBE_KEY: &str = "/registry/health";
 /// The interval between two health probes, and the timeout of each.
 pub(super) const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 
+/// The etcd requests of one store, with its leases, health probe and newest revision.
 pub(super) struct EtcdClient {
     pub(super) endpoints: EtcdEndpoints,
     pub(super) keys: EtcdKeyCodec,
@@ -106,7 +107,7 @@ impl EtcdClient {
     pub(super) async fn current_revision(&self) -> Result<u64, EtcdError> {
         let before = self.newest_revision.load(Ordering::Acquire);
         let key = self.keys.encode_key(PROBE_KEY);
-        let answer = self
+        let response = self
             .endpoints
             .call_with_failure(RetryPolicy::Repeatable, 0, |endpoint| {
                 let (mut kv, key) = (endpoint.kv.clone(), key.clone());
@@ -116,7 +117,7 @@ impl EtcdClient {
                 }
             })
             .await?;
-        let revision = answer.0.header.map_or(0, |h| to_revision(h.revision));
+        let revision = response.0.header.map_or(0, |h| to_revision(h.revision));
         if revision < before {
             let why = format!(
                 "etcd went back from revision {before} to {revision}, as after a restore from a \
@@ -226,7 +227,7 @@ impl EtcdClient {
             self.keys.encode_key(&range.end),
         );
         let limit = i64::try_from(range.limit).unwrap_or(i64::MAX);
-        let answer = self
+        let response = self
             .endpoints
             .call(RetryPolicy::Repeatable, range.revision, |endpoint| {
                 let options = GetOptions::new()
@@ -237,16 +238,16 @@ impl EtcdClient {
                 async move { kv.get(start, Some(options)).await }
             })
             .await;
-        let answer = match answer {
-            Ok(answer) => answer.0,
+        let response = match response {
+            Ok(response) => response.0,
             Err(error) => return Err(self.complete_error(error).await),
         };
-        let current = answer.header.map_or(0, |h| to_revision(h.revision));
+        let current = response.header.map_or(0, |h| to_revision(h.revision));
         self.observe_revision(current);
-        let count = answer.kvs.len() as u64;
+        let count = response.kvs.len() as u64;
         Ok(RangeResponse {
-            remaining: to_revision(answer.count).saturating_sub(count),
-            kvs: answer
+            remaining: to_revision(response.count).saturating_sub(count),
+            kvs: response
                 .kvs
                 .into_iter()
                 .map(|kv| self.keys.decode_key_value(kv))
@@ -263,7 +264,7 @@ impl EtcdClient {
     pub(super) async fn check_watchable(&self, revision: u64) -> StoreResult<()> {
         let key = self.keys.encode_key(PROBE_KEY);
         let requested = to_etcd_revision(revision.max(1));
-        let answer = self
+        let response = self
             .endpoints
             .call(RetryPolicy::Repeatable, revision, |endpoint| {
                 let options = GetOptions::new().with_count_only().with_revision(requested);
@@ -271,7 +272,7 @@ impl EtcdClient {
                 async move { kv.get(key, Some(options)).await }
             })
             .await;
-        match answer {
+        match response {
             Ok(_) => Ok(()),
             Err(error) => Err(self.complete_error(error).await),
         }
@@ -283,7 +284,7 @@ impl EtcdClient {
         lease: Option<i64>,
     ) -> Result<TxnResponse, EtcdError> {
         let key = self.keys.encode_key(&txn.key);
-        let answer = self
+        let response = self
             .endpoints
             .call_with_failure(RetryPolicy::NonRepeatable, 0, |endpoint| {
                 let write = match &txn.op {
@@ -307,12 +308,12 @@ impl EtcdClient {
             })
             .await?
             .0;
-        if answer.succeeded {
-            let revision = answer.header.map_or(0, |h| to_revision(h.revision));
+        if response.succeeded {
+            let revision = response.header.map_or(0, |h| to_revision(h.revision));
             self.observe_revision(revision);
             return Ok(TxnResponse::Committed { revision });
         }
-        let current = first_key_value(answer.responses).map(|kv| self.keys.decode_key_value(kv));
+        let current = first_key_value(response.responses).map(|kv| self.keys.decode_key_value(kv));
         Ok(TxnResponse::Conflict { current })
     }
 
@@ -338,7 +339,7 @@ impl EtcdClient {
         if revision == 0 {
             return Ok(());
         }
-        let answer = self
+        let response = self
             .endpoints
             .call(RetryPolicy::Repeatable, revision, |endpoint| {
                 let mut kv = endpoint.kv.clone();
@@ -348,7 +349,7 @@ impl EtcdClient {
                 }
             })
             .await;
-        match answer {
+        match response {
             // Another replica has compacted already.
             Ok(_) | Err(Error::Compacted { .. }) => Ok(()),
             Err(error) => Err(self.complete_error(error).await),

@@ -59,18 +59,18 @@ async fn compact_once(
         )])
         .and_then([TxnOp::put(COMPACT_REV_KEY, last.revision.to_string(), None)])
         .or_else([TxnOp::get(COMPACT_REV_KEY, None)]);
-    let answer = inner
+    let response = inner
         .endpoints
         .call(RetryPolicy::NonRepeatable, 0, |endpoint| {
             let (mut kv, txn) = (endpoint.kv.clone(), txn.clone());
             async move { kv.txn(txn).await }
         })
         .await?;
-    let answer = answer.0;
-    let revision = answer.header.map_or(0, |h| to_revision(h.revision));
-    if !answer.succeeded {
+    let response = response.0;
+    let revision = response.header.map_or(0, |h| to_revision(h.revision));
+    if !response.succeeded {
         // Another replica has changed the key.
-        let version = super::client::first_key_value(answer.responses).map_or(0, |kv| kv.version);
+        let version = super::client::first_key_value(response.responses).map_or(0, |kv| kv.version);
         return Ok(CompactKeyVersionAndRevision { version, revision });
     }
     if last.revision > 0 {

@@ -255,9 +255,9 @@ impl EtcdEndpoints {
         loop {
             let endpoint = self.request_endpoint();
             let failure = match timeout(wait, request(Arc::clone(&endpoint))).await {
-                Ok(Ok(answer)) => {
+                Ok(Ok(response)) => {
                     endpoint.record_success();
-                    return Ok(answer);
+                    return Ok(response);
                 }
                 Ok(Err(error)) => EtcdError::new(&error, at),
                 Err(_) => {

@@ -10,6 +10,7 @@ use crate::store::KeyValue;
 /// The beginning of every storage key.
 pub(super) const ROOT_PREFIX: &str = "/registry";
 
+/// Translates between storage keys and keys below the prefix in etcd.
 #[derive(Clone, Debug)]
 pub(crate) struct EtcdKeyCodec {
     /// The prefix in etcd; `None` when it is [`ROOT_PREFIX`].

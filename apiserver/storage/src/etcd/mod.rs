@@ -230,7 +230,7 @@ impl Store for EtcdStore {
     async fn get(&self, key: &str) -> StoreResult<Option<KeyValue>> {
         self.client.check_open()?;
         let outer = self.client.keys.encode_key(key);
-        let answer = self
+        let response = self
             .client
             .endpoints
             .call(RetryPolicy::Repeatable, 0, |endpoint| {
@@ -240,8 +240,8 @@ impl Store for EtcdStore {
             .await?
             .0;
         self.client
-            .observe_revision(answer.header.map_or(0, |h| to_revision(h.revision)));
-        let kv = answer.kvs.into_iter().next();
+            .observe_revision(response.header.map_or(0, |h| to_revision(h.revision)));
+        let kv = response.kvs.into_iter().next();
         Ok(kv.map(|kv| self.client.keys.decode_key_value(kv)))
     }
 

@@ -33,6 +33,7 @@ const IDLE_BEFORE_PROGRESS_REQUEST: Duration = Duration::from_secs(10);
 /// A server that does not answer progress requests for this time is abandoned.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The events, revisions and final error of a watch that its reader has not consumed yet.
 #[derive(Default)]
 struct EtcdWatchBufferInner {
     events: Vec<StoreEvent>,
@@ -59,20 +60,20 @@ impl EtcdWatchBuffer {
 
     /// Buffers events and progress; returns whether the buffer has space for more.
     fn push(&self, events: Vec<StoreEvent>, progress: u64) -> bool {
-        let mut lying = self.buffered.lock();
-        let before = lying.buffered_revision;
+        let mut inner = self.buffered.lock();
+        let before = inner.buffered_revision;
         for event in events {
             let was = event.previous.as_ref().map_or(0, |p| p.value.len());
             let now = event.value.as_ref().map_or(0, bytes::Bytes::len);
-            lying.bytes += 256 + event.key.len() + was + now;
-            lying.buffered_revision = event.revision;
-            lying.events.push(event);
+            inner.bytes += 256 + event.key.len() + was + now;
+            inner.buffered_revision = event.revision;
+            inner.events.push(event);
         }
-        lying.buffered_revision = lying.buffered_revision.max(progress);
-        if lying.buffered_revision > before {
+        inner.buffered_revision = inner.buffered_revision.max(progress);
+        if inner.buffered_revision > before {
             self.filled.notify_one();
         }
-        lying.bytes < BUFFER_BYTES
+        inner.bytes < BUFFER_BYTES
     }
 
     fn close(&self, error: Error) {
@@ -82,15 +83,16 @@ impl EtcdWatchBuffer {
 
     async fn wait_until_empty(&self) {
         loop {
-            let taken = self.drained.notified();
+            let drained = self.drained.notified();
             if self.buffered.lock().events.is_empty() {
                 return;
             }
-            taken.await;
+            drained.await;
         }
     }
 }
 
+/// A watch of one prefix: the reading end of the buffer that its pump task fills.
 pub(super) struct EtcdWatch {
     buffer: Arc<EtcdWatchBuffer>,
     /// Aborted when the reader is dropped.
@@ -107,9 +109,9 @@ impl EtcdWatch {
     ) -> Self {
         let buffer = Arc::new(EtcdWatchBuffer::default());
         {
-            let mut lying = buffer.buffered.lock();
-            lying.buffered_revision = after;
-            lying.delivered_revision = after;
+            let mut state = buffer.buffered.lock();
+            state.buffered_revision = after;
+            state.delivered_revision = after;
         }
         let prefix: Arc<str> = prefix.into();
         let pump = EtcdWatchPump {
@@ -134,18 +136,18 @@ impl StoreWatch for EtcdWatch {
         loop {
             let filled = self.buffer.filled.notified();
             {
-                let mut lying = self.buffer.buffered.lock();
-                if lying.buffered_revision > lying.delivered_revision {
-                    lying.delivered_revision = lying.buffered_revision;
-                    lying.bytes = 0;
+                let mut inner = self.buffer.buffered.lock();
+                if inner.buffered_revision > inner.delivered_revision {
+                    inner.delivered_revision = inner.buffered_revision;
+                    inner.bytes = 0;
                     let batch = WatchResponse {
-                        events: std::mem::take(&mut lying.events),
-                        revision: lying.buffered_revision,
+                        events: std::mem::take(&mut inner.events),
+                        revision: inner.buffered_revision,
                     };
                     self.buffer.drained.notify_one();
                     return Ok(batch);
                 }
-                if let Some(error) = &lying.error {
+                if let Some(error) = &inner.error {
                     return Err(error.clone());
                 }
             }
@@ -162,6 +164,7 @@ enum EtcdWatchStreamEnd {
     Failed(Error),
 }
 
+/// The task that reads the etcd watch stream into the buffer and reopens a broken stream.
 struct EtcdWatchPump {
     client: Arc<EtcdClient>,
     prefix: Arc<str>,

@@ -31,8 +31,8 @@ fn check(api_version: &str, kind: &str, mut object: Value, expected: &str) {
             wide.push(text);
         }
     }
-    let found = format!("{} | {}", narrow.join("  "), wide.join("  "));
-    assert_eq!(found.trim_end_matches([' ', '|']), expected, "{gvk}");
+    let actual = format!("{} | {}", narrow.join("  "), wide.join("  "));
+    assert_eq!(actual.trim_end_matches([' ', '|']), expected, "{gvk}");
 }
 
 #[test]

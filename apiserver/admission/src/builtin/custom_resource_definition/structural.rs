@@ -47,7 +47,7 @@ pub(super) fn validate(at: &str, schema: &Value, errors: &mut Vec<FieldError>) {
 fn validate_node(
     at: &str,
     schema: &Value,
-    place: StructuralSchemaLevel,
+    level: StructuralSchemaLevel,
     depth: usize,
     errors: &mut Vec<FieldError>,
 ) {
@@ -55,7 +55,7 @@ fn validate_node(
         return;
     }
     forbid_unsupported_fields(at, schema, errors);
-    validate_type(at, schema, place, errors);
+    validate_type(at, schema, level, errors);
     validate_extensions(at, schema, errors);
     if has(schema, "/properties") && has(schema, "/additionalProperties") {
         errors.push(FieldError::forbidden(
@@ -66,7 +66,7 @@ fn validate_node(
     for (name, field) in entries(schema, "/properties") {
         let below = format!("{at}.properties[{name}]");
         // The server validates metadata; only its names may be restricted.
-        if place == StructuralSchemaLevel::Root && name == "metadata" {
+        if level == StructuralSchemaLevel::Root && name == "metadata" {
             validate_metadata_schema(&below, field, errors);
             continue;
         }
@@ -114,7 +114,7 @@ fn validate_node(
 fn validate_type(
     at: &str,
     schema: &Value,
-    place: StructuralSchemaLevel,
+    level: StructuralSchemaLevel,
     errors: &mut Vec<FieldError>,
 ) {
     let name = text(schema, "/type");
@@ -122,11 +122,11 @@ fn validate_type(
     let keeps = flag(schema, "/x-kubernetes-preserve-unknown-fields");
     let field = format!("{at}.type");
     match name {
-        "" if place == StructuralSchemaLevel::Root || !(either || keeps) => {
-            errors.push(FieldError::required(field, place.missing_type_message()));
+        "" if level == StructuralSchemaLevel::Root || !(either || keeps) => {
+            errors.push(FieldError::required(field, level.missing_type_message()));
         }
         "" => {}
-        other if place == StructuralSchemaLevel::Root && other != "object" => {
+        other if level == StructuralSchemaLevel::Root && other != "object" => {
             let why = "must be object at the root";
             errors.push(FieldError::invalid(field, &other.into(), why));
         }
@@ -235,8 +235,8 @@ fn validate_extensions(at: &str, schema: &Value, errors: &mut Vec<FieldError>) {
     }
     if !list.is_empty() && text(schema, "/type") != "array" {
         let why = "must be array if x-kubernetes-list-type is specified";
-        let found = get(schema, "/type");
-        errors.push(FieldError::invalid(format!("{at}.type"), found, why));
+        let schema_type = get(schema, "/type");
+        errors.push(FieldError::invalid(format!("{at}.type"), schema_type, why));
     }
     let keys = items(schema, "/x-kubernetes-list-map-keys");
     let keys_at = format!("{at}.x-kubernetes-list-map-keys");

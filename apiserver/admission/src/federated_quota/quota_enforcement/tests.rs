@@ -28,8 +28,8 @@ fn binding(replicas: &[i64]) -> Value {
 
 fn check_demand(new: &Value, old: Option<&Value>, more: Option<Value>) {
     let operation = old.map_or(AdmissionOperation::Create, |_| AdmissionOperation::Update);
-    let found = usage_increase(operation, new, old).unwrap();
-    assert_eq!(found, more.map(amounts), "{new}");
+    let actual = usage_increase(operation, new, old).unwrap();
+    assert_eq!(actual, more.map(amounts), "{new}");
 }
 
 #[test]
@@ -57,9 +57,9 @@ fn update_charges_the_difference() {
 fn check_raised(overall: Value, used: Value, expected: Result<Option<Value>, &str>) {
     let more = amounts(json!({"cpu": "1500m", "memory": "-1Gi", "pods": "3"}));
     let quota = serde_json::from_value(quota("q", overall.clone(), used.clone())).unwrap();
-    let found = usage_after(&quota, "n/q", &more);
-    let found = found.map(|used| used.map(|u| serde_json::to_value(u).unwrap()));
-    assert_eq!(found, expected.map_err(str::to_owned), "{overall} {used}");
+    let actual = usage_after(&quota, "n/q", &more);
+    let actual = actual.map(|used| used.map(|u| serde_json::to_value(u).unwrap()));
+    assert_eq!(actual, expected.map_err(str::to_owned), "{overall} {used}");
 }
 
 #[test]

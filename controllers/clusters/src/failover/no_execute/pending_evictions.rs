@@ -12,6 +12,7 @@ use crate::failover::metrics::EVICTION_METRICS;
 /// A binding's key, and the name of a cluster that it is scheduled to.
 pub(super) type BindingOnCluster = (String, String);
 
+/// The evictions from tainted clusters that have not been carried out yet.
 #[derive(Default)]
 pub(super) struct PendingEvictions(Mutex<HashSet<BindingOnCluster>>);
 
