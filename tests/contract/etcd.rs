@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use harness::Daemon;
-use storage::etcd::{EtcdOptions, EtcdStore, EtcdTls, EtcdTlsSource};
+use storage::etcd::{CurrentEtcdTlsFn, EtcdOptions, EtcdStore, EtcdTls};
 use storage::{
     Error, RangeRequest, SingleKeyTxn, SingleKeyTxnOp, Store, StoreWatch, TxnResponse,
     WatchResponse,
@@ -98,7 +98,7 @@ async fn renewed_tls_keys_are_loaded_without_a_restart() {
     };
     let stale = open(with_keys.clone()).await;
     let renewing = open(EtcdOptions {
-        renewed_tls: Some(EtcdTlsSource(Arc::new(move || Ok(read_tls(&files))))),
+        renewed_tls: Some(CurrentEtcdTlsFn(Arc::new(move || Ok(read_tls(&files))))),
         ..with_keys
     })
     .await;

@@ -98,9 +98,9 @@ impl ClientCertVerifier for PossessionOnlyVerifier {
 /// The serving certificate, replaceable while in use. It is served for every server
 /// name, because clients behind a tunnel may use any.
 #[derive(Debug)]
-pub struct ReloadableCertificate(RwLock<Arc<CertifiedKey>>);
+pub struct ReplaceableServingCertificate(RwLock<Arc<CertifiedKey>>);
 
-impl ReloadableCertificate {
+impl ReplaceableServingCertificate {
     /// Fails when the key is unusable or does not match the chain.
     pub fn new(
         chain: Vec<CertificateDer<'static>>,
@@ -127,7 +127,7 @@ fn certified_key(
     CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider()).map(Arc::new)
 }
 
-impl ResolvesServerCert for ReloadableCertificate {
+impl ResolvesServerCert for ReplaceableServingCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.0.read()))
     }
@@ -135,7 +135,7 @@ impl ResolvesServerCert for ReloadableCertificate {
 
 /// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1 by ALPN; client certificates are optional.
 pub fn server_config(
-    certificate: Arc<ReloadableCertificate>,
+    certificate: Arc<ReplaceableServingCertificate>,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))

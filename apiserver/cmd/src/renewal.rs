@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use auth::LocalAuthenticator;
 use auth::pki::Pki;
-use auth::tls::ReloadableCertificate;
+use auth::tls::ReplaceableServingCertificate;
 use flotilla_runtime::TaskGroup;
 use machinery::time::Clock;
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ use crate::server_keys::ServerKeysLocation;
 /// The users of the certificates, which a renewal updates.
 pub(crate) struct RenewedCertificateTargets {
     /// The serving certificate of the listener.
-    pub(crate) certificate: Arc<ReloadableCertificate>,
+    pub(crate) certificate: Arc<ReplaceableServingCertificate>,
     /// Verifies client certificates.
     pub(crate) authenticator: Arc<LocalAuthenticator>,
     /// The CA bundle for clients.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::tls::ReloadableCertificate;
+use auth::tls::ReplaceableServingCertificate;
 use client::Api;
 use flotilla_http::{ApiServer, HealthCheck};
 use flotilla_runtime::{InformerFactory, TaskGroup};
@@ -94,7 +94,7 @@ pub(crate) fn check_synced(informers: &InformerFactory) -> Result<(), String> {
 pub(crate) fn serve_on(
     http: ApiServer,
     listener: TcpListener,
-    certificate: &Arc<ReloadableCertificate>,
+    certificate: &Arc<ReplaceableServingCertificate>,
     listening: &TaskGroup,
 ) -> anyhow::Result<()> {
     let tls = auth::tls::server_config(Arc::clone(certificate))?;

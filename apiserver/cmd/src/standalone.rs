@@ -11,7 +11,7 @@ use std::time::Duration;
 use admission::AdmissionChain;
 use anyhow::Context;
 use auth::rbac::RbacAuthorizer;
-use auth::tls::ReloadableCertificate;
+use auth::tls::ReplaceableServingCertificate;
 use auth::token::ServiceAccountTokenIssuerAndVerifier;
 use auth::{LocalAuthenticator, authenticator};
 use client::Api;
@@ -199,7 +199,7 @@ impl StandaloneServer {
         };
         let http = ApiServer::new(registry, Arc::clone(&authenticator), authorizer, options);
         let (chain, key) = pki.serving_der()?;
-        let certificate = ReloadableCertificate::new(chain, key)?;
+        let certificate = ReplaceableServingCertificate::new(chain, key)?;
         let listening = TaskGroup::new(ShutdownToken::new());
         running_server::serve_on(http, listener, &certificate, &listening)?;
 

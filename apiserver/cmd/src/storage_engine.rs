@@ -12,7 +12,7 @@ use flotilla_metrics::{CallbackMetricDesc, CallbackMetricType};
 use flotilla_runtime::TaskGroup;
 use machinery::time::Clock;
 use storage::encryption::{EncryptedStore, ResourceTransformers, is_encrypted};
-use storage::etcd::{self, EtcdStore, EtcdTls, EtcdTlsSource};
+use storage::etcd::{self, CurrentEtcdTlsFn, EtcdStore, EtcdTls};
 use storage::{EmbeddedStore, Error, RangeRequest, Store, StoreFaultKind, StoreHealth, format};
 use tokio::sync::watch;
 
@@ -104,7 +104,7 @@ impl StorageArgs {
         Ok(StorageBackendConfig::Etcd(etcd::EtcdOptions {
             servers: self.etcd_servers.clone(),
             tls: Some(files.read()?),
-            renewed_tls: Some(EtcdTlsSource(Arc::new(move || {
+            renewed_tls: Some(CurrentEtcdTlsFn(Arc::new(move || {
                 files.read().map_err(|error| format!("{error:#}"))
             }))),
             prefix: self.etcd_prefix.clone(),

@@ -27,12 +27,12 @@ pub(crate) struct TemplatePropagationArgs {
     skipped_propagating_namespaces: Vec<String>,
     /// Whether workloads such as Deployments are propagated if the cluster of the API
     /// server to serve behind has nodes, and so runs them itself.
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = HostWorkloadMode::Refuse)]
-    host_workloads: HostWorkloadMode,
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = HostWorkloadPropagationMode::Refuse)]
+    host_workloads: HostWorkloadPropagationMode,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum HostWorkloadMode {
+enum HostWorkloadPropagationMode {
     /// They are not propagated; a condition of their bindings says so.
     Refuse,
     /// They are propagated to members too; their status remains the host's.
@@ -65,7 +65,7 @@ impl TemplatePropagationArgs {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TemplatePropagationOptions {
     pub(crate) propagation: controller_context::PropagationOptions,
-    host_workloads: Option<HostWorkloadMode>,
+    host_workloads: Option<HostWorkloadPropagationMode>,
 }
 
 impl TemplatePropagationOptions {
@@ -78,7 +78,7 @@ impl TemplatePropagationOptions {
         let Some(choice) = self.host_workloads else {
             return HostWorkloadFilter::default();
         };
-        let propagate = choice == HostWorkloadMode::Propagate;
+        let propagate = choice == HostWorkloadPropagationMode::Propagate;
         HostWorkloadFilter::watch(host, informers, propagate)
     }
 }

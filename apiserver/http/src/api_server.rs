@@ -18,7 +18,7 @@ use crate::health::HealthCheck;
 use crate::metrics::ApiServerMetrics;
 use crate::non_resource_paths::NonResourcePathHandler;
 use crate::options::ApiServerOptions;
-use crate::resource_handlers::ResourceHandlers;
+use crate::resource_handlers::ResourceRequestDispatcher;
 use crate::secure_serving::SecureServing;
 
 /// The HTTPS server.
@@ -120,7 +120,7 @@ fn build_handler(filters: &HandlerChainConfig, options: ApiServerOptions) -> Api
             version: options.version,
             authenticator: Arc::clone(&filters.authenticator),
         }),
-        resources: Arc::new(ResourceHandlers {
+        resources: Arc::new(ResourceRequestDispatcher {
             registry: Arc::clone(&filters.registry),
             authorizer: Arc::clone(&filters.authorizer),
             connectors: Arc::clone(&filters.connectors),

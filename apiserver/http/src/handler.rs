@@ -11,12 +11,12 @@ use machinery::Status;
 
 use crate::filters::{AuthenticatedRequest, ServerResponse};
 use crate::non_resource_paths::NonResourcePathHandler;
-use crate::resource_handlers::{AuthorizedResourceRequest, ResourceHandlers};
+use crate::resource_handlers::{AuthorizedResourceRequest, ResourceRequestDispatcher};
 
 /// Serves authorized requests. Clones share the handlers.
 #[derive(Clone)]
 pub(crate) struct ApiServerHandler {
-    pub(crate) resources: Arc<ResourceHandlers>,
+    pub(crate) resources: Arc<ResourceRequestDispatcher>,
     pub(crate) non_resource_paths: Arc<NonResourcePathHandler>,
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct AuthorizedResourceRequest {
 }
 
 /// What the handlers of all requests share.
-pub(crate) struct ResourceHandlers {
+pub(crate) struct ResourceRequestDispatcher {
     pub(crate) registry: Arc<Registry>,
     pub(crate) authorizer: Arc<RequestAuthorizer>,
     pub(crate) connectors: Arc<SubresourceConnectors>,
@@ -54,13 +54,13 @@ pub(crate) struct ResourceHandlers {
 
 /// Handles one [`AuthorizedResourceRequest`]; holds the resource and context looked up for it.
 struct ResourceRequestHandler<'a> {
-    shared: &'a ResourceHandlers,
+    shared: &'a ResourceRequestDispatcher,
     request: &'a AuthorizedResourceRequest,
     resource_info: Arc<ResourceInfo>,
     context: RequestUserAndDeadline,
 }
 
-impl ResourceHandlers {
+impl ResourceRequestDispatcher {
     pub(crate) async fn serve(
         &self,
         call: AuthorizedResourceRequest,

@@ -89,7 +89,8 @@ async fn start_server() -> TestApiServer {
         ApiServerOptions::default(),
     );
     let (chain, key) = pki.serving_der().unwrap();
-    let tls = tls::server_config(tls::ReloadableCertificate::new(chain, key).unwrap()).unwrap();
+    let tls =
+        tls::server_config(tls::ReplaceableServingCertificate::new(chain, key).unwrap()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();

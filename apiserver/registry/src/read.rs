@@ -369,24 +369,24 @@ impl RegistryWatch {
 
     fn convert(
         &self,
-        item: Result<watchcache::CacherEvent, watchcache::Error>,
+        item: Result<watchcache::CacheWatcherItem, watchcache::Error>,
     ) -> Result<RegistryWatchItem, Status> {
         match item.map_err(|e| e.status())? {
-            watchcache::CacherEvent::Bookmark {
+            watchcache::CacheWatcherItem::Bookmark {
                 revision,
                 initial_end,
             } => Ok(RegistryWatchItem::Bookmark {
                 revision,
                 initial_end,
             }),
-            watchcache::CacherEvent::Event(delivery)
+            watchcache::CacheWatcherItem::Event(delivery)
                 if self.resource.conversion == VersionConversion::Stored =>
             {
                 Ok(RegistryWatchItem::Event(RegistryWatchEvent(
                     SharedOrConvertedEvent::Shared(delivery),
                 )))
             }
-            watchcache::CacherEvent::Event(delivery) => Ok(RegistryWatchItem::Event(
+            watchcache::CacheWatcherItem::Event(delivery) => Ok(RegistryWatchItem::Event(
                 RegistryWatchEvent(SharedOrConvertedEvent::Converted {
                     change: delivery.event_type(),
                     object: convert_object(&self.resource, delivery.object().clone())?,

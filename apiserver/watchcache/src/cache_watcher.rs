@@ -1,5 +1,5 @@
 //! A watcher of the cache (`cacheWatcher`): a position in the ring, woken when its scope
-//! has a new event. It sends [`CacherEvent`]s in ascending revisions.
+//! has a new event. It sends [`CacheWatcherItem`]s in ascending revisions.
 //!
 //! initial events ──► ring ⇄ store's history ──► end
 //!
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::cacher::{Cacher, ReadFreshness};
 use crate::error::Error;
-use crate::event::{CacherEvent, ObjectEvent, WatchCacheEvent};
+use crate::event::{CacheWatcherItem, ObjectEvent, WatchCacheEvent};
 use crate::filter::{KeySelector, ObjectPredicate, SelectionPredicate};
 use crate::history::HistoryReader;
 use crate::initial_events::{InitialEventsReader, NextInitialEvent};
@@ -63,7 +63,7 @@ enum WatcherPhase {
 
 /// What the watcher can do without waiting.
 enum WatcherPoll {
-    Item(CacherEvent),
+    Item(CacheWatcherItem),
     /// Wait to be woken.
     Idle,
     /// Read from the store.
@@ -234,7 +234,7 @@ impl CacheWatcher {
     /// The next item. `None`: the watch has ended without an error, and the client resumes
     /// from the last revision that it received. After an error it has ended too.
     /// Cancel-safe.
-    pub async fn next(&mut self) -> Option<Result<CacherEvent, Error>> {
+    pub async fn next(&mut self) -> Option<Result<CacheWatcherItem, Error>> {
         loop {
             match self.poll_timer() {
                 Some(WatcherPoll::Ended) => {
@@ -276,7 +276,7 @@ impl CacheWatcher {
 
     /// The next item if it is available without waiting, for callers that write several at
     /// once. `None`: call [`Self::next`].
-    pub fn try_next(&mut self) -> Option<Result<CacherEvent, Error>> {
+    pub fn try_next(&mut self) -> Option<Result<CacheWatcherItem, Error>> {
         if self
             .timer
             .as_ref()
@@ -291,7 +291,7 @@ impl CacheWatcher {
         }
     }
 
-    fn end(&mut self) -> Option<Result<CacherEvent, Error>> {
+    fn end(&mut self) -> Option<Result<CacheWatcherItem, Error>> {
         if !matches!(self.phase, WatcherPhase::Ended) {
             self.phase = WatcherPhase::Ended;
             self.cache
@@ -302,7 +302,7 @@ impl CacheWatcher {
         None
     }
 
-    fn fail(&mut self, error: Error) -> Option<Result<CacherEvent, Error>> {
+    fn fail(&mut self, error: Error) -> Option<Result<CacheWatcherItem, Error>> {
         self.end();
         Some(Err(error))
     }
@@ -324,7 +324,7 @@ impl CacheWatcher {
             return None;
         }
         self.timer.as_mut()?.schedule_bookmark();
-        Some(WatcherPoll::Item(CacherEvent::Bookmark {
+        Some(WatcherPoll::Item(CacheWatcherItem::Bookmark {
             revision: self.cursor.revision,
             initial_end: false,
         }))
@@ -364,9 +364,9 @@ impl CacheWatcher {
                     }
                     let object = slot.map_err(|corrupt| Error::from(&*corrupt))?;
                     if self.matches.as_ref().is_none_or(|m| m(&object)) {
-                        return Ok(WatcherPoll::Item(CacherEvent::Event(ObjectEvent::initial(
-                            object,
-                        ))));
+                        return Ok(WatcherPoll::Item(CacheWatcherItem::Event(
+                            ObjectEvent::initial(object),
+                        )));
                     }
                 }
                 NextInitialEvent::End => break,
@@ -386,7 +386,7 @@ impl CacheWatcher {
             WatcherPhase::Live
         };
         Ok(if self.bookmarks {
-            WatcherPoll::Item(CacherEvent::Bookmark {
+            WatcherPoll::Item(CacheWatcherItem::Bookmark {
                 revision,
                 initial_end: true,
             })
@@ -495,7 +495,7 @@ impl CacheWatcher {
             Some(matches) => event.object_event(|object| matches(object))?,
         };
         Ok(match delivery {
-            Some(delivery) => WatcherPoll::Item(CacherEvent::Event(delivery)),
+            Some(delivery) => WatcherPoll::Item(CacheWatcherItem::Event(delivery)),
             None => WatcherPoll::Yield,
         })
     }

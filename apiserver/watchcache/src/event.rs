@@ -183,7 +183,7 @@ fn encode_frame(change: ObjectEventType, object: &Object) -> Bytes {
 
 /// An element of a watch stream.
 #[derive(Clone, Debug)]
-pub enum CacherEvent {
+pub enum CacheWatcherItem {
     Event(ObjectEvent),
     /// The watcher has sent all its events up to the revision.
     Bookmark {

@@ -40,7 +40,7 @@ pub use cacher::{Cacher, ReadFreshness, WatchCacheStats};
 pub use caches::WatchCaches;
 pub use config::WatchCacheConfig;
 pub use error::Error;
-pub use event::{CacherEvent, ObjectEvent, ObjectEventType};
+pub use event::{CacheWatcherItem, ObjectEvent, ObjectEventType};
 pub use filter::{ObjectPredicate, SelectionPredicate};
 pub use list::{CacherList, CacherListRequest, ListRevision};
 pub use params::ResourceVersionParams;

@@ -31,9 +31,9 @@ static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
 static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
 
 /// A clock on tokio's time, so that tests need not wait.
-pub(crate) struct VirtualClock(Instant);
+pub(crate) struct TokioClock(Instant);
 
-impl Clock for VirtualClock {
+impl Clock for TokioClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_second(1_767_225_600).unwrap() + self.0.elapsed()
     }
@@ -118,7 +118,7 @@ impl ClustersFixture {
         let members =
             MemberClusterManager::start(control.clone(), &informers, Arc::new(connect), &tasks);
         let started_at = Instant::now();
-        let clock = Arc::new(VirtualClock(started_at));
+        let clock = Arc::new(TokioClock(started_at));
         let recorder = match telling {
             true => EventRecorder::new(Arc::clone(&control), "test", clock.clone(), &tasks),
             false => EventRecorder::disabled(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use client::{Api, Patch, ResourcePath, WriteOptions};
 use controller_context::{Error, PropagationContext, TemplateInformers, TemplateKey};
 use flotilla_runtime::{
-    AppliedVersions, ControllerName, EventRecorder, HostWorkloadFilter, Informer,
+    ControllerName, EventRecorder, HostWorkloadFilter, Informer, LastAppliedVersionByKey,
     ListWatchSelector, ReconcileAction, RestMapping, TaskGroup, Workqueue, run_workers,
 };
 use interpreter::ResourceInterpreter;
@@ -63,7 +63,8 @@ pub struct ResourceDetector {
     /// `namespace/name` of a policy, or the name of a cluster policy.
     pub(crate) policy_queue: Workqueue<String>,
     pub(crate) triggers: Mutex<HashMap<TemplateKey, TemplateReconcileTrigger>>,
-    pub(crate) applied_policies: AppliedVersions<TemplateKey, AppliedTemplateAndPolicyVersions>,
+    pub(crate) applied_policies:
+        LastAppliedVersionByKey<TemplateKey, AppliedTemplateAndPolicyVersions>,
     /// Templates that no policy matches.
     pub(crate) waiting_objects: Mutex<WaitingObjects>,
     /// The kind and uid of templates whose deletion was observed.
@@ -115,7 +116,7 @@ impl ResourceDetector {
             queue: Workqueue::new(),
             policy_queue: Workqueue::new(),
             triggers: Mutex::default(),
-            applied_policies: AppliedVersions::default(),
+            applied_policies: LastAppliedVersionByKey::default(),
             waiting_objects: Mutex::default(),
             deleted_templates: Mutex::default(),
             host_workloads: deps.host.clone(),

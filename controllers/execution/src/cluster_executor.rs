@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use flotilla_runtime::{AppliedVersions, TaskGroup, Workqueue};
+use flotilla_runtime::{LastAppliedVersionByKey, TaskGroup, Workqueue};
 use machinery::{Gvr, Object};
 use parking_lot::Mutex;
 
@@ -41,7 +41,7 @@ pub(crate) struct ClusterExecutor {
     /// Whether the workers are ending. Locked while a key is added, so that no key gets into a
     /// queue without workers.
     retired: Mutex<bool>,
-    pub(crate) synced_works: AppliedVersions<String, Arc<SyncedWorkAndObjectVersions>>,
+    pub(crate) synced_works: LastAppliedVersionByKey<String, Arc<SyncedWorkAndObjectVersions>>,
 }
 
 impl ClusterExecutor {
@@ -50,7 +50,7 @@ impl ClusterExecutor {
             queue: Workqueue::new(),
             tasks,
             retired: Mutex::default(),
-            synced_works: AppliedVersions::default(),
+            synced_works: LastAppliedVersionByKey::default(),
         }
     }
 

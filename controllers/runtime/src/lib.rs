@@ -9,9 +9,8 @@
 //! ([`TaskGroup`]) and ends with its [`ShutdownToken`].
 //!
 //! Entry points: [`InformerFactory`], [`Workqueue`], [`run_workers`], [`blocking_section`],
-//! [`EventRecorder`], [`Expectations`], [`AppliedVersions`], [`RestMapper`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloadFilter`].
+//! [`EventRecorder`], [`Expectations`], [`LastAppliedVersionByKey`], [`RestMapper`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloadFilter`].
 
-mod applied_versions;
 mod blocking_section;
 mod event_predicates;
 mod event_recorder;
@@ -20,6 +19,7 @@ mod fence;
 mod finalizers;
 mod host_workloads;
 mod index_key_workqueue;
+mod last_applied_version;
 mod leader_election;
 mod metrics;
 mod rest_mapper;
@@ -28,7 +28,6 @@ mod token_bucket;
 mod workers;
 mod workqueue;
 
-pub use applied_versions::AppliedVersions;
 pub use blocking_section::blocking_section;
 pub use client::{
     Informer, InformerEvent, InformerFactory, InvolvedObject, ListWatchSelector, ShutdownToken,
@@ -41,6 +40,7 @@ pub use fence::LeaderFence;
 pub use finalizers::{add_finalizer, remove_finalizers};
 pub use host_workloads::HostWorkloadFilter;
 pub use index_key_workqueue::IndexKeyWorkqueue;
+pub use last_applied_version::LastAppliedVersionByKey;
 pub use leader_election::{LeaderElector, LeaderTerm};
 pub use metrics::ControllerName;
 pub use rest_mapper::{DiscoveredResource, RestMapper, RestMapping};

@@ -13,7 +13,7 @@ use auth::pki::CertKeyPair;
 use client::{Api, TaskGroup};
 use machinery::time::Clock;
 use parking_lot::Mutex;
-use storage::etcd::{EtcdTls, EtcdTlsSource};
+use storage::etcd::{CurrentEtcdTlsFn, EtcdTls};
 
 use super::host_objects::ApiServiceTarget;
 use super::host_secret::{HostSecretClient, SecretDataCodec};
@@ -61,12 +61,12 @@ impl EtcdCertificateSecretManager {
     }
 
     /// The client certificate and CA for etcd, and a source of their later versions.
-    pub(super) fn client(&self) -> (EtcdTls, EtcdTlsSource) {
+    pub(super) fn client(&self) -> (EtcdTls, CurrentEtcdTlsFn) {
         let client = Arc::clone(&self.client_tls);
         let now = client.lock().clone();
         (
             now,
-            EtcdTlsSource(Arc::new(move || Ok(client.lock().clone()))),
+            CurrentEtcdTlsFn(Arc::new(move || Ok(client.lock().clone()))),
         )
     }
 
@@ -210,7 +210,7 @@ mod tests {
         time.advance(SignedDuration::from_hours(24 * 300));
         all[1].renew().await.unwrap();
         all[0].renew().await.unwrap();
-        let EtcdTlsSource(read) = source;
+        let CurrentEtcdTlsFn(read) = source;
         let renewed = read().unwrap();
         assert!(renewed != first && renewed == all[1].client().0);
         assert!(renewed.ca == first.ca, "the authority lasts longer");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use auth::cert_rotation::StoredServingCertificateAndCa;
-use auth::tls::ReloadableCertificate;
+use auth::tls::ReplaceableServingCertificate;
 use client::{Api, InformerFactory, ListWatchSelector, TaskGroup};
 use machinery::time::Clock;
 use machinery::{FailureLogLimiter, Object};
@@ -25,7 +25,7 @@ struct ServingCertificateSecretManagerInner {
     secret: HostSecretClient,
     names: BTreeSet<String>,
     clock: Arc<dyn Clock>,
-    certificate: Arc<ReloadableCertificate>,
+    certificate: Arc<ReplaceableServingCertificate>,
     bundle: watch::Sender<String>,
     failures: FailureLogLimiter,
 }
@@ -98,13 +98,13 @@ impl ServingCertificateSecretManager {
             secret,
             names,
             clock: Arc::clone(clock),
-            certificate: ReloadableCertificate::new(chain, key)?,
+            certificate: ReplaceableServingCertificate::new(chain, key)?,
             bundle: watch::Sender::new(certificates.ca_bundle),
             failures: FailureLogLimiter::new(),
         })))
     }
 
-    pub(super) fn certificate(&self) -> &Arc<ReloadableCertificate> {
+    pub(super) fn certificate(&self) -> &Arc<ReplaceableServingCertificate> {
         &self.0.certificate
     }
 

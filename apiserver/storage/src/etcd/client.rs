@@ -14,7 +14,7 @@ use super::endpoints::{EtcdEndpoints, RetryPolicy};
 use super::error::{EtcdError, RetrySafety};
 use super::etcd_keys::{EtcdKeyCodec, to_etcd_revision, to_revision};
 use super::lease::LeaseManager;
-use super::progress_requests::RequestedProgressRevisionsByPrefix;
+use super::progress_requests::AwaitedRevisionsByWatchPrefix;
 use super::version;
 use super::watch_stream::{EtcdWatchMessage, EtcdWatchStream};
 use crate::store::{
@@ -32,7 +32,7 @@ pub(super) struct EtcdClient {
     pub(super) endpoints: EtcdEndpoints,
     pub(super) keys: EtcdKeyCodec,
     leases: LeaseManager,
-    pub(super) progress_requests: RequestedProgressRevisionsByPrefix,
+    pub(super) progress_requests: AwaitedRevisionsByWatchPrefix,
     /// Whether every server runs a version with reliable progress responses.
     progress_reliable: AtomicBool,
     /// Whether a server has sent a progress response without a revision; never reset.
@@ -51,7 +51,7 @@ impl EtcdClient {
             endpoints,
             keys: EtcdKeyCodec::new(prefix),
             leases: LeaseManager::default(),
-            progress_requests: RequestedProgressRevisionsByPrefix::default(),
+            progress_requests: AwaitedRevisionsByWatchPrefix::default(),
             progress_reliable: AtomicBool::new(false),
             progress_disabled: AtomicBool::new(false),
             newest_revision: AtomicU64::new(0),

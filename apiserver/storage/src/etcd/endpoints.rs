@@ -52,11 +52,11 @@ impl std::fmt::Debug for EtcdTls {
 /// Returns the current certificates; called every few seconds. After an error the
 /// certificates in use stay in use.
 #[derive(Clone)]
-pub struct EtcdTlsSource(pub Arc<dyn Fn() -> Result<EtcdTls, String> + Send + Sync>);
+pub struct CurrentEtcdTlsFn(pub Arc<dyn Fn() -> Result<EtcdTls, String> + Send + Sync>);
 
-impl std::fmt::Debug for EtcdTlsSource {
+impl std::fmt::Debug for CurrentEtcdTlsFn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("EtcdTlsSource")
+        f.write_str("CurrentEtcdTlsFn")
     }
 }
 

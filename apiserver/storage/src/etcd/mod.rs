@@ -28,7 +28,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-pub use self::endpoints::{EtcdTls, EtcdTlsSource};
+pub use self::endpoints::{CurrentEtcdTlsFn, EtcdTls};
 pub(crate) use self::etcd_keys::EtcdKeyCodec;
 
 use self::client::{EtcdClient, PROBE_INTERVAL};
@@ -52,7 +52,7 @@ pub struct EtcdOptions {
     pub servers: Vec<String>,
     pub tls: Option<EtcdTls>,
     /// The source from which `tls` is read again while the store is open.
-    pub renewed_tls: Option<EtcdTlsSource>,
+    pub renewed_tls: Option<CurrentEtcdTlsFn>,
     /// The prefix of all keys (`--etcd-prefix`).
     pub prefix: String,
     /// How long history stays readable at least. `None`: this replica does not compact.

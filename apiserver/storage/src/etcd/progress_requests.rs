@@ -7,9 +7,9 @@ use tokio::sync::watch;
 
 /// The revisions that callers wait for, in one group per watched prefix.
 #[derive(Default)]
-pub(super) struct RequestedProgressRevisionsByPrefix(Mutex<Vec<(Arc<str>, watch::Sender<u64>)>>);
+pub(super) struct AwaitedRevisionsByWatchPrefix(Mutex<Vec<(Arc<str>, watch::Sender<u64>)>>);
 
-impl RequestedProgressRevisionsByPrefix {
+impl AwaitedRevisionsByWatchPrefix {
     pub(super) fn subscribe(&self, prefix: &Arc<str>) -> watch::Receiver<u64> {
         let mut groups = self.0.lock();
         groups.retain(|(_, group)| group.receiver_count() > 0);

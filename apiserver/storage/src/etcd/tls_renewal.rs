@@ -5,13 +5,13 @@ use std::time::Duration;
 use machinery::FailureLogLimiter;
 
 use super::client::EtcdClient;
-use super::endpoints::{EtcdTls, EtcdTlsSource};
+use super::endpoints::{CurrentEtcdTlsFn, EtcdTls};
 
 /// The interval at which the source is read.
 const CHECK_PERIOD: Duration = Duration::from_secs(5);
 
 /// Reads the source at each interval and uses changed certificates; never returns.
-pub(super) async fn run(inner: &EtcdClient, source: EtcdTlsSource, in_use: Option<EtcdTls>) {
+pub(super) async fn run(inner: &EtcdClient, source: CurrentEtcdTlsFn, in_use: Option<EtcdTls>) {
     let (mut in_use, failures) = (in_use, FailureLogLimiter::new());
     loop {
         tokio::time::sleep(CHECK_PERIOD).await;
@@ -35,10 +35,10 @@ pub(super) async fn run(inner: &EtcdClient, source: EtcdTlsSource, in_use: Optio
 /// Uses the certificates of the source when they differ, and returns them then.
 async fn check(
     inner: &EtcdClient,
-    source: &EtcdTlsSource,
+    source: &CurrentEtcdTlsFn,
     in_use: Option<&EtcdTls>,
 ) -> Result<Option<EtcdTls>, String> {
-    let EtcdTlsSource(read) = source.clone();
+    let CurrentEtcdTlsFn(read) = source.clone();
     let read = tokio::task::spawn_blocking(move || read());
     let tls = read.await.map_err(|error| error.to_string())??;
     if in_use == Some(&tls) {

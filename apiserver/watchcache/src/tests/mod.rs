@@ -20,8 +20,8 @@ use storage::{
 use tokio::sync::watch;
 
 use crate::{
-    CacheWatcher, Cacher, CacherEvent, CacherWatchRequest, SelectionPredicate, WatchCacheConfig,
-    WatchCaches, WatchStart,
+    CacheWatcher, CacheWatcherItem, Cacher, CacherWatchRequest, SelectionPredicate,
+    WatchCacheConfig, WatchCaches, WatchStart,
 };
 
 pub(crate) const PREFIX: &str = "/registry/things/";
@@ -414,16 +414,16 @@ pub(crate) async fn drain(watcher: &mut CacheWatcher) -> Vec<String> {
     }
 }
 
-pub(crate) fn show(item: &CacherEvent) -> String {
+pub(crate) fn show(item: &CacheWatcherItem) -> String {
     match item {
-        CacherEvent::Bookmark {
+        CacheWatcherItem::Bookmark {
             revision,
             initial_end,
         } => format!(
             "BOOKMARK {revision}{}",
             if *initial_end { " end" } else { "" }
         ),
-        CacherEvent::Event(delivery) => {
+        CacheWatcherItem::Event(delivery) => {
             let object = delivery.object();
             assert_eq!(delivery.revision(), object.revision());
             format!(

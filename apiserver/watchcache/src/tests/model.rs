@@ -162,10 +162,10 @@ impl ModelClient {
         self.revision > 0 && self.state == bed.store.expected_state(self.revision, self.selects)
     }
 
-    fn apply(&mut self, bed: &CacherFixture, item: &CacherEvent) {
+    fn apply(&mut self, bed: &CacherFixture, item: &CacheWatcherItem) {
         let delivery = match item {
-            CacherEvent::Event(delivery) => delivery,
-            CacherEvent::Bookmark {
+            CacheWatcherItem::Event(delivery) => delivery,
+            CacheWatcherItem::Bookmark {
                 revision,
                 initial_end,
             } => {

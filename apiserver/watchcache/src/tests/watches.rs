@@ -155,7 +155,7 @@ async fn a_deletion_carries_its_own_revision() {
         .await;
     drain(&mut watcher).await;
     bed.store.put("a/x", "blue");
-    let Some(Ok(CacherEvent::Event(deleted))) = watcher.next().await else {
+    let Some(Ok(CacheWatcherItem::Event(deleted))) = watcher.next().await else {
         panic!("no event");
     };
     let value = deleted.object().value().unwrap();
@@ -187,7 +187,7 @@ async fn a_frame_is_encoded_once_for_all() {
     bed.store.delete("a/x");
     for watcher in &mut watchers {
         for _ in 0..2 {
-            let Some(Ok(CacherEvent::Event(event))) = watcher.next().await else {
+            let Some(Ok(CacheWatcherItem::Event(event))) = watcher.next().await else {
                 panic!("no event");
             };
             event.frame();

@@ -3,7 +3,7 @@
 use openapi::karmada::DependentObjectReference;
 use serde_json::{Map, Value, json};
 
-use super::ThirdPartyRules;
+use super::ThirdPartyKindRules;
 use super::json_map::{
     Error, list_at, non_empty_string_at, required_value, retain_spec_field, set_field,
     set_spec_field, string_at, value_at,
@@ -11,7 +11,7 @@ use super::json_map::{
 use super::pod_templates::{core_dependency, count_at, pod_template_requirements};
 use crate::native::TemplateReplicasAndRequirements;
 
-pub(super) static WORKFLOW: ThirdPartyRules = ThirdPartyRules {
+pub(super) static WORKFLOW: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(|observed| {
         let phase = string_at(observed, "/status/phase");
         Ok(phase.is_some_and(|phase| !["", "Error", "Failed"].contains(&phase)))
@@ -37,7 +37,7 @@ pub(super) static WORKFLOW: ThirdPartyRules = ThirdPartyRules {
         Ok(())
     }),
     dependencies: Some(workflow_dependencies),
-    ..ThirdPartyRules::NONE
+    ..ThirdPartyKindRules::NONE
 };
 
 /// The fields of a volume that name a Secret. Karmada's rule reads `secret.name`, not

@@ -10,7 +10,7 @@ use super::json_map::{
 };
 use super::observed_generation::copy_status_fields;
 use super::pod_templates::{namespace, new_component};
-use super::{AggregationInput, StatusAggregation, ThirdPartyRules};
+use super::{AggregationInput, StatusAggregation, ThirdPartyKindRules};
 use crate::empty_values::prune_empty;
 use crate::native::TemplateReplicasAndRequirements;
 
@@ -29,13 +29,13 @@ const STRING_FIELDS: [&str; 3] = ["error", "jobManagerDeploymentStatus", "lifecy
 /// Errors of the user that another cluster would not fix.
 const USER_ERRORS: [&str; 3] = ["ErrImagePull", "ImagePullBackOff", "CrashLoopBackOff"];
 
-pub(super) static FLINK_DEPLOYMENT: ThirdPartyRules = ThirdPartyRules {
+pub(super) static FLINK_DEPLOYMENT: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(|observed| Ok(is_healthy(observed))),
     replicas: Some(replicas),
     components: Some(components),
     reflect_status: Some(|observed| copy_status_fields(observed, &[&STATUS_FIELDS])),
     aggregate_status: Some(StatusAggregation::new(aggregate)),
-    ..ThirdPartyRules::NONE
+    ..ThirdPartyKindRules::NONE
 };
 
 fn is_healthy(observed: &Value) -> bool {

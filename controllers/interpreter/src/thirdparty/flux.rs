@@ -13,7 +13,7 @@ use super::observed_generation::{
     MissingStatusPolicy, copy_status_fields_with_generations, update_observed_generation,
 };
 use super::pod_templates::core_dependency;
-use super::{AggregationInput, StatusAggregation, ThirdPartyRules};
+use super::{AggregationInput, StatusAggregation, ThirdPartyKindRules};
 
 const REVISIONS: [&str; 2] = ["lastAttemptedRevision", "lastAppliedRevision"];
 const RELEASE_STRING_FIELDS: [&str; 4] = [
@@ -26,7 +26,7 @@ const LAST_RELEASE_REVISION: &str = "lastReleaseRevision";
 const FAILURE_COUNTERS: [&str; 3] = ["failures", "upgradeFailures", "installFailures"];
 const COMMON_FIELDS: &[&str] = &["conditions", "observedGeneration"];
 
-pub(super) static HELM_RELEASE: ThirdPartyRules = ThirdPartyRules {
+pub(super) static HELM_RELEASE: ThirdPartyKindRules = ThirdPartyKindRules {
     reflect_status: Some(|observed| {
         copy_status_fields_with_generations(
             observed,
@@ -76,7 +76,7 @@ pub(super) static HELM_RELEASE: ThirdPartyRules = ThirdPartyRules {
     ..RECONCILED_RULES
 };
 
-pub(super) static KUSTOMIZATION: ThirdPartyRules = ThirdPartyRules {
+pub(super) static KUSTOMIZATION: ThirdPartyKindRules = ThirdPartyKindRules {
     reflect_status: Some(|observed| {
         copy_status_fields_with_generations(observed, &[COMMON_FIELDS, &REVISIONS])
     }),
@@ -105,7 +105,7 @@ const KUBE_CONFIG_SECRET: &str = "/spec/kubeConfig/secretRef";
 const NAMES_EXPECTED: &str = "a name in each of them";
 
 /// The rules that HelmRelease and Kustomization share.
-const RECONCILED_RULES: ThirdPartyRules = ThirdPartyRules {
+const RECONCILED_RULES: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(|observed| {
         Ok(has_true_condition(
             observed,
@@ -114,11 +114,11 @@ const RECONCILED_RULES: ThirdPartyRules = ThirdPartyRules {
         ))
     }),
     retain: Some(|desired, observed| retain_spec_field(desired, observed, "suspend")),
-    ..ThirdPartyRules::NONE
+    ..ThirdPartyKindRules::NONE
 };
 
 /// The rules that all sources share.
-const SOURCE_RULES: ThirdPartyRules = ThirdPartyRules {
+const SOURCE_RULES: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(|observed| Ok(has_true_condition(observed, "Ready", &["Succeeded"]))),
     ..RECONCILED_RULES
 };
@@ -137,7 +137,7 @@ const SOURCE_AGGREGATION: StatusAggregation = StatusAggregation {
     ..StatusAggregation::new(|status, input| aggregate_source(status, input, &URL))
 };
 
-pub(super) static GIT_REPOSITORY: ThirdPartyRules = ThirdPartyRules {
+pub(super) static GIT_REPOSITORY: ThirdPartyKindRules = ThirdPartyKindRules {
     reflect_status: Some(|observed| {
         let own = ["observedIgnore", "observedRecurseSubmodules"];
         copy_status_fields_with_generations(observed, &[SOURCE_FIELDS, &own])
@@ -151,7 +151,7 @@ pub(super) static GIT_REPOSITORY: ThirdPartyRules = ThirdPartyRules {
     ..SOURCE_RULES
 };
 
-pub(super) static BUCKET: ThirdPartyRules = ThirdPartyRules {
+pub(super) static BUCKET: ThirdPartyKindRules = ThirdPartyKindRules {
     reflect_status: Some(|observed| {
         copy_status_fields_with_generations(observed, &[SOURCE_FIELDS, &URL, &["observedIgnore"]])
     }),
@@ -160,7 +160,7 @@ pub(super) static BUCKET: ThirdPartyRules = ThirdPartyRules {
     ..SOURCE_RULES
 };
 
-pub(super) static HELM_REPOSITORY: ThirdPartyRules = ThirdPartyRules {
+pub(super) static HELM_REPOSITORY: ThirdPartyKindRules = ThirdPartyKindRules {
     reflect_status: Some(|observed| {
         copy_status_fields_with_generations(observed, &[SOURCE_FIELDS, &URL])
     }),
@@ -169,7 +169,7 @@ pub(super) static HELM_REPOSITORY: ThirdPartyRules = ThirdPartyRules {
     ..SOURCE_RULES
 };
 
-pub(super) static OCI_REPOSITORY: ThirdPartyRules = ThirdPartyRules {
+pub(super) static OCI_REPOSITORY: ThirdPartyKindRules = ThirdPartyKindRules {
     reflect_status: Some(|observed| {
         let own = ["observedIgnore", "observedLayerSelector"];
         copy_status_fields_with_generations(observed, &[SOURCE_FIELDS, &URL, &own])
@@ -187,7 +187,7 @@ pub(super) static OCI_REPOSITORY: ThirdPartyRules = ThirdPartyRules {
     ..SOURCE_RULES
 };
 
-pub(super) static HELM_CHART: ThirdPartyRules = ThirdPartyRules {
+pub(super) static HELM_CHART: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(|observed| {
         Ok(has_true_condition(
             observed,

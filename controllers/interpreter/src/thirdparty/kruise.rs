@@ -11,7 +11,7 @@ use super::observed_generation::{
     MissingStatusPolicy, copy_status_fields_with_generations, update_observed_generation,
 };
 use super::pod_templates::{pod_template_dependencies_at, replicas_at};
-use super::{AggregationInput, StatusAggregation, ThirdPartyRules, reset_status};
+use super::{AggregationInput, StatusAggregation, ThirdPartyKindRules, reset_status};
 
 const OBSERVED_GENERATION: &[&str] = &["observedGeneration"];
 
@@ -25,7 +25,7 @@ const CLONE_SET_COUNTERS: &[&str] = &[
 ];
 const CLONE_SET_STRING_FIELDS: &[&str] = &["updateRevision", "currentRevision", "labelSelector"];
 
-pub(super) static CLONE_SET: ThirdPartyRules = ThirdPartyRules {
+pub(super) static CLONE_SET: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(is_healthy),
     reflect_status: Some(|observed| {
         copy_status_fields_with_generations(
@@ -67,7 +67,7 @@ const STATEFUL_SET_COUNTERS: &[&str] = &[
 ];
 const REVISIONS: &[&str] = &["updateRevision", "currentRevision"];
 
-pub(super) static STATEFUL_SET: ThirdPartyRules = ThirdPartyRules {
+pub(super) static STATEFUL_SET: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(is_healthy),
     reflect_status: Some(|observed| {
         copy_status_fields_with_generations(
@@ -103,7 +103,7 @@ const UNITED_COUNTERS: &[&str] = &[
     "unavailableReplicas",
 ];
 
-pub(super) static UNITED_DEPLOYMENT: ThirdPartyRules = ThirdPartyRules {
+pub(super) static UNITED_DEPLOYMENT: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(|observed| {
         let parts = ["/status", "/metadata", "/spec"];
         let complete = parts.iter().all(|part| value_at(observed, part).is_some());
@@ -134,7 +134,7 @@ const DAEMON_COUNTERS: &[&str] = &[
 ];
 const DAEMON_SET_HASH: &str = "daemonSetHash";
 
-pub(super) static DAEMON_SET: ThirdPartyRules = ThirdPartyRules {
+pub(super) static DAEMON_SET: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(|observed| {
         Ok(is_generation_observed(observed)?
             && is_at_least(
@@ -175,15 +175,15 @@ pub(super) static DAEMON_SET: ThirdPartyRules = ThirdPartyRules {
         })
     }),
     dependencies: Some(|object| pod_template_dependencies_at(object, "/spec/template")),
-    ..ThirdPartyRules::NONE
+    ..ThirdPartyKindRules::NONE
 };
 
 /// The rules that all kinds with `spec.replicas` share.
-const REPLICATED_RULES: ThirdPartyRules = ThirdPartyRules {
+const REPLICATED_RULES: ThirdPartyKindRules = ThirdPartyKindRules {
     replicas: Some(|object| replicas_at(object, "/spec/replicas", None)),
     revise_replica: Some(|copy, replicas| set_spec_field(copy, "replicas", replicas.into())),
     dependencies: Some(|object| pod_template_dependencies_at(object, "/spec/template")),
-    ..ThirdPartyRules::NONE
+    ..ThirdPartyKindRules::NONE
 };
 
 pub(super) fn sum_counters(

@@ -11,11 +11,11 @@ use super::json_map::{
 use super::kruise::sum_counters;
 use super::observed_generation::copy_status_fields;
 use super::pod_templates::{core_dependency, pod_template_dependencies_at, replicas_at};
-use super::{AggregationInput, StatusAggregation, ThirdPartyRules};
+use super::{AggregationInput, StatusAggregation, ThirdPartyKindRules};
 
 const FINISHED_CONDITIONS: [&str; 2] = ["Complete", "Failed"];
 
-pub(super) static BROADCAST_JOB: ThirdPartyRules = ThirdPartyRules {
+pub(super) static BROADCAST_JOB: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(|observed| {
         let status = required_value(observed, "/status", "an object")?;
         let zero = |field: &str| value_at(status, field).and_then(Value::as_f64) == Some(0.0);
@@ -42,10 +42,10 @@ pub(super) static BROADCAST_JOB: ThirdPartyRules = ThirdPartyRules {
     revise_replica: Some(|copy, replicas| set_spec_field(copy, "parallelism", replicas.into())),
     retain: Some(retain_labels),
     dependencies: Some(|object| pod_template_dependencies_at(object, "/spec/template")),
-    ..ThirdPartyRules::NONE
+    ..ThirdPartyKindRules::NONE
 };
 
-pub(super) static ADVANCED_CRON_JOB: ThirdPartyRules = ThirdPartyRules {
+pub(super) static ADVANCED_CRON_JOB: ThirdPartyKindRules = ThirdPartyKindRules {
     aggregate_status: Some(StatusAggregation::new(|status, input| {
         let kind = input.items.last("/type").cloned();
         status.insert("active".into(), input.items.concatenated("/active").into());
@@ -70,12 +70,12 @@ pub(super) static ADVANCED_CRON_JOB: ThirdPartyRules = ThirdPartyRules {
             None => Ok(Vec::new()),
         }
     }),
-    ..ThirdPartyRules::NONE
+    ..ThirdPartyKindRules::NONE
 };
 
 const POD_COUNTERS: [&str; 3] = ["matchedPods", "updatedPods", "readyPods"];
 
-pub(super) static SIDECAR_SET: ThirdPartyRules = ThirdPartyRules {
+pub(super) static SIDECAR_SET: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(|observed| {
         let Some(status) = value_at(observed, "/status") else {
             return Ok(false);
@@ -107,7 +107,7 @@ pub(super) static SIDECAR_SET: ThirdPartyRules = ThirdPartyRules {
     replicas: Some(|_| Ok(crate::native::TemplateReplicasAndRequirements::default())),
     retain: Some(|_, _| Ok(())),
     dependencies: Some(|object| Ok(sidecar_set_dependencies(object))),
-    ..ThirdPartyRules::NONE
+    ..ThirdPartyKindRules::NONE
 };
 
 /// Aggregates a BroadcastJob. A cluster without a finished condition counts like the cluster before

@@ -13,7 +13,7 @@ use super::pod_templates::{
     namespace_or_default, new_component, pod_template_dependencies, pod_template_requirements,
 };
 use super::zero_values::{is_zero_value, prune_values};
-use super::{AggregationInput, StatusAggregation, ThirdPartyRules};
+use super::{AggregationInput, StatusAggregation, ThirdPartyKindRules};
 
 /// The replica types of a kind, and the JSON pointer of their specs.
 struct ReplicaTypes {
@@ -31,7 +31,7 @@ const TF_REPLICA_TYPES: ReplicaTypes = ReplicaTypes {
     names: &["PS", "Worker", "Chief", "Master", "Evaluator"],
 };
 
-pub(super) static PYTORCH_JOB: ThirdPartyRules = ThirdPartyRules {
+pub(super) static PYTORCH_JOB: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(|observed| Ok(is_healthy(observed))),
     components: Some(|job| components(job, &PYTORCH_REPLICA_TYPES)),
     dependencies: Some(|job| Ok(dependencies(job, &PYTORCH_REPLICA_TYPES))),
@@ -51,10 +51,10 @@ pub(super) static PYTORCH_JOB: ThirdPartyRules = ThirdPartyRules {
             )
         })
     }),
-    ..ThirdPartyRules::NONE
+    ..ThirdPartyKindRules::NONE
 };
 
-pub(super) static TF_JOB: ThirdPartyRules = ThirdPartyRules {
+pub(super) static TF_JOB: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(|observed| Ok(is_healthy(observed))),
     components: Some(|job| components(job, &TF_REPLICA_TYPES)),
     dependencies: Some(|job| Ok(dependencies(job, &TF_REPLICA_TYPES))),
@@ -70,7 +70,7 @@ pub(super) static TF_JOB: ThirdPartyRules = ThirdPartyRules {
             )
         })
     }),
-    ..ThirdPartyRules::NONE
+    ..ThirdPartyKindRules::NONE
 };
 
 fn is_healthy(observed: &Value) -> bool {

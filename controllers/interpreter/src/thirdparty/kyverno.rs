@@ -7,11 +7,11 @@ use super::json_map::{
     Error, JsonMap, field_error, json_number, required_number, set_or_remove, value_at,
 };
 use super::observed_generation::copy_status_fields;
-use super::{AggregationInput, StatusAggregation, ThirdPartyRules};
+use super::{AggregationInput, StatusAggregation, ThirdPartyKindRules};
 
 const RULE_TYPES: [&str; 4] = ["validate", "generate", "mutate", "verifyimages"];
 
-pub(super) static POLICY: ThirdPartyRules = ThirdPartyRules {
+pub(super) static POLICY: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(|observed| match value_at(observed, "/status/ready") {
         Some(ready) => {
             let ready = ready.as_bool();
@@ -26,7 +26,7 @@ pub(super) static POLICY: ThirdPartyRules = ThirdPartyRules {
         )
     }),
     aggregate_status: Some(StatusAggregation::new(aggregate)),
-    ..ThirdPartyRules::NONE
+    ..ThirdPartyKindRules::NONE
 };
 
 fn aggregate(status: &mut JsonMap, input: &AggregationInput<'_>) -> Result<(), Error> {

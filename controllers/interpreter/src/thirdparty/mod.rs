@@ -34,10 +34,10 @@ use serde_json::Value;
 use crate::empty_values::prune_empty;
 use crate::native::{CollectedStatus, Error, TemplateReplicasAndRequirements};
 use collected_statuses::CollectedStatuses;
-use rules::ThirdPartyRules;
+use rules::ThirdPartyKindRules;
 use status_aggregation::{AggregationInput, StatusAggregation, reset_status};
 
-fn rules_for(kind: &Gvk) -> Option<&'static ThirdPartyRules> {
+fn rules_for(kind: &Gvk) -> Option<&'static ThirdPartyKindRules> {
     Some(match (&*kind.group, &*kind.version, &*kind.kind) {
         ("apps.kruise.io", "v1alpha1", "AdvancedCronJob") => &kruise_jobs::ADVANCED_CRON_JOB,
         ("apps.kruise.io", "v1alpha1", "BroadcastJob") => &kruise_jobs::BROADCAST_JOB,

@@ -11,11 +11,11 @@ use super::json_map::{
 use super::observed_generation::copy_status_fields;
 use super::pod_templates::{new_component, pod_template_requirements};
 use super::zero_values::prune_values;
-use super::{AggregationInput, StatusAggregation, ThirdPartyRules};
+use super::{AggregationInput, StatusAggregation, ThirdPartyKindRules};
 
 const POD_STATES: [&str; 3] = ["active", "succeeded", "failed"];
 
-pub(super) static MPI_JOB: ThirdPartyRules = ThirdPartyRules {
+pub(super) static MPI_JOB: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(|observed| {
         let conditions = list_at(observed, "/status/conditions");
         let failed = conditions.iter().any(|c| condition_is(c, "Failed", "True"));
@@ -27,7 +27,7 @@ pub(super) static MPI_JOB: ThirdPartyRules = ThirdPartyRules {
         copies_single_item: true,
         ..StatusAggregation::new(aggregate)
     }),
-    ..ThirdPartyRules::NONE
+    ..ThirdPartyKindRules::NONE
 };
 
 fn components(job: &Value) -> Result<Vec<Component>, Error> {

@@ -8,10 +8,10 @@ use super::json_map::{
 };
 use super::observed_generation::copy_status_fields;
 use super::pod_templates::requirements_at;
-use super::{AggregationInput, StatusAggregation, ThirdPartyRules};
+use super::{AggregationInput, StatusAggregation, ThirdPartyKindRules};
 use crate::native::TemplateReplicasAndRequirements;
 
-pub(super) static NOTEBOOK: ThirdPartyRules = ThirdPartyRules {
+pub(super) static NOTEBOOK: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(is_healthy),
     replicas: Some(|notebook| {
         Ok(TemplateReplicasAndRequirements {
@@ -34,7 +34,7 @@ pub(super) static NOTEBOOK: ThirdPartyRules = ThirdPartyRules {
         copies_single_item: true,
         ..StatusAggregation::new(aggregate)
     }),
-    ..ThirdPartyRules::NONE
+    ..ThirdPartyKindRules::NONE
 };
 
 fn is_healthy(observed: &Value) -> Result<bool, Error> {

@@ -14,13 +14,13 @@ use super::kruise::sum_counters;
 use super::pod_templates::{
     namespace, new_component, pod_template_dependencies, pod_template_requirements,
 };
-use super::{AggregationInput, StatusAggregation, ThirdPartyRules};
+use super::{AggregationInput, StatusAggregation, ThirdPartyKindRules};
 
 pub(super) const HEAD_TEMPLATE: &str = "/headGroupSpec/template";
 pub(super) const WORKER_GROUPS: &str = "/workerGroupSpecs";
 const JOB_CLUSTER_SPEC: &str = "/spec/rayClusterSpec";
 
-pub(super) static RAY_CLUSTER: ThirdPartyRules = ThirdPartyRules {
+pub(super) static RAY_CLUSTER: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(|observed| {
         let holds = |kind: &str| {
             let mut conditions = list_at(observed, "/status/conditions").iter();
@@ -35,10 +35,10 @@ pub(super) static RAY_CLUSTER: ThirdPartyRules = ThirdPartyRules {
         keeps_spec: false,
         ..StatusAggregation::new(aggregate_ray_cluster)
     }),
-    ..ThirdPartyRules::NONE
+    ..ThirdPartyKindRules::NONE
 };
 
-pub(super) static RAY_JOB: ThirdPartyRules = ThirdPartyRules {
+pub(super) static RAY_JOB: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(|observed| {
         let job = string_at(observed, "/status/jobStatus");
         Ok(match string_at(observed, "/status/jobDeploymentStatus") {
@@ -61,7 +61,7 @@ pub(super) static RAY_JOB: ThirdPartyRules = ThirdPartyRules {
             submitter,
         ))
     }),
-    ..ThirdPartyRules::NONE
+    ..ThirdPartyKindRules::NONE
 };
 
 fn components(cluster: Option<&Value>) -> Result<Vec<Component>, Error> {

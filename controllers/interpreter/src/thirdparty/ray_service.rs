@@ -10,12 +10,12 @@ use super::json_map::{
 };
 use super::pod_templates::pod_template_requirements;
 use super::ray::{HEAD_TEMPLATE, WORKER_GROUPS, cluster_dependencies, worker_count};
-use super::{AggregationInput, StatusAggregation, ThirdPartyRules};
+use super::{AggregationInput, StatusAggregation, ThirdPartyKindRules};
 use crate::native::TemplateReplicasAndRequirements;
 
 const CLUSTER_CONFIG: &str = "/spec/rayClusterConfig";
 
-pub(super) static RAY_SERVICE: ThirdPartyRules = ThirdPartyRules {
+pub(super) static RAY_SERVICE: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(|observed| Ok(has_true_condition(observed, "Ready", &[]))),
     replicas: Some(replicas),
     revise_replica: Some(revise),
@@ -31,7 +31,7 @@ pub(super) static RAY_SERVICE: ThirdPartyRules = ThirdPartyRules {
             None,
         ))
     }),
-    ..ThirdPartyRules::NONE
+    ..ThirdPartyKindRules::NONE
 };
 
 /// Head and workers as replicas of one kind; each requires the greatest CPU and memory of all.

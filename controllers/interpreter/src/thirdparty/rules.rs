@@ -18,7 +18,7 @@ type ReviseReplicaRule = fn(&mut Value, i64) -> Result<(), Error>;
 type RetainRule = fn(&mut Value, &Value) -> Result<(), Error>;
 
 /// The rules of one kind; `None` for operations without a rule.
-pub(super) struct ThirdPartyRules {
+pub(super) struct ThirdPartyKindRules {
     pub(super) interpret_health: Option<InterpretRule<bool>>,
     pub(super) reflect_status: Option<fn(&Value) -> JsonMap>,
     pub(super) aggregate_status: Option<StatusAggregation>,
@@ -29,7 +29,7 @@ pub(super) struct ThirdPartyRules {
     pub(super) dependencies: Option<InterpretRule<Vec<DependentObjectReference>>>,
 }
 
-impl ThirdPartyRules {
+impl ThirdPartyKindRules {
     pub(super) const NONE: Self = Self {
         interpret_health: None,
         reflect_status: None,

@@ -11,7 +11,7 @@ use super::json_map::{
 use super::kruise::sum_counters;
 use super::observed_generation::copy_status_fields;
 use super::pod_templates::new_component;
-use super::{AggregationInput, StatusAggregation, ThirdPartyRules};
+use super::{AggregationInput, StatusAggregation, ThirdPartyKindRules};
 use crate::empty_values::prune_empty;
 
 const STATUS_FIELDS: &[&str] = &[
@@ -27,7 +27,7 @@ const STATUS_FIELDS: &[&str] = &[
 ];
 const STATE_POINTER: &str = "/applicationState/state";
 
-pub(super) static SPARK_APPLICATION: ThirdPartyRules = ThirdPartyRules {
+pub(super) static SPARK_APPLICATION: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(|observed| {
         let state = value_at(observed, "/status/applicationState/state");
         Ok(state.is_some_and(|state| *state != "FAILED"))
@@ -38,7 +38,7 @@ pub(super) static SPARK_APPLICATION: ThirdPartyRules = ThirdPartyRules {
         copies_single_item: true,
         ..StatusAggregation::new(aggregate)
     }),
-    ..ThirdPartyRules::NONE
+    ..ThirdPartyKindRules::NONE
 };
 
 fn state_rank(state: &str) -> Option<u8> {

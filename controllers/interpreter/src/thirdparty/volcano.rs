@@ -13,7 +13,7 @@ use super::kruise::sum_counters;
 use super::observed_generation::copy_status_fields;
 use super::pod_templates::{new_component, requirements_at};
 use super::zero_values::{is_zero_value, prune_values};
-use super::{AggregationInput, StatusAggregation, ThirdPartyRules};
+use super::{AggregationInput, StatusAggregation, ThirdPartyKindRules};
 
 const COUNTERS: &[&str] = &[
     "minAvailable",
@@ -50,7 +50,7 @@ const HEALTHY_PHASES: [&str; 9] = [
 /// Condition statuses of a job that failed or was stopped.
 const FAILURE_STATUSES: [&str; 5] = ["Failed", "Aborted", "Aborting", "Terminated", "Terminating"];
 
-pub(super) static VOLCANO_JOB: ThirdPartyRules = ThirdPartyRules {
+pub(super) static VOLCANO_JOB: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(|observed| {
         let phase = string_at(observed, "/status/state/phase");
         Ok(phase.is_some_and(|phase| HEALTHY_PHASES.contains(&phase)))
@@ -61,7 +61,7 @@ pub(super) static VOLCANO_JOB: ThirdPartyRules = ThirdPartyRules {
         copies_single_item: true,
         ..StatusAggregation::new(aggregate)
     }),
-    ..ThirdPartyRules::NONE
+    ..ThirdPartyKindRules::NONE
 };
 
 fn components(job: &Value) -> Result<Vec<Component>, Error> {

@@ -39,7 +39,7 @@ const EVICTED_CLUSTER_INDEX: &str = "clusters/left";
 const WORKERS: usize = 8;
 
 #[derive(Deserialize)]
-struct PolicyWithAnnotations {
+struct PartialPolicyMetadata {
     metadata: AnnotationsFinalizersAndGeneration,
 }
 
@@ -298,7 +298,7 @@ impl AutoFailoverController {
 
 /// The failover delay of a policy; `None` if its annotations are invalid.
 fn failover_delay(policy: &Object) -> Option<Duration> {
-    let view = policy.decode::<PolicyWithAnnotations>().ok()?;
+    let view = policy.decode::<PartialPolicyMetadata>().ok()?;
     automatic_failover_delay(&view.metadata.annotations)
         .ok()
         .flatten()

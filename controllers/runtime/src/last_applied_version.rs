@@ -13,25 +13,25 @@ use parking_lot::Mutex;
 
 /// The last applied version of each key.
 #[derive(Debug)]
-pub struct AppliedVersions<K, V>(Mutex<AppliedVersionsInner<K, V>>);
+pub struct LastAppliedVersionByKey<K, V>(Mutex<LastAppliedVersionByKeyInner<K, V>>);
 
 #[derive(Debug)]
-struct AppliedVersionsInner<K, V> {
+struct LastAppliedVersionByKeyInner<K, V> {
     applied: HashMap<K, V>,
     /// Keys that a worker applies, and that no event has invalidated since.
     in_progress: HashSet<K>,
 }
 
-impl<K, V> Default for AppliedVersions<K, V> {
+impl<K, V> Default for LastAppliedVersionByKey<K, V> {
     fn default() -> Self {
-        Self(Mutex::new(AppliedVersionsInner {
+        Self(Mutex::new(LastAppliedVersionByKeyInner {
             applied: HashMap::new(),
             in_progress: HashSet::new(),
         }))
     }
 }
 
-impl<K: Eq + Hash, V> AppliedVersions<K, V> {
+impl<K: Eq + Hash, V> LastAppliedVersionByKey<K, V> {
     /// The version that was applied last, unless the key was invalidated since.
     pub fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<V>
     where
@@ -128,7 +128,7 @@ mod tests {
     proptest! {
         #[test]
         fn only_what_no_event_invalidated_is_recorded(steps in steps()) {
-            let versions = AppliedVersions::<u8, u8>::default();
+            let versions = LastAppliedVersionByKey::<u8, u8>::default();
             for (key, step) in &steps {
                 match step {
                     GeneratedAppliedVersionsCall::Begin => versions.begin(*key),
@@ -151,7 +151,7 @@ mod tests {
     /// An event invalidates a key while a worker applies it by the state before the event.
     #[test]
     fn a_key_invalidated_while_applied_is_not_recorded() {
-        let versions = AppliedVersions::<String, u8>::default();
+        let versions = LastAppliedVersionByKey::<String, u8>::default();
         versions.begin("w".into());
         versions.invalidate("w");
         versions.finish("w".into(), 1);
