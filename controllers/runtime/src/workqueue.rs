@@ -7,146 +7,23 @@
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ahash::AHashMap;
 use machinery::backoff::exponential_delay;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::metrics::{ControllerName, WorkqueueMetrics};
+use key_states::{
+    DelayedKey, FailureCountAndPendingSince, KeyState, PriorityQueueLane, WorkqueueState,
+};
 
 /// Karmada's `--rate-limiter-base-delay` and `--rate-limiter-max-delay`.
 const BASE_DELAY: Duration = Duration::from_millis(5);
 const MAX_DELAY: Duration = Duration::from_secs(1000);
-/// Keys for which an idle queue keeps memory.
-const IDLE_CAPACITY_KEYS: usize = 512;
-/// After this many keys of the high lane in a row the queue hands out one of the low
-/// lane, if it has the same priority, so that a steady stream of changes does not starve
-/// a resync.
-const MAX_HIGH_STREAK: u32 = 16;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum PriorityQueueLane {
-    High,
-    Low,
-}
-
-/// The lane and priority in which a key waits, and since when.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct QueuePosition {
-    lane: PriorityQueueLane,
-    priority: i32,
-    since: Instant,
-    /// Distinguishes the valid entry of the key in a lane from stale ones.
-    sequence: u64,
-}
-
-impl QueuePosition {
-    /// The higher lane and priority of both; `None` when that is the `known` position.
-    fn merge_higher(self, known: Self) -> Option<Self> {
-        let lane = if self.lane == PriorityQueueLane::High {
-            PriorityQueueLane::High
-        } else {
-            known.lane
-        };
-        let rank = self.priority.max(known.priority);
-        (lane != known.lane || rank != known.priority).then_some(Self {
-            lane,
-            priority: rank,
-            ..self
-        })
-    }
-}
-
-/// A key in a lane, ordered by higher priority, then by age.
-struct LaneEntry<K> {
-    priority: i32,
-    sequence: u64,
-    key: K,
-}
-
-impl<K> PartialEq for LaneEntry<K> {
-    fn eq(&self, other: &Self) -> bool {
-        self.sequence == other.sequence
-    }
-}
-impl<K> Eq for LaneEntry<K> {}
-impl<K> PartialOrd for LaneEntry<K> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl<K> Ord for LaneEntry<K> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        let by_rank = self.priority.cmp(&other.priority);
-        by_rank.then(other.sequence.cmp(&self.sequence))
-    }
-}
-
-/// Whether a key waits or is processed. A key that does neither has no entry.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum KeyState {
-    Ready(QueuePosition),
-    /// A worker processes the key; `dirty` is set when it was added again.
-    Processing {
-        wait: QueuePosition,
-        dirty: Option<QueuePosition>,
-    },
-}
-
-/// Consecutive failures of one key.
-#[derive(Clone, Copy, Default)]
-struct FailureCountAndPendingSince {
-    count: u32,
-    /// Time of the oldest user change that is not reconciled yet.
-    pending_since: Option<Instant>,
-}
-
-struct DelayedKey<K> {
-    due: Instant,
-    key: K,
-}
-
-impl<K> PartialEq for DelayedKey<K> {
-    fn eq(&self, other: &Self) -> bool {
-        self.due == other.due
-    }
-}
-impl<K> Eq for DelayedKey<K> {}
-impl<K> PartialOrd for DelayedKey<K> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl<K> Ord for DelayedKey<K> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.due.cmp(&other.due)
-    }
-}
-
-struct WorkqueueState<K> {
-    keys: AHashMap<K, KeyState>,
-    /// Each heap may hold entries that later ones replaced; those are skipped.
-    low: BinaryHeap<LaneEntry<K>>,
-    high: BinaryHeap<LaneEntry<K>>,
-    last_sequence: u64,
-    ready: usize,
-    /// Keys handed out from the high lane since the last one from the low lane.
-    high_streak: u32,
-    delayed: BinaryHeap<Reverse<DelayedKey<K>>>,
-    /// The valid due time of each delayed key, and its priority; other heap entries are
-    /// skipped.
-    due_times: AHashMap<K, (Instant, i32)>,
-    failures: AHashMap<K, FailureCountAndPendingSince>,
-    closed: bool,
-    metrics: Option<WorkqueueMetrics>,
-}
-
 struct WorkqueueInner<K> {
     state: Mutex<WorkqueueState<K>>,
     notify: Notify,
@@ -177,19 +54,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
 
     pub fn with_backoff(base: Duration, max: Duration) -> Self {
         Self(Arc::new(WorkqueueInner {
-            state: Mutex::new(WorkqueueState {
-                keys: AHashMap::new(),
-                low: BinaryHeap::new(),
-                high: BinaryHeap::new(),
-                last_sequence: 0,
-                ready: 0,
-                high_streak: 0,
-                delayed: BinaryHeap::new(),
-                due_times: AHashMap::new(),
-                failures: AHashMap::new(),
-                closed: false,
-                metrics: None,
-            }),
+            state: Mutex::new(WorkqueueState::new()),
             notify: Notify::new(),
             base_delay: base,
             max_delay: max,
@@ -416,190 +281,6 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
     }
 }
 
-impl<K> WorkqueueState<K> {
-    fn unregister_metrics(&mut self) {
-        if let Some(figures) = self.metrics.take() {
-            figures.depth.sub(self.ready as i64);
-        }
-    }
-}
-
-/// Workers that are aborted do not close the queue.
-impl<K> Drop for WorkqueueState<K> {
-    fn drop(&mut self) {
-        self.unregister_metrics();
-    }
-}
-
-impl<K: Clone + Eq + Hash> WorkqueueState<K> {
-    /// Adds a key. Returns whether a waiting worker has something new to take.
-    fn add(&mut self, key: K, lane: PriorityQueueLane, rank: i32, since: Instant) -> bool {
-        if self.closed {
-            return false;
-        }
-        self.last_sequence += 1;
-        let wait = QueuePosition {
-            lane,
-            priority: rank,
-            since,
-            sequence: self.last_sequence,
-        };
-        match self.keys.get_mut(&key) {
-            Some(KeyState::Processing { dirty, .. }) => {
-                match dirty {
-                    None => *dirty = Some(wait),
-                    Some(known) => *known = wait.merge_higher(*known).unwrap_or(*known),
-                }
-                return false;
-            }
-            Some(KeyState::Ready(known)) => {
-                let Some(wait) = wait.merge_higher(*known) else {
-                    return false;
-                };
-                *known = wait;
-                self.push(key, wait);
-                return true;
-            }
-            None => {}
-        }
-        self.keys.insert(key.clone(), KeyState::Ready(wait));
-        self.ready += 1;
-        if let Some(figures) = &self.metrics {
-            figures.adds.inc();
-            figures.depth.inc();
-        }
-        self.push(key, wait);
-        true
-    }
-
-    /// Frees the memory that a burst of keys needed, once the queue is empty.
-    fn shrink(&mut self) {
-        if !self.keys.is_empty() || self.keys.capacity() <= 2 * IDLE_CAPACITY_KEYS {
-            return;
-        }
-        self.keys.shrink_to(IDLE_CAPACITY_KEYS);
-        // None of the lane entries is valid any more.
-        for lane in [&mut self.low, &mut self.high] {
-            lane.clear();
-            lane.shrink_to(IDLE_CAPACITY_KEYS);
-        }
-        self.delayed.shrink_to(IDLE_CAPACITY_KEYS);
-        self.due_times.shrink_to(IDLE_CAPACITY_KEYS);
-        self.failures.shrink_to(IDLE_CAPACITY_KEYS);
-    }
-
-    fn push(&mut self, key: K, wait: QueuePosition) {
-        let QueuePosition {
-            priority: rank,
-            sequence: turn,
-            ..
-        } = wait;
-        self.lane_mut(wait.lane).push(LaneEntry {
-            priority: rank,
-            sequence: turn,
-            key,
-        });
-    }
-
-    fn lane_mut(&mut self, lane: PriorityQueueLane) -> &mut BinaryHeap<LaneEntry<K>> {
-        match lane {
-            PriorityQueueLane::High => &mut self.high,
-            PriorityQueueLane::Low => &mut self.low,
-        }
-    }
-
-    /// The priority of a key that is ready or being processed.
-    fn priority(&self, key: &K) -> i32 {
-        match self.keys.get(key) {
-            Some(KeyState::Ready(wait) | KeyState::Processing { wait, .. }) => wait.priority,
-            None => 0,
-        }
-    }
-
-    fn promote_due(&mut self, now: Instant) {
-        while self.delayed.peek().is_some_and(|Reverse(d)| d.due <= now) {
-            let Some(Reverse(DelayedKey { due, key })) = self.delayed.pop() else {
-                return;
-            };
-            if let Some((valid, rank)) = self.due_times.get(&key).copied()
-                && valid == due
-            {
-                self.due_times.remove(&key);
-                self.add(key, PriorityQueueLane::High, rank, due);
-            }
-        }
-    }
-
-    fn pop(&mut self) -> Option<K> {
-        let lane = match (
-            self.peek_priority(PriorityQueueLane::High),
-            self.peek_priority(PriorityQueueLane::Low),
-        ) {
-            (None, None) => return None,
-            (Some(high), Some(low)) if low > high => PriorityQueueLane::Low,
-            (Some(high), Some(low)) if low == high && self.high_streak >= MAX_HIGH_STREAK => {
-                PriorityQueueLane::Low
-            }
-            (Some(_), _) => PriorityQueueLane::High,
-            (None, Some(_)) => PriorityQueueLane::Low,
-        };
-        self.high_streak = match lane {
-            PriorityQueueLane::High => self.high_streak + 1,
-            PriorityQueueLane::Low => 0,
-        };
-        let key = self.lane_mut(lane).pop()?.key;
-        self.ready -= 1;
-        let key_state = self.keys.get_mut(&key)?;
-        if let KeyState::Ready(wait) = *key_state {
-            *key_state = KeyState::Processing { wait, dirty: None };
-            if let Some(figures) = &self.metrics {
-                figures.depth.dec();
-                figures
-                    .queue_duration
-                    .observe(wait.since.elapsed().as_secs_f64());
-            }
-        }
-        Some(key)
-    }
-
-    /// Time of the user change that the processing of a key handles.
-    fn pending_since(&self, key: &K) -> Option<Instant> {
-        let before = self
-            .failures
-            .get(key)
-            .and_then(|failing| failing.pending_since);
-        before.or(match self.keys.get(key) {
-            Some(KeyState::Processing { wait, .. }) if wait.lane == PriorityQueueLane::High => {
-                Some(wait.since)
-            }
-            _ => None,
-        })
-    }
-
-    fn close(&mut self) {
-        self.closed = true;
-        self.unregister_metrics();
-    }
-
-    /// The priority of the next key of a lane. Drops stale entries.
-    fn peek_priority(&mut self, lane: PriorityQueueLane) -> Option<i32> {
-        loop {
-            let entries = match lane {
-                PriorityQueueLane::High => &mut self.high,
-                PriorityQueueLane::Low => &mut self.low,
-            };
-            let LaneEntry {
-                priority: rank,
-                sequence: turn,
-                key,
-            } = entries.peek()?;
-            match self.keys.get(key) {
-                Some(KeyState::Ready(wait)) if wait.sequence == *turn => return Some(*rank),
-                _ => drop(entries.pop()),
-            }
-        }
-    }
-}
-
+mod key_states;
 #[cfg(test)]
 mod tests;

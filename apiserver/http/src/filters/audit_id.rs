@@ -2,42 +2,22 @@
 
 use std::convert::Infallible;
 
-use http::{HeaderMap, HeaderValue};
-use hyper::service::Service;
-use tower::Layer;
-
-use super::inner_service::{InnerService, ServerResponse};
-use super::map_result::{MapResult, MapResultFuture};
+use super::inner_service::ServerResponse;
+use super::map_result::{MakeMapResult, MapResult};
 use super::request::ReceivedRequest;
+use http::{HeaderMap, HeaderValue};
 
 /// Longer IDs from clients are replaced.
 const MAX_AUDIT_ID_BYTES: usize = 64;
 
-pub(super) struct AuditIdLayer;
+#[derive(Clone)]
+pub(super) struct MakeAuditId;
 
-impl<S> Layer<S> for AuditIdLayer {
-    type Service = AuditIdService<S>;
+impl<B> MakeMapResult<ReceivedRequest<B>> for MakeAuditId {
+    type MapResult = AddAuditId;
 
-    fn layer(&self, inner: S) -> AuditIdService<S> {
-        AuditIdService { inner }
-    }
-}
-
-pub(super) struct AuditIdService<S> {
-    inner: S,
-}
-
-impl<S, B> Service<ReceivedRequest<B>> for AuditIdService<S>
-where
-    S: InnerService<ReceivedRequest<B>, Infallible>,
-{
-    type Response = ServerResponse;
-    type Error = Infallible;
-    type Future = MapResultFuture<S::Future, AddAuditId>;
-
-    fn call(&self, request: ReceivedRequest<B>) -> Self::Future {
-        let add = AddAuditId(audit_id(request.http.headers()));
-        MapResultFuture::new(self.inner.call(request), add)
+    fn make_map_result(&self, request: &ReceivedRequest<B>) -> AddAuditId {
+        AddAuditId(audit_id(request.http.headers()))
     }
 }
 
@@ -73,14 +53,17 @@ fn audit_id(headers: &HeaderMap) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filters::map_result::MapResultLayer;
     use crate::filters::testing::{received, respond};
     use http::Request;
+    use hyper::service::Service;
+    use tower::Layer;
 
     #[tokio::test]
     async fn responses_have_audit_id() {
         let call = async |id: &str| {
             let request = Request::builder().header("audit-id", id).body(()).unwrap();
-            let service = AuditIdLayer.layer(respond(200));
+            let service = MapResultLayer(MakeAuditId).layer(respond(200));
             let Ok(response) = service.call(received(request)).await;
             response.headers()["audit-id"].to_str().unwrap().to_owned()
         };

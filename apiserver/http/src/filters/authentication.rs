@@ -5,79 +5,44 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use auth::{AuthenticationError, PeerCertificates, RequestAuthenticator, RequestCredentials};
-use futures_util::future::BoxFuture;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use hyper::service::Service;
 use machinery::{Status, UserInfo};
-use tower::Layer;
 
-use super::inner_service::{InnerService, ServerResponse};
+use super::async_check::{AsyncCheck, AsyncCheckLayer};
 use super::request::{AuthenticatedRequest, ResolvedRequest};
 use crate::metrics::ApiServerMetrics;
 
-pub(super) struct AuthenticationLayer {
-    authentication: Arc<RequestAuthenticatorAndMetrics>,
-}
+pub(super) type AuthenticationLayer = AsyncCheckLayer<RequestAuthenticatorAndMetrics>;
 
 impl AuthenticationLayer {
-    pub(super) fn new(
+    pub(super) fn with_metrics(
         authenticator: &Arc<RequestAuthenticator>,
         metrics: &Arc<ApiServerMetrics>,
     ) -> Self {
-        Self {
-            authentication: Arc::new(RequestAuthenticatorAndMetrics {
-                authenticator: Arc::clone(authenticator),
-                metrics: Arc::clone(metrics),
-            }),
-        }
-    }
-}
-
-impl<S> Layer<S> for AuthenticationLayer {
-    type Service = AuthenticationService<S>;
-
-    fn layer(&self, inner: S) -> AuthenticationService<S> {
-        AuthenticationService {
-            inner: Arc::new(inner),
-            authentication: Arc::clone(&self.authentication),
-        }
-    }
-}
-
-pub(super) struct AuthenticationService<S> {
-    inner: Arc<S>,
-    authentication: Arc<RequestAuthenticatorAndMetrics>,
-}
-
-impl<S, B> Service<ResolvedRequest<B>> for AuthenticationService<S>
-where
-    S: InnerService<AuthenticatedRequest<B>, Status> + Send + Sync + 'static,
-    S::Future: Send,
-    B: Send + 'static,
-{
-    type Response = ServerResponse;
-    type Error = Status;
-    type Future = BoxFuture<'static, Result<ServerResponse, Status>>;
-
-    fn call(&self, request: ResolvedRequest<B>) -> Self::Future {
-        let authentication = Arc::clone(&self.authentication);
-        let inner = Arc::clone(&self.inner);
-        Box::pin(async move {
-            let user = authentication
-                .authenticate(&request.peer, request.http.headers())
-                .await?;
-            let authenticated = AuthenticatedRequest {
-                user,
-                deadline: None,
-                request,
-            };
-            inner.call(authenticated).await
+        Self::new(RequestAuthenticatorAndMetrics {
+            authenticator: Arc::clone(authenticator),
+            metrics: Arc::clone(metrics),
         })
     }
 }
 
-struct RequestAuthenticatorAndMetrics {
+impl<B: Send> AsyncCheck<ResolvedRequest<B>> for RequestAuthenticatorAndMetrics {
+    type Checked = AuthenticatedRequest<B>;
+
+    async fn check(&self, request: ResolvedRequest<B>) -> Result<AuthenticatedRequest<B>, Status> {
+        let user = self
+            .authenticate(&request.peer, request.http.headers())
+            .await?;
+        Ok(AuthenticatedRequest {
+            user,
+            deadline: None,
+            request,
+        })
+    }
+}
+
+pub(super) struct RequestAuthenticatorAndMetrics {
     authenticator: Arc<RequestAuthenticator>,
     metrics: Arc<ApiServerMetrics>,
 }
@@ -148,6 +113,8 @@ fn bearer_token(headers: &HeaderMap) -> Result<Option<&[u8]>, Status> {
 mod tests {
     use super::*;
     use crate::filters::testing::{authenticator, handler_fn, metrics, resolved_request, respond};
+    use hyper::service::Service;
+    use tower::Layer;
 
     #[tokio::test]
     async fn requests_get_their_user_or_401() {
@@ -156,7 +123,7 @@ mod tests {
             assert_eq!(request.user.name, "system:anonymous");
             respond(200).call(request).await
         });
-        let service = AuthenticationLayer::new(&authenticator(), &metrics).layer(inner);
+        let service = AuthenticationLayer::with_metrics(&authenticator(), &metrics).layer(inner);
         let call = async |authorization: &[&str]| {
             let mut request = resolved_request("GET", "/version");
             for value in authorization {

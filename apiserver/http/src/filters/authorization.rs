@@ -4,73 +4,40 @@
 use std::sync::Arc;
 
 use auth::RequestAuthorizer;
-use futures_util::future::BoxFuture;
-use hyper::service::Service;
 use machinery::{Status, UserInfo};
-use tower::Layer;
 
-use super::inner_service::{InnerService, ServerResponse};
+use super::async_check::{AsyncCheck, AsyncCheckLayer};
 use super::request::AuthenticatedRequest;
 use crate::metrics::ApiServerMetrics;
 use crate::requestinfo::RequestInfo;
 
-pub(super) struct AuthorizationLayer {
-    authorization: Arc<RequestAuthorizerAndMetrics>,
-}
+pub(super) type AuthorizationLayer = AsyncCheckLayer<RequestAuthorizerAndMetrics>;
 
 impl AuthorizationLayer {
-    pub(super) fn new(
+    pub(super) fn with_metrics(
         authorizer: &Arc<RequestAuthorizer>,
         metrics: &Arc<ApiServerMetrics>,
     ) -> Self {
-        Self {
-            authorization: Arc::new(RequestAuthorizerAndMetrics {
-                authorizer: Arc::clone(authorizer),
-                metrics: Arc::clone(metrics),
-            }),
-        }
-    }
-}
-
-impl<S> Layer<S> for AuthorizationLayer {
-    type Service = AuthorizationService<S>;
-
-    fn layer(&self, inner: S) -> AuthorizationService<S> {
-        AuthorizationService {
-            inner: Arc::new(inner),
-            authorization: Arc::clone(&self.authorization),
-        }
-    }
-}
-
-pub(super) struct AuthorizationService<S> {
-    inner: Arc<S>,
-    authorization: Arc<RequestAuthorizerAndMetrics>,
-}
-
-impl<S, B> Service<AuthenticatedRequest<B>> for AuthorizationService<S>
-where
-    S: InnerService<AuthenticatedRequest<B>, Status> + Send + Sync + 'static,
-    S::Future: Send,
-    B: Send + 'static,
-{
-    type Response = ServerResponse;
-    type Error = Status;
-    type Future = BoxFuture<'static, Result<ServerResponse, Status>>;
-
-    fn call(&self, request: AuthenticatedRequest<B>) -> Self::Future {
-        let authorization = Arc::clone(&self.authorization);
-        let inner = Arc::clone(&self.inner);
-        Box::pin(async move {
-            authorization
-                .authorize(&request.user, &request.request.info)
-                .await?;
-            inner.call(request).await
+        Self::new(RequestAuthorizerAndMetrics {
+            authorizer: Arc::clone(authorizer),
+            metrics: Arc::clone(metrics),
         })
     }
 }
 
-struct RequestAuthorizerAndMetrics {
+impl<B: Send> AsyncCheck<AuthenticatedRequest<B>> for RequestAuthorizerAndMetrics {
+    type Checked = AuthenticatedRequest<B>;
+
+    async fn check(
+        &self,
+        request: AuthenticatedRequest<B>,
+    ) -> Result<AuthenticatedRequest<B>, Status> {
+        self.authorize(&request.user, &request.request.info).await?;
+        Ok(request)
+    }
+}
+
+pub(super) struct RequestAuthorizerAndMetrics {
     authorizer: Arc<RequestAuthorizer>,
     metrics: Arc<ApiServerMetrics>,
 }
@@ -89,12 +56,14 @@ impl RequestAuthorizerAndMetrics {
 mod tests {
     use super::*;
     use crate::filters::testing::{as_user, authorizer, metrics, resolved_request, respond};
+    use hyper::service::Service;
     use machinery::user::SYSTEM_PRIVILEGED_GROUP;
+    use tower::Layer;
 
     #[tokio::test]
     async fn denied_requests_do_not_reach_the_handler() {
         let metrics = metrics();
-        let service = AuthorizationLayer::new(&authorizer(), &metrics).layer(respond(200));
+        let service = AuthorizationLayer::with_metrics(&authorizer(), &metrics).layer(respond(200));
         for (groups, path, code) in [
             (&[SYSTEM_PRIVILEGED_GROUP][..], "/api/v1/pods", None),
             (&[], "/api/v1/pods", Some(403)),

@@ -3,60 +3,39 @@
 
 use std::convert::Infallible;
 
-use hyper::service::Service;
 use machinery::Status;
-use tower::Layer;
 
-use super::inner_service::{InnerService, ServerResponse};
-use super::map_result::{MapResult, MapResultFuture};
+use super::inner_service::ServerResponse;
+use super::map_result::{MakeMapResult, MapResult, MapResultLayer};
 use super::request::ResolvedRequest;
 use crate::health::HealthProbe;
 use crate::negotiation::ResponseFormat;
 use crate::response_writers;
 
-pub(super) struct ErrorResponsesLayer {
+pub(super) type ErrorResponsesLayer = MapResultLayer<MakeErrorToResponseMapper>;
+
+#[derive(Clone)]
+pub(super) struct MakeErrorToResponseMapper {
     /// Fails while the server does not know every resource; `None`: it always does.
     resources_installed: Option<HealthProbe>,
 }
 
 impl ErrorResponsesLayer {
     pub(super) fn new(resources_installed: &Option<HealthProbe>) -> Self {
-        Self {
+        Self(MakeErrorToResponseMapper {
             resources_installed: resources_installed.clone(),
-        }
+        })
     }
 }
 
-impl<S> Layer<S> for ErrorResponsesLayer {
-    type Service = ErrorResponsesService<S>;
+impl<B> MakeMapResult<ResolvedRequest<B>> for MakeErrorToResponseMapper {
+    type MapResult = ErrorToResponseMapper;
 
-    fn layer(&self, inner: S) -> ErrorResponsesService<S> {
-        ErrorResponsesService {
-            inner,
-            resources_installed: self.resources_installed.clone(),
-        }
-    }
-}
-
-pub(super) struct ErrorResponsesService<S> {
-    inner: S,
-    resources_installed: Option<HealthProbe>,
-}
-
-impl<S, B> Service<ResolvedRequest<B>> for ErrorResponsesService<S>
-where
-    S: InnerService<ResolvedRequest<B>, Status>,
-{
-    type Response = ServerResponse;
-    type Error = Infallible;
-    type Future = MapResultFuture<S::Future, ErrorToResponseMapper>;
-
-    fn call(&self, request: ResolvedRequest<B>) -> Self::Future {
-        let write = ErrorToResponseMapper {
+    fn make_map_result(&self, request: &ResolvedRequest<B>) -> ErrorToResponseMapper {
+        ErrorToResponseMapper {
             format: request.format,
             resources_installed: self.resources_installed.clone(),
-        };
-        MapResultFuture::new(self.inner.call(request), write)
+        }
     }
 }
 
@@ -100,7 +79,9 @@ impl ErrorToResponseMapper {
 mod tests {
     use super::*;
     use crate::filters::testing::{fail, resolved_request};
+    use hyper::service::Service;
     use std::sync::Arc;
+    use tower::Layer;
 
     #[tokio::test]
     async fn not_found_is_503_until_all_resources_are_installed() {

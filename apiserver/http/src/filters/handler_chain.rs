@@ -13,7 +13,7 @@ use registry::Registry;
 use tower::ServiceBuilder;
 
 use super::admission_reviews::AdmissionReviewsLayer;
-use super::audit_id::AuditIdLayer;
+use super::audit_id::MakeAuditId;
 use super::authentication::AuthenticationLayer;
 use super::authorization::AuthorizationLayer;
 use super::deadline::DeadlineLayer;
@@ -22,6 +22,7 @@ use super::error_responses::ErrorResponsesLayer;
 use super::impersonation::ImpersonationLayer;
 use super::in_flight::InFlightLayer;
 use super::inner_service::InnerService;
+use super::map_result::MapResultLayer;
 use super::max_in_flight::{InFlightLimits, MaxInFlightLayer};
 use super::observation::ObservationLayer;
 use super::panic_recovery::PanicRecoveryLayer;
@@ -84,7 +85,7 @@ where
     } = config;
     let timeout = *request_timeout;
     ServiceBuilder::new()
-        .layer(AuditIdLayer) // WithAuditInit
+        .layer(MapResultLayer(MakeAuditId)) // WithAuditInit
         .layer(ResponseHeadersLayer::new(drain)) // WithCacheControl
         .layer(RequestInfoLayer::new(registry, connectors, metrics)) // WithRequestInfo
         .layer(ObservationLayer::new(metrics)) // InstrumentHandlerFunc
@@ -92,10 +93,10 @@ where
         .layer(PanicRecoveryLayer::new(metrics)) // WithPanicRecovery
         .layer(DrainLayer::new(drain, metrics)) // WithRetryAfter
         .layer(AdmissionReviewsLayer::new(webhooks, limits, timeout))
-        .layer(AuthenticationLayer::new(authenticator, metrics)) // WithAuthentication
+        .layer(AuthenticationLayer::with_metrics(authenticator, metrics)) // WithAuthentication
         .layer(MaxInFlightLayer::new(limits)) // WithMaxInFlightLimit
         .layer(ImpersonationLayer::new(authorizer, authenticator)) // WithImpersonation
-        .layer(AuthorizationLayer::new(authorizer, metrics)) // WithAuthorization
+        .layer(AuthorizationLayer::with_metrics(authorizer, metrics)) // WithAuthorization
         .layer(InFlightLayer::new(drain, metrics)) // WithWaitGroup
         .layer(DeadlineLayer::new(timeout)) // WithRequestDeadline
         .service(handler)

@@ -3,74 +3,46 @@
 
 use std::sync::Arc;
 
-use hyper::service::Service;
-use machinery::Status;
 use tokio::sync::OwnedSemaphorePermit;
-use tower::Layer;
 
 use super::attach_guard::BodyGuardAttacher;
-use super::inner_service::{InnerService, ServerResponse};
-use super::map_result::MapResultFuture;
-use super::request::{AuthenticatedRequest, ResolvedRequest};
+use super::map_result::{MakeMapResult, MapResultLayer};
+use super::request::AuthenticatedRequest;
 use crate::metrics::{ApiServerMetrics, GaugeGuard};
 use crate::server_drain::ServerDrain;
 
 /// The gauge of a request, and its permit when it is short.
 type InFlightGaugeAndPermit = (GaugeGuard, Option<OwnedSemaphorePermit>);
 
-pub(super) struct InFlightLayer {
+pub(super) type InFlightLayer = MapResultLayer<MakeInFlightGuard>;
+
+#[derive(Clone)]
+pub(super) struct MakeInFlightGuard {
     drain: Arc<ServerDrain>,
     metrics: Arc<ApiServerMetrics>,
 }
 
 impl InFlightLayer {
     pub(super) fn new(drain: &Arc<ServerDrain>, metrics: &Arc<ApiServerMetrics>) -> Self {
-        Self {
+        Self(MakeInFlightGuard {
             drain: Arc::clone(drain),
             metrics: Arc::clone(metrics),
-        }
+        })
     }
 }
 
-impl<S> Layer<S> for InFlightLayer {
-    type Service = InFlightService<S>;
+impl<B> MakeMapResult<AuthenticatedRequest<B>> for MakeInFlightGuard {
+    type MapResult = BodyGuardAttacher<InFlightGaugeAndPermit>;
 
-    fn layer(&self, inner: S) -> InFlightService<S> {
-        InFlightService {
-            inner,
-            drain: Arc::clone(&self.drain),
-            metrics: Arc::clone(&self.metrics),
-        }
-    }
-}
-
-pub(super) struct InFlightService<S> {
-    inner: S,
-    drain: Arc<ServerDrain>,
-    metrics: Arc<ApiServerMetrics>,
-}
-
-impl<S, B> Service<AuthenticatedRequest<B>> for InFlightService<S>
-where
-    S: InnerService<AuthenticatedRequest<B>, Status>,
-{
-    type Response = ServerResponse;
-    type Error = Status;
-    type Future = MapResultFuture<S::Future, BodyGuardAttacher<InFlightGaugeAndPermit>>;
-
-    fn call(&self, request: AuthenticatedRequest<B>) -> Self::Future {
-        let guard = BodyGuardAttacher(Some(self.enter(&request.request)));
-        MapResultFuture::new(self.inner.call(request), guard)
-    }
-}
-
-impl<S> InFlightService<S> {
-    fn enter<B>(&self, request: &ResolvedRequest<B>) -> InFlightGaugeAndPermit {
-        if request.long_running {
-            return (self.metrics.start_long_running(&request.labels), None);
-        }
-        let gauge = self.metrics.start_inflight(request.info.is_mutating());
-        (gauge, self.drain.short_requests.enter())
+    fn make_map_result(&self, request: &AuthenticatedRequest<B>) -> Self::MapResult {
+        let request = &request.request;
+        let guards = if request.long_running {
+            (self.metrics.start_long_running(&request.labels), None)
+        } else {
+            let gauge = self.metrics.start_inflight(request.info.is_mutating());
+            (gauge, self.drain.short_requests.enter())
+        };
+        BodyGuardAttacher(Some(guards))
     }
 }
 
@@ -79,13 +51,15 @@ mod tests {
     use super::*;
     use crate::filters::testing::{as_user, metrics, resolved_request, respond_chunked};
     use http_body_util::BodyExt;
+    use hyper::service::Service;
     use std::time::Duration;
+    use tower::Layer;
 
     #[tokio::test(start_paused = true)]
     async fn requests_are_in_flight_until_their_body_ends() {
         let layer = InFlightLayer::new(&Arc::default(), &metrics());
         let gauge = |kind: &str| {
-            let text = String::from_utf8(layer.metrics.text()).unwrap();
+            let text = String::from_utf8(layer.0.metrics.text()).unwrap();
             text.contains(&format!("{kind} 1"))
         };
         let read_only = "apiserver_current_inflight_requests{request_kind=\"readOnly\"}";
@@ -93,7 +67,7 @@ mod tests {
         let request = as_user(resolved_request("GET", "/api/v1/pods"), "ann", &[]);
         let response = service.call(request).await.ok().unwrap();
         let ended = || {
-            let wait = layer.drain.short_requests.wait_for_all();
+            let wait = layer.0.drain.short_requests.wait_for_all();
             tokio::time::timeout(Duration::from_secs(1), wait)
         };
         assert!(gauge(read_only) && ended().await.is_err());

@@ -1,10 +1,12 @@
-//! The future of the filters that change what the inner service returns.
+//! The layer of the filters that change what the inner service returns.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use hyper::service::Service;
 use pin_project_lite::pin_project;
+use tower::Layer;
 
 use super::inner_service::ServerResponse;
 
@@ -43,5 +45,47 @@ impl<F: Future, M: MapResult<F::Output>> Future for MapResultFuture<F, M> {
             Some(map) => Poll::Ready(map.map_result(result)),
             None => unreachable!("polled after completion"),
         }
+    }
+}
+
+/// Makes the [`MapResult`] of each request.
+pub(super) trait MakeMapResult<R> {
+    type MapResult;
+
+    fn make_map_result(&self, request: &R) -> Self::MapResult;
+}
+
+/// The layer of a filter that is a [`MakeMapResult`].
+pub(super) struct MapResultLayer<M>(pub(super) M);
+
+impl<S, M: Clone> Layer<S> for MapResultLayer<M> {
+    type Service = MapResultService<S, M>;
+
+    fn layer(&self, inner: S) -> MapResultService<S, M> {
+        MapResultService {
+            inner,
+            make: self.0.clone(),
+        }
+    }
+}
+
+pub(super) struct MapResultService<S, M> {
+    inner: S,
+    make: M,
+}
+
+impl<S, M, R> Service<R> for MapResultService<S, M>
+where
+    S: Service<R, Response = ServerResponse>,
+    M: MakeMapResult<R>,
+    M::MapResult: MapResult<Result<ServerResponse, S::Error>>,
+{
+    type Response = ServerResponse;
+    type Error = <M::MapResult as MapResult<Result<ServerResponse, S::Error>>>::Error;
+    type Future = MapResultFuture<S::Future, M::MapResult>;
+
+    fn call(&self, request: R) -> Self::Future {
+        let map = self.make.make_map_result(&request);
+        MapResultFuture::new(self.inner.call(request), map)
     }
 }

@@ -10,6 +10,7 @@
 //! by one name per filter.
 
 mod admission_reviews;
+mod async_check;
 mod attach_guard;
 mod audit_id;
 mod authentication;

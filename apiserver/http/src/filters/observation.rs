@@ -5,57 +5,35 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hyper::service::Service;
-use tower::Layer;
-
-use super::inner_service::{InnerService, ServerResponse};
-use super::map_result::{MapResult, MapResultFuture};
+use super::inner_service::ServerResponse;
+use super::map_result::{MakeMapResult, MapResult, MapResultLayer};
 use super::request::ResolvedRequest;
 use crate::metrics::{ApiServerMetrics, RequestLabels, ResponseMetricsGuard};
 
-pub(super) struct ObservationLayer {
+pub(super) type ObservationLayer = MapResultLayer<MakeObserveResponse>;
+
+#[derive(Clone)]
+pub(super) struct MakeObserveResponse {
     metrics: Arc<ApiServerMetrics>,
 }
 
 impl ObservationLayer {
     pub(super) fn new(metrics: &Arc<ApiServerMetrics>) -> Self {
-        Self {
+        Self(MakeObserveResponse {
             metrics: Arc::clone(metrics),
-        }
+        })
     }
 }
 
-impl<S> Layer<S> for ObservationLayer {
-    type Service = ObservationService<S>;
+impl<B> MakeMapResult<ResolvedRequest<B>> for MakeObserveResponse {
+    type MapResult = ObserveResponse;
 
-    fn layer(&self, inner: S) -> ObservationService<S> {
-        ObservationService {
-            inner,
-            metrics: Arc::clone(&self.metrics),
-        }
-    }
-}
-
-pub(super) struct ObservationService<S> {
-    inner: S,
-    metrics: Arc<ApiServerMetrics>,
-}
-
-impl<S, B> Service<ResolvedRequest<B>> for ObservationService<S>
-where
-    S: InnerService<ResolvedRequest<B>, Infallible>,
-{
-    type Response = ServerResponse;
-    type Error = Infallible;
-    type Future = MapResultFuture<S::Future, ObserveResponse>;
-
-    fn call(&self, request: ResolvedRequest<B>) -> Self::Future {
-        let observe = ObserveResponse {
+    fn make_map_result(&self, request: &ResolvedRequest<B>) -> ObserveResponse {
+        ObserveResponse {
             metrics: Arc::clone(&self.metrics),
             labels: Arc::clone(&request.labels),
             received_at: request.received_at,
-        };
-        MapResultFuture::new(self.inner.call(request), observe)
+        }
     }
 }
 
@@ -102,6 +80,8 @@ mod tests {
     use super::*;
     use crate::filters::testing::{metrics, resolved_request, respond, respond_chunked};
     use http_body_util::BodyExt;
+    use hyper::service::Service;
+    use tower::Layer;
 
     const TOTAL: &str = "apiserver_request_total{";
     const DURATION: &str = "apiserver_request_duration_seconds_count{";

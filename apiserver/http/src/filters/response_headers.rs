@@ -7,58 +7,37 @@ use std::sync::Arc;
 
 use http::header::{CACHE_CONTROL, CONNECTION, HeaderValue};
 use http::{Method, Version};
-use hyper::service::Service;
-use tower::Layer;
 
-use super::inner_service::{InnerService, ServerResponse};
-use super::map_result::{MapResult, MapResultFuture};
+use super::inner_service::ServerResponse;
+use super::map_result::{MakeMapResult, MapResult, MapResultLayer};
 use super::request::ReceivedRequest;
 use crate::response_body::ServerResponseBody;
 use crate::server_drain::ServerDrain;
 
-pub(super) struct ResponseHeadersLayer {
+pub(super) type ResponseHeadersLayer = MapResultLayer<MakeResponseHeaders>;
+
+#[derive(Clone)]
+pub(super) struct MakeResponseHeaders {
     drain: Arc<ServerDrain>,
 }
 
 impl ResponseHeadersLayer {
     pub(super) fn new(drain: &Arc<ServerDrain>) -> Self {
-        Self {
+        Self(MakeResponseHeaders {
             drain: Arc::clone(drain),
-        }
+        })
     }
 }
 
-impl<S> Layer<S> for ResponseHeadersLayer {
-    type Service = ResponseHeadersService<S>;
+impl<B> MakeMapResult<ReceivedRequest<B>> for MakeResponseHeaders {
+    type MapResult = AddResponseHeaders;
 
-    fn layer(&self, inner: S) -> ResponseHeadersService<S> {
-        ResponseHeadersService {
-            inner,
-            drain: Arc::clone(&self.drain),
-        }
-    }
-}
-
-pub(super) struct ResponseHeadersService<S> {
-    inner: S,
-    drain: Arc<ServerDrain>,
-}
-
-impl<S, B> Service<ReceivedRequest<B>> for ResponseHeadersService<S>
-where
-    S: InnerService<ReceivedRequest<B>, Infallible>,
-{
-    type Response = ServerResponse;
-    type Error = Infallible;
-    type Future = MapResultFuture<S::Future, AddResponseHeaders>;
-
-    fn call(&self, request: ReceivedRequest<B>) -> Self::Future {
+    fn make_map_result(&self, request: &ReceivedRequest<B>) -> AddResponseHeaders {
         let is_http1 = request.http.version() < Version::HTTP_2;
-        let add = AddResponseHeaders {
+        AddResponseHeaders {
             is_head: request.http.method() == Method::HEAD,
             drain: is_http1.then(|| Arc::clone(&self.drain)),
-        };
-        MapResultFuture::new(self.inner.call(request), add)
+        }
     }
 }
 
@@ -95,7 +74,9 @@ mod tests {
     use super::*;
     use crate::filters::testing::{received, respond};
     use http::Request;
+    use hyper::service::Service;
     use std::time::Duration;
+    use tower::Layer;
 
     async fn call(request: Request<()>, draining: bool) -> ServerResponse {
         let drain = Arc::new(ServerDrain::default());

@@ -1,5 +1,6 @@
 //! Tests of order, delays and processing of keys.
 
+use super::key_states::{IDLE_CAPACITY_KEYS, MAX_HIGH_STREAK};
 use super::*;
 use proptest::prelude::*;
 use std::collections::HashSet;
