@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use crate::test_server::ApiTestServer;
 
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
-const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+pub(crate) const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ENDPOINT: &str = "https://127.0.0.1:1";
 const RBAC_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl ApiTestServer {
     /// Grants a user a rule, in a namespace or cluster-wide.
-    fn grant(&self, user: &str, role: &str, namespace: Option<&str>, rule: &Value) {
+    pub(crate) fn grant(&self, user: &str, role: &str, namespace: Option<&str>, rule: &Value) {
         let (kind, path) = match namespace {
             Some(namespace) => ("Role", format!("{RBAC}/namespaces/{namespace}/role")),
             None => ("ClusterRole", format!("{RBAC}/clusterrole")),
@@ -38,11 +38,16 @@ impl ApiTestServer {
     }
 
     /// A request that impersonates a user.
-    fn request_as<'a>(&'a self, user: &str, method: &'a str, path: &str) -> RawHttpRequest<'a> {
+    pub(crate) fn request_as<'a>(
+        &'a self,
+        user: &str,
+        method: &'a str,
+        path: &str,
+    ) -> RawHttpRequest<'a> {
         self.request(method, path).header("Impersonate-User", user)
     }
 
-    fn merge_as(&self, user: &str, path: &str, patch: &Value) -> RawHttpResponse {
+    pub(crate) fn merge_as(&self, user: &str, path: &str, patch: &Value) -> RawHttpResponse {
         let request = self.request_as(user, "PATCH", path);
         request
             .body("application/merge-patch+json", patch.to_string())
@@ -52,7 +57,7 @@ impl ApiTestServer {
 
 /// Repeats a request until its response has a code: a grant acts some time after its binding is
 /// created.
-fn wait_until_code(code: u16, request: impl Fn() -> RawHttpResponse) -> RawHttpResponse {
+pub(crate) fn wait_until_code(code: u16, request: impl Fn() -> RawHttpResponse) -> RawHttpResponse {
     let end = Instant::now() + RBAC_TIMEOUT;
     loop {
         let reply = request();

@@ -36,6 +36,9 @@ mod member_workloads;
 /// HTTP: access through the rights of the server.
 mod access;
 
+/// HTTP: what the writers of roles and bindings may grant.
+mod role_escalation;
+
 /// HTTP: error responses.
 mod errors;
 

@@ -13,7 +13,7 @@ use anyhow::Context;
 use auth::rbac::RbacAuthorizer;
 use auth::tls::ReplaceableServingCertificate;
 use auth::token::ServiceAccountTokenIssuerAndVerifier;
-use auth::{LocalAuthenticator, authenticator};
+use auth::{LocalAuthenticator, RoleEscalationCheck, authenticator};
 use client::Api;
 use flotilla_http::ApiServer;
 use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
@@ -151,6 +151,10 @@ impl StandaloneServer {
             serves_group: serves,
             metrics: metrics.clone(),
             shared_store: shared,
+            role_escalation: Some(RoleEscalationCheck::new(
+                Arc::clone(&authorizer),
+                Arc::new(Arc::clone(&authorizer).into()),
+            )),
             ..registry::RegistryOptions::new(Arc::clone(&chain))
         };
         let registry = Registry::new(engine.store(), Arc::clone(&hub), options);

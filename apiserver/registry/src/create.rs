@@ -171,6 +171,7 @@ impl Registry {
             dry_run: options.dry_run,
         };
         warnings.extend(admit.mutate(&mut new, None).await?);
+        admit.check_role_escalation(&new, None).await?;
         let strategy = resource.storage.strategy;
         if resource.storage.kind.status
             && let Some(map) = new.as_object_mut()

@@ -28,6 +28,7 @@ mod read;
 mod registry;
 mod request;
 mod resource_table;
+mod role_escalation;
 mod scale;
 mod selectable_fields;
 mod service_address_claims;

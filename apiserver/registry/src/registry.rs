@@ -63,6 +63,9 @@ pub struct RegistryOptions {
     pub metrics: flotilla_metrics::MetricsRegistry,
     /// Looks up namespaces elsewhere, if they are not in this store.
     pub namespace_lookup: Option<Arc<dyn NamespaceLookup>>,
+    /// Decides what the writers of roles and bindings may grant; without it, only
+    /// superusers may write them.
+    pub role_escalation: Option<auth::RoleEscalationCheck>,
     /// The webhooks of the host cluster, called in addition to the chain.
     pub webhooks: Option<Arc<WebhookDispatcher>>,
 }
@@ -79,6 +82,7 @@ impl RegistryOptions {
             shared_store: false,
             metrics: flotilla_metrics::MetricsRegistry::new(),
             namespace_lookup: None,
+            role_escalation: None,
             webhooks: None,
         }
     }

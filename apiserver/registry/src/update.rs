@@ -304,6 +304,7 @@ impl UpdateRequest<'_> {
             dry_run: self.options.dry_run,
         };
         warnings.extend(admit.mutate(&mut new, Some(&old)).await?);
+        admit.check_role_escalation(&new, Some(&old)).await?;
         let concerns = match apart {
             Some(_) => EncodedTopLevelFields::is_relevant_error,
             None => |_: &FieldError| true,

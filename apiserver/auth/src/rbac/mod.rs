@@ -7,6 +7,7 @@ mod attributes;
 mod policy;
 mod policy_watch;
 mod rule;
+mod rule_coverage;
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use machinery::{Gvr, Status, UserInfo};
 pub use attributes::{AuthorizationTarget, always_allowed};
 use policy_watch::WatchedPolicy;
 pub use rule::{PolicyRule, SubjectRules};
+pub(crate) use rule_coverage::{UncoveredRules, quoted_list};
 
 /// A decision with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +114,18 @@ impl RbacAuthorizer {
             false
         });
         rules
+    }
+
+    /// Fails unless `user` has every permission of `rules` in a namespace.
+    pub(crate) fn check_covered(
+        &self,
+        user: &UserInfo,
+        namespace: &str,
+        rules: &[PolicyRule],
+    ) -> Result<(), UncoveredRules> {
+        let owned = self.policy.read().rules_of_user(user, namespace);
+        let owned: Vec<&PolicyRule> = owned.iter().flat_map(|rules| rules.iter()).collect();
+        rule_coverage::check_covered(&owned, rules)
     }
 
     /// The 403 of a denied request, with Kubernetes' message.

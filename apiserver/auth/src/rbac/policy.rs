@@ -273,6 +273,13 @@ impl RbacPolicy {
         None
     }
 
+    /// The rules of every role that is bound to a user, cluster-wide ones included.
+    pub(super) fn rules_of_user(&self, user: &UserInfo, namespace: &str) -> Vec<Arc<[PolicyRule]>> {
+        self.bindings_of(user, namespace)
+            .filter_map(|(_, binding, _)| self.rules_of(binding).cloned())
+            .collect()
+    }
+
     fn rules_of(&self, binding: &RbacBinding) -> Option<&Arc<[PolicyRule]>> {
         let namespace = binding.role_namespace.clone().unwrap_or_default();
         self.roles.get(&(namespace, binding.role.clone()))

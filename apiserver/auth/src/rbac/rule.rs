@@ -1,24 +1,34 @@
 //! One rule of a role, and the combined rules of a user.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::attributes::AuthorizationTarget;
 
-const ALL: &str = "*";
+pub(super) const ALL: &str = "*";
 
 /// PolicyRule of `rbac.authorization.k8s.io`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyRule {
+    #[serde(deserialize_with = "null_or_list")]
     pub verbs: Vec<String>,
+    #[serde(deserialize_with = "null_or_list")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub api_groups: Vec<String>,
+    #[serde(deserialize_with = "null_or_list")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<String>,
+    #[serde(deserialize_with = "null_or_list")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resource_names: Vec<String>,
+    #[serde(deserialize_with = "null_or_list")]
     #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
     pub non_resource_urls: Vec<String>,
+}
+
+/// A list that a client may send as null, as Go encodes a nil slice.
+fn null_or_list<'de, D: Deserializer<'de>>(decoder: D) -> Result<Vec<String>, D::Error> {
+    Ok(Option::deserialize(decoder)?.unwrap_or_default())
 }
 
 fn matches_any(list: &[String], value: &str) -> bool {
@@ -26,6 +36,24 @@ fn matches_any(list: &[String], value: &str) -> bool {
 }
 
 impl PolicyRule {
+    /// The rules of a user who may do everything.
+    pub(crate) fn everything() -> [Self; 2] {
+        let all = || vec![ALL.to_owned()];
+        [
+            Self {
+                verbs: all(),
+                api_groups: all(),
+                resources: all(),
+                ..Self::default()
+            },
+            Self {
+                verbs: all(),
+                non_resource_urls: all(),
+                ..Self::default()
+            },
+        ]
+    }
+
     /// Whether the rule allows `verb` on `target`
     /// (`pkg/apis/rbac/v1/evaluation_helpers.go`).
     pub fn allows(&self, verb: &str, target: AuthorizationTarget<'_>) -> bool {
@@ -77,19 +105,10 @@ pub struct SubjectRules {
 
 impl SubjectRules {
     pub(super) fn all_access() -> Self {
-        let all = || vec![ALL.to_owned()];
+        let [resources, urls] = PolicyRule::everything();
         Self {
-            resource_rules: vec![PolicyRule {
-                verbs: all(),
-                api_groups: all(),
-                resources: all(),
-                ..PolicyRule::default()
-            }],
-            non_resource_rules: vec![PolicyRule {
-                verbs: all(),
-                non_resource_urls: all(),
-                ..PolicyRule::default()
-            }],
+            resource_rules: vec![resources],
+            non_resource_rules: vec![urls],
         }
     }
 

@@ -1,0 +1,149 @@
+//! Asks, before a role or binding is validated and stored, whether its writer may grant
+//! what it grants.
+
+use admission::AdmissionOperation;
+use auth::rbac::PolicyRule;
+use auth::{ReferencedRole, RoleEscalationCheck, RoleWrite};
+use client::ResourcePath;
+use machinery::{FieldError, Gvr, Status};
+use serde_json::Value;
+
+use crate::object_meta;
+use crate::request::{GetOptions, RequestUserAndDeadline};
+use crate::write_pipeline::AdmissionContext;
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+const ROLES: Gvr = Gvr::from_static(GROUP, "v1", "roles");
+const CLUSTER_ROLES: Gvr = Gvr::from_static(GROUP, "v1", "clusterroles");
+/// Metadata that the garbage collector changes, and what the server itself sets.
+const COLLECTOR_FIELDS: [&str; 4] = [
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+    "resourceVersion",
+];
+
+impl AdmissionContext<'_> {
+    /// Fails with 403 if the write grants permissions that the writer does not have. Runs
+    /// on what mutating admission made of the object.
+    pub(crate) async fn check_role_escalation(
+        &self,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let kind = &self.resource.storage.kind;
+        if &*kind.gvk.group != GROUP || self.resource.custom {
+            return Ok(());
+        }
+        let user = &self.ctx.user;
+        if RoleEscalationCheck::is_exempt(user)
+            || old.is_some_and(|old| changes_collector_fields_only(new, old))
+        {
+            return Ok(());
+        }
+        let write = RoleWrite {
+            user,
+            gvr: &kind.gvr,
+            namespace: self.at.namespace,
+            url_name: match self.operation {
+                AdmissionOperation::Create => "",
+                _ => self.at.name,
+            },
+            name: object_meta::metadata_string(new, "name"),
+        };
+        let Some(check) = &self.registry.options.role_escalation else {
+            let why = "this server cannot decide about permissions";
+            return Err(Status::forbidden(&kind.gvr, write.name, why));
+        };
+        match &*kind.gvr.resource {
+            "roles" | "clusterroles" => check_role(check, write, new, old).await,
+            _ => self.check_binding(check, write, new).await,
+        }
+    }
+
+    async fn check_binding(
+        &self,
+        check: &RoleEscalationCheck,
+        write: RoleWrite<'_>,
+        binding: &Value,
+    ) -> Result<(), Status> {
+        let text = |field: &str| binding["roleRef"][field].as_str().unwrap_or_default();
+        let (gvr, namespace) = match text("kind") {
+            "ClusterRole" => (CLUSTER_ROLES, ""),
+            "Role" if !write.namespace.is_empty() => (ROLES, write.namespace),
+            _ => {
+                let kinds: &[&str] = match write.namespace {
+                    "" => &["ClusterRole"],
+                    _ => &["ClusterRole", "Role"],
+                };
+                let kind = &binding["roleRef"]["kind"];
+                let error = FieldError::not_supported("roleRef.kind", kind, kinds);
+                let gvk = &self.resource.kind.gvk;
+                return Err(Status::invalid(gvk, write.name, &[error]));
+            }
+        };
+        let role = ReferencedRole {
+            resource: match namespace {
+                "" => "clusterroles",
+                _ => "roles",
+            },
+            api_group: text("apiGroup"),
+            name: text("name"),
+        };
+        if check.may_bind(write, role).await? {
+            return Ok(());
+        }
+        let at = ResourcePath::object(&gvr, namespace, role.name);
+        let ctx = RequestUserAndDeadline::internal();
+        let stored = self.registry.get(&ctx, at, &GetOptions::default()).await?;
+        let stored = stored.value().map_err(Status::internal)?;
+        check.check_rules(write, &rules_of(&stored)?)
+    }
+}
+
+async fn check_role(
+    check: &RoleEscalationCheck,
+    write: RoleWrite<'_>,
+    new: &Value,
+    old: Option<&Value>,
+) -> Result<(), Status> {
+    if check.may_escalate(write).await? {
+        return Ok(());
+    }
+    check.check_rules(write, &rules_of(new)?)?;
+    let aggregates = |role: &Value| role.get("aggregationRule").is_some_and(|v| !v.is_null());
+    if aggregates(new) || old.is_some_and(aggregates) {
+        check.check_full_authority(write)?;
+    }
+    Ok(())
+}
+
+/// The rules of a role. Rules that cannot be read are refused, not ignored.
+fn rules_of(role: &Value) -> Result<Vec<PolicyRule>, Status> {
+    let rules = role.get("rules").filter(|rules| !rules.is_null());
+    let Some(rules) = rules else {
+        return Ok(Vec::new());
+    };
+    serde::Deserialize::deserialize(rules)
+        .map_err(|why| Status::bad_request(format!("the rules of the role are invalid: {why}")))
+}
+
+/// Whether an update changes nothing, or only what the garbage collector needs to change.
+fn changes_collector_fields_only(new: &Value, old: &Value) -> bool {
+    let differs = |a: &Value, b: &Value| {
+        let fields = a.as_object().into_iter().flatten();
+        fields
+            .into_iter()
+            .any(|(field, value)| match field.as_str() {
+                "metadata" => {
+                    let fields = value.as_object().into_iter().flatten();
+                    fields.into_iter().any(|(field, value)| {
+                        !COLLECTOR_FIELDS.contains(&field.as_str())
+                            && b["metadata"].get(field) != Some(value)
+                    })
+                }
+                _ => b.get(field) != Some(value),
+            })
+    };
+    !differs(new, old) && !differs(old, new)
+}
