@@ -39,6 +39,9 @@ mod access;
 /// HTTP: what the writers of roles and bindings may grant.
 mod role_escalation;
 
+/// HTTP: roles and bindings that exist from the start, and aggregated roles.
+mod bootstrap_roles;
+
 /// HTTP: error responses.
 mod errors;
 

@@ -38,6 +38,12 @@ impl ApiTestServer {
         Self::start_command_in(dir, &["serve", "--data-dir"])
     }
 
+    /// Stops the process and starts `flotilla serve` on the same directory.
+    pub(crate) fn restart(self) -> Self {
+        drop(self._process);
+        Self::start_in(self.dir)
+    }
+
     /// Starts a simulated cluster: the same server, with workload controllers and 2 hollow nodes.
     pub(crate) fn start_member() -> Self {
         Self::start_command(&["member", "--nodes", "2", "--dir"])

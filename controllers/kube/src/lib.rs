@@ -1,6 +1,6 @@
 //! Controllers of kube-controller-manager for a control plane that runs no workloads:
-//! garbage collection, namespace deletion, service accounts and their tokens, conditions of
-//! CustomResourceDefinitions.
+//! garbage collection, namespace deletion, service accounts and their tokens, aggregated
+//! ClusterRoles, conditions of CustomResourceDefinitions.
 //!
 //! informers ──► decision (pure) ──► writes through `client::Api`
 //!
@@ -9,6 +9,7 @@
 //!
 //! Entry points: [`start`].
 
+mod cluster_role_aggregation;
 mod custom_resource_definitions;
 mod deletable_resources;
 mod garbage_collector;

@@ -18,7 +18,8 @@ use crate::garbage_collector::GarbageCollector;
 use crate::service_account_tokens::TokenIssuer;
 use crate::shutdown_waits::wait_for_cache_sync;
 use crate::{
-    custom_resource_definitions, namespace_deletion, service_account_tokens, service_accounts,
+    cluster_role_aggregation, custom_resource_definitions, namespace_deletion,
+    service_account_tokens, service_accounts,
 };
 
 const REDISCOVERY_DELAY: Duration = Duration::from_millis(200);
@@ -71,6 +72,7 @@ pub async fn start(
         informers,
         tasks,
     );
+    cluster_role_aggregation::start(Arc::clone(&api), informers, tasks);
     service_accounts::start(Arc::clone(&api), options.root_ca.clone(), informers, tasks);
     service_account_tokens::start(api, options.root_ca, options.issue_token, informers, tasks);
     Ok(())

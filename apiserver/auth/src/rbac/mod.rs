@@ -18,6 +18,7 @@ use machinery::{Gvr, Status, UserInfo};
 pub use attributes::{AuthorizationTarget, always_allowed};
 use policy_watch::WatchedPolicy;
 pub use rule::{PolicyRule, SubjectRules};
+pub use rule_coverage::uncovered_rules;
 pub(crate) use rule_coverage::{UncoveredRules, quoted_list};
 
 /// A decision with its reason.

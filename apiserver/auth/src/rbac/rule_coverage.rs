@@ -21,6 +21,17 @@ pub(crate) enum UncoveredRules {
     TooMany,
 }
 
+/// The permissions of `expected` that `owned` does not grant, with the verbs of the same
+/// resource and name merged. For rules of the server itself, which are not too many.
+pub fn uncovered_rules(owned: &[PolicyRule], expected: &[PolicyRule]) -> Vec<PolicyRule> {
+    let owned: Vec<&PolicyRule> = owned.iter().collect();
+    let missing = expected
+        .iter()
+        .filter(|rule| !owned.iter().any(|owner| covers(owner, rule)))
+        .flat_map(|rule| uncovered_permissions(&owned, rule));
+    merge(missing.collect())
+}
+
 /// Fails unless every permission of `requested` is granted by one rule of `owned`.
 pub(crate) fn check_covered(
     owned: &[&PolicyRule],
@@ -36,16 +47,18 @@ pub(crate) fn check_covered(
         if compared > MAX_COMPARED_PERMISSIONS {
             return Err(UncoveredRules::TooMany);
         }
-        missing.extend(
-            single_permissions(rule)
-                .into_iter()
-                .filter(|permission| !owned.iter().any(|owner| covers(owner, permission))),
-        );
+        missing.extend(uncovered_permissions(owned, rule));
     }
     if missing.is_empty() {
         return Ok(());
     }
     Err(UncoveredRules::Missing(describe(missing)))
+}
+
+fn uncovered_permissions(owned: &[&PolicyRule], rule: &PolicyRule) -> Vec<PolicyRule> {
+    let mut permissions = single_permissions(rule);
+    permissions.retain(|permission| !owned.iter().any(|owner| covers(owner, permission)));
+    permissions
 }
 
 fn permission_count(rule: &PolicyRule) -> usize {
@@ -136,11 +149,11 @@ fn url_covers(owned: &str, url: &str) -> bool {
     owned == url || owned.ends_with('*') && url.starts_with(owned.trim_end_matches('*'))
 }
 
-/// The rules as text, after merging the verbs of the same resource and name.
-fn describe(missing: Vec<PolicyRule>) -> Vec<String> {
+/// Merges the verbs of the same resource and name.
+fn merge(permissions: Vec<PolicyRule>) -> Vec<PolicyRule> {
     let mut merged: BTreeMap<(String, String, Option<String>), PolicyRule> = BTreeMap::new();
-    let mut described = BTreeSet::new();
-    for rule in missing {
+    let mut others = Vec::new();
+    for rule in permissions {
         match (rule.api_groups.first(), rule.resources.first()) {
             (Some(group), Some(resource)) => {
                 let name = rule.resource_names.first().cloned();
@@ -152,12 +165,16 @@ fn describe(missing: Vec<PolicyRule>) -> Vec<String> {
                     }
                 }
             }
-            _ => {
-                described.insert(rule_text(&rule));
-            }
+            _ => others.push(rule),
         }
     }
-    described.extend(merged.values().map(rule_text));
+    others.extend(merged.into_values());
+    others
+}
+
+/// The rules as text, after [`merge`].
+fn describe(missing: Vec<PolicyRule>) -> Vec<String> {
+    let described: BTreeSet<String> = merge(missing).iter().map(rule_text).collect();
     let omitted = described.len().saturating_sub(MAX_DESCRIBED_RULES);
     let mut lines: Vec<String> = described.into_iter().take(MAX_DESCRIBED_RULES).collect();
     if omitted > 0 {

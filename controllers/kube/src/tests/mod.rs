@@ -30,6 +30,7 @@ static PODS: Gvr = Gvr::from_static("", "v1", "pods");
 static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
 static REPLICA_SETS: Gvr = Gvr::from_static("apps", "v1", "replicasets");
 static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
+static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
 static THINGS: Gvr = Gvr::from_static("g.io", "v1", "things");
 
 /// An in-process API server with the controllers of this crate.
@@ -69,11 +70,34 @@ impl KubeControllersFixture {
         crate::start(Arc::clone(&api), options, &informers, &tasks)
             .await
             .unwrap();
-        Self {
+        let fixture = Self {
             api,
             tasks,
             root_ca,
-        }
+        };
+        wait_until("roles are aggregated", async || {
+            fixture.roles_are_aggregated().await
+        })
+        .await;
+        fixture
+    }
+
+    /// Whether `admin`, `edit` and `view` have all rules of the roles that they select.
+    async fn roles_are_aggregated(&self) -> bool {
+        let roles = self.list(&CLUSTER_ROLES, "").await;
+        let rules = |role: &Value| role["rules"].as_array().cloned().unwrap_or_default();
+        ["admin", "edit", "view"].iter().all(|name| {
+            let label = format!("rbac.authorization.k8s.io/aggregate-to-{name}");
+            let selected = roles
+                .iter()
+                .filter(|r| r["metadata"]["labels"][&label] == "true");
+            let sum = roles
+                .iter()
+                .find(|r| r["metadata"]["name"] == *name)
+                .map(rules);
+            let sum = sum.unwrap_or_default();
+            !sum.is_empty() && selected.flat_map(rules).all(|rule| sum.contains(&rule))
+        })
     }
 
     async fn create(&self, gvr: &Gvr, body: Value) -> Value {

@@ -1,0 +1,118 @@
+//! Creates the objects that every control plane needs: namespaces, and the roles and bindings
+//! of the bootstrap policy (contract F2.5, F3.8).
+
+mod policy_file;
+mod rbac_reconciliation;
+
+use client::{DeleteOptions, ResourcePath};
+use futures_util::future::try_join_all;
+use machinery::Status;
+use serde_json::{Value, json};
+
+use crate::registry::{NAMESPACES, Registry};
+use crate::request::{
+    GetOptions, ObjectBodyAndDuplicateFields, RegistryWriteOptions, RequestUserAndDeadline,
+};
+use policy_file::BootstrapObject;
+use rbac_reconciliation::Reconciliation;
+
+const BOOTSTRAP_NAMESPACES: [&str; 6] = [
+    "default",
+    "kube-system",
+    "kube-public",
+    "kube-node-lease",
+    "karmada-system",
+    "karmada-cluster",
+];
+
+const RBAC_POLICY: &str = include_str!("rbac_policy.txt");
+const KARMADA_RBAC_POLICY: &str = include_str!("karmada_rbac_policy.txt");
+/// Each attempt but the last conflicts with another process.
+const MAX_ATTEMPTS: usize = 5;
+
+fn namespace(name: &str) -> BootstrapObject {
+    let mut value = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    // The label that joining a cluster sets.
+    if name == "karmada-cluster" {
+        value["metadata"]["labels"] = json!({"karmada.io/system": "true"});
+    }
+    BootstrapObject {
+        gvr: NAMESPACES,
+        value,
+    }
+}
+
+impl Registry {
+    /// Creates the objects that do not exist, and completes the roles and bindings that do.
+    /// Idempotent, and safe in several processes.
+    pub async fn bootstrap(&self) -> Result<(), Status> {
+        let namespaces = BOOTSTRAP_NAMESPACES.map(namespace);
+        try_join_all(namespaces.iter().map(|n| self.bootstrap_object(n))).await?;
+        let mut policy = policy_file::parse(RBAC_POLICY).map_err(Status::internal)?;
+        if (self.options.serves_group)("cluster.karmada.io") {
+            policy.extend(policy_file::parse(KARMADA_RBAC_POLICY).map_err(Status::internal)?);
+        }
+        // Together, so that they share the store's commits.
+        try_join_all(policy.iter().map(|object| self.bootstrap_object(object))).await?;
+        Ok(())
+    }
+
+    async fn bootstrap_object(&self, object: &BootstrapObject) -> Result<(), Status> {
+        let mut result = self.try_bootstrap_object(object).await;
+        for _ in 1..MAX_ATTEMPTS {
+            match &result {
+                Err(status) if ["AlreadyExists", "Conflict"].contains(&&*status.reason) => {
+                    result = self.try_bootstrap_object(object).await;
+                }
+                _ => break,
+            }
+        }
+        result
+    }
+
+    async fn try_bootstrap_object(&self, object: &BootstrapObject) -> Result<(), Status> {
+        let ctx = RequestUserAndDeadline::internal();
+        let options = RegistryWriteOptions::default();
+        let at = object.path();
+        let stored = match self.get(&ctx, at, &GetOptions::default()).await {
+            Ok(stored) => stored,
+            Err(status) if status.code == 404 => return self.create_bootstrap(object).await,
+            Err(status) => return Err(status),
+        };
+        if object.gvr == NAMESPACES {
+            return Ok(());
+        }
+        let value = stored.value().map_err(Status::internal)?;
+        match rbac_reconciliation::reconcile(value, &object.value)? {
+            Reconciliation::Keep => Ok(()),
+            Reconciliation::Update(value) => {
+                let body = ObjectBodyAndDuplicateFields::from(value);
+                self.update(&ctx, at, body, &options).await.map(drop)
+            }
+            Reconciliation::Recreate => {
+                let options = DeleteOptions {
+                    uid: Some(stored.uid().to_owned()),
+                    ..DeleteOptions::default()
+                };
+                self.delete(&ctx, at, &options).await?;
+                self.create_bootstrap(object).await
+            }
+        }
+    }
+
+    async fn create_bootstrap(&self, object: &BootstrapObject) -> Result<(), Status> {
+        let at = ResourcePath {
+            name: "",
+            ..object.path()
+        };
+        let body: Value = object.value.clone();
+        self.create(
+            &RequestUserAndDeadline::internal(),
+            at,
+            ObjectBodyAndDuplicateFields::from(body),
+            &RegistryWriteOptions::default(),
+        )
+        .await
+        .map(drop)
+    }
+}
