@@ -30,6 +30,10 @@ const SCHEMA_FILES: &[(&str, &str)] = &[
         include_str!("../schemas/builtin_core.api"),
     ),
     (
+        "builtin_flowcontrol.api",
+        include_str!("../schemas/builtin_flowcontrol.api"),
+    ),
+    (
         "builtin_kinds.api",
         include_str!("../schemas/builtin_kinds.api"),
     ),
@@ -40,6 +44,10 @@ const SCHEMA_FILES: &[(&str, &str)] = &[
     (
         "builtin_network.api",
         include_str!("../schemas/builtin_network.api"),
+    ),
+    (
+        "builtin_storage.api",
+        include_str!("../schemas/builtin_storage.api"),
     ),
     ("karmada.api", include_str!("../schemas/karmada.api")),
 ];

@@ -48,6 +48,9 @@ mod errors;
 /// HTTP: admission of Karmada's kinds.
 mod admission;
 
+/// HTTP: kinds of flow control, storage and nodes.
+mod cluster_kinds;
+
 /// HTTP: content negotiation, discovery, OpenAPI documents, protobuf.
 mod negotiation;
 

@@ -36,7 +36,7 @@ mod url;
 pub mod webhooks;
 
 pub use attributes::{AdmissionAttributes, AdmissionOperation};
-pub use builtin::validate_builtin as rules;
+pub use builtin::{flow_control_bootstrap_objects, validate_builtin as rules};
 pub use chain::{AdmissionChain, AdmissionChainOptions};
 pub use federated_quota::quota_enforcement::QuotaChargesOfWrite;
 pub use interpreter_configuration::CustomizationScriptValidator;

@@ -342,6 +342,7 @@ fn group_priority(group: &str) -> u32 {
         "coordination.k8s.io" => 16500,
         "node.k8s.io" => 16300,
         "discovery.k8s.io" => 16200,
+        "flowcontrol.apiserver.k8s.io" => 16100,
         _ => 1000,
     }
 }

@@ -9,6 +9,7 @@
 mod autoscaling;
 mod canonical;
 mod cluster;
+mod flow_control;
 mod network;
 mod object_fields;
 mod pod;
@@ -71,6 +72,13 @@ pub fn apply(gvk: &Gvk, object: &mut Value) {
             set_default(object, "preemptionPolicy", "PreemptLowerPriority");
         }
         ("storage.k8s.io", "StorageClass") => storage::set_defaults_storage_class(object),
+        ("storage.k8s.io", "CSIDriver") => storage::set_defaults_csi_driver(object),
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => {
+            flow_control::set_defaults_flow_schema(object);
+        }
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => {
+            flow_control::set_defaults_priority_level_configuration(object);
+        }
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             cluster::set_defaults_custom_resource_definition(object);
         }

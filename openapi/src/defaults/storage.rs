@@ -1,11 +1,11 @@
-//! Defaults of PersistentVolumes, their claims, StorageClasses and Secrets (Kubernetes
+//! Defaults of PersistentVolumes, their claims, StorageClasses, CSIDrivers and Secrets (Kubernetes
 //! `pkg/apis/{core,storage}/v1/defaults.go`, `conversion.go`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{JsonObjectMap, set_default, with_object, with_object_or_create};
+use super::{JsonObjectMap, is_empty, set_default, with_object, with_object_or_create};
 
 pub(super) fn set_defaults_persistent_volume_claim(claim: &mut JsonObjectMap) {
     with_object(claim, "spec", set_defaults_persistent_volume_claim_spec);
@@ -32,6 +32,20 @@ pub(super) fn set_defaults_persistent_volume(volume: &mut JsonObjectMap) {
 pub(super) fn set_defaults_storage_class(class: &mut JsonObjectMap) {
     set_default(class, "reclaimPolicy", "Delete");
     set_default(class, "volumeBindingMode", "Immediate");
+}
+
+pub(super) fn set_defaults_csi_driver(driver: &mut JsonObjectMap) {
+    with_object(driver, "spec", |spec| {
+        set_default(spec, "attachRequired", true);
+        set_default(spec, "podInfoOnMount", false);
+        set_default(spec, "storageCapacity", false);
+        set_default(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+        if is_empty(spec, "volumeLifecycleModes") {
+            spec.insert("volumeLifecycleModes".into(), json!(["Persistent"]));
+        }
+        set_default(spec, "requiresRepublish", false);
+        set_default(spec, "seLinuxMount", false);
+    });
 }
 
 /// Sets the type, and moves the write-only `stringData` into `data`, where it takes

@@ -11,6 +11,7 @@ use print_handler::{ColumnNameAndType, PrintHandler};
 
 mod batch;
 mod cluster;
+mod flow_control;
 mod network;
 mod pod;
 mod print_handler;
@@ -67,6 +68,14 @@ fn print_handler(group: &str, kind: &str) -> Option<&'static PrintHandler> {
         ("", "PersistentVolume") => &storage::PERSISTENT_VOLUME,
         ("", "PersistentVolumeClaim") => &storage::PERSISTENT_VOLUME_CLAIM,
         ("storage.k8s.io", "StorageClass") => &storage::STORAGE_CLASS,
+        ("storage.k8s.io", "CSIDriver") => &storage::CSI_DRIVER,
+        ("storage.k8s.io", "CSINode") => &storage::CSI_NODE,
+        ("storage.k8s.io", "VolumeAttachment") => &storage::VOLUME_ATTACHMENT,
+        ("node.k8s.io", "RuntimeClass") => &cluster::RUNTIME_CLASS,
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => &flow_control::FLOW_SCHEMA,
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => {
+            &flow_control::PRIORITY_LEVEL_CONFIGURATION
+        }
         ("", "ConfigMap") => &storage::CONFIG_MAP,
         ("", "Secret") => &storage::SECRET,
         ("", "Namespace") => &cluster::NAMESPACE,

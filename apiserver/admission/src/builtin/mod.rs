@@ -7,7 +7,9 @@ mod autoscaling;
 mod containers;
 mod core_resources;
 mod cron_schedule;
+mod csi;
 mod custom_resource_definition;
+mod flow_control;
 mod ingress;
 mod numbers;
 mod pod_disruption_budget;
@@ -22,6 +24,7 @@ pub(crate) use autoscaling::{
     validate_behavior, validate_metrics, validate_replica_bounds, validate_scale_target,
 };
 pub(crate) use cron_schedule::validate_schedule;
+pub use flow_control::bootstrap_objects as flow_control_bootstrap_objects;
 pub(crate) use ingress::validate as ingress;
 pub(crate) use numbers::validate_port;
 pub(crate) use priority_and_storage_class::conflicting_global_default;
@@ -82,6 +85,16 @@ pub fn validate_builtin(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<Fiel
         }
         ("storage.k8s.io", "StorageClass") => {
             priority_and_storage_class::validate_storage_class(new, old, e)
+        }
+        ("storage.k8s.io", "CSIDriver") => csi::validate_csi_driver(new, old, e),
+        ("storage.k8s.io", "CSINode") => csi::validate_csi_node(new, e),
+        ("storage.k8s.io", "VolumeAttachment") => csi::validate_volume_attachment(new, old, e),
+        ("node.k8s.io", "RuntimeClass") => csi::validate_runtime_class(new, old, e),
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => {
+            flow_control::validate_flow_schema(new, e)
+        }
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => {
+            flow_control::validate_priority_level_configuration(new, e)
         }
         _ => {}
     }

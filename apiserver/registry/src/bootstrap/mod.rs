@@ -1,6 +1,7 @@
-//! Creates the objects that every control plane needs: namespaces, and the roles and bindings
-//! of the bootstrap policy (contract F2.5, F3.8).
+//! Creates the objects that every control plane needs: namespaces, the roles and bindings of
+//! the bootstrap policy (contract F2.5, F3.8), and the configuration of priority and fairness.
 
+mod flow_control;
 mod policy_file;
 mod rbac_reconciliation;
 
@@ -43,7 +44,7 @@ fn namespace(name: &str) -> BootstrapObject {
 }
 
 impl Registry {
-    /// Creates the objects that do not exist, and completes the roles and bindings that do.
+    /// Creates the objects that do not exist, and completes those that do.
     /// Idempotent, and safe in several processes.
     pub async fn bootstrap(&self) -> Result<(), Status> {
         let namespaces = BOOTSTRAP_NAMESPACES.map(namespace);
@@ -51,6 +52,9 @@ impl Registry {
         let mut policy = policy_file::parse(RBAC_POLICY).map_err(Status::internal)?;
         if (self.options.serves_group)("cluster.karmada.io") {
             policy.extend(policy_file::parse(KARMADA_RBAC_POLICY).map_err(Status::internal)?);
+        }
+        if (self.options.serves_group)(flow_control::GROUP) {
+            policy.extend(flow_control::objects());
         }
         // Together, so that they share the store's commits.
         try_join_all(policy.iter().map(|object| self.bootstrap_object(object))).await?;
@@ -83,7 +87,12 @@ impl Registry {
             return Ok(());
         }
         let value = stored.value().map_err(Status::internal)?;
-        match rbac_reconciliation::reconcile(value, &object.value)? {
+        let reconciliation = if *object.gvr.group == *flow_control::GROUP {
+            flow_control::reconcile(value, &object.value)
+        } else {
+            rbac_reconciliation::reconcile(value, &object.value)?
+        };
+        match reconciliation {
             Reconciliation::Keep => Ok(()),
             Reconciliation::Update(value) => {
                 let body = ObjectBodyAndDuplicateFields::from(value);

@@ -70,7 +70,9 @@ pub(crate) fn built_in_strategy(
         ("autoscaling", "horizontalpodautoscalers") => &workloads::HORIZONTAL_POD_AUTOSCALER,
         ("networking.k8s.io", "ingresses") => &workloads::INGRESS,
         ("policy", "poddisruptionbudgets") => &workloads::POD_DISRUPTION_BUDGET,
-        ("networking.k8s.io", "networkpolicies") => &SPEC_GENERATION,
+        ("networking.k8s.io", "networkpolicies") | ("flowcontrol.apiserver.k8s.io", _) => {
+            &SPEC_GENERATION
+        }
         ("discovery.k8s.io", "endpointslices") | ("scheduling.k8s.io", "priorityclasses") => {
             &CUSTOM
         }

@@ -155,13 +155,7 @@ impl RegistryFixture {
     }
 
     pub(super) async fn revision(&self) -> u64 {
-        self.list(
-            ResourcePath::collection(&NAMESPACES, ""),
-            &ListOptions::default(),
-        )
-        .await
-        .unwrap()
-        .revision
+        self.registry.store.revision().await.unwrap()
     }
 }
 

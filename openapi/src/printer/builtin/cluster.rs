@@ -280,3 +280,12 @@ pub(super) const PRIORITY_CLASS: PrintHandler = PrintHandler {
         ]
     },
 };
+
+pub(super) const RUNTIME_CLASS: PrintHandler = PrintHandler {
+    columns: &[("Name", "string"), ("Handler", "string"), ("Age", "string")],
+    wide_columns: &[],
+    cells: |row| {
+        let handler = Value::from(row.text("/handler"));
+        vec![row.name(), handler, row.age()]
+    },
+};

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::PrintHandler;
-use super::printer_input::{PrinterInput, UNSET, scalar, string};
+use super::printer_input::{NONE, PrinterInput, UNSET, join, or_default, scalar, string};
 
 const CLASS_ANNOTATION: &str = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";
 
@@ -161,5 +161,68 @@ pub(super) const SECRET: PrintHandler = PrintHandler {
     cells: |row| {
         let kind = Value::from(row.text("/type"));
         vec![row.name(), kind, row.count("/data").into(), row.age()]
+    },
+};
+
+pub(super) const CSI_DRIVER: PrintHandler = PrintHandler {
+    columns: &[
+        ("Name", "string"),
+        ("AttachRequired", "boolean"),
+        ("PodInfoOnMount", "boolean"),
+        ("StorageCapacity", "boolean"),
+        ("TokenRequests", "string"),
+        ("RequiresRepublish", "boolean"),
+        ("Modes", "string"),
+        ("Age", "string"),
+    ],
+    wide_columns: &[],
+    cells: |row| {
+        let flag = |field: &str| (*row.value(&format!("/spec/{field}")) == true).into();
+        let tokens = row.list("/spec/tokenRequests").iter();
+        let audiences = join(tokens.map(|token| string(&token["audience"])), ",");
+        let modes = row.list("/spec/volumeLifecycleModes").iter().map(string);
+        vec![
+            row.name(),
+            (*row.value("/spec/attachRequired") != false).into(),
+            flag("podInfoOnMount"),
+            flag("storageCapacity"),
+            or_default(audiences, UNSET).into(),
+            flag("requiresRepublish"),
+            or_default(join(modes, ","), NONE).into(),
+            row.age(),
+        ]
+    },
+};
+
+pub(super) const CSI_NODE: PrintHandler = PrintHandler {
+    columns: &[
+        ("Name", "string"),
+        ("Drivers", "integer"),
+        ("Age", "string"),
+    ],
+    wide_columns: &[],
+    cells: |row| vec![row.name(), row.count("/spec/drivers").into(), row.age()],
+};
+
+pub(super) const VOLUME_ATTACHMENT: PrintHandler = PrintHandler {
+    columns: &[
+        ("Name", "string"),
+        ("Attacher", "string"),
+        ("PV", "string"),
+        ("Node", "string"),
+        ("Attached", "boolean"),
+        ("Age", "string"),
+    ],
+    wide_columns: &[],
+    cells: |row| {
+        let volume = row.text("/spec/source/persistentVolumeName");
+        vec![
+            row.name(),
+            row.text("/spec/attacher").into(),
+            volume.into(),
+            row.text("/spec/nodeName").into(),
+            (*row.value("/status/attached") == true).into(),
+            row.age(),
+        ]
     },
 };

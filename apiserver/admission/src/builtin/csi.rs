@@ -1,0 +1,171 @@
+//! Validates CSIDrivers, CSINodes, VolumeAttachments and RuntimeClasses (Kubernetes
+//! `pkg/apis/{storage,node}/validation`).
+
+use machinery::FieldError;
+use machinery::names::{validate_dns1123_label, validate_dns1123_subdomain};
+use serde_json::Value;
+
+use crate::unstructured::{
+    flag, get, has, index_path, int, items, report_invalid, text, texts, validate_immutable_field,
+};
+
+const MAX_DRIVER_NAME_LENGTH: usize = 63;
+const MAX_NODE_ID_LENGTH: usize = 192;
+const MIN_TOKEN_SECONDS: i64 = 600;
+const MAX_TOKEN_SECONDS: i64 = 1 << 32;
+const MIN_ALLOCATABLE_UPDATE_SECONDS: i64 = 10;
+
+pub(super) fn validate_csi_driver(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    validate_driver_name("metadata.name", text(new, "/metadata/name"), errors);
+    let modes = ["Ephemeral", "Persistent"];
+    for mode in texts(new, "/spec/volumeLifecycleModes").filter(|mode| !modes.contains(mode)) {
+        let field = "spec.volumeLifecycleModes";
+        errors.push(FieldError::not_supported(field, &mode.into(), &modes));
+    }
+    let policies = ["File", "None", "ReadWriteOnceWithFSType"];
+    let policy = text(new, "/spec/fsGroupPolicy");
+    if has(new, "/spec/fsGroupPolicy") && !policies.contains(&policy) {
+        let field = "spec.fsGroupPolicy";
+        errors.push(FieldError::not_supported(field, &policy.into(), &policies));
+    }
+    validate_token_requests(items(new, "/spec/tokenRequests"), errors);
+    if let Some(seconds) = int(new, "/spec/nodeAllocatableUpdatePeriodSeconds")
+        && seconds < MIN_ALLOCATABLE_UPDATE_SECONDS
+    {
+        errors.push(FieldError::invalid(
+            "spec.nodeAllocatableUpdatePeriodSeconds",
+            &seconds.into(),
+            format!("must be greater than or equal to {MIN_ALLOCATABLE_UPDATE_SECONDS} seconds"),
+        ));
+    }
+    if has(new, "/spec/serviceAccountTokenInSecrets") && !has(new, "/spec/tokenRequests") {
+        errors.push(FieldError::invalid(
+            "spec.serviceAccountTokenInSecrets",
+            &flag(new, "/spec/serviceAccountTokenInSecrets").into(),
+            "serviceAccountTokenInSecrets is only valid when tokenRequests is non-empty",
+        ));
+    }
+    if let Some(old) = old {
+        validate_immutable_field(new, old, "spec.attachRequired", errors);
+        validate_immutable_field(new, old, "spec.volumeLifecycleModes", errors);
+    }
+}
+
+fn validate_driver_name(field: &str, name: &str, errors: &mut Vec<FieldError>) {
+    if name.is_empty() {
+        errors.push(FieldError::required(field, ""));
+        return;
+    }
+    if name.len() > MAX_DRIVER_NAME_LENGTH {
+        errors.push(FieldError::too_long(field, MAX_DRIVER_NAME_LENGTH));
+    }
+    let lower = name.to_ascii_lowercase();
+    report_invalid(field, name, validate_dns1123_subdomain(&lower), errors);
+}
+
+fn validate_token_requests(requests: &[Value], errors: &mut Vec<FieldError>) {
+    for (i, request) in requests.iter().enumerate() {
+        let field = index_path("spec.tokenRequests", i);
+        let audience = text(request, "/audience");
+        if requests[..i]
+            .iter()
+            .any(|r| text(r, "/audience") == audience)
+        {
+            let field = format!("{field}.audience");
+            errors.push(FieldError::duplicate(field, &audience.into()));
+        }
+        let Some(seconds) = int(request, "/expirationSeconds") else {
+            continue;
+        };
+        let why = match seconds {
+            ..MIN_TOKEN_SECONDS => "may not specify a duration less than 10 minutes",
+            MAX_TOKEN_SECONDS.. => "may not specify a duration larger than 2^32 seconds",
+            _ => continue,
+        };
+        let field = format!("{field}.expirationSeconds");
+        errors.push(FieldError::invalid(field, &seconds.into(), why));
+    }
+}
+
+pub(super) fn validate_csi_node(new: &Value, errors: &mut Vec<FieldError>) {
+    let drivers = items(new, "/spec/drivers");
+    for (i, driver) in drivers.iter().enumerate() {
+        let field = index_path("spec.drivers", i);
+        let (name, node) = (text(driver, "/name"), text(driver, "/nodeID"));
+        validate_driver_name(&format!("{field}.name"), name, errors);
+        if drivers[..i].iter().any(|d| text(d, "/name") == name) {
+            errors.push(FieldError::duplicate(format!("{field}.name"), &name.into()));
+        }
+        if node.is_empty() {
+            errors.push(FieldError::required(format!("{field}.nodeID"), ""));
+        } else if node.len() > MAX_NODE_ID_LENGTH {
+            let why = format!("must be {MAX_NODE_ID_LENGTH} characters or less");
+            errors.push(FieldError::invalid(
+                format!("{field}.nodeID"),
+                &node.into(),
+                why,
+            ));
+        }
+        if let Some(count) = int(driver, "/allocatable/count")
+            && count < 0
+        {
+            errors.push(FieldError::invalid(
+                format!("{field}.allocatable.count"),
+                &count.into(),
+                "must be greater than or equal to 0",
+            ));
+        }
+    }
+}
+
+pub(super) fn validate_volume_attachment(
+    new: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
+    validate_driver_name("spec.attacher", text(new, "/spec/attacher"), errors);
+    let node = text(new, "/spec/nodeName");
+    report_invalid(
+        "spec.nodeName",
+        node,
+        validate_dns1123_subdomain(node),
+        errors,
+    );
+    let source = get(new, "/spec/source");
+    let field = "spec.source";
+    match (
+        has(source, "/persistentVolumeName"),
+        has(source, "/inlineVolumeSpec"),
+    ) {
+        (false, false) => errors.push(FieldError::required(
+            field,
+            "must specify exactly one of inlineVolumeSpec and persistentVolumeName",
+        )),
+        (true, true) => errors.push(FieldError::forbidden(
+            field,
+            "must specify exactly one of inlineVolumeSpec and persistentVolumeName",
+        )),
+        (true, false) if text(source, "/persistentVolumeName").is_empty() => {
+            errors.push(FieldError::required(
+                "spec.source.persistentVolumeName",
+                "must specify non empty persistentVolumeName",
+            ))
+        }
+        _ => {}
+    }
+    if let Some(old) = old {
+        validate_immutable_field(new, old, "spec", errors);
+    }
+}
+
+pub(super) fn validate_runtime_class(
+    new: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
+    let handler = text(new, "/handler");
+    report_invalid("handler", handler, validate_dns1123_label(handler), errors);
+    if let Some(old) = old {
+        validate_immutable_field(new, old, "handler", errors);
+    }
+}
