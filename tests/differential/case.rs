@@ -63,3 +63,14 @@ pub(crate) fn known_differences() -> BTreeSet<String> {
         .map(str::to_owned)
         .collect()
 }
+
+/// The names of the files of `cases`, in order.
+pub(crate) fn theme_names() -> Vec<String> {
+    let files = std::fs::read_dir(folder().join("cases")).unwrap();
+    let paths = files.map(|file| file.unwrap().path());
+    let mut names: Vec<String> = paths
+        .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}

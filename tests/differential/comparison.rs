@@ -1,7 +1,6 @@
 //! Runs the cases of a theme on both servers and compares the replies.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -11,6 +10,7 @@ use tokio::time::Instant;
 use crate::case::{CaseStep, CaseTheme, known_differences};
 use crate::crd;
 use crate::normalize::ReplyNormalizer;
+use crate::options;
 use crate::request::{CaseContext, ParsedStep, PreparedRequest, StepAction, parse_step};
 use crate::servers::{ServerConnection, ServerPair};
 
@@ -41,7 +41,7 @@ pub(crate) async fn compare_cases(servers: &[ServerConnection; 2], theme: &CaseT
             crd::create(server, &definition).await;
         }
     }
-    let filter = std::env::var("CASE").ok();
+    let filter = options::case_filter();
     let selected = theme.cases.iter().filter(|(name, _)| match &filter {
         Some(text) => name.contains(text),
         None => true,
@@ -109,10 +109,8 @@ pub(crate) async fn compare_case(
         run_steps(reference, &parsed, context, managers),
         run_steps(flotilla, &parsed, context, managers)
     );
-    if std::env::var("CASE").is_ok() {
-        // libtest captures what `println!` prints.
-        let shown = show_replies(&parsed, &expected, &found);
-        writeln!(std::io::stderr(), "{shown}").unwrap();
+    if options::case_filter().is_some() {
+        options::show(&show_replies(&parsed, &expected, &found));
     }
     let mut differences = String::new();
     for ((title, expected), (_, found)) in expected.iter().zip(&found) {
@@ -125,18 +123,11 @@ pub(crate) async fn compare_case(
     if differences.is_empty() {
         return None;
     }
-    if let Ok(file) = std::env::var("DIFFERENCES_REPORT") {
-        let text = format!(
-            "\n## {}\n```\n{differences}```\n{}",
-            context.namespace,
-            show_replies(&parsed, &expected, &found)
-        );
-        let opened = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(file);
-        opened.unwrap().write_all(text.as_bytes()).unwrap();
-    }
+    options::report(|| {
+        let replies = show_replies(&parsed, &expected, &found);
+        let name = context.namespace;
+        format!("\n## {name}\n```\n{differences}```\n{replies}")
+    });
     Some(differences)
 }
 

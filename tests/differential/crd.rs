@@ -11,10 +11,9 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use crate::request::PreparedRequest;
+use crate::request::{CRDS, PreparedRequest};
 use crate::servers::ServerConnection;
 
-pub(crate) const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const SERVED_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 

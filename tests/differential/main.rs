@@ -20,6 +20,7 @@ mod comparison;
 mod crd;
 mod generated;
 mod normalize;
+mod options;
 mod request;
 mod servers;
 
@@ -42,15 +43,9 @@ themes! { apply cel definitions pruning defaulting validation patches lists writ
 /// A theme without a test, or a known difference without a case, would never be noticed.
 #[test]
 fn every_theme_is_run_and_every_known_difference_is_a_case() {
-    let mut found: Vec<String> = std::fs::read_dir(case::folder().join("cases"))
-        .unwrap()
-        .map(|file| file.unwrap().path())
-        .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
-        .collect();
-    found.sort();
     let mut run: Vec<&str> = THEMES.to_vec();
     run.sort_unstable();
-    assert_eq!(found, run);
+    assert_eq!(case::theme_names(), run);
     let themes: Vec<case::CaseTheme> = run.iter().map(|name| case::CaseTheme::read(name)).collect();
     let names: Vec<&String> = themes.iter().flat_map(|t| t.cases.keys()).collect();
     let mut distinct = names.clone();

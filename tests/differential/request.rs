@@ -21,8 +21,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::case::CaseStep;
-use crate::crd::CRDS;
 
+pub(crate) const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const OPTIONS: [&str; 4] = ["accept", "type", "agent", "until"];
 
 /// A request without an address.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::{collect_files, root};
 
 /// Tests that read variables, and what for. None of these ends a test in silence.
-const READERS: [(&str, &str); 5] = [
+const READERS: [(&str, &str); 6] = [
     ("tests/harness/", "the one place for CI and FLOTILLA_SLOW"),
     ("tests/workspace/", "the tests of that place"),
     (
@@ -19,6 +19,10 @@ const READERS: [(&str, &str); 5] = [
     (
         "tests/scenarios/main.rs",
         "SCENARIO, which fails where no theme has it",
+    ),
+    (
+        "tests/differential/options.rs",
+        "CASE, which fails where no theme has it",
     ),
     (
         "controllers/interpreter/src/fuzz/",
