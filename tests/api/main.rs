@@ -57,6 +57,9 @@ mod negotiation;
 /// HTTP: paged lists and watches.
 mod lists_and_watches;
 
+/// HTTP: the audit log.
+mod audit;
+
 /// The process: its log.
 mod logs;
 

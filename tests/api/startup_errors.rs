@@ -159,3 +159,20 @@ fn an_invalid_kubeconfig_is_named() {
         .json();
     assert_eq!(clusters["items"], serde_json::json!([]));
 }
+
+#[test]
+fn an_invalid_audit_policy_is_refused_with_its_field() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, policy) = (dir.path().join("data"), dir.path().join("policy.yaml"));
+    let text = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: All}]}";
+    std::fs::write(&policy, text).unwrap();
+    let [path, policy] = [&data, &policy].map(|path| path.to_str().unwrap());
+    let log = ["--audit-log-path", "-", "--listen", "127.0.0.1:0"];
+    let flags = ["serve", "--data-dir", path, "--audit-policy-file", policy];
+    let field = "rules[0].level: Unsupported value: \"All\"";
+    assert_fails(
+        &[&flags[..], &log].concat(),
+        &["--audit-policy-file", field],
+    );
+    assert!(!data.exists(), "a failed start creates nothing");
+}

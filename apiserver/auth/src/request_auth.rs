@@ -8,7 +8,7 @@ use machinery::{Status, UserInfo};
 use crate::authenticator::LocalAuthenticator;
 use crate::credentials::{AuthenticationError, RequestCredentials};
 use crate::delegated;
-use crate::rbac::{AuthorizationTarget, RbacAuthorizer};
+use crate::rbac::{AuthorizationTarget, AuthorizerDecisionAndReason, RbacAuthorizer};
 use crate::token::ServiceAccountTokenIssuerAndVerifier;
 
 /// Authenticates requests, locally or by TokenReview.
@@ -76,20 +76,45 @@ impl RequestAuthorizer {
         verb: &str,
         target: AuthorizationTarget<'_>,
     ) -> Result<(), Status> {
-        let (allowed, reason) = match self {
-            Self::Local(local) => (local.allows(user, verb, target), String::new()),
-            Self::Delegated(host) => {
-                let decision = Box::pin(host.authorize(user, verb, target)).await?;
-                (decision.allowed, decision.reason)
+        match self {
+            Self::Local(local) if local.allows(user, verb, target) => Ok(()),
+            Self::Local(_) => Err(RbacAuthorizer::forbidden(user, verb, target)),
+            Self::Delegated(_) => {
+                let decision = self.explain(user, verb, target).await?;
+                decision.into_result(user, verb, target)
             }
-        };
-        if allowed {
+        }
+    }
+
+    /// The decision with its reason, which takes longer to find than the decision.
+    pub async fn explain(
+        &self,
+        user: &UserInfo,
+        verb: &str,
+        target: AuthorizationTarget<'_>,
+    ) -> Result<AuthorizerDecisionAndReason, Status> {
+        match self {
+            Self::Local(local) => Ok(local.explain(user, verb, target)),
+            Self::Delegated(host) => Box::pin(host.authorize(user, verb, target)).await,
+        }
+    }
+}
+
+impl AuthorizerDecisionAndReason {
+    /// Fails with 403 when access is denied.
+    pub fn into_result(
+        self,
+        user: &UserInfo,
+        verb: &str,
+        target: AuthorizationTarget<'_>,
+    ) -> Result<(), Status> {
+        if self.allowed {
             return Ok(());
         }
         let mut status = RbacAuthorizer::forbidden(user, verb, target);
-        if !reason.is_empty() {
+        if !self.reason.is_empty() {
             status.message.push_str(": ");
-            status.message.push_str(&reason);
+            status.message.push_str(&self.reason);
         }
         Err(status)
     }

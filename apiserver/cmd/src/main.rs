@@ -6,6 +6,7 @@
 //! and errors to standard error. The exit code is 0 only if the command succeeded.
 
 mod aggregated;
+mod audit_flags;
 mod cli;
 mod cluster_flags;
 mod cluster_proxy;

@@ -98,6 +98,7 @@ pub(crate) async fn start(
         names: &[],
         authentication: Default::default(),
         shutdown_delay: Duration::ZERO,
+        audit: None,
         allow_no_execute: false,
         scripts: LuaLimits::default(),
         gates: FeatureGates::default(),

@@ -132,6 +132,7 @@ async fn start(dir: &Path, clock: &Arc<FakeClock>) -> StandaloneServer {
         names: &[],
         authentication: auth::authenticator::LocalAuthenticatorOptions::default(),
         shutdown_delay: Duration::ZERO,
+        audit: None,
         allow_no_execute: false,
         scripts: interpreter::LuaLimits::default(),
         gates: openapi::karmada::FeatureGates::default(),

@@ -28,6 +28,7 @@ use storage::encryption::ResourceTransformers;
 use tokio::sync::watch;
 use watchcache::WatchCaches;
 
+use crate::audit_flags::AuditConfig;
 use crate::controller_manager::TokenIssuerRootCaAndServedGroups;
 use crate::renewal::{CertificateRenewal, RenewedCertificateTargets};
 use crate::renewal_loop::CHECK_PERIOD;
@@ -61,6 +62,7 @@ pub(crate) struct StandaloneServerOptions<'a> {
     pub(crate) authentication: authenticator::LocalAuthenticatorOptions,
     /// How long requests are still accepted after the signal to stop.
     pub(crate) shutdown_delay: Duration,
+    pub(crate) audit: Option<AuditConfig>,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
     pub(crate) allow_no_execute: bool,
     pub(crate) scripts: LuaLimits,
@@ -188,6 +190,8 @@ impl StandaloneServer {
             false => hollow_containers::container_connectors(&api, &clock, &server),
         };
         let decisions = DecisionExplanationCache::default();
+        let audit = setup.audit;
+        let auditor = audit.map(|audit| audit.start(&metrics, &clock, &server));
         let options = flotilla_http::ApiServerOptions {
             connectors,
             subresource_getters: scheduling_decision::decision_getters(
@@ -195,6 +199,7 @@ impl StandaloneServer {
                 &decisions,
                 setup.scheduling_settings,
             ),
+            auditor: auditor.transpose()?,
             metrics,
             // With simulated members in the same process, only the control plane serves
             // the metrics of the process.

@@ -143,6 +143,7 @@ impl LocalFleet {
             names: &[],
             authentication: Default::default(),
             shutdown_delay: Duration::ZERO,
+            audit: None,
             allow_no_execute: settings.allow_no_execute,
             scripts: settings.scripts,
             gates: settings.gates,

@@ -61,6 +61,7 @@ impl ApiServer {
             webhooks: std::mem::take(&mut options.webhook_handlers),
             resources_installed: options.resources_installed.take(),
             request_timeout: options.request_timeout,
+            auditor: options.auditor.take(),
         };
         Self {
             serving: SecureServing {

@@ -35,6 +35,7 @@ impl Service<AuthenticatedRequest<Incoming>> for ApiServerHandler {
                     resource,
                     query: request.query,
                     deadline: authenticated.deadline,
+                    audit: request.audit,
                 };
                 let resources = Arc::clone(&self.resources);
                 Box::pin(async move { resources.serve(call, request.http).await })

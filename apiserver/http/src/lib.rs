@@ -13,6 +13,7 @@
 
 mod admission_review;
 mod api_server;
+pub mod audit;
 mod creators;
 mod discovery;
 mod documents;

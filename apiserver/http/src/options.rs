@@ -6,6 +6,7 @@ use std::time::Duration;
 use machinery::time::{Clock, SystemClock};
 
 use crate::admission_review::AdmissionReviewHandlers;
+use crate::audit::Auditor;
 use crate::health::{HealthCheck, HealthProbe};
 use crate::subresources::{SubresourceConnectors, SubresourceGetters};
 use crate::version::VersionInfo;
@@ -33,6 +34,8 @@ pub struct ApiServerOptions {
     pub max_requests_inflight: usize,
     pub max_mutating_requests_inflight: usize,
     pub request_timeout: Duration,
+    /// `None`: nothing is audited.
+    pub auditor: Option<Arc<Auditor>>,
     /// How long a stopping server still accepts requests, so that load balancers see
     /// `/readyz` fail first (kube-apiserver's `--shutdown-delay-duration`).
     pub shutdown_delay: Duration,
@@ -56,6 +59,7 @@ impl Default for ApiServerOptions {
             max_requests_inflight: 400,
             max_mutating_requests_inflight: 200,
             request_timeout: Duration::from_secs(60),
+            auditor: None,
             shutdown_delay: Duration::ZERO,
             shutdown_grace_period: Duration::from_secs(10),
         }

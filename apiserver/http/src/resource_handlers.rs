@@ -14,6 +14,7 @@ use registry::{
 };
 use tokio::time::Instant;
 
+use crate::audit::RequestAudit;
 use crate::metrics::ApiServerMetrics;
 use crate::negotiation::{self, Representation, RequestBodySerialization, ResponseSerialization};
 use crate::request_body;
@@ -39,6 +40,7 @@ pub(crate) struct AuthorizedResourceRequest {
     pub(crate) resource: RequestedResource,
     pub(crate) query: QueryParams,
     pub(crate) deadline: Option<Instant>,
+    pub(crate) audit: Option<Arc<RequestAudit>>,
 }
 
 /// What the handlers of all requests share.
@@ -167,6 +169,18 @@ impl ResourceRequestHandler<'_> {
         }
     }
 
+    fn audit_object(&self, object: &machinery::Object) {
+        if let Some(audit) = &self.request.audit {
+            audit.log_response_object(object.bytes());
+        }
+    }
+
+    fn audit_list(&self, list: &registry::ObjectListPage) {
+        if let Some(audit) = &self.request.audit {
+            audit.log_response_list(list);
+        }
+    }
+
     fn response_options(&self, headers: &HeaderMap) -> Result<ResponseOptions, Status> {
         let views = matches!(self.request.resource.subresource.as_str(), "" | "status");
         Ok(ResponseOptions {
@@ -209,6 +223,7 @@ impl ResourceRequestHandler<'_> {
         let object = registry
             .get(&self.context, self.resource_path(), &options)
             .await?;
+        self.audit_object(&object);
         response_writers::write_object(
             200,
             &self.resource_info,
@@ -231,6 +246,7 @@ impl ResourceRequestHandler<'_> {
         let list = registry
             .list(&self.context, self.resource_path(), &options)
             .await?;
+        self.audit_list(&list);
         response_writers::write_list(list, response_options, self.shared.clock.now()).await
     }
 
@@ -277,6 +293,9 @@ impl ResourceRequestHandler<'_> {
         let body_type = negotiation::body_type(headers, proto)?;
         let bytes = request_body::read_body(body).await?;
         let decoded = request_body::decode_object(&bytes, body_type)?;
+        if let Some(audit) = &self.request.audit {
+            audit.log_request_object(&decoded.value);
+        }
         Ok(registry::ObjectBodyAndDuplicateFields {
             value: decoded.value,
             duplicate_fields: decoded.duplicate_keys,
@@ -289,6 +308,7 @@ impl ResourceRequestHandler<'_> {
         response_options: ResponseOptions,
     ) -> Result<Response<ServerResponseBody>, Status> {
         let code = if written.created { 201 } else { 200 };
+        self.audit_object(&written.object);
         let mut response = response_writers::write_object(
             code,
             &self.resource_info,
@@ -376,6 +396,9 @@ impl ResourceRequestHandler<'_> {
             return Err(force_forbidden());
         }
         let value = request_body::decode_json(&request_body::read_body(body).await?)?.value;
+        if let Some(audit) = &self.request.audit {
+            audit.log_request_patch(&value);
+        }
         let patch = match &*content_type {
             JSON_PATCH => Patch::Json(value),
             MERGE_PATCH => Patch::Merge(value),
@@ -401,7 +424,11 @@ impl ResourceRequestHandler<'_> {
         } else {
             // Clients may send DeleteOptions as protobuf, whatever the kind.
             let body_type: RequestBodySerialization = negotiation::body_type(headers, true)?;
-            Some(request_body::decode_object(&bytes, body_type)?.value)
+            let value = request_body::decode_object(&bytes, body_type)?.value;
+            if let Some(audit) = &self.request.audit {
+                audit.log_request_object(&value);
+            }
+            Some(value)
         };
         self.parse_options(|q| options::parse_delete_options(q, value.as_ref()))
     }
@@ -418,17 +445,25 @@ impl ResourceRequestHandler<'_> {
             .delete(&self.context, self.resource_path(), &options)
             .await?
         {
-            DeleteResult::Status(status) => Ok(response_writers::write_status(
-                &status,
-                response_options.format,
-            )),
-            DeleteResult::Object { object, .. } => response_writers::write_object(
-                200,
-                &self.resource_info,
-                &object,
-                response_options,
-                self.shared.clock.now(),
-            ),
+            DeleteResult::Status(status) => {
+                if let Some(audit) = &self.request.audit {
+                    audit.log_response_status(&status);
+                }
+                Ok(response_writers::write_status(
+                    &status,
+                    response_options.format,
+                ))
+            }
+            DeleteResult::Object { object, .. } => {
+                self.audit_object(&object);
+                response_writers::write_object(
+                    200,
+                    &self.resource_info,
+                    &object,
+                    response_options,
+                    self.shared.clock.now(),
+                )
+            }
         }
     }
 
@@ -445,6 +480,7 @@ impl ResourceRequestHandler<'_> {
             .registry
             .delete_collection(&self.context, self.resource_path(), &options, &select)
             .await?;
+        self.audit_list(&list);
         response_writers::write_list(list, response_options, self.shared.clock.now()).await
     }
 }

@@ -185,6 +185,29 @@ pub(crate) fn write_object(
     ))
 }
 
+/// The list's text up to its items.
+fn list_head(list: &ObjectListPage) -> String {
+    let metadata = table::list_metadata(
+        list.revision,
+        list.continue_token.as_deref(),
+        list.remaining_item_count,
+    );
+    let kind = &list.resource.kind;
+    format!(
+        "{{\"kind\":{:?},\"apiVersion\":{:?},\"metadata\":{metadata},\"items\":[",
+        kind.list_kind,
+        kind.gvk.api_version()
+    )
+}
+
+/// The whole text of a list.
+pub(crate) fn encode_list(list: &ObjectListPage) -> Vec<u8> {
+    let items = list.items.iter().map(|o| o.bytes().clone());
+    ListResponseChunks::new(list_head(list), items)
+        .flatten()
+        .collect()
+}
+
 /// Writes a list.
 pub(crate) async fn write_list(
     list: ObjectListPage,
@@ -199,14 +222,8 @@ pub(crate) async fn write_list(
     let resource_info = &list.resource;
     match options.format.representation {
         Representation::Object => {
-            let kind = &resource_info.kind;
-            let head = format!(
-                "{{\"kind\":{:?},\"apiVersion\":{:?},\"metadata\":{metadata},\"items\":[",
-                kind.list_kind,
-                kind.gvk.api_version()
-            );
             let items = list.items.iter().map(|o| o.bytes().clone()).collect();
-            Ok(write_joined_items(head, items, options))
+            Ok(write_joined_items(list_head(&list), items, options))
         }
         Representation::MetadataList { beta } => {
             let head = format!(

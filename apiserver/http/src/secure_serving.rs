@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -150,6 +151,7 @@ impl SecureServing {
             }
         };
         let session = stream.get_ref().1;
+        let address = stream.get_ref().0.peer_addr().ok();
         let peer = PeerCertificates::new(session.peer_certificates());
         if let Some(cert) = peer.chain().first()
             && let Ok(expires) = auth::x509::expiry(cert)
@@ -158,10 +160,15 @@ impl SecureServing {
             self.metrics.observe_certificate_expiration(left as f64);
         }
         let h2 = session.alpn_protocol() == Some(b"h2");
+        let service = ConnectionService {
+            chain,
+            peer,
+            address: address.map(|a| a.ip().to_canonical()),
+        };
         let ended = if h2 {
-            serve_http2(chain, peer, stream, stop).await
+            serve_http2(service, stream, stop).await
         } else {
-            serve_http1(chain, peer, stream, stop).await
+            serve_http1(service, stream, stop).await
         };
         if let Err(e) = ended {
             tracing::debug!(error = %e, "connection failed");
@@ -173,6 +180,7 @@ impl SecureServing {
 struct ConnectionService<C> {
     chain: Arc<C>,
     peer: PeerCertificates,
+    address: Option<IpAddr>,
 }
 
 impl<C: HandlerChainService> Service<Request<Incoming>> for ConnectionService<C> {
@@ -181,18 +189,16 @@ impl<C: HandlerChainService> Service<Request<Incoming>> for ConnectionService<C>
     type Future = C::Future;
 
     fn call(&self, http: Request<Incoming>) -> C::Future {
-        let peer = self.peer.clone();
-        self.chain.call(ReceivedRequest { peer, http })
+        let received = ReceivedRequest::new(self.peer.clone(), self.address, http);
+        self.chain.call(received)
     }
 }
 
 async fn serve_http1(
-    chain: Arc<impl HandlerChainService>,
-    peer: PeerCertificates,
+    service: ConnectionService<impl HandlerChainService>,
     stream: TlsStream<TcpStream>,
     stop: CancellationToken,
 ) -> hyper::Result<()> {
-    let service = ConnectionService { chain, peer };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(READ_HEADER_TIMEOUT)
@@ -208,14 +214,12 @@ async fn serve_http1(
 }
 
 async fn serve_http2(
-    chain: Arc<impl HandlerChainService>,
-    peer: PeerCertificates,
+    inner: ConnectionService<impl HandlerChainService>,
     stream: TlsStream<TcpStream>,
     stop: CancellationToken,
 ) -> hyper::Result<()> {
     let received_request = Arc::new(AtomicBool::new(false));
     let set_received = Arc::clone(&received_request);
-    let inner = ConnectionService { chain, peer };
     let service = service_fn(move |request: Request<Incoming>| {
         set_received.store(true, Ordering::Relaxed);
         inner.call(request)

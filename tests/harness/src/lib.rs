@@ -55,6 +55,6 @@ pub use up::FlotillaUpProcess;
     clippy::disallowed_methods,
     reason = "these threads run no tokio worker that could be blocked"
 )]
-fn sleep_blocking(time: std::time::Duration) {
+pub fn sleep_blocking(time: std::time::Duration) {
     std::thread::sleep(time);
 }

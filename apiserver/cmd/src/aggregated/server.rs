@@ -29,6 +29,7 @@ use super::etcd_certificates::EtcdCertificateSecretManager;
 use super::host_delegation::HostDelegatedAuthAndWebhooks;
 use super::host_objects::ApiServiceTarget;
 use super::serving_certificate::ServingCertificateSecretManager;
+use crate::audit_flags::AuditConfig;
 use crate::running_server::{self, RunningServer};
 use crate::storage_engine::{OpenedStorageEngine, StorageBackendConfig};
 use crate::{cluster_proxy, listener, scheduling_decision, script_flags, secret_access};
@@ -53,6 +54,7 @@ pub(crate) struct AggregatedServerOptions<'a> {
     pub(crate) scheduling_settings: SchedulingSettings,
     /// How long requests are still accepted after the signal to stop.
     pub(crate) shutdown_delay: Duration,
+    pub(crate) audit: Option<AuditConfig>,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
     pub(crate) allow_no_execute: bool,
     pub(crate) scripts: LuaLimits,
@@ -114,7 +116,12 @@ impl AggregatedServer {
             .engine
             .record_faults(&running.api, &clock, server_tasks);
         let ready = delegation.readiness_probe(&running.engine);
-        let options = http_options(&setup, &running, &delegation, &ready, metrics);
+        let audit = setup.audit.take();
+        let auditor = audit.map(|audit| audit.start(&metrics, &clock, server_tasks));
+        let options = ApiServerOptions {
+            auditor: auditor.transpose()?,
+            ..http_options(&setup, &running, &delegation, &ready, metrics)
+        };
         let served = api_services::own_versions(&resources.registry.table());
         let http = delegation.http_server(resources.registry, options);
         running_server::serve_on(

@@ -5,10 +5,7 @@ use std::convert::Infallible;
 use super::inner_service::ServerResponse;
 use super::map_result::{MakeMapResult, MapResult};
 use super::request::ReceivedRequest;
-use http::{HeaderMap, HeaderValue};
-
-/// Longer IDs from clients are replaced.
-const MAX_AUDIT_ID_BYTES: usize = 64;
+use http::HeaderValue;
 
 #[derive(Clone)]
 pub(super) struct MakeAuditId;
@@ -17,7 +14,7 @@ impl<B> MakeMapResult<ReceivedRequest<B>> for MakeAuditId {
     type MapResult = AddAuditId;
 
     fn make_map_result(&self, request: &ReceivedRequest<B>) -> AddAuditId {
-        AddAuditId(audit_id(request.http.headers()))
+        AddAuditId(request.audit_id.clone())
     }
 }
 
@@ -34,20 +31,6 @@ impl MapResult<Result<ServerResponse, Infallible>> for AddAuditId {
         response.headers_mut().insert("audit-id", self.0);
         Ok(response)
     }
-}
-
-/// The audit ID that the client sent when it is valid, else a new one.
-fn audit_id(headers: &HeaderMap) -> HeaderValue {
-    let is_valid = |v: &&HeaderValue| {
-        let bytes = v.as_bytes();
-        let graphic = bytes.iter().all(u8::is_ascii_graphic);
-        !bytes.is_empty() && bytes.len() <= MAX_AUDIT_ID_BYTES && graphic
-    };
-    if let Some(own) = headers.get("audit-id").filter(is_valid) {
-        return own.clone();
-    }
-    HeaderValue::from_str(&uuid::Uuid::new_v4().to_string())
-        .unwrap_or_else(|_| HeaderValue::from_static("none"))
 }
 
 #[cfg(test)]

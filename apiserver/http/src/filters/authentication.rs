@@ -31,9 +31,16 @@ impl<B: Send> AsyncCheck<ResolvedRequest<B>> for RequestAuthenticatorAndMetrics 
     type Checked = AuthenticatedRequest<B>;
 
     async fn check(&self, request: ResolvedRequest<B>) -> Result<AuthenticatedRequest<B>, Status> {
-        let user = self
-            .authenticate(&request.peer, request.http.headers())
-            .await?;
+        let authenticated = self.authenticate(&request.peer, request.http.headers());
+        let user = match authenticated.await {
+            Ok(user) => user,
+            Err(status) => {
+                if let Some(audit) = request.audit.as_ref().filter(|_| status.code == 401) {
+                    audit.fail_authentication(&request.info, attempted_methods(&request));
+                }
+                return Err(status);
+            }
+        };
         Ok(AuthenticatedRequest {
             user,
             deadline: None,
@@ -85,6 +92,30 @@ impl RequestAuthenticatorAndMetrics {
             Err(AuthenticationError::Undecided(status)) => Err(*status),
         }
     }
+}
+
+/// The text of an audit event about a request whose credentials are invalid
+/// (`endpoints/filters/authn_audit.go`).
+fn attempted_methods<B>(request: &ResolvedRequest<B>) -> String {
+    let authorization = request.http.headers().get(AUTHORIZATION);
+    let scheme = authorization.map(|value| {
+        let value = value.as_bytes().trim_ascii();
+        value.split(|b| *b == b' ').next().unwrap_or_default()
+    });
+    let has_scheme = |name: &[u8]| scheme.is_some_and(|s| s.eq_ignore_ascii_case(name));
+    let methods = [
+        ("basic", has_scheme(b"basic")),
+        ("bearer", has_scheme(b"bearer")),
+        ("x509", !request.peer.chain().is_empty()),
+    ];
+    let attempted: Vec<&str> = methods
+        .iter()
+        .filter_map(|(name, is_used)| is_used.then_some(*name))
+        .collect();
+    if attempted.is_empty() {
+        return "Authentication failed, no credentials provided".to_owned();
+    }
+    format!("Authentication failed, attempted: {}", attempted.join(", "))
 }
 
 /// The bearer token of a request, undecoded. Other schemes are ignored, as in

@@ -8,6 +8,7 @@ use machinery::{Status, UserInfo};
 
 use super::async_check::{AsyncCheck, AsyncCheckLayer};
 use super::request::AuthenticatedRequest;
+use crate::audit::RequestAudit;
 use crate::metrics::ApiServerMetrics;
 use crate::requestinfo::RequestInfo;
 
@@ -32,7 +33,11 @@ impl<B: Send> AsyncCheck<AuthenticatedRequest<B>> for RequestAuthorizerAndMetric
         &self,
         request: AuthenticatedRequest<B>,
     ) -> Result<AuthenticatedRequest<B>, Status> {
-        self.authorize(&request.user, &request.request.info).await?;
+        let info = &request.request.info;
+        match &request.request.audit {
+            None => self.authorize(&request.user, info).await?,
+            Some(audit) => self.authorize_audited(&request.user, info, audit).await?,
+        }
         Ok(request)
     }
 }
@@ -49,6 +54,24 @@ impl RequestAuthorizerAndMetrics {
         let decision = self.authorizer.authorize(user, info.verb, target).await;
         self.metrics.count_authorization(decision.is_ok());
         decision
+    }
+
+    /// Like [`Self::authorize`], with the decision and its reason in the audit events.
+    async fn authorize_audited(
+        &self,
+        user: &UserInfo,
+        info: &RequestInfo,
+        audit: &RequestAudit,
+    ) -> Result<(), Status> {
+        let target = info.authorization_attributes();
+        let explained = self.authorizer.explain(user, info.verb, target).await;
+        self.metrics
+            .count_authorization(explained.as_ref().is_ok_and(|d| d.allowed));
+        let decision = explained?;
+        let text = if decision.allowed { "allow" } else { "forbid" };
+        audit.annotate("authorization.k8s.io/decision", text);
+        audit.annotate("authorization.k8s.io/reason", &*decision.reason);
+        decision.into_result(user, info.verb, target)
     }
 }
 

@@ -13,6 +13,7 @@ use registry::Registry;
 use tower::ServiceBuilder;
 
 use super::admission_reviews::AdmissionReviewsLayer;
+use super::audit::MakeAuditResponse;
 use super::audit_id::MakeAuditId;
 use super::authentication::AuthenticationLayer;
 use super::authorization::AuthorizationLayer;
@@ -30,6 +31,7 @@ use super::request::{AuthenticatedRequest, ReceivedRequest};
 use super::request_info::RequestInfoLayer;
 use super::response_headers::ResponseHeadersLayer;
 use crate::admission_review::AdmissionReviewHandlers;
+use crate::audit::Auditor;
 use crate::health::HealthProbe;
 use crate::metrics::ApiServerMetrics;
 use crate::server_drain::ServerDrain;
@@ -49,6 +51,7 @@ pub(crate) struct HandlerChainConfig {
     /// Fails while the server does not know every resource.
     pub(crate) resources_installed: Option<HealthProbe>,
     pub(crate) request_timeout: Duration,
+    pub(crate) auditor: Option<Arc<Auditor>>,
 }
 
 /// Puts the filters around `handler`, from outermost to innermost.
@@ -82,18 +85,22 @@ where
         webhooks,
         resources_installed,
         request_timeout,
+        auditor,
     } = config;
     let timeout = *request_timeout;
     ServiceBuilder::new()
         .layer(MapResultLayer(MakeAuditId)) // WithAuditInit
         .layer(ResponseHeadersLayer::new(drain)) // WithCacheControl
-        .layer(RequestInfoLayer::new(registry, connectors, metrics)) // WithRequestInfo
+        .layer(RequestInfoLayer::new(
+            registry, connectors, metrics, auditor,
+        )) // WithRequestInfo
         .layer(ObservationLayer::new(metrics)) // InstrumentHandlerFunc
         .layer(ErrorResponsesLayer::new(resources_installed)) // WithMuxAndDiscoveryComplete
         .layer(PanicRecoveryLayer::new(metrics)) // WithPanicRecovery
         .layer(DrainLayer::new(drain, metrics)) // WithRetryAfter
         .layer(AdmissionReviewsLayer::new(webhooks, limits, timeout))
         .layer(AuthenticationLayer::with_metrics(authenticator, metrics)) // WithAuthentication
+        .layer(MapResultLayer(MakeAuditResponse)) // WithAudit
         .layer(MaxInFlightLayer::new(limits)) // WithMaxInFlightLimit
         .layer(ImpersonationLayer::new(authorizer, authenticator)) // WithImpersonation
         .layer(AuthorizationLayer::with_metrics(authorizer, metrics)) // WithAuthorization
@@ -126,6 +133,7 @@ mod tests {
             request_timeout: Duration::from_secs(60),
             webhooks: AdmissionReviewHandlers::from([("/review", review)]),
             resources_installed: None,
+            auditor: None,
         }
     }
 

@@ -72,6 +72,9 @@ where
             let headers = request.request.http.headers_mut();
             request.user = impersonation.impersonate(request.user, headers).await?;
             impersonation.remove_credentials(headers);
+            if let Some(audit) = &request.request.audit {
+                audit.set_impersonated_user(&request.user);
+            }
             inner.call(request).await
         }))
     }

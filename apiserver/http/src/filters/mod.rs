@@ -12,6 +12,7 @@
 mod admission_reviews;
 mod async_check;
 mod attach_guard;
+mod audit;
 mod audit_id;
 mod authentication;
 mod authorization;

@@ -15,6 +15,7 @@ use tower::Layer;
 use super::inner_service::{InnerService, ServerResponse};
 use super::map_result::{MapResult, MapResultFuture};
 use super::request::ResolvedRequest;
+use crate::audit::RequestAudit;
 use crate::metrics::ApiServerMetrics;
 
 /// What a caught call returned, or the message of its panic.
@@ -60,30 +61,42 @@ where
     >;
 
     fn call(&self, request: ResolvedRequest<B>) -> Self::Future {
+        let audit = request.audit.clone();
         // Inner filters that decide at once run in `call`, the others when polled.
         let caught = match catch_unwind(AssertUnwindSafe(|| self.inner.call(request))) {
             Ok(called) => Either::Right(AssertUnwindSafe(called).catch_unwind()),
             Err(panic) => Either::Left(ready(Err(panic))),
         };
         let metrics = Arc::clone(&self.metrics);
-        MapResultFuture::new(caught, RecoverPanic { metrics })
+        MapResultFuture::new(caught, RecoverPanic { metrics, audit })
     }
 }
 
 pub(super) struct RecoverPanic {
     metrics: Arc<ApiServerMetrics>,
+    audit: Option<Arc<RequestAudit>>,
 }
 
 impl MapResult<CaughtResult> for RecoverPanic {
     type Error = Status;
 
     fn map_result(self, result: CaughtResult) -> Result<ServerResponse, Status> {
-        result.unwrap_or_else(|_| {
+        result.unwrap_or_else(|panic| {
             self.metrics.aborts.inc();
+            if let Some(audit) = &self.audit {
+                audit.record_panic(panic_message(&*panic));
+            }
             let text = "This request caused apiserver to panic. Look in the logs for details.";
             Err(Status::internal(text))
         })
     }
+}
+
+/// The text of a panic.
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("unknown")
 }
 
 #[cfg(test)]

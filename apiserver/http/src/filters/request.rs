@@ -2,21 +2,57 @@
 //! a service have found out, as kube-apiserver's request context has `RequestInfo` and
 //! the user.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use auth::PeerCertificates;
-use http::Request;
+use http::{HeaderMap, HeaderValue, Request};
 use machinery::UserInfo;
 
+use crate::audit::RequestAudit;
 use crate::metrics::RequestLabels;
 use crate::negotiation::ResponseFormat;
 use crate::requestinfo::{QueryParams, RequestInfo};
 
+/// Longer IDs from clients are replaced.
+const MAX_AUDIT_ID_BYTES: usize = 64;
+
 /// A request as received, with the certificates of its connection.
 pub(crate) struct ReceivedRequest<B> {
     pub(crate) peer: PeerCertificates,
+    pub(crate) remote_address: Option<IpAddr>,
+    pub(crate) audit_id: HeaderValue,
     pub(crate) http: Request<B>,
+}
+
+impl<B> ReceivedRequest<B> {
+    pub(crate) fn new(
+        peer: PeerCertificates,
+        remote_address: Option<IpAddr>,
+        http: Request<B>,
+    ) -> Self {
+        Self {
+            peer,
+            remote_address,
+            audit_id: audit_id(http.headers()),
+            http,
+        }
+    }
+}
+
+/// The audit ID that the client sent when it is valid, else a new one.
+fn audit_id(headers: &HeaderMap) -> HeaderValue {
+    let is_valid = |v: &&HeaderValue| {
+        let bytes = v.as_bytes();
+        let graphic = bytes.iter().all(u8::is_ascii_graphic);
+        !bytes.is_empty() && bytes.len() <= MAX_AUDIT_ID_BYTES && graphic
+    };
+    if let Some(own) = headers.get("audit-id").filter(is_valid) {
+        return own.clone();
+    }
+    HeaderValue::from_str(&uuid::Uuid::new_v4().to_string())
+        .unwrap_or_else(|_| HeaderValue::from_static("none"))
 }
 
 /// A request whose [`RequestInfo`] is known.
@@ -32,6 +68,8 @@ pub(crate) struct ResolvedRequest<B> {
     /// Exempt from the deadline and the in-flight limits: watches, logs that are
     /// followed, tunnels.
     pub(crate) long_running: bool,
+    /// `None` when nothing is audited.
+    pub(crate) audit: Option<Arc<RequestAudit>>,
 }
 
 /// A request whose user is known.

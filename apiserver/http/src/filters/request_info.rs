@@ -15,6 +15,7 @@ use tower::Layer;
 
 use super::inner_service::{InnerService, ServerResponse};
 use super::request::{ReceivedRequest, ResolvedRequest};
+use crate::audit::{Auditor, RequestAudit, SourceRequest};
 use crate::metrics::{ApiServerMetrics, RequestLabels, verb_label};
 use crate::negotiation::{self, ResponseFormat};
 use crate::requestinfo::{self, QueryParams, RequestInfo};
@@ -34,12 +35,14 @@ impl RequestInfoLayer {
         registry: &Arc<Registry>,
         connectors: &Arc<SubresourceConnectors>,
         metrics: &Arc<ApiServerMetrics>,
+        auditor: &Option<Arc<Auditor>>,
     ) -> Self {
         Self {
             resolver: Arc::new(RequestInfoResolver {
                 registry: Arc::clone(registry),
                 connectors: Arc::clone(connectors),
                 metrics: Arc::clone(metrics),
+                auditor: auditor.clone(),
             }),
         }
     }
@@ -71,7 +74,12 @@ where
 
     fn call(&self, request: ReceivedRequest<B>) -> Self::Future {
         let received_at = Instant::now();
-        let ReceivedRequest { peer, http } = request;
+        let ReceivedRequest {
+            peer,
+            remote_address,
+            audit_id,
+            http,
+        } = request;
         let query = QueryParams::parse(http.uri().query());
         let format = negotiation::negotiate(http.headers(), &query, false)
             .unwrap_or(ResponseFormat::PLAIN_JSON);
@@ -84,6 +92,10 @@ where
         };
         let long_running = self.resolver.is_long_running(http.method(), &info, &query);
         let labels = self.resolver.request_labels(&info, &query, long_running);
+        let audit = self.resolver.auditor.as_ref().map(|auditor| {
+            let source = SourceRequest::new(&audit_id, remote_address, &http, info.verb);
+            Arc::new(RequestAudit::new(auditor, source, &info))
+        });
         Either::Right(self.inner.call(ResolvedRequest {
             peer,
             http,
@@ -93,6 +105,7 @@ where
             labels: Arc::new(labels),
             format,
             long_running,
+            audit,
         }))
     }
 }
@@ -101,6 +114,7 @@ struct RequestInfoResolver {
     registry: Arc<Registry>,
     connectors: Arc<SubresourceConnectors>,
     metrics: Arc<ApiServerMetrics>,
+    auditor: Option<Arc<Auditor>>,
 }
 
 impl RequestInfoResolver {
@@ -212,7 +226,7 @@ mod tests {
             of("", "pods", "exec"),
             of("cluster.karmada.io", "clusters", "proxy"),
         ]);
-        RequestInfoLayer::new(&registry().await, &Arc::new(connectors), &metrics())
+        RequestInfoLayer::new(&registry().await, &Arc::new(connectors), &metrics(), &None)
     }
 
     #[tokio::test]

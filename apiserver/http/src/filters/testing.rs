@@ -23,10 +23,7 @@ use crate::requestinfo::{self, QueryParams};
 use crate::response_body::ServerResponseBody;
 
 pub(super) fn received<B>(http: Request<B>) -> ReceivedRequest<B> {
-    ReceivedRequest {
-        peer: PeerCertificates::default(),
-        http,
-    }
+    ReceivedRequest::new(PeerCertificates::default(), None, http)
 }
 
 pub(super) fn resolved_request(method: &str, url: &str) -> ResolvedRequest<()> {
@@ -39,7 +36,7 @@ pub(super) fn resolved_request_with_body<B>(
     body: B,
 ) -> ResolvedRequest<B> {
     let http = Request::builder().method(method).uri(url);
-    let ReceivedRequest { peer, http } = received(http.body(body).unwrap());
+    let ReceivedRequest { peer, http, .. } = received(http.body(body).unwrap());
     let query = QueryParams::parse(http.uri().query());
     let info = requestinfo::parse_request(http.method(), http.uri().path(), &query).unwrap();
     let resource = info.resource.clone().unwrap_or_default();
@@ -58,6 +55,7 @@ pub(super) fn resolved_request_with_body<B>(
         labels: Arc::new(labels),
         format: ResponseFormat::PLAIN_JSON,
         long_running: false,
+        audit: None,
     }
 }
 

@@ -1,0 +1,139 @@
+//! The audit event as JSON (audit.k8s.io/v1 `Event`).
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use http::Request;
+use http::header::{HeaderMap, HeaderValue, USER_AGENT};
+use http::uri::PathAndQuery;
+use machinery::UserInfo;
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::level_and_stage::{AuditLevel, AuditStage};
+
+const MAX_USER_AGENT_BYTES: usize = 1024;
+
+/// What an event says about the request as it was received.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SourceRequest {
+    pub(crate) audit_id: String,
+    pub(crate) request_uri: String,
+    pub(crate) verb: &'static str,
+    pub(crate) source_ips: Vec<String>,
+    pub(crate) user_agent: String,
+}
+
+impl SourceRequest {
+    pub(crate) fn new<B>(
+        audit_id: &HeaderValue,
+        remote_address: Option<IpAddr>,
+        request: &Request<B>,
+        verb: &'static str,
+    ) -> Self {
+        let uri = request.uri();
+        let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        Self {
+            audit_id: audit_id.to_str().unwrap_or_default().to_owned(),
+            request_uri: path.to_owned(),
+            verb,
+            source_ips: source_ips(request.headers(), remote_address),
+            user_agent: user_agent(request.headers()),
+        }
+    }
+}
+
+/// The addresses of the client and of the proxies in front of us, the nearest last
+/// (apimachinery's `SourceIPs`).
+fn source_ips(headers: &HeaderMap, remote_address: Option<IpAddr>) -> Vec<String> {
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let forwarded = header("x-forwarded-for").unwrap_or_default().split(',');
+    let mut addresses: Vec<IpAddr> = forwarded.filter_map(|a| a.trim().parse().ok()).collect();
+    let real = header("x-real-ip").and_then(|a| a.trim().parse().ok());
+    for address in [real, remote_address].into_iter().flatten() {
+        if addresses.last() != Some(&address) {
+            addresses.push(address);
+        }
+    }
+    addresses.iter().map(IpAddr::to_string).collect()
+}
+
+fn user_agent(headers: &HeaderMap) -> String {
+    let Some(value) = headers.get(USER_AGENT) else {
+        return String::new();
+    };
+    let bytes = value.as_bytes();
+    let shown = &bytes[..bytes.len().min(MAX_USER_AGENT_BYTES)];
+    let mut text = String::from_utf8_lossy(shown).into_owned();
+    if shown.len() < bytes.len() {
+        text.push_str("...TRUNCATED");
+    }
+    text
+}
+
+/// The object that a request is about (audit.k8s.io/v1 `ObjectReference`).
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AuditObjectReference {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) resource: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) namespace: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) uid: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) api_group: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) api_version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) resource_version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) subresource: String,
+}
+
+/// The event of one stage.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AuditEvent<'a> {
+    pub(super) kind: &'static str,
+    pub(super) api_version: &'static str,
+    pub(super) level: AuditLevel,
+    #[serde(rename = "auditID")]
+    pub(super) audit_id: &'a str,
+    pub(super) stage: AuditStage,
+    #[serde(rename = "requestURI")]
+    pub(super) request_uri: &'a str,
+    pub(super) verb: &'static str,
+    pub(super) user: &'a UserInfo,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) impersonated_user: Option<&'a UserInfo>,
+    #[serde(rename = "sourceIPs", skip_serializing_if = "<[String]>::is_empty")]
+    pub(super) source_ips: &'a [String],
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(super) user_agent: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) object_ref: Option<&'a AuditObjectReference>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) response_status: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) request_object: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) response_object: Option<&'a RawValue>,
+    pub(super) request_received_timestamp: String,
+    pub(super) stage_timestamp: String,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) annotations: &'a BTreeMap<&'static str, String>,
+}
+
+impl AuditEvent<'_> {
+    pub(super) const KIND: &'static str = "Event";
+    pub(super) const API_VERSION: &'static str = "audit.k8s.io/v1";
+
+    pub(super) fn encode(&self) -> Option<Bytes> {
+        serde_json::to_vec(self).ok().map(Bytes::from)
+    }
+}
