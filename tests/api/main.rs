@@ -42,6 +42,12 @@ mod role_escalation;
 /// HTTP: roles and bindings that exist from the start, and aggregated roles.
 mod bootstrap_roles;
 
+/// HTTP and kubectl: certificates are requested, approved and signed.
+mod certificates;
+
+/// kubectl: who one is, and what one may do.
+mod identity;
+
 /// HTTP: error responses.
 mod errors;
 

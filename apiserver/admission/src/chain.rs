@@ -16,6 +16,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use crate::attributes::{AdmissionAttributes, AdmissionOperation};
+use crate::certificate_approval::{self, SignerAuthorizer};
 use crate::federated_quota::quota_enforcement::{self, QuotaChargesOfWrite};
 use crate::interpreter_configuration::{self, CustomizationScriptValidator};
 use crate::list_objects::list_objects;
@@ -43,6 +44,8 @@ pub struct AdmissionChainOptions {
     pub deletion_protection: bool,
     /// Decides which Secrets the writer of a Cluster may read; `None` allows all.
     pub secret_authorizer: Option<Arc<dyn SecretAuthorizer>>,
+    /// Decides who may approve and sign certificates; `None` allows nobody.
+    pub signer_authorizer: Option<Arc<dyn SignerAuthorizer>>,
 }
 
 impl Default for AdmissionChainOptions {
@@ -54,6 +57,7 @@ impl Default for AdmissionChainOptions {
             feature_gates: FeatureGates::default(),
             deletion_protection: true,
             secret_authorizer: None,
+            signer_authorizer: None,
         }
     }
 }
@@ -89,6 +93,9 @@ impl AdmissionChain {
         new: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
+        if certificate_approval::concerns(attributes) {
+            certificate_approval::mutate(attributes, new, old, self.options.clock.now());
+        }
         if !is_object_write(attributes) {
             return Ok(());
         }
@@ -135,6 +142,10 @@ impl AdmissionChain {
                 deletion_protection::validate_deletion(old)?;
             }
             return Ok(Vec::new());
+        }
+        if certificate_approval::concerns(attributes) {
+            let authorizer = self.options.signer_authorizer.as_deref();
+            certificate_approval::validate(authorizer, attributes, new, old).await?;
         }
         if !is_object_write(attributes) {
             return Ok(Vec::new());

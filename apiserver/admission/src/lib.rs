@@ -15,6 +15,7 @@
 mod attributes;
 mod binding;
 mod builtin;
+mod certificate_approval;
 mod chain;
 mod cluster;
 mod cluster_affinity;
@@ -37,6 +38,7 @@ pub mod webhooks;
 
 pub use attributes::{AdmissionAttributes, AdmissionOperation};
 pub use builtin::{flow_control_bootstrap_objects, validate_builtin as rules};
+pub use certificate_approval::SignerAuthorizer;
 pub use chain::{AdmissionChain, AdmissionChainOptions};
 pub use federated_quota::quota_enforcement::QuotaChargesOfWrite;
 pub use interpreter_configuration::CustomizationScriptValidator;

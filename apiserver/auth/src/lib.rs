@@ -16,6 +16,7 @@
 pub mod authenticator;
 pub mod ca_bundle;
 pub mod cert_rotation;
+pub mod certificate_signing;
 mod credentials;
 pub mod delegated;
 pub mod etcd_certificates;

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use auth::certificate_signing::ClusterSigner;
 use auth::token::ServiceAccountTokenIssuerAndVerifier;
 use client::Api;
 use clusters::ClusterControllersOptions as ClusterOptions;
@@ -61,6 +62,7 @@ pub(crate) struct TokenIssuerRootCaAndServedGroups {
     pub(crate) signer: Arc<ServiceAccountTokenIssuerAndVerifier>,
     pub(crate) serves_group: fn(&str) -> bool,
     pub(crate) root_ca: watch::Receiver<String>,
+    pub(crate) certificate_signer: Arc<ClusterSigner>,
 }
 
 /// Starts the controllers of kube-controller-manager that every server needs: garbage
@@ -70,6 +72,8 @@ pub(crate) async fn start_kube_controllers(
     identity: &TokenIssuerRootCaAndServedGroups,
 ) -> anyhow::Result<()> {
     let signer = Arc::clone(&identity.signer);
+    let certificate_signer = Arc::clone(&identity.certificate_signer);
+    let clock = Arc::clone(&context.clock);
     let options = flotilla_kube::KubeControllersOptions {
         clock: Arc::clone(&context.clock),
         serves_group: identity.serves_group,
@@ -78,6 +82,10 @@ pub(crate) async fn start_kube_controllers(
             signer
                 .issue_for_secret(namespace, account, uid, secret)
                 .map_err(|e| e.to_string())
+        }),
+        sign_certificate: Arc::new(move |to_sign| {
+            let (usages, seconds) = (to_sign.usages, to_sign.expiration_seconds);
+            certificate_signer.sign(to_sign.request, usages, seconds, clock.now())
         }),
     };
     flotilla_kube::start(

@@ -33,6 +33,7 @@ mod secret_access;
 mod serve;
 mod server_keys;
 mod signals;
+mod signer_access;
 mod standalone;
 mod startup;
 mod storage_engine;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use auth::LocalAuthenticator;
+use auth::certificate_signing::ClusterSigner;
 use auth::pki::Pki;
 use auth::tls::ReplaceableServingCertificate;
 use flotilla_runtime::TaskGroup;
@@ -23,6 +24,8 @@ use crate::server_keys::ServerKeysLocation;
 pub(crate) struct RenewedCertificateTargets {
     /// The serving certificate of the listener.
     pub(crate) certificate: Arc<ReplaceableServingCertificate>,
+    /// Signs certificates that clients request.
+    pub(crate) certificate_signer: Arc<ClusterSigner>,
     /// Verifies client certificates.
     pub(crate) authenticator: Arc<LocalAuthenticator>,
     /// The CA bundle for clients.
@@ -77,6 +80,11 @@ impl CertificateRenewal {
         self.targets.root_ca.subscribe()
     }
 
+    /// The signer of certificates that clients request.
+    pub(crate) fn certificate_signer(&self) -> Arc<ClusterSigner> {
+        Arc::clone(&self.targets.certificate_signer)
+    }
+
     /// Checks once in each period until the tasks stop.
     pub(crate) fn run(self: &Arc<Self>, period: Duration, tasks: &TaskGroup) {
         let renewal = Arc::clone(self);
@@ -98,6 +106,8 @@ impl CertificateRenewal {
         // authority.
         if in_use.authority != pki.ca_pem {
             to.authenticator.set_client_ca(pki.verifier()?);
+            let replaced = to.certificate_signer.replace_authority(pki);
+            replaced.map_err(anyhow::Error::msg)?;
             to.root_ca.send_replace(pki.ca_pem.clone());
             in_use.authority.clone_from(&pki.ca_pem);
             tracing::info!("the certificate authority was renewed");

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use admission::AdmissionChain;
 use anyhow::Context;
+use auth::certificate_signing::ClusterSigner;
 use auth::rbac::RbacAuthorizer;
 use auth::tls::ReplaceableServingCertificate;
 use auth::token::ServiceAccountTokenIssuerAndVerifier;
@@ -37,6 +38,7 @@ use crate::server_keys::ServerKeysLocation;
 use crate::storage_engine::{OpenedStorageEngine, StorageBackendConfig};
 use crate::{
     cluster_proxy, hollow_containers, listener, scheduling_decision, script_flags, secret_access,
+    signer_access,
 };
 
 const STORE_DIR: &str = "store";
@@ -126,6 +128,7 @@ impl StandaloneServer {
         let signer = Arc::new(ServiceAccountTokenIssuerAndVerifier::new(
             &pki.token_key_pem,
         )?);
+        let certificate_signer = Arc::new(ClusterSigner::new(&pki).map_err(anyhow::Error::msg)?);
         let authenticator = LocalAuthenticator::new(
             Some(pki.verifier()?),
             Arc::clone(&signer),
@@ -140,6 +143,7 @@ impl StandaloneServer {
             feature_gates: setup.gates,
             deletion_protection: setup.federation,
             secret_authorizer: Some(secret_access::secret_authorizer(Arc::clone(&authorizer))),
+            signer_authorizer: Some(signer_access::signer_authorizer(Arc::clone(&authorizer))),
         }));
         let hub = WatchCaches::new(engine.store(), watchcache::WatchCacheConfig::default());
         let serves: fn(&str) -> bool = match setup.federation {
@@ -219,6 +223,7 @@ impl StandaloneServer {
             Arc::clone(&clock),
             RenewedCertificateTargets {
                 certificate,
+                certificate_signer,
                 authenticator,
                 root_ca: watch::Sender::new(pki.ca_pem.clone()),
                 kubeconfig: kubeconfig.clone(),
@@ -255,6 +260,7 @@ impl StandaloneServer {
             signer: Arc::clone(&self.signer),
             serves_group: self.serves_group,
             root_ca: self.renewal.root_ca(),
+            certificate_signer: self.renewal.certificate_signer(),
         }
     }
 

@@ -132,6 +132,9 @@ pub(crate) fn subresources(kind: &KindInfo) -> Vec<SubresourceInfo> {
     let mut all = Vec::new();
     match (&*kind.gvr.group, &*kind.gvr.resource) {
         ("", "namespaces") => all.push(own("finalize", &["update"])),
+        ("certificates.k8s.io", "certificatesigningrequests") => {
+            all.push(own("approval", READ_WRITE_VERBS));
+        }
         ("", "pods") => {
             all.push(other("binding", Gvk::from_static("", "v1", "Binding")));
             all.push(other(

@@ -42,6 +42,8 @@ enum UpdateTarget {
     Object,
     Status,
     Scale,
+    /// The status, with other rules than a write of `status`.
+    Approval,
     /// `spec.finalizers` of a namespace.
     Finalize,
 }
@@ -111,6 +113,7 @@ impl Registry {
             "" => UpdateTarget::Object,
             "status" => UpdateTarget::Status,
             "scale" => UpdateTarget::Scale,
+            "approval" => UpdateTarget::Approval,
             "finalize" => UpdateTarget::Finalize,
             _ => return Err(Status::method_not_allowed()),
         };
@@ -364,6 +367,7 @@ impl UpdateRequest<'_> {
             || resource.conversion != VersionConversion::Stored
             || current.meta().deleting
             || is_service(resource)
+            || resource.storage.strategy.status_depends_on_spec
             || self
                 .registry
                 .matching_webhooks(resource, self.at.subresource)
@@ -466,7 +470,10 @@ impl UpdateRequest<'_> {
         if revision.is_empty() || revision == "0" {
             let needed = !self.resource.kind.allow_unconditional_update
                 && !patched
-                && matches!(self.target, UpdateTarget::Object | UpdateTarget::Status);
+                && matches!(
+                    self.target,
+                    UpdateTarget::Object | UpdateTarget::Status | UpdateTarget::Approval
+                );
             if needed {
                 let error = FieldError::invalid(
                     "metadata.resourceVersion",
@@ -522,7 +529,7 @@ impl UpdateRequest<'_> {
                 }
                 Ok(sent)
             }
-            UpdateTarget::Status => {
+            UpdateTarget::Status | UpdateTarget::Approval => {
                 let mut new = old.clone();
                 if let (Some(new), Some(sent)) = (new.as_object_mut(), sent.as_object_mut()) {
                     match sent.remove("status") {

@@ -1,6 +1,6 @@
 //! Controllers of kube-controller-manager for a control plane that runs no workloads:
 //! garbage collection, namespace deletion, service accounts and their tokens, aggregated
-//! ClusterRoles, conditions of CustomResourceDefinitions.
+//! ClusterRoles, certificate requests, conditions of CustomResourceDefinitions.
 //!
 //! informers ──► decision (pure) ──► writes through `client::Api`
 //!
@@ -9,6 +9,7 @@
 //!
 //! Entry points: [`start`].
 
+mod certificate_signing_requests;
 mod cluster_role_aggregation;
 mod custom_resource_definitions;
 mod deletable_resources;
@@ -23,5 +24,6 @@ mod start;
 #[cfg(test)]
 mod tests;
 
+pub use certificate_signing_requests::{CertificateSigner, CertificateToSign};
 pub use service_account_tokens::TokenIssuer;
 pub use start::{KubeControllersOptions, start};

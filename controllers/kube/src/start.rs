@@ -12,14 +12,15 @@ use machinery::time::Clock;
 use machinery::{Gvr, Object};
 use tokio::sync::watch;
 
+use crate::certificate_signing_requests::CertificateSigner;
 use crate::custom_resource_definitions::{DEFINITIONS, ServedBuiltInGroups};
 use crate::deletable_resources::deletable_resources;
 use crate::garbage_collector::GarbageCollector;
 use crate::service_account_tokens::TokenIssuer;
 use crate::shutdown_waits::wait_for_cache_sync;
 use crate::{
-    cluster_role_aggregation, custom_resource_definitions, namespace_deletion,
-    service_account_tokens, service_accounts,
+    certificate_signing_requests, cluster_role_aggregation, custom_resource_definitions,
+    namespace_deletion, service_account_tokens, service_accounts,
 };
 
 const REDISCOVERY_DELAY: Duration = Duration::from_millis(200);
@@ -33,6 +34,7 @@ pub struct KubeControllersOptions {
     /// PEM of the authorities that sign the serving certificate; it may change.
     pub root_ca: watch::Receiver<String>,
     pub issue_token: TokenIssuer,
+    pub sign_certificate: CertificateSigner,
 }
 
 /// Starts all controllers of this crate; they end with `tasks`.
@@ -69,6 +71,13 @@ pub async fn start(
         Arc::clone(&api),
         Arc::clone(clock),
         built_in,
+        informers,
+        tasks,
+    );
+    certificate_signing_requests::start(
+        Arc::clone(&api),
+        options.sign_certificate,
+        Arc::clone(clock),
         informers,
         tasks,
     );

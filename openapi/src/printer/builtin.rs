@@ -89,6 +89,9 @@ fn print_handler(group: &str, kind: &str) -> Option<&'static PrintHandler> {
         ("", "LimitRange")
         | ("rbac.authorization.k8s.io", "Role" | "ClusterRole")
         | ("apiextensions.k8s.io", "CustomResourceDefinition") => &cluster::CREATED_AT,
+        ("certificates.k8s.io", "CertificateSigningRequest") => {
+            &cluster::CERTIFICATE_SIGNING_REQUEST
+        }
         ("coordination.k8s.io", "Lease") => &cluster::LEASE,
         ("scheduling.k8s.io", "PriorityClass") => &cluster::PRIORITY_CLASS,
         _ => return None,

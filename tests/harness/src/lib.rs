@@ -20,6 +20,7 @@
 )]
 
 pub mod api_server_client;
+pub mod certificate_requests;
 pub mod cluster;
 pub mod daemon;
 pub mod disk;

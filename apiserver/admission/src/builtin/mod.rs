@@ -4,6 +4,7 @@
 //! rely on them; the schema checks types, required fields and enumerations.
 
 mod autoscaling;
+mod certificate_signing_request;
 mod containers;
 mod core_resources;
 mod cron_schedule;
@@ -23,6 +24,7 @@ mod workloads;
 pub(crate) use autoscaling::{
     validate_behavior, validate_metrics, validate_replica_bounds, validate_scale_target,
 };
+pub(crate) use certificate_signing_request::{certificate_request, mutate_status, validate_status};
 pub(crate) use cron_schedule::validate_schedule;
 pub use flow_control::bootstrap_objects as flow_control_bootstrap_objects;
 pub(crate) use ingress::validate as ingress;
@@ -32,7 +34,7 @@ pub(crate) use priority_and_storage_class::conflicting_global_default;
 use machinery::{FieldError, Gvk, Status};
 use serde_json::Value;
 
-use crate::attributes::AdmissionAttributes;
+use crate::attributes::{AdmissionAttributes, AdmissionOperation};
 use crate::unstructured::int;
 use numbers::validate_non_negative;
 
@@ -45,6 +47,12 @@ pub(crate) fn mutate(
         ("", "Secret") => core_resources::check_secret_encoding(new),
         ("", "Service") => {
             service::mutate(new, old);
+            Ok(())
+        }
+        ("certificates.k8s.io", "CertificateSigningRequest")
+            if attributes.operation == AdmissionOperation::Create =>
+        {
+            certificate_signing_request::set_requester(new, attributes.user);
             Ok(())
         }
         _ => Ok(()),
@@ -76,6 +84,9 @@ pub fn validate_builtin(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<Fiel
             custom_resource_definition::validate(new, old, e)
         }
         ("rbac.authorization.k8s.io", kind) => rbac::validate(kind, new, old, e),
+        ("certificates.k8s.io", "CertificateSigningRequest") => {
+            certificate_signing_request::validate(new, old, e)
+        }
         ("coordination.k8s.io", "Lease") => validate_lease(new, e),
         ("networking.k8s.io", "Ingress") => ingress::validate(new, e),
         ("policy", "PodDisruptionBudget") => pod_disruption_budget::validate(new, e),

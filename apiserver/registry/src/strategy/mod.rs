@@ -16,6 +16,7 @@ mod workloads;
 use std::time::Duration;
 
 use rest_strategy::DEFAULT_STRATEGY;
+use serde_json::Value;
 
 pub(crate) use namespaces::UNDELETABLE as UNDELETABLE_NAMESPACES;
 pub(crate) use rest_strategy::{GenerationPolicy, RestStrategy};
@@ -27,6 +28,11 @@ static CUSTOM: RestStrategy = RestStrategy {
 };
 static CUSTOM_WITH_STATUS: RestStrategy = RestStrategy {
     generation: GenerationPolicy::AllButStatus,
+    ..DEFAULT_STRATEGY
+};
+static CERTIFICATE_SIGNING_REQUEST: RestStrategy = RestStrategy {
+    update: keep_spec,
+    status_depends_on_spec: true,
     ..DEFAULT_STRATEGY
 };
 static EVENT: RestStrategy = RestStrategy {
@@ -47,6 +53,13 @@ pub(crate) fn custom_resource_strategy(status: bool) -> &'static RestStrategy {
     if status { &CUSTOM_WITH_STATUS } else { &CUSTOM }
 }
 
+/// An update changes metadata only.
+fn keep_spec(new: &mut Value, old: &Value) {
+    if let (Some(new), Some(spec)) = (new.as_object_mut(), old.get("spec")) {
+        new.insert("spec".into(), spec.clone());
+    }
+}
+
 /// The strategy of a built-in kind.
 pub(crate) fn built_in_strategy(
     group: &str,
@@ -58,6 +71,7 @@ pub(crate) fn built_in_strategy(
         ("", "pods") => &pods::STRATEGY,
         ("", "nodes") => &NODE,
         ("", "events") => &EVENT,
+        ("certificates.k8s.io", "certificatesigningrequests") => &CERTIFICATE_SIGNING_REQUEST,
         ("", "secrets") => &secrets::STRATEGY,
         ("", "services") => &services::STRATEGY,
         ("", "persistentvolumeclaims") => &workloads::PERSISTENT_VOLUME_CLAIM,

@@ -65,6 +65,8 @@ pub(crate) struct RestStrategy {
     /// The propagation policy of deletions that request none.
     pub(crate) propagation: DeletionPropagation,
     pub(crate) ttl: Option<Duration>,
+    /// Whether the validation of a status looks at the spec.
+    pub(crate) status_depends_on_spec: bool,
     /// Whether a write of the status may change labels and annotations.
     pub(crate) status_updates_metadata: bool,
 }
@@ -88,5 +90,6 @@ pub(crate) const DEFAULT_STRATEGY: RestStrategy = RestStrategy {
     delays_removal: never_delays_removal,
     propagation: DeletionPropagation::Background,
     ttl: None,
+    status_depends_on_spec: false,
     status_updates_metadata: false,
 };

@@ -65,6 +65,7 @@ impl KubeControllersFixture {
             serves_group: |_| true,
             root_ca: root_ca.subscribe(),
             issue_token: Arc::new(|ns, account, _, secret| Ok(format!("{ns}/{account}/{secret}"))),
+            sign_certificate: Arc::new(|_| Err("nothing is signed here".into())),
         };
         let informers = InformerFactory::new(&tasks);
         crate::start(Arc::clone(&api), options, &informers, &tasks)

@@ -1,9 +1,11 @@
 //! Prints nodes, namespaces, events, and the kinds for access, limits and leases.
 
+use jiff::SignedDuration;
 use serde_json::Value;
 
 use super::PrintHandler;
 use super::printer_input::{NONE, PrinterInput, condition, join, or_default, scalar, string};
+use crate::printer::human_duration;
 
 pub(super) const NAMESPACE: PrintHandler = PrintHandler {
     columns: &[("Name", "string"), ("Status", "string"), ("Age", "string")],
@@ -289,3 +291,46 @@ pub(super) const RUNTIME_CLASS: PrintHandler = PrintHandler {
         vec![row.name(), handler, row.age()]
     },
 };
+
+pub(super) const CERTIFICATE_SIGNING_REQUEST: PrintHandler = PrintHandler {
+    columns: &[
+        ("Name", "string"),
+        ("Age", "string"),
+        ("SignerName", "string"),
+        ("Requestor", "string"),
+        ("RequestedDuration", "string"),
+        ("Condition", "string"),
+    ],
+    wide_columns: &[],
+    cells: |row| {
+        let duration = match row.number("/spec/expirationSeconds") {
+            0 => NONE.to_owned(),
+            seconds => human_duration(SignedDuration::from_secs(seconds)),
+        };
+        vec![
+            row.name(),
+            row.age(),
+            row.text_or("/spec/signerName", NONE).into(),
+            row.text("/spec/username").into(),
+            duration.into(),
+            csr_condition(row).into(),
+        ]
+    },
+};
+
+/// `Pending`, or the decision with what followed it, such as `Approved,Issued`.
+fn csr_condition(row: &PrinterInput<'_>) -> String {
+    let conditions = row.value("/status/conditions");
+    let has = |kind: &&&str| condition(conditions, kind).is_some();
+    let mut words: Vec<&str> = match ["Denied", "Approved"].iter().find(has) {
+        Some(decision) => vec![decision],
+        None => vec!["Pending"],
+    };
+    if has(&&"Failed") {
+        words.push("Failed");
+    }
+    if !row.text("/status/certificate").is_empty() {
+        words.push("Issued");
+    }
+    words.join(",")
+}

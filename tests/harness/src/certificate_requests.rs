@@ -1,0 +1,32 @@
+//! Makes certificate requests, as `openssl req` does.
+
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, SanType,
+};
+
+/// A certificate request and its private key, both PEM.
+pub struct CertificateRequestAndKey {
+    pub request_pem: String,
+    pub key_pem: String,
+}
+
+/// A request for a user, a group (or none, if it is empty) and DNS names.
+pub fn certificate_request(user: &str, group: &str, names: &[&str]) -> CertificateRequestAndKey {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    if !group.is_empty() {
+        let subject = &mut params.distinguished_name;
+        subject.push(DnType::OrganizationName, group);
+    }
+    params.distinguished_name.push(DnType::CommonName, user);
+    params.subject_alt_names = names
+        .iter()
+        .map(|name| SanType::DnsName((*name).try_into().unwrap()))
+        .collect();
+    let request = params.serialize_request(&key).unwrap();
+    CertificateRequestAndKey {
+        request_pem: request.pem().unwrap(),
+        key_pem: key.serialize_pem(),
+    }
+}
